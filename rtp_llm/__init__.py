@@ -1,0 +1,34 @@
+"""RTP-LLM: one LLM inference engine for CPU, NVIDIA, AMD and Intel machines.
+
+Importing the package is cheap: the public names are loaded on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rtp_llm.llm import LLM, RequestOutput
+    from rtp_llm.sampling_params import SamplingParams
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "LLM": "rtp_llm.llm",
+    "RequestOutput": "rtp_llm.llm",
+    "SamplingParams": "rtp_llm.sampling_params",
+}
+
+__all__ = ["LLM", "RequestOutput", "SamplingParams", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    module = _PUBLIC.get(name)
+    if module is None:
+        raise AttributeError(f"module 'rtp_llm' has no attribute {name!r}")
+    return getattr(importlib.import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
