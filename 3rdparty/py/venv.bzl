@@ -1,0 +1,84 @@
+"""A device's Python packages: hash-pinned locks installed into a virtual environment.
+
+Two repositories, so that an edit of the BUILD template does not install everything again:
+`<name>_venv` holds the environment, `<name>` the targets. Both are fetched only when a target of
+theirs is really needed; nothing may `load()` from them.
+"""
+
+load("@local_python//:defs.bzl", "PYTHON")
+
+# What changes the answers of pip: a change fetches the environment again.
+_ENVIRON = [
+    "PIP_CONFIG_FILE",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_FIND_LINKS",
+    "PIP_INDEX_URL",
+    "PIP_NO_INDEX",
+    "RTP_LLM_TORCH_INDEX",
+]
+
+def _run(rctx, what, arguments, environment = {}):
+    result = rctx.execute(arguments, timeout = 3600, environment = environment, quiet = True)
+    if result.return_code:
+        fail("@%s: %s failed (exit %d)\n%s\n%s" % (
+            rctx.name,
+            what,
+            result.return_code,
+            result.stdout[-4000:],
+            result.stderr[-4000:],
+        ))
+    return result.stdout.strip()
+
+def _venv_repository(rctx):
+    locks = [str(rctx.path(lock)) for lock in rctx.attr.locks]
+    _run(rctx, "python -m venv", [PYTHON, "-m", "venv", "--clear", "venv"])
+    python = str(rctx.path("venv/bin/python3"))
+    install = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary", ":all:"]
+    install += ["--no-warn-script-location", "--disable-pip-version-check", "--require-hashes"]
+    torch_index = rctx.os.environ.get("RTP_LLM_TORCH_INDEX")
+    if torch_index:
+        install += ["--extra-index-url", torch_index]
+    for lock in locks:
+        install += ["-r", lock]
+    rctx.report_progress("installing " + ", ".join([lock.name for lock in rctx.attr.locks]))
+    _run(rctx, "pip install", install, environment = {"PYTHONPATH": "", "PIP_REQUIRE_VIRTUALENV": "0"})
+    purelib = _run(rctx, "sysconfig", [
+        python,
+        "-I",
+        "-c",
+        "import sysconfig; print(sysconfig.get_paths()['purelib'])",
+    ])
+
+    # A name without the python3.11 in its path.
+    rctx.symlink(purelib, "site-packages")
+    rctx.file("BUILD.bazel", "")
+
+_venv = repository_rule(
+    implementation = _venv_repository,
+    attrs = {"locks": attr.label_list(mandatory = True, allow_files = True)},
+    environ = _ENVIRON,
+)
+
+def _targets_repository(rctx):
+    venv = rctx.path(rctx.attr.venv).dirname
+    rctx.symlink(venv.get_child("site-packages"), "site-packages")
+    rctx.file("packages.txt", "".join([rctx.read(lock) for lock in rctx.attr.locks]))
+    rctx.symlink(rctx.path(rctx.attr._link_only), "link_only.bzl")
+    rctx.template("BUILD.bazel", rctx.path(rctx.attr._template), substitutions = {
+        "{PYTHON}": str(venv.get_child("venv").get_child("bin").get_child("python3")),
+    })
+
+_targets = repository_rule(
+    implementation = _targets_repository,
+    attrs = {
+        "locks": attr.label_list(mandatory = True, allow_files = True),
+        "venv": attr.label(mandatory = True, allow_single_file = True),
+        "_link_only": attr.label(default = "//3rdparty/py:link_only.bzl", allow_single_file = True),
+        "_template": attr.label(default = "//3rdparty/py:venv.BUILD.tpl", allow_single_file = True),
+    },
+)
+
+def pip_repository(name, locks):
+    """The packages of `locks` as @<name>; see the template for its targets."""
+    _venv(name = name + "_venv", locks = locks)
+    _targets(name = name, locks = locks, venv = "@%s_venv//:BUILD.bazel" % name)

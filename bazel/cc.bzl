@@ -1,0 +1,85 @@
+"""C++: the runtime, kernels, and the shared objects that go into the wheel."""
+
+_WARNINGS = [
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    # Newer compilers see these where nothing is wrong.
+    "-Wno-error=array-bounds",
+    "-Wno-error=maybe-uninitialized",
+    "-Wno-error=stringop-overflow",
+]
+
+# What is not said to be visible stays inside its shared object.
+_HIDDEN = ["-fvisibility=hidden", "-fvisibility-inlines-hidden"]
+
+# torch's stable ABI as of 2.11: one library serves every torch from there on.
+_STABLE_ABI = ["TORCH_TARGET_VERSION=0x020b000000000000"]
+
+# From site-packages/rtp_llm/lib/ to site-packages/torch/lib/.
+_TORCH_RUN_PATH = "-Wl,--disable-new-dtags,-rpath,$$ORIGIN/../../torch/lib"
+
+def rtp_cc_library(name, copts = [], visibility = ["//visibility:public"], **kwargs):
+    """Plain C++17, no torch. `copts` may name an instruction set (["-mavx2", "-mfma"])."""
+    native.cc_library(
+        name = name,
+        copts = _WARNINGS + _HIDDEN + copts,
+        visibility = visibility,
+        **kwargs
+    )
+
+def rtp_cc_test(name, srcs, deps = [], copts = [], size = "small", **kwargs):
+    """GoogleTest over `srcs`."""
+    native.cc_test(
+        name = name,
+        size = size,
+        srcs = srcs,
+        copts = _WARNINGS + _HIDDEN + copts,
+        # Hidden symbols are seen inside one link only.
+        linkstatic = True,
+        deps = deps + ["@googletest//:gtest_main"],
+        **kwargs
+    )
+
+def rtp_glue_library(name, srcs, hdrs = [], deps = [], copts = [], visibility = ["//visibility:public"], **kwargs):
+    """Operator registrations on torch's stable ABI; nobody calls them, so they are always linked."""
+    native.cc_library(
+        name = name,
+        srcs = srcs,
+        hdrs = hdrs,
+        copts = _WARNINGS + _HIDDEN + copts,
+        local_defines = _STABLE_ABI,
+        visibility = visibility,
+        deps = deps + ["//deps:torch_headers"],
+        alwayslink = True,
+        **kwargs
+    )
+
+def rtp_ops_library(name, srcs = [], deps = [], **kwargs):
+    """lib<name>.so: operators for torch.ops.load_library, laid out for rtp_llm/lib/ of the wheel."""
+    if srcs:
+        rtp_glue_library(name = name + "_glue", srcs = srcs, deps = deps)
+        deps = [":%s_glue" % name]
+    native.cc_binary(
+        name = "lib%s.so" % name,
+        linkopts = ["-Wl,--exclude-libs,ALL", _TORCH_RUN_PATH],
+        linkshared = True,
+        linkstatic = True,
+        visibility = ["//visibility:public"],
+        deps = deps + ["//deps:torch_libs"],
+        **kwargs
+    )
+
+def rtp_pybind_extension(name, srcs, deps = [], copts = [], **kwargs):
+    """<name>.so: a pybind11 module without torch; //rtp_llm gives it the interpreter's suffix."""
+    native.cc_binary(
+        name = name + ".so",
+        srcs = srcs,
+        copts = _WARNINGS + _HIDDEN + copts,
+        linkopts = ["-Wl,--exclude-libs,ALL"],
+        linkshared = True,
+        linkstatic = True,
+        visibility = ["//visibility:public"],
+        deps = deps + ["//deps:pybind11"],
+        **kwargs
+    )

@@ -1,0 +1,47 @@
+"""The rules that BUILD files of this repository are written with."""
+
+load("@rules_python//python:defs.bzl", "py_library", "py_test")
+load("//bazel:cc.bzl", _rtp_cc_library = "rtp_cc_library", _rtp_cc_test = "rtp_cc_test", _rtp_glue_library = "rtp_glue_library", _rtp_ops_library = "rtp_ops_library", _rtp_pybind_extension = "rtp_pybind_extension")
+
+rtp_cc_library = _rtp_cc_library
+rtp_cc_test = _rtp_cc_test
+rtp_glue_library = _rtp_glue_library
+rtp_ops_library = _rtp_ops_library
+rtp_pybind_extension = _rtp_pybind_extension
+
+_RUNNER = "//bazel:run_pytest.py"
+
+def _package_deps():
+    """Modules below rtp_llm/ need the package's own __init__.py to be importable."""
+    return ["//rtp_llm:init"] if native.package_name().startswith("rtp_llm/") else []
+
+def rtp_py_library(name, srcs, deps = [], **kwargs):
+    """Python modules; every package of the device's lock is importable from them."""
+    py_library(
+        name = name,
+        srcs = srcs,
+        visibility = kwargs.pop("visibility", ["//visibility:public"]),
+        deps = deps + _package_deps() + ["//deps:python"],
+        **kwargs
+    )
+
+def rtp_py_test(name, srcs, deps = [], data = [], args = [], size = "small", env = {}, **kwargs):
+    """pytest over `srcs`, with the packages of the device's lock. No test collected is a failure."""
+    py_test(
+        name = name,
+        size = size,
+        srcs = [_RUNNER] + srcs,
+        main = _RUNNER,
+        args = ["$(rootpath %s)" % src for src in srcs if src.endswith("_test.py")] + args,
+        data = data,
+        env = env,
+        legacy_create_init = False,
+        python_version = "PY3",
+        # A plain interpreter cannot load an extension that wants a sanitizer's run-time library.
+        target_compatible_with = kwargs.pop("target_compatible_with", []) + select({
+            "//arch_config:unsanitized": [],
+            "//conditions:default": ["//arch_config:incompatible"],
+        }),
+        deps = deps + _package_deps() + ["//deps:python"],
+        **kwargs
+    )

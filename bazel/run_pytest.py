@@ -1,0 +1,21 @@
+"""What a rtp_py_test runs: pytest with the arguments of the target and of `bazel test`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+
+def main() -> int:
+    args = ["-p", "no:cacheprovider", "-q", "--import-mode=importlib", "--rootdir=."]
+    if report := os.environ.get("XML_OUTPUT_FILE"):
+        args.append(f"--junitxml={report}")
+    if only := os.environ.get("TESTBRIDGE_TEST_ONLY"):  # bazel test --test_filter=...
+        args += ["-k", only]
+    return pytest.main(args + sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

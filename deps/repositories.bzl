@@ -1,0 +1,12 @@
+"""The repositories of Python packages, one per device that has a lock."""
+
+load("//3rdparty/py:venv.bzl", "pip_repository")
+load("//arch_config:devices.bzl", "DEVICES")
+
+def device_repositories():
+    for device, row in DEVICES.items():
+        if row.lock:
+            pip_repository(
+                name = "pip_" + device,
+                locks = [row.lock, "//deps:requirements_dev.txt"],
+            )
