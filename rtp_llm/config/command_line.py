@@ -1,0 +1,158 @@
+"""Settings from flags, environment variables and a TOML file."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rtp_llm.config.options import Option, SettingsError
+from rtp_llm.config.settings import Settings, options
+
+PREFIX = "RTP_LLM_"
+# Read by the build or by the library loader, for development; not settings of the engine.
+DEVELOPMENT_VARIABLES = frozenset(
+    PREFIX + name
+    for name in ("OPS_LIBRARY", "RUNTIME", "CPU_ISA", "PYTHON", "DEVICE", "RULES_PYTHON", "CONFIG")
+)
+
+
+@dataclass(frozen=True)
+class LoadedSettings:
+    """Settings, where each value that is not a default came from, and what to warn about."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+    def describe(self) -> str:
+        """The effective configuration, one line per field, secrets masked."""
+        rows = []
+        for name, info in options().items():
+            shown = info.show(getattr(self.settings, name))
+            rows.append(f"  {name} = {shown}  ({self.sources.get(name, 'default')})")
+        return "\n".join(rows)
+
+
+def environment_name(name: str) -> str:
+    """The environment variable of a field."""
+    return PREFIX + name.upper()
+
+
+def flag_name(name: str) -> str:
+    """The documented flag of a field."""
+    return "--" + name.replace("_", "-")
+
+
+def build_parser(prog: str = "rtp-llm serve") -> argparse.ArgumentParser:
+    """The parser of all flags; values stay texts, so that every source is checked in one place."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        allow_abbrev=False,
+        description="Serve a model over the OpenAI protocol.",
+        epilog="Each flag can also be set as an environment variable (--max-seq-len: "
+        "RTP_LLM_MAX_SEQ_LEN) or in the file of --config (max_seq_len = 4096). Flags win over the "
+        "environment, the environment over the file.",
+    )
+    parser.add_argument("model", nargs="?", help=options()["model"].help)
+    parser.add_argument("--config", metavar="FILE", help="TOML file with settings.")
+    groups: dict[str, Any] = {}
+    for name, info in options().items():
+        if info.positional:
+            continue
+        group = groups.setdefault(info.group, parser.add_argument_group(info.group))
+        _add_flag(group, name, info)
+    return parser
+
+
+def _add_flag(group: Any, name: str, info: Option) -> None:
+    default = getattr(Settings, name)
+    shown = f"auto = {info.automatic}" if info.automatic else info.show(default)
+    text = f"{info.help} [{info.describe_values()}; default: {shown}]".replace("%", "%%")
+    extra: dict[str, Any] = {"nargs": "?", "const": "on"} if info.kind == "switch" else {}
+    metavar = (info.unit or info.kind).upper().replace(" ", "_")
+    group.add_argument(flag_name(name), dest=name, metavar=metavar, help=text, **extra)
+
+
+def load_settings(
+    argv: Sequence[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    prog: str = "rtp-llm serve",
+) -> LoadedSettings:
+    """Merge flags over environment over file over defaults.
+
+    Raises SettingsError naming the flag, variable or key whose value is bad or unknown. Like
+    argparse, prints and exits for --help and for unknown flags.
+    """
+    environ = os.environ if environ is None else environ
+    arguments = build_parser(prog).parse_args(_dashed(sys.argv[1:] if argv is None else argv))
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    path = arguments.config or environ.get(PREFIX + "CONFIG")
+    if path:
+        _take(values, sources, read_file(path).items(), f"file {path}")
+    variables = ((name, environ.get(environment_name(name))) for name in options())
+    _take(values, sources, variables, "environment", label=environment_name)
+    flags = ((name, getattr(arguments, name)) for name in options())
+    _take(values, sources, flags, "flag", label=_label)
+    return LoadedSettings(Settings(**values), sources, tuple(_unknown_variables(environ)))
+
+
+def _label(name: str) -> str:
+    return name if options()[name].positional else flag_name(name)
+
+
+def _take(
+    values: dict[str, Any],
+    sources: dict[str, str],
+    given: Iterable[tuple[str, object]],
+    source: str,
+    label: Any = str,
+) -> None:
+    for name, value in given:
+        if value is not None:
+            values[name] = options()[name].parse(label(name), value)
+            sources[name] = source
+
+
+def read_file(path: str) -> dict[str, Any]:
+    """Keys and values of a TOML settings file; dashes in keys are read as underscores."""
+    try:
+        with Path(path).open("rb") as file:
+            content = tomllib.load(file)
+    except OSError as error:
+        raise SettingsError(f"--config: cannot read {path}: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"--config: {path} is not valid TOML: {error}") from error
+    named = {key.replace("-", "_"): value for key, value in content.items()}
+    for key in named:
+        if key not in options():
+            near = difflib.get_close_matches(key, options(), n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise SettingsError(f"{key}: no such setting in {path}{hint}")
+    return named
+
+
+def _dashed(argv: Sequence[str]) -> list[str]:
+    """Accept --max_seq_len for --max-seq-len; values are left alone."""
+    result = []
+    for word in argv:
+        flag, equals, value = word.partition("=")
+        is_flag = word.startswith("--")
+        result.append(flag.replace("_", "-") + equals + value if is_flag else word)
+    return result
+
+
+def _unknown_variables(environ: Mapping[str, str]) -> Iterable[str]:
+    known = {environment_name(name) for name in options()} | DEVELOPMENT_VARIABLES
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            yield f"{name} is set but is no setting{hint}"

@@ -1,0 +1,45 @@
+"""Write docs/settings.md from the table: `python -m rtp_llm.config.document > docs/settings.md`."""
+
+from __future__ import annotations
+
+import sys
+
+from rtp_llm.config.command_line import environment_name, flag_name
+from rtp_llm.config.options import Option
+from rtp_llm.config.settings import Settings, options
+
+INTRODUCTION = """# Settings
+
+<!-- Written by `python -m rtp_llm.config.document`; do not edit. -->
+
+Every setting has a flag, an environment variable and a key in the TOML file of `--config FILE`
+(the field's name). Flags win over the environment, the environment over the file, the file over
+the default. Underscores in flags are accepted. Booleans take on/off, true/false, 1/0. A bad value
+stops the start and names the setting. The effective settings are printed once at start, secrets
+masked. In Python, `Settings(field=value)` takes the same names.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION]
+    group = ""
+    for name, info in options().items():
+        if info.group != group:
+            group = info.group
+            parts.append(f"\n## {group}\n")
+            parts.append("| flag | environment | values | default | meaning |")
+            parts.append("|---|---|---|---|---|")
+        parts.append(_row(name, info))
+    return "\n".join(parts) + "\n"
+
+
+def _row(name: str, info: Option) -> str:
+    flag = "`MODEL`" if info.positional else f"`{flag_name(name)}`"
+    default = f"auto: {info.automatic}" if info.automatic else info.show(getattr(Settings, name))
+    cells = (flag, f"`{environment_name(name)}`", info.describe_values(), default or "none")
+    return f"| {' | '.join(cells)} | {info.help} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

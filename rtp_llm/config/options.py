@@ -1,0 +1,163 @@
+"""One option of the settings table: its kind, limits and help, and how a text becomes its value."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["text", "integer", "number", "switch"]
+
+SWITCH_WORDS = {
+    "on": True,
+    "true": True,
+    "1": True,
+    "yes": True,
+    "off": False,
+    "false": False,
+    "0": False,
+    "no": False,
+}
+
+
+class SettingsError(ValueError):
+    """A setting is unknown or has a bad value; the message names it."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """What the table knows about one field of `Settings`.
+
+    `automatic` says what None stands for ("auto" on the command line); it is empty where None is
+    not a value.
+    """
+
+    kind: Kind
+    group: str
+    help: str
+    unit: str = ""
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    automatic: str = ""
+    secret: bool = False
+    positional: bool = False
+
+    def parse(self, name: str, value: object) -> Any:
+        """Turn a text (flag, environment) or a TOML value into a checked value of this option.
+
+        Raises SettingsError naming `name` when the value does not fit.
+        """
+        if self.automatic and (value is None or value == "auto"):
+            return None
+        parsed = _PARSERS[self.kind](name, value)
+        self.check(name, parsed)
+        return parsed
+
+    def check(self, name: str, value: object) -> None:
+        """Raise SettingsError unless `value` has the right type and lies in the allowed range."""
+        if value is None and self.automatic:
+            return
+        if not _has_kind(value, self.kind):
+            raise SettingsError(f"{name}: {value!r} is not {_WORDS[self.kind]}")
+        if self.choices and value not in self.choices:
+            raise SettingsError(f"{name}: {value!r} is not one of {', '.join(self.choices)}")
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            self._check_range(name, value)
+
+    def _check_range(self, name: str, value: float) -> None:
+        if self.minimum is not None and value < self.minimum:
+            raise SettingsError(f"{name}: {value} is below the minimum {self.minimum:g}")
+        if self.maximum is not None and value > self.maximum:
+            raise SettingsError(f"{name}: {value} is above the maximum {self.maximum:g}")
+
+    def show(self, value: object) -> str:
+        """The value as a user would type it; a secret is masked."""
+        if value is None:
+            return "auto" if self.automatic else ""
+        if self.secret:
+            return "***"
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        return str(value)
+
+    def describe_values(self) -> str:
+        """The accepted values in words, for --help and the documentation."""
+        words = self._range_words()
+        return f"auto or {words}" if self.automatic and "auto" not in self.choices else words
+
+    def _range_words(self) -> str:
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.kind == "switch":
+            return "on, off"
+        if self.kind == "text":
+            return "text"
+        unit = f" ({self.unit})" if self.unit else ""
+        noun = self.kind
+        if self.minimum is not None and self.maximum is not None:
+            return f"{noun} {self.minimum:g} to {self.maximum:g}{unit}"
+        return f"{noun} >= {self.minimum:g}{unit}" if self.minimum is not None else noun + unit
+
+
+_WORDS = {
+    "text": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "switch": "on or off (true/false, 1/0)",
+}
+
+
+def _has_kind(value: object, kind: Kind) -> bool:
+    if kind == "switch":
+        return isinstance(value, bool)
+    if isinstance(value, bool):
+        return False
+    if kind == "integer":
+        return isinstance(value, int)
+    if kind == "number":
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    return isinstance(value, str)
+
+
+def _parse_text(name: str, value: object) -> object:
+    return value
+
+
+def _parse_integer(name: str, value: object) -> object:
+    if isinstance(value, str):
+        try:
+            return int(value.strip().replace("_", ""), 10)
+        except ValueError:
+            return value
+    return value
+
+
+def _parse_number(name: str, value: object) -> object:
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _parse_switch(name: str, value: object) -> object:
+    if isinstance(value, str):
+        return SWITCH_WORDS.get(value.strip().lower(), value)
+    return bool(value) if value in (0, 1) else value
+
+
+_PARSERS = {
+    "text": _parse_text,
+    "integer": _parse_integer,
+    "number": _parse_number,
+    "switch": _parse_switch,
+}
+
+
+def option(default: object, kind: Kind, group: str, help: str, **limits: Any) -> Any:
+    """A dataclass field that carries its Option; `limits` are the other fields of Option."""
+    info = Option(kind=kind, group=group, help=help, **limits)
+    return dataclasses.field(default=default, metadata={"option": info}, repr=not info.secret)

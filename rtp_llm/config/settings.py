@@ -1,0 +1,247 @@
+"""The typed table of settings: every behaviour of the engine that a user may change.
+
+Flags, environment names, the TOML file and `docs/settings.md` are all derived from this table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rtp_llm.config.options import Option, SettingsError, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All settings, checked; made by `Settings(model=..., dtype=...)` or `Settings.load(argv)`.
+
+    Raises SettingsError naming the field when a value does not fit. None means "auto" where that
+    is allowed.
+    """
+
+    # model
+    model: str = option(
+        "",
+        "text",
+        "model",
+        "Folder of the model: config.json, safetensors, tokenizer.json (Hugging Face layout).",
+        positional=True,
+    )
+    served_model_name: str | None = option(
+        None,
+        "text",
+        "model",
+        "Name that clients put into `model`.",
+        automatic="the name of the model's folder",
+    )
+    dtype: str = option(
+        "auto",
+        "text",
+        "model",
+        "Number type of weights, activations and KV cache; auto takes the one in config.json.",
+        choices=("auto", "float32", "bfloat16", "float16"),
+    )
+    quantization: str = option(
+        "none",
+        "text",
+        "model",
+        "Weight quantisation done while loading; int8 is weight-only.",
+        choices=("none", "int8"),
+    )
+    max_seq_len: int | None = option(
+        None,
+        "integer",
+        "model",
+        "Longest sequence, prompt and answer together.",
+        unit="tokens",
+        minimum=1,
+        maximum=2**30,
+        automatic="the model's max_position_embeddings, or less if the KV cache holds less",
+    )
+    chat_template: str | None = option(
+        None,
+        "text",
+        "model",
+        "File with a Jinja chat template, used instead of the model's own.",
+        automatic="the template of the model folder",
+    )
+    use_generation_config: bool = option(
+        True,
+        "switch",
+        "model",
+        "Take defaults of sampling from generation_config.json; a request's own values win.",
+    )
+    seed: int = option(
+        0,
+        "integer",
+        "model",
+        "Seed of the engine; a request without `seed` draws its own from it.",
+        minimum=0,
+        maximum=2**63 - 1,
+    )
+
+    # device
+    device_type: str = option(
+        "auto",
+        "text",
+        "device",
+        "Device to run on; auto takes the one this wheel was built for.",
+        choices=("auto", "cpu", "cuda", "rocm", "xpu"),
+    )
+    num_threads: int | None = option(
+        None,
+        "integer",
+        "device",
+        "Threads for CPU kernels.",
+        minimum=1,
+        maximum=4096,
+        automatic="the cores that this process may use",
+    )
+    allow_reference_ops: bool = option(
+        False,
+        "switch",
+        "device",
+        "On an accelerator, allow the slow PyTorch reference of an operator without a kernel.",
+    )
+
+    # cache
+    kv_cache_mem_mb: int | None = option(
+        None,
+        "integer",
+        "cache",
+        "Memory for the KV cache.",
+        unit="MiB",
+        minimum=1,
+        maximum=2**30,
+        automatic="planned from the free memory and the settings, and printed",
+    )
+    seq_size_per_block: int = option(
+        16,
+        "integer",
+        "cache",
+        "Tokens in one block of the KV cache.",
+        unit="tokens",
+        minimum=1,
+        maximum=1024,
+    )
+    reuse_cache: bool = option(
+        True, "switch", "cache", "Reuse the KV cache of prompts that begin alike (prefix cache)."
+    )
+
+    # scheduling
+    max_running_requests: int = option(
+        256,
+        "integer",
+        "scheduling",
+        "Sequences that may run at once.",
+        minimum=1,
+        maximum=65536,
+    )
+    max_queued_requests: int = option(
+        1024,
+        "integer",
+        "scheduling",
+        "Sequences that may wait; more are refused with 429.",
+        minimum=0,
+        maximum=1048576,
+    )
+    max_batch_tokens_size: int | None = option(
+        None,
+        "integer",
+        "scheduling",
+        "Token budget of one step; longer prompts are prefilled in chunks.",
+        unit="tokens",
+        minimum=1,
+        maximum=2**24,
+        automatic="chosen for the device",
+    )
+
+    # server
+    host: str = option("127.0.0.1", "text", "server", "Address to listen on; 0.0.0.0 for all.")
+    port: int = option(
+        8088,
+        "integer",
+        "server",
+        "Port to listen on; 0 takes a free one.",
+        minimum=0,
+        maximum=65535,
+    )
+    api_key: str | None = option(
+        None,
+        "text",
+        "server",
+        "Key that clients must send as `Authorization: Bearer KEY`. "
+        "Better set in the environment: flags show in ps.",
+        automatic="no key asked",
+        secret=True,
+    )
+    max_request_bytes: int = option(
+        32 * 2**20,
+        "integer",
+        "server",
+        "Longest request body; longer ones are refused with 413.",
+        unit="bytes",
+        minimum=1,
+        maximum=2**31,
+    )
+    start_timeout: float = option(
+        3600.0,
+        "number",
+        "server",
+        "Longest wait for the engine to load the model.",
+        unit="seconds",
+        minimum=1,
+    )
+    shutdown_timeout: float = option(
+        30.0,
+        "number",
+        "server",
+        "After SIGTERM: how long open requests may finish before they are cut.",
+        unit="seconds",
+        minimum=0,
+    )
+    access_log: bool = option(
+        True, "switch", "server", "One JSON line per finished request, without its content."
+    )
+    log_level: str = option(
+        "info",
+        "text",
+        "server",
+        "Least severe messages shown.",
+        choices=("debug", "info", "warning", "error"),
+    )
+
+    def __post_init__(self) -> None:
+        for name, info in options().items():
+            info.check(name, getattr(self, name))
+
+    @classmethod
+    def load(
+        cls, argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None
+    ) -> Settings:
+        """Settings from flags, environment and the TOML file of `--config`; the earlier named wins.
+
+        `argv` excludes the program's name (None: sys.argv[1:]); `environ` None: os.environ.
+        """
+        from rtp_llm.config.command_line import load_settings
+
+        return load_settings(argv, environ).settings
+
+    @property
+    def model_name(self) -> str:
+        """The name under which the model is served."""
+        return self.served_model_name or Path(self.model).resolve().name
+
+
+def options() -> dict[str, Option]:
+    """The table: field name -> Option, in the order of the documentation."""
+    return _OPTIONS
+
+
+_OPTIONS: dict[str, Option] = {
+    field.name: field.metadata["option"] for field in dataclasses.fields(Settings)
+}
+
+__all__ = ["Settings", "SettingsError", "options"]

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+from rtp_llm.config.command_line import (
+    build_parser,
+    environment_name,
+    flag_name,
+    load_settings,
+)
+from rtp_llm.config.options import SettingsError
+from rtp_llm.config.settings import Settings, options
+
+EXAMPLES = {
+    "model": ("folder", "other"),
+    "served_model_name": ("name", "other"),
+    "chat_template": ("file.jinja", "other.jinja"),
+    "host": ("0.0.0.0", "::1"),
+    "api_key": ("secret", "other"),
+}
+
+
+def examples(name: str) -> tuple[str, str]:
+    """Two texts that are valid and differ from each other."""
+    info = options()[name]
+    if name in EXAMPLES:
+        return EXAMPLES[name]
+    if info.choices:
+        return info.choices[-1], info.choices[0]
+    if info.kind == "switch":
+        return "on", "off"
+    return "1000", "512"
+
+
+def flag(name: str, value: str) -> list[str]:
+    return [value] if options()[name].positional else [flag_name(name), value]
+
+
+@pytest.mark.parametrize("name", options())
+def test_every_option_by_flag_environment_and_both(name: str) -> None:
+    first, second = examples(name)
+    expected = [options()[name].parse(name, text) for text in (first, second)]
+    assert expected[0] != expected[1]
+    variable = environment_name(name)
+    assert getattr(load_settings(flag(name, first), {}).settings, name) == expected[0]
+    assert getattr(load_settings([], {variable: second}).settings, name) == expected[1]
+    both = load_settings(flag(name, first), {variable: second})
+    assert getattr(both.settings, name) == expected[0]
+    assert both.sources[name] == "flag"
+
+
+@pytest.mark.parametrize("name", [n for n, o in options().items() if o.kind != "text" or o.choices])
+def test_bad_values_are_refused_with_the_name(name: str) -> None:
+    with pytest.raises(SettingsError, match=flag_name(name)):
+        load_settings([flag_name(name), "wrong!"], {})
+    with pytest.raises(SettingsError, match=environment_name(name)):
+        load_settings([], {environment_name(name): "wrong!"})
+    with pytest.raises(SettingsError, match=f"^{name}"):
+        Settings(**{name: object()})
+
+
+@pytest.mark.parametrize("name", [n for n, o in options().items() if o.minimum is not None])
+def test_limits(name: str) -> None:
+    info = options()[name]
+    assert info.minimum is not None
+    with pytest.raises(SettingsError, match="below the minimum"):
+        load_settings([f"{flag_name(name)}={int(info.minimum) - 1}"], {})
+    if info.maximum is not None:
+        with pytest.raises(SettingsError, match="above the maximum"):
+            load_settings([flag_name(name), str(int(info.maximum) + 1)], {})
+
+
+def test_booleans() -> None:
+    for words, value in ((("on", "true", "1", "TRUE"), True), (("off", "False", "0"), False)):
+        for word in words:
+            assert load_settings(["--reuse-cache", word], {}).settings.reuse_cache is value
+    assert load_settings(["--allow-reference-ops"], {}).settings.allow_reference_ops is True
+    with pytest.raises(SettingsError, match=r"--reuse-cache.*maybe"):
+        load_settings(["--reuse-cache", "maybe"], {})
+
+
+def test_underscores_and_equals_are_accepted() -> None:
+    loaded = load_settings(["m_d", "--max_seq_len=12", "--served_model_name", "a_b"], {}).settings
+    assert (loaded.model, loaded.max_seq_len, loaded.served_model_name) == ("m_d", 12, "a_b")
+
+
+def test_file_and_precedence(tmp_path) -> None:
+    path = tmp_path / "settings.toml"
+    lines = "port = 1", 'host = "file"', 'max-seq-len = "auto"', "reuse_cache = false", "seed = 9"
+    path.write_text("\n".join(lines))
+    loaded = load_settings(["--config", str(path), "--port", "3"], {"RTP_LLM_HOST": "env"})
+    settings = loaded.settings
+    assert (settings.port, settings.host, settings.max_seq_len) == (3, "env", None)
+    assert (settings.reuse_cache, settings.seed) == (False, 9)
+    assert loaded.sources["seed"] == f"file {path}"
+    assert load_settings([], {"RTP_LLM_CONFIG": str(path)}).settings.port == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("prot = 1", "prot: no such setting.*did you mean port"),
+        ("port = 'x'", "port: 'x' is not a whole number"),
+        ("port = true", "port: True is not a whole number"),
+        ("reuse_cache = 2", "reuse_cache: 2 is not on or off"),
+        ("port = ", "not valid TOML"),
+    ],
+)
+def test_bad_files(tmp_path, content: str, message: str) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text(content)
+    with pytest.raises(SettingsError, match=message):
+        load_settings(["--config", str(path)], {})
+    with pytest.raises(SettingsError, match="--config: cannot read"):
+        load_settings(["--config", str(tmp_path / "none.toml")], {})
+
+
+def test_secrets_are_masked_everywhere() -> None:
+    loaded = load_settings(["m"], {"RTP_LLM_API_KEY": "hidden-key"})
+    assert loaded.settings.api_key == "hidden-key"
+    assert "hidden-key" not in loaded.describe() + repr(loaded.settings) + str(loaded.settings)
+    assert "api_key = ***  (environment)" in loaded.describe()
+
+
+def test_unknown_environment_names_are_reported() -> None:
+    warnings = load_settings([], {"RTP_LLM_PROT": "1", "RTP_LLM_OPS_LIBRARY": "x"}).warnings
+    assert warnings == ("RTP_LLM_PROT is set but is no setting; did you mean RTP_LLM_PORT?",)
+
+
+def test_unknown_flags_and_abbreviations_exit(capsys) -> None:
+    for argv in (["--prot", "1"], ["--max-seq", "1"]):
+        with pytest.raises(SystemExit):
+            load_settings(argv, {})
+        assert argv[0] in capsys.readouterr().err
+
+
+def test_table_is_complete_and_small() -> None:
+    assert len(options()) <= 60
+    assert list(options()) == [field.name for field in dataclasses.fields(Settings)]
+    help_text = build_parser().format_help()
+    for name, info in options().items():
+        assert info.help.endswith("."), name
+        assert info.positional or flag_name(name) in help_text
+
+
+def test_load_accepts_argv_and_environ() -> None:
+    settings = Settings.load(["/models/demo/"], {})
+    assert settings.model_name == "demo"
+    assert Settings(model="/models/demo", served_model_name="x").model_name == "x"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.port = 1  # type: ignore[misc]
+
+
+def test_import_is_light() -> None:
+    heavy = "torch", "numpy", "fastapi", "tokenizers", "msgspec", "jinja2"
+    code = f"import sys, rtp_llm.config; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
