@@ -1,0 +1,216 @@
+"""What the engine process and its client say to each other: msgspec structs, token ids only.
+
+A sequence is (request_id, index) with 0 <= index < n. Columns are raw bytes of the machine's own
+(little-endian) numbers, so that a step with many rows costs one encode: read them with
+``memoryview(column).cast("q")`` for int64, ``"i"`` for int32, ``"f"`` for float32.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from rtp_llm.sampling_params import SamplingParams
+
+FinishReason = Literal["stop", "length", "abort"]
+FailureKind = Literal["invalid", "queue_full", "internal"]
+
+FINISH_NONE, FINISH_EOS, FINISH_STOP_TOKEN, FINISH_LENGTH = range(4)
+FINISH_REASONS: tuple[FinishReason | None, ...] = (None, "stop", "stop", "length")
+
+# A sequence's number in the scheduler is request_id << 7 | index: n is at most 128.
+INDEX_BITS = 7
+INDEX_MASK = (1 << INDEX_BITS) - 1
+MAX_REQUEST_ID = (1 << (63 - INDEX_BITS)) - 1
+
+
+class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
+    """Start a request. ``request_id`` is unused so far, 0 <= request_id <= MAX_REQUEST_ID.
+
+    ``extra_key`` separates prefix caches (tenant, adapter): requests share blocks only within one.
+    """
+
+    request_id: int
+    prompt_token_ids: list[int]
+    params: SamplingParams
+    extra_key: str = ""
+
+
+class AbortRequest(msgspec.Struct, tag="abort", frozen=True, kw_only=True):
+    """Stop requests at any state. ``indexes``, when given, names one sequence of each request."""
+
+    request_ids: list[int]
+    indexes: list[int] = []
+
+
+class Shutdown(msgspec.Struct, tag="shutdown", frozen=True, kw_only=True):
+    """End the engine process; whatever still runs is dropped."""
+
+
+class LogprobColumns(msgspec.Struct, frozen=True, kw_only=True):
+    """Log-probabilities of the rows that asked: L rows, ``width`` values kept for each.
+
+    They are of the model's own distribution, before penalties, biases and temperature.
+    """
+
+    rows: bytes  # int32 [L], which row of the step
+    wanted: bytes  # int32 [L], how many of the top values the request asked for
+    chosen: bytes  # float32 [L]
+    top_ids: bytes  # int32 [L, width]
+    top_values: bytes  # float32 [L, width]
+    width: int
+
+
+class StepOutput(msgspec.Struct, tag="step", frozen=True, kw_only=True):
+    """What one step produced: R rows, one for each sequence that drew tokens in it.
+
+    ``tokens`` is [R, K] padded with -1; ``num_tokens`` says how many of a row are real, a final
+    end-of-sequence or stop token included. A step that only computed prompt chunks has R = 0.
+    """
+
+    num_rows: int
+    request_ids: bytes  # int64 [R]
+    indexes: bytes  # int32 [R]
+    tokens: bytes  # int32 [R, K]
+    num_tokens: bytes  # int32 [R]
+    finish: bytes  # uint8 [R], FINISH_*
+    cached_tokens: bytes  # int32 [R], prompt tokens served from the prefix cache
+    logprobs: LogprobColumns | None = None
+    num_sequences: int = 0
+    batch_tokens: int = 0
+    seconds: float = 0.0
+
+
+class PromptLogprobs(msgspec.Struct, tag="prompt_logprobs", frozen=True, kw_only=True):
+    """Log-probabilities of prompt tokens ``start`` to ``start + P - 1`` given those before them.
+
+    A chunked prompt sends several; all of them come before the request's first token.
+    """
+
+    request_id: int
+    start: int
+    token_ids: bytes  # int32 [P]
+    chosen: bytes  # float32 [P]
+    top_ids: bytes  # int32 [P, width]
+    top_values: bytes  # float32 [P, width]
+    width: int
+
+
+class RequestFailed(msgspec.Struct, tag="failed", frozen=True, kw_only=True):
+    """The engine did not take the request, or gave it up; the engine itself goes on."""
+
+    request_id: int
+    kind: FailureKind
+    message: str
+
+
+class EngineStats(msgspec.Struct, tag="stats", frozen=True, kw_only=True):
+    """Sent every 0.25 s from a thread of its own, also while a step runs: the heartbeat.
+
+    Counters grow from the start of the process. ``step_age`` is for how long the present step has
+    been running, 0 between steps.
+    """
+
+    running: int = 0
+    waiting: int = 0
+    free_blocks: int = 0
+    total_blocks: int = 0
+    cached_blocks: int = 0
+    kv_used_ratio: float = 0.0
+    preemptions: int = 0
+    prefix_hit_tokens: int = 0
+    prefix_query_tokens: int = 0
+    steps: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    degenerate_rows: int = 0
+    batch_size: int = 0
+    step_seconds: float = 0.0
+    step_age: float = 0.0
+    resident_bytes: int = 0
+
+
+class EngineLog(msgspec.Struct, tag="log", frozen=True, kw_only=True):
+    """A line of the engine process's log, or its present progress line (``progress`` true)."""
+
+    level: int
+    message: str
+    progress: bool = False
+
+
+class EngineReady(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
+    """The model is loaded and warm; figures of what was built."""
+
+    max_model_len: int
+    vocab_size: int
+    num_blocks: int
+    block_size: int
+    max_running: int
+    max_queued: int
+    dtype: str
+    quantization: str
+    device: str
+    architecture: str
+    num_parameters: int
+    weight_bytes: int
+    kv_cache_bytes: int
+    num_threads: int
+    start_seconds: float
+
+
+class EngineFatal(msgspec.Struct, tag="fatal", frozen=True, kw_only=True):
+    """The engine cannot go on (or could not start); the process ends after it."""
+
+    message: str
+    traceback: str = ""
+
+
+ToEngine = AddRequest | AbortRequest | Shutdown
+FromEngine = (
+    StepOutput
+    | PromptLogprobs
+    | RequestFailed
+    | EngineStats
+    | EngineLog
+    | EngineReady
+    | EngineFatal
+)
+
+
+class TokenLogprob(msgspec.Struct, frozen=True):
+    """One token's log-probability and the most likely (token id, log-probability) in its place."""
+
+    token_id: int
+    logprob: float
+    top: list[tuple[int, float]]
+
+
+class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """What one sequence gained since its last delta.
+
+    ``token_ids`` holds every token drawn, a final end-of-sequence or stop token included;
+    ``stop_token_id`` is that token, so text leaves out the last id whenever it is not None.
+    ``prompt_logprobs`` comes once, with the first delta of index 0; its first entry is None.
+    """
+
+    index: int
+    token_ids: list[int]
+    finish_reason: FinishReason | None = None
+    stop_token_id: int | None = None
+    cached_tokens: int = 0
+    logprobs: list[TokenLogprob] | None = None
+    prompt_logprobs: list[TokenLogprob | None] | None = None
+
+
+class EngineDeadError(RuntimeError):
+    """The engine process ended, fell silent or failed in a step; no request can be served."""
+
+
+class RequestError(RuntimeError):
+    """One request was refused or given up: ``kind`` is invalid, queue_full or internal."""
+
+    def __init__(self, kind: FailureKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
