@@ -1,0 +1,101 @@
+"""The CPU as a device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from rtp_llm.device.base import CAPABILITIES, Device, MemoryInfo, Support
+
+_NO = {
+    "quantized_kv_cache": "the CPU kernels keep the KV cache in the type of the activations",
+    "graph_capture": "a CPU step has no launch queue to record; it runs eagerly",
+    "pinned_memory": "host memory is the device's memory; nothing is copied",
+    "tensor_parallel": "one process uses all cores of the machine",
+}
+
+
+class CpuDevice(Device):
+    """The processors and the memory that this process may use, cgroup limits included."""
+
+    name = "cpu"
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        """`root` is where /proc and /sys are looked for (a test passes its own)."""
+        self.torch_device = torch.device("cpu")
+        self._root = root
+
+    def available(self) -> Support:
+        return Support.yes()
+
+    def description(self) -> str:
+        return f"CPU ({self._processor()}, {self.default_threads()} cores, {_isa()})"
+
+    def supports(self, feature: str) -> Support:
+        if feature not in CAPABILITIES:
+            raise ValueError(f"unknown capability {feature!r}; known: {', '.join(CAPABILITIES)}")
+        return Support.no(_NO[feature]) if feature in _NO else Support.yes()
+
+    def default_threads(self) -> int:
+        """Cores this process may run on, also limited by a container's CPU quota."""
+        cores = len(os.sched_getaffinity(0))
+        quota = self._cgroup("cpu.max", "cpu/cpu.cfs_quota_us")
+        if quota is None:
+            return cores
+        period = self._cgroup("cpu.max", "cpu/cpu.cfs_period_us", word=1) or 100_000
+        return max(1, min(cores, -(-quota // period)))
+
+    def memory_info(self) -> MemoryInfo:
+        """MemAvailable and MemTotal, or the control group's limit where that is smaller."""
+        system = self._numbers("proc/meminfo")
+        free, total = 1024 * system["MemAvailable"], 1024 * system["MemTotal"]
+        limit = self._cgroup("memory.max", "memory/memory.limit_in_bytes")
+        if limit is not None and limit < total:
+            used = self._cgroup("memory.current", "memory/memory.usage_in_bytes") or 0
+            total, free = limit, min(free, limit - used + self._reclaimable())
+        return MemoryInfo(free=max(0, free), total=total)
+
+    def memory_used(self) -> int:
+        """Resident bytes of this process."""
+        pages = (self._root / "proc/self/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def _processor(self) -> str:
+        for line in self._lines("proc/cpuinfo"):
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+        return "unknown model"
+
+    def _reclaimable(self) -> int:
+        """File cache that the control group is charged for and that the kernel would drop."""
+        for place in ("sys/fs/cgroup/memory.stat", "sys/fs/cgroup/memory/memory.stat"):
+            if (self._root / place).exists():
+                return self._numbers(place).get("inactive_file", 0)
+        return 0
+
+    def _cgroup(self, v2: str, v1: str, word: int = 0) -> int | None:
+        """One number of the control group, version 2 or 1; None where there is no limit."""
+        for place, index in ((v2, word), (v1, 0)):
+            words = " ".join(self._lines(f"sys/fs/cgroup/{place}")).split()
+            if len(words) > index and words[index].isdigit():
+                return int(words[index])
+        return None
+
+    def _numbers(self, place: str) -> dict[str, int]:
+        """`name: number` lines as a dictionary."""
+        pairs = (line.replace(":", " ").split() for line in self._lines(place))
+        return {words[0]: int(words[1]) for words in pairs if len(words) > 1 and words[1].isdigit()}
+
+    def _lines(self, place: str) -> list[str]:
+        try:
+            return (self._root / place).read_text().splitlines()
+        except OSError:
+            return []
+
+
+def _isa() -> str:
+    capability: Callable[[], str] = torch.backends.cpu.get_cpu_capability
+    return capability()

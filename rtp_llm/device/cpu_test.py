@@ -1,0 +1,89 @@
+"""Tests of the CPU device: memory and cores under a container's limits."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from rtp_llm.device.base import CAPABILITIES
+from rtp_llm.device.cpu import CpuDevice
+
+GIB = 2**30
+
+
+def machine(tmp_path, files):
+    files = {"proc/meminfo": "MemTotal: 33554432 kB\nMemAvailable: 16777216 kB\n", **files}
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return CpuDevice(tmp_path)
+
+
+def test_memory_without_a_limit_is_the_machines(tmp_path):
+    info = machine(tmp_path, {"sys/fs/cgroup/memory.max": "max\n"}).memory_info()
+    assert (info.free, info.total) == (16 * GIB, 32 * GIB)
+
+
+def test_memory_is_limited_by_the_control_group(tmp_path):
+    files = {
+        "sys/fs/cgroup/memory.max": str(8 * GIB),
+        "sys/fs/cgroup/memory.current": str(5 * GIB),
+        "sys/fs/cgroup/memory.stat": f"anon 1\ninactive_file {2 * GIB}\n",
+    }
+    info = machine(tmp_path, files).memory_info()
+    assert (info.free, info.total) == (5 * GIB, 8 * GIB)
+
+
+def test_the_first_version_of_control_groups_counts_too(tmp_path):
+    files = {
+        "sys/fs/cgroup/memory/memory.limit_in_bytes": str(4 * GIB),
+        "sys/fs/cgroup/memory/memory.usage_in_bytes": str(1 * GIB),
+    }
+    info = machine(tmp_path, files).memory_info()
+    assert (info.free, info.total) == (3 * GIB, 4 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({}, None),
+        ({"sys/fs/cgroup/cpu.max": "max 100000"}, None),
+        ({"sys/fs/cgroup/cpu.max": "100000 100000"}, 1),
+        ({"sys/fs/cgroup/cpu.max": "50000 100000"}, 1),
+        (
+            {
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+            },
+            2,
+        ),
+        ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1"}, None),
+    ],
+)
+def test_threads_follow_the_cpu_quota(tmp_path, files, limit):
+    cores = len(os.sched_getaffinity(0))
+    assert machine(tmp_path, files).default_threads() == min(cores, limit or cores)
+
+
+def test_figures_of_this_machine():
+    device = CpuDevice()
+    info = device.memory_info()
+    assert 0 < info.free <= info.total
+    assert device.memory_used() > 10 * 2**20
+    before = device.memory_used()
+    block = torch.ones(64 * 2**20, dtype=torch.uint8)
+    assert device.memory_used() - before > 0.9 * block.numel()
+    assert device.description().startswith("CPU (")
+
+
+def test_every_capability_has_an_answer_and_every_no_a_reason():
+    device = CpuDevice()
+    answers = {name: device.supports(name) for name in CAPABILITIES}
+    assert all(answer or answer.reason for answer in answers.values())
+    assert answers["bfloat16"]
+    assert not answers["graph_capture"]
+    with pytest.raises(ValueError, match="unknown capability 'teleport'"):
+        device.supports("teleport")
