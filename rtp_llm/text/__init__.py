@@ -1,0 +1,6 @@
+"""Text to token ids and back: tokenizer, chat template, detokeniser, stop strings.
+
+Knows nothing of the engine, the server or torch.
+"""
+
+from __future__ import annotations

@@ -1,0 +1,101 @@
+"""Token ids to text, piece by piece, never cutting a character."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Protocol
+
+from rtp_llm.text.token_bytes import TokenBytes
+
+# So many ids before the answer decide how its first characters are decoded.
+CONTEXT_LENGTH = 8
+# The fallback decodes so many recent ids again with each token.
+WINDOW = 16
+REPLACEMENT = "\ufffd"
+
+
+class Detokenizer(Protocol):
+    """The pieces of `feed` and the last one of `flush`, joined, are the text of all ids."""
+
+    def feed(self, token_ids: Iterable[int]) -> str:
+        """The text that these further ids make certain; an unfinished character is held back."""
+
+    def flush(self) -> str:
+        """No id follows: the rest, with U+FFFD for a character that was never finished."""
+
+
+class ByteDetokenizer:
+    """For tokenizers whose decoding is a concatenation of bytes (see token_bytes.py)."""
+
+    def __init__(
+        self, table: TokenBytes, hidden: Collection[int], context: Sequence[int] = ()
+    ) -> None:
+        self._table = table
+        self._hidden = hidden
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._at_start = table.style.start != "keep"
+        self.feed(context[-CONTEXT_LENGTH:])
+        if len(context) > CONTEXT_LENGTH:
+            self._at_start = False
+
+    def feed(self, token_ids: Iterable[int]) -> str:
+        """See Detokenizer."""
+        table, hidden = self._table, self._hidden
+        visible = [token for token in token_ids if token not in hidden]
+        start = b""
+        while self._at_start and visible:
+            start = self._first_bytes(visible.pop(0))
+        data = start + b"".join([table[token] for token in visible])
+        return self._decoder.decode(data)
+
+    def _first_bytes(self, token_id: int) -> bytes:
+        if self._table.style.start == "drop_marks":
+            self._at_start = False
+            return self._table.first(token_id)
+        data = self._table[token_id]
+        self._at_start = not data
+        return data[1:] if data.startswith(b" ") else data
+
+    def flush(self) -> str:
+        """See Detokenizer."""
+        return self._decoder.decode(b"", final=True)
+
+
+class WindowDetokenizer:
+    """For any other tokenizer: decodes a window of recent ids and takes the difference."""
+
+    def __init__(
+        self,
+        decode: Callable[[Sequence[int]], str],
+        hidden: Collection[int],
+        context: Sequence[int] = (),
+    ) -> None:
+        self._decode = decode
+        self._hidden = hidden
+        self._ids = [token for token in context[-CONTEXT_LENGTH:] if token not in hidden]
+        # ids[:read] are out as text; ids[prefix:read] are decoded again to place spaces right.
+        self._prefix = 0
+        self._read = len(self._ids)
+
+    def feed(self, token_ids: Iterable[int]) -> str:
+        """See Detokenizer."""
+        text = ""
+        for token in token_ids:
+            if token not in self._hidden:
+                self._ids.append(token)
+                text += self._advance(final=False)
+        return text
+
+    def flush(self) -> str:
+        """See Detokenizer."""
+        return self._advance(final=True)
+
+    def _advance(self, final: bool) -> str:
+        before = self._decode(self._ids[self._prefix : self._read])
+        after = self._decode(self._ids[self._prefix :])
+        if after.endswith(REPLACEMENT) and not final:
+            return ""
+        self._read = len(self._ids)
+        self._prefix = max(0, self._read - WINDOW)
+        return after[len(before) :]

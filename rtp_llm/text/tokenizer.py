@@ -1,0 +1,139 @@
+"""The tokenizer of a model folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from rtp_llm.text.chat_template import ChatTemplate, ChatTemplateError
+from rtp_llm.text.detokenizer import ByteDetokenizer, Detokenizer, WindowDetokenizer
+from rtp_llm.text.generation_defaults import GenerationDefaults
+from rtp_llm.text.model_files import ModelFiles, ModelFilesError
+from rtp_llm.text.token_bytes import TokenBytes, decoder_style
+
+
+class Tokenizer:
+    """Text to ids and back, and chat messages to prompts, as the model was trained with.
+
+    `eos_token_ids`: every id that ends an answer, by generation_config, config and tokenizer.
+    `defaults`: the sampling defaults of generation_config.json.
+    """
+
+    def __init__(
+        self, files: ModelFiles, backend: tokenizers.Tokenizer, template: str | None
+    ) -> None:
+        self._backend = backend
+        self._special_tokens = files.special_tokens
+        added = backend.get_added_tokens_decoder()
+        self.special_ids = frozenset(key for key, token in added.items() if token.special)
+        self.eos_token_ids = self._find_eos(files)
+        self.defaults = GenerationDefaults.read(files.generation_config)
+        self._template = None if template is None else ChatTemplate(template, self._special_tokens)
+        style = decoder_style(backend)
+        self._bytes = None if style is None else TokenBytes(backend, style)
+
+    @classmethod
+    def from_folder(cls, path: str | Path, chat_template: str | None = None) -> Tokenizer:
+        """Load tokenizer.json and the files beside it; `chat_template`: a file used instead.
+
+        Raises ModelFilesError naming the missing or broken file.
+        """
+        files = ModelFiles.read(path)
+        file = files.folder / "tokenizer.json"
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(file))
+        except Exception as error:  # the binding raises plain Exception
+            raise ModelFilesError(f"cannot read {file}: {error}") from error
+        backend.no_padding()
+        backend.no_truncation()
+        try:
+            return cls(files, backend, files.chat_template(chat_template))
+        except ChatTemplateError as error:
+            raise ModelFilesError(f"{path}: {error}") from error
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids that have a token; the model may have more rows."""
+        return self._backend.get_vocab_size(with_added_tokens=True)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether chat messages can be rendered."""
+        return self._template is not None
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Text to ids; the GIL is released while it runs."""
+        ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Ids to text; ids without a token are skipped. Equal to the joined detokeniser pieces."""
+        detokenizer = self.detokenizer(skip_special_tokens=skip_special_tokens)
+        return detokenizer.feed(token_ids) + detokenizer.flush()
+
+    def detokenizer(
+        self,
+        context: Sequence[int] = (),
+        *,
+        skip_special_tokens: bool = True,
+        hidden: Iterable[int] = (),
+    ) -> Detokenizer:
+        """A new incremental detokeniser.
+
+        `context`: ids before the text, which decide how it begins (a leading space); `hidden`: ids
+        that show no text, besides the special ones.
+        """
+        skipped = self.special_ids if skip_special_tokens else frozenset()
+        skipped = skipped.union(hidden) if hidden else skipped
+        if self._bytes is not None:
+            return ByteDetokenizer(self._bytes, skipped, context)
+        return WindowDetokenizer(self._decode_plainly, skipped, context)
+
+    def token_text(self, token_id: int) -> str:
+        """One token's own text, with its leading space; parts of a character become U+FFFD."""
+        return self.token_bytes(token_id).decode(errors="replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that one token adds to a text."""
+        if self._bytes is not None:
+            return self._bytes[token_id]
+        return self._decode_plainly([token_id]).encode()
+
+    def tokens(self, token_ids: Iterable[int]) -> list[str]:
+        """The vocabulary's spelling of each id; "" for an id without a token."""
+        return [self._backend.id_to_token(token) or "" for token in token_ids]
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        **variables: Any,
+    ) -> str:
+        """Messages to the prompt's text; encode it with add_special_tokens=False.
+
+        Raises ChatTemplateError when there is no template or it refuses the messages.
+        """
+        if self._template is None:
+            raise ChatTemplateError(
+                "the model has no chat template; use /v1/completions or set --chat-template"
+            )
+        return self._template.render(
+            messages, add_generation_prompt=add_generation_prompt, **variables
+        )
+
+    def _decode_plainly(self, token_ids: Sequence[int]) -> str:
+        return self._backend.decode(list(token_ids), skip_special_tokens=False)
+
+    def _find_eos(self, files: ModelFiles) -> tuple[int, ...]:
+        found: dict[int, None] = {}
+        for source in (files.generation_config, files.config):
+            value = source.get("eos_token_id")
+            listed = value if isinstance(value, list) else [value]
+            found.update((token, None) for token in listed if isinstance(token, int))
+        eos = self._backend.token_to_id(self._special_tokens.get("eos_token", ""))
+        if eos is not None:
+            found[eos] = None
+        return tuple(found)
