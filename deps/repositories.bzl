@@ -8,5 +8,7 @@ def device_repositories():
         if row.lock:
             pip_repository(
                 name = "pip_" + device,
-                locks = [row.lock, "//deps:requirements_dev.txt"],
+                lock = row.lock,
+                tools = ["//deps:requirements_dev.txt"],
+                fallback = row.fallback_lock,
             )

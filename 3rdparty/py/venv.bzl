@@ -29,39 +29,58 @@ def _run(rctx, what, arguments, environment = {}):
         ))
     return result.stdout.strip()
 
-def _venv_repository(rctx):
-    locks = [str(rctx.path(lock)) for lock in rctx.attr.locks]
-    _run(rctx, "python -m venv", [PYTHON, "-m", "venv", "--clear", "venv"])
-    python = str(rctx.path("venv/bin/python3"))
-    install = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary", ":all:"]
-    install += ["--no-warn-script-location", "--disable-pip-version-check", "--require-hashes"]
+def _install(rctx, python, locks):
+    command = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary", ":all:"]
+    command += ["--no-warn-script-location", "--disable-pip-version-check", "--require-hashes"]
     torch_index = rctx.os.environ.get("RTP_LLM_TORCH_INDEX")
     if torch_index:
-        install += ["--extra-index-url", torch_index]
+        command += ["--extra-index-url", torch_index]
     for lock in locks:
-        install += ["-r", lock]
-    rctx.report_progress("installing " + ", ".join([lock.name for lock in rctx.attr.locks]))
-    _run(rctx, "pip install", install, environment = {"PYTHONPATH": "", "PIP_REQUIRE_VIRTUALENV": "0"})
-    purelib = _run(rctx, "sysconfig", [
+        command += ["-r", str(rctx.path(lock))]
+    rctx.report_progress("pip install " + " ".join([lock.name for lock in locks]))
+    return rctx.execute(command, timeout = 3600, environment = {"PIP_REQUIRE_VIRTUALENV": "0"}, quiet = True)
+
+def _venv_repository(rctx):
+    _run(rctx, "python -m venv", [PYTHON, "-m", "venv", "--clear", "venv"])
+    python = str(rctx.path("venv/bin/python3"))
+    lock = rctx.attr.lock
+    result = _install(rctx, python, [lock] + rctx.attr.tools)
+    if result.return_code and rctx.attr.fallback and "torch==" in result.stderr:
+        # buildifier: disable=print
+        print("%s\nNo source has the torch of %s. Taking %s instead: PyPI's own torch, several GB. " %
+              (result.stderr[-1000:], lock.name, rctx.attr.fallback.name) +
+              "To avoid that, set RTP_LLM_TORCH_INDEX to PyTorch's index of CPU wheels.")
+        lock = rctx.attr.fallback
+        result = _install(rctx, python, [lock] + rctx.attr.tools)
+    if result.return_code:
+        fail("@%s: pip install failed; pip's configuration decides where it looks (pip config list)\n%s" %
+             (rctx.name, result.stderr[-4000:]))
+
+    # A name without the python3.11 in its path.
+    rctx.symlink(_run(rctx, "sysconfig", [
         python,
         "-I",
         "-c",
         "import sysconfig; print(sysconfig.get_paths()['purelib'])",
-    ])
-
-    # A name without the python3.11 in its path.
-    rctx.symlink(purelib, "site-packages")
+    ]), "site-packages")
+    rctx.symlink(rctx.path(lock), "runtime_lock.txt")
+    rctx.file("WORKSPACE", 'workspace(name = "%s")\n' % rctx.name)
     rctx.file("BUILD.bazel", "")
 
 _venv = repository_rule(
     implementation = _venv_repository,
-    attrs = {"locks": attr.label_list(mandatory = True, allow_files = True)},
+    attrs = {
+        "fallback": attr.label(allow_single_file = True),
+        "lock": attr.label(mandatory = True, allow_single_file = True),
+        "tools": attr.label_list(allow_files = True),
+    },
     environ = _ENVIRON,
 )
 
 def _targets_repository(rctx):
     venv = rctx.path(rctx.attr.venv).dirname
-    rctx.symlink(venv.get_child("site-packages"), "site-packages")
+    for name in ["site-packages", "runtime_lock.txt"]:
+        rctx.symlink(venv.get_child(name), name)
     rctx.file("packages.txt", "".join([rctx.read(lock) for lock in rctx.attr.locks]))
     rctx.symlink(rctx.path(rctx.attr._link_only), "link_only.bzl")
     rctx.template("BUILD.bazel", rctx.path(rctx.attr._template), substitutions = {
@@ -78,7 +97,10 @@ _targets = repository_rule(
     },
 )
 
-def pip_repository(name, locks):
-    """The packages of `locks` as @<name>; see the template for its targets."""
-    _venv(name = name + "_venv", locks = locks)
-    _targets(name = name, locks = locks, venv = "@%s_venv//:BUILD.bazel" % name)
+def pip_repository(name, lock, tools, fallback = None):
+    """The packages of `lock`, and of the locks in `tools`, as @<name>; see the template for its targets.
+
+    `fallback` is the lock to take when no source has the torch of `lock`.
+    """
+    _venv(name = name + "_venv", lock = lock, tools = tools, fallback = fallback)
+    _targets(name = name, locks = [lock] + tools, venv = "@%s_venv//:BUILD.bazel" % name)

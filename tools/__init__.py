@@ -1,0 +1,1 @@
+"""What building, checking and releasing need; nothing of it goes into the wheel."""

@@ -1,0 +1,97 @@
+"""Commands of ./dev."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from tools.dev import bazel, bench, lock, serve, testing, wheel
+from tools.dev.steps import StepError, say
+
+_HELP = """\
+usage: ./dev COMMAND [arguments] [--offline]
+
+  serve [MODEL] [flags]      build, install into .venv/ and serve a model folder (the demo model)
+  test [bazel arguments]     lint, type check and every test
+  soak [bazel arguments]     the long tests
+  build DEVICE               the wheel for cpu, cuda, rocm or xpu into dist/; its path comes last
+  lint                       style, types, layout; changes nothing
+  format                     what lint can mend by itself
+  lock DEVICE                write the hashed locks in deps/ anew
+  bench [NAME] [--json FILE] a benchmark with its limit and its peers; without NAME, the list
+  setup                      only what the machine needs, then a plain `bazel build` works
+
+--offline installs nothing: everything must be there from an earlier run.
+"""
+
+
+def _serve(arguments: list[str]) -> int:
+    serve.serve(arguments)
+    return 0
+
+
+def _build(arguments: list[str]) -> int:
+    built = wheel.build(_device(arguments))
+    print(wheel.copy_to_dist(built.wheel))
+    return 0
+
+
+def _lock(arguments: list[str]) -> int:
+    lock.lock(_device(arguments))
+    return 0
+
+
+def _lint(arguments: list[str]) -> int:
+    passed, failed = testing.lint(arguments)
+    print(f"{passed} checks passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def _setup(arguments: list[str]) -> int:
+    say("the machine is ready; for example: bazel build --config=cpu //rtp_llm:rtp_llm_cpu")
+    return 0
+
+
+def _device(arguments: Sequence[str]) -> str:
+    if len(arguments) != 1:
+        raise StepError("one device is needed", f"one of {', '.join(wheel.DEVICES)}")
+    return arguments[0]
+
+
+_COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "bench": bench.bench,
+    "build": _build,
+    "format": lambda arguments: _lint(["--fix", *arguments]),
+    "lint": _lint,
+    "lock": _lock,
+    "serve": _serve,
+    "setup": _setup,
+    "soak": lambda arguments: testing.test(arguments, soak=True),
+    "test": testing.test,
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code of `./dev ARGUMENTS`."""
+    if not arguments or arguments[0] in ("help", "-h", "--help"):
+        print(_HELP, end="")
+        return 0
+    name, *rest = [argument for argument in arguments if argument != "--offline"]
+    if name not in _COMMANDS:
+        print(f"dev: no command {name!r}\n\n{_HELP}", end="", file=sys.stderr)
+        return 2
+    try:
+        bazel.command()
+        bazel.write_settings()
+        return _COMMANDS[name](rest)
+    except StepError as error:
+        print(f"dev: {error.what}", file=sys.stderr)
+        if error.remedy:
+            print(f"     {error.remedy}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

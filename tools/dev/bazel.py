@@ -1,0 +1,84 @@
+"""Bazel, called as documented: every command line is printed and works by itself."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.dev.steps import CACHE, ROOT, StepError, exit_code, output_of, say, write_if_changed
+
+FIRST_REFUSED = 8  # there, WORKSPACE files are ignored unless asked for, and in 9 always
+
+
+@functools.cache
+def command() -> str:
+    """Name of the Bazel on the PATH; refuses a version that this repository does not work with."""
+    for name in ("bazel", "bazelisk"):
+        if shutil.which(name):
+            version = output_of([name, "--version"], remedy="install Bazel 4.2.3 to 7")
+            refuse_version(version)
+            return name
+    raise StepError("no bazel or bazelisk on the PATH", "run ./dev setup without --offline")
+
+
+def refuse_version(text: str) -> None:
+    """StepError for `bazel --version` of a too new release; Debian's says `no_version` (4.2.3)."""
+    found = re.search(r"(\d+)\.\d+", text)
+    if found and int(found.group(1)) >= FIRST_REFUSED:
+        raise StepError(
+            f"{text} is too new: this repository builds with Bazel 4.2.3 to 7",
+            "put bazelisk on the PATH under the name bazel (.bazeliskrc picks 6.5.0), or Debian's "
+            "bazel-bootstrap",
+        )
+
+
+def write_settings() -> None:
+    """user.bazelrc: the interpreter and the caches of this machine."""
+    lines = [
+        "# Written by ./dev: what is true of this machine only.",
+        f"common --repo_env=RTP_LLM_PYTHON={os.environ['RTP_LLM_PYTHON']}",
+        f"build --disk_cache={CACHE / 'bazel-disk'}",
+        f"build --repository_cache={CACHE / 'bazel-repositories'}",
+    ]
+    compiler = os.environ.get("CC") or shutil.which("/usr/bin/gcc")
+    if compiler:  # a wrapped gcc at the head of the PATH would be taken otherwise
+        lines.append(f"common --repo_env=CC={compiler}")
+    for name in ("RTP_LLM_TORCH_INDEX",):
+        if value := os.environ.get(name):
+            lines.append(f"common --repo_env={name}={value}")
+    if write_if_changed(ROOT / "user.bazelrc", "\n".join(lines) + "\n"):
+        say(f"wrote user.bazelrc (interpreter {os.environ['RTP_LLM_PYTHON']}, caches in {CACHE})")
+
+
+def _progress() -> list[str]:
+    return [] if sys.stderr.isatty() else ["--curses=no", "--show_progress_rate_limit=20"]
+
+
+def run(subcommand: str, *arguments: str) -> int:
+    """Exit code of `bazel SUBCOMMAND ARGUMENTS`."""
+    return exit_code([command(), subcommand, *_progress(), *arguments])
+
+
+def build(*arguments: str) -> None:
+    """`bazel build`, or StepError."""
+    if run("build", *arguments):
+        raise StepError(
+            "the build failed; Bazel's messages are above",
+            "mend what they name and run the same command again; what is built stays built",
+        )
+
+
+def output_folder(arguments: Sequence[str]) -> Path:
+    """Where a build with these arguments puts its files (bazel-bin follows the latest build)."""
+    return Path(output_of([command(), "info", *arguments, "bazel-bin"], remedy="run ./dev setup"))
+
+
+def package_folder(device: str) -> Path:
+    """The fetched Python packages of a device."""
+    base = output_of([command(), "info", "output_base"], remedy="run ./dev setup")
+    return Path(base) / "external" / f"pip_{device}"

@@ -1,0 +1,35 @@
+"""./dev bench: the figures of docs/performance.md, one benchmark each."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from tools.dev import bazel
+from tools.dev.steps import ROOT, StepError
+
+_FOLDER = ROOT / "benchmark"
+
+
+def bench(arguments: Sequence[str]) -> int:
+    """Runs the named benchmark, or lists them all."""
+    known = benchmarks()
+    if not arguments or arguments[0].startswith("-"):
+        for name, purpose in known.items():
+            print(f"{name:16} {purpose}")
+        return 0
+    name, *rest = arguments
+    if name not in known:
+        raise StepError(f"no benchmark {name!r}", f"the benchmarks are {', '.join(known)}")
+    return bazel.run("run", f"//benchmark:{name}", "--", *rest)
+
+
+def benchmarks() -> dict[str, str]:
+    """Name and first line of the description of every benchmark."""
+    found = {}
+    for path in sorted(_FOLDER.glob("*.py")):
+        tree = ast.parse(path.read_text())
+        is_program = any(isinstance(node, ast.If) for node in tree.body)  # if __name__ == "__main__"
+        if is_program and not path.stem.endswith("_test"):
+            found[path.stem] = (ast.get_docstring(tree) or "").partition("\n")[0]
+    return found

@@ -1,0 +1,60 @@
+""".venv/: the locked run-time packages and the wheel, nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from tools.dev.steps import ROOT, run, say
+
+FOLDER = ROOT / ".venv"
+_STAMP = FOLDER / "installed.json"
+_REMEDY = (
+    "check the network and pip's configuration (pip config list), then run the same command again"
+)
+
+
+def install(wheel: Path, lock: Path) -> Path:
+    """Brings .venv/ up to `lock` and `wheel`; returns the folder of its commands."""
+    wanted = {
+        "python": os.environ["RTP_LLM_PYTHON"],
+        "lock": _digest(lock),
+        "wheel": _digest(wheel),
+    }
+    present = _installed()
+    if present == wanted:
+        return FOLDER / "bin"
+    _STAMP.unlink(missing_ok=True)
+    if (present.get("python"), present.get("lock")) != (wanted["python"], wanted["lock"]):
+        _install_packages(lock)
+    say(f"installing {wheel.name} into .venv")
+    _pip("--no-deps", "--no-index", "--force-reinstall", str(wheel))
+    _STAMP.write_text(json.dumps(wanted))
+    return FOLDER / "bin"
+
+
+def _install_packages(lock: Path) -> None:
+    say(f"installing the packages of {lock.name} into .venv (about a minute, 1 GB)")
+    run([os.environ["RTP_LLM_PYTHON"], "-m", "venv", "--clear", FOLDER], remedy=_REMEDY, shown=False)
+    index = os.environ.get("RTP_LLM_TORCH_INDEX")
+    _pip(*(["--extra-index-url", index] if index else []), "--require-hashes", "-r", str(lock))
+
+
+def _pip(*arguments: str) -> None:
+    pip = [FOLDER / "bin" / "python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
+    quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    run([*pip, *arguments], remedy=_REMEDY, env=quiet, shown=False)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _installed() -> dict[str, str]:
+    try:
+        stamp: dict[str, str] = json.loads(_STAMP.read_text())
+    except (OSError, ValueError):
+        return {}
+    return stamp if (FOLDER / "bin" / "python").exists() else {}

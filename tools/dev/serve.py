@@ -1,0 +1,52 @@
+"""./dev serve: build, install, serve."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+
+from tools.dev import environment, wheel
+from tools.dev.steps import ROOT, StepError, say
+
+_DEMO = ROOT / "example" / "demo_model"
+_DEFAULTS = {"--host": "127.0.0.1", "--port": "8088"}
+
+
+def serve(arguments: Sequence[str]) -> None:
+    """Replaces this process by the server; the port is looked at before anything is built."""
+    refuse_busy_port(_value(arguments, "--host"), _value(arguments, "--port"))
+    built = wheel.build("cpu")
+    commands = environment.install(built.wheel, built.lock)
+    if not arguments or arguments[0].startswith("-"):
+        arguments = [str(_DEMO), "--served-model-name", "demo", *arguments]
+    command = [str(commands / "rtp-llm"), "serve", *arguments]
+    say(" ".join(command))
+    os.execv(command[0], command)
+
+
+def refuse_busy_port(host: str, port: str) -> None:
+    """StepError when nobody could listen there."""
+    if not port.isdigit():
+        raise StepError(f"--port {port} is not a number")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(port)))
+        except (OSError, OverflowError) as error:
+            raise StepError(
+                f"cannot listen on {host}:{port}: {error}",
+                "stop what listens there, or take another port: ./dev serve --port 8089",
+            ) from None
+
+
+def _value(arguments: Sequence[str], flag: str) -> str:
+    """Value of `flag`, given as two words or as one; the server's own default otherwise."""
+    value = _DEFAULTS[flag]
+    for index, argument in enumerate(arguments):
+        if argument == flag and index + 1 < len(arguments):
+            value = arguments[index + 1]
+        elif argument.startswith(flag + "="):
+            value = argument.partition("=")[2]
+    return value

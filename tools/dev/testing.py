@@ -1,0 +1,61 @@
+"""./dev test, soak and lint."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.dev import bazel, results
+from tools.dev.steps import ROOT, StepError, run, say
+
+_BUILDIFIER = ROOT / "tools" / "lint" / "node_modules" / "@bazel" / "buildifier"
+
+
+def lint(arguments: Sequence[str] = ()) -> tuple[int, int]:
+    """(passed, failed) checks of style, types and layout."""
+    _install_buildifier()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        bazel.run("run", "//tools/lint", "--", f"--report={report}", *arguments)
+        if not report.exists():
+            raise StepError("the lint runner did not finish; its messages are above")
+        counts = json.loads(report.read_text())
+    return counts["passed"], counts["failed"]
+
+
+def test(arguments: Sequence[str], *, soak: bool = False) -> int:
+    """Runs lint and tests; prints the closing line and returns the exit code."""
+    passed, failed = (0, 0) if soak else lint()
+    code, targets = _bazel_test([*(["--test_tag_filters=soak"] if soak else []), *arguments])
+    for line in results.report(targets):
+        print(line)
+    passed += sum(target.passed for target in targets)
+    failed += sum(target.failed for target in targets)
+    if code != 0 and not any(target.failed for target in targets):
+        print(f"bazel test ended with exit code {code}: a target does not build, or none was found")
+        failed += 1
+    print(f"{passed} passed, {failed} failed", flush=True)
+    return 1 if failed else 0
+
+
+def _bazel_test(arguments: Sequence[str]) -> tuple[int, list[results.Target]]:
+    named = any(argument.startswith(("//", ":", "@")) for argument in arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        events = Path(folder) / "events.json"
+        patterns = [] if named else ["//..."]
+        options = ["--keep_going", f"--build_event_json_file={events}"]
+        code = bazel.run("test", *options, *arguments, *patterns)
+        return code, results.read(events) if events.exists() else []
+
+
+def _install_buildifier() -> None:
+    if _BUILDIFIER.exists():
+        return
+    say("installing buildifier (tools/lint/package.json) with npm")
+    run(
+        ["npm", "ci", "--prefix", "tools/lint", "--no-audit", "--no-fund", "--silent"],
+        remedy="check the network and npm's configuration (npm config list), then try again",
+        shown=False,
+    )

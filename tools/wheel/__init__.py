@@ -1,0 +1,1 @@
+"""Makes the wheel of a device, and reads wheels for tests."""

@@ -1,0 +1,65 @@
+"""The action behind //rtp_llm:wheel: files and facts in, one wheel out."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from tools.wheel import archive, metadata, symbols
+
+
+def main() -> None:
+    """Packs the wheel that the arguments describe into --output, a folder."""
+    options = _options()
+    contents = dict(_member(spec) for spec in options.file)
+    contents[f"{metadata.MODULE}/_build.json"] = metadata.build_record(
+        options.device, _schema_hash(options.ops_library), _commit(options.status)
+    ).encode()
+    version = f"{metadata.source_version(options.init)}+{options.version_local}"
+    libraries = [Path(spec.partition("=")[2]) for spec in options.file if spec.endswith(".so")]
+    platform = symbols.platform_tag(map(symbols.read, libraries))
+    tag = f"{options.python_tag}-{options.python_tag}-{platform}"
+    info = f"{metadata.MODULE}-{version}.dist-info"
+    requires = metadata.requirements(options.requirements, options.lock)
+    contents |= {
+        f"{info}/METADATA": metadata.metadata(version, requires).encode(),
+        f"{info}/WHEEL": metadata.wheel(tag).encode(),
+        f"{info}/entry_points.txt": metadata.entry_points().encode(),
+        f"{info}/licenses/LICENSE": options.license.read_bytes(),
+    }
+    options.output.mkdir(parents=True, exist_ok=True)
+    archive.write(options.output / f"{metadata.MODULE}-{version}-{tag}.whl", contents, info)
+
+
+def _member(spec: str) -> tuple[str, bytes]:
+    name, _, path = spec.partition("=")
+    return name, Path(path).read_bytes()
+
+
+def _schema_hash(library: Path) -> str:
+    """Asks the library itself, so that the wheel cannot say anything else than it does."""
+    import torch  # noqa: PLC0415
+
+    torch.ops.load_library(str(library.resolve()))
+    return str(torch.ops.rtp_llm.schema_hash())
+
+
+def _commit(status: Path) -> str:
+    """The commit in Bazel's status file; `unknown` outside a git checkout."""
+    found = re.search(r"^STABLE_COMMIT (\S+)$", status.read_text(), re.MULTILINE)
+    return found.group(1) if found else "unknown"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(fromfile_prefix_chars="@")
+    for name in ("device", "python-tag", "version-local"):
+        parser.add_argument(f"--{name}", required=True)
+    for name in ("init", "license", "lock", "ops-library", "output", "requirements", "status"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--file", action="append", default=[], metavar="NAME=PATH")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

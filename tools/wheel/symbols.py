@@ -1,0 +1,104 @@
+"""Which manylinux platform a set of shared objects really needs, from their versioned symbols."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection
+
+Version = tuple[int, ...]
+
+# What the libstdc++ beside each glibc has, as PEP 600's policies count it: a manylinux_2_X platform
+# promises the C++ symbols of the distributions that have glibc 2.X.
+_NEWEST_GLIBCXX: dict[int, Version] = {
+    17: (3, 4, 19),
+    24: (3, 4, 22),
+    27: (3, 4, 24),
+    28: (3, 4, 25),
+    31: (3, 4, 28),
+    34: (3, 4, 29),
+    35: (3, 4, 30),
+    37: (3, 4, 31),
+    38: (3, 4, 32),
+    39: (3, 4, 33),
+    41: (3, 4, 34),
+}
+_NEWEST_CXXABI: dict[int, Version] = {
+    17: (1, 3, 7),
+    24: (1, 3, 10),
+    27: (1, 3, 11),
+    31: (1, 3, 12),
+    34: (1, 3, 13),
+    38: (1, 3, 14),
+    39: (1, 3, 15),
+}
+_MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
+
+
+@dataclass(frozen=True)
+class SharedObject:
+    """What the dynamic section of a shared object says."""
+
+    machine: str
+    needed: tuple[str, ...]
+    run_path: tuple[str, ...]
+    versions: frozenset[str]  # GLIBC_2.34, GLIBCXX_3.4.30, ...
+
+
+def read(path: Path) -> SharedObject:
+    """Reads an ELF file; ValueError for a machine that has no manylinux name here."""
+    with path.open("rb") as stream:
+        elf = ELFFile(stream)
+        machine = elf["e_machine"]
+        if machine not in _MACHINES:
+            raise ValueError(f"{path}: no platform name for {machine}")
+        needed: list[str] = []
+        run_path: list[str] = []
+        for tag in elf.get_section_by_name(".dynamic").iter_tags():
+            if tag.entry.d_tag == "DT_NEEDED":
+                needed.append(tag.needed)
+            elif tag.entry.d_tag == "DT_RPATH":
+                run_path += tag.rpath.split(":")
+            elif tag.entry.d_tag == "DT_RUNPATH":
+                run_path += tag.runpath.split(":")
+        versions = {
+            auxiliary.name
+            for section in elf.iter_sections()
+            if isinstance(section, GNUVerNeedSection)
+            for _, auxiliaries in section.iter_versions()
+            for auxiliary in auxiliaries
+        }
+        return SharedObject(
+            _MACHINES[machine], tuple(needed), tuple(run_path), frozenset(versions)
+        )
+
+
+def platform_tag(objects: Iterable[SharedObject]) -> str:
+    """manylinux_2_X_<machine> with the smallest X that has every symbol of all `objects`."""
+    objects = list(objects)
+    machines = {shared.machine for shared in objects}
+    if len(machines) != 1:
+        raise ValueError(f"one machine is needed, the shared objects are for {sorted(machines)}")
+    versions = frozenset().union(*(shared.versions for shared in objects))
+    minor = max((smallest_glibc(version) for version in versions), default=17)
+    return f"manylinux_2_{max(minor, 17)}_{machines.pop()}"
+
+
+def smallest_glibc(version: str) -> int:
+    """X of the oldest glibc 2.X platform that has a symbol version such as GLIBCXX_3.4.30."""
+    matched = re.fullmatch(r"(GLIBC|GLIBCXX|CXXABI)_(\d+(?:\.\d+)*)", version)
+    if not matched:  # GCC_3.0 and the like are older than every platform
+        return 17
+    family = matched.group(1)
+    number = tuple(map(int, matched.group(2).split(".")))
+    if family == "GLIBC":
+        return number[1]
+    table = _NEWEST_GLIBCXX if family == "GLIBCXX" else _NEWEST_CXXABI
+    for minor, newest in table.items():
+        if number <= newest:
+            return minor
+    raise ValueError(f"{version} is newer than every platform in this table; add a row to it")
