@@ -1,0 +1,214 @@
+#include "rtp_llm/kernels/common/glue.h"
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include <array>
+
+namespace rtp_llm::glue {
+namespace {
+
+// torch's numbers of the dtypes that operators take, asked once.
+struct DtypeCodes {
+  int32_t float32 = aoti_torch_dtype_float32();
+  int32_t bfloat16 = aoti_torch_dtype_bfloat16();
+  int32_t float16 = aoti_torch_dtype_float16();
+  int32_t int8 = aoti_torch_dtype_int8();
+  int32_t int32 = aoti_torch_dtype_int32();
+  int32_t int64 = aoti_torch_dtype_int64();
+  int32_t boolean = aoti_torch_dtype_bool();
+};
+
+const DtypeCodes& codes() {
+  static const DtypeCodes instance;
+  return instance;
+}
+
+DType dtype_of(int32_t code) {
+  const DtypeCodes& known = codes();
+  if (code == known.float32) return DType::kFloat32;
+  if (code == known.bfloat16) return DType::kBFloat16;
+  if (code == known.float16) return DType::kFloat16;
+  if (code == known.int32) return DType::kInt32;
+  if (code == known.int8) return DType::kInt8;
+  if (code == known.int64) return DType::kInt64;
+  if (code == known.boolean) return DType::kBool;
+  return DType::kOther;
+}
+
+int32_t code_of(DType dtype) {
+  const DtypeCodes& known = codes();
+  switch (dtype) {
+    case DType::kFloat32:
+      return known.float32;
+    case DType::kBFloat16:
+      return known.bfloat16;
+    case DType::kFloat16:
+      return known.float16;
+    case DType::kInt8:
+      return known.int8;
+    case DType::kInt32:
+      return known.int32;
+    case DType::kInt64:
+      return known.int64;
+    case DType::kBool:
+      return known.boolean;
+    default:
+      fail("no torch dtype for ", dtype_name(dtype));
+  }
+}
+
+void require(AOTITorchError error, const char* what) {
+  RTP_LLM_CHECK(error == TORCH_SUCCESS, "torch failed to ", what);
+}
+
+std::string shape_text(const int64_t* sizes, int64_t dim) {
+  std::ostringstream text;
+  text << '[';
+  for (int64_t axis = 0; axis < dim; ++axis) text << (axis > 0 ? ", " : "") << sizes[axis];
+  text << ']';
+  return text.str();
+}
+
+class TorchParallelFor final : public ParallelFor {
+ public:
+  void operator()(int64_t begin, int64_t end, int64_t grain, Body body) const override {
+    if (begin >= end) return;
+    if (end - begin <= grain) {
+      body(begin, end);
+      return;
+    }
+    const auto callback = [](int64_t first, int64_t last, void* context) {
+      (*static_cast<const Body*>(context))(first, last);
+    };
+    require(torch_parallel_for(begin, end, grain, callback, &body), "run a parallel loop");
+  }
+
+  int num_threads() const override {
+    uint32_t count = 1;
+    require(torch_get_num_threads(&count), "count its threads");
+    return static_cast<int>(count);
+  }
+};
+
+}  // namespace
+
+Tensor::Tensor(AtenTensorHandle handle) : handle_(handle) {
+  int32_t code = 0;
+  aoti_torch_get_dim(handle, &dim_);
+  aoti_torch_get_sizes(handle, &sizes_);
+  aoti_torch_get_strides(handle, &strides_);
+  aoti_torch_get_dtype(handle, &code);
+  aoti_torch_get_device_type(handle, &device_type_);
+  // Fails for a tensor without storage, which the device check then refuses.
+  if (aoti_torch_get_data_ptr(handle, &data_) != TORCH_SUCCESS) data_ = nullptr;
+  dtype_ = dtype_of(code);
+}
+
+Tensor::Tensor(Tensor&& other) noexcept
+    : handle_(std::exchange(other.handle_, nullptr)),
+      dim_(other.dim_),
+      sizes_(other.sizes_),
+      strides_(other.strides_),
+      data_(other.data_),
+      device_type_(other.device_type_),
+      dtype_(other.dtype_) {}
+
+Tensor::~Tensor() {
+  if (handle_ != nullptr) aoti_torch_delete_tensor_object(handle_);
+}
+
+int64_t Tensor::numel() const {
+  int64_t count = 1;
+  for (int64_t axis = 0; axis < dim_; ++axis) count *= sizes_[axis];
+  return count;
+}
+
+int32_t Tensor::device_index() const {
+  int32_t index = 0;
+  require(aoti_torch_get_device_index(handle_, &index), "tell the device of a tensor");
+  return index;
+}
+
+bool Tensor::is_contiguous() const {
+  int64_t expected = 1;
+  for (int64_t axis = dim_ - 1; axis >= 0; --axis) {
+    if (sizes_[axis] == 0) return true;
+    if (sizes_[axis] != 1 && strides_[axis] != expected) return false;
+    expected *= sizes_[axis];
+  }
+  return true;
+}
+
+std::string Tensor::describe() const {
+  return std::string(dtype_name(dtype_)) + " " + shape_text(sizes_, dim_);
+}
+
+Tensor empty(const Tensor& like, const int64_t* sizes, int64_t dim, DType dtype) {
+  constexpr int64_t kMaxDim = 8;
+  RTP_LLM_CHECK(dim <= kMaxDim, "a result has ", dim, " dimensions; at most ", kMaxDim);
+  std::array<int64_t, kMaxDim> strides{};
+  int64_t stride = 1;
+  for (int64_t axis = dim - 1; axis >= 0; --axis) {
+    strides[static_cast<size_t>(axis)] = stride;
+    stride *= sizes[axis] > 0 ? sizes[axis] : 1;
+  }
+  AtenTensorHandle handle = nullptr;
+  require(aoti_torch_empty_strided(dim, sizes, strides.data(), code_of(dtype), like.device_type(),
+                                   like.device_index(), &handle),
+          "allocate a result");
+  return Tensor(handle);
+}
+
+Tensor empty(const Tensor& like, std::initializer_list<int64_t> sizes, DType dtype) {
+  return empty(like, sizes.begin(), static_cast<int64_t>(sizes.size()), dtype);
+}
+
+void check_dim(const Tensor& tensor, int64_t dim, const char* what) {
+  RTP_LLM_CHECK(tensor.dim() == dim, what, " is ", tensor.describe(), "; expected ", dim,
+                " dimensions");
+}
+
+void check_sizes(const Tensor& tensor, std::initializer_list<int64_t> sizes, const char* what) {
+  const auto dim = static_cast<int64_t>(sizes.size());
+  bool equal = tensor.dim() == dim;
+  for (int64_t axis = 0; equal && axis < dim; ++axis) {
+    equal = tensor.size(axis) == sizes.begin()[axis];
+  }
+  RTP_LLM_CHECK(equal, what, " is ", tensor.describe(), "; expected shape ",
+                shape_text(sizes.begin(), dim));
+}
+
+void check_dtype(const Tensor& tensor, DType dtype, const char* what) {
+  RTP_LLM_CHECK(tensor.dtype() == dtype, what, " is ", tensor.describe(), "; expected ",
+                dtype_name(dtype));
+}
+
+void check_float_dtype(const Tensor& tensor, const char* what) {
+  const DType dtype = tensor.dtype();
+  RTP_LLM_CHECK(dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16,
+                what, " is ", tensor.describe(), "; expected float32, bfloat16 or float16");
+}
+
+void check_contiguous(const Tensor& tensor, const char* what) {
+  RTP_LLM_CHECK(tensor.is_contiguous(), what, " is ", tensor.describe(),
+                " and not contiguous; expected a contiguous tensor");
+}
+
+void check_contiguous_rows(const Tensor& tensor, const char* what) {
+  RTP_LLM_CHECK(tensor.dim() >= 1, what, " is ", tensor.describe(), "; expected rows");
+  int64_t expected = 1;
+  bool contiguous = tensor.numel() == 0;
+  for (int64_t axis = tensor.dim() - 1; axis >= 1 && !contiguous; --axis) {
+    RTP_LLM_CHECK(tensor.size(axis) == 1 || tensor.stride(axis) == expected, what, " is ",
+                  tensor.describe(), " and its rows are not contiguous; only the stride of ",
+                  "dimension 0 is free");
+    expected *= tensor.size(axis);
+  }
+}
+
+const ParallelFor& parallel_for() {
+  static const TorchParallelFor instance;
+  return instance;
+}
+
+}  // namespace rtp_llm::glue

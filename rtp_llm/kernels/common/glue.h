@@ -1,0 +1,219 @@
+// What operator glue is written with: tensors, checks, threads and registration on torch's stable
+// ABI. Only *_glue.cc files and schema.cc include this; kernels see plain pointers.
+//
+// torch's own TORCH_BOX costs about 0.7 us more per call (shared pointers, tuples, outputs made
+// through the dispatcher), which shows at batch 1.
+#pragma once
+
+#include <torch/csrc/stable/library.h>
+
+#include <cstdint>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "rtp_llm/kernels/common/counters.h"
+#include "rtp_llm/kernels/common/dtype.h"
+#include "rtp_llm/kernels/common/parallel.h"
+
+// Throws std::runtime_error (RuntimeError in Python) made of the parts when `condition` is false.
+#define RTP_LLM_CHECK(condition, ...)                                          \
+  do {                                                                         \
+    if (__builtin_expect(!(condition), 0)) ::rtp_llm::glue::fail(__VA_ARGS__); \
+  } while (false)
+
+namespace rtp_llm::glue {
+
+template <class... Parts>
+std::string message_of(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  return text.str();
+}
+
+template <class... Parts>
+[[noreturn, gnu::noinline, gnu::cold]] void fail(const Parts&... parts) {
+  throw std::runtime_error(message_of(parts...));
+}
+
+// One tensor, read once and owned (move only). Sizes and strides are borrowed from torch.
+class Tensor {
+ public:
+  explicit Tensor(AtenTensorHandle handle);
+  Tensor(Tensor&& other) noexcept;
+  Tensor& operator=(Tensor&&) = delete;
+  ~Tensor();
+
+  int64_t dim() const { return dim_; }
+  int64_t size(int64_t axis) const { return sizes_[axis < 0 ? axis + dim_ : axis]; }
+  int64_t stride(int64_t axis) const { return strides_[axis < 0 ? axis + dim_ : axis]; }
+  const int64_t* sizes() const { return sizes_; }
+  int64_t numel() const;
+  DType dtype() const { return dtype_; }
+  int32_t device_type() const { return device_type_; }
+  int32_t device_index() const;
+  bool is_contiguous() const;
+  // "float32 [3, 64]", for messages.
+  std::string describe() const;
+
+  void* data() const { return data_; }
+  // The caller has checked the dtype.
+  template <class T>
+  T* data() const {
+    return static_cast<T*>(data_);
+  }
+
+  AtenTensorHandle handle() const { return handle_; }
+  AtenTensorHandle release() { return std::exchange(handle_, nullptr); }
+
+ private:
+  AtenTensorHandle handle_;
+  int64_t dim_ = 0;
+  int64_t* sizes_ = nullptr;
+  int64_t* strides_ = nullptr;
+  void* data_ = nullptr;
+  int32_t device_type_ = 0;
+  DType dtype_ = DType::kOther;
+};
+
+using OptionalTensor = std::optional<Tensor>;
+
+// An uninitialised contiguous tensor on the device of `like`.
+Tensor empty(const Tensor& like, const int64_t* sizes, int64_t dim, DType dtype);
+Tensor empty(const Tensor& like, std::initializer_list<int64_t> sizes, DType dtype);
+inline Tensor empty_like(const Tensor& like) {
+  return empty(like, like.sizes(), like.dim(), like.dtype());
+}
+
+// Checks; `what` names operator and argument, as "rms_norm: weight".
+void check_dim(const Tensor& tensor, int64_t dim, const char* what);
+void check_sizes(const Tensor& tensor, std::initializer_list<int64_t> sizes, const char* what);
+void check_dtype(const Tensor& tensor, DType dtype, const char* what);
+void check_float_dtype(const Tensor& tensor, const char* what);
+void check_contiguous(const Tensor& tensor, const char* what);
+// Rows may be apart from each other (stride of axis 0 is free), all other axes are contiguous.
+void check_contiguous_rows(const Tensor& tensor, const char* what);
+
+// torch's thread pool.
+const ParallelFor& parallel_for();
+
+namespace detail {
+
+template <class T>
+struct Argument {
+  using Type = std::remove_cv_t<std::remove_reference_t<T>>;
+  static Type take(StableIValue value) { return torch::stable::detail::to<Type>(value); }
+};
+
+template <>
+struct Argument<const Tensor&> {
+  using Type = Tensor;
+  static Tensor take(StableIValue value) {
+    return Tensor(torch::stable::detail::to<AtenTensorHandle>(value));
+  }
+};
+
+template <>
+struct Argument<const OptionalTensor&> {
+  using Type = OptionalTensor;
+  static OptionalTensor take(StableIValue value) {
+    const auto handle = torch::stable::detail::to<std::optional<AtenTensorHandle>>(value);
+    return handle.has_value() ? OptionalTensor(std::in_place, *handle) : std::nullopt;
+  }
+};
+
+inline StableIValue give(Tensor&& tensor) { return torch::stable::detail::from(tensor.release()); }
+template <class T>
+StableIValue give(T&& value) {
+  return torch::stable::detail::from(std::forward<T>(value));
+}
+
+template <class... Ts, size_t... I>
+void give_all(StableIValue* stack, std::tuple<Ts...>&& values, std::index_sequence<I...>) {
+  ((stack[I] = give(std::move(std::get<I>(values)))), ...);
+}
+template <class... Ts>
+void give_result(StableIValue* stack, std::tuple<Ts...>&& values) {
+  give_all(stack, std::move(values), std::index_sequence_for<Ts...>{});
+}
+template <class T>
+void give_result(StableIValue* stack, T&& value) {
+  stack[0] = give(std::forward<T>(value));
+}
+
+template <class T>
+constexpr uint64_t kResults = 1;
+template <>
+inline constexpr uint64_t kResults<void> = 0;
+template <class... Ts>
+constexpr uint64_t kResults<std::tuple<Ts...>> = sizeof...(Ts);
+
+// Throws unless the tensors among the arguments are on one type of device.
+class SameDevice {
+ public:
+  void operator()(const Tensor& tensor) {
+    if (first_ < 0) first_ = tensor.device_type();
+    RTP_LLM_CHECK(tensor.device_type() == first_, "a tensor argument, ", tensor.describe(),
+                  ", is on another device than the first one");
+  }
+  void operator()(const OptionalTensor& tensor) {
+    if (tensor.has_value()) (*this)(*tensor);
+  }
+  template <class T>
+  void operator()(const T&) {}
+
+ private:
+  int32_t first_ = -1;
+};
+
+template <auto function>
+struct Boxed;
+
+template <class R, class... Args, R (*function)(Args...)>
+struct Boxed<function> {
+  static inline CallCounter* counter = nullptr;
+
+  template <size_t... I>
+  static void run(StableIValue* stack, std::index_sequence<I...>) {
+    // Braces: taken from left to right.
+    std::tuple<typename Argument<Args>::Type...> args{Argument<Args>::take(stack[I])...};
+    SameDevice check;
+    (check(std::get<I>(args)), ...);
+    if constexpr (std::is_void_v<R>) {
+      std::apply(function, std::move(args));
+    } else {
+      give_result(stack, std::apply(function, std::move(args)));
+    }
+  }
+
+  static void call(StableIValue* stack, uint64_t num_args, uint64_t num_results) {
+    RTP_LLM_CHECK(num_args == sizeof...(Args) && num_results == kResults<R>, "the schema has ",
+                  num_args, " arguments and ", num_results, " results, the kernel ",
+                  sizeof...(Args), " and ", kResults<R>);
+    run(stack, std::index_sequence_for<Args...>{});
+    if (counter != nullptr) counter->fetch_add(1, std::memory_order_relaxed);
+  }
+};
+
+}  // namespace detail
+
+// Registers `function` as the kernel of operator `name` in a STABLE_TORCH_LIBRARY_IMPL block, with
+// its counter. Parameters: const Tensor&, const OptionalTensor&, int64_t, double, bool,
+// std::string; results: void, Tensor, int64_t, std::string or a tuple of them.
+template <auto function>
+void implement(torch::stable::detail::StableLibrary& library, const char* name) {
+  detail::Boxed<function>::counter = &call_counter(name);
+  library.impl(name, &detail::Boxed<function>::call);
+}
+
+// The same without a counter: for what is no kernel.
+template <auto function>
+void implement_uncounted(torch::stable::detail::StableLibrary& library, const char* name) {
+  library.impl(name, &detail::Boxed<function>::call);
+}
+
+}  // namespace rtp_llm::glue

@@ -1,0 +1,75 @@
+// Every operator of the engine, declared once. rtp_llm/ops/schema.py holds the same table for
+// Python; the hashes of both are compared when the library is loaded.
+//
+// T tokens, H query heads, Hk KV heads, D head size, B sequences, N blocks, S block size,
+// V vocabulary, R sampled rows. Index tensors are int32 unless said.
+#include "rtp_llm/kernels/common/cpu_features.h"
+#include "rtp_llm/kernels/common/glue.h"
+
+namespace rtp_llm {
+namespace {
+
+constexpr const char* kSchemas[] = {
+    "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
+    "fused_add_rms_norm(Tensor(a!) x, Tensor(b!) residual, Tensor weight, float eps) -> ()",
+    "qk_rms_norm(Tensor(a!) qkv, Tensor q_weight, Tensor k_weight, int num_heads, "
+    "int num_kv_heads, float eps) -> ()",
+    "silu_and_mul(Tensor x) -> Tensor",
+    "gelu_and_mul(Tensor x, bool tanh) -> Tensor",
+    "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor",
+    "int8_linear(Tensor x, Tensor weight, Tensor scale, Tensor? bias=None) -> Tensor",
+    "embedding(Tensor ids, Tensor table) -> Tensor",
+    "rope_kv_write(Tensor(a!) qkv, Tensor positions, Tensor? cos_sin, Tensor(b!)? kv_cache, "
+    "Tensor? slot_mapping, int num_heads, int num_kv_heads, int head_dim, bool is_neox, "
+    "int rotary_offset=0) -> ()",
+    "paged_attention(Tensor q, Tensor kv_cache, Tensor cu_seqlens_q, Tensor seq_lens, "
+    "Tensor block_table, int max_seqlen_q, int max_seqlen_k, float scale, bool causal=True, "
+    "int window=0, float soft_cap=0.0, Tensor? sinks=None) -> Tensor",
+    "copy_blocks(Tensor(a!) cache, Tensor pairs) -> ()",
+    "apply_penalties(Tensor(a!) logits, Tensor tokens, Tensor cu_tokens, Tensor repetition, "
+    "Tensor presence, Tensor frequency) -> ()",
+    "ban_repeated_ngrams(Tensor(a!) logits, Tensor tokens, Tensor cu_tokens, Tensor ngram_size) "
+    "-> ()",
+    "add_logit_bias(Tensor(a!) logits, Tensor rows, Tensor ids, Tensor values) -> ()",
+    "sample(Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, "
+    "Tensor seeds, Tensor steps) -> (Tensor, Tensor)",
+    "top_logprobs(Tensor logits, Tensor tokens, int k) -> (Tensor, Tensor, Tensor)",
+};
+
+// 64-bit FNV-1a of the schemas, each followed by a newline; 16 hexadecimal digits.
+std::string schema_hash() {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  const auto add = [&hash](unsigned char byte) { hash = (hash ^ byte) * 0x100000001b3ULL; };
+  for (const char* schema : kSchemas) {
+    for (const char* byte = schema; *byte != '\0'; ++byte) add(static_cast<unsigned char>(*byte));
+    add('\n');
+  }
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string text;
+  for (int shift = 60; shift >= 0; shift -= 4) text += kDigits[(hash >> shift) & 15U];
+  return text;
+}
+
+int64_t counted_calls(std::string name) { return kernel_calls(name); }
+
+// Forces an instruction set when `force` is not empty; returns the one in use.
+std::string cpu_isa(std::string force) {
+  if (!force.empty()) force_cpu_isa(force);
+  return cpu_isa_name();
+}
+
+}  // namespace
+}  // namespace rtp_llm
+
+STABLE_TORCH_LIBRARY(rtp_llm, library) {
+  for (const char* schema : rtp_llm::kSchemas) library.def(schema);
+  library.def("schema_hash() -> str");
+  library.def("kernel_calls(str name) -> int");
+  library.def("cpu_isa(str force) -> str");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CompositeExplicitAutograd, library) {
+  rtp_llm::glue::implement_uncounted<rtp_llm::schema_hash>(library, "schema_hash");
+  rtp_llm::glue::implement_uncounted<rtp_llm::counted_calls>(library, "kernel_calls");
+  rtp_llm::glue::implement_uncounted<rtp_llm::cpu_isa>(library, "cpu_isa");
+}

@@ -1,0 +1,44 @@
+"""The engine's operators as plain functions: `from rtp_llm import ops; ops.rms_norm(x, w, 1e-6)`.
+
+Importing this loads no library; the first call does, or `load()`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from rtp_llm.ops.schema import OPERATORS
+
+if TYPE_CHECKING:
+    from rtp_llm.ops.norm import rms_norm as rms_norm
+    from rtp_llm.ops.registry import MissingKernelError as MissingKernelError
+    from rtp_llm.ops.registry import allow_reference_ops as allow_reference_ops
+    from rtp_llm.ops.registry import cpu_isa as cpu_isa
+    from rtp_llm.ops.registry import forced_cpu_isa as forced_cpu_isa
+    from rtp_llm.ops.registry import kernel_calls as kernel_calls
+    from rtp_llm.ops.registry import load as load
+
+_REGISTRY = (
+    "MissingKernelError",
+    "allow_reference_ops",
+    "cpu_isa",
+    "forced_cpu_isa",
+    "kernel_calls",
+    "load",
+)
+_PUBLIC = {name: f"rtp_llm.ops.{entry.module}" for name, entry in OPERATORS.items()}
+_PUBLIC |= dict.fromkeys(_REGISTRY, "rtp_llm.ops.registry")
+
+
+def __getattr__(name: str) -> Any:
+    module = _PUBLIC.get(name)
+    if module is None:
+        raise AttributeError(f"module 'rtp_llm.ops' has no attribute {name!r}")
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(_PUBLIC)

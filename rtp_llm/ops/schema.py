@@ -1,0 +1,106 @@
+"""The table of operators: their schemas and where their Python parts are.
+
+The schemas repeat those of rtp_llm/kernels/common/schema.cc; the hashes of both are compared when
+the library is loaded. Nothing here imports torch, so that a build can read the hash.
+
+T tokens, H query heads, Hk KV heads, D head size, B sequences, N blocks, S block size,
+V vocabulary, R sampled rows. Index tensors are int32 unless said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class OperatorEntry:
+    """One operator: `module` holds its face, `module`_reference its reference and Meta function.
+
+    A module never has the name of an operator: importing it would hide the function of the package.
+    """
+
+    schema: str
+    module: str
+
+    @property
+    def name(self) -> str:
+        """Its name in torch.ops.rtp_llm."""
+        return self.schema.partition("(")[0]
+
+    @property
+    def reference(self) -> str:
+        """ "module:function" of the plain PyTorch reference."""
+        return f"rtp_llm.ops.{self.module}_reference:{self.name}_reference"
+
+    @property
+    def meta(self) -> str:
+        """ "module:function" that gives results of the right shape and dtype without data."""
+        return f"rtp_llm.ops.{self.module}_reference:{self.name}_meta"
+
+
+_SCHEMAS = (
+    ("norm", "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor"),
+    (
+        "norm",
+        "fused_add_rms_norm(Tensor(a!) x, Tensor(b!) residual, Tensor weight, float eps) -> ()",
+    ),
+    (
+        "norm",
+        "qk_rms_norm(Tensor(a!) qkv, Tensor q_weight, Tensor k_weight, int num_heads, "
+        "int num_kv_heads, float eps) -> ()",
+    ),
+    ("activation", "silu_and_mul(Tensor x) -> Tensor"),
+    ("activation", "gelu_and_mul(Tensor x, bool tanh) -> Tensor"),
+    ("gemm", "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor"),
+    (
+        "gemm",
+        "int8_linear(Tensor x, Tensor weight, Tensor scale, Tensor? bias=None) -> Tensor",
+    ),
+    ("lookup", "embedding(Tensor ids, Tensor table) -> Tensor"),
+    (
+        "rope",
+        "rope_kv_write(Tensor(a!) qkv, Tensor positions, Tensor? cos_sin, Tensor(b!)? kv_cache, "
+        "Tensor? slot_mapping, int num_heads, int num_kv_heads, int head_dim, bool is_neox, "
+        "int rotary_offset=0) -> ()",
+    ),
+    (
+        "attention",
+        "paged_attention(Tensor q, Tensor kv_cache, Tensor cu_seqlens_q, Tensor seq_lens, "
+        "Tensor block_table, int max_seqlen_q, int max_seqlen_k, float scale, bool causal=True, "
+        "int window=0, float soft_cap=0.0, Tensor? sinks=None) -> Tensor",
+    ),
+    ("cache", "copy_blocks(Tensor(a!) cache, Tensor pairs) -> ()"),
+    (
+        "sampling",
+        "apply_penalties(Tensor(a!) logits, Tensor tokens, Tensor cu_tokens, Tensor repetition, "
+        "Tensor presence, Tensor frequency) -> ()",
+    ),
+    (
+        "sampling",
+        "ban_repeated_ngrams(Tensor(a!) logits, Tensor tokens, Tensor cu_tokens, "
+        "Tensor ngram_size) -> ()",
+    ),
+    (
+        "sampling",
+        "add_logit_bias(Tensor(a!) logits, Tensor rows, Tensor ids, Tensor values) -> ()",
+    ),
+    (
+        "sampling",
+        "sample(Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, "
+        "Tensor seeds, Tensor steps) -> (Tensor, Tensor)",
+    ),
+    ("sampling", "top_logprobs(Tensor logits, Tensor tokens, int k) -> (Tensor, Tensor, Tensor)"),
+)
+
+OPERATORS: dict[str, OperatorEntry] = {
+    entry.name: entry for entry in (OperatorEntry(schema, module) for module, schema in _SCHEMAS)
+}
+
+
+def schema_hash() -> str:
+    """64-bit FNV-1a of the schemas, each followed by a newline; 16 hexadecimal digits."""
+    value = 0xCBF29CE484222325
+    for entry in OPERATORS.values():
+        for byte in f"{entry.schema}\n".encode():
+            value = (value ^ byte) * 0x100000001B3 % 2**64
+    return f"{value:016x}"
