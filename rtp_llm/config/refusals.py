@@ -93,12 +93,106 @@ REFUSALS: tuple[Refusal, ...] = (
         "It has no place in the OpenAI protocol.",
         "Use /v1/completions with echo and logprobs.",
     ),
+    Refusal(
+        "model",
+        "unknown architecture",
+        "There is no file for it in rtp_llm/models.",
+        "Choose a model of a known architecture.",
+    ),
+    Refusal(
+        "model",
+        "quantized checkpoint",
+        "Weights that are stored quantised cannot be read yet.",
+        "Take the model's unquantised weights; --quantization int8 quantises them while loading.",
+    ),
+    Refusal(
+        "model", "mixture of experts", "There is no expert layer yet.", "Choose a dense model."
+    ),
+    Refusal(
+        "model",
+        "multimodal model",
+        "Only text is understood.",
+        "Choose a text model, or the language part of this one saved on its own.",
+    ),
+    Refusal(
+        "model",
+        "encoder-decoder model",
+        "Only decoders are implemented.",
+        "Choose a decoder-only model.",
+    ),
+    Refusal(
+        "model",
+        "other rope type",
+        "The rotary embedding may be default, linear, dynamic, llama3 or yarn.",
+        "Remove rope_scaling from config.json to stay within the trained length, "
+        "or choose another model.",
+    ),
+    Refusal(
+        "model",
+        "rope per layer type",
+        "All layers share one rotary table.",
+        "Choose a model with one rope setting for all layers.",
+    ),
+    Refusal(
+        "model",
+        "partial rotary embedding",
+        "The known architectures rotate whole heads.",
+        "Choose a model without partial_rotary_factor.",
+    ),
+    Refusal(
+        "model",
+        "dual chunk attention",
+        "There is no attention backend for it.",
+        "Remove dual_chunk_attention_config from config.json to stay within the trained length.",
+    ),
+    Refusal(
+        "model",
+        "soft-capped logits",
+        "The known architectures do not cap their logits.",
+        "Choose a model without the softcapping keys.",
+    ),
+    Refusal(
+        "model",
+        "other activation",
+        "The feed-forward kernels know silu and gelu, exact and by tanh.",
+        "Choose a model with one of them.",
+    ),
+    Refusal(
+        "model",
+        "other layer type",
+        "Layers have full or sliding-window attention.",
+        "Choose a model without other layer types.",
+    ),
+    Refusal(
+        "model",
+        "other number type",
+        "Weights are read from float32, bfloat16, float16 or float64 and kept in the first three.",
+        "Convert the checkpoint to one of them.",
+    ),
+    Refusal(
+        "model",
+        "adapter folder",
+        "Adapters (LoRA) cannot be applied yet.",
+        "Merge the adapter into its base model and serve the result.",
+    ),
+    Refusal(
+        "model",
+        "weights that are not safetensors",
+        "Only safetensors files are read.",
+        "Convert them once with transformers: "
+        "AutoModelForCausalLM.from_pretrained(folder).save_pretrained(new_folder).",
+    ),
 )
 
 
 def find_refusal(area: str, name: str) -> Refusal | None:
     """The row of `name` in `area`, if there is one."""
     return _INDEX.get((area, name))
+
+
+def get_refusal(area: str, name: str) -> Refusal:
+    """The row of `name` in `area`; raises KeyError when the table has none."""
+    return _INDEX[area, name]
 
 
 _INDEX = {(refusal.area, refusal.name): refusal for refusal in REFUSALS}

@@ -1,0 +1,82 @@
+"""The command `rtp-llm`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from rtp_llm import __version__
+from rtp_llm.config.command_line import LoadedSettings, load_settings
+from rtp_llm.config.options import SettingsError
+
+USAGE = """usage: rtp-llm COMMAND ...
+
+  serve MODEL [flags]    serve a model folder over the OpenAI protocol
+  explain MODEL [flags]  say how the model would run here: device, number type, attention, refusals
+  --version              print the version
+  --help                 print this; `rtp-llm serve --help` lists all flags
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code (2: bad usage, 1: it failed)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    command = words[0] if words else ""
+    if command in ("--version", "-V"):
+        print(f"rtp-llm {__version__}")
+        return 0
+    if command in ("--help", "-h", "help"):
+        print(USAGE, end="")
+        return 0
+    run = _COMMANDS.get(command)
+    if run is None:
+        problem = f"no command {command!r}" if command else "a command is needed"
+        print(f"rtp-llm: {problem}\n\n{USAGE}", end="", file=sys.stderr)
+        return 2
+    try:
+        loaded = load_settings(words[1:], prog=f"rtp-llm {command}")
+        if not loaded.settings.model:
+            raise SettingsError("MODEL: give the folder of a model")
+        return run(loaded)
+    except SettingsError as error:
+        return _complain(command, error, 2)
+
+
+def _complain(command: str, error: Exception, code: int) -> int:
+    print(f"rtp-llm {command}: error: {error}", file=sys.stderr)
+    return code
+
+
+def _serve(loaded: LoadedSettings) -> int:
+    from rtp_llm.server.run import StartError, serve
+
+    try:
+        return serve(loaded)
+    except StartError as error:
+        return _complain("serve", error, 1)
+
+
+def _explain(loaded: LoadedSettings) -> int:
+    import torch
+
+    from rtp_llm.device import resolve_device
+    from rtp_llm.loader import explain
+    from rtp_llm.text.model_files import ModelFiles, ModelFilesError
+
+    settings = loaded.settings
+    try:
+        ModelFiles.read(settings.model)
+        device = resolve_device(settings.device_type)
+        dtype = None if settings.dtype == "auto" else getattr(torch, settings.dtype)
+        quantization = settings.quantization
+        print(explain(settings.model, device=device, dtype=dtype, quantization=quantization))
+        return 0
+    except (ModelFilesError, ValueError) as error:
+        return _complain("explain", error, 1)
+
+
+_COMMANDS: dict[str, Callable[[LoadedSettings], int]] = {"serve": _serve, "explain": _explain}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

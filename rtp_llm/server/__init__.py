@@ -1,0 +1,3 @@
+"""The HTTP server: OpenAI protocol, streaming, admission, metrics. Never imports torch."""
+
+from __future__ import annotations

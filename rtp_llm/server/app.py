@@ -1,0 +1,171 @@
+"""The ASGI application: routes, and errors in OpenAI's shape for everything that is no route."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from rtp_llm import __version__
+from rtp_llm.server.endpoints import Endpoints, json_response
+from rtp_llm.server.errors import INVALID, ApiError, unknown_model
+from rtp_llm.server.gate import CLIENT_CLOSED, Gate
+from rtp_llm.server.metrics import CONTENT_TYPE
+from rtp_llm.server.protocol import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeRequest,
+)
+from rtp_llm.server.state import ServerState
+
+_BODIES = {
+    "/v1/chat/completions": ChatRequest,
+    "/v1/completions": CompletionRequest,
+    "/tokenize": TokenizeRequest,
+    "/detokenize": DetokenizeRequest,
+}
+
+
+def build_app(state: ServerState) -> ASGIApp:
+    """The application that serves `state`; it may be called before the engine is ready."""
+    app = FastAPI(
+        title="RTP-LLM",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.add_exception_handler(ApiError, _show_api_error)
+    app.add_exception_handler(HTTPException, _show_http_exception)
+    app.add_exception_handler(ClientDisconnect, _show_nothing)
+    endpoints, probes = Endpoints(state), Probes(state)
+    add = app.add_api_route
+    add("/v1/chat/completions", endpoints.chat, methods=["POST"], response_model=None)
+    add("/v1/completions", endpoints.completions, methods=["POST"], response_model=None)
+    add("/tokenize", endpoints.tokenize, methods=["POST"], response_model=None)
+    add("/detokenize", endpoints.detokenize, methods=["POST"], response_model=None)
+    add("/v1/models", probes.models, methods=["GET"], response_model=None)
+    add("/v1/models/{name:path}", probes.model, methods=["GET"], response_model=None)
+    for path, handler in (("/health", probes.health), ("/liveness", probes.liveness)):
+        add(path, handler, methods=["GET"], response_model=None)
+        add(path, handler, methods=["HEAD"], response_model=None, include_in_schema=False)
+    add("/metrics", probes.metrics, methods=["GET"], response_model=None)
+    add("/version", probes.version, methods=["GET"], response_model=None)
+    add("/", probes.page, methods=["GET", "HEAD"], response_model=None, include_in_schema=False)
+    _describe_bodies(app)
+    paths = frozenset(getattr(route, "path", "") for route in app.routes)
+    return Gate(app, state, paths)
+
+
+class Probes:
+    """Endpoints that read state only; none of them enqueues work."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+
+    async def health(self) -> Response:
+        """200 while requests are admitted, else 503 with the reason."""
+        phase = self._state.phase
+        if phase == "ready":
+            return json_response({"status": "ready"})
+        response = json_response({"status": phase, "reason": self._state.reason}, 503)
+        response.headers["Retry-After"] = "1"
+        return response
+
+    async def liveness(self) -> Response:
+        """200 unless the engine has died; loading and draining are alive."""
+        alive = self._state.phase != "engine_dead"
+        return json_response({"alive": alive}, 200 if alive else 503)
+
+    async def models(self) -> Response:
+        """GET /v1/models."""
+        return json_response({"object": "list", "data": [self._card()]})
+
+    async def model(self, name: str) -> Response:
+        """GET /v1/models/NAME."""
+        served = self._state.settings.model_name
+        if name != served:
+            raise unknown_model(name, served)
+        return json_response(self._card())
+
+    def _card(self) -> dict[str, Any]:
+        ready = self._state.engine.ready
+        return {
+            "id": self._state.settings.model_name,
+            "object": "model",
+            "created": self._state.created,
+            "owned_by": "rtp-llm",
+            "max_model_len": ready.max_model_len if ready else None,
+        }
+
+    async def metrics(self) -> Response:
+        """GET /metrics."""
+        return Response(self._state.metrics.render(), media_type=CONTENT_TYPE)
+
+    async def version(self) -> Response:
+        """GET /version."""
+        return json_response({"version": __version__})
+
+    async def page(self, request: Request) -> Response:
+        """A plain page for a browser that comes to the root."""
+        name = self._state.settings.model_name
+        text = (
+            f"RTP-LLM {__version__} serves {name!r} ({self._state.phase}).\n\n"
+            f"{try_line(str(request.base_url).rstrip('/'), name)}\n\n"
+            "Also here: /v1/models /health /liveness /metrics /version /openapi.json\n"
+        )
+        return Response(text, media_type="text/plain; charset=utf-8")
+
+
+def try_line(url: str, model: str) -> str:
+    """A curl command that asks the served model something."""
+    content = {"model": model, "messages": [{"role": "user", "content": "What is 12 + 30?"}]}
+    body = msgspec.json.encode(content).decode().replace("'", "'\\''")
+    return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'"
+
+
+async def _show_api_error(request: Request, error: Exception) -> Response:
+    known = cast(ApiError, error)
+    return Response(
+        known.body(), known.status, headers=known.headers, media_type="application/json"
+    )
+
+
+async def _show_http_exception(request: Request, error: Exception) -> Response:
+    known = cast(HTTPException, error)
+    place = f"{request.method} {request.url.path}"
+    messages = {
+        404: (f"There is no such endpoint: {place}.", "unknown_endpoint"),
+        405: (f"This endpoint does not take the method: {place}.", "method_not_allowed"),
+    }
+    text, code = messages.get(known.status_code, (str(known.detail), "http_error"))
+    shown = ApiError(known.status_code, text, kind=INVALID, code=code, headers=known.headers)
+    return await _show_api_error(request, shown)
+
+
+async def _show_nothing(request: Request, error: Exception) -> Response:
+    """The client went away while it sent its body; nobody reads this."""
+    return Response(status_code=CLIENT_CLOSED)
+
+
+def _describe_bodies(app: FastAPI) -> None:
+    """Put the request structs into /openapi.json; FastAPI sees only a raw request."""
+    place = "#/components/schemas/{name}"
+    _, components = msgspec.json.schema_components(_BODIES.values(), ref_template=place)
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = plain()
+        schema.setdefault("components", {}).setdefault("schemas", {}).update(components)
+        for path, kind in _BODIES.items():
+            content = {"application/json": {"schema": {"$ref": place.format(name=kind.__name__)}}}
+            schema["paths"][path]["post"]["requestBody"] = {"required": True, "content": content}
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,217 @@
+"""/v1/completions: answers and chunks in OpenAI's legacy form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from rtp_llm.engine.messages import TokenLogprob
+from rtp_llm.server.chunks import ChunkFrame, answer_head, usage_content
+from rtp_llm.server.generation import ChoiceDelta, Usage
+from rtp_llm.text.tokenizer import Tokenizer
+
+_json = msgspec.json.encode
+
+
+@dataclass(frozen=True)
+class Echo:
+    """The prompt as it is given back: its text, its ids, and where each id's text begins."""
+
+    text: str
+    token_ids: Sequence[int]
+    offsets: Sequence[int]
+
+
+@dataclass(frozen=True)
+class CompletionForm:
+    """How the choices of a request are shown. `echoes`: one per prompt, or None.
+
+    `drop_answer`: only the prompt was asked for (max_tokens 0), what was generated is not shown.
+    """
+
+    model: str
+    choices_per_prompt: int
+    num_choices: int
+    logprobs: bool
+    echoes: Sequence[Echo] | None = None
+    drop_answer: bool = False
+
+    def finish_of(self, delta: ChoiceDelta) -> str | None:
+        """A dropped answer ends for its length, whatever ended the token behind the scenes."""
+        return "length" if self.drop_answer and delta.finish else delta.finish
+
+    def echo_of(self, choice: int) -> Echo | None:
+        """The echo that comes before a choice's text."""
+        return None if self.echoes is None else self.echoes[choice // self.choices_per_prompt]
+
+
+class LegacyLogprobs:
+    """Collects {"tokens", "token_logprobs", "top_logprobs", "text_offset"}."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def content(self, entries: Sequence[tuple[int, int, TokenLogprob | None]]) -> dict[str, Any]:
+        """Entries are (offset, token id, log-probabilities; None for a first prompt token)."""
+        names = [self._name(token) for _, token, _ in entries]
+        shown = [None if logprob is None else logprob.logprob for _, _, logprob in entries]
+        return {
+            "tokens": names,
+            "token_logprobs": shown,
+            "top_logprobs": [self._top(logprob) for _, _, logprob in entries],
+            "text_offset": [offset for offset, _, _ in entries],
+        }
+
+    def _top(self, logprob: TokenLogprob | None) -> dict[str, float] | None:
+        if logprob is None:
+            return None
+        pairs = [*logprob.top, (logprob.token_id, logprob.logprob)]
+        return {self._name(token): value for token, value in pairs}
+
+    def _name(self, token_id: int) -> str:
+        """A token's text; one that is no whole character is spelt bytes:\\xNN, as OpenAI does."""
+        data = self._tokenizer.token_bytes(token_id)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+
+
+class _ChoiceParts:
+    """Turns one choice's deltas into (text, log-probabilities), the echo first."""
+
+    def __init__(self, form: CompletionForm, tokenizer: Tokenizer, echo: Echo | None) -> None:
+        self._form = form
+        self._logprobs = LegacyLogprobs(tokenizer) if form.logprobs else None
+        self._echo = echo
+        self._shift = len(echo.text) if echo else 0
+        self._echoed = echo is None
+
+    def take(
+        self, delta: ChoiceDelta, prompt: Sequence[TokenLogprob | None] | None
+    ) -> tuple[str, dict[str, Any] | None]:
+        text = "" if self._form.drop_answer else delta.text
+        entries: list[tuple[int, int, TokenLogprob | None]] = []
+        if not self._echoed and self._echo is not None:
+            self._echoed = True
+            text = self._echo.text + text
+            entries += self._prompt_entries(self._echo, prompt)
+        if not self._form.drop_answer:
+            entries += [
+                (entry.offset + self._shift, entry.logprob.token_id, entry.logprob)
+                for entry in delta.logprobs
+            ]
+        shown = self._logprobs.content(entries) if self._logprobs and entries else None
+        return text, shown
+
+    def _prompt_entries(
+        self, echo: Echo, prompt: Sequence[TokenLogprob | None] | None
+    ) -> list[tuple[int, int, TokenLogprob | None]]:
+        known = prompt or [None] * len(echo.token_ids)
+        return list(zip(echo.offsets, echo.token_ids, known, strict=True))
+
+
+class _Parts:
+    """All choices of a request. The prompt's log-probabilities come with its first choice only."""
+
+    def __init__(self, form: CompletionForm, tokenizer: Tokenizer) -> None:
+        numbers = range(form.num_choices)
+        self._per_prompt = form.choices_per_prompt
+        self._needs_prompt = form.logprobs and form.echoes is not None
+        self._choices = [_ChoiceParts(form, tokenizer, form.echo_of(i)) for i in numbers]
+        self._prompts: dict[int, Sequence[TokenLogprob | None]] = {}
+        self._held: dict[int, list[ChoiceDelta]] = {}
+
+    def take(self, delta: ChoiceDelta) -> list[tuple[ChoiceDelta, str, dict[str, Any] | None]]:
+        """What can be shown now: nothing while a prompt's log-probabilities are awaited."""
+        prompt = delta.choice // self._per_prompt
+        if delta.prompt_logprobs is not None:
+            self._prompts[prompt] = delta.prompt_logprobs
+        ready = [delta]
+        if self._needs_prompt:
+            held = self._held.setdefault(prompt, [])
+            held.append(delta)
+            if prompt not in self._prompts:
+                return []
+            ready = held
+            self._held[prompt] = []
+        known = self._prompts.get(prompt)
+        return [(each, *self._choices[each.choice].take(each, known)) for each in ready]
+
+
+class CompletionStream:
+    """Chunks of one streamed completion."""
+
+    def __init__(self, form: CompletionForm, tokenizer: Tokenizer, *, include_usage: bool) -> None:
+        self._form = form
+        self._parts = _Parts(form, tokenizer)
+        head = answer_head("cmpl", "text_completion", form.model)
+        self._frame = ChunkFrame(head, include_usage)
+
+    def delta(self, delta: ChoiceDelta) -> bytes:
+        """The chunks of one delta."""
+        return b"".join(self._chunk(*part) for part in self._parts.take(delta))
+
+    def _chunk(self, delta: ChoiceDelta, text: str, logprobs: dict[str, Any] | None) -> bytes:
+        if not text and logprobs is None and delta.finish is None:
+            return b""
+        return self._frame.chunk(
+            b'{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b}'
+            % (delta.choice, _json(text), _json(logprobs), _json(self._form.finish_of(delta)))
+        )
+
+    def end(self, usage: Usage) -> bytes:
+        """The usage chunk, if asked for, and the end mark."""
+        return self._frame.end(usage)
+
+
+class CompletionAnswer:
+    """Collects the deltas of a completion that is not streamed."""
+
+    def __init__(self, form: CompletionForm, tokenizer: Tokenizer) -> None:
+        self._form = form
+        self._parts = _Parts(form, tokenizer)
+        self._texts: list[list[str]] = [[] for _ in range(form.num_choices)]
+        self._logprobs: list[dict[str, list[Any]] | None] = [None] * form.num_choices
+        self._finish: list[str | None] = [None] * form.num_choices
+
+    def add(self, delta: ChoiceDelta) -> None:
+        """Take a delta."""
+        for each, text, logprobs in self._parts.take(delta):
+            self._texts[each.choice].append(text)
+            self._finish[each.choice] = self._form.finish_of(each)
+            if logprobs is not None:
+                self._append(each.choice, logprobs)
+
+    def _append(self, choice: int, logprobs: dict[str, list[Any]]) -> None:
+        known = self._logprobs[choice]
+        if known is None:
+            self._logprobs[choice] = logprobs
+            return
+        for name, values in logprobs.items():
+            known[name] += values
+
+    def body(self, usage: Usage) -> bytes:
+        """The answer as JSON."""
+        empty: dict[str, list[Any]] = {
+            name: [] for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+        }
+        choices = [
+            {
+                "index": number,
+                "text": "".join(self._texts[number]),
+                "logprobs": (self._logprobs[number] or empty) if self._form.logprobs else None,
+                "finish_reason": self._finish[number],
+            }
+            for number in range(self._form.num_choices)
+        ]
+        return _json(
+            {
+                **answer_head("cmpl", "text_completion", self._form.model),
+                "choices": choices,
+                "usage": usage_content(usage),
+            }
+        )

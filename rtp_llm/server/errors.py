@@ -1,0 +1,89 @@
+"""Errors in OpenAI's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from rtp_llm.engine.messages import EngineDeadError, RequestError
+
+INVALID = "invalid_request_error"
+SERVER = "server_error"
+RETRY_SECONDS = 1
+
+
+class ApiError(Exception):
+    """An answer other than 200; `param` is the field at fault, `code` a stable short name."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = INVALID,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.kind = kind
+        self.param = param
+        self.code = code
+        self.headers = dict(headers or {})
+
+    def content(self) -> dict[str, Any]:
+        """{"error": {message, type, param, code}}."""
+        error = {
+            "message": self.message,
+            "type": self.kind,
+            "param": self.param,
+            "code": self.code,
+        }
+        return {"error": error}
+
+    def body(self) -> bytes:
+        """The content as JSON."""
+        return msgspec.json.encode(self.content())
+
+
+def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """400."""
+    return ApiError(400, message, param=param, code=code)
+
+
+def unknown_model(asked: str, served: str) -> ApiError:
+    """404 for a model that is not served."""
+    message = f"The model {asked!r} does not exist; this server serves {served!r}."
+    return ApiError(404, message, param="model", code="model_not_found")
+
+
+def unavailable(message: str, code: str) -> ApiError:
+    """503: this server takes no request now; try again, perhaps elsewhere."""
+    headers = {"Retry-After": str(RETRY_SECONDS)}
+    return ApiError(503, message, kind=SERVER, code=code, headers=headers)
+
+
+def queue_full(message: str) -> ApiError:
+    """429."""
+    headers = {"Retry-After": str(RETRY_SECONDS)}
+    return ApiError(429, message, kind="rate_limit_error", code="queue_full", headers=headers)
+
+
+def internal(message: str = "internal error; the server's log has the details") -> ApiError:
+    """500."""
+    return ApiError(500, message, kind=SERVER, code="internal_error")
+
+
+def from_engine(error: RequestError | EngineDeadError) -> ApiError:
+    """What the client is told when the engine refuses a request or dies."""
+    if isinstance(error, EngineDeadError):
+        return unavailable(f"The engine has stopped: {error}", "engine_dead")
+    if error.kind == "queue_full":
+        return queue_full(error.message)
+    if error.kind == "invalid":
+        return bad_request(error.message, code="invalid_value")
+    return internal(error.message)

@@ -1,0 +1,204 @@
+"""An engine client without an engine: it says what a script tells it, one token per step."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+from rtp_llm.config.settings import Settings
+from rtp_llm.engine.messages import (
+    AddRequest,
+    EngineDeadError,
+    EngineLog,
+    EngineReady,
+    EngineStartError,
+    EngineStats,
+    FinishReason,
+    RequestError,
+    SequenceDelta,
+    TokenLogprob,
+)
+
+Script = Callable[[AddRequest, int], list[int]]
+EOS = 4  # <|im_end|> of model_folders_for_tests
+
+
+def ready_message(max_model_len: int = 256, vocab_size: int = 400) -> EngineReady:
+    return EngineReady(
+        max_model_len=max_model_len,
+        vocab_size=vocab_size,
+        num_blocks=100,
+        block_size=16,
+        max_running=16,
+        max_queued=16,
+        dtype="float32",
+        quantization="none",
+        device="cpu",
+        architecture="Fake",
+        weight_bytes=4,
+        kv_cache_bytes=4,
+        num_threads=1,
+        start_seconds=0.1,
+    )
+
+
+class FakeStream:
+    """The stream of one request; closing it is noted as an abort."""
+
+    def __init__(self, engine: FakeEngine, request: AddRequest) -> None:
+        self.engine = engine
+        self.request = request
+        self.queue: asyncio.Queue[SequenceDelta | Exception | None] = asyncio.Queue()
+        self.scripts = [engine.script(request, i) for i in range(request.params.n)]
+        self.done = [0] * request.params.n
+        self.open = set(range(request.params.n))
+
+    def __aiter__(self) -> FakeStream:
+        return self
+
+    async def __anext__(self) -> SequenceDelta:
+        try:
+            item = await self.queue.get()
+        except asyncio.CancelledError:
+            await self.aclose()
+            raise
+        if item is None:
+            raise StopAsyncIteration
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    async def aclose(self) -> None:
+        if self.engine.streams.pop(self.request.request_id, None) is not None and self.open:
+            self.engine.aborted.append((self.request.request_id, None))
+
+    def step(self) -> int:
+        """One token for each open sequence."""
+        stepped = len(self.open)
+        for index in sorted(self.open):
+            self.queue.put_nowait(self._delta(index))
+        if not self.open:
+            self.engine.streams.pop(self.request.request_id, None)
+            self.queue.put_nowait(None)
+        return stepped
+
+    def _delta(self, index: int) -> SequenceDelta:
+        params = self.request.params
+        position = self.done[index]
+        self.done[index] += 1
+        script = self.scripts[index]
+        token = script[position] if position < len(script) else EOS
+        stops = {*params.stop_token_ids} | (set() if params.ignore_eos else {EOS})
+        finish: FinishReason | None = None
+        if token in stops and position >= params.min_tokens:
+            finish = "stop"
+        elif params.max_tokens is not None and position + 1 >= params.max_tokens:
+            finish = "length"
+        if finish:
+            self.open.discard(index)
+        first = position == 0 and index == 0
+        return SequenceDelta(
+            index=index,
+            token_ids=[token],
+            finish_reason=finish,
+            stop_token_id=token if finish == "stop" else None,
+            cached_tokens=self.engine.cached_tokens,
+            logprobs=[self._logprob(token, params.logprobs)]
+            if params.logprobs is not None
+            else None,
+            prompt_logprobs=self._prompt_logprobs() if first else None,
+        )
+
+    def _prompt_logprobs(self) -> list[TokenLogprob | None] | None:
+        wanted = self.request.params.prompt_logprobs
+        if wanted is None:
+            return None
+        rest = self.request.prompt_token_ids[1:]
+        return [None, *(self._logprob(token, wanted) for token in rest)]
+
+    def _logprob(self, token: int, wanted: int) -> TokenLogprob:
+        top = [(token + i, -0.5 - i) for i in range(wanted)]
+        return TokenLogprob(token, -0.5, top)
+
+
+class FakeEngine:
+    """Fits EngineFace. `script(request, index)`: the tokens of a sequence; EOS follows them."""
+
+    def __init__(self, script: Script, *, step_seconds: float = 0.0) -> None:
+        self.script = script
+        self.step_seconds = step_seconds
+        self.on_step: Callable[[int], None] | None = None
+        self.on_log: Callable[[EngineLog], None] | None = None
+        self.ready: EngineReady | None = None
+        self.latest_stats = EngineStats()
+        self.failure: str | None = None
+        self.start_error: str | None = None
+        self.next_ready = ready_message()
+        self.refuse: RequestError | None = None
+        self.cached_tokens = 0
+        self.requests: list[AddRequest] = []
+        self.aborted: list[tuple[int, int | None]] = []
+        self.streams: dict[int, FakeStream] = {}
+        self.paused = False
+        self.closed = False
+        self._numbers = itertools.count(1)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self.ready is not None and self.failure is None
+
+    def spawn(self, settings: Settings) -> None:
+        pass
+
+    async def start(self, settings: Settings) -> EngineReady:
+        if self.start_error:
+            raise EngineStartError(self.start_error)
+        self.ready = self.next_ready
+        return self.ready
+
+    def new_request_id(self) -> int:
+        return next(self._numbers)
+
+    def generate(self, request: AddRequest) -> FakeStream:
+        if self.failure is not None:
+            raise EngineDeadError(self.failure)
+        if self.refuse is not None:
+            raise self.refuse
+        self.requests.append(request)
+        stream = self.streams[request.request_id] = FakeStream(self, request)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        return stream
+
+    async def _run(self) -> None:
+        while self.streams:
+            await asyncio.sleep(self.step_seconds)
+            if not self.paused:
+                batch = sum(stream.step() for stream in list(self.streams.values()))
+                if self.on_step and batch:
+                    self.on_step(batch)
+
+    def abort(self, request_id: int, index: int | None = None) -> None:
+        self.aborted.append((request_id, index))
+        stream = self.streams.get(request_id)
+        if stream is not None:
+            stream.open -= {index} if index is not None else set(stream.open)
+
+    def die(self, reason: str = "killed by the test") -> None:
+        self.failure = reason
+        for stream in list(self.streams.values()):
+            stream.queue.put_nowait(EngineDeadError(reason))
+        self.streams.clear()
+
+    async def close(self, timeout: float) -> None:
+        self.closed = True
+        if self.failure is None:
+            self.die("closed")
+
+
+def say(tokenizer: object, *texts: str) -> Script:
+    """A script: choice i says texts[i % len(texts)]."""
+    encoded = [tokenizer.encode(text, add_special_tokens=False) for text in texts]  # type: ignore[attr-defined]
+    return lambda request, index: encoded[index % len(encoded)]

@@ -1,0 +1,137 @@
+"""What every request passes on its way in and out: key, size, request id, metrics, access log."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import time
+import uuid
+from typing import Any
+
+import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rtp_llm.server.answer import send_error
+from rtp_llm.server.endpoints import too_large
+from rtp_llm.server.errors import ApiError, internal
+from rtp_llm.server.state import ServerState
+
+OPEN_PATHS = frozenset({"/health", "/liveness"})
+CLIENT_CLOSED = 499  # nginx's code for a client that went away; never sent, only counted
+
+_access = logging.getLogger("rtp_llm.access")
+_log = logging.getLogger("rtp_llm.server")
+
+
+class Gate:
+    """The outermost ASGI application. `paths`: those known to the router, for metric labels."""
+
+    def __init__(self, app: ASGIApp, state: ServerState, paths: frozenset[str]) -> None:
+        self._app = app
+        self._state = state
+        self._paths = paths
+        key = state.settings.api_key
+        self._key = None if key is None else _digest(key.encode())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        passage = _Passage(scope, send)
+        try:
+            self._check(scope)
+            await self._app(scope, receive, passage.send)
+        except ApiError as error:
+            await self._apologise(passage, error)
+        except Exception:
+            _log.exception("request %s failed", passage.request_id)
+            await self._apologise(passage, internal())
+        finally:
+            self._finish(passage)
+
+    def _check(self, scope: Scope) -> None:
+        headers = dict(scope["headers"])
+        if self._key is not None and scope["path"] not in OPEN_PATHS:
+            self._check_key(headers.get(b"authorization", b""))
+        length = headers.get(b"content-length", b"0")
+        limit = self._state.settings.max_request_bytes
+        if length.isdigit() and int(length) > limit:
+            raise too_large(limit)
+
+    def _check_key(self, header: bytes) -> None:
+        scheme, _, given = header.partition(b" ")
+        known = hmac.compare_digest(_digest(given.strip()), self._key or b"")
+        if scheme.lower() == b"bearer" and known:
+            return
+        message = "Incorrect API key." if given else "No API key given; send it as a Bearer token."
+        raise ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+
+    async def _apologise(self, passage: _Passage, error: ApiError) -> None:
+        if passage.status is None:
+            await send_error(passage.send, error)
+
+    def _finish(self, passage: _Passage) -> None:
+        path = passage.path if passage.path in self._paths else "other"
+        seconds = time.perf_counter() - passage.started
+        code = CLIENT_CLOSED if passage.disconnected else passage.status or CLIENT_CLOSED
+        metrics = self._state.metrics
+        metrics.requests.labels(path, str(code)).inc()
+        metrics.request_seconds.labels(path).observe(seconds)
+        if self._state.settings.access_log and passage.path not in OPEN_PATHS:
+            _access.info("%s", msgspec.json.encode(passage.record(code, seconds)).decode())
+
+
+class _Passage:
+    """One request on its way through."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.request_id = f"req_{uuid.uuid4().hex}"
+        self.started = time.perf_counter()
+        self.status: int | None = None
+        self._scope = scope
+        self._send = send
+
+    @property
+    def path(self) -> str:
+        return str(self._scope["path"])
+
+    @property
+    def disconnected(self) -> bool:
+        answer = self._scope.get("rtp_llm.answer")
+        return bool(answer and answer.disconnected)
+
+    async def send(self, message: Message) -> None:
+        """Note the status and put the request id into the headers."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            named = (b"x-request-id", self.request_id.encode())
+            message = {**message, "headers": [*message.get("headers", ()), named]}
+        await self._send(message)
+
+    def record(self, code: int, seconds: float) -> dict[str, Any]:
+        """The line of the access log; never any content of the request."""
+        record: dict[str, Any] = {
+            "time": time.time(),
+            "id": self.request_id,
+            "client": (self._scope.get("client") or ("",))[0],
+            "method": self._scope["method"],
+            "path": self.path,
+            "status": code,
+            "seconds": round(seconds, 6),
+        }
+        answer = self._scope.get("rtp_llm.answer")
+        if answer is not None:
+            usage = answer.generation.usage
+            first = answer.generation.first_token_seconds
+            record |= {
+                "first_token_seconds": None if first is None else round(first, 6),
+                "prompt_tokens": usage.prompt_tokens,
+                "cached_tokens": usage.cached_tokens,
+                "completion_tokens": usage.completion_tokens,
+            }
+        return record
+
+
+def _digest(key: bytes) -> bytes:
+    """Of equal length for all keys, so that comparing tells nothing about the length either."""
+    return hashlib.sha256(key).digest()

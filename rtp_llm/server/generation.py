@@ -1,0 +1,222 @@
+"""From the engine's token deltas to the text of each choice: the part both endpoints share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rtp_llm.engine.messages import (
+    AddRequest,
+    EngineDeadError,
+    RequestError,
+    SequenceDelta,
+    TokenLogprob,
+)
+from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.server.engine_face import EngineFace
+from rtp_llm.server.errors import from_engine, unavailable
+from rtp_llm.server.metrics import Metrics
+from rtp_llm.text.sequence import SequenceText
+from rtp_llm.text.tokenizer import Tokenizer
+
+Finish = Literal["stop", "length"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One prompt and what is wanted of it. `first_choice`: number of its first choice."""
+
+    prompt_ids: list[int]
+    params: SamplingParams
+    first_choice: int = 0
+    skip_special_tokens: bool = True
+    include_stop: bool = False
+    continues_prompt: bool = False
+    cache_salt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogprobEntry:
+    """One token's log-probabilities and where in the choice's text it begins."""
+
+    offset: int
+    logprob: TokenLogprob
+
+
+@dataclass(slots=True)
+class ChoiceDelta:
+    """What one choice gained. `finish` is set on its last delta, and on that only."""
+
+    choice: int
+    text: str
+    finish: Finish | None = None
+    logprobs: list[LogprobEntry] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprob | None] | None = None
+
+
+@dataclass
+class Usage:
+    """Token counts of one HTTP request; prompts are counted once each, whatever n is."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class _Choice:
+    """One sequence: its text so far, and the log-probabilities whose text is not out yet."""
+
+    def __init__(self, number: int, job: Job, tokenizer: Tokenizer) -> None:
+        params = job.params
+        detokenizer = tokenizer.detokenizer(
+            job.prompt_ids if job.continues_prompt else (),
+            skip_special_tokens=job.skip_special_tokens,
+            hidden={*tokenizer.eos_token_ids, *params.stop_token_ids},
+        )
+        self.number = number
+        self.finished = False
+        self.last_time = 0.0
+        self.text = SequenceText(
+            detokenizer,
+            params.stop,
+            min_tokens=params.min_tokens,
+            include_stop=job.include_stop,
+            track_offsets=params.logprobs is not None,
+        )
+        self._pending: list[LogprobEntry] = []
+
+    def take(self, delta: SequenceDelta) -> ChoiceDelta:
+        """The visible part of a delta."""
+        before = self.text.num_tokens
+        text = self.text.feed(delta.token_ids, finished=delta.finish_reason is not None)
+        finish: Finish | None = "length" if delta.finish_reason == "length" else None
+        if self.text.stopped or delta.finish_reason == "stop":
+            finish = "stop"
+        self.finished = finish is not None
+        entries = self._release(delta.logprobs, before)
+        return ChoiceDelta(self.number, text, finish, entries, delta.prompt_logprobs)
+
+    def _release(self, logprobs: list[TokenLogprob] | None, before: int) -> list[LogprobEntry]:
+        """Entries go out with their text; those of a stop string never do."""
+        offsets = self.text.offsets
+        if offsets is None:
+            return []
+        taken = zip(offsets[before:], logprobs or (), strict=False)
+        self._pending += [LogprobEntry(offset, entry) for offset, entry in taken]
+        keep_all = self.finished and not self.text.stopped
+        ready = [e for e in self._pending if keep_all or e.offset < self.text.visible]
+        self._pending = self._pending[len(ready) :]
+        return ready
+
+
+class Generation:
+    """All prompts of one HTTP request, running. Iterating it yields the choices' deltas.
+
+    Leaving the iteration early (an error, a cancelled task) aborts what still runs. Iteration
+    raises ApiError when the engine refuses a prompt or dies.
+    """
+
+    def __init__(
+        self, engine: EngineFace, tokenizer: Tokenizer, metrics: Metrics, jobs: Sequence[Job]
+    ) -> None:
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._metrics = metrics
+        self._jobs = jobs
+        self._started = time.perf_counter()
+        self.first_token_seconds: float | None = None
+        self.usage = Usage(prompt_tokens=sum(len(job.prompt_ids) for job in jobs))
+        self.num_choices = sum(job.params.n for job in jobs)
+        metrics.prompt_tokens.inc(self.usage.prompt_tokens)
+
+    def deltas(self) -> AsyncGenerator[ChoiceDelta, None]:
+        """The deltas of all choices, in the order they come; the caller closes it."""
+        return self._run(self._jobs[0]) if len(self._jobs) == 1 else self._merge()
+
+    async def _merge(self) -> AsyncGenerator[ChoiceDelta, None]:
+        queue: asyncio.Queue[ChoiceDelta | BaseException | None] = asyncio.Queue()
+
+        async def drain(job: Job) -> None:
+            try:
+                async with aclosing(self._run(job)) as deltas:
+                    async for delta in deltas:
+                        queue.put_nowait(delta)
+                queue.put_nowait(None)
+            except BaseException as error:
+                queue.put_nowait(error)
+                raise
+
+        tasks = [asyncio.create_task(drain(job)) for job in self._jobs]
+        try:
+            open_jobs = len(tasks)
+            while open_jobs:
+                item = await queue.get()
+                if isinstance(item, BaseException):
+                    raise item
+                if item is None:
+                    open_jobs -= 1
+                else:
+                    yield item
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, job: Job) -> AsyncGenerator[ChoiceDelta, None]:
+        request_id = self._engine.new_request_id()
+        numbers = range(job.first_choice, job.first_choice + job.params.n)
+        choices = [_Choice(number, job, self._tokenizer) for number in numbers]
+        unfinished = len(choices)
+        cached = 0
+        try:
+            async with aclosing(self._engine.generate(_request(request_id, job))) as stream:
+                async for delta in stream:
+                    choice = choices[delta.index]
+                    if choice.finished:
+                        continue
+                    if delta.finish_reason == "abort":
+                        break
+                    cached = self._count_cached(cached, delta.cached_tokens)
+                    before = choice.text.num_tokens
+                    visible = choice.take(delta)
+                    self._count(choice, choice.text.num_tokens - before)
+                    ended = visible.finish is not None
+                    unfinished -= ended
+                    if ended and delta.finish_reason is None and unfinished:
+                        self._engine.abort(request_id, delta.index)
+                    yield visible
+                    if not unfinished:
+                        return
+        except (RequestError, EngineDeadError) as error:
+            raise from_engine(error) from error
+        raise unavailable("The request was ended by the server.", "aborted")
+
+    def _count_cached(self, before: int, now: int) -> int:
+        if now > before:
+            self.usage.cached_tokens += now - before
+            self._metrics.cached_tokens.inc(now - before)
+        return max(before, now)
+
+    def _count(self, choice: _Choice, tokens: int) -> None:
+        now = time.perf_counter()
+        if self.first_token_seconds is None:
+            self.first_token_seconds = now - self._started
+            self._metrics.first_token.observe(self.first_token_seconds)
+        elif choice.last_time and tokens:
+            self._metrics.inter_token.observe((now - choice.last_time) / tokens)
+        choice.last_time = now
+        self.usage.completion_tokens += tokens
+        self._metrics.generated_tokens.inc(tokens)
+
+
+def _request(request_id: int, job: Job) -> AddRequest:
+    return AddRequest(
+        request_id=request_id,
+        prompt_token_ids=job.prompt_ids,
+        params=job.params,
+        extra_key=job.cache_salt,
+    )

@@ -1,0 +1,166 @@
+"""The life of the HTTP process: load, serve, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+
+import uvloop
+
+from rtp_llm import __version__
+from rtp_llm.config.settings import Settings
+from rtp_llm.engine.messages import EngineLog, EngineStartError
+from rtp_llm.server.app import build_app, try_line
+from rtp_llm.server.engine_face import EngineFace
+from rtp_llm.server.http_server import HttpServer
+from rtp_llm.server.state import ServerState
+from rtp_llm.text.model_files import ModelFilesError
+from rtp_llm.text.tokenizer import Tokenizer
+
+POLL_SECONDS = 0.1
+# How long a server whose engine died still answers (503), so that its clients and probes learn why.
+DEATH_SECONDS = 3.0
+# How long cut streams may take to write their last event.
+CUT_SECONDS = 1.0
+CLOSE_SECONDS = 5.0
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+_log = logging.getLogger("rtp_llm.server")
+_engine_log = logging.getLogger("rtp_llm.engine")
+
+
+def run_lifecycle(settings: Settings, engine: EngineFace, listener: socket.socket) -> int:
+    """Run the server on `listener` with a spawned engine; return the process's exit code."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_Lifecycle(settings, engine, listener).run())
+
+
+class _Lifecycle:
+    def __init__(self, settings: Settings, engine: EngineFace, listener: socket.socket) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._listener = listener
+        self._state = ServerState(settings, engine)
+        self._server = HttpServer(build_app(self._state))
+        self._stop = asyncio.Event()
+        self._hurry = 0  # number of the signal that asked for a quick exit
+        self._began = time.monotonic()
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._on_signal, number)
+        self._engine.on_log = _show_engine_log
+        serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+        try:
+            code = await self._load()
+            if code is None:
+                code = await self._serve_until_told()
+        finally:
+            self._server.should_exit = True
+            await asyncio.wait({serving}, timeout=CLOSE_SECONDS)
+            await self._engine.close(0.0 if self._hurry else CLOSE_SECONDS)
+        return 128 + self._hurry if self._hurry else code
+
+    def _on_signal(self, number: int) -> None:
+        if self._hurry:
+            os._exit(128 + number)
+        if self._stop.is_set():
+            self._hurry = number
+            _log.warning("second signal: stopping at once")
+            return
+        _log.info("%s: stopping", signal.Signals(number).name)
+        self._stop.set()
+
+    # -- loading -------------------------------------------------------------------------------
+
+    async def _load(self) -> int | None:
+        """Engine and tokenizer side by side; an exit code when that fails or is interrupted."""
+        loading = asyncio.gather(
+            self._engine.start(self._settings),
+            asyncio.to_thread(
+                Tokenizer.from_folder, self._settings.model, self._settings.chat_template
+            ),
+        )
+        while not loading.done():
+            await asyncio.wait({loading}, timeout=POLL_SECONDS)
+            if self._stop.is_set() and not loading.done():
+                loading.cancel()
+                await asyncio.wait({loading})
+                return 0
+        try:
+            ready, tokenizer = loading.result()
+        except (EngineStartError, ModelFilesError) as error:
+            _log.error("cannot serve %s: %s", self._settings.model, error)
+            return 1
+        self._state.open(tokenizer)
+        seconds = time.monotonic() - self._began
+        host, port = self._listener.getsockname()[:2]
+        url = _url(self._settings.host, host, port)
+        name = self._settings.model_name
+        print(
+            f"RTP-LLM {__version__} is ready: {url}\n"
+            f"  model {name!r}: {ready.architecture}, {ready.dtype}, quantization "
+            f"{ready.quantization}, on {ready.device} with {ready.num_threads} threads; context "
+            f"{ready.max_model_len} tokens, KV cache {ready.kv_cache_bytes / 2**20:.0f} MiB; "
+            f"loaded in {seconds:.1f} s\n"
+            f"try it:\n  {try_line(url, name)}",
+            flush=True,
+        )
+        return None
+
+    # -- serving and stopping ------------------------------------------------------------------
+
+    async def _serve_until_told(self) -> int:
+        while not self._stop.is_set():
+            if self._state.phase == "engine_dead":
+                return await self._bury()
+            await asyncio.sleep(POLL_SECONDS)
+        await self._drain()
+        return 0
+
+    async def _bury(self) -> int:
+        _log.error(
+            "%s The server answers 503 for %.0f s, then exits with code 1.",
+            self._state.reason,
+            DEATH_SECONDS,
+        )
+        deadline = time.monotonic() + DEATH_SECONDS
+        while time.monotonic() < deadline and not self._stop.is_set():
+            await asyncio.sleep(POLL_SECONDS)
+        return 1
+
+    async def _drain(self) -> None:
+        """Let open answers end for up to shutdown_timeout, then cut the rest, and report."""
+        state = self._state
+        state.start_draining()
+        waiting, before = len(state.answers), state.answered
+        seconds = self._settings.shutdown_timeout
+        _log.info("draining %d open requests, for up to %g s", waiting, seconds)
+        deadline = time.monotonic() + seconds
+        while state.answers and time.monotonic() < deadline and not self._hurry:
+            await state.wait_until_idle(POLL_SECONDS)
+            if state.phase == "engine_dead":
+                break
+        finished = state.answered - before
+        left = list(state.answers)
+        for answer in left:
+            answer.cut()
+        state.metrics.cut.inc(len(left))
+        await state.wait_until_idle(CUT_SECONDS)
+        _log.info("drained: %d requests finished, %d cut", finished, len(left))
+
+
+def _url(asked: str, host: str, port: int) -> str:
+    """An address that works from this machine, also when the server listens on all of them."""
+    if asked in ("0.0.0.0", "::"):
+        host = "127.0.0.1" if asked == "0.0.0.0" else "::1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _show_engine_log(line: EngineLog) -> None:
+    _engine_log.log(line.level, "%s", line.message)

@@ -1,0 +1,126 @@
+"""Prometheus metrics; docs/serving.md explains each name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from rtp_llm.engine.messages import EngineStats
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+BATCH_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2, 5)
+
+# Name, help and field of EngineStats.
+ENGINE_GAUGES = (
+    ("rtp_llm_running_sequences", "Sequences being generated.", "running"),
+    ("rtp_llm_waiting_sequences", "Sequences in the queue.", "waiting"),
+    ("rtp_llm_kv_cache_used_ratio", "Share of KV cache blocks in use, 0 to 1.", "kv_used_ratio"),
+    ("rtp_llm_kv_cache_blocks", "KV cache blocks.", "total_blocks"),
+    ("rtp_llm_kv_cache_free_blocks", "KV cache blocks that are free.", "free_blocks"),
+    ("rtp_llm_kv_cache_reusable_blocks", "Free blocks kept for reuse.", "cached_blocks"),
+    ("rtp_llm_step_seconds", "Duration of the last engine step.", "step_seconds"),
+    ("rtp_llm_engine_resident_bytes", "Resident memory of the engine.", "resident_bytes"),
+)
+ENGINE_COUNTERS = (
+    ("rtp_llm_engine_steps", "Engine steps.", "steps"),
+    ("rtp_llm_preemptions", "Sequences preempted and recomputed.", "preemptions"),
+    ("rtp_llm_prefix_cache_hit_tokens", "Prompt tokens found cached.", "prefix_hit_tokens"),
+    ("rtp_llm_prefix_cache_query_tokens", "Prompt tokens looked up.", "prefix_query_tokens"),
+    ("rtp_llm_degenerate_rows", "Rows of logits that had to be repaired.", "degenerate_rows"),
+)
+
+
+class Metrics:
+    """The server's metrics in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "rtp_llm_requests", "Finished requests.", ["path", "code"], registry=registry
+        )
+        self.disconnects = Counter(
+            "rtp_llm_disconnects", "Requests whose client went away.", registry=registry
+        )
+        self.cut = Counter(
+            "rtp_llm_cut_requests", "Requests cut at the end of a shutdown.", registry=registry
+        )
+        self.open_requests = Gauge(
+            "rtp_llm_open_requests", "Generating requests that are open.", registry=registry
+        )
+        self.request_seconds = Histogram(
+            "rtp_llm_request_seconds",
+            "From the request's arrival to its last byte.",
+            ["path"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.first_token = Histogram(
+            "rtp_llm_first_token_seconds",
+            "From the request's arrival to its first token.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.inter_token = Histogram(
+            "rtp_llm_inter_token_seconds",
+            "Between two tokens of one sequence.",
+            buckets=TOKEN_SECONDS,
+            registry=registry,
+        )
+        self.batch_size = Histogram(
+            "rtp_llm_batch_size",
+            "Sequences in one engine step.",
+            buckets=BATCH_BUCKETS,
+            registry=registry,
+        )
+        self.prompt_tokens = Counter(
+            "rtp_llm_prompt_tokens", "Tokens of prompts.", registry=registry
+        )
+        self.cached_tokens = Counter(
+            "rtp_llm_cached_prompt_tokens",
+            "Tokens of prompts that came from the prefix cache.",
+            registry=registry,
+        )
+        self.generated_tokens = Counter(
+            "rtp_llm_generated_tokens", "Tokens generated.", registry=registry
+        )
+
+    def observe_step(self, num_sequences: int) -> None:
+        """One engine step ran with so many sequences."""
+        self.batch_size.observe(num_sequences)
+
+    def watch_engine(
+        self, stats: Callable[[], EngineStats], alive: Callable[[], bool], ready: Callable[[], bool]
+    ) -> None:
+        """Read the engine's own figures at each scrape."""
+        self.registry.register(_EngineCollector(stats, alive, ready))
+
+    def render(self) -> bytes:
+        """The text that Prometheus scrapes."""
+        return generate_latest(self.registry)
+
+
+class _EngineCollector(Collector):
+    def __init__(
+        self, stats: Callable[[], EngineStats], alive: Callable[[], bool], ready: Callable[[], bool]
+    ) -> None:
+        self._stats = stats
+        self._alive = alive
+        self._ready = ready
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._stats()
+        for name, text, field in ENGINE_GAUGES:
+            yield GaugeMetricFamily(name, text, value=float(getattr(stats, field)))
+        for name, text, field in ENGINE_COUNTERS:
+            yield CounterMetricFamily(name, text, value=float(getattr(stats, field)))
+        yield GaugeMetricFamily(
+            "rtp_llm_engine_up", "1 while the engine's heartbeat is young.", float(self._alive())
+        )
+        yield GaugeMetricFamily(
+            "rtp_llm_ready", "1 while requests are admitted.", float(self._ready())
+        )

@@ -1,0 +1,168 @@
+"""A request body to a checked struct, or a 400 that names the field."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from rtp_llm.config.refusals import find_refusal, get_refusal
+from rtp_llm.server.errors import ApiError, bad_request
+from rtp_llm.server.protocol import Message
+from rtp_llm.text.chat_template import RESERVED
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+# Known fields that cannot change the text: accounting, routing and storage on the provider's side.
+IGNORED_FIELDS = frozenset(
+    {
+        "user",
+        "metadata",
+        "store",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "parallel_tool_calls",
+        "request_id",
+    }
+)
+# Values of a refused field that ask for nothing beyond what is done anyway.
+HARMLESS: dict[str, tuple[Any, ...]] = {
+    "tool_choice": ("none", "auto"),
+    "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "length_penalty": (1,),
+    "typical_p": (1,),
+    "mirostat": (0,),
+    "verbosity": ("medium",),
+}
+_EMPTY: tuple[Any, ...] = (None, False, "", [], {})
+_PLACE = re.compile(r"(.*?)(?: - at `(.*)`)?", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+
+
+def parse(body: bytes, kind: type[T]) -> T:
+    """Decode `body` as `kind`.
+
+    Raises ApiError 400: bad JSON, a wrong type (naming the field), a field that is refused or
+    unknown. Fields of IGNORED_FIELDS are taken and not used.
+    """
+    content = _decode(body)
+    known = kind.__struct_fields__
+    for name, value in content.items():
+        if name not in known and name not in IGNORED_FIELDS:
+            _check_foreign(name, value)
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise _describe(str(error)) from error
+
+
+def _decode(body: bytes) -> dict[str, Any]:
+    try:
+        content = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise bad_request(f"The body is not valid JSON: {error}", code="invalid_json") from error
+    except RecursionError as error:
+        raise bad_request("The body is nested too deeply.", code="invalid_json") from error
+    if not isinstance(content, dict):
+        raise bad_request("The body must be a JSON object.", code="invalid_json")
+    return content
+
+
+def _check_foreign(name: str, value: Any) -> None:
+    refusal = find_refusal("request", name)
+    if refusal is None:
+        message = f"Unknown field {name!r}; it would have been without effect."
+        raise bad_request(message, param=name, code="unknown_field")
+    if not is_harmless(name, value):
+        raise bad_request(refusal.message, param=name, code="unsupported")
+
+
+def is_harmless(name: str, value: Any) -> bool:
+    """Whether this value of a refused field asks for nothing."""
+    return value in _EMPTY or value in HARMLESS.get(name, ())
+
+
+def _describe(message: str) -> ApiError:
+    """From "Expected `int`, got `str` - at `$.n`" to a message that starts with the field."""
+    match = _PLACE.fullmatch(message)
+    text, place = match.groups() if match else (message, None)
+    param = (place or "").removeprefix("$").removeprefix(".") or None
+    unknown = _UNKNOWN.fullmatch(text)
+    if unknown:
+        name = f"{param}.{unknown.group(1)}" if param else unknown.group(1)
+        return bad_request(f"Unknown field {name!r}.", param=name, code="unknown_field")
+    missing = re.fullmatch(r"Object missing required field `(.*)`", text)
+    if missing:
+        name = f"{param}.{missing.group(1)}" if param else missing.group(1)
+        return bad_request(f"{name} is required.", param=name, code="missing_required_parameter")
+    plain = text.replace("`", "").replace(" | ", " or ")
+    plain = plain[:1].lower() + plain[1:]
+    return bad_request(f"{param or 'body'}: {plain}.", param=param, code="invalid_type")
+
+
+def template_messages(request_messages: list[Message]) -> list[dict[str, Any]]:
+    """Messages as chat templates expect them: contents as texts, developer as system.
+
+    Raises ApiError 400 for tool calls and for parts that are no text.
+    """
+    if not request_messages:
+        raise bad_request("messages: must not be empty.", param="messages", code="empty_array")
+    return [_template_message(message, at) for at, message in enumerate(request_messages)]
+
+
+def _template_message(message: Message, at: int) -> dict[str, Any]:
+    place = f"messages[{at}]"
+    if message.role in ("tool", "function"):
+        raise _refused("messages.tool", f"{place}.role")
+    for name in ("tool_calls", "function_call"):
+        if getattr(message, name) not in _EMPTY:
+            raise _refused("messages.tool_calls", f"{place}.{name}")
+    if message.audio not in _EMPTY:
+        raise _refused("messages.content", f"{place}.audio")
+    return {
+        "role": "system" if message.role == "developer" else message.role,
+        "content": _content_text(message, place),
+        "name": message.name,
+        "reasoning_content": message.reasoning_content or message.reasoning,
+    }
+
+
+def _content_text(message: Message, place: str) -> str | None:
+    content = message.content
+    if content is None and message.role != "assistant":
+        raise bad_request(
+            f"{place}.content is required.", f"{place}.content", "missing_required_parameter"
+        )
+    if not isinstance(content, list):
+        return content or message.refusal or content
+    texts = []
+    for index, part in enumerate(content):
+        param = f"{place}.content[{index}]"
+        if part.get("type") not in ("text", "refusal"):
+            raise _refused("messages.content", param)
+        text = part.get(part["type"])
+        if not isinstance(text, str):
+            raise bad_request(f"{param}.text: expected str.", f"{param}.text", "invalid_type")
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _refused(name: str, param: str) -> ApiError:
+    return bad_request(get_refusal("request", name).message, param=param, code="unsupported")
+
+
+def template_variables(given: dict[str, Any] | None) -> dict[str, Any]:
+    """chat_template_kwargs; raises ApiError 400 for names that are not the client's to set."""
+    reserved = sorted(RESERVED.intersection(given or {}))
+    if reserved:
+        raise bad_request(
+            f"chat_template_kwargs: {reserved[0]} cannot be set here.",
+            param="chat_template_kwargs",
+            code="invalid_value",
+        )
+    return dict(given or {})

@@ -1,0 +1,74 @@
+"""Start the server: check what can be checked at once, spawn the engine, then load the rest.
+
+This module imports little, so that the engine process starts to load before the HTTP libraries do.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from rtp_llm.config.command_line import LoadedSettings
+from rtp_llm.config.settings import Settings
+from rtp_llm.server.engine_face import EngineFace
+from rtp_llm.server.log import configure_logging
+from rtp_llm.text.model_files import ModelFilesError, check_folder
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+
+
+class StartError(RuntimeError):
+    """The server cannot start; the message says what to change."""
+
+
+def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineFace] | None = None) -> int:
+    """Serve until a signal or the engine's death; return the exit code.
+
+    0 after a clean stop, 1 when the engine could not start or died, 128 + n after a second signal.
+    Raises StartError before anything was started. `make_engine`: another engine client, for tests.
+    """
+    settings = loaded.settings
+    try:
+        check_folder(Path(settings.model))
+    except ModelFilesError as error:
+        raise StartError(str(error)) from error
+    listener = bind(settings)
+    queue = configure_logging(settings.log_level)
+    try:
+        print(f"settings:\n{loaded.describe()}", flush=True)
+        for warning in loaded.warnings:
+            print(f"warning: {warning}", file=sys.stderr, flush=True)
+        engine = (make_engine or _engine_client)()
+        engine.spawn(settings)
+        # The HTTP and tokenizer libraries load while the engine process does its own loading.
+        from rtp_llm.server.lifecycle import run_lifecycle
+
+        return run_lifecycle(settings, engine, listener)
+    finally:
+        listener.close()
+        queue.stop()
+
+
+def _engine_client() -> EngineFace:
+    from rtp_llm.engine.client import EngineClient
+
+    return EngineClient()
+
+
+def bind(settings: Settings) -> socket.socket:
+    """The listening socket; raises StartError when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+    except OSError as error:
+        place = f"{settings.host}:{settings.port}"
+        if error.errno == errno.EADDRINUSE:
+            raise StartError(
+                f"{place} is in use by another program; stop that one, or choose another port "
+                "with --port (0 takes a free one)"
+            ) from error
+        reason = error.strerror or error
+        raise StartError(f"cannot listen on {place}: {reason} (--host, --port)") from error

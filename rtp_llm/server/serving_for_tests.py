@@ -1,0 +1,103 @@
+"""A server around a fake engine: in process for most tests, on a real port where that matters."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import httpx
+
+from rtp_llm.config.settings import Settings
+from rtp_llm.server.app import build_app
+from rtp_llm.server.fake_engine_for_tests import FakeEngine, say
+from rtp_llm.server.http_server import HttpServer
+from rtp_llm.server.state import ServerState
+from rtp_llm.text.model_folders_for_tests import byte_level, with_bos, write_folder
+from rtp_llm.text.tokenizer import Tokenizer
+
+TEXT = "Once upon a time there was a 😀 house."
+CHAT = {"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}
+PROMPT = {"model": "demo", "prompt": "Hello"}
+
+
+@cache
+def demo_folder() -> Path:
+    return write_folder(Path(mkdtemp()) / "demo", with_bos(byte_level()))
+
+
+@cache
+def demo_tokenizer() -> Tokenizer:
+    return Tokenizer.from_folder(demo_folder())
+
+
+def fake_engine(*texts: str, **kwargs: Any) -> FakeEngine:
+    return FakeEngine(say(demo_tokenizer(), *(texts or (TEXT,))), **kwargs)
+
+
+class Served:
+    """One served state with an HTTP client on it."""
+
+    def __init__(self, engine: FakeEngine, client: httpx.AsyncClient, state: ServerState) -> None:
+        self.engine = engine
+        self.client = client
+        self.state = state
+
+    async def post(self, path: str, **body: Any) -> httpx.Response:
+        return await self.client.post(path, json=body)
+
+    async def chat(self, **body: Any) -> httpx.Response:
+        return await self.post("/v1/chat/completions", **{**CHAT, **body})
+
+    async def complete(self, **body: Any) -> httpx.Response:
+        return await self.post("/v1/completions", **{**PROMPT, **body})
+
+
+@contextlib.asynccontextmanager
+async def served(engine: FakeEngine | None = None, **settings: Any) -> AsyncIterator[Served]:
+    """In process, without a socket."""
+    engine = engine or fake_engine()
+    state = ServerState(Settings(model=str(demo_folder()), access_log=False, **settings), engine)
+    await engine.start(state.settings)
+    state.open(demo_tokenizer())
+    transport = httpx.ASGITransport(build_app(state), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        yield Served(engine, client, state)
+
+
+@contextlib.contextmanager
+def listening(engine: FakeEngine, **settings: Any) -> Iterator[str]:
+    """A real server on a loopback port, in a thread with its own loop; gives the base URL."""
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    state = ServerState(Settings(model=str(demo_folder()), access_log=False, **settings), engine)
+    server = HttpServer(build_app(state))
+
+    async def run() -> None:
+        await engine.start(state.settings)
+        state.open(demo_tokenizer())
+        await server.serve(sockets=[listener])
+
+    thread = threading.Thread(target=asyncio.run, args=(run(),), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+
+
+def events(body: str) -> list[Any]:
+    """The events of a stream: JSON objects, and "[DONE]" as a text."""
+    blocks = body.split("\n\n")
+    assert blocks[-1] == ""
+    assert all(block.startswith("data: ") for block in blocks[:-1])
+    texts = [block.removeprefix("data: ") for block in blocks[:-1]]
+    return [text if text == "[DONE]" else json.loads(text) for text in texts]

@@ -1,0 +1,113 @@
+"""What the server is doing: starting, ready or draining; and the requests that are open."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Literal, Protocol
+
+from rtp_llm.config.settings import Settings
+from rtp_llm.server.engine_face import EngineFace
+from rtp_llm.server.errors import ApiError, unavailable
+from rtp_llm.server.metrics import Metrics
+from rtp_llm.server.sampling import Limits
+from rtp_llm.text.tokenizer import Tokenizer
+
+Phase = Literal["starting", "ready", "draining", "engine_dead"]
+
+_REASONS = {
+    "starting": "The model is still loading.",
+    "draining": "The server is shutting down.",
+    "engine_dead": "The engine has stopped.",
+}
+
+
+class Cuttable(Protocol):
+    """An open answer that a shutdown may cut."""
+
+    def cut(self) -> None:
+        """End it with an error that the client sees."""
+
+
+class ServerState:
+    """Owned by the event loop of the HTTP server."""
+
+    def __init__(self, settings: Settings, engine: EngineFace) -> None:
+        self.settings = settings
+        self.engine = engine
+        self.metrics = Metrics()
+        self.created = int(time.time())
+        self.answers: set[Cuttable] = set()
+        self.answered = 0
+        """Answers that ended by themselves, well or badly."""
+        self._tokenizer: Tokenizer | None = None
+        self._draining = False
+        engine.on_step = self.metrics.observe_step
+        self.metrics.watch_engine(
+            lambda: engine.latest_stats, lambda: engine.alive, lambda: self.phase == "ready"
+        )
+
+    @property
+    def phase(self) -> Phase:
+        """A dead engine shows even while draining."""
+        if self.engine.failure is not None or (self.engine.ready and not self.engine.alive):
+            return "engine_dead"
+        if self._draining:
+            return "draining"
+        return "ready" if self.engine.ready and self._tokenizer else "starting"
+
+    @property
+    def reason(self) -> str:
+        """Why the server is not ready."""
+        failure = self.engine.failure
+        return _REASONS.get(self.phase, "") + (f" {failure}" if failure else "")
+
+    def open(self, tokenizer: Tokenizer) -> None:
+        """The tokenizer is there; requests are admitted once the engine is, too."""
+        self._tokenizer = tokenizer
+
+    def start_draining(self) -> None:
+        """Admit no further request."""
+        self._draining = True
+
+    def check_admission(self) -> None:
+        """Raise ApiError 503 unless requests are admitted."""
+        if self.phase != "ready":
+            raise self.not_ready()
+
+    def not_ready(self) -> ApiError:
+        """The 503 of the present phase."""
+        return unavailable(self.reason, self.phase)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Raises ApiError 503 while it is still loading."""
+        if self._tokenizer is None:
+            raise unavailable(_REASONS["starting"], "starting")
+        return self._tokenizer
+
+    @property
+    def limits(self) -> Limits:
+        """Raises ApiError 503 before the engine is ready."""
+        ready = self.engine.ready
+        if ready is None:
+            raise unavailable(_REASONS["starting"], "starting")
+        return Limits(ready.max_model_len, ready.vocab_size)
+
+    def begin_answer(self, answer: Cuttable) -> None:
+        """An answer is being generated."""
+        self.answers.add(answer)
+        self.metrics.open_requests.set(len(self.answers))
+
+    def end_answer(self, answer: Cuttable) -> None:
+        """It ended."""
+        self.answers.discard(answer)
+        self.answered += 1
+        self.metrics.open_requests.set(len(self.answers))
+
+    async def wait_until_idle(self, seconds: float) -> bool:
+        """Wait for open answers to end; False when some are left after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while self.answers and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        return not self.answers
