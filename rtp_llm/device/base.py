@@ -68,12 +68,6 @@ class Device(ABC):
         """Host threads that kernels should use when the user set nothing."""
         return 1
 
-    def synchronize(self) -> None:
-        """Wait until everything that was queued on the device has run."""
-
-    def release_cached_memory(self) -> None:
-        """Give memory that the allocator keeps for reuse back to the system."""
-
 
 CAPABILITIES: dict[str, str] = {
     "float32": "weights, activations and KV cache in float32",

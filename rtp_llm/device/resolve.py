@@ -34,8 +34,8 @@ def known_devices() -> tuple[str, ...]:
 def resolve_device(requested: str | None = None) -> Device:
     """The device of this process, found once per request and then remembered.
 
-    `requested` is a name of known_devices(); None or "auto" looks at RTP_LLM_DEVICE_TYPE, then takes
-    the device this wheel was built for. Raises DeviceError when the choice cannot be used.
+    `requested` is a name of known_devices(); None or "auto" looks at RTP_LLM_DEVICE_TYPE, then
+    takes the device this wheel was built for. Raises DeviceError when the choice cannot be used.
     """
     asked = _clean(requested)
     source = "device_type"

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from rtp_llm.device import DEVICE_VARIABLE, DeviceError, resolve, resolve_device
+from rtp_llm.device import DEVICE_VARIABLE, DeviceError, Support, resolve, resolve_device
+from rtp_llm.device.cpu import CpuDevice
 
 
 @pytest.fixture(autouse=True)
@@ -61,9 +62,6 @@ def test_a_cpu_wheel_on_a_gpu_machine_says_so_once(monkeypatch, caplog):
 
 
 def test_a_device_that_cannot_run_gives_its_reason(monkeypatch):
-    from rtp_llm.device import Support
-    from rtp_llm.device.cpu import CpuDevice
-
     monkeypatch.setattr(CpuDevice, "available", lambda self: Support.no("no driver"))
     with pytest.raises(DeviceError, match="device cpu cannot be used here: no driver"):
         resolve_device()

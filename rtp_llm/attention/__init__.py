@@ -1,0 +1,16 @@
+"""Attention: what one step of a batch looks like, and the backends that compute it."""
+
+from __future__ import annotations
+
+from rtp_llm.attention.backend import AttentionBackend, AttentionConfig
+from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.attention.factory import NoBackendError, explain, make_backend
+
+__all__ = [
+    "AttentionBackend",
+    "AttentionConfig",
+    "ForwardBatch",
+    "NoBackendError",
+    "explain",
+    "make_backend",
+]

@@ -1,0 +1,59 @@
+"""The interface of an attention backend."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.device import Support
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """What a model on a device asks of attention; the same for all its layers but the window.
+
+    `windows` are the cache groups' windows (0 = full); `block_size` is in tokens.
+    """
+
+    device_type: str
+    dtype: torch.dtype
+    kv_dtype: torch.dtype
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    block_size: int
+    windows: tuple[int, ...] = (0,)
+    causal: bool = True
+    soft_cap: float = 0.0
+    sinks: bool = False
+
+
+class AttentionBackend(ABC):
+    """Computes attention over the paged cache; one file each, one row in the factory's table.
+
+    `priority`: of the backends that say yes, the highest one is taken.
+    """
+
+    name: ClassVar[str]
+    priority: ClassVar[int]
+
+    @classmethod
+    @abstractmethod
+    def supports(cls, config: AttentionConfig) -> Support:
+        """Yes, or no with the reason; called once, before anything is allocated."""
+
+    def __init__(self, config: AttentionConfig) -> None:
+        self.config = config
+        self.scale = config.head_dim**-0.5
+
+    @abstractmethod
+    def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
+        """Attention of `q` [T, H, D] (rows may be strided) over layer's cache -> [T, H, D].
+
+        The step's keys and values are already in `batch.kv_cache[layer]`.
+        """

@@ -1,0 +1,92 @@
+"""Tests of choosing an attention backend and of the explanation."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from rtp_llm.attention import (
+    AttentionBackend,
+    AttentionConfig,
+    NoBackendError,
+    explain,
+    factory,
+    make_backend,
+)
+from rtp_llm.device import Support
+
+CONFIG = AttentionConfig("cpu", torch.float32, torch.float32, 4, 2, 64, 16)
+
+
+class _Fast(AttentionBackend):
+    name, priority = "fast", 10
+
+    @classmethod
+    def supports(cls, config):
+        if config.head_dim == 64:
+            return Support.yes()
+        return Support.no("only heads of 64")
+
+    def forward(self, q, layer, window, batch):
+        return q
+
+
+class _Slow(_Fast):
+    name, priority = "slow", 5
+
+
+@pytest.fixture
+def three_backends(monkeypatch):
+    table = {"slow": _Slow, "fast": _Fast, "paged": factory._load(factory._BACKENDS[0])}
+    monkeypatch.setattr(factory, "_BACKENDS", tuple(table))
+    monkeypatch.setattr(factory, "_load", table.__getitem__)
+
+
+@pytest.mark.parametrize("device_type", ["cpu", "cuda", "xpu"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_native_backend_serves_every_device_and_type(device_type, dtype):
+    config = dataclasses.replace(CONFIG, device_type=device_type, dtype=dtype, kv_dtype=dtype)
+    backend = make_backend(config)
+    assert backend.name == "paged"
+    assert backend.scale == 0.125
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"dtype": torch.float64}, "no kernel for torch.float64"),
+        ({"kv_dtype": torch.int8}, "KV cache must have the type of the queries"),
+        ({"sinks": True}, "attention sinks"),
+    ],
+)
+def test_what_is_not_supported_is_an_error_with_the_reason(change, reason):
+    config = dataclasses.replace(CONFIG, **change)
+    with pytest.raises(NoBackendError, match=reason):
+        make_backend(config)
+    assert reason in explain(config)
+
+
+def test_the_highest_priority_that_says_yes_is_taken(three_backends):
+    assert make_backend(CONFIG).name == "fast"
+    assert make_backend(dataclasses.replace(CONFIG, head_dim=80)).name == "paged"
+
+
+def test_the_explanation_names_every_backend(three_backends):
+    assert explain(CONFIG).splitlines() == [
+        "attention for cpu, float32, 4 heads over 2 KV heads of 64, blocks of 16, full:",
+        "  fast (priority 10): chosen",
+        "  slow (priority 5): supported, lower priority",
+        "  paged (priority 0): supported, lower priority",
+    ]
+    config = dataclasses.replace(CONFIG, head_dim=80, windows=(0, 32))
+    text = explain(config)
+    assert "fast (priority 10): no: only heads of 64" in text
+    assert "paged (priority 0): chosen" in text
+    assert text.splitlines()[0].endswith("window 32, and full:")
+
+
+def test_the_error_lists_every_backends_reason(three_backends):
+    with pytest.raises(NoBackendError, match=r"fast: only heads of 64; slow: .*; paged: the KV"):
+        make_backend(dataclasses.replace(CONFIG, head_dim=80, kv_dtype=torch.int8))

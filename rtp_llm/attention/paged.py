@@ -1,0 +1,47 @@
+"""The backend that every device has: this project's own paged attention operator."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.attention.backend import AttentionBackend, AttentionConfig
+from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.device import Support
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class PagedAttentionBackend(AttentionBackend):
+    """One call of `paged_attention` for prefill, chunked prefill and decode in any mixture."""
+
+    name: ClassVar[str] = "paged"
+    priority: ClassVar[int] = 0
+
+    @classmethod
+    def supports(cls, config: AttentionConfig) -> Support:
+        if config.dtype not in _DTYPES:
+            return Support.no(f"the operator has no kernel for {config.dtype}")
+        if config.kv_dtype != config.dtype:
+            return Support.no(f"the KV cache must have the type of the queries, {config.dtype}")
+        if config.sinks:
+            return Support.no("attention sinks need a tensor per layer, which no model passes yet")
+        return Support.yes()
+
+    def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
+        return ops.paged_attention(
+            q,
+            batch.kv_cache[layer],
+            batch.cu_seqlens_q,
+            batch.seq_lens,
+            batch.block_table[batch.layer_group[layer]],
+            batch.max_seqlen_q,
+            batch.max_seqlen_k,
+            self.scale,
+            causal=self.config.causal,
+            window=window,
+            soft_cap=self.config.soft_cap,
+        )

@@ -1,0 +1,33 @@
+"""Layers: parameters, where the checkpoint's weights go in them, and calls of operators.
+
+A layer makes a fixed number of operator calls, whatever the batch, and never waits for the device.
+"""
+
+from __future__ import annotations
+
+from rtp_llm.layers.attention import AttentionLayer, AttentionShape
+from rtp_llm.layers.embedding import Embedding, LogitsHead, TiedLogitsHead
+from rtp_llm.layers.linear import Linear
+from rtp_llm.layers.linear_factory import make_linear
+from rtp_llm.layers.mlp import GatedMLP
+from rtp_llm.layers.norm import RMSNorm
+from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.rotary import Rotary
+from rtp_llm.layers.weights import WeightTarget, finish_loading, weight_targets
+
+__all__ = [
+    "AttentionLayer",
+    "AttentionShape",
+    "Embedding",
+    "GatedMLP",
+    "LayerOptions",
+    "Linear",
+    "LogitsHead",
+    "RMSNorm",
+    "Rotary",
+    "TiedLogitsHead",
+    "WeightTarget",
+    "finish_loading",
+    "make_linear",
+    "weight_targets",
+]

@@ -1,0 +1,67 @@
+"""The attention layer: projections, norms of Q and K, rotation with the cache write, attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from rtp_llm import ops
+from rtp_llm.attention import AttentionBackend, ForwardBatch
+from rtp_llm.layers.linear_factory import make_linear
+from rtp_llm.layers.norm import RMSNorm
+from rtp_llm.layers.options import LayerOptions
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """The attention of one layer; `window` 0: it sees everything, `norm_eps` None: no norms."""
+
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    qkv_bias: bool = False
+    output_bias: bool = False
+    norm_eps: float | None = None
+    window: int = 0
+
+
+class AttentionLayer(nn.Module):
+    """Attention of layer `index` over the paged cache, on the fused projection in place."""
+
+    q_norm: RMSNorm | None
+    k_norm: RMSNorm | None
+
+    def __init__(
+        self, index: int, shape: AttentionShape, backend: AttentionBackend, options: LayerOptions
+    ) -> None:
+        super().__init__()
+        self.index, self.shape, self.backend = index, shape, backend
+        q_size, kv_size = (n * shape.head_dim for n in (shape.num_heads, shape.num_kv_heads))
+        parts = {"q_proj": q_size, "k_proj": kv_size, "v_proj": kv_size}
+        self.qkv_proj = make_linear(shape.hidden_size, parts, shape.qkv_bias, options)
+        self.o_proj = make_linear(q_size, {"o_proj": shape.hidden_size}, shape.output_bias, options)
+        self.q_norm = self.k_norm = None
+        if shape.norm_eps is not None:
+            self.q_norm = RMSNorm(shape.head_dim, shape.norm_eps, options)
+            self.k_norm = RMSNorm(shape.head_dim, shape.norm_eps, options)
+        self._q_size = q_size
+
+    def forward(self, x: Tensor, cos_sin: Tensor | None, batch: ForwardBatch) -> Tensor:
+        """x [T, hidden] -> [T, hidden]; writes K and V of the T tokens into the layer's cache."""
+        shape = self.shape
+        heads, kv_heads, head_dim = shape.num_heads, shape.num_kv_heads, shape.head_dim
+        qkv: Tensor = self.qkv_proj(x)
+        if self.q_norm is not None and self.k_norm is not None:
+            q_weight, k_weight = self.q_norm.weight, self.k_norm.weight
+            ops.qk_rms_norm(qkv, q_weight, k_weight, heads, kv_heads, self.q_norm.eps)
+        cache = batch.kv_cache[self.index]
+        slots = batch.slot_mapping[batch.layer_group[self.index]]
+        ops.rope_kv_write(
+            qkv, batch.positions, cos_sin, cache, slots, heads, kv_heads, head_dim, True
+        )
+        q = qkv[:, : self._q_size].unflatten(1, (heads, head_dim))
+        mixed = self.backend.forward(q, self.index, shape.window, batch)
+        projected: Tensor = self.o_proj(mixed.flatten(1))
+        return projected

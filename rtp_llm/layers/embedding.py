@@ -1,0 +1,55 @@
+"""The two ends of a model: token ids to vectors, vectors to logits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+from rtp_llm import ops
+from rtp_llm.layers.linear_factory import make_linear
+from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.weights import RowsTarget, WeightTarget
+
+
+class Embedding(nn.Module):
+    """A row of the table for each token id."""
+
+    def __init__(self, vocabulary: int, hidden: int, options: LayerOptions) -> None:
+        super().__init__()
+        self.weight = options.parameter(vocabulary, hidden)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return ops.embedding(ids, self.weight)
+
+    def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
+        yield f"{path}weight", RowsTarget(self.weight)
+
+
+class LogitsHead(nn.Module):
+    """Logits over the vocabulary, float32; `weight_name` is its weight's name in the checkpoint."""
+
+    def __init__(
+        self, vocabulary: int, hidden: int, options: LayerOptions, weight_name: str
+    ) -> None:
+        super().__init__()
+        self.product = make_linear(hidden, {"lm_head": vocabulary}, False, options)
+        self._weight_name = weight_name
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        logits: Tensor = self.product(hidden)
+        return logits.float()
+
+    def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
+        yield self._weight_name, self.product.weight_target(0, self.product.rows)
+
+
+class TiedLogitsHead(nn.Module):
+    """Logits over the vocabulary, float32, from the embedding's own memory."""
+
+    def __init__(self, embedding: Embedding) -> None:
+        super().__init__()
+        self.weight = embedding.weight
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return ops.linear(hidden, self.weight).float()

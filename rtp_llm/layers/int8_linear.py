@@ -1,0 +1,59 @@
+"""The linear layer with int8 weights: quantised as the rows arrive, packed when all are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from rtp_llm import ops
+from rtp_llm.layers.linear import Linear
+from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.weights import WeightTarget
+from rtp_llm.quantization.int8 import GROUP_SIZE, pack, quantize_rows
+
+
+class Int8Linear(Linear):
+    """Weight int8 with a float32 scale for every GROUP_SIZE columns of a row; bias as it is.
+
+    Until finish_loading weight is [rows, columns] and scale [rows, groups]; after it both have the
+    kernel's own layout.
+    """
+
+    def __init__(
+        self, columns: int, parts: Mapping[str, int], bias: bool, options: LayerOptions
+    ) -> None:
+        super().__init__(columns, parts, bias, options)
+        groups = -(-columns // GROUP_SIZE)
+        self.weight = options.parameter(self.rows, columns, dtype=torch.int8)
+        self.scale = options.parameter(self.rows, groups, dtype=torch.float32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.int8_linear(x, self.weight, self.scale, self.bias)
+
+    def weight_target(self, first: int, rows: int) -> WeightTarget:
+        weight, scale = (part.detach().narrow(0, first, rows) for part in (self.weight, self.scale))
+        return _QuantizingTarget(weight, scale)
+
+    def finish_loading(self) -> None:
+        weight, scale = pack(self.weight, self.scale)
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.scale = nn.Parameter(scale, requires_grad=False)
+
+
+class _QuantizingTarget:
+    """Takes floating point rows, keeps int8 and scales."""
+
+    def __init__(self, weight: Tensor, scale: Tensor) -> None:
+        self._weight, self._scale = weight, scale
+        self.shape = tuple(weight.shape)
+
+    def destination(self, start: int, stop: int) -> Tensor | None:
+        return None
+
+    def write(self, start: int, rows: Tensor) -> None:
+        weight, scale = quantize_rows(rows)
+        span = slice(start, start + rows.shape[0])
+        self._weight[span].copy_(weight)
+        self._scale[span].copy_(scale)

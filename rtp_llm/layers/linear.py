@@ -1,0 +1,61 @@
+"""Linear layers, plain or quantised, whose rows may come from several tensors of the checkpoint."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+
+from torch import Tensor, nn
+
+from rtp_llm import ops
+from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.weights import RowsTarget, WeightTarget
+
+
+class Linear(nn.Module):
+    """x @ weight.T + bias; `parts` maps names in the checkpoint to their number of rows, in order.
+
+    The names stand beside each other in the checkpoint: the fused qkv_proj of a layer has the parts
+    q_proj, k_proj and v_proj, and takes `....self_attn.q_proj.weight` and so on.
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(
+        self, columns: int, parts: Mapping[str, int], bias: bool, options: LayerOptions
+    ) -> None:
+        super().__init__()
+        self.parts = dict(parts)
+        self.columns = columns
+        self.rows = sum(parts.values())
+        self.bias = options.parameter(self.rows) if bias else None
+
+    def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
+        beside = path.rstrip(".").rpartition(".")[0]
+        prefix = f"{beside}." if beside else ""
+        first = 0
+        for name, rows in self.parts.items():
+            yield f"{prefix}{name}.weight", self.weight_target(first, rows)
+            if self.bias is not None:
+                yield f"{prefix}{name}.bias", RowsTarget(self.bias, first, rows)
+            first += rows
+
+    @abstractmethod
+    def weight_target(self, first: int, rows: int) -> WeightTarget:
+        """The target of the checkpoint tensor whose rows start at row `first` of the weight."""
+
+
+class PlainLinear(Linear):
+    """Weight [rows, columns] in the type of the activations."""
+
+    def __init__(
+        self, columns: int, parts: Mapping[str, int], bias: bool, options: LayerOptions
+    ) -> None:
+        super().__init__(columns, parts, bias, options)
+        self.weight = options.parameter(self.rows, columns)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.linear(x, self.weight, self.bias)
+
+    def weight_target(self, first: int, rows: int) -> WeightTarget:
+        return RowsTarget(self.weight, first, rows)

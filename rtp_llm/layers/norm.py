@@ -1,0 +1,30 @@
+"""RMS normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+from rtp_llm import ops
+from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.weights import RowsTarget, WeightTarget
+
+
+class RMSNorm(nn.Module):
+    """weight * x / rms(x) over the last axis, computed in float32."""
+
+    def __init__(self, size: int, eps: float, options: LayerOptions) -> None:
+        super().__init__()
+        self.weight = options.parameter(size)
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.rms_norm(x, self.weight, self.eps)
+
+    def add(self, x: Tensor, residual: Tensor) -> None:
+        """In place: residual += x, then x = norm(residual)."""
+        ops.fused_add_rms_norm(x, residual, self.weight, self.eps)
+
+    def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
+        yield f"{path}weight", RowsTarget(self.weight)

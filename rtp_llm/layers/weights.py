@@ -1,0 +1,77 @@
+"""Where a checkpoint's tensors go: targets that take a tensor's rows as they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+
+class WeightTarget(Protocol):
+    """Takes one tensor of the checkpoint, a few rows (entries of its first axis) at a time."""
+
+    shape: tuple[int, ...]
+
+    def destination(self, start: int, stop: int) -> Tensor | None:
+        """The memory where these rows end up as they are, or None where they must be converted."""
+
+    def write(self, start: int, rows: Tensor) -> None:
+        """Place `rows` (floating point, on the CPU), which begin at row `start` of the tensor.
+
+        Raises OverflowError when a value does not fit the number type.
+        """
+
+
+@runtime_checkable
+class HoldsWeights(Protocol):
+    """A module whose parameters come from a checkpoint."""
+
+    def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
+        """(name in the checkpoint, target) for each; `path` is the module's own, "a.b." style."""
+
+
+@runtime_checkable
+class FinishesLoading(Protocol):
+    """A module with something to do once all of its rows are there."""
+
+    def finish_loading(self) -> None:
+        """Called once, after the last row."""
+
+
+class RowsTarget:
+    """Rows of a parameter: a whole weight, or one part of a fused one."""
+
+    def __init__(self, parameter: Tensor, first: int = 0, rows: int | None = None) -> None:
+        count = parameter.shape[0] if rows is None else rows
+        self._rows = parameter.detach().narrow(0, first, count)
+        self.shape = tuple(self._rows.shape)
+
+    def destination(self, start: int, stop: int) -> Tensor | None:
+        return self._rows[start:stop]
+
+    def write(self, start: int, rows: Tensor) -> None:
+        span = self._rows[start : start + rows.shape[0]]
+        span.copy_(rows)
+        if span.dtype is torch.float16 and span.isinf().any() and not rows.isinf().any():
+            raise OverflowError("values beyond the range of float16; load with --dtype bfloat16")
+
+
+def weight_targets(module: nn.Module, path: str = "") -> Iterator[tuple[str, WeightTarget]]:
+    """(name in the checkpoint, target) for every weight below `module`, in order of use.
+
+    A name comes twice when one tensor of the checkpoint goes to two places.
+    """
+    if isinstance(module, HoldsWeights):
+        yield from module.checkpoint_targets(path)
+        return
+    for name, child in module.named_children():
+        yield from weight_targets(child, f"{path}{name}.")
+
+
+def finish_loading(module: nn.Module) -> None:
+    """Let every layer below `module` finish what needs all of its weights."""
+    for layer in module.modules():
+        if isinstance(layer, FinishesLoading):
+            layer.finish_loading()

@@ -1,0 +1,10 @@
+"""From a model folder to a model with its weights in place."""
+
+from __future__ import annotations
+
+from rtp_llm.loader.checkpoint import CheckpointError
+from rtp_llm.loader.load import explain, load_model
+from rtp_llm.loader.progress import LoadProgress, Progress
+from rtp_llm.loader.stream import WeightError
+
+__all__ = ["CheckpointError", "LoadProgress", "Progress", "WeightError", "explain", "load_model"]

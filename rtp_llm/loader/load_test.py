@@ -1,0 +1,401 @@
+"""Tests of loading: where weights end up, what is said about wrong ones, how much memory it takes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from rtp_llm.device import CAPABILITIES, Support, resolve_device
+from rtp_llm.device.cpu import CpuDevice
+from rtp_llm.loader import CheckpointError, WeightError, explain, load_model
+from rtp_llm.loader import stream as stream_module
+from rtp_llm.models.config import UnsupportedModelError
+
+torch.set_num_threads(2)
+
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "vocab_size": 37,
+    "hidden_size": 24,
+    "intermediate_size": 20,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
+    "head_dim": 10,
+    "max_position_embeddings": 64,
+    "torch_dtype": "float32",
+}
+
+
+def tensors(dtype=torch.float32):
+    """The tensors of CONFIG under the names of transformers."""
+    shapes = {"model.embed_tokens.weight": (37, 24), "model.norm.weight": (24,)}
+    shapes["lm_head.weight"] = (37, 24)
+    for layer in range(2):
+        at = f"model.layers.{layer}"
+        shapes |= {
+            f"{at}.input_layernorm.weight": (24,),
+            f"{at}.post_attention_layernorm.weight": (24,),
+            f"{at}.self_attn.q_proj.weight": (30, 24),
+            f"{at}.self_attn.k_proj.weight": (10, 24),
+            f"{at}.self_attn.v_proj.weight": (10, 24),
+            f"{at}.self_attn.o_proj.weight": (24, 30),
+            f"{at}.self_attn.q_norm.weight": (10,),
+            f"{at}.self_attn.k_norm.weight": (10,),
+            f"{at}.mlp.gate_proj.weight": (20, 24),
+            f"{at}.mlp.up_proj.weight": (20, 24),
+            f"{at}.mlp.down_proj.weight": (24, 20),
+        }
+    generator = torch.Generator().manual_seed(3)
+    return {
+        name: torch.randn(shape, generator=generator).to(dtype) for name, shape in shapes.items()
+    }
+
+
+def write(folder, weights, shards=1, **changes):
+    """A model folder with `weights` spread over `shards` files."""
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
+    if shards == 1:
+        save_file(weights, folder / "model.safetensors")
+        return folder
+    where = {}
+    for number in range(shards):
+        name = f"model-{number + 1:05}-of-{shards:05}.safetensors"
+        part = dict(list(weights.items())[number::shards])
+        save_file(part, folder / name)
+        where |= dict.fromkeys(part, name)
+    index = {"metadata": {}, "weight_map": where}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+def load(folder, dtype=torch.float32, **settings):
+    return load_model(folder, device=resolve_device("cpu"), dtype=dtype, **settings)
+
+
+def check_placement(model, weights, dtype):
+    """Every tensor is in its place: fused ones one under the other."""
+
+    def stacked(layer, *names):
+        parts = [weights[f"model.layers.{layer}.{name}.weight"] for name in names]
+        return torch.cat(parts).to(dtype)
+
+    for index, layer in enumerate(model.model.layers):
+        attention, mlp = layer.self_attn, layer.mlp
+        qkv = (f"self_attn.{part}_proj" for part in "qkv")
+        assert torch.equal(attention.qkv_proj.weight, stacked(index, *qkv))
+        assert torch.equal(attention.o_proj.weight, stacked(index, "self_attn.o_proj"))
+        assert torch.equal(attention.q_norm.weight, stacked(index, "self_attn.q_norm"))
+        assert torch.equal(attention.k_norm.weight, stacked(index, "self_attn.k_norm"))
+        gate_up = stacked(index, "mlp.gate_proj", "mlp.up_proj")
+        assert torch.equal(mlp.gate_up_proj.weight, gate_up)
+        assert torch.equal(mlp.down_proj.weight, stacked(index, "mlp.down_proj"))
+        assert torch.equal(layer.input_layernorm.weight, stacked(index, "input_layernorm"))
+    assert torch.equal(
+        model.model.embed_tokens.weight, weights["model.embed_tokens.weight"].to(dtype)
+    )
+    assert torch.equal(model.model.norm.weight, weights["model.norm.weight"].to(dtype))
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("kept", [torch.float32, torch.bfloat16, torch.float16])
+def test_weights_end_up_where_they_belong(tmp_path, shards, stored, kept, monkeypatch):
+    monkeypatch.setattr(stream_module, "_BUFFER_BYTES", 500)  # a few rows at a time
+    weights = tensors(stored)
+    model = load(write(tmp_path, weights, shards), kept)
+    check_placement(model, weights, kept)
+    assert torch.equal(model.lm_head.product.weight, weights["lm_head.weight"].to(kept))
+    assert all(parameter.dtype is kept for parameter in model.parameters())
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_biases_end_up_where_they_belong(tmp_path):
+    weights = {name: w for name, w in tensors().items() if "_norm" not in name}
+    for layer in range(2):
+        for part, rows in (("q", 30), ("k", 10), ("v", 10)):
+            weights[f"model.layers.{layer}.self_attn.{part}_proj.bias"] = torch.randn(rows)
+    model = load(write(tmp_path, weights, architectures=["Qwen2ForCausalLM"]))
+    parts = [weights[f"model.layers.1.self_attn.{part}_proj.bias"] for part in "qkv"]
+    assert torch.equal(model.model.layers[1].self_attn.qkv_proj.bias, torch.cat(parts))
+    assert model.model.layers[1].self_attn.o_proj.bias is None
+
+
+@pytest.mark.parametrize("stored_twice", [True, False])
+def test_a_tied_head_is_the_embedding(tmp_path, stored_twice):
+    weights = tensors()
+    if not stored_twice:
+        del weights["lm_head.weight"]
+    model = load(write(tmp_path, weights, tie_word_embeddings=True))
+    assert model.lm_head.weight.data_ptr() == model.model.embed_tokens.weight.data_ptr()
+    hidden = torch.randn(2, 24)
+    expected = hidden @ weights["model.embed_tokens.weight"].T
+    torch.testing.assert_close(model.compute_logits(hidden), expected)
+
+
+def test_rotary_frequencies_of_old_checkpoints_are_passed_over(tmp_path):
+    weights = tensors()
+    weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(5)
+    check_placement(load(write(tmp_path, weights)), weights, torch.float32)
+
+
+def test_all_that_is_wrong_is_named_at_once(tmp_path):
+    weights = tensors()
+    del weights["model.norm.weight"], weights["model.layers.1.mlp.up_proj.weight"]
+    weights["model.layers.0.self_attn.q_proj.weight"] = torch.zeros(24, 30)
+    weights["model.layers.2.mlp.up_proj.weight"] = torch.zeros(20, 24)
+    weights["model.layers.0.self_attn.q_proj.bias"] = torch.zeros(30)
+    with pytest.raises(WeightError) as caught:
+        load(write(tmp_path, weights))
+    assert str(caught.value).splitlines()[1:] == [
+        "  missing: model.layers.1.mlp.up_proj.weight",
+        "  missing: model.norm.weight",
+        "  not known to this architecture: model.layers.0.self_attn.q_proj.bias",
+        "  not known to this architecture: model.layers.2.mlp.up_proj.weight",
+        "  wrongly shaped: model.layers.0.self_attn.q_proj.weight is [24, 30], not [30, 24]",
+    ]
+
+
+def test_a_long_list_of_wrong_weights_is_cut(tmp_path):
+    with pytest.raises(WeightError, match=r"missing: \d+ more"):
+        load(write(tmp_path, {"x": torch.zeros(1)}, num_hidden_layers=40))
+
+
+def test_a_value_that_float16_cannot_hold_is_an_error(tmp_path):
+    weights = tensors()
+    weights["model.layers.1.mlp.down_proj.weight"][3, 4] = 1e6
+    folder = write(tmp_path, weights)
+    with pytest.raises(WeightError, match=r"layers\.1\.mlp\.down_proj\.weight .*range of float16"):
+        load(folder, torch.float16)
+    load(folder, torch.bfloat16)
+
+
+def test_int8_weights_are_close_and_the_rest_is_exact(tmp_path):
+    weights = tensors()
+    for tied in (False, True):
+        model = load(write(tmp_path, weights, tie_word_embeddings=tied), quantization="int8")
+        x = torch.randn(5, 24)
+        names = [f"model.layers.1.self_attn.{part}_proj.weight" for part in "qkv"]
+        exact = x @ torch.cat([weights[name] for name in names]).T
+        error = model.model.layers[1].self_attn.qkv_proj(x) - exact
+        assert 0 < error.abs().max() < 0.02 * exact.abs().max()
+        source = "model.embed_tokens.weight" if tied else "lm_head.weight"
+        logits = x @ weights[source].T
+        error = model.compute_logits(x) - logits
+        assert 0 < error.abs().max() < 0.02 * logits.abs().max()
+        table = model.model.embed_tokens.weight
+        assert torch.equal(table, weights["model.embed_tokens.weight"])
+        assert torch.equal(model.model.norm.weight, weights["model.norm.weight"])
+
+
+def test_fused_parts_and_small_chunks_quantise_as_whole_tensors_do(tmp_path, monkeypatch):
+    folder = write(tmp_path, tensors())
+    x = torch.randn(3, 24)
+    whole = load(folder, quantization="int8").model.layers[0].self_attn.qkv_proj(x)
+    monkeypatch.setattr(stream_module, "_BUFFER_BYTES", 1)
+    assert torch.equal(
+        load(folder, quantization="int8").model.layers[0].self_attn.qkv_proj(x), whole
+    )
+
+
+def test_progress_counts_every_byte_once(tmp_path):
+    class Counter:
+        def start(self, total):
+            self.total, self.done, self.finished = total, 0, False
+
+        def advance(self, count):
+            self.done += count
+
+        def finish(self):
+            self.finished = True
+
+    weights = tensors()
+    for quantization in ("none", "int8"):
+        counter = Counter()
+        load(
+            write(tmp_path, weights, 2, tie_word_embeddings=True),
+            progress=counter,
+            quantization=quantization,
+        )
+        expected = sum(w.numel() * 4 for n, w in weights.items() if n != "lm_head.weight")
+        assert (counter.total, counter.done, counter.finished) == (expected, expected, True)
+
+
+def test_what_the_device_cannot_do_is_refused(tmp_path, monkeypatch):
+    folder = write(tmp_path, tensors())
+    monkeypatch.setattr(CpuDevice, "supports", lambda self, name: Support.no("no such kernel"))
+    with pytest.raises(UnsupportedModelError, match=r"float32 is not .* no such kernel.*--dtype"):
+        load(folder)
+    monkeypatch.setattr(CpuDevice, "supports", lambda self, name: Support(name in CAPABILITIES))
+    with pytest.raises(UnsupportedModelError, match="float64 is not supported on cpu"):
+        load(folder, torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"quantization": "int3"}, "quantization 'int3' is not known; valid: none, int8"),
+        ({"max_seq_len": 65}, "max_seq_len 65 is longer than the 64 positions.*--max-seq-len"),
+    ],
+)
+def test_settings_that_cannot_hold_are_refused(tmp_path, settings, message):
+    with pytest.raises(UnsupportedModelError, match=message):
+        load(write(tmp_path, tensors()), **settings)
+
+
+def test_max_seq_len_bounds_the_rotary_table(tmp_path):
+    folder = write(tmp_path, tensors())
+    assert load(folder, max_seq_len=17).model.rotary.cos_sin.shape == (17, 10)
+    assert load(folder).model.rotary.cos_sin.shape == (64, 10)
+
+
+def test_the_explanation_tells_device_model_and_backend(tmp_path):
+    folder = write(tmp_path, tensors())
+    text = explain(folder, device=resolve_device("cpu"), quantization="int8")
+    assert "device: CPU (" in text
+    assert "model: Qwen3ForCausalLM, 2 layers, context 64" in text
+    assert "kept as float32, linear weights int8" in text
+    assert "paged (priority 0): chosen" in text
+
+
+class TestFilesThatCannotBeUsed:
+    def test_no_weights(self, tmp_path):
+        (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+        with pytest.raises(CheckpointError, match="holds no weights"):
+            load(tmp_path)
+
+    def test_other_formats_are_refused(self, tmp_path):
+        (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+        (tmp_path / "pytorch_model.bin").touch()
+        with pytest.raises(UnsupportedModelError, match=r"save_pretrained.*pytorch_model\.bin"):
+            load(tmp_path)
+
+    def test_a_single_file_of_another_name_is_taken(self, tmp_path):
+        weights = tensors()
+        write(tmp_path, weights)
+        (tmp_path / "model.safetensors").rename(tmp_path / "weights.safetensors")
+        check_placement(load(tmp_path), weights, torch.float32)
+        save_file({}, tmp_path / "more.safetensors")
+        with pytest.raises(CheckpointError, match=r"several .*: more\.s.*, weights\.s"):
+            load(tmp_path)
+
+    def test_a_missing_shard_is_named(self, tmp_path):
+        write(tmp_path, tensors(), shards=3)
+        (tmp_path / "model-00002-of-00003.safetensors").unlink()
+        with pytest.raises(CheckpointError, match=r"not there: \['model-00002-of"):
+            load(tmp_path)
+
+    def test_a_cut_off_file(self, tmp_path):
+        file = write(tmp_path, tensors()) / "model.safetensors"
+        file.write_bytes(file.read_bytes()[:-100])
+        with pytest.raises(CheckpointError, match=r"model\.safetensors is cut off"):
+            load(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer"),
+            (b"abc", "shorter than its header says"),
+            (b"", "shorter than its header says"),
+            (b"\x02" + bytes(7) + b"[]", "broken header"),
+            (b"\x02" + bytes(7) + b"{,", "broken header"),
+        ],
+    )
+    def test_a_file_that_is_none(self, tmp_path, content, message):
+        (write(tmp_path, tensors()) / "model.safetensors").write_bytes(content)
+        with pytest.raises(CheckpointError, match=message):
+            load(tmp_path)
+
+    def test_bytes_that_do_not_fit_the_shape(self, tmp_path):
+        fields = {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}
+        header = json.dumps({"model.norm.weight": fields}).encode()
+        content = len(header).to_bytes(8, "little") + header + bytes(8)
+        (write(tmp_path, tensors()) / "model.safetensors").write_bytes(content)
+        with pytest.raises(CheckpointError, match=r"norm\.weight has 8 bytes for the shape \[3\]"):
+            load(tmp_path)
+
+    def test_weights_in_integers_are_refused(self, tmp_path):
+        weights = tensors()
+        weights["model.norm.weight"] = torch.ones(24, dtype=torch.int8)
+        with pytest.raises(UnsupportedModelError, match=r"model\.norm\.weight is stored as I8"):
+            load(write(tmp_path, weights))
+
+    def test_a_broken_index(self, tmp_path):
+        write(tmp_path, tensors(), shards=2)
+        (tmp_path / "model.safetensors.index.json").write_text("{}")
+        with pytest.raises(CheckpointError, match=r"cannot read .*index\.json"):
+            load(tmp_path)
+
+    def test_a_tensor_in_two_files(self, tmp_path):
+        weights = tensors()
+        write(tmp_path, weights, shards=2)
+        for file in tmp_path.glob("*.safetensors"):
+            with safe_open(file, "pt") as opened:
+                held = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            save_file({**held, "twice": torch.ones(1)}, file)
+        with pytest.raises(CheckpointError, match="twice is in .* and again in"):
+            load(tmp_path)
+
+
+_MEASURE = """
+import re, sys, torch
+from rtp_llm.device import resolve_device
+from rtp_llm.loader import load_model
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
+
+torch.set_num_threads(1)
+folder, small, kept, quantization = sys.argv[1:]
+settings = dict(device=resolve_device("cpu"), dtype=getattr(torch, kept), quantization=quantization)
+load_model(small, **settings)  # imports and libraries are not weights
+before = peak()
+model = load_model(folder, **settings)
+print(peak() - before, sum(p.numel() * p.element_size() for p in model.parameters()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("stored", "kept", "quantization"),
+    [
+        (torch.float32, "float32", "none"),
+        (torch.float32, "bfloat16", "none"),
+        (torch.bfloat16, "float32", "none"),
+        (torch.float32, "float32", "int8"),
+    ],
+)
+def test_memory_stays_within_the_weights_and_one_tensor(tmp_path, stored, kept, quantization):
+    sizes = {"vocab_size": 8192, "hidden_size": 1024, "intermediate_size": 8192, "head_dim": 128}
+    weights = {name: grow(name, weight) for name, weight in tensors(stored).items()}
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.mkdir(), large.mkdir()
+    write(small, tensors())
+    write(large, weights, 2, **sizes, num_attention_heads=8, num_key_value_heads=4)
+    largest = max(weight.numel() for weight in weights.values()) * 4
+    total = sum(weight.nbytes for weight in weights.values())
+    environment = {"PYTHONPATH": ":".join(path for path in sys.path if path)}
+    command = [sys.executable, "-c", _MEASURE, large, small, kept, quantization]
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    growth, kept_bytes = map(int, done.stdout.split())
+    assert kept_bytes <= growth + 2**20
+    assert growth < kept_bytes + largest
+    assert total > 3 * largest  # a second copy of the checkpoint would not pass
+
+
+def grow(name, weight):
+    """The tensor of the same name in a model of the sizes above."""
+    longer = {37: 8192, 24: 1024, 20: 8192, 30: 1024}
+    if "k_proj" in name or "v_proj" in name:
+        longer[10] = 512
+    if "_norm" in name and "layernorm" not in name:
+        longer[10] = 128
+    return torch.ones([longer.get(length, length) for length in weight.shape], dtype=weight.dtype)

@@ -1,0 +1,95 @@
+"""Shows how far the loading of weights is."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol, TextIO
+
+from rtp_llm.device import Device
+
+_logger = logging.getLogger("rtp_llm.loader")
+_REDRAW_SECONDS = 0.1
+_LOG_SECONDS = 10.0
+_BAR = 24
+
+
+class Progress(Protocol):
+    """Told about the bytes of the checkpoint as they arrive in the model."""
+
+    def start(self, total: int) -> None:
+        """`total` bytes are to come."""
+
+    def advance(self, count: int) -> None:
+        """`count` more bytes are in place."""
+
+    def finish(self) -> None:
+        """All are."""
+
+
+class LoadProgress:
+    """A bar on a terminal, elsewhere a log line every ten seconds; a line in the log at the end."""
+
+    def __init__(
+        self,
+        device: Device,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._device, self._clock = device, clock
+        self._stream = sys.stderr if stream is None else stream
+        self._total = self._done = 0
+        self._started = self._shown = 0.0
+
+    def start(self, total: int) -> None:
+        self._total, self._done = total, 0
+        self._started = self._shown = self._clock()
+
+    def advance(self, count: int) -> None:
+        self._done += count
+        on_terminal = self._stream.isatty()
+        now = self._clock()
+        if now - self._shown < (_REDRAW_SECONDS if on_terminal else _LOG_SECONDS):
+            return
+        self._shown = now
+        if on_terminal:
+            filled = _BAR * self._done // max(1, self._total)
+            bar = "#" * filled + "." * (_BAR - filled)
+            self._stream.write(f"\r\x1b[Kloading weights [{bar}] {self._figures(now)}")
+            self._stream.flush()
+        else:
+            _logger.info("loading weights: %s", self._figures(now))
+
+    def finish(self) -> None:
+        if self._stream.isatty():
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+        now = self._clock()
+        _logger.info("loaded %s in %.1f s", self._figures(now), now - self._started)
+
+    def _figures(self, now: float) -> str:
+        rate = self._done / max(1e-3, now - self._started)
+        share = 100 * self._done // max(1, self._total)
+        return (
+            f"{share}% of {_bytes(self._total)}, {_bytes(rate)}/s, "
+            f"memory {_bytes(self._device.memory_used())}"
+        )
+
+
+class SilentProgress:
+    """Shows nothing."""
+
+    def start(self, total: int) -> None:
+        pass
+
+    def advance(self, count: int) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass
+
+
+def _bytes(count: float) -> str:
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"

@@ -1,0 +1,1 @@
+"""Model architectures: what config.json says, and the modules that compute it."""

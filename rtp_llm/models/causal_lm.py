@@ -1,0 +1,66 @@
+"""What every language model offers to the executor and to the loader."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from rtp_llm.attention import AttentionConfig, ForwardBatch
+from rtp_llm.models.config import Features, ModelConfig
+from rtp_llm.models.raw_config import RawConfig
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What is chosen when a model is built, beyond its config.
+
+    `num_positions` is the longest sequence; `block_size` the KV cache's tokens per block.
+    """
+
+    dtype: torch.dtype
+    device: torch.device
+    num_positions: int
+    quantization: str = "none"
+    block_size: int = 16
+
+    def attention(self, config: ModelConfig) -> AttentionConfig:
+        """What the attention backend of `config` is chosen for."""
+        return AttentionConfig(
+            device_type=self.device.type,
+            dtype=self.dtype,
+            kv_dtype=self.dtype,
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            block_size=self.block_size,
+            windows=config.cache_windows,
+        )
+
+
+class CausalLM(nn.Module):
+    """A language model over a paged KV cache.
+
+    CONFIG_DEFAULTS: what a key that config.json leaves out means. IGNORED_WEIGHTS: endings of names
+    of tensors in checkpoints that hold nothing to load.
+    """
+
+    CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {}
+    IGNORED_WEIGHTS: ClassVar[tuple[str, ...]] = ()
+    config: ModelConfig
+
+    @classmethod
+    @abstractmethod
+    def features(cls, raw: RawConfig) -> Features:
+        """What this architecture adds to the common keys of config.json."""
+
+    @abstractmethod
+    def forward(self, batch: ForwardBatch) -> Tensor:
+        """Hidden states [T, hidden] of the batch's tokens, normalised; fills the KV caches."""
+
+    @abstractmethod
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """Hidden states [R, hidden] -> float32 logits [R, vocabulary]."""

@@ -1,0 +1,172 @@
+"""What the engine knows about a model: config.json as one typed, checked object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from rtp_llm.models.raw_config import ModelConfigError, RawConfig, read_json_object
+from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, check_supported, refuse
+from rtp_llm.models.registry import known_architectures, model_class
+from rtp_llm.models.rope_config import read_rope
+from rtp_llm.ops import RopeConfig
+
+__all__ = [
+    "Features",
+    "ModelConfig",
+    "ModelConfigError",
+    "UnsupportedModelError",
+    "make_config",
+    "read_model_config",
+]
+
+_ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+
+
+@dataclass(frozen=True)
+class Features:
+    """Where one architecture of the decoder family differs from another."""
+
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    layer_windows: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A dense decoder. `layer_windows`: tokens that each layer's attention sees, 0 = all of them.
+
+    `hidden_act` is "silu", "gelu" or "gelu_tanh"; `dtype` is the one the checkpoint names.
+    """
+
+    architecture: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope: RopeConfig
+    max_position_embeddings: int
+    tie_word_embeddings: bool
+    qkv_bias: bool
+    output_bias: bool
+    mlp_bias: bool
+    qk_norm: bool
+    layer_windows: tuple[int, ...]
+    hidden_act: str
+    dtype: torch.dtype
+    eos_token_ids: tuple[int, ...]
+    bos_token_id: int | None
+
+    @property
+    def attention_bias(self) -> bool:
+        return self.qkv_bias
+
+    @property
+    def context_limit(self) -> int:
+        """The longest sequence that may be asked for: scaled rope reaches past the trained one."""
+        if self.rope.style in ("linear", "dynamic", "yarn"):
+            reach = int(self.rope.factor * self.rope.max_position)
+            return max(reach, self.max_position_embeddings)
+        return self.max_position_embeddings
+
+    @property
+    def cache_windows(self) -> tuple[int, ...]:
+        """One entry per KV cache group: its window (0 = full attention), full attention first."""
+        return tuple(sorted(set(self.layer_windows)))
+
+    @property
+    def layer_groups(self) -> tuple[int, ...]:
+        """For each layer the index of its group in `cache_windows`."""
+        return tuple(self.cache_windows.index(window) for window in self.layer_windows)
+
+    def kv_bytes_per_token(self, dtype: torch.dtype) -> int:
+        """Bytes that one token takes in the KV caches of all layers together."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype.itemsize
+
+
+def read_model_config(path: str | Path) -> ModelConfig:
+    """The model in a Hugging Face folder.
+
+    Raises UnsupportedModelError (reason and way out) for what is refused and ModelConfigError for a
+    missing or broken config.json.
+    """
+    folder = Path(path)
+    if (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
+        raise refuse("adapter folder", f"{folder} holds adapter_config.json and no config.json")
+    values = read_json_object(folder / "config.json")
+    check_supported(values, known_architectures())
+    model = model_class(architecture_of(values))
+    raw = RawConfig(folder, values, model.CONFIG_DEFAULTS)
+    return make_config(raw, model.features(raw))
+
+
+def make_config(raw: RawConfig, features: Features) -> ModelConfig:
+    """The typed config from a config.json and what its architecture adds to it."""
+    heads = raw.integer("num_attention_heads")
+    hidden = raw.integer("hidden_size")
+    head_dim = raw.integer("head_dim", hidden // heads)
+    layers = raw.integer("num_hidden_layers")
+    config = ModelConfig(
+        architecture=architecture_of(raw.values),
+        vocab_size=raw.integer("vocab_size"),
+        hidden_size=hidden,
+        intermediate_size=raw.integer("intermediate_size"),
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=raw.integer("num_key_value_heads", heads),
+        head_dim=head_dim,
+        rms_norm_eps=raw.number("rms_norm_eps"),
+        rope=read_rope(raw, head_dim),
+        max_position_embeddings=raw.integer("max_position_embeddings"),
+        tie_word_embeddings=raw.flag("tie_word_embeddings"),
+        qkv_bias=features.qkv_bias,
+        output_bias=features.output_bias,
+        mlp_bias=features.mlp_bias,
+        qk_norm=features.qk_norm,
+        layer_windows=features.layer_windows or (0,) * layers,
+        hidden_act=_ACTIVATIONS[raw.text("hidden_act")],
+        dtype=_dtype(raw),
+        eos_token_ids=_eos_token_ids(raw),
+        bos_token_id=next(iter(raw.token_ids("bos_token_id")), None),
+    )
+    _check(raw, config)
+    return config
+
+
+def _dtype(raw: RawConfig) -> torch.dtype:
+    name = str(raw.get("dtype") or raw.get("torch_dtype") or "float32").removeprefix("torch.")
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def _eos_token_ids(raw: RawConfig) -> tuple[int, ...]:
+    """Ids of generation_config.json and config.json together, each once."""
+    values = read_json_object(raw.folder / "generation_config.json", required=False)
+    generation = RawConfig(raw.folder, values, {}).token_ids("eos_token_id")
+    return tuple(dict.fromkeys(generation + raw.token_ids("eos_token_id")))
+
+
+def _check(raw: RawConfig, config: ModelConfig) -> None:
+    """Contradictions between keys that would otherwise show up as odd shapes later."""
+    if config.num_heads % config.num_kv_heads:
+        wanted = f"a divisor of num_attention_heads ({config.num_heads})"
+        raise raw.error("num_key_value_heads", config.num_kv_heads, wanted)
+    if config.head_dim % 2:
+        raise raw.error("head_dim", config.head_dim, "even, since halves of a head rotate together")
+    if len(config.layer_windows) != config.num_layers:
+        wanted = f"a list of {config.num_layers} entries (num_hidden_layers)"
+        raise raw.error("layer_types", len(config.layer_windows), wanted)

@@ -1,0 +1,265 @@
+"""Tests of reading config.json: both rope forms, defaults, contradictions, everything refused."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+from rtp_llm.config.refusals import REFUSALS
+from rtp_llm.models.config import ModelConfigError, UnsupportedModelError, read_model_config
+from rtp_llm.models.refusals import AREA, CHECKS
+from rtp_llm.models.registry import known_architectures, model_class
+
+BASE = {
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 128,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "torch_dtype": "bfloat16",
+}
+
+
+def read(folder, generation=None, drop=(), **changes):
+    values = {key: value for key, value in {**BASE, **changes}.items() if key not in drop}
+    (folder / "config.json").write_text(json.dumps(values))
+    if generation is not None:
+        (folder / "generation_config.json").write_text(json.dumps(generation))
+    return read_model_config(folder)
+
+
+def test_a_plain_llama(tmp_path):
+    config = read(tmp_path)
+    assert (config.num_heads, config.num_kv_heads, config.head_dim) == (4, 2, 16)
+    assert config.dtype is torch.bfloat16
+    assert (config.qkv_bias, config.output_bias, config.mlp_bias, config.qk_norm) == (False,) * 4
+    assert config.layer_windows == (0,) * 4
+    assert (config.cache_windows, config.layer_groups) == ((0,), (0,) * 4)
+    assert (config.eos_token_ids, config.bos_token_id) == ((2,), 1)
+    assert config.kv_bytes_per_token(torch.float32) == 2 * 4 * 2 * 16 * 4
+    assert not config.tie_word_embeddings
+
+
+def test_biases_follow_the_architecture(tmp_path):
+    llama = read(tmp_path, attention_bias=True, mlp_bias=True)
+    assert (llama.qkv_bias, llama.output_bias, llama.mlp_bias) == (True,) * 3
+    qwen2 = read(tmp_path, architectures=["Qwen2ForCausalLM"])
+    assert (qwen2.qkv_bias, qwen2.output_bias, qwen2.qk_norm) == (True, False, False)
+    qwen3 = read(tmp_path, architectures=["Qwen3ForCausalLM"])
+    assert (qwen3.qkv_bias, qwen3.qk_norm, qwen3.head_dim) == (False, True, 128)
+
+
+@pytest.mark.parametrize(
+    ("changes", "windows"),
+    [
+        ({"sliding_window": 24}, (24,) * 4),
+        ({"sliding_window": None}, (0,) * 4),
+        ({}, (4096,) * 4),
+    ],
+)
+def test_mistral_windows(tmp_path, changes, windows):
+    config = read(tmp_path, architectures=["MistralForCausalLM"], **changes)
+    assert config.layer_windows == windows
+
+
+@pytest.mark.parametrize("architecture", ["Qwen2ForCausalLM", "Qwen3ForCausalLM"])
+@pytest.mark.parametrize(
+    ("changes", "windows"),
+    [
+        ({"sliding_window": 24, "max_window_layers": 2}, (0,) * 4),
+        (
+            {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 3},
+            (0, 0, 0, 24),
+        ),
+        ({"use_sliding_window": True, "sliding_window": None}, (0,) * 4),
+        (
+            {
+                "use_sliding_window": True,
+                "sliding_window": 24,
+                "layer_types": ["sliding_attention", "full_attention"] * 2,
+            },
+            (24, 0, 24, 0),
+        ),
+    ],
+)
+def test_qwen_windows(tmp_path, architecture, changes, windows):
+    config = read(tmp_path, architectures=[architecture], **changes)
+    assert config.layer_windows == windows
+
+
+def test_layers_of_one_window_share_a_cache_group(tmp_path):
+    changes = {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 2}
+    config = read(tmp_path, architectures=["Qwen2ForCausalLM"], **changes)
+    assert (config.cache_windows, config.layer_groups) == ((0, 24), (0, 0, 1, 1))
+
+
+LLAMA3 = {
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 128,
+}
+YARN = {"factor": 4.0, "original_max_position_embeddings": 128}
+
+
+@pytest.mark.parametrize("form", ["rope_scaling", "rope_parameters", "type"])
+@pytest.mark.parametrize(
+    ("style", "settings", "reach"),
+    [
+        ("linear", {"factor": 2.0}, 1024),
+        ("dynamic", {"factor": 2.0}, 1024),
+        ("llama3", LLAMA3, 512),
+        ("yarn", YARN, 512),
+    ],
+)
+def test_both_forms_of_rope_settings(tmp_path, form, style, settings, reach):
+    kind = {"type": style} if form == "type" else {"rope_type": style}
+    if form == "rope_parameters":
+        config = read(tmp_path, rope_parameters={"rope_theta": 5e5, **kind, **settings})
+    else:
+        config = read(tmp_path, rope_theta=5e5, rope_scaling={**kind, **settings})
+    rope = config.rope
+    assert (rope.style, rope.rotary_dim, rope.theta) == (style, 16, 5e5)
+    assert rope.factor == settings["factor"]
+    assert rope.max_position == settings.get("original_max_position_embeddings", 512)
+    assert config.context_limit == reach
+
+
+def test_rope_defaults(tmp_path):
+    assert read(tmp_path).rope.theta == 10000.0
+    assert read(tmp_path, rope_scaling=None, rope_theta=2e4).rope.theta == 2e4
+    default = read(tmp_path, rope_parameters={"rope_type": "default", "rope_theta": 3e4}).rope
+    assert (default.style, default.theta) == ("default", 3e4)
+
+
+@pytest.mark.parametrize(
+    ("extra", "factor", "expected"),
+    [
+        ({}, 4.0, 0.1 * math.log(4) + 1),
+        ({"attention_factor": 0.7}, 4.0, 0.7),
+        (
+            {"mscale": 0.5, "mscale_all_dim": 2.0},
+            4.0,
+            (0.05 * math.log(4) + 1) / (0.2 * math.log(4) + 1),
+        ),
+        ({"factor": None}, 4.0, 0.1 * math.log(4) + 1),
+        ({"factor": 1.0}, 1.0, 1.0),
+    ],
+)
+def test_yarn_attention_factor(tmp_path, extra, factor, expected):
+    rope = read(tmp_path, rope_scaling={"rope_type": "yarn", **YARN, **extra}).rope
+    assert rope.factor == factor
+    assert rope.attention_factor == pytest.approx(expected)
+
+
+def test_an_original_length_beside_the_rope_settings_wins(tmp_path):
+    changes = {"rope_scaling": {"rope_type": "yarn", **YARN}}
+    rope = read(tmp_path, original_max_position_embeddings=256, **changes).rope
+    assert rope.max_position == 256
+
+
+def test_end_ids_come_from_both_files(tmp_path):
+    assert read(tmp_path, eos_token_id=[5, 6]).eos_token_ids == (5, 6)
+    both = read(tmp_path, generation={"eos_token_id": [7, 5]}, eos_token_id=5)
+    assert both.eos_token_ids == (7, 5)
+
+
+# Changes to BASE that make each row of the table apply.
+REFUSED = {
+    "unknown architecture": {"architectures": ["FalconForCausalLM"]},
+    "quantized checkpoint": {"quantization_config": {"quant_method": "gptq"}},
+    "mixture of experts": {"num_local_experts": 8},
+    "multimodal model": {"vision_config": {"depth": 2}},
+    "encoder-decoder model": {"is_encoder_decoder": True},
+    "other rope type": {"rope_scaling": {"type": "longrope", "factor": 2.0}},
+    "rope per layer type": {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
+    "partial rotary embedding": {"partial_rotary_factor": 0.5},
+    "dual chunk attention": {"dual_chunk_attention_config": {"chunk_size": 4}},
+    "soft-capped logits": {"final_logit_softcapping": 30.0},
+    "other activation": {"hidden_act": "relu"},
+    "other layer type": {"layer_types": ["chunked_attention"] * 4},
+    "other number type": {"torch_dtype": "float8_e4m3fn"},
+}
+# Rows that the files of the folder decide, not the keys of config.json; tested with the loader.
+BY_FILES = {"adapter folder", "weights that are not safetensors"}
+ROWS = {row.name: row for row in REFUSALS if row.area == AREA}
+
+
+def test_every_row_of_the_table_has_its_test():
+    assert set(ROWS) == set(REFUSED) | BY_FILES
+    assert set(CHECKS) == set(REFUSED) - {"unknown architecture"}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_refused_with_its_row(tmp_path, name):
+    with pytest.raises(UnsupportedModelError) as caught:
+        read(tmp_path, **REFUSED[name])
+    assert str(caught.value).startswith(ROWS[name].message)
+    assert "config.json" in str(caught.value)
+
+
+def test_an_unknown_architecture_is_answered_with_the_known_ones(tmp_path):
+    with pytest.raises(UnsupportedModelError, match=r"FalconForCausalLM; known: .*Qwen3ForCausal"):
+        read(tmp_path, architectures=["FalconForCausalLM"])
+    with pytest.raises(UnsupportedModelError, match="no architectures entry"):
+        read(tmp_path, drop=["architectures"])
+
+
+def test_a_mixture_of_experts_is_named_before_its_architecture(tmp_path):
+    with pytest.raises(UnsupportedModelError, match="mixture of experts is not supported"):
+        read(tmp_path, architectures=["Qwen3MoeForCausalLM"])
+
+
+def test_an_adapter_folder_is_refused(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(UnsupportedModelError, match="Merge the adapter"):
+        read_model_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": None}, "hidden_size must be a positive integer; it is missing"),
+        ({"vocab_size": "many"}, "vocab_size must be a positive integer; not 'many'"),
+        ({"num_key_value_heads": 3}, r"num_key_value_heads must be a divisor .* \(4\); not 3"),
+        ({"head_dim": 15}, "head_dim must be even"),
+        ({"rope_scaling": {"type": "linear"}}, "rope setting factor must be a positive number"),
+        ({"rope_scaling": {"type": "llama3", "factor": 8.0}}, "rope setting low_freq_factor"),
+        ({"eos_token_id": "</s>"}, "eos_token_id must be a token id"),
+        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings must be true or false"),
+    ],
+)
+def test_contradictions_name_the_key(tmp_path, changes, message):
+    with pytest.raises(ModelConfigError, match=message):
+        read(tmp_path, **changes)
+
+
+def test_layer_types_must_cover_the_layers(tmp_path):
+    changes = {"use_sliding_window": True, "layer_types": ["sliding_attention"] * 3}
+    with pytest.raises(ModelConfigError, match="layer_types must be a list of 4 entries"):
+        read(tmp_path, architectures=["Qwen3ForCausalLM"], **changes)
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path):
+    with pytest.raises(ModelConfigError, match=r"config\.json is missing"):
+        read_model_config(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ModelConfigError, match=r"cannot read .*config\.json"):
+        read_model_config(tmp_path)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(ModelConfigError, match="must hold a JSON object, not list"):
+        read_model_config(tmp_path)
+
+
+def test_the_table_of_architectures_loads():
+    for name in known_architectures():
+        assert model_class(name).__name__ == name
+    with pytest.raises(ValueError, match="'GPT2LMHeadModel' is not supported; known: Llama"):
+        model_class("GPT2LMHeadModel")

@@ -1,0 +1,96 @@
+"""Runs a model on sequences whose blocks are handed out here: parity tests without a scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from rtp_llm.attention import ForwardBatch
+from rtp_llm.models.causal_lm import CausalLM
+
+
+class ContiguousRunner:
+    """Keeps `sequences` sequences of at most `max_tokens` tokens; each group has its own block ids.
+
+    Block 0 is never used. With `shuffle` the blocks of a sequence lie in no order, and unused table
+    entries are -1, so that a model that reads the wrong block gives wrong numbers: free blocks hold
+    NaN.
+    """
+
+    def __init__(
+        self, model: CausalLM, sequences: int, max_tokens: int, block_size: int = 16
+    ) -> None:
+        config = model.config
+        self.model, self._size = model, block_size
+        per_sequence = -(-max_tokens // block_size)
+        blocks = 1 + sequences * per_sequence
+        dtype = next(model.parameters()).dtype
+        generator = torch.Generator().manual_seed(7)
+        self._tables = [
+            1 + torch.randperm(blocks - 1, generator=generator).view(sequences, per_sequence)
+            for _ in config.cache_windows
+        ]
+        shape = (2, blocks, block_size, config.num_kv_heads, config.head_dim)
+        self._caches = tuple(
+            torch.full(shape, torch.nan, dtype=dtype) for _ in range(config.num_layers)
+        )
+        self._lengths = [0] * sequences
+
+    @torch.inference_mode()
+    def step(self, tokens: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Append tokens[i] to sequence i (possibly none) -> float32 logits [len(tokens[i]), V]."""
+        hidden = self.model(self._batch(tokens))
+        logits = self.model.compute_logits(hidden)
+        return list(logits.split([len(new) for new in tokens]))
+
+    def prefill(self, prompt: Sequence[int], chunk: int | None = None) -> Tensor:
+        """All logits of `prompt` as sequence 0, `chunk` tokens at a time."""
+        step = chunk or len(prompt)
+        parts = [self.step([prompt[at : at + step]]) for at in range(0, len(prompt), step)]
+        return torch.cat([part[0] for part in parts])
+
+    def greedy(self, prompt: Sequence[int], count: int, chunk: int | None = None) -> list[int]:
+        """The `count` most likely tokens after `prompt`, one by one, as sequence 0."""
+        token = int(self.prefill(prompt, chunk)[-1].argmax())
+        tokens = [token]
+        while len(tokens) < count:
+            token = int(self.step([[token]])[0][-1].argmax())
+            tokens.append(token)
+        return tokens
+
+    def _batch(self, tokens: Sequence[Sequence[int]]) -> ForwardBatch:
+        counts = [len(new) for new in tokens]
+        starts = list(self._lengths)
+        positions = [torch.arange(at, at + n) for at, n in zip(starts, counts, strict=True)]
+        self._lengths = [at + n for at, n in zip(starts, counts, strict=True)]
+        return ForwardBatch(
+            token_ids=_int32([token for new in tokens for token in new]),
+            positions=torch.cat(positions).to(torch.int32),
+            cu_seqlens_q=_int32([0, *torch.tensor(counts).cumsum(0).tolist()]),
+            seq_lens=_int32(self._lengths),
+            max_seqlen_q=max(counts),
+            max_seqlen_k=max(self._lengths),
+            slot_mapping=tuple(self._slots(table, positions) for table in self._tables),
+            block_table=tuple(self._visible(table) for table in self._tables),
+            kv_cache=self._caches,
+            layer_group=self.model.config.layer_groups,
+        )
+
+    def _slots(self, table: Tensor, positions: list[Tensor]) -> Tensor:
+        slots = [
+            table[row, at // self._size] * self._size + at % self._size
+            for row, at in enumerate(positions)
+        ]
+        return torch.cat(slots).to(torch.int32)
+
+    def _visible(self, table: Tensor) -> Tensor:
+        """The table as the runtime would show it: nothing beyond the sequence's last block."""
+        used = _int32([-(-length // self._size) for length in self._lengths])
+        hidden = torch.arange(table.shape[1]) >= used[:, None]
+        return table.masked_fill(hidden, -1).to(torch.int32)
+
+
+def _int32(values: Sequence[int]) -> Tensor:
+    return torch.tensor(values, dtype=torch.int32)

@@ -1,0 +1,116 @@
+"""The pre-norm decoder that Llama, Mistral, Qwen2 and Qwen3 share."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from rtp_llm.attention import AttentionBackend, ForwardBatch, make_backend
+from rtp_llm.layers import (
+    AttentionLayer,
+    AttentionShape,
+    Embedding,
+    GatedMLP,
+    LayerOptions,
+    LogitsHead,
+    RMSNorm,
+    Rotary,
+    TiedLogitsHead,
+)
+from rtp_llm.models.causal_lm import CausalLM, ModelOptions
+from rtp_llm.models.config import ModelConfig
+
+_EMBEDDING = "model.embed_tokens.weight"
+
+
+class DecoderLayer(nn.Module):
+    """Attention and MLP, each after a norm that first adds the previous result to the residual."""
+
+    def __init__(
+        self, index: int, config: ModelConfig, backend: AttentionBackend, options: LayerOptions
+    ) -> None:
+        super().__init__()
+        hidden, eps = config.hidden_size, config.rms_norm_eps
+        shape = AttentionShape(
+            hidden_size=hidden,
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            qkv_bias=config.qkv_bias,
+            output_bias=config.output_bias,
+            norm_eps=eps if config.qk_norm else None,
+            window=config.layer_windows[index],
+        )
+        self.input_layernorm = RMSNorm(hidden, eps, options)
+        self.self_attn = AttentionLayer(index, shape, backend, options)
+        self.post_attention_layernorm = RMSNorm(hidden, eps, options)
+        self.mlp = GatedMLP(
+            hidden, config.intermediate_size, config.hidden_act, config.mlp_bias, options
+        )
+
+    def forward(
+        self, x: Tensor | None, residual: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
+    ) -> Tensor:
+        """x: what the layer below adds to `residual` in place (None: nothing) -> what this adds."""
+        if x is None:
+            x = self.input_layernorm(residual)
+        else:
+            self.input_layernorm.add(x, residual)
+        x = self.self_attn(x, cos_sin, batch)
+        self.post_attention_layernorm.add(x, residual)
+        added: Tensor = self.mlp(x)
+        return added
+
+
+class Decoder(nn.Module):
+    """Embedding, layers and the last norm."""
+
+    def __init__(self, config: ModelConfig, options: ModelOptions, layers: LayerOptions) -> None:
+        super().__init__()
+        backend = make_backend(options.attention(config))
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, layers)
+        self.layers = nn.ModuleList(
+            DecoderLayer(index, config, backend, layers) for index in range(config.num_layers)
+        )
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, layers)
+        self.rotary = Rotary(config.rope, options.num_positions, options.device)
+
+    def forward(self, batch: ForwardBatch) -> Tensor:
+        residual: Tensor = self.embed_tokens(batch.token_ids)
+        x: Tensor | None = None
+        for layer in self.layers:
+            x = layer(x, residual, self.rotary.cos_sin, batch)
+        if x is None:
+            raise ValueError("a decoder needs at least one layer")
+        self.norm.add(x, residual)
+        return x
+
+
+class DecoderForCausalLM(CausalLM):
+    """A Decoder and its logits; an architecture is a subclass that says how it differs."""
+
+    IGNORED_WEIGHTS: ClassVar[tuple[str, ...]] = ("rotary_emb.inv_freq",)
+
+    def __init__(self, config: ModelConfig, options: ModelOptions) -> None:
+        super().__init__()
+        self.config = config
+        layers = LayerOptions(options.dtype, options.device, options.quantization)
+        self.model = Decoder(config, options, layers)
+        self.lm_head = self._make_head(config, layers)
+
+    def forward(self, batch: ForwardBatch) -> Tensor:
+        hidden: Tensor = self.model(batch)
+        return hidden
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        logits: Tensor = self.lm_head(hidden)
+        return logits
+
+    def _make_head(self, config: ModelConfig, layers: LayerOptions) -> nn.Module:
+        tied = config.tie_word_embeddings
+        if tied and layers.quantization == "none":
+            return TiedLogitsHead(self.model.embed_tokens)
+        # Quantised, a tied head is a copy of its own: the embedding's rows stay as they are.
+        name = _EMBEDDING if tied else "lm_head.weight"
+        return LogitsHead(config.vocab_size, config.hidden_size, layers, name)

@@ -1,0 +1,152 @@
+"""Parity with transformers: the same weights give the same logits and the same greedy tokens."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from rtp_llm.device import resolve_device
+from rtp_llm.loader import load_model
+from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
+from rtp_llm.models.transformers_models_for_tests import (
+    expected_logits,
+    expected_tokens,
+    random_prompt,
+    save_model,
+)
+
+torch.set_num_threads(2)
+
+NEW_TOKENS = 64
+TOLERANCE = {"rtol": 1e-4, "atol": 2e-4}  # of logits that reach about 20
+WINDOWED = {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1}
+
+
+def heads(query, key_value, head_dim):
+    return {
+        "num_attention_heads": query,
+        "num_key_value_heads": key_value,
+        "head_dim": head_dim,
+    }
+
+
+def open_model(folder, dtype=torch.float32, **settings):
+    return load_model(folder, device=resolve_device("cpu"), dtype=dtype, **settings)
+
+
+def check_tokens_and_chunks(model, reference, prompt, chunks=(1, 7, 16, 33)):
+    """Whole-prompt logits against the reference, chunked ones against whole ones, then greedy."""
+    longest = len(prompt) + NEW_TOKENS
+    whole = ContiguousRunner(model, 1, longest).prefill(prompt)
+    torch.testing.assert_close(whole, expected_logits(reference, prompt), **TOLERANCE)
+    for chunk in chunks:
+        parts = ContiguousRunner(model, 1, longest).prefill(prompt, chunk)
+        torch.testing.assert_close(parts, whole, **TOLERANCE)
+    expected = expected_tokens(reference, prompt, NEW_TOKENS)
+    assert len(set(expected)) > 8
+    assert ContiguousRunner(model, 1, longest).greedy(prompt, NEW_TOKENS, chunks[-1]) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("llama", heads(4, 4, 64)),
+        ("llama", heads(4, 1, 80) | {"attention_bias": True, "mlp_bias": True}),
+        ("llama", heads(7, 1, 128) | {"tie_word_embeddings": True}),
+        ("mistral", heads(3, 3, 128) | {"sliding_window": None}),
+        ("mistral", heads(8, 2, 64) | {"sliding_window": 24}),
+        ("mistral", heads(7, 1, 80) | {"sliding_window": 17}),
+        ("qwen2", heads(5, 5, 80)),
+        ("qwen2", heads(14, 2, 64) | {"tie_word_embeddings": True}),
+        ("qwen2", heads(4, 1, 128) | WINDOWED),
+        ("qwen3", heads(3, 3, 64) | {"tie_word_embeddings": True}),
+        ("qwen3", heads(4, 1, 128) | {"attention_bias": True}),
+        ("qwen3", heads(7, 1, 80) | WINDOWED),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
+)
+def test_every_architecture(tmp_path, kind, settings):
+    reference = save_model(tmp_path, kind, **settings)
+    check_tokens_and_chunks(open_model(tmp_path), reference, random_prompt(53))
+
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}
+
+
+@pytest.mark.parametrize(
+    ("rope", "length"),
+    [
+        ({"rope_type": "linear", "factor": 2.0}, 256),
+        # The 53 tokens of the prompt are within the limit, most of the answer is beyond it.
+        ({"rope_type": "dynamic", "factor": 2.0}, 64),
+        (LLAMA3, 256),
+        (YARN, 256),
+        (YARN | {"beta_fast": 16.0, "beta_slow": 2.0, "attention_factor": 1.3}, 256),
+        (YARN | {"mscale": 0.7, "mscale_all_dim": 1.4, "truncate": False}, 256),
+    ],
+    ids=["linear", "dynamic", "llama3", "yarn", "yarn-betas", "yarn-mscale"],
+)
+def test_rope_scaling_in_both_forms(tmp_path, rope, length):
+    settings = {"rope_parameters": {"rope_theta": 5e4, **rope}, "max_position_embeddings": length}
+    reference = save_model(tmp_path, "llama", **settings)
+    limit = 128 if rope["rope_type"] == "dynamic" else None
+    prompt = random_prompt(53)
+    new_form = open_model(tmp_path, max_seq_len=limit)
+    check_tokens_and_chunks(new_form, reference, prompt, chunks=(16,))
+
+    values = json.loads((tmp_path / "config.json").read_text())
+    values["rope_theta"] = values["rope_parameters"].pop("rope_theta")
+    values["rope_scaling"] = values.pop("rope_parameters")
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    old_form = open_model(tmp_path, max_seq_len=limit)
+    assert torch.equal(old_form.model.rotary.cos_sin, new_form.model.rotary.cos_sin)
+
+
+def test_a_mixed_batch_gives_what_each_sequence_gives_alone(tmp_path):
+    save_model(tmp_path, "qwen3", **WINDOWED)
+    model = open_model(tmp_path)
+    prompts = [random_prompt(length, seed=length) for length in (50, 1, 17)]
+    alone = [ContiguousRunner(model, 1, 64).prefill(prompt) for prompt in prompts]
+    runner = ContiguousRunner(model, 3, 64)
+    together = [[], [], []]
+    # Sequence 0 is prefilled in chunks while 1 waits and 2 decodes; steps hold 0 to 20 tokens each.
+    cuts = [(20, 40, 41, 50), (0, 0, 1, 1), (15, 16, 16, 17)]
+    for step in range(4):
+        spans = [slice(cut[step - 1] if step else 0, cut[step]) for cut in cuts]
+        news = [prompt[span] for prompt, span in zip(prompts, spans, strict=True)]
+        for gathered, logits in zip(together, runner.step(news), strict=True):
+            gathered.append(logits)
+    for gathered, single in zip(together, alone, strict=True):
+        torch.testing.assert_close(torch.cat(gathered), single, **TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize(("dtype", "allowed"), [(torch.bfloat16, 2.0), (torch.float16, 2.0)])
+def test_half_precision_is_as_close_as_transformers_is(tmp_path, kind, dtype, allowed):
+    """The error against float32 may be `allowed` times the one that transformers makes."""
+    reference = save_model(tmp_path, kind)
+    prompt = random_prompt(53)
+    exact = expected_logits(reference, prompt)
+    theirs = (expected_logits(reference.to(dtype), prompt) - exact).square().mean().sqrt()
+    ours = ContiguousRunner(open_model(tmp_path, dtype), 1, 64).prefill(prompt) - exact
+    assert 0 < ours.square().mean().sqrt() < allowed * theirs
+    assert ours.abs().max() < 0.05 * exact.abs().max()
+
+
+def test_other_block_sizes_change_nothing(tmp_path):
+    save_model(tmp_path, "mistral", sliding_window=24)
+    model = open_model(tmp_path)
+    prompt = random_prompt(53)
+    whole = ContiguousRunner(model, 1, 64).prefill(prompt)
+    for block_size in (1, 5, 64):
+        other = ContiguousRunner(model, 1, 64, block_size).prefill(prompt, 13)
+        torch.testing.assert_close(other, whole, **TOLERANCE)

@@ -1,0 +1,32 @@
+"""The table from an architecture's name in config.json to the class that computes it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rtp_llm.models.decoder import DecoderForCausalLM
+
+# Imported only when a model of that architecture is opened.
+_CLASSES = {
+    "LlamaForCausalLM": "rtp_llm.models.llama:LlamaForCausalLM",
+    "MistralForCausalLM": "rtp_llm.models.mistral:MistralForCausalLM",
+    "Qwen2ForCausalLM": "rtp_llm.models.qwen2:Qwen2ForCausalLM",
+    "Qwen3ForCausalLM": "rtp_llm.models.qwen3:Qwen3ForCausalLM",
+}
+
+
+def known_architectures() -> tuple[str, ...]:
+    """Every name that model_class knows."""
+    return tuple(_CLASSES)
+
+
+def model_class(architecture: str) -> type[DecoderForCausalLM]:
+    """The class for a name of known_architectures(); ValueError lists them for any other."""
+    if architecture not in _CLASSES:
+        known = ", ".join(_CLASSES)
+        raise ValueError(f"architecture {architecture!r} is not supported; known: {known}")
+    module, _, name = _CLASSES[architecture].partition(":")
+    found: type[DecoderForCausalLM] = getattr(importlib.import_module(module), name)
+    return found

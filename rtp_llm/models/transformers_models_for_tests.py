@@ -1,0 +1,98 @@
+"""Small random models made with transformers, saved as a user would get them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+_KINDS: dict[str, tuple[Any, Any]] = {
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "mistral": (MistralConfig, MistralForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+}
+_SMALL: dict[str, Any] = {
+    "vocab_size": 199,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "intermediate_size": 112,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+
+
+def save_model(
+    folder: Path, kind: str, *, seed: int = 0, shard_bytes: int | None = None, **settings: Any
+) -> PreTrainedModel:
+    """Write a random `kind` model to `folder` and return it (float32, evaluation mode).
+
+    `settings` are keys of its config. Norms, biases and weights are all drawn at random, wide
+    enough that the most likely token is clearly ahead of the second. `shard_bytes`: several files.
+    """
+    config_class, model_class = _KINDS[kind]
+    values = {"hidden_size": 16 * (settings.get("num_attention_heads") or 4), **_SMALL, **settings}
+    torch.manual_seed(seed)
+    model: PreTrainedModel = model_class(config_class(**values, attn_implementation="eager"))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            _randomize(name, parameter)
+    model.generation_config.eos_token_id = None
+    model.save_pretrained(folder, max_shard_size=shard_bytes or "1GB")
+    return model.eval()
+
+
+def _randomize(name: str, parameter: torch.nn.Parameter) -> None:
+    if name.endswith("norm.weight"):
+        parameter.uniform_(0.5, 1.5)
+    elif name.endswith("bias"):
+        parameter.normal_(std=0.2)
+    elif "embed_tokens" in name or "lm_head" in name:
+        parameter.normal_(std=0.5)
+    else:
+        parameter.normal_(std=1.5 * parameter.shape[-1] ** -0.5)
+
+
+@torch.inference_mode()
+def expected_logits(model: PreTrainedModel, prompt: list[int]) -> torch.Tensor:
+    """float32 logits [len(prompt), V] of the whole prompt at once."""
+    logits: torch.Tensor = model(input_ids=torch.tensor([prompt])).logits[0]
+    return logits.float()
+
+
+@torch.inference_mode()
+def expected_tokens(model: PreTrainedModel, prompt: list[int], count: int) -> list[int]:
+    """The `count` tokens of greedy decoding, never stopping early."""
+    ids = torch.tensor([prompt])
+    generated: torch.Tensor = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=count,
+        min_new_tokens=count,
+        eos_token_id=None,
+    )
+    return [int(token) for token in generated[0, len(prompt) :]]
+
+
+def random_prompt(length: int, seed: int = 0, vocabulary: int = 199) -> list[int]:
+    """Token ids without the special ones."""
+    generator = torch.Generator().manual_seed(seed)
+    return [int(token) for token in torch.randint(3, vocabulary, (length,), generator=generator)]
