@@ -38,10 +38,9 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
 
 
 class AbortRequest(msgspec.Struct, tag="abort", frozen=True, kw_only=True):
-    """Stop requests at any state. ``indexes``, when given, names one sequence of each request."""
+    """Stop sequences, (request_id, index) each, at any state; unknown ones are ignored."""
 
-    request_ids: list[int]
-    indexes: list[int] = []
+    sequences: list[tuple[int, int]]
 
 
 class Shutdown(msgspec.Struct, tag="shutdown", frozen=True, kw_only=True):
@@ -132,11 +131,10 @@ class EngineStats(msgspec.Struct, tag="stats", frozen=True, kw_only=True):
 
 
 class EngineLog(msgspec.Struct, tag="log", frozen=True, kw_only=True):
-    """A line of the engine process's log, or its present progress line (``progress`` true)."""
+    """A line of the engine process's log, with the level of the logging module."""
 
     level: int
     message: str
-    progress: bool = False
 
 
 class EngineReady(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
@@ -152,7 +150,6 @@ class EngineReady(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
     quantization: str
     device: str
     architecture: str
-    num_parameters: int
     weight_bytes: int
     kv_cache_bytes: int
     num_threads: int
@@ -205,6 +202,10 @@ class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):
 
 class EngineDeadError(RuntimeError):
     """The engine process ended, fell silent or failed in a step; no request can be served."""
+
+
+class EngineStartError(RuntimeError):
+    """The engine could not start; the message is the engine's own."""
 
 
 class RequestError(RuntimeError):

@@ -1,0 +1,185 @@
+"""Puts an engine together from settings: device, weights, KV cache, scheduler, warm-up."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from rtp_llm import ops
+from rtp_llm.device import resolve_device
+from rtp_llm.engine.engine import Engine, EngineLimits
+from rtp_llm.engine.messages import EngineReady, EngineStartError
+from rtp_llm.executor.cache_plan import CachePlan, CacheShape, plan_cache
+from rtp_llm.executor.kv_cache import KVCache
+from rtp_llm.executor.model_runner import ModelRunner
+from rtp_llm.executor.sampler import Sampler
+from rtp_llm.loader import load_model
+from rtp_llm.models.config import read_model_config
+from rtp_llm.native import load_runtime
+
+if TYPE_CHECKING:
+    from rtp_llm.config.settings import Settings
+    from rtp_llm.device import Device
+    from rtp_llm.loader import Progress
+    from rtp_llm.models.causal_lm import CausalLM
+    from rtp_llm.models.config import ModelConfig
+
+_logger = logging.getLogger("rtp_llm.engine")
+
+# A step's share of a long prompt. Large enough that the weights are read for many tokens at once,
+# small enough that streams which already decode are not held up for long.
+_BATCH_TOKENS = 512
+
+
+@dataclass(frozen=True)
+class BuiltEngine:
+    """An engine that is ready to step, and the figures of what was built."""
+
+    engine: Engine
+    ready: EngineReady
+
+
+def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltEngine:
+    """Load the model of ``settings`` and make an engine for it.
+
+    Raises:
+        EngineStartError, DeviceError, UnsupportedModelError, CacheSizeError, ...: with the reason
+        and the setting to change.
+    """
+    began = time.monotonic()
+    device = resolve_device(settings.device_type)
+    threads = settings.num_threads or device.default_threads()
+    torch.set_num_threads(threads)
+    ops.allow_reference_ops(settings.allow_reference_ops)
+    ops.load()
+    config = read_model_config(settings.model)
+    dtype = config.dtype if settings.dtype == "auto" else _dtype(settings.dtype)
+    _check_context(settings, config)
+    model = load_model(
+        settings.model,
+        device=device,
+        dtype=dtype,
+        quantization=settings.quantization,
+        max_seq_len=settings.max_seq_len,
+        block_size=settings.seq_size_per_block,
+        progress=progress,
+    )
+    weight_bytes = _weight_bytes(model)
+    plan = _plan(settings, config, dtype, weight_bytes, device)
+    runner = ModelRunner(model, KVCache(config, plan, dtype, device.torch_device), device)
+    engine = _assemble(settings, config, plan, runner, device)
+    runner.warm_up()
+    ready = EngineReady(
+        max_model_len=plan.max_model_len,
+        vocab_size=config.vocab_size,
+        num_blocks=plan.num_blocks,
+        block_size=plan.block_size,
+        max_running=settings.max_running_requests,
+        max_queued=settings.max_queued_requests,
+        dtype=str(dtype).removeprefix("torch."),
+        quantization=settings.quantization,
+        device=device.name,
+        architecture=config.architecture,
+        weight_bytes=weight_bytes,
+        kv_cache_bytes=plan.bytes,
+        num_threads=threads,
+        start_seconds=time.monotonic() - began,
+    )
+    _logger.info(
+        "%s in %s (%s weights, %.0f MiB) on %s with %d threads; KV cache of %d tokens (%.0f MiB), "
+        "longest sequence %d tokens",
+        config.architecture,
+        ready.dtype,
+        "int8" if settings.quantization == "int8" else ready.dtype,
+        weight_bytes / 2**20,
+        device.description(),
+        threads,
+        plan.capacity,
+        plan.bytes / 2**20,
+        plan.max_model_len,
+    )
+    return BuiltEngine(engine, ready)
+
+
+def _dtype(name: str) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def _check_context(settings: Settings, config: ModelConfig) -> None:
+    if settings.max_seq_len is not None and settings.max_seq_len > config.context_limit:
+        raise EngineStartError(
+            f"max_seq_len={settings.max_seq_len} is more than the {config.context_limit} tokens "
+            f"that {config.architecture} of {settings.model} was made for: lower max_seq_len"
+        )
+
+
+def _weight_bytes(model: CausalLM) -> int:
+    """Parameters and buffers, a tensor that is used twice counted once."""
+    tensors = {t.data_ptr(): t.nbytes for t in (*model.parameters(), *model.buffers())}
+    return sum(tensors.values())
+
+
+def _plan(
+    settings: Settings, config: ModelConfig, dtype: torch.dtype, weight_bytes: int, device: Device
+) -> CachePlan:
+    groups = config.layer_groups
+    shape = CacheShape(
+        group_layers=tuple(groups.count(group) for group in range(len(config.cache_windows))),
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        element_size=dtype.itemsize,
+        block_size=settings.seq_size_per_block,
+    )
+    return plan_cache(
+        shape,
+        context=config.max_position_embeddings,
+        max_seq_len=settings.max_seq_len,
+        kv_cache_mem_mb=settings.kv_cache_mem_mb,
+        weight_bytes=weight_bytes,
+        free_bytes=device.memory_info().free,
+    )
+
+
+def _assemble(
+    settings: Settings,
+    config: ModelConfig,
+    plan: CachePlan,
+    runner: ModelRunner,
+    device: Device,
+) -> Engine:
+    runtime = load_runtime()
+    budget = settings.max_batch_tokens_size or max(_BATCH_TOKENS, settings.max_running_requests)
+    groups = [
+        runtime.CacheGroup(
+            kind="sliding_window" if window else "full",
+            num_blocks=plan.num_blocks,
+            block_size=plan.block_size,
+            window=window,
+        )
+        for window in config.cache_windows
+    ]
+    scheduler = runtime.Scheduler(
+        runtime.SchedulerConfig(
+            groups=groups,
+            max_running=settings.max_running_requests,
+            max_queued=settings.max_queued_requests,
+            max_batch_tokens=budget,
+            max_model_len=plan.max_model_len,
+            prefix_cache=settings.reuse_cache,
+        )
+    )
+    num_slots = settings.max_running_requests + settings.max_queued_requests
+    sampler = Sampler(num_slots, device.torch_device, settings.seed)
+    limits = EngineLimits(
+        max_model_len=plan.max_model_len,
+        vocab_size=config.vocab_size,
+        max_running=settings.max_running_requests,
+        max_queued=settings.max_queued_requests,
+        eos_token_ids=config.eos_token_ids,
+    )
+    return Engine(runner, sampler, scheduler, limits)

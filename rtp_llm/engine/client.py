@@ -1,0 +1,258 @@
+"""The HTTP process's side of the engine. Imports no torch: it must be up at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import time
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step
+from rtp_llm.engine.link import EngineLink
+from rtp_llm.engine.messages import (
+    AbortRequest,
+    AddRequest,
+    EngineDeadError,
+    EngineFatal,
+    EngineLog,
+    EngineReady,
+    EngineStartError,
+    EngineStats,
+    FromEngine,
+    PromptLogprobs,
+    RequestError,
+    RequestFailed,
+    Shutdown,
+    StepOutput,
+)
+from rtp_llm.engine.stream import TokenStream
+
+if TYPE_CHECKING:
+    from rtp_llm.config.settings import Settings
+
+TICK_SECONDS = 0.1
+SILENCE_SECONDS = 1.5
+
+
+_logger = logging.getLogger("rtp_llm.engine")
+
+
+def _log(record: EngineLog) -> None:
+    _logger.log(record.level, "%s", record.message)
+
+
+class EngineClient:
+    """Starts the engine process, hands it requests and gives each its stream of deltas.
+
+    All methods belong to the event loop that runs ``start``. ``on_step`` is called once for each
+    step with the number of sequences in it, ``on_log`` with each log line of the engine process
+    (without it they go to this process's log).
+    """
+
+    def __init__(self, module: str = "rtp_llm.engine.process") -> None:
+        """``module`` is what the process runs (a test has its own)."""
+        self._module = module
+        self.ready: EngineReady | None = None
+        self.latest_stats = EngineStats()
+        self.on_step: Callable[[int], None] | None = None
+        self.on_log: Callable[[EngineLog], None] | None = None
+        self._link: EngineLink | None = None
+        self._numbers = itertools.count(1)
+        # Weak, so that a stream whose consumer forgot it is collected, which aborts the request.
+        self._streams: weakref.WeakValueDictionary[int, TokenStream] = weakref.WeakValueDictionary()
+        self._sequences = 0
+        self._failure: EngineDeadError | None = None
+        self._last_seen = 0.0
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def spawn(self, settings: Settings) -> None:
+        """Start the process without waiting; needs no event loop, so it can come very early."""
+        if self._link is None:
+            self._link = EngineLink(self._module, settings)
+
+    async def start(self, settings: Settings) -> EngineReady:
+        """Spawn the process unless that was done, and wait until the model serves.
+
+        Raises:
+            EngineStartError: with the engine's own message, its exit code or the time-out.
+        """
+        self.spawn(settings)
+        link = self._require_link()
+        self._loop = asyncio.get_running_loop()
+        self._started: asyncio.Future[EngineReady] = self._loop.create_future()
+        self._loop.add_reader(link.descriptor, self._receive, link)
+        self._watcher = self._loop.create_task(self._watch(link))
+        try:
+            self.ready = await asyncio.wait_for(self._started, settings.start_timeout)
+        except BaseException as error:
+            await self.close(timeout=0.0)
+            if isinstance(error, TimeoutError):
+                raise EngineStartError(
+                    f"the engine was not ready after start_timeout={settings.start_timeout:g} s"
+                ) from error
+            raise
+        return self.ready
+
+    def _require_link(self) -> EngineLink:
+        if self._link is None:
+            raise EngineDeadError("the engine is not running")
+        return self._link
+
+    @property
+    def alive(self) -> bool:
+        """The model is loaded, the process runs and its heartbeat is young."""
+        return (
+            self.ready is not None
+            and self._failure is None
+            and self._link is not None
+            and self._link.process.running
+            and time.monotonic() - self._last_seen < SILENCE_SECONDS
+        )
+
+    @property
+    def failure(self) -> str | None:
+        """Why the engine is dead, None while it is not."""
+        return str(self._failure) if self._failure else None
+
+    async def close(self, timeout: float = 5.0) -> None:
+        """End the engine process, by force after ``timeout`` seconds; open streams get an error."""
+        link, self._link = self._link, None
+        if link is None:
+            return
+        self._fail_streams(EngineDeadError("the engine was shut down"))
+        link.send(Shutdown())
+        await link.process.stop(timeout)
+        self._loop.remove_reader(link.descriptor)
+        self._watcher.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._watcher
+        link.discard()
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def new_request_id(self) -> int:
+        """A number that no request of this client had."""
+        return next(self._numbers)
+
+    def generate(self, request: AddRequest) -> TokenStream:
+        """Send the request and return the stream of its deltas (an async iterator).
+
+        Closing the stream, cancelling the task that waits on it or dropping it aborts the request.
+
+        Raises:
+            EngineDeadError: the engine is not alive.
+            RequestError: as many sequences as the engine takes are there already (queue_full).
+        """
+        link = self._admit(request)
+        stream = TokenStream(request, self._loop, self._leave)
+        self._streams[request.request_id] = stream
+        self._sequences += request.params.n
+        link.send(request)
+        return stream
+
+    def _admit(self, request: AddRequest) -> EngineLink:
+        if self._failure is not None:
+            raise self._failure
+        link = self._require_link()
+        if self.ready is None:
+            raise EngineDeadError("the engine is still loading")
+        if request.request_id in self._streams:
+            raise ValueError(f"request_id={request.request_id} is in use")
+        # The engine checks this too, but cannot answer while a long step runs.
+        limit = self.ready.max_running + self.ready.max_queued
+        if self._sequences + request.params.n > limit:
+            raise RequestError(
+                "queue_full",
+                f"{self._sequences} sequences are running or waiting, at most {limit} are taken",
+            )
+        return link
+
+    def abort(self, request_id: int, index: int | None = None) -> None:
+        """Stop a request, or one of its sequences; the stream ends with finish_reason "abort"."""
+        stream = self._streams.get(request_id)
+        if stream is None or self._link is None:
+            return
+        sequences = stream.abort(index)
+        self._link.send(AbortRequest(sequences=sequences))
+
+    def _leave(self, stream: TokenStream) -> None:
+        """The stream delivered all it had, or its consumer went away before; called once."""
+        self._streams.pop(stream.request_id, None)
+        self._sequences -= stream.num_sequences
+        if not stream.finished and self._failure is None and self._link is not None:
+            self._link.send(AbortRequest(sequences=stream.open_sequences()))
+
+    # -- what the engine says ------------------------------------------------------------------
+
+    def _receive(self, link: EngineLink) -> None:
+        for message in link.receive():
+            self._last_seen = time.monotonic()
+            self._take(message)
+
+    def _take(self, message: FromEngine) -> None:
+        match message:
+            case StepOutput():
+                self._take_step(message)
+            case EngineStats():
+                self.latest_stats = message
+            case PromptLogprobs():
+                if stream := self._streams.get(message.request_id):
+                    wanted = stream.params.prompt_logprobs or 0
+                    entries = decode_prompt_logprobs(message, wanted)
+                    stream.add_prompt_logprobs(message.start, entries)
+            case RequestFailed():
+                if stream := self._streams.get(message.request_id):
+                    stream.fail(RequestError(message.kind, message.message))
+            case EngineLog():
+                (self.on_log or _log)(message)
+            case EngineReady():
+                if not self._started.done():
+                    self._started.set_result(message)
+            case EngineFatal():
+                self._die(message.message)
+
+    def _take_step(self, output: StepOutput) -> None:
+        if self.on_step and output.num_sequences:
+            self.on_step(output.num_sequences)
+        for request_id, delta in decode_step(output):
+            # A row of a request that was just aborted has no stream any more.
+            if stream := self._streams.get(request_id):
+                stream.add(delta)
+
+    # -- its death -----------------------------------------------------------------------------
+
+    async def _watch(self, link: EngineLink) -> None:
+        ticked = time.monotonic()
+        while self._failure is None and self._link is not None:
+            await asyncio.sleep(TICK_SECONDS)
+            now = time.monotonic()
+            # When this loop itself was late, the heartbeats wait in the inbox: do not count that.
+            self._last_seen += max(0.0, now - ticked - 2 * TICK_SECONDS)
+            ticked = now
+            if not link.process.running:
+                # Its last words may still be on their way from the kernel to the inbox.
+                await asyncio.sleep(TICK_SECONDS / 2)
+                self._receive(link)
+                self._die(link.process.epitaph())
+            elif self.ready is not None:
+                self._receive(link)
+                if now - self._last_seen > SILENCE_SECONDS:
+                    self._die(f"the engine process gave no sign of life for {SILENCE_SECONDS} s")
+
+    def _die(self, reason: str) -> None:
+        if self._failure is not None or self._link is None:
+            return
+        self._failure = EngineDeadError(reason)
+        if not self._started.done():
+            self._started.set_exception(EngineStartError(reason))
+        self._fail_streams(self._failure)
+        self._link.kill_soon()
+
+    def _fail_streams(self, error: EngineDeadError) -> None:
+        for stream in list(self._streams.values()):
+            stream.fail(error)

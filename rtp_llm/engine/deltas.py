@@ -1,0 +1,120 @@
+"""From the columns of a step to one delta for each sequence; no torch, no numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rtp_llm.engine.messages import (
+    FINISH_EOS,
+    FINISH_REASONS,
+    FINISH_STOP_TOKEN,
+    LogprobColumns,
+    PromptLogprobs,
+    SequenceDelta,
+    StepOutput,
+    TokenLogprob,
+)
+
+
+def decode_step(output: StepOutput) -> Iterator[tuple[int, SequenceDelta]]:
+    """(request_id, delta) of every row of the step, in row order."""
+    if not output.num_rows:
+        return
+    tokens = _int32(output.tokens)
+    width = len(tokens) // output.num_rows
+    logprobs = _decode_logprobs(output.logprobs, tokens, width) if output.logprobs else {}
+    columns = zip(
+        memoryview(output.request_ids).cast("q").tolist(),
+        _int32(output.indexes),
+        _int32(output.num_tokens),
+        output.finish,
+        _int32(output.cached_tokens),
+        strict=True,
+    )
+    for row, (request_id, index, count, finish, cached) in enumerate(columns):
+        ids = tokens[row * width : row * width + count]
+        stopped = finish in (FINISH_EOS, FINISH_STOP_TOKEN)
+        yield (
+            request_id,
+            SequenceDelta(
+                index=index,
+                token_ids=ids,
+                finish_reason=FINISH_REASONS[finish],
+                stop_token_id=ids[-1] if stopped else None,
+                cached_tokens=cached,
+                logprobs=logprobs.get(row),
+            ),
+        )
+
+
+def _decode_logprobs(
+    columns: LogprobColumns, tokens: list[int], width: int
+) -> dict[int, list[TokenLogprob]]:
+    rows, wanted = _int32(columns.rows), _int32(columns.wanted)
+    entries = _token_logprobs(
+        [tokens[row * width] for row in rows],
+        columns.chosen,
+        columns.top_ids,
+        columns.top_values,
+        columns.width,
+        wanted,
+    )
+    return {row: [entry] for row, entry in zip(rows, entries, strict=True)}
+
+
+def decode_prompt_logprobs(message: PromptLogprobs, wanted: int) -> list[TokenLogprob]:
+    """Entries of the prompt tokens from ``message.start`` on, ``wanted`` top values each."""
+    ids = _int32(message.token_ids)
+    return _token_logprobs(
+        ids,
+        message.chosen,
+        message.top_ids,
+        message.top_values,
+        message.width,
+        [wanted] * len(ids),
+    )
+
+
+def _token_logprobs(
+    ids: list[int],
+    chosen: bytes,
+    top_ids: bytes,
+    top_values: bytes,
+    width: int,
+    wanted: list[int],
+) -> list[TokenLogprob]:
+    values, all_values = _float32(chosen), _float32(top_values)
+    all_ids = _int32(top_ids)
+    result = []
+    for row, (token, value, count) in enumerate(zip(ids, values, wanted, strict=True)):
+        start = row * width
+        top = list(
+            zip(all_ids[start : start + count], all_values[start : start + count], strict=True)
+        )
+        result.append(TokenLogprob(token, value, top))
+    return result
+
+
+def merge_deltas(first: SequenceDelta, second: SequenceDelta) -> SequenceDelta:
+    """One delta that says what two consecutive ones of the same sequence say."""
+    logprobs = first.logprobs
+    if second.logprobs is not None:
+        logprobs = (logprobs or []) + second.logprobs
+    return SequenceDelta(
+        index=first.index,
+        token_ids=first.token_ids + second.token_ids,
+        finish_reason=second.finish_reason,
+        stop_token_id=second.stop_token_id,
+        cached_tokens=first.cached_tokens,
+        logprobs=logprobs,
+        prompt_logprobs=first.prompt_logprobs,
+    )
+
+
+def _int32(column: bytes) -> list[int]:
+    numbers: list[int] = memoryview(column).cast("i").tolist()
+    return numbers
+
+
+def _float32(column: bytes) -> list[float]:
+    return list(memoryview(column).cast("f"))

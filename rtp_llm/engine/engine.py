@@ -1,0 +1,230 @@
+"""The engine: one step is schedule, execute, commit. Token ids in, columns out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from rtp_llm.engine.columns import step_columns
+from rtp_llm.engine.messages import (
+    INDEX_BITS,
+    MAX_REQUEST_ID,
+    AddRequest,
+    EngineDeadError,
+    EngineStats,
+    PromptLogprobs,
+    RequestError,
+    StepOutput,
+)
+from rtp_llm.engine.prompt_logprobs import PromptScorer
+from rtp_llm.engine.step_figures import StepFigures
+from rtp_llm.executor.sampling_flags import NEEDS_HISTORY, sampling_flags
+from rtp_llm.native import load_runtime
+
+if TYPE_CHECKING:
+    from rtp_llm._runtime import Scheduler
+    from rtp_llm.executor.logits_processor import LogitsProcessor
+    from rtp_llm.executor.model_runner import ModelRunner
+    from rtp_llm.executor.sampler import Sampled, Sampler
+
+_NOTHING = np.empty(0, np.int32)
+
+
+@dataclass(frozen=True)
+class EngineLimits:
+    """What a request must fit into, and the ids that end a sequence."""
+
+    max_model_len: int
+    vocab_size: int
+    max_running: int
+    max_queued: int
+    eos_token_ids: tuple[int, ...]
+
+
+class Engine:
+    """Continuous batching over one model. Not thread-safe, except for ``stats``.
+
+    An exception inside a step leaves the scheduler between two states, so it ends the engine:
+    ``step`` raises it, and every later call raises EngineDeadError.
+    """
+
+    def __init__(
+        self, runner: ModelRunner, sampler: Sampler, scheduler: Scheduler, limits: EngineLimits
+    ) -> None:
+        self.limits = limits
+        self._runner = runner
+        self._sampler = sampler
+        self._scheduler = scheduler
+        self._queue_full = load_runtime().QueueFullError
+        self._scorer = PromptScorer(runner)
+        self._processor_slots: dict[int, int] = {}
+        self._unfinished = 0
+        self._failure: str | None = None
+        self._figures = StepFigures(scheduler)
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def add(self, request: AddRequest, processors: Sequence[LogitsProcessor] = ()) -> None:
+        """Queue a request.
+
+        Raises:
+            RequestError: invalid (it can never run; says the numbers) or queue_full.
+            EngineDeadError: a step failed before.
+        """
+        self._check_alive()
+        self._check(request)
+        params = request.params
+        first = request.request_id << INDEX_BITS
+        ids = list(range(first, first + params.n))
+        prompt = np.array(request.prompt_token_ids, np.int32)
+        eos = [] if params.ignore_eos else list(self.limits.eos_token_ids)
+        slots = self._schedule(request, ids, prompt, eos, bool(processors))
+        self._unfinished += params.n
+        self._figures.prompt_tokens += len(prompt)
+        self._sampler.add(slots, params, [*eos, *params.stop_token_ids], processors)
+        if params.prompt_logprobs is not None:
+            self._scorer.add(first, prompt, params.prompt_logprobs)
+        if processors:
+            self._processor_slots.update(zip(ids, slots, strict=True))
+
+    def _schedule(
+        self,
+        request: AddRequest,
+        ids: list[int],
+        prompt: np.ndarray[tuple[int], np.dtype[np.int32]],
+        eos: list[int],
+        has_processors: bool,
+    ) -> list[int]:
+        params = request.params
+        flags = sampling_flags(params, has_processors)
+        max_tokens = params.max_tokens or self.limits.max_model_len - len(prompt)
+        try:
+            slots: list[int] = self._scheduler.add(
+                ids,
+                prompt,
+                max_tokens=max_tokens,
+                min_tokens=min(params.min_tokens, max_tokens),
+                eos_token_ids=eos,
+                stop_token_ids=list(params.stop_token_ids),
+                priority=params.priority,
+                extra_key=request.extra_key.encode(),
+                sampling_flags=flags,
+                needs_history=bool(flags & NEEDS_HISTORY),
+                use_prefix_cache=params.prompt_logprobs is None,
+            )
+            return slots
+        except self._queue_full as error:
+            raise RequestError("queue_full", str(error)) from error
+        except ValueError as error:
+            raise RequestError("invalid", str(error)) from error
+
+    def _check(self, request: AddRequest) -> None:
+        prompt, limits = request.prompt_token_ids, self.limits
+        max_tokens = request.params.max_tokens or 1
+        total = len(prompt) + max_tokens
+        problem = None
+        if not 0 <= request.request_id <= MAX_REQUEST_ID:
+            problem = f"request_id={request.request_id} is out of range"
+        elif not prompt:
+            problem = "the prompt has no tokens"
+        elif min(prompt) < 0 or max(prompt) >= limits.vocab_size:
+            wrong = next(token for token in prompt if not 0 <= token < limits.vocab_size)
+            problem = f"prompt token id {wrong} is outside the vocabulary of {limits.vocab_size}"
+        elif total > limits.max_model_len:
+            problem = (
+                f"a prompt of {len(prompt)} tokens and max_tokens={max_tokens} make {total} "
+                f"tokens, more than the longest sequence of {limits.max_model_len}"
+            )
+        if problem:
+            raise RequestError("invalid", problem)
+
+    def abort(self, sequences: Sequence[tuple[int, int]]) -> None:
+        """Stop sequences, (request_id, index) each, at any state; unknown ones are ignored."""
+        self._check_alive()
+        ids = [request << INDEX_BITS | index for request, index in sequences]
+        self._unfinished -= self._scheduler.abort(ids)
+        for each in ids:
+            self._scorer.remove(each)
+            if each in self._processor_slots:
+                self._sampler.release([self._processor_slots.pop(each)])
+        self._figures.refresh()
+
+    @property
+    def has_work(self) -> bool:
+        """Some sequence is waiting or running."""
+        return self._unfinished > 0
+
+    @property
+    def alive(self) -> bool:
+        """No step has failed."""
+        return self._failure is None
+
+    def _check_alive(self) -> None:
+        if self._failure is not None:
+            raise EngineDeadError(self._failure)
+
+    # -- a step --------------------------------------------------------------------------------
+
+    def step(self) -> list[StepOutput | PromptLogprobs]:
+        """Run one step; what it produced, the step's own columns last. Empty without work.
+
+        Raises:
+            Exception: whatever failed in the step; the engine is dead then.
+        """
+        self._check_alive()
+        if not self._unfinished:
+            return []
+        try:
+            with self._figures.timed(), torch.inference_mode():
+                outputs = self._step()
+        except Exception as error:
+            self._failure = f"a step failed: {type(error).__name__}: {error}"
+            raise
+        if not self._unfinished:
+            self._figures.refresh()
+        return outputs
+
+    def _step(self) -> list[StepOutput | PromptLogprobs]:
+        if not self._scheduler.schedule():
+            raise RuntimeError(f"the scheduler cannot go on: {self._scheduler.stats()}")
+        batch = self._scheduler.batch
+        num_sequences, batch_tokens = batch.num_seqs, batch.num_tokens
+        hidden = self._runner.forward(batch)
+        outputs: list[StepOutput | PromptLogprobs] = [*self._scorer.score(hidden, batch)]
+        sampled = None
+        if batch.num_rows:
+            sampled = self._sampler.sample(self._runner.logits(hidden, batch.logit_rows), batch)
+        self._commit(sampled)
+        columns = step_columns(
+            self._scheduler.result,
+            sampled.logprobs if sampled else None,
+            num_sequences=num_sequences,
+            batch_tokens=batch_tokens,
+            seconds=self._figures.elapsed(),
+        )
+        return [*outputs, columns]
+
+    def _commit(self, sampled: Sampled | None) -> None:
+        self._scheduler.commit(_NOTHING if sampled is None else sampled.tokens)
+        result = self._scheduler.result
+        ended = np.flatnonzero(result.finish)
+        self._unfinished -= len(ended)
+        self._figures.count(sampled, len(result.ids))
+        if self._processor_slots:
+            finished = result.ids[ended].tolist()
+            slots = [self._processor_slots.pop(each, -1) for each in finished]
+            self._sampler.release([slot for slot in slots if slot >= 0])
+
+    # -- figures -------------------------------------------------------------------------------
+
+    def stats(self) -> EngineStats:
+        """The latest figures; may be called from any thread, also while a step runs."""
+        return self._figures.read()
+
+    def check_integrity(self) -> None:
+        """Raise when a block of the KV cache is lost or wrongly shared."""
+        self._scheduler.check_integrity()

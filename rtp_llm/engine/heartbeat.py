@@ -1,0 +1,58 @@
+"""The engine process's threads beside the steps: its sign of life, and the watch on its parent."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rtp_llm.engine.messages import EngineStats
+
+if TYPE_CHECKING:
+    from rtp_llm.engine.outlet import Outlet
+
+HEARTBEAT_SECONDS = 0.25
+_PARENT_IS_GONE = 3
+
+
+class Heartbeat(threading.Thread):
+    """Sends the engine's figures every quarter of a second, however long a step takes.
+
+    ``source`` gives the figures; until it is set they are all zero.
+    """
+
+    def __init__(self, outlet: Outlet) -> None:
+        super().__init__(name="heartbeat", daemon=True)
+        self.source: Callable[[], EngineStats] = EngineStats
+        self._outlet = outlet
+        self._parent = os.getppid()
+
+    def run(self) -> None:
+        """Beat until the process ends."""
+        while True:
+            figures = self.source()
+            self._outlet.send(msgspec.structs.replace(figures, resident_bytes=_resident_bytes()))
+            time.sleep(HEARTBEAT_SECONDS)
+            if os.getppid() != self._parent:
+                os._exit(_PARENT_IS_GONE)
+
+
+def end_with_parent() -> None:
+    """End this process at once when the parent's end of standard input closes."""
+
+    def wait() -> None:
+        # Not through sys.stdin: a thread inside it would hold its lock at the interpreter's end.
+        while os.read(0, 4096):
+            pass
+        os._exit(_PARENT_IS_GONE)
+
+    threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,96 @@
+"""The engine process as its parent sees it: spawn, watch, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+import rtp_llm
+from rtp_llm.engine.address import EngineAddress
+
+if TYPE_CHECKING:
+    from rtp_llm.config.settings import Settings
+
+_POLL_SECONDS = 0.02
+_KILL_WAIT_SECONDS = 5.0
+
+
+class EngineProcess:
+    """A child process that runs the module of the engine.
+
+    Its standard input carries the settings and then stays open: when it closes, the parent is gone
+    and the child ends itself.
+    """
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+
+    @classmethod
+    def spawn(cls, module: str, address: EngineAddress, settings: Settings) -> EngineProcess:
+        """Start ``python -m module``, which connects to ``address`` by itself."""
+        # The engine needs no secret of the HTTP side.
+        shared = dataclasses.replace(settings, api_key=None)
+        child = subprocess.Popen(
+            [sys.executable, "-m", module, str(address.folder)],
+            stdin=subprocess.PIPE,
+            env=_environment(),
+        )
+        assert child.stdin is not None
+        child.stdin.write(msgspec.json.encode(shared) + b"\n")
+        child.stdin.flush()
+        return cls(child)
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._child.pid
+
+    @property
+    def running(self) -> bool:
+        """The process has not ended."""
+        return self._child.poll() is None
+
+    def epitaph(self) -> str:
+        """How the process ended."""
+        code = self._child.returncode
+        if code is not None and code < 0:
+            return f"the engine process was ended by signal {signal.Signals(-code).name}"
+        return f"the engine process ended with exit code {code}"
+
+    def kill(self) -> None:
+        """End the process at once, if it still runs."""
+        if self.running:
+            self._child.kill()
+
+    async def stop(self, timeout: float) -> None:
+        """Wait up to ``timeout`` seconds for the process to end, then kill it."""
+        if not await self._ended(timeout):
+            self.kill()
+            await self._ended(_KILL_WAIT_SECONDS)
+        if self._child.stdin is not None:
+            self._child.stdin.close()
+
+    async def _ended(self, timeout: float) -> bool:
+        deadline = time.monotonic() + timeout
+        while self.running:
+            if time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(_POLL_SECONDS)
+        return True
+
+
+def _environment() -> dict[str, str]:
+    """The parent's environment, with this very package importable."""
+    root = str(Path(rtp_llm.__file__).parent.parent)
+    inherited = os.environ.get("PYTHONPATH")
+    path = root if not inherited else os.pathsep.join([root, inherited])
+    return {**os.environ, "PYTHONPATH": path}

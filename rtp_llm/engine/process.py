@@ -1,0 +1,134 @@
+"""The engine process: takes requests from one client, steps, sends what the steps produced."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from io import FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import zmq
+
+from rtp_llm.config.settings import Settings
+from rtp_llm.engine.address import EngineAddress
+from rtp_llm.engine.heartbeat import Heartbeat, end_with_parent
+from rtp_llm.engine.messages import (
+    AbortRequest,
+    AddRequest,
+    EngineFatal,
+    EngineStartError,
+    RequestError,
+    RequestFailed,
+    Shutdown,
+    ToEngine,
+)
+from rtp_llm.engine.outlet import LogForwarder, Outlet
+
+if TYPE_CHECKING:
+    from rtp_llm.engine.build import BuiltEngine
+    from rtp_llm.engine.engine import Engine
+
+Build = Callable[[Settings], "BuiltEngine"]
+
+
+def main(build: Build | None = None) -> int:
+    """Run the process; returns its exit code.
+
+    The first argument is the folder of the sockets; the settings come as the first line of standard
+    input, which then stays open for as long as the parent lives.
+    """
+    # Ctrl-C and a stop of the whole group reach this process too; its parent ends it in order.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    faulthandler.enable()
+    settings = msgspec.json.decode(_first_line(), type=Settings)
+    end_with_parent()
+    address = EngineAddress(Path(sys.argv[1]))
+    outlet = Outlet(address)
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[LogForwarder(outlet)])
+    heartbeat = Heartbeat(outlet)
+    heartbeat.start()
+    try:
+        built = (build or _build)(settings)
+        heartbeat.source = built.engine.stats
+        service = EngineService(built.engine, address, outlet)
+        outlet.send(built.ready)
+        service.run()
+    except Exception as error:
+        outlet.send(EngineFatal(message=_describe(error), traceback=traceback.format_exc()))
+        return 1
+    finally:
+        outlet.close()
+    return 0
+
+
+def _first_line() -> bytes:
+    """The first line of standard input, and not a byte more."""
+    with FileIO(0, closefd=False) as file:
+        return file.readline()
+
+
+def _build(settings: Settings) -> BuiltEngine:
+    # torch takes seconds to import; by now the heartbeat is there.
+    from rtp_llm.engine.build import build_engine
+
+    return build_engine(settings)
+
+
+def _describe(error: Exception) -> str:
+    """The message alone for errors that were written for the user, the type too for the others."""
+    if isinstance(error, ValueError | OSError | ImportError | EngineStartError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+class EngineService:
+    """The loop of the process: read what came, step while there is work, wait otherwise."""
+
+    def __init__(self, engine: Engine, address: EngineAddress, outlet: Outlet) -> None:
+        self._engine = engine
+        self._outlet = outlet
+        self._inbox: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PULL)
+        self._inbox.set_hwm(0)
+        self._inbox.bind(address.to_engine)
+        self._decoder = msgspec.msgpack.Decoder(ToEngine)
+
+    def run(self) -> None:
+        """Serve until the client says Shutdown. Raises what a step raises."""
+        while True:
+            for message in self._messages():
+                if isinstance(message, Shutdown):
+                    return
+                self._take(message)
+            for output in self._engine.step():
+                self._outlet.send(output)
+
+    def _messages(self) -> Iterator[ToEngine]:
+        """What has come; waits for something while the engine has nothing to do."""
+        while True:
+            try:
+                frame = self._inbox.recv(zmq.NOBLOCK if self._engine.has_work else 0)
+            except zmq.Again:
+                return
+            yield self._decoder.decode(frame)
+
+    def _take(self, message: AddRequest | AbortRequest) -> None:
+        if isinstance(message, AbortRequest):
+            self._engine.abort(message.sequences)
+            return
+        try:
+            self._engine.add(message)
+        except RequestError as error:
+            self._outlet.send(
+                RequestFailed(request_id=message.request_id, kind=error.kind, message=error.message)
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Running the model of one step: KV cache memory, forward pass, sampling."""

@@ -1,0 +1,87 @@
+"""The hook that lets code change logits before anything else does: grammars, bans, budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from rtp_llm._runtime import Batch
+
+
+@dataclass(frozen=True)
+class ProcessorRows:
+    """The rows of one step that share a processor: P rows.
+
+    ``sequence_ids`` and ``steps`` (index of the token to draw) are int64 [P]. The arrays are valid
+    only during the call.
+    """
+
+    sequence_ids: NDArray[np.int64]
+    steps: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    history_tokens: NDArray[np.int32]
+    history_cu: NDArray[np.int32]
+
+    def history(self, index: int) -> NDArray[np.int32]:
+        """Prompt and output so far of row ``index`` of this group."""
+        row = int(self.rows[index])
+        return self.history_tokens[self.history_cu[row] : self.history_cu[row + 1]]
+
+
+class LogitsProcessor(Protocol):
+    """Changes ``logits`` (float32 [P, vocabulary]) in place; -inf forbids a token.
+
+    Called once a step for all the sequences that share the processor object.
+    """
+
+    def __call__(self, logits: Tensor, rows: ProcessorRows) -> None: ...
+
+
+class ProcessorTable:
+    """Which slots each processor serves."""
+
+    def __init__(self, num_slots: int) -> None:
+        self._num_slots = num_slots
+        self._members: dict[int, tuple[LogitsProcessor, NDArray[np.bool_]]] = {}
+
+    def add(self, processors: Iterable[LogitsProcessor], slots: list[int]) -> None:
+        """Serve ``slots`` with ``processors``, in the order in which these were first added."""
+        for processor in processors:
+            entry = (processor, np.zeros(self._num_slots, np.bool_))
+            self._members.setdefault(id(processor), entry)[1][slots] = True
+
+    def release(self, slots: NDArray[np.int32] | list[int]) -> None:
+        """The sequences of ``slots`` have ended; forget processors that serve nobody."""
+        for key, (_, members) in list(self._members.items()):
+            members[slots] = False
+            if not members.any():
+                del self._members[key]
+
+    def apply(self, logits: Tensor, batch: Batch) -> None:
+        """Let every processor change its rows of ``logits`` [R, vocabulary] in place."""
+        slots = batch.row_slots
+        for processor, members in self._members.values():
+            rows = np.flatnonzero(members[slots])
+            if not len(rows):
+                continue
+            group = ProcessorRows(
+                batch.row_ids[rows],
+                batch.row_steps[rows],
+                rows,
+                batch.history_tokens,
+                batch.history_cu,
+            )
+            if len(rows) == len(slots):
+                processor(logits, group)
+                continue
+            index = torch.from_numpy(rows).to(logits.device)
+            part = logits.index_select(0, index)
+            processor(part, group)
+            logits.index_copy_(0, index, part)

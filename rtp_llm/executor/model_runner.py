@@ -1,0 +1,79 @@
+"""Runs the model on the batch that the scheduler filled, without copying its arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rtp_llm.attention.batch import ForwardBatch
+
+if TYPE_CHECKING:
+    from rtp_llm._runtime import Batch
+    from rtp_llm.device import Device
+    from rtp_llm.executor.kv_cache import KVCache
+    from rtp_llm.models.causal_lm import CausalLM
+
+
+class ModelRunner:
+    """The model, its KV cache, and how a step passes through them."""
+
+    def __init__(self, model: CausalLM, cache: KVCache, device: Device) -> None:
+        self.model = model
+        self.cache = cache
+        self._device = device
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Copy forked blocks, run all layers; hidden states [T, hidden] of the batch's tokens."""
+        for group, pairs in enumerate(batch.copy_pairs):
+            if len(pairs):
+                self.cache.copy_blocks(group, self._tensor(pairs))
+        hidden: Tensor = self.model(self._forward_batch(batch))
+        return hidden
+
+    def _forward_batch(self, batch: Batch) -> ForwardBatch:
+        tensor = self._tensor
+        return ForwardBatch(
+            token_ids=tensor(batch.token_ids),
+            positions=tensor(batch.positions),
+            slot_mapping=tuple(tensor(slots) for slots in batch.slot_mapping),
+            block_table=tuple(tensor(table) for table in batch.block_table),
+            cu_seqlens_q=tensor(batch.cu_seqlens_q),
+            seq_lens=tensor(batch.seq_lens),
+            max_seqlen_q=batch.max_seqlen_q,
+            max_seqlen_k=batch.max_seqlen_k,
+            kv_cache=self.cache.layers,
+            layer_group=self.cache.layer_group,
+        )
+
+    def logits(self, hidden: Tensor, rows: NDArray[np.int32]) -> Tensor:
+        """Logits float32 [R, vocabulary] of the tokens ``rows`` [R] of the batch."""
+        picked = hidden.index_select(0, self._tensor(rows))
+        logits: Tensor = self.model.compute_logits(picked)
+        return logits
+
+    def warm_up(self) -> None:
+        """Run a step of two tokens in the padding block, so that no request pays for first use."""
+        device = self._device.torch_device
+        numbers = torch.arange(2, dtype=torch.int32, device=device)
+        groups = len(self.cache.groups)
+        batch = ForwardBatch(
+            token_ids=torch.zeros_like(numbers),
+            positions=numbers,
+            slot_mapping=(numbers,) * groups,
+            block_table=(torch.zeros(1, 1, dtype=torch.int32, device=device),) * groups,
+            cu_seqlens_q=2 * numbers,
+            seq_lens=numbers[1:] + 1,
+            max_seqlen_q=2,
+            max_seqlen_k=2,
+            kv_cache=self.cache.layers,
+            layer_group=self.cache.layer_group,
+        )
+        with torch.inference_mode():
+            self.logits(self.model(batch), np.arange(2, dtype=np.int32))
+
+    def _tensor(self, array: NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(array).to(self._device.torch_device)

@@ -1,0 +1,164 @@
+"""From logits to one token for each row, batched: no loop over requests in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.executor import sampling_flags as flag
+from rtp_llm.executor.logits_processor import LogitsProcessor, ProcessorTable
+from rtp_llm.executor.ragged_table import RaggedTable
+from rtp_llm.executor.seeds import SeedSource
+from rtp_llm.executor.slot_settings import RowSettings, SlotSettings
+from rtp_llm.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from rtp_llm._runtime import Batch
+
+
+@dataclass(frozen=True)
+class Logprobs:
+    """Log-probabilities of L rows of a step, from the logits as the model gave them.
+
+    rows int32 [L], wanted int32 [L], chosen float32 [L], values float32 [L, k], ids int32 [L, k].
+    """
+
+    rows: NDArray[np.int32]
+    wanted: NDArray[np.int32]
+    chosen: NDArray[np.float32]
+    values: NDArray[np.float32]
+    ids: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """tokens int32 [R]; ``degenerate`` rows had no distribution to draw from (NaN, all -inf)."""
+
+    tokens: NDArray[np.int32]
+    degenerate: int
+    logprobs: Logprobs | None
+
+
+class Sampler:
+    """Draws tokens. A sequence's settings are written once, under its slot, when it is added."""
+
+    def __init__(self, num_slots: int, device: torch.device, seed: int) -> None:
+        self._device = device
+        self._seeds = SeedSource(seed)
+        self._settings = SlotSettings(num_slots, device)
+        self._min_tokens = np.zeros(num_slots, np.int64)
+        self._wanted_logprobs = np.full(num_slots, -1, np.int32)
+        self._stop_ids = RaggedTable(num_slots)
+        self._biases = RaggedTable(num_slots)
+        self._processors = ProcessorTable(num_slots)
+
+    def add(
+        self,
+        slots: Sequence[int],
+        params: SamplingParams,
+        stop_ids: Sequence[int],
+        processors: Sequence[LogitsProcessor] = (),
+    ) -> None:
+        """Write the settings of a new request's sequences; min_tokens forbids ``stop_ids``."""
+        self._settings.put(slots, params, self._seeds.seeds_for(params.seed, len(slots)))
+        self._min_tokens[slots] = params.min_tokens
+        self._wanted_logprobs[slots] = -1 if params.logprobs is None else params.logprobs
+        for slot in slots:
+            if params.min_tokens:
+                self._stop_ids.put(slot, stop_ids, [-np.inf] * len(stop_ids))
+            if params.logit_bias:
+                self._biases.put(slot, list(params.logit_bias), list(params.logit_bias.values()))
+        if processors:
+            self._processors.add(processors, list(slots))
+
+    def release(self, slots: NDArray[np.int32] | list[int]) -> None:
+        """The sequences of ``slots`` have ended; needed only for those with processors."""
+        self._processors.release(slots)
+
+    def sample(self, logits: Tensor, batch: Batch) -> Sampled:
+        """Draw one token for each row of ``logits`` (float32 [R, vocabulary], changed in place)."""
+        flags = batch.sampling_flags
+        raw = self._keep_raw(logits, batch) if flags & flag.LOGPROBS else None
+        if flags & (flag.RANDOM | flag.MODIFYING):
+            settings = self._settings.gather(batch.row_slots)
+        else:
+            settings = self._settings.greedy(batch.num_rows)
+        if flags & flag.MODIFYING:
+            self._modify(logits, batch, settings)
+        tokens, valid = ops.sample(
+            logits,
+            settings.temperature,
+            settings.top_k,
+            settings.top_p,
+            settings.min_p,
+            settings.seeds,
+            self._tensor(batch.row_steps),
+        )
+        logprobs = None if raw is None else self._top_logprobs(*raw, tokens)
+        degenerate = batch.num_rows - int(valid.sum())
+        return Sampled(tokens.cpu().numpy(), degenerate, logprobs)
+
+    def _modify(self, logits: Tensor, batch: Batch, settings: RowSettings) -> None:
+        flags = batch.sampling_flags
+        if flags & flag.PROCESSORS:
+            self._processors.apply(logits, batch)
+        if flags & flag.MIN_TOKENS:
+            early = np.flatnonzero(batch.row_steps < self._min_tokens[batch.row_slots])
+            self._add_pairs(logits, self._stop_ids, batch.row_slots[early], early)
+        if flags & flag.BIAS:
+            rows = np.arange(batch.num_rows)
+            self._add_pairs(logits, self._biases, batch.row_slots, rows)
+        if not flags & (flag.PENALTIES | flag.NGRAM):
+            return
+        history = self._tensor(batch.history_tokens), self._tensor(batch.history_cu)
+        if flags & flag.PENALTIES:
+            penalties = settings.repetition, settings.presence, settings.frequency
+            ops.apply_penalties(logits, *history, *penalties)
+        if flags & flag.NGRAM:
+            ops.ban_repeated_ngrams(logits, *history, settings.ngram_size)
+
+    def _add_pairs(
+        self,
+        logits: Tensor,
+        table: RaggedTable,
+        slots: NDArray[np.int32],
+        rows: NDArray[np.int64],
+    ) -> None:
+        pairs = table.gather(slots, rows.astype(np.int32))
+        if len(pairs.rows):
+            ops.add_logit_bias(logits, *(self._tensor(column) for column in pairs))
+
+    def _keep_raw(
+        self, logits: Tensor, batch: Batch
+    ) -> tuple[Tensor, NDArray[np.int64], NDArray[np.int32]]:
+        """The model's own logits of the rows that want log-probabilities, and those rows."""
+        wanted = self._wanted_logprobs[batch.row_slots]
+        rows = np.flatnonzero(wanted >= 0)
+        if len(rows) < batch.num_rows:
+            return logits.index_select(0, self._tensor(rows)), rows, wanted[rows]
+        will_change = batch.sampling_flags & flag.MODIFYING
+        return logits.clone() if will_change else logits, rows, wanted
+
+    def _top_logprobs(
+        self, logits: Tensor, rows: NDArray[np.int64], wanted: NDArray[np.int32], tokens: Tensor
+    ) -> Logprobs:
+        drawn = tokens.index_select(0, self._tensor(rows))
+        width = min(max(1, int(wanted.max())), logits.shape[1])
+        chosen, values, ids = ops.top_logprobs(logits, drawn, width)
+        return Logprobs(
+            rows.astype(np.int32),
+            np.minimum(wanted, width),
+            chosen.cpu().numpy(),
+            values.cpu().numpy(),
+            ids.cpu().numpy(),
+        )
+
+    def _tensor(self, array: NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(array).to(self._device)

@@ -1,0 +1,355 @@
+"""Offline generation: the engine in this very process, from texts to texts."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rtp_llm.config.settings import Settings
+from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step
+from rtp_llm.engine.messages import (
+    AddRequest,
+    EngineDeadError,
+    FinishReason,
+    PromptLogprobs,
+    RequestError,
+    SequenceDelta,
+    StepOutput,
+    TokenLogprob,
+)
+from rtp_llm.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from rtp_llm.engine.engine import Engine
+    from rtp_llm.executor.logits_processor import LogitsProcessor
+    from rtp_llm.text.sequence import SequenceText
+    from rtp_llm.text.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int]
+Message = Mapping[str, Any]
+_DRAW_SECONDS = 0.1
+
+
+@dataclass
+class CompletionOutput:
+    """One generated sequence.
+
+    ``token_ids`` holds all that were drawn, a final end-of-sequence token included, which ``text``
+    does not show. ``stop_reason`` is the stop string or stop token that ended it.
+    """
+
+    index: int
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+    logprobs: list[TokenLogprob] | None = None
+
+    @property
+    def cumulative_logprob(self) -> float | None:
+        """Sum of the tokens' log-probabilities, when they were asked for."""
+        return None if self.logprobs is None else sum(entry.logprob for entry in self.logprobs)
+
+
+@dataclass
+class RequestOutput:
+    """A prompt and its ``n`` sequences. ``prompt`` is None when the prompt came as token ids."""
+
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    prompt_logprobs: list[TokenLogprob | None] | None = None
+    cached_tokens: int = 0
+
+
+class LLM:
+    """A model in this process.
+
+    >>> with LLM("/models/qwen3") as llm:
+    ...     print(llm.generate("The sky is", SamplingParams(max_tokens=8))[0].outputs[0].text)
+
+    ``settings`` are the fields of rtp_llm.config.Settings (docs/settings.md): dtype, max_seq_len,
+    kv_cache_mem_mb, ... An LLM belongs to one thread.
+
+    Raises:
+        SettingsError, UnsupportedModelError, ...: with the reason and what to change.
+    """
+
+    def __init__(self, model: str | Path, **settings: Any) -> None:
+        from rtp_llm.engine.build import build_engine
+        from rtp_llm.text.tokenizer import Tokenizer
+
+        self.settings = Settings(model=str(model), **settings)
+        self.tokenizer: Tokenizer = Tokenizer.from_folder(
+            self.settings.model, self.settings.chat_template
+        )
+        built = build_engine(self.settings)
+        self.ready = built.ready
+        self._engine: Engine | None = built.engine
+        self._next_id = 0
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the weights and the KV cache; the object cannot generate any more."""
+        self._engine = None
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        logits_processors: Sequence[LogitsProcessor] = (),
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Complete prompts (texts or lists of token ids), all at once; outputs in their order.
+
+        One ``sampling_params`` serves all prompts, a list has one for each; None takes the defaults
+        of the model's generation_config.json. ``use_tqdm`` shows a progress line on a terminal.
+
+        Raises:
+            ValueError: a prompt is empty or too long, or names a token that does not exist.
+            EngineDeadError: a step failed, now or before; make a new LLM.
+        """
+        listed = _as_list(prompts)
+        return self._run(
+            [(prompt, self._encode(prompt), True) for prompt in listed],
+            self._params_for(len(listed), sampling_params),
+            logits_processors,
+            use_tqdm,
+        )
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        logits_processors: Sequence[LogitsProcessor] = (),
+        use_tqdm: bool = True,
+        **template_variables: Any,
+    ) -> list[RequestOutput]:
+        """Answer one conversation or several; ``messages`` are ``{"role": ..., "content": ...}``.
+
+        ``template_variables`` go to the chat template. Raises as ``generate``, and
+        ChatTemplateError.
+        """
+        single = bool(messages) and isinstance(messages[0], Mapping)
+        conversations: Sequence[Any] = [messages] if single else messages
+        prompts = []
+        for conversation in conversations:
+            text = self.tokenizer.apply_chat_template(conversation, **template_variables)
+            prompts.append((text, self.tokenizer.encode(text, add_special_tokens=False), False))
+        params = self._params_for(len(prompts), sampling_params)
+        return self._run(prompts, params, logits_processors, use_tqdm)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _encode(self, prompt: Prompt) -> list[int]:
+        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+
+    def _params_for(
+        self, count: int, given: SamplingParams | Sequence[SamplingParams] | None
+    ) -> list[SamplingParams]:
+        if given is None:
+            given = self.default_sampling_params()
+        if isinstance(given, SamplingParams):
+            return [given] * count
+        if len(given) != count:
+            raise ValueError(f"{len(given)} sampling_params for {count} prompts")
+        return list(given)
+
+    def default_sampling_params(self) -> SamplingParams:
+        """What the model's generation_config.json asks for, over OpenAI's defaults."""
+        if not self.settings.use_generation_config:
+            return SamplingParams()
+        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens")
+        own = {name: getattr(self.tokenizer.defaults, name) for name in names}
+        return SamplingParams(**{name: value for name, value in own.items() if value is not None})
+
+    def _run(
+        self,
+        prompts: Sequence[tuple[Prompt, list[int], bool]],
+        params: list[SamplingParams],
+        processors: Sequence[LogitsProcessor],
+        show: bool,
+    ) -> list[RequestOutput]:
+        if self._engine is None:
+            raise EngineDeadError("this LLM was closed")
+        jobs = []
+        for (prompt, ids, continues), wanted in zip(prompts, params, strict=True):
+            jobs.append(_Job(self.tokenizer, self._next_id, prompt, ids, wanted, continues))
+            self._next_id += 1
+        run = _Run(self._engine, jobs, processors, _ProgressLine(len(jobs), show))
+        run.finish_all()
+        return [job.output for job in jobs]
+
+
+class _Job:
+    """One prompt on its way; turns deltas into the output."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        request_id: int,
+        prompt: Prompt,
+        ids: list[int],
+        params: SamplingParams,
+        continues: bool,
+    ) -> None:
+        self.request = AddRequest(request_id=request_id, prompt_token_ids=ids, params=params)
+        self.output = RequestOutput(
+            prompt=prompt if isinstance(prompt, str) else None,
+            prompt_token_ids=ids,
+            outputs=[CompletionOutput(index) for index in range(params.n)],
+        )
+        self.open = set(range(params.n))
+        hidden = {*tokenizer.eos_token_ids, *params.stop_token_ids}
+        context = ids if continues else ()
+        self._texts = [_sequence_text(tokenizer, params, context, hidden) for _ in range(params.n)]
+
+    def take(self, delta: SequenceDelta) -> bool:
+        """Add a delta; True when a stop string ends the sequence, which the engine must be told."""
+        if delta.index not in self.open:
+            return False
+        output, text = self.output.outputs[delta.index], self._texts[delta.index]
+        self.output.cached_tokens = delta.cached_tokens
+        output.text += text.feed(delta.token_ids, delta.finish_reason is not None)
+        taken = text.num_tokens - len(output.token_ids)
+        output.token_ids += delta.token_ids[:taken]
+        if delta.logprobs is not None:
+            output.logprobs = (output.logprobs or []) + delta.logprobs[:taken]
+        output.finish_reason = "stop" if text.stopped else delta.finish_reason
+        output.stop_reason = text.stop_string if text.stopped else delta.stop_token_id
+        if output.finish_reason is not None:
+            self.open.discard(delta.index)
+        return text.stopped and delta.finish_reason is None
+
+    def take_prompt_logprobs(self, message: PromptLogprobs) -> None:
+        """Put a part of the prompt's log-probabilities into its place."""
+        if self.output.prompt_logprobs is None:
+            self.output.prompt_logprobs = [None] * len(self.output.prompt_token_ids)
+        part = decode_prompt_logprobs(message, self.request.params.prompt_logprobs or 0)
+        self.output.prompt_logprobs[message.start : message.start + len(part)] = part
+
+
+def _sequence_text(
+    tokenizer: Tokenizer, params: SamplingParams, context: Sequence[int], hidden: set[int]
+) -> SequenceText:
+    from rtp_llm.text.sequence import SequenceText
+
+    detokenizer = tokenizer.detokenizer(context, hidden=hidden)
+    return SequenceText(detokenizer, params.stop, min_tokens=params.min_tokens)
+
+
+class _Run:
+    """Drives the engine until all jobs have ended; aborts what is left when something raises."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        jobs: list[_Job],
+        processors: Sequence[LogitsProcessor],
+        line: _ProgressLine,
+    ) -> None:
+        self._engine = engine
+        self._waiting = deque(jobs)
+        self._open: dict[int, _Job] = {}
+        self._processors = processors
+        self._line = line
+
+    def finish_all(self) -> None:
+        """Run to the end."""
+        try:
+            while self._waiting or self._open:
+                self._admit()
+                for output in self._engine.step():
+                    self._take(output)
+        except BaseException:
+            self._abort_all()
+            raise
+        finally:
+            self._line.clear()
+
+    def _admit(self) -> None:
+        limits = self._engine.limits
+        room = limits.max_running + limits.max_queued
+        room -= sum(len(job.open) for job in self._open.values())
+        while self._waiting and len(self._waiting[0].open) <= room:
+            job = self._waiting.popleft()
+            room -= len(job.open)
+            self._open[job.request.request_id] = job
+            try:
+                self._engine.add(job.request, self._processors)
+            except RequestError as error:
+                del self._open[job.request.request_id]
+                raise ValueError(f"{_shorten(job.output)}: {error.message}") from error
+
+    def _take(self, output: StepOutput | PromptLogprobs) -> None:
+        if isinstance(output, PromptLogprobs):
+            self._open[output.request_id].take_prompt_logprobs(output)
+            return
+        stopped = []
+        for request_id, delta in decode_step(output):
+            job = self._open[request_id]
+            if job.take(delta):
+                stopped.append((request_id, delta.index))
+            if not job.open:
+                del self._open[request_id]
+                self._line.prompts += 1
+        if stopped:
+            self._engine.abort(stopped)
+        self._line.tokens += output.num_rows
+        self._line.draw()
+
+    def _abort_all(self) -> None:
+        left = [(key, index) for key, job in self._open.items() for index in job.open]
+        if left and self._engine.alive:
+            self._engine.abort(left)
+
+
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
+        return [prompts]  # type: ignore[list-item]
+    return list(prompts)  # type: ignore[arg-type]
+
+
+def _shorten(output: RequestOutput) -> str:
+    text = f"{output.prompt if output.prompt is not None else output.prompt_token_ids!r}"
+    return f"prompt {text[:40]!r}{'...' if len(text) > 40 else ''}"
+
+
+class _ProgressLine:
+    """Prompts done and tokens per second, on a terminal only."""
+
+    def __init__(self, total: int, show: bool, stream: TextIO | None = None) -> None:
+        self.prompts = self.tokens = 0
+        self._total = total
+        self._stream = sys.stderr if stream is None else stream
+        self._show = show and self._stream.isatty()
+        self._began = self._drawn = time.monotonic()
+
+    def draw(self) -> None:
+        """Draw the line, unless that was done a moment ago."""
+        now = time.monotonic()
+        if self._show and now - self._drawn > _DRAW_SECONDS:
+            self._drawn = now
+            rate = self.tokens / (now - self._began)
+            self._stream.write(
+                f"\r\x1b[K{self.prompts}/{self._total} prompts, {self.tokens} tokens, {rate:.1f}/s"
+            )
+            self._stream.flush()
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._show:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
