@@ -1,4 +1,4 @@
-"""Tests of loading: where weights end up, what is said about wrong ones, how much memory it takes."""
+"""Tests of loading: where weights end up, what is said about wrong ones, how much memory."""
 
 from __future__ import annotations
 
@@ -339,7 +339,7 @@ class TestFilesThatCannotBeUsed:
             with safe_open(file, "pt") as opened:
                 held = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
             save_file({**held, "twice": torch.ones(1)}, file)
-        with pytest.raises(CheckpointError, match="twice is in .* and again in"):
+        with pytest.raises(CheckpointError, match=r"twice is in .* and again in"):
             load(tmp_path)
 
 

@@ -52,16 +52,16 @@ def test_without_a_terminal_nothing_is_drawn(clock, caplog):
     pipe = io.StringIO()
     progress = LoadProgress(resolve_device("cpu"), pipe, clock)
     with caplog.at_level(logging.INFO, "rtp_llm.loader"):
-        progress.start(2048 * MIB)
+        progress.start(2000 * MIB)
         for _ in range(20):
             clock.now += 1.0
-            progress.advance(1024 * MIB // 10)
+            progress.advance(100 * MIB)
         progress.finish()
     assert pipe.getvalue() == ""
     messages = [record.message for record in caplog.records]
     assert len(messages) == 3  # after 10 s, after 20 s, at the end
-    assert messages[0].startswith("loading weights: 49% of 2.00 GiB, 102.0 MiB/s, memory ")
-    assert messages[-1].startswith("loaded 99% of 2.00 GiB")
+    assert messages[0].startswith("loading weights: 50% of 1.95 GiB, 100.0 MiB/s, memory ")
+    assert messages[-1].startswith("loaded 100% of 1.95 GiB, 100.0 MiB/s")
     assert messages[-1].endswith("in 20.0 s")
 
 
