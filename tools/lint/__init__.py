@@ -1,0 +1,1 @@
+"""Checks of the source tree: what ruff, mypy, clang-format and buildifier do not know."""

@@ -1,0 +1,127 @@
+"""Imports go down only; devices and torch are named where the design allows it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tools.lint import sources
+
+PACKAGE = "rtp_llm"
+
+# Room (folder or module of the package) -> the rooms that it may import.
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    room: frozenset(below.split())
+    for room, below in {
+        "__init__": "llm sampling_params",
+        "cli": "server engine text config",
+        "server": "text engine config sampling_params",
+        "llm": "text engine config sampling_params",
+        "text": "sampling_params",
+        "engine": "executor loader models ops device native config sampling_params _runtime",
+        "executor": "loader models attention ops device config sampling_params _runtime",
+        "loader": "models layers attention quantization device",
+        "models": "layers attention ops config",
+        "layers": "attention quantization distributed ops",
+        "attention": "ops device",
+        "quantization": "ops",
+        "distributed": "device",
+        "ops": "native",
+        "native": "_runtime",
+        "device": "",
+        "config": "",
+        "sampling_params": "",
+        "_runtime": "",
+    }.items()
+}
+# The server talks to the engine through its client; the rest runs in another process.
+ENGINE_DOORS = {"rtp_llm.engine.client", "rtp_llm.engine.messages"}
+DEVICE_ROOMS = ("rtp_llm/device/", "rtp_llm/kernels/")
+DEVICE_MODULES = ("torch.cuda", "torch.xpu", "torch.hip")
+TORCH_IN_CPP = re.compile(r'#include\s+[<"](?:torch|ATen|c10)/')
+MAY_INCLUDE_TORCH = re.compile(r"rtp_llm/cpp/(?:pybind/|cache_store/torch_adapter)")
+PIP_LOAD = re.compile(r'load\("@pip_')
+
+
+def check(root: Path) -> list[str]:
+    """Complaints about the tree at `root`; empty when everything keeps to its room."""
+    complaints: list[str] = []
+    for path in sources.python(root):
+        complaints += of_python(path.relative_to(root).as_posix(), path.read_text())
+    for path in sources.cpp(root):
+        complaints += of_cpp(path.relative_to(root).as_posix(), path.read_text())
+    for path in sources.starlark(root):
+        complaints += of_starlark(path.relative_to(root).as_posix(), path.read_text())
+    return complaints
+
+
+def of_python(path: str, text: str) -> Iterator[str]:
+    """Complaints about one Python file."""
+    tree = ast.parse(text, path)
+    room = room_of(path)
+    for line, module in imports(tree):
+        if module.startswith(f"{PACKAGE}.") and room and not path.endswith("_test.py"):
+            yield from _import(path, line, room, module)
+    if not path.startswith(DEVICE_ROOMS):
+        for line, module in _device_uses(tree):
+            yield f"{path}:{line}: {module} outside rtp_llm/device; ask the device class instead"
+
+
+def of_cpp(path: str, text: str) -> Iterator[str]:
+    """Complaints about one C++ file: the runtime knows no torch."""
+    if path.startswith("rtp_llm/cpp/") and not MAY_INCLUDE_TORCH.match(path):
+        for number, line in enumerate(text.splitlines(), 1):
+            if TORCH_IN_CPP.match(line):
+                yield f"{path}:{number}: a torch header in the runtime"
+
+
+def of_starlark(path: str, text: str) -> Iterator[str]:
+    """Complaints about one Bazel file: a load() would fetch a device's packages in every build."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if PIP_LOAD.match(line):
+            yield f"{path}:{number}: load() from a device's packages; use a label of //deps"
+
+
+def room_of(path: str) -> str | None:
+    """Room that a file belongs to: rtp_llm/ops/norm.py is in ops, rtp_llm/cli.py in cli."""
+    parts = path.split("/")
+    if parts[0] != PACKAGE or len(parts) < 2:
+        return None
+    return parts[1].removesuffix(".py")
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, module) of every import; `from rtp_llm import ops` counts as rtp_llm.ops."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            if node.module == PACKAGE:
+                yield from ((node.lineno, f"{PACKAGE}.{alias.name}") for alias in node.names)
+            else:
+                yield node.lineno, node.module
+
+
+def _import(path: str, line: int, room: str, module: str) -> Iterator[str]:
+    target = module.split(".")[1]
+    if room not in MAY_IMPORT:
+        yield f"{path}:{line}: room {room!r} is not in the table of tools/lint/layers.py"
+    elif target not in MAY_IMPORT and target != "kernels":
+        return  # a name of the package itself, such as __version__
+    elif target != room and target not in MAY_IMPORT[room]:
+        yield f"{path}:{line}: {room} imports {module}, which is not below it"
+    elif (room, target) == ("server", "engine") and module not in ENGINE_DOORS:
+        yield f"{path}:{line}: the server reaches into the engine ({module})"
+
+
+def _device_uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            name = f"{node.value.id}.{node.attr}"
+            if name in DEVICE_MODULES:
+                yield node.lineno, name
+    for line, module in imports(tree):
+        if module.startswith(DEVICE_MODULES):
+            yield line, module

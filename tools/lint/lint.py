@@ -1,0 +1,89 @@
+"""Every check of ./dev lint, one after the other; with --fix, what can mend itself does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.lint import layers, sizes, sources
+
+BUILDIFIER = "tools/lint/node_modules/.bin/buildifier"
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check by a command (and the command that mends) or by a function of ours."""
+
+    name: str
+    command: Sequence[str] = ()
+    mend: Sequence[str] = ()
+    function: Callable[[Path], list[str]] | None = None
+
+
+def checks(root: Path) -> Iterator[Check]:
+    """The checks of the tree at `root`, quick ones first."""
+    python = [sys.executable, "-m"]
+    yield Check("sizes", function=sizes.check)
+    yield Check("layers", function=layers.check)
+    ruff_format = [*python, "ruff", "format", "--quiet"]
+    yield Check("ruff format", [*ruff_format, "--diff", "."], [*ruff_format, "."])
+    ruff = [*python, "ruff", "check", "--quiet", "."]
+    yield Check("ruff", ruff, [*ruff, "--fix"])
+    clang_format = [*python, "clang_format"]
+    if cpp := [str(path.relative_to(root)) for path in sources.cpp(root)]:
+        check = [*clang_format, "--dry-run", "--Werror", *cpp]
+        yield Check("clang-format", check, [*clang_format, "-i", *cpp])
+    starlark = [str(path.relative_to(root)) for path in sources.starlark(root)]
+    yield Check(
+        "buildifier",
+        [BUILDIFIER, "-mode=diff", "-lint=warn", "-warnings=load,unused-variable", *starlark],
+        [BUILDIFIER, "-lint=fix", "-warnings=load,unused-variable", *starlark],
+    )
+    yield Check("mypy", [*python, "mypy", "--no-error-summary"])
+
+
+def main() -> int:
+    """Runs the checks in the source tree and prints a line for each."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fix", action="store_true", help="mend what can be mended")
+    parser.add_argument("--report", type=Path, help="JSON file for the numbers of checks")
+    options = parser.parse_args()
+    root = Path(os.environ["BUILD_WORKSPACE_DIRECTORY"])
+    outcomes = [_run(check, root, fix=options.fix) for check in checks(root)]
+    if options.report:
+        counts = {"passed": outcomes.count(True), "failed": outcomes.count(False)}
+        options.report.write_text(json.dumps(counts))
+    return 0 if all(outcomes) else 1
+
+
+def _run(check: Check, root: Path, *, fix: bool) -> bool:
+    started = time.monotonic()
+    if check.function:
+        complaints = check.function(root)
+    else:
+        complaints = _command(check.mend if fix and check.mend else check.command, root)
+    for complaint in complaints:
+        print(complaint)
+    verdict = "failed" if complaints else "passed"
+    print(f"{verdict}: {check.name} ({time.monotonic() - started:.1f} s)", flush=True)
+    return not complaints
+
+
+def _command(command: Sequence[str], root: Path) -> list[str]:
+    """What the command complained about; a silent failure is a complaint too."""
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    if done.returncode == 0:
+        return []
+    text = (done.stdout + done.stderr).strip()
+    return [text or f"{' '.join(command[:4])} ended with exit code {done.returncode}"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

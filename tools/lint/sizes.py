@@ -1,0 +1,129 @@
+"""Budgets of length: files, functions, and the run-time package as a whole."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.lint import sources
+
+FILE_LINES, FILE_LINES_AT_MOST = 400, 600
+FUNCTION_LINES, FUNCTION_LINES_AT_MOST = 40, 80
+MEDIAN_FUNCTION_LINES = 10
+PACKAGE_LINES = 15_000
+WAIVERS = Path("tools/lint/waivers.txt")
+
+# In formatted C++, a definition starts at the margin (or one step inside a class), and its closing
+# brace stands alone in the same column.
+_CPP_START = re.compile(r"^(?P<indent> {0,2})(?=[A-Za-z_~:])(?P<head>.*\{)$")
+_CPP_SCOPE = re.compile(r"^(?:namespace|class|struct|enum|union|extern)\b|\b(?:class|struct)\b [^()]*$")
+_CPP_NAME = re.compile(r"([\w:~]+)\(")
+
+
+@dataclass(frozen=True)
+class Length:
+    """Lines of a file or of a function in it."""
+
+    path: str
+    line: int
+    name: str  # empty: the file
+    lines: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.path}::{self.name}" if self.name else self.path
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        if self.name:
+            return FUNCTION_LINES, FUNCTION_LINES_AT_MOST
+        return FILE_LINES, FILE_LINES_AT_MOST
+
+
+def check(root: Path) -> list[str]:
+    """Complaints about the tree at `root`; empty when every budget is kept."""
+    lengths = list(measure(root))
+    return [*_over_limits(lengths, read_waivers(root / WAIVERS)), *_package(lengths)]
+
+
+def measure(root: Path) -> Iterator[Length]:
+    """Length of every file and function of the tree."""
+    for path in sources.python(root):
+        yield from of_python(str(path.relative_to(root)), path.read_text())
+    for path in sources.cpp(root):
+        yield from of_cpp(str(path.relative_to(root)), path.read_text())
+
+
+def of_python(path: str, text: str) -> Iterator[Length]:
+    """The file and its functions, nested ones by themselves and in what holds them."""
+    yield Length(path, 1, "", text.count("\n"))
+    for node in ast.walk(ast.parse(text, path)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno:
+            yield Length(path, node.lineno, node.name, node.end_lineno - node.lineno + 1)
+
+
+def of_cpp(path: str, text: str) -> Iterator[Length]:
+    """The file and the functions that formatted source shows at the margin or in a class."""
+    lines = text.splitlines()
+    yield Length(path, 1, "", len(lines))
+    for index, line in enumerate(lines):
+        start = _CPP_START.match(line)
+        if not start or _CPP_SCOPE.search(line.strip()):
+            continue
+        closing = start["indent"] + "}"
+        end = next((n for n in range(index, len(lines)) if lines[n].rstrip(";") == closing), index)
+        first = _first_line(lines, index)
+        name = _CPP_NAME.search(" ".join(lines[first : index + 1]))
+        if name:
+            yield Length(path, index + 1, name.group(1), end - first + 1)
+
+
+def read_waivers(path: Path) -> dict[str, str]:
+    """What may be longer, with the reason: lines of `path[::function] | reason`."""
+    if not path.exists():
+        return {}
+    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    pairs = (line.partition("|") for line in lines)
+    return {key.strip(): reason.strip() for key, _, reason in pairs}
+
+
+def _first_line(lines: list[str], index: int) -> int:
+    """Where the head of a definition starts whose `{` is in line `index`."""
+    while index and lines[index - 1].strip() and not lines[index - 1].rstrip().endswith((";", "}", "{", ":")):
+        if lines[index - 1].lstrip().startswith(("//", "#", "template")):
+            break
+        index -= 1
+    return index
+
+
+def _over_limits(lengths: Iterable[Length], waivers: dict[str, str]) -> Iterator[str]:
+    used = set()
+    for length in lengths:
+        soft, hard = length.limits
+        where = f"{length.path}:{length.line}: {length.name or 'the file'} has {length.lines} lines"
+        if length.lines > hard:
+            yield f"{where}, at most {hard} are allowed; split it"
+        elif length.lines > soft and not waivers.get(length.key):
+            yield f"{where}, the budget is {soft}; split it, or say why not in {WAIVERS}"
+        elif length.lines > soft:
+            used.add(length.key)
+    for key in sorted(set(waivers) - used):
+        yield f"{WAIVERS}: nothing needs the waiver for {key} any more; remove it"
+
+
+def _package(lengths: Iterable[Length]) -> Iterator[str]:
+    own = [
+        length
+        for length in lengths
+        if length.path.startswith("rtp_llm/") and re.search(r"(?<!_test)\.py$", length.path)
+    ]
+    total = sum(length.lines for length in own if not length.name)
+    if total > PACKAGE_LINES:
+        yield f"rtp_llm/ has {total} lines of Python, the budget is {PACKAGE_LINES}"
+    functions = [length.lines for length in own if length.name]
+    if functions and statistics.median(functions) > MEDIAN_FUNCTION_LINES:
+        yield f"the median function of rtp_llm/ has {statistics.median(functions):.0f} lines"

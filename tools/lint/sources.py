@@ -1,0 +1,36 @@
+"""The files of the source tree, without what tools have put there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_STARLARK = ("BUILD", "WORKSPACE", "BUILD.external")
+_CPP = (".cc", ".h", ".cu", ".cuh", ".hip")
+_NOT_OURS = ("dist", "node_modules", "__pycache__", "build")
+
+
+def python(root: Path) -> list[Path]:
+    """Every Python file."""
+    return [path for path in _walk(root) if path.suffix == ".py"]
+
+
+def cpp(root: Path) -> list[Path]:
+    """Every C++ or kernel file."""
+    return [path for path in _walk(root) if path.suffix in _CPP]
+
+
+def starlark(root: Path) -> list[Path]:
+    """Every BUILD, WORKSPACE and .bzl file."""
+    return [path for path in _walk(root) if path.name in _STARLARK or path.suffix == ".bzl"]
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if _is_ours(name))
+        yield from (Path(folder, name) for name in sorted(names))
+
+
+def _is_ours(folder: str) -> bool:
+    return folder not in _NOT_OURS and not folder.startswith((".", "bazel-"))
