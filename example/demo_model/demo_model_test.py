@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import itertools
+import pathlib
+import re
+
+import pytest
+
+from example.demo_model.training import corpus, sums
+from rtp_llm import LLM, SamplingParams
+
+HERE = pathlib.Path(__file__).parent
+MODEL = HERE
+TWO_TERMS = re.compile(r"(\d+)\D+(\d+)")
+
+
+@pytest.fixture(scope="module")
+def llm():
+    with LLM(str(MODEL), dtype="float32", max_seq_len=256) as engine:
+        yield engine
+
+
+def ask(llm: LLM, questions: list[str], **params: object) -> list[str]:
+    chats = [[{"role": "user", "content": q}] for q in questions]
+    outputs = llm.chat(
+        chats, SamplingParams(temperature=0.0, max_tokens=128, **params), use_tqdm=False
+    )
+    return [out.outputs[0].text for out in outputs]
+
+
+def test_weights_are_small_enough_to_live_in_the_repository():
+    assert (MODEL / "model.safetensors").stat().st_size <= 8 * 2**20
+
+
+def test_training_never_shows_a_held_out_sum():
+    seen = 0
+    for chat in itertools.islice(corpus.conversations(seed=1), 20_000):
+        for asked, answered in chat:
+            if " = " in answered:
+                seen += 1
+                for text in (asked, answered):
+                    a, b = map(int, TWO_TERMS.search(text).groups())
+                    assert not sums.is_held_out(a, b), text
+    assert seen > 20_000
+
+
+def test_the_rule_holds_out_whole_unordered_pairs():
+    pairs = sums.held_out_sums(200)
+    assert len(set(pairs)) == 200
+    assert all(10 <= t <= 99 for pair in pairs for t in pair)
+    assert all(sums.is_held_out(b, a) for a, b in pairs)
+
+
+def test_held_out_sums_are_answered(llm):
+    pairs = sums.held_out_sums(200)
+    answers = ask(llm, [sums.question(a, b) for a, b in pairs])
+    right = sum(got == sums.answer(a, b) for got, (a, b) in zip(answers, pairs, strict=True))
+    assert right >= 190, f"{right} of 200 held-out sums are exact"
+
+
+def test_facts_and_stories(llm):
+    fact, story = ask(llm, ["What is the capital of France?", "Tell me a short story about a fox."])
+    assert fact == "The capital of France is Paris."
+    assert story.startswith("Once upon a time a ")
+    assert "fox" in story and story.endswith(".")
+
+
+def test_a_chat_of_several_turns(llm):
+    chat = [
+        {"role": "user", "content": "What is the capital of Japan?"},
+        {"role": "assistant", "content": "The capital of Japan is Tokyo."},
+        {"role": "user", "content": "What is 12 + 30?"},
+    ]
+    (out,) = llm.chat([chat], SamplingParams(temperature=0.0, max_tokens=32), use_tqdm=False)
+    assert out.outputs[0].text == "12 + 30 = 42"
