@@ -1,0 +1,121 @@
+"""Decoding on the CPU: milliseconds a step beside transformers.generate, same weights and threads.
+
+Random weights in the shape of Qwen3-0.6B and in a small shape (hidden 512, 8 layers), prompts of 64
+tokens. Contenders take turns; shown are the median of the rounds, their spread, and the limit that
+the memory bandwidth measured in the same rounds sets: every step reads all weights once.
+"""
+
+from __future__ import annotations
+
+import gc
+import pathlib
+from collections.abc import Callable
+
+import torch
+
+from benchmark.bandwidth import read_bandwidth
+from benchmark.generation import OurEngine, Transformers
+from benchmark.random_model import model_folder
+from benchmark.report import Report, parser
+from benchmark.rounds import Figure, interleave
+
+PROMPT = 64
+# shape -> (batch sizes for each kind of weights, steps measured in a round)
+CELLS = {
+    "small": ({"float32": (1, 8, 32), "bfloat16": (1, 8, 32), "int8": (1, 8, 32)}, 48),
+    "qwen3-0.6b": ({"float32": (1, 8), "bfloat16": (1, 8), "int8": (1, 8)}, 12),
+}
+PEERS = ("float32", "bfloat16")
+COLUMNS = (
+    "shape",
+    "batch",
+    "weights",
+    "ours ms",
+    "spread ms",
+    "tokens/s",
+    "transformers ms",
+    "same weights",
+    "x float32",
+    "limit ms",
+    "% of limit",
+)
+
+
+def main() -> None:
+    flags = parser(__doc__.splitlines()[0])
+    flags.add_argument("--shape", choices=list(CELLS), action="append")
+    flags.add_argument("--rounds", type=int)
+    arguments = flags.parse_args()
+    torch.set_num_threads(arguments.threads)
+    rounds = arguments.rounds or (3 if arguments.quick else 5)
+    report = Report("Decoding on the CPU, beside transformers.generate", COLUMNS)
+    report.notes.append(
+        "same weights: transformers' time with this type of weights over ours. x float32: "
+        "transformers' float32 time over ours. limit: weight bytes over the read bandwidth."
+    )
+    for shape in arguments.shape or (["small"] if arguments.quick else list(CELLS)):
+        measure_shape(report, shape, rounds, arguments.threads)
+    report.print()
+    report.write(arguments.json)
+
+
+def measure_shape(report: Report, shape: str, rounds: int, threads: int) -> None:
+    """All cells of a shape: one batch size after the other, all contenders in turn."""
+    kinds, steps = CELLS[shape]
+    folder = model_folder(shape)
+    engines = {kind: _engine(folder, kind, threads) for kind in kinds}
+    peers = {kind: Transformers(folder, kind) for kind in PEERS}
+    for batch in sorted({batch for batches in kinds.values() for batch in batches}):
+        contenders: dict[str, Callable[[], float]] = {"bandwidth": read_bandwidth}
+        for kind in kinds:
+            contenders[f"ours {kind}"] = _decode(engines[kind], batch, steps)
+        for kind in PEERS:
+            contenders[f"transformers {kind}"] = _decode(peers[kind], batch, steps)
+        figures = interleave(contenders, rounds)
+        for kind in kinds:
+            _add_row(report, shape, batch, kind, figures, engines[kind].weight_bytes)
+    del engines, peers
+    gc.collect()
+
+
+def _engine(folder: pathlib.Path, kind: str, threads: int) -> OurEngine:
+    quantization = "int8" if kind == "int8" else "none"
+    return OurEngine(folder, "float32" if kind == "int8" else kind, quantization, threads)
+
+
+def _decode(contender: OurEngine | Transformers, batch: int, steps: int) -> Callable[[], float]:
+    return lambda: contender.decode_seconds(batch, PROMPT, steps)
+
+
+def _add_row(
+    report: Report,
+    shape: str,
+    batch: int,
+    kind: str,
+    figures: dict[str, Figure],
+    weight_bytes: int,
+) -> None:
+    ours = figures[f"ours {kind}"]
+    float32 = figures["transformers float32"].median
+    same = figures.get(f"transformers {kind}")
+    limit = weight_bytes / figures["bandwidth"].median
+    report.add(
+        **{
+            "shape": shape,
+            "batch": batch,
+            "weights": kind,
+            "ours ms": 1e3 * ours.median,
+            "spread ms": tuple(1e3 * value for value in ours.spread),
+            "tokens/s": batch / ours.median,
+            "transformers ms": None if same is None else 1e3 * same.median,
+            "same weights": None if same is None else same.median / ours.median,
+            "x float32": float32 / ours.median,
+            "limit ms": 1e3 * limit,
+            "% of limit": 100 * limit / ours.median,
+            "read GB/s": figures["bandwidth"].median / 1e9,
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Model folders with random weights in well-known shapes, made once and kept in a cache folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+_COMMON = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000.0,
+    "attention_bias": False,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+    "max_position_embeddings": 4096,
+    "initializer_range": 0.02,
+}
+SHAPES: dict[str, dict[str, Any]] = {
+    "qwen3-0.6b": {
+        "vocab_size": 151936,
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+    },
+    "small": {
+        "vocab_size": 32000,
+        "hidden_size": 512,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 64,
+    },
+}
+
+
+def model_folder(shape: str) -> pathlib.Path:
+    """The folder of a shape of SHAPES; bfloat16 weights, the same ones every time."""
+    folder = _cache() / shape
+    if not (folder / "config.json").exists():
+        partial = _cache() / f".{shape}.{os.getpid()}"
+        partial.mkdir(parents=True)
+        config = {**_COMMON, **SHAPES[shape]}
+        save_file(dict(_weights(config)), partial / "model.safetensors", {"format": "pt"})
+        (partial / "config.json").write_text(json.dumps(config, indent=1))
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+    return folder
+
+
+def _cache() -> pathlib.Path:
+    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(base) / "rtp_llm" / "benchmark"
+
+
+def _weights(config: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+
+    def matrix(rows: int, columns: int) -> Tensor:
+        return (0.02 * torch.randn(rows, columns, generator=generator)).bfloat16()
+
+    def ones(size: int) -> Tensor:
+        return torch.ones(size, dtype=torch.bfloat16)
+
+    hidden, inner, head = (config[k] for k in ("hidden_size", "intermediate_size", "head_dim"))
+    heads, kv_heads = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
+    yield "model.embed_tokens.weight", matrix(config["vocab_size"], hidden)
+    yield "model.norm.weight", ones(hidden)
+    for layer in range(config["num_hidden_layers"]):
+        prefix = f"model.layers.{layer}."
+        yield prefix + "input_layernorm.weight", ones(hidden)
+        yield prefix + "post_attention_layernorm.weight", ones(hidden)
+        yield prefix + "self_attn.q_proj.weight", matrix(heads, hidden)
+        yield prefix + "self_attn.k_proj.weight", matrix(kv_heads, hidden)
+        yield prefix + "self_attn.v_proj.weight", matrix(kv_heads, hidden)
+        yield prefix + "self_attn.o_proj.weight", matrix(hidden, heads)
+        yield prefix + "self_attn.q_norm.weight", ones(head)
+        yield prefix + "self_attn.k_norm.weight", ones(head)
+        yield prefix + "mlp.gate_proj.weight", matrix(inner, hidden)
+        yield prefix + "mlp.up_proj.weight", matrix(inner, hidden)
+        yield prefix + "mlp.down_proj.weight", matrix(hidden, inner)
