@@ -11,6 +11,13 @@ from typing import TYPE_CHECKING, Any
 from rtp_llm.ops.schema import OPERATORS
 
 if TYPE_CHECKING:
+    from rtp_llm.ops.attention import paged_attention as paged_attention
+    from rtp_llm.ops.activation import gelu_and_mul as gelu_and_mul
+    from rtp_llm.ops.activation import silu_and_mul as silu_and_mul
+    from rtp_llm.ops.cache import copy_blocks as copy_blocks
+    from rtp_llm.ops.lookup import embedding as embedding
+    from rtp_llm.ops.norm import fused_add_rms_norm as fused_add_rms_norm
+    from rtp_llm.ops.norm import qk_rms_norm as qk_rms_norm
     from rtp_llm.ops.norm import rms_norm as rms_norm
     from rtp_llm.ops.registry import MissingKernelError as MissingKernelError
     from rtp_llm.ops.registry import allow_reference_ops as allow_reference_ops
@@ -18,6 +25,7 @@ if TYPE_CHECKING:
     from rtp_llm.ops.registry import forced_cpu_isa as forced_cpu_isa
     from rtp_llm.ops.registry import kernel_calls as kernel_calls
     from rtp_llm.ops.registry import load as load
+    from rtp_llm.ops.rope import rope_kv_write as rope_kv_write
 
 _REGISTRY = (
     "MissingKernelError",

@@ -36,15 +36,15 @@ struct PagedAttentionArgs {
   bool causal;
 };
 
-// Throws std::invalid_argument (or std::out_of_range for a block id) when lengths, table and cache
-// do not fit together.
+// Throws std::runtime_error when lengths, table and cache do not fit together.
 void check_paged_attention(const PagedAttentionArgs& args);
 
-// Bytes of scratch, aligned to 64, that paged_attention() wants for this batch.
+// Bytes of scratch, aligned to 64, that run_paged_attention() wants for this batch.
 size_t paged_attention_scratch_bytes(const PagedAttentionArgs& args, int num_threads);
 
 // Writes every row of out; tokens behind cu_seqlens_q[num_seqs] and queries that see no key get
 // zeros. `scratch` holds paged_attention_scratch_bytes(args, parallel.num_threads()).
-void paged_attention(const PagedAttentionArgs& args, void* scratch, const ParallelFor& parallel);
+void run_paged_attention(const PagedAttentionArgs& args, void* scratch,
+                         const ParallelFor& parallel);
 
 }  // namespace rtp_llm::cpu

@@ -4,7 +4,7 @@
 
 #include "rtp_llm/kernels/cpu/paged_attention_tile.h"
 
-namespace rtp_llm::cpu::RTP_LLM_LANES_NAMESPACE {
+namespace rtp_llm::cpu::RTP_LLM_TILE_ISA {
 
 // Sums that stay in registers: one vector of them is reduced at once.
 constexpr int kDotSums = kWidth > 1 ? kWidth : kDirectRows;
@@ -24,32 +24,32 @@ inline void direct_scores(const float* queries, int dim, int padded_dim, const T
     }
     Vec sum[kDotSums];
 #pragma GCC unroll 16
-    for (int i = 0; i < kDotSums; ++i) sum[i] = zero();
+    for (int i = 0; i < kDotSums; ++i) sum[i] = Vec::zero();
     int d = 0;
     for (; d + kWidth <= dim; d += kWidth) {
       Vec query[R];
 #pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) query[r] = load(queries + r * padded_dim + d);
+      for (int r = 0; r < R; ++r) query[r] = Vec::load(queries + r * padded_dim + d);
 #pragma GCC unroll 16
       for (int i = 0; i < kKeys; ++i) {
-        const Vec k = load(key[i] + d);
+        const Vec k = Vec::load(key[i] + d);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) sum[r * kKeys + i] = fma(query[r], k, sum[r * kKeys + i]);
       }
     }
     if (d < dim) {
       for (int i = 0; i < kKeys; ++i) {
-        const Vec k = load_first(key[i] + d, dim - d);
+        const Vec k = Vec::load(key[i] + d, dim - d);
         for (int r = 0; r < R; ++r) {
-          sum[r * kKeys + i] = fma(load(queries + r * padded_dim + d), k, sum[r * kKeys + i]);
+          sum[r * kKeys + i] = fma(Vec::load(queries + r * padded_dim + d), k, sum[r * kKeys + i]);
         }
       }
     }
     float totals[kDotSums];
     if constexpr (kWidth > 1) {
-      store(totals, reduce_add_each(sum));
+      sum_each(sum).store(totals);
     } else {
-      for (int i = 0; i < kDotSums; ++i) store(totals + i, sum[i]);
+      for (int i = 0; i < kDotSums; ++i) sum[i].store(totals + i);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
@@ -66,18 +66,18 @@ inline void direct_columns(const float* weights, const T* const* values, int64_t
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 16
-    for (int j = 0; j < N; ++j) sum[r][j] = load(sums + r * padded_dim + j * kWidth);
+    for (int j = 0; j < N; ++j) sum[r][j] = Vec::load(sums + r * padded_dim + j * kWidth);
   }
   for (int i = 0; i < size; ++i) {
     const T* from = values[i] + offset;
     Vec value[N];
 #pragma GCC unroll 16
     for (int j = 0; j < N; ++j) {
-      value[j] = kCut ? load_first(from + j * kWidth, width) : load(from + j * kWidth);
+      value[j] = kCut ? Vec::load(from + j * kWidth, width) : Vec::load(from + j * kWidth);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-      const Vec w = set(weights[r * kScoreStride + i]);
+      const Vec w = Vec::set(weights[r * kScoreStride + i]);
 #pragma GCC unroll 16
       for (int j = 0; j < N; ++j) sum[r][j] = fma(w, value[j], sum[r][j]);
     }
@@ -85,7 +85,7 @@ inline void direct_columns(const float* weights, const T* const* values, int64_t
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 16
-    for (int j = 0; j < N; ++j) store(sums + r * padded_dim + j * kWidth, sum[r][j]);
+    for (int j = 0; j < N; ++j) sum[r][j].store(sums + r * padded_dim + j * kWidth);
   }
 }
 
@@ -147,15 +147,12 @@ struct DirectTile {
     const T* from = static_cast<const T*>(args.q) +
                     (item.first_token + row % R / group) * args.q_token_stride +
                     query_head(row) * args.q_head_stride;
-    float* to = space.queries + row * dim;
-    int d = 0;
-    for (; d + kWidth <= args.head_dim; d += kWidth) store(to + d, load(from + d));
-    if (d < args.head_dim) store(to + d, load_first(from + d, args.head_dim - d));
+    widen(from, space.queries + row * dim, args.head_dim);
   }
 
   void take(const Keys& now, const Keys& next, int head) const {
     const int64_t offset = head * args.kv_head_stride;
-    prefetch_rows(next, offset);
+    prefetch_keys(args, next, offset);
     direct_scores<T, R>(space.queries + head * R * dim, args.head_dim, dim, now.k, offset, now.size,
                         space.scores);
     for (int r = 0; r < R; ++r) {
@@ -165,16 +162,6 @@ struct DirectTile {
     }
     direct_values<T, R>(space.scores, now.v, offset, now.size, space.sums + head * R * dim,
                         args.head_dim, dim);
-  }
-
-  void prefetch_rows(const Keys& tile, int64_t offset) const {
-    constexpr int kLine = 64 / sizeof(T);
-    for (int i = 0; i < tile.size; ++i) {
-      for (int d = 0; d < args.head_dim; d += kLine) {
-        prefetch(tile.k[i] + offset + d);
-        prefetch(tile.v[i] + offset + d);
-      }
-    }
   }
 };
 
@@ -190,4 +177,4 @@ inline void run_direct(const PagedAttentionArgs& args, const AttentionItem& item
   }
 }
 
-}  // namespace rtp_llm::cpu::RTP_LLM_LANES_NAMESPACE
+}  // namespace rtp_llm::cpu::RTP_LLM_TILE_ISA

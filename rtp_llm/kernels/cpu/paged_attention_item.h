@@ -32,7 +32,44 @@ constexpr int padded_head_dim(int head_dim) {
 }
 constexpr int partial_floats(int head_dim) { return padded_head_dim(head_dim) + kLaneFloats; }
 
-// The rows that merge_partials() completes: all query heads of the item's KV heads.
+// A thread's scratch, in floats from a 64-byte boundary. A direct tile takes its rows for all its
+// KV heads; a packed one for one head.
+struct AttentionWorkspace {
+  float* queries;  // [rows][padded head_dim]
+  float* sums;     // [rows][padded head_dim]
+  float* maxima;   // [rows]
+  float* weights;  // [rows]
+  float* scores;   // [packed rows][kPackedKeys]
+  float* keys;     // [padded head_dim][kPackedKeys]
+  float* values;   // [kPackedKeys][padded head_dim]
+
+  AttentionWorkspace(const PagedAttentionArgs& args, float* base) {
+    const int64_t packed = packed_rows(args), dim = padded_head_dim(args.head_dim);
+    queries = base;
+    sums = queries + rows(args) * dim;
+    maxima = sums + rows(args) * dim;
+    weights = maxima + rows(args);
+    scores = weights + rows(args);
+    keys = scores + packed * kPackedKeys;
+    values = keys + dim * kPackedKeys;
+  }
+
+  static int64_t size(const PagedAttentionArgs& args) {
+    const int64_t dim = padded_head_dim(args.head_dim);
+    return 2 * rows(args) * (dim + 1) + packed_rows(args) * kPackedKeys + 2 * dim * kPackedKeys;
+  }
+
+ private:
+  static int64_t packed_rows(const PagedAttentionArgs& args) {
+    const int group = args.num_heads / args.num_kv_heads;
+    return (group > kPackedRows ? group + kLaneFloats - 1 : kPackedRows) & ~(kLaneFloats - 1);
+  }
+  static int64_t rows(const PagedAttentionArgs& args) {
+    const int64_t direct = (int64_t{kDirectRows} * args.num_kv_heads + 15) & ~int64_t{15};
+    return direct > packed_rows(args) ? direct : packed_rows(args);
+  }
+};
+
 struct AttentionKernels {
   void (*run_item)(const PagedAttentionArgs&, const AttentionItem&, float* workspace);
   // `item.partials` is the first row's first part here.

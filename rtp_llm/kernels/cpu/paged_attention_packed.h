@@ -2,10 +2,12 @@
 // into panels once, and both products run from registers.
 #pragma once
 
+#include <type_traits>
+
 #include "rtp_llm/kernels/cpu/paged_attention_product.h"
 #include "rtp_llm/kernels/cpu/paged_attention_tile.h"
 
-namespace rtp_llm::cpu::RTP_LLM_LANES_NAMESPACE {
+namespace rtp_llm::cpu::RTP_LLM_TILE_ISA {
 
 // Whether products of T run on pairs of bfloat16 (32-bit elements that hold two of them).
 template <class T>
@@ -36,7 +38,7 @@ struct PackedTile {
     int from = now.fetch(args, item, item.kv_begin);
     while (now.size > 0) {
       from = next.fetch(args, item, from);
-      prefetch_rows(next);
+      prefetch_keys(args, next, 0);
       pack_keys<kPairs>(now);
       pack_values<kPairs>(now);
       const int depth = kPairs ? args.head_dim / 2 : args.head_dim;
@@ -60,16 +62,6 @@ struct PackedTile {
     return {space.sums + row * dim, space.maxima + row, space.weights + row};
   }
 
-  void prefetch_rows(const Keys& tile) const {
-    constexpr int kLine = 64 / sizeof(T);
-    for (int i = 0; i < tile.size; ++i) {
-      for (int d = 0; d < args.head_dim; d += kLine) {
-        prefetch(tile.k[i] + d);
-        prefetch(tile.v[i] + d);
-      }
-    }
-  }
-
   const T* query(int row) const {
     const int64_t head = item.first_head * group + row % group;
     return static_cast<const T*>(args.q) + (item.first_token + row / group) * args.q_token_stride +
@@ -84,9 +76,7 @@ struct PackedTile {
       if constexpr (kPairs) {
         std::memcpy(to, from, static_cast<size_t>(args.head_dim) * sizeof(T));
       } else {
-        int d = 0;
-        for (; d + kWidth <= args.head_dim; d += kWidth) store(to + d, load(from + d));
-        if (d < args.head_dim) store(to + d, load_first(from + d, args.head_dim - d));
+        widen(from, to, args.head_dim);
       }
     }
   }
@@ -104,11 +94,13 @@ struct PackedTile {
         for (int i = 0; i < kWidth; ++i) {
           const bool present = first + i < tile.size;
           const auto* from = reinterpret_cast<const Unit*>(tile.k[present ? first + i : first]) + d;
-          square[i] = !present ? zero() : width == kWidth ? load(from) : load_first(from, width);
+          square[i] = !present          ? Vec::zero()
+                      : width == kWidth ? Vec::load(from)
+                                        : Vec::load(from, width);
         }
         transpose(square);
         for (int i = 0; i < width; ++i) {
-          store(space.keys + (d + i) * kPackedKeys + first, square[i]);
+          square[i].store(space.keys + (d + i) * kPackedKeys + first);
         }
       }
     }
@@ -123,14 +115,14 @@ struct PackedTile {
       float* to = space.values + i / step * dim;
       for (int d = 0; d < args.head_dim; d += kWidth) {
         const int width = args.head_dim - d;
-        const Vec x = width >= kWidth ? load(even + d) : load_first(even + d, width);
+        const Vec x = width >= kWidth ? Vec::load(even + d) : Vec::load(even + d, width);
         if constexpr (kPairs) {
-          const Vec y = odd == nullptr    ? zero()
-                        : width >= kWidth ? load(odd + d)
-                                          : load_first(odd + d, width);
-          store(to + d, interleave(x, y));
+          const Vec y = odd == nullptr    ? Vec::zero()
+                        : width >= kWidth ? Vec::load(odd + d)
+                                          : Vec::load(odd + d, width);
+          interleave_bfloat16(x, y).store(to + d);
         } else {
-          store(to + d, x);
+          x.store(to + d);
         }
       }
     }
@@ -147,11 +139,11 @@ struct PackedTile {
         if constexpr (kPairs) {
           // In place: vector i is read before the half of it that is written is reached.
           auto* halves = reinterpret_cast<BFloat16*>(scores);
-          for (int i = 0; i < tile.size; i += kWidth) store(halves + i, load(scores + i));
+          for (int i = 0; i < tile.size; i += kWidth) Vec::load(scores + i).store(halves + i);
         }
       }
     }
   }
 };
 
-}  // namespace rtp_llm::cpu::RTP_LLM_LANES_NAMESPACE
+}  // namespace rtp_llm::cpu::RTP_LLM_TILE_ISA

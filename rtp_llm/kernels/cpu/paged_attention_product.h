@@ -1,9 +1,9 @@
 // A small dense product for one instruction set: C = A * B, or C += A * B.
 #pragma once
 
-#include "rtp_llm/kernels/cpu/lanes.h"
+#include "rtp_llm/kernels/cpu/vec_tile.h"
 
-namespace rtp_llm::cpu::RTP_LLM_LANES_NAMESPACE {
+namespace rtp_llm::cpu::RTP_LLM_TILE_ISA {
 
 // Row-major operands. With kPairs, 32-bit elements of A and B hold two bfloat16 that stand behind
 // one another along the depth.
@@ -26,16 +26,16 @@ inline void product_tile(const Product& p, int row, int column) {
   for (int i = 0; i < R; ++i) {
 #pragma GCC unroll 8
     for (int j = 0; j < C; ++j) {
-      sum[i][j] = p.accumulate ? load(c + i * p.ldc + j * kWidth) : zero();
+      sum[i][j] = p.accumulate ? Vec::load(c + i * p.ldc + j * kWidth) : Vec::zero();
     }
   }
   for (int k = 0; k < p.depth; ++k) {
     Vec right[C];
 #pragma GCC unroll 8
-    for (int j = 0; j < C; ++j) right[j] = load(b + j * kWidth);
+    for (int j = 0; j < C; ++j) right[j] = Vec::load(b + j * kWidth);
 #pragma GCC unroll 8
     for (int i = 0; i < R; ++i) {
-      const Vec left = set(a[i * p.lda + k]);
+      const Vec left = Vec::set(a[i * p.lda + k]);
 #pragma GCC unroll 8
       for (int j = 0; j < C; ++j) {
         sum[i][j] =
@@ -47,7 +47,7 @@ inline void product_tile(const Product& p, int row, int column) {
 #pragma GCC unroll 8
   for (int i = 0; i < R; ++i) {
 #pragma GCC unroll 8
-    for (int j = 0; j < C; ++j) store(c + i * p.ldc + j * kWidth, sum[i][j]);
+    for (int j = 0; j < C; ++j) sum[i][j].store(c + i * p.ldc + j * kWidth);
   }
 }
 
@@ -87,4 +87,4 @@ inline void product(const Product& p, int rows, int columns) {
   }
 }
 
-}  // namespace rtp_llm::cpu::RTP_LLM_LANES_NAMESPACE
+}  // namespace rtp_llm::cpu::RTP_LLM_TILE_ISA

@@ -1,10 +1,10 @@
 // What packed and direct tiles share: finding keys, the running softmax, writing results.
 #pragma once
 
-#include "rtp_llm/kernels/cpu/lanes.h"
 #include "rtp_llm/kernels/cpu/paged_attention_item.h"
+#include "rtp_llm/kernels/cpu/vec_tile.h"
 
-namespace rtp_llm::cpu::RTP_LLM_LANES_NAMESPACE {
+namespace rtp_llm::cpu::RTP_LLM_TILE_ISA {
 
 // Up to N keys that have a block, in order of position.
 template <class T, int N>
@@ -49,6 +49,24 @@ struct KeyTile {
   }
 };
 
+// Brings the rows of the next tile to the second-level cache while this one is worked on.
+template <class Tile>
+inline void prefetch_keys(const PagedAttentionArgs& args, const Tile& tile, int64_t offset) {
+  constexpr int kLine = 64 / sizeof(*tile.k[0]);
+  for (int i = 0; i < tile.size; ++i) {
+    for (int d = 0; d < args.head_dim; d += kLine) {
+      __builtin_prefetch(tile.k[i] + offset + d, 0, 2);
+      __builtin_prefetch(tile.v[i] + offset + d, 0, 2);
+    }
+  }
+}
+
+// Padding behind `size` in the last vector becomes zero.
+template <class T>
+inline void widen(const T* from, float* to, int size) {
+  for_vectors(size, [&](int64_t i, int count) { Vec::load(from + i, count).store(to + i); });
+}
+
 // The keys [begin, end) of a tile that a query sees.
 struct Visible {
   int begin, end;
@@ -74,45 +92,45 @@ struct RowState {
 inline void softmax_row(const PagedAttentionArgs& args, float* scores, int size, Visible seen,
                         const RowState& state, int padded_dim) {
   if (seen.begin >= seen.end) {
-    for (int i = 0; i < size; i += kWidth) store(scores + i, zero());
+    for (int i = 0; i < size; i += kWidth) Vec::zero().store(scores + i);
     return;
   }
   const bool capped = args.soft_cap > 0.0f;
-  const Vec scale = set(capped ? args.scale / args.soft_cap : args.scale * kLog2E);
-  const Vec cap = set(args.soft_cap * kLog2E);
-  Vec top = set(kNegInf);
+  const Vec scale = Vec::set(capped ? args.scale / args.soft_cap : args.scale * kLog2E);
+  const Vec cap = Vec::set(args.soft_cap * kLog2E);
+  Vec top = Vec::set(kNegInf);
   for (int i = 0; i < size; i += kWidth) {
-    Vec s = mul(load(scores + i), scale);
-    if (capped) s = mul(tanh(s), cap);
-    s = select_range(s, seen.begin - i, seen.end - i, set(kNegInf));
+    Vec s = Vec::load(scores + i) * scale;
+    if (capped) s = tanh(s) * cap;
+    s = select_range(s, seen.begin - i, seen.end - i, Vec::set(kNegInf));
     top = max(top, s);
-    store(scores + i, s);
+    s.store(scores + i);
   }
   const float old_maximum = *state.maximum;
-  const float tile_maximum = reduce_max(top);
+  const float tile_maximum = top.max_element();
   const float maximum = tile_maximum > old_maximum ? tile_maximum : old_maximum;
-  Vec sum = zero();
+  Vec sum = Vec::zero();
   for (int i = 0; i < size; i += kWidth) {
-    const Vec w = exp2(sub(load(scores + i), set(maximum)));
-    sum = add(sum, w);
-    store(scores + i, w);
+    const Vec w = exp2(Vec::load(scores + i) - Vec::set(maximum));
+    sum = sum + w;
+    w.store(scores + i);
   }
   if (maximum == old_maximum) {
-    *state.weights += reduce_add(sum);
+    *state.weights += sum.sum();
     return;
   }
   const float shrink = __builtin_exp2f(old_maximum - maximum);
-  *state.weights = *state.weights * shrink + reduce_add(sum);
+  *state.weights = *state.weights * shrink + sum.sum();
   *state.maximum = maximum;
   for (int i = 0; i < padded_dim; i += kWidth) {
-    store(state.values + i, mul(load(state.values + i), set(shrink)));
+    (Vec::load(state.values + i) * Vec::set(shrink)).store(state.values + i);
   }
 }
 
 inline void reset(const RowState& state, int padded_dim) {
   *state.maximum = kNegInf;
   *state.weights = 0.0f;
-  for (int i = 0; i < padded_dim; i += kWidth) store(state.values + i, zero());
+  for (int i = 0; i < padded_dim; i += kWidth) Vec::zero().store(state.values + i);
 }
 
 // What the weighted sum of values is multiplied with at the end; a row without keys becomes zero.
@@ -129,14 +147,10 @@ template <class T>
 inline void write_output(const PagedAttentionArgs& args, int64_t token, int head,
                          const RowState& state) {
   T* out = static_cast<T*>(args.out) + (token * args.num_heads + head) * args.head_dim;
-  const Vec factor = set(final_factor(args, head, *state.maximum, *state.weights));
-  int d = 0;
-  for (; d + kWidth <= args.head_dim; d += kWidth) {
-    store(out + d, mul(load(state.values + d), factor));
-  }
-  if (d < args.head_dim) {
-    store_first(out + d, mul(load(state.values + d), factor), args.head_dim - d);
-  }
+  const Vec factor = Vec::set(final_factor(args, head, *state.maximum, *state.weights));
+  for_vectors(args.head_dim, [&](int64_t d, int count) {
+    (Vec::load(state.values + d) * factor).store(out + d, count);
+  });
 }
 
 // Writes the row out, or keeps it as a partial when the keys are split.
@@ -148,9 +162,9 @@ inline void finish_row(const PagedAttentionArgs& args, const AttentionItem& item
   }
   const int padded_dim = padded_head_dim(args.head_dim);
   float* partial = item.partials + (int64_t{token} * args.num_heads + head) * item.partial_stride;
-  for (int i = 0; i < padded_dim; i += kWidth) store(partial + i, load(state.values + i));
+  for (int i = 0; i < padded_dim; i += kWidth) Vec::load(state.values + i).store(partial + i);
   partial[padded_dim] = *state.maximum;
   partial[padded_dim + 1] = *state.weights;
 }
 
-}  // namespace rtp_llm::cpu::RTP_LLM_LANES_NAMESPACE
+}  // namespace rtp_llm::cpu::RTP_LLM_TILE_ISA

@@ -1,0 +1,89 @@
+// vec_tile.h for sixteen lanes.
+#pragma once
+
+namespace rtp_llm::cpu::RTP_LLM_TILE_ISA {
+
+// The register tile of a matrix product: 6 x 4 sums, 4 right-hand vectors, 1 broadcast.
+constexpr int kTileRows = 6;
+constexpr int kTileVecs = 4;
+
+// Lanes [first, last) of x and `other` elsewhere; first and last may lie outside [0, 16].
+inline Vec select_range(Vec x, int first, int last, Vec other) {
+  const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  const __mmask16 low = _mm512_cmpge_epi32_mask(lane, _mm512_set1_epi32(first));
+  const __mmask16 in = _mm512_mask_cmplt_epi32_mask(low, lane, _mm512_set1_epi32(last));
+  return {_mm512_mask_mov_ps(other.value, in, x.value)};
+}
+
+#if defined(__AVX512BF16__)
+constexpr bool kHasDotBFloat16 = true;
+// Adds to each lane the products of its two bfloat16.
+inline Vec dot_bfloat16(Vec a, Vec b, Vec sum) {
+  return {_mm512_dpbf16_ps(sum.value, reinterpret_cast<__m512bh>(a.value),
+                           reinterpret_cast<__m512bh>(b.value))};
+}
+#else
+constexpr bool kHasDotBFloat16 = false;
+inline Vec dot_bfloat16(Vec /*a*/, Vec /*b*/, Vec sum) { return sum; }
+#endif
+
+// Lanes of bfloat16 pairs from two vectors of loaded bfloat16: `even` below, `odd` above.
+inline Vec interleave_bfloat16(Vec even, Vec odd) {
+  const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(even.value), 16);
+  return {_mm512_castsi512_ps(_mm512_or_si512(low, _mm512_castps_si512(odd.value)))};
+}
+
+// Transposes the square in r[0..15].
+inline void transpose(Vec* r) {
+  __m512 t[16], u[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_ps(r[i].value, r[i + 1].value);
+    t[i + 1] = _mm512_unpackhi_ps(r[i].value, r[i + 1].value);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    u[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
+    u[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
+    u[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    u[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_f32x4(u[i], u[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_f32x4(u[i], u[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_f32x4(u[i + 8], u[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_f32x4(u[i + 8], u[i + 12], 0xdd);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    r[i].value = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+    r[i + 8].value = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+    r[i + 4].value = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
+    r[i + 12].value = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
+  }
+}
+
+// Lane i of the result is the sum of the lanes of r[i], i < 16.
+inline Vec sum_each(const Vec* r) {
+  __m512 half[8], quarter[4];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    half[i] = _mm512_add_ps(_mm512_shuffle_f32x4(r[i].value, r[i + 8].value, 0x44),
+                            _mm512_shuffle_f32x4(r[i].value, r[i + 8].value, 0xee));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    quarter[i] = _mm512_add_ps(_mm512_shuffle_f32x4(half[i], half[i + 4], 0x88),
+                               _mm512_shuffle_f32x4(half[i], half[i + 4], 0xdd));
+  }
+  // The four quarters of quarter[i] belong to r[i], r[i + 8], r[i + 4] and r[i + 12].
+  const __m512 a = _mm512_add_ps(_mm512_unpacklo_ps(quarter[0], quarter[2]),
+                                 _mm512_unpackhi_ps(quarter[0], quarter[2]));
+  const __m512 b = _mm512_add_ps(_mm512_unpacklo_ps(quarter[1], quarter[3]),
+                                 _mm512_unpackhi_ps(quarter[1], quarter[3]));
+  const __m512 sums = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+  return {_mm512_shuffle_f32x4(sums, sums, 0xd8)};
+}
+
+}  // namespace rtp_llm::cpu::RTP_LLM_TILE_ISA
