@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from rtp_llm import __version__
 from rtp_llm.server.endpoints import Endpoints, json_response
-from rtp_llm.server.errors import INVALID, ApiError, unknown_model
+from rtp_llm.server.errors import INVALID, ApiError, internal, unknown_model
 from rtp_llm.server.gate import CLIENT_CLOSED, Gate
 from rtp_llm.server.metrics import CONTENT_TYPE
 from rtp_llm.server.protocol import (
@@ -44,6 +44,7 @@ def build_app(state: ServerState) -> ASGIApp:
     app.add_exception_handler(ApiError, _show_api_error)
     app.add_exception_handler(HTTPException, _show_http_exception)
     app.add_exception_handler(ClientDisconnect, _show_nothing)
+    app.add_exception_handler(Exception, _show_internal)
     endpoints, probes = Endpoints(state), Probes(state)
     add = app.add_api_route
     add("/v1/chat/completions", endpoints.chat, methods=["POST"], response_model=None)
@@ -147,6 +148,11 @@ async def _show_http_exception(request: Request, error: Exception) -> Response:
     text, code = messages.get(known.status_code, (str(known.detail), "http_error"))
     shown = ApiError(known.status_code, text, kind=INVALID, code=code, headers=known.headers)
     return await _show_api_error(request, shown)
+
+
+async def _show_internal(request: Request, error: Exception) -> Response:
+    """A defect of ours; the gate logs it."""
+    return await _show_api_error(request, internal())
 
 
 async def _show_nothing(request: Request, error: Exception) -> Response:

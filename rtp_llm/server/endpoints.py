@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rtp_llm.config.refusals import get_refusal
+from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.server.answer import StreamedAnswer, WholeAnswer
 from rtp_llm.server.chat import ChatAnswer, ChatStream
 from rtp_llm.server.completions import CompletionAnswer, CompletionForm, CompletionStream, Echo
@@ -56,13 +57,13 @@ class Endpoints:
         request = await self._admit(http, ChatRequest)
         tokenizer, limits = self._state.tokenizer, self._state.limits
         logprobs = chat_logprobs(request)
-        lengths = chat_lengths(request, tokenizer.defaults)
+        lengths = chat_lengths(request, self._state.defaults)
         ids = await self._chat_ids(request)
         max_tokens = lengths.resolve(len(ids), limits)
         params = sampling_params(
-            request, tokenizer.defaults, limits, max_tokens=max_tokens, logprobs=logprobs
+            request, self._state.defaults, limits, max_tokens=max_tokens, logprobs=logprobs
         )
-        generation = self._generation([_job(request, ids, params)])
+        generation = self._generation([self._job(request, ids, params)])
         name = self._state.settings.model_name
         if not request.stream:
             writer = ChatAnswer(name, tokenizer, params.n, logprobs=logprobs is not None)
@@ -222,9 +223,9 @@ class Endpoints:
     def _completion_jobs(
         self, request: CompletionRequest, prompts: list[tuple[str | None, list[int]]], drop: bool
     ) -> list[Job]:
-        tokenizer, limits = self._state.tokenizer, self._state.limits
+        limits = self._state.limits
         logprobs = completion_logprobs(request)
-        lengths = completion_lengths(request, tokenizer.defaults)
+        lengths = completion_lengths(request, self._state.defaults)
         jobs: list[Job] = []
         for _, ids in prompts:
             if drop:
@@ -232,26 +233,29 @@ class Endpoints:
                 lengths.resolve(len(ids) + 1, limits)
             params = sampling_params(
                 request,
-                tokenizer.defaults,
+                self._state.defaults,
                 limits,
                 max_tokens=1 if drop else lengths.resolve(len(ids), limits),
                 logprobs=None if drop else logprobs,
                 prompt_logprobs=logprobs if request.echo else None,
             )
             first = len(jobs) * params.n
-            jobs.append(_job(request, ids, params, first_choice=first, continues_prompt=True))
+            where = {"first_choice": first, "continues_prompt": True, "prompt_only": drop}
+            jobs.append(self._job(request, ids, params, **where))
         return jobs
 
-
-def _job(request: SamplingFields, ids: list[int], params: Any, **fields: Any) -> Job:
-    return Job(
-        prompt_ids=ids,
-        params=params,
-        skip_special_tokens=request.skip_special_tokens is not False,
-        include_stop=bool(request.include_stop_str_in_output),
-        cache_salt=request.cache_salt or "",
-        **fields,
-    )
+    def _job(
+        self, request: SamplingFields, ids: list[int], params: SamplingParams, **fields: Any
+    ) -> Job:
+        return Job(
+            prompt_ids=ids,
+            params=params,
+            hidden=self._state.limits.eos_token_ids,
+            skip_special_tokens=request.skip_special_tokens is not False,
+            include_stop=bool(request.include_stop_str_in_output),
+            cache_salt=request.cache_salt or "",
+            **fields,
+        )
 
 
 def _echo(tokenizer: Tokenizer, text: str | None, ids: list[int]) -> Echo:

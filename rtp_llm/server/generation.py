@@ -28,14 +28,20 @@ Finish = Literal["stop", "length"]
 
 @dataclass(frozen=True)
 class Job:
-    """One prompt and what is wanted of it. `first_choice`: number of its first choice."""
+    """One prompt and what is wanted of it.
+
+    `hidden`: ids that show no text; `first_choice`: number of its first choice; `prompt_only`: the
+    answer is not shown or counted.
+    """
 
     prompt_ids: list[int]
     params: SamplingParams
+    hidden: frozenset[int] = frozenset()
     first_choice: int = 0
     skip_special_tokens: bool = True
     include_stop: bool = False
     continues_prompt: bool = False
+    prompt_only: bool = False
     cache_salt: str = ""
 
 
@@ -75,7 +81,7 @@ class _Choice:
         detokenizer = tokenizer.detokenizer(
             job.prompt_ids if job.continues_prompt else (),
             skip_special_tokens=job.skip_special_tokens,
-            hidden={*tokenizer.eos_token_ids, *params.stop_token_ids},
+            hidden=job.hidden.union(params.stop_token_ids),
         )
         self.number = number
         self.finished = False
@@ -183,7 +189,8 @@ class Generation:
                     cached = self._count_cached(cached, delta.cached_tokens)
                     before = choice.text.num_tokens
                     visible = choice.take(delta)
-                    self._count(choice, choice.text.num_tokens - before)
+                    tokens = 0 if job.prompt_only else choice.text.num_tokens - before
+                    self._count(choice, tokens)
                     ended = visible.finish is not None
                     unfinished -= ended
                     if ended and delta.finish_reason is None and unfinished:

@@ -19,16 +19,26 @@ COMPLETION_MAX_TOKENS = 16  # OpenAI's default of the legacy endpoint
 
 @dataclass(frozen=True)
 class Limits:
-    """What the engine can take."""
+    """What the engine can take, and which ids end an answer.
+
+    `eos_token_ids`: by the engine and by the tokenizer; `more_eos_token_ids`: those that only the
+    tokenizer knows, which the engine must be told.
+    """
 
     max_model_len: int
     vocab_size: int
+    eos_token_ids: frozenset[int] = frozenset()
+    more_eos_token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """max_tokens as asked, under the name that the client used; `default` when it asked none."""
+    """max_tokens as asked, under the name that the client used; `default` when it asked none.
 
+    `prompt_name`: the field that holds the prompt.
+    """
+
+    prompt_name: str
     name: str
     asked: int | None
     default: int | None
@@ -46,7 +56,7 @@ class Lengths:
             raise bad_request(
                 f"This model's context is {limits.max_model_len} tokens; {prompt_tokens} in the "
                 f"prompt and {wanted} for the answer ({self.name}) make {prompt_tokens + wanted}.",
-                param=self.name if self.asked is not None and room >= 1 else "messages",
+                param=self.name if self.asked is not None and room >= 1 else self.prompt_name,
                 code="context_length_exceeded",
             )
         return wanted
@@ -55,14 +65,14 @@ class Lengths:
 def chat_lengths(request: ChatRequest, defaults: GenerationDefaults) -> Lengths:
     """max_completion_tokens wins over max_tokens; without either: the rest of the context."""
     if request.max_completion_tokens is not None:
-        return Lengths("max_completion_tokens", request.max_completion_tokens, None)
-    return Lengths("max_tokens", request.max_tokens, defaults.max_tokens)
+        return Lengths("messages", "max_completion_tokens", request.max_completion_tokens, None)
+    return Lengths("messages", "max_tokens", request.max_tokens, defaults.max_tokens)
 
 
 def completion_lengths(request: CompletionRequest, defaults: GenerationDefaults) -> Lengths:
     """Without max_tokens: generation_config.json's, or OpenAI's 16."""
     default = defaults.pick("max_tokens", None, COMPLETION_MAX_TOKENS)
-    return Lengths("max_tokens", request.max_tokens, default)
+    return Lengths("prompt", "max_tokens", request.max_tokens, default)
 
 
 def sampling_params(
@@ -91,7 +101,7 @@ def sampling_params(
             **values,
             max_tokens=max_tokens,
             stop=_stops(request),
-            stop_token_ids=_token_ids("stop_token_ids", request.stop_token_ids or [], limits),
+            stop_token_ids=_stop_token_ids(request, limits),
             logit_bias=_logit_bias(request, limits),
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
@@ -141,13 +151,14 @@ def _logit_bias(request: SamplingFields, limits: Limits) -> dict[int, float]:
                 f"logit_bias: the key {key!r} is not a token id.", "logit_bias", "invalid_value"
             )
         bias[int(key)] = value
-    _token_ids("logit_bias", list(bias), limits)
+    check_token_ids("logit_bias", list(bias), limits)
     return bias
 
 
-def _token_ids(name: str, ids: list[int], limits: Limits) -> tuple[int, ...]:
-    check_token_ids(name, ids, limits)
-    return tuple(ids)
+def _stop_token_ids(request: SamplingFields, limits: Limits) -> tuple[int, ...]:
+    ids = request.stop_token_ids or []
+    check_token_ids("stop_token_ids", ids, limits)
+    return (*ids, *(() if request.ignore_eos else limits.more_eos_token_ids))
 
 
 def check_token_ids(name: str, ids: list[int], limits: Limits) -> None:

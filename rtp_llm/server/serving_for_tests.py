@@ -7,8 +7,8 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
-from functools import cache
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import cache, wraps
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -101,3 +101,13 @@ def events(body: str) -> list[Any]:
     assert all(block.startswith("data: ") for block in blocks[:-1])
     texts = [block.removeprefix("data: ") for block in blocks[:-1]]
     return [text if text == "[DONE]" else json.loads(text) for text in texts]
+
+
+def run(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test on a loop of its own."""
+
+    @wraps(test)
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return wrapper

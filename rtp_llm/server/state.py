@@ -11,6 +11,7 @@ from rtp_llm.server.engine_face import EngineFace
 from rtp_llm.server.errors import ApiError, unavailable
 from rtp_llm.server.metrics import Metrics
 from rtp_llm.server.sampling import Limits
+from rtp_llm.text.generation_defaults import GenerationDefaults
 from rtp_llm.text.tokenizer import Tokenizer
 
 Phase = Literal["starting", "ready", "draining", "engine_dead"]
@@ -92,7 +93,19 @@ class ServerState:
         ready = self.engine.ready
         if ready is None:
             raise unavailable(_REASONS["starting"], "starting")
-        return Limits(ready.max_model_len, ready.vocab_size)
+        known, all_ids = set(ready.eos_token_ids), self.tokenizer.eos_token_ids
+        return Limits(
+            max_model_len=ready.max_model_len,
+            vocab_size=ready.vocab_size,
+            eos_token_ids=frozenset(known.union(all_ids)),
+            more_eos_token_ids=tuple(token for token in all_ids if token not in known),
+        )
+
+    @property
+    def defaults(self) -> GenerationDefaults:
+        """Sampling defaults of the model, if they are to be used."""
+        used = self.settings.use_generation_config
+        return self.tokenizer.defaults if used else GenerationDefaults()
 
     def begin_answer(self, answer: Cuttable) -> None:
         """An answer is being generated."""

@@ -105,7 +105,7 @@ def with_bos(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def write_folder(  # noqa: PLR0913
+def write_folder(
     folder: Path,
     tokenizer: tokenizers.Tokenizer,
     *,

@@ -1,0 +1,132 @@
+"""No request body yields a 5xx: fields of the schema with values of any kind, and any bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rtp_llm.config.refusals import REFUSALS
+from rtp_llm.server.parse import IGNORED_FIELDS
+from rtp_llm.server.protocol import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    Message,
+    TokenizeRequest,
+)
+from rtp_llm.server.serving_for_tests import CHAT, PROMPT, served
+
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 600),
+    st.integers(),
+    st.floats(),
+    st.sampled_from([0.0, 1.0, 0.5, -1.0, 1e308, 5e-324]),
+    st.text(max_size=12),
+)
+ANY = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+MESSAGES = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            **dict.fromkeys(Message.__struct_fields__, ANY),
+            "role": st.sampled_from(["user", "system", "assistant", "tool", "x"]),
+            "content": st.text(max_size=20) | ANY,
+        },
+    ),
+    max_size=4,
+)
+# Values that often pass, so that the fuzzer gets behind the first check.
+LIKELY: dict[str, Any] = {
+    "model": st.sampled_from([None, "demo"]) | ANY,
+    "messages": MESSAGES | ANY,
+    "prompt": st.text(max_size=20) | st.lists(st.integers(-1, 513), max_size=5) | ANY,
+    "stream": st.booleans() | ANY,
+    "n": st.integers(-1, 20) | ANY,
+    "stop": st.text(max_size=3) | st.lists(st.text(max_size=3), max_size=4) | ANY,
+    "max_tokens": st.integers(-1, 300) | ANY,
+    "logit_bias": st.dictionaries(st.integers(-1, 600).map(str), st.floats(-110, 110), max_size=3)
+    | ANY,
+    "stop_token_ids": st.lists(st.integers(-1, 600), max_size=3) | ANY,
+    "stream_options": st.fixed_dictionaries({}, optional={"include_usage": st.booleans() | ANY})
+    | ANY,
+    "tokens": st.lists(st.integers(-1, 600), max_size=8) | ANY,
+}
+
+
+def bodies(kind: type, base: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    known = {name: LIKELY.get(name, SCALARS | ANY) for name in kind.__struct_fields__}  # type: ignore[attr-defined]
+    foreign = {r.name for r in REFUSALS if r.area == "request"} | IGNORED_FIELDS | {"odd"}
+    chosen = st.dictionaries(st.sampled_from([*known] * 3 + sorted(foreign)), st.none(), max_size=5)
+    filled = chosen.flatmap(
+        lambda names: st.fixed_dictionaries({name: known.get(name, ANY) for name in names})
+    )
+    return filled.map(lambda fields: {**base, **fields})
+
+
+REQUESTS = st.one_of(
+    bodies(ChatRequest, CHAT).map(lambda body: ("/v1/chat/completions", body)),
+    bodies(CompletionRequest, PROMPT).map(lambda body: ("/v1/completions", body)),
+    bodies(TokenizeRequest, {"prompt": "x"}).map(lambda body: ("/tokenize", body)),
+    bodies(DetokenizeRequest, {"tokens": [1]}).map(lambda body: ("/detokenize", body)),
+)
+
+
+def send(requests: list[tuple[str, bytes]]) -> list[int]:
+    async def run() -> list[int]:
+        statuses = []
+        async with served() as server:
+            for path, body in requests:
+                response = await server.client.post(path, content=body)
+                statuses.append(response.status_code)
+                if response.status_code >= 400:
+                    assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+                else:
+                    assert '"error"' not in response.text
+            assert not server.engine.streams
+            assert not server.state.answers
+        return statuses
+
+    return asyncio.run(run())
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=SLOW)
+@given(st.lists(REQUESTS, min_size=1, max_size=6))
+def test_fields_of_any_kind(requests: list[tuple[str, dict[str, Any]]]) -> None:
+    encoded = [(path, json.dumps(body).encode()) for path, body in requests]
+    assert all(status < 500 for status in send(encoded))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@given(st.sampled_from(["/v1/chat/completions", "/v1/completions", "/tokenize"]), st.data())
+def test_damaged_bodies(path: str, data: st.DataObject) -> None:
+    base = json.dumps(CHAT if "chat" in path else PROMPT).encode()
+    at = data.draw(st.integers(0, len(base)))
+    body = base[:at] + data.draw(st.binary(max_size=5)) + base[at + data.draw(st.integers(0, 5)) :]
+    assert send([(path, body)])[0] < 500
+
+
+def test_the_fuzzer_also_finds_good_requests() -> None:
+    """Guards against a fuzzer whose requests all fail at the first check."""
+    good = []
+
+    @settings(max_examples=60, deadline=None, database=None, suppress_health_check=SLOW)
+    @given(REQUESTS)
+    def collect(request: tuple[str, dict[str, Any]]) -> None:
+        path, body = request
+        good.extend(s for s in send([(path, json.dumps(body).encode())]) if s == 200)
+
+    collect()
+    assert len(good) > 5
