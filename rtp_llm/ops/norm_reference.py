@@ -16,3 +16,40 @@ def rms_norm_reference(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 def rms_norm_meta(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Shape and dtype of rms_norm."""
     return x.new_empty(x.shape)
+
+
+def fused_add_rms_norm_reference(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> None:
+    """See rtp_llm.ops.fused_add_rms_norm."""
+    residual.copy_((residual.float() + x.float()).to(residual.dtype))
+    x.copy_(rms_norm_reference(residual, weight, eps))
+
+
+def fused_add_rms_norm_meta(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> None:
+    """Changes its arguments only."""
+
+
+def qk_rms_norm_reference(
+    qkv: Tensor,
+    q_weight: Tensor,
+    k_weight: Tensor,
+    num_heads: int,
+    num_kv_heads: int,
+    eps: float,
+) -> None:
+    """See rtp_llm.ops.qk_rms_norm."""
+    heads = qkv.view(qkv.shape[0], num_heads + 2 * num_kv_heads, q_weight.shape[0])
+    query = heads[:, :num_heads]
+    key = heads[:, num_heads : num_heads + num_kv_heads]
+    query.copy_(rms_norm_reference(query, q_weight, eps))
+    key.copy_(rms_norm_reference(key, k_weight, eps))
+
+
+def qk_rms_norm_meta(
+    qkv: Tensor,
+    q_weight: Tensor,
+    k_weight: Tensor,
+    num_heads: int,
+    num_kv_heads: int,
+    eps: float,
+) -> None:
+    """Changes its arguments only."""

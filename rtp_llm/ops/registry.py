@@ -8,8 +8,6 @@ which the log tells once per operator.
 from __future__ import annotations
 
 import contextlib
-import importlib
-import logging
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -17,15 +15,31 @@ from typing import Any
 import torch
 
 from rtp_llm import native
-from rtp_llm.ops.schema import OPERATORS, OperatorEntry, schema_hash
+from rtp_llm.ops.fallback import Fallbacks, MissingKernelError, lazy
+from rtp_llm.ops.schema import OPERATORS, schema_hash
+
+__all__ = [
+    "MissingKernelError",
+    "Operator",
+    "allow_reference_ops",
+    "cpu_isa",
+    "forced_cpu_isa",
+    "kernel_calls",
+    "load",
+    "operator",
+]
 
 _NAMESPACE = "rtp_llm"
-_DEVICE_KEYS = ("CPU", "CUDA", "XPU")
-_log = logging.getLogger(__name__)
 
 
-class MissingKernelError(NotImplementedError):
-    """No native kernel for the device, and references were not allowed."""
+class _State:
+    library = ""  # path of the loaded library
+    allow_references = False
+    fallbacks = Fallbacks(_NAMESPACE, OPERATORS.values())
+
+    @classmethod
+    def fill_gaps(cls) -> None:
+        cls.fallbacks.install(allow_references=cls.allow_references, native_library=cls.library)
 
 
 class Operator:
@@ -37,7 +51,7 @@ class Operator:
 
     def _load_and_call(self, *args: Any, **kwargs: Any) -> Any:
         load()
-        self.call = getattr(getattr(torch.ops, _NAMESPACE), self.name).default
+        self.call = _native(self.name)
         return self.call(*args, **kwargs)
 
 
@@ -49,29 +63,30 @@ def operator(name: str) -> Operator:
     return Operator(name)
 
 
-@cache
 def load() -> str:
     """Load the operator library once; returns its path. Raises native.NativeLibraryError."""
+    if _State.library:
+        return _State.library
     path = str(native.ops_library_path())
-    torch.ops.load_library(path)  # type: ignore[no-untyped-call]
-    theirs = _native("schema_hash")()
-    if theirs != schema_hash():
-        raise native.NativeLibraryError(
-            f"{path} was built from other operator schemas (hash {theirs}) than this package "
-            f"({schema_hash()}); build and install both from one source tree"
-        )
-    cpu_isa()
+    try:
+        torch.ops.load_library(path)  # type: ignore[no-untyped-call]
+    except OSError as error:
+        raise native.NativeLibraryError(f"{path} cannot be loaded: {error}") from error
+    _check_schemas(path)
+    cpu_isa = _native("cpu_isa")
+    cpu_isa("")  # a wrong RTP_LLM_CPU_ISA fails here, not in the first request
     for entry in OPERATORS.values():
-        torch.library.register_fake(f"{_NAMESPACE}::{entry.name}", _lazy(entry.meta))
-    _Fallbacks.install(allowed=_Fallbacks.allowed)
+        torch.library.register_fake(f"{_NAMESPACE}::{entry.name}", lazy(entry.meta))
+    _State.library = path
+    _State.fill_gaps()
     return path
 
 
 def allow_reference_ops(allowed: bool) -> None:
     """Whether plain PyTorch stands in where a device has no native kernel; logged once each."""
-    _Fallbacks.allowed = allowed
-    if load.cache_info().currsize:
-        _Fallbacks.install(allowed=allowed)
+    _State.allow_references = allowed
+    if _State.library:
+        _State.fill_gaps()
 
 
 def kernel_calls(name: str) -> int:
@@ -82,14 +97,13 @@ def kernel_calls(name: str) -> int:
 
 def cpu_isa() -> str:
     """The instruction set of the CPU kernels: scalar, avx2, avx512_base or avx512."""
-    load_once = _native("cpu_isa")
-    return str(load_once(""))
+    load()
+    return str(_native("cpu_isa")(""))
 
 
 @contextlib.contextmanager
 def forced_cpu_isa(name: str) -> Iterator[None]:
     """Run CPU kernels with that instruction set; RuntimeError when the machine lacks it."""
-    load()
     before = cpu_isa()
     _native("cpu_isa")(name)
     try:
@@ -103,56 +117,13 @@ def _native(name: str) -> Callable[..., Any]:
     return overload
 
 
-def _lazy(target: str) -> Callable[..., Any]:
-    """The function "module:name", imported when it is first called."""
-    module, _, name = target.partition(":")
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return getattr(importlib.import_module(module), name)(*args, **kwargs)
-
-    return call
-
-
-class _Fallbacks:
-    """What the dispatcher finds where a device has no native kernel."""
-
-    allowed = False
-    _library: torch.library.Library | None = None
-
-    @classmethod
-    def install(cls, *, allowed: bool) -> None:
-        if cls._library is not None:
-            cls._library._destroy()  # type: ignore[no-untyped-call]
-        cls._library = torch.library.Library(_NAMESPACE, "IMPL")  # type: ignore[no-untyped-call]
-        make = cls._reference if allowed else cls._refusal
-        for entry in OPERATORS.values():
-            for key in _DEVICE_KEYS:
-                qualified = f"{_NAMESPACE}::{entry.name}"
-                if not torch._C._dispatch_has_kernel_for_dispatch_key(qualified, key):
-                    cls._library.impl(entry.name, make(entry, key), key)  # type: ignore[no-untyped-call]
-
-    @staticmethod
-    def _refusal(entry: OperatorEntry, key: str) -> Callable[..., Any]:
-        def refuse(*_args: Any, **_kwargs: Any) -> Any:
-            raise MissingKernelError(
-                f"operator {entry.name} has no kernel for {key} in {load()}. Install the wheel of "
-                "that device, or allow the slow PyTorch reference with --allow-reference-ops."
-            )
-
-        return refuse
-
-    @staticmethod
-    def _reference(entry: OperatorEntry, key: str) -> Callable[..., Any]:
-        reference = _lazy(entry.reference)
-        told = False
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            nonlocal told
-            if not told:
-                told = True
-                _log.warning(
-                    "operator %s has no kernel for %s: the PyTorch reference runs", entry.name, key
-                )
-            return reference(*args, **kwargs)
-
-        return run
+def _check_schemas(path: str) -> None:
+    try:
+        theirs = _native("schema_hash")()
+    except AttributeError as error:
+        raise native.NativeLibraryError(f"{path} is no operator library of RTP-LLM") from error
+    if theirs != schema_hash():
+        raise native.NativeLibraryError(
+            f"{path} was built from other operator schemas (hash {theirs}) than this package "
+            f"({schema_hash()}); build and install both from one source tree"
+        )

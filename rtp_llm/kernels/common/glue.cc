@@ -163,6 +163,15 @@ Tensor empty(const Tensor& like, std::initializer_list<int64_t> sizes, DType dty
   return empty(like, sizes.begin(), static_cast<int64_t>(sizes.size()), dtype);
 }
 
+Tensor empty_with_last(const Tensor& like, int64_t last) {
+  std::array<int64_t, 8> sizes{};
+  RTP_LLM_CHECK(like.dim() <= 8, "a tensor has ", like.dim(), " dimensions; at most 8");
+  for (int64_t axis = 0; axis < like.dim(); ++axis) {
+    sizes[static_cast<size_t>(axis)] = axis + 1 < like.dim() ? like.size(axis) : last;
+  }
+  return empty(like, sizes.data(), like.dim(), like.dtype());
+}
+
 void check_dim(const Tensor& tensor, int64_t dim, const char* what) {
   RTP_LLM_CHECK(tensor.dim() == dim, what, " is ", tensor.describe(), "; expected ", dim,
                 " dimensions");
@@ -176,6 +185,15 @@ void check_sizes(const Tensor& tensor, std::initializer_list<int64_t> sizes, con
   }
   RTP_LLM_CHECK(equal, what, " is ", tensor.describe(), "; expected shape ",
                 shape_text(sizes.begin(), dim));
+}
+
+void check_same_sizes(const Tensor& tensor, const Tensor& other, const char* what) {
+  bool equal = tensor.dim() == other.dim();
+  for (int64_t axis = 0; equal && axis < tensor.dim(); ++axis) {
+    equal = tensor.size(axis) == other.size(axis);
+  }
+  RTP_LLM_CHECK(equal, what, " is ", tensor.describe(), "; expected shape ",
+                shape_text(other.sizes(), other.dim()));
 }
 
 void check_dtype(const Tensor& tensor, DType dtype, const char* what) {
@@ -194,16 +212,38 @@ void check_contiguous(const Tensor& tensor, const char* what) {
                 " and not contiguous; expected a contiguous tensor");
 }
 
-void check_contiguous_rows(const Tensor& tensor, const char* what) {
-  RTP_LLM_CHECK(tensor.dim() >= 1, what, " is ", tensor.describe(), "; expected rows");
+void check_index(const Tensor& tensor, const char* what) {
+  check_dtype(tensor, DType::kInt32, what);
+  check_dim(tensor, 1, what);
+  check_contiguous(tensor, what);
+}
+
+void check_inner_contiguous(const Tensor& tensor, int64_t axes, const char* what) {
+  RTP_LLM_CHECK(tensor.dim() >= axes, what, " is ", tensor.describe(), "; expected at least ", axes,
+                " dimensions");
   int64_t expected = 1;
-  bool contiguous = tensor.numel() == 0;
-  for (int64_t axis = tensor.dim() - 1; axis >= 1 && !contiguous; --axis) {
+  for (int64_t axis = tensor.dim() - 1; axis >= tensor.dim() - axes; --axis) {
+    if (tensor.size(axis) == 0) return;
     RTP_LLM_CHECK(tensor.size(axis) == 1 || tensor.stride(axis) == expected, what, " is ",
-                  tensor.describe(), " and its rows are not contiguous; only the stride of ",
-                  "dimension 0 is free");
+                  tensor.describe(), " and has gaps within its last ", axes, " dimensions");
     expected *= tensor.size(axis);
   }
+}
+
+void check_contiguous_rows(const Tensor& tensor, const char* what) {
+  check_inner_contiguous(tensor, tensor.dim() - 1, what);
+}
+
+Rows rows_of(const Tensor& tensor, const char* what) {
+  RTP_LLM_CHECK(tensor.dim() >= 1, what, " is ", tensor.describe(),
+                "; expected at least 1 dimension");
+  const int64_t size = tensor.size(-1);
+  if (tensor.dim() == 2) {
+    check_contiguous_rows(tensor, what);
+    return {tensor.size(0), size, tensor.stride(0)};
+  }
+  check_contiguous(tensor, what);
+  return {size == 0 ? 0 : tensor.numel() / size, size, size};
 }
 
 const ParallelFor& parallel_for() {

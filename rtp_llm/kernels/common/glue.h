@@ -40,6 +40,12 @@ template <class... Parts>
   throw std::runtime_error(message_of(parts...));
 }
 
+// The same as std::out_of_range: IndexError in Python.
+template <class... Parts>
+[[noreturn, gnu::noinline, gnu::cold]] void fail_index(const Parts&... parts) {
+  throw std::out_of_range(message_of(parts...));
+}
+
 // One tensor, read once and owned (move only). Sizes and strides are borrowed from torch.
 class Tensor {
  public:
@@ -89,17 +95,42 @@ inline Tensor empty_like(const Tensor& like) {
   return empty(like, like.sizes(), like.dim(), like.dtype());
 }
 
+// The shape of `like` with another last dimension.
+Tensor empty_with_last(const Tensor& like, int64_t last);
+
 // Checks; `what` names operator and argument, as "rms_norm: weight".
 void check_dim(const Tensor& tensor, int64_t dim, const char* what);
 void check_sizes(const Tensor& tensor, std::initializer_list<int64_t> sizes, const char* what);
+void check_same_sizes(const Tensor& tensor, const Tensor& other, const char* what);
 void check_dtype(const Tensor& tensor, DType dtype, const char* what);
 void check_float_dtype(const Tensor& tensor, const char* what);
 void check_contiguous(const Tensor& tensor, const char* what);
+// An int32 vector without gaps.
+void check_index(const Tensor& tensor, const char* what);
+// The last `axes` axes have no gaps; the strides of the others are free.
+void check_inner_contiguous(const Tensor& tensor, int64_t axes, const char* what);
 // Rows may be apart from each other (stride of axis 0 is free), all other axes are contiguous.
 void check_contiguous_rows(const Tensor& tensor, const char* what);
 
+// A tensor seen as rows of its last dimension.
+struct Rows {
+  int64_t count;
+  int64_t size;
+  int64_t stride;  // in elements
+};
+
+// A matrix may have any row stride (a slice of columns); with more dimensions it is contiguous.
+Rows rows_of(const Tensor& tensor, const char* what);
+
 // torch's thread pool.
 const ParallelFor& parallel_for();
+
+// kernel(args, begin, end) over [0, count) on torch's threads.
+template <class Args>
+void run(void (*kernel)(const Args&, int64_t, int64_t), const Args& args, int64_t count,
+         int64_t grain) {
+  parallel_for()(0, count, grain, [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+}
 
 namespace detail {
 

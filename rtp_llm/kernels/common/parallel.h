@@ -28,7 +28,7 @@ class SerialFor final : public ParallelFor {
 };
 
 // Rows per thread so that a thread gets about `bytes` of work: below that, waking it costs more.
-constexpr int64_t grain_rows(int64_t bytes_per_row, int64_t bytes = 32 * 1024) {
+constexpr int64_t grain_rows(int64_t bytes_per_row, int64_t bytes = 128 * 1024) {
   return bytes_per_row >= bytes ? 1 : bytes / (bytes_per_row > 0 ? bytes_per_row : 1);
 }
 

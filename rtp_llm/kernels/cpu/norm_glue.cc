@@ -4,6 +4,7 @@
 namespace rtp_llm::cpu {
 namespace {
 
+using glue::Rows;
 using glue::Tensor;
 
 void check_weight(const Tensor& weight, const Tensor& x, int64_t size, const char* what) {
@@ -14,28 +15,54 @@ void check_weight(const Tensor& weight, const Tensor& x, int64_t size, const cha
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
   glue::check_float_dtype(x, "rms_norm: x");
-  RTP_LLM_CHECK(x.dim() >= 1, "rms_norm: x is ", x.describe(), "; expected at least 1 dimension");
-  const int64_t size = x.size(-1);
-  check_weight(weight, x, size, "rms_norm: weight");
-  // A matrix may have any row stride (a slice of columns); more dimensions are contiguous.
-  if (x.dim() == 2) {
-    glue::check_contiguous_rows(x, "rms_norm: x");
-  } else {
-    glue::check_contiguous(x, "rms_norm: x");
-  }
+  const Rows rows = glue::rows_of(x, "rms_norm: x");
+  check_weight(weight, x, rows.size, "rms_norm: weight");
   Tensor out = glue::empty_like(x);
-  const int64_t rows = size == 0 ? 0 : x.numel() / size;
-  const RmsNormArgs args{
-      x.data(),  weight.data(),          out.data(), size, x.dim() == 2 ? x.stride(0) : size, size,
-      x.dtype(), static_cast<float>(eps)};
-  const auto kernel = RTP_LLM_PICK_ISA(rms_norm);
-  glue::parallel_for()(0, rows, grain_rows(size * 4),
-                       [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+  const RmsNormArgs args{x.data(),    weight.data(), out.data(), rows.size,
+                         rows.stride, rows.size,     x.dtype(),  static_cast<float>(eps)};
+  glue::run(RTP_LLM_PICK_ISA(rms_norm), args, rows.count, grain_rows(rows.size * 8));
   return out;
+}
+
+void fused_add_rms_norm(const Tensor& x, const Tensor& residual, const Tensor& weight, double eps) {
+  glue::check_float_dtype(x, "fused_add_rms_norm: x");
+  glue::check_dtype(residual, x.dtype(), "fused_add_rms_norm: residual");
+  glue::check_same_sizes(residual, x, "fused_add_rms_norm: residual");
+  const Rows rows = glue::rows_of(x, "fused_add_rms_norm: x");
+  const Rows residual_rows = glue::rows_of(residual, "fused_add_rms_norm: residual");
+  check_weight(weight, x, rows.size, "fused_add_rms_norm: weight");
+  RTP_LLM_CHECK(x.data() != residual.data() || x.numel() == 0,
+                "fused_add_rms_norm: x and residual are the same memory");
+  const AddRmsNormArgs args{
+      x.data(),    residual.data(),      weight.data(), rows.size,
+      rows.stride, residual_rows.stride, x.dtype(),     static_cast<float>(eps)};
+  glue::run(RTP_LLM_PICK_ISA(add_rms_norm), args, rows.count, grain_rows(rows.size * 12));
+}
+
+void qk_rms_norm(const Tensor& qkv, const Tensor& q_weight, const Tensor& k_weight,
+                 int64_t num_heads, int64_t num_kv_heads, double eps) {
+  glue::check_float_dtype(qkv, "qk_rms_norm: qkv");
+  glue::check_dim(qkv, 2, "qk_rms_norm: qkv");
+  const Rows rows = glue::rows_of(qkv, "qk_rms_norm: qkv");
+  const int64_t heads = num_heads + 2 * num_kv_heads;
+  RTP_LLM_CHECK(num_heads > 0 && num_kv_heads > 0 && rows.size % heads == 0, "qk_rms_norm: qkv is ",
+                qkv.describe(), "; expected rows of ", num_heads, " + 2 * ", num_kv_heads,
+                " heads");
+  const int64_t head_dim = rows.size / heads;
+  check_weight(q_weight, qkv, head_dim, "qk_rms_norm: q_weight");
+  check_weight(k_weight, qkv, head_dim, "qk_rms_norm: k_weight");
+  const QkRmsNormArgs args{qkv.data(),  q_weight.data(), k_weight.data(),
+                           num_heads,   num_kv_heads,    head_dim,
+                           rows.stride, qkv.dtype(),     static_cast<float>(eps)};
+  glue::run(RTP_LLM_PICK_ISA(qk_rms_norm), args, rows.count, grain_rows(rows.size * 8));
 }
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) { glue::implement<rms_norm>(library, "rms_norm"); }
+STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
+  glue::implement<rms_norm>(library, "rms_norm");
+  glue::implement<fused_add_rms_norm>(library, "fused_add_rms_norm");
+  glue::implement<qk_rms_norm>(library, "qk_rms_norm");
+}
 
 }  // namespace rtp_llm::cpu

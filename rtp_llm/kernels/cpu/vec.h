@@ -33,10 +33,10 @@ inline void for_vectors(int64_t size, Body&& body) {
   if (i < size) body(i, static_cast<int>(size - i));
 }
 
-// Exact to about 2 units in the last place; inputs are clamped to where float32 is finite, NaN
-// stays.
+// Within about 2 units in the last place; 0 below -104, at most the largest float32, NaN stays.
 inline Vec exp(Vec x) {
-  const Vec limited = min(max(x, Vec::set(-87.33654f)), Vec::set(88.72283f));
+  // A NaN as the second operand of min and max is kept.
+  const Vec limited = min(Vec::set(88.72283f), max(Vec::set(-104.0f), x));
   const Vec n = round(limited * Vec::set(1.44269504f));
   // ln 2 in two parts, the first of which is exact in few bits.
   Vec r = fma(n, Vec::set(-0.693359375f), limited);

@@ -97,7 +97,7 @@ inline Vec copysign(Vec a, Vec sign) {
   const __m256 bit = _mm256_set1_ps(-0.0f);
   return {_mm256_or_ps(_mm256_andnot_ps(bit, a.value), _mm256_and_ps(bit, sign.value))};
 }
-// a * 2^n for whole n in [-126, 128]: in two factors, so that each power is a normal number.
+// a * 2^n for whole n in [-150, 128]: in two factors, so that each power is a normal number.
 inline Vec scale_by_power_of_two(Vec a, Vec n) {
   const __m256i whole = _mm256_cvtps_epi32(n.value);
   const __m256i half = _mm256_srai_epi32(whole, 1);

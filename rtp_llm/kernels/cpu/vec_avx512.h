@@ -81,7 +81,7 @@ inline Vec copysign(Vec a, Vec sign) {
   const __m512 bit = _mm512_set1_ps(-0.0f);
   return {_mm512_or_ps(_mm512_andnot_ps(bit, a.value), _mm512_and_ps(bit, sign.value))};
 }
-// a * 2^n for whole n in [-126, 128].
+// a * 2^n for whole n in [-150, 128].
 inline Vec scale_by_power_of_two(Vec a, Vec n) { return {_mm512_scalef_ps(a.value, n.value)}; }
 
 }  // namespace rtp_llm::cpu::avx512

@@ -92,9 +92,10 @@ inline Vec abs(Vec a) { return {std::fabs(a.value)}; }
 inline Vec round(Vec a) { return {std::nearbyintf(a.value)}; }
 // The sign of `sign` on the magnitude of `a`.
 inline Vec copysign(Vec a, Vec sign) { return {std::copysign(a.value, sign.value)}; }
-// a * 2^n for whole n in [-126, 128].
+// a * 2^n for whole n in [-150, 128].
 inline Vec scale_by_power_of_two(Vec a, Vec n) {
-  return {std::ldexp(a.value, static_cast<int>(n.value))};
+  return {
+      static_cast<float>(static_cast<double>(a.value) * std::exp2(static_cast<double>(n.value)))};
 }
 
 }  // namespace rtp_llm::cpu::scalar

@@ -1,0 +1,19 @@
+"""Plain PyTorch reference and Meta function of the block copy."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def copy_blocks_reference(cache: Tensor, pairs: Tensor) -> None:
+    """See rtp_llm.ops.copy_blocks."""
+    sources, destinations = pairs[:, 0].tolist(), pairs[:, 1].tolist()
+    if len(set(destinations)) < len(destinations) or set(destinations) & set(sources):
+        raise RuntimeError("copy_blocks: a destination occurs twice or is also a source")
+    if any(not 0 <= block < cache.shape[2] for block in sources + destinations):
+        raise IndexError(f"copy_blocks: a block is outside the {cache.shape[2]} of the cache")
+    cache[:, :, destinations] = cache[:, :, sources]
+
+
+def copy_blocks_meta(cache: Tensor, pairs: Tensor) -> None:
+    """Changes its arguments only."""

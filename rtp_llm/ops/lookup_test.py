@@ -1,0 +1,51 @@
+"""The embedding against its reference."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rtp_llm import ops
+from rtp_llm.ops.checks_for_tests import FLOAT_DTYPES, kernel_runs
+from rtp_llm.ops.lookup_reference import embedding_reference
+
+
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
+def test_embedding_equals_reference(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    for tokens, rows, columns in ((1, 1, 1), (7, 13, 33), (300, 50, 512), (0, 5, 8), (3, 5, 0)):
+        table = torch.randn(rows, columns + 3).to(dtype)[:, :columns]
+        ids = torch.randint(0, rows, (tokens,), dtype=torch.int32)
+        with kernel_runs("embedding"):
+            actual = ops.embedding(ids, table)
+        assert torch.equal(actual, embedding_reference(ids, table))
+        assert actual.is_contiguous()
+
+
+@pytest.mark.parametrize("bad", [-1, 5, 2**31 - 1])
+def test_id_out_of_range_is_named(bad: int) -> None:
+    ids = torch.tensor([0, 4, bad], dtype=torch.int32)
+    with pytest.raises(IndexError, match=rf"ids\[2\] is {bad}; expected 0 <= id < 5"):
+        ops.embedding(ids, torch.zeros(5, 8))
+    with pytest.raises(IndexError):
+        embedding_reference(ids, torch.zeros(5, 8))
+
+
+def test_wrong_arguments_are_named() -> None:
+    ids, table = torch.zeros(3, dtype=torch.int32), torch.zeros(5, 8)
+    with pytest.raises(RuntimeError, match=r"ids is int64 \[3\]; expected int32"):
+        ops.embedding(ids.long(), table)
+    with pytest.raises(RuntimeError, match=r"ids is int32 \[1, 3\]; expected 1 dimensions"):
+        ops.embedding(ids.unsqueeze(0), table)
+    with pytest.raises(RuntimeError, match=r"table is float32 \[5\]; expected 2 dimensions"):
+        ops.embedding(ids, table[:, 0].contiguous())
+    with pytest.raises(RuntimeError, match="table is float32 .* gaps"):
+        ops.embedding(ids, torch.zeros(8, 5).T)
+
+
+def test_embedding_is_traceable() -> None:
+    torch.library.opcheck(
+        torch.ops.rtp_llm.embedding.default,
+        (torch.tensor([1, 2], dtype=torch.int32), torch.randn(5, 8)),
+        test_utils=("test_schema", "test_faketensor"),
+    )

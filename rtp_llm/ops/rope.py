@@ -1,0 +1,44 @@
+"""Rotary embedding fused with the write of K and V into the paged cache."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rtp_llm.ops.registry import operator
+
+_ROPE_KV_WRITE = operator("rope_kv_write")
+
+
+def rope_kv_write(
+    qkv: Tensor,
+    positions: Tensor,
+    cos_sin: Tensor | None,
+    kv_cache: Tensor | None,
+    slot_mapping: Tensor | None,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    is_neox: bool,
+    rotary_offset: int = 0,
+) -> None:
+    """In place: rotate the query and key heads of qkv, and store its keys and values in the cache.
+
+    qkv [T, (H + 2 Hk) D] with a free row stride: query, key, then value heads. positions int32 [T]
+    are rows of cos_sin, float32 [positions, R]: R / 2 cosines, then sines; None = no rotation.
+    Channels [rotary_offset, rotary_offset + R) of a head turn: pairs (i, i + R / 2) when is_neox,
+    otherwise (2 i, 2 i + 1). kv_cache [2, N, S, Hk, D] of qkv's dtype takes token t at block
+    slot_mapping[t] // S, place slot_mapping[t] % S (int32 [T]; -1 = not stored); both or neither
+    may be None. RuntimeError on a mismatch, on the CPU IndexError for a position or slot outside.
+    """
+    _ROPE_KV_WRITE.call(
+        qkv,
+        positions,
+        cos_sin,
+        kv_cache,
+        slot_mapping,
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        is_neox,
+        rotary_offset,
+    )
