@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+import msgspec
+
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step
 from rtp_llm.engine.messages import (
@@ -175,6 +177,13 @@ class LLM:
         own = {name: getattr(self.tokenizer.defaults, name) for name in names}
         return SamplingParams(**{name: value for name, value in own.items() if value is not None})
 
+    def _with_all_eos(self, params: SamplingParams) -> SamplingParams:
+        """The tokenizer may know an end-of-sequence token that the model's files do not name."""
+        more = set(self.tokenizer.eos_token_ids) - set(self.ready.eos_token_ids)
+        if params.ignore_eos or not more:
+            return params
+        return msgspec.structs.replace(params, stop_token_ids=(*params.stop_token_ids, *more))
+
     def _run(
         self,
         prompts: Sequence[tuple[Prompt, list[int], bool]],
@@ -185,7 +194,8 @@ class LLM:
         if self._engine is None:
             raise EngineDeadError("this LLM was closed")
         jobs = []
-        for (prompt, ids, continues), wanted in zip(prompts, params, strict=True):
+        for (prompt, ids, continues), asked in zip(prompts, params, strict=True):
+            wanted = self._with_all_eos(asked)
             jobs.append(_Job(self.tokenizer, self._next_id, prompt, ids, wanted, continues))
             self._next_id += 1
         run = _Run(self._engine, jobs, processors, _ProgressLine(len(jobs), show))

@@ -76,6 +76,7 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltE
     ready = EngineReady(
         max_model_len=plan.max_model_len,
         vocab_size=config.vocab_size,
+        eos_token_ids=config.eos_token_ids,
         num_blocks=plan.num_blocks,
         block_size=plan.block_size,
         max_running=settings.max_running_requests,

@@ -142,6 +142,7 @@ class EngineReady(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
 
     max_model_len: int
     vocab_size: int
+    eos_token_ids: tuple[int, ...]
     num_blocks: int
     block_size: int
     max_running: int

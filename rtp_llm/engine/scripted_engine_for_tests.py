@@ -106,6 +106,7 @@ def build(settings: Settings) -> Any:
     ready = EngineReady(
         max_model_len=1000,
         vocab_size=10000,
+        eos_token_ids=(),
         num_blocks=64,
         block_size=16,
         max_running=settings.max_running_requests,

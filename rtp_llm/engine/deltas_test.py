@@ -1,0 +1,134 @@
+"""Tests of columns: what goes in comes out, row by row."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import msgspec
+import numpy as np
+import pytest
+
+from rtp_llm.engine.columns import step_columns
+from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step, merge_deltas
+from rtp_llm.engine.messages import (
+    FINISH_EOS,
+    FINISH_LENGTH,
+    FINISH_NONE,
+    FINISH_STOP_TOKEN,
+    INDEX_BITS,
+    MAX_REQUEST_ID,
+    FromEngine,
+    PromptLogprobs,
+    SequenceDelta,
+    TokenLogprob,
+)
+
+
+def result(*, tokens: list[list[int]], finish: list[int]) -> SimpleNamespace:
+    count = len(tokens)
+    requests = np.array([7, 7, MAX_REQUEST_ID, 1][:count], np.int64)
+    indexes = np.array([0, 127, 3, 0][:count], np.int64)
+    return SimpleNamespace(
+        ids=requests << INDEX_BITS | indexes,
+        tokens=np.array(tokens, np.int32),
+        num_tokens=np.array([sum(t >= 0 for t in row) for row in tokens], np.int32),
+        finish=np.array(finish, np.uint8),
+        cached_tokens=np.arange(count, dtype=np.int32),
+    )
+
+
+def through_the_wire(result, logprobs=None):
+    output = step_columns(result, logprobs, num_sequences=9, batch_tokens=99, seconds=0.5)
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(output), type=FromEngine)
+
+
+def test_every_row_becomes_its_delta():
+    finish = [FINISH_NONE, FINISH_EOS, FINISH_STOP_TOKEN, FINISH_LENGTH]
+    output = through_the_wire(result(tokens=[[5, -1], [6, 2], [9, -1], [8, 8]], finish=finish))
+    assert (output.num_sequences, output.batch_tokens, output.num_rows) == (9, 99, 4)
+    assert list(decode_step(output)) == [
+        (7, SequenceDelta(index=0, token_ids=[5], cached_tokens=0)),
+        (
+            7,
+            SequenceDelta(
+                index=127, token_ids=[6, 2], finish_reason="stop", stop_token_id=2, cached_tokens=1
+            ),
+        ),
+        (
+            MAX_REQUEST_ID,
+            SequenceDelta(
+                index=3, token_ids=[9], finish_reason="stop", stop_token_id=9, cached_tokens=2
+            ),
+        ),
+        (
+            1,
+            SequenceDelta(index=0, token_ids=[8, 8], finish_reason="length", cached_tokens=3),
+        ),
+    ]
+
+
+def test_a_step_without_rows_has_no_deltas():
+    empty = result(tokens=[], finish=[])
+    empty.tokens = np.empty((0, 1), np.int32)
+    assert list(decode_step(through_the_wire(empty))) == []
+
+
+def test_logprobs_reach_the_rows_that_asked():
+    logprobs = SimpleNamespace(
+        rows=np.array([0, 2], np.int32),
+        wanted=np.array([0, 2], np.int32),
+        chosen=np.array([-1.0, -2.0], np.float32),
+        values=np.array([[-0.5, -1.0], [-0.25, -2.0]], np.float32),
+        ids=np.array([[3, 5], [4, 9]], np.int32),
+    )
+    output = through_the_wire(
+        result(tokens=[[5], [6], [9]], finish=[0, 0, 0]),
+        logprobs,
+    )
+    deltas = [delta.logprobs for _, delta in decode_step(output)]
+    assert deltas == [
+        [TokenLogprob(5, -1.0, [])],
+        None,
+        [TokenLogprob(9, -2.0, [(4, -0.25), (9, -2.0)])],
+    ]
+
+
+def test_prompt_logprobs_keep_as_many_as_were_asked():
+    message = PromptLogprobs(
+        request_id=1,
+        start=4,
+        token_ids=np.array([8, 9], np.int32).tobytes(),
+        chosen=np.array([-1, -2], np.float32).tobytes(),
+        top_ids=np.array([[1, 2], [3, 4]], np.int32).tobytes(),
+        top_values=np.array([[-1, -2], [-3, -4]], np.float32).tobytes(),
+        width=2,
+    )
+    assert decode_prompt_logprobs(message, 1) == [
+        TokenLogprob(8, -1.0, [(1, -1.0)]),
+        TokenLogprob(9, -2.0, [(3, -3.0)]),
+    ]
+
+
+@pytest.mark.parametrize("with_logprobs", [False, True])
+def test_two_deltas_become_one(with_logprobs):
+    entries = [[TokenLogprob(t, -1.0, [])] if with_logprobs else None for t in (1, 2)]
+    first = SequenceDelta(
+        index=1, token_ids=[1], cached_tokens=16, logprobs=entries[0], prompt_logprobs=[None]
+    )
+    second = SequenceDelta(
+        index=1,
+        token_ids=[2],
+        cached_tokens=16,
+        finish_reason="stop",
+        stop_token_id=2,
+        logprobs=entries[1],
+    )
+    assert merge_deltas(first, second) == SequenceDelta(
+        index=1,
+        token_ids=[1, 2],
+        cached_tokens=16,
+        finish_reason="stop",
+        stop_token_id=2,
+        logprobs=entries[0] + entries[1] if with_logprobs else None,
+        prompt_logprobs=[None],
+    )

@@ -1,0 +1,177 @@
+"""Tests of sampling through the whole engine, against plain formulas over transformers' logits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+
+from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+from rtp_llm.models.transformers_models_for_tests import (
+    expected_logits,
+    expected_tokens,
+    random_prompt,
+    save_model,
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("qwen3")
+    reference = save_model(folder, "qwen3", seed=1)
+    return TinyEngine(folder, max_batch_tokens_size=64, max_running_requests=32), reference
+
+
+def greedy_with(reference: Any, prompt: list[int], count: int, change: Any) -> list[int]:
+    """Greedy decoding after ``change(logits, prompt + output, output)``, one token at a time."""
+    output: list[int] = []
+    while len(output) < count:
+        logits = expected_logits(reference, [*prompt, *output])[-1]
+        output.append(int(change(logits, [*prompt, *output], output).argmax()))
+    return output
+
+
+def test_seeds_give_the_same_tokens_alone_and_in_company(model):
+    engine, _ = model
+    prompt = random_prompt(33)
+    wanted = {"n": 3, "seed": 11, "temperature": 1.5, "ignore_eos": True, "max_tokens": 12}
+    alone = engine.add(prompt, **wanted)
+    engine.run()
+    company = [engine.add(random_prompt(5 + i), temperature=1.0) for i in range(12)]
+    again = engine.add(prompt, **wanted)
+    company += [engine.add(random_prompt(50 + i), temperature=0.7, top_k=5) for i in range(6)]
+    engine.run()
+    first = [engine.outcomes[alone, index].tokens for index in range(3)]
+    assert first == [engine.outcomes[again, index].tokens for index in range(3)]
+    assert len({tuple(tokens) for tokens in first}) == 3
+    single = engine.tokens(prompt, **{**wanted, "n": 1})
+    assert single == first[0]
+
+
+def test_without_a_seed_each_request_draws_its_own(model):
+    engine, _ = model
+    wanted = {"temperature": 2.0, "max_tokens": 12, "ignore_eos": True}
+    drawn = {tuple(engine.tokens(random_prompt(9), **wanted)) for _ in range(3)}
+    assert len(drawn) == 3
+
+
+def test_the_engines_seed_makes_a_run_repeatable(tmp_path):
+    save_model(tmp_path, "qwen3", seed=1)
+    wanted = {"temperature": 2.0, "max_tokens": 12, "ignore_eos": True}
+    runs = [TinyEngine(tmp_path, seed=seed) for seed in (5, 5, 6)]
+    drawn = [[run.tokens(random_prompt(9), **wanted) for _ in range(2)] for run in runs]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_a_fork_shares_its_prompt_and_then_goes_its_own_way(model):
+    engine, reference = model
+    prompt = random_prompt(41)
+    request_id = engine.add(prompt, n=4, ignore_eos=True, max_tokens=20)
+    engine.run()
+    expected = expected_tokens(reference, prompt, 20)
+    for index in range(4):
+        assert engine.outcomes[request_id, index].tokens == expected
+
+
+def test_logprobs_are_those_of_a_plain_softmax(model):
+    engine, reference = model
+    prompt = random_prompt(25)
+    engine.add(random_prompt(10), temperature=1.0, max_tokens=9)
+    request_id = engine.add(
+        prompt, logprobs=4, repetition_penalty=1.5, logit_bias={17: 3.0}, max_tokens=8
+    )
+    bare = engine.add(prompt, logprobs=0, max_tokens=8, ignore_eos=True)
+    engine.run()
+    for each, wanted in ((request_id, 4), (bare, 0)):
+        outcome = engine.outcomes[each, 0]
+        assert len(outcome.logprobs) == len(outcome.tokens)
+        logits = expected_logits(reference, [*prompt, *outcome.tokens])[len(prompt) - 1 : -1]
+        scores = logits.log_softmax(-1)
+        for entry, token, row in zip(outcome.logprobs, outcome.tokens, scores, strict=True):
+            assert entry.token_id == token
+            assert entry.logprob == pytest.approx(float(row[token]), abs=1e-3)
+            values, ids = row.topk(wanted)
+            assert [i for i, _ in entry.top] == ids.tolist()
+            assert [v for _, v in entry.top] == pytest.approx(values.tolist(), abs=1e-3)
+
+
+@pytest.mark.parametrize("length", [2, 40, 150])
+def test_prompt_logprobs_of_a_chunked_prompt(model, length):
+    engine, reference = model
+    prompt = random_prompt(length, seed=9)
+    for _ in range(2):  # the second time the prefix cache must not swallow them
+        request_id = engine.add(prompt, prompt_logprobs=3, max_tokens=2, ignore_eos=True)
+        engine.add(random_prompt(30), max_tokens=3)
+        engine.run()
+        scores = expected_logits(reference, prompt)[:-1].log_softmax(-1)
+        entries = engine.outcomes[request_id, 0].prompt_logprobs
+        assert sorted(entries) == list(range(1, length))
+        for position, entry in entries.items():
+            row = scores[position - 1]
+            assert entry.token_id == prompt[position]
+            assert entry.logprob == pytest.approx(float(row[prompt[position]]), abs=2e-3)
+            assert [i for i, _ in entry.top] == row.topk(3).indices.tolist()
+
+
+def test_penalties_follow_their_formulas(model):
+    engine, reference = model
+    prompt = random_prompt(30, seed=2)
+
+    def change(logits: torch.Tensor, history: list[int], output: list[int]) -> torch.Tensor:
+        counts = Counter(history)
+        for token, count in counts.items():
+            value = logits[token]
+            value = value * 1.3 if value < 0 else value / 1.3
+            logits[token] = value - 0.5 - 0.25 * count
+        return logits
+
+    expected = greedy_with(reference, prompt, 12, change)
+    settings = {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.25}
+    company = engine.add(random_prompt(12), max_tokens=12)
+    assert engine.tokens(prompt, max_tokens=12, ignore_eos=True, **settings) == expected
+    assert engine.outcomes[company, 0].tokens
+    assert expected != expected_tokens(reference, prompt, 12)
+
+
+def test_no_ngram_comes_twice(model):
+    engine, _ = model
+    prompt = random_prompt(6, seed=2)
+    tokens = engine.tokens(
+        prompt, max_tokens=60, ignore_eos=True, no_repeat_ngram_size=2, logit_bias={7: 8.0, 8: 8.0}
+    )
+    pairs = list(zip([*prompt, *tokens], [*prompt, *tokens][1:], strict=False))
+    assert len(set(pairs)) == len(pairs)
+
+
+def test_logit_bias_decides(model):
+    engine, _ = model
+    prompt = random_prompt(6)
+    assert engine.tokens(prompt, max_tokens=3, logit_bias={77: 100.0}) == [77, 77, 77]
+    free = engine.tokens(prompt, max_tokens=1)
+    assert engine.tokens(prompt, max_tokens=1, logit_bias={free[0]: -100.0}) != free
+
+
+def test_logits_processors_come_first_and_once_for_all_their_rows(model):
+    engine, _ = model
+    calls = []
+
+    def only_even(logits: torch.Tensor, rows: Any) -> None:
+        calls.append(len(rows.sequence_ids))
+        assert rows.history(0)[:2].tolist() == [5, 6]
+        logits[:, 1::2] = -torch.inf
+
+    mine = [engine.add([5, 6, i], processors=[only_even], max_tokens=6) for i in (7, 8)]
+    other = engine.add([5, 6, 9], max_tokens=6, ignore_eos=True)
+    engine.run()
+    for request_id in mine:
+        assert all(token % 2 == 0 for token in engine.outcomes[request_id, 0].tokens)
+    assert calls[0] == 2
+    assert any(token % 2 for token in engine.outcomes[other, 0].tokens)
+    before = len(calls)
+    aborted = engine.add([5, 6, 7], processors=[only_even], max_tokens=50, ignore_eos=True)
+    engine.step()
+    engine.engine.abort([(aborted, 0)])
+    engine.tokens([5, 6, 7], max_tokens=3)
+    assert len(calls) == before + 1

@@ -1,0 +1,85 @@
+"""A real engine over a tiny model, driven by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rtp_llm.config.settings import Settings
+from rtp_llm.engine.build import build_engine
+from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step
+from rtp_llm.engine.messages import AddRequest, PromptLogprobs, TokenLogprob
+from rtp_llm.sampling_params import SamplingParams
+
+
+@dataclass
+class Outcome:
+    """What became of one sequence."""
+
+    tokens: list[int] = field(default_factory=list)
+    finish: str | None = None
+    stop_token: int | None = None
+    cached: int = 0
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
+
+
+class TinyEngine:
+    """Adds requests and collects what their sequences produce."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        small = {"kv_cache_mem_mb": 8, "dtype": "float32", "num_threads": 2}
+        built = build_engine(Settings(model=str(folder), **{**small, **settings}))
+        self.engine = built.engine
+        self.ready = built.ready
+        self.outcomes: dict[tuple[int, int], Outcome] = {}
+        self._last = 0
+
+    def add(
+        self, prompt: Sequence[int], *, processors: Sequence[Any] = (), key: str = "", **params: Any
+    ) -> int:
+        """Queue a request, greedy unless it says otherwise; returns its id."""
+        self._last += 1
+        wanted = SamplingParams(**{"temperature": 0.0, "max_tokens": 16, **params})
+        request = AddRequest(
+            request_id=self._last, prompt_token_ids=list(prompt), params=wanted, extra_key=key
+        )
+        self.engine.add(request, processors)
+        for index in range(wanted.n):
+            self.outcomes[self._last, index] = Outcome()
+        return self._last
+
+    def step(self) -> None:
+        """One step; its results go to ``outcomes``."""
+        for output in self.engine.step():
+            if isinstance(output, PromptLogprobs):
+                entries = decode_prompt_logprobs(output, output.width)
+                scores = self.outcomes[output.request_id, 0].prompt_logprobs
+                scores.update(enumerate(entries, output.start))
+                continue
+            for request_id, delta in decode_step(output):
+                outcome = self.outcomes[request_id, delta.index]
+                outcome.tokens += delta.token_ids
+                outcome.finish, outcome.stop_token = delta.finish_reason, delta.stop_token_id
+                outcome.cached = delta.cached_tokens
+                outcome.logprobs += delta.logprobs or []
+
+    def run(self) -> None:
+        """Step until nothing is left."""
+        while self.engine.has_work:
+            self.step()
+
+    def tokens(self, prompt: Sequence[int], **params: Any) -> list[int]:
+        """The tokens of one request, run to its end together with whatever else is there."""
+        request_id = self.add(prompt, **params)
+        self.run()
+        return self.outcomes[request_id, 0].tokens
+
+    def assert_all_free(self) -> None:
+        """No sequence is left and every block is back."""
+        self.engine.check_integrity()
+        stats = self.engine.stats()
+        assert (stats.running, stats.waiting) == (0, 0)
+        assert stats.free_blocks == stats.total_blocks
