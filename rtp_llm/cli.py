@@ -57,15 +57,16 @@ def _serve(loaded: LoadedSettings) -> int:
 
 
 def _explain(loaded: LoadedSettings) -> int:
-    import torch
-
-    from rtp_llm.device import resolve_device
-    from rtp_llm.loader import explain
     from rtp_llm.text.model_files import ModelFiles, ModelFilesError
 
     settings = loaded.settings
     try:
         ModelFiles.read(settings.model)
+        import torch
+
+        from rtp_llm.device import resolve_device
+        from rtp_llm.loader import explain
+
         device = resolve_device(settings.device_type)
         dtype = None if settings.dtype == "auto" else getattr(torch, settings.dtype)
         quantization = settings.quantization

@@ -81,7 +81,7 @@ def internal(message: str = "internal error; the server's log has the details") 
 def from_engine(error: RequestError | EngineDeadError) -> ApiError:
     """What the client is told when the engine refuses a request or dies."""
     if isinstance(error, EngineDeadError):
-        return unavailable(f"The engine has stopped: {error}", "engine_dead")
+        return unavailable(f"The engine has stopped: {error}.", "engine_dead")
     if error.kind == "queue_full":
         return queue_full(error.message)
     if error.kind == "invalid":

@@ -17,9 +17,9 @@ from rtp_llm.text.tokenizer import Tokenizer
 Phase = Literal["starting", "ready", "draining", "engine_dead"]
 
 _REASONS = {
-    "starting": "The model is still loading.",
-    "draining": "The server is shutting down.",
-    "engine_dead": "The engine has stopped.",
+    "starting": "The model is still loading",
+    "draining": "The server is shutting down",
+    "engine_dead": "The engine has stopped",
 }
 
 
@@ -61,7 +61,7 @@ class ServerState:
     def reason(self) -> str:
         """Why the server is not ready."""
         failure = self.engine.failure
-        return _REASONS.get(self.phase, "") + (f" {failure}" if failure else "")
+        return _REASONS.get(self.phase, "") + (f": {failure}" if failure else "") + "."
 
     def open(self, tokenizer: Tokenizer) -> None:
         """The tokenizer is there; requests are admitted once the engine is, too."""
@@ -84,7 +84,7 @@ class ServerState:
     def tokenizer(self) -> Tokenizer:
         """Raises ApiError 503 while it is still loading."""
         if self._tokenizer is None:
-            raise unavailable(_REASONS["starting"], "starting")
+            raise unavailable(_REASONS["starting"] + ".", "starting")
         return self._tokenizer
 
     @property
@@ -92,7 +92,7 @@ class ServerState:
         """Raises ApiError 503 before the engine is ready."""
         ready = self.engine.ready
         if ready is None:
-            raise unavailable(_REASONS["starting"], "starting")
+            raise unavailable(_REASONS["starting"] + ".", "starting")
         known, all_ids = set(ready.eos_token_ids), self.tokenizer.eos_token_ids
         return Limits(
             max_model_len=ready.max_model_len,

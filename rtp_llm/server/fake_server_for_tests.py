@@ -1,0 +1,38 @@
+"""`rtp-llm serve` around a fake engine, as a program: python -m ... FOLDER [flags].
+
+A token takes 50 ms; a request of priority 99 kills the engine; FAKE_START_ERROR lets it not start.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from rtp_llm.config.command_line import load_settings
+from rtp_llm.engine.messages import AddRequest
+from rtp_llm.server.fake_engine_for_tests import FakeEngine, FakeStream, say
+from rtp_llm.server.run import StartError, serve
+from rtp_llm.server.serving_for_tests import TEXT, demo_tokenizer
+
+
+class MortalEngine(FakeEngine):
+    """Dies of a request of priority 99."""
+
+    def generate(self, request: AddRequest) -> FakeStream:
+        stream = super().generate(request)
+        if request.params.priority == 99:
+            self.die("killed by request 99")
+        return stream
+
+
+def make_engine() -> MortalEngine:
+    engine = MortalEngine(say(demo_tokenizer(), TEXT), step_seconds=0.05)
+    engine.start_error = os.environ.get("FAKE_START_ERROR")
+    return engine
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(serve(load_settings(), make_engine))
+    except StartError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,198 @@
+"""Start, drain, death and stop, of the server as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from rtp_llm.server.serving_for_tests import CHAT, TEXT, demo_folder, events
+
+ROOT = Path(__file__).parents[2]
+MODULE = "rtp_llm.server.fake_server_for_tests"
+
+
+class Process:
+    """A running server, its output collected by threads."""
+
+    def __init__(self, *flags: str, **environ: str) -> None:
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", MODULE, str(demo_folder()), "--port", "0", *flags],
+            env={**os.environ, "PYTHONPATH": path, **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        for name in self.lines:
+            threading.Thread(target=self._collect, args=(name,), daemon=True).start()
+
+    def _collect(self, name: str) -> None:
+        for line in getattr(self.process, name):
+            self.lines[name].append(line)
+
+    def wait_for(self, text: str, where: str = "stdout") -> str:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            for line in list(self.lines[where]):
+                if text in line:
+                    return line
+            time.sleep(0.01)
+        raise AssertionError(f"no {text!r} in {self.lines}")
+
+    @property
+    def url(self) -> str:
+        return self.wait_for("is ready: ").split()[-1]
+
+    def exit_code(self) -> int:
+        return self.process.wait(20)
+
+    @property
+    def stderr(self) -> str:
+        return "".join(self.lines["stderr"])
+
+
+@contextmanager
+def process(*flags: str, **environ: str) -> Iterator[Process]:
+    running = Process(*flags, **environ)
+    try:
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait()
+
+
+class Stream:
+    """A streamed answer, read by a thread."""
+
+    def __init__(self, url: str, **body: Any) -> None:
+        self.body = {**CHAT, "stream": True, "ignore_eos": True, **body}
+        self.text = ""
+        self.status = 0
+        self.thread = threading.Thread(target=self._read, args=(url,), daemon=True)
+        self.thread.start()
+        while not self.text and self.thread.is_alive():
+            time.sleep(0.005)
+
+    def _read(self, url: str) -> None:
+        with httpx.stream("POST", f"{url}/v1/chat/completions", json=self.body, timeout=30) as got:
+            self.status = got.status_code
+            for part in got.iter_text():
+                self.text += part
+
+    def events(self) -> list[Any]:
+        self.thread.join(20)
+        return events(self.text)
+
+
+def test_serve_and_drain() -> None:
+    with process() as server:
+        url = server.url
+        assert "settings:\n" in server.lines["stdout"]
+        assert any("try it" in line for line in server.lines["stdout"])
+        curl = server.wait_for("curl ")
+        assert url in curl and '"model":"demo"' in curl
+        assert httpx.get(f"{url}/health").json() == {"status": "ready"}
+        stream = Stream(url, max_tokens=20)
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for("draining 1 open requests", "stderr")
+        assert httpx.get(f"{url}/health").status_code == 503
+        assert httpx.get(f"{url}/liveness").status_code == 200
+        refused = httpx.post(f"{url}/v1/chat/completions", json=CHAT)
+        assert refused.status_code == 503 and refused.headers["retry-after"]
+        assert refused.json()["error"]["code"] == "draining"
+        assert stream.events()[-1] == "[DONE]"
+        assert server.exit_code() == 0
+        server.wait_for("drained: 1 requests finished, 0 cut", "stderr")
+        record = json.loads(server.wait_for('"first_token_seconds":', "stderr"))
+        assert record["status"] == 200 and record["completion_tokens"] == 20
+        assert "Hello" not in server.stderr
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{url}/health")
+
+
+def test_the_drain_is_bounded() -> None:
+    with process("--shutdown-timeout", "0.2") as server:
+        stream = Stream(server.url, max_tokens=200)
+        server.process.send_signal(signal.SIGINT)
+        assert server.exit_code() == 0
+        last = stream.events()[-1]
+        assert last["error"]["code"] == "shutdown"
+        server.wait_for("drained: 0 requests finished, 1 cut", "stderr")
+
+
+def test_a_second_signal_is_quick() -> None:
+    with process("--shutdown-timeout", "600") as server:
+        stream = Stream(server.url, max_tokens=200)
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for("draining", "stderr")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.exit_code() == 128 + signal.SIGTERM
+        assert stream.events()[-1]["error"]["code"] == "shutdown"
+
+
+def test_engine_death() -> None:
+    with process() as server:
+        url = server.url
+        stream = Stream(url, max_tokens=200)
+        dying = httpx.post(f"{url}/v1/chat/completions", json={**CHAT, "priority": 99})
+        assert dying.status_code == 503
+        assert "killed by request 99" in dying.json()["error"]["message"]
+        assert httpx.get(f"{url}/health").status_code == 503
+        assert httpx.get(f"{url}/liveness").status_code == 503
+        assert stream.events()[-1]["error"]["code"] == "engine_dead"
+        assert server.exit_code() == 1
+        server.wait_for("exits with code 1", "stderr")
+
+
+def test_an_engine_that_does_not_start() -> None:
+    with process(FAKE_START_ERROR="no weights for layer 3") as server:
+        assert server.exit_code() == 1
+        server.wait_for("no weights for layer 3", "stderr")
+
+
+def test_a_busy_port_is_found_before_the_model_loads() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with process("--port", port) as server:
+            assert server.exit_code() == 1
+            assert f"127.0.0.1:{port} is in use" in server.wait_for("error: ", "stderr")
+            assert not server.lines["stdout"]
+
+
+def test_settings_are_printed_with_secrets_masked() -> None:
+    with process(RTP_LLM_API_KEY="hidden-key", RTP_LLM_SEEED="1") as server:
+        assert server.url
+        assert server.wait_for("api_key = ***")
+        assert "hidden-key" not in "".join(server.lines["stdout"]) + server.stderr
+        assert server.wait_for("RTP_LLM_SEEED is set but is no setting", "stderr")
+        assert httpx.get(f"{server.url}/v1/models").status_code == 401
+
+
+def test_the_http_process_does_not_import_torch() -> None:
+    code = (
+        "import sys, rtp_llm.server.lifecycle, rtp_llm.engine.client, rtp_llm.cli\n"
+        "print([name for name in ('torch', 'transformers') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_texts_are_whole() -> None:
+    with process() as server:
+        stream = Stream(server.url, ignore_eos=False)
+        parts = [item["choices"][0]["delta"].get("content", "") for item in stream.events()[:-1]]
+        assert "".join(parts) == TEXT
