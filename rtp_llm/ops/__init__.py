@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from rtp_llm.ops.registry import kernel_calls as kernel_calls
     from rtp_llm.ops.registry import load as load
     from rtp_llm.ops.rope import rope_kv_write as rope_kv_write
+    from rtp_llm.ops.rope_table import RopeConfig as RopeConfig
+    from rtp_llm.ops.rope_table import rope_table as rope_table
 
 _REGISTRY = (
     "MissingKernelError",
@@ -37,6 +39,7 @@ _REGISTRY = (
 )
 _PUBLIC = {name: f"rtp_llm.ops.{entry.module}" for name, entry in OPERATORS.items()}
 _PUBLIC |= dict.fromkeys(_REGISTRY, "rtp_llm.ops.registry")
+_PUBLIC |= dict.fromkeys(("RopeConfig", "rope_table"), "rtp_llm.ops.rope_table")
 
 
 def __getattr__(name: str) -> Any:

@@ -39,7 +39,7 @@ def test_wrong_arguments_are_named() -> None:
         ops.embedding(ids.unsqueeze(0), table)
     with pytest.raises(RuntimeError, match=r"table is float32 \[5\]; expected 2 dimensions"):
         ops.embedding(ids, table[:, 0].contiguous())
-    with pytest.raises(RuntimeError, match="table is float32 .* gaps"):
+    with pytest.raises(RuntimeError, match=r"table is float32 .* gaps"):
         ops.embedding(ids, torch.zeros(8, 5).T)
 
 

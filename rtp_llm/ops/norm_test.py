@@ -111,9 +111,9 @@ def test_wrong_arguments_are_named() -> None:
         ops.rms_norm(x, weight.half(), EPS)
     with pytest.raises(RuntimeError, match=r"rms_norm: x is int32 \[3, 8\]; expected float32"):
         ops.rms_norm(x.int(), weight, EPS)
-    with pytest.raises(RuntimeError, match="rms_norm: x .* gaps within its last 1 dim"):
+    with pytest.raises(RuntimeError, match=r"rms_norm: x .* gaps within its last 1 dim"):
         ops.rms_norm(torch.zeros(8, 3).T, weight, EPS)
-    with pytest.raises(RuntimeError, match="rms_norm: x .* not contiguous"):
+    with pytest.raises(RuntimeError, match=r"rms_norm: x .* not contiguous"):
         ops.rms_norm(torch.zeros(2, 3, 16)[..., :8], weight, EPS)
     with pytest.raises(RuntimeError, match="expected at least 1 dimension"):
         ops.rms_norm(torch.zeros(()), weight, EPS)
