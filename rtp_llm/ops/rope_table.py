@@ -1,8 +1,8 @@
 """Tables of cosines and sines for rotary embeddings, for every style that dense models use.
 
 The arithmetic is float32 in the order that transformers uses, so that tables agree to the bit
-(but for the dynamic styles, which differ in the last one). A row depends on nothing but the configuration and its position; see `rope_table` for what that
-means for the styles whose base grows with the sequence.
+(but for the dynamic styles, which differ in the last one). A row depends on nothing but the
+configuration and its position; see `rope_table` for what that means for the dynamic styles.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RopeConfig:
             raise ValueError(f"rotary_dim is {self.rotary_dim}; expected an even number")
         if self.style in _RELATIVE and self.max_position <= 0:
             raise ValueError(
-                f"max_position is {self.max_position}; style {self.style!r} needs the trained length"
+                f"max_position is {self.max_position}; {self.style!r} needs the trained length"
             )
 
 

@@ -1,4 +1,4 @@
-"""Rope tables against transformers' own functions, and against the published formulas in float64."""
+"""Rope tables against transformers' own functions and the published formulas in float64."""
 
 from __future__ import annotations
 
