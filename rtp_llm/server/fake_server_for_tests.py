@@ -1,6 +1,7 @@
 """`rtp-llm serve` around a fake engine, as a program: python -m ... FOLDER [flags].
 
 A token takes 50 ms; a request of priority 99 kills the engine; FAKE_START_ERROR lets it not start.
+FAKE_ENGINE=scripted takes the real client and a real process that follows a script instead.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import os
 import sys
 
 from rtp_llm.config.command_line import load_settings
+from rtp_llm.engine.client import EngineClient
 from rtp_llm.engine.messages import AddRequest
+from rtp_llm.server.engine_face import EngineFace
 from rtp_llm.server.fake_engine_for_tests import FakeEngine, FakeStream, say
 from rtp_llm.server.run import StartError, serve
 from rtp_llm.server.serving_for_tests import TEXT, demo_tokenizer
@@ -25,7 +28,9 @@ class MortalEngine(FakeEngine):
         return stream
 
 
-def make_engine() -> MortalEngine:
+def make_engine() -> EngineFace:
+    if os.environ.get("FAKE_ENGINE") == "scripted":
+        return EngineClient("rtp_llm.engine.scripted_engine_for_tests")
     engine = MortalEngine(say(demo_tokenizer(), TEXT), step_seconds=0.05)
     engine.start_error = os.environ.get("FAKE_START_ERROR")
     return engine

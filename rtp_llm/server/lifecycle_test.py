@@ -27,7 +27,7 @@ MODULE = "rtp_llm.server.fake_server_for_tests"
 class Process:
     """A running server, its output collected by threads."""
 
-    def __init__(self, *flags: str, **environ: str) -> None:
+    def __init__(self, *flags: str, new_group: bool = False, **environ: str) -> None:
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         self.process = subprocess.Popen(
             [sys.executable, "-m", MODULE, str(demo_folder()), "--port", "0", *flags],
@@ -35,6 +35,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=new_group,
         )
         self.lines: dict[str, list[str]] = {"stdout": [], "stderr": []}
         for name in self.lines:
@@ -66,7 +67,7 @@ class Process:
 
 
 @contextmanager
-def process(*flags: str, **environ: str) -> Iterator[Process]:
+def process(*flags: str, **environ: Any) -> Iterator[Process]:
     running = Process(*flags, **environ)
     try:
         yield running
@@ -196,3 +197,40 @@ def test_texts_are_whole() -> None:
         stream = Stream(server.url, ignore_eos=False)
         parts = [item["choices"][0]["delta"].get("content", "") for item in stream.events()[:-1]]
         assert "".join(parts) == TEXT
+
+
+def children(pid: int) -> list[int]:
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in listed]
+
+
+def test_a_killed_engine_process_is_noticed_within_two_seconds() -> None:
+    """The real client, and a real engine process that gets SIGKILL while it streams."""
+    with process(FAKE_ENGINE="scripted") as server:
+        url = server.url
+        ready = httpx.get(f"{url}/health")
+        assert ready.status_code == 200
+        (engine,) = children(server.process.pid)
+        stream = Stream(url, max_tokens=200)
+        os.kill(engine, signal.SIGKILL)
+        killed = time.monotonic()
+        while httpx.get(f"{url}/health").status_code == 200:
+            assert time.monotonic() - killed < 2, "still healthy after 2 s"
+        assert stream.events()[-1]["error"]["code"] == "engine_dead"
+        assert server.exit_code() == 1
+
+
+@pytest.mark.parametrize("to_the_group", [False, True])
+def test_a_clean_stop_leaves_no_process(to_the_group: bool) -> None:
+    """Also for Ctrl-C, which reaches the engine process, too: it must live through the drain."""
+    with process(FAKE_ENGINE="scripted", new_group=True) as server:
+        url = server.url
+        (engine,) = children(server.process.pid)
+        stream = Stream(url, max_tokens=200)
+        if to_the_group:
+            os.killpg(server.process.pid, signal.SIGINT)
+        else:
+            server.process.send_signal(signal.SIGTERM)
+        assert stream.events()[-1] == "[DONE]"
+        assert server.exit_code() == 0
+        assert not Path(f"/proc/{engine}").exists()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from rtp_llm.engine.messages import EngineStats
 
 # Without this, each counter and histogram is scraped twice: its value and when it was created.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BATCH_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
@@ -50,54 +50,34 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "rtp_llm_requests", "Finished requests.", ["path", "code"], registry=registry
-        )
-        self.disconnects = Counter(
-            "rtp_llm_disconnects", "Requests whose client went away.", registry=registry
-        )
-        self.cut = Counter(
-            "rtp_llm_cut_requests", "Requests cut at the end of a shutdown.", registry=registry
-        )
+
+        def counter(name: str, text: str, labels: Sequence[str] = ()) -> Counter:
+            return Counter(f"rtp_llm_{name}", text, labels, registry=registry)
+
+        def histogram(
+            name: str, text: str, buckets: Sequence[float], labels: Sequence[str] = ()
+        ) -> Histogram:
+            return Histogram(f"rtp_llm_{name}", text, labels, buckets=buckets, registry=registry)
+
+        self.requests = counter("requests", "Finished requests.", ["path", "code"])
+        self.disconnects = counter("disconnects", "Requests whose client went away.")
+        self.cut = counter("cut_requests", "Answers cut by a shutdown.")
         self.open_requests = Gauge(
             "rtp_llm_open_requests", "Generating requests that are open.", registry=registry
         )
-        self.request_seconds = Histogram(
-            "rtp_llm_request_seconds",
-            "From the request's arrival to its last byte.",
-            ["path"],
-            buckets=SECONDS,
-            registry=registry,
+        self.request_seconds = histogram(
+            "request_seconds", "From arrival to the last byte.", SECONDS, ["path"]
         )
-        self.first_token = Histogram(
-            "rtp_llm_first_token_seconds",
-            "From the request's arrival to its first token.",
-            buckets=SECONDS,
-            registry=registry,
+        self.first_token = histogram(
+            "first_token_seconds", "From arrival to the first token.", SECONDS
         )
-        self.inter_token = Histogram(
-            "rtp_llm_inter_token_seconds",
-            "Between two tokens of one sequence.",
-            buckets=TOKEN_SECONDS,
-            registry=registry,
+        self.inter_token = histogram(
+            "inter_token_seconds", "Between two tokens of one sequence.", TOKEN_SECONDS
         )
-        self.batch_size = Histogram(
-            "rtp_llm_batch_size",
-            "Sequences in one engine step.",
-            buckets=BATCH_BUCKETS,
-            registry=registry,
-        )
-        self.prompt_tokens = Counter(
-            "rtp_llm_prompt_tokens", "Tokens of prompts.", registry=registry
-        )
-        self.cached_tokens = Counter(
-            "rtp_llm_cached_prompt_tokens",
-            "Tokens of prompts that came from the prefix cache.",
-            registry=registry,
-        )
-        self.generated_tokens = Counter(
-            "rtp_llm_generated_tokens", "Tokens generated.", registry=registry
-        )
+        self.batch_size = histogram("batch_size", "Sequences in one engine step.", BATCH_BUCKETS)
+        self.prompt_tokens = counter("prompt_tokens", "Tokens of prompts.")
+        self.cached_tokens = counter("cached_prompt_tokens", "Prompt tokens found cached.")
+        self.generated_tokens = counter("generated_tokens", "Tokens generated.")
 
     def observe_step(self, num_sequences: int) -> None:
         """One engine step ran with so many sequences."""
