@@ -1,0 +1,276 @@
+#include "rtp_llm/cpp/cache/cache_manager.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "rtp_llm/cpp/cache/errors.h"
+
+namespace rtp_llm {
+namespace {
+
+void Require(bool condition, const std::string& message) {
+  if (!condition) throw std::invalid_argument(message);
+}
+
+std::vector<CacheGroup> Checked(std::vector<CacheGroup> groups) {
+  Require(!groups.empty(), "groups: at least one cache group is needed");
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const CacheGroup& group = groups[i];
+    const std::string name = "groups[" + std::to_string(i) + "]: ";
+    Require(group.block_size > 0, name + "block_size must be positive");
+    Require(group.block_size == groups[0].block_size, name + "all groups share one block_size");
+    Require(group.first_block >= 1,
+            name + "first_block must be at least 1: block 0 is for padding");
+    Require(group.num_blocks > group.first_block,
+            name + "num_blocks=" + std::to_string(group.num_blocks) +
+                " leaves no block after the padding block");
+    Require(int64_t{group.num_blocks} * group.block_size <= std::numeric_limits<int32_t>::max(),
+            name + "num_blocks * block_size must fit int32");
+    if (group.kind == GroupKind::kSlidingWindow) {
+      Require(group.window >= 1, name + "window must be at least 1");
+    } else {
+      Require(group.window == 0, name + "window is for sliding_window groups only");
+    }
+  }
+  return groups;
+}
+
+}  // namespace
+
+CacheManager::CacheManager(std::vector<CacheGroup> groups, bool prefix_cache, int32_t hash_bits)
+    : groups_(Checked(std::move(groups))), block_size_(groups_[0].block_size) {
+  std::vector<BlockPool*> pools;
+  for (const CacheGroup& group : groups_) {
+    pools_.push_back(std::make_unique<BlockPool>(group.first_block, group.num_blocks));
+    pools.push_back(pools_.back().get());
+  }
+  if (prefix_cache) prefix_ = std::make_unique<PrefixCache>(groups_, std::move(pools), hash_bits);
+}
+
+void CacheManager::Open(const std::string& extra_key, bool use_prefix_cache, SequenceCache* cache) {
+  cache->tables.resize(groups_.size());
+  if (prefix_ != nullptr && use_prefix_cache) cache->path = prefix_->Open(extra_key);
+}
+
+int32_t CacheManager::Lookup(const int32_t* tokens, int32_t length, SequenceCache* cache) {
+  if (!cache->path.is_open() || length == 0) return 0;
+  // The last token is always computed: its logits are what the request waits for.
+  prefix_->Walk(tokens, (length - 1) / block_size_, &cache->path);
+  return cache->path.depth * block_size_;
+}
+
+int32_t CacheManager::Attach(SequenceCache* cache) {
+  if (!cache->path.is_open()) return 0;
+  std::vector<std::vector<int32_t>*> tables;
+  for (BlockTable& table : cache->tables) tables.push_back(&table.blocks);
+  prefix_->Attach(&cache->path, tables.data());
+  const int32_t tokens = cache->path.depth * block_size_;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    cache->tables[group].first_live = groups_[group].FirstLiveBlock(tokens);
+    cache->tables[group].changed_from = 0;
+  }
+  return tokens;
+}
+
+void CacheManager::Trim(int32_t first, SequenceCache* cache) {
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    BlockTable& table = cache->tables[group];
+    const int32_t size = static_cast<int32_t>(table.blocks.size());
+    const int32_t first_live = std::min(size, groups_[group].FirstLiveBlock(first));
+    const int32_t dropped = first_live - table.first_live;
+    if (dropped <= 0) continue;
+    int32_t* blocks = table.blocks.data() + table.first_live;
+    pools_[group]->Release(Holder::kRequest, blocks, dropped);
+    std::fill_n(blocks, dropped, kNullBlock);
+    table.changed_from = std::min(table.changed_from, table.first_live);
+    table.first_live = first_live;
+  }
+}
+
+bool CacheManager::SharesTail(int32_t group, int32_t first, const SequenceCache& cache) const {
+  if (!cache.may_share_tail || first % block_size_ == 0) return false;
+  const int32_t block = cache.tables[group].blocks[first / block_size_];
+  return pools_[group]->references(Holder::kRequest, block) > 1;
+}
+
+bool CacheManager::MakeFree(int32_t group, int32_t needed) {
+  if (pools_[group]->free_blocks() >= needed) return true;
+  return prefix_ != nullptr && prefix_->MakeFree(group, needed);
+}
+
+bool CacheManager::ReserveSlow(int32_t first, int32_t count, SequenceCache* cache,
+                               std::vector<BlockCopy>* copies) {
+  Trim(first, cache);
+  const int32_t end_block = groups_[0].BlocksForTokens(first + count);
+  const auto missing = [&](int32_t group) {
+    return std::max(0, end_block - static_cast<int32_t>(cache->tables[group].blocks.size()));
+  };
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    const int32_t needed = missing(group) + (SharesTail(group, first, *cache) ? 1 : 0);
+    if (!MakeFree(group, needed)) return false;
+  }
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    if (SharesTail(group, first, *cache)) ForkTail(group, first, cache, copies);
+    const int32_t needed = missing(group);
+    if (needed == 0) continue;
+    BlockTable& table = cache->tables[group];
+    const int32_t size = static_cast<int32_t>(table.blocks.size());
+    table.blocks.resize(size + needed, kNullBlock);
+    table.changed_from = std::min(table.changed_from, size);
+    if (!pools_[group]->Allocate(needed, table.blocks.data() + size)) {
+      throw IntegrityError("free blocks vanished: only the scheduler's thread may allocate");
+    }
+  }
+  cache->may_share_tail = false;
+  return true;
+}
+
+void CacheManager::ForkTail(int32_t group, int32_t first, SequenceCache* cache,
+                            std::vector<BlockCopy>* copies) {
+  BlockPool& pool = *pools_[group];
+  BlockTable& table = cache->tables[group];
+  const int32_t index = first / block_size_;
+  const int32_t source = table.blocks[index];
+  int32_t target = kNullBlock;
+  if (!pool.Allocate(1, &target)) {
+    throw IntegrityError("free blocks vanished: only the scheduler's thread may allocate");
+  }
+  // Pinned, the source cannot become the target of another copy of the same step.
+  pool.Acquire(Holder::kPin, source);
+  pool.Release(Holder::kRequest, source);
+  table.blocks[index] = target;
+  table.changed_from = std::min(table.changed_from, index);
+  copies->push_back({group, source, target});
+}
+
+void CacheManager::ReleaseCopies(std::vector<BlockCopy>* copies) {
+  for (const BlockCopy& copy : *copies) pools_[copy.group]->Release(Holder::kPin, copy.source);
+  copies->clear();
+}
+
+int32_t CacheManager::FittingTokens(int32_t first, int32_t count, SequenceCache* cache) {
+  Trim(first, cache);
+  int64_t end = int64_t{first} + count;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    int64_t blocks = AvailableBlocks(group);
+    if (SharesTail(group, first, *cache)) --blocks;
+    if (blocks < 0) return 0;
+    blocks += static_cast<int64_t>(cache->tables[group].blocks.size());
+    end = std::min(end, blocks * block_size_);
+  }
+  return static_cast<int32_t>(std::max<int64_t>(0, end - first));
+}
+
+void CacheManager::PublishSlow(const int32_t* tokens, int32_t computed, SequenceCache* cache) {
+  prefix_->Refresh(&cache->path);
+  std::vector<int32_t> blocks(groups_.size());
+  while (cache->path.depth < computed / block_size_) {
+    const int32_t index = cache->path.depth;
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      blocks[group] = cache->tables[group].blocks[index];
+    }
+    if (!prefix_->Extend(tokens + static_cast<size_t>(index) * block_size_, blocks.data(),
+                         &cache->path)) {
+      return;
+    }
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      BlockTable& table = cache->tables[group];
+      if (table.blocks[index] == blocks[group]) continue;
+      table.blocks[index] = blocks[group];
+      table.changed_from = std::min(table.changed_from, index);
+    }
+  }
+}
+
+void CacheManager::Fork(const SequenceCache& from, SequenceCache* to) {
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    to->tables[group] = from.tables[group];
+    to->tables[group].changed_from = 0;
+    const std::vector<int32_t>& blocks = from.tables[group].blocks;
+    pools_[group]->Acquire(Holder::kRequest, blocks.data(), static_cast<int32_t>(blocks.size()));
+  }
+  if (to->path.is_open()) {
+    prefix_->Close(&to->path);
+    to->path = prefix_->Copy(from.path);
+  }
+  to->may_share_tail = true;
+}
+
+void CacheManager::Release(SequenceCache* cache) {
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    BlockTable& table = cache->tables[group];
+    pools_[group]->Release(Holder::kRequest, table.blocks.data(),
+                           static_cast<int32_t>(table.blocks.size()));
+    table.blocks.clear();
+    table.first_live = 0;
+    table.changed_from = 0;
+  }
+  cache->may_share_tail = false;
+}
+
+void CacheManager::Close(SequenceCache* cache) {
+  Release(cache);
+  if (prefix_ != nullptr) prefix_->Close(&cache->path);
+}
+
+int32_t CacheManager::UsableBlocks(int32_t group) const {
+  const int32_t resident = prefix_ == nullptr ? 0 : prefix_->resident_blocks(group);
+  return pools_[group]->total_blocks() - resident;
+}
+
+int32_t CacheManager::SetResident(const int32_t* tokens, int32_t length,
+                                  const std::string& extra_key, bool resident,
+                                  const std::vector<int32_t>& spare) {
+  Require(prefix_ != nullptr, "resident prefix: the prefix cache is switched off");
+  PrefixPath path = prefix_->Open(extra_key);
+  prefix_->Walk(tokens, length / block_size_, &path);
+  std::string problem;
+  if (!resident && path.depth > 0 && !prefix_->IsResident(path)) problem = "it is not resident";
+  for (int32_t group = 0; resident && group < num_groups(); ++group) {
+    const int32_t left = UsableBlocks(group) - prefix_->CountUnpinned(path, group);
+    if (left >= spare[group]) continue;
+    problem = "group " + std::to_string(group) + " would keep " + std::to_string(left) +
+              " usable blocks, a live request may need " + std::to_string(spare[group]);
+  }
+  const int32_t found = path.depth * block_size_;
+  if (problem.empty()) prefix_->SetResident(path, resident);
+  prefix_->Close(&path);
+  Require(problem.empty(), "resident prefix: " + problem);
+  return found;
+}
+
+void CacheManager::CheckTables(int32_t group, const std::vector<const SequenceCache*>& live) const {
+  const BlockPool& pool = *pools_[group];
+  std::vector<int32_t> holders(pool.total_blocks());
+  for (const SequenceCache* cache : live) {
+    const BlockTable& table = cache->tables[group];
+    for (size_t i = 0; i < table.blocks.size(); ++i) {
+      const int32_t block = table.blocks[i];
+      if ((block == kNullBlock) != (static_cast<int32_t>(i) < table.first_live)) {
+        throw IntegrityError("a block table has a hole");
+      }
+      if (block != kNullBlock) ++holders.at(block - pool.first_block());
+    }
+  }
+  for (int32_t block = pool.first_block(); block < pool.end_block(); ++block) {
+    const int32_t held = holders[block - pool.first_block()];
+    const int32_t counted = pool.references(Holder::kRequest, block);
+    if (held == counted) continue;
+    throw IntegrityError("block " + std::to_string(block) + " of group " + std::to_string(group) +
+                         " is in " + std::to_string(held) + " tables and counted in " +
+                         std::to_string(counted));
+  }
+}
+
+void CacheManager::CheckIntegrity(const std::vector<const SequenceCache*>& live) const {
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    pools_[group]->CheckIntegrity();
+    CheckTables(group, live);
+  }
+  if (prefix_ != nullptr) prefix_->CheckIntegrity();
+}
+
+}  // namespace rtp_llm

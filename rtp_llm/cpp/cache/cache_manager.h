@@ -1,0 +1,126 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rtp_llm/cpp/cache/block_pool.h"
+#include "rtp_llm/cpp/cache/cache_group.h"
+#include "rtp_llm/cpp/cache/prefix_cache.h"
+
+namespace rtp_llm {
+
+// One sequence's blocks in one group: entry i holds tokens [i * block_size, (i + 1) * block_size).
+struct BlockTable {
+  std::vector<int32_t> blocks;
+  int32_t first_live = 0;    // entries before it are kNullBlock
+  int32_t changed_from = 0;  // lowest entry that changed since whoever copies the table reset this
+};
+
+// All that a sequence holds of the caches. Made by Open, emptied by Release.
+struct SequenceCache {
+  std::vector<BlockTable> tables;  // per group
+  PrefixPath path;              // the full blocks that are in the prefix cache; closed = not used
+  bool may_share_tail = false;  // a fork may share the block that is written next
+};
+
+// Before the next forward, `source` must be copied to `target` in all layers of `group`. The source
+// is pinned until ReleaseCopies.
+struct BlockCopy {
+  int32_t group;
+  int32_t source;
+  int32_t target;
+};
+
+// Block pools, tables and the prefix cache of all groups. Only one thread (the scheduler's) calls
+// it; transfer threads may pin blocks through pool().
+class CacheManager {
+ public:
+  // Throws std::invalid_argument for groups that cannot work.
+  CacheManager(std::vector<CacheGroup> groups, bool prefix_cache, int32_t hash_bits);
+
+  void Open(const std::string& extra_key, bool use_prefix_cache, SequenceCache* cache);
+
+  // How many of the first `length - 1` tokens may be served, at most. Takes nothing.
+  int32_t Lookup(const int32_t* tokens, int32_t length, SequenceCache* cache);
+  // Takes what Lookup found and all groups can serve; returns how many tokens that is.
+  int32_t Attach(SequenceCache* cache);
+
+  // Gives tokens [first, first + count) a block to be written to in every group, freeing what fell
+  // out of windows and forking a shared tail block (its copy is appended to `copies`). False, with
+  // nothing taken, if there are not enough blocks.
+  bool Reserve(int32_t first, int32_t count, SequenceCache* cache, std::vector<BlockCopy>* copies) {
+    return HasRoom(first, count, *cache) || ReserveSlow(first, count, cache, copies);
+  }
+  // How many of `count` tokens Reserve could be asked for now.
+  int32_t FittingTokens(int32_t first, int32_t count, SequenceCache* cache);
+  void ReleaseCopies(std::vector<BlockCopy>* copies);
+
+  // Makes the full blocks among the first `computed` tokens available to others.
+  void Publish(const int32_t* tokens, int32_t computed, SequenceCache* cache) {
+    if (cache->path.is_open() && computed >= (cache->path.depth + 1) * block_size_) {
+      PublishSlow(tokens, computed, cache);
+    }
+  }
+
+  // `to` (open, empty) shares everything that `from` holds.
+  void Fork(const SequenceCache& from, SequenceCache* to);
+  // Gives everything back; the cache can be used again as after Open.
+  void Release(SequenceCache* cache);
+  // Release, and the end of its use of the prefix cache.
+  void Close(SequenceCache* cache);
+
+  // Blocks that a sequence needs in a group to grow to `length` tokens in chunks of `chunk`.
+  int32_t BlocksNeeded(int32_t group, int32_t length, int32_t chunk) const {
+    return groups_[group].BlocksForChunk(length, chunk);
+  }
+  // Blocks that are not kept by resident prefixes.
+  int32_t UsableBlocks(int32_t group) const;
+  int32_t AvailableBlocks(int32_t group) const { return pools_[group]->available_blocks(); }
+
+  // Keeps the cached part of a prompt from eviction for good, or lets go of it. Returns the number
+  // of tokens concerned. `spare[g]` blocks must stay usable, else std::invalid_argument.
+  int32_t SetResident(const int32_t* tokens, int32_t length, const std::string& extra_key,
+                      bool resident, const std::vector<int32_t>& spare);
+
+  int32_t num_groups() const { return static_cast<int32_t>(groups_.size()); }
+  int32_t block_size() const { return block_size_; }
+  const CacheGroup& group(int32_t index) const { return groups_[index]; }
+  BlockPool& pool(int32_t group) { return *pools_[group]; }
+  const BlockPool& pool(int32_t group) const { return *pools_[group]; }
+  const PrefixCache* prefix_cache() const { return prefix_.get(); }
+
+  // `live` are the caches of all sequences. Throws IntegrityError if any block is lost or is held
+  // by more or fewer tables than its count says.
+  void CheckIntegrity(const std::vector<const SequenceCache*>& live) const;
+
+ private:
+  bool HasRoom(int32_t first, int32_t count, const SequenceCache& cache) const;
+  bool ReserveSlow(int32_t first, int32_t count, SequenceCache* cache,
+                   std::vector<BlockCopy>* copies);
+  void Trim(int32_t first, SequenceCache* cache);
+  bool SharesTail(int32_t group, int32_t first, const SequenceCache& cache) const;
+  void ForkTail(int32_t group, int32_t first, SequenceCache* cache, std::vector<BlockCopy>* copies);
+  void PublishSlow(const int32_t* tokens, int32_t computed, SequenceCache* cache);
+  bool MakeFree(int32_t group, int32_t needed);
+  void CheckTables(int32_t group, const std::vector<const SequenceCache*>& live) const;
+
+  const std::vector<CacheGroup> groups_;
+  const int32_t block_size_;
+  std::vector<std::unique_ptr<BlockPool>> pools_;
+  std::unique_ptr<PrefixCache> prefix_;
+};
+
+inline bool CacheManager::HasRoom(int32_t first, int32_t count, const SequenceCache& cache) const {
+  if (cache.may_share_tail) return false;
+  const int32_t last_block = (first + count - 1) / block_size_;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    const BlockTable& table = cache.tables[group];
+    if (last_block >= static_cast<int32_t>(table.blocks.size())) return false;
+    if (groups_[group].FirstLiveBlock(first) > table.first_live) return false;
+  }
+  return true;
+}
+
+}  // namespace rtp_llm

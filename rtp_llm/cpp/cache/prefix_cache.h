@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rtp_llm/cpp/cache/block_hash.h"
+#include "rtp_llm/cpp/cache/block_pool.h"
+#include "rtp_llm/cpp/cache/cache_group.h"
+#include "rtp_llm/cpp/cache/extra_keys.h"
+#include "rtp_llm/cpp/cache/host_array.h"
+#include "rtp_llm/cpp/cache/node_table.h"
+
+namespace rtp_llm {
+
+// A place in the prefix tree: `depth` full blocks of some token sequence under one extra key.
+struct PrefixPath {
+  int32_t key = -1;   // number of the extra key; -1: not open
+  int32_t node = -1;  // -1: nothing matched yet
+  uint32_t generation = 0;
+  int32_t depth = 0;
+  Hash128 hash;
+
+  bool is_open() const { return key >= 0; }
+};
+
+// A tree of full blocks of tokens; each node knows the cache block that holds them, per group.
+//
+// A node is found by the 128-bit chained hash of everything up to it, and is a hit only if its
+// tokens, its parent (the node itself, not its hash) and, at the first level, the extra key are
+// equal: a collision costs time, never another prompt's cache. Every block of a node carries one
+// kCache reference. When blocks run short the least recently used idle one goes, leaves first in
+// groups that need whole chains; resident nodes are pinned and stay.
+//
+// Not thread safe: it belongs to the scheduler's thread. The pools it works on are.
+class PrefixCache {
+ public:
+  // `pools[g]` are the blocks of `groups[g]`; all groups have one block size. `hash_bits` below 128
+  // forces collisions, for tests.
+  PrefixCache(std::vector<CacheGroup> groups, std::vector<BlockPool*> pools, int32_t hash_bits);
+
+  // Every path that was opened or copied must be closed, which resets it.
+  PrefixPath Open(const std::string& extra_key);
+  PrefixPath Copy(const PrefixPath& path);
+  void Close(PrefixPath* path);
+
+  // Sends a path back to its start if its node was evicted meanwhile.
+  void Refresh(PrefixPath* path) const;
+
+  // Moves the path down along `tokens` for as long as nodes exist, to at most `max_depth`.
+  void Walk(const int32_t* tokens, int32_t max_depth, PrefixPath* path) const;
+
+  // Cuts the path to the longest prefix that every group can serve, and takes a kRequest reference
+  // on its live blocks. `tables[g]` receives `depth` entries, kNullBlock where the group keeps
+  // nothing.
+  void Attach(PrefixPath* path, std::vector<int32_t>* const* tables);
+
+  // Moves the path down by one block of tokens, adding a node if there is none. `blocks[g]` holds
+  // the caller's block (or kNullBlock); where the node has one already, the caller's reference
+  // moves to that block and `blocks[g]` changes. False if the path is not current or the tree is
+  // full.
+  bool Extend(const int32_t* tokens, int32_t* blocks, PrefixPath* path);
+
+  // Evicts until `needed` blocks of the group are free; false if that cannot be had.
+  bool MakeFree(int32_t group, int32_t needed);
+
+  // Keeps all blocks that the path has now from eviction, or lets go of them; calls nest.
+  void SetResident(const PrefixPath& path, bool resident);
+  bool IsResident(const PrefixPath& path) const;
+  // Blocks of the path that SetResident(path, true) would newly pin in a group.
+  int32_t CountUnpinned(const PrefixPath& path, int32_t group) const;
+  int32_t resident_blocks(int32_t group) const { return resident_blocks_[group]; }
+
+  int32_t num_nodes() const { return num_nodes_; }
+  int32_t num_keys() const { return keys_.size(); }
+
+  // Throws IntegrityError unless tree, table and pools agree.
+  void CheckIntegrity() const;
+
+ private:
+  struct Node {
+    Hash128 hash;
+    int32_t parent;  // node, or -1 - key at the first level
+    int32_t children;
+    int32_t resident;
+    uint32_t generation;  // changes when the node is removed, so that old paths are recognised
+    bool used;
+  };
+
+  bool IsCurrent(const PrefixPath& path) const;
+  void Restart(PrefixPath* path) const;
+  void MoveTo(int32_t node, PrefixPath* path) const;
+  void CutTo(int32_t depth, PrefixPath* path) const;
+  int32_t ServableDepth(const PrefixPath& path) const;
+  int32_t ParentCode(const PrefixPath& path) const;
+  Hash128 ChildHash(const PrefixPath& path, const int32_t* tokens) const;
+  Hash128 Mask(const Hash128& hash) const;
+  int32_t Find(const Hash128& hash, int32_t parent, const int32_t* tokens) const;
+  int32_t Create(const Hash128& hash, const PrefixPath& parent, const int32_t* tokens);
+  int32_t TakeNode();
+  void Offer(int32_t node, int32_t* blocks);
+  void DropBlock(int32_t node, int32_t group);
+  void PinBlocks(int32_t node, bool pin);
+  void Remove(int32_t node);
+  bool ServesNothing(int32_t node) const;
+  void CheckNode(int32_t node) const;
+
+  int32_t& BlockOf(int32_t node, int32_t group) { return blocks_[BlockIndex(node, group)]; }
+  int32_t BlockOf(int32_t node, int32_t group) const { return blocks_[BlockIndex(node, group)]; }
+  size_t BlockIndex(int32_t node, int32_t group) const {
+    return static_cast<size_t>(node) * groups_.size() + group;
+  }
+  size_t TokenIndex(int32_t node) const { return static_cast<size_t>(node) * block_size_; }
+  size_t BlockBytes() const { return sizeof(int32_t) * block_size_; }
+  int32_t num_groups() const { return static_cast<int32_t>(groups_.size()); }
+
+  const std::vector<CacheGroup> groups_;
+  const std::vector<BlockPool*> pools_;
+  const int32_t block_size_;
+  const Hash128 hash_mask_;
+  const int32_t capacity_;
+
+  HostArray<Node> nodes_;
+  HostArray<int32_t> tokens_;  // [capacity, block_size]
+  HostArray<int32_t> blocks_;  // [capacity, groups]
+  NodeTable table_;
+  ExtraKeys keys_;                           // referenced by open paths and first-level nodes
+  std::vector<std::vector<int32_t>> owner_;  // [group][block - first_block] -> node
+  std::vector<int32_t> resident_blocks_;     // per group
+  std::vector<int32_t> free_nodes_;
+  int32_t nodes_touched_ = 0;
+  int32_t num_nodes_ = 0;
+};
+
+}  // namespace rtp_llm

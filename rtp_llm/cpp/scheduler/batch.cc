@@ -1,0 +1,171 @@
+#include "rtp_llm/cpp/scheduler/batch.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace rtp_llm {
+namespace {
+
+// Widths move in steps, so that tables rarely change their shape and rows can be kept.
+constexpr int32_t kWidthStep = 16;
+
+int32_t RoundUp(int32_t value, int32_t step) { return (value + step - 1) / step * step; }
+
+size_t MaxTableWidth(const SchedulerConfig& config, const CacheGroup& group) {
+  return RoundUp(group.BlocksForTokens(config.max_model_len), kWidthStep);
+}
+
+}  // namespace
+
+Batch::GroupArrays::GroupArrays(const SchedulerConfig& config, const CacheGroup& group)
+    : slot_mapping(config.max_batch_tokens),
+      block_table(config.max_running * MaxTableWidth(config, group)),
+      copy_pairs(2 * size_t{1} * config.max_running),
+      rows(config.max_running) {}
+
+Batch::Batch(const SchedulerConfig& config)
+    : token_ids(config.max_batch_tokens),
+      positions(config.max_batch_tokens),
+      cu_seqlens_q(config.max_running + 1),
+      seq_lens(config.max_running),
+      seq_ids(config.max_running),
+      seq_slots(config.max_running),
+      seq_serials(config.max_running),
+      logit_rows(config.max_running),
+      row_ids(config.max_running),
+      row_slots(config.max_running),
+      row_serials(config.max_running),
+      row_steps(config.max_running),
+      history_tokens(static_cast<size_t>(config.max_running) * config.max_model_len),
+      history_cu(config.max_running + 1),
+      block_size_(config.groups.at(0).block_size) {
+  groups.reserve(config.groups.size());
+  for (const CacheGroup& group : config.groups) groups.emplace_back(config, group);
+}
+
+void Batch::Clear() {
+  num_seqs = num_tokens = num_rows = 0;
+  max_seqlen_q = max_seqlen_k = sampling_flags = 0;
+  cu_seqlens_q[0] = 0;
+  history_cu[0] = 0;
+  for (GroupArrays& group : groups) group.num_copies = 0;
+}
+
+void Batch::Fill(SequenceSet* sequences, const std::vector<BlockCopy>& copies) {
+  Clear();
+  for (const bool single : {true, false}) {
+    for (const auto& entry : sequences->running) {
+      Sequence& sequence = (*sequences)[entry.slot];
+      if (sequence.step_tokens == 0 || (sequence.step_tokens == 1) != single) continue;
+      AddSequence(entry.slot, &sequence);
+      if (sequence.step_tokens == sequence.remaining()) {
+        AddRows(entry.slot, sequence, *sequences);
+      }
+    }
+  }
+  FillTables(sequences);
+  FillCopies(copies);
+}
+
+void Batch::AddSequence(int32_t slot, Sequence* sequence) {
+  const int32_t end = sequence->computed + sequence->step_tokens;
+  AddTokens(*sequence);
+  seq_ids[num_seqs] = sequence->id;
+  seq_slots[num_seqs] = slot;
+  seq_serials[num_seqs] = sequence->rank.serial;
+  seq_lens[num_seqs] = end;
+  max_seqlen_q = std::max(max_seqlen_q, sequence->step_tokens);
+  max_seqlen_k = std::max(max_seqlen_k, end);
+  num_tokens += sequence->step_tokens;
+  cu_seqlens_q[++num_seqs] = num_tokens;
+}
+
+void Batch::AddTokens(const Sequence& sequence) {
+  const int32_t first = sequence.computed;
+  const int32_t count = sequence.step_tokens;
+  std::memcpy(&token_ids[num_tokens], &sequence.tokens[first], sizeof(int32_t) * count);
+  int32_t* position = &positions[num_tokens];
+  for (int32_t i = 0; i < count; ++i) position[i] = first + i;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const int32_t* blocks = sequence.cache.tables[g].blocks.data();
+    int32_t* slots = &groups[g].slot_mapping[num_tokens];
+    for (int32_t done = 0; done < count;) {
+      const int32_t block = (first + done) / block_size_;
+      const int32_t end = std::min(count, (block + 1) * block_size_ - first);
+      const int32_t shift = (blocks[block] - block) * block_size_ + first;
+      for (; done < end; ++done) slots[done] = shift + done;
+    }
+  }
+}
+
+void Batch::AddRows(int32_t slot, const Sequence& sequence, const SequenceSet& sequences) {
+  AddRow(slot, sequence, sequence);
+  for (const int32_t follower : sequence.followers) {
+    AddRow(follower, sequences[follower], sequence);
+  }
+}
+
+void Batch::AddRow(int32_t slot, const Sequence& owner, const Sequence& source) {
+  const int32_t row = num_rows++;
+  logit_rows[row] = num_tokens - 1;
+  row_ids[row] = owner.id;
+  row_slots[row] = slot;
+  row_serials[row] = owner.rank.serial;
+  row_steps[row] = source.output_length();
+  sampling_flags |= source.options->sampling_flags;
+  int32_t end = history_cu[row];
+  if (source.options->needs_history) {
+    std::memcpy(&history_tokens[end], source.tokens.data(), sizeof(int32_t) * source.length);
+    end += source.length;
+  }
+  history_cu[row + 1] = end;
+}
+
+void Batch::FillTables(SequenceSet* sequences) {
+  const int32_t needed = RoundUp((max_seqlen_k + block_size_ - 1) / block_size_, kWidthStep);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    GroupArrays& group = groups[g];
+    if (needed > group.table_width || 2 * needed < group.table_width) {
+      group.table_width = needed;
+      for (GroupArrays::Row& row : group.rows) row = {};
+    }
+    for (int32_t row = 0; row < num_seqs; ++row) {
+      FillTableRow(row, &(*sequences)[seq_slots[row]], static_cast<int32_t>(g));
+    }
+  }
+  for (int32_t row = 0; row < num_seqs; ++row) (*sequences)[seq_slots[row]].batch_row = row;
+}
+
+void Batch::FillTableRow(int32_t row, Sequence* sequence, int32_t group) {
+  GroupArrays& arrays = groups[group];
+  GroupArrays::Row& state = arrays.rows[row];
+  BlockTable& table = sequence->cache.tables[group];
+  const int32_t size = static_cast<int32_t>(table.blocks.size());
+  // The row is still right up to the first change if it was this sequence's at the last fill.
+  const bool kept = state.serial == sequence->rank.serial && sequence->batch_row == row;
+  const int32_t first = kept ? std::min(table.changed_from, size) : 0;
+  const int32_t stale_end = kept ? state.filled : arrays.table_width;
+  int32_t* target = &arrays.block_table[static_cast<size_t>(row) * arrays.table_width];
+  std::copy(table.blocks.data() + first, table.blocks.data() + size, target + first);
+  if (stale_end > size) std::fill(target + size, target + stale_end, kNullBlock);
+  state = {sequence->rank.serial, size};
+  table.changed_from = size;
+}
+
+void Batch::FillCopies(const std::vector<BlockCopy>& copies) {
+  for (const BlockCopy& copy : copies) {
+    GroupArrays& group = groups[copy.group];
+    group.copy_pairs[2 * group.num_copies] = copy.source;
+    group.copy_pairs[2 * group.num_copies + 1] = copy.target;
+    ++group.num_copies;
+  }
+}
+
+StepResult::StepResult(const SchedulerConfig& config)
+    : ids(config.max_running),
+      tokens(static_cast<size_t>(config.max_running) * kMaxCommitWidth),
+      num_tokens(config.max_running),
+      finish(config.max_running),
+      cached_tokens(config.max_running) {}
+
+}  // namespace rtp_llm

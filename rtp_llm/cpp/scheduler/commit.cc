@@ -1,0 +1,99 @@
+// The half of Scheduler that takes in what a step computed.
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "rtp_llm/cpp/scheduler/scheduler.h"
+
+namespace rtp_llm {
+
+void Scheduler::CheckTokens(const int32_t* tokens, int32_t rows, int32_t width) const {
+  const auto fail = [](const std::string& message) { throw std::invalid_argument(message); };
+  if (!uncommitted_ && rows > 0) fail("commit() without a scheduled batch");
+  if (rows != batch_.num_rows) {
+    fail("tokens have " + std::to_string(rows) + " rows, the batch has " +
+         std::to_string(batch_.num_rows));
+  }
+  if (rows == 0) return;
+  if (width < 1 || width > kMaxCommitWidth) {
+    fail("tokens have " + std::to_string(width) + " columns, from 1 to " +
+         std::to_string(kMaxCommitWidth) + " are possible");
+  }
+  for (int32_t row = 0; row < rows; ++row) {
+    if (tokens[static_cast<size_t>(row) * width] >= 0) continue;
+    if (!sequences_.IsLive(batch_.row_slots[row], batch_.row_serials[row])) continue;
+    fail("tokens: row " + std::to_string(row) + " has none");
+  }
+}
+
+void Scheduler::Commit(const int32_t* tokens, int32_t rows, int32_t width) {
+  CheckTokens(tokens, rows, width);
+  CommitComputed();
+  result_.num_rows = rows;
+  result_.width = width;
+  for (int32_t row = 0; row < rows; ++row) {
+    CommitRow(row, tokens + static_cast<size_t>(row) * width, width);
+  }
+  batch_.Clear();
+  uncommitted_ = false;
+}
+
+void Scheduler::CommitComputed() {
+  for (int32_t i = 0; i < batch_.num_seqs; ++i) {
+    const int32_t slot = batch_.seq_slots[i];
+    if (!sequences_.IsLive(slot, batch_.seq_serials[i])) continue;
+    Sequence& sequence = sequences_[slot];
+    sequence.computed += sequence.step_tokens;
+    sequence.step_tokens = 0;
+    cache_.Publish(sequence.tokens.data(), sequence.computed, &sequence.cache);
+    if (sequence.remaining() > 0) continue;
+    sequence.decoding = true;
+    if (!sequence.followers.empty()) StartFollowers(slot);
+  }
+}
+
+void Scheduler::StartFollowers(int32_t leader_slot) {
+  Sequence& leader = sequences_[leader_slot];
+  leader.cache.may_share_tail = true;
+  for (const int32_t slot : leader.followers) {
+    Sequence& follower = sequences_[slot];
+    follower.state = SequenceState::kRunning;
+    follower.decoding = true;
+    follower.admitted = true;
+    follower.leader = -1;
+    follower.computed = leader.computed;
+    follower.cached_tokens = leader.cached_tokens;
+    follower.tokens = leader.tokens;
+    cache_.Fork(leader.cache, &follower.cache);
+    sequences_.running.Insert(follower.rank, slot);
+  }
+  leader.followers.clear();
+}
+
+void Scheduler::CommitRow(int32_t row, const int32_t* tokens, int32_t width) {
+  int32_t* out = &result_.tokens[static_cast<size_t>(row) * width];
+  std::fill_n(out, width, -1);
+  result_.ids[row] = batch_.row_ids[row];
+  result_.num_tokens[row] = 0;
+  result_.finish[row] = static_cast<uint8_t>(FinishReason::kNone);
+  result_.cached_tokens[row] = 0;
+  const int32_t slot = batch_.row_slots[row];
+  if (!sequences_.IsLive(slot, batch_.row_serials[row])) return;
+
+  Sequence& sequence = sequences_[slot];
+  FinishReason finish = FinishReason::kNone;
+  int32_t count = 0;
+  while (count < width && tokens[count] >= 0 && finish == FinishReason::kNone) {
+    sequence.Append(tokens[count]);
+    out[count] = tokens[count];
+    ++count;
+    finish = sequence.CheckFinish();
+  }
+  result_.num_tokens[row] = count;
+  result_.finish[row] = static_cast<uint8_t>(finish);
+  result_.cached_tokens[row] = sequence.cached_tokens;
+  if (finish != FinishReason::kNone) Retire(slot);
+}
+
+}  // namespace rtp_llm

@@ -1,0 +1,29 @@
+#include "rtp_llm/cpp/scheduler/config.h"
+
+#include <stdexcept>
+#include <string>
+
+namespace rtp_llm {
+namespace {
+
+constexpr int32_t kMaxSequences = 1 << 16;
+constexpr int32_t kMaxTokens = 1 << 24;
+
+void RequireRange(const char* name, int32_t value, int32_t low, int32_t high) {
+  if (value >= low && value <= high) return;
+  throw std::invalid_argument(std::string(name) + "=" + std::to_string(value) + " must be from " +
+                              std::to_string(low) + " to " + std::to_string(high));
+}
+
+}  // namespace
+
+void SchedulerConfig::Validate() const {
+  RequireRange("max_running", max_running, 1, kMaxSequences);
+  RequireRange("max_queued", max_queued, 1, kMaxSequences);
+  RequireRange("max_batch_tokens", max_batch_tokens, 1, kMaxTokens);
+  RequireRange("max_model_len", max_model_len, 2, kMaxTokens);
+  RequireRange("hash_bits", hash_bits, 0, 128);
+  RequireRange("aging_steps", aging_steps, 1, 1 << 20);
+}
+
+}  // namespace rtp_llm

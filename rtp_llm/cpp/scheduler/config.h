@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rtp_llm/cpp/cache/cache_group.h"
+
+namespace rtp_llm {
+
+struct SchedulerConfig {
+  std::vector<CacheGroup> groups;
+  int32_t max_running = 256;  // sequences
+  int32_t max_queued = 1024;  // sequences
+  int32_t max_batch_tokens = 2048;
+  int32_t max_model_len = 0;
+  bool prefix_cache = true;
+  int32_t hash_bits = 128;  // less forces hash collisions, for tests
+  // One level of priority is worth this many steps of waiting, so that nobody waits for ever.
+  int32_t aging_steps = 256;
+
+  int32_t max_sequences() const { return max_running + max_queued; }
+
+  // Throws std::invalid_argument naming the field, its value and the range.
+  void Validate() const;
+};
+
+}  // namespace rtp_llm

@@ -1,0 +1,185 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "rtp_llm/cpp/scheduler/scheduler.h"
+
+namespace rtp_llm {
+
+// Stands in for the model in tests. A cache cell holds a number that depends on every token up to
+// its position and on the extra key, so that whatever a sequence would read can be compared with
+// what it should read. Blocks that nobody holds are overwritten before every step.
+class FakeModel {
+ public:
+  explicit FakeModel(Scheduler* scheduler) : scheduler_(*scheduler) {
+    for (const CacheGroup& group : scheduler_.config().groups) {
+      cells_.emplace_back(static_cast<size_t>(group.num_blocks) * group.block_size, kPoison);
+    }
+  }
+
+  void Add(int64_t id, const std::vector<int32_t>& prompt, const std::string& extra_key) {
+    Truth& truth = truths_[id];
+    truth.last = std::hash<std::string>()(extra_key) | 1;
+    for (const int32_t token : prompt) Append(id, token);
+  }
+  void Append(int64_t id, int32_t token) {
+    Truth& truth = truths_.at(id);
+    truth.tokens.push_back(token);
+    truth.last = (truth.last ^ static_cast<uint64_t>(token + 1)) * 0x9e3779b97f4a7c15ull;
+    truth.last ^= truth.last >> 31;
+    truth.cells.push_back(truth.last);
+  }
+  void Remove(int64_t id) { truths_.erase(id); }
+  const std::vector<int32_t>& tokens(int64_t id) const { return truths_.at(id).tokens; }
+
+  // Runs the batch. Sequences that were removed meanwhile are not checked.
+  void Run() {
+    Batch& batch = scheduler_.batch();
+    for (size_t g = 0; g < cells_.size(); ++g) {
+      // In this order: the source of a copy may be free already, and is not given out in this step.
+      Copy(static_cast<int32_t>(g));
+      PoisonFree(static_cast<int32_t>(g));
+    }
+    ASSERT_EQ(batch.cu_seqlens_q[0], 0);
+    ASSERT_EQ(batch.cu_seqlens_q[batch.num_seqs], batch.num_tokens);
+    ASSERT_LE(batch.num_tokens, scheduler_.config().max_batch_tokens);
+    int32_t longest_query = 0;
+    int32_t longest = 0;
+    for (int32_t b = 0; b < batch.num_seqs; ++b) {
+      Write(b);
+      longest_query = std::max(longest_query, batch.cu_seqlens_q[b + 1] - batch.cu_seqlens_q[b]);
+      longest = std::max(longest, batch.seq_lens[b]);
+    }
+    ASSERT_EQ(batch.max_seqlen_q, longest_query);
+    ASSERT_EQ(batch.max_seqlen_k, longest);
+    for (int32_t b = 0; b < batch.num_seqs; ++b) Read(b);
+    CheckRows();
+  }
+
+ private:
+  static constexpr uint64_t kPoison = 0;
+
+  struct Truth {
+    std::vector<int32_t> tokens;
+    std::vector<uint64_t> cells;
+    uint64_t last = 0;
+  };
+
+  void PoisonFree(int32_t group) {
+    const BlockPool& pool = scheduler_.cache().pool(group);
+    const int32_t size = scheduler_.cache().block_size();
+    for (int32_t block = pool.first_block(); block < pool.end_block(); ++block) {
+      if (pool.references(Holder::kRequest, block) + pool.references(Holder::kCache, block) +
+              pool.references(Holder::kPin, block) ==
+          0) {
+        std::fill_n(&cells_[group][static_cast<size_t>(block) * size], size, kPoison);
+      }
+    }
+  }
+
+  void Copy(int32_t group) {
+    const Batch::GroupArrays& arrays = scheduler_.batch().groups[group];
+    const int32_t size = scheduler_.cache().block_size();
+    std::set<int32_t> sources;
+    std::set<int32_t> targets;
+    for (int32_t i = 0; i < arrays.num_copies; ++i) {
+      const int32_t source = arrays.copy_pairs[2 * i];
+      const int32_t target = arrays.copy_pairs[2 * i + 1];
+      sources.insert(source);
+      ASSERT_TRUE(targets.insert(target).second) << "two copies into one block";
+      std::copy_n(&cells_[group][static_cast<size_t>(source) * size], size,
+                  &cells_[group][static_cast<size_t>(target) * size]);
+    }
+    for (const int32_t target : targets) ASSERT_EQ(sources.count(target), 0u) << "chained copies";
+  }
+
+  void Write(int32_t b) {
+    Batch& batch = scheduler_.batch();
+    const auto found = truths_.find(batch.seq_ids[b]);
+    if (found == truths_.end()) return;
+    const Truth& truth = found->second;
+    const int32_t begin = batch.cu_seqlens_q[b];
+    const int32_t end = batch.cu_seqlens_q[b + 1];
+    ASSERT_GT(end, begin);
+    ASSERT_LE(batch.seq_lens[b], static_cast<int32_t>(truth.tokens.size()));
+    for (int32_t t = begin; t < end; ++t) {
+      const int32_t position = batch.seq_lens[b] - (end - t);
+      ASSERT_EQ(batch.positions[t], position);
+      ASSERT_EQ(batch.token_ids[t], truth.tokens[position]);
+      for (size_t g = 0; g < cells_.size(); ++g) {
+        const int32_t slot = batch.groups[g].slot_mapping[t];
+        ASSERT_EQ(slot, SlotOf(static_cast<int32_t>(g), b, position));
+        cells_[g][slot] = truth.cells[position];
+      }
+    }
+  }
+
+  int32_t SlotOf(int32_t group, int32_t b, int32_t position) {
+    const Batch::GroupArrays& arrays = scheduler_.batch().groups[group];
+    const int32_t size = scheduler_.cache().block_size();
+    const size_t row = static_cast<size_t>(b) * arrays.table_width;
+    const int32_t block = arrays.block_table[row + position / size];
+    const CacheGroup& layout = scheduler_.config().groups[group];
+    EXPECT_GE(block, layout.first_block);
+    EXPECT_LT(block, layout.num_blocks);
+    return block * size + position % size;
+  }
+
+  void Read(int32_t b) {
+    Batch& batch = scheduler_.batch();
+    const auto found = truths_.find(batch.seq_ids[b]);
+    if (found == truths_.end()) return;
+    const int32_t end = batch.seq_lens[b];
+    const int32_t first_query = end - (batch.cu_seqlens_q[b + 1] - batch.cu_seqlens_q[b]);
+    const int32_t size = scheduler_.cache().block_size();
+    for (size_t g = 0; g < cells_.size(); ++g) {
+      const CacheGroup& layout = scheduler_.config().groups[g];
+      const bool windowed = layout.kind == GroupKind::kSlidingWindow;
+      const int32_t visible = windowed ? std::max(0, first_query - layout.window + 1) : 0;
+      for (int32_t position = visible; position < end; ++position) {
+        const int32_t slot = SlotOf(static_cast<int32_t>(g), b, position);
+        ASSERT_EQ(cells_[g][slot], found->second.cells[position])
+            << "sequence " << batch.seq_ids[b] << " would read another's position " << position;
+      }
+      const Batch::GroupArrays& arrays = batch.groups[g];
+      const int32_t* row = &arrays.block_table[static_cast<size_t>(b) * arrays.table_width];
+      for (int32_t i = 0; i < arrays.table_width; ++i) {
+        const bool live = i >= visible / size && i * size < end;
+        ASSERT_TRUE(live || row[i] == kNullBlock) << "entry " << i << " of sequence row " << b;
+      }
+    }
+  }
+
+  void CheckRows() {
+    Batch& batch = scheduler_.batch();
+    ASSERT_EQ(batch.history_cu[0], 0);
+    for (int32_t row = 0; row < batch.num_rows; ++row) {
+      const int32_t token = batch.logit_rows[row];
+      const int32_t* cu = batch.cu_seqlens_q.data();
+      const int32_t* last = std::lower_bound(cu, cu + batch.num_seqs + 1, token + 1);
+      ASSERT_EQ(*last, token + 1) << "not the last token of a sequence";
+      const auto found = truths_.find(batch.row_ids[row]);
+      if (found == truths_.end()) continue;
+      const std::vector<int32_t>& tokens = found->second.tokens;
+      ASSERT_EQ(static_cast<size_t>(batch.seq_lens[last - cu - 1]), tokens.size());
+      const int32_t begin = batch.history_cu[row];
+      const int32_t size = batch.history_cu[row + 1] - begin;
+      if (size == 0) continue;
+      ASSERT_EQ(static_cast<size_t>(size), tokens.size());
+      ASSERT_TRUE(std::equal(tokens.begin(), tokens.end(), &batch.history_tokens[begin]));
+    }
+  }
+
+  Scheduler& scheduler_;
+  std::unordered_map<int64_t, Truth> truths_;
+  std::vector<std::vector<uint64_t>> cells_;
+};
+
+}  // namespace rtp_llm

@@ -1,0 +1,94 @@
+// The part of Scheduler that checks itself.
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+
+#include "rtp_llm/cpp/cache/errors.h"
+#include "rtp_llm/cpp/scheduler/scheduler.h"
+
+namespace rtp_llm {
+namespace {
+
+void Expect(bool condition, int64_t id, const char* problem) {
+  if (!condition) throw IntegrityError("sequence " + std::to_string(id) + " " + problem);
+}
+
+bool SamePrefix(const Sequence& a, const Sequence& b, int32_t end) {
+  const int32_t count = std::min({a.computed, b.computed, end});
+  return a.options->extra_key == b.options->extra_key &&
+         std::equal(a.tokens.begin(), a.tokens.begin() + count, b.tokens.begin());
+}
+
+}  // namespace
+
+void Scheduler::CheckSequence(int32_t slot) const {
+  const Sequence& sequence = sequences_[slot];
+  const int64_t id = sequence.id;
+  Expect(sequences_.Find(id) == slot, id, "is not found by its id");
+  const bool holds_blocks =
+      std::any_of(sequence.cache.tables.begin(), sequence.cache.tables.end(),
+                  [](const BlockTable& table) { return !table.blocks.empty(); });
+  if (sequence.state != SequenceState::kRunning) {
+    Expect(!holds_blocks && sequence.computed == 0, id, "holds blocks and does not run");
+  }
+  if (sequence.state == SequenceState::kFollowing) {
+    const auto& others = sequences_[sequence.leader].followers;
+    Expect(std::count(others.begin(), others.end(), slot) == 1, id, "follows nobody");
+    return;
+  }
+  Expect(static_cast<int32_t>(sequence.tokens.size()) == sequence.length, id, "lost tokens");
+  Expect(sequence.remaining() > 0 && sequence.length < sequence.max_length, id,
+         "should have ended");
+  Expect(sequence.step_tokens <= sequence.remaining(), id, "computes tokens that it has not");
+  for (int32_t group = 0; group < cache_.num_groups(); ++group) {
+    const auto size = static_cast<int32_t>(sequence.cache.tables[group].blocks.size());
+    const int32_t end = sequence.computed + sequence.step_tokens;
+    Expect(size * cache_.block_size() >= end, id, "has tokens without a block");
+  }
+}
+
+void Scheduler::CheckSharing(const std::vector<int32_t>& live) const {
+  for (int32_t group = 0; group < cache_.num_groups(); ++group) {
+    std::unordered_map<int32_t, std::pair<int32_t, size_t>> user_of_block;
+    for (const int32_t slot : live) {
+      const std::vector<int32_t>& blocks = sequences_[slot].cache.tables[group].blocks;
+      for (size_t i = 0; i < blocks.size(); ++i) {
+        if (blocks[i] == kNullBlock) continue;
+        const auto [user, first] = user_of_block.try_emplace(blocks[i], slot, i);
+        if (first) continue;
+        const int32_t end = static_cast<int32_t>(i + 1) * cache_.block_size();
+        const bool same = user->second.second == i &&
+                          SamePrefix(sequences_[slot], sequences_[user->second.first], end);
+        Expect(same, sequences_[slot].id, "shares a block with another prompt");
+      }
+    }
+  }
+}
+
+void Scheduler::CheckIntegrity() const {
+  std::vector<int32_t> live;
+  std::vector<const SequenceCache*> caches;
+  for (int32_t slot = 0; slot < sequences_.capacity(); ++slot) {
+    if (sequences_[slot].state == SequenceState::kFree) continue;
+    live.push_back(slot);
+    caches.push_back(&sequences_[slot].cache);
+  }
+  const size_t slots = sequences_.num_free() + live.size();
+  if (live.size() != sequences_.num_live() || slots != static_cast<size_t>(sequences_.capacity())) {
+    throw IntegrityError("a sequence slot is lost");
+  }
+  int32_t places = 0;
+  for (const RankedSlots* list : {&sequences_.running, &sequences_.waiting}) {
+    for (const auto& entry : *list) places += sequences_[entry.slot].places();
+  }
+  if (places != static_cast<int32_t>(live.size()) ||
+      places != sequences_.running_places + sequences_.waiting_places) {
+    throw IntegrityError("a sequence is in no list, or in two");
+  }
+  for (const int32_t slot : live) CheckSequence(slot);
+  cache_.CheckIntegrity(caches);
+  CheckSharing(live);
+}
+
+}  // namespace rtp_llm

@@ -1,0 +1,217 @@
+#include "rtp_llm/cpp/scheduler/planner.h"
+
+#include <algorithm>
+
+namespace rtp_llm {
+namespace {
+
+// At most this share of the blocks is kept for running sequences when a new one is admitted.
+constexpr int32_t kReserveDivisor = 20;
+
+int32_t HeldBlocks(const BlockTable& table) {
+  return static_cast<int32_t>(table.blocks.size()) - table.first_live;
+}
+
+}  // namespace
+
+Planner::Planner(const SchedulerConfig& config, CacheManager* cache, SequenceSet* sequences)
+    : config_(config), cache_(*cache), sequences_(*sequences), outstanding_(cache->num_groups()) {}
+
+int32_t Planner::BlocksAlone(int32_t group, int32_t max_length) const {
+  // The last token is returned and never computed. Chunks shrink as far as they must.
+  return cache_.BlocksNeeded(group, max_length - 1, 1);
+}
+
+void Planner::Plan() {
+  short_of_blocks_ = false;
+  PlanRunning();
+  if (!sequences_.waiting.empty()) Admit();
+}
+
+void Planner::PlanRunning() {
+  int64_t decode_tokens = 0;
+  for (const auto& entry : sequences_.running) {
+    const Sequence& sequence = sequences_[entry.slot];
+    if (sequence.decoding) decode_tokens += sequence.remaining();
+  }
+  decode_budget_ = static_cast<int32_t>(std::min<int64_t>(decode_tokens, config_.max_batch_tokens));
+  prefill_budget_ = config_.max_batch_tokens - decode_budget_;
+  // Preemption takes the last one, so that whoever was planned stays planned.
+  for (size_t i = 0; i < sequences_.running.size(); ++i) {
+    const int32_t slot = sequences_.running[i];
+    Sequence& sequence = sequences_[slot];
+    int32_t& budget = sequence.decoding ? decode_budget_ : prefill_budget_;
+    int32_t count = std::min(sequence.remaining(), budget);
+    if (count > 0) count = ReserveOrPreempt(slot, count);
+    if (count == 0) continue;
+    sequence.step_tokens = count;
+    budget -= count;
+  }
+}
+
+int32_t Planner::ReserveOrPreempt(int32_t slot, int32_t count) {
+  Sequence& sequence = sequences_[slot];
+  while (true) {
+    const int32_t reserved = ReserveFitting(count, &sequence);
+    if (reserved > 0) return reserved;
+    short_of_blocks_ = true;
+    // The last in rank keeps what it has and sits this step out: those before it may finish.
+    if (sequences_.running.last() == slot) return 0;
+    Preempt(sequences_.running.last());
+  }
+}
+
+int32_t Planner::ReserveFitting(int32_t count, Sequence* sequence) {
+  if (cache_.Reserve(sequence->computed, count, &sequence->cache, &copies_)) return count;
+  const int32_t fitting = cache_.FittingTokens(sequence->computed, count, &sequence->cache);
+  if (fitting <= 0 || fitting >= count) return 0;
+  return cache_.Reserve(sequence->computed, fitting, &sequence->cache, &copies_) ? fitting : 0;
+}
+
+void Planner::Admit() {
+  CountOutstanding();
+  while (!sequences_.waiting.empty() && prefill_budget_ > 0) {
+    const int32_t slot = sequences_.waiting.first();
+    const bool has_place =
+        sequences_.running_places + sequences_[slot].places() <= config_.max_running;
+    if (has_place && !short_of_blocks_ && TryAdmit(slot)) continue;
+    if (!PreemptLessUrgent(slot)) return;
+  }
+}
+
+bool Planner::TryAdmit(int32_t slot) {
+  Sequence& sequence = sequences_[slot];
+  const bool alone = sequences_.running.empty();
+  // First a cheap look that counts cached blocks as free of charge, then the real figures.
+  const int32_t found = cache_.Lookup(sequence.tokens.data(), sequence.length, &sequence.cache);
+  if (!alone && !HasBlocksFor(sequence, found)) return false;
+  sequence.computed = cache_.Attach(&sequence.cache);
+  int32_t count = 0;
+  if (alone || HasBlocksFor(sequence, sequence.computed)) {
+    count = ReserveFitting(std::min(sequence.remaining(), prefill_budget_), &sequence);
+  }
+  if (count == 0) {
+    cache_.Release(&sequence.cache);
+    sequence.computed = 0;
+    return false;
+  }
+  Start(slot, count);
+  return true;
+}
+
+void Planner::Start(int32_t slot, int32_t count) {
+  Sequence& sequence = sequences_[slot];
+  sequences_.waiting.Erase(sequence.rank, slot);
+  sequences_.running.Insert(sequence.rank, slot);
+  sequences_.waiting_places -= sequence.places();
+  sequences_.running_places += sequence.places();
+  sequence.state = SequenceState::kRunning;
+  sequence.step_tokens = count;
+  prefill_budget_ -= count;
+  for (int32_t group = 0; group < cache_.num_groups(); ++group) {
+    const auto have = static_cast<int32_t>(sequence.cache.tables[group].blocks.size());
+    outstanding_[group] += MissingBlocks(group, sequence, have);
+  }
+  if (sequence.admitted) return;  // computed before: its own blocks are not a hit
+  sequence.admitted = true;
+  sequence.cached_tokens = sequence.computed;
+  if (!sequence.cache.path.is_open()) return;
+  counters_.prefix_query_tokens += sequence.length;
+  counters_.prefix_hit_tokens += sequence.computed;
+}
+
+int32_t Planner::MissingBlocks(int32_t group, const Sequence& sequence, int32_t have) const {
+  const CacheGroup& layout = cache_.group(group);
+  const int32_t whole = layout.BlocksForTokens(sequence.length) - have;
+  const int32_t live = layout.BlocksForChunk(sequence.length, config_.max_batch_tokens);
+  // Each follower will fork the last block.
+  return std::max(0, std::min(whole, live)) + static_cast<int32_t>(sequence.followers.size());
+}
+
+void Planner::CountOutstanding() {
+  std::fill(outstanding_.begin(), outstanding_.end(), 0);
+  for (const auto& entry : sequences_.running) {
+    const Sequence& sequence = sequences_[entry.slot];
+    if (sequence.decoding) continue;
+    for (int32_t group = 0; group < cache_.num_groups(); ++group) {
+      const auto have = static_cast<int32_t>(sequence.cache.tables[group].blocks.size());
+      outstanding_[group] += MissingBlocks(group, sequence, have);
+    }
+  }
+}
+
+bool Planner::HasBlocksFor(const Sequence& sequence, int32_t cached_tokens) const {
+  const int32_t have = cached_tokens / cache_.block_size();
+  for (int32_t group = 0; group < cache_.num_groups(); ++group) {
+    const int32_t reserve =
+        std::min(sequences_.running_places, cache_.UsableBlocks(group) / kReserveDivisor);
+    const int64_t needed = int64_t{MissingBlocks(group, sequence, have)} + outstanding_[group];
+    if (needed + reserve > cache_.AvailableBlocks(group)) return false;
+  }
+  return true;
+}
+
+bool Planner::IsLessUrgent(const Sequence& running, const Sequence& waiting) const {
+  return running.options->priority > waiting.options->priority && waiting.rank < running.rank;
+}
+
+bool Planner::PreemptLessUrgent(int32_t slot) {
+  const Sequence& waiting = sequences_[slot];
+  const int32_t have = waiting.cache.path.depth;  // as the last look found it
+  int32_t places = config_.max_running - sequences_.running_places;
+  std::vector<int64_t> blocks(cache_.num_groups());
+  for (int32_t group = 0; group < cache_.num_groups(); ++group) {
+    blocks[group] = cache_.AvailableBlocks(group) - MissingBlocks(group, waiting, have);
+  }
+  for (const auto& entry : sequences_.running) {
+    const Sequence& running = sequences_[entry.slot];
+    if (!IsLessUrgent(running, waiting)) continue;
+    places += running.places();
+    for (int32_t group = 0; group < cache_.num_groups(); ++group) {
+      blocks[group] += HeldBlocks(running.cache.tables[group]);
+    }
+  }
+  if (places < waiting.places()) return false;
+  if (*std::min_element(blocks.begin(), blocks.end()) < 0) return false;
+  for (size_t i = sequences_.running.size(); i-- > 0;) {
+    const int32_t candidate = sequences_.running[i];
+    if (!IsLessUrgent(sequences_[candidate], waiting)) continue;
+    Preempt(candidate);
+    short_of_blocks_ = false;
+    return true;
+  }
+  return false;
+}
+
+void Planner::Preempt(int32_t slot) {
+  Sequence& sequence = sequences_[slot];
+  DropCopies(sequence);
+  cache_.Release(&sequence.cache);
+  // What was planned for it is free again, for prompts too: it was within the whole budget.
+  prefill_budget_ += sequence.step_tokens;
+  sequence.step_tokens = 0;
+  sequence.computed = 0;
+  sequence.decoding = false;
+  sequence.state = SequenceState::kWaiting;
+  sequences_.running.Erase(sequence.rank, slot);
+  sequences_.waiting.Insert(sequence.rank, slot);
+  sequences_.running_places -= sequence.places();
+  sequences_.waiting_places += sequence.places();
+  ++counters_.preemptions;
+}
+
+void Planner::DropCopies(const Sequence& sequence) {
+  std::vector<BlockCopy> dropped;
+  const size_t tail = static_cast<size_t>(sequence.computed / cache_.block_size());
+  const auto is_own = [&](const BlockCopy& copy) {
+    const std::vector<int32_t>& blocks = sequence.cache.tables[copy.group].blocks;
+    return tail < blocks.size() && blocks[tail] == copy.target;
+  };
+  const auto kept = std::stable_partition(copies_.begin(), copies_.end(),
+                                          [&](const BlockCopy& copy) { return !is_own(copy); });
+  dropped.assign(kept, copies_.end());
+  copies_.erase(kept, copies_.end());
+  cache_.ReleaseCopies(&dropped);
+}
+
+}  // namespace rtp_llm

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rtp_llm/cpp/cache/cache_manager.h"
+#include "rtp_llm/cpp/scheduler/config.h"
+#include "rtp_llm/cpp/scheduler/sequence_set.h"
+
+namespace rtp_llm {
+
+struct PlannerCounters {
+  int64_t preemptions = 0;
+  int64_t prefix_query_tokens = 0;
+  int64_t prefix_hit_tokens = 0;
+};
+
+// Decides what a step computes. The rules:
+//
+// - Order is by rank: FIFO within a priority; a more urgent priority is worth aging_steps steps of
+//   arrival per level, so a request is overtaken only by those that arrive within that many steps.
+// - Every decoding sequence gets its token first; what is left of the token budget goes to prompts
+// in
+//   order of rank, in chunks.
+// - The head of the queue is never skipped. It is admitted when its whole prompt fits beside what
+// the
+//   running prompts still need and a small reserve for decodes, or when nothing else runs.
+// - When blocks run out, the running sequence of the worst rank is preempted: it loses its blocks
+//   (they stay in the prefix cache while they can) and waits at its old rank to be computed again.
+//   So the sequence of the best rank always goes on, and alone everything that was accepted fits.
+// - A waiting request preempts running ones of a less urgent priority and worse rank, if that
+// helps.
+class Planner {
+ public:
+  Planner(const SchedulerConfig& config, CacheManager* cache, SequenceSet* sequences);
+
+  // Sets step_tokens of the running sequences. Block copies that must precede the step are in
+  // copies() until Finish().
+  void Plan();
+  const std::vector<BlockCopy>& copies() const { return copies_; }
+  void Finish() { cache_.ReleaseCopies(&copies_); }
+
+  // Blocks that a sequence needs to be computed when alone.
+  int32_t BlocksAlone(int32_t group, int32_t max_length) const;
+
+  const PlannerCounters& counters() const { return counters_; }
+
+ private:
+  void PlanRunning();
+  int32_t ReserveOrPreempt(int32_t slot, int32_t count);
+  int32_t ReserveFitting(int32_t count, Sequence* sequence);
+  void Admit();
+  bool TryAdmit(int32_t slot);
+  void Start(int32_t slot, int32_t count);
+  bool HasBlocksFor(const Sequence& sequence, int32_t cached_tokens) const;
+  int32_t MissingBlocks(int32_t group, const Sequence& sequence, int32_t have) const;
+  void CountOutstanding();
+  bool PreemptLessUrgent(int32_t slot);
+  bool IsLessUrgent(const Sequence& running, const Sequence& waiting) const;
+  void Preempt(int32_t slot);
+  void DropCopies(const Sequence& sequence);
+
+  const SchedulerConfig& config_;
+  CacheManager& cache_;
+  SequenceSet& sequences_;
+  PlannerCounters counters_;
+  std::vector<BlockCopy> copies_;
+  std::vector<int32_t> outstanding_;  // [group] blocks that running prompts still need
+  int32_t decode_budget_ = 0;
+  int32_t prefill_budget_ = 0;
+  bool short_of_blocks_ = false;
+};
+
+}  // namespace rtp_llm

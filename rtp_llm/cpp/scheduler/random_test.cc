@@ -1,0 +1,270 @@
+// Thousands of random add, step, abort, preempt and fork sequences against a simple model.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "rtp_llm/cpp/scheduler/fake_model.h"
+#include "rtp_llm/cpp/scheduler/scheduler.h"
+
+namespace rtp_llm {
+namespace {
+
+constexpr int32_t kVocabulary = 6;
+constexpr int32_t kEos = 0;
+constexpr int32_t kStop = 1;
+
+struct World {
+  const char* name;
+  std::vector<CacheGroup> groups;
+  int32_t max_running;
+  int32_t max_batch_tokens;
+  bool prefix_cache;
+  int32_t hash_bits;
+  int32_t width;
+};
+
+CacheGroup Full(int32_t num_blocks, int32_t first_block = 1) {
+  return {GroupKind::kFull, num_blocks, 4, 0, first_block};
+}
+CacheGroup Window(int32_t num_blocks, int32_t window, int32_t first_block = 1) {
+  return {GroupKind::kSlidingWindow, num_blocks, 4, window, first_block};
+}
+
+void PrintTo(const World& world, std::ostream* out) { *out << world.name; }
+
+class RandomTest : public testing::TestWithParam<World> {
+ protected:
+  struct Live {
+    std::vector<int32_t> prompt;
+    RequestOptions options;
+    int32_t max_length;
+  };
+
+  void SetUp() override {
+    const World& world = GetParam();
+    SchedulerConfig config;
+    config.groups = world.groups;
+    config.max_running = world.max_running;
+    config.max_queued = 12;
+    config.max_batch_tokens = world.max_batch_tokens;
+    config.max_model_len = 60;
+    config.prefix_cache = world.prefix_cache;
+    config.hash_bits = world.hash_bits;
+    config.aging_steps = 5;
+    scheduler_ = std::make_unique<Scheduler>(config);
+    model_ = std::make_unique<FakeModel>(scheduler_.get());
+    for (auto& prompt : templates_) {
+      prompt.resize(40);
+      for (int32_t& token : prompt) token = Below(kVocabulary);
+    }
+  }
+
+  int32_t Below(int32_t limit) { return static_cast<int32_t>(random_() % limit); }
+
+  std::vector<int32_t> RandomPrompt() {
+    std::vector<int32_t> prompt = templates_[Below(2)];
+    prompt.resize(1 + Below(40));
+    const int32_t changed = Below(4) == 0 ? Below(static_cast<int32_t>(prompt.size())) : -1;
+    if (changed >= 0) prompt[changed] = Below(kVocabulary);
+    return prompt;
+  }
+
+  void AddRandom() {
+    RequestOptions options;
+    options.max_tokens = 1 + Below(30);
+    options.min_tokens = Below(3) == 0 ? Below(10) : 0;
+    if (Below(2) == 0) options.eos_token_ids = {kEos};
+    if (Below(3) == 0) options.stop_token_ids = {kStop};
+    options.priority = Below(3) - 1;
+    options.extra_key = Below(4) == 0 ? "tenant" : "";
+    options.needs_history = Below(4) == 0;
+    options.use_prefix_cache = Below(8) != 0;
+    std::vector<int64_t> ids(Below(4) == 0 ? 1 + Below(3) : 1);
+    for (int64_t& id : ids) id = next_id_++;
+    const std::vector<int32_t> prompt = RandomPrompt();
+    try {
+      const auto length = static_cast<int32_t>(prompt.size());
+      const auto slots = scheduler_->Add(ids, prompt.data(), length, options);
+      ASSERT_EQ(slots.size(), ids.size());
+    } catch (const QueueFullError&) {
+      ++queue_full_;
+      return;
+    } catch (const std::invalid_argument&) {
+      ++never_fits_;
+      return;
+    }
+    const int32_t max_length =
+        std::min(60, static_cast<int32_t>(prompt.size()) + options.max_tokens);
+    for (const int64_t id : ids) {
+      model_->Add(id, prompt, options.extra_key);
+      live_[id] = {prompt, options, max_length};
+    }
+  }
+
+  void AbortRandom() {
+    std::vector<int64_t> ids = {next_id_ + 7};  // unknown
+    for (const auto& [id, unused] : live_) {
+      if (Below(6) == 0) ids.push_back(id);
+    }
+    ASSERT_EQ(scheduler_->Abort(ids), static_cast<int32_t>(ids.size()) - 1);
+    for (const int64_t id : ids) {
+      live_.erase(id);
+      model_->Remove(id);
+    }
+  }
+
+  void Step() {
+    if (!scheduler_->Schedule()) {
+      ASSERT_TRUE(live_.empty()) << "work, and nothing can run";
+      return;
+    }
+    if (Below(16) == 0) AbortRandom();
+    ASSERT_NO_FATAL_FAILURE(model_->Run());
+    if (Below(16) == 0) AbortRandom();
+    if (Below(16) == 0) AddRandom();
+    CommitRandom();
+  }
+
+  void CommitRandom() {
+    const int32_t rows = scheduler_->batch().num_rows;
+    const int32_t width = 1 + Below(GetParam().width);
+    std::vector<int32_t> tokens(static_cast<size_t>(rows) * width, -1);
+    std::vector<int64_t> ids(rows);
+    for (int32_t row = 0; row < rows; ++row) {
+      ids[row] = scheduler_->batch().row_ids[row];
+      const int32_t count = 1 + Below(width);
+      for (int32_t i = 0; i < count; ++i) tokens[row * width + i] = Below(kVocabulary);
+      const auto live = live_.find(ids[row]);
+      if (live == live_.end()) continue;
+      const size_t output = model_->tokens(ids[row]).size() - live->second.prompt.size();
+      ASSERT_EQ(scheduler_->batch().row_steps[row], static_cast<int64_t>(output));
+    }
+    scheduler_->Commit(tokens.data(), rows, width);
+    ASSERT_EQ(scheduler_->result().num_rows, rows);
+    for (int32_t row = 0; row < rows; ++row) {
+      ASSERT_NO_FATAL_FAILURE(CheckRow(row, ids[row], &tokens[row * width], width));
+    }
+  }
+
+  void CheckRow(int32_t row, int64_t id, const int32_t* tokens, int32_t width) {
+    const StepResult& result = scheduler_->result();
+    ASSERT_EQ(result.ids[row], id);
+    const auto found = live_.find(id);
+    if (found == live_.end()) {
+      ASSERT_EQ(result.num_tokens[row], 0);
+      return;
+    }
+    const Live& live = found->second;
+    FinishReason finish = FinishReason::kNone;
+    int32_t count = 0;
+    while (finish == FinishReason::kNone && count < width && tokens[count] >= 0) {
+      const int32_t token = tokens[count];
+      ASSERT_EQ(result.tokens[row * width + count], token);
+      model_->Append(id, token);
+      ++count;
+      finish = Expected(live, static_cast<int32_t>(model_->tokens(id).size()), token);
+    }
+    ASSERT_EQ(result.num_tokens[row], count);
+    ASSERT_EQ(result.finish[row], static_cast<uint8_t>(finish));
+    ASSERT_EQ(result.cached_tokens[row] % 4, 0);
+    ASSERT_LT(result.cached_tokens[row], static_cast<int32_t>(live.prompt.size()));
+    hits_ += result.cached_tokens[row] > 0;
+    if (finish == FinishReason::kNone) return;
+    ++finished_;
+    live_.erase(found);
+    model_->Remove(id);
+  }
+
+  static FinishReason Expected(const Live& live, int32_t length, int32_t token) {
+    const int32_t output = length - static_cast<int32_t>(live.prompt.size());
+    if (output >= live.options.min_tokens) {
+      if (token == kEos && !live.options.eos_token_ids.empty()) return FinishReason::kEos;
+      if (token == kStop && !live.options.stop_token_ids.empty()) return FinishReason::kStopToken;
+    }
+    return length >= live.max_length ? FinishReason::kLength : FinishReason::kNone;
+  }
+
+  void TogglePin() {
+    const int32_t length = static_cast<int32_t>(templates_[0].size());
+    try {
+      scheduler_->SetResident(templates_[0].data(), pinned_ > 0 ? pinned_ : length, "",
+                              pinned_ == 0);
+    } catch (const std::invalid_argument&) {
+      return;  // would leave too little
+    }
+    pinned_ = pinned_ > 0 ? 0 : PinnedLength();
+  }
+
+  int32_t PinnedLength() {
+    // As long as it is pinned, the same length finds the same blocks.
+    const int32_t all = static_cast<int32_t>(templates_[0].size());
+    const int32_t found = scheduler_->SetResident(templates_[0].data(), all, "", true);
+    scheduler_->SetResident(templates_[0].data(), found, "", false);
+    return found;
+  }
+
+  std::mt19937 random_{20240607};
+  std::vector<int32_t> templates_[2];
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<FakeModel> model_;
+  std::map<int64_t, Live> live_;
+  int64_t next_id_ = 1;
+  int32_t pinned_ = 0;
+  int32_t finished_ = 0;
+  int32_t hits_ = 0;
+  int32_t queue_full_ = 0;
+  int32_t never_fits_ = 0;
+};
+
+TEST_P(RandomTest, EveryRequestEndsAndReadsOnlyItsOwnTokens) {
+  constexpr int32_t kSteps = 4000;
+  for (int32_t i = 0; i < kSteps; ++i) {
+    const int32_t arrivals = i / 500 % 2 == 0 ? 2 : 5;  // busy and quiet times
+    if (Below(arrivals) == 0) AddRandom();
+    if (Below(40) == 0) AbortRandom();
+    if (GetParam().prefix_cache && Below(50) == 0) TogglePin();
+    Step();
+    ASSERT_FALSE(HasFatalFailure()) << "step " << i;
+    ASSERT_NO_THROW(if (i % 8 == 0) scheduler_->CheckIntegrity()) << "step " << i;
+  }
+  for (int32_t i = 0; i < 2000 && scheduler_->has_work(); ++i) {
+    ASSERT_NO_FATAL_FAILURE(Step());
+  }
+  EXPECT_FALSE(scheduler_->has_work()) << "a request never ends";
+  EXPECT_TRUE(live_.empty());
+  if (pinned_ > 0) TogglePin();
+  scheduler_->CheckIntegrity();
+  const SchedulerStats stats = scheduler_->stats();
+  EXPECT_EQ(stats.free_blocks, stats.total_blocks) << "a block is lost";
+  EXPECT_EQ(stats.running + stats.waiting, 0);
+
+  // The test is worth something only if it went through all of this.
+  EXPECT_GT(finished_, 300);
+  EXPECT_GT(stats.preemptions, 20);
+  EXPECT_GT(queue_full_, 0);
+  EXPECT_GT(hits_, GetParam().prefix_cache ? 100 : -1);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Worlds, RandomTest,
+    testing::Values(
+        World{"Full", {Full(24)}, 6, 32, true, 128, 1},
+        World{"NoPrefixCache", {Full(24)}, 6, 32, false, 128, 1},
+        World{"ForcedCollisions", {Full(24)}, 6, 32, true, 0, 1},
+        World{"FewHashBits", {Full(40)}, 6, 32, true, 3, 1},
+        World{"TinyBudget", {Full(24)}, 6, 5, true, 128, 1},
+        World{"ManyTokensPerRow", {Full(24)}, 6, 32, true, 128, 4},
+        World{"Window", {Window(16, 9)}, 6, 16, true, 128, 1},
+        World{"NarrowWindow", {Window(11, 2)}, 6, 16, true, 128, 3},
+        World{"TwoGroups", {Full(24), Window(40, 10, 24)}, 6, 24, true, 128, 2},
+        World{"TwoGroupsColliding", {Full(28), Window(20, 7)}, 6, 24, true, 0, 1},
+        World{"ThreeGroups", {Window(20, 5), Full(26), Window(18, 12)}, 5, 16, true, 2, 1}),
+    testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace rtp_llm

@@ -1,0 +1,226 @@
+#include "rtp_llm/cpp/scheduler/scheduler.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+#include "rtp_llm/cpp/cache/errors.h"
+
+namespace rtp_llm {
+namespace {
+
+// Priorities beyond this count as this, so that ageing overtakes any difference in bounded time.
+constexpr int32_t kMaxPriority = 100;
+constexpr int32_t kTokensReserved = 512;
+
+void Require(bool condition, const std::string& message) {
+  if (!condition) throw std::invalid_argument(message);
+}
+
+SchedulerConfig Validated(SchedulerConfig config) {
+  config.Validate();
+  return config;
+}
+
+}  // namespace
+
+Scheduler::Scheduler(SchedulerConfig config)
+    : config_(Validated(std::move(config))),
+      cache_(config_.groups, config_.prefix_cache, config_.hash_bits),
+      sequences_(config_.max_sequences()),
+      planner_(config_, &cache_, &sequences_),
+      batch_(config_),
+      result_(config_) {}
+
+std::vector<int32_t> Scheduler::Add(const std::vector<int64_t>& ids, const int32_t* prompt,
+                                    int32_t length, RequestOptions options) {
+  CheckRequest(ids, prompt, length, options);
+  CheckFits(length, MaxLength(length, options));
+  const int32_t count = static_cast<int32_t>(ids.size());
+  if (sequences_.waiting_places + count > config_.max_queued) {
+    throw QueueFullError("the queue is full: " + std::to_string(sequences_.waiting_places) +
+                         " of " + std::to_string(config_.max_queued) + " places taken, " +
+                         std::to_string(count) + " wanted");
+  }
+  const int32_t level = std::clamp(options.priority, -kMaxPriority, kMaxPriority);
+  const int64_t rank_key = step_ + int64_t{level} * config_.aging_steps;
+  const auto shared = std::make_shared<const RequestOptions>(std::move(options));
+  std::vector<int32_t> slots;
+  for (const int64_t id : ids) {
+    slots.push_back(AddSequence(id, length, rank_key, shared));
+  }
+  Sequence& leader = sequences_[slots[0]];
+  leader.state = SequenceState::kWaiting;
+  leader.tokens.reserve(std::min(leader.max_length, length + kTokensReserved));
+  leader.tokens.assign(prompt, prompt + length);
+  leader.followers.assign(slots.begin() + 1, slots.end());
+  for (const int32_t follower : leader.followers) {
+    sequences_[follower].state = SequenceState::kFollowing;
+    sequences_[follower].leader = slots[0];
+  }
+  sequences_.waiting.Insert(leader.rank, slots[0]);
+  sequences_.waiting_places += count;
+  return slots;
+}
+
+int32_t Scheduler::AddSequence(int64_t id, int32_t length, int64_t rank_key,
+                               const std::shared_ptr<const RequestOptions>& options) {
+  const int32_t slot = sequences_.Take(id);
+  Sequence& sequence = sequences_[slot];
+  sequence.rank.key = rank_key;
+  sequence.length = length;
+  sequence.prompt_length = length;
+  sequence.max_length = MaxLength(length, *options);
+  sequence.options = options;
+  cache_.Open(options->extra_key, options->use_prefix_cache, &sequence.cache);
+  return slot;
+}
+
+int32_t Scheduler::MaxLength(int32_t prompt_length, const RequestOptions& options) const {
+  const int64_t wanted = int64_t{prompt_length} + options.max_tokens;
+  return static_cast<int32_t>(std::min<int64_t>(wanted, config_.max_model_len));
+}
+
+void Scheduler::CheckRequest(const std::vector<int64_t>& ids, const int32_t* prompt, int32_t length,
+                             const RequestOptions& options) const {
+  Require(!ids.empty(), "ids: at least one sequence is needed");
+  Require(ids.size() <= static_cast<size_t>(std::min(config_.max_running, config_.max_queued)),
+          std::to_string(ids.size()) +
+              " sequences of one prompt, but max_running=" + std::to_string(config_.max_running) +
+              " and max_queued=" + std::to_string(config_.max_queued));
+  std::unordered_set<int64_t> seen;
+  for (const int64_t id : ids) {
+    Require(seen.insert(id).second && sequences_.Find(id) < 0,
+            "id " + std::to_string(id) + " is in use");
+  }
+  Require(length >= 1, "prompt: at least one token is needed");
+  Require(length < config_.max_model_len, "prompt of " + std::to_string(length) +
+                                              " tokens leaves no room for output: max_model_len=" +
+                                              std::to_string(config_.max_model_len));
+  const int32_t lowest = *std::min_element(prompt, prompt + length);
+  Require(lowest >= 0, "prompt: token id " + std::to_string(lowest) + " is negative");
+  Require(options.max_tokens >= 1,
+          "max_tokens=" + std::to_string(options.max_tokens) + " must be at least 1");
+  Require(options.min_tokens >= 0,
+          "min_tokens=" + std::to_string(options.min_tokens) + " must not be negative");
+}
+
+void Scheduler::CheckFits(int32_t prompt_length, int32_t max_length) const {
+  for (int32_t group = 0; group < cache_.num_groups(); ++group) {
+    const int32_t needed = planner_.BlocksAlone(group, max_length);
+    const int32_t usable = cache_.UsableBlocks(group);
+    Require(needed <= usable, "prompt of " + std::to_string(prompt_length) + " tokens and " +
+                                  std::to_string(max_length - prompt_length) + " new ones need " +
+                                  std::to_string(needed) + " cache blocks of " +
+                                  std::to_string(cache_.block_size()) + " tokens in group " +
+                                  std::to_string(group) + ", there are " + std::to_string(usable));
+  }
+}
+
+int32_t Scheduler::Abort(const std::vector<int64_t>& ids) {
+  int32_t ended = 0;
+  for (const int64_t id : ids) {
+    const int32_t slot = sequences_.Find(id);
+    if (slot < 0) continue;
+    Retire(slot);
+    ++ended;
+  }
+  return ended;
+}
+
+bool Scheduler::Schedule() {
+  if (uncommitted_) throw std::logic_error("schedule() before the last batch was committed");
+  ++step_;
+  planner_.Plan();
+  batch_.Fill(&sequences_, planner_.copies());
+  planner_.Finish();
+  uncommitted_ = batch_.num_seqs > 0;
+  return uncommitted_;
+}
+
+int32_t& Scheduler::places_of(SequenceState state) {
+  return state == SequenceState::kRunning ? sequences_.running_places : sequences_.waiting_places;
+}
+
+void Scheduler::Retire(int32_t slot) {
+  Sequence& sequence = sequences_[slot];
+  if (sequence.state == SequenceState::kFollowing) {
+    LeaveLeader(slot);
+  } else if (!sequence.followers.empty()) {
+    HandOver(slot);
+  } else {
+    const bool running = sequence.state == SequenceState::kRunning;
+    (running ? sequences_.running : sequences_.waiting).Erase(sequence.rank, slot);
+    --places_of(sequence.state);
+  }
+  cache_.Close(&sequence.cache);
+  sequences_.GiveBack(slot);
+}
+
+void Scheduler::LeaveLeader(int32_t slot) {
+  Sequence& leader = sequences_[sequences_[slot].leader];
+  auto& followers = leader.followers;
+  followers.erase(std::find(followers.begin(), followers.end(), slot));
+  --places_of(leader.state);
+}
+
+// The first follower takes the leader's place with all that is computed so far.
+void Scheduler::HandOver(int32_t leader_slot) {
+  Sequence& leader = sequences_[leader_slot];
+  const int32_t heir_slot = leader.followers.front();
+  Sequence& heir = sequences_[heir_slot];
+  RankedSlots& list =
+      leader.state == SequenceState::kRunning ? sequences_.running : sequences_.waiting;
+  list.Erase(leader.rank, leader_slot);
+  list.Insert(heir.rank, heir_slot);
+  --places_of(leader.state);
+  heir.state = leader.state;
+  heir.leader = -1;
+  heir.admitted = leader.admitted;
+  heir.computed = leader.computed;
+  heir.step_tokens = leader.step_tokens;
+  heir.cached_tokens = leader.cached_tokens;
+  heir.tokens = std::move(leader.tokens);
+  std::swap(heir.cache, leader.cache);
+  for (BlockTable& table : heir.cache.tables) table.changed_from = 0;
+  heir.followers.assign(leader.followers.begin() + 1, leader.followers.end());
+  for (const int32_t follower : heir.followers) sequences_[follower].leader = heir_slot;
+  for (int32_t i = 0; uncommitted_ && i < batch_.num_seqs; ++i) {
+    if (batch_.seq_serials[i] != leader.rank.serial) continue;
+    batch_.seq_ids[i] = heir.id;
+    batch_.seq_slots[i] = heir_slot;
+    batch_.seq_serials[i] = heir.rank.serial;
+  }
+}
+
+int32_t Scheduler::SetResident(const int32_t* prompt, int32_t length, const std::string& extra_key,
+                               bool resident) {
+  std::vector<int32_t> spare(cache_.num_groups());
+  for (int32_t slot = 0; slot < sequences_.capacity(); ++slot) {
+    if (sequences_[slot].state == SequenceState::kFree) continue;
+    for (int32_t group = 0; group < cache_.num_groups(); ++group) {
+      spare[group] =
+          std::max(spare[group], planner_.BlocksAlone(group, sequences_[slot].max_length));
+    }
+  }
+  return cache_.SetResident(prompt, length, extra_key, resident, spare);
+}
+
+SchedulerStats Scheduler::stats() const {
+  SchedulerStats stats;
+  stats.running = sequences_.running_places;
+  stats.waiting = sequences_.waiting_places;
+  for (int32_t group = 0; group < cache_.num_groups(); ++group) {
+    stats.free_blocks += cache_.AvailableBlocks(group);
+    stats.total_blocks += cache_.pool(group).total_blocks();
+    stats.cached_blocks += cache_.pool(group).cached_blocks();
+  }
+  stats.preemptions = planner_.counters().preemptions;
+  stats.prefix_hit_tokens = planner_.counters().prefix_hit_tokens;
+  stats.prefix_query_tokens = planner_.counters().prefix_query_tokens;
+  return stats;
+}
+
+}  // namespace rtp_llm

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "rtp_llm/cpp/cache/cache_manager.h"
+#include "rtp_llm/cpp/scheduler/batch.h"
+#include "rtp_llm/cpp/scheduler/config.h"
+#include "rtp_llm/cpp/scheduler/planner.h"
+#include "rtp_llm/cpp/scheduler/sequence_set.h"
+
+namespace rtp_llm {
+
+// The queue has no place; the same request may be accepted later.
+class QueueFullError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct SchedulerStats {
+  int64_t running = 0;
+  int64_t waiting = 0;
+  int64_t free_blocks = 0;    // of all groups, evictable cached blocks included
+  int64_t total_blocks = 0;   // of all groups
+  int64_t cached_blocks = 0;  // of all groups, held by the prefix cache
+  int64_t preemptions = 0;
+  int64_t prefix_hit_tokens = 0;
+  int64_t prefix_query_tokens = 0;
+};
+
+// Continuous batching: requests are added and aborted at any time, Schedule() fills the batch of
+// the next step, Commit() takes the tokens that were drawn. Planner has the rules. Not thread safe.
+class Scheduler {
+ public:
+  explicit Scheduler(SchedulerConfig config);
+
+  // Adds `ids.size()` sequences that share a prompt; returns the slot of each, 0 <= slot <
+  // max_running + max_queued, kept until the sequence ends. Throws std::invalid_argument if the
+  // request makes no sense or could never fit, QueueFullError if there is no place now.
+  std::vector<int32_t> Add(const std::vector<int64_t>& ids, const int32_t* prompt, int32_t length,
+                           RequestOptions options);
+
+  // Ends sequences in whatever state they are; unknown ids are ignored. Returns how many ended.
+  int32_t Abort(const std::vector<int64_t>& ids);
+
+  // Fills batch(). False if nothing can run now. Throws std::logic_error before the last batch was
+  // committed.
+  bool Schedule();
+
+  // Tokens drawn, [rows, width] padded with -1: each row of a live sequence has at least one.
+  // Appends them, applies the stop rules, gives back what ended, fills result(). Throws
+  // std::invalid_argument, with nothing changed, if the tokens do not suit the batch.
+  void Commit(const int32_t* tokens, int32_t rows, int32_t width);
+
+  // Keeps the cached blocks of a prompt from eviction, or lets go of them; returns how many of its
+  // tokens that concerns. Throws std::invalid_argument if a live request could not fit any more.
+  int32_t SetResident(const int32_t* prompt, int32_t length, const std::string& extra_key,
+                      bool resident);
+
+  bool has_work() const { return sequences_.num_live() > 0; }
+  const SchedulerConfig& config() const { return config_; }
+  Batch& batch() { return batch_; }
+  StepResult& result() { return result_; }
+  CacheManager& cache() { return cache_; }
+  SchedulerStats stats() const;
+
+  // Throws IntegrityError if a block is lost or wrongly shared, or a sequence is out of its state.
+  void CheckIntegrity() const;
+
+ private:
+  void CheckRequest(const std::vector<int64_t>& ids, const int32_t* prompt, int32_t length,
+                    const RequestOptions& options) const;
+  void CheckFits(int32_t prompt_length, int32_t max_length) const;
+  void CheckTokens(const int32_t* tokens, int32_t rows, int32_t width) const;
+  int32_t MaxLength(int32_t prompt_length, const RequestOptions& options) const;
+  int32_t AddSequence(int64_t id, int32_t length, int64_t rank_key,
+                      const std::shared_ptr<const RequestOptions>& options);
+  void CommitComputed();
+  void CommitRow(int32_t row, const int32_t* tokens, int32_t width);
+  void StartFollowers(int32_t leader);
+  void Retire(int32_t slot);
+  void LeaveLeader(int32_t slot);
+  void HandOver(int32_t leader);
+  int32_t& places_of(SequenceState state);
+  void CheckSequence(int32_t slot) const;
+  void CheckSharing(const std::vector<int32_t>& live) const;
+
+  const SchedulerConfig config_;
+  CacheManager cache_;
+  SequenceSet sequences_;
+  Planner planner_;
+  Batch batch_;
+  StepResult result_;
+  int64_t step_ = 0;
+  bool uncommitted_ = false;
+};
+
+}  // namespace rtp_llm

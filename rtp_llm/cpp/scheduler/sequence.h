@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rtp_llm/cpp/cache/cache_manager.h"
+
+namespace rtp_llm {
+
+// What a request asks of the runtime. Fixed once it is accepted, shared by its sequences.
+struct RequestOptions {
+  int32_t max_tokens = 1;
+  int32_t min_tokens =
+      0;  // stop ids end a sequence only once it has this many, themselves included
+  std::vector<int32_t> eos_token_ids;
+  std::vector<int32_t> stop_token_ids;
+  int32_t priority = 0;  // a lower value goes first
+  std::string extra_key;
+  int32_t sampling_flags = 0;
+  bool needs_history = false;
+  bool use_prefix_cache = true;
+};
+
+enum class FinishReason : uint8_t { kNone = 0, kEos = 1, kStopToken = 2, kLength = 3 };
+
+// free -> waiting -> running -> free; preemption: running -> waiting. Of n sequences with one
+// prompt the first (leader) goes this way, the others follow it until its prompt is computed: free
+// -> following -> running. From every state but free, abort or a finish leads to free, and that is
+// the only place where blocks and slot are given back.
+enum class SequenceState : uint8_t { kFree, kWaiting, kRunning, kFollowing };
+
+// Who goes first: the smaller key, then the older sequence.
+struct Rank {
+  int64_t key = 0;     // step of arrival + priority * aging_steps
+  int64_t serial = 0;  // unique for every sequence ever added, growing
+
+  friend bool operator<(const Rank& a, const Rank& b) {
+    return a.key != b.key ? a.key < b.key : a.serial < b.serial;
+  }
+};
+
+// One sequence; its index among all is its slot.
+struct Sequence {
+  SequenceState state = SequenceState::kFree;
+  bool decoding = false;    // its prompt is computed and a token was drawn since it runs
+  bool admitted = false;    // was running at least once
+  int32_t length = 0;       // prompt + output
+  int32_t computed = 0;     // tokens whose keys and values are in the cache
+  int32_t step_tokens = 0;  // tokens to compute in the step at hand
+  int32_t prompt_length = 0;
+  int32_t max_length = 0;
+  int32_t cached_tokens = 0;  // of the prompt, served by the prefix cache at first admission
+  int32_t batch_row = -1;     // row of the block table that was written last
+  int64_t id = 0;
+  Rank rank;
+  SequenceCache cache;
+  std::vector<int32_t> tokens;
+  std::shared_ptr<const RequestOptions> options;
+  std::vector<int32_t> followers;  // slots of sequences that wait for this one's prompt
+  int32_t leader = -1;             // kFollowing: whom
+
+  int32_t remaining() const { return length - computed; }
+  int32_t output_length() const { return length - prompt_length; }
+  // Places that it takes among running or queued sequences.
+  int32_t places() const { return 1 + static_cast<int32_t>(followers.size()); }
+
+  void Append(int32_t token) {
+    tokens.push_back(token);
+    ++length;
+  }
+
+  // Whether the token just appended ends the sequence.
+  FinishReason CheckFinish() const;
+};
+
+}  // namespace rtp_llm
