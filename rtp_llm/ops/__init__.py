@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from rtp_llm.ops.rope import rope_kv_write as rope_kv_write
     from rtp_llm.ops.rope_table import RopeConfig as RopeConfig
     from rtp_llm.ops.rope_table import rope_table as rope_table
+    from rtp_llm.ops.sampling import add_logit_bias as add_logit_bias
+    from rtp_llm.ops.sampling import apply_penalties as apply_penalties
+    from rtp_llm.ops.sampling import ban_repeated_ngrams as ban_repeated_ngrams
+    from rtp_llm.ops.sampling import sample as sample
+    from rtp_llm.ops.sampling import top_logprobs as top_logprobs
 
 _REGISTRY = (
     "MissingKernelError",

@@ -54,4 +54,15 @@ inline Vec sum_each(const Vec* r) {
   return {_mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b))};
 }
 
+// Bits of the lanes where the comparison holds; not_less also where one is NaN.
+inline uint32_t lanes_less(Vec a, Vec b) {
+  return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.value, b.value, _CMP_LT_OQ)));
+}
+inline uint32_t lanes_not_less(Vec a, Vec b) {
+  return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.value, b.value, _CMP_NLT_UQ)));
+}
+inline uint32_t lanes_equal(Vec a, Vec b) {
+  return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.value, b.value, _CMP_EQ_OQ)));
+}
+
 }  // namespace rtp_llm::cpu::RTP_LLM_TILE_ISA

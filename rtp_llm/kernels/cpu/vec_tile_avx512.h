@@ -86,4 +86,15 @@ inline Vec sum_each(const Vec* r) {
   return {_mm512_shuffle_f32x4(sums, sums, 0xd8)};
 }
 
+// Bits of the lanes where the comparison holds; not_less also where one is NaN.
+inline uint32_t lanes_less(Vec a, Vec b) {
+  return _mm512_cmp_ps_mask(a.value, b.value, _CMP_LT_OQ);
+}
+inline uint32_t lanes_not_less(Vec a, Vec b) {
+  return _mm512_cmp_ps_mask(a.value, b.value, _CMP_NLT_UQ);
+}
+inline uint32_t lanes_equal(Vec a, Vec b) {
+  return _mm512_cmp_ps_mask(a.value, b.value, _CMP_EQ_OQ);
+}
+
 }  // namespace rtp_llm::cpu::RTP_LLM_TILE_ISA

@@ -18,4 +18,9 @@ inline Vec interleave_bfloat16(Vec even, Vec /*odd*/) { return even; }
 inline void transpose(Vec* /*r*/) {}
 inline Vec sum_each(const Vec* r) { return r[0]; }
 
+// Bit 0 where the comparison holds; not_less also where one is NaN.
+inline uint32_t lanes_less(Vec a, Vec b) { return a.value < b.value ? 1U : 0U; }
+inline uint32_t lanes_not_less(Vec a, Vec b) { return a.value < b.value ? 0U : 1U; }
+inline uint32_t lanes_equal(Vec a, Vec b) { return a.value == b.value ? 1U : 0U; }
+
 }  // namespace rtp_llm::cpu::RTP_LLM_TILE_ISA

@@ -1,0 +1,96 @@
+"""Sampling: changes of logits, drawing tokens, log-probabilities. All batched over rows.
+
+Before a draw: apply_penalties, ban_repeated_ngrams and add_logit_bias change logits in place, in
+the order that the caller calls them. Token ids outside the vocabulary are ignored.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rtp_llm.ops.registry import operator
+
+_APPLY_PENALTIES = operator("apply_penalties")
+_BAN_REPEATED_NGRAMS = operator("ban_repeated_ngrams")
+_ADD_LOGIT_BIAS = operator("add_logit_bias")
+_SAMPLE = operator("sample")
+_TOP_LOGPROBS = operator("top_logprobs")
+
+
+def apply_penalties(
+    logits: Tensor,
+    tokens: Tensor,
+    cu_tokens: Tensor,
+    repetition: Tensor,
+    presence: Tensor,
+    frequency: Tensor,
+) -> None:
+    """Penalise, in place, every different token of each row's history.
+
+    logits float32 [R, V]; tokens int32, row r's at [cu_tokens[r], cu_tokens[r + 1]); cu_tokens
+    int32 [R + 1]; repetition, presence, frequency float32 [R]. A logit l becomes l * repetition
+    when negative and l / repetition otherwise, then l - presence - frequency * count.
+    RuntimeError on a mismatch.
+    """
+    _APPLY_PENALTIES.call(logits, tokens, cu_tokens, repetition, presence, frequency)
+
+
+def ban_repeated_ngrams(
+    logits: Tensor, tokens: Tensor, cu_tokens: Tensor, ngram_size: Tensor
+) -> None:
+    """Set to -inf, in place, what would complete an n-gram that the row's history already has.
+
+    logits float32 [R, V]; tokens and cu_tokens as for apply_penalties; ngram_size int32 [R], below
+    1 = none. RuntimeError on a mismatch.
+    """
+    _BAN_REPEATED_NGRAMS.call(logits, tokens, cu_tokens, ngram_size)
+
+
+def add_logit_bias(logits: Tensor, rows: Tensor, ids: Tensor, values: Tensor) -> None:
+    """logits[rows[i], ids[i]] += values[i], in place; repeated pairs add up, -inf bans.
+
+    logits float32 [R, V]; rows and ids int32 [N]; values float32 [N]. RuntimeError on a mismatch
+    and on a row that is not there.
+    """
+    _ADD_LOGIT_BIAS.call(logits, rows, ids, values)
+
+
+def sample(
+    logits: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor,
+    seeds: Tensor,
+    steps: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Draw one token per row.
+
+    logits float32 [R, V], not modified; temperature float32 [R], 0 = arg max; top_k int32 [R],
+    below 1 = no limit; top_p float32 [R], 1 = all; min_p float32 [R], 0 = all; seeds int64 [R];
+    steps int64 [R], the index of the token in its sequence.
+
+    Order: temperature; the k most likely tokens; of those the smallest set with top_p of their
+    mass, at least one; of those the ones with at least min_p of the best one's probability; the
+    draw by inverse distribution function over tokens in descending order. Ties: the lowest index
+    first. One uniform number per row, Philox4x32-10 of (seed, step), so that a row does not depend
+    on its batch.
+
+    Returns tokens int32 [R] and ok bool [R]: false for a row with NaN or +inf, or without a finite
+    logit, whose token is the arg max of its finite logits (0 without any). RuntimeError on a
+    mismatch.
+    """
+    return _SAMPLE.call(  # type: ignore[no-any-return]
+        logits, temperature, top_k, top_p, min_p, seeds, steps
+    )
+
+
+def top_logprobs(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-softmax of each row at its token and at its k most likely tokens.
+
+    logits float32 [R, V]; tokens int32 [R]; 0 <= k <= V. Logits that are not finite count as
+    excluded. Returns chosen float32 [R], values float32 [R, k] descending (ties: lowest index
+    first) and ids int32 [R, k]. Nothing is below -1e4, which also stands for excluded tokens and
+    for ids outside the vocabulary. RuntimeError on a mismatch.
+    """
+    return _TOP_LOGPROBS.call(logits, tokens, k)  # type: ignore[no-any-return]
