@@ -61,7 +61,7 @@ class AttentionLayer(nn.Module):
         ops.rope_kv_write(
             qkv, batch.positions, cos_sin, cache, slots, heads, kv_heads, head_dim, True
         )
-        q = qkv[:, : self._q_size].unflatten(1, (heads, head_dim))
+        q = qkv[:, : self._q_size].view(-1, heads, head_dim)
         mixed = self.backend.forward(q, self.index, shape.window, batch)
         projected: Tensor = self.o_proj(mixed.flatten(1))
         return projected

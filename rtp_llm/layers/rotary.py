@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rtp_llm import ops
-from rtp_llm.ops import RopeConfig
+from rtp_llm.ops.rope_table import RopeConfig, rope_table
 
 
 class Rotary(nn.Module):
@@ -21,5 +20,5 @@ class Rotary(nn.Module):
         super().__init__()
         table = None
         if config.style != "none":
-            table = ops.rope_table(config, num_positions, device)
+            table = rope_table(config, num_positions, device)
         self.register_buffer("cos_sin", table, persistent=False)

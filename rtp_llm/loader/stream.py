@@ -100,7 +100,7 @@ class _Reader:
         if memory.numel() == 0:
             return
         self._open(entry.file)
-        left = memoryview(memory.view(-1).view(torch.uint8).numpy())
+        left: memoryview = memory.view(-1).view(torch.uint8).numpy().data
         offset = entry.offset + start * entry.row_bytes
         while left:
             count = os.preadv(self._descriptor, [left], offset)

@@ -11,7 +11,7 @@ from rtp_llm.models.raw_config import ModelConfigError, RawConfig, read_json_obj
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, check_supported, refuse
 from rtp_llm.models.registry import known_architectures, model_class
 from rtp_llm.models.rope_config import read_rope
-from rtp_llm.ops import RopeConfig
+from rtp_llm.ops.rope_table import RopeConfig
 
 __all__ = [
     "Features",
@@ -118,7 +118,7 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
     """The typed config from a config.json and what its architecture adds to it."""
     heads = raw.integer("num_attention_heads")
     hidden = raw.integer("hidden_size")
-    head_dim = raw.integer("head_dim", hidden // heads)
+    head_dim = _head_dim(raw, hidden // heads)
     layers = raw.integer("num_hidden_layers")
     config = ModelConfig(
         architecture=architecture_of(raw.values),
@@ -147,6 +147,13 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
     return config
 
 
+def _head_dim(raw: RawConfig, default: int) -> int:
+    head_dim = raw.integer("head_dim", default)
+    if head_dim % 2:
+        raise raw.error("head_dim", head_dim, "even, since halves of a head rotate together")
+    return head_dim
+
+
 def _dtype(raw: RawConfig) -> torch.dtype:
     name = str(raw.get("dtype") or raw.get("torch_dtype") or "float32").removeprefix("torch.")
     dtype: torch.dtype = getattr(torch, name)
@@ -165,8 +172,6 @@ def _check(raw: RawConfig, config: ModelConfig) -> None:
     if config.num_heads % config.num_kv_heads:
         wanted = f"a divisor of num_attention_heads ({config.num_heads})"
         raise raw.error("num_key_value_heads", config.num_kv_heads, wanted)
-    if config.head_dim % 2:
-        raise raw.error("head_dim", config.head_dim, "even, since halves of a head rotate together")
     if len(config.layer_windows) != config.num_layers:
         wanted = f"a list of {config.num_layers} entries (num_hidden_layers)"
         raise raw.error("layer_types", len(config.layer_windows), wanted)

@@ -43,7 +43,7 @@ class ContiguousRunner:
         """Append tokens[i] to sequence i (possibly none) -> float32 logits [len(tokens[i]), V]."""
         hidden = self.model(self._batch(tokens))
         logits = self.model.compute_logits(hidden)
-        return list(logits.split([len(new) for new in tokens]))
+        return list(torch.split(logits, [len(new) for new in tokens]))
 
     def prefill(self, prompt: Sequence[int], chunk: int | None = None) -> Tensor:
         """All logits of `prompt` as sequence 0, `chunk` tokens at a time."""

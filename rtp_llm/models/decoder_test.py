@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from rtp_llm import ops
 from rtp_llm.device import resolve_device
 from rtp_llm.loader import load_model
 from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
@@ -34,6 +35,7 @@ class Calls(TorchDispatchMode):
 
 def calls(model, lengths):
     """The calls of one step whose sequences bring `lengths` tokens."""
+    ops.load()  # not within the count
     runner = ContiguousRunner(model, len(lengths), 64)
     batch = runner._batch([random_prompt(length) for length in lengths])
     with torch.inference_mode(), Calls() as counted:
