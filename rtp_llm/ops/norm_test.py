@@ -77,6 +77,20 @@ def test_fused_add_rms_norm_equals_reference(isa: str, dtype: torch.dtype) -> No
         assert_near(x, expected_x)
 
 
+@every_isa
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_every_16_bit_number_is_read_and_rounded_as_torch_does(
+    isa: str, dtype: torch.dtype
+) -> None:
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+    every = every.reshape(-1, 64)
+    for residual in (torch.zeros_like(every), every.flip(0), every * 0.37):
+        total = residual.clone()
+        with ops.forced_cpu_isa(isa):
+            ops.fused_add_rms_norm(every.clone(), total, torch.ones(64, dtype=dtype), EPS)
+        torch.testing.assert_close(total, residual + every, rtol=0, atol=0, equal_nan=True)
+
+
 def test_fused_add_rms_norm_leaves_gaps_of_strided_rows_alone() -> None:
     x, residual = torch.randn(6, 40), torch.randn(6, 30)
     before = x.clone()

@@ -89,13 +89,25 @@ inline Vec fma(Vec a, Vec b, Vec c) { return {a.value * b.value + c.value}; }
 inline Vec min(Vec a, Vec b) { return {a.value < b.value ? a.value : b.value}; }
 inline Vec max(Vec a, Vec b) { return {a.value > b.value ? a.value : b.value}; }
 inline Vec abs(Vec a) { return {std::fabs(a.value)}; }
-inline Vec round(Vec a) { return {std::nearbyintf(a.value)}; }
+// To the nearest whole number, for magnitudes below 2^22: beyond 1.5 * 2^23 float32 has no
+// fractions.
+inline Vec round(Vec a) { return {(a.value + 12582912.0f) - 12582912.0f}; }
 // The sign of `sign` on the magnitude of `a`.
 inline Vec copysign(Vec a, Vec sign) { return {std::copysign(a.value, sign.value)}; }
-// a * 2^n for whole n in [-150, 128].
+// a * 2^n for whole n in [-150, 128]: in two factors, so that each power is a normal number.
 inline Vec scale_by_power_of_two(Vec a, Vec n) {
-  return {
-      static_cast<float>(static_cast<double>(a.value) * std::exp2(static_cast<double>(n.value)))};
+  const float shifted = n.value + 12582912.0f;  // its low bits are n
+  uint32_t bits;
+  std::memcpy(&bits, &shifted, sizeof bits);
+  const uint32_t whole = bits - 0x4b400000U;
+  const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(whole) >> 1);
+  const auto power = [](uint32_t e) {
+    const uint32_t exponent = (e + 127U) << 23;
+    float x;
+    std::memcpy(&x, &exponent, sizeof x);
+    return x;
+  };
+  return {a.value * power(half) * power(whole - half)};
 }
 
 }  // namespace rtp_llm::cpu::scalar
