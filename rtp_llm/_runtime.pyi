@@ -1,0 +1,250 @@
+"""The C++ runtime: KV cache blocks, prefix cache and continuous batching.
+
+A step is ``schedule()``, a forward pass over ``batch``, ``commit(tokens)``. Arrays are views of the
+runtime's memory: no copy, valid until the next ``schedule()`` or ``commit()``. The calls keep the
+interpreter's lock, so any thread may make them, one at a time.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, TypedDict
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+class QueueFullError(RuntimeError):
+    """The queue has no place now."""
+
+class IntegrityError(RuntimeError):
+    """A cache block is lost or wrongly shared: a defect of the runtime."""
+
+class CacheGroup:
+    """Layers that share one block table and the rows [first_block, num_blocks) of their caches.
+
+    Row 0 is the padding block. ``window`` counts the tokens that a query sees, itself included.
+    """
+
+    def __init__(
+        self,
+        kind: Literal["full", "sliding_window"],
+        num_blocks: int,
+        block_size: int,
+        window: int = 0,
+        first_block: int = 1,
+    ) -> None: ...
+    @property
+    def kind(self) -> Literal["full", "sliding_window"]: ...
+    @property
+    def num_blocks(self) -> int: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def window(self) -> int: ...
+    @property
+    def first_block(self) -> int: ...
+
+class SchedulerConfig:
+    """``max_running`` and ``max_queued`` count sequences; all groups share one block size.
+
+    One level of priority is worth ``aging_steps`` steps of waiting. ``hash_bits`` below 128 forces
+    hash collisions, for tests.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[CacheGroup],
+        *,
+        max_running: int = 256,
+        max_queued: int = 1024,
+        max_batch_tokens: int = 2048,
+        max_model_len: int,
+        prefix_cache: bool = True,
+        hash_bits: int = 128,
+        aging_steps: int = 256,
+    ) -> None: ...
+    @property
+    def groups(self) -> list[CacheGroup]: ...
+    @property
+    def max_running(self) -> int: ...
+    @property
+    def max_queued(self) -> int: ...
+    @property
+    def max_batch_tokens(self) -> int: ...
+    @property
+    def max_model_len(self) -> int: ...
+    @property
+    def prefix_cache(self) -> bool: ...
+    @property
+    def hash_bits(self) -> int: ...
+    @property
+    def aging_steps(self) -> int: ...
+
+class Batch:
+    """A step's input: B sequences (those with one token first), T tokens, R rows that draw."""
+
+    @property
+    def num_seqs(self) -> int: ...
+    @property
+    def num_tokens(self) -> int: ...
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def max_seqlen_q(self) -> int: ...
+    @property
+    def max_seqlen_k(self) -> int: ...
+    @property
+    def sampling_flags(self) -> int:
+        """The flags of all rows, or-ed."""
+    @property
+    def token_ids(self) -> NDArray[np.int32]:
+        """[T]."""
+    @property
+    def positions(self) -> NDArray[np.int32]:
+        """[T]."""
+    @property
+    def cu_seqlens_q(self) -> NDArray[np.int32]:
+        """[B + 1], prefix sums of the sequences' token counts."""
+    @property
+    def seq_lens(self) -> NDArray[np.int32]:
+        """[B], length of keys and values once the step has written its own."""
+    @property
+    def seq_ids(self) -> NDArray[np.int64]:
+        """[B]; the first sequence's id for n sequences whose prompt is computed together."""
+    @property
+    def slot_mapping(self) -> tuple[NDArray[np.int32], ...]:
+        """Per group [T], block * block_size + offset."""
+    @property
+    def block_table(self) -> tuple[NDArray[np.int32], ...]:
+        """Per group [B, M], -1 where a sequence has no block; M may exceed what is needed."""
+    @property
+    def copy_pairs(self) -> tuple[NDArray[np.int32], ...]:
+        """Per group [P, 2], blocks (source, target) to copy before the forward pass.
+
+        No target is a source, and no target occurs twice.
+        """
+    @property
+    def logit_rows(self) -> NDArray[np.int32]:
+        """[R], the token whose hidden state gives the row; repeated for forked sequences."""
+    @property
+    def row_ids(self) -> NDArray[np.int64]:
+        """[R]."""
+    @property
+    def row_slots(self) -> NDArray[np.int32]:
+        """[R], the slots that ``Scheduler.add`` returned."""
+    @property
+    def row_steps(self) -> NDArray[np.int64]:
+        """[R], index of the token to draw in its sequence's output."""
+    @property
+    def history_tokens(self) -> NDArray[np.int32]:
+        """Prompt and output of the rows with ``needs_history``, one after the other."""
+    @property
+    def history_cu(self) -> NDArray[np.int32]:
+        """[R + 1], prefix sums of the rows' history lengths."""
+
+class Result:
+    """What a commit did: one row per row of the batch, in the same order.
+
+    A row whose sequence was aborted between ``schedule()`` and ``commit()`` has no tokens.
+    """
+
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """[R]."""
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        """[R, K], the accepted tokens padded with -1; what follows an end is dropped."""
+    @property
+    def num_tokens(self) -> NDArray[np.int32]:
+        """[R]."""
+    @property
+    def finish(self) -> NDArray[np.uint8]:
+        """[R], 0 none, 1 end of sequence, 2 stop token, 3 length."""
+    @property
+    def cached_tokens(self) -> NDArray[np.int32]:
+        """[R], prompt tokens that the prefix cache served."""
+
+class SchedulerStats(TypedDict):
+    """Counts now, and totals since the start. Blocks are those of all groups together."""
+
+    running: int
+    waiting: int
+    free_blocks: int
+    total_blocks: int
+    cached_blocks: int
+    preemptions: int
+    prefix_hit_tokens: int
+    prefix_query_tokens: int
+
+class Scheduler:
+    """Continuous batching over paged caches.
+
+    Raises:
+        ValueError: a configuration that cannot work; names the field.
+    """
+
+    def __init__(self, config: SchedulerConfig) -> None: ...
+    def add(
+        self,
+        ids: Sequence[int],
+        prompt: ArrayLike,
+        *,
+        max_tokens: int,
+        min_tokens: int = 0,
+        eos_token_ids: Sequence[int] = [],
+        stop_token_ids: Sequence[int] = [],
+        priority: int = 0,
+        extra_key: bytes = b"",
+        sampling_flags: int = 0,
+        needs_history: bool = False,
+        use_prefix_cache: bool = True,
+    ) -> list[int]:
+        """Add ``len(ids)`` sequences that share ``prompt`` (int32 [P]); their slots.
+
+        A slot is in [0, max_running + max_queued) and the sequence's until it ends. A lower
+        ``priority`` goes first; beyond -100 and 100 it counts as these. End and stop ids end a
+        sequence once it has ``min_tokens`` tokens, the last one included.
+
+        Raises:
+            ValueError: the request makes no sense, or could not fit even alone; says the numbers.
+            QueueFullError: no place in the queue now.
+        """
+    def abort(self, ids: Sequence[int]) -> int:
+        """End sequences in any state; unknown ids are ignored. Returns how many ended."""
+    def schedule(self) -> bool:
+        """Fill ``batch``; False if nothing can run now.
+
+        Raises:
+            RuntimeError: the last batch was not committed.
+        """
+    def commit(self, tokens: NDArray[np.int32]) -> None:
+        """Append the drawn tokens [R] or [R, K] (padded with -1) and fill ``result``.
+
+        Raises:
+            ValueError: the shape does not suit, or a live row has no token; nothing has changed.
+        """
+    def set_resident(
+        self, prompt: ArrayLike, *, extra_key: bytes = b"", resident: bool = True
+    ) -> int:
+        """Keep the cached blocks of ``prompt`` from eviction, or let go of them; calls nest.
+
+        Returns how many of its tokens are concerned.
+
+        Raises:
+            ValueError: a live request could not fit any more, or it was not resident.
+        """
+    @property
+    def batch(self) -> Batch: ...
+    @property
+    def result(self) -> Result: ...
+    @property
+    def has_work(self) -> bool:
+        """Some sequence is waiting or running."""
+    def stats(self) -> SchedulerStats:
+        """``free_blocks`` include cached ones that would be evicted for a request."""
+    def check_integrity(self) -> None:
+        """Check every block and sequence; slow, for tests.
+
+        Raises:
+            IntegrityError: something is lost or wrongly shared.
+        """

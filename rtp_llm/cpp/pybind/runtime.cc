@@ -1,0 +1,242 @@
+// The module rtp_llm._runtime; rtp_llm/_runtime.pyi is its documentation.
+//
+// The interpreter's lock is kept throughout: the calls take some tens of microseconds, less than
+// getting the lock back can take while another thread computes, and it makes them safe to mix.
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rtp_llm/cpp/cache/errors.h"
+#include "rtp_llm/cpp/pybind/views.h"
+#include "rtp_llm/cpp/scheduler/scheduler.h"
+
+namespace py = pybind11;
+
+namespace rtp_llm {
+namespace {
+
+using Tokens = py::array_t<int32_t, py::array::c_style>;
+
+const std::map<std::string, GroupKind>& Kinds() {
+  static const std::map<std::string, GroupKind> kinds = {
+      {"full", GroupKind::kFull}, {"sliding_window", GroupKind::kSlidingWindow}};
+  return kinds;
+}
+
+CacheGroup MakeGroup(const std::string& kind, int32_t num_blocks, int32_t block_size,
+                     int32_t window, int32_t first_block) {
+  const auto found = Kinds().find(kind);
+  if (found == Kinds().end()) {
+    throw std::invalid_argument("kind=\"" + kind + "\" must be \"full\" or \"sliding_window\"");
+  }
+  return {found->second, num_blocks, block_size, window, first_block};
+}
+
+std::string KindName(const CacheGroup& group) {
+  for (const auto& [name, kind] : Kinds()) {
+    if (kind == group.kind) return name;
+  }
+  return "";
+}
+
+const Tokens& RequireFlat(const Tokens& tokens) {
+  if (tokens.ndim() != 1) throw std::invalid_argument("prompt: a one-dimensional array is needed");
+  return tokens;
+}
+
+std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
+                         const Tokens& prompt, int32_t max_tokens, int32_t min_tokens,
+                         std::vector<int32_t> eos_token_ids, std::vector<int32_t> stop_token_ids,
+                         int32_t priority, const py::bytes& extra_key, int32_t sampling_flags,
+                         bool needs_history, bool use_prefix_cache) {
+  RequestOptions options;
+  options.max_tokens = max_tokens;
+  options.min_tokens = min_tokens;
+  options.eos_token_ids = std::move(eos_token_ids);
+  options.stop_token_ids = std::move(stop_token_ids);
+  options.priority = priority;
+  options.extra_key = extra_key;
+  options.sampling_flags = sampling_flags;
+  options.needs_history = needs_history;
+  options.use_prefix_cache = use_prefix_cache;
+  return scheduler.Add(ids, RequireFlat(prompt).data(), static_cast<int32_t>(prompt.size()),
+                       std::move(options));
+}
+
+void Commit(Scheduler& scheduler, const Tokens& tokens) {
+  if (tokens.ndim() != 1 && tokens.ndim() != 2) {
+    throw std::invalid_argument("tokens: an array [rows] or [rows, width] is needed");
+  }
+  const auto width = tokens.ndim() == 2 ? tokens.shape(1) : 1;
+  scheduler.Commit(tokens.data(), static_cast<int32_t>(tokens.shape(0)),
+                   static_cast<int32_t>(width));
+}
+
+int32_t SetResident(Scheduler& scheduler, const Tokens& prompt, const py::bytes& extra_key,
+                    bool resident) {
+  return scheduler.SetResident(RequireFlat(prompt).data(), static_cast<int32_t>(prompt.size()),
+                               extra_key, resident);
+}
+
+py::dict Stats(const Scheduler& scheduler) {
+  const SchedulerStats stats = scheduler.stats();
+  py::dict result;
+  result["running"] = stats.running;
+  result["waiting"] = stats.waiting;
+  result["free_blocks"] = stats.free_blocks;
+  result["total_blocks"] = stats.total_blocks;
+  result["cached_blocks"] = stats.cached_blocks;
+  result["preemptions"] = stats.preemptions;
+  result["prefix_hit_tokens"] = stats.prefix_hit_tokens;
+  result["prefix_query_tokens"] = stats.prefix_query_tokens;
+  return result;
+}
+
+// A property that shows one array, its first dimension being a count of the owner plus `extra`.
+template <typename Owner, typename T>
+auto ArrayProperty(HostArray<T> Owner::* data, int32_t Owner::* count, int32_t extra = 0) {
+  return [=](const py::object& self) {
+    Owner& owner = self.cast<Owner&>();
+    return View(owner.*data, {owner.*count + extra}, self);
+  };
+}
+
+// A property that shows one array per cache group; `make` gives a group's shape.
+template <typename Shape>
+auto GroupProperty(HostArray<int32_t> Batch::GroupArrays::* data, const Shape& shape) {
+  return [=](const py::object& self) {
+    Batch& batch = self.cast<Batch&>();
+    py::tuple result(batch.groups.size());
+    for (size_t i = 0; i < batch.groups.size(); ++i) {
+      result[i] = View(batch.groups[i].*data, shape(batch, batch.groups[i]), self);
+    }
+    return result;
+  };
+}
+
+void BindConfig(py::module_& module) {
+  py::class_<CacheGroup>(module, "CacheGroup")
+      .def(py::init(&MakeGroup), py::arg("kind"), py::arg("num_blocks"), py::arg("block_size"),
+           py::arg("window") = 0, py::arg("first_block") = 1)
+      .def_property_readonly("kind", &KindName)
+      .def_readonly("num_blocks", &CacheGroup::num_blocks)
+      .def_readonly("block_size", &CacheGroup::block_size)
+      .def_readonly("window", &CacheGroup::window)
+      .def_readonly("first_block", &CacheGroup::first_block);
+
+  using Config = SchedulerConfig;
+  py::class_<Config>(module, "SchedulerConfig")
+      .def(py::init([](std::vector<CacheGroup> groups, int32_t max_running, int32_t max_queued,
+                       int32_t max_batch_tokens, int32_t max_model_len, bool prefix_cache,
+                       int32_t hash_bits, int32_t aging_steps) {
+             return Config{std::move(groups), max_running,  max_queued, max_batch_tokens,
+                           max_model_len,     prefix_cache, hash_bits,  aging_steps};
+           }),
+           py::arg("groups"), py::kw_only(), py::arg("max_running") = Config().max_running,
+           py::arg("max_queued") = Config().max_queued,
+           py::arg("max_batch_tokens") = Config().max_batch_tokens, py::arg("max_model_len"),
+           py::arg("prefix_cache") = true, py::arg("hash_bits") = Config().hash_bits,
+           py::arg("aging_steps") = Config().aging_steps)
+      .def_readonly("groups", &Config::groups)
+      .def_readonly("max_running", &Config::max_running)
+      .def_readonly("max_queued", &Config::max_queued)
+      .def_readonly("max_batch_tokens", &Config::max_batch_tokens)
+      .def_readonly("max_model_len", &Config::max_model_len)
+      .def_readonly("prefix_cache", &Config::prefix_cache)
+      .def_readonly("hash_bits", &Config::hash_bits)
+      .def_readonly("aging_steps", &Config::aging_steps);
+}
+
+void BindBatch(py::module_& module) {
+  using Shape = std::vector<py::ssize_t>;
+  using Arrays = Batch::GroupArrays;
+  const auto per_token = [](const Batch& batch, const Arrays&) { return Shape{batch.num_tokens}; };
+  const auto table = [](const Batch& batch, const Arrays& group) {
+    return Shape{batch.num_seqs, group.table_width};
+  };
+  const auto pairs = [](const Batch&, const Arrays& group) { return Shape{group.num_copies, 2}; };
+  py::class_<Batch>(module, "Batch")
+      .def_readonly("num_seqs", &Batch::num_seqs)
+      .def_readonly("num_tokens", &Batch::num_tokens)
+      .def_readonly("num_rows", &Batch::num_rows)
+      .def_readonly("max_seqlen_q", &Batch::max_seqlen_q)
+      .def_readonly("max_seqlen_k", &Batch::max_seqlen_k)
+      .def_readonly("sampling_flags", &Batch::sampling_flags)
+      .def_property_readonly("token_ids", ArrayProperty(&Batch::token_ids, &Batch::num_tokens))
+      .def_property_readonly("positions", ArrayProperty(&Batch::positions, &Batch::num_tokens))
+      .def_property_readonly("cu_seqlens_q",
+                             ArrayProperty(&Batch::cu_seqlens_q, &Batch::num_seqs, 1))
+      .def_property_readonly("seq_lens", ArrayProperty(&Batch::seq_lens, &Batch::num_seqs))
+      .def_property_readonly("seq_ids", ArrayProperty(&Batch::seq_ids, &Batch::num_seqs))
+      .def_property_readonly("slot_mapping", GroupProperty(&Arrays::slot_mapping, per_token))
+      .def_property_readonly("block_table", GroupProperty(&Arrays::block_table, table))
+      .def_property_readonly("copy_pairs", GroupProperty(&Arrays::copy_pairs, pairs))
+      .def_property_readonly("logit_rows", ArrayProperty(&Batch::logit_rows, &Batch::num_rows))
+      .def_property_readonly("row_ids", ArrayProperty(&Batch::row_ids, &Batch::num_rows))
+      .def_property_readonly("row_slots", ArrayProperty(&Batch::row_slots, &Batch::num_rows))
+      .def_property_readonly("row_steps", ArrayProperty(&Batch::row_steps, &Batch::num_rows))
+      .def_property_readonly("history_cu", ArrayProperty(&Batch::history_cu, &Batch::num_rows, 1))
+      .def_property_readonly("history_tokens", [](const py::object& self) {
+        Batch& batch = self.cast<Batch&>();
+        return View(batch.history_tokens, {batch.history_cu[batch.num_rows]}, self);
+      });
+}
+
+void BindResult(py::module_& module) {
+  py::class_<StepResult>(module, "Result")
+      .def_readonly("num_rows", &StepResult::num_rows)
+      .def_property_readonly("ids", ArrayProperty(&StepResult::ids, &StepResult::num_rows))
+      .def_property_readonly("tokens",
+                             [](const py::object& self) {
+                               StepResult& result = self.cast<StepResult&>();
+                               return View(result.tokens, {result.num_rows, result.width}, self);
+                             })
+      .def_property_readonly("num_tokens",
+                             ArrayProperty(&StepResult::num_tokens, &StepResult::num_rows))
+      .def_property_readonly("finish", ArrayProperty(&StepResult::finish, &StepResult::num_rows))
+      .def_property_readonly("cached_tokens",
+                             ArrayProperty(&StepResult::cached_tokens, &StepResult::num_rows));
+}
+
+void BindScheduler(py::module_& module) {
+  const auto inside = py::return_value_policy::reference_internal;
+  py::class_<Scheduler>(module, "Scheduler")
+      .def(py::init<SchedulerConfig>(), py::arg("config"))
+      .def("add", &Add, py::arg("ids"), py::arg("prompt"), py::kw_only(), py::arg("max_tokens"),
+           py::arg("min_tokens") = 0, py::arg("eos_token_ids") = std::vector<int32_t>(),
+           py::arg("stop_token_ids") = std::vector<int32_t>(), py::arg("priority") = 0,
+           py::arg("extra_key") = py::bytes(), py::arg("sampling_flags") = 0,
+           py::arg("needs_history") = false, py::arg("use_prefix_cache") = true)
+      .def("abort", &Scheduler::Abort, py::arg("ids"))
+      .def("schedule", &Scheduler::Schedule)
+      .def("commit", &Commit, py::arg("tokens"))
+      .def("set_resident", &SetResident, py::arg("prompt"), py::kw_only(),
+           py::arg("extra_key") = py::bytes(), py::arg("resident") = true)
+      .def_property_readonly("batch", &Scheduler::batch, inside)
+      .def_property_readonly("result", &Scheduler::result, inside)
+      .def_property_readonly("has_work", &Scheduler::has_work)
+      .def("stats", &Stats)
+      .def("check_integrity", &Scheduler::CheckIntegrity);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_runtime, module) {
+  module.doc() = "The C++ runtime: KV cache management and scheduling.";
+  py::register_exception<QueueFullError>(module, "QueueFullError", PyExc_RuntimeError);
+  py::register_exception<IntegrityError>(module, "IntegrityError", PyExc_RuntimeError);
+  BindConfig(module);
+  BindBatch(module);
+  BindResult(module);
+  BindScheduler(module);
+}
+
+}  // namespace rtp_llm

@@ -1,0 +1,200 @@
+"""The Python face of the C++ runtime."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from rtp_llm.native import load_runtime
+
+if TYPE_CHECKING:
+    from rtp_llm._runtime import Scheduler
+
+runtime = load_runtime()
+
+BLOCK = 4
+
+
+def make_scheduler(num_blocks: int = 33, **changes: Any) -> Scheduler:
+    settings = {"max_running": 4, "max_queued": 8, "max_batch_tokens": 16, "max_model_len": 64}
+    groups = changes.pop("groups", [runtime.CacheGroup("full", num_blocks, BLOCK)])
+    return runtime.Scheduler(runtime.SchedulerConfig(groups, **(settings | changes)))
+
+
+def commit(scheduler: Scheduler, token: int) -> None:
+    scheduler.commit(np.full(scheduler.batch.num_rows, token, np.int32))
+
+
+def test_prompt_in_chunks_then_decode() -> None:
+    scheduler = make_scheduler()
+    prompt = np.arange(100, 120, dtype=np.int32)
+    (slot,) = scheduler.add([1 << 60], prompt, max_tokens=2, sampling_flags=5)
+    assert scheduler.schedule()
+    batch = scheduler.batch
+    assert (batch.num_seqs, batch.num_tokens, batch.num_rows) == (1, 16, 0)
+    np.testing.assert_array_equal(batch.token_ids, prompt[:16])
+    np.testing.assert_array_equal(batch.cu_seqlens_q, [0, 16])
+    commit(scheduler, 0)
+    assert scheduler.result.num_rows == 0
+
+    assert scheduler.schedule()
+    assert (batch.num_tokens, batch.num_rows, batch.max_seqlen_q, batch.max_seqlen_k) == (
+        (4, 1, 4, 20)
+    )
+    np.testing.assert_array_equal(batch.positions, [16, 17, 18, 19])
+    table = batch.block_table[0]
+    assert table.shape[0] == 1 and (table[0, :5] > 0).all() and (table[0, 5:] == -1).all()
+    np.testing.assert_array_equal(
+        batch.slot_mapping[0], table[0, 4] * BLOCK + np.arange(4, dtype=np.int32)
+    )
+    assert batch.logit_rows.tolist() == [3]
+    assert batch.row_ids.tolist() == [1 << 60]
+    assert batch.row_slots.tolist() == [slot]
+    assert batch.row_steps.tolist() == [0]
+    assert batch.sampling_flags == 5
+    commit(scheduler, 7)
+    assert scheduler.result.finish.tolist() == [0]
+
+    assert scheduler.schedule()
+    assert batch.token_ids.tolist() == [7]
+    assert batch.row_steps.tolist() == [1]
+    commit(scheduler, 8)
+    result = scheduler.result
+    assert result.ids.tolist() == [1 << 60]
+    assert result.tokens.tolist() == [[8]]
+    assert result.num_tokens.tolist() == [1]
+    assert result.finish.tolist() == [3]
+    assert not scheduler.has_work
+    assert not scheduler.schedule()
+    scheduler.check_integrity()
+
+
+def test_dtypes_and_groups() -> None:
+    groups = [
+        runtime.CacheGroup("full", 20, BLOCK),
+        runtime.CacheGroup("sliding_window", 40, BLOCK, window=6, first_block=20),
+    ]
+    scheduler = make_scheduler(groups=groups)
+    scheduler.add([1, 2], [5] * 9, max_tokens=4, needs_history=True)
+    scheduler.schedule()
+    batch = scheduler.batch
+    for name in ["token_ids", "positions", "cu_seqlens_q", "seq_lens", "logit_rows", "row_slots"]:
+        assert getattr(batch, name).dtype == np.int32, name
+    for name in ["seq_ids", "row_ids", "row_steps"]:
+        assert getattr(batch, name).dtype == np.int64, name
+    for name in ["slot_mapping", "block_table", "copy_pairs"]:
+        arrays = getattr(batch, name)
+        assert len(arrays) == 2, name
+        assert all(array.dtype == np.int32 and array.flags.c_contiguous for array in arrays)
+    assert batch.block_table[0].max() < 20 <= batch.block_table[1][0, :3].min()
+    assert batch.logit_rows.tolist() == [8, 8], "both sequences draw from one row"
+    assert batch.history_cu.tolist() == [0, 9, 18]
+    assert batch.history_tokens.tolist() == [5] * 18
+    scheduler.commit(np.array([1, 2], np.int32))
+    scheduler.schedule()
+    for pairs in batch.copy_pairs:
+        assert pairs.shape == (1, 2), "one of the two copies the last block"
+    scheduler.commit(np.array([[3, 4], [3, -1]], np.int32))
+    assert scheduler.result.tokens.tolist() == [[3, 4], [3, -1]]
+    assert scheduler.result.num_tokens.tolist() == [2, 1]
+    assert scheduler.result.finish.dtype == np.uint8
+    scheduler.check_integrity()
+
+
+def test_views_are_not_copies_and_keep_the_scheduler_alive() -> None:
+    scheduler = make_scheduler()
+    scheduler.add([1], [1, 2, 3], max_tokens=4)
+    scheduler.schedule()
+    first, second = scheduler.batch.token_ids, scheduler.batch.token_ids
+    assert first.flags.writeable and not first.flags.owndata
+    assert np.shares_memory(first, second)
+    table = scheduler.batch.block_table[0]
+    before = table.copy()
+    del scheduler, second
+    gc.collect()
+    np.testing.assert_array_equal(first, [1, 2, 3])
+    np.testing.assert_array_equal(table, before)
+
+
+def test_prefix_cache_extra_key_and_residents() -> None:
+    scheduler = make_scheduler(num_blocks=16)
+    prompt = list(range(13))
+
+    def cached_tokens(extra_key: bytes) -> int:
+        scheduler.add([1], prompt, max_tokens=1, extra_key=extra_key)
+        scheduler.schedule()
+        commit(scheduler, 3)
+        return int(scheduler.result.cached_tokens[0])
+
+    assert [cached_tokens(key) for key in (b"", b"", b"\0a", b"\0b")] == [0, 12, 0, 0]
+    assert scheduler.set_resident(prompt) == 12
+    with pytest.raises(ValueError, match="15"):
+        scheduler.add([2], [1] * 50, max_tokens=10)
+    assert scheduler.set_resident(prompt, resident=False) == 12
+    with pytest.raises(ValueError, match="not resident"):
+        scheduler.set_resident(prompt, resident=False)
+    stats = scheduler.stats()
+    assert (stats["prefix_hit_tokens"], stats["prefix_query_tokens"]) == (12, 4 * 13)
+    assert stats["cached_blocks"] == 9
+    assert stats["free_blocks"] == stats["total_blocks"] == 15
+
+
+def test_errors() -> None:
+    scheduler = make_scheduler()
+    for problem, ids, prompt, options in [
+        ("at least one token", [1], [], {}),
+        ("at least one sequence", [], [1], {}),
+        ("negative", [1], [1, -2], {}),
+        ("in use", [1, 1], [1], {}),
+        ("max_tokens=0", [1], [1], {"max_tokens": 0}),
+        ("min_tokens=-1", [1], [1], {"min_tokens": -1}),
+        ("max_model_len=64", [1], [1] * 64, {}),
+        ("max_running=4", [1, 2, 3, 4, 5], [1], {}),
+        ("one-dimensional", [1], [[1, 2]], {}),
+    ]:
+        with pytest.raises(ValueError, match=problem):
+            scheduler.add(ids, prompt, **({"max_tokens": 1} | options))
+    with pytest.raises(TypeError):
+        scheduler.add([1], np.ones(3, np.float32), max_tokens=1)
+    for _ in range(2):
+        scheduler.add([4 * _ + i for i in range(4)], [1], max_tokens=1)
+    with pytest.raises(runtime.QueueFullError, match="8 of 8"):
+        scheduler.add([99], [1], max_tokens=1)
+    assert issubclass(runtime.QueueFullError, RuntimeError)
+    assert scheduler.abort([0, 5, 1234]) == 2
+    assert scheduler.abort(list(range(8))) == 6
+    assert not scheduler.schedule()
+    with pytest.raises(ValueError, match="num_blocks"):
+        make_scheduler(num_blocks=1)
+    with pytest.raises(ValueError, match="kind"):
+        runtime.CacheGroup("ring", 4, 4)
+    with pytest.raises(ValueError, match="max_running=0"):
+        make_scheduler(max_running=0)
+    tight = make_scheduler(num_blocks=4)
+    with pytest.raises(ValueError, match=r"need 4 cache blocks .* there are 3"):
+        tight.add([1], [1] * 10, max_tokens=4)
+    tight.add([1], [1] * 10, max_tokens=3)
+
+
+def test_commit_checks_before_it_changes_anything() -> None:
+    scheduler = make_scheduler()
+    with pytest.raises(ValueError, match="without a scheduled batch"):
+        scheduler.commit(np.zeros(1, np.int32))
+    scheduler.add([1], [1, 2], max_tokens=9)
+    scheduler.schedule()
+    with pytest.raises(RuntimeError, match="committed"):
+        scheduler.schedule()
+    for wrong in (np.zeros(2, np.int32), np.array([-1], np.int32), np.zeros((1, 65), np.int32)):
+        with pytest.raises(ValueError):
+            scheduler.commit(wrong)
+    with pytest.raises(ValueError):
+        scheduler.commit(np.zeros((1, 1, 1), np.int32))
+    with pytest.raises(TypeError):
+        scheduler.commit(np.zeros(1, np.float32))
+    commit(scheduler, 5)
+    assert scheduler.result.tokens.tolist() == [[5]]
+    scheduler.schedule()
+    assert scheduler.batch.positions.tolist() == [2]
