@@ -1,4 +1,4 @@
-"""Decoding on the CPU: milliseconds a step beside transformers.generate, same weights and threads.
+"""Decoding on the CPU: milliseconds a step beside transformers and llama.cpp, same weights.
 
 Random weights in the shape of Qwen3-0.6B and in a small shape (hidden 512, 8 layers), prompts of 64
 tokens. Contenders take turns; shown are the median of the rounds, their spread, and the limit that
@@ -15,6 +15,7 @@ import torch
 
 from benchmark.bandwidth import read_bandwidth
 from benchmark.generation import OurEngine, Transformers
+from benchmark.llama_cpp_peer import LlamaCpp, why_not_run
 from benchmark.random_model import model_folder
 from benchmark.report import Report, parser
 from benchmark.rounds import Figure, interleave
@@ -36,6 +37,8 @@ COLUMNS = (
     "transformers ms",
     "same weights",
     "x float32",
+    "llama.cpp ms",
+    "x llama.cpp",
     "limit ms",
     "% of limit",
 )
@@ -53,28 +56,35 @@ def main() -> None:
         "same weights: transformers' time with this type of weights over ours. x float32: "
         "transformers' float32 time over ours. limit: weight bytes over the read bandwidth."
     )
+    no_llama = why_not_run()
+    report.notes.append(f"llama.cpp: {no_llama or 'one stream, the same weights as GGUF'}.")
     for shape in arguments.shape or (["small"] if arguments.quick else list(CELLS)):
-        measure_shape(report, shape, rounds, arguments.threads)
+        measure_shape(report, shape, rounds, arguments.threads, with_llama=no_llama is None)
     report.print()
     report.write(arguments.json)
 
 
-def measure_shape(report: Report, shape: str, rounds: int, threads: int) -> None:
+def measure_shape(
+    report: Report, shape: str, rounds: int, threads: int, *, with_llama: bool
+) -> None:
     """All cells of a shape: one batch size after the other, all contenders in turn."""
     kinds, steps = CELLS[shape]
     folder = model_folder(shape)
     engines = {kind: _engine(folder, kind, threads) for kind in kinds}
     peers = {kind: Transformers(folder, kind) for kind in PEERS}
+    llamas = {kind: LlamaCpp(folder, kind, threads) for kind in kinds if with_llama}
     for batch in sorted({batch for batches in kinds.values() for batch in batches}):
         contenders: dict[str, Callable[[], float]] = {"bandwidth": read_bandwidth}
         for kind in kinds:
             contenders[f"ours {kind}"] = _decode(engines[kind], batch, steps)
         for kind in PEERS:
             contenders[f"transformers {kind}"] = _decode(peers[kind], batch, steps)
+        for kind, llama in llamas.items() if batch == 1 else ():
+            contenders[f"llama.cpp {kind}"] = _decode(llama, batch, steps)
         figures = interleave(contenders, rounds)
         for kind in kinds:
             _add_row(report, shape, batch, kind, figures, engines[kind].weight_bytes)
-    del engines, peers
+    del engines, peers, llamas
     gc.collect()
 
 
@@ -83,7 +93,9 @@ def _engine(folder: pathlib.Path, kind: str, threads: int) -> OurEngine:
     return OurEngine(folder, "float32" if kind == "int8" else kind, quantization, threads)
 
 
-def _decode(contender: OurEngine | Transformers, batch: int, steps: int) -> Callable[[], float]:
+def _decode(
+    contender: OurEngine | Transformers | LlamaCpp, batch: int, steps: int
+) -> Callable[[], float]:
     return lambda: contender.decode_seconds(batch, PROMPT, steps)
 
 
@@ -98,6 +110,7 @@ def _add_row(
     ours = figures[f"ours {kind}"]
     float32 = figures["transformers float32"].median
     same = figures.get(f"transformers {kind}")
+    llama = figures.get(f"llama.cpp {kind}")
     limit = weight_bytes / figures["bandwidth"].median
     report.add(
         **{
@@ -110,6 +123,8 @@ def _add_row(
             "transformers ms": None if same is None else 1e3 * same.median,
             "same weights": None if same is None else same.median / ours.median,
             "x float32": float32 / ours.median,
+            "llama.cpp ms": None if llama is None else 1e3 * llama.median,
+            "x llama.cpp": None if llama is None else llama.median / ours.median,
             "limit ms": 1e3 * limit,
             "% of limit": 100 * limit / ours.median,
             "read GB/s": figures["bandwidth"].median / 1e9,

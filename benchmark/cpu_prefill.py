@@ -11,6 +11,7 @@ import gc
 import torch
 
 from benchmark.generation import OurEngine, Transformers
+from benchmark.llama_cpp_peer import LlamaCpp, why_not_run
 from benchmark.random_model import model_folder
 from benchmark.report import Report, parser
 from benchmark.rounds import interleave
@@ -31,18 +32,22 @@ def main() -> None:
     report.notes.append(
         "x transformers: with the same type of weights. x float32: over transformers in float32."
     )
-    measure(report, shape, rounds, arguments.threads)
+    no_llama = why_not_run()
+    report.notes.append(f"llama.cpp: {no_llama or 'the same weights as GGUF'}.")
+    measure(report, shape, rounds, arguments.threads, with_llama=no_llama is None)
     report.print()
     report.write(arguments.json)
 
 
-def measure(report: Report, shape: str, rounds: int, threads: int) -> None:
+def measure(report: Report, shape: str, rounds: int, threads: int, *, with_llama: bool) -> None:
     """One row for each engine and type of weights."""
     folder = model_folder(shape)
     contenders = {}
     for kind in KINDS:
         contenders["ours", kind] = OurEngine(folder, kind, "none", threads)
         contenders["transformers", kind] = Transformers(folder, kind)
+        if with_llama:
+            contenders["llama.cpp", kind] = LlamaCpp(folder, kind, threads)
     runs = {
         " ".join(key): lambda engine=engine: PROMPT / engine.prefill_seconds(PROMPT)
         for key, engine in contenders.items()

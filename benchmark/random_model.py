@@ -49,9 +49,9 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 def model_folder(shape: str) -> pathlib.Path:
     """The folder of a shape of SHAPES; bfloat16 weights, the same ones every time."""
-    folder = _cache() / shape
+    folder = cache_folder() / shape
     if not (folder / "config.json").exists():
-        partial = _cache() / f".{shape}.{os.getpid()}"
+        partial = cache_folder() / f".{shape}.{os.getpid()}"
         partial.mkdir(parents=True)
         config = {**_COMMON, **SHAPES[shape]}
         save_file(dict(_weights(config)), partial / "model.safetensors", {"format": "pt"})
@@ -61,7 +61,8 @@ def model_folder(shape: str) -> pathlib.Path:
     return folder
 
 
-def _cache() -> pathlib.Path:
+def cache_folder() -> pathlib.Path:
+    """Where models and peers are kept between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     return pathlib.Path(base) / "rtp_llm" / "benchmark"
 
