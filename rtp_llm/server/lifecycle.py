@@ -13,7 +13,7 @@ import uvloop
 
 from rtp_llm import __version__
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine.messages import EngineLog, EngineStartError
+from rtp_llm.engine.messages import EngineLog, EngineReady, EngineStartError
 from rtp_llm.server.app import build_app, try_line
 from rtp_llm.server.engine_face import EngineFace
 from rtp_llm.server.http_server import HttpServer
@@ -27,20 +27,29 @@ DEATH_SECONDS = 3.0
 # How long cut streams may take to write their last event.
 CUT_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
+# `timeout`, terminals and wrappers may deliver one signal twice; nobody asks twice that quickly.
+SAME_SIGNAL_SECONDS = 0.5
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _log = logging.getLogger("rtp_llm.server")
 _engine_log = logging.getLogger("rtp_llm.engine")
 
 
-def run_lifecycle(settings: Settings, engine: EngineFace, listener: socket.socket) -> int:
-    """Run the server on `listener` with a spawned engine; return the process's exit code."""
+def run_lifecycle(
+    settings: Settings, engine: EngineFace, listener: socket.socket, began: float
+) -> int:
+    """Run the server on `listener` with a spawned engine; return the process's exit code.
+
+    `began`: time.monotonic() of the start.
+    """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_Lifecycle(settings, engine, listener).run())
+        return runner.run(_Lifecycle(settings, engine, listener, began).run())
 
 
 class _Lifecycle:
-    def __init__(self, settings: Settings, engine: EngineFace, listener: socket.socket) -> None:
+    def __init__(
+        self, settings: Settings, engine: EngineFace, listener: socket.socket, began: float
+    ) -> None:
         self._settings = settings
         self._engine = engine
         self._listener = listener
@@ -48,7 +57,8 @@ class _Lifecycle:
         self._server = HttpServer(build_app(self._state))
         self._stop = asyncio.Event()
         self._hurry = 0  # number of the signal that asked for a quick exit
-        self._began = time.monotonic()
+        self._signalled = 0.0
+        self._began = began
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -69,6 +79,10 @@ class _Lifecycle:
     def _on_signal(self, number: int) -> None:
         if self._hurry:
             os._exit(128 + number)
+        now = time.monotonic()
+        first, self._signalled = self._signalled, self._signalled or now
+        if first and now - first < SAME_SIGNAL_SECONDS:
+            return
         if self._stop.is_set():
             self._hurry = number
             _log.warning("second signal: stopping at once")
@@ -98,6 +112,10 @@ class _Lifecycle:
             _log.error("cannot serve %s: %s", self._settings.model, error)
             return 1
         self._state.open(tokenizer)
+        self._announce(ready)
+        return None
+
+    def _announce(self, ready: EngineReady) -> None:
         seconds = time.monotonic() - self._began
         host, port = self._listener.getsockname()[:2]
         url = _url(self._settings.host, host, port)
@@ -106,12 +124,12 @@ class _Lifecycle:
             f"RTP-LLM {__version__} is ready: {url}\n"
             f"  model {name!r}: {ready.architecture}, {ready.dtype}, quantization "
             f"{ready.quantization}, on {ready.device} with {ready.num_threads} threads; context "
-            f"{ready.max_model_len} tokens, KV cache {ready.kv_cache_bytes / 2**20:.0f} MiB; "
-            f"loaded in {seconds:.1f} s\n"
+            f"{ready.max_model_len} tokens\n"
+            f"  weights {ready.weight_bytes / 2**20:.0f} MiB, KV cache "
+            f"{ready.kv_cache_bytes / 2**20:.0f} MiB, ready in {seconds:.1f} s\n"
             f"try it:\n  {try_line(url, name)}",
             flush=True,
         )
-        return None
 
     # -- serving and stopping ------------------------------------------------------------------
 

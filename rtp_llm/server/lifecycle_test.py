@@ -8,95 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from rtp_llm.server.serving_for_tests import CHAT, TEXT, demo_folder, events
-
-ROOT = Path(__file__).parents[2]
-MODULE = "rtp_llm.server.fake_server_for_tests"
-
-
-class Process:
-    """A running server, its output collected by threads."""
-
-    def __init__(self, *flags: str, new_group: bool = False, **environ: str) -> None:
-        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", MODULE, str(demo_folder()), "--port", "0", *flags],
-            env={**os.environ, "PYTHONPATH": path, **environ},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=new_group,
-        )
-        self.lines: dict[str, list[str]] = {"stdout": [], "stderr": []}
-        for name in self.lines:
-            threading.Thread(target=self._collect, args=(name,), daemon=True).start()
-
-    def _collect(self, name: str) -> None:
-        for line in getattr(self.process, name):
-            self.lines[name].append(line)
-
-    def wait_for(self, text: str, where: str = "stdout") -> str:
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            for line in list(self.lines[where]):
-                if text in line:
-                    return line
-            time.sleep(0.01)
-        raise AssertionError(f"no {text!r} in {self.lines}")
-
-    @property
-    def url(self) -> str:
-        return self.wait_for("is ready: ").split()[-1]
-
-    def exit_code(self) -> int:
-        return self.process.wait(20)
-
-    @property
-    def stderr(self) -> str:
-        return "".join(self.lines["stderr"])
-
-
-@contextmanager
-def process(*flags: str, **environ: Any) -> Iterator[Process]:
-    running = Process(*flags, **environ)
-    try:
-        yield running
-    finally:
-        running.process.kill()
-        running.process.wait()
-
-
-class Stream:
-    """A streamed answer, read by a thread."""
-
-    def __init__(self, url: str, **body: Any) -> None:
-        self.body = {**CHAT, "stream": True, "ignore_eos": True, **body}
-        self.text = ""
-        self.status = 0
-        self.thread = threading.Thread(target=self._read, args=(url,), daemon=True)
-        self.thread.start()
-        while not self.text and self.thread.is_alive():
-            time.sleep(0.005)
-
-    def _read(self, url: str) -> None:
-        with httpx.stream("POST", f"{url}/v1/chat/completions", json=self.body, timeout=30) as got:
-            self.status = got.status_code
-            for part in got.iter_text():
-                self.text += part
-
-    def events(self) -> list[Any]:
-        self.thread.join(20)
-        return events(self.text)
+from rtp_llm.server.processes_for_tests import ROOT, Stream, children, process
+from rtp_llm.server.serving_for_tests import CHAT, TEXT
 
 
 def test_serve_and_drain() -> None:
@@ -140,6 +59,9 @@ def test_a_second_signal_is_quick() -> None:
         stream = Stream(server.url, max_tokens=200)
         server.process.send_signal(signal.SIGTERM)
         server.wait_for("draining", "stderr")
+        server.process.send_signal(signal.SIGTERM)  # `timeout` and others send it twice at once
+        time.sleep(1)
+        assert server.process.poll() is None
         server.process.send_signal(signal.SIGTERM)
         assert server.exit_code() == 128 + signal.SIGTERM
         assert stream.events()[-1]["error"]["code"] == "shutdown"
@@ -197,11 +119,6 @@ def test_texts_are_whole() -> None:
         stream = Stream(server.url, ignore_eos=False)
         parts = [item["choices"][0]["delta"].get("content", "") for item in stream.events()[:-1]]
         assert "".join(parts) == TEXT
-
-
-def children(pid: int) -> list[int]:
-    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in listed]
 
 
 def test_a_killed_engine_process_is_noticed_within_two_seconds() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineFace] | None =
     0 after a clean stop, 1 when the engine could not start or died, 128 + n after a second signal.
     Raises StartError before anything was started. `make_engine`: another engine client, for tests.
     """
+    began = time.monotonic()
     settings = loaded.settings
     try:
         check_folder(Path(settings.model))
@@ -46,7 +48,7 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineFace] | None =
         # The HTTP and tokenizer libraries load while the engine process does its own loading.
         from rtp_llm.server.lifecycle import run_lifecycle
 
-        return run_lifecycle(settings, engine, listener)
+        return run_lifecycle(settings, engine, listener, began)
     finally:
         listener.close()
         queue.stop()

@@ -1,0 +1,116 @@
+"""A server in processes of its own, as a user starts it, and a client that costs little."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import urllib.parse
+from dataclasses import dataclass
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
+
+from benchmark.random_model import SHAPES, model_folder
+
+ROOT = pathlib.Path(__file__).parents[1]
+_SERVE = [sys.executable, "-m", "rtp_llm.cli", "serve"]
+_QUIET = ["--port", "0", "--access-log", "off", "--log-level", "warning"]
+_SPACES = ("", "Ġ")
+
+
+class ServerProcess:
+    """`rtp-llm serve FOLDER --port 0 FLAGS`; a context manager that stops it."""
+
+    def __init__(self, folder: pathlib.Path, *flags: str) -> None:
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        self.began = time.perf_counter()
+        self._process = subprocess.Popen(
+            [*_SERVE, str(folder), *_QUIET, *flags],
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.url = ""
+        self.ready_seconds = 0.0
+        self.output: list[str] = []
+
+    def __enter__(self) -> ServerProcess:
+        for line in self._process.stdout or ():
+            self.output.append(line)
+            if "is ready: " in line:
+                self.ready_seconds = time.perf_counter() - self.began
+                self.url = line.split()[-1]
+                return self
+        raise SystemExit(f"the server did not start (exit code {self._process.wait()})")
+
+    def __exit__(self, *_error: object) -> None:
+        self._process.terminate()
+        self._process.communicate(timeout=60)
+
+    @property
+    def processes(self) -> list[int]:
+        """The HTTP process and the engine process."""
+        pid = self._process.pid
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return [pid, *map(int, children)]
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """When the chunks of one streamed answer came, in seconds from the request."""
+
+    times: list[float]
+    tokens: int
+
+    @property
+    def first(self) -> float:
+        return self.times[0]
+
+    @property
+    def last(self) -> float:
+        return self.times[-1]
+
+
+async def stream(url: str, prompt: list[int] | str, max_tokens: int) -> Streamed:
+    """Stream one completion over a connection of its own; nothing is decoded but the count."""
+    place = urllib.parse.urlsplit(url)
+    content: dict[str, Any] = {"prompt": prompt, "max_tokens": max_tokens, "stream": True}
+    content |= {"ignore_eos": True, "temperature": 0, "stream_options": {"include_usage": True}}
+    body = json.dumps(content).encode()
+    began = time.perf_counter()
+    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    writer.write(head.encode() + b"Connection: close\r\n\r\n" + body)
+    times, received = [], b""
+    while part := await reader.read(65536):
+        if b"data: {" in part:
+            times.append(time.perf_counter() - began)
+        received += part
+    writer.close()
+    marker = b'"completion_tokens":'
+    if marker not in received:
+        raise SystemExit(f"the server answered {received[:300]!r}")
+    tokens = int(received.split(marker)[1].split(b",")[0])
+    return Streamed(times, tokens)
+
+
+def speaking_folder(shape: str) -> pathlib.Path:
+    """A random model of benchmark/random_model.py with a tokenizer, so that it can be served."""
+    folder = model_folder(shape)
+    file = folder / "tokenizer.json"
+    if not file.exists():
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        size = SHAPES[shape]["vocab_size"]
+        words = [f"{_SPACES[i % 2]}w{i}" for i in range(size - len(alphabet))]
+        vocabulary = {token: number for number, token in enumerate([*alphabet, *words])}
+        tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, []))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.save(str(file))
+    return folder

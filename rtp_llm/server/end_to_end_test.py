@@ -1,0 +1,211 @@
+"""The real server with the real engine, over a tiny random model."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from rtp_llm.models.transformers_models_for_tests import save_model
+from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.server.processes_for_tests import REAL, Process, Stream, children, process
+from rtp_llm.server.serving_for_tests import events
+from rtp_llm.text.model_folders_for_tests import byte_level, with_bos, write_folder
+
+ASK: Any = [{"role": "user", "content": "Hello"}]
+FLAGS = ["--dtype", "float32", "--num-threads", "1", "--kv-cache-mem-mb", "16"]
+GREEDY = {"temperature": 0.0, "max_tokens": 24}
+
+
+@pytest.fixture(scope="module", name="folder")
+def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    tokenizer = with_bos(byte_level())
+    save_model(folder, "qwen3", vocab_size=tokenizer.get_vocab_size(), eos_token_id=4)
+    config = (folder / "config.json").read_text()
+    write_folder(folder, tokenizer)
+    (folder / "config.json").write_text(config)
+    return folder
+
+
+@pytest.fixture(scope="module", name="server")
+def _server(folder: Path) -> Iterator[Process]:
+    with process(*FLAGS, command=REAL, model=folder) as server:
+        assert server.url
+        yield server
+
+
+@pytest.fixture(name="client")
+def _client(server: Process) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+
+
+def metrics(url: str) -> dict[str, float]:
+    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    return {k: float(v) for k, v in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
+
+
+def test_online_equals_offline(client: openai.OpenAI, folder: Path) -> None:
+    """Same weights, same text: greedy, and drawn with a seed; chat and completion; with a stop."""
+    from rtp_llm import LLM
+
+    with LLM(folder, dtype="float32", num_threads=1, kv_cache_mem_mb=16) as llm:
+        for params in (GREEDY, {**GREEDY, "temperature": 0.8, "seed": 7}):
+            wanted = SamplingParams(**params, ignore_eos=True)
+            offline = llm.generate(["a house", "Once"], wanted, use_tqdm=False)
+            body: Any = {"model": "tiny", "extra_body": {"ignore_eos": True}, **params}
+            online = client.completions.create(prompt=["a house", "Once"], **body)
+            texts = [choice.text for choice in online.choices]
+            assert texts == [output.outputs[0].text for output in offline]
+            answer = client.chat.completions.create(messages=ASK, **body)
+            (chat,) = llm.chat(ASK, wanted, use_tqdm=False)
+            assert answer.choices[0].message.content == chat.outputs[0].text
+            stop = texts[0][len(texts[0]) // 2 :][:3]
+            cut = client.completions.create(prompt="a house", stop=stop, **body).choices[0]
+            assert cut.text == texts[0][: texts[0].index(stop)]
+            assert cut.finish_reason == "stop"
+
+
+def test_streams_equal_whole_answers(client: openai.OpenAI) -> None:
+    body: Any = {"model": "tiny", "messages": ASK, "n": 3, "seed": 1, "max_tokens": 40}
+    whole = [choice.message.content for choice in client.chat.completions.create(**body).choices]
+    texts = ["", "", ""]
+    finishes: dict[int, str] = {}
+    usage = {"include_usage": True}
+    for chunk in client.chat.completions.create(**body, stream=True, stream_options=usage):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+            if choice.finish_reason:
+                finishes[choice.index] = choice.finish_reason
+    assert texts == whole
+    assert len(set(texts)) == 3, "three draws with one seed must differ from each other"
+    assert set(finishes) == {0, 1, 2}
+    assert chunk.usage and chunk.usage.total_tokens > 40
+
+
+def test_a_prompt_seen_before_is_cached(client: openai.OpenAI) -> None:
+    prompt = "Once upon a time there was a small house, and in the house lived a cat. " * 2
+    asked: Any = {"model": "tiny", "prompt": prompt, "max_tokens": 2, "temperature": 0}
+    first = client.completions.create(**asked)
+    second = client.completions.create(**asked)
+    assert second.usage and second.usage.prompt_tokens_details
+    assert second.usage.prompt_tokens_details.cached_tokens >= 16
+    assert first.choices[0].text == second.choices[0].text
+    other = client.completions.create(**asked, extra_body={"cache_salt": "another tenant"})
+    assert other.usage and other.usage.prompt_tokens_details
+    assert other.usage.prompt_tokens_details.cached_tokens == 0
+
+
+def test_logprobs(client: openai.OpenAI) -> None:
+    done = client.completions.create(
+        model="tiny", prompt="a house", echo=True, logprobs=2, max_tokens=3, temperature=0
+    )
+    logprobs = done.choices[0].logprobs
+    assert logprobs and logprobs.token_logprobs and logprobs.top_logprobs and logprobs.tokens
+    assert logprobs.tokens[0] == "<s>" and logprobs.token_logprobs[0] is None
+    assert len(logprobs.tokens) == done.usage.total_tokens  # type: ignore[union-attr]
+    assert all(value <= 0 for value in logprobs.token_logprobs[1:])
+    generated = list(zip(logprobs.token_logprobs, logprobs.top_logprobs, strict=True))[-3:]
+    assert all(value == max(top.values()) for value, top in generated), "greedy takes the likeliest"
+    scored = client.completions.create(
+        model="tiny", prompt=done.choices[0].text, echo=True, logprobs=0, max_tokens=0
+    )
+    again = scored.choices[0].logprobs
+    assert again and again.token_logprobs and again.tokens
+    if again.tokens == logprobs.tokens:
+        assert again.token_logprobs[1:] == pytest.approx(logprobs.token_logprobs[1:], abs=1e-3)
+
+
+def test_sampling_fields_do_something(client: openai.OpenAI) -> None:
+    def ask(**fields: Any) -> str:
+        extra = {"ignore_eos": True, **fields}
+        asked: Any = {"model": "tiny", "prompt": "a house", "max_tokens": 12, "temperature": 0}
+        return client.completions.create(**asked, extra_body=extra).choices[0].text
+
+    plain = ask()
+    assert ask() == plain
+    assert ask(logit_bias={"70": 100}) != plain
+    assert ask(temperature=5.0, top_k=1) == plain
+    assert ask(temperature=2.0, seed=1) != ask(temperature=2.0, seed=2)
+    assert ask(temperature=2.0, seed=1) == ask(temperature=2.0, seed=1)
+    assert ask(repetition_penalty=5.0) != plain or len(set(plain)) == len(plain)
+
+
+def test_engine_refusals_reach_the_client(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="256 tokens"):
+        client.completions.create(model="tiny", prompt="a house", max_tokens=1000)
+
+
+def test_a_disconnect_frees_the_blocks(server: Process) -> None:
+    url = server.url
+    free = metrics(url)["rtp_llm_kv_cache_free_blocks"]
+    body = {"prompt": "a house", "max_tokens": 200, "ignore_eos": True, "stream": True, "n": 4}
+    with httpx.stream("POST", f"{url}/v1/completions", json=body) as got:
+        next(got.iter_text())
+    deadline = time.monotonic() + 10
+    while metrics(url)["rtp_llm_running_sequences"] or (
+        metrics(url)["rtp_llm_kv_cache_free_blocks"] < free
+    ):
+        assert time.monotonic() < deadline, "blocks are still taken"
+        time.sleep(0.05)
+
+
+def test_thirty_two_streams_run_in_one_batch(server: Process) -> None:
+    async def ask() -> None:
+        limits = httpx.Limits(max_connections=40)
+        async with httpx.AsyncClient(limits=limits, timeout=60) as client:
+            body = {"prompt": "Once", "max_tokens": 60, "ignore_eos": True, "stream": True}
+            posts = [client.post(f"{server.url}/v1/completions", json=body) for _ in range(32)]
+            answers = await asyncio.gather(*posts)
+            assert all(events(answer.text)[-1] == "[DONE]" for answer in answers)
+
+    asyncio.run(ask())
+    values = metrics(server.url)
+    small = values['rtp_llm_batch_size_bucket{le="12.0"}']
+    assert values["rtp_llm_batch_size_count"] > small, "no step had 16 sequences or more"
+
+
+def test_tokenize_there_and_back(server: Process) -> None:
+    tokens = httpx.post(f"{server.url}/tokenize", json={"prompt": "a house 😀"}).json()
+    assert tokens["count"] == len(tokens["tokens"]) and tokens["max_model_len"] == 256
+    back = httpx.post(f"{server.url}/detokenize", json={"tokens": tokens["tokens"]}).json()
+    assert back == {"prompt": "<s>a house 😀"}
+
+
+def test_drain_with_the_real_engine(folder: Path) -> None:
+    with process(*FLAGS, command=REAL, model=folder) as server:
+        url = server.url
+        (engine,) = children(server.process.pid)
+        stream = Stream(url, model="tiny", max_tokens=150)
+        server.process.send_signal(signal.SIGTERM)
+        assert stream.events()[-1] == "[DONE]"
+        assert server.exit_code() == 0
+        assert not Path(f"/proc/{engine}").exists()
+
+
+def test_death_of_the_real_engine(folder: Path) -> None:
+    with process(*FLAGS, command=REAL, model=folder) as server:
+        url = server.url
+        (engine,) = children(server.process.pid)
+        stream = Stream(url, model="tiny", max_tokens=230)
+        os.kill(engine, signal.SIGKILL)
+        assert stream.events()[-1]["error"]["code"] == "engine_dead"
+        assert server.exit_code() == 1
+
+
+def test_a_model_that_cannot_be_loaded(folder: Path, tmp_path: Path) -> None:
+    for file in folder.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "model.safetensors").write_bytes(b"nonsense")
+    with process(*FLAGS, command=REAL, model=tmp_path) as server:
+        assert server.exit_code() == 1
+        assert "model.safetensors" in server.wait_for("cannot serve", "stderr")
