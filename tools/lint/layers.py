@@ -16,9 +16,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     room: frozenset(below.split())
     for room, below in {
         "__init__": "llm sampling_params",
-        "cli": "server engine text config",
+        "cli": "server engine text loader models attention ops device config",
         "server": "text engine config sampling_params",
-        "llm": "text engine config sampling_params",
+        "llm": "text engine executor config sampling_params",
         "text": "sampling_params",
         "engine": "executor loader models ops device native config sampling_params _runtime",
         "executor": "loader models attention ops device config sampling_params _runtime",

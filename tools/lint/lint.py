@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.lint import layers, sizes, sources
+from tools.lint import architecture, layers, sizes, sources
 
 BUILDIFIER = "tools/lint/node_modules/.bin/buildifier"
 
@@ -32,11 +32,12 @@ def checks(root: Path) -> Iterator[Check]:
     python = [sys.executable, "-m"]
     yield Check("sizes", function=sizes.check)
     yield Check("layers", function=layers.check)
+    yield Check("architecture", function=architecture.check)
     ruff_format = [*python, "ruff", "format", "--quiet"]
     yield Check("ruff format", [*ruff_format, "--diff", "."], [*ruff_format, "."])
     ruff = [*python, "ruff", "check", "--quiet", "."]
     yield Check("ruff", ruff, [*ruff, "--fix"])
-    clang_format = [*python, "clang_format"]
+    clang_format = [str(Path(sys.executable).parent / "clang-format")]
     if cpp := [str(path.relative_to(root)) for path in sources.cpp(root)]:
         check = [*clang_format, "--dry-run", "--Werror", *cpp]
         yield Check("clang-format", check, [*clang_format, "-i", *cpp])
