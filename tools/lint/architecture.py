@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md is true: its files exist, in an order that imports keep, and no room is missing."""
+"""ARCHITECTURE.md is true: its files exist, in an order that imports keep; no room is missing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check(root: Path) -> list[str]:
 
 def _files(root: Path, passed: list[str]) -> Iterator[str]:
     if not 1 <= len(passed) <= MOST_FILES:
-        yield f"{PAGE}: lists {len(passed)} files that a request passes, 1 to {MOST_FILES} are wanted"
+        yield f"{PAGE}: lists {len(passed)} files of a request, 1 to {MOST_FILES} are wanted"
     for path in passed:
         if not (root / path).is_file():
             yield f"{PAGE}: {path} does not exist"
