@@ -14,9 +14,10 @@ import httpx
 import openai
 import pytest
 
+from example.demo_model.training import sums
 from rtp_llm.models.transformers_models_for_tests import save_model
 from rtp_llm.sampling_params import SamplingParams
-from rtp_llm.server.processes_for_tests import REAL, Process, Stream, children, process
+from rtp_llm.server.processes_for_tests import REAL, ROOT, Process, Stream, children, process
 from rtp_llm.server.serving_for_tests import events
 from rtp_llm.text.model_folders_for_tests import byte_level, with_bos, write_folder
 
@@ -199,6 +200,22 @@ def test_death_of_the_real_engine(folder: Path) -> None:
         os.kill(engine, signal.SIGKILL)
         assert stream.events()[-1]["error"]["code"] == "engine_dead"
         assert server.exit_code() == 1
+
+
+def test_the_demo_model_adds_what_it_never_saw() -> None:
+    pairs = sums.held_out_sums(5)
+    with process(*FLAGS, command=REAL, model=ROOT / "example" / "demo_model") as server:
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+        answers = [
+            client.chat.completions.create(
+                model="demo_model", messages=[{"role": "user", "content": sums.question(a, b)}]
+            )
+            for a, b in pairs
+        ]
+    texts = [answer.choices[0].message.content for answer in answers]
+    expected = [sums.answer(a, b) for a, b in pairs]
+    right = sum(text == wanted for text, wanted in zip(texts, expected, strict=True))
+    assert right >= 4, f"{texts} for {expected}"
 
 
 def test_a_model_that_cannot_be_loaded(folder: Path, tmp_path: Path) -> None:
