@@ -142,6 +142,23 @@ def test_half_precision_is_as_close_as_transformers_is(tmp_path, kind, dtype, al
     assert ours.abs().max() < 0.05 * exact.abs().max()
 
 
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_int8_weights_are_close(tmp_path, kind, dtype):
+    """An error of a few per cent of the logits, from the weights alone and with tied ones too."""
+    settings = {"hidden_size": 160, "tie_word_embeddings": kind == "qwen3"}
+    reference = save_model(tmp_path, kind, **settings)
+    prompt = random_prompt(53)
+    exact = expected_logits(reference, prompt)
+    model = open_model(tmp_path, dtype, quantization="int8")
+    ours = ContiguousRunner(model, 1, 64).prefill(prompt)
+    error = (ours - exact).square().mean().sqrt() / exact.square().mean().sqrt()
+    assert 1e-4 < error < 0.05
+    again = ContiguousRunner(model, 1, 64).prefill(prompt, 7)
+    drift = (again - ours).square().mean().sqrt() / exact.square().mean().sqrt()
+    assert drift < (1e-4 if dtype is torch.float32 else 0.02)
+
+
 def test_other_block_sizes_change_nothing(tmp_path):
     save_model(tmp_path, "mistral", sliding_window=24)
     model = open_model(tmp_path)
