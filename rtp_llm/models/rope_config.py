@@ -8,7 +8,7 @@ from typing import Any
 
 from rtp_llm.models.raw_config import RawConfig
 from rtp_llm.models.refusals import rope_settings, rope_style
-from rtp_llm.ops.rope_table import RopeConfig
+from rtp_llm.ops.rotary_table import RopeConfig
 
 _DEFAULT_THETA = 10000.0
 

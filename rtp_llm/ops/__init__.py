@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rtp_llm.ops.registry import kernel_calls as kernel_calls
     from rtp_llm.ops.registry import load as load
     from rtp_llm.ops.rope import rope_kv_write as rope_kv_write
-    from rtp_llm.ops.rope_table import RopeConfig as RopeConfig
-    from rtp_llm.ops.rope_table import rope_table as rope_table
+    from rtp_llm.ops.rotary_table import RopeConfig as RopeConfig
+    from rtp_llm.ops.rotary_table import rope_table as rope_table
     from rtp_llm.ops.sampling import add_logit_bias as add_logit_bias
     from rtp_llm.ops.sampling import apply_penalties as apply_penalties
     from rtp_llm.ops.sampling import ban_repeated_ngrams as ban_repeated_ngrams
@@ -45,7 +45,7 @@ _REGISTRY = (
 )
 _PUBLIC = {name: f"rtp_llm.ops.{entry.module}" for name, entry in OPERATORS.items()}
 _PUBLIC |= dict.fromkeys(_REGISTRY, "rtp_llm.ops.registry")
-_PUBLIC |= dict.fromkeys(("RopeConfig", "rope_table"), "rtp_llm.ops.rope_table")
+_PUBLIC |= dict.fromkeys(("RopeConfig", "rope_table"), "rtp_llm.ops.rotary_table")
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from rtp_llm.ops.rope_table import ROPE_STYLES, RopeConfig, rope_table
+from rtp_llm.ops.rotary_table import ROPE_STYLES, RopeConfig, rope_table
 
 # rope_parameters of transformers, and the same as ours; all trained on 64 positions
 STYLES: dict[str, dict[str, Any]] = {
