@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Prompt = str | Sequence[int]
 Message = Mapping[str, Any]
 _DRAW_SECONDS = 0.1
+_SHOWN = 40  # characters of a prompt in an error
 
 
 @dataclass
@@ -290,18 +291,16 @@ class _Run:
             self._line.clear()
 
     def _admit(self) -> None:
-        limits = self._engine.limits
-        room = limits.max_running + limits.max_queued
-        room -= sum(len(job.open) for job in self._open.values())
-        while self._waiting and len(self._waiting[0].open) <= room:
-            job = self._waiting.popleft()
-            room -= len(job.open)
-            self._open[job.request.request_id] = job
+        """Give the engine what it takes; the rest waits here."""
+        while self._waiting:
+            job = self._waiting[0]
             try:
                 self._engine.add(job.request, self._processors)
             except RequestError as error:
-                del self._open[job.request.request_id]
+                if error.kind == "queue_full" and self._open:
+                    return
                 raise ValueError(f"{_shorten(job.output)}: {error.message}") from error
+            self._open[job.request.request_id] = self._waiting.popleft()
 
     def _take(self, output: StepOutput | PromptLogprobs) -> None:
         if isinstance(output, PromptLogprobs):
@@ -333,8 +332,8 @@ def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
 
 
 def _shorten(output: RequestOutput) -> str:
-    text = f"{output.prompt if output.prompt is not None else output.prompt_token_ids!r}"
-    return f"prompt {text[:40]!r}{'...' if len(text) > 40 else ''}"
+    text = repr(output.prompt_token_ids if output.prompt is None else output.prompt)
+    return f"prompt {text}" if len(text) <= _SHOWN else f"prompt {text[:_SHOWN]}..."
 
 
 class _ProgressLine:

@@ -10,6 +10,7 @@ MAX_SEQUENCES = 128
 MAX_LOGPROBS = 100
 MAX_NGRAM_SIZE = 128
 MAX_LOGIT_BIAS = 4096
+MAX_PRIORITY = 100
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 
@@ -20,7 +21,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     ``temperature`` 0 means greedy; ``top_k`` 0 or less means no limit. ``max_tokens`` None means
     up to the context. ``logprobs`` and ``prompt_logprobs`` are how many of the most likely tokens
     to report (0: the chosen one only). ``stop`` strings are matched on text, above the engine;
-    ``stop_token_ids`` in the engine.
+    ``stop_token_ids`` in the engine. A lower ``priority`` goes first.
 
     Raises:
         ValueError: a value is out of its range; the text names the field, the value and the range.
@@ -64,7 +65,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             count = getattr(self, name)
             if count is not None:
                 _check_int(name, count, 0, MAX_LOGPROBS)
-        _check_int("priority", self.priority, -_INT32_MAX, _INT32_MAX)
+        _check_int("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
 
     def _check_filters(self) -> None:
         _check_float("temperature", self.temperature, 0.0, 100.0)

@@ -40,7 +40,7 @@ def test_defaults_are_those_of_openai() -> None:
         ("stop_token_ids", [1], "must be a tuple"),
         ("logprobs", 101, "logprobs=101 must be between 0 and 100"),
         ("prompt_logprobs", -1, "prompt_logprobs=-1"),
-        ("priority", 2**31, "priority="),
+        ("priority", 101, "priority=101 must be between -100 and 100"),
     ],
 )
 def test_a_bad_value_is_named(field: str, value: object, words: str) -> None:

@@ -28,7 +28,7 @@ def greedy_with(reference: Any, prompt: list[int], count: int, change: Any) -> l
     """Greedy decoding after ``change(logits, prompt + output, output)``, one token at a time."""
     output: list[int] = []
     while len(output) < count:
-        logits = expected_logits(reference, [*prompt, *output])[-1]
+        logits = expected_logits(reference, [*prompt, *output])[-1].clone()
         output.append(int(change(logits, [*prompt, *output], output).argmax()))
     return output
 

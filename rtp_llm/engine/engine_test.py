@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.engine.engine import ModelRunner
 from rtp_llm.engine.messages import EngineDeadError, RequestError
 from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+from rtp_llm.executor.model_runner import ModelRunner
 from rtp_llm.models.transformers_models_for_tests import (
     expected_tokens,
     random_prompt,
@@ -27,7 +27,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="module")
 def mistral(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("mistral")
-    return folder, save_model(folder, "mistral", sliding_window=24, seed=3)
+    return folder, save_model(folder, "mistral", sliding_window=48, seed=3)
 
 
 def prompts() -> list[list[int]]:
@@ -76,7 +76,7 @@ def test_the_prefix_cache_changes_nothing_but_the_work(kind, request):
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral"])
-@pytest.mark.parametrize("chunk", [7, 64])
+@pytest.mark.parametrize("chunk", [16, 64])
 def test_preemption_in_a_tiny_cache_gives_the_same_tokens(kind, chunk, request):
     folder, reference = request.getfixturevalue(kind)
     engine = TinyEngine(
@@ -84,7 +84,7 @@ def test_preemption_in_a_tiny_cache_gives_the_same_tokens(kind, chunk, request):
         kv_cache_mem_mb=1,
         seq_size_per_block=4,
         max_seq_len=160,
-        max_running_requests=chunk,
+        max_running_requests=8,
         max_batch_tokens_size=chunk,
     )
     lengths = (60, 50, 40, 30, 20, 10, 45, 35)
@@ -195,7 +195,7 @@ def test_the_queue_is_bounded(llama):
 
 def test_priorities_come_first(llama):
     engine = TinyEngine(llama[0], max_running_requests=1)
-    ids = [engine.add([5, 6], max_tokens=2, ignore_eos=True, priority=p) for p in (0, 0, 5)]
+    ids = [engine.add([5, 6], max_tokens=2, ignore_eos=True, priority=p) for p in (0, 0, -5)]
     order = []
     while engine.engine.has_work:
         engine.step()

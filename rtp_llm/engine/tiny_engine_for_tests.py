@@ -30,7 +30,7 @@ class TinyEngine:
     """Adds requests and collects what their sequences produce."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        small = {"kv_cache_mem_mb": 8, "dtype": "float32", "num_threads": 2}
+        small = {"kv_cache_mem_mb": 8, "dtype": "float32", "num_threads": 1}
         built = build_engine(Settings(model=str(folder), **{**small, **settings}))
         self.engine = built.engine
         self.ready = built.ready

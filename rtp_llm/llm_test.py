@@ -1,0 +1,217 @@
+"""Tests of offline generation: texts in, texts out, over a tiny model with a real tokenizer."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rtp_llm import LLM, SamplingParams
+from rtp_llm.config.settings import SettingsError
+from rtp_llm.engine.messages import EngineDeadError
+from rtp_llm.llm import _ProgressLine
+from rtp_llm.models.transformers_models_for_tests import save_model
+from rtp_llm.text.model_folders_for_tests import CHATML, byte_level
+
+GREEDY = SamplingParams(temperature=0, max_tokens=12)
+SMALL = {"kv_cache_mem_mb": 8, "num_threads": 1}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    tokenizer = byte_level()
+    end = tokenizer.token_to_id("<|im_end|>")
+    save_model(path, "qwen3", vocab_size=tokenizer.get_vocab_size(), eos_token_id=1)
+    tokenizer.save(str(path / "tokenizer.json"))
+    names = {"eos_token": "<|im_end|>", "chat_template": CHATML}
+    (path / "tokenizer_config.json").write_text(json.dumps(names))
+    defaults = {"do_sample": False, "eos_token_id": 1, "max_new_tokens": 5}
+    (path / "generation_config.json").write_text(json.dumps(defaults))
+    assert end != 1
+    return path
+
+
+@pytest.fixture(scope="module")
+def llm(folder: Path) -> Any:
+    with LLM(folder, **SMALL) as made:
+        yield made
+
+
+def test_texts_and_ids_give_the_same_and_come_in_order(llm):
+    texts = ["What is 12 + 30?", "Once upon", "你好"]
+    outputs = llm.generate(texts, GREEDY)
+    assert [output.prompt for output in outputs] == texts
+    ids = [llm.tokenizer.encode(text) for text in texts]
+    again = llm.generate(ids, GREEDY)
+    for output, same, prompt in zip(outputs, again, ids, strict=True):
+        assert output.outputs == same.outputs
+        assert output.prompt_token_ids == same.prompt_token_ids == prompt
+        assert same.prompt is None
+        completion = output.outputs[0]
+        assert completion.finish_reason in ("stop", "length")
+        assert len(completion.token_ids) <= 12
+    single = llm.generate(texts[1], GREEDY)
+    assert single[0].outputs == outputs[1].outputs
+    assert llm.generate(ids[1], GREEDY)[0].outputs == outputs[1].outputs
+    assert llm.generate([], GREEDY) == []
+
+
+def test_the_text_continues_the_prompt(llm):
+    completion = llm.generate("What is 12", GREEDY)[0].outputs[0]
+    ids = llm.tokenizer.encode("What is 12")
+    whole = llm.tokenizer.decode(ids + completion.token_ids)
+    assert whole == "What is 12" + completion.text
+
+
+def test_without_parameters_the_models_own_defaults_hold(llm):
+    first, second = (llm.generate("Once")[0].outputs[0] for _ in range(2))
+    assert first.token_ids == second.token_ids
+    assert len(first.token_ids) <= 5
+
+
+def test_each_prompt_may_have_its_own_parameters(llm):
+    params = [SamplingParams(max_tokens=i, ignore_eos=True) for i in (1, 2, 3)]
+    outputs = llm.generate(["a", "b", "c"], params)
+    assert [len(output.outputs[0].token_ids) for output in outputs] == [1, 2, 3]
+    with pytest.raises(ValueError, match="2 sampling_params for 1 prompts"):
+        llm.generate(["a"], params[:2])
+
+
+def test_a_stop_string_ends_the_text_before_it(llm):
+    long = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+    free = llm.generate("Once upon", long)[0].outputs[0]
+    stop = free.text[6:9]
+    cut = llm.generate(
+        "Once upon", SamplingParams(temperature=0, max_tokens=40, ignore_eos=True, stop=(stop,))
+    )[0].outputs[0]
+    assert cut.text == free.text[: free.text.index(stop)]
+    assert (cut.finish_reason, cut.stop_reason) == ("stop", stop)
+    assert cut.token_ids == free.token_ids[: len(cut.token_ids)]
+    assert len(cut.token_ids) < len(free.token_ids)
+    assert not llm._engine.has_work
+    llm._engine.check_integrity()
+
+
+def test_the_tokenizers_end_of_sequence_stops_too(llm):
+    end = llm.tokenizer.eos_token_ids[-1]
+    assert end not in llm.ready.eos_token_ids
+    forced = SamplingParams(temperature=0, max_tokens=4, logit_bias={end: 100.0})
+    completion = llm.generate("a", forced)[0].outputs[0]
+    assert (completion.text, completion.token_ids) == ("", [end])
+    assert (completion.finish_reason, completion.stop_reason) == ("stop", end)
+
+
+def test_several_sequences_and_logprobs(llm):
+    params = SamplingParams(n=3, seed=1, max_tokens=6, logprobs=2, prompt_logprobs=1)
+    output = llm.generate("What is", params)[0]
+    assert [completion.index for completion in output.outputs] == [0, 1, 2]
+    for completion in output.outputs:
+        assert len(completion.logprobs) == len(completion.token_ids)
+        assert completion.cumulative_logprob < 0
+    assert output.prompt_logprobs[0] is None
+    assert [e.token_id for e in output.prompt_logprobs[1:]] == output.prompt_token_ids[1:]
+    assert llm.generate("a", GREEDY)[0].outputs[0].cumulative_logprob is None
+
+
+def test_chat_goes_through_the_template(llm):
+    messages = [{"role": "user", "content": "Hello"}]
+    text = llm.tokenizer.apply_chat_template(messages)
+    outputs = llm.chat(messages, GREEDY)
+    assert outputs[0].prompt == text
+    assert outputs[0].prompt_token_ids == llm.tokenizer.encode(text, add_special_tokens=False)
+    several = llm.chat([messages, messages], GREEDY)
+    assert [o.outputs for o in several] == [outputs[0].outputs] * 2
+    assert several[1].cached_tokens >= 0
+
+
+def test_more_prompts_than_the_queue_holds(folder):
+    with LLM(folder, max_running_requests=4, max_queued_requests=8, **SMALL) as small:
+        outputs = small.generate([f"prompt {i}" for i in range(40)], GREEDY)
+    assert all(output.outputs[0].finish_reason for output in outputs)
+    with pytest.raises(EngineDeadError, match="closed"):
+        small.generate("a")
+
+
+def test_logits_processors_are_called(llm):
+    def never_odd(logits: torch.Tensor, rows: Any) -> None:
+        logits[:, 1::2] = -torch.inf
+
+    outputs = llm.generate(["a", "b"], GREEDY, logits_processors=[never_odd])
+    assert all(t % 2 == 0 for o in outputs for t in o.outputs[0].token_ids)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "params", "words"),
+    [
+        ("", GREEDY, "prompt '': the prompt has no tokens"),
+        ([3, 99999], GREEDY, r"prompt \[3, 99999\]: prompt token id 99999"),
+        ("a" * 999, SamplingParams(max_tokens=9), r"prompt 'a{39}\.\.\.: .* longest sequence of"),
+    ],
+)
+def test_a_bad_prompt_is_named_and_the_rest_dropped(llm, prompt, params, words):
+    with pytest.raises(ValueError, match=words):
+        llm.generate(["fine", prompt], params)
+    assert not llm._engine.has_work
+    assert llm.generate("fine", GREEDY)[0].outputs[0].token_ids
+
+
+def test_an_interrupt_leaves_the_engine_usable(llm, monkeypatch):
+    original = type(llm._engine).step
+    calls = []
+
+    def interrupted(engine):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(engine)
+
+    monkeypatch.setattr(type(llm._engine), "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(["a", "b"], SamplingParams(max_tokens=50, ignore_eos=True))
+    assert not llm._engine.has_work
+    assert llm.generate("a", GREEDY)[0].outputs[0].token_ids
+
+
+def test_unknown_and_bad_settings_are_named(folder):
+    with pytest.raises(TypeError, match="max_length"):
+        LLM(folder, max_length=5)
+    with pytest.raises(SettingsError, match="dtype"):
+        LLM(folder, dtype="float3")
+
+
+def test_the_progress_line_shows_on_a_terminal_only():
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, show, drawn in ((Terminal(), True, True), (Terminal(), False, False)):
+        line = _ProgressLine(7, show, stream)
+        line.tokens, line.prompts, line._drawn = 30, 2, 0.0
+        line.draw()
+        line.clear()
+        assert ("2/7 prompts, 30 tokens" in stream.getvalue()) == drawn
+    plain = io.StringIO()
+    line = _ProgressLine(7, True, plain)
+    line._drawn = 0.0
+    line.draw()
+    line.clear()
+    assert plain.getvalue() == ""
+
+
+def test_the_package_gives_its_names_without_loading_torch():
+    code = (
+        "import sys, rtp_llm; assert rtp_llm.__version__; rtp_llm.SamplingParams;"
+        "assert 'LLM' in dir(rtp_llm);"
+        "print('torch' in sys.modules);"
+        "rtp_llm.nothing"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "False"
+    assert "module 'rtp_llm' has no attribute 'nothing'" in done.stderr
