@@ -1,7 +1,14 @@
 """The rules that BUILD files of this repository are written with."""
 
-load("@rules_python//python:defs.bzl", "py_library", "py_test")
-load("//bazel:cc.bzl", _rtp_cc_library = "rtp_cc_library", _rtp_cc_test = "rtp_cc_test", _rtp_glue_library = "rtp_glue_library", _rtp_ops_library = "rtp_ops_library", _rtp_pybind_extension = "rtp_pybind_extension")
+load("@rules_python//python:defs.bzl", "py_binary", "py_library", "py_test")
+load(
+    "//bazel:cc.bzl",
+    _rtp_cc_library = "rtp_cc_library",
+    _rtp_cc_test = "rtp_cc_test",
+    _rtp_glue_library = "rtp_glue_library",
+    _rtp_ops_library = "rtp_ops_library",
+    _rtp_pybind_extension = "rtp_pybind_extension",
+)
 
 rtp_cc_library = _rtp_cc_library
 rtp_cc_test = _rtp_cc_test
@@ -20,6 +27,18 @@ def rtp_py_library(name, srcs, deps = [], **kwargs):
     py_library(
         name = name,
         srcs = srcs,
+        visibility = kwargs.pop("visibility", ["//visibility:public"]),
+        deps = deps + _package_deps() + ["//deps:python"],
+        **kwargs
+    )
+
+def rtp_py_binary(name, srcs, deps = [], **kwargs):
+    """A program; `main` is needed when there is more than one source."""
+    py_binary(
+        name = name,
+        srcs = srcs,
+        legacy_create_init = False,
+        python_version = "PY3",
         visibility = kwargs.pop("visibility", ["//visibility:public"]),
         deps = deps + _package_deps() + ["//deps:python"],
         **kwargs

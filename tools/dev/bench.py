@@ -29,7 +29,9 @@ def benchmarks() -> dict[str, str]:
     found = {}
     for path in sorted(_FOLDER.glob("*.py")):
         tree = ast.parse(path.read_text())
-        is_program = any(isinstance(node, ast.If) for node in tree.body)  # if __name__ == "__main__"
+        is_program = any(
+            isinstance(node, ast.If) for node in tree.body
+        )  # if __name__ == "__main__"
         if is_program and not path.stem.endswith("_test"):
             found[path.stem] = (ast.get_docstring(tree) or "").partition("\n")[0]
     return found

@@ -37,13 +37,22 @@ def install(wheel: Path, lock: Path) -> Path:
 
 def _install_packages(lock: Path) -> None:
     say(f"installing the packages of {lock.name} into .venv (about a minute, 1 GB)")
-    run([os.environ["RTP_LLM_PYTHON"], "-m", "venv", "--clear", FOLDER], remedy=_REMEDY, shown=False)
+    create = [os.environ["RTP_LLM_PYTHON"], "-m", "venv", "--clear", str(FOLDER)]
+    run(create, remedy=_REMEDY, shown=False)
     index = os.environ.get("RTP_LLM_TORCH_INDEX")
     _pip(*(["--extra-index-url", index] if index else []), "--require-hashes", "-r", str(lock))
 
 
 def _pip(*arguments: str) -> None:
-    pip = [FOLDER / "bin" / "python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
+    pip = [
+        str(FOLDER / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--only-binary",
+        ":all:",
+    ]
     quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     run([*pip, *arguments], remedy=_REMEDY, env=quiet, shown=False)
 

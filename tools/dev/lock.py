@@ -32,7 +32,9 @@ def lock(device: str) -> None:
     _compile(device)
     if device == "cpu":
         _compile("dev")
-        constraints = _DEPS / "pins_without_torch.txt"  # comments of the lock name it, so no mkstemp
+        constraints = (
+            _DEPS / "pins_without_torch.txt"
+        )  # comments of the lock name it, so no mkstemp
         constraints.write_text("\n".join(_pins_but_torch(_DEPS / "requirements_cpu.txt")))
         try:
             _compile("cpu_pypi", "--constraint", constraints.name)
@@ -45,7 +47,7 @@ def _compile(name: str, *options: str) -> None:
     output = f"requirements_{name}.txt"
     say(f"pip-compile deps/requirements_{name}.in")
     # pip-compile names its files as they are given, so it runs where they are.
-    compiler = f"cd deps && exec {_pip_compile()} \"$@\""
+    compiler = f'cd deps && exec {_pip_compile()} "$@"'
     command = ["sh", "-c", compiler, "sh", *_OPTIONS, *options]
     device = "cpu" if name == "dev" else name.partition("_")[0]
     run(
@@ -63,8 +65,8 @@ def _pip_compile() -> Path:
     command = folder / "bin" / "pip-compile"
     if not command.exists():
         say(f"installing pip-tools {pin} into {folder}")
-        run([os.environ["RTP_LLM_PYTHON"], "-m", "venv", "--clear", folder], remedy=_REMEDY)
-        run([folder / "bin" / "pip", "install", "-q", f"pip-tools=={pin}"], remedy=_REMEDY)
+        run([os.environ["RTP_LLM_PYTHON"], "-m", "venv", "--clear", str(folder)], remedy=_REMEDY)
+        run([str(folder / "bin" / "pip"), "install", "-q", f"pip-tools=={pin}"], remedy=_REMEDY)
     return command
 
 

@@ -15,7 +15,7 @@ _DEFAULTS = {"--host": "127.0.0.1", "--port": "8088"}
 
 def serve(arguments: Sequence[str]) -> None:
     """Replaces this process by the server; the port is looked at before anything is built."""
-    refuse_busy_port(_value(arguments, "--host"), _value(arguments, "--port"))
+    refuse_busy_port(flag_value(arguments, "--host"), flag_value(arguments, "--port"))
     built = wheel.build("cpu")
     commands = environment.install(built.wheel, built.lock)
     if not arguments or arguments[0].startswith("-"):
@@ -41,7 +41,7 @@ def refuse_busy_port(host: str, port: str) -> None:
             ) from None
 
 
-def _value(arguments: Sequence[str], flag: str) -> str:
+def flag_value(arguments: Sequence[str], flag: str) -> str:
     """Value of `flag`, given as two words or as one; the server's own default otherwise."""
     value = _DEFAULTS[flag]
     for index, argument in enumerate(arguments):

@@ -29,7 +29,7 @@ def say(text: str) -> None:
 
 
 def run(
-    command: Sequence[str | Path],
+    command: Sequence[str],
     *,
     remedy: str,
     env: Mapping[str, str] | None = None,
@@ -37,24 +37,24 @@ def run(
 ) -> None:
     """Runs a command in the root of the repository; StepError when it fails."""
     if exit_code(command, env=env, shown=shown) != 0:
-        raise StepError(f"{shlex.join(map(str, command))} failed", remedy)
+        raise StepError(f"{shlex.join(command)} failed", remedy)
 
 
 def exit_code(
-    command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, shown: bool = True
+    command: Sequence[str], *, env: Mapping[str, str] | None = None, shown: bool = True
 ) -> int:
     """Like run, but hands the exit code back."""
     if shown:
-        say(shlex.join(map(str, command)))
+        say(shlex.join(command))
     environment = {**os.environ, **(env or {})}
-    return subprocess.run([str(part) for part in command], cwd=ROOT, env=environment).returncode
+    return subprocess.run(command, cwd=ROOT, env=environment).returncode
 
 
-def output_of(command: Sequence[str | Path], *, remedy: str) -> str:
+def output_of(command: Sequence[str], *, remedy: str) -> str:
     """Standard output of a quiet command; StepError with its messages when it fails."""
-    done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
-        raise StepError(f"{shlex.join(map(str, command))} failed:\n{done.stderr.strip()}", remedy)
+        raise StepError(f"{shlex.join(command)} failed:\n{done.stderr.strip()}", remedy)
     return done.stdout.strip()
 
 

@@ -39,9 +39,9 @@ def _member(spec: str) -> tuple[str, bytes]:
 
 def _schema_hash(library: Path) -> str:
     """Asks the library itself, so that the wheel cannot say anything else than it does."""
-    import torch  # noqa: PLC0415
+    import torch
 
-    torch.ops.load_library(str(library.resolve()))
+    torch.ops.load_library(str(library.resolve()))  # type: ignore[no-untyped-call]
     return str(torch.ops.rtp_llm.schema_hash())
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
@@ -58,7 +59,10 @@ def read(path: Path) -> SharedObject:
             raise ValueError(f"{path}: no platform name for {machine}")
         needed: list[str] = []
         run_path: list[str] = []
-        for tag in elf.get_section_by_name(".dynamic").iter_tags():
+        dynamic = elf.get_section_by_name(".dynamic")
+        if not isinstance(dynamic, DynamicSection):
+            raise ValueError(f"{path} is not a shared object")
+        for tag in dynamic.iter_tags():
             if tag.entry.d_tag == "DT_NEEDED":
                 needed.append(tag.needed)
             elif tag.entry.d_tag == "DT_RPATH":
@@ -72,9 +76,7 @@ def read(path: Path) -> SharedObject:
             for _, auxiliaries in section.iter_versions()
             for auxiliary in auxiliaries
         }
-        return SharedObject(
-            _MACHINES[machine], tuple(needed), tuple(run_path), frozenset(versions)
-        )
+        return SharedObject(_MACHINES[machine], tuple(needed), tuple(run_path), frozenset(versions))
 
 
 def platform_tag(objects: Iterable[SharedObject]) -> str:

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from tools.dev import serve
+from tools.dev.steps import StepError
+
+
+def test_busy_port_is_refused_with_the_way_out() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(StepError, match=f"cannot listen on 127.0.0.1:{port}") as caught:
+            serve.refuse_busy_port("127.0.0.1", str(port))
+        assert "--port" in caught.value.remedy
+
+
+def test_free_port_is_accepted() -> None:
+    serve.refuse_busy_port("127.0.0.1", "0")
+
+
+def test_port_must_be_a_number() -> None:
+    with pytest.raises(StepError, match="not a number"):
+        serve.refuse_busy_port("127.0.0.1", "http")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "port"),
+    [
+        ([], "8088"),
+        (["--port", "1"], "1"),
+        (["model", "--port=2", "--host", "::1"], "2"),
+        (["--port", "1", "--port", "3"], "3"),
+    ],
+)
+def test_port_is_read_as_the_server_does(arguments: list[str], port: str) -> None:
+    assert serve.flag_value(arguments, "--port") == port

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from tools.wheel import symbols
+from tools.wheel.symbols import SharedObject
+
+
+@pytest.mark.parametrize(
+    ("version", "minor"),
+    [
+        ("GLIBC_2.2.5", 2),
+        ("GLIBC_2.34", 34),
+        ("GLIBCXX_3.4", 17),
+        ("GLIBCXX_3.4.19", 17),
+        ("GLIBCXX_3.4.20", 24),
+        ("GLIBCXX_3.4.30", 35),
+        ("CXXABI_1.3.13", 34),
+        ("GCC_3.0", 17),
+    ],
+)
+def test_smallest_glibc(version: str, minor: int) -> None:
+    assert symbols.smallest_glibc(version) == minor
+
+
+def test_unknown_future_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"GLIBCXX_3\.5\.1 is newer"):
+        symbols.smallest_glibc("GLIBCXX_3.5.1")
+
+
+def test_platform_is_the_most_demanding_one() -> None:
+    old = SharedObject("x86_64", (), (), frozenset({"GLIBC_2.2.5"}))
+    new = SharedObject("x86_64", (), (), frozenset({"GLIBC_2.14", "GLIBCXX_3.4.29"}))
+    assert symbols.platform_tag([old]) == "manylinux_2_17_x86_64"
+    assert symbols.platform_tag([old, new]) == "manylinux_2_34_x86_64"
+
+
+def test_machines_are_not_mixed() -> None:
+    with pytest.raises(ValueError, match="one machine"):
+        symbols.platform_tag(
+            [
+                SharedObject("x86_64", (), (), frozenset()),
+                SharedObject("aarch64", (), (), frozenset()),
+            ]
+        )
+
+
+def test_reads_a_real_library() -> None:
+    found = importlib.util.find_spec("msgspec._core")
+    assert found and found.origin
+    from pathlib import Path
+
+    shared = symbols.read(Path(found.origin))
+    assert "libc.so.6" in shared.needed
+    assert any(version.startswith("GLIBC_2.") for version in shared.versions)
