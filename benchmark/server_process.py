@@ -46,6 +46,7 @@ class ServerProcess:
             if "is ready: " in line:
                 self.ready_seconds = time.perf_counter() - self.began
                 self.url = line.split()[-1]
+            if "curl " in line:  # the last line of the greeting
                 return self
         raise SystemExit(f"the server did not start (exit code {self._process.wait()})")
 

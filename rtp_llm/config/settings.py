@@ -144,7 +144,7 @@ class Settings:
         "integer",
         "scheduling",
         "Sequences that may wait; more are refused with 429.",
-        minimum=0,
+        minimum=1,
         maximum=1048576,
     )
     max_batch_tokens_size: int | None = option(
