@@ -10,6 +10,7 @@ import pytest
 
 def main() -> int:
     args = ["-p", "no:cacheprovider", "-q", "--import-mode=importlib", "--rootdir=."]
+    args += ["-o", "tmp_path_retention_policy=none"]
     if report := os.environ.get("XML_OUTPUT_FILE"):
         args.append(f"--junitxml={report}")
     if only := os.environ.get("TESTBRIDGE_TEST_ONLY"):  # bazel test --test_filter=...

@@ -1,0 +1,61 @@
+"""Bazel inside a test: a server of its own, with the packages that the outer build has installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+
+class NestedBazel:
+    """A Bazel server whose output base is in `folder`; close() ends it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.output_base = folder / "base"
+        command = shutil.which("bazel") or shutil.which("bazelisk")
+        if not command:
+            raise RuntimeError("no bazel or bazelisk on the PATH of tests")
+        self._startup = [
+            command,
+            f"--output_user_root={folder / 'user'}",
+            f"--output_base={self.output_base}",
+            "--max_idle_secs=60",
+        ]
+        self._folder = folder
+
+    @property
+    def fetched(self) -> set[str]:
+        """Names of the external repositories that were fetched."""
+        folder = self.output_base / "external"
+        return {path.name for path in folder.iterdir() if not path.name.startswith("@")}
+
+    def run(self, workspace: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """`bazel build ARGUMENTS` in `workspace`, with this test's interpreter and packages."""
+        venv = Path(sys.prefix).parent
+        return subprocess.run(
+            [
+                *self._startup,
+                "build",
+                "--curses=no",
+                "--noshow_progress",
+                f"--repo_env=RTP_LLM_PYTHON={sys._base_executable}",  # type: ignore[attr-defined]
+                *(f"--override_repository=pip_{name}_venv={venv}" for name in ("cpu", "cuda")),
+                *arguments,
+            ],
+            cwd=workspace,
+            env={"HOME": str(self._folder), "PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+        )
+
+    def close(self) -> None:
+        subprocess.run([*self._startup, "shutdown"], cwd=self._folder, capture_output=True)
+        # Bazel makes its folders read-only, which pytest's clean-up stumbles over.
+        subprocess.run(["chmod", "-R", "u+w", str(self.output_base)], capture_output=True)
+
+
+def source_tree() -> Path:
+    """The workspace that this test was built from: runfiles are links into it."""
+    return Path("WORKSPACE").resolve().parent
