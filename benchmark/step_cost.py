@@ -1,0 +1,151 @@
+"""Step cost: what the C++ runtime adds to a step of 256 decodes at 2k context, without a model.
+
+A step here is schedule() with all batch arrays filled, a view of each array, and commit() of one
+token per row. In the last case each sequence that ends is replaced by a new prompt, so that
+admission, chunked prompts, prefix-cache look-ups and eviction are part of the step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rtp_llm.native import load_runtime
+
+GOAL_US = 150.0
+SEQUENCES = 256
+CONTEXT = 2048
+BLOCK_SIZE = 16
+BLOCKS_PER_SEQUENCE = CONTEXT // BLOCK_SIZE + 40
+ARRAYS = [
+    "token_ids",
+    "positions",
+    "cu_seqlens_q",
+    "seq_lens",
+    "slot_mapping",
+    "block_table",
+    "copy_pairs",
+    "logit_rows",
+    "row_ids",
+    "row_slots",
+    "row_steps",
+]
+
+
+def make_scheduler(prefix_cache: bool) -> Any:
+    """A scheduler with room for all sequences."""
+    runtime = load_runtime()
+    group = runtime.CacheGroup("full", SEQUENCES * BLOCKS_PER_SEQUENCE, BLOCK_SIZE)
+    config = runtime.SchedulerConfig(
+        [group],
+        max_running=SEQUENCES,
+        max_batch_tokens=8192,
+        max_model_len=2 * CONTEXT,
+        prefix_cache=prefix_cache,
+    )
+    return runtime.Scheduler(config)
+
+
+class Load:
+    """Keeps the scheduler full of sequences with random prompts."""
+
+    def __init__(self, scheduler: Any, max_tokens: int) -> None:
+        self.scheduler = scheduler
+        self._max_tokens = max_tokens
+        self._random = np.random.default_rng(0)
+        self._next_id = 0
+
+    def add(self, count: int) -> None:
+        """Queue requests; their lengths are spread so that they do not all end together."""
+        for _ in range(count):
+            prompt = self._random.integers(0, 1 << 15, CONTEXT, dtype=np.int32)
+            tokens = int(self._random.integers(self._max_tokens // 2, self._max_tokens + 1))
+            self.scheduler.add([self._next_id], prompt, max_tokens=tokens)
+            self._next_id += 1
+
+    def fill(self) -> None:
+        """Run steps until every sequence decodes."""
+        self.add(SEQUENCES)
+        while True:
+            self.step()
+            if self.scheduler.result.num_rows == SEQUENCES:
+                return
+
+    def step(self) -> float:
+        """One step; its seconds."""
+        scheduler = self.scheduler
+        rows = np.full(SEQUENCES, 7, np.int32)
+        began = time.perf_counter()
+        scheduler.schedule()
+        batch = scheduler.batch
+        for name in ARRAYS:
+            getattr(batch, name)
+        num_rows = batch.num_rows
+        scheduler.commit(rows[:num_rows])
+        _ = scheduler.result.finish
+        return time.perf_counter() - began
+
+
+def measure(steps: int, prefix_cache: bool, steady: bool) -> dict[str, float]:
+    """Percentiles in microseconds; without arrivals if `steady`."""
+    load = Load(make_scheduler(prefix_cache), max_tokens=600 if steady else 400)
+    load.fill()
+    seconds = []
+    for index in range(steps):
+        if steady and index and index % 200 == 0:
+            load = Load(make_scheduler(prefix_cache), max_tokens=600)
+            load.fill()
+        seconds.append(load.step())
+        if not steady:
+            load.add(int(np.count_nonzero(load.scheduler.result.finish)))
+    figures = np.percentile(np.array(seconds) * 1e6, [50, 90, 99])
+    names = ("p50_us", "p90_us", "p99_us")
+    return {name: round(float(value), 1) for name, value in zip(names, figures, strict=True)}
+
+
+def processor() -> str:
+    """The name of the processor."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def main() -> None:
+    """Print a table, and write it as JSON where asked."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
+    parser.add_argument("--quick", action="store_true", help="fewer steps")
+    steps = 400 if (arguments := parser.parse_args()).quick else 4000
+    cases: dict[str, dict[str, Any]] = {
+        "decode": measure(steps, prefix_cache=True, steady=True),
+        "decode, prefix cache off": measure(steps, prefix_cache=False, steady=True),
+        "decode, arrivals, prompts in chunks": measure(steps, prefix_cache=True, steady=False),
+    }
+    cases["decode"]["goal_p50_us"] = GOAL_US
+    title = f"Runtime per step: {SEQUENCES} decodes, context {CONTEXT}, blocks of {BLOCK_SIZE}"
+    print(f"\n{title}\n")
+    print(f"| {'what':<36} | p50 us | p90 us | p99 us | goal p50 |")
+    print(f"|{'-' * 38}|--------|--------|--------|----------|")
+    for name, case in cases.items():
+        figures = " | ".join(f"{case[key]:>6.1f}" for key in ("p50_us", "p90_us", "p99_us"))
+        print(f"| {name:<36} | {figures} | {case.get('goal_p50_us', ''):>8} |")
+    print(
+        f"\n{steps} steps each: schedule, a view of every array, commit; no torch in the process."
+    )
+    if arguments.json:
+        rows = [{"what": name, **case} for name, case in cases.items()]
+        machine = {"processor": processor(), "python": platform.python_version()}
+        report = {"title": title, "machine": machine, "rows": rows, "notes": []}
+        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+        print(f"\nwritten to {arguments.json}")
+
+
+if __name__ == "__main__":
+    main()

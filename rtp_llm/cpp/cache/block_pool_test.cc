@@ -1,0 +1,163 @@
+#include "rtp_llm/cpp/cache/block_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "rtp_llm/cpp/cache/errors.h"
+
+namespace rtp_llm {
+namespace {
+
+TEST(BlockPoolTest, GivesEveryBlockOnceAndNeverThePaddingBlock) {
+  BlockPool pool(1, 9);
+  std::vector<int32_t> blocks(8);
+  ASSERT_TRUE(pool.Allocate(8, blocks.data()));
+  EXPECT_EQ(std::set<int32_t>(blocks.begin(), blocks.end()),
+            (std::set<int32_t>{1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(pool.free_blocks(), 0);
+  int32_t more = 77;
+  EXPECT_FALSE(pool.Allocate(1, &more));
+  EXPECT_EQ(more, 77);
+  pool.Release(Holder::kRequest, blocks.data(), 8);
+  EXPECT_EQ(pool.free_blocks(), 8);
+  pool.CheckIntegrity();
+}
+
+TEST(BlockPoolTest, AllocationIsAllOrNothing) {
+  BlockPool pool(1, 5);
+  std::vector<int32_t> blocks(5);
+  EXPECT_FALSE(pool.Allocate(5, blocks.data()));
+  EXPECT_EQ(pool.free_blocks(), 4);
+  EXPECT_TRUE(pool.Allocate(0, nullptr));
+}
+
+TEST(BlockPoolTest, RangesOfTwoGroupsAreDisjoint) {
+  BlockPool low(1, 5);
+  BlockPool high(5, 8);
+  EXPECT_EQ(low.total_blocks(), 4);
+  EXPECT_EQ(high.total_blocks(), 3);
+  int32_t blocks[3];
+  ASSERT_TRUE(high.Allocate(3, blocks));
+  EXPECT_EQ(std::set<int32_t>(blocks, blocks + 3), (std::set<int32_t>{5, 6, 7}));
+  EXPECT_THROW(low.Acquire(Holder::kRequest, 5), IntegrityError);
+  EXPECT_THROW(high.Acquire(Holder::kRequest, 4), IntegrityError);
+  EXPECT_THROW(BlockPool(0, 5), std::invalid_argument);
+  EXPECT_THROW(BlockPool(5, 5), std::invalid_argument);
+}
+
+TEST(BlockPoolTest, FreeMeansThatNobodyHoldsIt) {
+  BlockPool pool(1, 3);
+  int32_t block;
+  ASSERT_TRUE(pool.Allocate(1, &block));
+  pool.Acquire(Holder::kCache, block);
+  pool.Acquire(Holder::kPin, block);
+  pool.Acquire(Holder::kPin, block);
+  EXPECT_EQ(pool.cached_blocks(), 1);
+  pool.Release(Holder::kRequest, block);
+  pool.Release(Holder::kCache, block);
+  pool.Release(Holder::kPin, block);
+  EXPECT_EQ(pool.free_blocks(), 1);
+  EXPECT_EQ(pool.cached_blocks(), 0);
+  pool.Release(Holder::kPin, block);
+  EXPECT_EQ(pool.free_blocks(), 2);
+  pool.CheckIntegrity();
+}
+
+TEST(BlockPoolTest, DetectsDoubleReleaseAndUseAfterFree) {
+  BlockPool pool(1, 3);
+  int32_t block;
+  ASSERT_TRUE(pool.Allocate(1, &block));
+  EXPECT_THROW(pool.Release(Holder::kCache, block), IntegrityError);
+  pool.Release(Holder::kRequest, block);
+  EXPECT_THROW(pool.Release(Holder::kRequest, block), IntegrityError);
+  EXPECT_THROW(pool.Acquire(Holder::kRequest, block), IntegrityError);
+  pool.CheckIntegrity();
+}
+
+TEST(BlockPoolTest, NullEntriesAreSkipped) {
+  BlockPool pool(1, 3);
+  int32_t table[3] = {kNullBlock, kNullBlock, kNullBlock};
+  ASSERT_TRUE(pool.Allocate(1, &table[1]));
+  pool.Acquire(Holder::kRequest, table, 3);
+  EXPECT_EQ(pool.references(Holder::kRequest, table[1]), 2);
+  pool.Release(Holder::kRequest, table, 3);
+  pool.Release(Holder::kRequest, table, 3);
+  EXPECT_EQ(pool.free_blocks(), 2);
+}
+
+TEST(BlockPoolTest, IdleBlocksAreOrderedByWhenTheyBecameIdleTailFirst) {
+  BlockPool pool(1, 6);
+  int32_t table[4];
+  ASSERT_TRUE(pool.Allocate(4, table));
+  pool.Acquire(Holder::kCache, table, 4);
+  EXPECT_EQ(pool.OldestIdle(), kNullBlock);
+  pool.Release(Holder::kRequest, table, 4);
+  EXPECT_EQ(pool.idle_blocks(), 4);
+  EXPECT_EQ(pool.available_blocks(), 5);
+  EXPECT_EQ(pool.OldestIdle(), table[3]) << "the tail of a prefix goes before its head";
+
+  pool.Refresh(table[3]);
+  EXPECT_EQ(pool.OldestIdle(), table[2]);
+  pool.Acquire(Holder::kRequest, table[2]);  // a hit
+  EXPECT_EQ(pool.OldestIdle(), table[1]);
+  pool.Acquire(Holder::kPin, table[1]);
+  EXPECT_EQ(pool.OldestIdle(), table[0]) << "a pinned block is not idle";
+  pool.Release(Holder::kPin, table[1]);
+  pool.Release(Holder::kCache, table[0]);
+  EXPECT_EQ(pool.OldestIdle(), table[3]);
+  pool.CheckIntegrity();
+}
+
+// Every thread takes, shares and gives back blocks; nothing may be lost or given twice.
+TEST(BlockPoolTest, EightThreads) {
+  constexpr int kThreads = 8;
+  constexpr int kRounds = 3000;
+  BlockPool pool(1, 65);
+  std::vector<std::atomic<int>> owners(65);
+  const auto work = [&](int seed) {
+    std::mt19937 random(seed);
+    std::vector<std::vector<int32_t>> held;
+    for (int round = 0; round < kRounds; ++round) {
+      std::vector<int32_t> blocks(1 + random() % 6);
+      const auto count = static_cast<int32_t>(blocks.size());
+      if (random() % 2 == 0 && pool.Allocate(count, blocks.data())) {
+        for (const int32_t block : blocks) ASSERT_EQ(owners[block].fetch_add(1), 0);
+        pool.Acquire(Holder::kPin, blocks.data(), count);
+        pool.Acquire(Holder::kCache, blocks.data(), count);
+        held.push_back(std::move(blocks));
+      } else if (!held.empty()) {
+        const std::vector<int32_t> last = std::move(held.back());
+        held.pop_back();
+        const auto size = static_cast<int32_t>(last.size());
+        pool.Release(Holder::kRequest, last.data(), size);
+        pool.Release(Holder::kPin, last.data(), size);
+        for (const int32_t block : last) owners[block].fetch_sub(1);
+        pool.Release(Holder::kCache, last.data(), size);
+      }
+      if (round % 500 == 0) pool.CheckIntegrity();
+    }
+    for (const std::vector<int32_t>& last : held) {
+      const auto size = static_cast<int32_t>(last.size());
+      for (const Holder holder : {Holder::kCache, Holder::kPin}) {
+        pool.Release(holder, last.data(), size);
+      }
+      for (const int32_t block : last) owners[block].fetch_sub(1);
+      pool.Release(Holder::kRequest, last.data(), size);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int seed = 0; seed < kThreads; ++seed) threads.emplace_back(work, seed);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(pool.free_blocks(), pool.total_blocks());
+  EXPECT_EQ(pool.cached_blocks(), 0);
+  EXPECT_EQ(pool.idle_blocks(), 0);
+  pool.CheckIntegrity();
+}
+
+}  // namespace
+}  // namespace rtp_llm
