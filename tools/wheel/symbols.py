@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
@@ -62,7 +63,8 @@ def read(path: Path) -> SharedObject:
         dynamic = elf.get_section_by_name(".dynamic")
         if not isinstance(dynamic, DynamicSection):
             raise ValueError(f"{path} is not a shared object")
-        for tag in dynamic.iter_tags():
+        tags: Any = dynamic.iter_tags()  # the attribute is named after the tag
+        for tag in tags:
             if tag.entry.d_tag == "DT_NEEDED":
                 needed.append(tag.needed)
             elif tag.entry.d_tag == "DT_RPATH":
