@@ -16,7 +16,7 @@ import torch
 from benchmark.bandwidth import read_bandwidth
 from benchmark.generation import OurEngine, Transformers
 from benchmark.llama_cpp_peer import LlamaCpp, why_not_run
-from benchmark.random_model import model_folder
+from benchmark.random_model import model_folder, step_bytes
 from benchmark.report import Report, parser
 from benchmark.rounds import Figure, interleave
 
@@ -54,7 +54,8 @@ def main() -> None:
     report = Report("Decoding on the CPU, beside transformers.generate", COLUMNS)
     report.notes.append(
         "same weights: transformers' time with this type of weights over ours. x float32: "
-        "transformers' float32 time over ours. limit: weight bytes over the read bandwidth."
+        "transformers' float32 time over ours. limit: the bytes of weights and "
+        "KV cache that a step reads, over the read bandwidth."
     )
     no_llama = why_not_run()
     report.notes.append(f"llama.cpp: {no_llama or 'one stream, the same weights as GGUF'}.")
@@ -83,7 +84,8 @@ def measure_shape(
             contenders[f"llama.cpp {kind}"] = _decode(llama, batch, steps)
         figures = interleave(contenders, rounds)
         for kind in kinds:
-            _add_row(report, shape, batch, kind, figures, engines[kind].weight_bytes)
+            read = step_bytes(shape, kind, batch, PROMPT + steps // 2)
+            _add_row(report, shape, batch, kind, figures, read)
     del engines, peers, llamas
     gc.collect()
 
@@ -105,13 +107,13 @@ def _add_row(
     batch: int,
     kind: str,
     figures: dict[str, Figure],
-    weight_bytes: int,
+    read: float,
 ) -> None:
     ours = figures[f"ours {kind}"]
     float32 = figures["transformers float32"].median
     same = figures.get(f"transformers {kind}")
     llama = figures.get(f"llama.cpp {kind}")
-    limit = weight_bytes / figures["bandwidth"].median
+    limit = read / figures["bandwidth"].median
     report.add(
         **{
             "shape": shape,

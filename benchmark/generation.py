@@ -42,7 +42,6 @@ class OurEngine:
         )
         built = build_engine(settings)
         self._engine = built.engine
-        self.weight_bytes = built.ready.weight_bytes
         self._numbers = itertools.count(1)
 
     def _add(self, prompt: list[int], tokens: int) -> None:

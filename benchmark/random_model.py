@@ -67,6 +67,25 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(base) / "rtp_llm" / "benchmark"
 
 
+# int8 weights carry a float32 scale for every 64.
+_WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0 + 4 / 64}
+_CACHE_BYTES = {"float32": 4, "bfloat16": 2, "int8": 4}
+
+
+def step_bytes(shape: str, kind: str, batch: int, context: int) -> float:
+    """Bytes that a decoding step must read: all matrices once, keys and values of every sequence.
+
+    The embedding counts as the output layer that it is tied to; its look-up reads next to nothing.
+    """
+    sizes = SHAPES[shape]
+    hidden, layers, head = sizes["hidden_size"], sizes["num_hidden_layers"], sizes["head_dim"]
+    queries, pairs = sizes["num_attention_heads"] * head, sizes["num_key_value_heads"] * head * 2
+    layer = hidden * (2 * queries + pairs + 3 * sizes["intermediate_size"])
+    weights = sizes["vocab_size"] * hidden + layers * layer
+    cache = batch * context * layers * pairs
+    return weights * _WEIGHT_BYTES[kind] + cache * _CACHE_BYTES[kind]
+
+
 def _weights(config: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
     generator = torch.Generator().manual_seed(0)
 

@@ -213,7 +213,7 @@ class Engine:
         result = self._scheduler.result
         ended = np.flatnonzero(result.finish)
         self._unfinished -= len(ended)
-        self._figures.count(sampled, len(result.ids))
+        self._figures.count(sampled, result.num_tokens)
         if self._processor_slots:
             finished = result.ids[ended].tolist()
             slots = [self._processor_slots.pop(each, -1) for each in finished]

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from rtp_llm.engine.messages import EngineStats
 
@@ -54,10 +56,10 @@ class StepFigures:
         began = self._began
         return 0.0 if began is None else time.monotonic() - began
 
-    def count(self, sampled: Sampled | None, num_rows: int) -> None:
-        """Add the rows of a step."""
-        self._batch_size = num_rows
-        self._generated += num_rows
+    def count(self, sampled: Sampled | None, num_tokens: NDArray[np.int32]) -> None:
+        """Add a step whose rows gained ``num_tokens`` [R] tokens."""
+        self._batch_size = len(num_tokens)
+        self._generated += int(num_tokens.sum())
         self._degenerate += sampled.degenerate if sampled else 0
 
     def refresh(self) -> None:

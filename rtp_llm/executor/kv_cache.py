@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rtp_llm import ops
+from rtp_llm.ops import huge_pages
 
 if TYPE_CHECKING:
     from rtp_llm.executor.cache_plan import CachePlan
@@ -27,7 +28,7 @@ class KVCache:
         self.layer_group = config.layer_groups
         block = (plan.num_blocks, plan.block_size, config.num_kv_heads, config.head_dim)
         self.groups = tuple(
-            torch.empty(self.layer_group.count(group), 2, *block, dtype=dtype, device=device)
+            _allocate((self.layer_group.count(group), 2, *block), dtype, device)
             for group in range(len(config.cache_windows))
         )
         parts = [iter(group) for group in self.groups]
@@ -36,3 +37,9 @@ class KVCache:
     def copy_blocks(self, group: int, pairs: Tensor) -> None:
         """Copy whole blocks of all layers of a group; pairs int32 [P, 2] of (source, target)."""
         ops.copy_blocks(self.groups[group], pairs)
+
+
+def _allocate(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    if device.type == "cpu":
+        return huge_pages.empty(shape, dtype)
+    return torch.empty(shape, dtype=dtype, device=device)

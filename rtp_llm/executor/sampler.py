@@ -102,7 +102,7 @@ class Sampler:
             self._tensor(batch.row_steps),
         )
         logprobs = None if raw is None else self._top_logprobs(*raw, tokens)
-        degenerate = batch.num_rows - int(valid.sum())
+        degenerate = batch.num_rows - int(np.count_nonzero(valid.cpu().numpy()))
         return Sampled(tokens.cpu().numpy(), degenerate, logprobs)
 
     def _modify(self, logits: Tensor, batch: Batch, settings: RowSettings) -> None:

@@ -46,6 +46,7 @@ class SlotSettings:
                 torch.zeros_like(self._seeds),
             ]
         )
+        self._greedy_rows = self._greedy
 
     def put(self, slots: Sequence[int], params: SamplingParams, seeds: Sequence[int]) -> None:
         """Write a request's settings under the slots of its sequences, each with its own seed."""
@@ -79,4 +80,6 @@ class SlotSettings:
 
     def greedy(self, num_rows: int) -> RowSettings:
         """The settings of rows that all take the arg max; nothing is gathered."""
-        return RowSettings._make([column[:num_rows] for column in self._greedy])
+        if len(self._greedy_rows.seeds) != num_rows:
+            self._greedy_rows = RowSettings._make([column[:num_rows] for column in self._greedy])
+        return self._greedy_rows
