@@ -8,22 +8,6 @@ from collections.abc import Callable, Sequence
 from tools.dev import bazel, bench, lock, serve, testing, wheel
 from tools.dev.steps import StepError, say
 
-_HELP = """\
-usage: ./dev COMMAND [arguments] [--offline]
-
-  serve [MODEL] [flags]      build, install into .venv/ and serve a model folder (the demo model)
-  test [bazel arguments]     lint, type check and every test
-  soak [bazel arguments]     the long tests
-  build DEVICE               the wheel for cpu, cuda, rocm or xpu into dist/; its path comes last
-  lint                       style, types, layout; changes nothing
-  format                     what lint can mend by itself
-  lock DEVICE                write the hashed locks in deps/ anew
-  bench [NAME] [--json FILE] a benchmark with its limit and its peers; without NAME, the list
-  setup                      only what the machine needs, then a plain `bazel build` works
-
---offline installs nothing: everything must be there from an earlier run.
-"""
-
 
 def _serve(arguments: list[str]) -> int:
     serve.serve(arguments)
@@ -73,12 +57,9 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code of `./dev ARGUMENTS`."""
-    if not arguments or arguments[0] in ("help", "-h", "--help"):
-        print(_HELP, end="")
-        return 0
     name, *rest = [argument for argument in arguments if argument != "--offline"]
     if name not in _COMMANDS:
-        print(f"dev: no command {name!r}\n\n{_HELP}", end="", file=sys.stderr)
+        print(f"dev: no command {name!r}; ./dev help lists them", file=sys.stderr)
         return 2
     try:
         bazel.command()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,16 +15,15 @@ def no_bazel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bazel, "write_settings", lambda: None)
 
 
-def test_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.main([]) == 0
-    printed = capsys.readouterr().out
-    for command in ("serve", "test", "soak", "build", "lint", "format", "lock", "bench", "setup"):
-        assert f"\n  {command} " in printed
+def test_help_lists_every_command() -> None:
+    """The help is in the script itself: a bare machine has no Python yet."""
+    listed = set(re.findall(r"^  (\w+) .*", Path("dev").read_text(), re.MULTILINE))
+    assert set(commands._COMMANDS) <= listed
 
 
 def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["biuld"]) == 2
-    assert "no command 'biuld'" in capsys.readouterr().err
+    assert "no command 'biuld'; ./dev help" in capsys.readouterr().err
 
 
 def test_unknown_device(capsys: pytest.CaptureFixture[str]) -> None:
