@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from rtp_llm.ops import huge_pages
+
 
 @dataclass(frozen=True)
 class LayerOptions:
@@ -18,5 +20,9 @@ class LayerOptions:
 
     def parameter(self, *shape: int, dtype: torch.dtype | None = None) -> nn.Parameter:
         """Memory for a weight that the loader fills; nothing is touched before that."""
-        empty = torch.empty(shape, dtype=dtype or self.dtype, device=self.device)
+        dtype = dtype or self.dtype
+        if self.device.type == "cpu":
+            empty = huge_pages.empty(shape, dtype)
+        else:
+            empty = torch.empty(shape, dtype=dtype, device=self.device)
         return nn.Parameter(empty, requires_grad=False)

@@ -20,7 +20,7 @@ class WeightTarget(Protocol):
     def write(self, start: int, rows: Tensor) -> None:
         """Place `rows` (floating point, on the CPU), which begin at row `start` of the tensor.
 
-        Raises OverflowError when a value does not fit the number type.
+        Raises OverflowError or ValueError when a value does not fit the number type.
         """
 
 

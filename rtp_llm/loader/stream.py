@@ -18,7 +18,7 @@ from rtp_llm.layers import WeightTarget, weight_targets
 from rtp_llm.loader.checkpoint import Checkpoint, CheckpointError, TensorEntry
 from rtp_llm.loader.progress import Progress
 
-_BUFFER_BYTES = 16 * 2**20
+_BUFFER_BYTES = 4 * 2**20
 _LISTED = 100
 
 Targets = dict[str, list[WeightTarget]]
@@ -63,7 +63,7 @@ def _load_tensor(
                 rows = reader.rows(entry, start, stop)
             try:
                 target.write(start, rows)
-            except OverflowError as error:
+            except (OverflowError, ValueError) as error:
                 raise WeightError(f"{entry.name} ({entry.file.name}): {error}") from error
         progress.advance((stop - start) * entry.row_bytes)
 
