@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rtp_llm.ops.activation import silu_and_mul as silu_and_mul
     from rtp_llm.ops.attention import paged_attention as paged_attention
     from rtp_llm.ops.cache import copy_blocks as copy_blocks
+    from rtp_llm.ops.gemm import int8_linear as int8_linear
     from rtp_llm.ops.gemm import linear as linear
     from rtp_llm.ops.lookup import embedding as embedding
     from rtp_llm.ops.norm import fused_add_rms_norm as fused_add_rms_norm

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.ops.checks_for_tests import FLOAT_DTYPES, ISAS, assert_near, kernel_runs
-from rtp_llm.ops.gemm_reference import linear_reference
+from rtp_llm.ops.gemm_reference import int8_linear_reference, linear_reference
+from rtp_llm.ops.int8_layout import GROUP_SIZE, num_groups, pack
 
 every_isa = pytest.mark.parametrize("isa", ISAS)
 every_dtype = pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
@@ -120,8 +121,87 @@ def test_wrong_arguments_are_named() -> None:
         ops.linear(torch.zeros(8, 3).T, weight)
 
 
-def test_linear_is_traceable() -> None:
-    arguments = (torch.randn(3, 8), torch.randn(5, 8), torch.randn(5))
+def packed_weight(o: int, k: int) -> tuple[Tensor, Tensor]:
+    weight = torch.randint(-127, 128, (o, k), dtype=torch.int8)
+    return pack(weight, torch.rand(o, num_groups(k)) / 127)
+
+
+@every_isa
+@every_dtype
+def test_int8_linear_equals_reference(isa: str, dtype: torch.dtype) -> None:
+    for index, (m, k, o) in enumerate(random_shapes(25)):
+        x = rows(m, k, dtype, gap=(0, 3, 16)[index % 3])
+        weight, scale = packed_weight(o, k)
+        bias = torch.randn(o).to(dtype) if index % 4 else None
+        with ops.forced_cpu_isa(isa), kernel_runs("int8_linear"):
+            actual = ops.int8_linear(x, weight, scale, bias)
+        assert actual.is_contiguous()
+        size = float(k) ** 0.5
+        assert_near(actual / size, int8_linear_reference(x, weight, scale, bias) / size)
+
+
+@every_isa
+def test_int8_linear_of_largest_numbers_is_exact(isa: str) -> None:
+    k = 4 * GROUP_SIZE
+    for sign in (1, -1):
+        x = torch.full((9, k), 127.0)
+        weight, scale = pack(
+            torch.full((21, k), sign * 127, dtype=torch.int8), torch.ones(21, num_groups(k))
+        )
+        with ops.forced_cpu_isa(isa):
+            result = ops.int8_linear(x, weight, scale)
+        assert torch.equal(result, torch.full((9, 21), float(sign * 127 * 127 * k)))
+
+
+@every_isa
+def test_int8_row_does_not_depend_on_its_batch(isa: str) -> None:
+    weight, scale = packed_weight(90, 700)
+    x = rows(300, 700, torch.bfloat16)
+    with ops.forced_cpu_isa(isa):
+        together = ops.int8_linear(x, weight, scale)
+        for m in (1, 2, 3, 4, 5, 6, 7, 8, 9, 20):
+            assert torch.equal(ops.int8_linear(x[:m], weight, scale), together[:m])
+
+
+@every_isa
+def test_int8_rows_that_are_not_finite_give_nan_and_others_do_not(isa: str) -> None:
+    weight, scale = packed_weight(20, 200)
+    x = torch.randn(6, 200)
+    x[1, 199], x[3, 0], x[4, 70] = torch.nan, torch.inf, -torch.inf
+    x[5] = 0
+    with ops.forced_cpu_isa(isa):
+        result = ops.int8_linear(x, weight, scale)
+    assert result[[1, 3, 4]].isnan().all()
+    assert result[[0, 2]].isfinite().all()
+    assert not result[5].any()
+
+
+@pytest.mark.parametrize("shape", [(0, 8, 4), (3, 0, 4), (3, 8, 0)])
+def test_int8_linear_of_nothing(shape: tuple[int, int, int]) -> None:
+    m, k, o = shape
+    bias = torch.randn(o)
+    weight, scale = pack(torch.zeros(o, k, dtype=torch.int8), torch.ones(o, num_groups(k)))
+    result = ops.int8_linear(torch.ones(m, k), weight, scale, bias)
+    assert torch.equal(result, bias.expand(m, o))
+
+
+def test_wrong_int8_arguments_are_named() -> None:
+    x = torch.zeros(3, 70)
+    weight, scale = packed_weight(5, 70)
+    with pytest.raises(RuntimeError, match=r"int8_linear: weight is float32 \[5, 128\]; expected"):
+        ops.int8_linear(x, weight.float(), scale)
+    with pytest.raises(RuntimeError, match=r"int8_linear: weight is int8 \[5, 128\] and x has 60"):
+        ops.int8_linear(x[:, :60], weight, scale)
+    with pytest.raises(RuntimeError, match=r"int8_linear: scale is float32 \[4, 2\]; expected"):
+        ops.int8_linear(x, weight, scale[:4])
+    with pytest.raises(RuntimeError, match=r"int8_linear: bias is float32 \[3\]; expected shape"):
+        ops.int8_linear(x, weight, scale, torch.zeros(3))
+
+
+def test_operators_are_traceable() -> None:
+    x, bias = torch.randn(3, 8), torch.randn(5)
+    space, tests = torch.ops.rtp_llm, ("test_schema", "test_faketensor")
+    torch.library.opcheck(space.linear.default, (x, torch.randn(5, 8), bias), test_utils=tests)
     torch.library.opcheck(
-        torch.ops.rtp_llm.linear.default, arguments, test_utils=("test_schema", "test_faketensor")
+        space.int8_linear.default, (x, *packed_weight(5, 8), bias), test_utils=tests
     )

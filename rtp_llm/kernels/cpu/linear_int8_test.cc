@@ -1,0 +1,114 @@
+#include "rtp_llm/kernels/cpu/linear_int8.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "rtp_llm/kernels/common/cpu_features.h"
+
+namespace rtp_llm::cpu {
+namespace {
+
+struct Shape {
+  int64_t m, n, k;
+};
+
+bool has_isa(const std::string& name) {
+  try {
+    force_cpu_isa(name);
+    return true;
+  } catch (const std::runtime_error&) {
+    return false;
+  }
+}
+
+// Where linear_int8.h says that a number of the weight lies, and its scale.
+int64_t weight_position(const Shape& shape, int64_t groups, int64_t row, int64_t column) {
+  const int64_t block = row / 16;
+  const int64_t rows = std::min<int64_t>(16, shape.n - block * 16);
+  return block * 16 * groups * 64 + column / 4 * rows * 4 + row % 16 * 4 + column % 4;
+}
+int64_t scale_position(const Shape& shape, int64_t groups, int64_t row, int64_t column) {
+  const int64_t block = row / 16;
+  const int64_t rows = std::min<int64_t>(16, shape.n - block * 16);
+  return block * 16 * groups + column / 64 * rows + row % 16;
+}
+
+// x consists of whole numbers with a 127 in each group, so that its own quantisation is exact.
+void check(const Shape& shape) {
+  const int64_t groups = (shape.k + 63) / 64;
+  std::mt19937 random(static_cast<uint32_t>(shape.m * 5 + shape.n * 3 + shape.k));
+  std::uniform_int_distribution<int> number(-127, 127);
+  std::vector<float> x(static_cast<size_t>(shape.m * shape.k));
+  for (size_t i = 0; i < x.size(); ++i) {
+    const bool first = static_cast<int64_t>(i) % shape.k % 64 == 0;
+    x[i] = first ? 127.0f : static_cast<float>(number(random));
+  }
+  // Exactly as large as needed, so that a sanitizer sees every read beyond.
+  std::vector<uint8_t> weight(static_cast<size_t>(shape.n * groups * 64), 128);
+  std::vector<float> scale(static_cast<size_t>(shape.n * groups));
+  for (float& value : scale) value = static_cast<float>(1 + std::abs(number(random)) % 4) / 4;
+  std::vector<int> numbers(static_cast<size_t>(shape.n * shape.k));
+  for (int64_t j = 0; j < shape.n; ++j) {
+    for (int64_t c = 0; c < shape.k; ++c) {
+      const int value = number(random);
+      numbers[static_cast<size_t>(j * shape.k + c)] = value;
+      weight[static_cast<size_t>(weight_position(shape, groups, j, c))] =
+          static_cast<uint8_t>(value + 128);
+    }
+  }
+  std::vector<float> out(static_cast<size_t>(shape.m * shape.n));
+  Int8LinearArgs args = {};
+  args.dtype = DType::kFloat32;
+  args.x = x.data();
+  args.weight = weight.data();
+  args.scale = scale.data();
+  args.out = out.data();
+  args.m = shape.m;
+  args.n = shape.n;
+  args.k = args.x_stride = shape.k;
+  args.groups = groups;
+  args.out_stride = shape.n;
+  run_int8_linear(args, SerialFor());
+  for (int64_t i = 0; i < shape.m; ++i) {
+    for (int64_t j = 0; j < shape.n; ++j) {
+      double expected = 0;
+      for (int64_t c = 0; c < shape.k; ++c) {
+        expected += static_cast<double>(x[static_cast<size_t>(i * shape.k + c)]) *
+                    numbers[static_cast<size_t>(j * shape.k + c)] *
+                    scale[static_cast<size_t>(scale_position(shape, groups, j, c))];
+      }
+      ASSERT_NEAR(out[static_cast<size_t>(i * shape.n + j)], expected,
+                  1.0 + std::abs(expected) * 1e-6)
+          << "row " << i << " column " << j << " of m " << shape.m << " n " << shape.n << " k "
+          << shape.k;
+    }
+  }
+}
+
+class Int8LinearTest : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!has_isa(GetParam())) GTEST_SKIP() << "this machine has no " << GetParam();
+  }
+  void TearDown() override { force_cpu_isa("auto"); }
+};
+
+TEST_P(Int8LinearTest, EqualsPlainLoops) {
+  const Shape shapes[] = {{1, 1, 1},    {1, 16, 64},  {2, 17, 63},  {3, 15, 65},  {5, 64, 128},
+                          {6, 33, 100}, {7, 80, 192}, {8, 31, 515}, {9, 48, 300}, {15, 130, 70},
+                          {33, 5, 20},  {0, 8, 4},    {4, 0, 8},    {400, 3, 64}};
+  for (const Shape& shape : shapes) check(shape);
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryIsa, Int8LinearTest,
+                         testing::Values("scalar", "avx2", "avx512_base", "avx512"));
+
+}  // namespace
+}  // namespace rtp_llm::cpu

@@ -1,0 +1,37 @@
+"""Memory for what every step reads whole: weights and the KV cache, on huge pages where there are.
+
+Reading 4 KB pages costs an address translation each, on virtual machines a long one: measured with
+two cores, 48 GB/s instead of 80 GB/s.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+
+import torch
+from torch import Tensor
+
+_HUGE_PAGE = 2 * 2**20
+
+
+def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """An uninitialised CPU tensor, contiguous and aligned; nothing is touched before it is written.
+
+    Whole huge pages are asked for; what is left, small tensors, and systems without huge pages get
+    ordinary memory, which works the same.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    whole = size // _HUGE_PAGE * _HUGE_PAGE
+    if whole == 0 or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return torch.empty(shape, dtype=dtype)
+    # Private: shared memory has huge pages on few systems. The part before the first aligned
+    # address is never touched and so takes no memory.
+    mapping = mmap.mmap(-1, size + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = torch.frombuffer(mapping, dtype=torch.uint8)
+    first = -memory.data_ptr() % _HUGE_PAGE
+    try:
+        mapping.madvise(mmap.MADV_HUGEPAGE, first, whole)
+    except OSError:  # a kernel without them
+        return torch.empty(shape, dtype=dtype)
+    return memory[first : first + size].view(dtype).view(shape)

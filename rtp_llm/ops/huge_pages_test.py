@@ -1,0 +1,60 @@
+"""Huge pages are asked for exactly where whole ones fit; the tensors are ordinary ones."""
+
+from __future__ import annotations
+
+import mmap
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from rtp_llm.ops import huge_pages
+
+MIB = 2**20
+
+
+def asked_for_huge_pages(address: int) -> bool:
+    """Whether the mapping around `address` carries the kernel's flag of madvise."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        span = re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)
+        if span:
+            inside = int(span[1], 16) <= address < int(span[2], 16)
+        elif inside and line.startswith("VmFlags:"):
+            return " hg" in line
+    raise AssertionError(f"no mapping at {address:#x}")
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a kernel without huge pages"
+)
+def test_whole_huge_pages_are_asked_for_and_the_rest_is_not() -> None:
+    tensor = huge_pages.empty((5, MIB), torch.uint8)
+    address = tensor.data_ptr()
+    assert address % (2 * MIB) == 0
+    assert asked_for_huge_pages(address)
+    assert asked_for_huge_pages(address + 4 * MIB - 1)
+    assert not asked_for_huge_pages(address + 4 * MIB)
+
+
+def test_tensor_is_an_ordinary_one() -> None:
+    tensor = huge_pages.empty((3, 700, 1111), torch.bfloat16)
+    assert tensor.shape == (3, 700, 1111)
+    assert tensor.dtype == torch.bfloat16
+    assert tensor.is_contiguous()
+    tensor.fill_(2)
+    part = tensor[2]
+    del tensor  # the memory lives as long as any view of it
+    assert part.float().sum() == 2 * 700 * 1111
+
+
+def test_small_and_empty_tensors() -> None:
+    assert huge_pages.empty((7, 9), torch.float32).shape == (7, 9)
+    assert huge_pages.empty((0, 9), torch.float32).shape == (0, 9)
+    assert huge_pages.empty((), torch.int64).shape == ()
+
+
+def test_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
+    assert huge_pages.empty((4 * MIB,), torch.int8).shape == (4 * MIB,)
