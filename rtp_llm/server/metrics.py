@@ -31,8 +31,16 @@ ENGINE_GAUGES = (
     ("rtp_llm_waiting_sequences", "Sequences in the queue.", "waiting"),
     ("rtp_llm_kv_cache_used_ratio", "Share of KV cache blocks in use, 0 to 1.", "kv_used_ratio"),
     ("rtp_llm_kv_cache_blocks", "KV cache blocks.", "total_blocks"),
-    ("rtp_llm_kv_cache_free_blocks", "KV cache blocks that can be had, kept ones included.", "free_blocks"),
-    ("rtp_llm_kv_cache_reusable_blocks", "Free blocks whose content is kept for reuse.", "cached_blocks"),
+    (
+        "rtp_llm_kv_cache_free_blocks",
+        "KV cache blocks that can be had, kept ones included.",
+        "free_blocks",
+    ),
+    (
+        "rtp_llm_kv_cache_reusable_blocks",
+        "Free blocks whose content is kept for reuse.",
+        "cached_blocks",
+    ),
     ("rtp_llm_step_seconds", "Duration of the last engine step.", "step_seconds"),
     ("rtp_llm_engine_resident_bytes", "Resident memory of the engine.", "resident_bytes"),
 )

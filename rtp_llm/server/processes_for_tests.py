@@ -42,19 +42,24 @@ class Process:
             start_new_session=new_group,
         )
         self.lines: dict[str, list[str]] = {"stdout": [], "stderr": []}
-        for name in self.lines:
-            threading.Thread(target=self._collect, args=(name,), daemon=True).start()
+        self._readers = [
+            threading.Thread(target=self._collect, args=(name,), daemon=True) for name in self.lines
+        ]
+        for reader in self._readers:
+            reader.start()
 
     def _collect(self, name: str) -> None:
         for line in getattr(self.process, name):
             self.lines[name].append(line)
 
     def wait_for(self, text: str, where: str = "stdout") -> str:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while time.monotonic() < deadline:
             for line in list(self.lines[where]):
                 if text in line:
                     return line
+            if self.process.poll() is not None and not any(r.is_alive() for r in self._readers):
+                break
             time.sleep(0.01)
         raise AssertionError(f"no {text!r} in {self.lines}")
 
@@ -63,7 +68,7 @@ class Process:
         return self.wait_for("is ready: ").split()[-1]
 
     def exit_code(self) -> int:
-        return self.process.wait(20)
+        return self.process.wait(60)
 
     @property
     def stderr(self) -> str:
@@ -93,13 +98,13 @@ class Stream:
             time.sleep(0.005)
 
     def _read(self, url: str) -> None:
-        with httpx.stream("POST", f"{url}/v1/chat/completions", json=self.body, timeout=30) as got:
+        with httpx.stream("POST", f"{url}/v1/chat/completions", json=self.body, timeout=60) as got:
             self.status = got.status_code
             for part in got.iter_text():
                 self.text += part
 
     def events(self) -> list[Any]:
-        self.thread.join(20)
+        self.thread.join(60)
         return events(self.text)
 
 
