@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from rtp_llm.server.serving_for_tests import TEXT, demo_tokenizer, events, fake_engine, run, served
 from rtp_llm.text.generation_defaults import GenerationDefaults
+from rtp_llm.text.model_files import ModelFilesError
 
 USAGE = {
     "prompt_tokens": 16,
@@ -269,6 +270,17 @@ async def test_model_defaults_of_sampling() -> None:
         server.state.open(tokenizer)
         await server.chat()
         assert server.engine.requests[0].params.temperature == 1.0
+
+
+@run
+async def test_impossible_model_defaults_are_found_at_the_start() -> None:
+    tokenizer = copy.copy(demo_tokenizer())
+    tokenizer.defaults = GenerationDefaults.read({"temperature": 1000})
+    async with served() as server:
+        with pytest.raises(ModelFilesError, match="temperature=1000"):
+            server.state.open(tokenizer)
+    async with served(use_generation_config=False) as server:
+        server.state.open(tokenizer)
 
 
 @run

@@ -108,10 +108,10 @@ class _Lifecycle:
                 return 0
         try:
             ready, tokenizer = loading.result()
+            self._state.open(tokenizer)
         except (EngineStartError, ModelFilesError) as error:
             _log.error("cannot serve %s: %s", self._settings.model, error)
             return 1
-        self._state.open(tokenizer)
         self._announce(ready)
         return None
 

@@ -12,6 +12,7 @@ from rtp_llm.server.errors import ApiError, unavailable
 from rtp_llm.server.metrics import Metrics
 from rtp_llm.server.sampling import Limits
 from rtp_llm.text.generation_defaults import GenerationDefaults
+from rtp_llm.text.model_files import ModelFilesError
 from rtp_llm.text.tokenizer import Tokenizer
 
 Phase = Literal["starting", "ready", "draining", "engine_dead"]
@@ -64,8 +65,18 @@ class ServerState:
         return _REASONS.get(self.phase, "") + (f": {failure}" if failure else "") + "."
 
     def open(self, tokenizer: Tokenizer) -> None:
-        """The tokenizer is there; requests are admitted once the engine is, too."""
+        """The tokenizer is there; requests are admitted once the engine is, too.
+
+        Raises ModelFilesError when the model's sampling defaults could serve no request.
+        """
         self._tokenizer = tokenizer
+        try:
+            self.defaults.check()
+        except ValueError as error:
+            self._tokenizer = None
+            raise ModelFilesError(
+                f"generation_config.json: {error}; mend it, or set --use-generation-config off"
+            ) from error
 
     def start_draining(self) -> None:
         """Admit no further request."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
+
+from rtp_llm.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,12 @@ class GenerationDefaults:
             no_repeat_ngram_size=_integer(generation_config, "no_repeat_ngram_size"),
             max_tokens=_integer(generation_config, "max_new_tokens"),
         )
+
+    def check(self) -> None:
+        """Raise ValueError naming the first value that no request could have."""
+        names = [field.name for field in fields(self)]
+        values = {name: getattr(self, name) for name in names}
+        SamplingParams(**{name: value for name, value in values.items() if value is not None})
 
     def pick(self, name: str, asked: Any, fallback: Any) -> Any:
         """The request's value, else this model's, else `fallback`."""
