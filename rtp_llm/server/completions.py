@@ -122,7 +122,10 @@ class _Parts:
         self._per_prompt = form.choices_per_prompt
         self._needs_prompt = form.logprobs and form.echoes is not None
         self._choices = [_ChoiceParts(form, tokenizer, form.echo_of(i)) for i in numbers]
-        self._prompts: dict[int, Sequence[TokenLogprob | None]] = {}
+        # For a prompt of one token nothing is awaited: it has nothing to be predicted from.
+        self._prompts: dict[int, Sequence[TokenLogprob | None]] = {
+            prompt: [None] for prompt, echo in enumerate(form.echoes or ()) if _is_one_token(echo)
+        }
         self._held: dict[int, list[ChoiceDelta]] = {}
 
     def take(self, delta: ChoiceDelta) -> list[tuple[ChoiceDelta, str, dict[str, Any] | None]]:
@@ -135,11 +138,17 @@ class _Parts:
             held = self._held.setdefault(prompt, [])
             held.append(delta)
             if prompt not in self._prompts:
+                if delta.finish is not None and delta.choice % self._per_prompt == 0:
+                    raise RuntimeError("the engine sent no log-probabilities of the prompt")
                 return []
             ready = held
             self._held[prompt] = []
         known = self._prompts.get(prompt)
         return [(each, *self._choices[each.choice].take(each, known)) for each in ready]
+
+
+def _is_one_token(echo: Echo) -> bool:
+    return len(echo.token_ids) == 1
 
 
 class CompletionStream:

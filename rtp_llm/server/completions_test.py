@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rtp_llm.server.fake_engine_for_tests import FakeStream
 from rtp_llm.server.serving_for_tests import TEXT, demo_tokenizer, events, fake_engine, run, served
 
 USAGE = {
@@ -143,6 +144,28 @@ async def test_scoring_a_prompt_alone() -> None:
     assert each["logprobs"]["tokens"] == ["<s>", "He", "llo"]
     assert each["logprobs"]["top_logprobs"] == [None, {"He": -0.5}, {"llo": -0.5}]
     assert answer["usage"]["completion_tokens"] == 0
+
+
+@run
+async def test_echo_of_a_single_token() -> None:
+    async with served() as server:
+        body = {"prompt": encode("Hello")[1:2], "echo": True, "logprobs": 1, "max_tokens": 3}
+        each = (await server.complete(**body)).json()["choices"][0]
+        assert each["text"] == "HeOnce upon" and each["finish_reason"] == "length"
+        assert each["logprobs"]["token_logprobs"] == [None, -0.5, -0.5, -0.5]
+        stream = events((await server.complete(**body, stream=True)).text)
+        assert text_of(stream) == "HeOnce upon"
+        only = (await server.complete(**{**body, "max_tokens": 0})).json()["choices"][0]
+        assert only["text"] == "He" and only["logprobs"]["tokens"] == ["He"]
+
+
+@run
+async def test_missing_log_probabilities_are_an_error_not_an_empty_answer() -> None:
+    async with served() as server:
+        body = {"echo": True, "logprobs": 1, "max_tokens": 3}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(FakeStream, "_prompt_logprobs", lambda self: None)
+            assert (await server.complete(**body)).status_code == 500
 
 
 @run

@@ -125,6 +125,15 @@ def test_logprobs(client: openai.OpenAI) -> None:
         assert again.token_logprobs[1:] == pytest.approx(logprobs.token_logprobs[1:], abs=1e-3)
 
 
+def test_echo_of_a_single_token(client: openai.OpenAI) -> None:
+    done = client.completions.create(
+        model="tiny", prompt=[35], echo=True, logprobs=1, max_tokens=3, temperature=0
+    )
+    logprobs = done.choices[0].logprobs
+    assert logprobs and logprobs.token_logprobs and logprobs.token_logprobs[0] is None
+    assert len(logprobs.token_logprobs) == 1 + done.usage.completion_tokens  # type: ignore[union-attr]
+
+
 def test_sampling_fields_do_something(client: openai.OpenAI) -> None:
     def ask(**fields: Any) -> str:
         extra = {"ignore_eos": True, **fields}

@@ -168,6 +168,15 @@ async def test_the_table_of_refusals(name: str) -> None:
             assert (await ask(**{name: None})).status_code == 200
 
 
+@pytest.mark.parametrize("name", ["thinking_budget", "prompt_logprobs", "beam_width"])
+@run
+async def test_zero_is_not_nothing(name: str) -> None:
+    async with served() as server:
+        check(await server.chat(**{name: 0}), 400, name, "not supported", "unsupported")
+        for fields in ({"use_beam_search": False}, {"length_penalty": 1}, {"length_penalty": 1.0}):
+            assert (await server.chat(**fields)).status_code == 200
+
+
 @run
 async def test_routes_and_methods() -> None:
     async with served() as server:

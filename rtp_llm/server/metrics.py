@@ -37,8 +37,8 @@ ENGINE_GAUGES = (
         "free_blocks",
     ),
     (
-        "rtp_llm_kv_cache_reusable_blocks",
-        "Free blocks whose content is kept for reuse.",
+        "rtp_llm_kv_cache_cached_blocks",
+        "Blocks in the prefix cache, in use or not.",
         "cached_blocks",
     ),
     ("rtp_llm_step_seconds", "Duration of the last engine step.", "step_seconds"),

@@ -34,8 +34,8 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "function_call": ("none", "auto"),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
-    "length_penalty": (1,),
-    "typical_p": (1,),
+    "length_penalty": (1, 1.0),
+    "typical_p": (1, 1.0),
     "mirostat": (0,),
     "verbosity": ("medium",),
 }
@@ -84,7 +84,9 @@ def _check_foreign(name: str, value: Any) -> None:
 
 def is_harmless(name: str, value: Any) -> bool:
     """Whether this value of a refused field asks for nothing."""
-    return value in _EMPTY or value in HARMLESS.get(name, ())
+    known = (*_EMPTY, *HARMLESS.get(name, ()))
+    # By type, too: 0 equals False, but `thinking_budget: 0` asks for something.
+    return any(type(value) is type(each) and value == each for each in known)
 
 
 def _describe(message: str) -> ApiError:
@@ -120,9 +122,9 @@ def _template_message(message: Message, at: int) -> dict[str, Any]:
     if message.role in ("tool", "function"):
         raise _refused("messages.tool", f"{place}.role")
     for name in ("tool_calls", "function_call"):
-        if getattr(message, name) not in _EMPTY:
+        if not is_harmless(name, getattr(message, name)):
             raise _refused("messages.tool_calls", f"{place}.{name}")
-    if message.audio not in _EMPTY:
+    if not is_harmless("audio", message.audio):
         raise _refused("messages.content", f"{place}.audio")
     return {
         "role": "system" if message.role == "developer" else message.role,
