@@ -42,6 +42,10 @@ from rtp_llm.text.tokenizer import Tokenizer
 
 # Longer texts are tokenised in a thread (the GIL is free there), so that streams do not wait.
 LONG_TEXT = 4096
+# A prompt of more characters per token of the context is looked at from its beginning first.
+MANY_CHARACTERS = 16
+# Cutting a text changes the tokens at the border only.
+BORDER_TOKENS = 64
 
 T = TypeVar("T", ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
 
@@ -186,7 +190,9 @@ class Endpoints:
         text = self._render(
             request.messages, request.add_generation_prompt, request.chat_template_kwargs
         )
-        ids = await _encode(self._state.tokenizer, text, bool(request.add_special_tokens))
+        tokenizer = self._state.tokenizer
+        await _check_length(tokenizer, text, self._state.limits.max_model_len, "messages")
+        ids = await _encode(tokenizer, text, bool(request.add_special_tokens))
         if not ids:
             raise bad_request("The messages render to an empty prompt.", param="messages")
         return ids
@@ -214,8 +220,10 @@ class Endpoints:
             check_token_ids("prompt", item, self._state.limits)
             text, ids = None, item
         else:
+            tokenizer = self._state.tokenizer
+            await _check_length(tokenizer, item, self._state.limits.max_model_len, "prompt")
             add = request.add_special_tokens is not False
-            text, ids = item, await _encode(self._state.tokenizer, item, add)
+            text, ids = item, await _encode(tokenizer, item, add)
         if not ids:
             raise bad_request("prompt: must not be empty.", param="prompt", code="invalid_value")
         return text, ids
@@ -276,6 +284,24 @@ async def _encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool) -> 
     if len(text) < LONG_TEXT:
         return tokenizer.encode(text, add_special_tokens)
     return await asyncio.to_thread(tokenizer.encode, text, add_special_tokens)
+
+
+async def _check_length(tokenizer: Tokenizer, text: str, limit: int, param: str) -> None:
+    """Refuse a text that is far too long by its beginning, before megabytes are tokenised.
+
+    A token rarely has so many characters; where it has, the whole text is tokenised after all.
+    """
+    size = MANY_CHARACTERS * limit
+    if len(text) <= size:
+        return
+    count = len(await _encode(tokenizer, text[:size], False))
+    if count > limit + BORDER_TOKENS:
+        raise bad_request(
+            f"This model's context is {limit} tokens; the first {size} of {len(text)} characters "
+            f"in the prompt alone make {count}.",
+            param=param,
+            code="context_length_exceeded",
+        )
 
 
 async def read_body(http: Request, limit: int) -> bytes:

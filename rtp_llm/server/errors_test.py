@@ -8,7 +8,15 @@ import pytest
 
 from rtp_llm.config.refusals import REFUSALS
 from rtp_llm.engine.messages import EngineStats, RequestError
-from rtp_llm.server.serving_for_tests import CHAT, PROMPT, events, fake_engine, run, served
+from rtp_llm.server.serving_for_tests import (
+    CHAT,
+    PROMPT,
+    demo_tokenizer,
+    events,
+    fake_engine,
+    run,
+    served,
+)
 
 CHAT_PATH, TEXT_PATH = "/v1/chat/completions", "/v1/completions"
 HELLO = {"role": "user", "content": "Hello"}
@@ -166,6 +174,28 @@ async def test_the_table_of_refusals(name: str) -> None:
                 value, ask = 3, server.complete
             check(await ask(**{name: value}), 400, name, reason, "unsupported")
             assert (await ask(**{name: None})).status_code == 200
+
+
+@run
+async def test_megabytes_of_prompt_are_refused_by_their_beginning() -> None:
+    async with served() as server:
+        tokenised = []
+        encode = demo_tokenizer().encode
+
+        def spy(text: str, add_special_tokens: bool = True) -> list[int]:
+            tokenised.append(len(text))
+            return encode(text, add_special_tokens)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(demo_tokenizer(), "encode", spy)
+            long = "a house " * 500_000
+            response = await server.complete(prompt=long)
+            check(response, 400, "prompt", "context is 256 tokens", "context_length_exceeded")
+            message = {"role": "user", "content": long}
+            check(await server.chat(messages=[message]), 400, "messages", "alone make")
+            assert sum(tokenised) < 20_000
+            response = await server.complete(prompt="a house " * 400)  # long, not hopeless
+            check(response, 400, "prompt", "in the prompt and 1 for the answer")
 
 
 @pytest.mark.parametrize("name", ["thinking_budget", "prompt_logprobs", "beam_width"])

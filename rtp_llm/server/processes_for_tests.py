@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,13 @@ class Process:
         command: list[str] = FAKE,
         model: Path | None = None,
         new_group: bool = False,
+        base: Mapping[str, str] | None = None,
         **environ: str,
     ) -> None:
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         self.process = subprocess.Popen(
             [*command, str(model or demo_folder()), "--port", "0", *flags],
-            env={**os.environ, "PYTHONPATH": path, **environ},
+            env={**(base or {**os.environ, "PYTHONPATH": path}), **environ},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

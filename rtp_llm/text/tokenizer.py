@@ -51,8 +51,11 @@ class Tokenizer:
         backend.no_truncation()
         try:
             return cls(files, backend, files.chat_template(chat_template))
-        except ChatTemplateError as error:
+        except (ChatTemplateError, ModelFilesError) as error:
             raise ModelFilesError(f"{path}: {error}") from error
+        except Exception as error:  # the files are anybody's; what they break is theirs to mend
+            reason = f"{type(error).__name__}: {error}"
+            raise ModelFilesError(f"cannot use the tokenizer files of {path}: {reason}") from error
 
     @property
     def vocab_size(self) -> int:

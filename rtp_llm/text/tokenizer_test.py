@@ -134,6 +134,7 @@ def test_special_tokens_map_is_a_fallback(tmp_path: Path) -> None:
         ("list json", "config.json must hold a JSON object, not list"),
         ("bad template", "does not compile"),
         ("no override", "--chat-template: cannot read"),
+        ("odd template", "cannot use the tokenizer files of .*KeyError"),
     ],
 )
 def test_errors_name_what_is_wrong(tmp_path: Path, change: str, message: str) -> None:
@@ -155,6 +156,9 @@ def test_errors_name_what_is_wrong(tmp_path: Path, change: str, message: str) ->
         (folder / "generation_config.json").write_text("{")
     if change == "list json":
         (folder / "config.json").write_text("[]")
+    if change == "odd template":
+        config = {"chat_template": [{"template": "x"}]}
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
     if change == "no override":
         override = str(tmp_path / "none.jinja")
     with pytest.raises(ModelFilesError, match=message):
