@@ -65,7 +65,11 @@ inline __attribute__((always_inline)) void add_group(const int32_t* x, const Wei
     for (int v = 0; v < kVectors; ++v) {
       const uint8_t* step = weight[v / kParts] + s * kInt8BlockRows * 4;
       w[v] = Weights::load(step + v % kParts * Vec::kWidth * 4);
-      if (v % kParts == 0) __builtin_prefetch(step + blocks.next, 0, 2);
+      if (v % kParts == 0) {
+        // Twice, as linear_tile.h does.
+        __builtin_prefetch(step + blocks.next, 0, 2);
+        __builtin_prefetch(step + blocks.next / 2, 0, 2);
+      }
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {

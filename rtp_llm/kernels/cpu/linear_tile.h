@@ -14,8 +14,8 @@ constexpr int kGroupRows = 12;
 constexpr int weight_rows(int x_rows) { return x_rows == 1 ? 6 : x_rows <= 6 ? 4 : 3; }
 #elif defined(__AVX2__)
 constexpr int kMostRows = 4;
-constexpr int kGroupRows = 8;
-constexpr int weight_rows(int x_rows) { return x_rows <= 2 ? 4 : 2; }
+constexpr int kGroupRows = 12;
+constexpr int weight_rows(int x_rows) { return x_rows <= 2 ? 4 : 3; }
 #else
 constexpr int kMostRows = 4;
 constexpr int kGroupRows = 1;
@@ -60,8 +60,14 @@ inline Vec in_register(Vec x) {
   return x;
 }
 
-// For reading soon: into the second level of the cache, where it does not push out the panel.
-inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
+// For reading soon: into the second level of the cache, where it does not push out the panel. Each
+// cache line is asked for twice, since a processor drops what it has no room to note: measured with
+// one core and 2 rows, 35 GB/s become 45. Half a line at a time, that comes by itself.
+template <int kBytes, class T>
+inline void prefetch(const T* p, int64_t next) {
+  __builtin_prefetch(p + next, 0, 2);
+  if constexpr (kBytes >= 64) __builtin_prefetch(p + next / 2, 0, 2);
+}
 
 // The weight rows that meet a tile before the next tile comes.
 template <class T>
@@ -103,7 +109,7 @@ inline __attribute__((always_inline)) void multiply_tile(
 #pragma GCC unroll 8
     for (int j = 0; j < kWeights; ++j) {
       w[j] = Format::load(rows[j] + c);
-      prefetch(rows[j] + c + weights.next);
+      prefetch<kStep * sizeof(*rows[j])>(rows[j] + c, weights.next);
     }
     add_step(c, w);
   }
