@@ -9,6 +9,7 @@ from tools.dev import bazel
 from tools.dev.steps import ROOT, StepError
 
 _FOLDER = ROOT / "benchmark"
+_IS_PROGRAM = 'if __name__ == "__main__":'
 
 
 def bench(arguments: Sequence[str]) -> int:
@@ -28,10 +29,7 @@ def benchmarks() -> dict[str, str]:
     """Name and first line of the description of every benchmark."""
     found = {}
     for path in sorted(_FOLDER.glob("*.py")):
-        tree = ast.parse(path.read_text())
-        is_program = any(
-            isinstance(node, ast.If) for node in tree.body
-        )  # if __name__ == "__main__"
-        if is_program and not path.stem.endswith("_test"):
-            found[path.stem] = (ast.get_docstring(tree) or "").partition("\n")[0]
+        text = path.read_text()
+        if _IS_PROGRAM in text:
+            found[path.stem] = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
     return found
