@@ -2,77 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 
 from rtp_llm.device import CAPABILITIES, Support, resolve_device
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.loader import CheckpointError, WeightError, explain, load_model
+from rtp_llm.loader import WeightError, explain, load_model
 from rtp_llm.loader import stream as stream_module
+from rtp_llm.loader.small_checkpoints_for_tests import tensors, write
 from rtp_llm.models.config import UnsupportedModelError
 
 torch.set_num_threads(2)
-
-CONFIG = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "vocab_size": 37,
-    "hidden_size": 24,
-    "intermediate_size": 20,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "num_key_value_heads": 1,
-    "head_dim": 10,
-    "max_position_embeddings": 64,
-    "torch_dtype": "float32",
-}
-
-
-def tensors(dtype=torch.float32):
-    """The tensors of CONFIG under the names of transformers."""
-    shapes = {"model.embed_tokens.weight": (37, 24), "model.norm.weight": (24,)}
-    shapes["lm_head.weight"] = (37, 24)
-    for layer in range(2):
-        at = f"model.layers.{layer}"
-        shapes |= {
-            f"{at}.input_layernorm.weight": (24,),
-            f"{at}.post_attention_layernorm.weight": (24,),
-            f"{at}.self_attn.q_proj.weight": (30, 24),
-            f"{at}.self_attn.k_proj.weight": (10, 24),
-            f"{at}.self_attn.v_proj.weight": (10, 24),
-            f"{at}.self_attn.o_proj.weight": (24, 30),
-            f"{at}.self_attn.q_norm.weight": (10,),
-            f"{at}.self_attn.k_norm.weight": (10,),
-            f"{at}.mlp.gate_proj.weight": (20, 24),
-            f"{at}.mlp.up_proj.weight": (20, 24),
-            f"{at}.mlp.down_proj.weight": (24, 20),
-        }
-    generator = torch.Generator().manual_seed(3)
-    return {
-        name: torch.randn(shape, generator=generator).to(dtype) for name, shape in shapes.items()
-    }
-
-
-def write(folder, weights, shards=1, **changes):
-    """A model folder with `weights` spread over `shards` files."""
-    (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
-    if shards == 1:
-        save_file(weights, folder / "model.safetensors")
-        return folder
-    where = {}
-    for number in range(shards):
-        name = f"model-{number + 1:05}-of-{shards:05}.safetensors"
-        part = dict(list(weights.items())[number::shards])
-        save_file(part, folder / name)
-        where |= dict.fromkeys(part, name)
-    index = {"metadata": {}, "weight_map": where}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    return folder
 
 
 def load(folder, dtype=torch.float32, **settings):
@@ -262,85 +205,6 @@ def test_the_explanation_tells_device_model_and_backend(tmp_path):
     assert "model: Qwen3ForCausalLM, 2 layers, context 64" in text
     assert "kept as float32, linear weights int8" in text
     assert "paged (priority 0): chosen" in text
-
-
-class TestFilesThatCannotBeUsed:
-    def test_no_weights(self, tmp_path):
-        (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-        with pytest.raises(CheckpointError, match="holds no weights"):
-            load(tmp_path)
-
-    def test_other_formats_are_refused(self, tmp_path):
-        (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-        (tmp_path / "pytorch_model.bin").touch()
-        with pytest.raises(UnsupportedModelError, match=r"save_pretrained.*pytorch_model\.bin"):
-            load(tmp_path)
-
-    def test_a_single_file_of_another_name_is_taken(self, tmp_path):
-        weights = tensors()
-        write(tmp_path, weights)
-        (tmp_path / "model.safetensors").rename(tmp_path / "weights.safetensors")
-        check_placement(load(tmp_path), weights, torch.float32)
-        save_file({}, tmp_path / "more.safetensors")
-        with pytest.raises(CheckpointError, match=r"several .*: more\.s.*, weights\.s"):
-            load(tmp_path)
-
-    def test_a_missing_shard_is_named(self, tmp_path):
-        write(tmp_path, tensors(), shards=3)
-        (tmp_path / "model-00002-of-00003.safetensors").unlink()
-        with pytest.raises(CheckpointError, match=r"not there: \['model-00002-of"):
-            load(tmp_path)
-
-    def test_a_cut_off_file(self, tmp_path):
-        file = write(tmp_path, tensors()) / "model.safetensors"
-        file.write_bytes(file.read_bytes()[:-100])
-        with pytest.raises(CheckpointError, match=r"model\.safetensors is cut off"):
-            load(tmp_path)
-
-    @pytest.mark.parametrize(
-        ("content", "message"),
-        [
-            (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer"),
-            (b"abc", "shorter than its header says"),
-            (b"", "shorter than its header says"),
-            (b"\x02" + bytes(7) + b"[]", "broken header"),
-            (b"\x02" + bytes(7) + b"{,", "broken header"),
-        ],
-    )
-    def test_a_file_that_is_none(self, tmp_path, content, message):
-        (write(tmp_path, tensors()) / "model.safetensors").write_bytes(content)
-        with pytest.raises(CheckpointError, match=message):
-            load(tmp_path)
-
-    def test_bytes_that_do_not_fit_the_shape(self, tmp_path):
-        fields = {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}
-        header = json.dumps({"model.norm.weight": fields}).encode()
-        content = len(header).to_bytes(8, "little") + header + bytes(8)
-        (write(tmp_path, tensors()) / "model.safetensors").write_bytes(content)
-        with pytest.raises(CheckpointError, match=r"norm\.weight has 8 bytes for the shape \[3\]"):
-            load(tmp_path)
-
-    def test_weights_in_integers_are_refused(self, tmp_path):
-        weights = tensors()
-        weights["model.norm.weight"] = torch.ones(24, dtype=torch.int8)
-        with pytest.raises(UnsupportedModelError, match=r"model\.norm\.weight is stored as I8"):
-            load(write(tmp_path, weights))
-
-    def test_a_broken_index(self, tmp_path):
-        write(tmp_path, tensors(), shards=2)
-        (tmp_path / "model.safetensors.index.json").write_text("{}")
-        with pytest.raises(CheckpointError, match=r"cannot read .*index\.json"):
-            load(tmp_path)
-
-    def test_a_tensor_in_two_files(self, tmp_path):
-        weights = tensors()
-        write(tmp_path, weights, shards=2)
-        for file in tmp_path.glob("*.safetensors"):
-            with safe_open(file, "pt") as opened:
-                held = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-            save_file({**held, "twice": torch.ones(1)}, file)
-        with pytest.raises(CheckpointError, match=r"twice is in .* and again in"):
-            load(tmp_path)
 
 
 _MEASURE = """
