@@ -67,6 +67,7 @@ class EngineClient:
         self._sequences = 0
         self._failure: EngineDeadError | None = None
         self._last_seen = 0.0
+        self._watcher: asyncio.Task[None] | None = None
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -83,10 +84,10 @@ class EngineClient:
         """
         self.spawn(settings)
         link = self._require_link()
-        self._loop = asyncio.get_running_loop()
-        self._started: asyncio.Future[EngineReady] = self._loop.create_future()
-        self._loop.add_reader(link.descriptor, self._receive, link)
-        self._watcher = self._loop.create_task(self._watch(link))
+        loop = asyncio.get_running_loop()
+        self._started: asyncio.Future[EngineReady] = loop.create_future()
+        loop.add_reader(link.descriptor, self._receive, link)
+        self._watcher = loop.create_task(self._watch(link))
         try:
             self.ready = await asyncio.wait_for(self._started, settings.start_timeout)
         except BaseException as error:
@@ -127,10 +128,11 @@ class EngineClient:
         self._fail_streams(EngineDeadError("the engine was shut down"))
         link.send(Shutdown())
         await link.process.stop(timeout)
-        self._loop.remove_reader(link.descriptor)
-        self._watcher.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._watcher
+        if self._watcher is not None:
+            asyncio.get_running_loop().remove_reader(link.descriptor)
+            self._watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watcher
         link.discard()
 
     # -- requests ------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ class EngineClient:
             RequestError: as many sequences as the engine takes are there already (queue_full).
         """
         link = self._admit(request)
-        stream = TokenStream(request, self._loop, self._leave)
+        stream = TokenStream(request, asyncio.get_running_loop(), self._leave)
         self._streams[request.request_id] = stream
         self._sequences += request.params.n
         link.send(request)

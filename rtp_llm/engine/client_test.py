@@ -237,6 +237,17 @@ def test_close_ends_the_process_and_the_open_streams():
     asyncio.run(run())
 
 
+def test_a_process_that_was_only_spawned_is_ended_too():
+    async def run():
+        client = EngineClient(MODULE)
+        client.spawn(Settings(model="scripted"))
+        process = client._link.process
+        await client.close()
+        assert not process.running
+
+    asyncio.run(run())
+
+
 def test_signals_to_the_group_leave_the_engine_to_its_parent():
     async def test(client):
         for number in (signal.SIGINT, signal.SIGTERM):

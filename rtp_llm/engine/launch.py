@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import signal
@@ -44,9 +45,11 @@ class EngineProcess:
             stdin=subprocess.PIPE,
             env=_environment(),
         )
-        assert child.stdin is not None
-        child.stdin.write(msgspec.json.encode(shared) + b"\n")
-        child.stdin.flush()
+        if child.stdin is not None:
+            # A process that died at once is noticed later, by its exit code.
+            with contextlib.suppress(BrokenPipeError):
+                child.stdin.write(msgspec.json.encode(shared) + b"\n")
+                child.stdin.flush()
         return cls(child)
 
     @property

@@ -51,7 +51,8 @@ def main(build: Build | None = None) -> int:
     end_with_parent()
     address = EngineAddress(Path(sys.argv[1]))
     outlet = Outlet(address)
-    logging.basicConfig(level=settings.log_level.upper(), handlers=[LogForwarder(outlet)])
+    level = settings.log_level.upper()
+    logging.basicConfig(level=level, format="%(message)s", handlers=[LogForwarder(outlet)])
     heartbeat = Heartbeat(outlet)
     heartbeat.start()
     try:
