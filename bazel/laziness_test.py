@@ -42,7 +42,9 @@ def _packages(bazel: NestedBazel) -> set[str]:
 
 
 def test_packages_are_fetched_for_their_device_only(bazel: NestedBazel, workspace: Path) -> None:
-    done = bazel.run(workspace, "--nobuild", "//rtp_llm/cpp/cache/...", "//rtp_llm/cpp/scheduler/...")
+    done = bazel.run(
+        workspace, "--nobuild", "//rtp_llm/cpp/cache/...", "//rtp_llm/cpp/scheduler/..."
+    )
     assert done.returncode == 0, done.stderr
     assert _packages(bazel) == set()  # C++ needs no Python package of any device
 

@@ -1,4 +1,4 @@
-"""Bazel inside a test: a server of its own, with the packages that the outer build has installed."""
+"""Bazel inside a test: a server of its own, with the packages that the outer build installed."""
 
 from __future__ import annotations
 

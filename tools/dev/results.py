@@ -65,7 +65,7 @@ def report(targets: Iterable[Target]) -> Iterator[str]:
 def _target(label: str, summary: dict[str, Any], cached: bool, reports: list[Path]) -> Target:
     status = summary["overallStatus"]
     counts = [_cases(path) for path in reports]
-    passed, failed, skipped = (sum(column) for column in zip(*counts)) if counts else (0, 0, 0)
+    passed, failed, skipped = (sum(column) for column in zip((0, 0, 0), *counts, strict=True))
     if status not in ("PASSED", "FLAKY"):
         failed = max(failed, 1)  # a crash or a timeout leaves no failed case in the report
     elif passed + skipped == 0:

@@ -2,50 +2,44 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tools.lint import architecture
 
 _PAGE = """\
-1. `rtp_llm/server/app.py`: in
-2. `rtp_llm/ops/registry.py`: down
+1. `rtp_llm/server/app.py`: in.
+2. `rtp_llm/ops/norm.py`: down.
 
 | `rtp_llm/server/` | HTTP |
-| `rtp_llm/ops/` | operators |
+| `rtp_llm/ops/` | operators, see `torch.ops.rtp_llm` |
 """
 
 
-def _tree(root: Path, page: str, *rooms: str) -> Path:
-    (root / architecture.PAGE).write_text(page)
-    for room in rooms:
-        (root / room).mkdir(parents=True)
-        (root / room / "BUILD").touch()
-    for path in ("rtp_llm/server/app.py", "rtp_llm/ops/registry.py"):
-        (root / path).touch()
-    return root
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("server/app.py", "server/BUILD", "ops/norm.py", "ops/BUILD"):
+        (tmp_path / "rtp_llm" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "rtp_llm" / name).touch()
+    (tmp_path / "ARCHITECTURE.md").write_text(_PAGE)
+    return tmp_path
 
 
-def test_a_true_page(tmp_path: Path) -> None:
-    assert architecture.check(_tree(tmp_path, _PAGE, "rtp_llm/server", "rtp_llm/ops")) == []
+def test_page_that_fits(root: Path) -> None:
+    assert architecture.check(root) == []
 
 
-def test_a_missing_file_and_a_missing_room(tmp_path: Path) -> None:
-    root = _tree(tmp_path, _PAGE, "rtp_llm/server", "rtp_llm/ops", "rtp_llm/text")
-    (root / "rtp_llm/server/app.py").unlink()
-    assert architecture.check(root) == [
-        "ARCHITECTURE.md: rtp_llm/server/app.py does not exist",
-        "ARCHITECTURE.md: the room rtp_llm/text/ has no line",
-    ]
+def test_missing_file(root: Path) -> None:
+    (root / "rtp_llm/ops/norm.py").unlink()
+    assert architecture.check(root) == ["ARCHITECTURE.md: rtp_llm/ops/norm.py does not exist"]
 
 
-def test_an_order_against_the_imports(tmp_path: Path) -> None:
-    page = "1. `rtp_llm/ops/registry.py`: up\n2. `rtp_llm/layers/mlp.py`: down\n"
-    root = _tree(tmp_path, page, "rtp_llm/server", "rtp_llm/ops", "rtp_llm/layers")
-    (root / "rtp_llm/layers/mlp.py").touch()
-    complaints = architecture.check(root)
-    assert "ARCHITECTURE.md: layers comes after ops, which it may import" in complaints
+def test_unnamed_room(root: Path) -> None:
+    (root / "rtp_llm/cellar").mkdir()
+    (root / "rtp_llm/cellar/BUILD").touch()
+    assert architecture.check(root) == ["ARCHITECTURE.md: the room cellar/ is not named"]
 
 
-def test_too_many_files(tmp_path: Path) -> None:
-    page = _PAGE + "1. `rtp_llm/ops/registry.py`: again\n" * architecture.MOST_FILES
-    root = _tree(tmp_path, page, "rtp_llm/server", "rtp_llm/ops")
-    (complaint,) = architecture.check(root)
-    assert "lists 14 files" in complaint
+def test_too_many_files(root: Path) -> None:
+    lines = "".join(f"{n}. `rtp_llm/ops/norm.py`: x\n" for n in range(3, 14))
+    (root / "ARCHITECTURE.md").write_text(_PAGE + lines)
+    assert architecture.check(root) == ["ARCHITECTURE.md: 13 files on a request's way, 1 to 12 fit"]

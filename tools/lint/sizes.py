@@ -20,7 +20,8 @@ WAIVERS = Path("tools/lint/waivers.txt")
 # In formatted C++, the head of a definition starts at the margin (or one step inside a class), and
 # its closing brace stands alone in the same column. Blocks inside a function are no definitions.
 _CPP_NOT_A_HEAD = re.compile(
-    r"^ {3}|^\s*(?:namespace|class|struct|enum|union|extern|if|for|while|switch|else|do|try|return)\b"
+    r"^ {3}|^\s*(?:namespace|class|struct|enum|union|extern)\b"
+    r"|^\s*(?:if|for|while|switch|else|do|try|return)\b"
     r"|\[[^\]]*\] ?\(|[^=!<>+*/-]= "
 )
 _CPP_ATTRIBUTE = re.compile(r"__attribute__\(\(.*?\)\) ?")

@@ -12,7 +12,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)  # the first that a zip archive can hold
 
 
 def write(path: Path, contents: Mapping[str, bytes], info_folder: str) -> None:
-    """Writes `contents` (name -> bytes) and their RECORD, sorted, RECORD last as PEP 427 advises."""
+    """Writes `contents` (name -> bytes) and their RECORD, sorted; RECORD is last (PEP 427)."""
     record_name = f"{info_folder}/RECORD"
     records = [_record(name, contents[name]) for name in _ordered(contents, info_folder)]
     record = "".join([*records, f"{record_name},,\n"]).encode()

@@ -1,4 +1,4 @@
-"""The wheel in an empty environment, for tests: installed by pip, with the lock's packages beside it."""
+"""The wheel in an empty environment, for tests: installed by pip, beside the lock's packages."""
 
 from __future__ import annotations
 
