@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 class QueueFullError(RuntimeError):
-    """The queue has no place now."""
+    """As many sequences run or wait as max_running and max_queued allow together."""
 
 class IntegrityError(RuntimeError):
     """A cache block is lost or wrongly shared: a defect of the runtime."""
@@ -207,7 +207,7 @@ class Scheduler:
 
         Raises:
             ValueError: the request makes no sense, or could not fit even alone; says the numbers.
-            QueueFullError: no place in the queue now.
+            QueueFullError: no place now.
         """
     def abort(self, ids: Sequence[int]) -> int:
         """End sequences in any state; unknown ids are ignored. Returns how many ended."""

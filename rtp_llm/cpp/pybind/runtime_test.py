@@ -159,13 +159,13 @@ def test_errors() -> None:
             scheduler.add(ids, prompt, **({"max_tokens": 1} | options))
     with pytest.raises(TypeError):
         scheduler.add([1], np.ones(3, np.float32), max_tokens=1)
-    for _ in range(2):
-        scheduler.add([4 * _ + i for i in range(4)], [1], max_tokens=1)
-    with pytest.raises(runtime.QueueFullError, match="8 of 8"):
+    for first in (0, 4, 8):
+        scheduler.add(list(range(first, first + 4)), [1], max_tokens=1)
+    with pytest.raises(runtime.QueueFullError, match="12 sequences"):
         scheduler.add([99], [1], max_tokens=1)
     assert issubclass(runtime.QueueFullError, RuntimeError)
     assert scheduler.abort([0, 5, 1234]) == 2
-    assert scheduler.abort(list(range(8))) == 6
+    assert scheduler.abort(list(range(12))) == 10
     assert not scheduler.schedule()
     with pytest.raises(ValueError, match="num_blocks"):
         make_scheduler(num_blocks=1)

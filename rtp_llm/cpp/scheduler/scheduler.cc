@@ -39,10 +39,13 @@ std::vector<int32_t> Scheduler::Add(const std::vector<int64_t>& ids, const int32
   CheckRequest(ids, prompt, length, options);
   CheckFits(length, MaxLength(length, options));
   const int32_t count = static_cast<int32_t>(ids.size());
-  if (sequences_.waiting_places + count > config_.max_queued) {
-    throw QueueFullError("the queue is full: " + std::to_string(sequences_.waiting_places) +
-                         " of " + std::to_string(config_.max_queued) + " places taken, " +
-                         std::to_string(count) + " wanted");
+  // Free places among the running ones count too: before the next step everybody waits.
+  const int64_t live = static_cast<int64_t>(sequences_.num_live());
+  if (live + count > config_.max_sequences()) {
+    throw QueueFullError(
+        "the queue is full: " + std::to_string(live) +
+        " sequences run or wait, max_running=" + std::to_string(config_.max_running) +
+        " and max_queued=" + std::to_string(config_.max_queued));
   }
   const int32_t level = std::clamp(options.priority, -kMaxPriority, kMaxPriority);
   const int64_t rank_key = step_ + int64_t{level} * config_.aging_steps;
@@ -86,10 +89,9 @@ int32_t Scheduler::MaxLength(int32_t prompt_length, const RequestOptions& option
 void Scheduler::CheckRequest(const std::vector<int64_t>& ids, const int32_t* prompt, int32_t length,
                              const RequestOptions& options) const {
   Require(!ids.empty(), "ids: at least one sequence is needed");
-  Require(ids.size() <= static_cast<size_t>(std::min(config_.max_running, config_.max_queued)),
-          std::to_string(ids.size()) +
-              " sequences of one prompt, but max_running=" + std::to_string(config_.max_running) +
-              " and max_queued=" + std::to_string(config_.max_queued));
+  Require(ids.size() <= static_cast<size_t>(config_.max_running),
+          std::to_string(ids.size()) + " sequences of one prompt are more than max_running=" +
+              std::to_string(config_.max_running));
   std::unordered_set<int64_t> seen;
   for (const int64_t id : ids) {
     Require(seen.insert(id).second && sequences_.Find(id) < 0,

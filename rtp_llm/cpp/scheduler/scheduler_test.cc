@@ -98,18 +98,21 @@ TEST_F(SchedulerTest, CommitChangesNothingWhenTheTokensDoNotSuit) {
 TEST_F(SchedulerTest, AcceptsExactlyWhatCouldFit) {
   SchedulerConfig config = DefaultConfig();
   config.groups[0].num_blocks = 6;  // 20 tokens
-  config.max_queued = 2;
+  config.max_running = 2;
+  config.max_queued = 1;
   Start(config);
   EXPECT_THROW(Add(1, 16, 6), std::invalid_argument);
   EXPECT_FALSE(scheduler->has_work());
   Add(1, 16, 5);  // the last token is never computed
   EXPECT_THROW(Add(1, 1, 1), std::invalid_argument) << "the id is taken";
   Add(2, 1, 1);
-  EXPECT_THROW(Add(3, 1, 1), QueueFullError);
+  Add(3, 1, 1);
+  EXPECT_THROW(Add(4, 1, 1), QueueFullError);
   EXPECT_THROW(Add(Ids{4, 5, 6}, 1, MaxTokens(1)), std::invalid_argument) << "never a place";
   ASSERT_TRUE(Step());
-  Add(3, 1, 1);
-  EXPECT_EQ(Drain().size(), 2u);
+  EXPECT_EQ(Ended(), Ids{2});
+  Add(4, 1, 1);
+  EXPECT_EQ(Drain(), (Ids{1, 3, 4}));
   config.max_model_len = 18;
   Start(config);
   EXPECT_THROW(Add(1, 18, 1), std::invalid_argument);
