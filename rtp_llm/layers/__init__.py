@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rtp_llm.layers.attention import AttentionLayer, AttentionShape
 from rtp_llm.layers.embedding import Embedding, LogitsHead, TiedLogitsHead
+from rtp_llm.layers.layer import Layer, shorten_lookups
 from rtp_llm.layers.linear import Linear
 from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.layers.mlp import GatedMLP
@@ -20,6 +21,7 @@ __all__ = [
     "AttentionShape",
     "Embedding",
     "GatedMLP",
+    "Layer",
     "LayerOptions",
     "Linear",
     "LogitsHead",
@@ -29,5 +31,6 @@ __all__ = [
     "WeightTarget",
     "finish_loading",
     "make_linear",
+    "shorten_lookups",
     "weight_targets",
 ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.attention import AttentionBackend, ForwardBatch
+from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
@@ -27,7 +28,7 @@ class AttentionShape:
     window: int = 0
 
 
-class AttentionLayer(nn.Module):
+class AttentionLayer(Layer):
     """Attention of layer `index` over the paged cache, on the fused projection in place."""
 
     q_norm: RMSNorm | None

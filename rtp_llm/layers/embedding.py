@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from rtp_llm import ops
+from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights import RowsTarget, WeightTarget
 
 
-class Embedding(nn.Module):
+class Embedding(Layer):
     """A row of the table for each token id."""
 
     def __init__(self, vocabulary: int, hidden: int, options: LayerOptions) -> None:
@@ -26,7 +27,7 @@ class Embedding(nn.Module):
         yield f"{path}weight", RowsTarget(self.weight)
 
 
-class LogitsHead(nn.Module):
+class LogitsHead(Layer):
     """Logits over the vocabulary, float32; `weight_name` is its weight's name in the checkpoint."""
 
     def __init__(
@@ -44,7 +45,7 @@ class LogitsHead(nn.Module):
         yield self._weight_name, self.product.weight_target(0, self.product.rows)
 
 
-class TiedLogitsHead(nn.Module):
+class TiedLogitsHead(Layer):
     """Logits over the vocabulary, float32, from the embedding's own memory."""
 
     def __init__(self, embedding: Embedding) -> None:

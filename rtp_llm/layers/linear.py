@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from torch import Tensor, nn
 
 from rtp_llm import ops
+from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights import RowsTarget, WeightTarget
 
 
-class Linear(nn.Module):
+class Linear(Layer):
     """x @ weight.T + bias; `parts` maps names in the checkpoint to their number of rows, in order.
 
     The names stand beside each other in the checkpoint: the fused qkv_proj of a layer has the parts

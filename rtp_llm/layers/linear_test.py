@@ -6,7 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from rtp_llm.layers import LayerOptions, finish_loading, make_linear, weight_targets
+from rtp_llm.layers import (
+    LayerOptions,
+    finish_loading,
+    make_linear,
+    shorten_lookups,
+    weight_targets,
+)
 
 PARTS = {"q_proj": 30, "k_proj": 10, "v_proj": 10}
 ROWS = list(PARTS.values())
@@ -79,3 +85,14 @@ def test_a_weight_that_cannot_be_rounded_is_an_error(value):
     weight[1, 5] = value
     with pytest.raises(ValueError, match="not finite"):
         fill(layer, {"x.weight": weight})
+
+
+def test_a_weight_can_be_replaced_after_the_lookups_were_shortened():
+    layer = make_linear(24, {"x": 4}, False, options())
+    fill(layer, {"x.weight": torch.ones(4, 24)})
+    shorten_lookups(layer)
+    x = torch.ones(1, 24)
+    assert layer(x).tolist() == [[24.0] * 4]
+    layer.weight = nn.Parameter(torch.zeros(4, 24), requires_grad=False)
+    assert layer(x).tolist() == [[0.0] * 4]
+    assert len(list(layer.parameters())) == 1

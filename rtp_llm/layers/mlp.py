@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from rtp_llm import ops
+from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.layers.options import LayerOptions
 
@@ -26,7 +27,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class GatedMLP(nn.Module):
+class GatedMLP(Layer):
     """down(act(gate(x)) * up(x)) with gate and up as one product."""
 
     def __init__(

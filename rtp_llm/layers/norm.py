@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from rtp_llm import ops
+from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights import RowsTarget, WeightTarget
 
 
-class RMSNorm(nn.Module):
+class RMSNorm(Layer):
     """weight * x / rms(x) over the last axis, computed in float32."""
 
     def __init__(self, size: int, eps: float, options: LayerOptions) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from rtp_llm.attention import explain as explain_attention
 from rtp_llm.device import Device, Support
-from rtp_llm.layers import finish_loading
+from rtp_llm.layers import finish_loading, shorten_lookups
 from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.loader.progress import Progress, SilentProgress
 from rtp_llm.loader.stream import load_weights
@@ -46,6 +46,7 @@ def load_model(
         ignored = (*ignored, "lm_head.weight")
     load_weights(model, checkpoint, ignored, progress or SilentProgress())
     finish_loading(model)
+    shorten_lookups(model)
     return model.eval()
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rtp_llm.attention import AttentionConfig, ForwardBatch
+from rtp_llm.layers import Layer
 from rtp_llm.models.config import Features, ModelConfig
 from rtp_llm.models.raw_config import RawConfig
 
@@ -41,7 +42,7 @@ class ModelOptions:
         )
 
 
-class CausalLM(nn.Module):
+class CausalLM(Layer):
     """A language model over a paged KV cache.
 
     CONFIG_DEFAULTS: what a key that config.json leaves out means. IGNORED_WEIGHTS: endings of names

@@ -12,6 +12,7 @@ from rtp_llm.layers import (
     AttentionShape,
     Embedding,
     GatedMLP,
+    Layer,
     LayerOptions,
     LogitsHead,
     RMSNorm,
@@ -24,7 +25,7 @@ from rtp_llm.models.config import ModelConfig
 _EMBEDDING = "model.embed_tokens.weight"
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(Layer):
     """Attention and MLP, each after a norm that first adds the previous result to the residual."""
 
     def __init__(
@@ -63,7 +64,7 @@ class DecoderLayer(nn.Module):
         return added
 
 
-class Decoder(nn.Module):
+class Decoder(Layer):
     """Embedding, layers and the last norm."""
 
     def __init__(self, config: ModelConfig, options: ModelOptions, layers: LayerOptions) -> None:
@@ -78,9 +79,10 @@ class Decoder(nn.Module):
 
     def forward(self, batch: ForwardBatch) -> Tensor:
         residual: Tensor = self.embed_tokens(batch.token_ids)
+        cos_sin = self.rotary.cos_sin
         x: Tensor | None = None
         for layer in self.layers:
-            x = layer(x, residual, self.rotary.cos_sin, batch)
+            x = layer(x, residual, cos_sin, batch)
         if x is None:
             raise ValueError("a decoder needs at least one layer")
         self.norm.add(x, residual)
