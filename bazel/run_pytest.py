@@ -10,7 +10,9 @@ import pytest
 
 def main() -> int:
     args = ["-p", "no:cacheprovider", "-q", "--import-mode=importlib", "--rootdir=."]
-    args += ["-o", "tmp_path_retention_policy=none"]
+    if folder := os.environ.get("TEST_TMPDIR"):
+        # pytest's usual place is shared by all tests that run, and cleaned by each of them.
+        args.append(f"--basetemp={folder}/pytest")
     if report := os.environ.get("XML_OUTPUT_FILE"):
         args.append(f"--junitxml={report}")
     if only := os.environ.get("TESTBRIDGE_TEST_ONLY"):  # bazel test --test_filter=...
