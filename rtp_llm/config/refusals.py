@@ -182,6 +182,41 @@ REFUSALS: tuple[Refusal, ...] = (
         "Convert them once with transformers: "
         "AutoModelForCausalLM.from_pretrained(folder).save_pretrained(new_folder).",
     ),
+    Refusal(
+        "device",
+        "cuda, rocm, xpu",
+        "This release has kernels for the CPU only.",
+        "Leave --device-type out, or set it to cpu.",
+        devices="cuda, rocm, xpu",
+    ),
+    Refusal(
+        "device",
+        "quantized_kv_cache",
+        "The CPU kernels keep the KV cache in the type of the activations.",
+        "Choose a smaller type with --dtype.",
+        devices="cpu",
+    ),
+    Refusal(
+        "device",
+        "graph_capture",
+        "A CPU step has no launch queue to record; it runs eagerly.",
+        "Nothing needs to be set.",
+        devices="cpu",
+    ),
+    Refusal(
+        "device",
+        "pinned_memory",
+        "Host memory is the device's memory; nothing is copied.",
+        "Nothing needs to be set.",
+        devices="cpu",
+    ),
+    Refusal(
+        "device",
+        "tensor_parallel",
+        "One process uses all cores of the machine.",
+        "Set the cores with --num-threads.",
+        devices="cpu",
+    ),
 )
 
 

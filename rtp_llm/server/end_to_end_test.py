@@ -179,7 +179,7 @@ def test_thirty_two_streams_run_in_one_batch(server: Process) -> None:
 
     asyncio.run(ask())
     values = metrics(server.url)
-    small = values['rtp_llm_batch_size_bucket{le="12.0"}']
+    small = values['rtp_llm_batch_size_bucket{le="15.0"}']
     assert values["rtp_llm_batch_size_count"] > small, "no step had 16 sequences or more"
 
 
@@ -223,8 +223,7 @@ def test_the_demo_model_adds_what_it_never_saw() -> None:
         ]
     texts = [answer.choices[0].message.content for answer in answers]
     expected = [sums.answer(a, b) for a, b in pairs]
-    right = sum(text == wanted for text, wanted in zip(texts, expected, strict=True))
-    assert right >= 4, f"{texts} for {expected}"
+    assert texts == expected
 
 
 def test_a_model_that_cannot_be_loaded(folder: Path, tmp_path: Path) -> None:

@@ -145,7 +145,9 @@ def test_a_client_that_goes_away_frees_its_request(
         connection.sendall(head.encode() + body)
         wait_for(lambda: engine.streams)
         if stream and not paused:
-            assert b"data: " in connection.recv(10_000)
+            received = b""
+            while b"data: " not in received:
+                received += connection.recv(10_000)
     wait_for(lambda: not engine.streams)
     assert engine.aborted == [(1, None)]
     key = {"Authorization": "Bearer secret"}
@@ -172,7 +174,7 @@ def test_thirty_two_streams_share_steps(engine: FakeEngine, url: str) -> None:
             scraped = (await client.get(f"{url}/metrics")).text
         lines = dict(line.rsplit(" ", 1) for line in scraped.splitlines() if line[0] != "#")
         bigger = float(lines["rtp_llm_batch_size_count"]) - float(
-            lines['rtp_llm_batch_size_bucket{le="12.0"}']
+            lines['rtp_llm_batch_size_bucket{le="15.0"}']
         )
         assert bigger > 0, "no step had 16 sequences or more"
         assert lines["rtp_llm_first_token_seconds_count"] == "33.0"
