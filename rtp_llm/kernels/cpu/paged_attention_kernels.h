@@ -7,14 +7,22 @@
 namespace rtp_llm::cpu::RTP_LLM_TILE_ISA {
 namespace {
 
+template <class T, bool kPairs>
+void run_tile(const PagedAttentionArgs& args, const AttentionItem& item, float* workspace) {
+  if (item.direct) {
+    run_direct<T, kDirectRows, kPairs>(args, item, workspace);
+  } else {
+    PackedTile<T>(args, item, workspace).template run<kPairs>();
+  }
+}
+
 template <class T>
 void run_typed_item(const PagedAttentionArgs& args, const AttentionItem& item, float* workspace) {
-  if (item.direct) {
-    run_direct<T, kDirectRows>(args, item, workspace);
-  } else if (kPairsOf<T> && args.head_dim % 2 == 0) {
-    PackedTile<T>(args, item, workspace).template run<kPairsOf<T>>();
+  // Pairs need an even head_dim: the last one of an odd row would read past it.
+  if (kPairsOf<T> && args.head_dim % 2 == 0) {
+    run_tile<T, kPairsOf<T>>(args, item, workspace);
   } else {
-    PackedTile<T>(args, item, workspace).template run<false>();
+    run_tile<T, false>(args, item, workspace);
   }
 }
 

@@ -9,12 +9,6 @@
 
 namespace rtp_llm::cpu::RTP_LLM_TILE_ISA {
 
-// Whether products of T run on pairs of bfloat16 (32-bit elements that hold two of them).
-template <class T>
-constexpr bool kPairsOf = false;
-template <>
-constexpr bool kPairsOf<BFloat16> = kHasDotBFloat16;
-
 template <class T>
 struct PackedTile {
   using Keys = KeyTile<T, kPackedKeys>;
@@ -29,7 +23,6 @@ struct PackedTile {
   PackedTile(const PagedAttentionArgs& a, const AttentionItem& i, float* workspace)
       : args(a), item(i), space(a, workspace) {}
 
-  // Pairs need an even head_dim: the last one of an odd row would read past it.
   template <bool kPairs>
   void run() {
     pack_queries<kPairs>();
@@ -38,14 +31,13 @@ struct PackedTile {
     int from = now.fetch(args, item, item.kv_begin);
     while (now.size > 0) {
       from = next.fetch(args, item, from);
-      prefetch_keys(args, next, 0);
       pack_keys<kPairs>(now);
       pack_values<kPairs>(now);
       const int depth = kPairs ? args.head_dim / 2 : args.head_dim;
       product<kPairs>(
           {space.queries, space.keys, space.scores, dim, kPackedKeys, kPackedKeys, depth, false},
           rows, now.size);
-      weigh<kPairs>(now);
+      weigh<kPairs>(now, next);
       const int used = kPairs ? (now.size + 1) / 2 : now.size;
       product<kPairs>({space.scores, space.values, space.sums, kPackedKeys, dim, dim, used, true},
                       rows, args.head_dim);
@@ -62,6 +54,14 @@ struct PackedTile {
     return {space.sums + row * dim, space.maxima + row, space.weights + row};
   }
 
+  // Not inlined at once, GCC would take the function for one without effect, and drop it.
+  [[gnu::always_inline]] void prefetch(const Keys& tile, int i) const {
+    for (int d = 0; d < args.head_dim; d += static_cast<int>(64 / sizeof(T))) {
+      __builtin_prefetch(tile.k[i] + d, 0, 2);
+      __builtin_prefetch(tile.v[i] + d, 0, 2);
+    }
+  }
+
   const T* query(int row) const {
     const int64_t head = item.first_head * group + row % group;
     return static_cast<const T*>(args.q) + (item.first_token + row / group) * args.q_token_stride +
@@ -71,13 +71,7 @@ struct PackedTile {
   template <bool kPairs>
   void pack_queries() const {
     for (int row = 0; row < rows; ++row) {
-      const T* from = query(row);
-      float* to = space.queries + row * dim;
-      if constexpr (kPairs) {
-        std::memcpy(to, from, static_cast<size_t>(args.head_dim) * sizeof(T));
-      } else {
-        widen(from, to, args.head_dim);
-      }
+      pack_query<kPairs>(query(row), space.queries + row * dim, args.head_dim);
     }
   }
 
@@ -129,12 +123,13 @@ struct PackedTile {
   }
 
   template <bool kPairs>
-  void weigh(const Keys& tile) const {
+  void weigh(const Keys& tile, const Keys& next) const {
     for (int token = 0; token < item.num_tokens; ++token) {
       const Visible seen =
           visible_keys(args, tile, static_cast<int64_t>(item.first_position) + token);
       for (int row = token * group; row < (token + 1) * group; ++row) {
         float* scores = space.scores + row * kPackedKeys;
+        for (int i = row; i < next.size; i += rows) prefetch(next, i);
         softmax_row(args, scores, tile.size, seen, state(row), dim);
         if constexpr (kPairs) {
           // In place: vector i is read before the half of it that is written is reached.

@@ -38,8 +38,7 @@ inline void product_tile(const Product& p, int row, int column) {
       const Vec left = Vec::set(a[i * p.lda + k]);
 #pragma GCC unroll 8
       for (int j = 0; j < C; ++j) {
-        sum[i][j] =
-            kPairs ? dot_bfloat16(left, right[j], sum[i][j]) : fma(left, right[j], sum[i][j]);
+        sum[i][j] = multiply_add<kPairs>(left, right[j], sum[i][j]);
       }
     }
     b += p.ldb;

@@ -49,22 +49,23 @@ struct KeyTile {
   }
 };
 
-// Brings the rows of the next tile to the second-level cache while this one is worked on.
-template <class Tile>
-inline void prefetch_keys(const PagedAttentionArgs& args, const Tile& tile, int64_t offset) {
-  constexpr int kLine = 64 / sizeof(*tile.k[0]);
-  for (int i = 0; i < tile.size; ++i) {
-    for (int d = 0; d < args.head_dim; d += kLine) {
-      __builtin_prefetch(tile.k[i] + offset + d, 0, 2);
-      __builtin_prefetch(tile.v[i] + offset + d, 0, 2);
-    }
-  }
-}
-
-// Padding behind `size` in the last vector becomes zero.
+// Whether products of T run on pairs of bfloat16 (32-bit elements that hold two of them).
 template <class T>
-inline void widen(const T* from, float* to, int size) {
-  for_vectors(size, [&](int64_t i, int count) { Vec::load(from + i, count).store(to + i); });
+constexpr bool kPairsOf = false;
+template <>
+inline constexpr bool kPairsOf<BFloat16> = kHasDotBFloat16;
+
+// A query as float32, or as it is for pairs. Padding behind `dim` in the last vector becomes zero.
+template <bool kPairs, class T>
+inline void pack_query(const T* from, float* to, int dim) {
+  if constexpr (kPairs) {
+    static_assert(sizeof(T) == 2);
+    for_vectors(dim / 2, [&](int64_t i, int count) {
+      Vec::load(reinterpret_cast<const float*>(from) + i, count).store(to + i);
+    });
+  } else {
+    for_vectors(dim, [&](int64_t i, int count) { Vec::load(from + i, count).store(to + i); });
+  }
 }
 
 // The keys [begin, end) of a tile that a query sees.

@@ -31,6 +31,12 @@ constexpr int kWidth = Vec::kWidth;
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kNegInf = -__builtin_inff();
 
+// a * b + sum, of float32 or of pairs of bfloat16 in each lane.
+template <bool kPairs>
+inline Vec multiply_add(Vec a, Vec b, Vec sum) {
+  return kPairs ? dot_bfloat16(a, b, sum) : fma(a, b, sum);
+}
+
 // 2^x for x below 128, within 2 units in the last place; 0 for -inf, NaN stays.
 inline Vec exp2(Vec x) {
   x = max(Vec::set(-150.0f), x);

@@ -33,6 +33,22 @@ inline Vec interleave_bfloat16(Vec even, Vec odd) {
   return {_mm512_castsi512_ps(_mm512_or_si512(low, _mm512_castps_si512(odd.value)))};
 }
 
+// Pairs from 32 bfloat16 of two rows. The columns come out in another order, which order_columns()
+// puts right in sums over them.
+struct PairColumns {
+  Vec first, second;
+};
+inline PairColumns load_pair_columns(const BFloat16* even, const BFloat16* odd) {
+  const __m512i a = _mm512_loadu_si512(even), b = _mm512_loadu_si512(odd);
+  return {{_mm512_castsi512_ps(_mm512_unpacklo_epi16(a, b))},
+          {_mm512_castsi512_ps(_mm512_unpackhi_epi16(a, b))}};
+}
+inline PairColumns order_columns(PairColumns x) {
+  const __m512 low = _mm512_shuffle_f32x4(x.first.value, x.second.value, 0x44);
+  const __m512 high = _mm512_shuffle_f32x4(x.first.value, x.second.value, 0xee);
+  return {{_mm512_shuffle_f32x4(low, low, 0xd8)}, {_mm512_shuffle_f32x4(high, high, 0xd8)}};
+}
+
 // Transposes the square in r[0..15].
 inline void transpose(Vec* r) {
   __m512 t[16], u[16];

@@ -11,9 +11,17 @@ inline Vec select_range(Vec x, int first, int last, Vec other) {
   return first <= 0 && last > 0 ? x : other;
 }
 
+// No such instructions: never called.
 constexpr bool kHasDotBFloat16 = false;
 inline Vec dot_bfloat16(Vec /*a*/, Vec /*b*/, Vec sum) { return sum; }
 inline Vec interleave_bfloat16(Vec even, Vec /*odd*/) { return even; }
+struct PairColumns {
+  Vec first, second;
+};
+inline PairColumns load_pair_columns(const BFloat16* even, const BFloat16* odd) {
+  return {Vec::load(even), Vec::load(odd)};
+}
+inline PairColumns order_columns(PairColumns x) { return x; }
 
 inline void transpose(Vec* /*r*/) {}
 inline Vec sum_each(const Vec* r) { return r[0]; }
