@@ -16,7 +16,7 @@ _PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)===?([^\s;\\]+)", re.MULTILINE)
 
 
 def requirements(wanted: Path, lock: Path) -> list[str]:
-    """Requires-Dist: the packages that `wanted` (an .in file) names, with the pins of `lock`; torch.
+    """Requires-Dist: the packages that `wanted` (an .in file) names, pinned by `lock`; and torch.
 
     KeyError when the lock has no pin for one of them.
     """
