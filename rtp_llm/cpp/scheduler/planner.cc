@@ -15,7 +15,7 @@ int32_t HeldBlocks(const BlockTable& table) {
 }  // namespace
 
 Planner::Planner(const SchedulerConfig& config, CacheManager* cache, SequenceSet* sequences)
-    : config_(config), cache_(*cache), sequences_(*sequences), outstanding_(cache->num_groups()) {}
+    : config_(config), cache_(*cache), sequences_(*sequences) {}
 
 int32_t Planner::BlocksAlone(int32_t group, int32_t max_length) const {
   // The last token is returned and never computed. Chunks shrink as far as they must.
@@ -69,7 +69,6 @@ int32_t Planner::ReserveFitting(int32_t count, Sequence* sequence) {
 }
 
 void Planner::Admit() {
-  CountOutstanding();
   while (!sequences_.waiting.empty() && prefill_budget_ > 0) {
     const int32_t slot = sequences_.waiting.first();
     const bool has_place =
@@ -108,10 +107,6 @@ void Planner::Start(int32_t slot, int32_t count) {
   sequence.state = SequenceState::kRunning;
   sequence.step_tokens = count;
   prefill_budget_ -= count;
-  for (int32_t group = 0; group < cache_.num_groups(); ++group) {
-    const auto have = static_cast<int32_t>(sequence.cache.tables[group].blocks.size());
-    outstanding_[group] += MissingBlocks(group, sequence, have);
-  }
   if (sequence.admitted) return;  // computed before: its own blocks are not a hit
   sequence.admitted = true;
   sequence.cached_tokens = sequence.computed;
@@ -128,25 +123,15 @@ int32_t Planner::MissingBlocks(int32_t group, const Sequence& sequence, int32_t 
   return std::max(0, std::min(whole, live)) + static_cast<int32_t>(sequence.followers.size());
 }
 
-void Planner::CountOutstanding() {
-  std::fill(outstanding_.begin(), outstanding_.end(), 0);
-  for (const auto& entry : sequences_.running) {
-    const Sequence& sequence = sequences_[entry.slot];
-    if (sequence.decoding) continue;
-    for (int32_t group = 0; group < cache_.num_groups(); ++group) {
-      const auto have = static_cast<int32_t>(sequence.cache.tables[group].blocks.size());
-      outstanding_[group] += MissingBlocks(group, sequence, have);
-    }
-  }
-}
-
+// Running prompts need nothing on top: one that is not reserved to its end has used up the budget,
+// or the blocks, and then nobody is admitted.
 bool Planner::HasBlocksFor(const Sequence& sequence, int32_t cached_tokens) const {
   const int32_t have = cached_tokens / cache_.block_size();
   for (int32_t group = 0; group < cache_.num_groups(); ++group) {
     const int32_t reserve =
         std::min(sequences_.running_places, cache_.UsableBlocks(group) / kReserveDivisor);
-    const int64_t needed = int64_t{MissingBlocks(group, sequence, have)} + outstanding_[group];
-    if (needed + reserve > cache_.AvailableBlocks(group)) return false;
+    const int32_t needed = MissingBlocks(group, sequence, have) + reserve;
+    if (needed > cache_.AvailableBlocks(group)) return false;
   }
   return true;
 }

@@ -54,7 +54,6 @@ class Planner {
   void Start(int32_t slot, int32_t count);
   bool HasBlocksFor(const Sequence& sequence, int32_t cached_tokens) const;
   int32_t MissingBlocks(int32_t group, const Sequence& sequence, int32_t have) const;
-  void CountOutstanding();
   bool PreemptLessUrgent(int32_t slot);
   bool IsLessUrgent(const Sequence& running, const Sequence& waiting) const;
   void Preempt(int32_t slot);
@@ -65,7 +64,6 @@ class Planner {
   SequenceSet& sequences_;
   PlannerCounters counters_;
   std::vector<BlockCopy> copies_;
-  std::vector<int32_t> outstanding_;  // [group] blocks that running prompts still need
   int32_t decode_budget_ = 0;
   int32_t prefill_budget_ = 0;
   bool short_of_blocks_ = false;

@@ -204,6 +204,21 @@ TEST_F(PlannerTest, AnUrgentRequestPreemptsLessUrgentOnes) {
   EXPECT_EQ(Drain(), (Ids{3, 2, 1}));
 }
 
+TEST_F(PlannerTest, CopiesOfAPreemptedForkAreDropped) {
+  SchedulerConfig config = DefaultConfig();
+  config.max_running = 3;
+  Start(config);
+  Add(Ids{1, 2, 3}, 6, MaxTokens(10, 3));
+  ASSERT_TRUE(Step());
+  Add(Ids{4, 5}, 6, MaxTokens(10, 0));
+  ASSERT_TRUE(Schedule());
+  EXPECT_EQ(BatchIds(), (Ids{1, 4})) << "numbers 2 and 3 gave their places";
+  EXPECT_EQ(scheduler->batch().groups[0].num_copies, 1) << "that of number 1; number 2 had one too";
+  Commit();
+  scheduler->CheckIntegrity();
+  EXPECT_EQ(Drain().size(), 5u);
+}
+
 TEST_F(PlannerTest, AnUrgentRequestDoesNotPreemptInVain) {
   SchedulerConfig config = DefaultConfig();
   config.groups[0].num_blocks = 31;
