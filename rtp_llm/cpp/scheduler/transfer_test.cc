@@ -76,13 +76,17 @@ TEST_F(TransferTest, BlocksInTransferAreNeitherLostNorGivenAway) {
   BlockPool& pool = scheduler->cache().pool(0);
   std::mt19937 random(5);
   int64_t next_id = 1;
-  for (int step = 0; step < 3000; ++step) {
+  for (int step = 0; step < 2000;) {
     while (scheduler->stats().waiting < 3) {
       const auto length = static_cast<int32_t>(1 + random() % 60);
       std::vector<int32_t> prompt(length, static_cast<int32_t>(random() % 3));
       scheduler->Add({next_id++}, prompt.data(), length, MaxTokens(1 + random() % 20));
     }
-    if (!Schedule()) continue;  // everything is in transfer
+    if (!Schedule()) {  // everything is in transfer
+      std::this_thread::yield();
+      continue;
+    }
+    ++step;
     const Batch& batch = scheduler->batch();
     const auto row = random() % batch.num_seqs;
     const int32_t* table = &batch.groups[0].block_table[row * batch.groups[0].table_width];
