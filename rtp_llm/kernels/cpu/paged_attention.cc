@@ -15,6 +15,7 @@ namespace {
 constexpr int kMostParts = 64;   // parts that the keys of one sequence are cut into
 constexpr int kFewTiles = 16;    // a sequence with so many query tiles needs no cut
 constexpr int kLeastKeys = 256;  // keys of a part: reading them hides writing and merging it
+constexpr int64_t kWorkPerThread = 256 * 1024;  // about 10 us; waking a thread costs as much
 
 // How one sequence is cut. Items count parts fastest, then tiles, then groups of KV heads.
 struct SequencePlan {
@@ -63,12 +64,22 @@ SequencePlan plan_sequence(const PagedAttentionArgs& args, int64_t sequence) {
       plan.direct ? std::max(plan.num_tokens, 1) : std::max(1, kPackedRows / group);
   plan.num_tiles = ceil_div(plan.num_tokens, plan.tokens_per_tile);
   int64_t span = plan.num_keys;
-  if (args.window > 0) span = std::min<int64_t>(span, int64_t{args.window} + plan.tokens_per_tile);
+  // Without causality a tile sees all later keys, whatever the window.
+  if (args.window > 0 && args.causal) {
+    span = std::min<int64_t>(span, int64_t{args.window} + plan.tokens_per_tile);
+  }
   const int most = plan.num_tiles >= kFewTiles ? 1 : kMostParts / std::max(plan.num_tiles, 1);
   const int least = most == 1 ? static_cast<int>(span) : ceil_div(span, most);
   plan.keys_per_part = ceil_div(std::max(least, kLeastKeys), kPackedKeys) * kPackedKeys;
   plan.num_parts = std::max(1, ceil_div(span, plan.keys_per_part));
   return plan;
+}
+
+// Elements of keys, each weighted with 4 for reading it and 1 for each query row that uses it.
+int64_t sequence_work(const PagedAttentionArgs& args, const SequencePlan& plan) {
+  const int64_t reads = 4 * int64_t{plan.num_tiles} * args.num_kv_heads;
+  const int64_t rows = int64_t{plan.num_tokens} * args.num_heads;
+  return (reads + rows) * plan.num_keys * args.head_dim;
 }
 
 // Whole blocks of all KV heads are read in order as long as that leaves enough items to share out.
@@ -88,12 +99,14 @@ size_t round_up_to_line(size_t bytes) { return (bytes + 63) & ~size_t{63}; }
 // What one call does: the plans of its sequences, and where its scratch lies.
 class Schedule {
  public:
-  Schedule(const PagedAttentionArgs& args, int num_threads)
-      : args_(args), num_threads_(num_threads) {
+  Schedule(const PagedAttentionArgs& args, int num_threads) : args_(args) {
+    int64_t work = 0;
     for (int64_t s = 0; s < args.num_seqs; ++s) {
       const SequencePlan plan = plan_sequence(args, s);
       if (plan.direct) direct_items_ += int64_t{plan.num_tiles} * plan.num_parts;
+      work += sequence_work(args, plan);
     }
+    num_threads_ = static_cast<int>(std::min<int64_t>(num_threads, 1 + work / kWorkPerThread));
     SequencePlan total = {};
     for (int64_t s = 0; s < args.num_seqs; ++s) append(s, &total);
     num_items_ = total.first_item;
@@ -196,7 +209,7 @@ class Schedule {
 
   const PagedAttentionArgs& args_;
   const AttentionKernels& kernels_ = kernels();
-  const int num_threads_;
+  int num_threads_ = 1;
   int64_t direct_items_ = 0, num_items_ = 0, num_counters_ = 0;
   size_t plans_bytes_ = 0, counters_bytes_ = 0, partials_bytes_ = 0, workspace_floats_ = 0;
   SequencePlan* plans_ = nullptr;
