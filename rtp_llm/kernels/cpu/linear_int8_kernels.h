@@ -42,18 +42,13 @@ struct WeightBlocks {
   int64_t next;  // bytes to the weights that are fetched meanwhile
 };
 
-// Adds the products of one group of columns to the sums of kRows rows of x.
+#define RTP_LLM_ALWAYS_INLINE inline __attribute__((always_inline))
+
+// The products of one group of columns, whole numbers: kRows rows of x by kBlocks blocks.
 template <int kRows, int kBlocks>
-inline __attribute__((always_inline)) void add_group(const int32_t* x, const WeightBlocks& blocks,
-                                                     int first, int64_t group,
-                                                     Vec (&sum)[kRows][kBlocks * kParts]) {
+RTP_LLM_ALWAYS_INLINE void group_dots(const int32_t* x, const uint8_t* const (&weight)[kBlocks],
+                                      int64_t next, Dots (&dots)[kRows][kBlocks * kParts]) {
   constexpr int kVectors = kBlocks * kParts;
-  const uint8_t* weight[kBlocks];
-#pragma GCC unroll 8
-  for (int b = 0; b < kBlocks; ++b) {
-    weight[b] = blocks.weight[first + b] + group * kInt8GroupColumns * kInt8BlockRows;
-  }
-  Dots dots[kRows][kVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 16
@@ -67,8 +62,8 @@ inline __attribute__((always_inline)) void add_group(const int32_t* x, const Wei
       w[v] = Weights::load(step + v % kParts * Vec::kWidth * 4);
       if (v % kParts == 0) {
         // Twice, as linear_tile.h does.
-        __builtin_prefetch(step + blocks.next, 0, 2);
-        __builtin_prefetch(step + blocks.next / 2, 0, 2);
+        __builtin_prefetch(step + next, 0, 2);
+        __builtin_prefetch(step + next / 2, 0, 2);
       }
     }
 #pragma GCC unroll 8
@@ -78,8 +73,21 @@ inline __attribute__((always_inline)) void add_group(const int32_t* x, const Wei
       for (int v = 0; v < kVectors; ++v) dots[i][v] = w[v].add(column, dots[i][v]);
     }
   }
+}
+
+// Adds the products of one group of columns, scaled, to the sums of kRows rows of x.
+template <int kRows, int kBlocks>
+RTP_LLM_ALWAYS_INLINE void add_group(const int32_t* x, const WeightBlocks& blocks, int first,
+                                     int64_t group, Vec (&sum)[kRows][kBlocks * kParts]) {
+  const uint8_t* weight[kBlocks];
+#pragma GCC unroll 8
+  for (int b = 0; b < kBlocks; ++b) {
+    weight[b] = blocks.weight[first + b] + group * kInt8GroupColumns * kInt8BlockRows;
+  }
+  Dots dots[kRows][kBlocks * kParts];
+  group_dots<kRows, kBlocks>(x, weight, blocks.next, dots);
 #pragma GCC unroll 16
-  for (int v = 0; v < kVectors; ++v) {
+  for (int v = 0; v < kBlocks * kParts; ++v) {
     const Vec weight_scale = Vec::load(blocks.scale[first + v / kParts] + group * kInt8BlockRows +
                                        v % kParts * Vec::kWidth);
 #pragma GCC unroll 8
@@ -90,6 +98,8 @@ inline __attribute__((always_inline)) void add_group(const int32_t* x, const Wei
     }
   }
 }
+
+#undef RTP_LLM_ALWAYS_INLINE
 
 // sums[(i * kPassBlocks + b) * 16 + j]: row i of x by row j of block b.
 template <int kRows>

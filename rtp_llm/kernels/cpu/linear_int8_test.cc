@@ -40,51 +40,65 @@ int64_t scale_position(const Shape& shape, int64_t groups, int64_t row, int64_t 
   return block * 16 * groups + column / 64 * rows + row % 16;
 }
 
-// x consists of whole numbers with a 127 in each group, so that its own quantisation is exact.
-void check(const Shape& shape) {
-  const int64_t groups = (shape.k + 63) / 64;
-  std::mt19937 random(static_cast<uint32_t>(shape.m * 5 + shape.n * 3 + shape.k));
-  std::uniform_int_distribution<int> number(-127, 127);
-  std::vector<float> x(static_cast<size_t>(shape.m * shape.k));
-  for (size_t i = 0; i < x.size(); ++i) {
-    const bool first = static_cast<int64_t>(i) % shape.k % 64 == 0;
-    x[i] = first ? 127.0f : static_cast<float>(number(random));
-  }
-  // Exactly as large as needed, so that a sanitizer sees every read beyond.
-  std::vector<uint8_t> weight(static_cast<size_t>(shape.n * groups * 64), 128);
-  std::vector<float> scale(static_cast<size_t>(shape.n * groups));
-  for (float& value : scale) value = static_cast<float>(1 + std::abs(number(random)) % 4) / 4;
-  std::vector<int> numbers(static_cast<size_t>(shape.n * shape.k));
-  for (int64_t j = 0; j < shape.n; ++j) {
-    for (int64_t c = 0; c < shape.k; ++c) {
-      const int value = number(random);
-      numbers[static_cast<size_t>(j * shape.k + c)] = value;
-      weight[static_cast<size_t>(weight_position(shape, groups, j, c))] =
-          static_cast<uint8_t>(value + 128);
+// Random arguments; every buffer is exactly as large as needed, so that a sanitizer sees every read
+// beyond. x consists of whole numbers with a 127 in each group: its own quantisation is exact.
+struct Problem {
+  Shape shape;
+  int64_t groups;
+  std::vector<float> x, scale, out;
+  std::vector<int> numbers;  // of the weight, [n, k]
+  std::vector<uint8_t> weight;
+
+  explicit Problem(const Shape& wanted) : shape(wanted), groups((wanted.k + 63) / 64) {
+    std::mt19937 random(static_cast<uint32_t>(shape.m * 5 + shape.n * 3 + shape.k));
+    std::uniform_int_distribution<int> number(-127, 127);
+    for (int64_t i = 0; i < shape.m * shape.k; ++i) {
+      x.push_back(i % shape.k % 64 == 0 ? 127.0f : static_cast<float>(number(random)));
     }
+    for (int64_t i = 0; i < shape.n * groups; ++i) {
+      scale.push_back(static_cast<float>(1 + std::abs(number(random)) % 4) / 4);
+    }
+    weight.assign(static_cast<size_t>(shape.n * groups * 64), 128);
+    for (int64_t i = 0; i < shape.n * shape.k; ++i) {
+      numbers.push_back(number(random));
+      const auto at = weight_position(shape, groups, i / shape.k, i % shape.k);
+      weight[static_cast<size_t>(at)] = static_cast<uint8_t>(numbers.back() + 128);
+    }
+    out.resize(static_cast<size_t>(shape.m * shape.n));
   }
-  std::vector<float> out(static_cast<size_t>(shape.m * shape.n));
-  Int8LinearArgs args = {};
-  args.dtype = DType::kFloat32;
-  args.x = x.data();
-  args.weight = weight.data();
-  args.scale = scale.data();
-  args.out = out.data();
-  args.m = shape.m;
-  args.n = shape.n;
-  args.k = args.x_stride = shape.k;
-  args.groups = groups;
-  args.out_stride = shape.n;
-  run_int8_linear(args, SerialFor());
+
+  Int8LinearArgs args() {
+    Int8LinearArgs made = {};
+    made.dtype = DType::kFloat32;
+    made.x = x.data();
+    made.weight = weight.data();
+    made.scale = scale.data();
+    made.out = out.data();
+    made.m = shape.m;
+    made.n = made.out_stride = shape.n;
+    made.k = made.x_stride = shape.k;
+    made.groups = groups;
+    return made;
+  }
+
+  double expected(int64_t row, int64_t column) const {
+    double sum = 0;
+    for (int64_t c = 0; c < shape.k; ++c) {
+      const auto at = static_cast<size_t>(scale_position(shape, groups, column, c));
+      sum += static_cast<double>(x[static_cast<size_t>(row * shape.k + c)]) *
+             numbers[static_cast<size_t>(column * shape.k + c)] * scale[at];
+    }
+    return sum;
+  }
+};
+
+void check(const Shape& shape) {
+  Problem problem(shape);
+  run_int8_linear(problem.args(), SerialFor());
   for (int64_t i = 0; i < shape.m; ++i) {
     for (int64_t j = 0; j < shape.n; ++j) {
-      double expected = 0;
-      for (int64_t c = 0; c < shape.k; ++c) {
-        expected += static_cast<double>(x[static_cast<size_t>(i * shape.k + c)]) *
-                    numbers[static_cast<size_t>(j * shape.k + c)] *
-                    scale[static_cast<size_t>(scale_position(shape, groups, j, c))];
-      }
-      ASSERT_NEAR(out[static_cast<size_t>(i * shape.n + j)], expected,
+      const double expected = problem.expected(i, j);
+      ASSERT_NEAR(problem.out[static_cast<size_t>(i * shape.n + j)], expected,
                   1.0 + std::abs(expected) * 1e-6)
           << "row " << i << " column " << j << " of m " << shape.m << " n " << shape.n << " k "
           << shape.k;

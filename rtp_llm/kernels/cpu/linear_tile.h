@@ -77,50 +77,65 @@ struct WeightGroup {
   int64_t next;  // elements from here to the next group, which is fetched meanwhile
 };
 
-// Adds the products over columns [begin, end) to the sums; `begin` is a multiple of the step, and
-// so is `end` unless it is k. sums[i * kGroupRows + j] belongs to row i of x and weight row j.
+#define RTP_LLM_ALWAYS_INLINE inline __attribute__((always_inline))
+
+// Adds the products of one step: kRows vectors of x by one of each weight row.
 template <class Format, int kRows, int kWeights>
-inline __attribute__((always_inline)) void multiply_tile(
-    const typename Format::Panel* x, const WeightGroup<typename Format::Weight>& weights, int first,
-    int64_t begin, int64_t end, Vec* sums) {
-  constexpr int kStep = Format::kStep;
-  const typename Format::Weight* rows[kWeights];
-  Vec sum[kRows][kWeights];
-#pragma GCC unroll 8
-  for (int j = 0; j < kWeights; ++j) rows[j] = weights.rows[first + j];
+RTP_LLM_ALWAYS_INLINE void add_step(const typename Format::Panel* x, const Vec (&w)[kWeights],
+                                    Vec (&sum)[kRows][kWeights]) {
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
+    const Vec column = in_register(load_panel(x + i * Format::kStep));
 #pragma GCC unroll 8
-    for (int j = 0; j < kWeights; ++j) {
-      sum[i][j] = begin == 0 ? Vec::zero() : sums[i * kGroupRows + first + j];
-    }
+    for (int j = 0; j < kWeights; ++j) sum[i][j] = Format::add_product(column, w[j], sum[i][j]);
   }
-  const auto add_step = [&](int64_t c, const Vec* w) __attribute__((always_inline)) {
-#pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) {
-      const Vec column = in_register(load_panel(x + c * kRows + i * kStep));
-#pragma GCC unroll 8
-      for (int j = 0; j < kWeights; ++j) sum[i][j] = Format::add_product(column, w[j], sum[i][j]);
-    }
-  };
+}
+
+// Adds the products over columns [begin, end), where `begin` is a multiple of the step, and so is
+// `end` unless it is k.
+template <class Format, int kRows, int kWeights>
+RTP_LLM_ALWAYS_INLINE void add_columns(const typename Format::Panel* x,
+                                       const typename Format::Weight* const (&rows)[kWeights],
+                                       int64_t next, int64_t begin, int64_t end,
+                                       Vec (&sum)[kRows][kWeights]) {
+  constexpr int kStep = Format::kStep;
+  constexpr int kStepBytes = kStep * sizeof(typename Format::Weight);
   const int64_t whole = end / kStep * kStep;
+  Vec w[kWeights];
   for (int64_t c = begin; c < whole; c += kStep) {
-    Vec w[kWeights];
 #pragma GCC unroll 8
     for (int j = 0; j < kWeights; ++j) {
       w[j] = Format::load(rows[j] + c);
-      prefetch<kStep * sizeof(*rows[j])>(rows[j] + c, weights.next);
+      prefetch<kStepBytes>(rows[j] + c, next);
     }
-    add_step(c, w);
+    add_step<Format>(x + c * kRows, w, sum);
   }
   if (whole < end) {
-    Vec w[kWeights];
 #pragma GCC unroll 8
     for (int j = 0; j < kWeights; ++j) {
       w[j] = Format::load(rows[j] + whole, static_cast<int>(end - whole));
     }
-    add_step(whole, w);
+    add_step<Format>(x + whole * kRows, w, sum);
   }
+}
+
+// Adds the products over columns [begin, end) to the sums in memory, or begins them at column 0.
+// sums[i * kGroupRows + j] belongs to row i of x and weight row j.
+template <class Format, int kRows, int kWeights>
+RTP_LLM_ALWAYS_INLINE void multiply_tile(const typename Format::Panel* x,
+                                         const WeightGroup<typename Format::Weight>& weights,
+                                         int first, int64_t begin, int64_t end, Vec* sums) {
+  const typename Format::Weight* rows[kWeights];
+  Vec sum[kRows][kWeights];
+#pragma GCC unroll 8
+  for (int j = 0; j < kWeights; ++j) {
+    rows[j] = weights.rows[first + j];
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      sum[i][j] = begin == 0 ? Vec::zero() : sums[i * kGroupRows + first + j];
+    }
+  }
+  add_columns<Format>(x, rows, weights.next, begin, end, sum);
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
@@ -145,3 +160,5 @@ void multiply_rows(const typename Format::Panel* x,
 
 }  // namespace
 }  // namespace rtp_llm::cpu::RTP_LLM_TILE_ISA
+
+#undef RTP_LLM_ALWAYS_INLINE
