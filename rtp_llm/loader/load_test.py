@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
 
 from rtp_llm.device import CAPABILITIES, Support, resolve_device
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.loader import WeightError, explain, load_model
+from rtp_llm.loader import CheckpointError, WeightError, explain, load_model
 from rtp_llm.loader import stream as stream_module
+from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.loader.small_checkpoints_for_tests import tensors, write
 from rtp_llm.models.config import UnsupportedModelError
 
@@ -190,6 +192,25 @@ def test_what_the_device_cannot_do_is_refused(tmp_path, monkeypatch):
 def test_settings_that_cannot_hold_are_refused(tmp_path, settings, message):
     with pytest.raises(UnsupportedModelError, match=message):
         load(write(tmp_path, tensors()), **settings)
+
+
+def test_torch_keeps_its_number_of_threads(tmp_path):
+    folder = write(tmp_path, tensors())
+    before = torch.get_num_threads()
+    seen = []
+    load(folder)
+    thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    thread.start(), thread.join()
+    assert (torch.get_num_threads(), seen) == (before, [before])
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_named(tmp_path, monkeypatch):
+    folder = write(tmp_path, tensors())
+    checkpoint = Checkpoint.open(folder)
+    (folder / "model.safetensors").write_bytes(b"")
+    monkeypatch.setattr(Checkpoint, "open", lambda path: checkpoint)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors became shorter"):
+        load(folder)
 
 
 def test_max_seq_len_bounds_the_rotary_table(tmp_path):

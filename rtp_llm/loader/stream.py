@@ -1,15 +1,21 @@
 """Moves a checkpoint's tensors into a model, a few rows at a time.
 
 Where the type is the same the file is read straight into the parameter; otherwise rows pass through
-one small buffer. Nothing else of the checkpoint is ever in memory.
+a buffer that fits into a core's cache. Nothing else of the checkpoint is ever in memory.
+
+Several threads work on spans of rows, each of them alone: sharing each small conversion among all
+cores, as torch would, costs more than the conversion itself when the machine is busy.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections import defaultdict
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +24,9 @@ from rtp_llm.layers import WeightTarget, weight_targets
 from rtp_llm.loader.checkpoint import Checkpoint, CheckpointError, TensorEntry
 from rtp_llm.loader.progress import Progress
 
-_BUFFER_BYTES = 4 * 2**20
+_SPAN_BYTES = 32 * 2**20
+_BUFFER_BYTES = 2**20
+_MOST_THREADS = 8
 _LISTED = 100
 
 Targets = dict[str, list[WeightTarget]]
@@ -39,87 +47,109 @@ def load_weights(
     for name, target in weight_targets(model):
         targets[name].append(target)
     _check(targets, checkpoint, ignored)
-    wanted = [entry for name, entry in checkpoint.tensors.items() if name in targets]
-    progress.start(sum(entry.size for entry in wanted))
-    with _Reader() as reader:
-        for entry in wanted:
-            _load_tensor(reader, entry, targets[entry.name], progress)
+    spans = [
+        span
+        for name, entry in checkpoint.tensors.items()
+        if name in targets
+        for span in _spans(entry, targets[name])
+    ]
+    progress.start(sum(span.size for span in spans))
+    with _workers() as workers:
+        futures = {workers.submit(_load_span, span): span for span in spans}
+        for done in as_completed(futures):
+            done.result()
+            progress.advance(futures.pop(done).size)
     progress.finish()
 
 
-def _load_tensor(
-    reader: _Reader, entry: TensorEntry, targets: list[WeightTarget], progress: Progress
-) -> None:
-    step = max(1, _BUFFER_BYTES // max(1, entry.row_bytes))
-    for start in range(0, entry.shape[0], step):
-        stop = min(start + step, entry.shape[0])
-        rows: Tensor | None = None
-        for target in targets:
-            memory = target.destination(start, stop)
-            if memory is not None and _can_read_into(memory, entry.dtype):
-                reader.read(entry, start, memory)
-                continue
-            if rows is None:
-                rows = reader.rows(entry, start, stop)
-            try:
-                target.write(start, rows)
-            except (OverflowError, ValueError) as error:
-                raise WeightError(f"{entry.name} ({entry.file.name}): {error}") from error
-        progress.advance((stop - start) * entry.row_bytes)
+@dataclass(frozen=True)
+class _Span:
+    """Rows `start` to `stop` of a tensor, and where they go."""
+
+    entry: TensorEntry
+    start: int
+    stop: int
+    targets: list[WeightTarget]
+
+    @property
+    def size(self) -> int:
+        return (self.stop - self.start) * self.entry.row_bytes
+
+    def pieces(self, size: int) -> Iterator[_Span]:
+        """The span in pieces of about `size` bytes, at least a row each."""
+        step = max(1, size // max(1, self.entry.row_bytes))
+        for start in range(self.start, self.stop, step):
+            yield _Span(self.entry, start, min(start + step, self.stop), self.targets)
+
+
+def _spans(entry: TensorEntry, targets: list[WeightTarget]) -> Iterator[_Span]:
+    return _Span(entry, 0, entry.shape[0], targets).pieces(_SPAN_BYTES)
+
+
+@contextmanager
+def _workers() -> Iterator[ThreadPoolExecutor]:
+    """As many threads as torch may use, in each of which it uses that one alone."""
+    threads = torch.get_num_threads()
+    pool = ThreadPoolExecutor(
+        min(threads, _MOST_THREADS), "loader", initializer=lambda: torch.set_num_threads(1)
+    )
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)  # the workers set it for threads to come, too
+
+
+_buffers = threading.local()
+
+
+def _load_span(span: _Span) -> None:
+    with span.entry.file.open("rb", buffering=0) as file:
+        for piece in span.pieces(_BUFFER_BYTES):
+            _load_piece(file.fileno(), piece)
+
+
+def _load_piece(file: int, piece: _Span) -> None:
+    rows: Tensor | None = None
+    for target in piece.targets:
+        memory = target.destination(piece.start, piece.stop)
+        if memory is not None and _can_read_into(memory, piece.entry.dtype):
+            _read(file, piece, memory)
+            continue
+        if rows is None:
+            rows = _buffer(piece)
+            _read(file, piece, rows)
+        try:
+            target.write(piece.start, rows)
+        except (OverflowError, ValueError) as error:
+            raise WeightError(f"{piece.entry.name} ({piece.entry.file.name}): {error}") from error
 
 
 def _can_read_into(memory: Tensor, dtype: torch.dtype) -> bool:
     return memory.device.type == "cpu" and memory.dtype == dtype and memory.is_contiguous()
 
 
-class _Reader:
-    """Reads rows of tensors; keeps one file open and one buffer."""
+def _buffer(piece: _Span) -> Tensor:
+    """This thread's buffer in the shape of the piece; what was in it before is overwritten."""
+    buffer: Tensor | None = getattr(_buffers, "memory", None)
+    if buffer is None or buffer.numel() < piece.size:
+        buffer = _buffers.memory = torch.empty(piece.size, dtype=torch.uint8)
+    rows = piece.stop - piece.start
+    return buffer[: piece.size].view(piece.entry.dtype).view(rows, *piece.entry.shape[1:])
 
-    def __init__(self) -> None:
-        self._file: Path | None = None
-        self._descriptor = -1
-        self._buffer = torch.empty(0, dtype=torch.uint8)
 
-    def __enter__(self) -> _Reader:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._close()
-
-    def rows(self, entry: TensorEntry, start: int, stop: int) -> Tensor:
-        """Rows start to stop in the checkpoint's type; valid until the next call."""
-        size = (stop - start) * entry.row_bytes
-        if self._buffer.numel() < size:
-            self._buffer = torch.empty(size, dtype=torch.uint8)
-        rows = self._buffer[:size].view(entry.dtype).view(stop - start, *entry.shape[1:])
-        self.read(entry, start, rows)
-        return rows
-
-    def read(self, entry: TensorEntry, start: int, memory: Tensor) -> None:
-        """Fill `memory` (contiguous, of the entry's type) with the rows from `start` on."""
-        if memory.numel() == 0:
-            return
-        self._open(entry.file)
-        left: memoryview = memory.view(-1).view(torch.uint8).numpy().data
-        offset = entry.offset + start * entry.row_bytes
-        while left:
-            count = os.preadv(self._descriptor, [left], offset)
-            if count == 0:
-                raise CheckpointError(f"{entry.file} became shorter while {entry.name} was read")
-            left, offset = left[count:], offset + count
-
-    def _open(self, file: Path) -> None:
-        if file == self._file:
-            return
-        self._close()
-        self._descriptor = os.open(file, os.O_RDONLY)
-        self._file = file
-        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-
-    def _close(self) -> None:
-        if self._file is not None:
-            os.close(self._descriptor)
-            self._file = None
+def _read(file: int, piece: _Span, memory: Tensor) -> None:
+    """Fill `memory` (contiguous, of the entry's type) with the rows of the piece."""
+    if memory.numel() == 0:
+        return
+    entry = piece.entry
+    left: memoryview = memory.view(-1).view(torch.uint8).numpy().data
+    offset = entry.offset + piece.start * entry.row_bytes
+    while left:
+        count = os.preadv(file, [left], offset)
+        if count == 0:
+            raise CheckpointError(f"{entry.file} became shorter while it was read")
+        left, offset = left[count:], offset + count
 
 
 def _check(targets: Targets, checkpoint: Checkpoint, ignored: tuple[str, ...]) -> None:
