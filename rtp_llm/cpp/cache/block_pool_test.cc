@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <random>
 #include <set>
 #include <thread>
@@ -113,45 +115,60 @@ TEST(BlockPoolTest, IdleBlocksAreOrderedByWhenTheyBecameIdleTailFirst) {
   pool.CheckIntegrity();
 }
 
-// Every thread takes, shares and gives back blocks; nothing may be lost or given twice.
+// A thread that takes, shares and gives back blocks; nothing may be lost or given twice.
+class Worker {
+ public:
+  Worker(BlockPool* pool, std::vector<std::atomic<int>>* owners, int seed)
+      : pool_(*pool), owners_(*owners), random_(seed) {}
+
+  void Run(int rounds) {
+    for (int round = 0; round < rounds; ++round) {
+      if (held_.empty() || random_() % 2 == 0) {
+        Take();
+      } else {
+        GiveBack();
+      }
+      if (round % 500 == 0) pool_.CheckIntegrity();
+    }
+    while (!held_.empty()) GiveBack();
+  }
+
+ private:
+  void Take() {
+    std::vector<int32_t> blocks(1 + random_() % 6);
+    const auto count = static_cast<int32_t>(blocks.size());
+    if (!pool_.Allocate(count, blocks.data())) return;
+    for (const int32_t block : blocks) EXPECT_EQ(owners_[block].fetch_add(1), 0);
+    pool_.Acquire(Holder::kPin, blocks.data(), count);
+    pool_.Acquire(Holder::kCache, blocks.data(), count);
+    held_.push_back(std::move(blocks));
+  }
+
+  void GiveBack() {
+    const std::vector<int32_t> blocks = std::move(held_.back());
+    held_.pop_back();
+    Holder order[] = {Holder::kRequest, Holder::kPin, Holder::kCache};
+    std::shuffle(std::begin(order), std::end(order), random_);
+    const auto count = static_cast<int32_t>(blocks.size());
+    pool_.Release(order[0], blocks.data(), count);
+    pool_.Release(order[1], blocks.data(), count);
+    for (const int32_t block : blocks) owners_[block].fetch_sub(1);
+    pool_.Release(order[2], blocks.data(), count);
+  }
+
+  BlockPool& pool_;
+  std::vector<std::atomic<int>>& owners_;
+  std::mt19937 random_;
+  std::vector<std::vector<int32_t>> held_;
+};
+
 TEST(BlockPoolTest, EightThreads) {
-  constexpr int kThreads = 8;
-  constexpr int kRounds = 3000;
   BlockPool pool(1, 65);
   std::vector<std::atomic<int>> owners(65);
-  const auto work = [&](int seed) {
-    std::mt19937 random(seed);
-    std::vector<std::vector<int32_t>> held;
-    for (int round = 0; round < kRounds; ++round) {
-      std::vector<int32_t> blocks(1 + random() % 6);
-      const auto count = static_cast<int32_t>(blocks.size());
-      if (random() % 2 == 0 && pool.Allocate(count, blocks.data())) {
-        for (const int32_t block : blocks) ASSERT_EQ(owners[block].fetch_add(1), 0);
-        pool.Acquire(Holder::kPin, blocks.data(), count);
-        pool.Acquire(Holder::kCache, blocks.data(), count);
-        held.push_back(std::move(blocks));
-      } else if (!held.empty()) {
-        const std::vector<int32_t> last = std::move(held.back());
-        held.pop_back();
-        const auto size = static_cast<int32_t>(last.size());
-        pool.Release(Holder::kRequest, last.data(), size);
-        pool.Release(Holder::kPin, last.data(), size);
-        for (const int32_t block : last) owners[block].fetch_sub(1);
-        pool.Release(Holder::kCache, last.data(), size);
-      }
-      if (round % 500 == 0) pool.CheckIntegrity();
-    }
-    for (const std::vector<int32_t>& last : held) {
-      const auto size = static_cast<int32_t>(last.size());
-      for (const Holder holder : {Holder::kCache, Holder::kPin}) {
-        pool.Release(holder, last.data(), size);
-      }
-      for (const int32_t block : last) owners[block].fetch_sub(1);
-      pool.Release(Holder::kRequest, last.data(), size);
-    }
-  };
   std::vector<std::thread> threads;
-  for (int seed = 0; seed < kThreads; ++seed) threads.emplace_back(work, seed);
+  for (int seed = 0; seed < 8; ++seed) {
+    threads.emplace_back([&, seed] { Worker(&pool, &owners, seed).Run(3000); });
+  }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(pool.free_blocks(), pool.total_blocks());
   EXPECT_EQ(pool.cached_blocks(), 0);

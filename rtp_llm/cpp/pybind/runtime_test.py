@@ -28,7 +28,7 @@ def commit(scheduler: Scheduler, token: int) -> None:
     scheduler.commit(np.full(scheduler.batch.num_rows, token, np.int32))
 
 
-def test_prompt_in_chunks_then_decode() -> None:
+def test_prompt_in_chunks() -> None:
     scheduler = make_scheduler()
     prompt = np.arange(100, 120, dtype=np.int32)
     (slot,) = scheduler.add([1 << 60], prompt, max_tokens=2, sampling_flags=5)
@@ -41,9 +41,8 @@ def test_prompt_in_chunks_then_decode() -> None:
     assert scheduler.result.num_rows == 0
 
     assert scheduler.schedule()
-    assert (batch.num_tokens, batch.num_rows, batch.max_seqlen_q, batch.max_seqlen_k) == (
-        (4, 1, 4, 20)
-    )
+    assert (batch.num_tokens, batch.num_rows) == (4, 1)
+    assert (batch.max_seqlen_q, batch.max_seqlen_k) == (4, 20)
     np.testing.assert_array_equal(batch.positions, [16, 17, 18, 19])
     table = batch.block_table[0]
     assert table.shape[0] == 1 and (table[0, :5] > 0).all() and (table[0, 5:] == -1).all()
@@ -55,18 +54,21 @@ def test_prompt_in_chunks_then_decode() -> None:
     assert batch.row_slots.tolist() == [slot]
     assert batch.row_steps.tolist() == [0]
     assert batch.sampling_flags == 5
-    commit(scheduler, 7)
-    assert scheduler.result.finish.tolist() == [0]
 
-    assert scheduler.schedule()
-    assert batch.token_ids.tolist() == [7]
-    assert batch.row_steps.tolist() == [1]
-    commit(scheduler, 8)
-    result = scheduler.result
-    assert result.ids.tolist() == [1 << 60]
-    assert result.tokens.tolist() == [[8]]
-    assert result.num_tokens.tolist() == [1]
-    assert result.finish.tolist() == [3]
+
+def test_decode_to_the_end() -> None:
+    scheduler = make_scheduler()
+    scheduler.add([7], [1, 2, 3], max_tokens=2)
+    for step, finish in enumerate([0, 3]):
+        assert scheduler.schedule()
+        assert scheduler.batch.row_steps.tolist() == [step]
+        assert scheduler.batch.token_ids.tolist() == [[1, 2, 3], [50]][step]
+        commit(scheduler, 50 + step)
+        result = scheduler.result
+        assert result.ids.tolist() == [7]
+        assert result.tokens.tolist() == [[50 + step]]
+        assert result.num_tokens.tolist() == [1]
+        assert result.finish.tolist() == [finish]
     assert not scheduler.has_work
     assert not scheduler.schedule()
     scheduler.check_integrity()
