@@ -10,6 +10,14 @@ _WARNINGS = [
     "-Wno-error=stringop-overflow",
 ]
 
+# Sizes say what a test is meant to take; a busy machine gets more than Bazel's usual time for it.
+PATIENCE = {
+    "small": "moderate",
+    "medium": "long",
+    "large": "eternal",
+    "enormous": "eternal",
+}
+
 # What is not said to be visible stays inside its shared object.
 _HIDDEN = ["-fvisibility=hidden", "-fvisibility-inlines-hidden"]
 
@@ -33,6 +41,7 @@ def rtp_cc_test(name, srcs, deps = [], copts = [], size = "small", **kwargs):
     native.cc_test(
         name = name,
         size = size,
+        timeout = kwargs.pop("timeout", PATIENCE[size]),
         srcs = srcs,
         copts = _WARNINGS + _HIDDEN + copts,
         # Hidden symbols are seen inside one link only.

@@ -61,7 +61,11 @@ def rtp_wheel(name, device):
         device = device,
         init = "//rtp_llm:__init__.py",
         license = "//:LICENSE",
-        lock = row.lock or "//deps:unbuildable_" + device,
+        # In a build for another device the target is skipped, but what it names is still analysed.
+        lock = select({
+            "//arch_config:" + device: row.lock or "//deps:unbuildable_" + device,
+            "//conditions:default": "//deps:requirements_base.in",
+        }),
         ops_library = "//rtp_llm:ops_library_file",
         package = "//rtp_llm",
         requirements = "//deps:requirements_base.in",
