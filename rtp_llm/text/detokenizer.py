@@ -51,8 +51,9 @@ class ByteDetokenizer:
 
     def _first_bytes(self, token_id: int) -> bytes:
         if self._table.style.start == "drop_marks":
-            self._at_start = False
-            return self._table.first(token_id)
+            first = self._table.first(token_id)
+            self._at_start = first is None
+            return first or b""
         data = self._table[token_id]
         self._at_start = not data
         return data[1:] if data.startswith(b" ") else data

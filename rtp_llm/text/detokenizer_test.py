@@ -138,3 +138,9 @@ def test_long_invalid_output_costs_no_more_per_token() -> None:
     pieces = [detokenizer.feed([token]) for token in ids]
     assert max(map(len, pieces)) <= 3
     assert "".join(pieces) + detokenizer.flush() == decode(tokenizer, ids)
+
+
+def test_an_unknown_id_is_not_the_first_token() -> None:
+    tokenizer = TOKENIZERS["metaspace"]
+    ids = [tokenizer.get_vocab_size(), *tokenizer.encode("a b").ids]
+    assert "".join(stream("metaspace", ids)) == decode(tokenizer, ids)

@@ -95,12 +95,13 @@ class TokenBytes:
             known = self._known[token_id] = self._compute(token_id)
         return known
 
-    def first(self, token_id: int) -> bytes:
-        """The bytes of a token that stands at the very beginning (style.start is "drop_marks")."""
-        if token_id < 0:
-            return b""
-        token = self._tokenizer.id_to_token(token_id) or ""
-        return token.replace(self.style.mark, "").encode()
+    def first(self, token_id: int) -> bytes | None:
+        """The bytes of a token that stands at the very beginning (style.start is "drop_marks").
+
+        None for an unknown id: the token after it is the first one.
+        """
+        token = self._tokenizer.id_to_token(token_id) if token_id >= 0 else None
+        return None if token is None else token.replace(self.style.mark, "").encode()
 
     def _compute(self, token_id: int) -> bytes:
         token = self._tokenizer.id_to_token(token_id) if token_id >= 0 else None
