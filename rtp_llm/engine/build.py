@@ -17,7 +17,7 @@ from rtp_llm.executor.cache_plan import CachePlan, CacheShape, plan_cache
 from rtp_llm.executor.kv_cache import KVCache
 from rtp_llm.executor.model_runner import ModelRunner
 from rtp_llm.executor.sampler import Sampler
-from rtp_llm.loader import load_model
+from rtp_llm.loader import LoadProgress, load_model
 from rtp_llm.models.config import read_model_config
 from rtp_llm.native import load_runtime
 
@@ -46,6 +46,8 @@ class BuiltEngine:
 def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltEngine:
     """Load the model of ``settings`` and make an engine for it.
 
+    ``progress`` hears of the bytes as they arrive; None: a bar on a terminal, else the log.
+
     Raises:
         EngineStartError, DeviceError, UnsupportedModelError, CacheSizeError, ...: with the reason
         and the setting to change.
@@ -66,7 +68,7 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltE
         quantization=settings.quantization,
         max_seq_len=settings.max_seq_len,
         block_size=settings.seq_size_per_block,
-        progress=progress,
+        progress=progress or LoadProgress(device),
     )
     weight_bytes = _weight_bytes(model)
     plan = _plan(settings, config, dtype, weight_bytes, device)
