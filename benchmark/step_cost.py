@@ -52,6 +52,18 @@ def make_scheduler(prefix_cache: bool) -> Any:
     return runtime.Scheduler(config)
 
 
+def arrays_of(batch: Any) -> list[Any]:
+    """A view of every array of the batch."""
+    return [getattr(batch, name) for name in ARRAYS]
+
+
+def flat(arrays: list[Any]) -> list[Any]:
+    """Those of several groups one by one."""
+    return [
+        array for value in arrays for array in (value if isinstance(value, tuple) else (value,))
+    ]
+
+
 class Load:
     """Keeps the scheduler full of sequences with random prompts."""
 
@@ -84,8 +96,7 @@ class Load:
         began = time.perf_counter()
         scheduler.schedule()
         batch = scheduler.batch
-        for name in ARRAYS:
-            getattr(batch, name)
+        arrays_of(batch)
         num_rows = batch.num_rows
         scheduler.commit(rows[:num_rows])
         _ = scheduler.result.finish
@@ -104,9 +115,57 @@ def measure(steps: int, prefix_cache: bool, steady: bool) -> dict[str, float]:
         seconds.append(load.step())
         if not steady:
             load.add(int(np.count_nonzero(load.scheduler.result.finish)))
+    return percentiles(seconds)
+
+
+def percentiles(seconds: list[float]) -> dict[str, float]:
+    """p50, p90 and p99 in microseconds."""
     figures = np.percentile(np.array(seconds) * 1e6, [50, 90, 99])
     names = ("p50_us", "p90_us", "p99_us")
     return {name: round(float(value), 1) for name, value in zip(names, figures, strict=True)}
+
+
+def measure_limit(steps: int) -> dict[str, float]:
+    """The limit without bookkeeping: take a view of every array and copy its bytes once."""
+    load = Load(make_scheduler(prefix_cache=True), max_tokens=600)
+    load.fill()
+    load.scheduler.schedule()
+    batch = load.scheduler.batch
+    targets = [np.empty_like(array) for array in flat(arrays_of(batch))]
+    seconds = []
+    for _ in range(steps):
+        began = time.perf_counter()
+        for source, target in zip(flat(arrays_of(batch)), targets, strict=True):
+            np.copyto(target, source)
+        seconds.append(time.perf_counter() - began)
+    return percentiles(seconds)
+
+
+def measure_python(steps: int) -> dict[str, float]:
+    """The peer: the same decode step in plain Python, lists per sequence turned into arrays."""
+    tokens = [[7] * CONTEXT for _ in range(SEQUENCES)]
+    tables = [list(range(BLOCKS_PER_SEQUENCE)) for _ in range(SEQUENCES)]
+    seconds = []
+    for _ in range(steps):
+        began = time.perf_counter()
+        columns = (
+            [each[-1] for each in tokens],
+            [len(each) - 1 for each in tokens],
+            [len(each) for each in tokens],
+            [
+                table[(len(each) - 1) // BLOCK_SIZE] * BLOCK_SIZE + (len(each) - 1) % BLOCK_SIZE
+                for each, table in zip(tokens, tables, strict=True)
+            ],
+        )
+        _ = [np.array(column, np.int32) for column in columns]
+        _ = np.array(tables, np.int32)
+        for each in tokens:
+            each.append(7)
+            _ = each[-1] in (2,) or len(each) >= 2 * CONTEXT
+        seconds.append(time.perf_counter() - began)
+        if len(tokens[0]) == CONTEXT + 200:
+            tokens = [each[:CONTEXT] for each in tokens]
+    return percentiles(seconds)
 
 
 def processor() -> str:
@@ -127,15 +186,17 @@ def main() -> None:
         "decode": measure(steps, prefix_cache=True, steady=True),
         "decode, prefix cache off": measure(steps, prefix_cache=False, steady=True),
         "decode, arrivals, prompts in chunks": measure(steps, prefix_cache=True, steady=False),
+        "limit: views and one copy of the arrays": measure_limit(steps),
+        "peer: lists in plain Python": measure_python(steps // 4),
     }
     cases["decode"]["goal_p50_us"] = GOAL_US
     title = f"Runtime per step: {SEQUENCES} decodes, context {CONTEXT}, blocks of {BLOCK_SIZE}"
     print(f"\n{title}\n")
-    print(f"| {'what':<36} | p50 us | p90 us | p99 us | goal p50 |")
-    print(f"|{'-' * 38}|--------|--------|--------|----------|")
+    print(f"| {'what':<40} | p50 us | p90 us | p99 us | goal p50 |")
+    print(f"|{'-' * 42}|--------|--------|--------|----------|")
     for name, case in cases.items():
         figures = " | ".join(f"{case[key]:>6.1f}" for key in ("p50_us", "p90_us", "p99_us"))
-        print(f"| {name:<36} | {figures} | {case.get('goal_p50_us', ''):>8} |")
+        print(f"| {name:<40} | {figures} | {case.get('goal_p50_us', ''):>8} |")
     print(
         f"\n{steps} steps each: schedule, a view of every array, commit; no torch in the process."
     )

@@ -21,12 +21,16 @@ Hash128 MaskOfBits(int32_t bits) {
   return {ones(bits), ones(bits - 64)};
 }
 
-// Windowed groups keep nodes without a block alive as links of a chain, hence more nodes than
-// blocks.
+// A node has a block of its own in each group that needs whole chains. Where there is no such
+// group, nodes without a block stay as links of a chain, hence more nodes than blocks.
 int32_t Capacity(const std::vector<CacheGroup>& groups) {
+  int64_t capacity = kMaxNodes;
   int64_t blocks = 0;
-  for (const CacheGroup& group : groups) blocks = std::max<int64_t>(blocks, group.num_blocks);
-  return static_cast<int32_t>(std::min<int64_t>(kMaxNodes, 4 * blocks + 64));
+  for (const CacheGroup& group : groups) {
+    if (group.NeedsWholeChain()) capacity = std::min<int64_t>(capacity, group.num_blocks);
+    blocks = std::max<int64_t>(blocks, group.num_blocks);
+  }
+  return static_cast<int32_t>(std::min(capacity, 4 * blocks + 64));
 }
 
 }  // namespace
@@ -272,7 +276,7 @@ void PrefixCache::Remove(int32_t node) {
   while (true) {
     for (int32_t group = 0; group < num_groups(); ++group) DropBlock(node, group);
     const int32_t parent = nodes_[node].parent;
-    table_.Erase(node, [this](int32_t other) { return nodes_[other].hash.low; });
+    table_.Erase(nodes_[node].hash.low, node);
     nodes_[node].used = false;
     ++nodes_[node].generation;
     free_nodes_.push_back(node);
