@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("rtp_llm.engine")
 
-# A step's share of a long prompt. Large enough that the weights are read for many tokens at once,
-# small enough that streams which already decode are not held up for long.
-_BATCH_TOKENS = 512
+# A step's share of a long prompt. Streams that decode wait while it runs, and more gains little: a
+# 0.6B model takes 90, 92, 93 and 94 prompt tokens/s a core in chunks of 64, 128, 256 and 512.
+_BATCH_TOKENS = 256
 
 
 @dataclass(frozen=True)
