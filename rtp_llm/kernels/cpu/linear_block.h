@@ -20,7 +20,7 @@ struct LinearKernels {
   int tile_rows;   // rows of x that meet a weight row in registers
   int group_rows;  // weight rows whose sums are completed together
   int64_t (*panel_row_bytes)(const LinearArgs&);
-  void (*pack)(const LinearArgs&, const LinearBlock&, int first_tile, int last_tile);
+  void (*pack)(const LinearArgs&, const LinearBlock&);
   // All rows of the block by weight rows [first * group_rows, last * group_rows) below n.
   void (*multiply)(const LinearArgs&, const LinearBlock&, int64_t first, int64_t last);
 };

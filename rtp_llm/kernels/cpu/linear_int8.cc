@@ -42,37 +42,77 @@ struct LastBlock {
   }
 };
 
-void multiply_block(const Int8LinearArgs& args, const Int8LinearKernels& kernel,
-                    const Int8LinearBlock& block, const ParallelFor& parallel) {
-  const int64_t tile_bytes = args.groups * kInt8GroupColumns * kernel.tile_rows;
-  parallel(0, block.tiles, grain_rows(tile_bytes, 16 * 1024), [&](int64_t first, int64_t last) {
-    kernel.quantize(args, block, static_cast<int>(first), static_cast<int>(last));
-  });
-  const int64_t block_bytes =
-      args.groups * kInt8GroupColumns * kInt8BlockRows * std::max(1, block.tiles / 2);
-  parallel(0, ceil_div(args.n, kInt8BlockRows), grain_rows(block_bytes, 64 * 1024),
-           [&](int64_t first, int64_t last) { kernel.multiply(args, block, first, last); });
-}
+// Rows [first, first + rows) of x, quantised all at once, and multiplied in blocks that stay in a
+// core's cache while the weight passes.
+class Rows {
+ public:
+  Rows(const Int8LinearArgs& args, const Int8LinearKernels& kernel, const LastBlock& last_block,
+       int64_t first, int64_t rows, void* panel)
+      : args_(args), kernel_(kernel), first_(first), rows_(rows) {
+    prototype_.panel = static_cast<int32_t*>(panel);
+    prototype_.last_weight = last_block.weight.data();
+    prototype_.last_scale = last_block.scale.data();
+    block_rows_ = panel_rows(rows, row_bytes(args), kernel.tile_rows);
+    blocks_ = ceil_div(rows, block_rows_);
+  }
+
+  static int64_t row_bytes(const Int8LinearArgs& args) {
+    return args.groups * kInt8GroupWords * static_cast<int64_t>(sizeof(int32_t));
+  }
+
+  void quantize(const ParallelFor& parallel) const {
+    const int64_t tiles = ceil_div(block_rows_, kernel_.tile_rows);
+    const int64_t grain = grain_rows(row_bytes(args_) * kernel_.tile_rows, 16 * 1024);
+    parallel(0, blocks_ * tiles, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const Int8LinearBlock one = block(i / tiles);
+        const int tile = static_cast<int>(i % tiles);
+        if (tile < one.tiles) kernel_.quantize(args_, one, tile);
+      }
+    });
+  }
+
+  void multiply(const ParallelFor& parallel) const {
+    const int64_t weight_bytes = args_.groups * kInt8GroupColumns * kInt8BlockRows;
+    const int64_t work = weight_bytes * std::max<int64_t>(1, rows_ / kernel_.tile_rows / 2);
+    parallel(0, ceil_div(args_.n, kInt8BlockRows), grain_rows(work, 64 * 1024),
+             [&](int64_t begin, int64_t end) {
+               for (int64_t i = 0; i < blocks_; ++i) {
+                 kernel_.multiply(args_, block(i), begin, end);
+               }
+             });
+  }
+
+ private:
+  Int8LinearBlock block(int64_t index) const {
+    Int8LinearBlock made = prototype_;
+    made.panel += index * block_rows_ * args_.groups * kInt8GroupWords;
+    made.first = first_ + index * block_rows_;
+    made.rows = static_cast<int>(std::min(block_rows_, rows_ - index * block_rows_));
+    made.tiles = static_cast<int>(ceil_div(made.rows, kernel_.tile_rows));
+    return made;
+  }
+
+  const Int8LinearArgs& args_;
+  const Int8LinearKernels& kernel_;
+  Int8LinearBlock prototype_ = {};
+  int64_t first_, rows_, block_rows_, blocks_;
+};
 
 }  // namespace
 
 void run_int8_linear(const Int8LinearArgs& args, const ParallelFor& parallel) {
   if (args.m == 0 || args.n == 0) return;
+  constexpr int64_t kMostBytes = 4 * 1024 * 1024;
   thread_local Buffer buffer;
-  const Int8LinearKernels& kernel = kernels();
   const LastBlock last_block(args);
-  const int64_t row_bytes = args.groups * kInt8GroupWords * static_cast<int64_t>(sizeof(int32_t));
-  const int64_t rows = panel_rows(args.m, row_bytes, kernel.tile_rows);
-  void* panel = buffer.at_least(rows * row_bytes);
-  for (int64_t first = 0; first < args.m; first += rows) {
-    Int8LinearBlock block = {};
-    block.panel = static_cast<int32_t*>(panel);
-    block.last_weight = last_block.weight.data();
-    block.last_scale = last_block.scale.data();
-    block.first = first;
-    block.rows = static_cast<int>(std::min(rows, args.m - first));
-    block.tiles = static_cast<int>(ceil_div(block.rows, kernel.tile_rows));
-    multiply_block(args, kernel, block, parallel);
+  const int64_t row_bytes = std::max<int64_t>(1, Rows::row_bytes(args));
+  const int64_t most = std::max<int64_t>(64, kMostBytes / row_bytes);
+  void* panel = buffer.at_least(std::min(most, args.m) * row_bytes);
+  for (int64_t first = 0; first < args.m; first += most) {
+    const Rows rows(args, kernels(), last_block, first, std::min(most, args.m - first), panel);
+    rows.quantize(parallel);
+    rows.multiply(parallel);
   }
 }
 

@@ -26,7 +26,7 @@ struct Int8LinearBlock {
 
 struct Int8LinearKernels {
   int tile_rows;
-  void (*quantize)(const Int8LinearArgs&, const Int8LinearBlock&, int first_tile, int last_tile);
+  void (*quantize)(const Int8LinearArgs&, const Int8LinearBlock&, int tile);
   // All rows of the block by weight rows [16 * first, 16 * last) below n.
   void (*multiply)(const Int8LinearArgs&, const Int8LinearBlock&, int64_t first, int64_t last);
 };

@@ -53,13 +53,9 @@ void quantize_tile(const Int8LinearArgs& args, const Int8LinearBlock& block, int
   }
 }
 
-void quantize(const Int8LinearArgs& args, const Int8LinearBlock& block, int first_tile,
-              int last_tile) {
-  visit_float_dtype(args.dtype, [&](auto element) {
-    for (int tile = first_tile; tile < last_tile; ++tile) {
-      quantize_tile<decltype(element)>(args, block, tile);
-    }
-  });
+void quantize(const Int8LinearArgs& args, const Int8LinearBlock& block, int tile) {
+  visit_float_dtype(args.dtype,
+                    [&](auto element) { quantize_tile<decltype(element)>(args, block, tile); });
 }
 
 }  // namespace

@@ -121,6 +121,9 @@ TEST_P(Int8LinearTest, EqualsPlainLoops) {
   for (const Shape& shape : shapes) check(shape);
 }
 
+// More rows than are quantised at once.
+TEST_P(Int8LinearTest, ManyRows) { check({190, 2, 20000}); }
+
 INSTANTIATE_TEST_SUITE_P(EveryIsa, Int8LinearTest,
                          testing::Values("scalar", "avx2", "avx512_base", "avx512"));
 

@@ -32,9 +32,9 @@ void pack_row(const T* x, int64_t k, int step, PanelOf<T>* panel) {
 }
 
 template <class T>
-void pack_tiles(const LinearArgs& args, const LinearBlock& block, int first, int last) {
+void pack_tiles(const LinearArgs& args, const LinearBlock& block) {
   constexpr int kStep = FormatOf<T>::kStep;
-  for (int tile = first; tile < last; ++tile) {
+  for (int tile = 0; tile < block.tiles; ++tile) {
     const int begin = block.tile_begin(tile);
     const int rows = block.tile_begin(tile + 1) - begin;
     PanelOf<T>* panel = static_cast<PanelOf<T>*>(block.panel) + begin * padded_k<T>(args);
@@ -114,10 +114,8 @@ int64_t panel_row_bytes(const LinearArgs& args) {
   return bytes;
 }
 
-void pack(const LinearArgs& args, const LinearBlock& block, int first_tile, int last_tile) {
-  visit_float_dtype(args.dtype, [&](auto element) {
-    pack_tiles<decltype(element)>(args, block, first_tile, last_tile);
-  });
+void pack(const LinearArgs& args, const LinearBlock& block) {
+  visit_float_dtype(args.dtype, [&](auto element) { pack_tiles<decltype(element)>(args, block); });
 }
 
 void multiply(const LinearArgs& args, const LinearBlock& block, int64_t first, int64_t last) {
