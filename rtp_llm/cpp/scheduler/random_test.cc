@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -45,7 +47,12 @@ class RandomTest : public testing::TestWithParam<World> {
     int32_t max_length;
   };
 
-  void SetUp() override {
+  // A fresh world; the seed decides everything that happens in it.
+  void Begin(uint32_t seed) {
+    random_.seed(seed);
+    live_.clear();
+    next_id_ = 1;
+    pinned_ = 0;
     const World& world = GetParam();
     SchedulerConfig config;
     config.groups = world.groups;
@@ -95,8 +102,7 @@ class RandomTest : public testing::TestWithParam<World> {
       ++queue_full_;
       return;
     } catch (const std::invalid_argument&) {
-      ++never_fits_;
-      return;
+      return;  // could never fit
     }
     const int32_t max_length =
         std::min(60, static_cast<int32_t>(prompt.size()) + options.max_tokens);
@@ -208,7 +214,41 @@ class RandomTest : public testing::TestWithParam<World> {
     return found;
   }
 
-  std::mt19937 random_{20240607};
+  void Play(int32_t steps) {
+    for (int32_t i = 0; i < steps; ++i) {
+      const int32_t arrivals = i / 500 % 2 == 0 ? 2 : 5;  // busy and quiet times
+      if (Below(arrivals) == 0) AddRandom();
+      if (Below(40) == 0) AbortRandom();
+      if (GetParam().prefix_cache && Below(50) == 0) TogglePin();
+      Step();
+      ASSERT_FALSE(HasFatalFailure()) << "step " << i;
+      ASSERT_NO_THROW(if (i % 8 == 0) scheduler_->CheckIntegrity()) << "step " << i;
+    }
+    for (int32_t i = 0; i < 2000 && scheduler_->has_work(); ++i) {
+      ASSERT_NO_FATAL_FAILURE(Step());
+    }
+  }
+
+  void CheckEnd() {
+    EXPECT_FALSE(scheduler_->has_work()) << "a request never ends";
+    EXPECT_TRUE(live_.empty());
+    if (pinned_ > 0) TogglePin();
+    scheduler_->CheckIntegrity();
+    const SchedulerStats stats = scheduler_->stats();
+    EXPECT_EQ(stats.free_blocks, stats.total_blocks) << "a block is lost";
+    EXPECT_EQ(stats.running + stats.waiting, 0);
+    preemptions_ += stats.preemptions;
+  }
+
+  // The test is worth something only if it went through all of this.
+  void CheckWorth() {
+    EXPECT_GT(finished_, 300);
+    EXPECT_GT(preemptions_, 20);
+    EXPECT_GT(queue_full_, 0);
+    EXPECT_GT(hits_, GetParam().prefix_cache ? 100 : -1);
+  }
+
+  std::mt19937 random_;
   std::vector<int32_t> templates_[2];
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<FakeModel> model_;
@@ -218,36 +258,20 @@ class RandomTest : public testing::TestWithParam<World> {
   int32_t finished_ = 0;
   int32_t hits_ = 0;
   int32_t queue_full_ = 0;
-  int32_t never_fits_ = 0;
+  int64_t preemptions_ = 0;
 };
 
+// RTP_LLM_RANDOM_SEEDS asks for more than one run.
 TEST_P(RandomTest, EveryRequestEndsAndReadsOnlyItsOwnTokens) {
-  constexpr int32_t kSteps = 4000;
-  for (int32_t i = 0; i < kSteps; ++i) {
-    const int32_t arrivals = i / 500 % 2 == 0 ? 2 : 5;  // busy and quiet times
-    if (Below(arrivals) == 0) AddRandom();
-    if (Below(40) == 0) AbortRandom();
-    if (GetParam().prefix_cache && Below(50) == 0) TogglePin();
-    Step();
-    ASSERT_FALSE(HasFatalFailure()) << "step " << i;
-    ASSERT_NO_THROW(if (i % 8 == 0) scheduler_->CheckIntegrity()) << "step " << i;
+  const char* seeds = std::getenv("RTP_LLM_RANDOM_SEEDS");
+  const uint32_t last = seeds == nullptr ? 1 : static_cast<uint32_t>(std::atoi(seeds));
+  for (uint32_t seed = 1; seed <= last; ++seed) {
+    SCOPED_TRACE(seed);
+    Begin(seed);
+    ASSERT_NO_FATAL_FAILURE(Play(4000));
+    CheckEnd();
   }
-  for (int32_t i = 0; i < 2000 && scheduler_->has_work(); ++i) {
-    ASSERT_NO_FATAL_FAILURE(Step());
-  }
-  EXPECT_FALSE(scheduler_->has_work()) << "a request never ends";
-  EXPECT_TRUE(live_.empty());
-  if (pinned_ > 0) TogglePin();
-  scheduler_->CheckIntegrity();
-  const SchedulerStats stats = scheduler_->stats();
-  EXPECT_EQ(stats.free_blocks, stats.total_blocks) << "a block is lost";
-  EXPECT_EQ(stats.running + stats.waiting, 0);
-
-  // The test is worth something only if it went through all of this.
-  EXPECT_GT(finished_, 300);
-  EXPECT_GT(stats.preemptions, 20);
-  EXPECT_GT(queue_full_, 0);
-  EXPECT_GT(hits_, GetParam().prefix_cache ? 100 : -1);
+  CheckWorth();
 }
 
 INSTANTIATE_TEST_SUITE_P(
