@@ -54,8 +54,7 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltE
     """
     began = time.monotonic()
     device = resolve_device(settings.device_type)
-    threads = settings.num_threads or device.default_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(settings.num_threads or device.default_threads())
     ops.allow_reference_ops(settings.allow_reference_ops)
     ops.load()
     config = read_model_config(settings.model)
@@ -75,7 +74,22 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltE
     runner = ModelRunner(model, KVCache(config, plan, dtype, device.torch_device), device)
     engine = _assemble(settings, config, plan, runner, device)
     runner.warm_up()
-    ready = EngineReady(
+    seconds = time.monotonic() - began
+    ready = _ready(settings, config, plan, dtype, device, weight_bytes, seconds)
+    _log(ready, plan, device)
+    return BuiltEngine(engine, ready)
+
+
+def _ready(
+    settings: Settings,
+    config: ModelConfig,
+    plan: CachePlan,
+    dtype: torch.dtype,
+    device: Device,
+    weight_bytes: int,
+    seconds: float,
+) -> EngineReady:
+    return EngineReady(
         max_model_len=plan.max_model_len,
         vocab_size=config.vocab_size,
         eos_token_ids=config.eos_token_ids,
@@ -89,23 +103,25 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltE
         architecture=config.architecture,
         weight_bytes=weight_bytes,
         kv_cache_bytes=plan.bytes,
-        num_threads=threads,
-        start_seconds=time.monotonic() - began,
+        num_threads=torch.get_num_threads(),
+        start_seconds=seconds,
     )
+
+
+def _log(ready: EngineReady, plan: CachePlan, device: Device) -> None:
     _logger.info(
         "%s in %s (%s weights, %.0f MiB) on %s with %d threads; KV cache of %d tokens (%.0f MiB), "
         "longest sequence %d tokens",
-        config.architecture,
+        ready.architecture,
         ready.dtype,
-        "int8" if settings.quantization == "int8" else ready.dtype,
-        weight_bytes / 2**20,
+        "int8" if ready.quantization == "int8" else ready.dtype,
+        ready.weight_bytes / 2**20,
         device.description(),
-        threads,
+        ready.num_threads,
         plan.capacity,
         plan.bytes / 2**20,
         plan.max_model_len,
     )
-    return BuiltEngine(engine, ready)
 
 
 def _dtype(name: str) -> torch.dtype:

@@ -65,46 +65,46 @@ def test_a_whole_life(llama):
         ready = await client.start(settings(folder))
         assert client.alive
         assert (ready.vocab_size, ready.device, ready.dtype) == (199, "cpu", "float32")
-        await asks(client)
+        await asks(client, reference)
         await goes_away(client)
         process = client._link.process
         await client.close()
         assert process._child.returncode == 0
 
-    async def asks(client: EngineClient) -> None:
-        prompts = [random_prompt(length, seed=length) for length in (5, 40, 33, 700)]
-        answers = await asyncio.gather(*(collect(client, p, max_tokens=12) for p in prompts))
-        for prompt, deltas in zip(prompts, answers, strict=True):
-            tokens = [token for delta in deltas for token in delta.token_ids]
-            assert tokens == expected_tokens(reference, prompt, 12)
-            assert deltas[-1].finish_reason == "length"
-        again = await collect(client, prompts[3], max_tokens=1)
-        assert again[0].cached_tokens == 688
-        scored = await collect(client, prompts[1], max_tokens=2, logprobs=1, prompt_logprobs=0)
-        entries = scored[0].prompt_logprobs
-        assert entries[0] is None
-        expected = expected_logits(reference, prompts[1]).log_softmax(-1)
-        for position, entry in enumerate(entries[1:]):
-            wanted = float(expected[position, prompts[1][position + 1]])
-            assert entry.logprob == pytest.approx(wanted, abs=2e-3)
-        assert scored[0].logprobs[0].top[0][0] == scored[0].token_ids[0]
-        with pytest.raises(RequestError, match="outside the vocabulary"):
-            await collect(client, [5, 1000])
-
-    async def goes_away(client: EngineClient) -> None:
-        job = asyncio.ensure_future(collect(client, random_prompt(9), max_tokens=4000))
-        await eventually(lambda: client.latest_stats.running == 1)
-        assert client.latest_stats.free_blocks < client.latest_stats.total_blocks
-        job.cancel()
-        await eventually(lambda: client.latest_stats.running == 0)
-        await eventually(
-            lambda: client.latest_stats.free_blocks == client.latest_stats.total_blocks
-        )
-
     asyncio.run(asyncio.wait_for(life(), 120))
     text = "\n".join(record.message for record in logs)
     assert "LlamaForCausalLM" in text
     assert "KV cache of" in text
+
+
+async def asks(client: EngineClient, reference: Any) -> None:
+    prompts = [random_prompt(length, seed=length) for length in (5, 40, 33, 700)]
+    answers = await asyncio.gather(*(collect(client, p, max_tokens=12) for p in prompts))
+    for prompt, deltas in zip(prompts, answers, strict=True):
+        tokens = [token for delta in deltas for token in delta.token_ids]
+        assert tokens == expected_tokens(reference, prompt, 12)
+        assert deltas[-1].finish_reason == "length"
+    again = await collect(client, prompts[3], max_tokens=1)
+    assert again[0].cached_tokens == 688
+    scored = await collect(client, prompts[1], max_tokens=2, logprobs=1, prompt_logprobs=0)
+    entries = scored[0].prompt_logprobs
+    assert entries[0] is None
+    expected = expected_logits(reference, prompts[1]).log_softmax(-1)
+    for position, entry in enumerate(entries[1:]):
+        wanted = float(expected[position, prompts[1][position + 1]])
+        assert entry.logprob == pytest.approx(wanted, abs=2e-3)
+    assert scored[0].logprobs[0].top[0][0] == scored[0].token_ids[0]
+    with pytest.raises(RequestError, match="outside the vocabulary"):
+        await collect(client, [5, 1000])
+
+
+async def goes_away(client: EngineClient) -> None:
+    job = asyncio.ensure_future(collect(client, random_prompt(9), max_tokens=4000))
+    await eventually(lambda: client.latest_stats.running == 1)
+    assert client.latest_stats.free_blocks < client.latest_stats.total_blocks
+    job.cancel()
+    await eventually(lambda: client.latest_stats.running == 0)
+    await eventually(lambda: client.latest_stats.free_blocks == client.latest_stats.total_blocks)
 
 
 def test_a_killed_engine_fails_its_requests(llama):
