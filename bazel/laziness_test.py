@@ -16,13 +16,24 @@ from bazel.nested_for_tests import NestedBazel, source_tree
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("workspace")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source tree without the outer build's bazel-* links, which another Bazel would walk."""
+    folder = tmp_path_factory.mktemp("tree")
     for path in source_tree().iterdir():
-        if not path.name.startswith((".", "bazel-")) and path.name != "arch_config":
+        if not path.name.startswith((".", "bazel-")):
             (folder / path.name).symlink_to(path)
     shutil.copy(source_tree() / ".bazelrc", folder)
-    shutil.copytree(source_tree() / "arch_config", folder / "arch_config")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def workspace(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tree with a lock for every device."""
+    folder = tmp_path_factory.mktemp("workspace")
+    for path in tree.iterdir():
+        if path.name != "arch_config":
+            (folder / path.name).symlink_to(path.resolve())
+    shutil.copytree(tree / "arch_config", folder / "arch_config")
     table = folder / "arch_config" / "devices.bzl"
     table.write_text(
         re.sub(r" lock = None", ' lock = "//deps:requirements_cpu.txt"', table.read_text())
@@ -63,8 +74,7 @@ def test_another_devices_wheel_is_refused_by_name(bazel: NestedBazel, workspace:
     assert "//rtp_llm:rtp_llm_cuda is incompatible" in done.stderr
 
 
-def test_a_device_without_lock_says_what_is_missing(bazel: NestedBazel) -> None:
-    tree = source_tree()
+def test_a_device_without_lock_says_what_is_missing(bazel: NestedBazel, tree: Path) -> None:
     done = bazel.run(tree, "--nobuild", "//...")
     assert done.returncode == 0, done.stderr  # nor does it keep others from being built
 
