@@ -38,17 +38,6 @@ def paged_attention(
     Returns [T, H, D], contiguous; zeros for queries that see no key and for tokens behind
     cu_seqlens_q[B]. RuntimeError on a mismatch of shapes, lengths or block ids.
     """
-    return _PAGED_ATTENTION.call(  # type: ignore[no-any-return]
-        q,
-        kv_cache,
-        cu_seqlens_q,
-        seq_lens,
-        block_table,
-        max_seqlen_q,
-        max_seqlen_k,
-        scale,
-        causal,
-        window,
-        soft_cap,
-        sinks,
-    )
+    lengths = (cu_seqlens_q, seq_lens, block_table, max_seqlen_q, max_seqlen_k)
+    options = (scale, causal, window, soft_cap, sinks)
+    return _PAGED_ATTENTION.call(q, kv_cache, *lengths, *options)  # type: ignore[no-any-return]

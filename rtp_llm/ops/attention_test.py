@@ -19,7 +19,7 @@ from rtp_llm.ops.paged_batches_for_tests import PagedBatch, Shape
 # Weights of bfloat16 are rounded before they meet the values, as the values are.
 TOLERANCES = {torch.float32: 4e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
 # Decode, chunk, prefill, no query, no key, more queries than a tile, parts of the keys.
-MIXED = [(1, 1), (1, 17), (5, 70), (0, 9), (1, 0), (33, 33), (70, 130), (1, 900), (3, 700)]
+MIXED = [(1, 1), (1, 17), (0, 9), (1, 0), (33, 33), (70, 90), (1, 400), (3, 300)]
 
 every_isa = pytest.mark.parametrize("isa", ISAS)
 every_dtype = pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
@@ -42,7 +42,7 @@ def assert_right(batch: PagedBatch, **options: Any) -> None:
 
 @every_isa
 @every_dtype
-@pytest.mark.parametrize("heads", [(1, 1), (8, 2), (14, 2), (9, 3), (20, 1), (70, 1)])
+@pytest.mark.parametrize("heads", [(1, 1), (8, 2), (7, 1), (9, 3), (20, 1), (70, 1)])
 def test_groups_of_heads(isa: str, dtype: torch.dtype, heads: tuple[int, int]) -> None:
     with ops.forced_cpu_isa(isa):
         assert_right(PagedBatch.random(MIXED, Shape(*heads, head_dim=32), dtype))
@@ -52,9 +52,9 @@ def test_groups_of_heads(isa: str, dtype: torch.dtype, heads: tuple[int, int]) -
 @every_dtype
 @pytest.mark.parametrize("head_dim", [1, 7, 33, 64, 80, 128])
 def test_head_sizes(isa: str, dtype: torch.dtype, head_dim: int) -> None:
-    for heads in ((3, 3), (7, 1)):
+    for heads in ((3, 3), (4, 1)):
         with ops.forced_cpu_isa(isa):
-            assert_right(PagedBatch.random(MIXED[:7], Shape(*heads, head_dim), dtype))
+            assert_right(PagedBatch.random(MIXED[:6], Shape(*heads, head_dim), dtype))
 
 
 @pytest.mark.parametrize("block_size", [1, 5, 16, 32, 100])
@@ -76,11 +76,11 @@ def test_options_together(isa: str, options: dict[str, Any]) -> None:
     sinks = torch.randn(4) if options["sinks"] else None
     with ops.forced_cpu_isa(isa):
         for dtype in (torch.float32, torch.bfloat16):
-            batch = PagedBatch.random(MIXED, Shape(), dtype)
+            batch = PagedBatch.random(MIXED, Shape(head_dim=16), dtype)
             assert_right(batch, **(options | {"sinks": sinks}))
 
 
-@pytest.mark.parametrize("lengths", [(1500, 3000), (1, 3000), (20, 3000)])
+@pytest.mark.parametrize("lengths", [(700, 1500), (1, 1500), (20, 1500)])
 def test_window_without_causality_sees_all_later_keys(lengths: tuple[int, int]) -> None:
     batch = PagedBatch.random([lengths], Shape(6, 3, 16), torch.float32)
     assert_right(batch, causal=False, window=100)

@@ -34,6 +34,31 @@ struct DirectRows {
   }
 };
 
+// One vector of the dot products of R queries and kKeys keys.
+template <int R, int kKeys, bool kPairs, class Load>
+[[gnu::always_inline]] inline void direct_dot(const float* queries, int padded_dim, Vec* sum,
+                                              Load&& load_key) {
+  Vec query[R];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) query[r] = Vec::load(queries + r * padded_dim);
+#pragma GCC unroll 16
+  for (int i = 0; i < kKeys; ++i) {
+    const Vec key = load_key(i);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      sum[r * kKeys + i] = multiply_add<kPairs>(query[r], key, sum[r * kKeys + i]);
+    }
+  }
+}
+
+[[gnu::always_inline]] inline void sum_each(const Vec* sum, float* totals) {
+  if constexpr (kWidth > 1) {
+    sum_each(sum).store(totals);
+  } else {
+    for (int i = 0; i < kDotSums; ++i) sum[i].store(totals + i);
+  }
+}
+
 // scores[r][i] = queries[r] . keys[i]; may write up to kDotSums - 1 scores behind the last key.
 // With kPairs, queries are pairs of bfloat16 as keys are, and head_dim is even.
 template <class T, int R, bool kPairs>
@@ -54,36 +79,37 @@ inline void direct_scores(const float* queries, int padded_dim, const DirectRows
     for (int i = 0; i < kDotSums; ++i) sum[i] = Vec::zero();
     int d = 0;
     for (; d + kWidth <= dim; d += kWidth) {
-      Vec query[R];
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) query[r] = Vec::load(queries + r * padded_dim + d);
-#pragma GCC unroll 16
-      for (int i = 0; i < kKeys; ++i) {
-        const Vec k = Vec::load(key[i] + d);
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r)
-          sum[r * kKeys + i] = multiply_add<kPairs>(query[r], k, sum[r * kKeys + i]);
-      }
+      direct_dot<R, kKeys, kPairs>(queries + d, padded_dim, sum,
+                                   [&](int i) { return Vec::load(key[i] + d); });
     }
     if (d < dim) {
-      for (int i = 0; i < kKeys; ++i) {
-        const Vec k = Vec::load(key[i] + d, dim - d);
-        for (int r = 0; r < R; ++r) {
-          const Vec query = Vec::load(queries + r * padded_dim + d);
-          sum[r * kKeys + i] = multiply_add<kPairs>(query, k, sum[r * kKeys + i]);
-        }
-      }
+      direct_dot<R, kKeys, kPairs>(queries + d, padded_dim, sum,
+                                   [&](int i) { return Vec::load(key[i] + d, dim - d); });
     }
     float totals[kDotSums];
-    if constexpr (kWidth > 1) {
-      sum_each(sum).store(totals);
-    } else {
-      for (int i = 0; i < kDotSums; ++i) sum[i].store(totals + i);
-    }
+    sum_each(sum, totals);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       std::memcpy(scores + r * kScoreStride + first, totals + r * kKeys, kKeys * sizeof(float));
     }
+  }
+}
+
+template <int R, int N>
+[[gnu::always_inline]] inline void load_sums(const float* from, int padded_dim, Vec (&sum)[R][N]) {
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
+    for (int j = 0; j < N; ++j) sum[r][j] = Vec::load(from + r * padded_dim + j * kWidth);
+  }
+}
+
+template <int R, int N>
+[[gnu::always_inline]] inline void store_sums(const Vec (&sum)[R][N], float* to, int padded_dim) {
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
+    for (int j = 0; j < N; ++j) sum[r][j].store(to + r * padded_dim + j * kWidth);
   }
 }
 
@@ -93,13 +119,7 @@ inline void direct_columns(const float* weights, const DirectRows<T>& values, in
                            float* sums, int padded_dim) {
   const int width = values.dim - column;
   Vec sum[R][N];
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 16
-    for (int j = 0; j < N; ++j) {
-      sum[r][j] = Vec::load(sums + r * padded_dim + column + j * kWidth);
-    }
-  }
+  load_sums<R>(sums + column, padded_dim, sum);
   for (int i = 0; i < values.size; ++i) {
     const T* from = values.row(i) + column;
     values.prefetch(i, column, kCut ? width : N * kWidth);
@@ -115,13 +135,7 @@ inline void direct_columns(const float* weights, const DirectRows<T>& values, in
       for (int j = 0; j < N; ++j) sum[r][j] = fma(w, value[j], sum[r][j]);
     }
   }
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 16
-    for (int j = 0; j < N; ++j) {
-      sum[r][j].store(sums + r * padded_dim + column + j * kWidth);
-    }
-  }
+  store_sums<R>(sum, sums + column, padded_dim);
 }
 
 // The same for 32 columns per N, two rows of bfloat16 at a time. The sums keep their columns in the
@@ -130,13 +144,7 @@ template <int R, int N>
 inline void direct_pair_columns(const BFloat16* weights, const DirectRows<BFloat16>& values,
                                 int column, float* sums, int padded_dim) {
   Vec sum[R][2 * N];
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 16
-    for (int j = 0; j < 2 * N; ++j) {
-      sum[r][j] = Vec::load(sums + r * padded_dim + column + j * kWidth);
-    }
-  }
+  load_sums<R>(sums + column, padded_dim, sum);
   for (int i = 0; i < values.size; i += 2) {
     // The weight behind an odd number of rows is zero.
     const BFloat16* even = values.row(i) + column;
@@ -160,13 +168,7 @@ inline void direct_pair_columns(const BFloat16* weights, const DirectRows<BFloat
       }
     }
   }
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 16
-    for (int j = 0; j < 2 * N; ++j) {
-      sum[r][j].store(sums + r * padded_dim + column + j * kWidth);
-    }
-  }
+  store_sums<R>(sum, sums + column, padded_dim);
 }
 
 template <class T, int R, int N>
