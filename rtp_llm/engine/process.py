@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import logging
 import signal
 import sys
@@ -59,6 +60,8 @@ def main(build: Build | None = None) -> int:
         built = (build or _build)(settings)
         heartbeat.source = built.engine.stats
         service = EngineService(built.engine, address, outlet)
+        # What was loaded stays; a collection that walks all of torch would hold up a step.
+        gc.freeze()
         outlet.send(built.ready)
         service.run()
     except Exception as error:
