@@ -35,6 +35,11 @@ def read(folder, generation=None, drop=(), **changes):
     return read_model_config(folder)
 
 
+def test_rope_settings_that_are_no_dictionary_are_refused(tmp_path):
+    with pytest.raises(UnsupportedModelError, match="linear"):
+        read(tmp_path, rope_scaling="linear")
+
+
 def test_a_plain_llama(tmp_path):
     config = read(tmp_path)
     assert (config.num_heads, config.num_kv_heads, config.head_dim) == (4, 2, 16)

@@ -52,7 +52,8 @@ def architecture_of(values: Values) -> str:
 def rope_settings(values: Values) -> dict[str, Any]:
     """The rope dictionary: `rope_scaling`, else `rope_parameters` (transformers 5), else empty."""
     found = values.get("rope_scaling") or values.get("rope_parameters") or {}
-    return dict(found) if isinstance(found, Mapping) else {}
+    # Something that is no dictionary names no known type, and so is refused with its text.
+    return dict(found) if isinstance(found, Mapping) else {"rope_type": repr(found)}
 
 
 def rope_style(values: Values) -> str:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from tools.dev import bazel
-from tools.dev.steps import ROOT, StepError
+from tools.dev.steps import CALLED_FROM, ROOT, StepError
 
 _FOLDER = ROOT / "benchmark"
 _IS_PROGRAM = 'if __name__ == "__main__":'
@@ -22,7 +22,16 @@ def bench(arguments: Sequence[str]) -> int:
     name, *rest = arguments
     if name not in known:
         raise StepError(f"no benchmark {name!r}", f"the benchmarks are {', '.join(known)}")
-    return bazel.run("run", f"//benchmark:{name}", "--", *rest)
+    return bazel.run("run", f"//benchmark:{name}", "--", *absolute_file(rest))
+
+
+def absolute_file(arguments: Sequence[str]) -> list[str]:
+    """The file after --json, seen from where ./dev was called: Bazel runs programs elsewhere."""
+    flags = ["", *arguments]
+    return [
+        str(CALLED_FROM / word) if flags[index] == "--json" else word
+        for index, word in enumerate(arguments)
+    ]
 
 
 def benchmarks() -> dict[str, str]:

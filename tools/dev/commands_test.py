@@ -58,3 +58,9 @@ def test_benchmarks_are_listed_with_their_purpose(
     assert commands.main(["bench"]) == 0
     assert capsys.readouterr().out.split() == ["step_cost", "Cost", "of", "a", "step."]
     assert commands.main(["bench", "x"]) == 1
+
+
+def test_a_json_file_is_meant_from_where_dev_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "CALLED_FROM", Path("/home/me"))
+    words = ["--json", "out.json", "--quick"]
+    assert bench.absolute_file(words) == ["--json", "/home/me/out.json", "--quick"]

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Sequence
 
 from tools.dev import environment, wheel
-from tools.dev.steps import ROOT, StepError, say
+from tools.dev.steps import CALLED_FROM, ROOT, StepError, say
 
 _DEMO = ROOT / "example" / "demo_model"
 _DEFAULTS = {"--host": "127.0.0.1", "--port": "8088"}
@@ -20,6 +20,8 @@ def serve(arguments: Sequence[str]) -> None:
     commands = environment.install(built.wheel, built.lock)
     if not arguments or arguments[0].startswith("-"):
         arguments = [str(_DEMO), "--served-model-name", "demo", *arguments]
+    else:
+        arguments = [str(CALLED_FROM / arguments[0]), *arguments[1:]]
     command = [str(commands / "rtp-llm"), "serve", *arguments]
     say(" ".join(command))
     os.execv(command[0], command)
@@ -42,8 +44,9 @@ def refuse_busy_port(host: str, port: str) -> None:
 
 
 def flag_value(arguments: Sequence[str], flag: str) -> str:
-    """Value of `flag`, given as two words or as one; the server's own default otherwise."""
-    value = _DEFAULTS[flag]
+    """Value of `flag`, given as two words or as one, else as the server's environment variable."""
+    variable = "RTP_LLM_" + flag.removeprefix("--").upper()
+    value = os.environ.get(variable) or _DEFAULTS[flag]
     for index, argument in enumerate(arguments):
         if argument == flag and index + 1 < len(arguments):
             value = arguments[index + 1]

@@ -38,3 +38,9 @@ def test_port_must_be_a_number() -> None:
 )
 def test_port_is_read_as_the_server_does(arguments: list[str], port: str) -> None:
     assert serve.flag_value(arguments, "--port") == port
+
+
+def test_port_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RTP_LLM_PORT", "9")
+    assert serve.flag_value([], "--port") == "9"
+    assert serve.flag_value(["--port", "1"], "--port") == "1"

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+CALLED_FROM = Path(os.environ.get("RTP_LLM_CALLED_FROM") or ROOT)
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtp-llm"
 
 
