@@ -12,6 +12,7 @@ import argparse
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -164,9 +165,9 @@ def _measure_sampling(report: Report, rounds: int, limit: float) -> None:
             seeds,
             steps,
         )
-        contenders: dict[str, Callable[[], object]] = {
-            "ours": lambda settings=settings: ops.sample(logits, *settings),
-            "torch": lambda t=temperature, k=top_k, p=top_p: _sample_with_torch(logits, t, k, p),
+        contenders = {
+            "ours": partial(ops.sample, logits, *settings),
+            "torch": partial(_sample_with_torch, logits, temperature, top_k, top_p),
         }
         times = _race(contenders, rounds)
         speed = logits.nbytes / times["ours"]

@@ -72,10 +72,7 @@ class RandomBatch {
     args_.num_kv_heads = kv_heads;
     args_.head_dim = head_dim;
     args_.block_size = block_size;
-    args_.window = pick({0, 0, 1, 40, 300});
-    args_.scale = 0.1f;
-    args_.soft_cap = number(0, 2) == 0 ? 5.0f : 0.0f;
-    args_.causal = number(0, 2) != 0;
+    draw_options();
   }
 
   // Whether the guard behind the scratch is as it was, and every output was written.
@@ -98,6 +95,13 @@ class RandomBatch {
  private:
   int number(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
   int pick(std::vector<int> from) { return from[number(0, static_cast<int>(from.size()) - 1)]; }
+
+  void draw_options() {
+    args_.window = pick({0, 0, 1, 40, 300});
+    args_.scale = 0.1f;
+    args_.soft_cap = number(0, 2) == 0 ? 5.0f : 0.0f;
+    args_.causal = number(0, 2) != 0;
+  }
 
   void draw_lengths() {
     const int sequences = number(1, 4);
