@@ -165,7 +165,7 @@ def _measure_sampling(report: Report, rounds: int, limit: float) -> None:
             seeds,
             steps,
         )
-        contenders = {
+        contenders: dict[str, Callable[[], object]] = {
             "ours": partial(ops.sample, logits, *settings),
             "torch": partial(_sample_with_torch, logits, temperature, top_k, top_p),
         }
