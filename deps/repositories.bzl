@@ -11,4 +11,5 @@ def device_repositories():
                 lock = row.lock,
                 tools = ["//deps:requirements_dev.txt"],
                 fallback = row.fallback_lock,
+                torch_index = row.torch_index,
             )

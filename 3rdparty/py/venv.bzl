@@ -29,32 +29,50 @@ def _run(rctx, what, arguments, environment = {}):
         ))
     return result.stdout.strip()
 
-def _install(rctx, python, locks):
+def _attempts(rctx):
+    """What to try, in this order: (lock, extra index of the torch builds)."""
+    asked = rctx.os.environ.get("RTP_LLM_TORCH_INDEX", "")
+    if asked:
+        attempts = [(rctx.attr.lock, asked)]
+    else:
+        attempts = [(rctx.attr.lock, "")]
+        if rctx.attr.torch_index:
+            attempts.append((rctx.attr.lock, rctx.attr.torch_index))
+    if rctx.attr.fallback:
+        attempts.append((rctx.attr.fallback, ""))
+    return attempts
+
+def _install(rctx, python, lock, index):
     command = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary", ":all:"]
     command += ["--no-warn-script-location", "--disable-pip-version-check", "--require-hashes"]
-    torch_index = rctx.os.environ.get("RTP_LLM_TORCH_INDEX")
-    if torch_index:
-        command += ["--extra-index-url", torch_index]
-    for lock in locks:
-        command += ["-r", str(rctx.path(lock))]
-    rctx.report_progress("pip install " + " ".join([lock.name for lock in locks]))
+    if index:
+        command += ["--extra-index-url", index]
+    for path in [lock] + rctx.attr.tools:
+        command += ["-r", str(rctx.path(path))]
+    rctx.report_progress("pip install -r %s (about a minute, 1 GB)" % lock.name)
     return rctx.execute(command, timeout = 3600, environment = {"PIP_REQUIRE_VIRTUALENV": "0"}, quiet = True)
 
 def _venv_repository(rctx):
     _run(rctx, "python -m venv", [PYTHON, "-m", "venv", "--clear", "venv"])
     python = str(rctx.path("venv/bin/python3"))
-    lock = rctx.attr.lock
-    result = _install(rctx, python, [lock] + rctx.attr.tools)
-    if result.return_code and rctx.attr.fallback and "torch==" in result.stderr:
-        # buildifier: disable=print
-        print("%s\nNo source has the torch of %s. Taking %s instead: PyPI's own torch, several GB. " %
-              (result.stderr[-1000:], lock.name, rctx.attr.fallback.name) +
-              "To avoid that, set RTP_LLM_TORCH_INDEX to PyTorch's index of CPU wheels.")
-        lock = rctx.attr.fallback
-        result = _install(rctx, python, [lock] + rctx.attr.tools)
+    failure = ""
+    for lock, index in _attempts(rctx):
+        if failure:
+            # buildifier: disable=print
+            print("%s\nThat was pip. Now trying %s%s" % (
+                failure[-1000:],
+                lock.name,
+                " with " + index if index else "; its torch is several GB. RTP_LLM_TORCH_INDEX names a smaller one",
+            ))
+        result = _install(rctx, python, lock, index)
+        failure = result.stderr or "pip failed without a word"
+        if not result.return_code or "torch=" not in failure:
+            break
     if result.return_code:
         fail("@%s: pip install failed; pip's configuration decides where it looks (pip config list)\n%s" %
-             (rctx.name, result.stderr[-4000:]))
+             (rctx.name, failure[-4000:]))
+    rctx.symlink(rctx.path(lock), "runtime_lock.txt")
+    rctx.file("torch_index.txt", index)
 
     # A name without the python3.11 in its path.
     rctx.symlink(_run(rctx, "sysconfig", [
@@ -63,7 +81,6 @@ def _venv_repository(rctx):
         "-c",
         "import sysconfig; print(sysconfig.get_paths()['purelib'])",
     ]), "site-packages")
-    rctx.symlink(rctx.path(lock), "runtime_lock.txt")
     rctx.file("WORKSPACE", 'workspace(name = "%s")\n' % rctx.name)
     rctx.file("BUILD.bazel", "")
 
@@ -73,13 +90,14 @@ _venv = repository_rule(
         "fallback": attr.label(allow_single_file = True),
         "lock": attr.label(mandatory = True, allow_single_file = True),
         "tools": attr.label_list(allow_files = True),
+        "torch_index": attr.string(),
     },
     environ = _ENVIRON,
 )
 
 def _targets_repository(rctx):
     venv = rctx.path(rctx.attr.venv).dirname
-    for name in ["site-packages", "runtime_lock.txt"]:
+    for name in ["site-packages", "runtime_lock.txt", "torch_index.txt"]:
         rctx.symlink(venv.get_child(name), name)
     rctx.file("packages.txt", "".join([rctx.read(lock) for lock in rctx.attr.locks]))
     rctx.symlink(rctx.path(rctx.attr._link_only), "link_only.bzl")
@@ -97,10 +115,11 @@ _targets = repository_rule(
     },
 )
 
-def pip_repository(name, lock, tools, fallback = None):
+def pip_repository(name, lock, tools, torch_index = "", fallback = None):
     """The packages of `lock`, and of the locks in `tools`, as @<name>; see the template for its targets.
 
-    `fallback` is the lock to take when no source has the torch of `lock`.
+    Where pip's own configuration has no torch of the lock, `torch_index` is looked at too, and as the
+    last resort the lock `fallback` is taken.
     """
-    _venv(name = name + "_venv", lock = lock, tools = tools, fallback = fallback)
+    _venv(name = name + "_venv", lock = lock, tools = tools, torch_index = torch_index, fallback = fallback)
     _targets(name = name, locks = [lock] + tools, venv = "@%s_venv//:BUILD.bazel" % name)

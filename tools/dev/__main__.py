@@ -50,7 +50,7 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "lock": _lock,
     "serve": _serve,
     "setup": _setup,
-    "soak": lambda arguments: testing.test(arguments, soak=True),
+    "soak": testing.soak,
     "test": testing.test,
 }
 

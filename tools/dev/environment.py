@@ -16,11 +16,14 @@ _REMEDY = (
 )
 
 
-def install(wheel: Path, lock: Path) -> Path:
-    """Brings .venv/ up to `lock` and `wheel`; returns the folder of its commands."""
+def install(wheel: Path, packages: Path) -> Path:
+    """Brings .venv/ up to `wheel` and to its lock; returns the folder of its commands.
+
+    `packages` is Bazel's repository of the device's packages: which lock it took, and from where.
+    """
     wanted = {
         "python": os.environ["RTP_LLM_PYTHON"],
-        "lock": _digest(lock),
+        "lock": _digest(packages / "runtime_lock.txt"),
         "wheel": _digest(wheel),
     }
     present = _installed()
@@ -28,19 +31,19 @@ def install(wheel: Path, lock: Path) -> Path:
         return FOLDER / "bin"
     _STAMP.unlink(missing_ok=True)
     if (present.get("python"), present.get("lock")) != (wanted["python"], wanted["lock"]):
-        _install_packages(lock)
+        _install_packages(packages / "runtime_lock.txt", (packages / "torch_index.txt").read_text())
     say(f"installing {wheel.name} into .venv")
     _pip("--no-deps", "--no-index", "--force-reinstall", str(wheel))
     _STAMP.write_text(json.dumps(wanted))
     return FOLDER / "bin"
 
 
-def _install_packages(lock: Path) -> None:
-    say(f"installing the packages of {lock.name} into .venv (about a minute, 1 GB)")
+def _install_packages(lock: Path, torch_index: str) -> None:
+    say(f"installing the packages of {lock.resolve().name} into .venv (about a minute, 1 GB)")
     create = [os.environ["RTP_LLM_PYTHON"], "-m", "venv", "--clear", str(FOLDER)]
     run(create, remedy=_REMEDY, shown=False)
-    index = os.environ.get("RTP_LLM_TORCH_INDEX")
-    _pip(*(["--extra-index-url", index] if index else []), "--require-hashes", "-r", str(lock))
+    index = ["--extra-index-url", torch_index] if torch_index else []
+    _pip(*index, "--require-hashes", "-r", str(lock))
 
 
 def _pip(*arguments: str) -> None:

@@ -16,7 +16,6 @@ _OPTIONS = (
     "--no-emit-index-url",
     "--no-emit-find-links",
     "--strip-extras",
-    "--pip-args=--only-binary :all:",
 )
 _REMEDY = "read pip's message above; the lock that was there is unchanged"
 
@@ -48,7 +47,9 @@ def _compile(name: str, *options: str) -> None:
     say(f"pip-compile deps/requirements_{name}.in")
     # pip-compile names its files as they are given, so it runs where they are.
     compiler = f'cd deps && exec {_pip_compile()} "$@"'
-    command = ["sh", "-c", compiler, "sh", *_OPTIONS, *options]
+    index = os.environ.get("RTP_LLM_TORCH_INDEX")
+    pip = "--pip-args=--only-binary :all:" + (f" --extra-index-url {index}" if index else "")
+    command = ["sh", "-c", compiler, "sh", *_OPTIONS, pip, *options]
     device = "cpu" if name == "dev" else name.partition("_")[0]
     run(
         [*command, "--output-file", output, f"requirements_{name}.in"],

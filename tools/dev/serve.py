@@ -17,7 +17,7 @@ def serve(arguments: Sequence[str]) -> None:
     """Replaces this process by the server; the port is looked at before anything is built."""
     refuse_busy_port(flag_value(arguments, "--host"), flag_value(arguments, "--port"))
     built = wheel.build("cpu")
-    commands = environment.install(built.wheel, built.lock)
+    commands = environment.install(built.wheel, built.packages)
     if not arguments or arguments[0].startswith("-"):
         arguments = [str(_DEMO), "--served-model-name", "demo", *arguments]
     else:

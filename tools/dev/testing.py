@@ -25,22 +25,38 @@ def lint(arguments: Sequence[str] = ()) -> tuple[int, int]:
     return counts["passed"], counts["failed"]
 
 
-def test(arguments: Sequence[str], *, soak: bool = False) -> int:
-    """Runs lint and tests; prints the closing line and returns the exit code."""
-    passed, failed = (0, 0) if soak else lint()
-    code, targets = _bazel_test([*(["--test_tag_filters=soak"] if soak else []), *arguments])
-    for line in results.report(targets):
-        print(line)
-    passed += sum(target.passed for target in targets)
-    failed += sum(target.failed for target in targets)
-    if code != 0 and not any(target.failed for target in targets):
-        print(f"bazel test ended with exit code {code}: a target does not build, or none was found")
-        failed += 1
+def test(arguments: Sequence[str]) -> int:
+    """Lint and every test; prints the closing line and returns the exit code."""
+    return _close([lint(), _bazel_test(arguments)])
+
+
+def soak(arguments: Sequence[str]) -> int:
+    """The long tests, and those of the C++ runtime under sanitizers."""
+    counts = [_bazel_test(["--test_tag_filters=soak", *arguments])]
+    counts += [_bazel_test([f"--config={name}", "//rtp_llm/cpp/..."]) for name in ("asan", "tsan")]
+    return _close(counts)
+
+
+def _close(counts: Sequence[tuple[int, int]]) -> int:
+    passed, failed = (sum(column) for column in zip(*counts, strict=True))
     print(f"{passed} passed, {failed} failed", flush=True)
     return 1 if failed else 0
 
 
-def _bazel_test(arguments: Sequence[str]) -> tuple[int, list[results.Target]]:
+def _bazel_test(arguments: Sequence[str]) -> tuple[int, int]:
+    """(passed, failed) cases of a `bazel test`, after a report of what failed and what was slow."""
+    code, targets = _run_targets(arguments)
+    for line in results.report(targets):
+        print(line)
+    passed = sum(target.passed for target in targets)
+    failed = sum(target.failed for target in targets)
+    if code != 0 and not failed:
+        print(f"bazel test ended with exit code {code}: a target does not build, or none was found")
+        failed = 1
+    return passed, failed
+
+
+def _run_targets(arguments: Sequence[str]) -> tuple[int, list[results.Target]]:
     named = any(argument.startswith(("//", ":", "@")) for argument in arguments)
     with tempfile.TemporaryDirectory() as folder:
         events = Path(folder) / "events.json"

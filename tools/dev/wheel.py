@@ -15,10 +15,10 @@ DEVICES = ("cpu", "cuda", "rocm", "xpu")
 
 @dataclass(frozen=True)
 class Built:
-    """A wheel that Bazel built, and the lock that its requirements were taken from."""
+    """A wheel that Bazel built, and the repository of the packages that it was built with."""
 
     wheel: Path
-    lock: Path
+    packages: Path
 
 
 def build(device: str) -> Built:
@@ -30,7 +30,7 @@ def build(device: str) -> Built:
     outputs = bazel.output_folder([config]) / "rtp_llm"
     (wheel,) = (outputs / f"rtp_llm_{device}").glob("*.whl")
     _write_build_record(outputs, device)
-    return Built(wheel, bazel.package_folder(device) / "runtime_lock.txt")
+    return Built(wheel, bazel.package_folder(device))
 
 
 def copy_to_dist(wheel: Path) -> Path:
