@@ -52,7 +52,7 @@ def _pip(*arguments: str) -> None:
         "-m",
         "pip",
         "install",
-        "--quiet",
+        "-qq",
         "--only-binary",
         ":all:",
     ]
