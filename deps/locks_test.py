@@ -14,7 +14,7 @@ from tools.wheel import metadata
 
 DEPS = Path("deps")
 LOCKS = sorted(DEPS.glob("requirements_*.txt"))
-RUNTIME = [lock for lock in LOCKS if lock.stem != "requirements_dev"]
+RUNTIME = [lock for lock in LOCKS if lock.stem not in ("requirements_dev", "requirements_sycl")]
 
 
 def _wanted(name: str) -> list[Requirement]:
@@ -25,6 +25,7 @@ def _wanted(name: str) -> list[Requirement]:
 def test_locks_are_here() -> None:
     names = {lock.stem for lock in LOCKS}
     assert {"requirements_cpu", "requirements_cpu_pypi", "requirements_dev"} <= names
+    assert "requirements_sycl" in names
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
