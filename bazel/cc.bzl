@@ -27,6 +27,15 @@ _STABLE_ABI = ["TORCH_TARGET_VERSION=0x020b000000000000"]
 # From site-packages/rtp_llm/lib/ to site-packages/torch/lib/.
 _TORCH_RUN_PATH = "-Wl,--disable-new-dtags,-rpath,$$ORIGIN/../../torch/lib"
 
+# What an operator library of a device needs besides: the torch library that its kernels' streams
+# come from, and where the device's Python packages keep their libraries.
+_OF_DEVICE = {
+    "cpu": struct(deps = [], run_path = ""),
+    "cuda": struct(deps = ["//3rdparty/gpus/torch:torch_cuda"], run_path = ":$$ORIGIN/../../nvidia/cu13/lib"),
+    "rocm": struct(deps = ["//3rdparty/gpus/torch:torch_hip"], run_path = ""),
+    "xpu": struct(deps = [], run_path = ""),
+}
+
 def rtp_cc_library(name, copts = [], visibility = ["//visibility:public"], **kwargs):
     """Plain C++17, no torch. `copts` may name an instruction set (["-mavx2", "-mfma"])."""
     native.cc_library(
@@ -64,18 +73,19 @@ def rtp_glue_library(name, srcs, hdrs = [], deps = [], copts = [], visibility = 
         **kwargs
     )
 
-def rtp_ops_library(name, srcs = [], deps = [], **kwargs):
+def rtp_ops_library(name, srcs = [], deps = [], device = "cpu", **kwargs):
     """lib<name>.so: operators for torch.ops.load_library, laid out for rtp_llm/lib/ of the wheel."""
+    of_device = _OF_DEVICE[device]
     if srcs:
         rtp_glue_library(name = name + "_glue", srcs = srcs, deps = deps)
         deps = [":%s_glue" % name]
     native.cc_binary(
         name = "lib%s.so" % name,
-        linkopts = ["-Wl,--exclude-libs,ALL", _TORCH_RUN_PATH],
+        linkopts = ["-Wl,--exclude-libs,ALL", _TORCH_RUN_PATH + of_device.run_path],
         linkshared = True,
         linkstatic = True,
         visibility = ["//visibility:public"],
-        deps = deps + ["//deps:torch_libs"],
+        deps = deps + ["//deps:torch_libs"] + of_device.deps,
         **kwargs
     )
 

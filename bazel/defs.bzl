@@ -10,7 +10,11 @@ load(
     _rtp_ops_library = "rtp_ops_library",
     _rtp_pybind_extension = "rtp_pybind_extension",
 )
+load("//bazel:gpu.bzl", _cuda_library = "cuda_library", _gpu_library = "gpu_library", _hip_library = "hip_library")
 
+cuda_library = _cuda_library
+gpu_library = _gpu_library
+hip_library = _hip_library
 rtp_cc_library = _rtp_cc_library
 rtp_cc_test = _rtp_cc_test
 rtp_glue_library = _rtp_glue_library

@@ -1,0 +1,37 @@
+load("@//3rdparty/gpus:toolkit.bzl", "gpu_toolkit")
+load("@//3rdparty/py:link_only.bzl", "cc_link_only")
+
+package(default_visibility = ["//visibility:public"])
+
+# For host code. hipcc finds its own.
+cc_library(
+    name = "hip_headers",
+    hdrs = glob(["include/hip/**"]),
+    defines = ["__HIP_PLATFORM_AMD__=1"],
+    includes = ["include"],
+)
+
+# There is no static runtime. A torch of the same ROCm has it loaded already under this SONAME.
+cc_link_only(
+    name = "hip_runtime",
+    libs = ["lib/libamdhip64.so"],
+)
+
+cc_library(
+    name = "hip",
+    deps = [
+        ":hip_headers",
+        ":hip_runtime",
+    ],
+)
+
+gpu_toolkit(
+    name = "toolkit",
+    compiler = "{HIPCC}",
+    environment = {ENVIRONMENT},
+    known_targets = {KNOWN_TARGETS},
+    language = "hip",
+    runtime = ":hip",
+    stamp = "toolkit.txt",
+    version = "{VERSION}",
+)
