@@ -5,29 +5,7 @@ Two repositories, so that an edit of the BUILD template does not install everyth
 theirs is really needed; nothing may `load()` from them.
 """
 
-load("@local_python//:defs.bzl", "PYTHON")
-
-# What changes the answers of pip: a change fetches the environment again.
-_ENVIRON = [
-    "PIP_CONFIG_FILE",
-    "PIP_EXTRA_INDEX_URL",
-    "PIP_FIND_LINKS",
-    "PIP_INDEX_URL",
-    "PIP_NO_INDEX",
-    "RTP_LLM_TORCH_INDEX",
-]
-
-def _run(rctx, what, arguments, environment = {}):
-    result = rctx.execute(arguments, timeout = 3600, environment = environment, quiet = True)
-    if result.return_code:
-        fail("@%s: %s failed (exit %d)\n%s\n%s" % (
-            rctx.name,
-            what,
-            result.return_code,
-            result.stdout[-4000:],
-            result.stderr[-4000:],
-        ))
-    return result.stdout.strip()
+load("//3rdparty/py:environment.bzl", "ENVIRONMENT_SCRIPT", "ENVIRONMENT_VARIABLES", "make_environment")
 
 def _attempts(rctx):
     """What to try, in this order: (lock, extra index of the torch builds)."""
@@ -42,19 +20,7 @@ def _attempts(rctx):
         attempts.append((rctx.attr.fallback, ""))
     return attempts
 
-def _install(rctx, python, lock, index):
-    command = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary", ":all:"]
-    command += ["--no-warn-script-location", "--disable-pip-version-check", "--require-hashes"]
-    if index:
-        command += ["--extra-index-url", index]
-    for path in [lock] + rctx.attr.tools:
-        command += ["-r", str(rctx.path(path))]
-    rctx.report_progress("pip install -r %s (about a minute, 1 GB)" % lock.name)
-    return rctx.execute(command, timeout = 3600, environment = {"PIP_REQUIRE_VIRTUALENV": "0"}, quiet = True)
-
 def _venv_repository(rctx):
-    _run(rctx, "python -m venv", [PYTHON, "-m", "venv", "--clear", "venv"])
-    python = str(rctx.path("venv/bin/python3"))
     failure = ""
     for lock, index in _attempts(rctx):
         if failure:
@@ -64,23 +30,14 @@ def _venv_repository(rctx):
                 lock.name,
                 " with " + index if index else "; its torch is several GB. RTP_LLM_TORCH_INDEX names a smaller one",
             ))
-        result = _install(rctx, python, lock, index)
-        failure = result.stderr or "pip failed without a word"
-        if not result.return_code or "torch=" not in failure:
+        failure = make_environment(rctx, rctx.attr._script, "environment", [lock] + rctx.attr.tools, index)
+        if "torch=" not in failure:
             break
-    if result.return_code:
+    if failure:
         fail("@%s: pip install failed; pip's configuration decides where it looks (pip config list)\n%s" %
-             (rctx.name, failure[-4000:]))
-    rctx.symlink(rctx.path(lock), "runtime_lock.txt")
-    rctx.file("torch_index.txt", index)
-
-    # A name without the python3.11 in its path.
-    rctx.symlink(_run(rctx, "sysconfig", [
-        python,
-        "-I",
-        "-c",
-        "import sysconfig; print(sysconfig.get_paths()['purelib'])",
-    ]), "site-packages")
+             (rctx.name, failure))
+    for name in ["runtime_lock.txt", "site-packages", "torch_index.txt", "venv"]:
+        rctx.symlink("environment/" + name, name)
     rctx.file("WORKSPACE", 'workspace(name = "%s")\n' % rctx.name)
     rctx.file("BUILD.bazel", "")
 
@@ -91,8 +48,9 @@ _venv = repository_rule(
         "lock": attr.label(mandatory = True, allow_single_file = True),
         "tools": attr.label_list(allow_files = True),
         "torch_index": attr.string(),
+        "_script": ENVIRONMENT_SCRIPT,
     },
-    environ = _ENVIRON,
+    environ = ENVIRONMENT_VARIABLES,
 )
 
 def _targets_repository(rctx):

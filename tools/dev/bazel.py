@@ -42,6 +42,7 @@ def write_settings() -> None:
     lines = [
         "# Written by ./dev: what is true of this machine only.",
         f"common --repo_env=RTP_LLM_PYTHON={os.environ['RTP_LLM_PYTHON']}",
+        f"common --repo_env=RTP_LLM_BUILD_CACHE={CACHE}",
         f"build --disk_cache={CACHE / 'bazel-disk'}",
         f"build --repository_cache={CACHE / 'bazel-repositories'}",
     ]

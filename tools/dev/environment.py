@@ -39,7 +39,7 @@ def install(wheel: Path, packages: Path) -> Path:
 
 
 def _install_packages(lock: Path, torch_index: str) -> None:
-    say(f"installing the packages of {lock.resolve().name} into .venv (about a minute, 1 GB)")
+    say("installing the packages of the lock into .venv (about a minute, 1 GB)")
     create = [os.environ["RTP_LLM_PYTHON"], "-m", "venv", "--clear", str(FOLDER)]
     run(create, remedy=_REMEDY, shown=False)
     index = ["--extra-index-url", torch_index] if torch_index else []
