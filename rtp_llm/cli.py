@@ -65,12 +65,19 @@ def _explain(loaded: LoadedSettings) -> int:
         import torch
 
         from rtp_llm.device import resolve_device
+        from rtp_llm.engine.start_checks import check_settings
         from rtp_llm.loader import explain
 
         device = resolve_device(settings.device_type)
-        dtype = None if settings.dtype == "auto" else getattr(torch, settings.dtype)
-        quantization = settings.quantization
-        print(explain(settings.model, device=device, dtype=dtype, quantization=quantization))
+        check_settings(settings, device)
+        text = explain(
+            settings.model,
+            device=device,
+            dtype=None if settings.dtype == "auto" else getattr(torch, settings.dtype),
+            quantization=settings.quantization,
+            block_size=settings.seq_size_per_block or device.default_block_size(),
+        )
+        print(text)
         return 0
     except (ModelFilesError, ValueError) as error:
         return _complain("explain", error, 1)

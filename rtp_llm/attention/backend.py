@@ -17,7 +17,8 @@ from rtp_llm.device import Support
 class AttentionConfig:
     """What a model on a device asks of attention; the same for all its layers but the window.
 
-    `windows` are the cache groups' windows (0 = full); `block_size` is in tokens.
+    `device_type` is one of rtp_llm.device.known_devices(); `windows` are the cache groups' windows
+    (0 = full); `block_size` is in tokens.
     """
 
     device_type: str

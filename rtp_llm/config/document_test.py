@@ -27,5 +27,9 @@ def test_refusals_are_whole() -> None:
     for refusal in refusals.REFUSALS:
         assert refusal.reason.endswith("."), refusal
         assert refusal.change.endswith("."), refusal
-    keys = [(refusal.area, refusal.name) for refusal in refusals.REFUSALS]
+    keys = [
+        (refusal.area, refusal.name, device)
+        for refusal in refusals.REFUSALS
+        for device in refusal.device_names
+    ]
     assert len(keys) == len(set(keys))

@@ -51,6 +51,8 @@ class Option:
         """
         if self.automatic and (value is None or value == "auto"):
             return None
+        if self.choices and isinstance(value, str):
+            value = value.strip().lower()
         parsed = _PARSERS[self.kind](name, value)
         self.check(name, parsed)
         return parsed

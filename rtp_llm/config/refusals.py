@@ -22,13 +22,23 @@ class Refusal:
     devices: str = "all"
 
     @property
+    def device_names(self) -> tuple[str, ...]:
+        """`devices` one by one."""
+        return tuple(self.devices.split(", "))
+
+    @property
     def message(self) -> str:
         """What the user is told."""
         return f"{self.name} is not supported: {self.reason} {self.change}"
 
+    def message_on(self, device: str) -> str:
+        """What the user of `device` is told."""
+        return f"{self.name} is not supported on {device}: {self.reason} {self.change}"
+
 
 _TOOLS = "There is no tool-call parser yet."
 _LEAVE_OUT = "Leave the field out."
+_GPUS = "cuda, rocm, xpu"
 _GRAMMAR = "Output cannot be constrained to a grammar yet."
 
 REFUSALS: tuple[Refusal, ...] = (
@@ -184,17 +194,38 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "device",
-        "cuda, rocm, xpu",
-        "This release has kernels for the CPU only.",
-        "Leave --device-type out, or set it to cpu.",
-        devices="cuda, rocm, xpu",
+        "device_type",
+        "It has no kernels and no wheel.",
+        "Set --device-type to auto, cuda, rocm, xpu or cpu.",
+        devices="yitian, armcpu, ppu",
+    ),
+    Refusal(
+        "device",
+        "compute capability below 8.0",
+        "The kernels are compiled for 8.0 and newer.",
+        "Set --device-type to cpu.",
+        devices="cuda",
+    ),
+    Refusal(
+        "device",
+        "operator without a kernel",
+        "Its PyTorch reference is slow, so it does not run unasked.",
+        "Allow it with --allow-reference-ops.",
+        devices=_GPUS,
+    ),
+    Refusal(
+        "device",
+        "int8_weights",
+        "Int8 products have a kernel for the CPU only.",
+        "Leave --quantization out.",
+        devices=_GPUS,
     ),
     Refusal(
         "device",
         "quantized_kv_cache",
-        "The CPU kernels keep the KV cache in the type of the activations.",
+        "The kernels keep the KV cache in the type of the activations.",
         "Choose a smaller type with --dtype.",
-        devices="cpu",
+        devices=f"cpu, {_GPUS}",
     ),
     Refusal(
         "device",
@@ -202,6 +233,13 @@ REFUSALS: tuple[Refusal, ...] = (
         "A CPU step has no launch queue to record; it runs eagerly.",
         "Nothing needs to be set.",
         devices="cpu",
+    ),
+    Refusal(
+        "device",
+        "graph_capture",
+        "SYCL graphs are not used yet; steps run eagerly.",
+        "Nothing needs to be set.",
+        devices="xpu",
     ),
     Refusal(
         "device",
@@ -217,20 +255,27 @@ REFUSALS: tuple[Refusal, ...] = (
         "Set the cores with --num-threads.",
         devices="cpu",
     ),
+    Refusal(
+        "device",
+        "tensor_parallel",
+        "One model runs on one device yet.",
+        "Start one process for each device, without WORLD_SIZE, and balance between them.",
+        devices=_GPUS,
+    ),
 )
 
 
-def find_refusal(area: str, name: str) -> Refusal | None:
-    """The row of `name` in `area`, if there is one."""
-    return _INDEX.get((area, name))
+def find_refusal(area: str, name: str, device: str = "all") -> Refusal | None:
+    """The row of `name` in `area` on `device`, if there is one."""
+    return _INDEX.get((area, name, device))
 
 
-def get_refusal(area: str, name: str) -> Refusal:
-    """The row of `name` in `area`; raises KeyError when the table has none."""
-    return _INDEX[area, name]
+def get_refusal(area: str, name: str, device: str = "all") -> Refusal:
+    """The row of `name` in `area` on `device`; raises KeyError when the table has none."""
+    return _INDEX[area, name, device]
 
 
-_INDEX = {(refusal.area, refusal.name): refusal for refusal in REFUSALS}
+_INDEX = {(row.area, row.name, device): row for row in REFUSALS for device in row.device_names}
 
 _INTRODUCTION = """# What is refused
 

@@ -5,29 +5,42 @@ from __future__ import annotations
 import pytest
 
 from rtp_llm.config.refusals import REFUSALS, find_refusal
-from rtp_llm.device import resolve_device
-from rtp_llm.device.base import CAPABILITIES
-from rtp_llm.device.resolve import DeviceError
+from rtp_llm.device import CAPABILITIES, DeviceError
+from rtp_llm.device.cpu import CpuDevice
+from rtp_llm.device.cuda import CudaDevice
+from rtp_llm.device.fake_torch_for_tests import FakeTorch
+from rtp_llm.device.resolve import Resolver
+from rtp_llm.device.rocm import RocmDevice
+from rtp_llm.device.xpu import XpuDevice
 
+DEVICES = {kind.name: kind for kind in (CpuDevice, CudaDevice, RocmDevice, XpuDevice)}
 ROWS = [row for row in REFUSALS if row.area == "device"]
 
 
-def test_what_the_cpu_refuses_is_in_the_table_with_its_reason() -> None:
-    cpu = resolve_device("cpu")
-    refused = {name: cpu.supports(name) for name in CAPABILITIES if not cpu.supports(name)}
+@pytest.mark.parametrize("name", DEVICES)
+def test_what_a_device_refuses_is_in_the_table_with_its_reason(name: str) -> None:
+    refused = DEVICES[name].refused
     assert refused
-    for name, support in refused.items():
-        row = find_refusal("device", name)
-        assert row is not None and row.devices == "cpu", name
-        assert row.reason.lower().rstrip(".") == str(support.reason).lower()
+    for feature, reason in refused.items():
+        row = find_refusal("device", feature, name)
+        assert row is not None, feature
+        assert row.reason.lower().rstrip(".") == reason.lower()
 
 
-def test_what_the_table_says_of_devices_is_true() -> None:
-    cpu = resolve_device("cpu")
+def test_what_the_table_says_of_capabilities_is_true() -> None:
     for row in ROWS:
-        if row.devices == "cpu":
-            assert not cpu.supports(row.name)
-            continue
-        for name in row.devices.split(", "):
-            with pytest.raises(DeviceError, match=name):
-                resolve_device(name)
+        if row.name in CAPABILITIES:
+            assert all(row.name in DEVICES[name].refused for name in row.device_names), row
+
+
+def test_the_other_rows_of_devices_are_those_that_are_tested() -> None:
+    others = {row.name for row in ROWS} - set(CAPABILITIES)
+    # Tested below, in device/accelerator_test.py and in engine/start_checks_test.py.
+    assert others == {"device_type", "compute capability below 8.0", "operator without a kernel"}
+
+
+def test_devices_without_a_wheel_are_refused() -> None:
+    (row,) = [row for row in ROWS if row.name == "device_type"]
+    for name in row.device_names:
+        with pytest.raises(DeviceError, match=rf"device_type={name} .* has no kernels and no whee"):
+            Resolver(FakeTorch(), {}, lambda: ("cpu",)).resolve(name)

@@ -87,7 +87,7 @@ class Settings:
         "auto",
         "text",
         "device",
-        "Device to run on; auto takes the one this wheel was built for.",
+        "Device to run on; auto takes the one this wheel was built for, or else the CPU.",
         choices=("auto", "cpu", "cuda", "rocm", "xpu"),
     )
     num_threads: int | None = option(
@@ -117,14 +117,15 @@ class Settings:
         maximum=2**30,
         automatic="planned from the free memory and the settings, and printed",
     )
-    seq_size_per_block: int = option(
-        16,
+    seq_size_per_block: int | None = option(
+        None,
         "integer",
         "cache",
         "Tokens in one block of the KV cache.",
         unit="tokens",
         minimum=1,
         maximum=1024,
+        automatic="16; on xpu 64, or what XPU_SEQ_SIZE_PER_BLOCK says",
     )
     reuse_cache: bool = option(
         True, "switch", "cache", "Reuse the KV cache of prompts that begin alike (prefix cache)."

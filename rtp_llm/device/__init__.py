@@ -5,16 +5,24 @@ This room imports nothing of the project; only it may name a vendor's torch modu
 
 from __future__ import annotations
 
-from rtp_llm.device.base import CAPABILITIES, Device, MemoryInfo, Support
-from rtp_llm.device.resolve import DEVICE_VARIABLE, DeviceError, known_devices, resolve_device
+from rtp_llm.device.base import CAPABILITIES, Device, DeviceError, MemoryInfo, Support
+from rtp_llm.device.ranks import Ranks
+from rtp_llm.device.resolve import DEVICE_VARIABLE, known_devices, resolve_device
+from rtp_llm.device.streams import Event, Graph, Stream
+from rtp_llm.device.visible import VisibleDevices
 
 __all__ = [
     "CAPABILITIES",
     "DEVICE_VARIABLE",
     "Device",
     "DeviceError",
+    "Event",
+    "Graph",
     "MemoryInfo",
+    "Ranks",
+    "Stream",
     "Support",
+    "VisibleDevices",
     "known_devices",
     "resolve_device",
 ]

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.profiler import ProfilerActivity
+
+from rtp_llm.device.ranks import Ranks
+from rtp_llm.device.streams import Event, Graph, Stream
+from rtp_llm.device.visible import VisibleDevices
+
+
+class DeviceError(ValueError):
+    """The device that was asked for cannot be used; the message says why and what to change."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +52,17 @@ class MemoryInfo:
 class Device(ABC):
     """One device type as the core sees it: it asks for capabilities, never for the name.
 
-    A new device is a subclass in its own file and one row of the table in resolve.py.
+    A new device is a subclass in its own file and one row of the table in resolve.py. Making one
+    touches no driver; everything but `name`, `supports` and the other constants may.
     """
 
-    name: str
+    name: ClassVar[str]
+    collectives: ClassVar[str]  # backend of torch.distributed
+    profiler_activity: ClassVar[ProfilerActivity]
+    refused: ClassVar[Mapping[str, str]]  # capability -> reason
     torch_device: torch.device
+
+    # -- what it is ----------------------------------------------------------------------------
 
     @abstractmethod
     def available(self) -> Support:
@@ -51,6 +71,44 @@ class Device(ABC):
     @abstractmethod
     def description(self) -> str:
         """One line for the log: model, cores or multiprocessors, instruction sets."""
+
+    def supports(self, feature: str) -> Support:
+        """Whether `feature` (a key of CAPABILITIES) works here; ValueError for an unknown one."""
+        if feature not in CAPABILITIES:
+            raise ValueError(f"unknown capability {feature!r}; known: {', '.join(CAPABILITIES)}")
+        return Support.no(self.refused[feature]) if feature in self.refused else Support.yes()
+
+    def default_threads(self) -> int:
+        """Host threads that kernels and the loader should use when the user set nothing."""
+        return 1
+
+    def default_block_size(self) -> int:
+        """Tokens in a block of the KV cache when the user set nothing."""
+        return 16
+
+    # -- devices of this type ------------------------------------------------------------------
+
+    @abstractmethod
+    def device_count(self) -> int:
+        """Devices of this type that this process sees."""
+
+    @abstractmethod
+    def visible_devices(self) -> VisibleDevices:
+        """The devices that this process may use, as the user's mask names them."""
+
+    @abstractmethod
+    def check_group(self, ranks: Ranks) -> None:
+        """Raise DeviceError unless processes like this one can share the machine's devices."""
+
+    @abstractmethod
+    def make_current(self) -> None:
+        """Let this thread's streams and allocations be those of `torch_device`."""
+
+    @abstractmethod
+    def current_index(self) -> int:
+        """Position of the current device among the visible ones; DeviceError if there is none."""
+
+    # -- memory --------------------------------------------------------------------------------
 
     @abstractmethod
     def memory_info(self) -> MemoryInfo:
@@ -61,12 +119,53 @@ class Device(ABC):
         """Bytes of that memory that this process holds now."""
 
     @abstractmethod
-    def supports(self, feature: str) -> Support:
-        """Whether `feature` (a key of CAPABILITIES) works here; ValueError for an unknown one."""
+    def empty_cache(self) -> None:
+        """Give memory that is kept for later allocations back to the system."""
 
-    def default_threads(self) -> int:
-        """Host threads that kernels should use when the user set nothing."""
-        return 1
+    @abstractmethod
+    def pinned_empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Host memory that copies to and from the device need not wait for."""
+
+    @abstractmethod
+    def upload(self, array: NDArray[Any]) -> Tensor:
+        """`array` on the device, without waiting for the copy.
+
+        Where host memory is the device's memory nothing is copied: the tensor changes with the
+        array. Elsewhere the array may be reused at once.
+        """
+
+    @abstractmethod
+    def download(self, *tensors: Tensor) -> list[NDArray[Any]]:
+        """The tensors' values on the host. Waits once, for what was asked of the device before."""
+
+    # -- order of work -------------------------------------------------------------------------
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until the device has done everything."""
+
+    @abstractmethod
+    def new_stream(self) -> Stream:
+        """A queue of work beside the current one."""
+
+    @abstractmethod
+    def current_stream(self) -> Stream:
+        """The queue that work goes to now."""
+
+    @abstractmethod
+    def use_stream(self, stream: Stream) -> AbstractContextManager[Any]:
+        """Inside the context work goes to `stream`."""
+
+    @abstractmethod
+    def new_event(self, timed: bool = False) -> Event:
+        """A mark in a stream; `timed` ones tell the milliseconds between them."""
+
+    @abstractmethod
+    def new_graph(self, pool: object = None) -> Graph:
+        """An empty graph; those of one `pool` (another's `pool`) share memory.
+
+        Raises DeviceError where `supports("graph_capture")` says no.
+        """
 
 
 CAPABILITIES: dict[str, str] = {

@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.profiler import ProfilerActivity
 
-from rtp_llm.device.base import CAPABILITIES, Device, MemoryInfo, Support
-
-_NO = {
-    "quantized_kv_cache": "the CPU kernels keep the KV cache in the type of the activations",
-    "graph_capture": "a CPU step has no launch queue to record; it runs eagerly",
-    "pinned_memory": "host memory is the device's memory; nothing is copied",
-    "tensor_parallel": "one process uses all cores of the machine",
-}
+from rtp_llm.device.base import Device, DeviceError, MemoryInfo, Support
+from rtp_llm.device.ranks import Ranks
+from rtp_llm.device.streams import Event, Graph, HostEvent, HostStream, Stream
+from rtp_llm.device.visible import VisibleDevices
 
 
 class CpuDevice(Device):
     """The processors and the memory that this process may use, cgroup limits included."""
 
-    name = "cpu"
+    name: ClassVar[str] = "cpu"
+    collectives: ClassVar[str] = "gloo"
+    profiler_activity: ClassVar[ProfilerActivity] = ProfilerActivity.CPU
+    refused: ClassVar[Mapping[str, str]] = {
+        "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
+        "graph_capture": "a CPU step has no launch queue to record; it runs eagerly",
+        "pinned_memory": "host memory is the device's memory; nothing is copied",
+        "tensor_parallel": "one process uses all cores of the machine",
+    }
 
     def __init__(self, root: Path = Path("/")) -> None:
         """`root` is where /proc and /sys are looked for (a test passes its own)."""
         self.torch_device = torch.device("cpu")
         self._root = root
+        self._stream = HostStream()
 
     def available(self) -> Support:
         return Support.yes()
 
     def description(self) -> str:
         return f"CPU ({self._processor()}, {self.default_threads()} cores, {_isa()})"
-
-    def supports(self, feature: str) -> Support:
-        if feature not in CAPABILITIES:
-            raise ValueError(f"unknown capability {feature!r}; known: {', '.join(CAPABILITIES)}")
-        return Support.no(_NO[feature]) if feature in _NO else Support.yes()
 
     def default_threads(self) -> int:
         """Cores this process may run on, also limited by a container's CPU quota."""
@@ -62,6 +67,55 @@ class CpuDevice(Device):
         """Resident bytes of this process."""
         pages = (self._root / "proc/self/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    # -- one device without a queue: most of it has nothing to do -------------------------------
+
+    def device_count(self) -> int:
+        return 1
+
+    def visible_devices(self) -> VisibleDevices:
+        return VisibleDevices()
+
+    def check_group(self, ranks: Ranks) -> None:
+        pass
+
+    def make_current(self) -> None:
+        pass
+
+    def current_index(self) -> int:
+        return 0
+
+    def empty_cache(self) -> None:
+        pass
+
+    def pinned_empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        return torch.empty(shape, dtype=dtype)
+
+    def upload(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array)
+
+    def download(self, *tensors: Tensor) -> list[NDArray[Any]]:
+        return [tensor.numpy() for tensor in tensors]
+
+    def synchronize(self) -> None:
+        pass
+
+    def new_stream(self) -> Stream:
+        return HostStream()
+
+    def current_stream(self) -> Stream:
+        return self._stream
+
+    def use_stream(self, stream: Stream) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def new_event(self, timed: bool = False) -> Event:
+        return HostEvent()
+
+    def new_graph(self, pool: object = None) -> Graph:
+        raise DeviceError(f"cpu captures no graphs: {self.refused['graph_capture']}")
+
+    # -- figures of the machine ----------------------------------------------------------------
 
     def _processor(self) -> str:
         for line in self._lines("proc/cpuinfo"):

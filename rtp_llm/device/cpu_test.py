@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 import torch
+from torch.profiler import ProfilerActivity
 
-from rtp_llm.device.base import CAPABILITIES
+from rtp_llm.device import CAPABILITIES, DeviceError, Ranks
 from rtp_llm.device.cpu import CpuDevice
 
 GIB = 2**30
@@ -87,3 +89,43 @@ def test_every_capability_has_an_answer_and_every_no_a_reason():
     assert not answers["graph_capture"]
     with pytest.raises(ValueError, match="unknown capability 'teleport'"):
         device.supports("teleport")
+
+
+def test_work_is_done_when_a_call_returns():
+    device = CpuDevice()
+    array = np.arange(3, dtype=np.int32)
+    tensor = device.upload(array)
+    array[0] = 7
+    assert tensor.tolist() == [7, 1, 2], "nothing is copied"
+    (back,) = device.download(tensor)
+    assert back.ctypes.data == tensor.data_ptr()
+    assert not device.pinned_empty((2,), torch.int32).is_pinned()
+    first, last = device.new_event(timed=True), device.new_event(timed=True)
+    first.record()
+    stream = device.new_stream()
+    with device.use_stream(stream):
+        stream.wait_stream(device.current_stream())
+        stream.wait_event(first)
+        first.wait()
+        first.synchronize()
+    last.record(stream)
+    assert first.query() and stream.query()
+    assert first.elapsed_time(last) >= 0
+    device.make_current()
+    device.synchronize()
+    stream.synchronize()
+    device.empty_cache()
+
+
+def test_the_cpu_is_one_device_without_an_index():
+    device = CpuDevice()
+    assert str(device.torch_device) == "cpu"
+    assert (device.device_count(), device.current_index()) == (1, 0)
+    assert (device.collectives, device.profiler_activity) == ("gloo", ProfilerActivity.CPU)
+    assert device.default_block_size() == 16
+    device.check_group(Ranks(world_size=3))
+
+
+def test_there_are_no_graphs():
+    with pytest.raises(DeviceError, match="cpu captures no graphs: a CPU step has no launch queue"):
+        CpuDevice().new_graph()

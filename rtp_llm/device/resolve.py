@@ -1,110 +1,146 @@
-"""Which device this process uses: the user's word, else the device this wheel was built for."""
+"""Which device this process uses: the user's word, else the first one that can be used."""
 
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import os
 import threading
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from rtp_llm.device.base import Device
+import torch
+
+from rtp_llm.device.base import Device, DeviceError
+from rtp_llm.device.built import accelerators_present, built_devices
 
 DEVICE_VARIABLE = "RTP_LLM_DEVICE_TYPE"
 _logger = logging.getLogger("rtp_llm.device")
 
-# Name -> class, imported only when chosen. A device that has a name but no class yet is refused.
-_CLASSES = {"cpu": "rtp_llm.device.cpu:CpuDevice"}
-_NAMES = ("cpu", "cuda", "rocm", "xpu")
-
-_lock = threading.Lock()
-_resolved: dict[str, Device] = {}
-
-
-class DeviceError(ValueError):
-    """The device that was asked for cannot be used; the message says why and what to change."""
+# Name -> class, imported only when it is considered. Without the user's word the first usable one
+# is taken, so a machine that serves on CUDA does not move when another vendor's GPU is added.
+# Of cuda and rocm at most one is usable: a PyTorch is built for one of them.
+_CLASSES = {
+    "cuda": "rtp_llm.device.cuda:CudaDevice",
+    "rocm": "rtp_llm.device.rocm:RocmDevice",
+    "xpu": "rtp_llm.device.xpu:XpuDevice",
+    "cpu": "rtp_llm.device.cpu:CpuDevice",
+}
+# Names that other engines of this family know.
+_WITHOUT_WHEEL = ("yitian", "armcpu", "ppu")
 
 
 def known_devices() -> tuple[str, ...]:
     """Names that may be asked for, whether this installation has them or not."""
-    return _NAMES
+    return tuple(_CLASSES)
+
+
+def _built_here() -> tuple[str, ...]:
+    return built_devices(known_devices())
+
+
+class Resolver:
+    """Finds the device of a process, once for each thing that was asked for."""
+
+    def __init__(
+        self,
+        torch_module: Any = torch,
+        environ: Mapping[str, str] = os.environ,
+        built: Callable[[], tuple[str, ...]] = _built_here,
+        present: Callable[[], list[str]] = accelerators_present,
+    ) -> None:
+        """The arguments are what a test puts in the place of this machine and installation."""
+        self._torch, self._environ = torch_module, environ
+        self._built, self._present = built, present
+        self._lock = threading.Lock()
+        self._resolved: dict[str, Device] = {}
+
+    def resolve(self, requested: str | None = None) -> Device:
+        """See resolve_device."""
+        asked = _clean(requested)
+        with self._lock:
+            if asked not in self._resolved:
+                self._resolved[asked] = self._find(asked)
+            return self._resolved[asked]
+
+    def _find(self, asked: str) -> Device:
+        name = _clean(self._environ.get(DEVICE_VARIABLE)) if asked == "auto" else asked
+        return self._first_usable() if name == "auto" else self._forced(name)
+
+    def _forced(self, name: str) -> Device:
+        setting = f"device_type={name} ({DEVICE_VARIABLE})"
+        if name not in _CLASSES:
+            reason = "has no kernels and no wheel" if name in _WITHOUT_WHEEL else "is not a device"
+            raise DeviceError(f"{setting} {reason}; valid: auto, {_listed(_CLASSES)}")
+        built = self._built()
+        if name not in built:
+            raise DeviceError(
+                f"{setting}: this installation was built for {_listed(built)}. Install the {name} "
+                f"wheel (./dev build {name}), or set {DEVICE_VARIABLE} to {' or '.join(built)}"
+            )
+        device = self._make(name)
+        available = device.available()
+        if not available:
+            raise DeviceError(f"{setting} cannot be used here: {available.reason}")
+        return device
+
+    def _first_usable(self) -> Device:
+        built = self._built()
+        devices = [self._make(name) for name in _CLASSES if name in built]
+        answers = [(device, device.available()) for device in devices]
+        usable = [device for device, answer in answers if answer]
+        if not usable:
+            reasons = "; ".join(f"{device.name}: {answer.reason}" for device, answer in answers)
+            raise DeviceError(f"no device can be used here: {reasons}")
+        self._mention_others(usable)
+        if usable[0].name == "cpu":
+            self._mention_the_cpu([f"{d.name}: {a.reason}" for d, a in answers if not a])
+        return usable[0]
+
+    def _make(self, name: str) -> Device:
+        module, _, attribute = _CLASSES[name].partition(":")
+        kind = getattr(importlib.import_module(module), attribute)
+        device: Device = kind() if name == "cpu" else kind(self._torch, self._environ)
+        return device
+
+    def _mention_others(self, usable: list[Device]) -> None:
+        chosen, *others = [device.name for device in usable if device.name != "cpu"] or ["cpu"]
+        if others:
+            _logger.warning(
+                "%s and %s can both be used here: %s is taken; set %s to choose",
+                chosen,
+                _listed(others),
+                chosen,
+                DEVICE_VARIABLE,
+            )
+
+    def _mention_the_cpu(self, reasons: list[str]) -> None:
+        idle = self._present()
+        if reasons:
+            _logger.warning("serving on the CPU: %s", "; ".join(reasons))
+        elif idle:
+            _logger.warning(
+                "serving on the CPU: this wheel was built for it, although the machine has %s",
+                " and ".join(idle),
+            )
+
+
+_resolver = Resolver()
 
 
 def resolve_device(requested: str | None = None) -> Device:
     """The device of this process, found once per request and then remembered.
 
     `requested` is a name of known_devices(); None or "auto" looks at RTP_LLM_DEVICE_TYPE, then
-    takes the device this wheel was built for. Raises DeviceError when the choice cannot be used.
+    takes the first usable one of those that this installation was built for. Raises DeviceError
+    when the choice cannot be used.
     """
-    asked = _clean(requested)
-    source = "device_type"
-    if asked == "auto":
-        asked, source = _clean(os.environ.get(DEVICE_VARIABLE)), DEVICE_VARIABLE
-    with _lock:
-        if asked not in _resolved:
-            _resolved[asked] = _find(asked, source)
-        return _resolved[asked]
+    return _resolver.resolve(requested)
 
 
 def _clean(name: str | None) -> str:
     return (name or "").strip().lower() or "auto"
 
 
-def _find(asked: str, source: str) -> Device:
-    built = built_devices()
-    if asked == "auto":
-        device = _make(built[0])
-        _mention_idle_accelerator(device)
-        return device
-    if asked not in _NAMES:
-        raise DeviceError(f"{source}={asked!r} is not a device; valid: auto, {', '.join(_NAMES)}")
-    if asked not in built or asked not in _CLASSES:
-        raise DeviceError(
-            f"{source}={asked}: this installation was built for {', '.join(built)}. Install the "
-            f"{asked} wheel (./dev build {asked}), or set {source} to {' or '.join(built)}"
-        )
-    return _make(asked)
-
-
-def _make(name: str) -> Device:
-    module, _, attribute = _CLASSES[name].partition(":")
-    device: Device = getattr(importlib.import_module(module), attribute)()
-    available = device.available()
-    if not available:
-        raise DeviceError(f"device {name} cannot be used here: {available.reason}")
-    return device
-
-
-def built_devices(root: Path | None = None) -> tuple[str, ...]:
-    """Devices of this installation, the preferred first: its wheel's own, then the CPU.
-
-    A source tree has no _build.json: there every device that has a class counts.
-    """
-    record = (root or Path(__file__).parent.parent) / "_build.json"
-    if not record.exists():
-        return tuple(reversed(_CLASSES))
-    name = str(json.loads(record.read_text())["device"])
-    return (name,) if name == "cpu" else (name, "cpu")
-
-
-def _mention_idle_accelerator(device: Device) -> None:
-    idle = accelerators_present()
-    if device.name == "cpu" and idle:
-        _logger.warning(
-            "serving on the CPU: this wheel was built for it, although the machine has %s",
-            " and ".join(idle),
-        )
-
-
-def accelerators_present(root: Path = Path("/")) -> list[str]:
-    """Kinds of GPU whose driver is loaded, told from device files alone: no vendor library."""
-    found = []
-    if any((root / "dev").glob("nvidia[0-9]*")):
-        found.append("an NVIDIA GPU")
-    if (root / "dev/kfd").exists():
-        found.append("an AMD GPU")
-    vendors = (root / "sys/class/drm").glob("renderD*/device/vendor")
-    if any(vendor.read_text().strip() == "0x8086" for vendor in vendors):
-        found.append("an Intel GPU")
-    return found
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

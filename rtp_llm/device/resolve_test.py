@@ -2,94 +2,155 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from rtp_llm.device import DEVICE_VARIABLE, DeviceError, Support, resolve, resolve_device
-from rtp_llm.device.cpu import CpuDevice
+from rtp_llm.device import DEVICE_VARIABLE, DeviceError
+from rtp_llm.device.fake_torch_for_tests import FakeTorch
+from rtp_llm.device.resolve import Resolver
+
+ALL = ("cuda", "rocm", "xpu", "cpu")
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch):
-    monkeypatch.setattr(resolve, "_resolved", {})
-    monkeypatch.delenv(DEVICE_VARIABLE, raising=False)
-    monkeypatch.setattr(resolve, "built_devices", lambda: ("cpu",))
+def resolver(built=("cpu",), present=(), environ=None, **counts):
+    return Resolver(FakeTorch(**counts), environ or {}, lambda: built, lambda: list(present))
 
 
-@pytest.mark.parametrize("requested", [None, "auto", "", "cpu", " CPU "])
-def test_a_cpu_wheel_gives_the_cpu(requested):
-    assert resolve_device(requested).name == "cpu"
+def resolved(requested=None, **machine):
+    return resolver(**machine).resolve(requested).name
 
 
-def test_the_variable_is_trimmed_and_of_any_case(monkeypatch):
-    monkeypatch.setenv(DEVICE_VARIABLE, " Cpu\n")
-    assert resolve_device().torch_device.type == "cpu"
+# Built for, usable devices, what was asked -> what is taken.
+TABLE = [
+    (("cpu",), {}, "auto", "cpu"),
+    (("cpu",), {"cuda": 1}, "auto", "cpu"),
+    (("cpu",), {"cuda": 1}, "cpu", "cpu"),
+    (("cuda", "cpu"), {"cuda": 1}, "auto", "cuda"),
+    (("cuda", "cpu"), {"cuda": 1}, "cpu", "cpu"),
+    (("cuda", "cpu"), {}, "auto", "cpu"),
+    (("cuda", "cpu"), {"xpu": 1}, "auto", "cpu"),
+    (("rocm", "cpu"), {"rocm": 2}, "auto", "rocm"),
+    (("rocm", "cpu"), {"rocm": 2}, "rocm", "rocm"),
+    (("rocm", "cpu"), {"cuda": 2}, "auto", "cpu"),
+    (("xpu", "cpu"), {"xpu": 1}, "auto", "xpu"),
+    (("xpu", "cpu"), {"xpu": 1, "cuda": 1}, "auto", "xpu"),
+    (ALL, {"xpu": 1}, "auto", "xpu"),
+    (ALL, {"xpu": 1, "cuda": 1}, "auto", "cuda"),
+    (ALL, {"xpu": 1, "rocm": 1}, "auto", "rocm"),
+    (ALL, {"xpu": 1, "cuda": 1}, "xpu", "xpu"),
+    (ALL, {}, "auto", "cpu"),
+]
 
 
-def test_an_unknown_name_lists_the_valid_ones(monkeypatch):
-    monkeypatch.setenv(DEVICE_VARIABLE, "tpu")
-    with pytest.raises(DeviceError, match=r"RTP_LLM_DEVICE_TYPE='tpu'.*auto, cpu, cuda, rocm, xpu"):
-        resolve_device()
+@pytest.mark.parametrize(("built", "counts", "asked", "expected"), TABLE)
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_the_override_then_the_first_usable_device(built, counts, asked, expected, by_variable):
+    if by_variable:
+        environ = {DEVICE_VARIABLE: f" {asked.upper()}\n"}
+        assert resolved(None, built=built, environ=environ, **counts) == expected
+    else:
+        assert resolved(asked, built=built, **counts) == expected
 
 
-def test_a_device_of_another_wheel_says_which_wheel_brings_it():
-    with pytest.raises(DeviceError, match=r"device_type=cuda: .* built for cpu.*dev build cuda"):
-        resolve_device("cuda")
+@pytest.mark.parametrize(
+    ("built", "counts", "asked", "message"),
+    [
+        (ALL, {}, "tpu", r"RTP_LLM_DEVICE_TYPE\) is not a device; valid: auto, cuda, .*, cpu"),
+        (ALL, {}, "ppu", r"=ppu .* has no kernels and no wheel; valid: auto, cuda"),
+        (ALL, {}, "yitian", "no wheel"),
+        (ALL, {}, "armcpu", "no wheel"),
+        (("cpu",), {"cuda": 1}, "cuda", "built for cpu. Install the cuda wheel .*dev build cuda"),
+        (("cuda", "cpu"), {"xpu": 1}, "xpu", "built for cuda, cpu"),
+        (ALL, {}, "cuda", r"DEVICE_TYPE\) cannot be used here: .* built without CUDA"),
+        (ALL, {"cuda": 0}, "cuda", r"finds no such device or driver \(CUDA_VISIBLE_DEVICES="),
+        (ALL, {"rocm": 0}, "rocm", r"no such device.*HIP_VISIBLE_DEVICES='7'"),
+        (ALL, {"xpu": 0}, "xpu", r"no such device.*ZE_AFFINITY_MASK is not set"),
+        (ALL, {"cuda": 1}, "rocm", "built without HIP"),
+        (ALL, {"cuda": 1}, "xpu", "built without XPU"),
+    ],
+)
+def test_a_forced_device_that_is_not_usable_is_an_error(built, counts, asked, message):
+    environ = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "7"}
+    with pytest.raises(DeviceError, match=message):
+        resolved(asked, built=built, environ=environ, **counts)
+    with pytest.raises(DeviceError, match=message):
+        resolved(built=built, environ={**environ, DEVICE_VARIABLE: asked}, **counts)
 
 
-def test_the_users_word_beats_the_variable(monkeypatch):
-    monkeypatch.setenv(DEVICE_VARIABLE, "xpu")
-    assert resolve_device("cpu").name == "cpu"
+def test_the_users_word_beats_the_variable():
+    assert resolved("cpu", environ={DEVICE_VARIABLE: "xpu"}) == "cpu"
 
 
-def test_the_answer_is_kept_for_the_life_of_the_process(monkeypatch):
-    first = resolve_device("cpu")
-    assert resolve_device("cpu") is first
+def test_the_answer_is_kept_for_the_life_of_the_process():
+    environ = {}
+    machine = Resolver(fake := FakeTorch(cuda=1), environ, lambda: ("cuda", "cpu"), list)
+    first = machine.resolve()
+    environ[DEVICE_VARIABLE] = "cpu"
+    fake.cuda.count = 0
+    assert machine.resolve() is first
+    assert machine.resolve("auto") is first
+    assert fake.cuda.calls["is_available"] == 1
 
 
-def test_a_cpu_wheel_on_a_gpu_machine_says_so_once(monkeypatch, caplog):
-    monkeypatch.setattr(resolve, "accelerators_present", lambda: ["an NVIDIA GPU"])
+def test_threads_get_the_same_device():
+    machine = resolver(built=ALL, cuda=1)
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(machine.resolve())) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 16
+    assert len(set(map(id, found))) == 1
+
+
+@pytest.mark.parametrize(
+    ("machine", "message"),
+    [
+        (
+            {"present": ["an NVIDIA GPU"]},
+            "serving on the CPU: this wheel was built for it, although the machine has an NVIDIA "
+            "GPU",
+        ),
+        (
+            {"built": ("cuda", "cpu"), "cuda": 0, "environ": {"CUDA_VISIBLE_DEVICES": " "}},
+            "serving on the CPU: cuda: PyTorch finds no such device or driver "
+            "(CUDA_VISIBLE_DEVICES=' ')",
+        ),
+        (
+            {"built": ALL, "cuda": 1, "xpu": 1},
+            "cuda and xpu can both be used here: cuda is taken; set RTP_LLM_DEVICE_TYPE to choose",
+        ),
+    ],
+)
+def test_what_may_surprise_is_said_once(machine, message, caplog):
+    several = resolver(**machine)
     with caplog.at_level(logging.WARNING, "rtp_llm.device"):
-        resolve_device()
-        resolve_device()
-    assert [record.message for record in caplog.records] == [
-        "serving on the CPU: this wheel was built for it, although the machine has an NVIDIA GPU"
-    ]
+        several.resolve()
+        several.resolve()
+    assert [record.message for record in caplog.records] == [message]
 
 
-def test_a_device_that_cannot_run_gives_its_reason(monkeypatch):
-    monkeypatch.setattr(CpuDevice, "available", lambda self: Support.no("no driver"))
-    with pytest.raises(DeviceError, match="device cpu cannot be used here: no driver"):
-        resolve_device()
+@pytest.mark.parametrize(
+    "machine", [{}, {"built": ("cuda", "cpu"), "cuda": 1}, {"built": ("xpu", "cpu"), "xpu": 1}]
+)
+def test_the_expected_choice_needs_no_word(machine, caplog):
+    with caplog.at_level(logging.INFO, "rtp_llm.device"):
+        resolver(**machine).resolve()
+    assert caplog.records == []
 
 
-def test_the_build_record_decides_what_is_considered(tmp_path, monkeypatch):
-    monkeypatch.undo()
-    assert resolve.built_devices(tmp_path)[-1] == "cpu"
-    (tmp_path / "_build.json").write_text(json.dumps({"device": "cuda"}))
-    assert resolve.built_devices(tmp_path) == ("cuda", "cpu")
-    (tmp_path / "_build.json").write_text(json.dumps({"device": "cpu"}))
-    assert resolve.built_devices(tmp_path) == ("cpu",)
+def test_a_bad_rank_names_the_variable():
+    with pytest.raises(ValueError, match="LOCAL_RANK='one' is not a whole number of at least 0"):
+        resolved(built=ALL, cuda=1, environ={"LOCAL_RANK": "one"})
 
 
-def test_accelerators_are_told_from_device_files(tmp_path):
-    assert resolve.accelerators_present(tmp_path) == []
-    (tmp_path / "dev").mkdir()
-    for name in ("nvidia0", "kfd"):
-        (tmp_path / "dev" / name).touch()
-    for number, vendor in ((128, "0x10de"), (129, "0x8086")):
-        folder = tmp_path / f"sys/class/drm/renderD{number}/device"
-        folder.mkdir(parents=True)
-        (folder / "vendor").write_text(vendor + "\n")
-    assert resolve.accelerators_present(tmp_path) == [
-        "an NVIDIA GPU",
-        "an AMD GPU",
-        "an Intel GPU",
-    ]
+def test_this_machine_gives_a_device_without_any_fake():
+    assert Resolver(environ={}, built=lambda: ALL).resolve("cpu").torch_device.type == "cpu"
 
 
 def test_the_room_imports_nothing_of_the_project():

@@ -13,6 +13,7 @@ from rtp_llm import ops
 from rtp_llm.device import resolve_device
 from rtp_llm.engine.engine import Engine, EngineLimits
 from rtp_llm.engine.messages import EngineReady, EngineStartError
+from rtp_llm.engine.start_checks import check_operators, check_settings
 from rtp_llm.executor.cache_plan import CachePlan, CacheShape, plan_cache
 from rtp_llm.executor.kv_cache import KVCache
 from rtp_llm.executor.model_runner import ModelRunner
@@ -54,9 +55,13 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltE
     """
     began = time.monotonic()
     device = resolve_device(settings.device_type)
+    check_settings(settings, device)
+    block_size = settings.seq_size_per_block or device.default_block_size()
+    device.make_current()
     torch.set_num_threads(settings.num_threads or device.default_threads())
     ops.allow_reference_ops(settings.allow_reference_ops)
     ops.load()
+    check_operators(settings, device)
     config = read_model_config(settings.model)
     dtype = config.dtype if settings.dtype == "auto" else _dtype(settings.dtype)
     _check_context(settings, config)
@@ -66,11 +71,11 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltE
         dtype=dtype,
         quantization=settings.quantization,
         max_seq_len=settings.max_seq_len,
-        block_size=settings.seq_size_per_block,
+        block_size=block_size,
         progress=progress or LoadProgress(device),
     )
     weight_bytes = _weight_bytes(model)
-    plan = _plan(settings, config, dtype, weight_bytes, device)
+    plan = _plan(settings, config, dtype, block_size, weight_bytes, device.memory_info().free)
     runner = ModelRunner(model, KVCache(config, plan, dtype, device.torch_device), device)
     engine = _assemble(settings, config, plan, runner, device)
     runner.warm_up()
@@ -144,7 +149,12 @@ def _weight_bytes(model: CausalLM) -> int:
 
 
 def _plan(
-    settings: Settings, config: ModelConfig, dtype: torch.dtype, weight_bytes: int, device: Device
+    settings: Settings,
+    config: ModelConfig,
+    dtype: torch.dtype,
+    block_size: int,
+    weight_bytes: int,
+    free_bytes: int,
 ) -> CachePlan:
     groups = config.layer_groups
     shape = CacheShape(
@@ -152,7 +162,7 @@ def _plan(
         num_kv_heads=config.num_kv_heads,
         head_dim=config.head_dim,
         element_size=dtype.itemsize,
-        block_size=settings.seq_size_per_block,
+        block_size=block_size,
     )
     return plan_cache(
         shape,
@@ -160,7 +170,7 @@ def _plan(
         max_seq_len=settings.max_seq_len,
         kv_cache_mem_mb=settings.kv_cache_mem_mb,
         weight_bytes=weight_bytes,
-        free_bytes=device.memory_info().free,
+        free_bytes=free_bytes,
     )
 
 
@@ -193,7 +203,7 @@ def _assemble(
         )
     )
     num_slots = settings.max_running_requests + settings.max_queued_requests
-    sampler = Sampler(num_slots, device.torch_device, settings.seed)
+    sampler = Sampler(num_slots, device, settings.seed)
     limits = EngineLimits(
         max_model_len=plan.max_model_len,
         vocab_size=config.vocab_size,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -73,14 +72,15 @@ class PromptScorer:
         logits = self._runner.logits(hidden, tokens)
         ids = wish.prompt[start : start + len(tokens)]
         width = min(max(1, wish.width), logits.shape[1])
-        on_device = torch.from_numpy(ids).to(logits.device)
-        chosen, values, top_ids = ops.top_logprobs(logits, on_device, width)
+        device = self._runner.device
+        scores = ops.top_logprobs(logits, device.upload(ids), width)
+        chosen, values, top_ids = device.download(*scores)
         return PromptLogprobs(
             request_id=sequence_id >> INDEX_BITS,
             start=start,
             token_ids=ids.tobytes(),
-            chosen=chosen.cpu().numpy().tobytes(),
-            top_ids=top_ids.cpu().numpy().tobytes(),
-            top_values=values.cpu().numpy().tobytes(),
+            chosen=chosen.tobytes(),
+            top_ids=top_ids.tobytes(),
+            top_values=values.tobytes(),
             width=width,
         )

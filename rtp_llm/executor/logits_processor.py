@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch
+    from rtp_llm.device import Device
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,9 @@ class LogitsProcessor(Protocol):
 class ProcessorTable:
     """Which slots each processor serves."""
 
-    def __init__(self, num_slots: int) -> None:
+    def __init__(self, num_slots: int, device: Device) -> None:
         self._num_slots = num_slots
+        self._device = device
         self._members: dict[int, tuple[LogitsProcessor, NDArray[np.bool_]]] = {}
 
     def add(self, processors: Iterable[LogitsProcessor], slots: list[int]) -> None:
@@ -81,7 +82,7 @@ class ProcessorTable:
             if len(rows) == len(slots):
                 processor(logits, group)
                 continue
-            index = torch.from_numpy(rows).to(logits.device)
+            index = self._device.upload(rows)
             part = logits.index_select(0, index)
             processor(part, group)
             logits.index_copy_(0, index, part)

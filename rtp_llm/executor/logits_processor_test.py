@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
+from rtp_llm.device import resolve_device
 from rtp_llm.executor.logits_processor import ProcessorTable
 
 
@@ -34,7 +35,7 @@ class Adder:
 
 
 def test_each_processor_changes_its_own_rows_once():
-    table, one, two = ProcessorTable(8), Adder(1.0), Adder(10.0)
+    table, one, two = ProcessorTable(8, resolve_device("cpu")), Adder(1.0), Adder(10.0)
     table.add([one], [2, 5])
     table.add([two, one], [3])
     logits = torch.zeros(4, 3)
@@ -47,7 +48,7 @@ def test_each_processor_changes_its_own_rows_once():
 
 
 def test_a_processor_of_all_rows_works_in_place():
-    table, one = ProcessorTable(8), Adder(1.0)
+    table, one = ProcessorTable(8, resolve_device("cpu")), Adder(1.0)
     table.add([one], [1, 2])
     logits = torch.zeros(2, 3)
     table.apply(logits, batch(2, 1))
@@ -55,7 +56,7 @@ def test_a_processor_of_all_rows_works_in_place():
 
 
 def test_released_slots_are_not_served_and_idle_processors_forgotten():
-    table, one = ProcessorTable(8), Adder(1.0)
+    table, one = ProcessorTable(8, resolve_device("cpu")), Adder(1.0)
     table.add([one], [1, 2])
     table.release([1])
     table.apply(torch.zeros(2, 3), batch(1, 2))

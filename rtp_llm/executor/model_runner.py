@@ -1,4 +1,4 @@
-"""Runs the model on the batch that the scheduler filled, without copying its arrays."""
+"""Runs the model on the batch that the scheduler filled; its arrays are copied to GPUs only."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ class ModelRunner:
     def __init__(self, model: CausalLM, cache: KVCache, device: Device) -> None:
         self.model = model
         self.cache = cache
-        self._device = device
+        self.device = device
 
     def forward(self, batch: Batch) -> Tensor:
         """Copy forked blocks, run all layers; hidden states [T, hidden] of the batch's tokens."""
         for group, pairs in enumerate(batch.copy_pairs):
             if len(pairs):
-                self.cache.copy_blocks(group, self._tensor(pairs))
+                self.cache.copy_blocks(group, self.device.upload(pairs))
         hidden: Tensor = self.model(self._forward_batch(batch))
         return hidden
 
     def _forward_batch(self, batch: Batch) -> ForwardBatch:
-        tensor = self._tensor
+        upload = self.device.upload
         return ForwardBatch(
-            token_ids=tensor(batch.token_ids),
-            positions=tensor(batch.positions),
-            slot_mapping=tuple(tensor(slots) for slots in batch.slot_mapping),
-            block_table=tuple(tensor(table) for table in batch.block_table),
-            cu_seqlens_q=tensor(batch.cu_seqlens_q),
-            seq_lens=tensor(batch.seq_lens),
+            token_ids=upload(batch.token_ids),
+            positions=upload(batch.positions),
+            slot_mapping=tuple(upload(slots) for slots in batch.slot_mapping),
+            block_table=tuple(upload(table) for table in batch.block_table),
+            cu_seqlens_q=upload(batch.cu_seqlens_q),
+            seq_lens=upload(batch.seq_lens),
             max_seqlen_q=batch.max_seqlen_q,
             max_seqlen_k=batch.max_seqlen_k,
             kv_cache=self.cache.layers,
@@ -51,13 +51,13 @@ class ModelRunner:
 
     def logits(self, hidden: Tensor, rows: NDArray[np.int32]) -> Tensor:
         """Logits float32 [R, vocabulary] of the tokens ``rows`` [R] of the batch."""
-        picked = hidden.index_select(0, self._tensor(rows))
+        picked = hidden.index_select(0, self.device.upload(rows))
         logits: Tensor = self.model.compute_logits(picked)
         return logits
 
     def warm_up(self) -> None:
         """Run a step of two tokens in the padding block, so that no request pays for first use."""
-        device = self._device.torch_device
+        device = self.device.torch_device
         numbers = torch.arange(2, dtype=torch.int32, device=device)
         groups = len(self.cache.groups)
         batch = ForwardBatch(
@@ -74,6 +74,4 @@ class ModelRunner:
         )
         with torch.inference_mode():
             self.logits(self.model(batch), np.arange(2, dtype=np.int32))
-
-    def _tensor(self, array: NDArray[np.generic]) -> Tensor:
-        return torch.from_numpy(array).to(self._device.torch_device)
+        self.device.synchronize()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -21,6 +20,7 @@ from rtp_llm.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch
+    from rtp_llm.device import Device
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,28 @@ class Sampled:
     logprobs: Logprobs | None
 
 
+@dataclass(frozen=True)
+class _RawRows:
+    """Logits [L, vocabulary] of ``rows`` [L], ``wanted`` [L] log-probabilities of each."""
+
+    logits: Tensor
+    rows: NDArray[np.int64]
+    wanted: NDArray[np.int32]
+
+
 class Sampler:
     """Draws tokens. A sequence's settings are written once, under its slot, when it is added."""
 
-    def __init__(self, num_slots: int, device: torch.device, seed: int) -> None:
+    def __init__(self, num_slots: int, device: Device, seed: int) -> None:
         self._device = device
+        self._upload = device.upload
         self._seeds = SeedSource(seed)
         self._settings = SlotSettings(num_slots, device)
         self._min_tokens = np.zeros(num_slots, np.int64)
         self._wanted_logprobs = np.full(num_slots, -1, np.int32)
         self._stop_ids = RaggedTable(num_slots)
         self._biases = RaggedTable(num_slots)
-        self._processors = ProcessorTable(num_slots)
+        self._processors = ProcessorTable(num_slots, device)
 
     def add(
         self,
@@ -92,18 +102,29 @@ class Sampler:
             settings = self._settings.greedy(batch.num_rows)
         if flags & flag.MODIFYING:
             self._modify(logits, batch, settings)
-        tokens, valid = ops.sample(
+        drawn = ops.sample(
             logits,
             settings.temperature,
             settings.top_k,
             settings.top_p,
             settings.min_p,
             settings.seeds,
-            self._tensor(batch.row_steps),
+            self._upload(batch.row_steps),
         )
-        logprobs = None if raw is None else self._top_logprobs(*raw, tokens)
-        degenerate = batch.num_rows - int(np.count_nonzero(valid.cpu().numpy()))
-        return Sampled(tokens.cpu().numpy(), degenerate, logprobs)
+        return self._read(drawn, raw)
+
+    def _read(self, drawn: tuple[Tensor, Tensor], raw: _RawRows | None) -> Sampled:
+        """What the host must know of a step: the only place that waits for the device."""
+        if raw is None:
+            tokens, valid = self._device.download(*drawn)
+            return Sampled(tokens, len(valid) - int(np.count_nonzero(valid)), None)
+        width = min(max(1, int(raw.wanted.max())), raw.logits.shape[1])
+        picked = drawn[0].index_select(0, self._upload(raw.rows))
+        scores = ops.top_logprobs(raw.logits, picked, width)
+        tokens, valid, chosen, values, ids = self._device.download(*drawn, *scores)
+        rows, wanted = raw.rows.astype(np.int32), np.minimum(raw.wanted, width)
+        logprobs = Logprobs(rows, wanted, chosen, values, ids)
+        return Sampled(tokens, len(valid) - int(np.count_nonzero(valid)), logprobs)
 
     def _modify(self, logits: Tensor, batch: Batch, settings: RowSettings) -> None:
         flags = batch.sampling_flags
@@ -117,7 +138,7 @@ class Sampler:
             self._add_pairs(logits, self._biases, batch.row_slots, rows)
         if not flags & (flag.PENALTIES | flag.NGRAM):
             return
-        history = self._tensor(batch.history_tokens), self._tensor(batch.history_cu)
+        history = self._upload(batch.history_tokens), self._upload(batch.history_cu)
         if flags & flag.PENALTIES:
             penalties = settings.repetition, settings.presence, settings.frequency
             ops.apply_penalties(logits, *history, *penalties)
@@ -133,32 +154,13 @@ class Sampler:
     ) -> None:
         pairs = table.gather(slots, rows.astype(np.int32))
         if len(pairs.rows):
-            ops.add_logit_bias(logits, *(self._tensor(column) for column in pairs))
+            ops.add_logit_bias(logits, *(self._upload(column) for column in pairs))
 
-    def _keep_raw(
-        self, logits: Tensor, batch: Batch
-    ) -> tuple[Tensor, NDArray[np.int64], NDArray[np.int32]]:
+    def _keep_raw(self, logits: Tensor, batch: Batch) -> _RawRows:
         """The model's own logits of the rows that want log-probabilities, and those rows."""
         wanted = self._wanted_logprobs[batch.row_slots]
         rows = np.flatnonzero(wanted >= 0)
         if len(rows) < batch.num_rows:
-            return logits.index_select(0, self._tensor(rows)), rows, wanted[rows]
+            return _RawRows(logits.index_select(0, self._upload(rows)), rows, wanted[rows])
         will_change = batch.sampling_flags & flag.MODIFYING
-        return logits.clone() if will_change else logits, rows, wanted
-
-    def _top_logprobs(
-        self, logits: Tensor, rows: NDArray[np.int64], wanted: NDArray[np.int32], tokens: Tensor
-    ) -> Logprobs:
-        drawn = tokens.index_select(0, self._tensor(rows))
-        width = min(max(1, int(wanted.max())), logits.shape[1])
-        chosen, values, ids = ops.top_logprobs(logits, drawn, width)
-        return Logprobs(
-            rows.astype(np.int32),
-            np.minimum(wanted, width),
-            chosen.cpu().numpy(),
-            values.cpu().numpy(),
-            ids.cpu().numpy(),
-        )
-
-    def _tensor(self, array: NDArray[np.generic]) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
+        return _RawRows(logits.clone() if will_change else logits, rows, wanted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from rtp_llm.device import Device
 
 _NUM_FLOATS = 6
 _NUM_INTS = 2
@@ -33,12 +36,13 @@ class RowSettings(NamedTuple):
 class SlotSettings:
     """The settings of all slots as three tensors on the device."""
 
-    def __init__(self, num_slots: int, device: torch.device) -> None:
-        self._device = device
-        self._floats = torch.zeros(_NUM_FLOATS, num_slots, device=device)
-        self._ints = torch.zeros(_NUM_INTS, num_slots, dtype=torch.int32, device=device)
-        self._seeds = torch.zeros(num_slots, dtype=torch.int64, device=device)
-        neutral = torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0, 0.0], device=device)
+    def __init__(self, num_slots: int, device: Device) -> None:
+        self._upload = device.upload
+        place = device.torch_device
+        self._floats = torch.zeros(_NUM_FLOATS, num_slots, device=place)
+        self._ints = torch.zeros(_NUM_INTS, num_slots, dtype=torch.int32, device=place)
+        self._seeds = torch.zeros(num_slots, dtype=torch.int64, device=place)
+        neutral = torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0, 0.0], device=place)
         self._greedy = RowSettings._make(
             [
                 *neutral[:, None].repeat(1, num_slots).unbind(0),
@@ -58,18 +62,15 @@ class SlotSettings:
             params.presence_penalty,
             params.frequency_penalty,
         )
-        index = torch.tensor(slots, device=self._device)
-        self._floats[:, index] = self._tensor(floats, torch.float32)[:, None]
+        index = self._upload(np.array(slots, np.int64))
+        self._floats[:, index] = self._upload(np.array(floats, np.float32))[:, None]
         ints = (params.top_k, params.no_repeat_ngram_size)
-        self._ints[:, index] = self._tensor(ints, torch.int32)[:, None]
-        self._seeds[index] = self._tensor(seeds, torch.int64)
-
-    def _tensor(self, values: Sequence[float], dtype: torch.dtype) -> Tensor:
-        return torch.tensor(values, dtype=dtype, device=self._device)
+        self._ints[:, index] = self._upload(np.array(ints, np.int32))[:, None]
+        self._seeds[index] = self._upload(np.array(seeds, np.int64))
 
     def gather(self, slots: NDArray[np.int32]) -> RowSettings:
         """The settings of ``slots`` [R]."""
-        index = torch.from_numpy(slots).to(self._device)
+        index = self._upload(slots)
         return RowSettings._make(
             [
                 *self._floats.index_select(1, index).unbind(0),

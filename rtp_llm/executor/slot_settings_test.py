@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from rtp_llm.device import resolve_device
 from rtp_llm.executor import sampling_flags as flag
 from rtp_llm.executor.slot_settings import SlotSettings
 from rtp_llm.sampling_params import SamplingParams
 
 
 def test_settings_come_back_in_the_order_of_the_rows():
-    settings = SlotSettings(10, torch.device("cpu"))
+    settings = SlotSettings(10, resolve_device("cpu"))
     settings.put([4], SamplingParams(temperature=0.5, top_k=7, min_p=0.25), [-3])
     settings.put(
         [1, 9],
@@ -40,14 +41,14 @@ def test_settings_come_back_in_the_order_of_the_rows():
 
 @pytest.mark.parametrize("params", [SamplingParams(temperature=0), SamplingParams(top_k=1)])
 def test_greedy_requests_have_temperature_zero(params):
-    settings = SlotSettings(4, torch.device("cpu"))
+    settings = SlotSettings(4, resolve_device("cpu"))
     settings.put([2], params, [1])
     assert settings.gather(np.array([2], np.int32)).temperature.tolist() == [0.0]
     assert flag.sampling_flags(params) == 0
 
 
 def test_greedy_rows_are_neutral():
-    rows = SlotSettings(4, torch.device("cpu")).greedy(3)
+    rows = SlotSettings(4, resolve_device("cpu")).greedy(3)
     assert rows.temperature.tolist() == [0.0] * 3
     assert rows.repetition.tolist() == rows.top_p.tolist() == [1.0] * 3
     assert rows.top_k.dtype == rows.ngram_size.dtype == torch.int32

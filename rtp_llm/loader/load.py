@@ -37,7 +37,7 @@ def load_model(
     """
     config = read_model_config(path)
     positions = max_seq_len or config.max_position_embeddings
-    options = ModelOptions(dtype, device.torch_device, positions, quantization, block_size)
+    options = _options(device, dtype, positions, quantization, block_size)
     _check(config, options, device)
     checkpoint = Checkpoint.open(path)
     model = model_class(config.architecture)(config, options)
@@ -56,14 +56,15 @@ def explain(
     device: Device,
     dtype: torch.dtype | None = None,
     quantization: str = "none",
+    block_size: int = 16,
 ) -> str:
     """What would run and why: device, model, number type, attention backend, the others' reasons.
 
     Reads config.json and the headers of the weights only; raises as load_model does.
     """
     config = read_model_config(path)
-    options = ModelOptions(
-        dtype or config.dtype, device.torch_device, config.max_position_embeddings, quantization
+    options = _options(
+        device, dtype or config.dtype, config.max_position_embeddings, quantization, block_size
     )
     _check(config, options, device)
     checkpoint = Checkpoint.open(path)
@@ -78,8 +79,17 @@ def explain(
             f"weights: {checkpoint.num_bytes / 2**20:.1f} MiB in files, kept as {kept}",
             f"KV cache: {config.kv_bytes_per_token(options.dtype)} bytes per token",
             explain_attention(options.attention(config)),
+            "not on this device:",
+            *(f"  {feature}: {reason}" for feature, reason in device.refused.items()),
         ]
     )
+
+
+def _options(
+    device: Device, dtype: torch.dtype, positions: int, quantization: str, block_size: int
+) -> ModelOptions:
+    place = device.torch_device
+    return ModelOptions(dtype, device.name, place, positions, quantization, block_size)
 
 
 def _check(config: ModelConfig, options: ModelOptions, device: Device) -> None:

@@ -19,10 +19,12 @@ from rtp_llm.models.raw_config import RawConfig
 class ModelOptions:
     """What is chosen when a model is built, beyond its config.
 
-    `num_positions` is the longest sequence; `block_size` the KV cache's tokens per block.
+    `device_type` is our name of the device, `device` torch's. `num_positions` is the longest
+    sequence; `block_size` the KV cache's tokens per block.
     """
 
     dtype: torch.dtype
+    device_type: str
     device: torch.device
     num_positions: int
     quantization: str = "none"
@@ -31,7 +33,7 @@ class ModelOptions:
     def attention(self, config: ModelConfig) -> AttentionConfig:
         """What the attention backend of `config` is chosen for."""
         return AttentionConfig(
-            device_type=self.device.type,
+            device_type=self.device_type,
             dtype=self.dtype,
             kv_dtype=self.dtype,
             num_heads=config.num_heads,

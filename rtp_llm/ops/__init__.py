@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rtp_llm.ops.registry import forced_cpu_isa as forced_cpu_isa
     from rtp_llm.ops.registry import kernel_calls as kernel_calls
     from rtp_llm.ops.registry import load as load
+    from rtp_llm.ops.registry import operators_without_kernel as operators_without_kernel
     from rtp_llm.ops.rope import rope_kv_write as rope_kv_write
     from rtp_llm.ops.rotary_table import RopeConfig as RopeConfig
     from rtp_llm.ops.rotary_table import rope_table as rope_table
@@ -43,6 +44,7 @@ _REGISTRY = (
     "forced_cpu_isa",
     "kernel_calls",
     "load",
+    "operators_without_kernel",
 )
 _PUBLIC = {name: f"rtp_llm.ops.{entry.module}" for name, entry in OPERATORS.items()}
 _PUBLIC |= dict.fromkeys(_REGISTRY, "rtp_llm.ops.registry")

@@ -26,21 +26,30 @@ class Fallbacks:
         self._namespace = namespace
         self._entries = tuple(entries)
         self._library: torch.library.Library | None = None
+        self._missing: dict[str, list[str]] = {}
 
     def install(self, *, allow_references: bool, native_library: str) -> None:
         """Replace what an earlier call installed. Native kernels are never touched."""
         if self._library is not None:
             self._library._destroy()  # type: ignore[no-untyped-call]
         self._library = torch.library.Library(self._namespace, "IMPL")  # type: ignore[no-untyped-call]
+        self._missing = {
+            key: [entry.name for entry in self._entries if not self._has_kernel(entry, key)]
+            for key in _DEVICE_KEYS
+        }
         for entry in self._entries:
             for key in _DEVICE_KEYS:
-                if not self._has_kernel(entry, key):
+                if entry.name in self._missing[key]:
                     function = (
                         _reference(entry, key)
                         if allow_references
                         else _refusal(entry, key, native_library)
                     )
                     self._library.impl(entry.name, function, key)  # type: ignore[no-untyped-call]
+
+    def missing(self, key: str) -> list[str]:
+        """Operators that had no native kernel for a dispatch key at the last install."""
+        return self._missing[key]
 
     def _has_kernel(self, entry: OperatorEntry, key: str) -> bool:
         qualified = f"{self._namespace}::{entry.name}"

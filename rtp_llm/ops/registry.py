@@ -27,6 +27,7 @@ __all__ = [
     "kernel_calls",
     "load",
     "operator",
+    "operators_without_kernel",
 ]
 
 _NAMESPACE = "rtp_llm"
@@ -87,6 +88,12 @@ def allow_reference_ops(allowed: bool) -> None:
     _State.allow_references = allowed
     if _State.library:
         _State.fill_gaps()
+
+
+def operators_without_kernel(torch_type: str) -> list[str]:
+    """Names of the operators whose reference runs, or which fail, on tensors of a device type."""
+    load()
+    return _State.fallbacks.missing(torch_type.upper())
 
 
 def kernel_calls(name: str) -> int:

@@ -38,8 +38,15 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 }
 # The server talks to the engine through its client; the rest runs in another process.
 ENGINE_DOORS = {"rtp_llm.engine.client", "rtp_llm.engine.messages"}
-DEVICE_ROOMS = ("rtp_llm/device/", "rtp_llm/kernels/")
-DEVICE_MODULES = ("torch.cuda", "torch.xpu", "torch.hip")
+# Beside the device classes: tests of a device's kernels, and the names in this table.
+DEVICE_ROOMS = ("rtp_llm/device/", "rtp_llm/kernels/", "tools/lint/")
+DEVICE_MODULES = ("torch.cuda", "torch.xpu", "torch.hip", "torch.accelerator")
+DEVICE_VARIABLES = (
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "ZE_AFFINITY_MASK",
+)
 TORCH_IN_CPP = re.compile(r'#include\s+[<"](?:torch|ATen|c10)/')
 MAY_INCLUDE_TORCH = re.compile(r"rtp_llm/cpp/(?:pybind/|cache_store/torch_adapter)")
 PIP_LOAD = re.compile(r'load\("@pip_')
@@ -117,11 +124,18 @@ def _import(path: str, line: int, room: str, module: str) -> Iterator[str]:
 
 
 def _device_uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, name) of every vendor's module of torch or environment variable, also in texts."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            name = f"{node.value.id}.{node.attr}"
-            if name in DEVICE_MODULES:
-                yield node.lineno, name
+        match node:
+            case ast.Attribute(ast.Name(owner), name) if f"{owner}.{name}" in DEVICE_MODULES:
+                yield node.lineno, f"{owner}.{name}"
+            case ast.Call(
+                ast.Name("getattr" | "hasattr"), [ast.Name(owner), ast.Constant(str(name)), *_]
+            ):
+                if f"{owner}.{name}" in DEVICE_MODULES:
+                    yield node.lineno, f"{owner}.{name}"
+            case ast.Constant(str(text)):
+                yield from ((node.lineno, name) for name in DEVICE_VARIABLES if name in text)
     for line, module in imports(tree):
         if module.startswith(DEVICE_MODULES):
             yield line, module

@@ -15,6 +15,9 @@ from tools.lint import layers
         ("rtp_llm/ops/norm.py", "import torch\nfrom rtp_llm.ops import schema\n"),
         ("rtp_llm/ops/norm_test.py", "from rtp_llm.models import llama\n"),
         ("rtp_llm/device/cuda.py", "import torch\ntorch.cuda.synchronize()\n"),
+        ("rtp_llm/device/cuda_test.py", "x = 'CUDA_VISIBLE_DEVICES'\n"),
+        ("rtp_llm/kernels/cuda/norm_test.py", "import torch\ntorch.cuda.is_available()\n"),
+        ("rtp_llm/layers/a.py", "x = hasattr(layer, 'cuda'), getattr(torch, name)\n"),
         ("tools/x.py", "from rtp_llm.engine.engine import Engine\n"),
     ],
 )
@@ -32,6 +35,11 @@ def test_allowed(path: str, text: str) -> None:
         ("rtp_llm/cellar/a.py", "from rtp_llm.ops import norm\n", "not in the table"),
         ("rtp_llm/layers/a.py", "import torch\ntorch.cuda.empty_cache()\n", "torch.cuda outside"),
         ("rtp_llm/layers/a.py", "from torch.xpu import Stream\n", "torch.xpu outside"),
+        ("benchmark/a.py", "import torch\ntorch.cuda.Event()\n", "benchmark/a.py:2: torch.cuda"),
+        ("rtp_llm/engine/a_test.py", "x = hasattr(torch, 'xpu')\n", "torch.xpu outside"),
+        ("rtp_llm/engine/a.py", "getattr(torch, 'cuda', None)\n", "torch.cuda outside"),
+        ("rtp_llm/engine/a.py", "import os\nos.environ['ZE_AFFINITY_MASK']\n", "a.py:2: ZE_AFF"),
+        ("example/a.py", "x = f'CUDA_VISIBLE_DEVICES={n}'\n", "CUDA_VISIBLE_DEVICES outside"),
     ],
 )
 def test_refused(path: str, text: str, complaint: str) -> None:

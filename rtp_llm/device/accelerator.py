@@ -1,0 +1,224 @@
+"""What the devices have in common whose module in torch looks like torch.cuda."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar, Protocol
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rtp_llm.device import streams
+from rtp_llm.device.base import Device, DeviceError, MemoryInfo, Support
+from rtp_llm.device.ranks import Ranks
+from rtp_llm.device.streams import Event, Graph, Stream
+from rtp_llm.device.visible import VisibleDevices, describe_mask, visible_devices
+
+_MOST_THREADS = 8  # of the host: more bring nothing to reading files or converting weights
+
+
+class Backend(Protocol):
+    """The part of torch.cuda and of torch.xpu that is used."""
+
+    def is_available(self) -> bool: ...
+    def device_count(self) -> int: ...
+    def current_device(self) -> int: ...
+    def set_device(self, device: torch.device) -> None: ...
+    def get_device_name(self, device: torch.device) -> str: ...
+    def get_device_properties(self, device: torch.device) -> Any: ...
+    def mem_get_info(self, device: torch.device) -> tuple[int, int]: ...
+    def memory_allocated(self, device: torch.device) -> int: ...
+    def memory_reserved(self, device: torch.device) -> int: ...
+    def empty_cache(self) -> None: ...
+    def synchronize(self, device: torch.device) -> None: ...
+    def Stream(self, device: torch.device) -> streams.Stream: ...
+    def Event(self, enable_timing: bool) -> streams.Event: ...
+    def current_stream(self, device: torch.device) -> streams.Stream: ...
+    def stream(self, stream: streams.Stream) -> AbstractContextManager[Any]: ...
+
+
+class AcceleratorDevice(Device):
+    """One of the visible devices of a vendor: the one at LOCAL_RANK, or the first.
+
+    `mask_variables` choose the visible devices, the first that is set wins; `mask_end` is the entry
+    at which the driver stops to read. `other_variables` hide devices too, before these count.
+    """
+
+    torch_type: ClassVar[str]
+    mask_variables: ClassVar[tuple[str, ...]]
+    mask_end: ClassVar[str | None] = None
+    other_variables: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, torch_module: Any = torch, environ: Mapping[str, str] = os.environ) -> None:
+        """`torch_module` and `environ` are what a test puts in place of torch and os.environ."""
+        self._torch = torch_module
+        self._environ = environ
+        self._ranks = Ranks.read(environ)
+        self.torch_device = torch.device(self.torch_type, self._ranks.local_rank or 0)
+
+    @property
+    def _backend(self) -> Backend:
+        backend: Backend = getattr(self._torch, self.torch_type)
+        return backend
+
+    # -- what it is ----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _fits_build(self) -> Support:
+        """Whether this PyTorch was built for the device."""
+
+    def _fits_kernels(self) -> Support:
+        """Whether our kernels run on this model of the device."""
+        return Support.yes()
+
+    def available(self) -> Support:
+        if not hasattr(self._torch, self.torch_type):
+            return Support.no(f"this PyTorch has no module torch.{self.torch_type}")
+        fits = self._fits_build()
+        if not fits:
+            return fits
+        count = self._backend.device_count() if self._backend.is_available() else 0
+        if count == 0:
+            return Support.no(f"PyTorch finds no such device or driver ({self._mask()})")
+        if self.torch_device.index >= count:
+            return Support.no(
+                f"LOCAL_RANK={self.torch_device.index} has no device: {count} visible "
+                f"({self._mask()})"
+            )
+        return self._fits_kernels()
+
+    def description(self) -> str:
+        memory = self.memory_info().total / 2**30
+        name = self._backend.get_device_name(self.torch_device)
+        return f"{self.torch_device} ({name}, {memory:.0f} GiB)"
+
+    def default_threads(self) -> int:
+        return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+
+    def _properties(self) -> Any:
+        return self._backend.get_device_properties(self.torch_device)
+
+    def _mask(self) -> str:
+        return describe_mask((*self.mask_variables, *self.other_variables), self._environ)
+
+    # -- devices of this type ------------------------------------------------------------------
+
+    def device_count(self) -> int:
+        return self._backend.device_count()
+
+    def visible_devices(self) -> VisibleDevices:
+        return visible_devices(
+            self.mask_variables, self._environ, self.device_count(), self.mask_end
+        )
+
+    def check_group(self, ranks: Ranks) -> None:
+        count = self.device_count()
+        if count == 0:
+            raise DeviceError(f"{self.name}: no device is visible ({self._mask()})")
+        local = ranks.local_world_size or min(count, ranks.world_size)
+        if local > count:
+            raise DeviceError(
+                f"LOCAL_WORLD_SIZE={local} processes have {count} devices ({self._mask()})"
+            )
+        if ranks.world_size % local:
+            raise DeviceError(
+                f"world_size {ranks.world_size} must be a multiple of local device count {local}"
+            )
+
+    def make_current(self) -> None:
+        self._backend.set_device(self.torch_device)
+
+    def current_index(self) -> int:
+        try:
+            return self._backend.current_device()
+        except (RuntimeError, AssertionError) as error:
+            # Never device 0 by default: ranks would pile up on it.
+            rank, entries = self._ranks.local_rank, self.visible_devices().entries
+            if rank is not None and rank < len(entries):
+                return rank
+            raise DeviceError(
+                f"{self.name}: the current device is unknown ({error}); LOCAL_RANK is "
+                f"{'not set' if rank is None else rank}, visible devices: "
+                f"{', '.join(entries) or 'none'} ({self._mask()})"
+            ) from error
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def memory_info(self) -> MemoryInfo:
+        free, total = self._backend.mem_get_info(self.torch_device)
+        allocated = self._backend.memory_allocated(self.torch_device)
+        return MemoryInfo(free=free + self.memory_used() - allocated, total=total)
+
+    def memory_used(self) -> int:
+        return self._backend.memory_reserved(self.torch_device)
+
+    def empty_cache(self) -> None:
+        self._backend.empty_cache()
+
+    def pinned_empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        memory: Tensor = self._torch.empty(shape, dtype=dtype, pin_memory=True)
+        return memory
+
+    def upload(self, array: NDArray[Any]) -> Tensor:
+        source = torch.from_numpy(array)
+        # torch keeps pinned memory that it gave out until the copies from it are done.
+        staged = self.pinned_empty(array.shape, source.dtype).copy_(source)
+        result: Tensor = self._torch.empty(
+            array.shape, dtype=source.dtype, device=self.torch_device
+        )
+        return result.copy_(staged, non_blocking=True)
+
+    def download(self, *tensors: Tensor) -> list[NDArray[Any]]:
+        staged = [self.pinned_empty(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
+        for target, tensor in zip(staged, tensors, strict=True):
+            target.copy_(tensor, non_blocking=True)
+        self.current_stream().synchronize()
+        return [target.numpy() for target in staged]
+
+    # -- order of work -------------------------------------------------------------------------
+
+    def synchronize(self) -> None:
+        self._backend.synchronize(self.torch_device)
+
+    def new_stream(self) -> Stream:
+        return self._backend.Stream(device=self.torch_device)
+
+    def current_stream(self) -> Stream:
+        return self._backend.current_stream(self.torch_device)
+
+    def use_stream(self, stream: Stream) -> AbstractContextManager[Any]:
+        return self._backend.stream(stream)
+
+    def new_event(self, timed: bool = False) -> Event:
+        return self._backend.Event(enable_timing=timed)
+
+    def new_graph(self, pool: object = None) -> Graph:
+        answer = self.supports("graph_capture")
+        if not answer:
+            raise DeviceError(f"{self.name} captures no graphs: {answer.reason}")
+        return TorchGraph(self._backend, pool)
+
+
+class TorchGraph:
+    """A graph of torch.cuda."""
+
+    def __init__(self, backend: Any, pool: object) -> None:
+        self._backend = backend
+        self._graph = backend.CUDAGraph()
+        self._pool = backend.graph_pool_handle() if pool is None else pool
+
+    @property
+    def pool(self) -> object:
+        return self._pool
+
+    @contextmanager
+    def capture(self, stream: Stream | None = None) -> Iterator[None]:
+        with self._backend.graph(self._graph, pool=self._pool, stream=stream):
+            yield
+
+    def replay(self) -> None:
+        self._graph.replay()

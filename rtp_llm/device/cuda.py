@@ -1,0 +1,50 @@
+"""NVIDIA GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch.profiler import ProfilerActivity
+
+from rtp_llm.device.accelerator import AcceleratorDevice
+from rtp_llm.device.base import Support
+
+# The kernels need bfloat16 arithmetic and asynchronous copies into shared memory.
+LEAST_CAPABILITY = (8, 0)
+# Set on machines of a vendor whose PyTorch passes for CUDA.
+_PPU_MARKER = "PPU_HOME"
+
+
+class CudaDevice(AcceleratorDevice):
+    """An NVIDIA GPU through torch.cuda."""
+
+    name: ClassVar[str] = "cuda"
+    torch_type: ClassVar[str] = "cuda"
+    collectives: ClassVar[str] = "nccl"
+    profiler_activity: ClassVar[ProfilerActivity] = ProfilerActivity.CUDA
+    mask_variables: ClassVar[tuple[str, ...]] = ("CUDA_VISIBLE_DEVICES",)
+    mask_end: ClassVar[str | None] = "-1"
+    refused: ClassVar[Mapping[str, str]] = {
+        "int8_weights": "int8 products have a kernel for the CPU only",
+        "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
+        "tensor_parallel": "one model runs on one device yet",
+    }
+
+    def _fits_build(self) -> Support:
+        if self._torch.version.cuda is None:
+            return Support.no(f"PyTorch {self._torch.__version__} was built without CUDA")
+        if _PPU_MARKER in self._environ:
+            return Support.no(f"{_PPU_MARKER} is set: this is a PPU, which has no kernels")
+        return Support.yes()
+
+    def _fits_kernels(self) -> Support:
+        properties = self._properties()
+        found = properties.major, properties.minor
+        if found >= LEAST_CAPABILITY:
+            return Support.yes()
+        least = ".".join(map(str, LEAST_CAPABILITY))
+        return Support.no(
+            f"{properties.name} has compute capability {properties.major}.{properties.minor}, "
+            f"below the {least} that the kernels are compiled for"
+        )

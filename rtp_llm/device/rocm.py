@@ -1,0 +1,34 @@
+"""AMD GPUs: PyTorch built for HIP shows them as torch.cuda."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch.profiler import ProfilerActivity
+
+from rtp_llm.device.accelerator import AcceleratorDevice
+from rtp_llm.device.base import Support
+
+
+class RocmDevice(AcceleratorDevice):
+    """An AMD GPU through HIP; collectives are RCCL under NCCL's name."""
+
+    name: ClassVar[str] = "rocm"
+    torch_type: ClassVar[str] = "cuda"
+    collectives: ClassVar[str] = "nccl"
+    profiler_activity: ClassVar[ProfilerActivity] = ProfilerActivity.CUDA
+    # HIP counts its mask within what ROCr leaves, so ROCr's is no list of HIP's devices.
+    mask_variables: ClassVar[tuple[str, ...]] = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+    other_variables: ClassVar[tuple[str, ...]] = ("ROCR_VISIBLE_DEVICES",)
+    mask_end: ClassVar[str | None] = "-1"
+    refused: ClassVar[Mapping[str, str]] = {
+        "int8_weights": "int8 products have a kernel for the CPU only",
+        "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
+        "tensor_parallel": "one model runs on one device yet",
+    }
+
+    def _fits_build(self) -> Support:
+        if self._torch.version.hip is None:
+            return Support.no(f"PyTorch {self._torch.__version__} was built without HIP")
+        return Support.yes()

@@ -1,0 +1,45 @@
+"""Intel GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch.profiler import ProfilerActivity
+
+from rtp_llm.device.accelerator import AcceleratorDevice
+from rtp_llm.device.base import DeviceError, Support
+
+BLOCK_SIZE_VARIABLE = "XPU_SEQ_SIZE_PER_BLOCK"
+_BLOCK_SIZE = 64
+
+
+class XpuDevice(AcceleratorDevice):
+    """An Intel GPU, or a tile of one, through torch.xpu."""
+
+    name: ClassVar[str] = "xpu"
+    torch_type: ClassVar[str] = "xpu"
+    collectives: ClassVar[str] = "xccl"
+    profiler_activity: ClassVar[ProfilerActivity] = ProfilerActivity.XPU
+    mask_variables: ClassVar[tuple[str, ...]] = ("ZE_AFFINITY_MASK",)
+    refused: ClassVar[Mapping[str, str]] = {
+        "int8_weights": "int8 products have a kernel for the CPU only",
+        "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
+        "graph_capture": "SYCL graphs are not used yet; steps run eagerly",
+        "tensor_parallel": "one model runs on one device yet",
+    }
+
+    def _fits_build(self) -> Support:
+        # The module itself is in every build of PyTorch.
+        if getattr(self._torch.version, "xpu", None) is None:
+            return Support.no(f"PyTorch {self._torch.__version__} was built without XPU")
+        return Support.yes()
+
+    def default_block_size(self) -> int:
+        text = self._environ.get(BLOCK_SIZE_VARIABLE, "").strip()
+        if not text:
+            return _BLOCK_SIZE
+        size = int(text) if text.isdecimal() else 0
+        if size < 1 or size & (size - 1):
+            raise DeviceError(f"{BLOCK_SIZE_VARIABLE}={text!r} is not a positive power of two")
+        return size

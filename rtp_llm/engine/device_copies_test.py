@@ -1,0 +1,69 @@
+"""The engine over a device whose memory is not the host's: every copy goes through the device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rtp_llm.device.cpu import CpuDevice
+from rtp_llm.device.cuda import CudaDevice
+from rtp_llm.device.fake_torch_for_tests import FakeTorch
+from rtp_llm.engine import build
+from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model")
+    save_model(path, "qwen3", seed=3)
+    return path
+
+
+def engine_on(device, folder, monkeypatch):
+    monkeypatch.setattr(build, "resolve_device", lambda requested: device)
+    return TinyEngine(folder, seed=5)
+
+
+def separate_device():
+    """A GPU whose tensors lie in host memory, but apart from the runtime's arrays."""
+    fake = FakeTorch(cuda=1)
+    device = CudaDevice(fake, {})
+    device.torch_device = torch.device("cpu")
+    return device, fake
+
+
+WISHES = [
+    {"temperature": 0.0},
+    {"temperature": 1.0, "top_p": 0.9, "n": 2},
+    {"temperature": 0.7, "repetition_penalty": 1.3, "logit_bias": {5: 2.0}, "min_tokens": 3},
+    {"temperature": 1.0, "no_repeat_ngram_size": 2, "logprobs": 2},
+]
+
+
+def test_copies_change_no_token_and_a_step_waits_once(folder, monkeypatch):
+    device, fake = separate_device()
+    results = []
+    for each in (CpuDevice(), device):
+        engine = engine_on(each, folder, monkeypatch)
+        waits, steps = fake.cuda.main.waits, 0
+        for number, wish in enumerate(WISHES):
+            engine.add(random_prompt(30 + number), ignore_eos=True, max_tokens=12, **wish)
+        while engine.engine.has_work:
+            engine.step()
+            steps += 1
+        assert fake.cuda.main.waits - waits == (steps if each is device else 0)
+        results.append(engine.outcomes)
+    assert results[0] == results[1]
+    assert fake.pinned > 0
+
+
+def test_prompt_scores_come_back_through_the_device(folder, monkeypatch):
+    scores = []
+    for each in (CpuDevice(), separate_device()[0]):
+        engine = engine_on(each, folder, monkeypatch)
+        engine.add(random_prompt(20), prompt_logprobs=2, max_tokens=2)
+        engine.run()
+        scores.append(engine.outcomes[1, 0].prompt_logprobs)
+    assert scores[0] == scores[1]
+    assert len(scores[0]) == 19

@@ -1,0 +1,53 @@
+"""What the device cannot do for these settings is refused before any file is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rtp_llm import ops
+from rtp_llm.config.refusals import get_refusal
+from rtp_llm.device import DeviceError, Ranks
+
+if TYPE_CHECKING:
+    from rtp_llm.config.settings import Settings
+    from rtp_llm.device import Device
+
+_QUANTIZATION = {"int8": "int8_weights"}
+# Operators that only a capability needs.
+_OPERATORS_OF = {"int8_weights": "int8_linear"}
+
+
+def check_settings(
+    settings: Settings, device: Device, environ: Mapping[str, str] = os.environ
+) -> None:
+    """Raise DeviceError for the first thing in `settings` or `environ` that is not supported."""
+    ranks = Ranks.read(environ)
+    if ranks.world_size > 1:
+        device.check_group(ranks)
+        _require(device, "tensor_parallel", f"WORLD_SIZE={ranks.world_size}")
+    if settings.dtype != "auto":
+        _require(device, settings.dtype, f"--dtype {settings.dtype}")
+    if settings.quantization in _QUANTIZATION:
+        feature = _QUANTIZATION[settings.quantization]
+        _require(device, feature, f"--quantization {settings.quantization}")
+
+
+def check_operators(settings: Settings, device: Device) -> None:
+    """Raise DeviceError where operators have no kernel on the device and must not be replaced."""
+    unused = [name for feature, name in _OPERATORS_OF.items() if not device.supports(feature)]
+    missing = [
+        name
+        for name in ops.operators_without_kernel(device.torch_device.type)
+        if name not in unused
+    ]
+    if missing and not settings.allow_reference_ops:
+        row = get_refusal("device", "operator without a kernel", device.name)
+        raise DeviceError(f"{row.message_on(device.name)} ({', '.join(missing)})")
+
+
+def _require(device: Device, feature: str, asked: str) -> None:
+    if not device.supports(feature):
+        row = get_refusal("device", feature, device.name)
+        raise DeviceError(f"{row.message_on(device.name)} ({asked})")

@@ -1,0 +1,97 @@
+"""Tests of what is refused at the start, before the model's folder is looked at."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtp_llm import ops
+from rtp_llm.config.settings import Settings
+from rtp_llm.device import DeviceError
+from rtp_llm.device.cpu import CpuDevice
+from rtp_llm.device.cuda import CudaDevice
+from rtp_llm.device.fake_torch_for_tests import FakeTorch
+from rtp_llm.device.rocm import RocmDevice
+from rtp_llm.device.xpu import XpuDevice
+from rtp_llm.engine import build
+from rtp_llm.engine.start_checks import check_operators, check_settings
+
+KINDS = {kind.name: kind for kind in (CudaDevice, RocmDevice, XpuDevice)}
+GPUS = pytest.mark.parametrize("name", KINDS)
+
+
+def gpu(name, environ=None, count=2):
+    return KINDS[name](FakeTorch(**{name: count}), environ or {})
+
+
+def start(device, monkeypatch, **settings):
+    """Begin to build an engine for a model that is not there."""
+    monkeypatch.setattr(build, "resolve_device", lambda requested: device)
+    build.build_engine(Settings(model="/no/such/model", **settings))
+
+
+@GPUS
+def test_int8_weights(name, monkeypatch):
+    message = (
+        f"int8_weights is not supported on {name}: Int8 products have a kernel for the CPU only. "
+        r"Leave --quantization out. \(--quantization int8\)"
+    )
+    with pytest.raises(DeviceError, match=message):
+        start(gpu(name), monkeypatch, quantization="int8")
+
+
+@GPUS
+def test_one_model_over_several_processes(name, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    message = rf"tensor_parallel is not supported on {name}: One model .* \(WORLD_SIZE=2\)"
+    with pytest.raises(DeviceError, match=message):
+        start(gpu(name), monkeypatch)
+    with pytest.raises(DeviceError, match="tensor_parallel is not supported on cpu: One process"):
+        start(CpuDevice(), monkeypatch)
+
+
+@GPUS
+def test_a_group_that_does_not_fit_is_told_first(name, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    message = "world_size 3 must be a multiple of local device count 2"
+    with pytest.raises(DeviceError, match=message):
+        start(gpu(name), monkeypatch)
+
+
+def test_a_number_type_that_the_device_lacks(monkeypatch):
+    row = "it has no such arithmetic"
+    monkeypatch.setattr(CpuDevice, "refused", {"bfloat16": row, "tensor_parallel": row})
+    with pytest.raises(KeyError, match="bfloat16"):  # a refusal that the table does not have
+        start(CpuDevice(), monkeypatch, dtype="bfloat16")
+
+
+def test_a_page_size_that_is_none(monkeypatch):
+    device = gpu("xpu", {"XPU_SEQ_SIZE_PER_BLOCK": "48"})
+    with pytest.raises(DeviceError, match="XPU_SEQ_SIZE_PER_BLOCK='48'"):
+        start(device, monkeypatch)
+
+
+@GPUS
+def test_an_operator_without_a_kernel(name, monkeypatch):
+    monkeypatch.setattr(ops, "operators_without_kernel", lambda kind: ["sample", "int8_linear"])
+    message = (
+        rf"operator without a kernel is not supported on {name}: .* --allow-reference-ops\. "
+        r"\(sample\)$"
+    )
+    with pytest.raises(DeviceError, match=message):
+        start(gpu(name), monkeypatch)
+    check_operators(Settings(allow_reference_ops=True), gpu(name))
+    monkeypatch.setattr(ops, "operators_without_kernel", lambda kind: ["int8_linear"])
+    check_operators(Settings(), gpu(name))
+
+
+def test_the_cpu_has_every_kernel_and_takes_every_setting():
+    for dtype in ("auto", "float32", "bfloat16", "float16"):
+        settings = Settings(dtype=dtype, quantization="int8")
+        check_settings(settings, CpuDevice(), {"WORLD_SIZE": "1", "LOCAL_RANK": "0"})
+    check_operators(Settings(), CpuDevice())
+    assert "rms_norm" in ops.operators_without_kernel("xpu") or ops.kernel_calls("rms_norm") >= 0
+
+
+def test_a_model_that_is_not_there_comes_after(monkeypatch):
+    with pytest.raises(ValueError, match=r"/no/such/model/config.json is missing"):
+        start(CpuDevice(), monkeypatch)
