@@ -2,11 +2,13 @@
 
 Random weights in the shape of Qwen3-0.6B and in a small shape (hidden 512, 8 layers), prompts of 64
 tokens. Contenders take turns; shown are the median of the rounds, their spread, and the limit that
-the memory bandwidth measured in the same rounds sets: every step reads all weights once.
+the machine sets, measured in the same rounds: every step reads all weights once, and multiplies
+with them once for each sequence.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import pathlib
 from collections.abc import Callable
@@ -16,7 +18,8 @@ import torch
 from benchmark.bandwidth import read_bandwidth
 from benchmark.generation import OurEngine, Transformers
 from benchmark.llama_cpp_peer import LlamaCpp, why_not_run
-from benchmark.random_model import model_folder, step_bytes
+from benchmark.product_rate import product_rate
+from benchmark.random_model import model_folder, step_bytes, step_operations
 from benchmark.report import Report, parser
 from benchmark.rounds import Figure, interleave
 
@@ -41,6 +44,7 @@ COLUMNS = (
     "x llama.cpp",
     "limit ms",
     "% of limit",
+    "limited by",
 )
 
 
@@ -54,8 +58,9 @@ def main() -> None:
     report = Report("Decoding on the CPU, beside transformers.generate", COLUMNS)
     report.notes.append(
         "same weights: transformers' time with this type of weights over ours. x float32: "
-        "transformers' float32 time over ours. limit: the bytes of weights and "
-        "KV cache that a step reads, over the read bandwidth."
+        "transformers' float32 time over ours. limit: the greater of the bytes of weights and KV "
+        "cache that a step reads over the read bandwidth, and of its products over the rate of "
+        "torch's products with the same type."
     )
     no_llama = why_not_run()
     report.notes.append(f"llama.cpp: {no_llama or 'one stream, the same weights as GGUF'}.")
@@ -77,6 +82,7 @@ def measure_shape(
     for batch in sorted({batch for batches in kinds.values() for batch in batches}):
         contenders: dict[str, Callable[[], float]] = {"bandwidth": read_bandwidth}
         for kind in kinds:
+            contenders[f"products {kind}"] = functools.partial(product_rate, kind)
             contenders[f"ours {kind}"] = _decode(engines[kind], batch, steps)
         for kind in PEERS:
             contenders[f"transformers {kind}"] = _decode(peers[kind], batch, steps)
@@ -113,7 +119,9 @@ def _add_row(
     float32 = figures["transformers float32"].median
     same = figures.get(f"transformers {kind}")
     llama = figures.get(f"llama.cpp {kind}")
-    limit = read / figures["bandwidth"].median
+    reading = read / figures["bandwidth"].median
+    multiplying = step_operations(shape, batch) / figures[f"products {kind}"].median
+    limit = max(reading, multiplying)
     report.add(
         **{
             "shape": shape,
@@ -130,6 +138,7 @@ def _add_row(
             "limit ms": 1e3 * limit,
             "% of limit": 100 * limit / ours.median,
             "read GB/s": figures["bandwidth"].median / 1e9,
+            "limited by": "reading" if limit == reading else "products",
         }
     )
 

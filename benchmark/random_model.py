@@ -78,12 +78,35 @@ def step_bytes(shape: str, kind: str, batch: int, context: int) -> float:
     The embedding counts as the output layer that it is tied to; its look-up reads next to nothing.
     """
     sizes = SHAPES[shape]
-    hidden, layers, head = sizes["hidden_size"], sizes["num_hidden_layers"], sizes["head_dim"]
+    pairs = 2 * sizes["num_key_value_heads"] * sizes["head_dim"]
+    cache = batch * context * sizes["num_hidden_layers"] * pairs
+    weights = _layer_weights(shape) + _output_weights(shape)
+    return weights * _WEIGHT_BYTES[kind] + cache * _CACHE_BYTES[kind]
+
+
+def step_operations(shape: str, batch: int) -> float:
+    """Floating-point operations of the matrix products of a decoding step."""
+    return 2.0 * batch * (_layer_weights(shape) + _output_weights(shape))
+
+
+def prompt_operations(shape: str, length: int) -> float:
+    """Floating-point operations of a prompt: layers, causal attention, one row of logits."""
+    sizes = SHAPES[shape]
+    queries = sizes["num_attention_heads"] * sizes["head_dim"]
+    attention = 2.0 * length**2 * queries * sizes["num_hidden_layers"]
+    return 2.0 * (length * _layer_weights(shape) + _output_weights(shape)) + attention
+
+
+def _layer_weights(shape: str) -> int:
+    sizes = SHAPES[shape]
+    hidden, head = sizes["hidden_size"], sizes["head_dim"]
     queries, pairs = sizes["num_attention_heads"] * head, sizes["num_key_value_heads"] * head * 2
     layer = hidden * (2 * queries + pairs + 3 * sizes["intermediate_size"])
-    weights = sizes["vocab_size"] * hidden + layers * layer
-    cache = batch * context * layers * pairs
-    return weights * _WEIGHT_BYTES[kind] + cache * _CACHE_BYTES[kind]
+    return sizes["num_hidden_layers"] * layer
+
+
+def _output_weights(shape: str) -> int:
+    return SHAPES[shape]["vocab_size"] * SHAPES[shape]["hidden_size"]
 
 
 def _weights(config: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
