@@ -7,7 +7,6 @@ _SETTINGS = ["RTP_LLM_ROCM_HOME", "ROCM_PATH", "ROCM_HOME"]
 _PUBLIC = ["hip", "hip_headers", "toolkit"]
 
 # AMD's packages keep everything below one folder; Debian's spread it over /usr.
-_CLANG = ["llvm/bin/clang++", "lib/llvm/bin/clang++"] + ["lib/llvm-%d/bin/clang++" % version for version in range(25, 13, -1)]
 _DEVICE_LIBRARIES = ["amdgcn/bitcode", "lib/llvm/amdgcn/bitcode", "lib/x86_64-linux-gnu/amdgcn/bitcode"]
 _RUNTIME = [folder + "/libamdhip64.so" for folder in ["lib", "lib64", "lib/x86_64-linux-gnu"]]
 
@@ -17,12 +16,18 @@ __global__ void probe(float *x) { x[threadIdx.x] = sinf(x[threadIdx.x]); }
 void launch(float *x) { probe<<<1, 32>>>(x); }
 """
 
+def _clang(rctx, kit, version):
+    """The compiler behind hipcc, by what `hipcc --version` says of it."""
+    folder = version.partition("InstalledDir: ")[2].split("\n")[0]
+    major = version.partition("clang version ")[2].split(".")[0]
+    return find_part(rctx, kit, folder, "hipcc's clang++", ["clang++-" + major, "clang++"])
+
 def _known_targets(rctx, kit, clang, bitcode):
     """gfx names that both the compiler and the device libraries know."""
-    command = [clang, "--target=amdgcn-amd-amdhsa", "--print-supported-cpus"]
+    command = [clang, "--target=amdgcn-amd-amdhsa", "-nogpulib", "--print-supported-cpus"]
     result = rctx.execute(command, quiet = True)
-    words = (result.stdout + result.stderr).split()
-    of_clang = [word for word in words if word.startswith("gfx") and "-" not in word]
+    lines = [line.strip() for line in (result.stdout + result.stderr).splitlines()]
+    of_clang = [line for line in lines if line.startswith("gfx") and "-" not in line]
     known = [
         name
         for name in of_clang
@@ -57,16 +62,15 @@ def _rocm_configure(rctx):
     )
     root = find_root(rctx, kit)
     hipcc = find_part(rctx, kit, root, "hipcc", ["bin/hipcc"])
-    clang = find_part(rctx, kit, root, "hipcc's clang++", _CLANG)
     bitcode = find_part(rctx, kit, root, "the device library ocml.bc", [folder + "/ocml.bc" for folder in _DEVICE_LIBRARIES])
     bitcode = bitcode[:-len("/ocml.bc")]
     find_part(rctx, kit, root, "the header hip/hip_runtime.h", ["include/hip/hip_runtime.h"])
     runtime = find_part(rctx, kit, root, "the runtime libamdhip64.so", _RUNTIME)
 
     # Without the platform, hipcc is a wrapper of nvcc wherever it finds one.
-    environment = {"HIP_PLATFORM": "amd", "HIP_CLANG_PATH": clang.rpartition("/")[0]}
+    environment = {"HIP_PLATFORM": "amd", "ROCM_PATH": root}
     version = run(rctx, kit, "a hipcc that runs", [hipcc, "--version"], environment)
-    known = _known_targets(rctx, kit, clang, bitcode)
+    known = _known_targets(rctx, kit, _clang(rctx, kit, version), bitcode)
     _compile_a_kernel(rctx, kit, hipcc, environment, "gfx90a" if "gfx90a" in known else known[0])
 
     rctx.symlink(root + "/include/hip", "include/hip")
