@@ -12,18 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from bazel.nested_for_tests import NestedBazel, source_tree
+from bazel.nested_for_tests import NestedBazel, linked_tree
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source tree without the outer build's bazel-* links, which another Bazel would walk."""
-    folder = tmp_path_factory.mktemp("tree")
-    for path in source_tree().iterdir():
-        if not path.name.startswith((".", "bazel-")):
-            (folder / path.name).symlink_to(path)
-    shutil.copy(source_tree() / ".bazelrc", folder)
-    return folder
+    return linked_tree(tmp_path_factory.mktemp("tree"))
 
 
 @pytest.fixture(scope="module")

@@ -31,13 +31,15 @@ class NestedBazel:
         folder = self.output_base / "external"
         return {path.name for path in folder.iterdir() if not path.name.startswith("@")}
 
-    def run(self, workspace: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """`bazel build ARGUMENTS` in `workspace`, with this test's interpreter and packages."""
+    def run(
+        self, workspace: Path, *arguments: str, command: str = "build"
+    ) -> subprocess.CompletedProcess[str]:
+        """`bazel COMMAND ARGUMENTS` in `workspace`, with this test's interpreter and packages."""
         venv = Path(sys.prefix).parent
         return subprocess.run(
             [
                 *self._startup,
-                "build",
+                command,
                 "--curses=no",
                 "--noshow_progress",
                 f"--repo_env=RTP_LLM_PYTHON={sys._base_executable}",  # type: ignore[attr-defined]
@@ -54,6 +56,16 @@ class NestedBazel:
         subprocess.run([*self._startup, "shutdown"], cwd=self._folder, capture_output=True)
         # Bazel makes its folders read-only, which pytest's clean-up stumbles over.
         subprocess.run(["chmod", "-R", "u+w", str(self.output_base)], capture_output=True)
+
+
+def linked_tree(folder: Path) -> Path:
+    """`folder` with links to the sources, without the outer build's bazel-* links to walk into."""
+    folder.mkdir(exist_ok=True)
+    for path in source_tree().iterdir():
+        if not path.name.startswith((".", "bazel-")):
+            (folder / path.name).symlink_to(path)
+    shutil.copy(source_tree() / ".bazelrc", folder)
+    return folder
 
 
 def source_tree() -> Path:
