@@ -54,10 +54,13 @@ def _gencode(targets):
         flags.append("-gencode=arch=compute_%s,code=[%s]" % (target, ",".join(codes)))
     return flags
 
-def _nvcc_arguments(args, targets, cc_toolchain):
+def _nvcc_arguments(args, src, targets, cc_toolchain):
     args.add_all(_gencode(targets))
     args.add("-ccbin", cc_toolchain.compiler_executable)
     args.add_all(_NVCC_FLAGS)
+
+    # Names of what a file keeps to itself are made from its path: from the one that every clone has.
+    args.add(src, format = "-Xcudafe=--orig_src_path_name=%s")
 
 def _hipcc_arguments(args, targets):
     args.add("-x", "hip")
@@ -68,7 +71,7 @@ def _compile(ctx, toolkit, targets, cc_toolchain, context, src):
     object = ctx.actions.declare_file("_objs/%s/%s.o" % (ctx.label.name, src.basename))
     args = ctx.actions.args()
     if toolkit.language == "cuda":
-        _nvcc_arguments(args, targets, cc_toolchain)
+        _nvcc_arguments(args, src, targets, cc_toolchain)
     else:
         _hipcc_arguments(args, targets)
     args.add_all(["-std=c++17", "-O3", "-DNDEBUG", "-I.", "-I" + ctx.bin_dir.path])

@@ -77,6 +77,7 @@ def test_cuda_is_nvcc(workspace: Workspace) -> None:
     ]
     assert {"--objdir-as-tempdir", "-std=c++17", "-Werror=all-warnings"} < set(words)
     assert "-fPIC,-fvisibility=hidden" in " ".join(words)
+    assert "-Xcudafe=--orig_src_path_name=gpu_code/kernels.cu" in words
     assert not {name for name in workspace.bazel.fetched if "rocm" in name or "xpu" in name}
 
 

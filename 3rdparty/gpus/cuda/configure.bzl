@@ -45,8 +45,9 @@ def _compile_a_kernel(rctx, kit, nvcc, target):
     host = _host_compiler(rctx, kit)
     rctx.file("probe.cu", _PROBE)
     what = "a kernel to compile with nvcc and the host compiler %s (CC chooses another)" % host
-    arch = "-gencode=arch=compute_%s,code=sm_%s" % (target, target)
-    run(rctx, kit, what, [nvcc, "-ccbin", host, "-std=c++17", arch, "-c", "probe.cu", "-o", "probe.o"])
+    flags = ["-std=c++17", "-gencode=arch=compute_%s,code=sm_%s" % (target, target)]
+    flags += ["--objdir-as-tempdir", "-Xcudafe=--orig_src_path_name=probe.cu", "-Werror=all-warnings"]
+    run(rctx, kit, what, [nvcc, "-ccbin", host] + flags + ["-c", "probe.cu", "-o", "probe.o"])
     rctx.delete("probe.o")
 
 def _cuda_configure(rctx):
