@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from rtp_llm import ops
 from rtp_llm.ops.activation_reference import gelu_and_mul_reference, silu_and_mul_reference
-from rtp_llm.ops.checks_for_tests import FLOAT_DTYPES, ISAS, assert_near, kernel_runs
+from rtp_llm.ops.checks_for_tests import FLOAT_DTYPES, ISAS, assert_near, kernel_runs, running
 
 SHAPES = [(1, 2), (3, 14), (2, 30), (5, 32), (4, 34), (2, 3, 66), (3, 2 * 2049), (9, 2 * 4100)]
 
@@ -26,7 +26,7 @@ def seed() -> None:
 def test_silu_and_mul_equals_reference(isa: str, dtype: torch.dtype) -> None:
     for shape in SHAPES:
         x = (torch.randn(shape) * 4).to(dtype)
-        with ops.forced_cpu_isa(isa), kernel_runs("silu_and_mul"):
+        with running(isa), kernel_runs("silu_and_mul"):
             actual = ops.silu_and_mul(x)
         assert_near(actual, silu_and_mul_reference(x))
 
@@ -37,7 +37,7 @@ def test_silu_and_mul_equals_reference(isa: str, dtype: torch.dtype) -> None:
 def test_gelu_and_mul_equals_reference(isa: str, dtype: torch.dtype, tanh: bool) -> None:
     for shape in SHAPES:
         x = (torch.randn(shape) * 4).to(dtype)
-        with ops.forced_cpu_isa(isa), kernel_runs("gelu_and_mul"):
+        with running(isa), kernel_runs("gelu_and_mul"):
             actual = ops.gelu_and_mul(x, tanh)
         assert_near(actual, gelu_and_mul_reference(x, tanh))
 
@@ -47,7 +47,7 @@ def test_whole_range_in_float64(isa: str) -> None:
     gate = torch.cat((torch.linspace(-110, 110, 4001), torch.tensor([0.0, -0.0, 1e-30, 3e38])))
     x = torch.cat((gate, torch.ones_like(gate))).unsqueeze(0)
     wide = gate.double()
-    with ops.forced_cpu_isa(isa):
+    with running(isa):
         assert_near(ops.silu_and_mul(x)[0], functional.silu(wide).float(), 1e-6)
         assert_near(ops.gelu_and_mul(x, False)[0], functional.gelu(wide).float(), 1e-6)
         tanh = functional.gelu(wide[:-1], approximate="tanh").float()
@@ -57,7 +57,7 @@ def test_whole_range_in_float64(isa: str) -> None:
 @every_isa
 def test_nan_stays(isa: str) -> None:
     x = torch.full((1, 64), float("nan"))
-    with ops.forced_cpu_isa(isa):
+    with running(isa):
         assert ops.silu_and_mul(x).isnan().all()
         assert ops.gelu_and_mul(x, True).isnan().all()
 
@@ -65,7 +65,7 @@ def test_nan_stays(isa: str) -> None:
 @every_isa
 def test_column_slice(isa: str) -> None:
     x = torch.randn(5, 100)[:, 7:81]
-    with ops.forced_cpu_isa(isa):
+    with running(isa):
         assert_near(ops.silu_and_mul(x), silu_and_mul_reference(x))
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from rtp_llm import ops
 from rtp_llm.ops.attention_reference import paged_attention_reference
-from rtp_llm.ops.checks_for_tests import FLOAT_DTYPES, ISAS, kernel_runs
+from rtp_llm.ops.checks_for_tests import FLOAT_DTYPES, ISAS, cpu_only, kernel_runs, running
 from rtp_llm.ops.paged_batches_for_tests import PagedBatch, Shape
 
 # Weights of bfloat16 are rounded before they meet the values, as the values are.
@@ -44,7 +44,7 @@ def assert_right(batch: PagedBatch, **options: Any) -> None:
 @every_dtype
 @pytest.mark.parametrize("heads", [(1, 1), (8, 2), (7, 1), (9, 3), (20, 1), (70, 1)])
 def test_groups_of_heads(isa: str, dtype: torch.dtype, heads: tuple[int, int]) -> None:
-    with ops.forced_cpu_isa(isa):
+    with running(isa):
         assert_right(PagedBatch.random(MIXED, Shape(*heads, head_dim=32), dtype))
 
 
@@ -53,7 +53,7 @@ def test_groups_of_heads(isa: str, dtype: torch.dtype, heads: tuple[int, int]) -
 @pytest.mark.parametrize("head_dim", [1, 7, 33, 64, 80, 128])
 def test_head_sizes(isa: str, dtype: torch.dtype, head_dim: int) -> None:
     for heads in ((3, 3), (4, 1)):
-        with ops.forced_cpu_isa(isa):
+        with running(isa):
             assert_right(PagedBatch.random(MIXED[:6], Shape(*heads, head_dim), dtype))
 
 
@@ -74,7 +74,7 @@ OPTIONS = [
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_options_together(isa: str, options: dict[str, Any]) -> None:
     sinks = torch.randn(4) if options["sinks"] else None
-    with ops.forced_cpu_isa(isa):
+    with running(isa):
         for dtype in (torch.float32, torch.bfloat16):
             batch = PagedBatch.random(MIXED, Shape(head_dim=16), dtype)
             assert_right(batch, **(options | {"sinks": sinks}))
@@ -100,6 +100,7 @@ def test_chunks_equal_one_prefill(dtype: torch.dtype, chunk: int) -> None:
     torch.testing.assert_close(torch.cat(parts), whole, rtol=limit, atol=limit)
 
 
+@cpu_only
 def test_sequence_does_not_depend_on_its_batch_or_threads() -> None:
     lengths = [(1, 2000), (40, 300), (1, 5), (1, 700)]
     batch = PagedBatch.random(lengths, Shape(), torch.float32)
@@ -125,7 +126,7 @@ def test_blocks_outside_the_window_may_be_gone(isa: str) -> None:
     # The first query of the second sequence stands at 270 and sees keys from 221 on.
     batch.block_table[0, : 350 // 16] = -1
     batch.block_table[1, : 221 // 16] = -1
-    with ops.forced_cpu_isa(isa):
+    with running(isa):
         actual = batch.run(window=50)
     torch.testing.assert_close(actual.double(), expected, rtol=4e-6, atol=4e-6)
 
@@ -136,7 +137,7 @@ def test_null_blocks_between_others_are_never_read(isa: str, queries: int) -> No
     batch = PagedBatch.random([(queries, 200)], Shape(), torch.float32)
     batch.block_table[0, 3] = -1
     batch.block_table[0, 7] = -1
-    with ops.forced_cpu_isa(isa):
+    with running(isa):
         assert_right(batch)
         assert_right(batch, causal=False, window=60)
 
@@ -145,7 +146,7 @@ def test_null_blocks_between_others_are_never_read(isa: str, queries: int) -> No
 def test_query_without_keys_and_padding_are_zero(isa: str) -> None:
     batch = PagedBatch.random([(1, 0), (4, 2)], Shape(), torch.float32)
     padded = replace(batch, q=torch.cat((batch.q, batch.q)))
-    with ops.forced_cpu_isa(isa):
+    with running(isa):
         out = padded.run(sinks=torch.zeros(4))
     assert torch.equal(out[0], torch.zeros(4, 64))
     assert torch.equal(out[1:3], torch.zeros(2, 4, 64))
@@ -203,15 +204,29 @@ def wrong(message: str, **changes: Any) -> Any:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        wrong("block 99 of a cache", block_table=torch.full((1, 4), 99, dtype=torch.int32)),
-        wrong("cu_seqlens_q ends with 3", q=torch.randn(2, 4, 64)),
         wrong("kv_cache", kv_cache=torch.randn(2, 4, 16, 3, 64)),
         wrong("kv_cache", kv_cache=torch.randn(2, 4, 16, 2, 64, dtype=torch.float64)),
         wrong("block_table", block_table=torch.zeros(1, 4, dtype=torch.int64)),
-        wrong("seq_lens", lengths=((3, 1000),)),
     ],
 )
 def test_wrong_arguments_are_named(changes: dict[str, Any], message: str) -> None:
+    batch = PagedBatch.random([(3, 20)], Shape(), torch.float32)
+    with pytest.raises(RuntimeError, match=message):
+        replace(batch, **changes).run()
+
+
+@cpu_only
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        wrong("block 99 of a cache", block_table=torch.full((1, 4), 99, dtype=torch.int32)),
+        wrong("cu_seqlens_q ends with 3", q=torch.randn(2, 4, 64)),
+        wrong("seq_lens", lengths=((3, 1000),)),
+    ],
+)
+def test_lengths_and_blocks_that_are_not_there_are_named(
+    changes: dict[str, Any], message: str
+) -> None:
     batch = PagedBatch.random([(3, 20)], Shape(), torch.float32)
     with pytest.raises(RuntimeError, match=message):
         replace(batch, **changes).run()

@@ -7,7 +7,7 @@ import torch
 
 from rtp_llm import ops
 from rtp_llm.ops.cache_reference import copy_blocks_reference
-from rtp_llm.ops.checks_for_tests import FLOAT_DTYPES, kernel_runs
+from rtp_llm.ops.checks_for_tests import FLOAT_DTYPES, cpu_only, kernel_runs
 
 
 def _pairs(*pairs: tuple[int, int]) -> torch.Tensor:
@@ -44,6 +44,7 @@ def test_no_pairs() -> None:
     assert torch.equal(cache, before)
 
 
+@cpu_only
 @pytest.mark.parametrize("function", [ops.copy_blocks, copy_blocks_reference])
 def test_pairs_whose_order_matters_are_refused(function: object) -> None:
     assert callable(function)

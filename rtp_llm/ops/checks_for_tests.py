@@ -1,16 +1,27 @@
-"""What tests of operators share: instruction sets, tolerances, and proof that a kernel ran."""
+"""What tests of operators share: devices, instruction sets, tolerances, proof that a kernel ran.
+
+Tests make their tensors on torch's default device. It is the CPU, unless a pytest plugin chose
+another one (rtp_llm/kernels/cuda/gpu_for_tests.py).
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 
+import pytest
 import torch
 from torch import Tensor
 
 from rtp_llm import ops
 
+DEVICE = torch.get_default_device().type
+
 FLOAT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+# What only a device whose index tensors the host may read can refuse, and what else the CPU alone
+# promises.
+cpu_only = pytest.mark.skipif(DEVICE != "cpu", reason="promised on the CPU alone")
 
 # Relative to the largest value of the expected tensor: a few units in the last place.
 _TOLERANCES = {torch.float32: 4e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
@@ -24,7 +35,19 @@ def _has(isa: str) -> bool:
         return False
 
 
-ISAS = tuple(isa for isa in ("scalar", "avx2", "avx512_base", "avx512") if _has(isa))
+def _variants() -> tuple[str, ...]:
+    if DEVICE != "cpu":
+        return (DEVICE,)
+    return tuple(isa for isa in ("scalar", "avx2", "avx512_base", "avx512") if _has(isa))
+
+
+# The kernels of the device, one after another.
+ISAS = _variants()
+
+
+def running(isa: str) -> contextlib.AbstractContextManager[None]:
+    """Kernels of that instruction set; a GPU has but one."""
+    return ops.forced_cpu_isa(isa) if DEVICE == "cpu" else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.ops.checks_for_tests import FLOAT_DTYPES, ISAS, assert_near, kernel_runs
+from rtp_llm.ops.checks_for_tests import (
+    FLOAT_DTYPES,
+    ISAS,
+    assert_near,
+    cpu_only,
+    kernel_runs,
+    running,
+)
 from rtp_llm.ops.gemm_reference import int8_linear_reference, linear_reference
 from rtp_llm.ops.int8_layout import GROUP_SIZE, num_groups, pack
 
@@ -47,7 +54,7 @@ def test_linear_equals_reference(isa: str, dtype: torch.dtype) -> None:
         x = rows(m, k, dtype, gap=(0, 3, 16)[index % 3])
         weight = rows(o, k, dtype, gap=(0, 5)[index % 2])
         bias = torch.randn(o).to(dtype) if index % 4 else None
-        with ops.forced_cpu_isa(isa), kernel_runs("linear"):
+        with running(isa), kernel_runs("linear"):
             actual = ops.linear(x, weight, bias)
         assert actual.is_contiguous()
         # The sums are as exact as float32 allows: errors are relative to their terms.
@@ -55,17 +62,19 @@ def test_linear_equals_reference(isa: str, dtype: torch.dtype) -> None:
         assert_near(actual / scale, linear_reference(x, weight, bias) / scale)
 
 
+@cpu_only
 @every_isa
 @every_dtype
 def test_row_does_not_depend_on_its_batch(isa: str, dtype: torch.dtype) -> None:
     for k in (60, 1100):
         x, weight = rows(150, k, dtype), rows(30, k, dtype)
-        with ops.forced_cpu_isa(isa):
+        with running(isa):
             together = ops.linear(x, weight)
             for m in (1, 2, 3, 4, 5, 6, 7, 8, 9, 20):
                 assert torch.equal(ops.linear(x[:m], weight), together[:m])
 
 
+@cpu_only
 def test_linear_does_not_depend_on_threads() -> None:
     x, weight = rows(40, 300, torch.float32), rows(500, 300, torch.float32)
     threads = torch.get_num_threads()
@@ -81,7 +90,7 @@ def test_linear_does_not_depend_on_threads() -> None:
 def test_bfloat16_sums_are_float32(isa: str) -> None:
     x = torch.ones(2, 4096, dtype=torch.bfloat16)
     weight = torch.full((3, 4096), 1 / 1024, dtype=torch.bfloat16)
-    with ops.forced_cpu_isa(isa):
+    with running(isa):
         assert torch.equal(ops.linear(x, weight), torch.full((2, 3), 4.0, dtype=torch.bfloat16))
 
 
@@ -90,7 +99,7 @@ def test_infinity_and_nan_stay_in_their_rows_and_columns(isa: str) -> None:
     x, weight = torch.ones(9, 40), torch.ones(20, 40)
     x[4, 39] = torch.nan
     weight[7, 0] = torch.inf
-    with ops.forced_cpu_isa(isa):
+    with running(isa):
         result = ops.linear(x, weight)
     assert result[4].isnan().all()
     assert (result[[0, 8], 7] == torch.inf).all()
@@ -126,6 +135,7 @@ def packed_weight(o: int, k: int) -> tuple[Tensor, Tensor]:
     return pack(weight, torch.rand(o, num_groups(k)) / 127)
 
 
+@cpu_only
 @every_isa
 @every_dtype
 def test_int8_linear_equals_reference(isa: str, dtype: torch.dtype) -> None:
@@ -133,13 +143,14 @@ def test_int8_linear_equals_reference(isa: str, dtype: torch.dtype) -> None:
         x = rows(m, k, dtype, gap=(0, 3, 16)[index % 3])
         weight, scale = packed_weight(o, k)
         bias = torch.randn(o).to(dtype) if index % 4 else None
-        with ops.forced_cpu_isa(isa), kernel_runs("int8_linear"):
+        with running(isa), kernel_runs("int8_linear"):
             actual = ops.int8_linear(x, weight, scale, bias)
         assert actual.is_contiguous()
         size = float(k) ** 0.5
         assert_near(actual / size, int8_linear_reference(x, weight, scale, bias) / size)
 
 
+@cpu_only
 @every_isa
 def test_int8_linear_of_largest_numbers_is_exact(isa: str) -> None:
     k = 4 * GROUP_SIZE
@@ -148,34 +159,37 @@ def test_int8_linear_of_largest_numbers_is_exact(isa: str) -> None:
         weight, scale = pack(
             torch.full((21, k), sign * 127, dtype=torch.int8), torch.ones(21, num_groups(k))
         )
-        with ops.forced_cpu_isa(isa):
+        with running(isa):
             result = ops.int8_linear(x, weight, scale)
         assert torch.equal(result, torch.full((9, 21), float(sign * 127 * 127 * k)))
 
 
+@cpu_only
 @every_isa
 def test_int8_row_does_not_depend_on_its_batch(isa: str) -> None:
     weight, scale = packed_weight(90, 700)
     x = rows(300, 700, torch.bfloat16)
-    with ops.forced_cpu_isa(isa):
+    with running(isa):
         together = ops.int8_linear(x, weight, scale)
         for m in (1, 2, 3, 4, 5, 6, 7, 8, 9, 20):
             assert torch.equal(ops.int8_linear(x[:m], weight, scale), together[:m])
 
 
+@cpu_only
 @every_isa
 def test_int8_rows_that_are_not_finite_give_nan_and_others_do_not(isa: str) -> None:
     weight, scale = packed_weight(20, 200)
     x = torch.randn(6, 200)
     x[1, 199], x[3, 0], x[4, 70] = torch.nan, torch.inf, -torch.inf
     x[5] = 0
-    with ops.forced_cpu_isa(isa):
+    with running(isa):
         result = ops.int8_linear(x, weight, scale)
     assert result[[1, 3, 4]].isnan().all()
     assert result[[0, 2]].isfinite().all()
     assert not result[5].any()
 
 
+@cpu_only
 @pytest.mark.parametrize("shape", [(0, 8, 4), (3, 0, 4), (3, 8, 0)])
 def test_int8_linear_of_nothing(shape: tuple[int, int, int]) -> None:
     m, k, o = shape
@@ -185,6 +199,7 @@ def test_int8_linear_of_nothing(shape: tuple[int, int, int]) -> None:
     assert torch.equal(result, bias.expand(m, o))
 
 
+@cpu_only
 def test_wrong_int8_arguments_are_named() -> None:
     x = torch.zeros(3, 70)
     weight, scale = packed_weight(5, 70)
@@ -198,10 +213,18 @@ def test_wrong_int8_arguments_are_named() -> None:
         ops.int8_linear(x, weight, scale, torch.zeros(3))
 
 
-def test_operators_are_traceable() -> None:
-    x, bias = torch.randn(3, 8), torch.randn(5)
-    space, tests = torch.ops.rtp_llm, ("test_schema", "test_faketensor")
-    torch.library.opcheck(space.linear.default, (x, torch.randn(5, 8), bias), test_utils=tests)
+def test_linear_is_traceable() -> None:
     torch.library.opcheck(
-        space.int8_linear.default, (x, *packed_weight(5, 8), bias), test_utils=tests
+        torch.ops.rtp_llm.linear.default,
+        (torch.randn(3, 8), torch.randn(5, 8), torch.randn(5)),
+        test_utils=("test_schema", "test_faketensor"),
+    )
+
+
+@cpu_only
+def test_int8_linear_is_traceable() -> None:
+    torch.library.opcheck(
+        torch.ops.rtp_llm.int8_linear.default,
+        (torch.randn(3, 8), *packed_weight(5, 8), torch.randn(5)),
+        test_utils=("test_schema", "test_faketensor"),
     )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rtp_llm import ops
-from rtp_llm.ops.checks_for_tests import FLOAT_DTYPES, kernel_runs
+from rtp_llm.ops.checks_for_tests import FLOAT_DTYPES, cpu_only, kernel_runs
 from rtp_llm.ops.lookup_reference import embedding_reference
 
 
@@ -22,6 +22,7 @@ def test_embedding_equals_reference(dtype: torch.dtype) -> None:
         assert actual.is_contiguous()
 
 
+@cpu_only
 @pytest.mark.parametrize("bad", [-1, 5, 2**31 - 1])
 def test_id_out_of_range_is_named(bad: int) -> None:
     ids = torch.tensor([0, 4, bad], dtype=torch.int32)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rtp_llm import ops
-from rtp_llm.ops.checks_for_tests import FLOAT_DTYPES, ISAS, assert_near, kernel_runs
+from rtp_llm.ops.checks_for_tests import FLOAT_DTYPES, ISAS, assert_near, kernel_runs, running
 from rtp_llm.ops.norm_reference import (
     fused_add_rms_norm_reference,
     qk_rms_norm_reference,
@@ -31,7 +31,7 @@ def test_rms_norm_equals_reference(isa: str, dtype: torch.dtype) -> None:
     for shape in SHAPES:
         x = (torch.randn(shape) * 3).to(dtype)
         weight = torch.randn(shape[-1]).to(dtype)
-        with ops.forced_cpu_isa(isa), kernel_runs("rms_norm"):
+        with running(isa), kernel_runs("rms_norm"):
             actual = ops.rms_norm(x, weight, EPS)
         assert_near(actual, rms_norm_reference(x, weight, EPS))
 
@@ -41,7 +41,7 @@ def test_rms_norm_of_column_slice(isa: str) -> None:
     wide = torch.randn(9, 50)
     x = wide[:, 3:40]
     weight = torch.randn(37)
-    with ops.forced_cpu_isa(isa):
+    with running(isa):
         assert_near(ops.rms_norm(x, weight, EPS), rms_norm_reference(x, weight, EPS))
 
 
@@ -71,7 +71,7 @@ def test_fused_add_rms_norm_equals_reference(isa: str, dtype: torch.dtype) -> No
         weight = torch.randn(shape[-1]).to(dtype)
         expected_x, expected_residual = x.clone(), residual.clone()
         fused_add_rms_norm_reference(expected_x, expected_residual, weight, EPS)
-        with ops.forced_cpu_isa(isa), kernel_runs("fused_add_rms_norm"):
+        with running(isa), kernel_runs("fused_add_rms_norm"):
             ops.fused_add_rms_norm(x, residual, weight, EPS)
         assert torch.equal(residual, expected_residual)
         assert_near(x, expected_x)
@@ -86,7 +86,7 @@ def test_every_16_bit_number_is_read_and_rounded_as_torch_does(
     every = every.reshape(-1, 64)
     for residual in (torch.zeros_like(every), every.flip(0), every * 0.37):
         total = residual.clone()
-        with ops.forced_cpu_isa(isa):
+        with running(isa):
             ops.fused_add_rms_norm(every.clone(), total, torch.ones(64, dtype=dtype), EPS)
         torch.testing.assert_close(total, residual + every, rtol=0, atol=0, equal_nan=True)
 
@@ -112,7 +112,7 @@ def test_qk_rms_norm_equals_reference(isa: str, dtype: torch.dtype, heads: tuple
         q_weight, k_weight = (torch.randn(head_dim).to(dtype) for _ in range(2))
         expected = qkv.contiguous()
         qk_rms_norm_reference(expected, q_weight, k_weight, *heads, EPS)
-        with ops.forced_cpu_isa(isa), kernel_runs("qk_rms_norm"):
+        with running(isa), kernel_runs("qk_rms_norm"):
             ops.qk_rms_norm(qkv, q_weight, k_weight, *heads, EPS)
         assert_near(qkv.contiguous(), expected)
 

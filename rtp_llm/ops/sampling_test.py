@@ -10,7 +10,8 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.ops import sampling_reference as reference
-from rtp_llm.ops.checks_for_tests import ISAS, kernel_runs
+from rtp_llm.ops.checks_for_tests import ISAS, cpu_only, kernel_runs, running
+from rtp_llm.ops.sampling_rows_for_tests import random_logits, random_settings
 
 every_isa = pytest.mark.parametrize("isa", ISAS)
 
@@ -39,33 +40,6 @@ def settings(
     )
 
 
-def random_settings(rows: int, vocab: int) -> tuple[Tensor, ...]:
-    top_k = torch.tensor([-1, 0, 1, 2, 50, max(vocab // 2, 1), vocab, vocab + 5])
-    some = torch.rand(4, rows)
-    return (
-        some[0] * 2 * (torch.rand(rows) > 0.1),
-        top_k[torch.randint(0, len(top_k), (rows,))].int(),
-        torch.where(some[1] < 0.4, 1.0, some[1]),
-        torch.where(some[2] < 0.5, 0.0, some[2] * 0.3),
-        torch.randint(-(2**62), 2**62, (rows,)),
-        torch.randint(0, 2**40, (rows,)),
-    )
-
-
-def random_logits(rows: int, vocab: int, kind: str) -> Tensor:
-    logits = torch.randn(rows, vocab)
-    if kind == "peaked":
-        return logits * 12
-    if kind == "tied":
-        return (logits * 3).round()
-    if kind == "equal":
-        return torch.full_like(logits, 1.5)
-    if kind == "masked":
-        logits = torch.where(torch.rand(rows, vocab) < 0.4, -torch.inf, logits)
-        logits[:, 0] = 0.0
-    return logits
-
-
 @every_isa
 @pytest.mark.parametrize("kind", ["plain", "peaked", "tied", "equal", "masked"])
 @pytest.mark.parametrize("vocab", [1, 2, 7, 33, 130, 1000, 4097, 20000])
@@ -75,7 +49,7 @@ def test_tokens_equal_the_reference(isa: str, kind: str, vocab: int) -> None:
     before = logits.clone()
     options = random_settings(rows, vocab)
     expected, expected_ok = reference.sample_reference(logits, *options)
-    with ops.forced_cpu_isa(isa), kernel_runs("sample"):
+    with running(isa), kernel_runs("sample"):
         tokens, ok = ops.sample(logits, *options)
     assert tokens.dtype == torch.int32
     assert torch.equal(ok, expected_ok)
@@ -176,7 +150,7 @@ def test_broken_rows_are_repaired(isa: str, temperature: float) -> None:
     logits[4, :] = -torch.inf
     logits[4, 5] = torch.nan
     logits[4, [77, 88]] = -3.0
-    with ops.forced_cpu_isa(isa):
+    with running(isa):
         tokens, ok = ops.sample(logits, *settings(6, temperature, 1 if temperature else 0))
     assert ok.tolist() == [False] * 5 + [True]
     assert tokens.tolist() == [123, 123, 0, 0, 77, 123]
@@ -214,7 +188,7 @@ def test_top_logprobs_equal_the_reference(isa: str, kind: str, vocab: int, k: in
     logits[1] = -torch.inf
     tokens = torch.randint(-1, vocab + 1, (6,), dtype=torch.int32)
     expected = reference.top_logprobs_reference(logits, tokens, k)
-    with ops.forced_cpu_isa(isa), kernel_runs("top_logprobs"):
+    with running(isa), kernel_runs("top_logprobs"):
         actual = ops.top_logprobs(logits, tokens, k)
     torch.testing.assert_close(actual[0], expected[0], rtol=1e-6, atol=2e-5)
     torch.testing.assert_close(actual[1], expected[1], rtol=1e-6, atol=2e-5)
@@ -295,8 +269,6 @@ def test_logit_bias_adds_up_and_bans() -> None:
         ops.add_logit_bias(logits, rows, ids, values)
     assert torch.equal(logits, expected)
     assert logits[0].tolist() == [0, 1.5, 0, 0]
-    with pytest.raises(RuntimeError, match="3 rows"):
-        ops.add_logit_bias(logits, rows + 1, ids, values)
 
 
 def test_meta_functions_give_shapes_and_dtypes() -> None:
@@ -316,6 +288,13 @@ def test_wrong_arguments_are_named() -> None:
         ops.sample(logits.double(), *options)
     with pytest.raises(RuntimeError, match="sample: seeds"):
         ops.sample(logits, *options[:4], options[4][:1], options[5])
-    one, falling = torch.ones(2), torch.tensor([0, 3, 2], dtype=torch.int32)
+
+
+@cpu_only
+def test_offsets_and_rows_that_are_not_there_are_named() -> None:
+    logits, one = torch.randn(2, 10), torch.ones(2)
+    ids, falling = torch.zeros(3).int(), torch.tensor([0, 3, 2]).int()
     with pytest.raises(RuntimeError, match="cu_tokens must rise"):
-        ops.apply_penalties(logits, torch.zeros(3, dtype=torch.int32), falling, one, one, one)
+        ops.apply_penalties(logits, ids, falling, one, one, one)
+    with pytest.raises(RuntimeError, match=r"rows\[1\] is 3 of 2 rows"):
+        ops.add_logit_bias(logits, falling, ids, torch.ones(3))

@@ -183,12 +183,16 @@ inline constexpr uint64_t kResults<void> = 0;
 template <class... Ts>
 constexpr uint64_t kResults<std::tuple<Ts...>> = sizeof...(Ts);
 
-// Throws unless the tensors among the arguments are on one type of device.
+// Throws unless the tensors among the arguments are on one device.
 class SameDevice {
  public:
   void operator()(const Tensor& tensor) {
-    if (first_ < 0) first_ = tensor.device_type();
-    RTP_LLM_CHECK(tensor.device_type() == first_, "a tensor argument, ", tensor.describe(),
+    if (type_ < 0) {
+      type_ = tensor.device_type();
+      index_ = index_of(tensor);
+    }
+    RTP_LLM_CHECK(tensor.device_type() == type_ && index_of(tensor) == index_,
+                  "a tensor argument, ", tensor.describe(),
                   ", is on another device than the first one");
   }
   void operator()(const OptionalTensor& tensor) {
@@ -198,7 +202,14 @@ class SameDevice {
   void operator()(const T&) {}
 
  private:
-  int32_t first_ = -1;
+  // There is one CPU, and asking for its number takes time in every call.
+  static int32_t index_of(const Tensor& tensor) {
+    constexpr int32_t kCpu = 0;
+    return tensor.device_type() == kCpu ? 0 : tensor.device_index();
+  }
+
+  int32_t type_ = -1;
+  int32_t index_ = 0;
 };
 
 template <auto function>

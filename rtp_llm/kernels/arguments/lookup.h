@@ -1,0 +1,18 @@
+// Arguments of the embedding: rows of a table by index.
+#pragma once
+
+#include <cstdint>
+
+namespace rtp_llm {
+
+struct EmbeddingArgs {
+  const int32_t* ids;
+  const void* table;
+  void* out;  // contiguous
+  int64_t count;
+  int64_t table_rows;
+  int64_t row_bytes;
+  int64_t table_stride_bytes;
+};
+
+}  // namespace rtp_llm

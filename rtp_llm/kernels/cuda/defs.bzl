@@ -1,0 +1,39 @@
+"""Rules of the GPU kernels."""
+
+load("//bazel:defs.bzl", "gpu_library", "rtp_glue_library", "rtp_py_test")
+
+def gpu_operators(name, arguments, srcs = None, private_hdrs = []):
+    """Kernels `name` (<name>.cu, <name>.h) and their registration `<name>_glue` (<name>_glue.cc).
+
+    `arguments` are families of //rtp_llm/kernels/arguments.
+    """
+    folder = "//rtp_llm/kernels/arguments:"
+    gpu_library(
+        name = name,
+        srcs = srcs or [name + ".cu"],
+        hdrs = [name + ".h"] + private_hdrs,
+        deps = [":gpu"] + [folder + family for family in arguments],
+    )
+    rtp_glue_library(
+        name = name + "_glue",
+        srcs = [name + "_glue.cc"],
+        deps = [
+            ":" + name,
+            ":on_device",
+        ] + [folder + family + "_checks" for family in arguments],
+    )
+
+def gpu_test(name, srcs):
+    """pytest with its tensors on the GPU that the build is for; skipped on a machine without one."""
+    rtp_py_test(
+        name = name,
+        srcs = srcs,
+        args = ["-p", "rtp_llm.kernels.cuda.gpu_for_tests"],
+        tags = ["gpu"],
+        target_compatible_with = select({
+            "//arch_config:cuda": [],
+            "//arch_config:rocm": [],
+            "//conditions:default": ["//arch_config:incompatible"],
+        }),
+        deps = [":gpu_for_tests"],
+    )

@@ -1,0 +1,85 @@
+// What CUDA and HIP spell differently. Kernels include this and neither of their headers, and are
+// compiled by nvcc and by hipcc from one source.
+//
+// Nothing here or in a kernel knows how wide a warp is (32 lanes, or 64 on CDNA): lanes work in
+// groups of at most 32 neighbours, which lie within one warp everywhere.
+#pragma once
+
+#if defined(__HIPCC__)
+#include <hip/hip_runtime.h>
+#else
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#endif
+
+#include <cstdint>
+
+#include "rtp_llm/kernels/common/dtype.h"
+
+namespace rtp_llm::cuda {
+
+#if defined(__HIPCC__)
+using Stream = hipStream_t;
+#else
+using Stream = cudaStream_t;
+#endif
+
+constexpr int kGroup = 32;  // lanes that exchange values
+constexpr int kMaxThreads = 1024;
+
+// The calling thread in its block, and how many there are: signed, as what they are compared with.
+__device__ inline int thread_index() { return static_cast<int>(threadIdx.x); }
+__device__ inline int thread_count() { return static_cast<int>(blockDim.x); }
+
+// The value of the lane whose number differs in the bits of `mask`, which is below 32. Every lane
+// of the group must call it.
+template <class T>
+__device__ inline T exchange(T value, int mask) {
+#if defined(__HIPCC__)
+  return __shfl_xor(value, mask, kGroup);
+#else
+  return __shfl_xor_sync(0xffffffffU, value, mask);
+#endif
+}
+
+__device__ inline float to_float(float value) { return value; }
+__device__ inline float to_float(BFloat16 value) {
+  return __uint_as_float(static_cast<uint32_t>(value.bits) << 16);
+}
+__device__ inline float to_float(Float16 value) {
+#if defined(__HIPCC__)
+  return static_cast<float>(__builtin_bit_cast(_Float16, value.bits));
+#else
+  return __half2float(__ushort_as_half(value.bits));
+#endif
+}
+
+// Rounds to the nearest value, ties to even, as torch does.
+template <class T>
+__device__ inline T from_float(float value);
+
+template <>
+__device__ inline float from_float<float>(float value) {
+  return value;
+}
+template <>
+__device__ inline BFloat16 from_float<BFloat16>(float value) {
+#if defined(__HIPCC__)
+  const uint32_t bits = __float_as_uint(value);
+  if (value != value) return {0x7fff};
+  return {static_cast<uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16)};
+#else
+  return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};
+#endif
+}
+template <>
+__device__ inline Float16 from_float<Float16>(float value) {
+#if defined(__HIPCC__)
+  return {__builtin_bit_cast(uint16_t, static_cast<_Float16>(value))};
+#else
+  return {__half_as_ushort(__float2half_rn(value))};
+#endif
+}
+
+}  // namespace rtp_llm::cuda

@@ -1,0 +1,136 @@
+"""Every operator inside a captured graph: replays take what their inputs hold by then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.kernels.cuda.gpu_for_tests import captured
+from rtp_llm.ops.paged_batches_for_tests import PagedBatch, Shape
+
+HEADS, KV_HEADS, HEAD_DIM, TOKENS = 4, 2, 64, 6
+WIDTH = (HEADS + 2 * KV_HEADS) * HEAD_DIM
+REPLAYS = 5
+
+# A step reads and writes the tensors that it is given, and returns what it made.
+Step = Callable[[dict[str, Tensor]], Any]
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def normal(*shape: int) -> Tensor:
+    return torch.randn(shape).bfloat16()
+
+
+def numbers(*shape: int, limit: int) -> Tensor:
+    return torch.randint(0, limit, shape, dtype=torch.int32)
+
+
+def norms(at: dict[str, Tensor]) -> Any:
+    ops.fused_add_rms_norm(at["x"], at["residual"], at["weight"], 1e-6)
+    ops.qk_rms_norm(at["qkv"], at["head_weight"], at["head_weight"], HEADS, KV_HEADS, 1e-6)
+    return ops.rms_norm(at["residual"], at["weight"], 1e-6)
+
+
+def gates(at: dict[str, Tensor]) -> Any:
+    return ops.silu_and_mul(at["x"]), ops.gelu_and_mul(at["x"], True)
+
+
+def products(at: dict[str, Tensor]) -> Any:
+    return ops.linear(ops.embedding(at["ids"], at["table"]), at["table"])
+
+
+def rope(at: dict[str, Tensor]) -> None:
+    places = at["kv_cache"], at["slots"]
+    ops.rope_kv_write(
+        at["qkv"], at["positions"], at["cos_sin"], *places, HEADS, KV_HEADS, HEAD_DIM, True
+    )
+
+
+def blocks(at: dict[str, Tensor]) -> None:
+    ops.copy_blocks(at["caches"], at["pairs"])
+
+
+def draws(at: dict[str, Tensor]) -> Any:
+    history = at["history"], at["cu_tokens"]
+    ops.apply_penalties(at["logits"], *history, at["ones"] * 2, at["ones"], at["ones"])
+    ops.ban_repeated_ngrams(at["logits"], *history, at["sizes"])
+    ops.add_logit_bias(at["logits"], at["rows"], at["ids"], at["ones"])
+    share = at["ones"] * 0.9
+    tokens, ok = ops.sample(
+        at["logits"], at["ones"], at["top_k"], share, at["ones"] * 0, at["seeds"], at["seeds"]
+    )
+    return tokens, ok, *ops.top_logprobs(at["logits"], tokens, 5)
+
+
+def inputs() -> dict[str, Tensor]:
+    """Fresh numbers for every tensor that a step may read."""
+    return {
+        "x": normal(TOKENS, 128),
+        "residual": normal(TOKENS, 128),
+        "weight": normal(128),
+        "qkv": normal(TOKENS, WIDTH),
+        "head_weight": normal(HEAD_DIM),
+        "ids": numbers(TOKENS, limit=50),
+        "table": normal(50, 128),
+        "positions": numbers(TOKENS, limit=32),
+        "cos_sin": torch.randn(32, HEAD_DIM),
+        "kv_cache": normal(2, 8, 4, KV_HEADS, HEAD_DIM),
+        "slots": torch.randperm(32)[:TOKENS].int() - 2,
+        "caches": normal(2, 2, 8, 4, KV_HEADS, HEAD_DIM),
+        "pairs": torch.randperm(8).int().reshape(4, 2),
+        "logits": torch.randn(TOKENS, 50),
+        "history": numbers(30, limit=50),
+        "cu_tokens": torch.arange(0, 35, 5).int(),
+        "ones": torch.rand(TOKENS) + 1,
+        "sizes": torch.full((TOKENS,), 2, dtype=torch.int32),
+        "rows": torch.arange(TOKENS).int(),
+        "top_k": numbers(TOKENS, limit=40),
+        "seeds": torch.randint(0, 2**40, (TOKENS,)),
+    }
+
+
+@pytest.mark.parametrize("step", [norms, gates, products, rope, blocks, draws])
+def test_replay_equals_eager(step: Step) -> None:
+    captured_inputs = inputs()
+    replay, results = captured(lambda: step(captured_inputs))
+    for _ in range(REPLAYS):
+        fresh = inputs()
+        for name, tensor in fresh.items():
+            captured_inputs[name].copy_(tensor)
+        replay()
+        expected = step(fresh)
+        for name, tensor in fresh.items():
+            assert torch.equal(captured_inputs[name], tensor), name
+        torch.testing.assert_close(results, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("queries", [1, 30])
+def test_attention_replays_with_other_lengths_and_tables(queries: int) -> None:
+    shape, most = Shape(), 600
+    first = PagedBatch.random([(queries, most)] * 3, shape, torch.bfloat16)
+    q, cache, cu, lens, table, max_q, max_k, scale = first.arguments()
+    replay, out = captured(
+        lambda: ops.paged_attention(q, cache, cu, lens, table, max_q, max_k, scale)
+    )
+    for keys in ((30, 31, 32), (600, 40, 256), (257, 511, 300)):
+        batch = PagedBatch.random([(queries, k) for k in keys], shape, torch.bfloat16)
+        new_q, new_cache, _, new_lens, new_table, *_ = batch.arguments()
+        q.copy_(new_q)
+        cache.fill_(torch.nan)
+        cache[:, : new_cache.shape[1]] = new_cache
+        lens.copy_(new_lens)
+        table.fill_(-1)
+        table[:, : new_table.shape[1]] = new_table
+        replay()
+        eager = ops.paged_attention(q, cache, cu, lens, table, max_q, max_k, scale)
+        assert torch.equal(out, eager)
+        torch.testing.assert_close(out.double(), batch.expected(), rtol=1.6e-2, atol=1.6e-2)

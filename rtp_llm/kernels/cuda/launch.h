@@ -1,0 +1,78 @@
+// What the host side of kernels shares: sizes of grids, errors, and the choice of a kernel by dtype
+// and by the elements of an access.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include "rtp_llm/kernels/cuda/gpu.h"
+
+namespace rtp_llm::cuda {
+
+constexpr int kAccessBytes = 16;  // the widest that a thread can do at once
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+// Whether all of these are multiples of `unit`.
+inline bool multiples(int64_t unit, std::initializer_list<int64_t> values) {
+  for (const int64_t value : values) {
+    if (value % unit != 0) return false;
+  }
+  return true;
+}
+
+inline int64_t address(const void* pointer) { return reinterpret_cast<intptr_t>(pointer); }
+
+// A size of the grid's x axis; throws when there is no such grid.
+inline unsigned int blocks(int64_t count, const char* what) {
+  if (count < 0 || count > INT32_MAX) {
+    throw std::runtime_error(std::string(what) + ": " + std::to_string(count) +
+                             " blocks of threads; the device takes at most 2147483647");
+  }
+  return static_cast<unsigned int>(count);
+}
+
+// The same for the y and z axes.
+inline unsigned int side_blocks(int64_t count, const char* what) {
+  constexpr int64_t kMost = 65535;
+  if (count < 0 || count > kMost) {
+    throw std::runtime_error(std::string(what) + ": " + std::to_string(count) +
+                             " blocks of threads on the second or third axis; the device takes at "
+                             "most 65535");
+  }
+  return static_cast<unsigned int>(count);
+}
+
+// After a launch: throws when the device refused it. Waits for nothing.
+inline void check_launch(const char* what) {
+#if defined(__HIPCC__)
+  const hipError_t error = hipGetLastError();
+  const bool good = error == hipSuccess;
+  const char* const text = hipGetErrorString(error);
+#else
+  const cudaError_t error = cudaGetLastError();
+  const bool good = error == cudaSuccess;
+  const char* const text = cudaGetErrorString(error);
+#endif
+  if (!good) throw std::runtime_error(std::string(what) + ": the kernel was not launched: " + text);
+}
+
+// Calls body(T{}, integral_constant<int, N>{}): N elements of T are an access of 16 bytes when
+// `wide`, otherwise N is 1.
+template <class Body>
+inline void visit_access(DType dtype, bool wide, Body&& body) {
+  visit_float_dtype(dtype, [&](auto element) {
+    using T = decltype(element);
+    if (wide) {
+      body(element, std::integral_constant<int, kAccessBytes / sizeof(T)>{});
+    } else {
+      body(element, std::integral_constant<int, 1>{});
+    }
+  });
+}
+
+}  // namespace rtp_llm::cuda
