@@ -65,7 +65,7 @@ def rtp_py_test(name, srcs, deps = [], data = [], args = [], size = "small", env
         # A plain interpreter cannot load an extension that wants a sanitizer's run-time library.
         target_compatible_with = kwargs.pop("target_compatible_with", []) + select({
             "//arch_config:unsanitized": [],
-            "//conditions:default": ["//arch_config:incompatible"],
+            "//conditions:default": ["//arch_config:not_sanitized"],
         }),
         deps = deps + _package_deps() + ["//deps:python"],
         **kwargs
