@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rtp_llm.config.options import Option, SettingsError
-from rtp_llm.config.settings import Settings, options
+from rtp_llm.config.settings import Settings, check_names, options
 
 PREFIX = "RTP_LLM_"
 # Read by the build or by the library loader, for development; not settings of the engine.
@@ -131,11 +131,7 @@ def read_file(path: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"--config: {path} is not valid TOML: {error}") from error
     named = {key.replace("-", "_"): value for key, value in content.items()}
-    for key in named:
-        if key not in options():
-            near = difflib.get_close_matches(key, options(), n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise SettingsError(f"{key}: no such setting in {path}{hint}")
+    check_names(named, f" in {path}")
     return named
 
 

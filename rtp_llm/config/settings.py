@@ -6,7 +6,8 @@ Flags, environment names, the TOML file and `docs/settings.md` are all derived f
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -195,6 +196,15 @@ class Settings:
         unit="seconds",
         minimum=1,
     )
+    step_timeout: float = option(
+        300.0,
+        "number",
+        "server",
+        "Longest step of the engine; one that takes longer hangs, and the engine counts as dead. "
+        "Raise it with max_batch_tokens_size on a slow machine.",
+        unit="seconds",
+        minimum=1,
+    )
     shutdown_timeout: float = option(
         30.0,
         "number",
@@ -241,8 +251,17 @@ def options() -> dict[str, Option]:
     return _OPTIONS
 
 
+def check_names(names: Iterable[str], where: str = "") -> None:
+    """Raise SettingsError for the first name that is no setting, with the one that was meant."""
+    for name in names:
+        if name not in _OPTIONS:
+            near = difflib.get_close_matches(name, _OPTIONS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_OPTIONS)}"
+            raise SettingsError(f"{name}: no such setting{where}; {hint}")
+
+
 _OPTIONS: dict[str, Option] = {
     field.name: field.metadata["option"] for field in dataclasses.fields(Settings)
 }
 
-__all__ = ["Settings", "SettingsError", "options"]
+__all__ = ["Settings", "SettingsError", "check_names", "options"]

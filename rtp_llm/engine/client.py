@@ -29,6 +29,7 @@ from rtp_llm.engine.messages import (
     Shutdown,
     StepOutput,
 )
+from rtp_llm.engine.step_watch import StepWatch
 from rtp_llm.engine.stream import TokenStream
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class EngineClient:
         self._sequences = 0
         self._failure: EngineDeadError | None = None
         self._last_seen = 0.0
+        self._step = StepWatch()
         self._watcher: asyncio.Task[None] | None = None
 
     # -- life ----------------------------------------------------------------------------------
@@ -87,7 +89,7 @@ class EngineClient:
         loop = asyncio.get_running_loop()
         self._started: asyncio.Future[EngineReady] = loop.create_future()
         loop.add_reader(link.descriptor, self._receive, link)
-        self._watcher = loop.create_task(self._watch(link))
+        self._watcher = loop.create_task(self._watch(link, settings.step_timeout))
         try:
             self.ready = await asyncio.wait_for(self._started, settings.start_timeout)
         except BaseException as error:
@@ -202,6 +204,7 @@ class EngineClient:
                 self._take_step(message)
             case EngineStats():
                 self.latest_stats = message
+                self._step.take(message, time.monotonic())
             case PromptLogprobs():
                 if stream := self._streams.get(message.request_id):
                     wanted = stream.params.prompt_logprobs or 0
@@ -228,13 +231,15 @@ class EngineClient:
 
     # -- its death -----------------------------------------------------------------------------
 
-    async def _watch(self, link: EngineLink) -> None:
+    async def _watch(self, link: EngineLink, step_timeout: float) -> None:
         ticked = time.monotonic()
         while self._failure is None and self._link is not None:
             await asyncio.sleep(TICK_SECONDS)
             now = time.monotonic()
             # When this loop itself was late, the heartbeats wait in the inbox: do not count that.
-            self._last_seen += max(0.0, now - ticked - 2 * TICK_SECONDS)
+            late = max(0.0, now - ticked - 2 * TICK_SECONDS)
+            self._last_seen += late
+            self._step.pause(late)
             ticked = now
             if not link.process.running:
                 # Its last words may still be on their way from the kernel to the inbox.
@@ -245,6 +250,8 @@ class EngineClient:
                 self._receive(link)
                 if now - self._last_seen > SILENCE_SECONDS:
                     self._die(f"the engine process gave no sign of life for {SILENCE_SECONDS} s")
+                elif self._step.age(now) > step_timeout:
+                    self._die(f"a step hangs: it has taken longer than {step_timeout=:g} s")
 
     def _die(self, reason: str) -> None:
         if self._failure is not None or self._link is None:

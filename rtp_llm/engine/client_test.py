@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -148,6 +149,7 @@ def test_abort_ends_the_stream_with_its_reason():
         (script.KILL, "ended by signal SIGABRT"),
         (script.RAISE, "ZeroDivisionError: by the script"),
         (script.STOP_BEATING, "no sign of life for 1.5 s"),
+        (script.SLEEP, "a step hangs: it has taken longer than step_timeout=2 s"),
     ],
 )
 def test_every_waiting_request_learns_of_the_engines_death(command, words):
@@ -164,6 +166,20 @@ def test_every_waiting_request_learns_of_the_engines_death(command, words):
         with pytest.raises(EngineDeadError, match=words):
             client.generate(request(client, 1))
         await eventually(lambda: not client._link.process.running)
+
+    serve(test, step_timeout=2)
+
+
+def test_the_traceback_of_a_defect_is_logged():
+    async def test(client):
+        lines = []
+        client.on_log = lines.append
+        with pytest.raises(EngineDeadError):
+            await collect(client.generate(request(client, script.RAISE)))
+        (line,) = lines
+        assert line.level == logging.ERROR
+        assert "scripted_engine_for_tests.py" in line.message
+        assert line.message.endswith("ZeroDivisionError: by the script")
 
     serve(test)
 
@@ -194,6 +210,18 @@ def test_a_long_step_is_not_death_and_shows_its_age():
         assert (await job) == {0: [script.SLEEP]}
 
     serve(test)
+
+
+def test_neither_idling_nor_many_short_steps_are_a_step_that_hangs():
+    async def test(client):
+        await asyncio.sleep(2)
+        assert client.alive
+        began = time.monotonic()
+        while time.monotonic() - began < 2:
+            await collect(client.generate(request(client, 3, max_tokens=100)))
+        assert client.alive
+
+    serve(test, step_timeout=1)
 
 
 def test_a_client_that_was_busy_itself_does_not_blame_the_engine():

@@ -161,7 +161,6 @@ class EngineFatal(msgspec.Struct, tag="fatal", frozen=True, kw_only=True):
     """The engine cannot go on (or could not start); the process ends after it."""
 
     message: str
-    traceback: str = ""
 
 
 ToEngine = AddRequest | AbortRequest | Shutdown
@@ -189,7 +188,7 @@ class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):
 
     ``token_ids`` holds every token drawn, a final end-of-sequence or stop token included;
     ``stop_token_id`` is that token, so text leaves out the last id whenever it is not None.
-    ``prompt_logprobs`` comes once, with the first delta of index 0; its first entry is None.
+    ``prompt_logprobs`` comes once, with the request's first tokens; its first entry is None.
     """
 
     index: int

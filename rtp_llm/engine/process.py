@@ -7,7 +7,6 @@ import gc
 import logging
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
@@ -37,6 +36,10 @@ if TYPE_CHECKING:
 
 Build = Callable[[Settings], "BuiltEngine"]
 
+# At the start, errors of these types were written for the user and say all.
+_FOR_THE_USER = (ValueError, OSError, ImportError, EngineStartError)
+_logger = logging.getLogger("rtp_llm.engine")
+
 
 def main(build: Build | None = None) -> int:
     """Run the process; returns its exit code.
@@ -56,6 +59,7 @@ def main(build: Build | None = None) -> int:
     logging.basicConfig(level=level, format="%(message)s", handlers=[LogForwarder(outlet)])
     heartbeat = Heartbeat(outlet)
     heartbeat.start()
+    serving = False
     try:
         built = (build or _build)(settings)
         heartbeat.source = built.engine.stats
@@ -63,9 +67,12 @@ def main(build: Build | None = None) -> int:
         # What was loaded stays; a collection that walks all of torch would hold up a step.
         gc.freeze()
         outlet.send(built.ready)
+        serving = True
         service.run()
     except Exception as error:
-        outlet.send(EngineFatal(message=_describe(error), traceback=traceback.format_exc()))
+        if serving or not isinstance(error, _FOR_THE_USER):
+            _logger.exception("the engine ends:")
+        outlet.send(EngineFatal(message=_describe(error)))
         return 1
     finally:
         outlet.close()
@@ -87,7 +94,7 @@ def _build(settings: Settings) -> BuiltEngine:
 
 def _describe(error: Exception) -> str:
     """The message alone for errors that were written for the user, the type too for the others."""
-    if isinstance(error, ValueError | OSError | ImportError | EngineStartError):
+    if isinstance(error, _FOR_THE_USER):
         return str(error)
     return f"{type(error).__name__}: {error}"
 

@@ -30,6 +30,8 @@ from rtp_llm.engine.process import main
 SLEEP, RAISE, KILL, REFUSE, QUEUE_FULL, STOP_BEATING = 9001, 9002, 9003, 9004, 9005, 9006
 LONG_STEP_SECONDS = 3.0
 STEP_SECONDS = 0.002
+SLOW_PRIORITY = 99  # from such a request on, steps take SLOW_STEP_SECONDS
+SLOW_STEP_SECONDS = 1.0
 
 
 class ScriptedEngine:
@@ -38,6 +40,7 @@ class ScriptedEngine:
     def __init__(self) -> None:
         self.running: dict[tuple[int, int], list[int]] = {}
         self.steps = 0
+        self.step_seconds = STEP_SECONDS
         self.began: float | None = None
 
     @property
@@ -50,6 +53,8 @@ class ScriptedEngine:
             raise RequestError("invalid", "refused by the script")
         if first == QUEUE_FULL:
             raise RequestError("queue_full", "full by the script")
+        if request.params.priority == SLOW_PRIORITY:
+            self.step_seconds = SLOW_STEP_SECONDS
         for index in range(request.params.n):
             self.running[request.request_id, index] = [first, request.params.max_tokens or 8]
 
@@ -68,7 +73,7 @@ class ScriptedEngine:
             os.abort()
         if STOP_BEATING in first:
             os.kill(os.getpid(), 19)  # SIGSTOP: still there, but silent
-        time.sleep(LONG_STEP_SECONDS if SLEEP in first else STEP_SECONDS)
+        time.sleep(LONG_STEP_SECONDS if SLEEP in first else self.step_seconds)
         self.began = None
         self.steps += 1
         return [self._output()]

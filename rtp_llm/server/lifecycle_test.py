@@ -9,11 +9,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
+from rtp_llm.engine import scripted_engine_for_tests as script
 from rtp_llm.engine.client import SILENCE_SECONDS, TICK_SECONDS
 from rtp_llm.server.processes_for_tests import ROOT, Stream, children, process
 from rtp_llm.server.serving_for_tests import CHAT, TEXT
@@ -136,6 +138,56 @@ def test_a_killed_engine_process_is_noticed() -> None:
             time.sleep(0.01)
         assert stream.events()[-1]["error"]["code"] == "engine_dead"
         assert server.exit_code() == 1
+
+
+def test_a_step_that_hangs_is_noticed() -> None:
+    """The engine's heart beats on, in a thread of its own; its requests must not hang with it."""
+    with process("--step-timeout", "1", FAKE_ENGINE="scripted") as server:
+        url = server.url
+        stream = Stream(url, max_tokens=200)
+        body = {"prompt": [script.SLEEP], "max_tokens": 4}
+        hanging = httpx.post(f"{url}/v1/completions", json=body, timeout=20)
+        assert hanging.status_code == 503
+        assert "a step hangs" in hanging.json()["error"]["message"]
+        health = httpx.get(f"{url}/health")
+        assert health.status_code == 503
+        assert "step_timeout=1 s" in health.json()["reason"]
+        assert "rtp_llm_step_age_seconds 0" not in httpx.get(f"{url}/metrics").text
+        assert stream.events()[-1]["error"]["code"] == "engine_dead"
+        assert server.exit_code() == 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_goes_away_ends_its_request_within_a_step(stream: bool) -> None:
+    """A step takes a second here, so that it shows whether any more were run for nobody."""
+    with process(FAKE_ENGINE="scripted") as server:
+        url = server.url
+        host, port = url.removeprefix("http://").split(":")
+        asked = {"stream": stream, "priority": script.SLOW_PRIORITY, "ignore_eos": True}
+        body = json.dumps({**CHAT, **asked}).encode()
+        head = (
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(head.encode() + body)
+            if stream:
+                assert connection.recv(10_000), "one step is done, the second begins"
+            wait_for(lambda: figure(url, "rtp_llm_running_sequences") == 1)
+        wait_for(lambda: figure(url, "rtp_llm_running_sequences") == 0)
+        assert 'code="499"' in httpx.get(f"{url}/metrics").text
+        assert figure(url, "rtp_llm_engine_steps_total") <= 1 + stream
+
+
+def figure(url: str, name: str) -> float:
+    (line,) = (x for x in httpx.get(f"{url}/metrics").text.splitlines() if x.startswith(f"{name} "))
+    return float(line.split()[1])
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("to_the_group", [False, True])

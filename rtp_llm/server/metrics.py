@@ -42,6 +42,7 @@ ENGINE_GAUGES = (
         "cached_blocks",
     ),
     ("rtp_llm_step_seconds", "Duration of the last engine step.", "step_seconds"),
+    ("rtp_llm_step_age_seconds", "Age of the present engine step, 0 between steps.", "step_age"),
     ("rtp_llm_engine_resident_bytes", "Resident memory of the engine.", "resident_bytes"),
 )
 ENGINE_COUNTERS = (

@@ -44,13 +44,19 @@ async def test_requests_tokens_and_outcomes() -> None:
 async def test_the_engine_s_own_figures() -> None:
     async with served() as server:
         server.engine.latest_stats = EngineStats(
-            running=7, waiting=9, kv_used_ratio=0.25, preemptions=3, prefix_hit_tokens=100
+            running=7,
+            waiting=9,
+            kv_used_ratio=0.25,
+            preemptions=3,
+            prefix_hit_tokens=100,
+            step_age=12.5,
         )
         values = await scrape(server)
         assert values["rtp_llm_running_sequences"] == 7
         assert values["rtp_llm_waiting_sequences"] == 9
         assert values["rtp_llm_kv_cache_used_ratio"] == 0.25
         assert values["rtp_llm_preemptions_total"] == 3
+        assert values["rtp_llm_step_age_seconds"] == 12.5
         assert values["rtp_llm_prefix_cache_hit_tokens_total"] == 100
         assert values["rtp_llm_engine_up"] == values["rtp_llm_ready"] == 1
         server.state.start_draining()
