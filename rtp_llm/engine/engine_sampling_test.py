@@ -115,6 +115,38 @@ def test_prompt_logprobs_of_a_chunked_prompt(model, length):
             assert [i for i, _ in entry.top] == row.topk(3).indices.tolist()
 
 
+@pytest.mark.parametrize("inside", [False, True], ids=["between steps", "inside a step"])
+def test_prompt_logprobs_outlive_the_first_sequence(model, inside, monkeypatch):
+    engine, _ = model
+    prompt = random_prompt(150, seed=10)  # three chunks
+    alone = engine.add(prompt, prompt_logprobs=2, max_tokens=1)
+    engine.run()
+    request_id = engine.add(prompt, prompt_logprobs=2, n=3, max_tokens=2, ignore_eos=True)
+    engine.step()
+    forward = engine.engine._runner.forward
+
+    def forward_and_abort(batch: Any) -> Any:
+        engine.engine.abort([(request_id, 0), (request_id, 2)])
+        return forward(batch)
+
+    if inside:
+        monkeypatch.setattr(engine.engine._runner, "forward", forward_and_abort)
+    else:
+        engine.engine.abort([(request_id, 0), (request_id, 2)])
+    engine.step()
+    monkeypatch.undo()
+    engine.run()
+    entries = engine.outcomes[request_id, 0].prompt_logprobs
+    assert entries == engine.outcomes[alone, 0].prompt_logprobs
+    assert sorted(entries) == list(range(1, len(prompt)))
+    assert [len(engine.outcomes[request_id, i].tokens) for i in range(3)] == [0, 2, 0]
+    assert not engine.engine._scorer._wishes
+    engine.add(prompt, prompt_logprobs=2, n=2)
+    engine.step()
+    engine.engine.abort([(request_id + 1, 0), (request_id + 1, 1)])
+    assert not engine.engine._scorer._wishes
+
+
 def test_penalties_follow_their_formulas(model):
     engine, reference = model
     prompt = random_prompt(30, seed=2)
@@ -151,6 +183,18 @@ def test_logit_bias_decides(model):
     assert engine.tokens(prompt, max_tokens=3, logit_bias={77: 100.0}) == [77, 77, 77]
     free = engine.tokens(prompt, max_tokens=1)
     assert engine.tokens(prompt, max_tokens=1, logit_bias={free[0]: -100.0}) != free
+
+
+def test_a_bias_ends_with_its_request(model):
+    """The next one in its place has none, also beside others that have some."""
+    engine, reference = model
+    prompt = random_prompt(6)
+    engine.tokens(prompt, max_tokens=2, logit_bias={77: 100.0})
+    free = engine.add(prompt, max_tokens=3, ignore_eos=True)
+    biased = engine.add(prompt, max_tokens=3, logit_bias={78: 100.0})
+    engine.run()
+    assert engine.outcomes[free, 0].tokens == expected_tokens(reference, prompt, 3)
+    assert engine.outcomes[biased, 0].tokens == [78] * 3
 
 
 def test_logits_processors_come_first_and_once_for_all_their_rows(model):

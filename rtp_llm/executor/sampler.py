@@ -83,8 +83,8 @@ class Sampler:
         for slot in slots:
             if params.min_tokens:
                 self._stop_ids.put(slot, stop_ids, [-np.inf] * len(stop_ids))
-            if params.logit_bias:
-                self._biases.put(slot, list(params.logit_bias), list(params.logit_bias.values()))
+            # Empty lists too: all rows are gathered, and a slot's last request may have had some.
+            self._biases.put(slot, list(params.logit_bias), list(params.logit_bias.values()))
         if processors:
             self._processors.add(processors, list(slots))
 
