@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ _SLICE = 64
 class _Wish:
     prompt: NDArray[np.int32]
     width: int
+    sequences: set[int]  # that live; one of them, whichever, computes the prompt
 
 
 class PromptScorer:
@@ -39,35 +40,41 @@ class PromptScorer:
         self._runner = runner
         self._wishes: dict[int, _Wish] = {}
 
-    def add(self, sequence_id: int, prompt: NDArray[np.int32], width: int) -> None:
-        """Score the prompt of ``sequence_id``, ``width`` top values for each token."""
+    def add(self, sequence_ids: Sequence[int], prompt: NDArray[np.int32], width: int) -> None:
+        """Score the prompt of a request's sequences, ``width`` top values for each token."""
         if len(prompt) > 1:
-            self._wishes[sequence_id] = _Wish(prompt, width)
+            wish = _Wish(prompt, width, set(sequence_ids))
+            self._wishes[sequence_ids[0] >> INDEX_BITS] = wish
 
     def remove(self, sequence_id: int) -> None:
-        """The sequence was aborted."""
-        self._wishes.pop(sequence_id, None)
+        """The sequence was aborted; another one of its request goes on with the prompt."""
+        request_id = sequence_id >> INDEX_BITS
+        wish = self._wishes.get(request_id)
+        if wish is not None:
+            wish.sequences.discard(sequence_id)
+            if not wish.sequences:
+                del self._wishes[request_id]
 
     def score(self, hidden: Tensor, batch: Batch) -> Iterator[PromptLogprobs]:
         """The parts that this step's hidden states [T, C] give."""
         if not self._wishes:
             return
-        rows = np.flatnonzero(np.isin(batch.seq_ids, list(self._wishes)))
-        for row in rows.tolist():
-            sequence_id = int(batch.seq_ids[row])
-            wish = self._wishes[sequence_id]
+        request_ids = batch.seq_ids >> INDEX_BITS
+        for row in np.flatnonzero(np.isin(request_ids, list(self._wishes))).tolist():
+            request_id = int(request_ids[row])
+            wish = self._wishes[request_id]
             begin, end = batch.cu_seqlens_q[row : row + 2].tolist()
             first = int(batch.positions[begin]) + 1
             last = min(first + end - begin, len(wish.prompt))
             for start in range(first, last, _SLICE):
                 stop = min(start + _SLICE, last)
                 tokens = np.arange(begin + start - first, begin + stop - first, dtype=np.int32)
-                yield self._part(hidden, tokens, sequence_id, start, wish)
+                yield self._part(hidden, tokens, request_id, start, wish)
             if last == len(wish.prompt):
-                del self._wishes[sequence_id]
+                del self._wishes[request_id]
 
     def _part(
-        self, hidden: Tensor, tokens: NDArray[np.int32], sequence_id: int, start: int, wish: _Wish
+        self, hidden: Tensor, tokens: NDArray[np.int32], request_id: int, start: int, wish: _Wish
     ) -> PromptLogprobs:
         logits = self._runner.logits(hidden, tokens)
         ids = wish.prompt[start : start + len(tokens)]
@@ -76,7 +83,7 @@ class PromptScorer:
         scores = ops.top_logprobs(logits, device.upload(ids), width)
         chosen, values, top_ids = device.download(*scores)
         return PromptLogprobs(
-            request_id=sequence_id >> INDEX_BITS,
+            request_id=request_id,
             start=start,
             token_ids=ids.tobytes(),
             chosen=chosen.tobytes(),

@@ -31,13 +31,14 @@ class TokenStream(AsyncIterator[SequenceDelta]):
         self.request_id = request.request_id
         self.params = request.params
         self.num_sequences = request.params.n
-        self._prompt = request.prompt_token_ids
         self._loop = loop
         self._on_leave = leave
         self._left = False
         self._open = set(range(request.params.n))
         self._waiting: dict[int, SequenceDelta] = {}
         self._prompt_logprobs: list[TokenLogprob | None] | None = None
+        if request.params.prompt_logprobs is not None:
+            self._prompt_logprobs = [None] * len(request.prompt_token_ids)
         self._error: Exception | None = None
         self._waker: asyncio.Future[None] | None = None
 
@@ -52,7 +53,7 @@ class TokenStream(AsyncIterator[SequenceDelta]):
         """Take a delta of the engine."""
         if delta.index not in self._open:
             return
-        if delta.index == 0 and self._prompt_logprobs is not None:
+        if delta.token_ids and self._prompt_logprobs is not None:
             delta = msgspec.structs.replace(delta, prompt_logprobs=self._prompt_logprobs)
             self._prompt_logprobs = None
         earlier = self._waiting.get(delta.index)
@@ -63,9 +64,8 @@ class TokenStream(AsyncIterator[SequenceDelta]):
 
     def add_prompt_logprobs(self, start: int, entries: list[TokenLogprob]) -> None:
         """Take the part of the prompt's log-probabilities that begins at token ``start``."""
-        if self._prompt_logprobs is None:
-            self._prompt_logprobs = [None] * len(self._prompt)
-        self._prompt_logprobs[start : start + len(entries)] = entries
+        if self._prompt_logprobs is not None:
+            self._prompt_logprobs[start : start + len(entries)] = entries
 
     def open_sequences(self) -> list[tuple[int, int]]:
         """(request_id, index) of the sequences that have not ended."""

@@ -98,7 +98,8 @@ class _ChoiceParts:
         if not self._echoed and self._echo is not None:
             self._echoed = True
             text = self._echo.text + text
-            entries += self._prompt_entries(self._echo, prompt)
+            if self._logprobs:
+                entries += _prompt_entries(self._echo, prompt)
         if not self._form.drop_answer:
             entries += [
                 (entry.offset + self._shift, entry.logprob.token_id, entry.logprob)
@@ -107,48 +108,30 @@ class _ChoiceParts:
         shown = self._logprobs.content(entries) if self._logprobs and entries else None
         return text, shown
 
-    def _prompt_entries(
-        self, echo: Echo, prompt: Sequence[TokenLogprob | None] | None
-    ) -> list[tuple[int, int, TokenLogprob | None]]:
-        known = prompt or [None] * len(echo.token_ids)
-        return list(zip(echo.offsets, echo.token_ids, known, strict=True))
+
+def _prompt_entries(
+    echo: Echo, prompt: Sequence[TokenLogprob | None] | None
+) -> list[tuple[int, int, TokenLogprob | None]]:
+    if prompt is None:
+        raise RuntimeError("the engine sent no log-probabilities of the prompt")
+    return list(zip(echo.offsets, echo.token_ids, prompt, strict=True))
 
 
 class _Parts:
-    """All choices of a request. The prompt's log-probabilities come with its first choice only."""
+    """All choices of a request. A prompt's log-probabilities come with its very first delta."""
 
     def __init__(self, form: CompletionForm, tokenizer: Tokenizer) -> None:
         numbers = range(form.num_choices)
         self._per_prompt = form.choices_per_prompt
-        self._needs_prompt = form.logprobs and form.echoes is not None
         self._choices = [_ChoiceParts(form, tokenizer, form.echo_of(i)) for i in numbers]
-        # For a prompt of one token nothing is awaited: it has nothing to be predicted from.
-        self._prompts: dict[int, Sequence[TokenLogprob | None]] = {
-            prompt: [None] for prompt, echo in enumerate(form.echoes or ()) if _is_one_token(echo)
-        }
-        self._held: dict[int, list[ChoiceDelta]] = {}
+        self._prompts: dict[int, Sequence[TokenLogprob | None]] = {}
 
-    def take(self, delta: ChoiceDelta) -> list[tuple[ChoiceDelta, str, dict[str, Any] | None]]:
-        """What can be shown now: nothing while a prompt's log-probabilities are awaited."""
+    def take(self, delta: ChoiceDelta) -> tuple[str, dict[str, Any] | None]:
+        """What a delta adds: its text and the log-probabilities that go with it."""
         prompt = delta.choice // self._per_prompt
         if delta.prompt_logprobs is not None:
             self._prompts[prompt] = delta.prompt_logprobs
-        ready = [delta]
-        if self._needs_prompt:
-            held = self._held.setdefault(prompt, [])
-            held.append(delta)
-            if prompt not in self._prompts:
-                if delta.finish is not None and delta.choice % self._per_prompt == 0:
-                    raise RuntimeError("the engine sent no log-probabilities of the prompt")
-                return []
-            ready = held
-            self._held[prompt] = []
-        known = self._prompts.get(prompt)
-        return [(each, *self._choices[each.choice].take(each, known)) for each in ready]
-
-
-def _is_one_token(echo: Echo) -> bool:
-    return len(echo.token_ids) == 1
+        return self._choices[delta.choice].take(delta, self._prompts.get(prompt))
 
 
 class CompletionStream:
@@ -161,10 +144,8 @@ class CompletionStream:
         self._frame = ChunkFrame(head, include_usage)
 
     def delta(self, delta: ChoiceDelta) -> bytes:
-        """The chunks of one delta."""
-        return b"".join(self._chunk(*part) for part in self._parts.take(delta))
-
-    def _chunk(self, delta: ChoiceDelta, text: str, logprobs: dict[str, Any] | None) -> bytes:
+        """The chunk of one delta; empty when there is nothing to show yet."""
+        text, logprobs = self._parts.take(delta)
         if not text and logprobs is None and delta.finish is None:
             return b""
         return self._frame.chunk(
@@ -189,11 +170,11 @@ class CompletionAnswer:
 
     def add(self, delta: ChoiceDelta) -> None:
         """Take a delta."""
-        for each, text, logprobs in self._parts.take(delta):
-            self._texts[each.choice].append(text)
-            self._finish[each.choice] = self._form.finish_of(each)
-            if logprobs is not None:
-                self._append(each.choice, logprobs)
+        text, logprobs = self._parts.take(delta)
+        self._texts[delta.choice].append(text)
+        self._finish[delta.choice] = self._form.finish_of(delta)
+        if logprobs is not None:
+            self._append(delta.choice, logprobs)
 
     def _append(self, choice: int, logprobs: dict[str, list[Any]]) -> None:
         known = self._logprobs[choice]

@@ -105,8 +105,8 @@ class FakeStream:
 
     def _prompt_logprobs(self) -> list[TokenLogprob | None] | None:
         wanted = self.request.params.prompt_logprobs
-        if wanted is None or len(self.request.prompt_token_ids) == 1:
-            return None  # nothing to report: the real engine sends no such message either
+        if wanted is None:
+            return None
         rest = self.request.prompt_token_ids[1:]
         return [None, *(self._logprob(token, wanted) for token in rest)]
 
