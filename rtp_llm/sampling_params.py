@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import msgspec
 
@@ -102,6 +103,13 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     def greedy(self) -> bool:
         """True when the arg max is taken, whatever the seed."""
         return self.temperature == 0.0 or self.top_k == 1
+
+
+def check_vocabulary(name: str, ids: Collection[int], size: int) -> None:
+    """Raise ValueError naming the first of ``ids`` that a vocabulary of ``size`` tokens has not."""
+    if ids and (min(ids) < 0 or max(ids) >= size):
+        wrong = next(token for token in ids if not 0 <= token < size)
+        raise ValueError(f"{name}: token id {wrong} is outside the vocabulary of {size}")
 
 
 def _check_int(name: str, value: object, low: int, high: int) -> None:

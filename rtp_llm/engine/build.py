@@ -82,6 +82,7 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltE
     seconds = time.monotonic() - began
     ready = _ready(settings, config, plan, dtype, device, weight_bytes, seconds)
     _log(ready, plan, device)
+    _warn_of_dynamic_rope(config, plan)
     return BuiltEngine(engine, ready)
 
 
@@ -127,6 +128,18 @@ def _log(ready: EngineReady, plan: CachePlan, device: Device) -> None:
         plan.bytes / 2**20,
         plan.max_model_len,
     )
+
+
+def _warn_of_dynamic_rope(config: ModelConfig, plan: CachePlan) -> None:
+    """Longer prompts than the trained length get other angles than transformers gives them."""
+    trained = config.rope.max_position
+    if config.rope.style == "dynamic" and plan.max_model_len > trained:
+        _logger.warning(
+            "dynamic rope: prompts of more than %d tokens give other results than transformers, "
+            "which takes one base for all tokens of a prompt; here each position has its own, so "
+            "that chunks and cached prefixes change nothing (docs/serving.md)",
+            trained,
+        )
 
 
 def _dtype(name: str) -> torch.dtype:

@@ -24,6 +24,7 @@ from rtp_llm.engine.prompt_logprobs import PromptScorer
 from rtp_llm.engine.step_figures import StepFigures
 from rtp_llm.executor.sampling_flags import NEEDS_HISTORY, sampling_flags
 from rtp_llm.native import load_runtime
+from rtp_llm.sampling_params import check_vocabulary
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
@@ -49,7 +50,8 @@ class Engine:
     """Continuous batching over one model. Not thread-safe, except for ``stats``.
 
     An exception inside a step leaves the scheduler between two states, so it ends the engine:
-    ``step`` raises it, and every later call raises EngineDeadError.
+    ``step`` raises it, and every later call raises EngineDeadError. After KeyboardInterrupt the
+    engine goes on once the sequences of that step are aborted.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Engine:
         self._queue_full = load_runtime().QueueFullError
         self._scorer = PromptScorer(runner)
         self._processor_slots: dict[int, int] = {}
-        self._unfinished = 0
+        self._interrupted = False
         self._failure: str | None = None
         self._figures = StepFigures(scheduler)
 
@@ -76,18 +78,17 @@ class Engine:
             EngineDeadError: a step failed before.
         """
         self._check_alive()
-        self._check(request)
+        _check(request, self.limits)
         params = request.params
         first = request.request_id << INDEX_BITS
         ids = list(range(first, first + params.n))
         prompt = np.array(request.prompt_token_ids, np.int32)
         eos = [] if params.ignore_eos else list(self.limits.eos_token_ids)
         slots = self._schedule(request, ids, prompt, eos, bool(processors))
-        self._unfinished += params.n
         self._figures.prompt_tokens += len(prompt)
         self._sampler.add(slots, params, [*eos, *params.stop_token_ids], processors)
         if params.prompt_logprobs is not None:
-            self._scorer.add(first, prompt, params.prompt_logprobs)
+            self._scorer.add(ids, prompt, params.prompt_logprobs)
         if processors:
             self._processor_slots.update(zip(ids, slots, strict=True))
 
@@ -122,31 +123,11 @@ class Engine:
         except ValueError as error:
             raise RequestError("invalid", str(error)) from error
 
-    def _check(self, request: AddRequest) -> None:
-        prompt, limits = request.prompt_token_ids, self.limits
-        max_tokens = request.params.max_tokens or 1
-        total = len(prompt) + max_tokens
-        problem = None
-        if not 0 <= request.request_id <= MAX_REQUEST_ID:
-            problem = f"request_id={request.request_id} is out of range"
-        elif not prompt:
-            problem = "the prompt has no tokens"
-        elif min(prompt) < 0 or max(prompt) >= limits.vocab_size:
-            wrong = next(token for token in prompt if not 0 <= token < limits.vocab_size)
-            problem = f"prompt token id {wrong} is outside the vocabulary of {limits.vocab_size}"
-        elif total > limits.max_model_len:
-            problem = (
-                f"a prompt of {len(prompt)} tokens and max_tokens={max_tokens} make {total} "
-                f"tokens, more than the longest sequence of {limits.max_model_len}"
-            )
-        if problem:
-            raise RequestError("invalid", problem)
-
     def abort(self, sequences: Sequence[tuple[int, int]]) -> None:
         """Stop sequences, (request_id, index) each, at any state; unknown ones are ignored."""
         self._check_alive()
         ids = [request << INDEX_BITS | index for request, index in sequences]
-        self._unfinished -= self._scheduler.abort(ids)
+        self._scheduler.abort(ids)
         for each in ids:
             self._scorer.remove(each)
             if each in self._processor_slots:
@@ -156,7 +137,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Some sequence is waiting or running."""
-        return self._unfinished > 0
+        return self._scheduler.has_work
 
     @property
     def alive(self) -> bool:
@@ -176,7 +157,7 @@ class Engine:
             Exception: whatever failed in the step; the engine is dead then.
         """
         self._check_alive()
-        if not self._unfinished:
+        if not self.has_work:
             return []
         try:
             with self._figures.timed(), torch.inference_mode():
@@ -184,11 +165,18 @@ class Engine:
         except Exception as error:
             self._failure = f"a step failed: {type(error).__name__}: {error}"
             raise
-        if not self._unfinished:
+        except KeyboardInterrupt:
+            self._interrupted = True
+            raise
+        if not self._scheduler.has_work:
             self._figures.refresh()
         return outputs
 
     def _step(self) -> list[StepOutput | PromptLogprobs]:
+        if self._interrupted:
+            # The batch of that step, if it was not committed: its rows are dead and get no token.
+            self._scheduler.commit(np.full(self._scheduler.batch.num_rows, -1, np.int32))
+            self._interrupted = False
         if not self._scheduler.schedule():
             raise RuntimeError(f"the scheduler cannot go on: {self._scheduler.stats()}")
         batch = self._scheduler.batch
@@ -212,7 +200,6 @@ class Engine:
         self._scheduler.commit(_NOTHING if sampled is None else sampled.tokens)
         result = self._scheduler.result
         ended = np.flatnonzero(result.finish)
-        self._unfinished -= len(ended)
         self._figures.count(sampled, result.num_tokens)
         if self._processor_slots:
             finished = result.ids[ended].tolist()
@@ -228,3 +215,28 @@ class Engine:
     def check_integrity(self) -> None:
         """Raise when a block of the KV cache is lost or wrongly shared."""
         self._scheduler.check_integrity()
+
+
+def _check(request: AddRequest, limits: EngineLimits) -> None:
+    """Raise RequestError for a request that could never run, or that names unknown tokens."""
+    prompt, params = request.prompt_token_ids, request.params
+    max_tokens = params.max_tokens or 1
+    total = len(prompt) + max_tokens
+    problem = None
+    if not 0 <= request.request_id <= MAX_REQUEST_ID:
+        problem = f"request_id={request.request_id} is out of range"
+    elif not prompt:
+        problem = "the prompt has no tokens"
+    elif total > limits.max_model_len:
+        problem = (
+            f"a prompt of {len(prompt)} tokens and max_tokens={max_tokens} make {total} "
+            f"tokens, more than the longest sequence of {limits.max_model_len}"
+        )
+    if problem:
+        raise RequestError("invalid", problem)
+    try:
+        check_vocabulary("prompt", prompt, limits.vocab_size)
+        check_vocabulary("stop_token_ids", params.stop_token_ids, limits.vocab_size)
+        check_vocabulary("logit_bias", params.logit_bias, limits.vocab_size)
+    except ValueError as error:
+        raise RequestError("invalid", str(error)) from error

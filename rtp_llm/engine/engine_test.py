@@ -165,8 +165,10 @@ def test_without_max_tokens_the_context_is_the_end(llama):
     ("prompt", "params", "words"),
     [
         ([], {}, "the prompt has no tokens"),
-        ([3, 199], {}, "prompt token id 199 is outside the vocabulary of 199"),
-        ([3, -1], {}, "prompt token id -1"),
+        ([3, 199], {}, "prompt: token id 199 is outside the vocabulary of 199"),
+        ([3, -1], {}, "prompt: token id -1"),
+        ([3], {"stop_token_ids": (198, 200)}, "stop_token_ids: token id 200 is outside"),
+        ([3], {"logit_bias": {5: 1.0, 199: 1.0}}, "logit_bias: token id 199 is outside"),
         ([3] * 60, {"max_tokens": 5}, "60 tokens and max_tokens=5 make 65 .* sequence of 64"),
         ([3] * 64, {"max_tokens": None}, "make 65 tokens"),
     ],
@@ -177,6 +179,16 @@ def test_a_request_that_cannot_run_is_refused_with_the_numbers(llama, prompt, pa
         engine.add(prompt, **params)
     assert caught.value.kind == "invalid"
     assert not engine.engine.has_work
+
+
+def test_dynamic_rope_past_the_trained_length_is_warned_of(tmp_path, caplog):
+    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+    save_model(tmp_path, "llama", rope_parameters=rope)
+    TinyEngine(tmp_path)
+    assert not [line for line in caplog.messages if "dynamic rope" in line]
+    TinyEngine(tmp_path, max_seq_len=400)
+    (warning,) = (line for line in caplog.messages if "dynamic rope" in line)
+    assert "more than 256 tokens" in warning
 
 
 def test_the_queue_is_bounded(llama):

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.sampling_params import SamplingParams, check_vocabulary
 from rtp_llm.server.errors import ApiError, bad_request
 from rtp_llm.server.protocol import ChatRequest, CompletionRequest, SamplingFields
 from rtp_llm.text.generation_defaults import GenerationDefaults
@@ -163,13 +163,10 @@ def _stop_token_ids(request: SamplingFields, limits: Limits) -> tuple[int, ...]:
 
 def check_token_ids(name: str, ids: list[int], limits: Limits) -> None:
     """Raise ApiError 400 naming the first id that the model has not."""
-    if ids and (min(ids) < 0 or max(ids) >= limits.vocab_size):
-        wrong = next(token for token in ids if not 0 <= token < limits.vocab_size)
-        raise bad_request(
-            f"{name}: token id {wrong} is outside the vocabulary of {limits.vocab_size}.",
-            param=name,
-            code="invalid_value",
-        )
+    try:
+        check_vocabulary(name, ids, limits.vocab_size)
+    except ValueError as error:
+        raise bad_request(f"{error}.", param=name, code="invalid_value") from error
 
 
 def chat_logprobs(request: ChatRequest) -> int | None:

@@ -71,7 +71,7 @@ class ServerState:
         """
         self._tokenizer = tokenizer
         try:
-            self.defaults.check()
+            self.defaults.params()
         except ValueError as error:
             self._tokenizer = None
             raise ModelFilesError(
@@ -104,7 +104,9 @@ class ServerState:
         ready = self.engine.ready
         if ready is None:
             raise unavailable(_REASONS["starting"] + ".", "starting")
-        known, all_ids = set(ready.eos_token_ids), self.tokenizer.eos_token_ids
+        known = set(ready.eos_token_ids)
+        # A tokenizer may know more tokens than the model can draw.
+        all_ids = [token for token in self.tokenizer.eos_token_ids if token < ready.vocab_size]
         return Limits(
             max_model_len=ready.max_model_len,
             vocab_size=ready.vocab_size,
