@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
-from rtp_llm.config.settings import Settings
+from rtp_llm.config.settings import Settings, check_names
 from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step
 from rtp_llm.engine.messages import (
     AddRequest,
@@ -24,6 +24,7 @@ from rtp_llm.engine.messages import (
     StepOutput,
     TokenLogprob,
 )
+from rtp_llm.prompts import Prompt, list_prompts, shorten, token_ids
 from rtp_llm.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -32,10 +33,8 @@ if TYPE_CHECKING:
     from rtp_llm.text.sequence import SequenceText
     from rtp_llm.text.tokenizer import Tokenizer
 
-Prompt = str | Sequence[int]
 Message = Mapping[str, Any]
 _DRAW_SECONDS = 0.1
-_SHOWN = 40  # characters of a prompt in an error
 
 
 @dataclass
@@ -87,6 +86,7 @@ class LLM:
         from rtp_llm.engine.build import build_engine
         from rtp_llm.text.tokenizer import Tokenizer
 
+        check_names(settings)
         self.settings = Settings(model=str(model), **settings)
         self.tokenizer: Tokenizer = Tokenizer.from_folder(
             self.settings.model, self.settings.chat_template
@@ -114,19 +114,20 @@ class LLM:
         logits_processors: Sequence[LogitsProcessor] = (),
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
-        """Complete prompts (texts or lists of token ids), all at once; outputs in their order.
+        """Complete prompts (texts, or token ids in lists or arrays), all at once, in their order.
 
         One ``sampling_params`` serves all prompts, a list has one for each; None takes the defaults
         of the model's generation_config.json. ``use_tqdm`` shows a progress line on a terminal.
 
         Raises:
             ValueError: a prompt is empty or too long, or names a token that does not exist.
+            TypeError: a prompt is neither text nor token ids.
             EngineDeadError: a step failed, now or before; make a new LLM.
         """
-        listed = _as_list(prompts)
+        listed = [(prompt, self._encode(prompt), True) for prompt in list_prompts(prompts)]
         return self._run(
-            [(prompt, self._encode(prompt), True) for prompt in listed],
-            self._params_for(len(listed), sampling_params),
+            listed,
+            self._params_for([len(ids) for _, ids, _ in listed], sampling_params),
             logits_processors,
             use_tqdm,
         )
@@ -151,36 +152,43 @@ class LLM:
         for conversation in conversations:
             text = self.tokenizer.apply_chat_template(conversation, **template_variables)
             prompts.append((text, self.tokenizer.encode(text, add_special_tokens=False), False))
-        params = self._params_for(len(prompts), sampling_params)
+        params = self._params_for([len(ids) for _, ids, _ in prompts], sampling_params)
         return self._run(prompts, params, logits_processors, use_tqdm)
 
     # -- inside --------------------------------------------------------------------------------
 
     def _encode(self, prompt: Prompt) -> list[int]:
-        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else token_ids(prompt)
 
     def _params_for(
-        self, count: int, given: SamplingParams | Sequence[SamplingParams] | None
+        self, lengths: Sequence[int], given: SamplingParams | Sequence[SamplingParams] | None
     ) -> list[SamplingParams]:
+        """The parameters of each prompt, whose lengths in tokens are given."""
         if given is None:
-            given = self.default_sampling_params()
+            default = self.default_sampling_params()
+            return [self._fitted(default, length) for length in lengths]
         if isinstance(given, SamplingParams):
-            return [given] * count
-        if len(given) != count:
-            raise ValueError(f"{len(given)} sampling_params for {count} prompts")
+            return [given] * len(lengths)
+        if len(given) != len(lengths):
+            raise ValueError(f"{len(given)} sampling_params for {len(lengths)} prompts")
         return list(given)
+
+    def _fitted(self, default: SamplingParams, prompt_tokens: int) -> SamplingParams:
+        """The model's own max_new_tokens gives way to the context; nobody asked for so many."""
+        room = max(1, self.ready.max_model_len - prompt_tokens)
+        if default.max_tokens is None or default.max_tokens <= room:
+            return default
+        return msgspec.structs.replace(default, max_tokens=room)
 
     def default_sampling_params(self) -> SamplingParams:
         """What the model's generation_config.json asks for, over OpenAI's defaults."""
-        if not self.settings.use_generation_config:
-            return SamplingParams()
-        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens")
-        own = {name: getattr(self.tokenizer.defaults, name) for name in names}
-        return SamplingParams(**{name: value for name, value in own.items() if value is not None})
+        used = self.settings.use_generation_config
+        return self.tokenizer.defaults.params() if used else SamplingParams()
 
     def _with_all_eos(self, params: SamplingParams) -> SamplingParams:
         """The tokenizer may know an end-of-sequence token that the model's files do not name."""
-        more = set(self.tokenizer.eos_token_ids) - set(self.ready.eos_token_ids)
+        known, size = self.ready.eos_token_ids, self.ready.vocab_size
+        more = [t for t in self.tokenizer.eos_token_ids if t not in known and t < size]
         if params.ignore_eos or not more:
             return params
         return msgspec.structs.replace(params, stop_token_ids=(*params.stop_token_ids, *more))
@@ -222,6 +230,8 @@ class _Job:
             prompt_token_ids=ids,
             outputs=[CompletionOutput(index) for index in range(params.n)],
         )
+        if params.prompt_logprobs is not None:
+            self.output.prompt_logprobs = [None] * len(ids)
         self.open = set(range(params.n))
         hidden = {*tokenizer.eos_token_ids, *params.stop_token_ids}
         context = ids if continues else ()
@@ -246,10 +256,10 @@ class _Job:
 
     def take_prompt_logprobs(self, message: PromptLogprobs) -> None:
         """Put a part of the prompt's log-probabilities into its place."""
-        if self.output.prompt_logprobs is None:
-            self.output.prompt_logprobs = [None] * len(self.output.prompt_token_ids)
-        part = decode_prompt_logprobs(message, self.request.params.prompt_logprobs or 0)
-        self.output.prompt_logprobs[message.start : message.start + len(part)] = part
+        entries = self.output.prompt_logprobs
+        if entries is not None:
+            part = decode_prompt_logprobs(message, self.request.params.prompt_logprobs or 0)
+            entries[message.start : message.start + len(part)] = part
 
 
 def _sequence_text(
@@ -299,7 +309,9 @@ class _Run:
             except RequestError as error:
                 if error.kind == "queue_full" and self._open:
                     return
-                raise ValueError(f"{_shorten(job.output)}: {error.message}") from error
+                prompt = job.output.prompt
+                shown = job.output.prompt_token_ids if prompt is None else prompt
+                raise ValueError(f"{shorten(shown)}: {error.message}") from error
             self._open[job.request.request_id] = self._waiting.popleft()
 
     def _take(self, output: StepOutput | PromptLogprobs) -> None:
@@ -323,17 +335,6 @@ class _Run:
         left = [(key, index) for key, job in self._open.items() for index in job.open]
         if left and self._engine.alive:
             self._engine.abort(left)
-
-
-def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
-        return [prompts]  # type: ignore[list-item]
-    return list(prompts)  # type: ignore[arg-type]
-
-
-def _shorten(output: RequestOutput) -> str:
-    text = repr(output.prompt_token_ids if output.prompt is None else output.prompt)
-    return f"prompt {text}" if len(text) <= _SHOWN else f"prompt {text[:_SHOWN]}..."
 
 
 class _ProgressLine:

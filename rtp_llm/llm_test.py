@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +18,7 @@ from rtp_llm.config.settings import SettingsError
 from rtp_llm.engine.messages import EngineDeadError
 from rtp_llm.llm import _ProgressLine
 from rtp_llm.models.transformers_models_for_tests import save_model
+from rtp_llm.text.generation_defaults import GenerationDefaults
 from rtp_llm.text.model_folders_for_tests import CHATML, byte_level
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
@@ -63,6 +65,21 @@ def test_texts_and_ids_give_the_same_and_come_in_order(llm):
     assert llm.generate([], GREEDY) == []
 
 
+def test_arrays_and_tensors_are_token_ids(llm):
+    ids = llm.tokenizer.encode("Once upon")
+    (expected,) = llm.generate(ids, GREEDY)
+    numbers = np.array(ids)
+    for prompts in (numbers, list(numbers), [numbers], torch.tensor(ids), numbers[None], (ids,)):
+        assert llm.generate(prompts, GREEDY) == [expected]
+    assert llm.generate(np.stack([numbers, numbers]), GREEDY) == [expected, expected]
+
+
+@pytest.mark.parametrize("prompts", [b"ab", [b"ab"], [[1.5]], np.ones(3), 7, {"a": 1}, [None]])
+def test_what_is_no_prompt_is_refused(llm, prompts):
+    with pytest.raises(TypeError, match=r"expected a text|neither a text nor a list of token ids"):
+        llm.generate(prompts, GREEDY)
+
+
 def test_the_text_continues_the_prompt(llm):
     completion = llm.generate("What is 12", GREEDY)[0].outputs[0]
     ids = llm.tokenizer.encode("What is 12")
@@ -74,6 +91,18 @@ def test_without_parameters_the_models_own_defaults_hold(llm):
     first, second = (llm.generate("Once")[0].outputs[0] for _ in range(2))
     assert first.token_ids == second.token_ids
     assert len(first.token_ids) <= 5
+
+
+def test_all_defaults_of_generation_config_are_taken(llm, monkeypatch):
+    content = {"temperature": 0.5, "top_k": 7, "top_p": 0.9, "min_p": 0.1, "max_new_tokens": 9999}
+    content |= {"repetition_penalty": 1.5, "no_repeat_ngram_size": 3}
+    monkeypatch.setattr(llm.tokenizer, "defaults", GenerationDefaults.read(content))
+    content["max_tokens"] = content.pop("max_new_tokens")
+    assert llm.default_sampling_params() == SamplingParams(**content)
+    # As on the server, so many tokens are what nobody asked for: the context is the end.
+    (output,) = llm.generate("Once")
+    room = llm.ready.max_model_len - len(output.prompt_token_ids)
+    assert 0 < len(output.outputs[0].token_ids) <= room
 
 
 def test_each_prompt_may_have_its_own_parameters(llm):
@@ -116,6 +145,7 @@ def test_several_sequences_and_logprobs(llm):
         assert len(completion.logprobs) == len(completion.token_ids)
         assert completion.cumulative_logprob < 0
     assert output.prompt_logprobs[0] is None
+    assert llm.generate([[5]], params)[0].prompt_logprobs == [None]
     assert [e.token_id for e in output.prompt_logprobs[1:]] == output.prompt_token_ids[1:]
     assert llm.generate("a", GREEDY)[0].outputs[0].cumulative_logprob is None
 
@@ -151,7 +181,9 @@ def test_logits_processors_are_called(llm):
     ("prompt", "params", "words"),
     [
         ("", GREEDY, "prompt '': the prompt has no tokens"),
-        ([3, 99999], GREEDY, r"prompt \[3, 99999\]: prompt token id 99999"),
+        ([3, 99999], GREEDY, r"prompt \[3, 99999\]: prompt: token id 99999"),
+        ("a", SamplingParams(stop_token_ids=(99999,)), "'fine': stop_token_ids: token id 99999"),
+        ("a", SamplingParams(logit_bias={99999: 1.0}), "'fine': logit_bias: token id 99999"),
         ("a" * 999, SamplingParams(max_tokens=9), r"prompt 'a{39}\.\.\.: .* longest sequence of"),
     ],
 )
@@ -162,26 +194,53 @@ def test_a_bad_prompt_is_named_and_the_rest_dropped(llm, prompt, params, words):
     assert llm.generate("fine", GREEDY)[0].outputs[0].token_ids
 
 
-def test_an_interrupt_leaves_the_engine_usable(llm, monkeypatch):
-    original = type(llm._engine).step
+@pytest.mark.parametrize(
+    "place",
+    ["step", "_scheduler.schedule", "_runner.forward", "_sampler.sample", "_scheduler.commit"],
+)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_an_interrupt_leaves_the_engine_usable(llm, monkeypatch, place, after):
+    """Ctrl-C between any two lines of a step."""
+    expected = llm.generate("a", GREEDY)
+    *path, name = place.split(".")
+    owner = getattr(llm._engine, path[0]) if path else llm._engine
+    original = getattr(owner, name)
     calls = []
 
-    def interrupted(engine):
+    def interrupted(*arguments):
         calls.append(1)
+        result = original(*arguments) if after or len(calls) != 3 else None
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return original(engine)
+        return result
 
-    monkeypatch.setattr(type(llm._engine), "step", interrupted)
+    double = _Double(owner, **{name: interrupted})
+    monkeypatch.setattr(llm, "_engine", double) if not path else monkeypatch.setattr(
+        llm._engine, path[0], double
+    )
     with pytest.raises(KeyboardInterrupt):
         llm.generate(["a", "b"], SamplingParams(max_tokens=50, ignore_eos=True))
+    monkeypatch.undo()
     assert not llm._engine.has_work
-    assert llm.generate("a", GREEDY)[0].outputs[0].token_ids
+    assert llm.generate("a", GREEDY) == expected
+    llm._engine.check_integrity()
+
+
+class _Double:
+    """An object with some of its attributes exchanged, for those that cannot be patched."""
+
+    def __init__(self, original: Any, **changed: Any) -> None:
+        self._original, self._changed = original, changed
+
+    def __getattr__(self, name: str) -> Any:
+        return self._changed.get(name) or getattr(self._original, name)
 
 
 def test_unknown_and_bad_settings_are_named(folder):
-    with pytest.raises(TypeError, match="max_length"):
-        LLM(folder, max_length=5)
+    with pytest.raises(SettingsError, match=r"max_seq_length: .* did you mean max_seq_len\?"):
+        LLM(folder, max_seq_length=5)
+    with pytest.raises(SettingsError, match=r"xyz: no such setting; there are model, .* dtype"):
+        LLM(folder, xyz=5)
     with pytest.raises(SettingsError, match="dtype"):
         LLM(folder, dtype="float3")
 

@@ -40,11 +40,12 @@ class GenerationDefaults:
             max_tokens=_integer(generation_config, "max_new_tokens"),
         )
 
-    def check(self) -> None:
-        """Raise ValueError naming the first value that no request could have."""
-        names = [field.name for field in fields(self)]
-        values = {name: getattr(self, name) for name in names}
-        SamplingParams(**{name: value for name, value in values.items() if value is not None})
+    def params(self) -> SamplingParams:
+        """These over OpenAI's defaults; ValueError names the first that no request could have."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return SamplingParams(
+            **{name: value for name, value in values.items() if value is not None}
+        )
 
     def pick(self, name: str, asked: Any, fallback: Any) -> Any:
         """The request's value, else this model's, else `fallback`."""

@@ -175,6 +175,6 @@ def test_generation_defaults() -> None:
     assert defaults.pick("top_p", 0.3, 1.0) == 0.3
     assert defaults.pick("temperature", None, 1.0) == 1.0
     assert defaults.max_tokens == 5
-    defaults.check()
+    defaults.params()
     with pytest.raises(ValueError, match=r"top_p=1\.7 must be between"):
-        read({"top_p": 1.7}).check()
+        read({"top_p": 1.7}).params()
