@@ -75,6 +75,21 @@ def test_online_equals_offline(client: openai.OpenAI, folder: Path) -> None:
             assert cut.finish_reason == "stop"
 
 
+def test_int8_weights_online_equal_offline(folder: Path) -> None:
+    from rtp_llm import LLM
+
+    body: Any = {"model": "tiny", "prompt": "a house", "extra_body": {"ignore_eos": True}, **GREEDY}
+    with process(*FLAGS, "--quantization", "int8", command=REAL, model=folder) as server:
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+        online = client.completions.create(**body).choices[0].text
+        assert server.wait_for("quantization int8")
+    settings = {"dtype": "float32", "num_threads": 1, "kv_cache_mem_mb": 16}
+    with LLM(folder, quantization="int8", **settings) as llm:
+        wanted = SamplingParams(**GREEDY, ignore_eos=True)
+        (offline,) = llm.generate("a house", wanted, use_tqdm=False)
+    assert online == offline.outputs[0].text
+
+
 def test_streams_equal_whole_answers(client: openai.OpenAI) -> None:
     body: Any = {"model": "tiny", "messages": ASK, "n": 3, "seed": 1, "max_tokens": 40}
     whole = [choice.message.content for choice in client.chat.completions.create(**body).choices]

@@ -60,6 +60,7 @@ class Endpoints:
         """POST /v1/chat/completions."""
         request = await self._admit(http, ChatRequest)
         tokenizer, limits = self._state.tokenizer, self._state.limits
+        self._check_size(1, request)
         logprobs = chat_logprobs(request)
         lengths = chat_lengths(request, self._state.defaults)
         ids = await self._chat_ids(request)
@@ -152,19 +153,20 @@ class Endpoints:
         return request
 
     def _generation(self, jobs: Sequence[Job]) -> Generation:
-        self._check_size(jobs)
         self._state.check_admission()
         return Generation(self._state.engine, self._state.tokenizer, self._state.metrics, jobs)
 
-    def _check_size(self, jobs: Sequence[Job]) -> None:
-        """A request that no empty server could take is a bad one, not one to try again."""
-        ready = self._state.engine.ready
-        total = sum(job.params.n for job in jobs)
-        if ready is not None and total > ready.max_running + ready.max_queued:
+    def _check_size(self, num_prompts: int, request: SamplingFields) -> None:
+        """A request that no empty server could take is a bad one, not one to try again.
+
+        Looked at before anything is tokenised, which takes long for very many prompts.
+        """
+        ready, n = self._state.engine.ready, request.n or 1
+        if ready is not None and num_prompts * n > ready.max_running + ready.max_queued:
             raise bad_request(
-                f"{len(jobs)} prompts with n={jobs[0].params.n} are {total} sequences; this server "
+                f"{num_prompts} prompts with n={n} are {num_prompts * n} sequences; this server "
                 f"holds at most {ready.max_running + ready.max_queued}.",
-                param="n" if len(jobs) == 1 else "prompt",
+                param="n" if num_prompts == 1 else "prompt",
                 code="invalid_value",
             )
 
@@ -211,6 +213,7 @@ class Endpoints:
                 param="prompt",
                 code="invalid_type",
             )
+        self._check_size(len(prompts), request)
         return [await self._prompt(item, request) for item in prompts]
 
     async def _prompt(

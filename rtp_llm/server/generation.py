@@ -137,7 +137,6 @@ class Generation:
         self.first_token_seconds: float | None = None
         self.usage = Usage(prompt_tokens=sum(len(job.prompt_ids) for job in jobs))
         self.num_choices = sum(job.params.n for job in jobs)
-        metrics.prompt_tokens.inc(self.usage.prompt_tokens)
 
     def deltas(self) -> AsyncGenerator[ChoiceDelta, None]:
         """The deltas of all choices, in the order they come; the caller closes it."""
@@ -179,7 +178,9 @@ class Generation:
         unfinished = len(choices)
         cached = 0
         try:
-            async with aclosing(self._engine.generate(_request(request_id, job))) as stream:
+            taken = self._engine.generate(_request(request_id, job))
+            self._metrics.prompt_tokens.inc(len(job.prompt_ids))
+            async with aclosing(taken) as stream:
                 async for delta in stream:
                     choice = choices[delta.index]
                     if choice.finished:
