@@ -21,7 +21,7 @@ def built_devices(
     has none yet may use all the `known` ones.
     """
     name = _recorded(package / "_build.json") or _of_library(package, environ)
-    if name is None:
+    if name not in known:
         return known
     return (name,) if name == "cpu" else (name, "cpu")
 

@@ -37,6 +37,8 @@ def test_a_source_tree_has_the_device_of_its_operator_library(package):
     environ = {"RTP_LLM_OPS_LIBRARY": "/x/librtp_llm_cuda.so"}
     assert built_devices(KNOWN, package, environ) == ("cuda", "cpu")
     assert built_devices(KNOWN, package, {"RTP_LLM_OPS_LIBRARY": "/x/mine.so"}) == KNOWN
+    environ = {"RTP_LLM_OPS_LIBRARY": "/x/librtp_llm_xpu_bridge.so"}
+    assert built_devices(KNOWN, package, environ) == KNOWN
 
 
 def test_accelerators_are_told_from_device_files(tmp_path):

@@ -56,6 +56,7 @@ def test_copies_change_no_token_and_a_step_waits_once(folder, monkeypatch):
         results.append(engine.outcomes)
     assert results[0] == results[1]
     assert fake.pinned > 0
+    assert fake.cuda.calls == {"synchronize": 1}, "after the warm-up nothing is asked of the driver"
 
 
 def test_prompt_scores_come_back_through_the_device(folder, monkeypatch):
