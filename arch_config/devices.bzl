@@ -1,40 +1,89 @@
-"""One row per device: where its Python packages come from and how its wheel is called."""
+"""One row per device: its torch, its packages, what its wheel asks for and how that is called."""
 
-# lock: the run-time lock in //deps, None while the device cannot be built yet;
-# torch_index: where the project of torch itself keeps this device's builds;
-# fallback_lock: for machines that cannot find the torch of the lock there either;
-# version_local: local part of the wheel's version (PEP 440);
-# missing: what a build for the device still lacks.
+# Packages that only a CUDA torch brings: in no other device's lock, in no other wheel's metadata.
+_CUDA_ONLY = ["cuda-*", "flash-attn*", "flashinfer*", "nvidia-*", "triton"]
+_ROCM_ONLY = ["amd-*", "rocm*", "triton-rocm"]
+_XPU_ONLY = ["dpcpp-*", "intel-*", "oneccl*", "onemkl*", "triton-xpu"]
+
+_PYTHON_TAGS = ["cp311", "cp312", "cp313"]
+
+# torch: the version that the lock pins; torch_index: where the project of torch keeps it, None for PyPI;
+# lock: the run-time packages with their hashes; the wheel's metadata quotes its pins;
+# lock_has_torch: False where the lock was written without access to torch_index (docs/build.md);
+# aarch64_lock: the same for the device's other machines;
+# fallback_lock: for machines that cannot find the torch of the lock anywhere;
+# kernels: what the device's operator library holds besides the schemas and the CPU kernels;
+# targets: the flag that says what GPU code is compiled for, and what its items are called in a wheel;
+# excluded: patterns of packages that the wheel does not ask for, even if a common file names them;
+# renamed: packages that have another name on the device, with a version where that differs too;
+# python_tags, machines: what wheels are built for; the platform tag's number comes from the symbols;
+# version_local: local part of the wheel's version (PEP 440).
 DEVICES = {
     "cpu": struct(
-        lock = "//deps:requirements_cpu.txt",
+        torch = "2.13.0+cpu",
         torch_index = "https://download.pytorch.org/whl/cpu",
-        fallback_lock = "//deps:requirements_cpu_pypi.txt",
+        lock = "//deps:requirements_cpu.txt",
+        lock_has_torch = True,
+        aarch64_lock = None,
+        fallback_lock = "//deps:requirements_cuda.txt",
+        kernels = [],
+        targets = None,
+        excluded = _CUDA_ONLY + _ROCM_ONLY + _XPU_ONLY,
+        renamed = {},
+        python_tags = _PYTHON_TAGS,
+        machines = ["x86_64"],
         version_local = "cpu",
-        missing = None,
     ),
     "cuda": struct(
-        lock = None,
+        torch = "2.13.0",
         torch_index = None,
+        lock = "//deps:requirements_cuda.txt",
+        lock_has_torch = True,
+        aarch64_lock = "//deps:requirements_cuda_aarch64.txt",
         fallback_lock = None,
+        kernels = [],
+        targets = struct(flag = "//arch_config:cuda_arch", prefix = "sm_"),
+        excluded = _ROCM_ONLY + _XPU_ONLY,
+        renamed = {},
+        python_tags = _PYTHON_TAGS,
+        machines = ["x86_64", "aarch64"],
         version_local = "cu130",
-        missing = "deps/requirements_cuda.txt, the CUDA toolchain and the kernels in rtp_llm/kernels/cuda",
     ),
     "rocm": struct(
-        lock = None,
-        torch_index = None,
+        torch = "2.13.0+rocm7.2",
+        torch_index = "https://download.pytorch.org/whl/rocm7.2",
+        lock = "//deps:requirements_rocm.txt",
+        lock_has_torch = False,
+        aarch64_lock = None,
         fallback_lock = None,
-        version_local = "rocm",
-        missing = "deps/requirements_rocm.txt, the HIP toolchain and the HIP build of rtp_llm/kernels/cuda",
+        kernels = [],
+        targets = struct(flag = "//arch_config:gfx_target", prefix = ""),
+        excluded = _CUDA_ONLY + _XPU_ONLY,
+        renamed = {"triton": "triton-rocm"},
+        python_tags = _PYTHON_TAGS,
+        machines = ["x86_64"],
+        version_local = "rocm7.2",
     ),
     "xpu": struct(
-        lock = None,
-        torch_index = None,
+        torch = "2.13.0+xpu",
+        torch_index = "https://download.pytorch.org/whl/xpu",
+        lock = "//deps:requirements_xpu.txt",
+        lock_has_torch = False,
+        aarch64_lock = None,
         fallback_lock = None,
+        kernels = [],
+        targets = struct(flag = "//arch_config:sycl_target", prefix = ""),
+        excluded = _CUDA_ONLY + _ROCM_ONLY,
+        renamed = {"triton": "triton-xpu"},
+        python_tags = _PYTHON_TAGS,
+        machines = ["x86_64"],
         version_local = "xpu",
-        missing = "deps/requirements_xpu.txt, the SYCL toolchain and the kernels in rtp_llm/kernels/xpu",
     ),
 }
+
+# Building and testing need some torch's headers and its CPU operators, not a device's: every device
+# is built with these packages, so that no build installs several GB (RTP_LLM_TORCH says otherwise).
+BUILD_DEVICE = "cpu"
 
 def per_device(values):
     """select() over `values`, a dict device -> value."""

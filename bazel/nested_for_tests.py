@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+DEVICES = ("cpu", "cuda", "rocm", "xpu")
+
 
 class NestedBazel:
     """A Bazel server whose output base is in `folder`; close() ends it."""
@@ -43,7 +45,7 @@ class NestedBazel:
                 "--curses=no",
                 "--noshow_progress",
                 f"--repo_env=RTP_LLM_PYTHON={sys._base_executable}",  # type: ignore[attr-defined]
-                *(f"--override_repository=pip_{name}_venv={venv}" for name in ("cpu", "cuda")),
+                *(f"--override_repository=pip_{name}_venv={venv}" for name in DEVICES),
                 *arguments,
             ],
             cwd=workspace,

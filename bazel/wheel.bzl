@@ -2,11 +2,16 @@
 
 load("@local_python//:defs.bzl", "PYTHON_TAG")
 load("//arch_config:devices.bzl", "DEVICES", "only_on")
+load("//arch_config:flags.bzl", "StringFlagInfo")
 
 def _goes_into_the_wheel(file):
     return file.short_path.startswith("rtp_llm/") and file.extension not in ["cc", "h"]
 
 def _rtp_wheel(ctx):
+    row = DEVICES[ctx.attr.device]
+    if PYTHON_TAG not in row.python_tags:
+        fail("%s wheels are for %s; RTP_LLM_PYTHON is %s" % (ctx.attr.device, ", ".join(row.python_tags), PYTHON_TAG))
+
     # The file's name ends with the platform that the libraries need, which is known only once they
     # are linked: so the output is a folder with the wheel in it.
     out = ctx.actions.declare_directory(ctx.label.name)
@@ -20,18 +25,26 @@ def _rtp_wheel(ctx):
     args.add("--init", ctx.file.init)
     args.add("--license", ctx.file.license)
     args.add("--lock", ctx.file.lock)
-    args.add("--ops-library", ctx.file.ops_library)
     args.add("--python-tag", PYTHON_TAG)
-    args.add("--requirements", ctx.file.requirements)
+    args.add("--schema-library", ctx.file.schema_library)
     args.add("--status", ctx.info_file)
-    args.add("--version-local", ctx.attr.version_local)
+    args.add("--version-local", row.version_local)
+    for option, values in [
+        ("--exclude", row.excluded),
+        ("--machine", row.machines),
+        ("--rename", ["%s=%s" % pair for pair in row.renamed.items()]),
+        ("--target", [row.targets.prefix + item for item in ctx.attr.targets[StringFlagInfo].items] if row.targets else []),
+        ("--wanted", ctx.files.wanted),
+    ]:
+        for value in values:
+            args.add(option, value)
     for file in files:
         args.add("--file", "%s=%s" % (file.short_path, file.path))
-    named = [ctx.file.init, ctx.file.license, ctx.file.lock, ctx.file.ops_library, ctx.file.requirements]
+    named = [ctx.file.init, ctx.file.license, ctx.file.lock, ctx.file.schema_library, ctx.info_file]
     ctx.actions.run(
         executable = ctx.executable._pack,
         arguments = [args],
-        inputs = files + named + [ctx.info_file],
+        inputs = files + named + ctx.files.wanted,
         outputs = [out],
         mnemonic = "RtpWheel",
         progress_message = "Packing the %s wheel" % ctx.attr.device,
@@ -45,10 +58,10 @@ _wheel = rule(
         "init": attr.label(allow_single_file = True, mandatory = True),
         "license": attr.label(allow_single_file = True, mandatory = True),
         "lock": attr.label(allow_single_file = True, mandatory = True),
-        "ops_library": attr.label(allow_single_file = True, mandatory = True),
         "package": attr.label(mandatory = True, providers = [PyInfo]),
-        "requirements": attr.label(allow_single_file = True, mandatory = True),
-        "version_local": attr.string(mandatory = True),
+        "schema_library": attr.label(allow_single_file = True, mandatory = True),
+        "targets": attr.label(providers = [StringFlagInfo]),
+        "wanted": attr.label_list(allow_files = True, mandatory = True),
         "_pack": attr.label(default = "//tools/wheel:pack", executable = True, cfg = "exec"),
     },
 )
@@ -61,14 +74,13 @@ def rtp_wheel(name, device):
         device = device,
         init = "//rtp_llm:__init__.py",
         license = "//:LICENSE",
-        # In a build for another device the target is skipped, but what it names is still analysed.
         lock = select({
-            "//arch_config:" + device: row.lock or "//deps:unbuildable_" + device,
-            "//conditions:default": "//deps:requirements_base.in",
+            "@platforms//cpu:aarch64": row.aarch64_lock or row.lock,
+            "//conditions:default": row.lock,
         }),
-        ops_library = "//rtp_llm:ops_library_file",
         package = "//rtp_llm",
-        requirements = "//deps:requirements_base.in",
+        schema_library = "//rtp_llm/kernels:librtp_llm_cpu.so",
         target_compatible_with = only_on(device),
-        version_local = row.version_local,
+        targets = row.targets.flag if row.targets else None,
+        wanted = ["//deps:requirements_base.in", "//deps:requirements_%s.in" % device],
     )

@@ -1,10 +1,12 @@
-"""The locks agree with one another, with what the wheel asks for and with what is installed."""
+"""Locks agree with their inputs, with one another, with the wheels and with what is installed."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -14,18 +16,43 @@ from tools.wheel import metadata
 
 DEPS = Path("deps")
 LOCKS = sorted(DEPS.glob("requirements_*.txt"))
-RUNTIME = [lock for lock in LOCKS if lock.stem not in ("requirements_dev", "requirements_sycl")]
+TABLE: dict[str, dict[str, Any]] = json.loads(Path("arch_config/devices.json").read_text())
 
 
-def _wanted(name: str) -> list[Requirement]:
-    lines = (DEPS / name).read_text().splitlines()
-    return [Requirement(line) for line in lines if line and not line.startswith(("#", "-"))]
+def _file(label: str) -> Path:
+    return Path(label.removeprefix("//").replace(":", "/"))
 
 
-def test_locks_are_here() -> None:
-    names = {lock.stem for lock in LOCKS}
-    assert {"requirements_cpu", "requirements_cpu_pypi", "requirements_dev"} <= names
-    assert "requirements_sycl" in names
+# Every lock that a wheel is made from: (device, file).
+DEVICE_LOCKS = [
+    (device, _file(row[name]))
+    for device, row in TABLE.items()
+    for name in ("lock", "aarch64_lock")
+    if row[name]
+]
+each_device_lock = pytest.mark.parametrize(
+    ("device", "lock"), DEVICE_LOCKS, ids=lambda value: str(getattr(value, "stem", value))
+)
+
+
+def _wanted(path: Path) -> list[Requirement]:
+    """What an input file and those that it includes ask for."""
+    found = []
+    for line in path.read_text().splitlines():
+        if line.startswith("-r "):
+            found += _wanted(path.parent / line.split()[1])
+        elif line and not line.startswith(("#", "-")):
+            found.append(Requirement(line))
+    return found
+
+
+def test_every_lock_has_its_input_and_its_use() -> None:
+    used = {lock for _, lock in DEVICE_LOCKS}
+    used |= {_file(row["fallback_lock"]) for row in TABLE.values() if row["fallback_lock"]}
+    used |= {DEPS / "requirements_dev.txt", DEPS / "requirements_sycl.txt"}
+    assert used == set(LOCKS)
+    inputs = {lock.with_name(lock.name.replace("_aarch64", "")) for lock in LOCKS}
+    assert {path.with_suffix(".in").exists() for path in inputs} == {True}
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
@@ -41,14 +68,55 @@ def test_names_no_machine(lock: Path) -> None:
     assert not re.search(r"://|-c /|-r /|--output-file=/", lock.read_text())
 
 
-@pytest.mark.parametrize("lock", RUNTIME, ids=lambda lock: lock.stem)
-def test_lock_satisfies_the_metadata(lock: Path) -> None:
-    pins = metadata.pins_of(lock)
-    for line in metadata.requirements(DEPS / "requirements_base.in", lock):
-        requirement = Requirement(line)
-        assert requirement.specifier.contains(pins[metadata.canonical(requirement.name)])
-    for requirement in _wanted("requirements_base.in"):
-        assert requirement.specifier.contains(pins[metadata.canonical(requirement.name)])
+@pytest.mark.parametrize("name", ["cpu", "cuda", "dev", "rocm", "sycl", "xpu"])
+def test_lock_satisfies_its_input(name: str) -> None:
+    missing_torch = name in TABLE and not TABLE[name]["lock_has_torch"]
+    pins = metadata.pins_of(DEPS / f"requirements_{name}.txt")
+    for requirement in _wanted(DEPS / f"requirements_{name}.in"):
+        package = metadata.canonical(requirement.name)
+        if package == "torch" and missing_torch:
+            continue
+        assert requirement.specifier.contains(pins[package], prereleases=True), requirement
+
+
+@each_device_lock
+def test_torch_is_the_devices(device: str, lock: Path) -> None:
+    row, pins = TABLE[device], metadata.pins_of(lock)
+    assert pins.get("torch") == (row["torch"] if row["lock_has_torch"] else None)
+    assert SpecifierSet(metadata.TORCH_RANGE).contains(row["torch"])
+    (wanted,) = [
+        requirement
+        for requirement in _wanted(DEPS / f"requirements_{device}.in")
+        if requirement.name == "torch"
+    ]
+    assert wanted.specifier.contains(row["torch"])
+
+
+@each_device_lock
+def test_no_package_of_another_device(device: str, lock: Path) -> None:
+    selection = metadata.Selection(tuple(TABLE[device]["excluded"]))
+    assert not [name for name in metadata.pins_of(lock) if selection.excludes(name)]
+
+
+def test_the_patterns_know_what_only_cuda_has() -> None:
+    """What the CUDA lock has and the CPU's has not is excluded from every other device's wheel."""
+    cpu, cuda = (metadata.pins_of(DEPS / f"requirements_{name}.txt") for name in ("cpu", "cuda"))
+    assert len(cuda.keys() - cpu.keys()) > 10
+    for device in TABLE.keys() - {"cuda"}:
+        selection = metadata.Selection(tuple(TABLE[device]["excluded"]))
+        assert not [name for name in cuda.keys() - cpu.keys() if not selection.excludes(name)]
+
+
+@each_device_lock
+def test_the_wheel_asks_for_what_is_locked(device: str, lock: Path) -> None:
+    row, pins = TABLE[device], metadata.pins_of(lock)
+    wanted = [DEPS / "requirements_base.in", DEPS / f"requirements_{device}.in"]
+    selection = metadata.Selection(tuple(row["excluded"]), row["renamed"])
+    *lines, torch = [Requirement(text) for text in metadata.requirements(wanted, lock, selection)]
+    assert str(torch.specifier) == str(SpecifierSet(metadata.TORCH_RANGE))
+    asked = {metadata.canonical(line.name): str(line.specifier) for line in lines}
+    assert asked == {name: f"=={pins[name]}" for name in asked}
+    assert {"fastapi", "msgspec", "numpy", "pyzmq", "tokenizers"} <= asked.keys()
 
 
 def test_common_packages_have_equal_pins() -> None:
@@ -57,8 +125,9 @@ def test_common_packages_have_equal_pins() -> None:
     for lock in LOCKS:
         for name, version in metadata.pins_of(lock).items():
             pins.setdefault(name, set()).add(version)
+    torch = {row["torch"] for row in TABLE.values() if row["lock_has_torch"]}
     assert {name: versions for name, versions in pins.items() if len(versions) > 1} == {
-        "torch": {"2.13.0", "2.13.0+cpu"}
+        "torch": torch
     }
 
 

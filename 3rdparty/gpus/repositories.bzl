@@ -3,12 +3,8 @@
 load("//3rdparty/gpus/cuda:configure.bzl", "cuda_configure")
 load("//3rdparty/gpus/rocm:configure.bzl", "rocm_configure")
 load("//3rdparty/gpus/torch:configure.bzl", "torch_configure")
-load("//arch_config:devices.bzl", "DEVICES")
 
 def gpu_repositories():
     cuda_configure(name = "local_cuda")
     rocm_configure(name = "local_rocm")
-    torch_configure(
-        name = "local_torch",
-        locked = [device for device, row in DEVICES.items() if row.lock],
-    )
+    torch_configure(name = "local_torch")

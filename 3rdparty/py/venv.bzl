@@ -10,6 +10,11 @@ load("//3rdparty/py:environment.bzl", "ENVIRONMENT_SCRIPT", "ENVIRONMENT_VARIABL
 def _attempts(rctx):
     """What to try, in this order: (lock, extra index of the torch builds)."""
     asked = rctx.os.environ.get("RTP_LLM_TORCH_INDEX", "")
+    if rctx.os.environ.get("RTP_LLM_TORCH") == "device":
+        if not rctx.attr.own_lock:
+            fail("RTP_LLM_TORCH=device, but the lock of @%s names no torch: ./dev lock writes one that does " % rctx.name +
+                 "where the index of that torch is reached; RTP_LLM_TORCH=local takes the torch of RTP_LLM_PYTHON")
+        return [(rctx.attr.own_lock, asked or rctx.attr.own_torch_index)]
     if asked:
         attempts = [(rctx.attr.lock, asked)]
     else:
@@ -39,25 +44,30 @@ def _venv_repository(rctx):
     for name in ["runtime_lock.txt", "site-packages", "torch_index.txt", "venv"]:
         rctx.symlink("environment/" + name, name)
     rctx.file("WORKSPACE", 'workspace(name = "%s")\n' % rctx.name)
-    rctx.file("BUILD.bazel", "")
+
+    # Other contents for other packages: what makes @<name> look again.
+    rctx.file("BUILD.bazel", "# %s\n" % rctx.path("environment").realpath)
 
 _venv = repository_rule(
     implementation = _venv_repository,
     attrs = {
         "fallback": attr.label(allow_single_file = True),
         "lock": attr.label(mandatory = True, allow_single_file = True),
+        "own_lock": attr.label(allow_single_file = True),
+        "own_torch_index": attr.string(),
         "tools": attr.label_list(allow_files = True),
         "torch_index": attr.string(),
         "_script": ENVIRONMENT_SCRIPT,
     },
-    environ = ENVIRONMENT_VARIABLES,
+    environ = ENVIRONMENT_VARIABLES + ["RTP_LLM_TORCH"],
 )
 
 def _targets_repository(rctx):
     venv = rctx.path(rctx.attr.venv).dirname
     for name in ["site-packages", "runtime_lock.txt", "torch_index.txt"]:
         rctx.symlink(venv.get_child(name), name)
-    rctx.file("packages.txt", "".join([rctx.read(lock) for lock in rctx.attr.locks]))
+    locks = [venv.get_child("runtime_lock.txt")] + rctx.attr.tools
+    rctx.file("packages.txt", "".join([rctx.read(lock) for lock in locks]))
     rctx.symlink(rctx.path(rctx.attr._link_only), "link_only.bzl")
     rctx.template("BUILD.bazel", rctx.path(rctx.attr._template), substitutions = {
         "{PYTHON}": str(venv.get_child("venv").get_child("bin").get_child("python3")),
@@ -66,18 +76,26 @@ def _targets_repository(rctx):
 _targets = repository_rule(
     implementation = _targets_repository,
     attrs = {
-        "locks": attr.label_list(mandatory = True, allow_files = True),
+        "tools": attr.label_list(allow_files = True),
         "venv": attr.label(mandatory = True, allow_single_file = True),
         "_link_only": attr.label(default = "//3rdparty/py:link_only.bzl", allow_single_file = True),
         "_template": attr.label(default = "//3rdparty/py:venv.BUILD.tpl", allow_single_file = True),
     },
 )
 
-def pip_repository(name, lock, tools, torch_index = "", fallback = None):
+def pip_repository(name, lock, tools, torch_index = "", fallback = None, own_lock = None, own_torch_index = ""):
     """The packages of `lock`, and of the locks in `tools`, as @<name>; see the template for its targets.
 
     Where pip's own configuration has no torch of the lock, `torch_index` is looked at too, and as the
-    last resort the lock `fallback` is taken.
+    last resort the lock `fallback` is taken. RTP_LLM_TORCH=device takes `own_lock` instead of all this.
     """
-    _venv(name = name + "_venv", lock = lock, tools = tools, torch_index = torch_index, fallback = fallback)
-    _targets(name = name, locks = [lock] + tools, venv = "@%s_venv//:BUILD.bazel" % name)
+    _venv(
+        name = name + "_venv",
+        lock = lock,
+        tools = tools,
+        torch_index = torch_index,
+        fallback = fallback,
+        own_lock = own_lock,
+        own_torch_index = own_torch_index,
+    )
+    _targets(name = name, tools = tools, venv = "@%s_venv//:BUILD.bazel" % name)

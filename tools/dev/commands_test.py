@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tools.dev import __main__ as commands
-from tools.dev import bazel, bench, lock, steps, wheel
+from tools.dev import bazel, bench, lock, wheel
 
 
 @pytest.fixture(autouse=True)
@@ -31,10 +31,64 @@ def test_unknown_device(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no device 'gpu'\n     the devices are cpu, cuda, rocm, xpu" in capsys.readouterr().err
 
 
-def test_a_device_without_lock_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_unknown_lock(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["lock", "gpu"]) == 1
+    assert "no lock 'gpu'\n     the locks are cpu, cuda, rocm, sycl, xpu" in capsys.readouterr().err
+
+
+class Tools:
+    """Stands in for pip-tools and uv: notes what it was asked for, and writes the lock."""
+
+    def __init__(self, deps: Path) -> None:
+        self.deps = deps
+        self.asked: list[list[str]] = []
+        self.constraints = ""
+
+    def __call__(self, name: str, *command: str) -> None:
+        self.asked.append([Path(command[0]).name, *command[1:]])
+        if "--constraint" in command:
+            self.constraints = (self.deps / command[command.index("--constraint") + 1]).read_text()
+        (self.deps / command[-2]).write_text("a==1 --hash=sha256:00\n")
+
+
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tools:
+    made = Tools(tmp_path)
+    (tmp_path / "requirements_cpu.txt").write_text("a==1 \\\n    --hash=1\ntorch==2+cpu \\\n")
+    (tmp_path / "requirements_dev.txt").write_text("pip-tools==7.0 \\\n")
     monkeypatch.setattr(lock, "_DEPS", tmp_path)
-    with pytest.raises(steps.StepError, match=r"requirements_xpu\.in does not exist"):
-        lock.lock("xpu")
+    monkeypatch.setattr(lock, "_tool", lambda pin, program: Path(program))
+    monkeypatch.setattr(lock, "_run_in_deps", made)
+    monkeypatch.delenv("RTP_LLM_TORCH_INDEX", raising=False)
+    return made
+
+
+def test_cuda_is_locked_for_both_machines_with_the_pins_of_the_cpu(tools: Tools) -> None:
+    lock.lock("cuda")
+    x86, arm = tools.asked
+    assert (x86[0], x86[-2:]) == (
+        "pip-compile",
+        ["requirements_cuda.txt", "requirements_cuda.in"],
+    )
+    assert (arm[0], arm[-2:]) == ("uv", ["requirements_cuda_aarch64.txt", "requirements_cuda.in"])
+    assert "--python-platform=aarch64-manylinux_2_28" in arm
+    assert tools.constraints == "a==1"
+    assert not list(tools.deps.glob("pins*"))
+
+
+def test_a_torch_that_is_elsewhere_is_left_out_aloud(
+    tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock.lock("xpu")
+    assert tools.asked[-1][-2:] == ["requirements_xpu.txt", "requirements_base.in"]
+    written = (tools.deps / "requirements_xpu.txt").read_text()
+    assert written.startswith("# Written without an index of this torch")
+
+    monkeypatch.setenv("RTP_LLM_TORCH_INDEX", "https://an.index")
+    lock.lock("xpu")
+    assert tools.asked[-1][-2:] == ["requirements_xpu.txt", "requirements_xpu.in"]
+    assert any("--extra-index-url https://an.index" in word for word in tools.asked[-1])
+    assert "Written without" not in (tools.deps / "requirements_xpu.txt").read_text()
 
 
 def test_dist_keeps_one_wheel_per_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

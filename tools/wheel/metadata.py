@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 NAME = "rtp-llm"
 MODULE = "rtp_llm"
@@ -15,16 +21,56 @@ TORCH_RANGE = ">=2.11,<2.14"
 _PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)===?([^\s;\\]+)", re.MULTILINE)
 
 
-def requirements(wanted: Path, lock: Path) -> list[str]:
-    """Requires-Dist: the packages that `wanted` (an .in file) names, pinned by `lock`; and torch.
+@dataclass(frozen=True)
+class Selection:
+    """What a device's wheel leaves out of the wanted packages, and what it calls otherwise."""
 
-    KeyError when the lock has no pin for one of them.
+    excluded: tuple[str, ...] = ()  # patterns such as nvidia-*
+    renamed: Mapping[str, str] = field(default_factory=dict)  # triton -> triton-xpu
+
+    def excludes(self, name: str) -> bool:
+        return any(fnmatch.fnmatchcase(canonical(name), pattern) for pattern in self.excluded)
+
+    def apply(self, wanted: Requirement) -> Requirement | None:
+        """The requirement as this device has it, or None. Extras and markers stay.
+
+        A new name with a version of its own ("triton-xpu==3.7.2") brings that version; without one
+        the wanted version stays.
+        """
+        chosen = Requirement(str(wanted))
+        if new := self.renamed.get(canonical(wanted.name)):
+            chosen.name = Requirement(new).name
+            chosen.specifier = Requirement(new).specifier or wanted.specifier
+        return None if self.excludes(chosen.name) else chosen
+
+
+def requirements(wanted: Iterable[Path], lock: Path, selection: Selection) -> list[str]:
+    """Requires-Dist: what the `wanted` files (.in) name, pinned by `lock`; and torch.
+
+    KeyError when the lock has no pin for one of them, ValueError when its pin does not fit.
     """
     pins = pins_of(lock)
-    lines = [line.partition("#")[0].strip() for line in wanted.read_text().splitlines()]
-    names = [re.split(r"[\s<>=!~\[;]", line)[0] for line in lines if line]
-    pinned = [f"{name}=={pins[canonical(name)]}" for name in names]
-    return [*pinned, f"torch{TORCH_RANGE}"]
+    lines = []
+    for requirement in map(selection.apply, wanted_by(wanted)):
+        if requirement is None:
+            continue
+        pin = pins[canonical(requirement.name)]
+        if not requirement.specifier.contains(pin, prereleases=True):
+            raise ValueError(f"{lock} has {requirement.name} {pin}, which is not {requirement}")
+        requirement.specifier = SpecifierSet(f"=={pin}")
+        lines.append(str(requirement))
+    return [*lines, f"torch{TORCH_RANGE}"]
+
+
+def wanted_by(files: Iterable[Path]) -> list[Requirement]:
+    """The packages that .in files name, without torch: it has a range instead of a pin."""
+    lines = [line.partition(" #")[0].strip() for file in files for line in _lines(file)]
+    found = [Requirement(line) for line in lines if line and not line.startswith(("#", "-"))]
+    return [requirement for requirement in found if canonical(requirement.name) != "torch"]
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines()
 
 
 def pins_of(lock: Path) -> dict[str, str]:
@@ -71,12 +117,13 @@ def entry_points() -> str:
     return f"[console_scripts]\nrtp-llm = {MODULE}.cli:main\n"
 
 
-def build_record(device: str, schema_hash: str, commit: str) -> str:
+def build_record(device: str, targets: list[str], schema_hash: str, commit: str) -> str:
     """Text of rtp_llm/_build.json: what the running package knows about its own build."""
     record = {
         "commit": commit,
         "device": device,
         "schema_hash": schema_hash,
+        "targets": targets,
         "torch": TORCH_RANGE,
     }
     return json.dumps(record, indent=2, sort_keys=True) + "\n"

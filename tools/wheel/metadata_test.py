@@ -3,8 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tools.wheel import metadata
+from tools.wheel.metadata import Selection
 
 _LOCK = """\
 # comment
@@ -28,21 +30,59 @@ def test_pins_of(lock: Path) -> None:
     assert metadata.pins_of(lock) == expected
 
 
-def test_requirements_are_pinned_as_locked(lock: Path, tmp_path: Path) -> None:
-    wanted = tmp_path / "base.in"
-    wanted.write_text("# why\nfastapi>=0.0.1  # what for\nPrometheus_Client[x]>=0.1\n")
-    assert metadata.requirements(wanted, lock) == [
+@pytest.fixture
+def wanted(tmp_path: Path) -> Path:
+    return tmp_path / "base.in"
+
+
+def test_requirements_are_pinned_as_locked(lock: Path, wanted: Path) -> None:
+    text = "# why\n-r other.in\nfastapi>=0.0.1  # what for\nPrometheus_Client[x]>=0.1\n"
+    wanted.write_text(text + "torch==2.13.0\n")
+    assert metadata.requirements([wanted], lock, Selection()) == [
         "fastapi==0.1.0",
-        "Prometheus_Client==0.26.0",
+        "Prometheus_Client[x]==0.26.0",
         f"torch{metadata.TORCH_RANGE}",
     ]
 
 
-def test_a_requirement_without_pin_is_an_error(lock: Path, tmp_path: Path) -> None:
-    wanted = tmp_path / "base.in"
+def test_a_requirement_without_pin_is_an_error(lock: Path, wanted: Path) -> None:
     wanted.write_text("uvicorn\n")
     with pytest.raises(KeyError, match="uvicorn"):
-        metadata.requirements(wanted, lock)
+        metadata.requirements([wanted], lock, Selection())
+
+
+def test_a_pin_that_does_not_fit_is_an_error(lock: Path, wanted: Path) -> None:
+    wanted.write_text("fastapi>=1\n")
+    with pytest.raises(ValueError, match=r"has fastapi 0\.1\.0, which is not fastapi>=1"):
+        metadata.requirements([wanted], lock, Selection())
+
+
+def test_names_are_excluded_however_they_are_spelled(lock: Path, wanted: Path) -> None:
+    wanted.write_text("NVIDIA_cublas>=1\nnvidia.nccl-cu13\nTriton\nfastapi\n")
+    selection = Selection(excluded=("nvidia-*", "triton"))
+    pinned = metadata.requirements([wanted], lock, selection)
+    assert pinned == ["fastapi==0.1.0", f"torch{metadata.TORCH_RANGE}"]
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        ("fastapi-slim", "fastapi-slim[all]>=0.1; python_version > '3'"),  # the version is kept
+        ("fastapi-slim==0.2.0", "fastapi-slim[all]==0.2.0; python_version > '3'"),  # or replaced
+    ],
+)
+def test_a_new_name_keeps_extras_and_markers(new: str, expected: str) -> None:
+    wanted = Requirement("FastAPI[all]>=0.1; python_version > '3'")
+    selection = Selection(excluded=("fastapi",), renamed={"fastapi": new})  # the old name
+    assert selection.apply(wanted) == Requirement(expected)
+
+
+def test_a_new_name_is_pinned_by_the_lock(lock: Path, wanted: Path) -> None:
+    wanted.write_text("client[x]>=0.2; sys_platform == 'linux'\n")
+    selection = Selection(renamed={"client": "prometheus-client"})
+    assert metadata.requirements([wanted], lock, selection)[0] == str(
+        Requirement("prometheus-client[x]==0.26.0; sys_platform == 'linux'")
+    )
 
 
 def test_source_version(tmp_path: Path) -> None:

@@ -14,14 +14,20 @@ def main() -> None:
     options = _options()
     contents = dict(_member(spec) for spec in options.file)
     contents[f"{metadata.MODULE}/_build.json"] = metadata.build_record(
-        options.device, _schema_hash(options.ops_library), _commit(options.status)
+        options.device,
+        options.target,
+        _schema_hash(options.schema_library),
+        _commit(options.status),
     ).encode()
     version = f"{metadata.source_version(options.init)}+{options.version_local}"
     libraries = [Path(spec.partition("=")[2]) for spec in options.file if spec.endswith(".so")]
-    platform = symbols.platform_tag(map(symbols.read, libraries))
+    platform = _platform(libraries, options.machine)
     tag = f"{options.python_tag}-{options.python_tag}-{platform}"
     info = f"{metadata.MODULE}-{version}.dist-info"
-    requires = metadata.requirements(options.requirements, options.lock)
+    selection = metadata.Selection(
+        tuple(options.exclude), dict(spec.split("=", 1) for spec in options.rename)
+    )
+    requires = metadata.requirements(options.wanted, options.lock, selection)
     contents |= {
         f"{info}/METADATA": metadata.metadata(version, requires).encode(),
         f"{info}/WHEEL": metadata.wheel(tag).encode(),
@@ -37,8 +43,15 @@ def _member(spec: str) -> tuple[str, bytes]:
     return name, Path(path).read_bytes()
 
 
+def _platform(libraries: list[Path], machines: list[str]) -> str:
+    shared = [symbols.read(library) for library in libraries]
+    if others := {library.machine for library in shared} - set(machines):
+        raise SystemExit(f"built for {', '.join(others)}; the device's wheels are for {machines}")
+    return symbols.platform_tag(shared)
+
+
 def _schema_hash(library: Path) -> str:
-    """Asks the library itself, so that the wheel cannot say anything else than it does."""
+    """Asks the CPU's library, which holds the schemas too: a GPU's loads only beside its torch."""
     import torch
 
     torch.ops.load_library(str(library.resolve()))  # type: ignore[no-untyped-call]
@@ -55,8 +68,13 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(fromfile_prefix_chars="@")
     for name in ("device", "python-tag", "version-local"):
         parser.add_argument(f"--{name}", required=True)
-    for name in ("init", "license", "lock", "ops-library", "output", "requirements", "status"):
+    for name in ("init", "license", "lock", "output", "schema-library", "status"):
         parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--wanted", type=Path, action="append", required=True)
+    parser.add_argument("--machine", action="append", required=True)
+    parser.add_argument("--target", action="append", default=[])
+    parser.add_argument("--exclude", action="append", default=[])
+    parser.add_argument("--rename", action="append", default=[], metavar="OLD=NEW")
     parser.add_argument("--file", action="append", default=[], metavar="NAME=PATH")
     return parser.parse_args()
 

@@ -43,12 +43,14 @@ _MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 
 @dataclass(frozen=True)
 class SharedObject:
-    """What the dynamic section of a shared object says."""
+    """What the headers of a shared object say."""
 
     machine: str
-    needed: tuple[str, ...]
-    run_path: tuple[str, ...]
-    versions: frozenset[str]  # GLIBC_2.34, GLIBCXX_3.4.30, ...
+    needed: tuple[str, ...] = ()
+    run_path: tuple[str, ...] = ()
+    versions: frozenset[str] = frozenset()  # GLIBC_2.34, GLIBCXX_3.4.30, ...
+    undefined: frozenset[str] = frozenset()  # symbols that the needed libraries have to bring
+    sections: frozenset[str] = frozenset()  # those that hold something
 
 
 def read(path: Path) -> SharedObject:
@@ -58,27 +60,52 @@ def read(path: Path) -> SharedObject:
         machine = elf["e_machine"]
         if machine not in _MACHINES:
             raise ValueError(f"{path}: no platform name for {machine}")
-        needed: list[str] = []
-        run_path: list[str] = []
         dynamic = elf.get_section_by_name(".dynamic")
         if not isinstance(dynamic, DynamicSection):
             raise ValueError(f"{path} is not a shared object")
-        tags: Any = dynamic.iter_tags()  # the attribute is named after the tag
-        for tag in tags:
-            if tag.entry.d_tag == "DT_NEEDED":
-                needed.append(tag.needed)
-            elif tag.entry.d_tag == "DT_RPATH":
-                run_path += tag.rpath.split(":")
-            elif tag.entry.d_tag == "DT_RUNPATH":
-                run_path += tag.runpath.split(":")
-        versions = {
-            auxiliary.name
-            for section in elf.iter_sections()
-            if isinstance(section, GNUVerNeedSection)
-            for _, auxiliaries in section.iter_versions()
-            for auxiliary in auxiliaries
-        }
-        return SharedObject(_MACHINES[machine], tuple(needed), tuple(run_path), frozenset(versions))
+        needed, run_path = _dependencies(dynamic)
+        return SharedObject(
+            machine=_MACHINES[machine],
+            needed=needed,
+            run_path=run_path,
+            versions=_versions(elf),
+            undefined=_undefined(elf),
+            sections=frozenset(part.name for part in elf.iter_sections() if part["sh_size"]),
+        )
+
+
+def _dependencies(dynamic: DynamicSection) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    needed: list[str] = []
+    run_path: list[str] = []
+    tags: Any = dynamic.iter_tags()  # the attribute is named after the tag
+    for tag in tags:
+        if tag.entry.d_tag == "DT_NEEDED":
+            needed.append(tag.needed)
+        elif tag.entry.d_tag == "DT_RPATH":
+            run_path += tag.rpath.split(":")
+        elif tag.entry.d_tag == "DT_RUNPATH":
+            run_path += tag.runpath.split(":")
+    return tuple(needed), tuple(run_path)
+
+
+def _versions(elf: ELFFile) -> frozenset[str]:
+    return frozenset(
+        auxiliary.name
+        for section in elf.iter_sections()
+        if isinstance(section, GNUVerNeedSection)
+        for _, auxiliaries in section.iter_versions()
+        for auxiliary in auxiliaries
+    )
+
+
+def _undefined(elf: ELFFile) -> frozenset[str]:
+    table: Any = elf.get_section_by_name(".dynsym")
+    symbols = table.iter_symbols() if table else ()
+    return frozenset(
+        symbol.name
+        for symbol in symbols
+        if symbol["st_shndx"] == "SHN_UNDEF" and symbol["st_info"]["bind"] == "STB_GLOBAL"
+    )
 
 
 def platform_tag(objects: Iterable[SharedObject]) -> str:

@@ -24,11 +24,7 @@ print(torch.__version__)
 """
 
 def _write_aliases(rctx, device):
-    if device in rctx.attr.locked:
-        actual = "@pip_%s//:{}" % device
-    else:
-        actual = "@//deps:unbuildable_" + device
-    aliases = ['alias(\n    name = "%s",\n    actual = "%s",\n)\n' % (name, actual.replace("{}", name)) for name in _PUBLIC]
+    aliases = ['alias(\n    name = "%s",\n    actual = "@pip_%s//:%s",\n)\n' % (name, device, name) for name in _PUBLIC]
     rctx.file("BUILD.bazel", "\n".join(['package(default_visibility = ["//visibility:public"])\n'] + aliases))
 
 def _find_torch(rctx, kit):
@@ -76,7 +72,6 @@ def _torch_configure(rctx):
 torch_configure = repository_rule(
     implementation = _torch_configure,
     attrs = {
-        "locked": attr.string_list(doc = "the devices that have a lock"),
         "_link_only": attr.label(default = "//3rdparty/py:link_only.bzl", allow_single_file = True),
         "_template": attr.label(default = "//3rdparty/py:venv.BUILD.tpl", allow_single_file = True),
     },

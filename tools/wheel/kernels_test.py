@@ -1,0 +1,150 @@
+"""The operator library in the wheel of the build's device: it has that device's kernels.
+
+The dispatcher is asked, in a process that has the torch of the build. What a library of a device
+needs besides has stand-ins: the libraries' names and symbols, without the device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tools.wheel import symbols
+
+(FOLDER,) = Path("rtp_llm").glob("rtp_llm_*")
+DEVICE = FOLDER.name.removeprefix("rtp_llm_")
+_KEY = {"cpu": "CPU", "cuda": "CUDA", "rocm": "CUDA", "xpu": "XPU"}[DEVICE]
+
+# The operators of a decoder layer, which every device has natively.
+_OPERATORS = {"rms_norm", "fused_add_rms_norm", "qk_rms_norm", "silu_and_mul", "rope_kv_write"}
+_OPERATORS |= {"copy_blocks"}
+if DEVICE in ("cpu", "xpu"):
+    _OPERATORS |= {"paged_attention", "sample"}
+
+_PROGRAM = """
+import sys, torch
+library, key, *names = sys.argv[1:]
+torch.ops.load_library(library)
+has = torch._C._dispatch_has_kernel_for_dispatch_key
+print(*(name for name in names if has(f"rtp_llm::{name}", key)))
+print(torch.ops.rtp_llm.schema_hash())
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel's contents, and beside them torch."""
+    folder = tmp_path_factory.mktemp("site-packages")
+    (wheel,) = FOLDER.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    (folder / "torch").symlink_to(Path(torch.__file__).parent)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def library(installed: Path) -> Path:
+    return installed / "rtp_llm" / "lib" / f"librtp_llm_{DEVICE}.so"
+
+
+@pytest.fixture(scope="module")
+def stand_ins(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library for each that this machine lacks, with the symbols that no other has."""
+    folder = tmp_path_factory.mktemp("stand_ins")
+    shared = symbols.read(library)
+    missing = [name for name in shared.needed if not _loads(name)]
+    torch_libraries = [ctypes.CDLL(str(path)) for path in _torch_libraries()]
+    present = [name for name in shared.needed if _loads(name)]
+    known = [*torch_libraries, *(ctypes.CDLL(name) for name in present if "torch" not in name)]
+    undefined = [name for name in shared.undefined if not any(hasattr(lib, name) for lib in known)]
+    source = "".join(f"void {name}(void) {{}}\n" for name in sorted(undefined))
+    for number, name in enumerate(missing):
+        command = ["gcc", "-shared", "-fPIC", "-w", f"-Wl,-soname,{name}", "-o", str(folder / name)]
+        text = source if number == 0 else ""
+        subprocess.run([*command, "-x", "c", "-"], input=text, text=True, check=True)
+    return folder
+
+
+def _torch_libraries() -> list[Path]:
+    folder = Path(torch.__file__).parent / "lib"
+    return [folder / "libc10.so", folder / "libtorch_cpu.so"]
+
+
+def _loads(name: str) -> bool:
+    if (Path(torch.__file__).parent / "lib" / name).exists():
+        return True
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def test_the_dispatcher_has_the_devices_kernels(
+    installed: Path, library: Path, stand_ins: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, str(library), _KEY, *sorted(_OPERATORS)],
+        env={**os.environ, "LD_LIBRARY_PATH": str(stand_ins)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    names, schema_hash = done.stdout.splitlines()
+    assert set(names.split()) == _OPERATORS
+    assert schema_hash == _record(installed)["schema_hash"]
+
+
+def test_the_cpu_kernels_are_there_too(library: Path, stand_ins: Path) -> None:
+    program = _PROGRAM + "print(torch.ops.rtp_llm.rms_norm(torch.ones(1, 8), torch.ones(8), 0.0))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(library), "CPU", "linear"],
+        env={**os.environ, "LD_LIBRARY_PATH": str(stand_ins)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("linear\n")
+    assert "tensor([[1., 1." in done.stdout
+
+
+def test_the_device_code_is_there(installed: Path, library: Path) -> None:
+    sections, data = symbols.read(library).sections, library.read_bytes()
+    targets = _record(installed)["targets"]
+    if DEVICE == "cuda":
+        assert ".nv_fatbin" in sections
+        assert _listed_cubins(library) in (None, set(targets))
+    elif DEVICE == "rocm":
+        assert ".hip_fatbin" in sections
+        for target in targets:
+            assert f"amdgcn-amd-amdhsa--{target}".encode() in data
+    elif DEVICE == "xpu":
+        # Compiled ahead of time by icpx, or the source for the compiler at run time.
+        compiled = any(name.startswith("__CLANG_OFFLOAD_BUNDLE__") for name in sections)
+        assert compiled or data.count(b"nd_range_kernel") >= 4
+    else:
+        assert not {".nv_fatbin", ".hip_fatbin"} & sections
+
+
+def _record(installed: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((installed / "rtp_llm" / "_build.json").read_text())
+    return record
+
+
+def _listed_cubins(library: Path) -> set[str] | None:
+    """The processors that the toolkit finds code for; None without its tool."""
+    tool = shutil.which("cuobjdump") or "/usr/local/cuda/bin/cuobjdump"
+    if not Path(tool).exists():
+        return None
+    listed = subprocess.run([tool, "--list-elf", library], capture_output=True, text=True).stdout
+    return {line.rsplit(".", 2)[1] for line in listed.splitlines() if line.endswith(".cubin")}
