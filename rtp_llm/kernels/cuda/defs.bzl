@@ -30,10 +30,5 @@ def gpu_test(name, srcs):
         srcs = srcs,
         args = ["-p", "rtp_llm.kernels.cuda.gpu_for_tests"],
         tags = ["gpu"],
-        target_compatible_with = select({
-            "//arch_config:cuda": [],
-            "//arch_config:rocm": [],
-            "//conditions:default": ["//arch_config:incompatible"],
-        }),
         deps = [":gpu_for_tests"],
     )
