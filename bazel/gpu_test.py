@@ -66,6 +66,17 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
 _COMPILE = "mnemonic('CudaCompile|HipCompile', //gpu_code:kernels)"
 
 
+# First in this file: what an earlier test fetched would be seen here.
+@pytest.mark.parametrize(("config", "foreign"), [("cuda", "rocm|xpu|sycl"), ("rocm", "xpu|sycl")])
+def test_the_whole_tree_needs_no_other_devices_repositories(
+    workspace: Workspace, config: str, foreign: str
+) -> None:
+    done = workspace.run("build", "--nobuild", f"--config={config}", "//...")
+    assert done.returncode == 0, done.stderr
+    fetched = workspace.bazel.fetched
+    assert not {name for name in fetched if re.search(f"{foreign}|^pip_", name)}
+
+
 def test_cuda_is_nvcc(workspace: Workspace) -> None:
     words = workspace.command_line(_COMPILE, "--config=cuda", "--//arch_config:cuda_arch=80,90,90a")
     assert words[0].endswith("/cuda/bin/nvcc")
@@ -78,7 +89,6 @@ def test_cuda_is_nvcc(workspace: Workspace) -> None:
     assert {"--objdir-as-tempdir", "-std=c++17", "-Werror=all-warnings"} < set(words)
     assert "-fPIC,-fvisibility=hidden" in " ".join(words)
     assert "-Xcudafe=--orig_src_path_name=gpu_code/kernels.cu" in words
-    assert not {name for name in workspace.bazel.fetched if "rocm" in name or "xpu" in name}
 
 
 def test_rocm_is_hipcc(workspace: Workspace) -> None:

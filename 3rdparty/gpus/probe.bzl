@@ -15,12 +15,16 @@ def is_asked_for(rctx, device):
     """Whether the build is for `device` (--config=X sets the variable)."""
     return rctx.os.environ.get("RTP_LLM_DEVICE") == device
 
+def _remedy(kit):
+    other = "; or build for another device (--config=cpu)" if kit.device != "cpu" else ""
+    return "  what to do: " + kit.remedy + other
+
 def refuse(rctx, kit, what, looked):
     """Ends the build: what is missing, where it was looked for, what to do."""
     fail("\n".join([
         "@%s: the %s build needs %s." % (rctx.name, kit.device, what),
         "  looked at: " + ("\n" + " " * 13).join(looked),
-        "  what to do: %s; or build for another device (--config=cpu)" % kit.remedy,
+        _remedy(kit),
     ]))
 
 def refuse_failed(rctx, kit, what, command, result):
@@ -31,7 +35,7 @@ def refuse_failed(rctx, kit, what, command, result):
         "  return code: %s" % result.return_code,
         "  stdout: " + (result.stdout.strip() or "(empty)"),
         "  stderr: " + (result.stderr.strip() or "(empty)"),
-        "  what to do: %s; or build for another device (--config=cpu)" % kit.remedy,
+        _remedy(kit),
     ]))
 
 def run(rctx, kit, what, command, environment = {}):
