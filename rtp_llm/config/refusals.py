@@ -208,6 +208,13 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "device",
+        "GPU without compiled kernels",
+        "The wheel's kernels were compiled for other processors.",
+        "Build it with --//arch_config:cuda_arch or gfx_target for this one.",
+        devices="cuda, rocm",
+    ),
+    Refusal(
+        "device",
         "operator without a kernel",
         "Its PyTorch reference is slow, so it does not run unasked.",
         "Allow it with --allow-reference-ops.",

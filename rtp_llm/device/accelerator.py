@@ -53,10 +53,19 @@ class AcceleratorDevice(Device):
     mask_end: ClassVar[str | None] = None
     other_variables: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, torch_module: Any = torch, environ: Mapping[str, str] = os.environ) -> None:
-        """`torch_module` and `environ` are what a test puts in place of torch and os.environ."""
+    def __init__(
+        self,
+        torch_module: Any = torch,
+        environ: Mapping[str, str] = os.environ,
+        targets: tuple[str, ...] = (),
+    ) -> None:
+        """`targets` are what the kernels were compiled for; none: not known.
+
+        `torch_module` and `environ` are what a test puts in place of torch and os.environ.
+        """
         self._torch = torch_module
         self._environ = environ
+        self._targets = targets
         self._ranks = Ranks.read(environ)
         self.torch_device = torch.device(self.torch_type, self._ranks.local_rank or 0)
 

@@ -68,6 +68,50 @@ def test_a_gpu_below_the_kernels_floor_is_refused(capability, supported):
     )
 
 
+@pytest.mark.parametrize(
+    ("targets", "capability", "supported"),
+    [
+        (("sm_80", "sm_90a"), (8, 0), True),
+        (("sm_80", "sm_90a"), (8, 9), True),
+        (("sm_80", "sm_90a"), (9, 0), True),
+        (("sm_80", "sm_90a"), (10, 3), True),  # from PTX
+        (("sm_90a",), (9, 0), True),
+        (("sm_90a",), (8, 0), False),
+        (("sm_90a",), (10, 0), False),
+        (("sm_86",), (8, 0), False),
+        (("sm_80", "sm_90"), (8, 6), True),
+        (("sm_100f",), (10, 0), True),
+        (("sm_120",), (9, 0), False),
+        ((), (8, 0), True),
+    ],
+)
+def test_a_gpu_that_no_cuda_kernel_was_compiled_for_is_refused(targets, capability, supported):
+    fake = FakeTorch(cuda=1)
+    fake.cuda = FakeBackend(1, capability)
+    answer = CudaDevice(fake, {}, targets).available()
+    assert bool(answer) is supported
+    assert supported or f"the kernels are compiled for {', '.join(targets)}" in answer.reason
+
+
+@pytest.mark.parametrize(
+    ("targets", "processor", "supported"),
+    [
+        (("gfx90a",), "gfx90a:sramecc+:xnack-", True),
+        (("gfx90a:xnack-",), "gfx90a:sramecc+:xnack-", True),
+        (("gfx90a:xnack+",), "gfx90a:sramecc+:xnack-", False),
+        (("gfx90a", "gfx942"), "gfx942:sramecc+:xnack-", True),
+        (("gfx90a",), "gfx1100", False),
+        ((), "gfx1100", True),
+    ],
+)
+def test_a_gpu_that_no_hip_kernel_was_compiled_for_is_refused(targets, processor, supported):
+    fake = FakeTorch(rocm=1)
+    fake.cuda = FakeBackend(1, processor=processor)
+    answer = RocmDevice(fake, {}, targets).available()
+    assert bool(answer) is supported
+    assert supported or f"is a {processor}; the kernels are compiled for" in answer.reason
+
+
 def test_a_ppu_does_not_pass_for_cuda():
     device, _ = made("cuda", {"PPU_HOME": "/usr/local/ppu"})
     assert "PPU_HOME is set" in device.available().reason

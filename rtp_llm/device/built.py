@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(os.path.abspath(__file__)).parent.parent
 _LIBRARY = re.compile(r"librtp_llm_(\w+)\.so")
@@ -20,14 +21,24 @@ def built_devices(
     A wheel says it in `_build.json`, a source tree by the name of its operator library; one that
     has none yet may use all the `known` ones.
     """
-    name = _recorded(package / "_build.json") or _of_library(package, environ)
+    name = _device_of(package / "_build.json") or _of_library(package, environ)
     if name not in known:
         return known
     return (name,) if name == "cpu" else (name, "cpu")
 
 
-def _recorded(record: Path) -> str | None:
-    return str(json.loads(record.read_text())["device"]) if record.is_file() else None
+def built_targets(package: Path = PACKAGE) -> tuple[str, ...]:
+    """What the wheel's GPU code was compiled for (sm_80, gfx90a, ...); empty in a source tree."""
+    return tuple(map(str, _read(package / "_build.json").get("targets", ())))
+
+
+def _read(record: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(record.read_text()) if record.is_file() else {}
+    return found
+
+
+def _device_of(record: Path) -> str | None:
+    return _read(record).get("device")
 
 
 def _of_library(package: Path, environ: Mapping[str, str]) -> str | None:
@@ -39,7 +50,7 @@ def _of_library(package: Path, environ: Mapping[str, str]) -> str | None:
     for library in sorted((package / "lib").glob("librtp_llm_*.so")):
         if found := _LIBRARY.fullmatch(library.name):
             return found[1]
-    return _recorded(package.parent / ".rtp_llm_build.json")
+    return _device_of(package.parent / ".rtp_llm_build.json")
 
 
 def accelerators_present(root: Path = Path("/")) -> list[str]:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rtp_llm.device.built import accelerators_present, built_devices
+from rtp_llm.device.built import accelerators_present, built_devices, built_targets
 
 KNOWN = ("cuda", "xpu", "cpu")
 
@@ -21,8 +21,10 @@ def package(tmp_path):
 def test_the_wheels_record_decides(package):
     (package / "lib/librtp_llm_xpu.so").touch()
     record = package / "_build.json"
-    record.write_text(json.dumps({"device": "cuda"}))
+    assert built_targets(package) == ()
+    record.write_text(json.dumps({"device": "cuda", "targets": ["sm_80", "sm_90a"]}))
     assert built_devices(KNOWN, package, {}) == ("cuda", "cpu")
+    assert built_targets(package) == ("sm_80", "sm_90a")
     record.write_text(json.dumps({"device": "cpu"}))
     environ = {"RTP_LLM_OPS_LIBRARY": "/x/librtp_llm_cuda.so"}
     assert built_devices(KNOWN, package, environ) == ("cpu",)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from torch.profiler import ProfilerActivity
@@ -41,10 +41,27 @@ class CudaDevice(AcceleratorDevice):
     def _fits_kernels(self) -> Support:
         properties = self._properties()
         found = properties.major, properties.minor
-        if found >= LEAST_CAPABILITY:
-            return Support.yes()
-        least = ".".join(map(str, LEAST_CAPABILITY))
-        return Support.no(
-            f"{properties.name} has compute capability {properties.major}.{properties.minor}, "
-            f"below the {least} that the kernels are compiled for"
-        )
+        name = f"{properties.name} has compute capability {found[0]}.{found[1]}"
+        if found < LEAST_CAPABILITY:
+            least = ".".join(map(str, LEAST_CAPABILITY))
+            return Support.no(f"{name}, below the {least} that the kernels are compiled for")
+        if self._targets and not runs_on(self._targets, found):
+            return Support.no(f"{name}; the kernels are compiled for {', '.join(self._targets)}")
+        return Support.yes()
+
+
+def runs_on(targets: Sequence[str], capability: tuple[int, int]) -> bool:
+    """Whether code for `targets` (sm_80, sm_90a) runs on a GPU of `capability`.
+
+    A plain target runs on its own major version from its minor one up, and the last plain one, kept
+    as PTX too, on everything newer. One with a letter runs on that capability alone.
+    """
+    plain = [_capability(target) for target in targets if target[-1].isdigit()]
+    exact = [_capability(target[:-1]) for target in targets if not target[-1].isdigit()]
+    native = any(major == capability[0] and minor <= capability[1] for major, minor in plain)
+    return native or capability in exact or (bool(plain) and capability >= plain[-1])
+
+
+def _capability(target: str) -> tuple[int, int]:
+    number = int(target.removeprefix("sm_"))
+    return number // 10, number % 10

@@ -52,11 +52,17 @@ class FakeBackend:
     Stream, Event, CUDAGraph = FakeStream, FakeEvent, FakeGraph
 
     def __init__(
-        self, count: int, capability: tuple[int, int] = (9, 0), name: str = "Fake GPU"
+        self,
+        count: int,
+        capability: tuple[int, int] = (9, 0),
+        name: str = "Fake GPU",
+        processor: str = "gfx90a:sramecc+:xnack-",
     ) -> None:
         self.count = count
         self.calls: Counter[str] = Counter()
-        self.properties = SimpleNamespace(name=name, major=capability[0], minor=capability[1])
+        self.properties = SimpleNamespace(
+            name=name, major=capability[0], minor=capability[1], gcnArchName=processor
+        )
         self.lost = False
         self.index = 0
         self.main = FakeStream()

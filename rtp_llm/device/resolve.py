@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from rtp_llm.device.base import Device, DeviceError
-from rtp_llm.device.built import accelerators_present, built_devices
+from rtp_llm.device.built import accelerators_present, built_devices, built_targets
 
 DEVICE_VARIABLE = "RTP_LLM_DEVICE_TYPE"
 _logger = logging.getLogger("rtp_llm.device")
@@ -100,7 +100,10 @@ class Resolver:
     def _make(self, name: str) -> Device:
         module, _, attribute = _CLASSES[name].partition(":")
         kind = getattr(importlib.import_module(module), attribute)
-        device: Device = kind() if name == "cpu" else kind(self._torch, self._environ)
+        if name == "cpu":
+            cpu: Device = kind()
+            return cpu
+        device: Device = kind(self._torch, self._environ, built_targets())
         return device
 
     def _mention_others(self, usable: list[Device]) -> None:

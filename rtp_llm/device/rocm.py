@@ -32,3 +32,17 @@ class RocmDevice(AcceleratorDevice):
         if self._torch.version.hip is None:
             return Support.no(f"PyTorch {self._torch.__version__} was built without HIP")
         return Support.yes()
+
+    def _fits_kernels(self) -> Support:
+        found = str(self._properties().gcnArchName)  # such as gfx90a:sramecc+:xnack-
+        if not self._targets or any(_runs_on(target, found) for target in self._targets):
+            return Support.yes()
+        return Support.no(
+            f"{self._properties().name} is a {found}; the kernels are compiled for "
+            f"{', '.join(self._targets)}"
+        )
+
+
+def _runs_on(target: str, found: str) -> bool:
+    """Code for `target` runs on processor `found`: what it does not say may be either way."""
+    return set(target.split(":")) <= set(found.split(":"))
