@@ -44,7 +44,7 @@ def three_backends(monkeypatch):
     monkeypatch.setattr(factory, "_load", table.__getitem__)
 
 
-@pytest.mark.parametrize("device_type", ["cpu", "cuda", "xpu"])
+@pytest.mark.parametrize("device_type", ["cpu", "cuda", "rocm", "xpu"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_the_native_backend_serves_every_device_and_type(device_type, dtype):
     config = dataclasses.replace(CONFIG, device_type=device_type, dtype=dtype, kv_dtype=dtype)
@@ -59,6 +59,8 @@ def test_the_native_backend_serves_every_device_and_type(device_type, dtype):
         ({"dtype": torch.float64}, "no kernel for torch.float64"),
         ({"kv_dtype": torch.int8}, "KV cache must have the type of the queries"),
         ({"sinks": True}, "attention sinks"),
+        ({"device_type": "cuda", "head_dim": 576}, "for cuda takes heads of at most 512"),
+        ({"device_type": "xpu", "head_dim": 320}, "for xpu takes heads of at most 256"),
     ],
 )
 def test_what_is_not_supported_is_an_error_with_the_reason(change, reason):

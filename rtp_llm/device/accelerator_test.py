@@ -55,6 +55,19 @@ def test_this_pytorch_has_none_or_says_so(name):
     assert answer or answer.reason
 
 
+@EACH
+def test_without_a_device_nothing_takes_the_first_one(name):
+    device = KINDS[name](torch, {})
+    if device.available():
+        pytest.skip("this machine has one")
+    assert device.device_count() == 0
+    assert device.visible_devices().entries == ()
+    with pytest.raises(DeviceError, match=r"current device is unknown .* visible devices: none"):
+        device.current_index()
+    with pytest.raises(DeviceError, match="no device is visible"):
+        device.check_group(Ranks(world_size=2))
+
+
 @pytest.mark.parametrize(
     ("capability", "supported"), [((7, 5), False), ((8, 0), True), ((9, 0), True), ((12, 1), True)]
 )

@@ -226,6 +226,7 @@ def test_the_explanation_tells_device_model_and_backend(tmp_path):
     assert "model: Qwen3ForCausalLM, 2 layers, context 64" in text
     assert "kept as float32, linear weights int8" in text
     assert "paged (priority 0): chosen" in text
+    assert "not on this device:\n  quantized_kv_cache: the kernels keep" in text
 
 
 _MEASURE = """
