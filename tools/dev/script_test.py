@@ -102,6 +102,12 @@ def test_npm_is_asked_for_by_lint_only(machine: Machine) -> None:
     assert "lacks: nodejs npm" in machine.dev("lint", "--offline").stderr
 
 
+def test_hipcc_is_asked_for_by_test_only(machine: Machine) -> None:
+    assert machine.dev("setup", "--offline").returncode == 0
+    rocm = Path("/opt/rocm/bin/hipcc").exists()
+    assert ("lacks: hipcc" in machine.dev("test", "--offline").stderr) == (not rocm)
+
+
 def test_a_failed_installation_says_how_to_go_on(machine: Machine) -> None:
     machine.with_apt(code=100)
     machine.without("g++")
