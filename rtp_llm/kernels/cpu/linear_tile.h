@@ -149,7 +149,7 @@ template <class Format, int kRows>
 void multiply_rows(const typename Format::Panel* x,
                    const WeightGroup<typename Format::Weight>& weights, Vec* sums) {
   constexpr int kWeights = weight_rows(kRows);
-  constexpr int64_t kPass = 2048 / sizeof(typename Format::Panel);
+  constexpr int64_t kPass = 3072 / sizeof(typename Format::Panel);
   for (int64_t begin = 0; begin < weights.k; begin += kPass) {
     const int64_t end = weights.k - begin < kPass ? weights.k : begin + kPass;
     for (int first = 0; first < kGroupRows; first += kWeights) {

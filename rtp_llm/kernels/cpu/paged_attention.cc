@@ -13,7 +13,7 @@ namespace rtp_llm::cpu {
 namespace {
 
 constexpr int kMostParts = 64;   // parts that the keys of one sequence are cut into
-constexpr int kFewTiles = 16;    // a sequence with so many query tiles needs no cut
+constexpr int kManyTiles = 64;   // a prompt with so many tiles, over all heads, needs no cut
 constexpr int kLeastKeys = 256;  // keys of a part: reading them hides writing and merging it
 constexpr int64_t kWorkPerThread = 256 * 1024;  // about 10 us; waking a thread costs as much
 
@@ -68,7 +68,8 @@ SequencePlan plan_sequence(const PagedAttentionArgs& args, int64_t sequence) {
   if (args.window > 0 && args.causal) {
     span = std::min<int64_t>(span, int64_t{args.window} + plan.tokens_per_tile);
   }
-  const int most = plan.num_tiles >= kFewTiles ? 1 : kMostParts / std::max(plan.num_tiles, 1);
+  const int64_t tiles = int64_t{plan.num_tiles} * (plan.direct ? 1 : args.num_kv_heads);
+  const int most = tiles >= kManyTiles ? 1 : kMostParts / std::max(plan.num_tiles, 1);
   const int least = most == 1 ? static_cast<int>(span) : ceil_div(span, most);
   plan.keys_per_part = ceil_div(std::max(least, kLeastKeys), kPackedKeys) * kPackedKeys;
   plan.num_parts = std::max(1, ceil_div(span, plan.keys_per_part));

@@ -80,26 +80,31 @@ inline void transpose(Vec* r) {
   }
 }
 
-// Lane i of the result is the sum of the lanes of r[i], i < 16.
+// Lane i of the result is the sum of the lanes of r[i], i < 16. Each round adds two halves of each
+// of two vectors: blends take what is in place, and a shuffle, which fewer units can do, brings the
+// others.
 inline Vec sum_each(const Vec* r) {
-  __m512 half[8], quarter[4];
+  __m512 half[8], quarter[4], pair[2];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) {
-    half[i] = _mm512_add_ps(_mm512_shuffle_f32x4(r[i].value, r[i + 8].value, 0x44),
-                            _mm512_shuffle_f32x4(r[i].value, r[i + 8].value, 0xee));
+    const __m512 a = r[i].value, b = r[i + 8].value;
+    half[i] = _mm512_add_ps(_mm512_mask_mov_ps(a, 0xff00, b), _mm512_shuffle_f32x4(a, b, 0x4e));
   }
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
-    quarter[i] = _mm512_add_ps(_mm512_shuffle_f32x4(half[i], half[i + 4], 0x88),
-                               _mm512_shuffle_f32x4(half[i], half[i + 4], 0xdd));
+    const __m512 a = half[i], b = half[i + 4];
+    const __m512 others = _mm512_mask_mov_ps(b, 0xf0f0, a);
+    quarter[i] =
+        _mm512_add_ps(_mm512_mask_mov_ps(a, 0xf0f0, b), _mm512_shuffle_f32x4(others, others, 0xb1));
   }
-  // The four quarters of quarter[i] belong to r[i], r[i + 8], r[i + 4] and r[i + 12].
-  const __m512 a = _mm512_add_ps(_mm512_unpacklo_ps(quarter[0], quarter[2]),
-                                 _mm512_unpackhi_ps(quarter[0], quarter[2]));
-  const __m512 b = _mm512_add_ps(_mm512_unpacklo_ps(quarter[1], quarter[3]),
-                                 _mm512_unpackhi_ps(quarter[1], quarter[3]));
-  const __m512 sums = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-  return {_mm512_shuffle_f32x4(sums, sums, 0xd8)};
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const __m512 a = quarter[i], b = quarter[i + 2];
+    pair[i] = _mm512_add_ps(_mm512_mask_mov_ps(a, 0xcccc, b), _mm512_shuffle_ps(a, b, 0x4e));
+  }
+  const __m512 a = pair[0], b = pair[1];
+  return {_mm512_add_ps(_mm512_mask_mov_ps(a, 0xaaaa, b),
+                        _mm512_permute_ps(_mm512_mask_mov_ps(b, 0xaaaa, a), 0xb1))};
 }
 
 // Bits of the lanes where the comparison holds; not_less also where one is NaN.
