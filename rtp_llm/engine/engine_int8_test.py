@@ -1,0 +1,84 @@
+"""int8 weights through the whole engine: the greedy tokens of the plain formula."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rtp_llm.engine.tiny_engine_for_tests import Outcome, TinyEngine
+from rtp_llm.models.transformers_models_for_tests import (
+    expected_logits,
+    random_prompt,
+    save_model,
+)
+from rtp_llm.ops.gemm_reference import int8_linear_reference
+from rtp_llm.quantization.int8 import dequantize_rows, pack, quantize_rows
+
+PROMPTS = [random_prompt(length, seed=length) for length in (5, 17, 50)]
+
+
+class PlainInt8Linear(nn.Module):
+    """A linear layer of transformers with the formula of the operator's reference."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self._weight, self._scale = pack(*quantize_rows(linear.weight.detach()))
+        self._bias = None if linear.bias is None else linear.bias.detach()
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1])
+        out = int8_linear_reference(rows, self._weight, self._scale, self._bias)
+        return out.view(*x.shape[:-1], -1)
+
+
+def dequantized(linear: nn.Linear) -> nn.Linear:
+    """Only the weight rounded; activations as they are."""
+    with torch.no_grad():
+        linear.weight.copy_(dequantize_rows(*quantize_rows(linear.weight.detach())))
+    return linear
+
+
+def with_linears(model: nn.Module, change: Any) -> nn.Module:
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(parent, name, change(child))
+    return model
+
+
+@torch.inference_mode()
+def differences(model: nn.Module, prompt: list[int], outcome: Outcome) -> tuple[Tensor, Tensor]:
+    """By how much another token is likelier in ``model``, and how its log-probabilities differ.
+
+    Step by step after the engine's own tokens: a rounding that decides a near tie is no mistake.
+    """
+    scores = expected_logits(model, [*prompt, *outcome.tokens])[len(prompt) - 1 : -1]
+    scores = scores.log_softmax(-1)
+    chosen = scores.gather(1, torch.tensor(outcome.tokens)[:, None])[:, 0]
+    own = torch.tensor([entry.logprob for entry in outcome.logprobs])
+    return scores.amax(-1) - chosen, (chosen - own).abs()
+
+
+@pytest.mark.parametrize("chunk", [16, 256])
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3"], ids=["biases", "no biases"])
+def test_greedy_tokens_are_those_of_the_formula(kind: str, chunk: int, tmp_path: Path) -> None:
+    formula = with_linears(save_model(tmp_path, kind, seed=5), PlainInt8Linear)
+    rounded = with_linears(save_model(tmp_path, kind, seed=5), dequantized)
+    engine = TinyEngine(tmp_path, quantization="int8", max_batch_tokens_size=chunk)
+    wanted = {"max_tokens": 32, "ignore_eos": True, "logprobs": 0}
+    outcomes = [engine.outcomes[engine.add(prompt, **wanted), 0] for prompt in PROMPTS]
+    engine.run()
+    for prompt, outcome in zip(PROMPTS, outcomes, strict=True):
+        behind, error = differences(formula, prompt, outcome)
+        # Logits have a standard deviation of 4. What float32 rounds differently may move an
+        # activation by one of its 254 steps.
+        assert (behind == 0).sum() >= 30
+        assert behind.max() < 0.25
+        assert error.max() < 0.3
+        behind, error = differences(rounded, prompt, outcome)
+        assert behind.max() < 1.0
+        assert error.mean() < 0.2
