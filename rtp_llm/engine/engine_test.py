@@ -50,6 +50,18 @@ def test_a_batch_of_mixed_prompts_gives_what_each_gives_alone(llama):
     )
 
 
+def test_in_bfloat16_too_the_batch_changes_nothing(llama):
+    """As long as each prompt is one chunk; docs/serving.md says what else rounds differently."""
+    settings = {"dtype": "bfloat16", "max_batch_tokens_size": 1024, "reuse_cache": False}
+    alone = TinyEngine(llama[0], **settings)
+    wanted = {"max_tokens": 48, "ignore_eos": True}
+    expected = [alone.tokens(prompt, **wanted) for prompt in prompts()]
+    together = TinyEngine(llama[0], **settings)
+    ids = [together.add(prompt, **wanted) for prompt in prompts()]
+    together.run()
+    assert [together.outcomes[each, 0].tokens for each in ids] == expected
+
+
 @pytest.mark.parametrize("kind", ["llama", "mistral"])
 def test_the_prefix_cache_changes_nothing_but_the_work(kind, request):
     folder, reference = request.getfixturevalue(kind)
