@@ -14,6 +14,7 @@ _PYTHON_TAGS = ["cp311", "cp312", "cp313"]
 # fallback_lock: for machines that cannot find the torch of the lock anywhere;
 # kernels: what the device's operator library holds besides the schemas and the CPU kernels;
 # targets: the flag that says what GPU code is compiled for, and what its items are called in a wheel;
+# needed: libraries of that torch's own run time, which no other version of them can stand in for;
 # excluded: patterns of packages that the wheel does not ask for, even if a common file names them;
 # renamed: packages that have another name on the device, with a version where that differs too;
 # python_tags, machines: what wheels are built for; the platform tag's number comes from the symbols;
@@ -28,6 +29,7 @@ DEVICES = {
         fallback_lock = "//deps:requirements_cuda.txt",
         kernels = [],
         targets = None,
+        needed = [],
         excluded = _CUDA_ONLY + _ROCM_ONLY + _XPU_ONLY,
         renamed = {},
         python_tags = _PYTHON_TAGS,
@@ -43,6 +45,7 @@ DEVICES = {
         fallback_lock = None,
         kernels = ["//rtp_llm/kernels/cuda"],
         targets = struct(flag = "//arch_config:cuda_arch", prefix = "sm_"),
+        needed = ["libtorch_cuda.so"],
         excluded = _ROCM_ONLY + _XPU_ONLY,
         renamed = {},
         python_tags = _PYTHON_TAGS,
@@ -58,6 +61,7 @@ DEVICES = {
         fallback_lock = None,
         kernels = ["//rtp_llm/kernels/cuda"],
         targets = struct(flag = "//arch_config:gfx_target", prefix = ""),
+        needed = ["libamdhip64.so.7", "libtorch_hip.so"],
         excluded = _CUDA_ONLY + _XPU_ONLY,
         renamed = {"triton": "triton-rocm"},
         python_tags = _PYTHON_TAGS,
@@ -73,6 +77,7 @@ DEVICES = {
         fallback_lock = None,
         kernels = [],
         targets = struct(flag = "//arch_config:sycl_target", prefix = ""),
+        needed = ["libsycl.so.9", "libtorch_xpu.so"],
         excluded = _CUDA_ONLY + _ROCM_ONLY,
         renamed = {"triton": "triton-xpu"},
         python_tags = _PYTHON_TAGS,

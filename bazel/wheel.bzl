@@ -3,6 +3,7 @@
 load("@local_python//:defs.bzl", "PYTHON_TAG")
 load("//arch_config:devices.bzl", "DEVICES", "only_on")
 load("//arch_config:flags.bzl", "StringFlagInfo")
+load("//arch_config:table.bzl", "targets_of")
 
 def _goes_into_the_wheel(file):
     return file.short_path.startswith("rtp_llm/") and file.extension not in ["cc", "h"]
@@ -33,7 +34,8 @@ def _rtp_wheel(ctx):
         ("--exclude", row.excluded),
         ("--machine", row.machines),
         ("--rename", ["%s=%s" % pair for pair in row.renamed.items()]),
-        ("--target", [row.targets.prefix + item for item in ctx.attr.targets[StringFlagInfo].items] if row.targets else []),
+        ("--needed", row.needed),
+        ("--target", targets_of(ctx.attr.device, ctx.attr.targets)),
         ("--wanted", ctx.files.wanted),
     ]:
         for value in values:

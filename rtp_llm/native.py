@@ -34,6 +34,12 @@ def ops_library_path() -> Path:
         return override
     folder = _PACKAGE / "lib"
     installed = sorted(folder.glob("librtp_llm_*.so")) if folder.is_dir() else []
+    if len(installed) > 1:
+        names = ", ".join(path.name for path in installed)
+        raise NativeLibraryError(
+            f"{folder} holds {names}: wheels of several devices lie over one another; "
+            "pip uninstall rtp-llm until it is gone, then install the wheel of one device"
+        )
     if installed:
         return installed[0]
     recorded = _from_build_record("ops_library")

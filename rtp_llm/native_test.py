@@ -50,6 +50,13 @@ def test_build_record_may_be_relative_to_the_source_tree(package: Path) -> None:
     assert native.ops_library_path() == recorded
 
 
+def test_libraries_of_two_devices_are_refused(package: Path) -> None:
+    for device in ("cpu", "cuda"):
+        _file(package / f"lib/librtp_llm_{device}.so")
+    with pytest.raises(native.NativeLibraryError, match=r"librtp_llm_cpu\.so, librtp_llm_cuda\.so"):
+        native.ops_library_path()
+
+
 def test_links_are_not_resolved(package: Path) -> None:
     target = _file(package.parent / "elsewhere/target.so")
     link = package / "lib/librtp_llm_cpu.so"

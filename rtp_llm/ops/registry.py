@@ -72,7 +72,9 @@ def load() -> str:
     try:
         torch.ops.load_library(path)  # type: ignore[no-untyped-call]
     except OSError as error:
-        raise native.NativeLibraryError(f"{path} cannot be loaded: {error}") from error
+        raise native.NativeLibraryError(
+            f"{path} cannot be loaded beside torch {torch.__version__}: {error}"
+        ) from error
     _check_schemas(path)
     cpu_isa = _native("cpu_isa")
     cpu_isa("")  # a wrong RTP_LLM_CPU_ISA fails here, not in the first request

@@ -49,7 +49,7 @@ def write_settings() -> None:
     compiler = os.environ.get("CC") or shutil.which("/usr/bin/gcc")
     if compiler:  # a wrapped gcc at the head of the PATH would be taken otherwise
         lines.append(f"common --repo_env=CC={compiler}")
-    for name in ("RTP_LLM_TORCH_INDEX",):
+    for name in ("RTP_LLM_TORCH", "RTP_LLM_TORCH_INDEX"):
         if value := os.environ.get(name):
             lines.append(f"common --repo_env={name}={value}")
     if write_if_changed(ROOT / "user.bazelrc", "\n".join(lines) + "\n"):

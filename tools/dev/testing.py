@@ -8,7 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.dev import bazel, results
-from tools.dev.steps import ROOT, StepError, run, say
+from tools.dev.steps import ROOT, StepError, output_of, run, say
+
+_WHEEL = ("//tools/wheel:contents_test", "//tools/wheel:kernels_test")
+# What `./dev test` runs besides //..., which is the CPU's. No wheel for rocm: its torch wants a
+# later ROCm than distributions have. SYCL needs no toolkit: packages bring one.
+_OF_DEVICES = {
+    "cuda": _WHEEL,
+    "rocm": ("//tools/wheel:kernels_test",),
+    "xpu": ("//rtp_llm/kernels/xpu/...",),
+}
+_TOOLKITS = {"cuda": "@local_cuda//:toolkit", "rocm": "@local_rocm//:toolkit"}
 
 _BUILDIFIER = ROOT / "tools" / "lint" / "node_modules" / "@bazel" / "buildifier"
 
@@ -26,8 +36,11 @@ def lint(arguments: Sequence[str] = ()) -> tuple[int, int]:
 
 
 def test(arguments: Sequence[str]) -> int:
-    """Lint and every test; prints the closing line and returns the exit code."""
-    return _close([lint(), _bazel_test(arguments)])
+    """Lint and every test, or what is named; prints the closing line, returns the exit code."""
+    counts = [lint(), _bazel_test(arguments)]
+    if not _names_targets(arguments):
+        counts += [_test_device(device, arguments) for device in _OF_DEVICES]
+    return _close(counts)
 
 
 def soak(arguments: Sequence[str]) -> int:
@@ -35,6 +48,19 @@ def soak(arguments: Sequence[str]) -> int:
     counts = [_bazel_test(["--test_tag_filters=soak", *arguments])]
     counts += [_bazel_test([f"--config={name}", "//rtp_llm/cpp/..."]) for name in ("asan", "tsan")]
     return _close(counts)
+
+
+def _test_device(device: str, arguments: Sequence[str]) -> tuple[int, int]:
+    """The tests of a build for another device; none, aloud, where its toolkit is missing."""
+    config = f"--config={device}"
+    if toolkit := _TOOLKITS.get(device):
+        try:
+            output_of([bazel.command(), "build", "--nobuild", config, toolkit], remedy="")
+        except StepError as error:
+            say(f"no tests of the {device} build: this machine has no toolkit for it")
+            print(error.what)
+            return 0, 0
+    return _bazel_test([config, *arguments, *_OF_DEVICES[device]])
 
 
 def _close(counts: Sequence[tuple[int, int]]) -> int:
@@ -56,11 +82,14 @@ def _bazel_test(arguments: Sequence[str]) -> tuple[int, int]:
     return passed, failed
 
 
+def _names_targets(arguments: Sequence[str]) -> bool:
+    return any(argument.startswith(("//", ":", "@")) for argument in arguments)
+
+
 def _run_targets(arguments: Sequence[str]) -> tuple[int, list[results.Target]]:
-    named = any(argument.startswith(("//", ":", "@")) for argument in arguments)
     with tempfile.TemporaryDirectory() as folder:
         events = Path(folder) / "events.json"
-        patterns = [] if named else ["//..."]
+        patterns = [] if _names_targets(arguments) else ["//..."]
         options = ["--keep_going", f"--build_event_json_file={events}"]
         code = bazel.run("test", *options, *arguments, *patterns)
         return code, results.read(events) if events.exists() else []

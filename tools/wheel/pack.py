@@ -21,7 +21,7 @@ def main() -> None:
     ).encode()
     version = f"{metadata.source_version(options.init)}+{options.version_local}"
     libraries = [Path(spec.partition("=")[2]) for spec in options.file if spec.endswith(".so")]
-    platform = _platform(libraries, options.machine)
+    platform = _platform(libraries, options)
     tag = f"{options.python_tag}-{options.python_tag}-{platform}"
     info = f"{metadata.MODULE}-{version}.dist-info"
     selection = metadata.Selection(
@@ -43,10 +43,22 @@ def _member(spec: str) -> tuple[str, bytes]:
     return name, Path(path).read_bytes()
 
 
-def _platform(libraries: list[Path], machines: list[str]) -> str:
+def _platform(libraries: list[Path], options: argparse.Namespace) -> str:
+    """The platform tag; SystemExit when the libraries are not what the device's wheel promises."""
     shared = [symbols.read(library) for library in libraries]
-    if others := {library.machine for library in shared} - set(machines):
-        raise SystemExit(f"built for {', '.join(others)}; the device's wheels are for {machines}")
+    if others := {library.machine for library in shared} - set(options.machine):
+        raise SystemExit(
+            f"the libraries are for {', '.join(others)}; {options.device} wheels are for "
+            f"{', '.join(options.machine)} (arch_config/devices.bzl)"
+        )
+    needed = {name for library in shared for name in library.needed}
+    if missing := set(options.needed) - needed:
+        raise SystemExit(
+            f"no {options.device} wheel from this toolkit: the torch that the wheel is for brings "
+            f"{', '.join(sorted(missing))}, and the operator library was linked with "
+            f"{', '.join(sorted(needed))}; build with the version of the toolkit that this torch "
+            "has (arch_config/devices.bzl)"
+        )
     return symbols.platform_tag(shared)
 
 
@@ -72,6 +84,7 @@ def _options() -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--wanted", type=Path, action="append", required=True)
     parser.add_argument("--machine", action="append", required=True)
+    parser.add_argument("--needed", action="append", default=[], help="library of the device")
     parser.add_argument("--target", action="append", default=[])
     parser.add_argument("--exclude", action="append", default=[])
     parser.add_argument("--rename", action="append", default=[], metavar="OLD=NEW")

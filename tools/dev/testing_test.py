@@ -1,0 +1,67 @@
+"""What ./dev test runs, with stand-ins for Bazel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tools.dev import bazel, testing
+from tools.dev.steps import StepError
+
+
+class Runs:
+    """Notes what is tested; `missing` are the devices without a toolkit."""
+
+    def __init__(self) -> None:
+        self.tested: list[list[str]] = []
+        self.missing: set[str] = set()
+
+    def test(self, arguments: Sequence[str]) -> tuple[int, int]:
+        self.tested.append(list(arguments))
+        return 1, 0
+
+    def output_of(self, command: Sequence[str], *, remedy: str) -> str:
+        if any(f"--config={device}" in command for device in self.missing):
+            raise StepError("@local_x: the build needs a toolkit")
+        return ""
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    made = Runs()
+    monkeypatch.setattr(testing, "lint", lambda: (8, 0))
+    monkeypatch.setattr(testing, "_bazel_test", made.test)
+    monkeypatch.setattr(testing, "output_of", made.output_of)
+    monkeypatch.setattr(bazel, "command", lambda: "bazel")
+    return made
+
+
+def test_every_device_is_tested(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    assert testing.test(["--test_output=all"]) == 0
+    cpu, *others = runs.tested
+    assert cpu == ["--test_output=all"]
+    assert [arguments[0] for arguments in others] == [
+        "--config=cuda",
+        "--config=rocm",
+        "--config=xpu",
+    ]
+    assert all(arguments[1] == "--test_output=all" for arguments in others)
+    assert "//rtp_llm/kernels/xpu/..." in others[2]
+    assert capsys.readouterr().out.splitlines()[-1] == "12 passed, 0 failed"
+
+
+def test_named_targets_are_all_that_is_tested(runs: Runs) -> None:
+    testing.test(["//rtp_llm/ops/..."])
+    assert runs.tested == [["//rtp_llm/ops/..."]]
+
+
+def test_a_missing_toolkit_is_said_and_sycl_is_never_left_out(
+    runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs.missing = {"cuda", "rocm", "xpu"}
+    assert testing.test([]) == 0
+    assert [arguments[:1] for arguments in runs.tested] == [[], ["--config=xpu"]]
+    output = capsys.readouterr()
+    assert "no tests of the cuda build" in output.err
+    assert "the build needs a toolkit" in output.out
