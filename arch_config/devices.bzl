@@ -87,7 +87,7 @@ DEVICES = {
 }
 
 # Building and testing need some torch's headers and its CPU operators, not a device's: every device
-# is built with these packages, so that no build installs several GB (RTP_LLM_TORCH says otherwise).
+# is built with this one's packages, so that no build installs several GB (RTP_LLM_TORCH chooses others).
 BUILD_DEVICE = "cpu"
 
 def per_device(values):

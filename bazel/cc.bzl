@@ -33,7 +33,8 @@ _OF_DEVICE = {
     "cpu": struct(deps = [], run_path = ""),
     "cuda": struct(deps = ["//3rdparty/gpus/torch:torch_cuda"], run_path = ":$$ORIGIN/../../nvidia/cu13/lib"),
     "rocm": struct(deps = ["//3rdparty/gpus/torch:torch_hip"], run_path = ""),
-    "xpu": struct(deps = [], run_path = ""),
+    # pip puts libsycl.so into the environment's lib/.
+    "xpu": struct(deps = ["//3rdparty/gpus/torch:torch_xpu"], run_path = ":$$ORIGIN/../../../.."),
 }
 
 def rtp_cc_library(name, copts = [], visibility = ["//visibility:public"], **kwargs):

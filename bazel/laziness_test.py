@@ -36,12 +36,24 @@ def test_packages_are_fetched_for_their_device_only(bazel: NestedBazel, tree: Pa
     expected = {"pip_cpu", "pip_cpu_venv"}
     assert _packages(bazel) == expected
 
-    for device in ("cuda", "xpu"):
-        target = "//rtp_llm/kernels:librtp_llm_cpu.so"
+    target = "//rtp_llm/kernels:librtp_llm_cpu.so"
+    for device in ("cuda", "rocm", "xpu"):  # built with the same packages
         done = bazel.run(tree, "--nobuild", f"--config={device}", target)
         assert done.returncode == 0, done.stderr
-        expected |= {f"pip_{device}", f"pip_{device}_venv"}
         assert _packages(bazel) == expected
+
+    done = bazel.run(tree, "--nobuild", "--config=cuda", "--repo_env=RTP_LLM_TORCH=device", target)
+    assert done.returncode == 0, done.stderr
+    assert _packages(bazel) == expected | {"pip_cuda", "pip_cuda_venv"}
+
+
+def test_a_lock_without_torch_is_not_installed(tree: Path, tmp_path: Path) -> None:
+    bazel = NestedBazel(tmp_path, installed=())
+    target = "//rtp_llm/kernels:librtp_llm_cpu.so"
+    done = bazel.run(tree, "--nobuild", "--config=xpu", "--repo_env=RTP_LLM_TORCH=device", target)
+    bazel.close()
+    assert done.returncode != 0
+    assert "requirements_xpu.txt has no torch. ./dev lock writes it with one where" in done.stderr
 
 
 def test_another_devices_wheel_is_refused_by_name(bazel: NestedBazel, tree: Path) -> None:

@@ -12,9 +12,13 @@ DEVICES = ("cpu", "cuda", "rocm", "xpu")
 
 
 class NestedBazel:
-    """A Bazel server whose output base is in `folder`; close() ends it."""
+    """A Bazel server whose output base is in `folder`; close() ends it.
 
-    def __init__(self, folder: Path) -> None:
+    `installed` are the devices whose packages stand-ins replace: the outer build's.
+    """
+
+    def __init__(self, folder: Path, installed: tuple[str, ...] = DEVICES) -> None:
+        self._installed = installed
         self.output_base = folder / "base"
         command = shutil.which("bazel") or shutil.which("bazelisk")
         if not command:
@@ -45,7 +49,7 @@ class NestedBazel:
                 "--curses=no",
                 "--noshow_progress",
                 f"--repo_env=RTP_LLM_PYTHON={sys._base_executable}",  # type: ignore[attr-defined]
-                *(f"--override_repository=pip_{name}_venv={venv}" for name in DEVICES),
+                *(f"--override_repository=pip_{name}_venv={venv}" for name in self._installed),
                 *arguments,
             ],
             cwd=workspace,

@@ -12,6 +12,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from tools.dev import lock as dev_lock
+from tools.dev import wheel as dev_wheel
 from tools.wheel import metadata
 
 DEPS = Path("deps")
@@ -53,6 +55,13 @@ def test_every_lock_has_its_input_and_its_use() -> None:
     assert used == set(LOCKS)
     inputs = {lock.with_name(lock.name.replace("_aarch64", "")) for lock in LOCKS}
     assert {path.with_suffix(".in").exists() for path in inputs} == {True}
+
+
+def test_dev_knows_the_devices() -> None:
+    assert sorted(dev_wheel.DEVICES) == sorted(TABLE)
+    assert sorted(dev_lock.NAMES) == sorted([*TABLE, "sycl"])
+    elsewhere = {device for device, row in TABLE.items() if row["torch_index"]} - {"cpu"}
+    assert set(dev_lock._TORCH_ELSEWHERE) == elsewhere
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)

@@ -1,17 +1,15 @@
-"""The repositories of Python packages, one per device."""
+"""The repositories of Python packages, one per device; //3rdparty/gpus/torch chooses among them."""
 
 load("//3rdparty/py:venv.bzl", "pip_repository")
-load("//arch_config:devices.bzl", "BUILD_DEVICE", "DEVICES")
+load("//arch_config:devices.bzl", "DEVICES")
 
 def device_repositories():
-    build = DEVICES[BUILD_DEVICE]
     for device, row in DEVICES.items():
         pip_repository(
             name = "pip_" + device,
-            lock = build.lock,
-            torch_index = build.torch_index,
-            fallback = build.fallback_lock,
-            own_lock = row.lock if row.lock_has_torch else None,
-            own_torch_index = row.torch_index,
+            lock = row.lock,
+            has_torch = row.lock_has_torch,
+            torch_index = row.torch_index,
+            fallback = row.fallback_lock,
             tools = ["//deps:requirements_dev.txt"],
         )

@@ -10,11 +10,6 @@ load("//3rdparty/py:environment.bzl", "ENVIRONMENT_SCRIPT", "ENVIRONMENT_VARIABL
 def _attempts(rctx):
     """What to try, in this order: (lock, extra index of the torch builds)."""
     asked = rctx.os.environ.get("RTP_LLM_TORCH_INDEX", "")
-    if rctx.os.environ.get("RTP_LLM_TORCH") == "device":
-        if not rctx.attr.own_lock:
-            fail("RTP_LLM_TORCH=device, but the lock of @%s names no torch: ./dev lock writes one that does " % rctx.name +
-                 "where the index of that torch is reached; RTP_LLM_TORCH=local takes the torch of RTP_LLM_PYTHON")
-        return [(rctx.attr.own_lock, asked or rctx.attr.own_torch_index)]
     if asked:
         attempts = [(rctx.attr.lock, asked)]
     else:
@@ -26,6 +21,9 @@ def _attempts(rctx):
     return attempts
 
 def _venv_repository(rctx):
+    if not rctx.attr.has_torch:
+        fail("@%s: %s has no torch. ./dev lock writes it with one where RTP_LLM_TORCH_INDEX names the index of that " %
+             (rctx.name, rctx.attr.lock.name) + "torch; RTP_LLM_TORCH=local takes the torch of RTP_LLM_PYTHON")
     failure = ""
     for lock, index in _attempts(rctx):
         if failure:
@@ -52,14 +50,13 @@ _venv = repository_rule(
     implementation = _venv_repository,
     attrs = {
         "fallback": attr.label(allow_single_file = True),
+        "has_torch": attr.bool(default = True),
         "lock": attr.label(mandatory = True, allow_single_file = True),
-        "own_lock": attr.label(allow_single_file = True),
-        "own_torch_index": attr.string(),
         "tools": attr.label_list(allow_files = True),
         "torch_index": attr.string(),
         "_script": ENVIRONMENT_SCRIPT,
     },
-    environ = ENVIRONMENT_VARIABLES + ["RTP_LLM_TORCH"],
+    environ = ENVIRONMENT_VARIABLES,
 )
 
 def _targets_repository(rctx):
@@ -83,19 +80,18 @@ _targets = repository_rule(
     },
 )
 
-def pip_repository(name, lock, tools, torch_index = "", fallback = None, own_lock = None, own_torch_index = ""):
+def pip_repository(name, lock, tools, has_torch = True, torch_index = "", fallback = None):
     """The packages of `lock`, and of the locks in `tools`, as @<name>; see the template for its targets.
 
     Where pip's own configuration has no torch of the lock, `torch_index` is looked at too, and as the
-    last resort the lock `fallback` is taken. RTP_LLM_TORCH=device takes `own_lock` instead of all this.
+    last resort the lock `fallback` is taken. A lock without torch cannot be installed.
     """
     _venv(
         name = name + "_venv",
         lock = lock,
         tools = tools,
+        has_torch = has_torch,
         torch_index = torch_index,
         fallback = fallback,
-        own_lock = own_lock,
-        own_torch_index = own_torch_index,
     )
     _targets(name = name, tools = tools, venv = "@%s_venv//:BUILD.bazel" % name)

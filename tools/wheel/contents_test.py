@@ -40,6 +40,7 @@ _RUN_PATHS = {
 _SYSTEM = {
     "ld-linux-x86-64.so.2",
     "libc.so.6",
+    "libdl.so.2",
     "libgcc_s.so.1",
     "libm.so.6",
     "libpthread.so.0",

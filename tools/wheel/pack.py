@@ -44,21 +44,11 @@ def _member(spec: str) -> tuple[str, bytes]:
 
 
 def _platform(libraries: list[Path], options: argparse.Namespace) -> str:
-    """The platform tag; SystemExit when the libraries are not what the device's wheel promises."""
     shared = [symbols.read(library) for library in libraries]
-    if others := {library.machine for library in shared} - set(options.machine):
-        raise SystemExit(
-            f"the libraries are for {', '.join(others)}; {options.device} wheels are for "
-            f"{', '.join(options.machine)} (arch_config/devices.bzl)"
-        )
-    needed = {name for library in shared for name in library.needed}
-    if missing := set(options.needed) - needed:
-        raise SystemExit(
-            f"no {options.device} wheel from this toolkit: the torch that the wheel is for brings "
-            f"{', '.join(sorted(missing))}, and the operator library was linked with "
-            f"{', '.join(sorted(needed))}; build with the version of the toolkit that this torch "
-            "has (arch_config/devices.bzl)"
-        )
+    try:
+        symbols.refuse_foreign(shared, options.device, options.machine, options.needed)
+    except ValueError as error:
+        raise SystemExit(f"no {options.device} wheel: {error}") from error
     return symbols.platform_tag(shared)
 
 

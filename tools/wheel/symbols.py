@@ -108,6 +108,25 @@ def _undefined(elf: ELFFile) -> frozenset[str]:
     )
 
 
+def refuse_foreign(
+    objects: Iterable[SharedObject], device: str, machines: Iterable[str], needed: Iterable[str]
+) -> None:
+    """ValueError when the libraries of a wheel are not for what arch_config says of its device."""
+    objects, machines = list(objects), list(machines)
+    if others := {shared.machine for shared in objects} - set(machines):
+        raise ValueError(
+            f"the libraries are for {', '.join(sorted(others))}, the wheels of {device} for "
+            f"{', '.join(machines)} (arch_config/devices.bzl: machines)"
+        )
+    present = {name for shared in objects for name in shared.needed}
+    if missing := set(needed) - present:
+        raise ValueError(
+            f"its torch brings {', '.join(sorted(missing))}, and the operator library was linked "
+            f"with {', '.join(sorted(present))}. Build with the toolkit of the version that this "
+            "torch was built with (arch_config/devices.bzl: torch, needed)"
+        )
+
+
 def platform_tag(objects: Iterable[SharedObject]) -> str:
     """manylinux_2_X_<machine> with the smallest X that has every symbol of all `objects`."""
     objects = list(objects)

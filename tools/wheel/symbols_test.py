@@ -42,6 +42,22 @@ def test_machines_are_not_mixed() -> None:
         symbols.platform_tag([SharedObject("x86_64"), SharedObject("aarch64")])
 
 
+def test_another_version_of_the_toolkit_is_refused() -> None:
+    old = SharedObject("x86_64", needed=("libamdhip64.so.5", "libtorch_hip.so"))
+    runtime = SharedObject("x86_64", needed=("libc.so.6",))
+    wanted = ["libamdhip64.so.7", "libtorch_hip.so"]
+    message = r"brings libamdhip64\.so\.7, and .* linked with libamdhip64\.so\.5, "
+    with pytest.raises(ValueError, match=message):
+        symbols.refuse_foreign([old, runtime], "rocm", ["x86_64"], wanted)
+    new = SharedObject("x86_64", needed=("libamdhip64.so.7", "libtorch_hip.so"))
+    symbols.refuse_foreign([new, runtime], "rocm", ["x86_64"], wanted)
+
+
+def test_another_machine_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"are for aarch64, the wheels of xpu for x86_64 "):
+        symbols.refuse_foreign([SharedObject("aarch64")], "xpu", ["x86_64"], [])
+
+
 def test_reads_a_real_library() -> None:
     found = importlib.util.find_spec("msgspec._core")
     assert found and found.origin

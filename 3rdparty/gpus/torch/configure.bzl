@@ -1,11 +1,13 @@
 """@local_torch: the Python packages that the build compiles against and its tests run with.
 
-Those of the device's lock; with RTP_LLM_TORCH=local those of the chosen interpreter, and then no
-lock is installed. A label that does not depend on which: //deps has an alias for each.
+By default those of the CPU's lock, whatever the device: it needs no other, and no build installs
+several GB. RTP_LLM_TORCH=device takes the device's own lock, RTP_LLM_TORCH=local the packages of the
+chosen interpreter, and then no lock is installed. //deps has an alias for each label.
 """
 
 load("@local_python//:defs.bzl", "PYTHON")
 load("//3rdparty/gpus:probe.bzl", "find_part", "refuse_failed", "toolkit")
+load("//arch_config:devices.bzl", "BUILD_DEVICE")
 
 _PUBLIC = ["packages", "py3_runtime", "pybind11", "torch_headers", "torch_libs"]
 
@@ -62,12 +64,14 @@ def _write_local(rctx, device):
 def _torch_configure(rctx):
     device = rctx.os.environ.get("RTP_LLM_DEVICE") or "cpu"
     choice = rctx.os.environ.get("RTP_LLM_TORCH") or "lock"
-    if choice in ["lock", "device"]:
+    if choice == "lock":
+        _write_aliases(rctx, BUILD_DEVICE)
+    elif choice == "device":
         _write_aliases(rctx, device)
     elif choice == "local":
         _write_local(rctx, device)
     else:
-        fail("RTP_LLM_TORCH is %r; it is local (that of RTP_LLM_PYTHON), or lock or device, which name a lock in deps" % choice)
+        fail("RTP_LLM_TORCH is %r; it is local (that of RTP_LLM_PYTHON), device (its lock) or lock (the CPU's, the default)" % choice)
 
 torch_configure = repository_rule(
     implementation = _torch_configure,
