@@ -1,4 +1,4 @@
-#include "rtp_llm/kernels/common/glue.h"
+#include "rtp_llm/kernels/arguments/activation_checks.h"
 #include "rtp_llm/kernels/cpu/activation.h"
 
 namespace rtp_llm::cpu {
@@ -10,16 +10,11 @@ using glue::Tensor;
 constexpr int64_t kGrainPieces = 4;
 
 Tensor gated(const Tensor& x, Activation activation, const char* what) {
-  glue::check_float_dtype(x, what);
-  const glue::Rows rows = glue::rows_of(x, what);
-  RTP_LLM_CHECK(rows.size % 2 == 0, what, " is ", x.describe(),
-                "; expected an even last dimension (gate half, then up half)");
-  Tensor out = glue::empty_with_last(x, rows.size / 2);
-  const int64_t size = rows.size / 2;
-  const int64_t pieces = (size + kActivationPiece - 1) / kActivationPiece;
-  const GatedActivationArgs args{x.data(), out.data(), size,      rows.stride,
-                                 pieces,   x.dtype(),  activation};
-  glue::run(RTP_LLM_PICK_ISA(gated_activation), args, rows.count * pieces, kGrainPieces);
+  GatedActivationArgs args = glue::gated_activation_args(x, activation, what);
+  Tensor out = glue::empty_with_last(x, args.size);
+  args.out = out.data();
+  const int64_t pieces = args.rows * pieces_of_row(args);
+  glue::run(RTP_LLM_PICK_ISA(gated_activation), args, pieces, kGrainPieces);
   return out;
 }
 

@@ -52,8 +52,9 @@ void apply(const T* gate, const T* up, T* out, int64_t size) {
 
 template <class T>
 void apply_piece(const GatedActivationArgs& args, int64_t piece) {
-  const int64_t row = piece / args.pieces;
-  const int64_t first = piece % args.pieces * kActivationPiece;
+  const int64_t pieces = (args.size + kActivationPiece - 1) / kActivationPiece;
+  const int64_t row = piece / pieces;
+  const int64_t first = piece % pieces * kActivationPiece;
   const int64_t rest = args.size - first;
   const int64_t size = rest < kActivationPiece ? rest : kActivationPiece;
   const T* gate = static_cast<const T*>(args.x) + row * args.x_stride + first;

@@ -52,7 +52,8 @@ TEST_P(KernelBounds, RmsNorm) {
       const auto x = numbers(dtype, 3 * size);
       const auto weight = numbers(dtype, size);
       auto out = numbers(dtype, 3 * size);
-      const RmsNormArgs args{x.data(), weight.data(), out.data(), size, size, size, dtype, 1e-6f};
+      const RmsNormArgs args{x.data(), weight.data(), out.data(), 3,    size,
+                             size,     size,          dtype,      1e-6f};
       RTP_LLM_PICK_ISA(rms_norm)(args, 0, 3);
       EXPECT_NE(out, x);
     }
@@ -65,7 +66,7 @@ TEST_P(KernelBounds, AddRmsNorm) {
       auto x = numbers(dtype, 3 * size);
       auto residual = numbers(dtype, 3 * size);
       const auto weight = numbers(dtype, size);
-      const AddRmsNormArgs args{x.data(), residual.data(), weight.data(), size, size,
+      const AddRmsNormArgs args{x.data(), residual.data(), weight.data(), 3, size, size,
                                 size,     dtype,           1e-6f};
       RTP_LLM_PICK_ISA(add_rms_norm)(args, 0, 3);
       EXPECT_NE(residual, numbers(dtype, 3 * size));
@@ -79,8 +80,8 @@ TEST_P(KernelBounds, QkRmsNormLeavesValuesAlone) {
       auto qkv = numbers(dtype, 2 * 4 * size);
       const auto before = qkv;
       const auto weight = numbers(dtype, size);
-      const QkRmsNormArgs args{qkv.data(), weight.data(), weight.data(), 2,    1,
-                               size,       4 * size,      dtype,         1e-6f};
+      const QkRmsNormArgs args{qkv.data(), weight.data(), weight.data(), 2,     2,
+                               1,          size,          4 * size,      dtype, 1e-6f};
       RTP_LLM_PICK_ISA(qk_rms_norm)(args, 0, 2);
       const auto bytes = size * element_size(dtype);
       EXPECT_TRUE(
@@ -94,11 +95,9 @@ TEST_P(KernelBounds, GatedActivation) {
     for (const int64_t size : {int64_t{1}, int64_t{33}, kActivationPiece + 1}) {
       const auto x = numbers(dtype, 2 * 2 * size);
       std::vector<char> out(static_cast<size_t>(2 * size * element_size(dtype)));
-      const int64_t pieces = (size + kActivationPiece - 1) / kActivationPiece;
       for (const auto activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh}) {
-        const GatedActivationArgs args{x.data(), out.data(), size,      2 * size,
-                                       pieces,   dtype,      activation};
-        RTP_LLM_PICK_ISA(gated_activation)(args, 0, 2 * pieces);
+        const GatedActivationArgs args{x.data(), out.data(), 2, size, 2 * size, dtype, activation};
+        RTP_LLM_PICK_ISA(gated_activation)(args, 0, 2 * pieces_of_row(args));
       }
     }
   }
@@ -115,17 +114,20 @@ TEST_P(KernelBounds, RopeKvWrite) {
       const std::vector<int32_t> slots = {5, -1};
       for (const bool is_neox : {true, false}) {
         const RopeKvWriteArgs args{qkv.data(),
+                                   2,
                                    4 * head,
                                    2,
                                    1,
                                    head,
                                    positions.data(),
                                    reinterpret_cast<const float*>(table.data()),
+                                   2,
                                    head,
                                    0,
                                    is_neox,
                                    cache.data(),
                                    slots.data(),
+                                   6,
                                    2,
                                    3 * 2 * head,
                                    2 * head,

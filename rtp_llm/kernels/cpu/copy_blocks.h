@@ -1,21 +1,11 @@
-// Copies whole blocks of a KV cache [L, 2, N, S, Hk, D]: for forks of sequences.
+// Copies whole blocks of a KV cache.
 #pragma once
 
-#include <cstdint>
+#include "rtp_llm/kernels/arguments/copy_blocks.h"
 
 namespace rtp_llm::cpu {
 
-struct CopyBlocksArgs {
-  void* cache;
-  const int32_t* pairs;  // [num_pairs, 2]: source, destination
-  int64_t num_pairs;
-  int64_t block_bytes;         // S * Hk * D elements
-  int64_t block_stride_bytes;  // between blocks of one plane
-  int64_t plane_stride_bytes;  // between the K and the V plane
-  int64_t layer_stride_bytes;
-};
-
-// Work items: num_layers * 2 * num_pairs copies, pairs innermost. No destination is a source.
+// Work items: num_layers * 2 * num_pairs copies, pairs innermost. The pairs have been checked.
 void copy_blocks(const CopyBlocksArgs& args, int64_t begin, int64_t end);
 
 }  // namespace rtp_llm::cpu

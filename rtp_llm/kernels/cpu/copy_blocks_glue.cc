@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "rtp_llm/kernels/common/glue.h"
+#include "rtp_llm/kernels/arguments/copy_blocks_checks.h"
 #include "rtp_llm/kernels/cpu/copy_blocks.h"
 
 namespace rtp_llm::cpu {
@@ -35,25 +35,10 @@ void check_pairs(const int32_t* pairs, int64_t count, int64_t num_blocks) {
 }
 
 void copy(const Tensor& cache, const Tensor& pairs) {
-  glue::check_float_dtype(cache, "copy_blocks: cache");
-  glue::check_dim(cache, 6, "copy_blocks: cache");
-  RTP_LLM_CHECK(cache.size(1) == 2, "copy_blocks: cache is ", cache.describe(),
-                "; expected [layers, 2, blocks, block size, heads, head size]");
-  glue::check_inner_contiguous(cache, 3, "copy_blocks: cache");
-  glue::check_dtype(pairs, DType::kInt32, "copy_blocks: pairs");
-  glue::check_sizes(pairs, {pairs.dim() > 0 ? pairs.size(0) : 0, 2}, "copy_blocks: pairs");
-  glue::check_contiguous(pairs, "copy_blocks: pairs");
-  const int64_t count = pairs.size(0);
-  check_pairs(pairs.data<int32_t>(), count, cache.size(2));
-  const int64_t element = element_size(cache.dtype());
-  const CopyBlocksArgs args{cache.data(),
-                            pairs.data<int32_t>(),
-                            count,
-                            cache.size(3) * cache.size(4) * cache.size(5) * element,
-                            cache.stride(2) * element,
-                            cache.stride(1) * element,
-                            cache.stride(0) * element};
-  glue::run(&copy_blocks, args, cache.size(0) * 2 * count, grain_rows(args.block_bytes * 2));
+  const CopyBlocksArgs args = glue::copy_blocks_args(cache, pairs);
+  check_pairs(args.pairs, args.num_pairs, args.num_blocks);
+  const int64_t copies = args.num_layers * 2 * args.num_pairs;
+  glue::run(&copy_blocks, args, copies, grain_rows(args.block_bytes * 2));
 }
 
 }  // namespace

@@ -3,20 +3,14 @@
 
 #include <cstdint>
 
-namespace rtp_llm::cpu {
+#include "rtp_llm/kernels/arguments/lookup.h"
 
-struct EmbeddingArgs {
-  const int32_t* ids;  // all in range
-  const void* table;
-  void* out;
-  int64_t row_bytes;
-  int64_t table_stride_bytes;
-};
+namespace rtp_llm::cpu {
 
 // The first position whose id is not in [0, limit); `count` when all are.
 int64_t first_out_of_range(const int32_t* ids, int64_t count, int64_t limit);
 
-// out[t] = table[ids[t]] for t in [begin, end).
+// out[t] = table[ids[t]] for t in [begin, end); the ids have been checked.
 void embedding(const EmbeddingArgs& args, int64_t begin, int64_t end);
 
 }  // namespace rtp_llm::cpu

@@ -7,46 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "rtp_llm/kernels/arguments/sampling.h"
 #include "rtp_llm/kernels/common/cpu_features.h"
 #include "rtp_llm/kernels/common/parallel.h"
 
 namespace rtp_llm::cpu {
-
-// Rows of float32 logits; `stride` elements from one to the next.
-struct LogitRows {
-  const float* data;
-  int64_t stride, num_rows, vocab;
-
-  const float* row(int64_t r) const { return data + r * stride; }
-};
-
-// Per row: temperature not above 0 (or NaN) = arg max; top_k below 1, top_p not below 1 and min_p
-// not above 0 = no filter. Filters apply in that order; each keeps a prefix of the row's order.
-struct SampleArgs {
-  LogitRows logits;
-  const float* temperature;
-  const int32_t* top_k;
-  const float* top_p;
-  const float* min_p;
-  const int64_t* seeds;
-  const int64_t* steps;
-  int32_t* tokens;
-  // False: the row has a NaN, an infinity or no finite logit, and got the arg max of the finite
-  // ones, or 0.
-  bool* ok;
-};
-
-struct TopLogprobsArgs {
-  LogitRows logits;
-  const int32_t* tokens;
-  int64_t k;
-  float* chosen;  // [num_rows]
-  float* values;  // [num_rows, k], descending
-  int32_t* ids;   // [num_rows, k]
-};
-
-// What log-probabilities of excluded tokens (and of ids outside the vocabulary) read.
-constexpr float kLeastLogprob = -1e4f;
 
 // Bytes of scratch, aligned to 64, that the functions below want.
 size_t sampling_scratch_bytes(const LogitRows& logits, int num_threads);
@@ -54,52 +19,11 @@ size_t sampling_scratch_bytes(const LogitRows& logits, int num_threads);
 void run_sample(const SampleArgs& args, void* scratch, const ParallelFor& parallel);
 void run_top_logprobs(const TopLogprobsArgs& args, void* scratch, const ParallelFor& parallel);
 
-// Changes rows of logits in place. Tokens outside the vocabulary are ignored.
-struct MutableRows {
-  float* data;
-  int64_t stride, num_rows, vocab;
+// Changes of logits in place. Offsets of histories and rows have been checked.
 
-  float* row(int64_t r) const { return data + r * stride; }
-};
-
-// Tokens of row r lie at [cu_tokens[r], cu_tokens[r + 1]).
-struct TokenHistory {
-  const int32_t* tokens;
-  const int32_t* cu_tokens;
-
-  const int32_t* begin(int64_t r) const { return tokens + cu_tokens[r]; }
-  const int32_t* end(int64_t r) const { return tokens + cu_tokens[r + 1]; }
-};
-
-// For every different token of a row's history: logit l becomes l * repetition when negative and
-// l / repetition otherwise, then less presence, then less frequency * (times the token occurs).
-struct PenaltyArgs {
-  MutableRows logits;
-  TokenHistory history;
-  const float* repetition;
-  const float* presence;
-  const float* frequency;
-};
 // `counts` [parallel.num_threads(), vocab] holds zeros before and after.
 void run_penalties(const PenaltyArgs& args, int32_t* counts, const ParallelFor& parallel);
-
-// Bans (-inf) every token that would complete an n-gram which the row's history already has; n
-// below 1 bans none.
-struct NgramArgs {
-  MutableRows logits;
-  TokenHistory history;
-  const int32_t* ngram_size;
-};
 void run_ngram_ban(const NgramArgs& args, const ParallelFor& parallel);
-
-// logits[rows[i]][ids[i]] += values[i]; rows are within range.
-struct LogitBiasArgs {
-  MutableRows logits;
-  const int32_t* rows;
-  const int32_t* ids;
-  const float* values;
-  int64_t size;
-};
 void run_logit_bias(const LogitBiasArgs& args);
 
 }  // namespace rtp_llm::cpu
