@@ -18,12 +18,13 @@ def pytest_configure() -> None:
 
 def captured(step: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
     """The replay of `step`, which has run before and while it was captured, and its results."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+    device: Any = torch.cuda  # whose classes have no types
+    stream = device.Stream()
+    stream.wait_stream(device.current_stream())
+    with device.stream(stream):
         step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    device.current_stream().wait_stream(stream)
+    graph = device.CUDAGraph()
+    with device.graph(graph):
         results = step()
     return graph.replay, results
