@@ -8,7 +8,10 @@ from rtp_llm.attention.backend import AttentionBackend, AttentionConfig
 from rtp_llm.device import Support
 
 # Each is imported only when a backend is chosen.
-_BACKENDS = ("rtp_llm.attention.paged:PagedAttentionBackend",)
+_BACKENDS = (
+    "rtp_llm.attention.paged:PagedAttentionBackend",
+    "rtp_llm.attention.triton:TritonAttentionBackend",
+)
 
 
 class NoBackendError(ValueError):

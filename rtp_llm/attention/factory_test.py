@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 
 import pytest
 import torch
@@ -44,13 +45,30 @@ def three_backends(monkeypatch):
     monkeypatch.setattr(factory, "_load", table.__getitem__)
 
 
-@pytest.mark.parametrize("device_type", ["cpu", "cuda", "rocm", "xpu"])
+@pytest.mark.parametrize("device_type", ["cpu", "rocm", "xpu"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_the_native_backend_serves_every_device_and_type(device_type, dtype):
     config = dataclasses.replace(CONFIG, device_type=device_type, dtype=dtype, kv_dtype=dtype)
     backend = make_backend(config)
     assert backend.name == "paged"
     assert backend.scale == 0.125
+
+
+@pytest.mark.parametrize(
+    ("installed", "change", "chosen", "reason"),
+    [
+        (True, {}, "triton", "chosen"),
+        (True, {"dtype": torch.float32, "kv_dtype": torch.float32}, "paged", "tensor cores"),
+        (True, {"device_type": "rocm"}, "paged", "NVIDIA GPUs only"),
+        (False, {}, "paged", "not installed"),
+    ],
+)
+def test_triton_serves_nvidia_gpus(monkeypatch, installed, change, chosen, reason):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if installed else None)
+    half = {"device_type": "cuda", "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
+    lines = explain(dataclasses.replace(CONFIG, **{**half, **change})).splitlines()
+    assert [line.split()[0] for line in lines if line.endswith(": chosen")] == [chosen]
+    assert reason in next(line for line in lines if line.startswith("  triton"))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -36,8 +37,17 @@ class PagedAttentionBackend(AttentionBackend):
             return Support.no("attention sinks need a tensor per layer, which no model passes yet")
         return Support.yes()
 
+    def __init__(self, config: AttentionConfig) -> None:
+        super().__init__(config)
+        self._attend = self.kernel()
+
+    @classmethod
+    def kernel(cls) -> Callable[..., Tensor]:
+        """What has the face of rtp_llm.ops.paged_attention."""
+        return ops.paged_attention
+
     def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
-        return ops.paged_attention(
+        return self._attend(
             q,
             batch.kv_cache[layer],
             batch.cu_seqlens_q,

@@ -23,12 +23,12 @@ def gpu_operators(name, arguments, srcs = None, private_hdrs = []):
         ] + [folder + family + "_checks" for family in arguments],
     )
 
-def gpu_test(name, srcs):
+def gpu_test(name, srcs, deps = []):
     """pytest with its tensors on the GPU that the build is for; skipped on a machine without one."""
     rtp_py_test(
         name = name,
         srcs = srcs,
         args = ["-p", "rtp_llm.kernels.cuda.gpu_for_tests"],
         tags = ["gpu"],
-        deps = [":gpu_for_tests"],
+        deps = deps + ["//rtp_llm/kernels/cuda:gpu_for_tests"],
     )

@@ -1,0 +1,167 @@
+"""Launches paged attention in Triton; the face is that of rtp_llm.ops.paged_attention."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import triton
+from torch import Tensor
+
+from rtp_llm.kernels.triton.paged_attention_kernel import attention_kernel, merge_kernel
+
+_LOG2_E = math.log2(math.e)
+# Measured on an H200 with batches of 1 to 256 and contexts of 1k to 64k.
+_PROGRAMS_PER_PROCESSOR = 2
+_ENOUGH_WAVES = 8
+_LONG = 2048
+_KEYS_WORTH_A_SPLIT = 128
+_MOST_SPLITS = 64
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How a launch cuts the work: query rows and keys of a program, its warps and load stages."""
+
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+    splits: int
+
+
+def paged_attention(
+    q: Tensor,
+    kv_cache: Tensor,
+    cu_seqlens_q: Tensor,
+    seq_lens: Tensor,
+    block_table: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    scale: float,
+    causal: bool = True,
+    window: int = 0,
+    soft_cap: float = 0.0,
+    sinks: Tensor | None = None,
+    tile: Tile | None = None,
+) -> Tensor:
+    """See rtp_llm.ops.paged_attention; nothing here waits for the device.
+
+    Block ids are not checked on the host: one outside the cache counts as no block. `tile` replaces
+    the choice of `choose_tile`. Raises ValueError when shapes or dtypes do not fit.
+    """
+    _check(q, kv_cache, cu_seqlens_q, seq_lens, block_table)
+    tokens, heads, head = q.shape
+    sequences, kv_heads = seq_lens.shape[0], kv_cache.shape[3]
+    out = q.new_empty(q.shape)
+    if tokens == 0 or heads == 0:
+        return out
+    if sequences == 0:
+        return out.zero_()
+    group = heads // kv_heads
+    decode = max_seqlen_q == 1 and tokens == sequences
+    if tile is None:
+        tile = choose_tile(
+            tokens, sequences, group, kv_heads, head, max_seqlen_q, max_seqlen_k, q.element_size(),
+            processors(q.device),
+        )  # fmt: skip
+    per_tile = tile.rows // group
+    factor = 2 * _LOG2_E * scale / soft_cap if soft_cap > 0 else _LOG2_E * scale
+    tiles = sequences if decode else tokens // per_tile + sequences + 1
+    split = tile.splits > 1
+    parts = q.new_empty((tokens, heads, tile.splits, head), dtype=torch.float32) if split else out
+    stats = q.new_empty((tokens, heads, tile.splits, 2), dtype=torch.float32) if split else out
+    attention_kernel[(tiles, kv_heads, tile.splits)](
+        parts, stats, q, kv_cache[0], kv_cache[1], cu_seqlens_q, seq_lens, block_table,
+        q if sinks is None else sinks, factor, soft_cap * _LOG2_E, window, sequences, tokens, heads,
+        block_table.shape[1], kv_cache.shape[1], q.stride(0), q.stride(1), *kv_cache.stride()[1:4],
+        block_table.stride(0),
+        GROUP=group, HEAD=head, PADDED_HEAD=max(16, triton.next_power_of_2(head)),
+        PAGE=kv_cache.shape[2], ROWS=tile.rows, TOKENS=per_tile, KEYS=tile.keys,
+        SPLITS=tile.splits, DECODE=decode, CAUSAL=causal, HAS_WINDOW=window > 0,
+        HAS_CAP=soft_cap > 0, HAS_SINKS=sinks is not None,
+        PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    if split:
+        merge_kernel[(tokens * heads,)](
+            out, parts, stats, HEAD=head, PADDED_HEAD=triton.next_power_of_2(head),
+            SPLITS=tile.splits, num_warps=2,
+        )  # fmt: skip
+    return out
+
+
+def choose_tile(
+    tokens: int,
+    sequences: int,
+    group: int,
+    kv_heads: int,
+    head: int,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    element_size: int,
+    multiprocessors: int,
+) -> Tile:
+    """Wide tiles for prompts; for few rows narrow ones, with the keys split until the GPU is full.
+
+    Only numbers that the host has are asked: lengths are upper bounds, so that a captured graph
+    fits every replay below them.
+    """
+    rows = min(128, max(16, triton.next_power_of_2(max_seqlen_q * group)))
+    rows = max(rows, triton.next_power_of_2(group))
+    small = head <= 128 and element_size == 2
+    if max_seqlen_q * group > 64:
+        return Tile(rows, 128, 8, 2, 1) if small else Tile(min(rows, 64), 32, 4, 2, 1)
+    tiles = sequences * triton.cdiv(max_seqlen_q * group, rows) * kv_heads
+    splits = _PROGRAMS_PER_PROCESSOR * multiprocessors // tiles
+    if tiles < _ENOUGH_WAVES * multiprocessors and max_seqlen_k > _LONG:
+        splits = max(splits, 2)  # evens out the last wave
+    splits = max(1, min(splits, triton.cdiv(max_seqlen_k, _KEYS_WORTH_A_SPLIT), _MOST_SPLITS))
+    splits = 1 << (splits.bit_length() - 1)
+    return (
+        Tile(rows, 64, 2 if rows == 16 else 4, 3, splits) if small else Tile(rows, 32, 4, 2, splits)
+    )
+
+
+@cache
+def processors(device: torch.device) -> int:
+    """Multiprocessors of the device; the interpreter on the CPU has one."""
+    if device.type == "cpu":
+        return 1
+    return int(
+        triton.runtime.driver.active.utils.get_device_properties(device.index or 0)[
+            "multiprocessor_count"
+        ]
+    )
+
+
+def _check(
+    q: Tensor, kv_cache: Tensor, cu_seqlens_q: Tensor, seq_lens: Tensor, block_table: Tensor
+) -> None:
+    if q.dim() != 3 or kv_cache.dim() != 5 or kv_cache.shape[0] != 2:
+        raise ValueError(
+            "q must be [T, H, D] and the cache [2, N, S, Hk, D], "
+            f"not {list(q.shape)} and {list(kv_cache.shape)}"
+        )
+    if kv_cache.shape[4] != q.shape[2] or q.shape[1] % kv_cache.shape[3]:
+        raise ValueError(
+            f"{q.shape[1]} heads of {q.shape[2]} do not fit "
+            f"{kv_cache.shape[3]} KV heads of {kv_cache.shape[4]}"
+        )
+    if kv_cache.dtype != q.dtype:
+        raise ValueError(f"q is {q.dtype}, the KV cache {kv_cache.dtype}; both must be the same")
+    if q.stride(2) != 1 or kv_cache.stride(4) != 1:
+        raise ValueError(
+            "the elements of a head must be next to each other in q and in the KV cache"
+        )
+    sequences = seq_lens.shape[0]
+    if cu_seqlens_q.shape != (sequences + 1,) or block_table.shape[0] != sequences:
+        raise ValueError(
+            f"{sequences} sequences need {sequences + 1} prefix sums "
+            f"and a block table of {sequences} rows"
+        )
+    for index in (cu_seqlens_q, seq_lens, block_table):
+        if index.dtype != torch.int32 or index.stride(-1) != 1:
+            raise ValueError("lengths and block table must be int32 without gaps")
