@@ -2,8 +2,8 @@
 
     python -I embed_source.py --output OUT.cc --root BIN_DIR SOURCE HEADER...
 
-What the source includes in quotes is put in its place, once, as `#pragma once` has it: then the text
-needs no file of this repository where it is compiled. <Headers> stay as they are.
+What the source includes in quotes is put in its place, once, as `#pragma once` has it: then the
+text needs no file of this repository where it is compiled. <Headers> stay as they are.
 """
 
 from __future__ import annotations

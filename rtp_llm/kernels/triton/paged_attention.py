@@ -53,48 +53,66 @@ def paged_attention(
     the choice of `choose_tile`. Raises ValueError when shapes or dtypes do not fit.
     """
     _check(q, kv_cache, cu_seqlens_q, seq_lens, block_table)
-    tokens, heads, head = q.shape
-    sequences, kv_heads = seq_lens.shape[0], kv_cache.shape[3]
     out = q.new_empty(q.shape)
-    if tokens == 0 or heads == 0:
-        return out
-    if sequences == 0:
+    if out.numel() == 0 or len(seq_lens) == 0:
         return out.zero_()
-    group = heads // kv_heads
-    decode = max_seqlen_q == 1 and tokens == sequences
     if tile is None:
         tile = choose_tile(
-            tokens, sequences, group, kv_heads, head, max_seqlen_q, max_seqlen_k, q.element_size(),
-            processors(q.device),
+            len(seq_lens), q.shape[1] // kv_cache.shape[3], kv_cache.shape[3], q.shape[2],
+            max_seqlen_q, max_seqlen_k, q.element_size(), processors(q.device),
         )  # fmt: skip
+    decode = max_seqlen_q == 1 and len(q) == len(seq_lens)
+    lengths = (cu_seqlens_q, seq_lens, block_table)
+    options = (decode, scale, causal, window, soft_cap, sinks)
+    if tile.splits == 1:
+        _attend(tile, out, out, q, kv_cache, lengths, *options)
+        return out
+    shape = (*q.shape[:2], tile.splits)
+    parts = q.new_empty((*shape, q.shape[2]), dtype=torch.float32)
+    stats = q.new_empty((*shape, 2), dtype=torch.float32)
+    _attend(tile, parts, stats, q, kv_cache, lengths, *options)
+    head, padded = q.shape[2], triton.next_power_of_2(q.shape[2])
+    merge_kernel[(q.shape[0] * q.shape[1],)](
+        out, parts, stats, HEAD=head, PADDED_HEAD=padded, SPLITS=tile.splits, num_warps=2
+    )
+    return out
+
+
+def _attend(
+    tile: Tile,
+    out: Tensor,
+    stats: Tensor,
+    q: Tensor,
+    kv_cache: Tensor,
+    lengths: tuple[Tensor, Tensor, Tensor],
+    decode: bool,
+    scale: float,
+    causal: bool,
+    window: int,
+    soft_cap: float,
+    sinks: Tensor | None,
+) -> None:
+    cu_seqlens_q, seq_lens, block_table = lengths
+    tokens, heads, head = q.shape
+    _, blocks, page, kv_heads, _ = kv_cache.shape
+    group = heads // kv_heads
     per_tile = tile.rows // group
+    tiles = len(seq_lens) if decode else tokens // per_tile + len(seq_lens) + 1
     factor = 2 * _LOG2_E * scale / soft_cap if soft_cap > 0 else _LOG2_E * scale
-    tiles = sequences if decode else tokens // per_tile + sequences + 1
-    split = tile.splits > 1
-    parts = q.new_empty((tokens, heads, tile.splits, head), dtype=torch.float32) if split else out
-    stats = q.new_empty((tokens, heads, tile.splits, 2), dtype=torch.float32) if split else out
     attention_kernel[(tiles, kv_heads, tile.splits)](
-        parts, stats, q, kv_cache[0], kv_cache[1], cu_seqlens_q, seq_lens, block_table,
-        q if sinks is None else sinks, factor, soft_cap * _LOG2_E, window, sequences, tokens, heads,
-        block_table.shape[1], kv_cache.shape[1], q.stride(0), q.stride(1), *kv_cache.stride()[1:4],
-        block_table.stride(0),
-        GROUP=group, HEAD=head, PADDED_HEAD=max(16, triton.next_power_of_2(head)),
-        PAGE=kv_cache.shape[2], ROWS=tile.rows, TOKENS=per_tile, KEYS=tile.keys,
-        SPLITS=tile.splits, DECODE=decode, CAUSAL=causal, HAS_WINDOW=window > 0,
+        out, stats, q, kv_cache[0], kv_cache[1], cu_seqlens_q, seq_lens, block_table,
+        q if sinks is None else sinks, factor, soft_cap * _LOG2_E, window, len(seq_lens), tokens,
+        heads, block_table.shape[1], blocks, q.stride(0), q.stride(1), *kv_cache.stride()[1:4],
+        block_table.stride(0), GROUP=group, HEAD=head, PAGE=page,
+        PADDED_HEAD=max(16, triton.next_power_of_2(head)), ROWS=tile.rows, TOKENS=per_tile,
+        KEYS=tile.keys, SPLITS=tile.splits, DECODE=decode, CAUSAL=causal, HAS_WINDOW=window > 0,
         HAS_CAP=soft_cap > 0, HAS_SINKS=sinks is not None,
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
-    if split:
-        merge_kernel[(tokens * heads,)](
-            out, parts, stats, HEAD=head, PADDED_HEAD=triton.next_power_of_2(head),
-            SPLITS=tile.splits, num_warps=2,
-        )  # fmt: skip
-    return out
 
 
 def choose_tile(
-    tokens: int,
     sequences: int,
     group: int,
     kv_heads: int,

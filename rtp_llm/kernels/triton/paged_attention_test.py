@@ -124,8 +124,8 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
 
 def test_few_rows_are_split_and_many_are_not() -> None:
     shape = {"group": 2, "kv_heads": 8, "head": 128, "element_size": 2, "multiprocessors": 132}
-    alone = choose_tile(1, 1, max_seqlen_q=1, max_seqlen_k=65536, **shape)
-    many = choose_tile(256, 256, max_seqlen_q=1, max_seqlen_k=65536, **shape)
-    prompt = choose_tile(4096, 1, max_seqlen_q=4096, max_seqlen_k=4096, **shape)
+    alone = choose_tile(1, max_seqlen_q=1, max_seqlen_k=65536, **shape)
+    many = choose_tile(256, max_seqlen_q=1, max_seqlen_k=65536, **shape)
+    prompt = choose_tile(1, max_seqlen_q=4096, max_seqlen_k=4096, **shape)
     assert (alone.splits, many.splits, prompt.splits) == (32, 1, 1)
     assert alone.rows < prompt.rows
