@@ -47,10 +47,9 @@ def paged_attention(
     sinks: Tensor | None = None,
     tile: Tile | None = None,
 ) -> Tensor:
-    """See rtp_llm.ops.paged_attention; nothing here waits for the device.
+    """See rtp_llm.ops.paged_attention; waits for nothing. A block outside the cache is no block.
 
-    Block ids are not checked on the host: one outside the cache counts as no block. `tile` replaces
-    the choice of `choose_tile`. Raises ValueError when shapes or dtypes do not fit.
+    `tile` replaces the choice of `choose_tile`. ValueError when shapes or dtypes do not fit.
     """
     _check(q, kv_cache, cu_seqlens_q, seq_lens, block_table)
     out = q.new_empty(q.shape)
@@ -61,9 +60,8 @@ def paged_attention(
             len(seq_lens), q.shape[1] // kv_cache.shape[3], kv_cache.shape[3], q.shape[2],
             max_seqlen_q, max_seqlen_k, q.element_size(), processors(q.device),
         )  # fmt: skip
-    decode = max_seqlen_q == 1 and len(q) == len(seq_lens)
     lengths = (cu_seqlens_q, seq_lens, block_table)
-    options = (decode, scale, causal, window, soft_cap, sinks)
+    options = (max_seqlen_q, scale, causal, window, soft_cap, sinks)
     if tile.splits == 1:
         _attend(tile, out, out, q, kv_cache, lengths, *options)
         return out
@@ -72,9 +70,7 @@ def paged_attention(
     stats = q.new_empty((*shape, 2), dtype=torch.float32)
     _attend(tile, parts, stats, q, kv_cache, lengths, *options)
     head, padded = q.shape[2], triton.next_power_of_2(q.shape[2])
-    merge_kernel[(q.shape[0] * q.shape[1],)](
-        out, parts, stats, HEAD=head, PADDED_HEAD=padded, SPLITS=tile.splits, num_warps=2
-    )
+    merge_kernel[(shape[0] * shape[1],)](out, parts, stats, head, padded, shape[2], num_warps=2)
     return out
 
 
@@ -85,7 +81,7 @@ def _attend(
     q: Tensor,
     kv_cache: Tensor,
     lengths: tuple[Tensor, Tensor, Tensor],
-    decode: bool,
+    max_seqlen_q: int,
     scale: float,
     causal: bool,
     window: int,
@@ -97,6 +93,7 @@ def _attend(
     _, blocks, page, kv_heads, _ = kv_cache.shape
     group = heads // kv_heads
     per_tile = tile.rows // group
+    decode = max_seqlen_q == 1 and tokens == len(seq_lens)
     tiles = len(seq_lens) if decode else tokens // per_tile + len(seq_lens) + 1
     factor = 2 * _LOG2_E * scale / soft_cap if soft_cap > 0 else _LOG2_E * scale
     attention_kernel[(tiles, kv_heads, tile.splits)](
