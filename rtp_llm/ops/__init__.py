@@ -14,7 +14,22 @@ if TYPE_CHECKING:
     from rtp_llm.ops.activation import gelu_and_mul as gelu_and_mul
     from rtp_llm.ops.activation import silu_and_mul as silu_and_mul
     from rtp_llm.ops.attention import paged_attention as paged_attention
+    from rtp_llm.ops.attention_inputs import AttentionConfigs as AttentionConfigs
+    from rtp_llm.ops.attention_inputs import KvCacheDataType as KvCacheDataType
+    from rtp_llm.ops.attention_inputs import LayerKVCache as LayerKVCache
+    from rtp_llm.ops.attention_inputs import PyAttentionInputs as PyAttentionInputs
     from rtp_llm.ops.cache import copy_blocks as copy_blocks
+    from rtp_llm.ops.fused_rope import FusedRopeAttnParams as FusedRopeAttnParams
+    from rtp_llm.ops.fused_rope import FusedRopeKVCacheDecodeOp as FusedRopeKVCacheDecodeOp
+    from rtp_llm.ops.fused_rope import (
+        FusedRopeKVCachePrefillOpQKVOut as FusedRopeKVCachePrefillOpQKVOut,
+    )
+    from rtp_llm.ops.fused_rope import (
+        FusedRopeKVCachePrefillOpQOut as FusedRopeKVCachePrefillOpQOut,
+    )
+    from rtp_llm.ops.fused_rope import (
+        convert_offset_to_block_array as convert_offset_to_block_array,
+    )
     from rtp_llm.ops.gemm import int8_linear as int8_linear
     from rtp_llm.ops.gemm import linear as linear
     from rtp_llm.ops.lookup import embedding as embedding
@@ -29,8 +44,15 @@ if TYPE_CHECKING:
     from rtp_llm.ops.registry import load as load
     from rtp_llm.ops.registry import operators_without_kernel as operators_without_kernel
     from rtp_llm.ops.rope import rope_kv_write as rope_kv_write
+    from rtp_llm.ops.rope_inplace import FusedSetKVBufferArg as FusedSetKVBufferArg
+    from rtp_llm.ops.rope_inplace import (
+        apply_rope_with_cos_sin_cache_inplace as apply_rope_with_cos_sin_cache_inplace,
+    )
+    from rtp_llm.ops.rope_style import RopeSettings as RopeSettings
+    from rtp_llm.ops.rope_style import RopeStyle as RopeStyle
     from rtp_llm.ops.rotary_table import RopeConfig as RopeConfig
     from rtp_llm.ops.rotary_table import rope_table as rope_table
+    from rtp_llm.ops.rotation import rotate_and_store as rotate_and_store
     from rtp_llm.ops.sampling import add_logit_bias as add_logit_bias
     from rtp_llm.ops.sampling import apply_penalties as apply_penalties
     from rtp_llm.ops.sampling import ban_repeated_ngrams as ban_repeated_ngrams
@@ -48,7 +70,25 @@ _REGISTRY = (
 )
 _PUBLIC = {name: f"rtp_llm.ops.{entry.module}" for name, entry in OPERATORS.items()}
 _PUBLIC |= dict.fromkeys(_REGISTRY, "rtp_llm.ops.registry")
-_PUBLIC |= dict.fromkeys(("RopeConfig", "rope_table"), "rtp_llm.ops.rotary_table")
+for _module, _names in {
+    "attention_inputs": (
+        "AttentionConfigs",
+        "KvCacheDataType",
+        "LayerKVCache",
+        "PyAttentionInputs",
+    ),
+    "fused_rope": (
+        "FusedRopeAttnParams",
+        "FusedRopeKVCacheDecodeOp",
+        "FusedRopeKVCachePrefillOpQKVOut",
+        "FusedRopeKVCachePrefillOpQOut",
+        "convert_offset_to_block_array",
+    ),
+    "rope_inplace": ("FusedSetKVBufferArg", "apply_rope_with_cos_sin_cache_inplace"),
+    "rope_style": ("RopeSettings", "RopeStyle"),
+    "rotary_table": ("RopeConfig", "rope_table"),
+}.items():
+    _PUBLIC |= dict.fromkeys(_names, f"rtp_llm.ops.{_module}")
 
 
 def __getattr__(name: str) -> Any:

@@ -123,7 +123,8 @@ def _package(lengths: Iterable[Length]) -> Iterator[str]:
     own = [
         length
         for length in lengths
-        if length.path.startswith("rtp_llm/") and re.search(r"(?<!_test)\.py$", length.path)
+        if length.path.startswith("rtp_llm/")
+        and re.search(r"(?<!_test)(?<!_for_tests)\.py$", length.path)
     ]
     total = sum(length.lines for length in own if not length.name)
     if total > PACKAGE_LINES:

@@ -6,7 +6,18 @@
 
 namespace rtp_llm {
 
-enum class DType : int8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt32, kInt64, kBool, kOther };
+enum class DType : int8_t {
+  kFloat32,
+  kBFloat16,
+  kFloat16,
+  kFloat8E4m3fn,
+  kFloat8E4m3fnuz,
+  kInt8,
+  kInt32,
+  kInt64,
+  kBool,
+  kOther
+};
 
 constexpr int64_t element_size(DType dtype) {
   switch (dtype) {
@@ -31,6 +42,10 @@ constexpr const char* dtype_name(DType dtype) {
       return "bfloat16";
     case DType::kFloat16:
       return "float16";
+    case DType::kFloat8E4m3fn:
+      return "float8_e4m3fn";
+    case DType::kFloat8E4m3fnuz:
+      return "float8_e4m3fnuz";
     case DType::kInt8:
       return "int8";
     case DType::kInt32:

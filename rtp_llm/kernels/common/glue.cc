@@ -12,6 +12,8 @@ struct DtypeCodes {
   int32_t float32 = aoti_torch_dtype_float32();
   int32_t bfloat16 = aoti_torch_dtype_bfloat16();
   int32_t float16 = aoti_torch_dtype_float16();
+  int32_t float8_e4m3fn = aoti_torch_dtype_float8_e4m3fn();
+  int32_t float8_e4m3fnuz = aoti_torch_dtype_float8_e4m3fnuz();
   int32_t int8 = aoti_torch_dtype_int8();
   int32_t int32 = aoti_torch_dtype_int32();
   int32_t int64 = aoti_torch_dtype_int64();
@@ -32,6 +34,8 @@ DType dtype_of(int32_t code) {
   if (code == known.int8) return DType::kInt8;
   if (code == known.int64) return DType::kInt64;
   if (code == known.boolean) return DType::kBool;
+  if (code == known.float8_e4m3fn) return DType::kFloat8E4m3fn;
+  if (code == known.float8_e4m3fnuz) return DType::kFloat8E4m3fnuz;
   return DType::kOther;
 }
 
@@ -44,6 +48,10 @@ int32_t code_of(DType dtype) {
       return known.bfloat16;
     case DType::kFloat16:
       return known.float16;
+    case DType::kFloat8E4m3fn:
+      return known.float8_e4m3fn;
+    case DType::kFloat8E4m3fnuz:
+      return known.float8_e4m3fnuz;
     case DType::kInt8:
       return known.int8;
     case DType::kInt32:

@@ -22,6 +22,12 @@ constexpr const char* kSchemas[] = {
     "rope_kv_write(Tensor(a!) qkv, Tensor positions, Tensor? cos_sin, Tensor(b!)? kv_cache, "
     "Tensor? slot_mapping, int num_heads, int num_kv_heads, int head_dim, bool is_neox, "
     "int rotary_offset=0) -> ()",
+    "rotate_and_store(Tensor q, Tensor k, Tensor? v, Tensor(a!)? q_out, Tensor(b!)? k_out, "
+    "Tensor(c!)? v_out, Tensor? q_weight, Tensor? k_weight, float eps, Tensor? cos_sin, "
+    "Tensor? positions, Tensor? cu_seqlens, Tensor? past_lengths, Tensor? offsets, Tensor? slots, "
+    "Tensor(d!)? k_cache, Tensor(e!)? v_cache, Tensor? k_scale, Tensor? v_scale, "
+    "Tensor(f!)? scales, bool is_neox, int rotary_offset, int height_pairs, int width_pairs, "
+    "bool axes_interleaved, int log_length, int padded_queries) -> ()",
     "paged_attention(Tensor q, Tensor kv_cache, Tensor cu_seqlens_q, Tensor seq_lens, "
     "Tensor block_table, int max_seqlen_q, int max_seqlen_k, float scale, bool causal=True, "
     "int window=0, float soft_cap=0.0, Tensor? sinks=None) -> Tensor",

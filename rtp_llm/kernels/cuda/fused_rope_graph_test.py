@@ -1,0 +1,112 @@
+"""The fused RoPE operators in captured graphs, and that they wait for nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.kernels.cuda.gpu_for_tests import captured
+from rtp_llm.ops.fused_steps_for_tests import MAX_TOKENS, Step, configs
+
+BASE = ops.RopeSettings(ops.RopeStyle.Base, 64)
+BATCH, STEPS = 4, 1000
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+    random.seed(0)
+
+
+@pytest.fixture
+def no_waiting() -> Iterator[None]:
+    """Inside the test a copy from the device to the host is an error."""
+    torch.cuda.set_sync_debug_mode("error")
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+
+
+def copy_of(step: Step) -> Step:
+    return replace(step, cache=replace(step.cache, kv_cache_base=step.cache.kv_cache_base.clone()))
+
+
+def shuffled_table(step: Step, batch: int) -> Tensor:
+    """Other blocks for the live requests, none for the padded ones."""
+    step.physical = step.physical[torch.randperm(BATCH)]
+    table = step.table()
+    table[batch:] = -1
+    return table
+
+
+def test_decode_replays_over_changing_tables_and_lengths() -> None:
+    step = Step.random(configs(BASE), BATCH, torch.bfloat16)
+    operator = ops.FusedRopeKVCacheDecodeOp(step.config)
+    params, qkv = operator.prepare(step.decode([1] * BATCH)), step.qkv(BATCH)
+    replay, out = captured(lambda: operator.forward(qkv, step.cache, params))
+    eager = copy_of(step)
+    for _ in range(STEPS):
+        batch = random.randint(1, BATCH)
+        past = [random.randrange(MAX_TOKENS) for _ in range(batch)] + [0] * (BATCH - batch)
+        table = shuffled_table(step, batch)
+        fresh = operator.prepare(step.decode(past, kv_cache_kernel_block_id_device=table))
+        qkv.copy_(step.qkv(BATCH))
+        params.copy_(fresh)
+        replay()
+        expected = operator.forward(qkv, eager.cache, fresh)
+        assert torch.equal(out[:batch], expected[:batch])
+        assert torch.equal(step.cache.kv_cache_base, eager.cache.kv_cache_base)
+
+
+def test_prefill_replays_with_the_longest_query_and_prefix_apart() -> None:
+    longest = 16
+    step = Step.random(configs(BASE), BATCH, torch.bfloat16)
+    operator = ops.FusedRopeKVCachePrefillOpQOut(step.config)
+    most = [MAX_TOKENS - longest] * BATCH
+    params = operator.prepare(step.prefill([longest] * BATCH, most, is_s_padded=True))
+    qkv = step.qkv(longest * BATCH)
+    replay, out = captured(lambda: operator.forward(qkv, step.cache, params))
+    eager = copy_of(step)
+    for _ in range(STEPS // 5):
+        new = [random.randint(0, longest) for _ in range(BATCH)]
+        past = [random.randint(0, MAX_TOKENS - longest) for _ in range(BATCH)]
+        table = {"kv_cache_kernel_block_id_device": shuffled_table(step, BATCH)}
+        fresh = operator.prepare(step.prefill(new, past, **table))
+        qkv.copy_(step.qkv(len(qkv)))
+        params.copy_(fresh)
+        replay()
+        expected = operator.forward(qkv[: sum(new)].contiguous(), eager.cache, fresh)
+        live = torch.arange(longest) < torch.tensor(new)[:, None]
+        rows = out.view(BATCH, longest, *out.shape[1:])
+        assert torch.equal(rows[live], expected)
+        assert not rows[~live].any()
+        assert torch.equal(step.cache.kv_cache_base, eager.cache.kv_cache_base)
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_nothing_waits_for_the_device() -> None:
+    step = Step.random(configs(BASE), BATCH, torch.bfloat16)
+    decode, prefill = step.decode([5] * BATCH), step.prefill([5] * BATCH, [0] * BATCH)
+    qkv = step.qkv(5 * BATCH)
+    for kind, inputs, rows in (
+        (ops.FusedRopeKVCacheDecodeOp, decode, BATCH),
+        (ops.FusedRopeKVCachePrefillOpQOut, prefill, 5 * BATCH),
+        (ops.FusedRopeKVCachePrefillOpQKVOut, prefill, 5 * BATCH),
+    ):
+        operator = kind(step.config)
+        operator.forward(qkv[:rows], step.cache, operator.prepare(inputs))
+
+
+def test_forward_allocates_nothing() -> None:
+    step = Step.random(configs(BASE), BATCH, torch.bfloat16)
+    operator, qkv = ops.FusedRopeKVCacheDecodeOp(step.config), step.qkv(BATCH)
+    params = operator.prepare(step.decode([5] * BATCH))
+    operator.forward(qkv, step.cache, params)
+    before = torch.cuda.memory_stats()["allocation.all.allocated"]
+    operator.forward(qkv, step.cache, params)
+    assert torch.cuda.memory_stats()["allocation.all.allocated"] == before
