@@ -1,5 +1,6 @@
-// Arguments of rotate_and_store: from the projections of a step's tokens to rotated queries and keys, and
-// to keys and values in the paged cache, with an optional norm of each query and key head before.
+// Arguments of rotate_and_store: from the projections of a step's tokens to rotated queries and
+// keys, and to keys and values in the paged cache, with an optional norm of each query and key head
+// before.
 //
 // Where a token stands and where it goes is found here, the same way on every device: functions are
 // constexpr so that GPU code may call them.
@@ -148,8 +149,8 @@ struct CachePlace {
 
 constexpr CachePlace cache_place(const FusedRopeArgs& args, int64_t token, const TokenPlace& place,
                                  int plane) {
-  const CacheView& cache = plane == 0 ? args.k_cache : args.v_cache;
-  if (cache.data == nullptr) return {-1, 0};
+  const int64_t rows = plane == 0 ? args.k_cache.rows : args.v_cache.rows;
+  if (rows == 0) return {-1, 0};
   int64_t row = -1;
   int64_t in_block = 0;
   if (args.slots.data != nullptr) {
@@ -163,7 +164,7 @@ constexpr CachePlace cache_place(const FusedRopeArgs& args, int64_t token, const
     row = args.offsets[(place.request * 2 + plane) * args.table_width + block];
     in_block = place.in_sequence % args.block_size;
   }
-  return {row >= 0 && row < cache.rows ? row : -1, in_block};
+  return {row >= 0 && row < rows ? row : -1, in_block};
 }
 
 // The scale of a stored head.

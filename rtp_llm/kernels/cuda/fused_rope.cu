@@ -26,6 +26,12 @@ struct Head {
   }
 };
 
+// By value: a choice between addresses of kernel arguments would put them into memory.
+template <class View>
+__device__ inline View of_part(Part part, const View& q, const View& k, const View& v) {
+  return part == Part::kQuery ? q : part == Part::kKey ? k : v;
+}
+
 // Where the two packs of a unit begin within a head.
 struct Unit {
   int first, second;
@@ -136,7 +142,8 @@ __device__ inline void load_angles(const FusedRopeArgs& args, const int64_t (&po
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     const int axis = has_axes(args) ? axis_of_pair(args, pair + i) : 0;
-    const float* const row = args.cos_sin + position[axis] * args.rotary_dim + pair + i;
+    const int64_t turned_by = axis == 0 ? position[0] : axis == 1 ? position[1] : position[2];
+    const float* const row = args.cos_sin + turned_by * args.rotary_dim + pair + i;
     cos[i] = row[0];
     sin[i] = row[half];
   }
@@ -169,32 +176,32 @@ __device__ inline void store_unit(void* base, int64_t at, const Unit& unit, DTyp
 
 // Where a head of a token is written to.
 struct Targets {
-  const HeadsView* out;
+  void* out;  // null: not returned
   int64_t out_at;
-  const CacheView* cache;
+  void* cache;
   int64_t cache_at;  // -1: not stored
   float divisor;
 
   __device__ Targets(const FusedRopeArgs& args, int64_t token, const TokenPlace& place,
                      const Head& head) {
     const bool query = head.part == Part::kQuery;
-    out = query ? &args.q_out : head.part == Part::kKey ? &args.k_out : &args.v_out;
+    const HeadsView view = of_part(head.part, args.q_out, args.k_out, args.v_out);
     const int64_t row = query ? query_row(args, token, place) : token;
-    out_at = row * out->token_stride + head.index * out->head_stride;
-    const int plane = head.part == Part::kValue ? 1 : 0;
-    cache = plane == 1 ? &args.v_cache : &args.k_cache;
+    out = view.data;
+    out_at = row * view.token_stride + head.index * view.head_stride;
     cache_at = -1;
     divisor = 1.0f;
-    if (query || cache->data == nullptr) return;
+    const int plane = head.part == Part::kValue ? 1 : 0;
+    const CacheView rows = plane == 1 ? args.v_cache : args.k_cache;
+    cache = rows.data;
+    if (query || cache == nullptr) return;
     const CachePlace to = cache_place(args, token, place, plane);
     if (to.row < 0) return;
-    cache_at = to.row * cache->row_stride + to.place * cache->token_stride +
-               head.index * cache->head_stride;
+    cache_at =
+        to.row * rows.row_stride + to.place * rows.token_stride + head.index * rows.head_stride;
     const float* const scale = plane == 1 ? args.v_scale : args.k_scale;
     if (scale != nullptr) divisor = *scale;
-    if (args.scales != nullptr) {
-      args.scales[scale_place(args, to, head.index)] = 1.0f;
-    }
+    if (args.scales != nullptr) args.scales[scale_place(args, to, head.index)] = 1.0f;
   }
 };
 
@@ -215,18 +222,18 @@ struct Work {
   __device__ Work(const FusedRopeArgs& args, int64_t team, int heads)
       : token(team / heads), head(args, static_cast<int>(team % heads)) {
     present = token < args.tokens && find_token(args, token, &place);
-    const int axes = has_axes(args) ? 3 : 1;
-    for (int axis = 0; present && axis < axes; ++axis) {
-      position[axis] = position_of(args, token, place, axis);
-      present = args.cos_sin == nullptr || position[axis] >= 0;
+    if (!present) return;
+    position[0] = position_of(args, token, place, 0);
+    if (has_axes(args)) {
+      position[1] = position_of(args, token, place, 1);
+      position[2] = position_of(args, token, place, 2);
     }
+    present = args.cos_sin == nullptr || (position[0] >= 0 && position[1] >= 0 && position[2] >= 0);
   }
 
   template <class T>
   __device__ const T* source(const FusedRopeArgs& args) const {
-    const HeadsView& from = head.part == Part::kQuery ? args.q
-                            : head.part == Part::kKey ? args.k
-                                                      : args.v;
+    const HeadsView from = of_part(head.part, args.q, args.k, args.v);
     return static_cast<const T*>(from.data) + token * from.token_stride +
            head.index * from.head_stride;
   }
@@ -251,12 +258,12 @@ __device__ inline void do_unit(const FusedRopeArgs& args, const Work& work, cons
     elements.turn(args.is_neox, cos, sin);
   }
   elements.finish(work.head.part == Part::kQuery ? growth(args, work.position[0]) : 1.0f);
-  if (targets.out->data != nullptr) {
-    store_unit(targets.out->data, targets.out_at, unit, args.out_dtype, elements);
+  if (targets.out != nullptr) {
+    store_unit(targets.out, targets.out_at, unit, args.out_dtype, elements);
   }
   if (targets.cache_at < 0) return;
   if (targets.divisor != 1.0f) elements.divide(targets.divisor);
-  store_unit(targets.cache->data, targets.cache_at, unit, args.cache_dtype, elements);
+  store_unit(targets.cache, targets.cache_at, unit, args.cache_dtype, elements);
 }
 
 // A team of `lanes` neighbours (a power of two, at most 32) for each head; every lane has up to

@@ -21,6 +21,9 @@ struct Cut {
   int tiles;  // of the query rows of a sequence and a KV head, at most
   int parts;  // 1: whole sequences
   int rows;   // of a tile that may be used: rows of scratch
+
+  // A sequence that is longer than the host said gets no more parts than there is scratch for.
+  __device__ int parts_of_sequence(int num_keys) const { return min(parts_of(num_keys), parts); }
 };
 
 template <class Shape>
@@ -100,7 +103,7 @@ struct KeyRange {
     KeyRange range{Visible(args, lowest, sequence.num_keys).first,
                    Visible(args, highest, sequence.num_keys).last};
     if (cut.parts == 1) return range;
-    const int parts = parts_of(sequence.num_keys);
+    const int parts = cut.parts_of_sequence(sequence.num_keys);
     const int size = (sequence.num_keys + parts - 1) / parts;
     range.first = max(range.first, part * size);
     range.last = min(range.last, (part + 1) * size);
@@ -157,13 +160,13 @@ __global__ void __launch_bounds__(Shape::kThreads)
   const int part = blockIdx.x % cut.parts;
   const Sequence sequence(args, index);
   const int rows = sequence.num_queries * (args.num_heads / args.num_kv_heads);
-  if (tile * Shape::kRows >= rows || part >= parts_of(sequence.num_keys)) return;
+  if (tile * Shape::kRows >= rows || part >= cut.parts_of_sequence(sequence.num_keys)) return;
   const int row_of_tile = thread_index() / kRowLanes;
   const QueryRow query(args, sequence, tile * Shape::kRows + row_of_tile);
   Gathered<Shape> row;
   attend<Shape, T>(args, sequence, query, KeyRange::of<Shape>(args, sequence, cut, tile, part),
                    row);
-  if (!query.present) return;
+  if (!query.present || (cut.parts > 1 && row_of_tile >= cut.rows)) return;
   const int lane = thread_index() % kRowLanes;
   if (cut.parts == 1) {
     const float factor = final_factor(args, query.head, row.top, row.total);
@@ -196,7 +199,7 @@ __global__ void __launch_bounds__(kMostDim)
   const QueryRow query(args, sequence, blockIdx.x);
   const int c = thread_index();
   if (!query.present || c >= args.head_dim) return;
-  const int parts = parts_of(sequence.num_keys);
+  const int parts = cut.parts_of_sequence(sequence.num_keys);
   float top = -INFINITY;
   for (int part = 0; part < parts; ++part) {
     const float* const kept =
