@@ -29,7 +29,7 @@ _OPERATORS = {"rms_norm", "fused_add_rms_norm", "qk_rms_norm", "silu_and_mul", "
 _OPERATORS |= {"copy_blocks", "paged_attention", "sample"}
 if DEVICE != "xpu":
     _OPERATORS |= {"add_logit_bias", "apply_penalties", "embedding", "gelu_and_mul", "linear"}
-    _OPERATORS |= {"ban_repeated_ngrams", "top_logprobs"}
+    _OPERATORS |= {"ban_repeated_ngrams", "rotate_and_store", "top_logprobs"}
 
 _PROGRAM = """
 import sys, torch
