@@ -1,0 +1,40 @@
+"""How long work takes on a GPU: replays of a captured graph between two marks of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from rtp_llm.device import Device
+
+_REPEATS = 20  # of the work in a graph, so that its launch does not count
+
+
+def microseconds(device: Device, work: Callable[[], object], rounds: int) -> float:
+    """The quickest of `rounds` replays, for one time of the work."""
+    stream = device.new_stream()
+    stream.wait_stream(device.current_stream())
+    with device.use_stream(stream):
+        work()
+    device.current_stream().wait_stream(stream)
+    graph = device.new_graph()
+    with graph.capture():
+        for _ in range(_REPEATS):
+            work()
+    begin, end = device.new_event(timed=True), device.new_event(timed=True)
+    times = []
+    for _ in range(rounds):
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(1000 * begin.elapsed_time(end) / _REPEATS)
+    return min(times)
+
+
+def copy_bandwidth(device: Device, rounds: int, size: int = 2**31) -> float:
+    """Bytes per second, read and written, of a copy within the device's memory."""
+    source = torch.empty(size, dtype=torch.uint8, device=device.torch_device)
+    target = torch.empty_like(source)
+    return 2 * size / microseconds(device, lambda: target.copy_(source), rounds) * 1e6
