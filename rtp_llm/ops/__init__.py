@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rtp_llm.ops.attention_inputs import LayerKVCache as LayerKVCache
     from rtp_llm.ops.attention_inputs import PyAttentionInputs as PyAttentionInputs
     from rtp_llm.ops.cache import copy_blocks as copy_blocks
-    from rtp_llm.ops.fused_rope import FusedRopeAttnParams as FusedRopeAttnParams
     from rtp_llm.ops.fused_rope import FusedRopeKVCacheDecodeOp as FusedRopeKVCacheDecodeOp
     from rtp_llm.ops.fused_rope import (
         FusedRopeKVCachePrefillOpQKVOut as FusedRopeKVCachePrefillOpQKVOut,
@@ -28,6 +27,10 @@ if TYPE_CHECKING:
         FusedRopeKVCachePrefillOpQOut as FusedRopeKVCachePrefillOpQOut,
     )
     from rtp_llm.ops.fused_rope import (
+        FusedRopeKVCachePrefillOpSplitOut as FusedRopeKVCachePrefillOpSplitOut,
+    )
+    from rtp_llm.ops.fused_rope_params import FusedRopeAttnParams as FusedRopeAttnParams
+    from rtp_llm.ops.fused_rope_params import (
         convert_offset_to_block_array as convert_offset_to_block_array,
     )
     from rtp_llm.ops.gemm import int8_linear as int8_linear
@@ -78,12 +81,12 @@ for _module, _names in {
         "PyAttentionInputs",
     ),
     "fused_rope": (
-        "FusedRopeAttnParams",
         "FusedRopeKVCacheDecodeOp",
         "FusedRopeKVCachePrefillOpQKVOut",
         "FusedRopeKVCachePrefillOpQOut",
-        "convert_offset_to_block_array",
+        "FusedRopeKVCachePrefillOpSplitOut",
     ),
+    "fused_rope_params": ("FusedRopeAttnParams", "convert_offset_to_block_array"),
     "rope_inplace": ("FusedSetKVBufferArg", "apply_rope_with_cos_sin_cache_inplace"),
     "rope_style": ("RopeSettings", "RopeStyle"),
     "rotary_table": ("RopeConfig", "rope_table"),

@@ -7,7 +7,6 @@ of the step, which the next layer uses again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -19,83 +18,14 @@ from rtp_llm.ops.attention_inputs import (
     LayerKVCache,
     PyAttentionInputs,
 )
+from rtp_llm.ops.fused_rope_params import (
+    FusedRopeAttnParams,
+    convert_offset_to_block_array,
+    copy_into,
+)
 from rtp_llm.ops.rope_style import RopeStyle
-from rtp_llm.ops.rotary_table import rope_table
+from rtp_llm.ops.rotary_table import RopeConfig, rope_table
 from rtp_llm.ops.rotation import rotate_and_store
-
-_INT32_MAX = 2**31 - 1
-
-
-def convert_offset_to_block_array(table: Tensor, num_blocks: int | None = None) -> Tensor:
-    """int32 [B, 1, 2, M]: which row of the cache holds a block's keys, and which its values.
-
-    table int32 [B, M] of kernel blocks. num_blocks None: rows take turns, 2 * id and 2 * id + 1; a
-    number N: id and N + id. Negative ids (no block) become -1, which kernels skip.
-    """
-    if table.dtype != torch.int32 or table.dim() != 2:
-        raise ValueError(f"the block table is {table.dtype} {list(table.shape)}; expected [B, M]")
-    requests, width = table.shape
-    if requests and (requests - 1) * width * 2 + width > _INT32_MAX:
-        raise ValueError(f"a block table of {list(table.shape)} is more than int32 offsets reach")
-    keys = table * 2 if num_blocks is None else table
-    values = table * 2 + 1 if num_blocks is None else table + num_blocks
-    offsets = torch.stack((keys, values), dim=1)
-    return offsets.masked_fill_((table < 0).unsqueeze(1), -1).unsqueeze(1)
-
-
-@dataclass
-class FusedRopeAttnParams:
-    """One step as the kernels see it; index tensors are int32 on the device."""
-
-    kv_cache_offset: Tensor | None
-    input_lengths: Tensor | None
-    prefix_lengths: Tensor | None
-    sequence_lengths: Tensor | None
-    cu_seqlens: Tensor | None
-    cu_kv_seqlens: Tensor | None
-    padding_offset: Tensor | None
-    position_ids: Tensor | None
-    max_seq_len: int
-    max_prefix_length: int
-    context_total_kv_length: int
-    decode_plan: bool
-    dtype: torch.dtype
-    padded_queries: int = 0
-    output: Tensor | None = None  # of every layer of the step
-    kv_cache_offset_h: Tensor | None = None  # no kernel reads offsets on the host
-
-    def copy_(self, fresh: FusedRopeAttnParams) -> None:
-        """Take over another step in place, for the replay of a graph that was captured with this.
-
-        Shapes must be equal, but for a narrower block table, whose rest is filled with zeros.
-        RuntimeError otherwise, and when the lengths are beyond those of the capture.
-        """
-        for name in ("max_seq_len", "max_prefix_length"):
-            if getattr(fresh, name) > getattr(self, name):
-                raise RuntimeError(
-                    f"{name} is {getattr(fresh, name)}; the graph was captured for "
-                    f"{getattr(self, name)}"
-                )
-        for field in fields(self):
-            old, new = getattr(self, field.name), getattr(fresh, field.name)
-            if field.name in ("output", "kv_cache_offset_h") or not isinstance(old, Tensor):
-                continue
-            _copy_into(field.name, old, new)
-        if self.output is not None and self.padded_queries > 0:
-            self.output.zero_()
-
-
-def _copy_into(name: str, old: Tensor, new: Tensor | None) -> None:
-    if new is None or new.shape[:-1] != old.shape[:-1] or new.shape[-1] > old.shape[-1]:
-        found = None if new is None else list(new.shape)
-        raise RuntimeError(f"{name} is {found}; the graph was captured for {list(old.shape)}")
-    if new.shape[-1] != old.shape[-1]:
-        if name != "kv_cache_offset":
-            raise RuntimeError(
-                f"{name} is {list(new.shape)}; the graph was captured for {list(old.shape)}"
-            )
-        old[..., new.shape[-1] :].zero_()
-    old[..., : new.shape[-1]].copy_(new)
 
 
 class _FusedRope:
@@ -120,7 +50,7 @@ class _FusedRope:
             arguments["log_length"] = config.logn_train_length
         if self._table is not None:
             arguments |= {
-                "cos_sin": self._table_on(qkv.device),
+                "cos_sin": self._table_on(self._table, qkv.device),
                 "is_neox": rope.is_neox,
                 "rotary_offset": rope.offset,
             }
@@ -138,11 +68,10 @@ class _FusedRope:
         values = keys + self.config.kv_head_num
         return heads[:, :keys], heads[:, keys:values], heads[:, values:]
 
-    def _table_on(self, device: torch.device) -> Tensor:
+    def _table_on(self, style: RopeConfig, device: torch.device) -> Tensor:
         table = self._tables.get(device)
         if table is None:
-            assert self._table is not None
-            table = rope_table(self._table, self.config.max_seq_len, device)
+            table = rope_table(style, self.config.max_seq_len, device)
             self._tables[device] = table
         return table
 
@@ -171,6 +100,13 @@ class _FusedRope:
         if base.shape not in (physical, (2, blocks, block, config.kv_head_num, *inner)):
             raise RuntimeError(f"the cache is {list(base.shape)}; expected {list(physical)}")
         return base.view(2 * blocks, block, config.kv_head_num, *inner)
+
+    def update_kv_cache_offset(self, params: FusedRopeAttnParams, table: Tensor) -> None:
+        """Take over another block table [B, M] in place; RuntimeError when it does not fit."""
+        if params.kv_cache_offset is None:
+            raise RuntimeError("the step was prepared without a block table")
+        fresh = convert_offset_to_block_array(table, self.config.num_kernel_blocks)
+        copy_into("kv_cache_offset", params.kv_cache_offset, fresh)
 
     def _offsets(self, inputs: PyAttentionInputs, longest: int) -> Tensor | None:
         table = inputs.kv_cache_kernel_block_id_device
@@ -276,7 +212,6 @@ class FusedRopeKVCachePrefillOpQKVOut(_Prefill):
         k_weight: Tensor | None = None,
     ) -> Tensor:
         """One layer; the result is overwritten by the next one. Weights: norm heads before."""
-        assert params.output is not None
         q_out, k_out, v_out = self._parts(params.output)
         rotate_and_store(
             **self._arguments(qkv, kv_cache, params),
@@ -287,6 +222,47 @@ class FusedRopeKVCachePrefillOpQKVOut(_Prefill):
             k_weight=k_weight,
         )
         return params.output.flatten(1)
+
+
+class FusedRopeKVCachePrefillOpSplitOut(_Prefill):
+    """Prefill as ROCm's attention takes it: returns queries, keys and values apart.
+
+    With a cache keys and values are there alone, and what is returned for them is undefined.
+    """
+
+    def prepare(self, attn_inputs: PyAttentionInputs) -> FusedRopeAttnParams:
+        """Once per step."""
+        if attn_inputs.is_s_padded:
+            raise RuntimeError("padded rows hold queries alone; use the operator that returns them")
+        return self._prepare(attn_inputs, self._heads)
+
+    def forward(
+        self,
+        qkv: Tensor,
+        kv_cache: LayerKVCache | None,
+        params: FusedRopeAttnParams,
+        q_weight: Tensor | None = None,
+        k_weight: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """One layer; the results are overwritten by the next one. [T, H, D] and [T, Hk, D]."""
+        config = self.config
+        counts = (config.head_num, config.kv_head_num, config.kv_head_num)
+        tokens, flat, results, first = len(params.output), params.output.view(-1), [], 0
+        for heads in counts:
+            size = tokens * heads * config.size_per_head
+            part = flat[first : first + size]
+            results.append(part.view(tokens, heads, config.size_per_head))
+            first += size
+        q, k, v = results
+        rotate_and_store(
+            **self._arguments(qkv, kv_cache, params),
+            q_out=q,
+            k_out=k if kv_cache is None else None,
+            v_out=v if kv_cache is None else None,
+            q_weight=q_weight,
+            k_weight=k_weight,
+        )
+        return q, k, v
 
 
 class FusedRopeKVCachePrefillOpQOut(_Prefill):
@@ -305,7 +281,6 @@ class FusedRopeKVCachePrefillOpQOut(_Prefill):
         k_weight: Tensor | None = None,
     ) -> Tensor:
         """One layer; the result is overwritten by the next one. [B * longest, H, D] if padded."""
-        assert params.output is not None
         rotate_and_store(
             **self._arguments(qkv, kv_cache, params),
             q_out=params.output,
@@ -351,7 +326,7 @@ class FusedRopeKVCacheDecodeOp(_FusedRope):
         k_weight: Tensor | None = None,
     ) -> Tensor:
         """One layer; the result is overwritten by the next one. Weights: norm heads before."""
-        if kv_cache is None or params.kv_cache_offset is None or params.output is None:
+        if kv_cache is None or params.kv_cache_offset is None:
             raise RuntimeError("a decode needs a cache and a block table")
         rotate_and_store(
             **self._common(qkv, kv_cache),

@@ -109,6 +109,15 @@ def test_packed_result_and_queries_alone_agree(rope: RopeSettings) -> None:
     assert torch.equal(v, parts(step.config, qkv)[2])
     assert torch.equal(step.cache.kv_cache_base, cache)
     assert torch.equal(operator.forward(qkv, None, params), packed)
+    split = ops.FusedRopeKVCachePrefillOpSplitOut(step.config)
+    params = split.prepare(step.prefill([13, 17], [0, 0]))
+    for part, expected in zip(
+        split.forward(qkv, None, params), parts(step.config, packed), strict=True
+    ):
+        assert part.is_contiguous()
+        assert torch.equal(part, expected)
+    assert torch.equal(split.forward(qkv, step.cache, params)[0], q)
+    assert torch.equal(step.cache.kv_cache_base, cache)
 
 
 @pytest.mark.parametrize("planes", [True, False])
@@ -327,6 +336,9 @@ def test_a_step_is_taken_over_in_place() -> None:
     assert torch.equal(offsets[..., :5], fresh.kv_cache_offset)
     assert not offsets[..., 5:].any()
     assert torch.equal(captured.cu_seqlens, fresh.cu_seqlens)
+    operator.update_kv_cache_offset(captured, step.table()[:, :3])
+    assert torch.equal(offsets[..., :3], fresh.kv_cache_offset[..., :3])
+    assert not offsets[..., 3:].any()
     longer = operator.prepare(step.prefill([31, 1], [0, 0]))
     with pytest.raises(RuntimeError, match="max_seq_len is 31; the graph was captured for 30"):
         captured.copy_(longer)

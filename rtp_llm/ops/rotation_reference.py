@@ -14,34 +14,113 @@ from rtp_llm.ops.rope_reference import _rotated
 _LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e4m3fnuz: 240.0}
 
 
-def rotate_and_store_reference(*arguments: Any) -> None:
-    """See rtp_llm.ops.rotation.rotate_and_store; arguments in the order of the schema."""
-    _Pass(*arguments).run()
+def rotate_and_store_reference(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor | None,
+    q_out: Tensor | None,
+    k_out: Tensor | None,
+    v_out: Tensor | None,
+    q_weight: Tensor | None,
+    k_weight: Tensor | None,
+    eps: float,
+    cos_sin: Tensor | None,
+    positions: Tensor | None,
+    cu_seqlens: Tensor | None,
+    past_lengths: Tensor | None,
+    offsets: Tensor | None,
+    slots: Tensor | None,
+    k_cache: Tensor | None,
+    v_cache: Tensor | None,
+    k_scale: Tensor | None,
+    v_scale: Tensor | None,
+    scales: Tensor | None,
+    is_neox: bool,
+    rotary_offset: int,
+    height_pairs: int,
+    width_pairs: int,
+    axes_interleaved: bool,
+    log_length: int,
+    padded_queries: int,
+) -> None:
+    """See rtp_llm.ops.rotate_and_store."""
+    _Pass(locals()).run()
 
 
-def rotate_and_store_meta(*_arguments: Any) -> None:
+def rotate_and_store_meta(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor | None,
+    q_out: Tensor | None,
+    k_out: Tensor | None,
+    v_out: Tensor | None,
+    q_weight: Tensor | None,
+    k_weight: Tensor | None,
+    eps: float,
+    cos_sin: Tensor | None,
+    positions: Tensor | None,
+    cu_seqlens: Tensor | None,
+    past_lengths: Tensor | None,
+    offsets: Tensor | None,
+    slots: Tensor | None,
+    k_cache: Tensor | None,
+    v_cache: Tensor | None,
+    k_scale: Tensor | None,
+    v_scale: Tensor | None,
+    scales: Tensor | None,
+    is_neox: bool,
+    rotary_offset: int,
+    height_pairs: int,
+    width_pairs: int,
+    axes_interleaved: bool,
+    log_length: int,
+    padded_queries: int,
+) -> None:
     """Changes its arguments only."""
 
 
 class _Pass:
-    """One call: which tokens there are, where they stand and where they go."""
+    """One call: its arguments, which tokens there are, where they stand and where they go."""
 
-    def __init__(self, q: Tensor, k: Tensor, v: Tensor | None, *rest: Any) -> None:
-        self.q, self.k, self.v = q, k, v
-        (self.q_out, self.k_out, self.v_out, self.q_weight, self.k_weight, self.eps) = rest[:6]
-        (self.cos_sin, self.given, self.cu_seqlens, self.past) = rest[6:10]
-        (self.offsets, self.slots, self.k_cache, self.v_cache) = rest[10:14]
-        (self.k_scale, self.v_scale, self.scales) = rest[14:17]
-        (self.is_neox, self.rotary_offset, self.height, self.width) = rest[17:21]
-        (self.interleaved, self.log_length, self.padded_queries) = rest[21:]
-        tokens = torch.arange(q.shape[0], device=q.device)
+    q: Tensor
+    k: Tensor
+    v: Tensor | None
+    q_out: Tensor | None
+    k_out: Tensor | None
+    v_out: Tensor | None
+    q_weight: Tensor | None
+    k_weight: Tensor | None
+    eps: float
+    cos_sin: Tensor | None
+    positions: Tensor | None
+    cu_seqlens: Tensor | None
+    past_lengths: Tensor | None
+    offsets: Tensor | None
+    slots: Tensor | None
+    k_cache: Tensor | None
+    v_cache: Tensor | None
+    k_scale: Tensor | None
+    v_scale: Tensor | None
+    scales: Tensor | None
+    is_neox: bool
+    rotary_offset: int
+    height_pairs: int
+    width_pairs: int
+    axes_interleaved: bool
+    log_length: int
+    padded_queries: int
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self.__dict__.update(arguments)
+        tokens = torch.arange(self.q.shape[0], device=self.q.device)
         self.request, self.index = tokens, torch.zeros_like(tokens)
         if self.cu_seqlens is not None:
             tokens = tokens[: int(self.cu_seqlens[-1])]
             starts = self.cu_seqlens.long()
             self.request = torch.searchsorted(starts, tokens, right=True) - 1
             self.index = tokens - starts[self.request]
-        self.place = self.index if self.past is None else self.past[self.request] + self.index
+        past = self.past_lengths
+        self.place = self.index if past is None else past[self.request] + self.index
         self.tokens = tokens
         self._keep_known_positions()
 
@@ -62,11 +141,11 @@ class _Pass:
             self._store(1, self.v_cache, self.v_scale, self.v[self.tokens])
 
     def _keep_known_positions(self) -> None:
-        axes = self.place if self.given is None else self.given[self.tokens]
+        axes = self.place if self.positions is None else self.positions[self.tokens]
         self.axes = axes.long()[:, None] if axes.dim() == 1 else axes.long()
         if self.cos_sin is None:
             return
-        if not (self.height or self.width):
+        if not (self.height_pairs or self.width_pairs):
             self.axes = self.axes[:, :1]
         kept = ((self.axes >= 0) & (self.axes < self.cos_sin.shape[0])).all(dim=1)
         for name in ("tokens", "request", "index", "place", "axes"):
@@ -81,36 +160,30 @@ class _Pass:
         result = heads.clone()
         first, size = self.rotary_offset, self.cos_sin.shape[1]
         turning = heads[..., first : first + size]
-        result[..., first : first + size] = _rotated(turning, self._angles(), self.is_neox)
+        result[..., first : first + size] = _rotated(
+            turning, self._angles(self.cos_sin), self.is_neox
+        )
         return result
 
-    def _angles(self) -> Tensor:
+    def _angles(self, table: Tensor) -> Tensor:
         """A row of cosines and sines for each token, each pair's from the position of its axis."""
-        rows: Tensor = self.cos_sin[self.axes]
-        pairs = self.cos_sin.shape[1] // 2
+        rows = table[self.axes]
+        pairs = table.shape[1] // 2
         axis = torch.zeros(pairs, dtype=torch.int64, device=rows.device)
         i = torch.arange(pairs, device=rows.device)
-        if self.interleaved:
-            axis[(i % 3 == 1) & (i < 3 * self.height)] = 1
-            axis[(i % 3 == 2) & (i < 3 * self.width)] = 2
-        elif self.height or self.width:
-            axis[pairs - self.width - self.height :] = 1
-            axis[pairs - self.width :] = 2
+        if self.axes_interleaved:
+            axis[(i % 3 == 1) & (i < 3 * self.height_pairs)] = 1
+            axis[(i % 3 == 2) & (i < 3 * self.width_pairs)] = 2
+        elif self.height_pairs or self.width_pairs:
+            axis[pairs - self.width_pairs - self.height_pairs :] = 1
+            axis[pairs - self.width_pairs :] = 2
         both = axis.repeat(2).expand(len(rows), 1, -1)
         return rows.gather(1, both)[:, 0]
 
     def _store(self, plane: int, cache: Tensor | None, scale: Tensor | None, heads: Tensor) -> None:
         if cache is None:
             return
-        size = cache.shape[1]
-        if self.slots is not None:
-            slot = self.slots[self.tokens].long()
-            row, place = torch.where(slot < 0, -1, slot // size), slot % size
-        else:
-            block, place = self.place // size, self.place % size
-            width = self.offsets.shape[3]
-            named = self.offsets[self.request, 0, plane, block.clamp(max=width - 1)].long()
-            row = torch.where(block < width, named, -1)
+        row, place = self._places(plane, cache.shape[1])
         kept = (row >= 0) & (row < cache.shape[0])
         row, place, heads = row[kept], place[kept].long(), heads[kept]
         if scale is not None:
@@ -118,6 +191,17 @@ class _Pass:
         cache[row, place] = _cast(heads, cache.dtype)
         if self.scales is not None:
             self.scales[row, place] = 1
+
+    def _places(self, plane: int, size: int) -> tuple[Tensor, Tensor]:
+        """Row and place in it of every token; row -1: nowhere."""
+        if self.slots is not None:
+            slot = self.slots[self.tokens].long()
+            return torch.where(slot < 0, -1, slot // size), slot % size
+        if self.offsets is None:
+            raise RuntimeError("rotate_and_store: a cache needs either offsets or slots")
+        block, width = self.place // size, self.offsets.shape[3]
+        named = self.offsets[self.request, 0, plane, block.clamp(max=width - 1)].long()
+        return torch.where(block < width, named, -1), self.place % size
 
 
 def _put(out: Tensor | None, row: Tensor, heads: Tensor) -> None:

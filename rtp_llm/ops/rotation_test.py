@@ -98,7 +98,7 @@ def check(given: dict[str, Any], tolerance: float | None = None) -> dict[str, An
     with kernel_runs("rotate_and_store"):
         ops.rotate_and_store(**actual)
     full = DEFAULTS | expected
-    rotate_and_store_reference(*(full.get(name) for name in names()))
+    rotate_and_store_reference(**{name: full.get(name) for name in names()})
     for name, value in actual.items():
         if isinstance(value, torch.Tensor):
             if not value.is_floating_point():
