@@ -293,7 +293,7 @@ from rtp_llm.engine.client import EngineClient
 async def run():
     client = EngineClient(sys.argv[1])
     await client.start(Settings(model="scripted"))
-    print(client._link.process.pid, flush=True)
+    print(client._link.process.pid, client._link._address.folder, flush=True)
     await asyncio.sleep(60)
 asyncio.run(run())
 """
@@ -306,8 +306,8 @@ def test_the_engine_ends_when_its_parent_is_killed():
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
-    engine = int(parent.stdout.readline())
-    assert Path(f"/proc/{engine}").exists()
+    engine, folder = parent.stdout.readline().split()
+    assert Path(f"/proc/{engine}").exists() and Path(folder).exists()
     parent.kill()
     parent.wait()
     parent.stdout.close()
@@ -315,9 +315,10 @@ def test_the_engine_ends_when_its_parent_is_killed():
     while Path(f"/proc/{engine}").exists() and not _is_zombie(engine):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    assert not Path(folder).exists()
 
 
-def _is_zombie(pid: int) -> bool:
+def _is_zombie(pid: str) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

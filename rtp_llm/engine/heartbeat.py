@@ -6,13 +6,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
 from rtp_llm.engine.messages import EngineStats
 
 if TYPE_CHECKING:
+    from rtp_llm.engine.address import EngineAddress
     from rtp_llm.engine.outlet import Outlet
 
 HEARTBEAT_SECONDS = 0.25
@@ -25,10 +26,11 @@ class Heartbeat(threading.Thread):
     ``source`` gives the figures; until it is set they are all zero.
     """
 
-    def __init__(self, outlet: Outlet) -> None:
+    def __init__(self, outlet: Outlet, address: EngineAddress) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self.source: Callable[[], EngineStats] = EngineStats
         self._outlet = outlet
+        self._address = address
         self._parent = os.getppid()
 
     def run(self) -> None:
@@ -38,19 +40,25 @@ class Heartbeat(threading.Thread):
             self._outlet.send(msgspec.structs.replace(figures, resident_bytes=_resident_bytes()))
             time.sleep(HEARTBEAT_SECONDS)
             if os.getppid() != self._parent:
-                os._exit(_PARENT_IS_GONE)
+                _end_alone(self._address)
 
 
-def end_with_parent() -> None:
+def end_with_parent(address: EngineAddress) -> None:
     """End this process at once when the parent's end of standard input closes."""
 
     def wait() -> None:
         # Not through sys.stdin: a thread inside it would hold its lock at the interpreter's end.
         while os.read(0, 4096):
             pass
-        os._exit(_PARENT_IS_GONE)
+        _end_alone(address)
 
     threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+def _end_alone(address: EngineAddress) -> NoReturn:
+    """The parent is gone, and with it the one who would have removed the sockets."""
+    address.remove()
+    os._exit(_PARENT_IS_GONE)
 
 
 def _resident_bytes() -> int:

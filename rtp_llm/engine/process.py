@@ -52,12 +52,12 @@ def main(build: Build | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     faulthandler.enable()
     settings = msgspec.json.decode(_first_line(), type=Settings)
-    end_with_parent()
     address = EngineAddress(Path(sys.argv[1]))
+    end_with_parent(address)
     outlet = Outlet(address)
     level = settings.log_level.upper()
     logging.basicConfig(level=level, format="%(message)s", handlers=[LogForwarder(outlet)])
-    heartbeat = Heartbeat(outlet)
+    heartbeat = Heartbeat(outlet, address)
     heartbeat.start()
     serving = False
     try:

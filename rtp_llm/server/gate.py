@@ -71,7 +71,7 @@ class Gate:
             await send_error(passage.send, error)
 
     def _finish(self, passage: _Passage) -> None:
-        path = passage.path if passage.path in self._paths else "other"
+        path = passage.route if passage.route in self._paths else "other"
         seconds = time.perf_counter() - passage.started
         code = CLIENT_CLOSED if passage.disconnected else passage.status or CLIENT_CLOSED
         metrics = self._state.metrics
@@ -94,6 +94,11 @@ class _Passage:
     @property
     def path(self) -> str:
         return str(self._scope["path"])
+
+    @property
+    def route(self) -> str:
+        """The path as the router has it: /v1/models/{name:path} for all models."""
+        return str(getattr(self._scope.get("route"), "path", self.path))
 
     @property
     def disconnected(self) -> bool:

@@ -139,6 +139,9 @@ class _Lifecycle:
                 return await self._bury()
             await asyncio.sleep(POLL_SECONDS)
         await self._drain()
+        if self._state.phase == "engine_dead":
+            _log.error("%s It died while the server drained.", self._state.reason)
+            return 1
         return 0
 
     async def _bury(self) -> int:
@@ -162,8 +165,6 @@ class _Lifecycle:
         deadline = time.monotonic() + seconds
         while state.answers and time.monotonic() < deadline and not self._hurry:
             await state.wait_until_idle(POLL_SECONDS)
-            if state.phase == "engine_dead":
-                break
         finished = state.answered - before
         left = list(state.answers)
         for answer in left:

@@ -84,6 +84,19 @@ def test_engine_death() -> None:
         server.wait_for("exits with code 1", "stderr")
 
 
+def test_an_engine_that_dies_while_the_server_drains() -> None:
+    with process(FAKE_ENGINE="scripted") as server:
+        url = server.url
+        (engine,) = children(server.process.pid)
+        stream = Stream(url, priority=script.SLOW_PRIORITY)
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for("draining 1 open requests", "stderr")
+        os.kill(engine, signal.SIGKILL)
+        assert stream.events()[-1]["error"]["code"] == "engine_dead"
+        assert server.exit_code() == 1
+        server.wait_for("died while the server drained", "stderr")
+
+
 def test_an_engine_that_does_not_start() -> None:
     with process(FAKE_START_ERROR="no weights for layer 3") as server:
         assert server.exit_code() == 1

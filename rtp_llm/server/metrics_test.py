@@ -25,11 +25,13 @@ async def test_requests_tokens_and_outcomes() -> None:
         await server.chat(temperature=-1)
         await server.complete(stream=True)
         await server.client.get("/scan/for/anything")
+        await server.client.get("/v1/models/demo")
         values = await scrape(server)
         assert values["rtp_llm_requests_total|200|/v1/chat/completions"] == 1
         assert values["rtp_llm_requests_total|400|/v1/chat/completions"] == 1
         assert values["rtp_llm_requests_total|200|/v1/completions"] == 1
         assert values["rtp_llm_requests_total|404|other"] == 1
+        assert values["rtp_llm_requests_total|200|/v1/models/{name:path}"] == 1
         assert values["rtp_llm_prompt_tokens_total"] == 16 + 3
         assert values["rtp_llm_cached_prompt_tokens_total"] == 5 + 5
         assert values["rtp_llm_generated_tokens_total"] == 4 * 3
