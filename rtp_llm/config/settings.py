@@ -106,6 +106,12 @@ class Settings:
         "device",
         "On an accelerator, allow the slow PyTorch reference of an operator without a kernel.",
     )
+    enable_cuda_graph: bool = option(
+        True,
+        "switch",
+        "device",
+        "Record decode steps as graphs where the device can; off: every step runs eagerly.",
+    )
 
     # cache
     kv_cache_mem_mb: int | None = option(

@@ -74,16 +74,22 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltE
         block_size=block_size,
         progress=progress or LoadProgress(device),
     )
-    weight_bytes = _weight_bytes(model)
-    plan = _plan(settings, config, dtype, block_size, weight_bytes, device.memory_info().free)
+    weight_bytes, free_bytes = _weight_bytes(model), device.memory_info().free
+    plan = _plan(settings, config, dtype, block_size, weight_bytes, free_bytes)
     runner = ModelRunner(model, KVCache(config, plan, dtype, device.torch_device), device)
     engine = _assemble(settings, config, plan, runner, device)
-    runner.warm_up()
+    _warm_up(settings, runner, plan)
     seconds = time.monotonic() - began
     ready = _ready(settings, config, plan, dtype, device, weight_bytes, seconds)
     _log(ready, plan, device)
     _warn_of_dynamic_rope(config, plan)
     return BuiltEngine(engine, ready)
+
+
+def _warm_up(settings: Settings, runner: ModelRunner, plan: CachePlan) -> None:
+    runner.warm_up()
+    if settings.enable_cuda_graph and runner.device.supports("graph_capture"):
+        runner.record_graphs(settings.max_running_requests, plan.max_model_len, plan.block_size)
 
 
 def _ready(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.executor.decode_graphs import DecodeGraphs
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch
@@ -25,12 +26,15 @@ class ModelRunner:
         self.model = model
         self.cache = cache
         self.device = device
+        self._graphs: DecodeGraphs | None = None
 
     def forward(self, batch: Batch) -> Tensor:
         """Copy forked blocks, run all layers; hidden states [T, hidden] of the batch's tokens."""
         for group, pairs in enumerate(batch.copy_pairs):
             if len(pairs):
                 self.cache.copy_blocks(group, self.device.upload(pairs))
+        if self._graphs is not None and self._graphs.takes(batch):
+            return self._graphs.replay(batch)
         hidden: Tensor = self.model(self._forward_batch(batch))
         return hidden
 
@@ -75,3 +79,12 @@ class ModelRunner:
         with torch.inference_mode():
             self.logits(self.model(batch), np.arange(2, dtype=np.int32))
         self.device.synchronize()
+
+    def record_graphs(self, max_batch: int, max_model_len: int, block_size: int) -> None:
+        """Let decode steps of up to `max_batch` sequences run as graphs from now on."""
+        graphs = DecodeGraphs(
+            self.model, self.cache, self.device, max_batch, max_model_len, block_size
+        )
+        with torch.inference_mode():
+            graphs.record()
+        self._graphs = graphs

@@ -1,5 +1,5 @@
-// Checks the tensors of rotate_and_store and describes them to kernels, for every device. What index
-// tensors hold is not looked at.
+// Checks the tensors of rotate_and_store and describes them to kernels, for every device. What
+// index tensors hold is not looked at.
 #pragma once
 
 #include "rtp_llm/kernels/arguments/fused_rope.h"

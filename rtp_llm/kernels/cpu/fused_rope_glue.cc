@@ -28,6 +28,8 @@ void rope(const Tensor& q, const Tensor& k, const OptionalTensor& v, const Optio
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) { glue::implement<rope>(library, "rotate_and_store"); }
+STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
+  glue::implement<rope>(library, "rotate_and_store");
+}
 
 }  // namespace rtp_llm::cpu
