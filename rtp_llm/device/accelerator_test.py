@@ -58,9 +58,8 @@ def test_this_pytorch_has_none_or_says_so(name):
 @EACH
 def test_without_a_device_nothing_takes_the_first_one(name):
     device = KINDS[name](torch, {})
-    if device.available():
-        pytest.skip("this machine has one")
-    assert device.device_count() == 0
+    if device.device_count():
+        pytest.skip(f"torch.{device.torch_type} has devices here")
     assert device.visible_devices().entries == ()
     with pytest.raises(DeviceError, match=r"current device is unknown .* visible devices: none"):
         device.current_index()
