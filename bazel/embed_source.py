@@ -32,14 +32,14 @@ def main() -> int:
     except LookupError as error:
         print(error.args[0], file=sys.stderr)
         return 1
-    options.output.write_text(_registration(options.source.stem, text))
+    options.output.write_text(_registration(options.source.stem, text), encoding="utf-8")
     return 0
 
 
 def _flatten(name: str, path: Path, headers: Mapping[str, Path], seen: set[Path]) -> Iterator[str]:
     seen.add(path)
     yield f'#line 1 "{name}"\n'
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         include = _INCLUDE.match(line)
         if include:
             yield from _included(f"{name}:{number}", include[1], headers, seen)
