@@ -13,7 +13,7 @@ from rtp_llm import ops
 from rtp_llm.device import resolve_device
 from rtp_llm.engine.engine import Engine, EngineLimits
 from rtp_llm.engine.messages import EngineReady, EngineStartError
-from rtp_llm.engine.start_checks import check_operators, check_settings
+from rtp_llm.engine.start_checks import check_operators, check_settings, missing_operators
 from rtp_llm.executor.cache_plan import CachePlan, CacheShape, plan_cache
 from rtp_llm.executor.kv_cache import KVCache
 from rtp_llm.executor.model_runner import ModelRunner
@@ -88,8 +88,13 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltE
 
 def _warm_up(settings: Settings, runner: ModelRunner, plan: CachePlan) -> None:
     runner.warm_up()
-    if settings.enable_cuda_graph and runner.device.supports("graph_capture"):
-        runner.record_graphs(settings.max_running_requests, plan.max_model_len, plan.block_size)
+    if not settings.enable_cuda_graph or not runner.device.supports("graph_capture"):
+        return
+    if missing := missing_operators(runner.device):
+        # They ask the device for sizes, which a graph cannot record.
+        _logger.warning("no graphs are recorded: PyTorch stands in for %s", ", ".join(missing))
+        return
+    runner.record_graphs(settings.max_running_requests, plan.max_model_len, plan.block_size)
 
 
 def _ready(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rtp_llm import ops
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.device.cuda import CudaDevice
 from rtp_llm.device.fake_torch_for_tests import FakeTorch
@@ -22,7 +23,8 @@ def folder(tmp_path_factory):
 
 def engine_on(device, folder, monkeypatch):
     monkeypatch.setattr(build, "resolve_device", lambda requested: device)
-    return TinyEngine(folder, seed=5)
+    # A graph of the fake torch does nothing when it is replayed.
+    return TinyEngine(folder, seed=5, enable_cuda_graph=False)
 
 
 def separate_device():
@@ -68,3 +70,13 @@ def test_prompt_scores_come_back_through_the_device(folder, monkeypatch):
         scores.append(engine.outcomes[1, 0].prompt_logprobs)
     assert scores[0] == scores[1]
     assert len(scores[0]) == 19
+
+
+def test_steps_run_eagerly_where_references_stand_in(folder, monkeypatch, caplog):
+    monkeypatch.setattr(ops, "operators_without_kernel", lambda kind: ["sample"])
+    device, fake = separate_device()
+    monkeypatch.setattr(build, "resolve_device", lambda requested: device)
+    engine = TinyEngine(folder, allow_reference_ops=True)
+    assert engine.tokens(random_prompt(5), max_tokens=3, ignore_eos=True)
+    assert fake.cuda.captured == []
+    assert "no graphs are recorded: PyTorch stands in for sample" in caplog.messages

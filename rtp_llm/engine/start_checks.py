@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from rtp_llm.device import Device
 
 _QUANTIZATION = {"int8": "int8_weights"}
-# Operators that only a capability needs.
+# Operators that only a capability needs, and one that only other engines call.
 _OPERATORS_OF = {"int8_weights": "int8_linear"}
+_FOR_OTHERS = "rotate_and_store"
 
 
 def check_settings(
@@ -36,15 +37,17 @@ def check_settings(
 
 def check_operators(settings: Settings, device: Device) -> None:
     """Raise DeviceError where operators have no kernel on the device and must not be replaced."""
-    unused = [name for feature, name in _OPERATORS_OF.items() if not device.supports(feature)]
-    missing = [
-        name
-        for name in ops.operators_without_kernel(device.torch_device.type)
-        if name not in unused
-    ]
+    missing = missing_operators(device)
     if missing and not settings.allow_reference_ops:
         row = get_refusal("device", "operator without a kernel", device.name)
         raise DeviceError(f"{row.message_on(device.name)} ({', '.join(missing)})")
+
+
+def missing_operators(device: Device) -> list[str]:
+    """Operators that the engine calls and that have no kernel on the device."""
+    unused = [name for feature, name in _OPERATORS_OF.items() if not device.supports(feature)]
+    missing = ops.operators_without_kernel(device.torch_device.type)
+    return [name for name in missing if name not in (*unused, _FOR_OTHERS)]
 
 
 def _require(device: Device, feature: str, asked: str) -> None:
