@@ -75,7 +75,7 @@ DEVICES = {
         lock_has_torch = False,
         aarch64_lock = None,
         fallback_lock = None,
-        kernels = [],
+        kernels = ["//rtp_llm/kernels/xpu"],
         targets = struct(flag = "//arch_config:sycl_target", prefix = ""),
         needed = ["libsycl.so.9", "libtorch_xpu.so"],
         excluded = _CUDA_ONLY + _ROCM_ONLY,

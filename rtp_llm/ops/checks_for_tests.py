@@ -1,12 +1,14 @@
 """What tests of operators share: devices, instruction sets, tolerances, proof that a kernel ran.
 
 Tests make their tensors on torch's default device. It is the CPU, unless a pytest plugin chose
-another one (rtp_llm/kernels/cuda/gpu_for_tests.py).
+another one (rtp_llm/kernels/cuda/gpu_for_tests.py). RTP_LLM_TESTED_DEVICE says whose kernels work
+on them when they are not that device's (rtp_llm/kernels/xpu/bridge).
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -15,9 +17,9 @@ from torch import Tensor
 
 from rtp_llm import ops
 
-DEVICE = torch.get_default_device().type
+DEVICE = os.environ.get("RTP_LLM_TESTED_DEVICE") or torch.get_default_device().type
 
-FLOAT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+FLOAT_DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16, torch.float16)
 
 # What only a device whose index tensors the host may read can refuse, and what else the CPU alone
 # promises.

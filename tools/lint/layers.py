@@ -37,6 +37,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "_runtime": "",
     }.items()
 }
+# What is no part of the package may import whatever it tests.
+OF_TESTS = ("_test.py", "_for_tests.py")
 # The server talks to the engine through its client; the rest runs in another process.
 ENGINE_DOORS = {"rtp_llm.engine.client", "rtp_llm.engine.messages"}
 # Beside the device classes: tests of a device's kernels, and the names in this table.
@@ -70,7 +72,7 @@ def of_python(path: str, text: str) -> Iterator[str]:
     tree = ast.parse(text, path)
     room = room_of(path)
     for line, module in imports(tree):
-        if module.startswith(f"{PACKAGE}.") and room and not path.endswith("_test.py"):
+        if module.startswith(f"{PACKAGE}.") and room and not path.endswith(OF_TESTS):
             yield from _import(path, line, room, module)
     if not path.startswith(DEVICE_ROOMS):
         for line, module in _device_uses(tree):

@@ -26,10 +26,10 @@ _KEY = {"cpu": "CPU", "cuda": "CUDA", "rocm": "CUDA", "xpu": "XPU"}[DEVICE]
 
 # What each device has natively.
 _OPERATORS = {"rms_norm", "fused_add_rms_norm", "qk_rms_norm", "silu_and_mul", "rope_kv_write"}
-_OPERATORS |= {"copy_blocks", "paged_attention", "sample"}
+_OPERATORS |= {"copy_blocks", "paged_attention", "sample", "embedding", "gelu_and_mul", "linear"}
+_OPERATORS |= {"add_logit_bias", "apply_penalties", "ban_repeated_ngrams", "top_logprobs"}
 if DEVICE != "xpu":
-    _OPERATORS |= {"add_logit_bias", "apply_penalties", "embedding", "gelu_and_mul", "linear"}
-    _OPERATORS |= {"ban_repeated_ngrams", "rotate_and_store", "top_logprobs"}
+    _OPERATORS |= {"rotate_and_store"}
 
 _PROGRAM = """
 import sys, torch

@@ -22,10 +22,12 @@ std::string name_of(const sycl::device& device) {
 }
 
 // The same as those of icpx in //3rdparty/gpus/sycl:toolchain.bzl: NaN and infinity mean something
-// in masks, and a kernel that is read from a binary has every argument that its source has.
+// in masks, and a kernel that is read from a binary has every argument that its source has. One
+// binary holds all kernels: without being told, kernels of float16 would get another one.
 std::vector<std::string> options_for(const sycl::device& device) {
   std::vector<std::string> options = {"-std=c++17", "-O2", "-ffp-model=precise",
-                                      "-fno-sycl-dead-args-optimization"};
+                                      "-fno-sycl-dead-args-optimization",
+                                      "-fsycl-device-code-split=off"};
   if (!device.has(sycl::aspect::fp16)) options.emplace_back("-DRTP_LLM_XPU_NO_FLOAT16");
   return options;
 }

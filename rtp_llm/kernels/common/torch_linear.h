@@ -1,0 +1,11 @@
+// linear by torch's own matrix products (cuBLAS, hipBLASLt, oneDNN), for devices on which nothing
+// of ours is faster.
+#pragma once
+
+#include "rtp_llm/kernels/common/glue.h"
+
+namespace rtp_llm::glue {
+
+Tensor torch_linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias);
+
+}  // namespace rtp_llm::glue
