@@ -1,0 +1,131 @@
+"""Paged attention on a GPU: decode against the copy rate, prompts beside torch's SDPA backends.
+
+Shape of Qwen3-0.6B: 16 query heads over 8 KV heads of 128, bfloat16, blocks of 16 in random order.
+A decode step must read every key and value once; a prompt's limit is what the best backend reaches,
+which reads keys and values that lie in one piece.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from benchmark.gpu_time import copy_bandwidth, microseconds
+from benchmark.report import Report, parser
+from rtp_llm import ops
+from rtp_llm.device import Device, resolve_device
+from rtp_llm.kernels.triton.paged_attention import paged_attention
+
+HEADS, KV_HEADS, HEAD_DIM, BLOCK = 16, 8, 128, 16
+BATCHES, CONTEXTS = (1, 16, 64, 256), (1024, 8192, 65536)
+PROMPTS = (2048, 8192, 32768)
+SDPA = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Sequences of one length, the last ``queries`` tokens of each new."""
+
+    q: Tensor
+    cache: Tensor
+    cu_seqlens: Tensor
+    seq_lens: Tensor
+    table: Tensor
+    queries: int
+    keys: int
+
+    @staticmethod
+    def random(batch: int, queries: int, keys: int, device: torch.device) -> Case:
+        blocks = keys // BLOCK
+        shape = (2, batch * blocks, BLOCK, KV_HEADS, HEAD_DIM)
+        tokens = batch * queries
+        return Case(
+            torch.randn(tokens, HEADS, HEAD_DIM, device=device).bfloat16(),
+            torch.empty(shape, dtype=torch.bfloat16, device=device).normal_(),
+            queries * torch.arange(batch + 1, dtype=torch.int32, device=device),
+            torch.full((batch,), keys, dtype=torch.int32, device=device),
+            torch.randperm(batch * blocks, device=device).int().view(batch, blocks),
+            queries,
+            keys,
+        )
+
+    def arguments(self) -> tuple[Tensor | int | float, ...]:
+        index = (self.cu_seqlens, self.seq_lens, self.table)
+        return (self.q, self.cache, *index, self.queries, self.keys, HEAD_DIM**-0.5)
+
+
+def main() -> None:
+    flags = parser(__doc__.splitlines()[0])
+    flags.add_argument("--rounds", type=int)
+    arguments = flags.parse_args()
+    rounds = arguments.rounds or (3 if arguments.quick else 10)
+    device = resolve_device()
+    for report in (decode(device, rounds, quick=arguments.quick), prompts(device, rounds)):
+        report.print()
+        report.write(arguments.json)
+
+
+def decode(device: Device, rounds: int, *, quick: bool) -> Report:
+    """One token of each sequence."""
+    rate = copy_bandwidth(device, rounds)
+    columns = ("batch", "context", "triton us", "TB/s", "% of copy", "operator us")
+    report = Report(f"Decode attention on {device.description()}", columns)
+    report.notes.append(f"copies run at {rate / 1e12:.2f} TB/s; operator: the CUDA C++ kernel.")
+    for context in CONTEXTS[: 2 if quick else 3]:
+        for batch in BATCHES:
+            case = Case.random(batch, 1, context, device.torch_device)
+            report.add(batch=batch, context=context, **_decode_row(case, device, rounds, rate))
+    return report
+
+
+def _decode_row(case: Case, device: Device, rounds: int, rate: float) -> dict[str, float]:
+    arguments = case.arguments()
+    ours = microseconds(device, functools.partial(paged_attention, *arguments), rounds)
+    plain = microseconds(device, functools.partial(ops.paged_attention, *arguments), 1)
+    speed = case.cache.nbytes / ours * 1e6
+    return {
+        "triton us": ours,
+        "TB/s": speed / 1e12,
+        "% of copy": 100 * speed / rate,
+        "operator us": plain,
+    }
+
+
+def prompts(device: Device, rounds: int) -> Report:
+    """A whole prompt at once."""
+    columns = ("tokens", "triton TFLOP/s", *(f"{name} TFLOP/s" for name in SDPA), "% of best")
+    report = Report(f"Prompt attention on {device.description()}", columns)
+    for tokens in PROMPTS:
+        operations = 2.0 * tokens**2 * HEADS * HEAD_DIM  # causal: half of all pairs
+        arguments = Case.random(1, tokens, tokens, device.torch_device).arguments()
+        ours = microseconds(device, functools.partial(paged_attention, *arguments), rounds)
+        peers = {name: operations / us / 1e6 for name, us in sdpa(device, tokens, rounds)}
+        report.add(
+            **{
+                "tokens": tokens,
+                "triton TFLOP/s": operations / ours / 1e6,
+                **{f"{name} TFLOP/s": speed for name, speed in peers.items()},
+                "% of best": 100 * operations / ours / 1e6 / max(peers.values()),
+            }
+        )
+    return report
+
+
+def sdpa(device: Device, tokens: int, rounds: int) -> Iterator[tuple[str, float]]:
+    """Microseconds of each of torch's backends on keys in one piece."""
+    shape = (1, HEADS, tokens, HEAD_DIM)
+    q, k, v = (torch.randn(shape, device=device.torch_device).bfloat16() for _ in range(3))
+    attend = functools.partial(scaled_dot_product_attention, q, k, v, is_causal=True)
+    for name, backend in SDPA.items():
+        with sdpa_kernel(backend):
+            yield name, microseconds(device, attend, rounds)
+
+
+if __name__ == "__main__":
+    main()
