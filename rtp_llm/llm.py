@@ -304,15 +304,19 @@ class _Run:
         """Give the engine what it takes; the rest waits here."""
         while self._waiting:
             job = self._waiting[0]
+            request_id = job.request.request_id
+            # First, so that Ctrl-C inside add() aborts it too; the engine ignores unknown ids.
+            self._open[request_id] = job
             try:
                 self._engine.add(job.request, self._processors)
             except RequestError as error:
+                del self._open[request_id]
                 if error.kind == "queue_full" and self._open:
                     return
                 prompt = job.output.prompt
                 shown = job.output.prompt_token_ids if prompt is None else prompt
                 raise ValueError(f"{shorten(shown)}: {error.message}") from error
-            self._open[job.request.request_id] = self._waiting.popleft()
+            self._waiting.popleft()
 
     def _take(self, output: StepOutput | PromptLogprobs) -> None:
         if isinstance(output, PromptLogprobs):

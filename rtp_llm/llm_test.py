@@ -196,20 +196,28 @@ def test_a_bad_prompt_is_named_and_the_rest_dropped(llm, prompt, params, words):
 
 @pytest.mark.parametrize(
     "place",
-    ["step", "_scheduler.schedule", "_runner.forward", "_sampler.sample", "_scheduler.commit"],
+    [
+        "_scheduler.add",
+        "_sampler.add",
+        "step",
+        "_scheduler.schedule",
+        "_runner.forward",
+        "_sampler.sample",
+        "_scheduler.commit",
+    ],
 )
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_an_interrupt_leaves_the_engine_usable(llm, monkeypatch, place, after):
-    """Ctrl-C between any two lines of a step."""
+    """Ctrl-C between any two lines of a step, or while requests are added."""
     expected = llm.generate("a", GREEDY)
     *path, name = place.split(".")
     owner = getattr(llm._engine, path[0]) if path else llm._engine
     original = getattr(owner, name)
     calls = []
 
-    def interrupted(*arguments):
+    def interrupted(*arguments, **named):
         calls.append(1)
-        result = original(*arguments) if after or len(calls) != 3 else None
+        result = original(*arguments, **named) if after or len(calls) != 3 else None
         if len(calls) == 3:
             raise KeyboardInterrupt
         return result
@@ -219,7 +227,7 @@ def test_an_interrupt_leaves_the_engine_usable(llm, monkeypatch, place, after):
         llm._engine, path[0], double
     )
     with pytest.raises(KeyboardInterrupt):
-        llm.generate(["a", "b"], SamplingParams(max_tokens=50, ignore_eos=True))
+        llm.generate(["a", "b", "c"], SamplingParams(max_tokens=50, ignore_eos=True))
     monkeypatch.undo()
     assert not llm._engine.has_work
     assert llm.generate("a", GREEDY) == expected

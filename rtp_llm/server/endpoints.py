@@ -40,7 +40,7 @@ from rtp_llm.text.chat_template import ChatTemplateError
 from rtp_llm.text.sequence import SequenceText
 from rtp_llm.text.tokenizer import Tokenizer
 
-# Longer texts are tokenised in a thread (the GIL is free there), so that streams do not wait.
+# Texts of more characters, and more tokens, are converted in a thread: streams must not wait.
 LONG_TEXT = 4096
 # A prompt of more characters per token of the context is looked at from its beginning first.
 MANY_CHARACTERS = 16
@@ -136,7 +136,11 @@ class Endpoints:
         size = max(tokenizer.vocab_size, ready.vocab_size if ready else 0)
         check_token_ids("tokens", request.tokens, Limits(0, size))
         skip = bool(request.skip_special_tokens)
-        return json_response({"prompt": tokenizer.decode(request.tokens, skip_special_tokens=skip)})
+        if len(request.tokens) < LONG_TEXT:
+            text = tokenizer.decode(request.tokens, skip)
+        else:
+            text = await asyncio.to_thread(tokenizer.decode, request.tokens, skip)
+        return json_response({"prompt": text})
 
     # -- parts ---------------------------------------------------------------------------------
 
