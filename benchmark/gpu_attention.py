@@ -66,9 +66,12 @@ def main() -> None:
     arguments = flags.parse_args()
     rounds = arguments.rounds or (3 if arguments.quick else 10)
     device = resolve_device()
-    for report in (decode(device, rounds, quick=arguments.quick), prompts(device, rounds)):
-        report.print()
-        report.write(arguments.json)
+    decoded = decode(device, rounds, quick=arguments.quick)
+    decoded.print()
+    prompted = prompts(device, rounds)
+    prompted.print()
+    decoded.rows += prompted.rows
+    decoded.write(arguments.json)
 
 
 def decode(device: Device, rounds: int, *, quick: bool) -> Report:
