@@ -75,10 +75,3 @@ def test_a_wrong_target_is_refused_with_what_was_expected(bazel: NestedBazel, tr
         done = bazel.run(tree, "--nobuild", f"--{label}={wrong}", label)
         assert done.returncode != 0
         assert reason in done.stderr
-
-
-def test_a_query_of_everything_looks_at_no_toolkit(bazel: NestedBazel, tree: Path) -> None:
-    done = bazel.run(tree, "deps(//rtp_llm/...)", command="query")
-    assert done.returncode == 0, done.stderr
-    assert "@local_rocm//:toolkit" in done.stdout  # there, and inert
-    assert "sycl_packages" not in bazel.fetched

@@ -25,20 +25,25 @@ rocm_configure(name = "lost_rocm", places = ["/no/such/rocm"])
 
 
 @pytest.fixture(scope="module")
-def query(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Query]:
+def bazel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NestedBazel]:
+    nested = NestedBazel(tmp_path_factory.mktemp("nested"))
+    yield nested
+    nested.close()
+
+
+@pytest.fixture(scope="module")
+def query(tmp_path_factory: pytest.TempPathFactory, bazel: NestedBazel) -> Query:
     """query(pattern, NAME=value, ...): `bazel query` with the settings, none of this machine's."""
     tree = linked_tree(tmp_path_factory.mktemp("tree"))
     workspace = (tree / "WORKSPACE").read_text()
     (tree / "WORKSPACE").unlink()
     (tree / "WORKSPACE").write_text(workspace + _NOWHERE)
-    bazel = NestedBazel(tmp_path_factory.mktemp("nested"))
 
     def run(pattern: str, **settings: str) -> subprocess.CompletedProcess[str]:
         environment = [f"--repo_env={name}={value}" for name, value in settings.items()]
         return bazel.run(tree, *environment, pattern, command="query")
 
-    yield run
-    bazel.close()
+    return run
 
 
 def _targets(done: subprocess.CompletedProcess[str]) -> set[str]:
@@ -118,3 +123,10 @@ def test_gpus_need_the_compiler_and_the_device_libraries(query: Query, tmp_path:
     assert done.returncode != 0
     assert "device libraries for the same AMD GPUs" in done.stderr
     assert "(knows gfx906, gfx90a)" in done.stderr
+
+
+def test_a_query_of_everything_looks_at_no_toolkit(query: Query, bazel: NestedBazel) -> None:
+    done = query("deps(//rtp_llm/...)")
+    assert done.returncode == 0, done.stderr
+    assert "@local_rocm//:toolkit" in done.stdout  # there, and inert
+    assert "sycl_packages" not in bazel.fetched
