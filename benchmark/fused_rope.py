@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from benchmark.gpu_time import copy_bandwidth, microseconds
+from benchmark.gpu_time import copy_bandwidth, microseconds, the_gpu
 from benchmark.report import Report, parser
 from rtp_llm import ops
-from rtp_llm.device import resolve_device
 
 HEADS, KV_HEADS, HEAD_DIM, BLOCK = 16, 8, 128, 16
 DECODE = (1, 4, 16, 64, 128, 256)
@@ -129,7 +128,7 @@ class Case:
 def main() -> None:
     """Measure and print."""
     arguments = parser(__doc__.splitlines()[0]).parse_args()
-    device = resolve_device()
+    device = the_gpu()
     rounds = 5 if arguments.quick else 30
     limit = copy_bandwidth(device, rounds)
     report = Report("Fused RoPE and cache write", COLUMNS)

@@ -8,7 +8,8 @@ which reads keys and values that lie in one piece.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import importlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -16,15 +17,15 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmark.gpu_time import copy_bandwidth, microseconds
+from benchmark.gpu_time import copy_bandwidth, microseconds, the_gpu
 from benchmark.report import Report, parser
 from rtp_llm import ops
-from rtp_llm.device import Device, resolve_device
-from rtp_llm.kernels.triton.paged_attention import paged_attention
+from rtp_llm.device import Device
 
 HEADS, KV_HEADS, HEAD_DIM, BLOCK = 16, 8, 128, 16
 BATCHES, CONTEXTS = (1, 16, 64, 256), (1024, 8192, 65536)
 PROMPTS = (2048, 8192, 32768)
+Attention = Callable[..., Tensor]
 SDPA = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 
 
@@ -65,16 +66,17 @@ def main() -> None:
     flags.add_argument("--rounds", type=int)
     arguments = flags.parse_args()
     rounds = arguments.rounds or (3 if arguments.quick else 10)
-    device = resolve_device()
-    decoded = decode(device, rounds, quick=arguments.quick)
+    device = the_gpu()
+    attend = importlib.import_module("rtp_llm.kernels.triton.paged_attention").paged_attention
+    decoded = decode(device, attend, rounds, quick=arguments.quick)
     decoded.print()
-    prompted = prompts(device, rounds)
+    prompted = prompts(device, attend, rounds)
     prompted.print()
     decoded.rows += prompted.rows
     decoded.write(arguments.json)
 
 
-def decode(device: Device, rounds: int, *, quick: bool) -> Report:
+def decode(device: Device, attend: Attention, rounds: int, *, quick: bool) -> Report:
     """One token of each sequence."""
     rate = copy_bandwidth(device, rounds)
     columns = ("batch", "context", "triton us", "TB/s", "% of copy", "operator us")
@@ -83,13 +85,17 @@ def decode(device: Device, rounds: int, *, quick: bool) -> Report:
     for context in CONTEXTS[: 2 if quick else 3]:
         for batch in BATCHES:
             case = Case.random(batch, 1, context, device.torch_device)
-            report.add(batch=batch, context=context, **_decode_row(case, device, rounds, rate))
+            report.add(
+                batch=batch, context=context, **_decode_row(case, device, attend, rounds, rate)
+            )
     return report
 
 
-def _decode_row(case: Case, device: Device, rounds: int, rate: float) -> dict[str, float]:
+def _decode_row(
+    case: Case, device: Device, attend: Attention, rounds: int, rate: float
+) -> dict[str, float]:
     arguments = case.arguments()
-    ours = microseconds(device, functools.partial(paged_attention, *arguments), rounds)
+    ours = microseconds(device, functools.partial(attend, *arguments), rounds)
     plain = microseconds(device, functools.partial(ops.paged_attention, *arguments), 1)
     speed = case.cache.nbytes / ours * 1e6
     return {
@@ -100,14 +106,14 @@ def _decode_row(case: Case, device: Device, rounds: int, rate: float) -> dict[st
     }
 
 
-def prompts(device: Device, rounds: int) -> Report:
+def prompts(device: Device, attend: Attention, rounds: int) -> Report:
     """A whole prompt at once."""
     columns = ("tokens", "triton TFLOP/s", *(f"{name} TFLOP/s" for name in SDPA), "% of best")
     report = Report(f"Prompt attention on {device.description()}", columns)
     for tokens in PROMPTS:
         operations = 2.0 * tokens**2 * HEADS * HEAD_DIM  # causal: half of all pairs
         arguments = Case.random(1, tokens, tokens, device.torch_device).arguments()
-        ours = microseconds(device, functools.partial(paged_attention, *arguments), rounds)
+        ours = microseconds(device, functools.partial(attend, *arguments), rounds)
         peers = {name: operations / us / 1e6 for name, us in sdpa(device, tokens, rounds)}
         report.add(
             **{

@@ -16,12 +16,12 @@ import torch
 import transformers
 
 from benchmark.generation import prompts
-from benchmark.gpu_time import copy_bandwidth
+from benchmark.gpu_time import copy_bandwidth, the_gpu
 from benchmark.random_model import model_folder, step_bytes
 from benchmark.report import Report, parser
 from benchmark.rounds import interleave
 from rtp_llm.config.settings import Settings
-from rtp_llm.device import Device, resolve_device
+from rtp_llm.device import Device
 from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.messages import AddRequest
 from rtp_llm.sampling_params import SamplingParams
@@ -109,7 +109,7 @@ def main() -> None:
     flags.add_argument("--rounds", type=int)
     arguments = flags.parse_args()
     rounds = arguments.rounds or (2 if arguments.quick else 5)
-    device = resolve_device()
+    device = the_gpu()
     folder = model_folder(SHAPE)
     report = Report(f"Decoding on {device.description()}, shape {SHAPE}", COLUMNS)
     report.notes.append("eager: ours without recorded steps. limit: bytes read over the copy rate.")

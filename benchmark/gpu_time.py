@@ -6,9 +6,20 @@ from collections.abc import Callable
 
 import torch
 
-from rtp_llm.device import Device
+from rtp_llm.device import Device, resolve_device
 
 _REPEATS = 20  # of the work in a graph, so that its launch does not count
+
+
+def the_gpu() -> Device:
+    """The GPU of this machine that the build is for; ends the program where there is none."""
+    device = resolve_device()
+    if not device.supports("graph_capture"):
+        raise SystemExit(
+            f"this benchmark needs a GPU and runs on {device.name} here; on a machine with one: "
+            "RTP_LLM_TORCH=local bazel run --config=cuda //benchmark:NAME (docs/build.md)"
+        )
+    return device
 
 
 def microseconds(device: Device, work: Callable[[], object], rounds: int) -> float:
