@@ -8,6 +8,7 @@ from __future__ import annotations
 from rtp_llm.device.base import CAPABILITIES, Device, DeviceError, MemoryInfo, Support
 from rtp_llm.device.ranks import Ranks
 from rtp_llm.device.resolve import DEVICE_VARIABLE, known_devices, resolve_device
+from rtp_llm.device.staging import StagedNumbers
 from rtp_llm.device.streams import Event, Graph, Stream
 from rtp_llm.device.visible import VisibleDevices
 
@@ -20,6 +21,7 @@ __all__ = [
     "Graph",
     "MemoryInfo",
     "Ranks",
+    "StagedNumbers",
     "Stream",
     "Support",
     "VisibleDevices",

@@ -6,8 +6,11 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from itertools import accumulate
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -18,6 +21,7 @@ from rtp_llm.device.ranks import Ranks
 from rtp_llm.device.streams import Event, Graph, Stream
 from rtp_llm.device.visible import VisibleDevices, describe_mask, visible_devices
 
+_ALIGNMENT = 16  # of arrays that are copied together: what kernels may load at once
 _MOST_THREADS = 8  # of the host: more bring nothing to reading files or converting weights
 
 
@@ -173,13 +177,22 @@ class AcceleratorDevice(Device):
         return memory
 
     def upload(self, array: NDArray[Any]) -> Tensor:
-        source = torch.from_numpy(array)
+        return self.upload_all(array)[0]
+
+    def upload_all(self, *arrays: NDArray[Any]) -> list[Tensor]:
+        starts = [0, *accumulate(-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays)]
+        size = (starts.pop(),)
         # torch keeps pinned memory that it gave out until the copies from it are done.
-        staged = self.pinned_empty(array.shape, source.dtype).copy_(source)
-        result: Tensor = self._torch.empty(
-            array.shape, dtype=source.dtype, device=self.torch_device
-        )
-        return result.copy_(staged, non_blocking=True)
+        staged = self.pinned_empty(size, torch.uint8)
+        host = staged.numpy()
+        there: Tensor = self._torch.empty(size, dtype=torch.uint8, device=self.torch_device)
+        results = []
+        for start, array in zip(starts, arrays, strict=True):
+            part = slice(start, start + array.nbytes)
+            np.copyto(host[part].view(array.dtype).reshape(array.shape), array)
+            results.append(there[part].view(_torch_dtype(array.dtype)).view(array.shape))
+        there.copy_(staged, non_blocking=True)
+        return results
 
     def download(self, *tensors: Tensor) -> list[NDArray[Any]]:
         staged = [self.pinned_empty(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
@@ -210,6 +223,11 @@ class AcceleratorDevice(Device):
         if not answer:
             raise DeviceError(f"{self.name} captures no graphs: {answer.reason}")
         return TorchGraph(self._backend, pool)
+
+
+@cache
+def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
 class TorchGraph:

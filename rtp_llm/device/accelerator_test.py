@@ -224,6 +224,23 @@ def test_arrays_go_there_and_back_through_pinned_memory_with_one_wait(name):
 
 
 @EACH
+def test_several_arrays_go_in_one_copy(name):
+    device, fake = made(name)
+    arrays = [
+        np.arange(3, dtype=np.int32),
+        np.array([[True], [False]]),
+        np.empty((0, 4), np.float32),
+        np.arange(12, dtype=np.int64).reshape(3, 4)[:, 1:3],
+    ]
+    there = device.upload_all(*arrays)
+    assert fake.pinned == 1
+    for tensor, array in zip(there, arrays, strict=True):
+        assert tensor.numpy().dtype == array.dtype
+        np.testing.assert_array_equal(tensor.numpy(), array)
+        assert tensor.data_ptr() % 16 == 0
+
+
+@EACH
 def test_empty_arrays_and_no_tensors(name):
     device, _ = made(name)
     assert device.upload(np.empty((0, 2), np.int64)).shape == (0, 2)

@@ -135,6 +135,10 @@ class Device(ABC):
         """
 
     @abstractmethod
+    def upload_all(self, *arrays: NDArray[Any]) -> list[Tensor]:
+        """As `upload` for several arrays, with one copy for all of them."""
+
+    @abstractmethod
     def download(self, *tensors: Tensor) -> list[NDArray[Any]]:
         """The tensors' values on the host. Waits once, for what was asked of the device before."""
 

@@ -94,6 +94,9 @@ class CpuDevice(Device):
     def upload(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array)
 
+    def upload_all(self, *arrays: NDArray[Any]) -> list[Tensor]:
+        return [torch.from_numpy(array) for array in arrays]
+
     def download(self, *tensors: Tensor) -> list[NDArray[Any]]:
         return [tensor.numpy() for tensor in tensors]
 

@@ -30,10 +30,17 @@ class FakeStream:
 
 
 class FakeEvent:
-    """Remembers how it was made."""
+    """Remembers how it was made and counts what was asked of it."""
 
     def __init__(self, enable_timing: bool = False) -> None:
         self.enable_timing = enable_timing
+        self.records = self.waits = 0
+
+    def record(self) -> None:
+        self.records += 1
+
+    def synchronize(self) -> None:
+        self.waits += 1
 
 
 class FakeGraph:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rtp_llm.device import DeviceError
+from rtp_llm.device import DeviceError, StagedNumbers
 from rtp_llm.device.cuda import CudaDevice
 from rtp_llm.device.rocm import RocmDevice
 from rtp_llm.device.xpu import XpuDevice
@@ -70,6 +70,18 @@ def test_many_uploads_in_flight_keep_their_values(device):
         there.append(device.upload(array))
     for number, back in enumerate(device.download(*there)):
         assert (back == number).all()
+
+
+def test_staged_numbers_do_not_overtake_each_other(device):
+    numbers = StagedNumbers(device, 100_000)
+    seen = []
+    for step in range(20):
+        busy(device, 1)
+        numbers.begin()[:] = step
+        numbers.send(100_000)
+        seen.append(numbers.on_device.clone())
+    for step, back in enumerate(device.download(*seen)):
+        assert (back == step).all()
 
 
 def test_host_buffers_are_pinned(device):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.device import StagedNumbers
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch
@@ -61,10 +64,12 @@ class DecodeGraphs:
         self._sizes = graph_sizes(max_batch)
         self._recorded: dict[int, _Recorded] = {}
         groups, blocks = len(cache.groups), -(-max_model_len // block_size)
-        # One row of numbers for each input, so that a step copies all of them at once.
-        numbers = torch.zeros(4 + groups, max_batch + 1, dtype=torch.int32)
+        # A step copies all its numbers at once: a row for each input, then the tables' used parts.
+        self._shape = (4 + groups, max_batch + 1)
+        self._count = math.prod(self._shape)
+        self._staged = StagedNumbers(device, self._count + groups * max_batch * blocks)
+        self._numbers = self._staged.on_device[: self._count].view(self._shape)
         tables = torch.full((groups, max_batch, blocks), -1, dtype=torch.int32)
-        self._numbers = numbers.to(device.torch_device)
         self._tables = tables.to(device.torch_device)
         self._whole = ForwardBatch(
             token_ids=self._numbers[1],
@@ -113,24 +118,33 @@ class DecodeGraphs:
         """Hidden states [B, hidden] of the batch's tokens, valid until the next replay."""
         count = batch.num_seqs
         size = next(size for size in self._sizes if size >= count)
-        numbers = np.zeros((self._numbers.shape[0], size + 1), np.int32)
-        numbers[0, : count + 1] = batch.cu_seqlens_q
-        numbers[0, count + 1 :] = count
-        numbers[1, :count] = batch.token_ids
-        numbers[2, :count] = batch.positions
-        numbers[3, :count] = batch.seq_lens
-        numbers[4:] = -1
-        for group, (slots, table) in enumerate(
-            zip(batch.slot_mapping, batch.block_table, strict=True)
+        host = self._staged.begin()
+        self._write_numbers(host[: self._count].reshape(self._shape), batch, size)
+        width = min(batch.block_table[0].shape[1], self._tables.shape[2])
+        used = (len(batch.block_table), count, width)
+        end = self._count + math.prod(used)
+        for table, part in zip(
+            batch.block_table, host[self._count : end].reshape(used), strict=True
         ):
-            numbers[4 + group, :count] = slots
-            width = min(table.shape[1], self._tables.shape[2])
-            blocks = self._device.upload(np.ascontiguousarray(table[:, :width]))
-            self._tables[group, :count, :width].copy_(blocks)
-        self._numbers[:, : size + 1].copy_(self._device.upload(numbers))
+            part[:] = table[:, :width]
+        self._staged.send(end)
+        tables = self._staged.on_device[self._count : end].view(used)
+        self._tables[:, :count, :width].copy_(tables)
         recorded = self._recorded[size]
         recorded.graph.replay()
         return recorded.hidden[:count]
+
+    def _write_numbers(self, numbers: NDArray[np.int32], batch: Batch, size: int) -> None:
+        """Every input of the graph for ``size``; places without a sequence have no token."""
+        count = batch.num_seqs
+        numbers[0, : count + 1] = batch.cu_seqlens_q
+        numbers[0, count + 1 : size + 1] = count
+        for row, values in enumerate((batch.token_ids, batch.positions, batch.seq_lens), 1):
+            numbers[row, :count] = values
+            numbers[row, count:size] = 0
+        for row, slots in enumerate(batch.slot_mapping, 4):
+            numbers[row, :count] = slots
+            numbers[row, count:size] = -1
 
     def _inputs(self, size: int) -> ForwardBatch:
         whole = self._whole

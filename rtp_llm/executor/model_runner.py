@@ -39,14 +39,22 @@ class ModelRunner:
         return hidden
 
     def _forward_batch(self, batch: Batch) -> ForwardBatch:
-        upload = self.device.upload
+        groups = len(batch.slot_mapping)
+        token_ids, positions, cu_seqlens_q, seq_lens, *rest = self.device.upload_all(
+            batch.token_ids,
+            batch.positions,
+            batch.cu_seqlens_q,
+            batch.seq_lens,
+            *batch.slot_mapping,
+            *batch.block_table,
+        )
         return ForwardBatch(
-            token_ids=upload(batch.token_ids),
-            positions=upload(batch.positions),
-            slot_mapping=tuple(upload(slots) for slots in batch.slot_mapping),
-            block_table=tuple(upload(table) for table in batch.block_table),
-            cu_seqlens_q=upload(batch.cu_seqlens_q),
-            seq_lens=upload(batch.seq_lens),
+            token_ids=token_ids,
+            positions=positions,
+            slot_mapping=tuple(rest[:groups]),
+            block_table=tuple(rest[groups:]),
+            cu_seqlens_q=cu_seqlens_q,
+            seq_lens=seq_lens,
             max_seqlen_q=batch.max_seqlen_q,
             max_seqlen_k=batch.max_seqlen_k,
             kv_cache=self.cache.layers,
@@ -54,9 +62,10 @@ class ModelRunner:
         )
 
     def logits(self, hidden: Tensor, rows: NDArray[np.int32]) -> Tensor:
-        """Logits float32 [R, vocabulary] of the tokens ``rows`` [R] of the batch."""
-        picked = hidden.index_select(0, self.device.upload(rows))
-        logits: Tensor = self.model.compute_logits(picked)
+        """Logits float32 [R, vocabulary] of the tokens ``rows`` [R] of the batch, ascending."""
+        if len(rows) < len(hidden):  # otherwise every token has a row, as when all decode
+            hidden = hidden.index_select(0, self.device.upload(rows))
+        logits: Tensor = self.model.compute_logits(hidden)
         return logits
 
     def warm_up(self) -> None:
