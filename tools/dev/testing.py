@@ -16,7 +16,7 @@ _WHEEL = ("//tools/wheel:contents_test", "//tools/wheel:kernels_test")
 _OF_DEVICES = {
     "cuda": _WHEEL,
     "rocm": ("//tools/wheel:kernels_test",),
-    "xpu": ("//rtp_llm/kernels/xpu/...",),
+    "xpu": ("//rtp_llm/kernels/xpu/...", *_WHEEL),
 }
 _TOOLKITS = {"cuda": "@local_cuda//:toolkit", "rocm": "@local_rocm//:toolkit"}
 
