@@ -66,14 +66,14 @@ struct FusedRopeArgs {
   // cu_seqlens token b is the next one of request b.
   const int32_t* cu_seqlens;
   const int32_t* past;
-  int64_t requests;
+  int requests;
 
   CacheView k_cache, v_cache;
   DType cache_dtype;  // dtype, or float8
-  int64_t block_size;
+  int block_size;
   IndexView slots;         // of tokens: row * block_size + place; null = by offsets
   const int32_t* offsets;  // [requests, 1, 2, table_width]: rows of keys, then of values
-  int64_t table_width;
+  int table_width;
   const float* k_scale;  // what is stored is divided by it; null = 1
   const float* v_scale;
   float* scales;  // [rows, block_size, kv heads], written as 1; null = none
@@ -82,20 +82,20 @@ struct FusedRopeArgs {
 
 // A token's request and its places: among the new tokens of the request, and in its sequence.
 struct TokenPlace {
-  int64_t request;
-  int64_t index;
-  int64_t in_sequence;
+  int request;
+  int index;
+  int in_sequence;
 };
 
 // False for the tokens behind the last request, and for those that q_out has no row for.
-constexpr bool find_token(const FusedRopeArgs& args, int64_t token, TokenPlace* place) {
+constexpr bool find_token(const FusedRopeArgs& args, int token, TokenPlace* place) {
   *place = {token, 0, 0};
   if (args.cu_seqlens != nullptr) {
     if (token >= args.cu_seqlens[args.requests]) return false;
-    int64_t low = 0;  // cu_seqlens[low] <= token < cu_seqlens[high]
-    int64_t high = args.requests;
+    int low = 0;  // cu_seqlens[low] <= token < cu_seqlens[high]
+    int high = args.requests;
     while (high - low > 1) {
-      const int64_t middle = (low + high) / 2;
+      const int middle = low + (high - low) / 2;
       (args.cu_seqlens[middle] <= token ? low : high) = middle;
     }
     place->request = low;
@@ -111,7 +111,7 @@ constexpr bool find_token(const FusedRopeArgs& args, int64_t token, TokenPlace* 
 }
 
 // The row of q_out that a token's queries go to.
-constexpr int64_t query_row(const FusedRopeArgs& args, int64_t token, const TokenPlace& place) {
+constexpr int64_t query_row(const FusedRopeArgs& args, int token, const TokenPlace& place) {
   return args.padded_queries > 0 ? place.request * args.padded_queries + place.index : token;
 }
 
@@ -132,11 +132,11 @@ constexpr bool has_axes(const FusedRopeArgs& args) {
 }
 
 // The position by which a token turns along an axis; -1 when it is no row of the table.
-constexpr int64_t position_of(const FusedRopeArgs& args, int64_t token, const TokenPlace& place,
+constexpr int64_t position_of(const FusedRopeArgs& args, int token, const TokenPlace& place,
                               int axis) {
   const int64_t position = args.positions.data == nullptr
                                ? place.in_sequence
-                               : args.positions.at(token * args.positions.step + axis);
+                               : args.positions.at(int64_t{token} * args.positions.step + axis);
   if (args.cos_sin == nullptr) return position;
   return position >= 0 && position < args.num_positions ? position : -1;
 }
@@ -144,25 +144,30 @@ constexpr int64_t position_of(const FusedRopeArgs& args, int64_t token, const To
 // Where a token's keys (plane 0) or values (plane 1) lie: row and place; row -1 = nowhere.
 struct CachePlace {
   int64_t row;
-  int64_t place;
+  int place;
 };
 
-constexpr CachePlace cache_place(const FusedRopeArgs& args, int64_t token, const TokenPlace& place,
+constexpr CachePlace cache_place(const FusedRopeArgs& args, int token, const TokenPlace& place,
                                  int plane) {
   const int64_t rows = plane == 0 ? args.k_cache.rows : args.v_cache.rows;
   if (rows == 0) return {-1, 0};
   int64_t row = -1;
-  int64_t in_block = 0;
-  if (args.slots.data != nullptr) {
+  int in_block = 0;
+  if (args.slots.data == nullptr) {
+    const int block = place.in_sequence / args.block_size;
+    if (place.in_sequence < 0 || block >= args.table_width) return {-1, 0};
+    row = args.offsets[(int64_t{place.request} * 2 + plane) * args.table_width + block];
+    in_block = place.in_sequence % args.block_size;
+  } else if (args.slots.wide) {
     const int64_t slot = args.slots.at(token);
     if (slot < 0) return {-1, 0};
     row = slot / args.block_size;
+    in_block = static_cast<int>(slot % args.block_size);
+  } else {  // 64-bit divisions take a GPU long
+    const int slot = static_cast<int>(args.slots.at(token));
+    if (slot < 0) return {-1, 0};
+    row = slot / args.block_size;
     in_block = slot % args.block_size;
-  } else {
-    const int64_t block = place.in_sequence / args.block_size;
-    if (place.in_sequence < 0 || block >= args.table_width) return {-1, 0};
-    row = args.offsets[(place.request * 2 + plane) * args.table_width + block];
-    in_block = place.in_sequence % args.block_size;
   }
   return {row >= 0 && row < rows ? row : -1, in_block};
 }

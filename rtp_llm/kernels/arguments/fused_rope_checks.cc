@@ -53,6 +53,8 @@ void take_heads(FusedRopeArgs& args, const FusedRopeHeads& heads) {
                     q_heads + 2 * kv_heads <= 65536,
                 "rotate_and_store: q is ", heads.q.describe(), " and k ", heads.k.describe(),
                 "; expected [tokens, heads, head size]");
+  RTP_LLM_CHECK(heads.q.size(0) < INT32_MAX, "rotate_and_store: q is ", heads.q.describe(),
+                "; expected fewer than ", INT32_MAX, " tokens");
   args.dtype = heads.q.dtype();
   args.tokens = heads.q.size(0);
   args.num_heads = static_cast<int>(q_heads);
@@ -137,9 +139,11 @@ void take_requests(FusedRopeArgs& args, const FusedRopePlaces& places) {
   RTP_LLM_CHECK(places.past.has_value() || !places.cu_seqlens.has_value(),
                 "rotate_and_store: cu_seqlens without past_lengths");
   if (!places.past.has_value()) return;
+  RTP_LLM_CHECK(places.past->numel() < INT32_MAX, "rotate_and_store: past_lengths is ",
+                places.past->describe(), "; expected fewer than ", INT32_MAX, " requests");
   check_index(*places.past, "rotate_and_store: past_lengths");
   args.past = places.past->data<int32_t>();
-  args.requests = places.past->size(0);
+  args.requests = static_cast<int>(places.past->size(0));
   if (!places.cu_seqlens.has_value()) {
     RTP_LLM_CHECK(args.requests == args.tokens, "rotate_and_store: ", args.tokens, " tokens of ",
                   args.requests, " requests without cu_seqlens; expected a token for each");
@@ -175,8 +179,10 @@ void take_places(FusedRopeArgs& args, const FusedRopeCache& cache, bool has_past
   check_contiguous(offsets, "rotate_and_store: offsets");
   RTP_LLM_CHECK(has_past, "rotate_and_store: offsets without past_lengths");
   check_sizes(offsets, {args.requests, 1, 2, offsets.size(3)}, "rotate_and_store: offsets");
+  RTP_LLM_CHECK(offsets.size(3) < INT32_MAX, "rotate_and_store: offsets is ", offsets.describe(),
+                "; expected fewer than ", INT32_MAX, " blocks of a request");
   args.offsets = offsets.data<int32_t>();
-  args.table_width = offsets.size(3);
+  args.table_width = static_cast<int>(offsets.size(3));
 }
 
 const float* scale_of(const OptionalTensor& scale, const char* what) {
@@ -199,7 +205,7 @@ void take_cache(FusedRopeArgs& args, const FusedRopeCache& cache, bool has_value
   args.v_cache = cache_of(args, *cache.v_cache, "rotate_and_store: v_cache");
   check_dtype(*cache.v_cache, cache.k_cache->dtype(), "rotate_and_store: v_cache");
   args.cache_dtype = cache.k_cache->dtype();
-  args.block_size = cache.k_cache->size(1);
+  args.block_size = static_cast<int>(cache.k_cache->size(1));
   RTP_LLM_CHECK(cache.v_cache->size(1) == args.block_size, "rotate_and_store: v_cache is ",
                 cache.v_cache->describe(), "; expected blocks of ", args.block_size, " tokens");
   take_places(args, cache, has_past);

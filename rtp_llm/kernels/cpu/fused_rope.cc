@@ -20,7 +20,7 @@ float rounded(float value) {
 }
 
 // A token's position on each axis; false when one of them is not in the table.
-bool find_positions(const FusedRopeArgs& args, int64_t token, const TokenPlace& place,
+bool find_positions(const FusedRopeArgs& args, int token, const TokenPlace& place,
                     int64_t (&positions)[3]) {
   for (int axis = 0; axis < (has_axes(args) ? 3 : 1); ++axis) {
     positions[axis] = position_of(args, token, place, axis);
@@ -70,7 +70,7 @@ void store(void* base, int64_t at, DType dtype, const std::vector<float>& head, 
 }
 
 template <class T>
-void store_in_cache(const FusedRopeArgs& args, int64_t token, const TokenPlace& place, int plane,
+void store_in_cache(const FusedRopeArgs& args, int token, const TokenPlace& place, int plane,
                     int head_index, const std::vector<float>& head) {
   const CachePlace to = cache_place(args, token, place, plane);
   if (to.row < 0) return;
@@ -103,7 +103,7 @@ void give(const HeadsView& to, int64_t row, int index, DType dtype,
 }
 
 template <class T>
-void do_token(const FusedRopeArgs& args, int64_t token, std::vector<float>& head) {
+void do_token(const FusedRopeArgs& args, int token, std::vector<float>& head) {
   TokenPlace place;
   int64_t positions[3] = {0, 0, 0};
   if (!find_token(args, token, &place) || !find_positions(args, token, place, positions)) return;
@@ -135,7 +135,7 @@ void fused_rope(const FusedRopeArgs& args, int64_t begin, int64_t end) {
   std::vector<float> head(static_cast<size_t>(args.head_dim));
   visit_float_dtype(args.dtype, [&](auto element) {
     for (int64_t token = begin; token < end; ++token)
-      do_token<decltype(element)>(args, token, head);
+      do_token<decltype(element)>(args, static_cast<int>(token), head);
   });
 }
 

@@ -8,21 +8,35 @@
 namespace rtp_llm::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 256;
 
 enum class Part { kQuery, kKey, kValue };
 
-// A head of a token. Its elements are cut into units of two packs, which hold N pairs that turn
-// together (half a rotation apart, or side by side) or just lie side by side.
+// What most calls do without: positions on several axes, queries that grow, 8-bit floats and
+// scales. A kernel without it needs far fewer registers.
+bool is_plain(const FusedRopeArgs& args) {
+  return !has_axes(args) && args.log_length <= 0 && args.k_scale == nullptr &&
+         args.v_scale == nullptr && args.cache_dtype == args.dtype &&
+         (args.out_dtype == args.dtype || args.out_dtype == DType::kOther);
+}
+
+template <bool kPlain>
+__device__ inline bool several_axes(const FusedRopeArgs& args) {
+  return !kPlain && has_axes(args);
+}
+
+// A head of a token.
 struct Head {
   Part part;
   int index;
 
-  __device__ Head(const FusedRopeArgs& args, int head) {
-    part = head < args.num_heads                       ? Part::kQuery
-           : head < args.num_heads + args.num_kv_heads ? Part::kKey
-                                                       : Part::kValue;
-    index = part == Part::kQuery ? head : (head - args.num_heads) % args.num_kv_heads;
+  __device__ Head(const FusedRopeArgs& args, int head) : part(Part::kQuery), index(head) {
+    if (index < args.num_heads) return;
+    part = Part::kKey;
+    index -= args.num_heads;
+    if (index < args.num_kv_heads) return;
+    part = Part::kValue;
+    index -= args.num_kv_heads;
   }
 };
 
@@ -32,12 +46,14 @@ __device__ inline View of_part(Part part, const View& q, const View& k, const Vi
   return part == Part::kQuery ? q : part == Part::kKey ? k : v;
 }
 
-// Where the two packs of a unit begin within a head.
+// The elements of a head are cut into units of two packs, which hold N pairs that turn together
+// (half a rotation apart, or side by side) or just lie side by side. This is where they begin.
 struct Unit {
   int first, second;
-  int pair;  // the first one; -1: these do not turn
+  int pair;         // the first one; -1: these do not turn
+  bool has_second;  // an odd number of elements may be left over, one at a time
 
-  __device__ Unit(const FusedRopeArgs& args, int unit, int n) {
+  __device__ Unit(const FusedRopeArgs& args, int unit, int n) : has_second(true) {
     const int rotating = args.rotary_dim / 2 / n;
     if (unit < rotating) {
       pair = unit * n;
@@ -45,9 +61,11 @@ struct Unit {
       second = first + (args.is_neox ? args.rotary_dim / 2 : n);
       return;
     }
+    const int rest = 2 * (unit - rotating) * n;
     pair = -1;
-    first = beside(args, 2 * (unit - rotating) * n);
-    second = beside(args, (2 * (unit - rotating) + 1) * n);
+    first = beside(args, rest);
+    second = beside(args, rest + n);
+    if (n == 1) has_second = rest + 1 < args.head_dim - args.rotary_dim;
   }
 
   // The channel of the i-th one that does not turn.
@@ -57,121 +75,149 @@ struct Unit {
 };
 
 template <class T, int N>
-struct Elements {
-  float first[N];
-  float second[N];
+struct Packs {
+  Pack<T, N> first, second;
 
   __device__ void load_from(const T* head, const Unit& unit) {
-    const Pack<T, N> a = load<N>(head + unit.first);
-    const Pack<T, N> b = load<N>(head + unit.second);
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      first[i] = to_float(a.element[i]);
-      second[i] = to_float(b.element[i]);
-    }
+    first = load<N>(head + unit.first);
+    second = first;
+    if (unit.has_second) second = load<N>(head + unit.second);
   }
 
-  __device__ float squares() const {
-    float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < N; ++i) sum += first[i] * first[i] + second[i] * second[i];
-    return sum;
-  }
-
-  // The norm is rounded, as when a kernel of its own had written it.
-  __device__ void scale(const T* weight, const Unit& unit, float inverse) {
-    const Pack<T, N> a = load<N>(weight + unit.first);
-    const Pack<T, N> b = load<N>(weight + unit.second);
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      first[i] = to_float(from_float<T>(first[i] * inverse * to_float(a.element[i])));
-      second[i] = to_float(from_float<T>(second[i] * inverse * to_float(b.element[i])));
-    }
-  }
-
-  __device__ void divide(float divisor) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      first[i] /= divisor;
-      second[i] /= divisor;
-    }
-  }
-
-  // Grows by the factor and becomes what T can hold.
-  __device__ void finish(float factor) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      first[i] = to_float(from_float<T>(first[i] * factor));
-      second[i] = to_float(from_float<T>(second[i] * factor));
-    }
-  }
-
-  __device__ void turn(bool is_neox, const float (&cos)[N], const float (&sin)[N]) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      float& x = is_neox ? first[i] : 2 * i < N ? first[2 * i % N] : second[2 * i % N];
-      float& y = is_neox         ? second[i]
-                 : 2 * i + 1 < N ? first[(2 * i + 1) % N]
-                                 : second[(2 * i + 1) % N];
-      const float turned = x * cos[i] - y * sin[i];
-      y = y * cos[i] + x * sin[i];
-      x = turned;
-    }
+  __device__ void store_to(T* head, const Unit& unit) const {
+    store(head + unit.first, first);
+    if (unit.has_second) store(head + unit.second, second);
   }
 };
 
-// Cosines and sines of N pairs; they come in 16 bytes when every pair turns by one axis.
+// The numbers of two packs.
 template <int N>
-__device__ inline void load_angles(const FusedRopeArgs& args, const int64_t (&position)[3],
-                                   int pair, float (&cos)[N], float (&sin)[N]) {
-  const int half = args.rotary_dim / 2;
-  if (N >= 4 && !has_axes(args)) {
-    const float* const row = args.cos_sin + position[0] * args.rotary_dim + pair;
+struct Numbers {
+  float first[N], second[N];
+
+  template <class T>
+  __device__ explicit Numbers(const Packs<T, N>& packs) {
+    widen(packs.first, first);
+    widen(packs.second, second);
+  }
+
+  template <class T>
+  __device__ Packs<T, N> packs() const {
+    return {narrow<T>(first), narrow<T>(second)};
+  }
+
+  __device__ float squares(bool has_second) const {
+    float sum = 0.0f;
 #pragma unroll
-    for (int i = 0; i < N; i += 4) {
-      const Pack<float, 4> c = load<4>(row + i);
-      const Pack<float, 4> s = load<4>(row + half + i);
+    for (int i = 0; i < N; ++i) sum += first[i] * first[i];
+    if (!has_second) return sum;
 #pragma unroll
-      for (int j = 0; j < 4 && i + j < N; ++j) {
-        cos[i + j] = c.element[j];
-        sin[i + j] = s.element[j];
-      }
+    for (int i = 0; i < N; ++i) sum += second[i] * second[i];
+    return sum;
+  }
+
+  __device__ void scale(const Numbers& weights, float factor) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      first[i] *= factor * weights.first[i];
+      second[i] *= factor * weights.second[i];
     }
-    return;
+  }
+
+  __device__ void multiply(float factor) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      first[i] *= factor;
+      second[i] *= factor;
+    }
+  }
+
+  // Pair i: half a rotation apart, or (2i, 2i + 1) of both packs seen as one array.
+  __device__ void turn(bool is_neox, int i, float cos, float sin) {
+    if (is_neox) {
+      turn(first[i], second[i], cos, sin);
+    } else {
+      turn(2 * i < N ? first[2 * i % N] : second[2 * i % N],
+           2 * i + 1 < N ? first[(2 * i + 1) % N] : second[(2 * i + 1) % N], cos, sin);
+    }
+  }
+
+  __device__ static void turn(float& x, float& y, float cos, float sin) {
+    const float turned = x * cos - y * sin;
+    y = y * cos + x * sin;
+    x = turned;
+  }
+};
+
+// A token's positions on the axes.
+template <bool kPlain>
+struct Positions {
+  int64_t time, height, width;
+
+  __device__ Positions(const FusedRopeArgs& args, int token, const TokenPlace& place)
+      : time(position_of(args, token, place, 0)), height(0), width(0) {
+    if (!several_axes<kPlain>(args)) return;
+    height = position_of(args, token, place, 1);
+    width = position_of(args, token, place, 2);
+  }
+
+  __device__ bool known() const { return time >= 0 && height >= 0 && width >= 0; }
+
+  __device__ int64_t by(int axis) const { return axis == 0 ? time : axis == 1 ? height : width; }
+};
+
+// Turns the pairs of a unit; cosines and sines come four at a time when all turn by one axis.
+template <bool kPlain, int N>
+__device__ inline void turn_unit(const FusedRopeArgs& args, const Positions<kPlain>& positions,
+                                 int pair, Numbers<N>& numbers) {
+  const int half = args.rotary_dim / 2;
+  if constexpr (N % 4 == 0) {
+    if (!several_axes<kPlain>(args)) {
+      const float* const row = args.cos_sin + positions.time * args.rotary_dim + pair;
+#pragma unroll
+      for (int i = 0; i < N; i += 4) {
+        const Pack<float, 4> cos = load<4>(row + i);
+        const Pack<float, 4> sin = load<4>(row + half + i);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          numbers.turn(args.is_neox, i + j, cos.element[j], sin.element[j]);
+        }
+      }
+      return;
+    }
   }
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    const int axis = has_axes(args) ? axis_of_pair(args, pair + i) : 0;
-    const int64_t turned_by = axis == 0 ? position[0] : axis == 1 ? position[1] : position[2];
-    const float* const row = args.cos_sin + turned_by * args.rotary_dim + pair + i;
-    cos[i] = row[0];
-    sin[i] = row[half];
+    const int axis = several_axes<kPlain>(args) ? axis_of_pair(args, pair + i) : 0;
+    const float* const row = args.cos_sin + positions.by(axis) * args.rotary_dim + pair + i;
+    numbers.turn(args.is_neox, i, row[0], row[half]);
   }
 }
 
-// Numbers that T holds exactly are stored as T or as 8-bit floats.
-template <class T, int N>
-__device__ inline void store_pack(void* base, int64_t at, DType dtype, const float (&from)[N]) {
-  if (dtype == DType::kFloat8E4m3fn || dtype == DType::kFloat8E4m3fnuz) {
-    Pack<uint8_t, N> pack;
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      pack.element[i] = float8_e4m3(__float_as_uint(from[i]), dtype == DType::kFloat8E4m3fnuz);
-    }
-    store(static_cast<uint8_t*>(base) + at, pack);
-    return;
+// Packs as T or, divided, as 8-bit floats.
+template <bool kPlain, class T, int N>
+__device__ inline void store_as(void* base, int64_t at, DType own, DType dtype, const Unit& unit,
+                                const Packs<T, N>& packs, float divisor) {
+  if (kPlain || (dtype == own && divisor == 1.0f)) {
+    return packs.store_to(static_cast<T*>(base) + at, unit);
   }
-  Pack<T, N> pack;
+  Numbers<N> numbers(packs);
 #pragma unroll
-  for (int i = 0; i < N; ++i) pack.element[i] = from_float<T>(from[i]);
-  store(static_cast<T*>(base) + at, pack);
-}
-
-template <class T, int N>
-__device__ inline void store_unit(void* base, int64_t at, const Unit& unit, DType dtype,
-                                  const Elements<T, N>& elements) {
-  store_pack<T, N>(base, at + unit.first, dtype, elements.first);
-  store_pack<T, N>(base, at + unit.second, dtype, elements.second);
+  for (int i = 0; i < N; ++i) {
+    numbers.first[i] /= divisor;
+    numbers.second[i] /= divisor;
+  }
+  if (dtype == own) {
+    return numbers.template packs<T>().store_to(static_cast<T*>(base) + at, unit);
+  }
+  const bool fnuz = dtype == DType::kFloat8E4m3fnuz;
+  Packs<uint8_t, N> bytes;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    bytes.first.element[i] = float8_e4m3(__float_as_uint(numbers.first[i]), fnuz);
+    bytes.second.element[i] = float8_e4m3(__float_as_uint(numbers.second[i]), fnuz);
+  }
+  bytes.store_to(static_cast<uint8_t*>(base) + at, unit);
 }
 
 // Where a head of a token is written to.
@@ -182,21 +228,22 @@ struct Targets {
   int64_t cache_at;  // -1: not stored
   float divisor;
 
-  __device__ Targets(const FusedRopeArgs& args, int64_t token, const TokenPlace& place,
+  __device__ Targets(const FusedRopeArgs& args, int token, const TokenPlace& place,
                      const Head& head) {
     const bool query = head.part == Part::kQuery;
     const HeadsView view = of_part(head.part, args.q_out, args.k_out, args.v_out);
     const int64_t row = query ? query_row(args, token, place) : token;
     out = view.data;
     out_at = row * view.token_stride + head.index * view.head_stride;
+    cache = nullptr;
     cache_at = -1;
     divisor = 1.0f;
+    if (query) return;
     const int plane = head.part == Part::kValue ? 1 : 0;
     const CacheView rows = plane == 1 ? args.v_cache : args.k_cache;
-    cache = rows.data;
-    if (query || cache == nullptr) return;
     const CachePlace to = cache_place(args, token, place, plane);
     if (to.row < 0) return;
+    cache = rows.data;
     cache_at =
         to.row * rows.row_stride + to.place * rows.token_stride + head.index * rows.head_stride;
     const float* const scale = plane == 1 ? args.v_scale : args.k_scale;
@@ -206,92 +253,78 @@ struct Targets {
 };
 
 // How much a query beyond the trained length grows.
+template <bool kPlain>
 __device__ inline float growth(const FusedRopeArgs& args, int64_t position) {
-  if (args.log_length <= 0 || position + 1 <= args.log_length) return 1.0f;
+  if (kPlain || args.log_length <= 0 || position + 1 <= args.log_length) return 1.0f;
   return logf(static_cast<float>(position + 1)) / logf(static_cast<float>(args.log_length));
 }
 
-// A head of a token, with what the token's place says.
-struct Work {
-  int64_t token;
-  Head head;
-  TokenPlace place;
-  int64_t position[3] = {0, 0, 0};
-  bool present;
-
-  __device__ Work(const FusedRopeArgs& args, int64_t team, int heads)
-      : token(team / heads), head(args, static_cast<int>(team % heads)) {
-    present = token < args.tokens && find_token(args, token, &place);
-    if (!present) return;
-    position[0] = position_of(args, token, place, 0);
-    if (has_axes(args)) {
-      position[1] = position_of(args, token, place, 1);
-      position[2] = position_of(args, token, place, 2);
-    }
-    present = args.cos_sin == nullptr || (position[0] >= 0 && position[1] >= 0 && position[2] >= 0);
+// A query or key unit after norm (whose result is rounded, as when a kernel of its own had written
+// it), rotation and growth.
+template <bool kPlain, class T, int N>
+__device__ inline Packs<T, N> finished(const FusedRopeArgs& args,
+                                       const Positions<kPlain>& positions, const Head& head,
+                                       const Unit& unit, float inverse, const Packs<T, N>& packs) {
+  const void* const weight = head.part == Part::kQuery ? args.q_weight : args.k_weight;
+  const float factor = head.part == Part::kQuery ? growth<kPlain>(args, positions.time) : 1.0f;
+  if (weight == nullptr && unit.pair < 0 && factor == 1.0f) return packs;
+  Numbers<N> numbers(packs);
+  if (weight != nullptr) {
+    Packs<T, N> weights;
+    weights.load_from(static_cast<const T*>(weight), unit);
+    numbers.scale(Numbers<N>(weights), inverse);
+    numbers = Numbers<N>(numbers.template packs<T>());
   }
-
-  template <class T>
-  __device__ const T* source(const FusedRopeArgs& args) const {
-    const HeadsView from = of_part(head.part, args.q, args.k, args.v);
-    return static_cast<const T*>(from.data) + token * from.token_stride +
-           head.index * from.head_stride;
-  }
-
-  // Null for a head without norm.
-  template <class T>
-  __device__ const T* weight(const FusedRopeArgs& args) const {
-    if (head.part == Part::kValue) return nullptr;
-    return static_cast<const T*>(head.part == Part::kQuery ? args.q_weight : args.k_weight);
-  }
-};
-
-template <class T, int N>
-__device__ inline void do_unit(const FusedRopeArgs& args, const Work& work, const Targets& targets,
-                               const Unit& unit, float inverse, Elements<T, N> elements) {
-  const T* const weight = work.weight<T>(args);
-  if (weight != nullptr) elements.scale(weight, unit, inverse);
-  if (work.head.part != Part::kValue && unit.pair >= 0) {
-    float cos[N];
-    float sin[N];
-    load_angles<N>(args, work.position, unit.pair, cos, sin);
-    elements.turn(args.is_neox, cos, sin);
-  }
-  elements.finish(work.head.part == Part::kQuery ? growth(args, work.position[0]) : 1.0f);
-  if (targets.out != nullptr) {
-    store_unit(targets.out, targets.out_at, unit, args.out_dtype, elements);
-  }
-  if (targets.cache_at < 0) return;
-  if (targets.divisor != 1.0f) elements.divide(targets.divisor);
-  store_unit(targets.cache, targets.cache_at, unit, args.cache_dtype, elements);
+  if (unit.pair >= 0) turn_unit<kPlain>(args, positions, unit.pair, numbers);
+  if (factor != 1.0f) numbers.multiply(factor);
+  return numbers.template packs<T>();
 }
 
-// A team of `lanes` neighbours (a power of two, at most 32) for each head; every lane has up to
-// kUnits of its units.
-template <class T, int N, int kUnits>
+// Tokens on the first axis of the grid, their heads on the second: 2^lane_bits lanes (at most 32)
+// for each head, of which each has up to kUnits of its units.
+template <class T, int N, int kUnits, bool kPlain>
 __global__ void __launch_bounds__(kThreads)
-    fused_rope_heads(FusedRopeArgs args, int lanes, int heads) {
-  const Work work(args, (int64_t{blockIdx.x} * kThreads + thread_index()) / lanes, heads);
-  const int lane = thread_index() % lanes;
-  const int units = work.present ? args.head_dim / 2 / N : 0;
-  Elements<T, N> elements[kUnits];
+    fused_rope_heads(FusedRopeArgs args, int lane_bits, int heads) {
+  const int token = static_cast<int>(blockIdx.x);
+  const int item = static_cast<int>(blockIdx.y) * thread_count() + thread_index();
+  const int lane = item & ((1 << lane_bits) - 1);
+  const Head head(args, item >> lane_bits);
+  const int units = item >> lane_bits < heads ? (args.head_dim + 2 * N - 1) / (2 * N) : 0;
+  const HeadsView from = of_part(head.part, args.q, args.k, args.v);
+  const T* const source =
+      static_cast<const T*>(from.data) + token * from.token_stride + head.index * from.head_stride;
+  Packs<T, N> packs[kUnits];
   float squares = 0.0f;
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {
-    if (lane + i * lanes >= units) break;
-    elements[i].load_from(work.source<T>(args), Unit(args, lane + i * lanes, N));
-    squares += elements[i].squares();
+    if (lane + (i << lane_bits) >= units) break;
+    const Unit unit(args, lane + (i << lane_bits), N);
+    packs[i].load_from(source, unit);
+    if (args.q_weight != nullptr) squares += Numbers<N>(packs[i]).squares(unit.has_second);
   }
   if (args.q_weight != nullptr) {
-    for (int mask = lanes / 2; mask > 0; mask /= 2) squares += exchange(squares, mask);
+    for (int mask = 1 << lane_bits >> 1; mask > 0; mask /= 2) squares += exchange(squares, mask);
   }
-  if (!work.present) return;
+  TokenPlace place;
+  if (units == 0 || !find_token(args, token, &place)) return;
+  const Positions<kPlain> positions(args, token, place);
+  if (args.cos_sin != nullptr && !positions.known()) return;
   const float inverse = 1.0f / sqrtf(squares / static_cast<float>(args.head_dim) + args.eps);
-  const Targets targets(args, work.token, work.place, work.head);
+  const Targets targets(args, token, place, head);
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {
-    if (lane + i * lanes >= units) break;
-    do_unit(args, work, targets, Unit(args, lane + i * lanes, N), inverse, elements[i]);
+    if (lane + (i << lane_bits) >= units) break;
+    const Unit unit(args, lane + (i << lane_bits), N);
+    if (head.part != Part::kValue) {
+      packs[i] = finished<kPlain>(args, positions, head, unit, inverse, packs[i]);
+    }
+    if (targets.out != nullptr) {
+      store_as<kPlain>(targets.out, targets.out_at, args.dtype, args.out_dtype, unit, packs[i],
+                       1.0f);
+    }
+    if (targets.cache_at < 0) continue;
+    store_as<kPlain>(targets.cache, targets.cache_at, args.dtype, args.cache_dtype, unit, packs[i],
+                     targets.divisor);
   }
 }
 
@@ -316,35 +349,40 @@ bool fits(const FusedRopeArgs& args, int64_t n, int64_t bytes) {
          rows(args.v_cache, cache_bytes);
 }
 
-template <class T, int N, int kUnits>
+template <class T, int N, int kUnits, bool kPlain>
 void run(const FusedRopeArgs& args, Stream stream) {
-  const int units = args.head_dim / 2 / N;
-  int lanes = 1;
-  while (lanes < kGroup && lanes * kUnits < units) lanes *= 2;
+  const int64_t units = ceil_div(args.head_dim, 2 * N);
+  int lane_bits = 0;
+  while (1 << lane_bits < kGroup && (kUnits << lane_bits) < units) ++lane_bits;
   const int heads = args.num_heads + (args.v.data == nullptr ? 1 : 2) * args.num_kv_heads;
-  const int64_t threads = args.tokens * heads * lanes;
-  const unsigned int grid = blocks(ceil_div(threads, kThreads), "rotate_and_store");
-  fused_rope_heads<T, N, kUnits><<<grid, kThreads, 0, stream>>>(args, lanes, heads);
+  const int64_t lanes = int64_t{heads} << lane_bits;
+  const int64_t pieces = ceil_div(lanes, kThreads);
+  const dim3 grid(blocks(args.tokens, "rotate_and_store"), side_blocks(pieces, "rotate_and_store"));
+  const int block = static_cast<int>(round_up(ceil_div(lanes, pieces), kGroup));
+  fused_rope_heads<T, N, kUnits, kPlain><<<grid, block, 0, stream>>>(args, lane_bits, heads);
   check_launch("rotate_and_store");
 }
 
 }  // namespace
 
 void fused_rope(const FusedRopeArgs& args, void* stream) {
-  constexpr int kMostUnits = 8;  // of a lane, when accesses are narrow
-  if (args.head_dim % 2 != 0 || args.head_dim > 2 * kGroup * kMostUnits) {
+  constexpr int kMostUnits = 16;  // of a lane, when accesses are narrow
+  if (args.head_dim > 2 * kGroup * kMostUnits) {
     throw std::runtime_error("rotate_and_store: heads have " + std::to_string(args.head_dim) +
-                             " elements; expected an even number up to " +
+                             " elements; expected at most " +
                              std::to_string(2 * kGroup * kMostUnits) + " on a GPU");
   }
   if (args.tokens == 0) return;
   visit_float_dtype(args.dtype, [&](auto element) {
     using T = decltype(element);
     constexpr int kWide = kAccessBytes / sizeof(T);
-    if (args.head_dim <= 2 * kWide * kGroup && fits(args, kWide, sizeof(T))) {
-      run<T, kWide, 1>(args, static_cast<Stream>(stream));
+    const auto queue = static_cast<Stream>(stream);
+    if (args.head_dim > 2 * kWide * kGroup || !fits(args, kWide, sizeof(T))) {
+      run<T, 1, kMostUnits, false>(args, queue);
+    } else if (is_plain(args)) {
+      run<T, kWide, 1, true>(args, queue);
     } else {
-      run<T, 1, kMostUnits>(args, static_cast<Stream>(stream));
+      run<T, kWide, 1, false>(args, queue);
     }
   });
 }

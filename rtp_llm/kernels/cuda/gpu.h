@@ -82,4 +82,26 @@ __device__ inline Float16 from_float<Float16>(float value) {
 #endif
 }
 
+// The same for two neighbours, in one instruction where there is one.
+template <class T>
+__device__ inline void from_floats(float a, float b, T* first, T* second) {
+  *first = from_float<T>(a);
+  *second = from_float<T>(b);
+}
+
+#if !defined(__HIPCC__)
+template <>
+__device__ inline void from_floats<BFloat16>(float a, float b, BFloat16* first, BFloat16* second) {
+  const __nv_bfloat162 both = __floats2bfloat162_rn(a, b);
+  *first = {__bfloat16_as_ushort(__low2bfloat16(both))};
+  *second = {__bfloat16_as_ushort(__high2bfloat16(both))};
+}
+template <>
+__device__ inline void from_floats<Float16>(float a, float b, Float16* first, Float16* second) {
+  const __half2 both = __floats2half2_rn(a, b);
+  *first = {__half_as_ushort(__low2half(both))};
+  *second = {__half_as_ushort(__high2half(both))};
+}
+#endif
+
 }  // namespace rtp_llm::cuda

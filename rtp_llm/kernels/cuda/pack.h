@@ -20,4 +20,26 @@ __device__ inline void store(T* to, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
+template <class T, int N>
+__device__ inline void widen(const Pack<T, N>& pack, float (&to)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) to[i] = to_float(pack.element[i]);
+}
+
+// Rounds two at a time where the hardware does.
+template <class T, int N>
+__device__ inline Pack<T, N> narrow(const float (&from)[N]) {
+  Pack<T, N> pack;
+  if constexpr (N % 2 == 0 && sizeof(T) == 2) {
+#pragma unroll
+    for (int i = 0; i < N; i += 2) {
+      from_floats(from[i], from[i + 1], &pack.element[i], &pack.element[i + 1]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) pack.element[i] = from_float<T>(from[i]);
+  }
+  return pack;
+}
+
 }  // namespace rtp_llm::cuda

@@ -14,9 +14,7 @@ class Draw {
 
   // Keep the `count` first tokens.
   __device__ void keep_first(int64_t count) {
-    if (count >= row_.vocab) return;
-    least_ = find_place(row_, Measure::kCount, static_cast<Mass>(count - 1), histogram_).key;
-    kept_ = mass_kept();
+    if (count < row_.vocab) keep_up_to(place_of(Measure::kCount, static_cast<Mass>(count - 1)));
   }
 
   // Keep the fewest first tokens that have a share of the mass kept so far; at least one.
@@ -24,10 +22,7 @@ class Draw {
     if (kept_ == 0) kept_ = mass_kept();
     const double wanted = ceil(static_cast<double>(share) * static_cast<double>(kept_));
     const Mass last = wanted > 1.0 ? static_cast<Mass>(wanted) - 1 : 0;
-    const Place place =
-        find_place(row_, Measure::kMass, last < kept_ ? last : kept_ - 1, histogram_);
-    least_ = place.key > least_ ? place.key : least_;
-    kept_ = place.before + row_.weighting(row_.logits[index_of(place.key)]);
+    keep_up_to(place_of(Measure::kMass, last < kept_ ? last : kept_ - 1));
   }
 
   // Keep the tokens with at least this weight in relation to the best one.
@@ -39,18 +34,25 @@ class Draw {
   __device__ int token(double uniform) {
     if (kept_ == 0) kept_ = mass_kept();
     const Mass target = static_cast<Mass>(uniform * static_cast<double>(kept_));
-    return index_of(
-        find_place(row_, Measure::kMass, target < kept_ ? target : kept_ - 1, histogram_).key);
+    return index_of(place_of(Measure::kMass, target < kept_ ? target : kept_ - 1).key);
   }
 
  private:
+  __device__ Place place_of(Measure measure, Mass target) const {
+    return find_place(row_, measure, target, histogram_);
+  }
+
+  __device__ void keep_up_to(const Place& last) {
+    least_ = last.key > least_ ? last.key : least_;
+    kept_ = last.before.mass + row_.weighting(row_.logits[index_of(last.key)]);
+  }
+
   __device__ Mass mass_kept() const {
     Mass sum = 0;
-    for (int i = thread_index(); i < row_.vocab; i += thread_count()) {
-      const float x = row_.logits[i];
+    for_logits(row_.logits, row_.vocab, [&](float x, int i) {
       const Mass weight = row_.weighting(x);
       if (key_of(x, i) >= least_ && weight >= least_weight_) sum += weight;
-    }
+    });
     return reduce_block(sum, Mass{0}, Sum{});
   }
 
@@ -68,12 +70,11 @@ __global__ void __launch_bounds__(kMaxThreads) sample_rows(SampleArgs args) {
   const int vocab = static_cast<int>(args.logits.vocab);
   Key best = 0;
   int bad = 0;
-  for (int i = thread_index(); i < vocab; i += thread_count()) {
-    const float x = logits[i];
+  for_logits(logits, vocab, [&](float x, int i) {
     bad |= x < INFINITY ? 0 : 1;
     const Key key = key_of(x, i);
     best = key > best ? key : best;
-  }
+  });
   best = reduce_block(best, Key{0}, Max{});
   bad = reduce_block(bad, 0, Max{});
   int token = index_of(best);

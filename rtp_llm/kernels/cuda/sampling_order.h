@@ -7,7 +7,7 @@
 #pragma once
 
 #include "rtp_llm/kernels/arguments/sampling.h"
-#include "rtp_llm/kernels/cuda/gpu.h"
+#include "rtp_llm/kernels/cuda/pack.h"
 #include "rtp_llm/kernels/cuda/reduce.h"
 
 namespace rtp_llm::cuda {
@@ -17,6 +17,30 @@ constexpr int kDigits = 1 << kDigitBits;
 
 using Key = unsigned long long;
 using Mass = unsigned long long;
+
+// body(logit, index) for all of a row, spread over the block's threads: 16 bytes at a time where
+// the row lies for it, several of them on their way at once.
+template <class Body>
+__device__ inline void for_logits(const float* row, int vocab, Body&& body) {
+  constexpr int kWide = 4;
+  constexpr int kAhead = 4;
+  const int step = thread_count() * kWide;
+  const int wide = reinterpret_cast<uintptr_t>(row) % 16 == 0 ? vocab / kWide * kWide : 0;
+  for (int begin = thread_index() * kWide; begin < wide; begin += kAhead * step) {
+    Pack<float, kWide> packs[kAhead];
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      if (begin + a * step < wide) packs[a] = load<kWide>(row + begin + a * step);
+    }
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      if (begin + a * step >= wide) break;
+#pragma unroll
+      for (int i = 0; i < kWide; ++i) body(packs[a].element[i], begin + a * step + i);
+    }
+  }
+  for (int i = wide + thread_index(); i < vocab; i += thread_count()) body(row[i], i);
+}
 
 __device__ inline bool is_finite(float x) { return fabsf(x) < INFINITY; }
 
@@ -55,10 +79,15 @@ struct Histogram {
   int count[kDigits];
 };
 
+// Tokens and their mass.
+struct Amount {
+  Mass count, mass;
+};
+
 // A token, and what comes before it in the row's order.
 struct Place {
   Key key;
-  Mass before;
+  Amount before;
 };
 
 enum class Measure { kCount, kMass };
@@ -66,7 +95,7 @@ enum class Measure { kCount, kMass };
 // The keys in which `place` still may be, and the digit that tells them apart.
 struct Candidates {
   Key least, most;
-  Mass before;  // the measure of all larger keys
+  Amount before;  // all larger keys
 
   __device__ int shift() const {
     const int width = 64 - __clzll(static_cast<long long>(least ^ most));
@@ -82,62 +111,71 @@ struct RowView {
   Weighting weighting;
 };
 
-__device__ inline void fill_histogram(const RowView& row, const Candidates& keys, Measure measure,
+__device__ inline void fill_histogram(const RowView& row, const Candidates& keys,
                                       Histogram* histogram) {
   for (int i = thread_index(); i < kDigits; i += thread_count()) {
     histogram->mass[i] = 0;
     histogram->count[i] = 0;
   }
   __syncthreads();
-  for (int i = thread_index(); i < row.vocab; i += thread_count()) {
-    const float x = row.logits[i];
+  for_logits(row.logits, row.vocab, [&](float x, int i) {
     const Key key = key_of(x, i);
-    if (key < keys.least || key > keys.most) continue;
+    if (key < keys.least || key > keys.most) return;
     const int digit = keys.digit(key);
-    if (measure == Measure::kMass) atomicAdd(&histogram->mass[digit], row.weighting(x));
+    const Mass mass = row.weighting(x);
+    if (mass != 0) atomicAdd(&histogram->mass[digit], mass);
     atomicAdd(&histogram->count[digit], 1);
-  }
+  });
   __syncthreads();
 }
 
 // The digit in which `target` lies when measured from the largest one, and what is before it; run
 // by the first group of lanes.
 __device__ inline void find_digit(const Histogram& histogram, Measure measure, Mass target,
-                                  int* digit, Mass* before) {
+                                  int* digit, Amount* before) {
   constexpr int kShare = kDigits / kGroup;
   const int lane = thread_index();
   const int first = kDigits - 1 - lane * kShare;
-  const auto at = [&](int i) {
-    return measure == Measure::kMass ? histogram.mass[i] : static_cast<Mass>(histogram.count[i]);
-  };
-  Mass own = 0;
-  for (int i = 0; i < kShare; ++i) own += at(first - i);
-  Mass ahead = 0;  // of the lanes below this one
-  Mass block = own;
-  for (int width = 1; width < kGroup; width *= 2) {
-    const Mass other = exchange(block, width);
-    if ((lane & width) != 0) ahead += other;
-    block += other;
+  Amount own{0, 0};
+  for (int i = 0; i < kShare; ++i) {
+    own.count += histogram.count[first - i];
+    own.mass += histogram.mass[first - i];
   }
-  if (target < ahead || target >= ahead + own) return;
-  int i = first;
-  while (target >= ahead + at(i)) ahead += at(i--);
-  *digit = i;
-  *before = ahead;
+  Amount ahead{0, 0};  // of the lanes below this one
+  Amount block = own;
+  for (int width = 1; width < kGroup; width *= 2) {
+    const Amount other{exchange(block.count, width), exchange(block.mass, width)};
+    if ((lane & width) != 0) ahead = {ahead.count + other.count, ahead.mass + other.mass};
+    block = {block.count + other.count, block.mass + other.mass};
+  }
+  const auto measured = [&](const Amount& a) {
+    return measure == Measure::kMass ? a.mass : a.count;
+  };
+  if (target < measured(ahead) || target >= measured(ahead) + measured(own)) return;
+  for (int i = first;; --i) {
+    const Amount next{ahead.count + histogram.count[i], ahead.mass + histogram.mass[i]};
+    if (target < measured(next)) {
+      *digit = i;
+      *before = ahead;
+      return;
+    }
+    ahead = next;
+  }
 }
 
 // The least and the largest key among the candidates with that digit.
 __device__ inline Candidates narrowed(const RowView& row, const Candidates& keys, int digit,
-                                      Mass before) {
+                                      const Amount& before) {
   Key least = ~Key{0};
   Key most = 0;
-  for (int i = thread_index(); i < row.vocab; i += thread_count()) {
-    const Key key = key_of(row.logits[i], i);
-    if (key < keys.least || key > keys.most || keys.digit(key) != digit) continue;
+  for_logits(row.logits, row.vocab, [&](float x, int i) {
+    const Key key = key_of(x, i);
+    if (key < keys.least || key > keys.most || keys.digit(key) != digit) return;
     least = key < least ? key : least;
     most = key > most ? key : most;
-  }
-  return {~reduce_block(~least, Key{0}, Max{}), reduce_block(most, Key{0}, Max{}), before};
+  });
+  least = ~reduce_block(~least, Key{0}, Max{});
+  return {least, reduce_block(most, Key{0}, Max{}), before};
 }
 
 // The token that holds `target` when the row is measured in its order: by tokens, or by their mass.
@@ -145,15 +183,17 @@ __device__ inline Candidates narrowed(const RowView& row, const Candidates& keys
 __device__ inline Place find_place(const RowView& row, Measure measure, Mass target,
                                    Histogram* histogram) {
   __shared__ int digit;
-  __shared__ Mass before;
-  Candidates keys{key_of(-INFINITY, row.vocab - 1), ~Key{0}, 0};
+  __shared__ Amount before;
+  Candidates keys{key_of(-INFINITY, row.vocab - 1), ~Key{0}, {0, 0}};
   while (keys.least != keys.most) {
-    fill_histogram(row, keys, measure, histogram);
+    fill_histogram(row, keys, histogram);
     if (thread_index() < kGroup) {
-      find_digit(*histogram, measure, target - keys.before, &digit, &before);
+      const Mass passed = measure == Measure::kMass ? keys.before.mass : keys.before.count;
+      find_digit(*histogram, measure, target - passed, &digit, &before);
     }
     __syncthreads();
-    keys = narrowed(row, keys, digit, keys.before + before);
+    const Amount all{keys.before.count + before.count, keys.before.mass + before.mass};
+    keys = narrowed(row, keys, digit, all);
   }
   return {keys.most, keys.before};
 }

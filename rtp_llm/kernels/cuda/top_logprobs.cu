@@ -8,14 +8,14 @@ namespace {
 // The logarithm of the sum of exponentials of the finite logits; -inf when there is none.
 __device__ inline double log_sum_exp(const float* logits, int vocab) {
   float best = -INFINITY;
-  for (int i = thread_index(); i < vocab; i += thread_count()) {
-    if (is_finite(logits[i])) best = fmaxf(best, logits[i]);
-  }
+  for_logits(logits, vocab, [&](float x, int) {
+    if (is_finite(x)) best = fmaxf(best, x);
+  });
   best = reduce_block(best, -INFINITY, Max{});
   double sum = 0.0;
-  for (int i = thread_index(); i < vocab; i += thread_count()) {
-    if (is_finite(logits[i])) sum += expf(logits[i] - best);
-  }
+  for_logits(logits, vocab, [&](float x, int) {
+    if (is_finite(x)) sum += expf(x - best);
+  });
   sum = reduce_block(sum, 0.0, Sum{});
   return sum > 0.0 ? best + log(sum) : -INFINITY;
 }
@@ -52,10 +52,10 @@ __device__ inline void first_keys(const RowView& row, int k, Key* keys, int size
   if (thread_index() == 0) found = 0;
   for (int i = thread_index(); i < size; i += thread_count()) keys[i] = 0;
   __syncthreads();
-  for (int i = thread_index(); i < row.vocab; i += thread_count()) {
-    const Key key = key_of(row.logits[i], i);
+  for_logits(row.logits, row.vocab, [&](float x, int i) {
+    const Key key = key_of(x, i);
     if (key >= least) keys[atomicAdd(&found, 1)] = key;
-  }
+  });
   sort_keys(keys, size);
 }
 
@@ -64,7 +64,8 @@ __global__ void __launch_bounds__(kMaxThreads)
   __shared__ Histogram histogram;
   const int64_t r = blockIdx.x;
   const int vocab = static_cast<int>(args.logits.vocab);
-  const RowView row{args.logits.row(r), vocab, Weighting(0.0f, 1.0f, vocab)};
+  // By count alone: nothing weighs anything.
+  const RowView row{args.logits.row(r), vocab, Weighting(INFINITY, 1.0f, vocab)};
   const double log_sum = log_sum_exp(row.logits, vocab);
   const int token = args.tokens[r];
   if (thread_index() == 0) {
