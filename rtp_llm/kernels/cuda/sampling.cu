@@ -10,7 +10,7 @@ namespace {
 // Masses of prefixes of a row's order, and the token at a place of it.
 class Draw {
  public:
-  __device__ Draw(const RowView& row, Histogram* histogram) : row_(row), histogram_(histogram) {}
+  __device__ Draw(const RowView& row, Workspace& shared) : row_(row), shared_(shared) {}
 
   // Keep the `count` first tokens.
   __device__ void keep_first(int64_t count) {
@@ -39,7 +39,7 @@ class Draw {
 
  private:
   __device__ Place place_of(Measure measure, Mass target) const {
-    return find_place(row_, measure, target, histogram_);
+    return find_place(row_, measure, target, shared_);
   }
 
   __device__ void keep_up_to(const Place& last) {
@@ -57,14 +57,14 @@ class Draw {
   }
 
   const RowView& row_;
-  Histogram* histogram_;
+  Workspace& shared_;
   Key least_ = 0;
   Mass least_weight_ = 0;
   Mass kept_ = 0;  // 0: not known yet, since the best token always is kept
 };
 
 __global__ void __launch_bounds__(kMaxThreads) sample_rows(SampleArgs args) {
-  __shared__ Histogram histogram;
+  __shared__ Workspace shared;
   const int64_t r = blockIdx.x;
   const float* const logits = args.logits.row(r);
   const int vocab = static_cast<int>(args.logits.vocab);
@@ -85,7 +85,8 @@ __global__ void __launch_bounds__(kMaxThreads) sample_rows(SampleArgs args) {
   if (none) token = 0;
   if (ok && temperature > 0.0f && top_k != 1) {
     const RowView row{logits, vocab, Weighting(logits[token], temperature, vocab)};
-    Draw draw(row, &histogram);
+    start(shared);
+    Draw draw(row, shared);
     if (top_k > 0) draw.keep_first(top_k);
     if (args.top_p[r] < 1.0f) draw.keep_share(args.top_p[r]);
     if (args.min_p[r] > 0.0f) draw.keep_weight(args.min_p[r] < 1.0f ? args.min_p[r] : 1.0f);

@@ -1,6 +1,6 @@
 // Places in the order of a row of logits (logit descending, index ascending), found without sorting
-// it: a histogram of the keys' leading digits tells in which digit a place lies, then one of the
-// keys with that digit, until a single key is left.
+// it: a histogram of the keys' leading digits tells in which digit a place lies; the keys with that
+// digit are sorted when they are few, and get a histogram of their own otherwise.
 //
 // Weights are whole numbers, so that their sums do not depend on the order of additions and a row
 // gives the same token every time.
@@ -74,14 +74,13 @@ struct Weighting {
   }
 };
 
-struct Histogram {
-  Mass mass[kDigits];
-  int count[kDigits];
-};
-
 // Tokens and their mass.
 struct Amount {
   Mass count, mass;
+
+  __device__ Amount operator+(const Amount& other) const {
+    return {count + other.count, mass + other.mass};
+  }
 };
 
 // A token, and what comes before it in the row's order.
@@ -92,7 +91,7 @@ struct Place {
 
 enum class Measure { kCount, kMass };
 
-// The keys in which `place` still may be, and the digit that tells them apart.
+// The keys among which a place still may be, and the digit that tells them apart.
 struct Candidates {
   Key least, most;
   Amount before;  // all larger keys
@@ -101,7 +100,50 @@ struct Candidates {
     const int width = 64 - __clzll(static_cast<long long>(least ^ most));
     return width > kDigitBits ? width - kDigitBits : 0;
   }
+  __device__ bool has(Key key) const { return key >= least && key <= most; }
   __device__ int digit(Key key) const { return static_cast<int>((key >> shift()) & (kDigits - 1)); }
+
+  // Those with that digit.
+  __device__ Candidates narrowed(int digit, const Amount& passed) const {
+    const Key low = ((least >> shift()) & ~Key{kDigits - 1}) | static_cast<Key>(digit);
+    const Key first = low << shift();
+    const Key last = first | ((Key{1} << shift()) - 1);
+    return {first > least ? first : least,
+            last < most ? last : most,
+            {before.count + passed.count, before.mass + passed.mass}};
+  }
+};
+
+// Bitonic sort, largest first; `size` is a power of two.
+__device__ inline void sort_keys(Key* keys, int size) {
+  for (int run = 2; run <= size; run *= 2) {
+    for (int apart = run / 2; apart > 0; apart /= 2) {
+      __syncthreads();
+      for (int i = thread_index(); i < size; i += thread_count()) {
+        const int other = i ^ apart;
+        if (other < i) continue;
+        const Key a = keys[i];
+        const Key b = keys[other];
+        if ((a < b) != ((i & run) == 0)) continue;
+        keys[i] = b;
+        keys[other] = a;
+      }
+    }
+  }
+  __syncthreads();
+}
+
+constexpr int kFew = kMaxThreads;  // keys that are sorted
+
+// What the threads of a block share about a row.
+struct Workspace {
+  Mass mass[kDigits];
+  int count[kDigits];
+  Candidates filled;  // what the histogram is of
+  Key keys[kFew];
+  int num_keys;
+  int entry;
+  Amount before;
 };
 
 // What a thread of the block sees of a row.
@@ -111,91 +153,112 @@ struct RowView {
   Weighting weighting;
 };
 
+// Before the first look at a row.
+__device__ inline void start(Workspace& shared) {
+  if (thread_index() == 0) shared.filled = {~Key{0}, 0, {0, 0}};
+  __syncthreads();
+}
+
+// The amounts of each digit among `keys`.
 __device__ inline void fill_histogram(const RowView& row, const Candidates& keys,
-                                      Histogram* histogram) {
+                                      Workspace& shared) {
   for (int i = thread_index(); i < kDigits; i += thread_count()) {
-    histogram->mass[i] = 0;
-    histogram->count[i] = 0;
+    shared.mass[i] = 0;
+    shared.count[i] = 0;
   }
   __syncthreads();
   for_logits(row.logits, row.vocab, [&](float x, int i) {
     const Key key = key_of(x, i);
-    if (key < keys.least || key > keys.most) return;
+    if (!keys.has(key)) return;
     const int digit = keys.digit(key);
     const Mass mass = row.weighting(x);
-    if (mass != 0) atomicAdd(&histogram->mass[digit], mass);
-    atomicAdd(&histogram->count[digit], 1);
+    if (mass != 0) atomicAdd(&shared.mass[digit], mass);
+    atomicAdd(&shared.count[digit], 1);
   });
   __syncthreads();
 }
 
-// The digit in which `target` lies when measured from the largest one, and what is before it; run
-// by the first group of lanes.
-__device__ inline void find_digit(const Histogram& histogram, Measure measure, Mass target,
-                                  int* digit, Amount* before) {
-  constexpr int kShare = kDigits / kGroup;
+// The entry in which `target` lies, of kEntries whose amounts are at(0), at(1), ...; and what is
+// before it. Every thread of the block calls it and finds both in the workspace.
+template <int kEntries, class At>
+__device__ inline void find_entry(At at, Measure measure, Mass target, Workspace& shared) {
+  constexpr int kShare = kEntries / kGroup;
   const int lane = thread_index();
-  const int first = kDigits - 1 - lane * kShare;
-  Amount own{0, 0};
-  for (int i = 0; i < kShare; ++i) {
-    own.count += histogram.count[first - i];
-    own.mass += histogram.mass[first - i];
-  }
-  Amount ahead{0, 0};  // of the lanes below this one
-  Amount block = own;
-  for (int width = 1; width < kGroup; width *= 2) {
-    const Amount other{exchange(block.count, width), exchange(block.mass, width)};
-    if ((lane & width) != 0) ahead = {ahead.count + other.count, ahead.mass + other.mass};
-    block = {block.count + other.count, block.mass + other.mass};
-  }
   const auto measured = [&](const Amount& a) {
     return measure == Measure::kMass ? a.mass : a.count;
   };
-  if (target < measured(ahead) || target >= measured(ahead) + measured(own)) return;
-  for (int i = first;; --i) {
-    const Amount next{ahead.count + histogram.count[i], ahead.mass + histogram.mass[i]};
-    if (target < measured(next)) {
-      *digit = i;
-      *before = ahead;
-      return;
+  if (lane < kGroup) {
+    Amount own{0, 0};
+    for (int i = 0; i < kShare; ++i) own = own + at(lane * kShare + i);
+    Amount ahead{0, 0};  // of the lanes below this one
+    Amount block = own;
+    for (int width = 1; width < kGroup; width *= 2) {
+      const Amount other{exchange(block.count, width), exchange(block.mass, width)};
+      if ((lane & width) != 0) ahead = ahead + other;
+      block = block + other;
     }
-    ahead = next;
+    if (target >= measured(ahead) && target < measured(ahead + own)) {
+      int i = lane * kShare;
+      while (target >= measured(ahead + at(i))) ahead = ahead + at(i++);
+      shared.entry = i;
+      shared.before = ahead;
+    }
   }
+  __syncthreads();
 }
 
-// The least and the largest key among the candidates with that digit.
-__device__ inline Candidates narrowed(const RowView& row, const Candidates& keys, int digit,
-                                      const Amount& before) {
-  Key least = ~Key{0};
-  Key most = 0;
+// Sorts the candidates, which are few, largest first; zeros behind them.
+__device__ inline void collect(const RowView& row, const Candidates& keys, Workspace& shared) {
+  shared.keys[thread_index()] = 0;
+  if (thread_index() == 0) shared.num_keys = 0;
+  __syncthreads();
   for_logits(row.logits, row.vocab, [&](float x, int i) {
     const Key key = key_of(x, i);
-    if (key < keys.least || key > keys.most || keys.digit(key) != digit) return;
-    least = key < least ? key : least;
-    most = key > most ? key : most;
+    if (keys.has(key)) shared.keys[atomicAdd(&shared.num_keys, 1)] = key;
   });
-  least = ~reduce_block(~least, Key{0}, Max{});
-  return {least, reduce_block(most, Key{0}, Max{}), before};
+  __syncthreads();
+  int size = 1;
+  while (size < shared.num_keys) size *= 2;
+  sort_keys(shared.keys, size);
 }
 
 // The token that holds `target` when the row is measured in its order: by tokens, or by their mass.
-// `target` is below the measure of the row. Every thread of the block gets it.
+// `target` is below the measure of the row. Every thread of the block gets it; there are
+// kMaxThreads of them. `shared.filled` tells of the histogram that an earlier call left.
 __device__ inline Place find_place(const RowView& row, Measure measure, Mass target,
-                                   Histogram* histogram) {
-  __shared__ int digit;
-  __shared__ Amount before;
+                                   Workspace& shared) {
+  const auto remaining = [&](const Amount& passed) {
+    return target - (measure == Measure::kMass ? passed.mass : passed.count);
+  };
   Candidates keys{key_of(-INFINITY, row.vocab - 1), ~Key{0}, {0, 0}};
-  while (keys.least != keys.most) {
-    fill_histogram(row, keys, histogram);
-    if (thread_index() < kGroup) {
-      const Mass passed = measure == Measure::kMass ? keys.before.mass : keys.before.count;
-      find_digit(*histogram, measure, target - passed, &digit, &before);
+  while (true) {
+    if (keys.least != shared.filled.least || keys.most != shared.filled.most) {
+      fill_histogram(row, keys, shared);
+      if (thread_index() == 0) shared.filled = keys;
     }
-    __syncthreads();
-    const Amount all{keys.before.count + before.count, keys.before.mass + before.mass};
-    keys = narrowed(row, keys, digit, all);
+    find_entry<kDigits>(
+        [&](int i) {
+          const int digit = kDigits - 1 - i;
+          return Amount{static_cast<Mass>(shared.count[digit]), shared.mass[digit]};
+        },
+        measure, remaining(keys.before), shared);
+    const int digit = kDigits - 1 - shared.entry;
+    const int few = shared.count[digit];
+    keys = keys.narrowed(digit, shared.before);
+    __syncthreads();  // the entry has been read
+    if (few <= kFew) break;
   }
-  return {keys.most, keys.before};
+  collect(row, keys, shared);
+  find_entry<kFew>(
+      [&](int i) {
+        const Key key = shared.keys[i];
+        if (i >= shared.num_keys) return Amount{0, 0};
+        return Amount{1, row.weighting(row.logits[index_of(key)])};
+      },
+      measure, remaining(keys.before), shared);
+  const Place place{shared.keys[shared.entry], keys.before + shared.before};
+  __syncthreads();  // the workspace has been read
+  return place;
 }
 
 }  // namespace rtp_llm::cuda

@@ -25,30 +25,11 @@ __device__ inline float log_probability(float logit, double log_sum) {
   return fmaxf(static_cast<float>(logit - log_sum), kLeastLogprob);
 }
 
-// Bitonic sort, largest first; `size` is a power of two.
-__device__ inline void sort_keys(Key* keys, int size) {
-  for (int run = 2; run <= size; run *= 2) {
-    for (int apart = run / 2; apart > 0; apart /= 2) {
-      __syncthreads();
-      for (int i = thread_index(); i < size; i += thread_count()) {
-        const int other = i ^ apart;
-        if (other < i) continue;
-        const Key a = keys[i];
-        const Key b = keys[other];
-        if ((a < b) != ((i & run) == 0)) continue;
-        keys[i] = b;
-        keys[other] = a;
-      }
-    }
-  }
-  __syncthreads();
-}
-
 // The k first keys of the row, in order, and smaller ones behind them up to `size`.
 __device__ inline void first_keys(const RowView& row, int k, Key* keys, int size,
-                                  Histogram* histogram) {
+                                  Workspace& shared) {
   __shared__ int found;
-  const Key least = find_place(row, Measure::kCount, static_cast<Mass>(k - 1), histogram).key;
+  const Key least = find_place(row, Measure::kCount, static_cast<Mass>(k - 1), shared).key;
   if (thread_index() == 0) found = 0;
   for (int i = thread_index(); i < size; i += thread_count()) keys[i] = 0;
   __syncthreads();
@@ -61,7 +42,7 @@ __device__ inline void first_keys(const RowView& row, int k, Key* keys, int size
 
 __global__ void __launch_bounds__(kMaxThreads)
     logprobs_of_rows(TopLogprobsArgs args, Key* scratch, int words) {
-  __shared__ Histogram histogram;
+  __shared__ Workspace shared;
   const int64_t r = blockIdx.x;
   const int vocab = static_cast<int>(args.logits.vocab);
   // By count alone: nothing weighs anything.
@@ -74,8 +55,9 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
   const int k = static_cast<int>(args.k);
   if (k == 0) return;
+  start(shared);
   Key* const keys = scratch + r * words;
-  first_keys(row, k, keys, words, &histogram);
+  first_keys(row, k, keys, words, shared);
   for (int i = thread_index(); i < k; i += thread_count()) {
     const int id = index_of(keys[i]);
     args.ids[r * k + i] = id;
