@@ -155,7 +155,8 @@ def test_results_may_be_the_inputs_and_lie_in_one_tensor(dtype: torch.dtype) -> 
     q, k = packed[:, :4], packed[:, 4:6]
     same = {"q": q, "k": k, "v": packed[:, 6:], "q_out": q, "k_out": k}
     ops.rotate_and_store(**given | same)
-    assert torch.equal(packed, out)
+    # Not to the bit: other strides may take another kernel, which contracts products otherwise.
+    assert_near(packed, out)
 
 
 @every_dtype
