@@ -252,6 +252,18 @@ struct Targets {
   }
 };
 
+template <bool kPlain, class T, int N>
+__device__ inline void give(const FusedRopeArgs& args, const Targets& targets, const Unit& unit,
+                            const Packs<T, N>& packs) {
+  if (targets.out != nullptr) {
+    store_as<kPlain>(targets.out, targets.out_at, args.dtype, args.out_dtype, unit, packs, 1.0f);
+  }
+  if (targets.cache_at >= 0) {
+    store_as<kPlain>(targets.cache, targets.cache_at, args.dtype, args.cache_dtype, unit, packs,
+                     targets.divisor);
+  }
+}
+
 // How much a query beyond the trained length grows.
 template <bool kPlain>
 __device__ inline float growth(const FusedRopeArgs& args, int64_t position) {
@@ -318,13 +330,7 @@ __global__ void __launch_bounds__(kThreads)
     if (head.part != Part::kValue) {
       packs[i] = finished<kPlain>(args, positions, head, unit, inverse, packs[i]);
     }
-    if (targets.out != nullptr) {
-      store_as<kPlain>(targets.out, targets.out_at, args.dtype, args.out_dtype, unit, packs[i],
-                       1.0f);
-    }
-    if (targets.cache_at < 0) continue;
-    store_as<kPlain>(targets.cache, targets.cache_at, args.dtype, args.cache_dtype, unit, packs[i],
-                     targets.divisor);
+    give<kPlain>(args, targets, unit, packs[i]);
   }
 }
 
