@@ -8,8 +8,8 @@ void sample(Queue& queue, const SampleArgs& args) {
   submit(queue, {"sampling_kernel", "sample", args.logits.num_rows, kMostItems}, args);
 }
 
-void top_logprobs(Queue& queue, const TopLogprobsArgs& args) {
-  submit(queue, {"sampling_kernel", "top_logprobs", args.logits.num_rows, kMostItems}, args);
+void top_logprobs(Queue& queue, const RankedLogprobsArgs& args) {
+  submit(queue, {"sampling_kernel", "top_logprobs", args.top.logits.num_rows, kMostItems}, args);
 }
 
 void apply_penalties(Queue& queue, const CountedPenaltyArgs& args) {

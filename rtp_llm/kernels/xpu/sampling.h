@@ -16,7 +16,12 @@ constexpr int kWeightBits = 40;
 constexpr int64_t kMostVocab = int64_t{1} << (63 - kWeightBits);
 
 void sample(Queue& queue, const SampleArgs& args);
-void top_logprobs(Queue& queue, const TopLogprobsArgs& args);
+
+struct RankedLogprobsArgs {
+  TopLogprobsArgs top;
+  uint64_t* keys;  // [num_rows, k], scratch
+};
+void top_logprobs(Queue& queue, const RankedLogprobsArgs& args);
 
 // Tokens of the history are counted in rows of scratch, each of which serves many rows of logits.
 struct CountedPenaltyArgs {

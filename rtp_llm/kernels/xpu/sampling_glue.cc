@@ -38,8 +38,9 @@ std::tuple<Tensor, Tensor, Tensor> top_logprobs_of(const Tensor& logits, const T
   args.chosen = chosen.data<float>();
   args.values = values.data<float>();
   args.ids = ids.data<int32_t>();
+  const Tensor keys = glue::empty(logits, {logits.size(0), k}, DType::kInt64);
   const OnQueue device(logits);
-  top_logprobs(device.queue(), args);
+  top_logprobs(device.queue(), {args, keys.data<uint64_t>()});
   return std::make_tuple(std::move(chosen), std::move(values), std::move(ids));
 }
 

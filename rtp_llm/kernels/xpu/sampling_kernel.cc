@@ -80,12 +80,10 @@ int32_t sample_row(const Group& group, const SampleArgs& args, int64_t index, Lo
               static_cast<uint64_t>(args.steps[index]));
 }
 
-// log(sum of exponentials of the finite logits), -inf without one; `first` is the key of the best.
-float log_sum_exp(const Group& group, const float* logits, int64_t vocab, uint64_t first) {
-  const LogitRow row = {logits, vocab, key_logit(first), 1.0f};
-  const uint64_t mass = sum_over(
-      group, row, [&](float logit) { return sycl::isfinite(logit) ? row.weight(logit) : 0; });
+// log(sum of exponentials of the finite logits), -inf without one.
+float log_sum_exp(const Group& group, const LogitRow& row) {
   if (!sycl::isfinite(row.max)) return -kInfinity;
+  const uint64_t mass = sum_over(group, row, [&](float logit) { return row.weight(logit); });
   return row.max + sycl::log(static_cast<float>(mass) / static_cast<float>(kFullWeight));
 }
 
@@ -98,10 +96,9 @@ float logprob(float logit, float log_sum) {
 void sample(const SampleArgs& args) {
   const Group group = this_group();
   const int64_t index = group_index(group);
-  const float* const logits = args.logits.row(index);
-  const int64_t vocab = args.logits.vocab;
-  const uint64_t first = next_key(group, logits, vocab, 0);
-  const LogitRow row = {logits, vocab, key_logit(first), 1.0f};
+  LogitRow row = {args.logits.row(index), args.logits.vocab, 0.0f, 1.0f};
+  const uint64_t first = first_key(group, row);
+  row.max = key_logit(first);
   const bool ok = !is_spoilt(group, row) && sycl::isfinite(row.max);
   int32_t token = sycl::isfinite(row.max) ? key_index(first) : 0;
   if (ok) token = sample_row(group, args, index, row, token);
@@ -110,29 +107,33 @@ void sample(const SampleArgs& args) {
   args.ok[index] = ok;
 }
 
-// One pass over the row for each of the k tokens: k is small.
-void top_logprobs(const TopLogprobsArgs& args) {
+void top_logprobs(const RankedLogprobsArgs& ranked) {
+  const TopLogprobsArgs& args = ranked.top;
   const Group group = this_group();
   const int64_t index = group_index(group);
-  const float* const logits = args.logits.row(index);
-  const int64_t vocab = args.logits.vocab;
-  uint64_t key = next_key(group, logits, vocab, 0);
-  const float log_sum = log_sum_exp(group, logits, vocab, key);
-  const int64_t token = args.tokens[index];
-  const bool known = token >= 0 && token < vocab;
+  LogitRow row = {args.logits.row(index), args.logits.vocab, 0.0f, 1.0f};
+  row.max = key_logit(first_key(group, row));
+  const float log_sum = log_sum_exp(group, row);
   if (item_index(group) == 0) {
-    args.chosen[index] = known ? logprob(logits[token], log_sum) : kLeastLogprob;
+    const int64_t token = args.tokens[index];
+    const bool known = token >= 0 && token < row.vocab;
+    args.chosen[index] = known ? logprob(row.logits[token], log_sum) : kLeastLogprob;
   }
-  for (int64_t i = 0; i < args.k; ++i) {
-    if (item_index(group) == 0) {
-      args.values[index * args.k + i] = logprob(key_logit(key), log_sum);
-      args.ids[index * args.k + i] = key_index(key);
-    }
-    key = next_key(group, logits, vocab, key);
-  }
+  if (args.k == 0) return;
+  uint64_t* const keys = ranked.keys + index * args.k;
+  collect_first(group, row, args.k, keys);
+  sycl::group_barrier(group);
+  for_items(group, args.k, [&](int64_t i) {
+    int64_t rank = index * args.k;
+    for (int64_t j = 0; j < args.k; ++j) rank += keys[j] < keys[i] ? 1 : 0;
+    args.values[rank] = logprob(key_logit(keys[i]), log_sum);
+    args.ids[rank] = key_index(keys[i]);
+  });
 }
 
 }  // namespace rtp_llm::xpu
 
 RTP_LLM_XPU_ENTRY(sample, rtp_llm::SampleArgs) { rtp_llm::xpu::sample(args); }
-RTP_LLM_XPU_ENTRY(top_logprobs, rtp_llm::TopLogprobsArgs) { rtp_llm::xpu::top_logprobs(args); }
+RTP_LLM_XPU_ENTRY(top_logprobs, rtp_llm::xpu::RankedLogprobsArgs) {
+  rtp_llm::xpu::top_logprobs(args);
+}

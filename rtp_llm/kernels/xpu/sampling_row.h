@@ -24,6 +24,11 @@ struct LogitRow {
   float max;
   float temperature;
 
+  // What is not finite counts as banned.
+  float at(int64_t index) const {
+    return sycl::isfinite(logits[index]) ? logits[index] : -kInfinity;
+  }
+
   // 2^kWeightBits for the most likely token; 0 for what is banned.
   uint64_t weight(float logit) const {
     const float share = sycl::exp((logit - max) / temperature);
@@ -35,7 +40,7 @@ struct LogitRow {
 template <class Measure>
 uint64_t sum_over(const Group& group, const LogitRow& row, Measure&& measure) {
   uint64_t sum = 0;
-  for_items(group, row.vocab, [&](int64_t i) { sum += measure(row.logits[i]); });
+  for_items(group, row.vocab, [&](int64_t i) { sum += measure(row.at(i)); });
   return group_sum(group, sum);
 }
 
@@ -57,7 +62,7 @@ Crossing find_crossing(const Group& group, const LogitRow& row, uint64_t target,
   for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
     uint64_t sums[kDigits] = {};
     for_items(group, row.vocab, [&](int64_t i) {
-      const float logit = row.logits[i];
+      const float logit = row.at(i);
       const uint32_t digit = (order_of(logit) - found.order) >> shift;
       if (digit >= kDigits) return;
       const uint64_t value = measure(logit);
@@ -84,32 +89,43 @@ inline int64_t index_of(const Group& group, const LogitRow& row, uint32_t order,
   const int64_t begin = std::min(item_index(group) * size, row.vocab);
   const int64_t end = std::min(begin + size, row.vocab);
   int64_t count = 0;
-  for (int64_t i = begin; i < end; ++i) count += order_of(row.logits[i]) == order ? 1 : 0;
+  for (int64_t i = begin; i < end; ++i) count += order_of(row.at(i)) == order ? 1 : 0;
   int64_t rest = rank - sycl::exclusive_scan_over_group(group, count, sycl::plus<int64_t>());
   int64_t found = row.vocab;
   for (int64_t i = begin; i < end && rest >= 0; ++i) {
-    if (order_of(row.logits[i]) == order && rest-- == 0) found = i;
+    if (order_of(row.at(i)) == order && rest-- == 0) found = i;
   }
   return group_min(group, found);
 }
 
-// Ascending in the row's order: logit descending, then index ascending. No key is 0 or kNoKey.
-inline uint64_t key_of(float logit, int64_t index) {
-  return (uint64_t{order_of(logit)} << 32) | static_cast<uint64_t>(index);
+// A token, ascending in the row's order: logit descending, then index ascending.
+inline uint64_t key_of(uint32_t order, int64_t index) {
+  return (uint64_t{order} << 32) | static_cast<uint64_t>(index);
 }
 inline float key_logit(uint64_t key) { return logit_of(static_cast<uint32_t>(key >> 32)); }
 inline int32_t key_index(uint64_t key) { return static_cast<int32_t>(key & 0xffffffffU); }
 
-constexpr uint64_t kNoKey = ~uint64_t{0};
-
-// The first token behind the key `after` (0: of all); what is not finite counts as -inf.
-inline uint64_t next_key(const Group& group, const float* logits, int64_t vocab, uint64_t after) {
-  uint64_t first = kNoKey;
-  for_items(group, vocab, [&](int64_t i) {
-    const uint64_t key = key_of(sycl::isfinite(logits[i]) ? logits[i] : -kInfinity, i);
-    if (key > after) first = std::min(first, key);
-  });
+inline uint64_t first_key(const Group& group, const LogitRow& row) {
+  uint64_t first = ~uint64_t{0};
+  for_items(group, row.vocab,
+            [&](int64_t i) { first = std::min(first, key_of(order_of(row.at(i)), i)); });
   return group_min(group, first);
+}
+
+// The keys of the first `count` tokens, at least one, in any order.
+inline void collect_first(const Group& group, const LogitRow& row, int64_t count, uint64_t* keys) {
+  const auto last = static_cast<uint64_t>(count - 1);
+  const Crossing at = find_crossing(group, row, last, [](float) { return uint64_t{1}; });
+  const auto rank = static_cast<int64_t>(last - at.before);
+  const uint64_t last_key = key_of(at.order, index_of(group, row, at.order, rank));
+  int64_t found = 0;
+  for_items(group, row.vocab,
+            [&](int64_t i) { found += key_of(order_of(row.at(i)), i) <= last_key ? 1 : 0; });
+  int64_t place = sycl::exclusive_scan_over_group(group, found, sycl::plus<int64_t>());
+  for_items(group, row.vocab, [&](int64_t i) {
+    const uint64_t key = key_of(order_of(row.at(i)), i);
+    if (key <= last_key) keys[place++] = key;
+  });
 }
 
 }  // namespace rtp_llm::xpu
