@@ -62,8 +62,12 @@ class ModelRunner:
         )
 
     def logits(self, hidden: Tensor, rows: NDArray[np.int32]) -> Tensor:
-        """Logits float32 [R, vocabulary] of the tokens ``rows`` [R] of the batch, ascending."""
-        if len(rows) < len(hidden):  # otherwise every token has a row, as when all decode
+        """Logits float32 [R, vocabulary] of the tokens ``rows`` [R] of the batch.
+
+        A token may have several rows: those of the sequences that share its prompt.
+        """
+        each_once = len(rows) == len(hidden) and bool((rows == np.arange(len(rows))).all())
+        if not each_once:  # it is so when all decode
             hidden = hidden.index_select(0, self.device.upload(rows))
         logits: Tensor = self.model.compute_logits(hidden)
         return logits
