@@ -88,7 +88,11 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltE
 
 def _warm_up(settings: Settings, runner: ModelRunner, plan: CachePlan) -> None:
     runner.warm_up()
-    if not settings.enable_cuda_graph or not runner.device.supports("graph_capture"):
+    if not settings.enable_cuda_graph:
+        return
+    if not (answer := runner.device.supports("graph_capture")):
+        if runner.device.name != "cpu":  # which loses nothing by it
+            _logger.warning("no graphs are recorded: %s", answer.reason)
         return
     if missing := missing_operators(runner.device):
         # They ask the device for sizes, which a graph cannot record.
