@@ -7,34 +7,11 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
-#include "rtp_llm/kernels/common/dtype.h"
+#include "rtp_llm/kernels/arguments/attention.h"
 #include "rtp_llm/kernels/common/parallel.h"
 
 namespace rtp_llm::cpu {
-
-// Strides are in elements; the last dimension of every tensor is contiguous.
-struct PagedAttentionArgs {
-  DType dtype;                  // of q, k, v and out
-  const void* q;                // [num_tokens, num_heads, head_dim]
-  const void* k;                // [num_blocks, block_size, num_kv_heads, head_dim]
-  const void* v;                // as k
-  void* out;                    // [num_tokens, num_heads, head_dim], contiguous
-  const float* sinks;           // [num_heads] or null: a logit per head that carries no value
-  const int32_t* cu_seqlens_q;  // [num_seqs + 1]
-  const int32_t* seq_lens;      // [num_seqs], keys including those of the query tokens
-  const int32_t* block_table;   // [num_seqs, table_width]; negative = no block, never read
-  int64_t num_tokens, num_seqs, num_blocks, table_width;
-  int64_t q_token_stride, q_head_stride;
-  int64_t kv_block_stride, kv_token_stride, kv_head_stride;
-  int64_t table_stride;
-  int num_heads, num_kv_heads, head_dim, block_size;
-  int window;  // > 0: a key is visible when query position - key position < window
-  float scale;
-  float soft_cap;  // > 0: scores become soft_cap * tanh(score / soft_cap)
-  bool causal;
-};
 
 // Throws std::runtime_error when lengths, table and cache do not fit together.
 void check_paged_attention(const PagedAttentionArgs& args);
