@@ -4,32 +4,15 @@
 namespace rtp_llm::cpu {
 namespace {
 
-using glue::OptionalTensor;
-using glue::Tensor;
-
-void rope(const Tensor& q, const Tensor& k, const OptionalTensor& v, const OptionalTensor& q_out,
-          const OptionalTensor& k_out, const OptionalTensor& v_out, const OptionalTensor& q_weight,
-          const OptionalTensor& k_weight, double eps, const OptionalTensor& cos_sin,
-          const OptionalTensor& positions, const OptionalTensor& cu_seqlens,
-          const OptionalTensor& past_lengths, const OptionalTensor& offsets,
-          const OptionalTensor& slots, const OptionalTensor& k_cache, const OptionalTensor& v_cache,
-          const OptionalTensor& k_scale, const OptionalTensor& v_scale,
-          const OptionalTensor& scales, bool is_neox, int64_t rotary_offset, int64_t height_pairs,
-          int64_t width_pairs, bool axes_interleaved, int64_t log_length, int64_t padded_queries) {
-  const FusedRopeArgs args =
-      glue::fused_rope_args({q, k, v, q_out, k_out, v_out, q_weight, k_weight},
-                            {cos_sin, positions, cu_seqlens, past_lengths},
-                            {offsets, slots, k_cache, v_cache, k_scale, v_scale, scales},
-                            {eps, is_neox, rotary_offset, height_pairs, width_pairs,
-                             axes_interleaved, log_length, padded_queries});
-  const int64_t row_bytes = (q.size(1) + 2 * k.size(1)) * q.size(2) * 32;
-  glue::run(&fused_rope, args, args.tokens, grain_rows(row_bytes));
+void launch(const glue::Tensor& /*q*/, const FusedRopeArgs& args) {
+  const int64_t heads = args.num_heads + 2 * args.num_kv_heads;
+  glue::run(&fused_rope, args, args.tokens, grain_rows(heads * args.head_dim * 32));
 }
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
-  glue::implement<rope>(library, "rotate_and_store");
+  glue::implement<glue::rotate_and_store<&launch>>(library, "rotate_and_store");
 }
 
 }  // namespace rtp_llm::cpu
