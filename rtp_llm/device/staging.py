@@ -22,7 +22,6 @@ class StagedNumbers:
     """
 
     def __init__(self, device: Device, size: int) -> None:
-        self._device = device
         self.on_device = torch.zeros(size, dtype=torch.int32, device=device.torch_device)
         self._hosts = [device.pinned_empty((size,), torch.int32) for _ in range(_HOST_BUFFERS)]
         self._arrays: list[NDArray[np.int32]] = [host.numpy() for host in self._hosts]
