@@ -104,4 +104,20 @@ __device__ inline void from_floats<Float16>(float a, float b, Float16* first, Fl
 }
 #endif
 
+// Kernels that overlap (launch_overlapped of launch.h): the one behind may start once every block
+// of this one has called let_next_start() or ended, and takes part of the machine from then on.
+__device__ inline void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Returns when the kernels in front have ended and what they wrote can be read. Every thread of an
+// overlapped kernel calls it before it reads what they write, and before it writes at all.
+__device__ inline void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 }  // namespace rtp_llm::cuda

@@ -2,6 +2,7 @@
 // and by the elements of an access.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <stdexcept>
@@ -59,6 +60,45 @@ inline void check_launch(const char* what) {
   const char* const text = cudaGetErrorString(error);
 #endif
   if (!good) throw std::runtime_error(std::string(what) + ": the kernel was not launched: " + text);
+}
+
+#if !defined(__HIPCC__)
+// Whether the code of `kernel` that this GPU runs was compiled for programmatic dependent launch:
+// code for GPUs before Hopper waits for nothing, and could not be overlapped safely. One process
+// runs on one kind of GPU, so the answer is kept.
+template <auto kernel>
+inline bool can_overlap() {
+  static const bool can = [] {
+    cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.ptxVersion >= 90;
+  }();
+  return can;
+}
+#endif
+
+// Launches a kernel that calls wait_for_previous(): where the GPU can, it starts while the kernel
+// in front still runs, once that has called let_next_start() (or ends). Graphs keep this.
+template <auto kernel, class... Args>
+inline void launch_overlapped(dim3 grid, dim3 block, size_t shared_bytes, void* stream,
+                              const Args&... args) {
+#if !defined(__HIPCC__)
+  if (can_overlap<kernel>()) {
+    cudaLaunchAttribute overlap;
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = static_cast<Stream>(stream);
+    config.attrs = &overlap;
+    config.numAttrs = 1;
+    // A refusal is found by check_launch.
+    static_cast<void>(cudaLaunchKernelEx(&config, kernel, args...));
+    return;
+  }
+#endif
+  kernel<<<grid, block, shared_bytes, static_cast<Stream>(stream)>>>(args...);
 }
 
 // Calls body(T{}, integral_constant<int, N>{}): N elements of T are an access of 16 bytes when
