@@ -35,6 +35,25 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 8,
         "head_dim": 128,
     },
+    "qwen3-8b": {
+        "vocab_size": 151936,
+        "hidden_size": 4096,
+        "intermediate_size": 12288,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "tie_word_embeddings": False,
+    },
+    "tiny": {  # to try a benchmark where there is no time
+        "vocab_size": 2048,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+    },
     "small": {
         "vocab_size": 32000,
         "hidden_size": 512,
@@ -61,6 +80,17 @@ def model_folder(shape: str) -> pathlib.Path:
     return folder
 
 
+def config_folder(shape: str) -> pathlib.Path:
+    """A folder with the config of a shape and no weights, for --load-format dummy."""
+    folder = cache_folder() / f"{shape}-config"
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f".config.{os.getpid()}"
+    long = {"max_position_embeddings": 40960}
+    partial.write_text(json.dumps({**_COMMON, **SHAPES[shape], **long}, indent=1))
+    partial.rename(folder / "config.json")
+    return folder
+
+
 def cache_folder() -> pathlib.Path:
     """Where models and peers are kept between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
@@ -82,6 +112,18 @@ def step_bytes(shape: str, kind: str, batch: int, context: int) -> float:
     cache = batch * context * sizes["num_hidden_layers"] * pairs
     weights = _layer_weights(shape) + _output_weights(shape)
     return weights * _WEIGHT_BYTES[kind] + cache * _CACHE_BYTES[kind]
+
+
+def cache_bytes(shape: str, tokens: float) -> float:
+    """Bytes of the keys and values of so many tokens in bfloat16."""
+    sizes = SHAPES[shape]
+    pairs = 2 * sizes["num_key_value_heads"] * sizes["head_dim"]
+    return tokens * sizes["num_hidden_layers"] * pairs * _CACHE_BYTES["bfloat16"]
+
+
+def weight_bytes(shape: str) -> float:
+    """Bytes of all matrices that a step reads, in bfloat16."""
+    return (_layer_weights(shape) + _output_weights(shape)) * _WEIGHT_BYTES["bfloat16"]
 
 
 def step_operations(shape: str, batch: int) -> float:

@@ -104,14 +104,20 @@ async def stream(url: str, prompt: list[int] | str, max_tokens: int) -> Streamed
 def speaking_folder(shape: str) -> pathlib.Path:
     """A random model of benchmark/random_model.py with a tokenizer, so that it can be served."""
     folder = model_folder(shape)
-    file = folder / "tokenizer.json"
-    if not file.exists():
-        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-        size = SHAPES[shape]["vocab_size"]
-        words = [f"{_SPACES[i % 2]}w{i}" for i in range(size - len(alphabet))]
-        vocabulary = {token: number for number, token in enumerate([*alphabet, *words])}
-        tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, []))
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = decoders.ByteLevel()
-        tokenizer.save(str(file))
+    write_tokenizer(folder, shape)
     return folder
+
+
+def write_tokenizer(folder: str | pathlib.Path, shape: str) -> None:
+    """A tokenizer with a word for every id of the shape, unless the folder has one."""
+    file = pathlib.Path(folder) / "tokenizer.json"
+    if file.exists():
+        return
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    size = SHAPES[shape]["vocab_size"]
+    words = [f"{_SPACES[i % 2]}w{i}" for i in range(size - len(alphabet))]
+    vocabulary = {token: number for number, token in enumerate([*alphabet, *words])}
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(file))

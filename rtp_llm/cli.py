@@ -57,10 +57,11 @@ def _serve(loaded: LoadedSettings) -> int:
 
 
 def _explain(loaded: LoadedSettings) -> int:
-    from rtp_llm.text.model_files import ModelFiles, ModelFilesError
+    from rtp_llm.text.model_files import ModelFiles, ModelFilesError, check_folder
 
     settings = loaded.settings
     try:
+        check_folder(settings.model)
         ModelFiles.read(settings.model)
         import torch
 

@@ -84,10 +84,12 @@ class LLM:
 
     def __init__(self, model: str | Path, **settings: Any) -> None:
         from rtp_llm.engine.build import build_engine
+        from rtp_llm.text.model_files import check_folder
         from rtp_llm.text.tokenizer import Tokenizer
 
         check_names(settings)
         self.settings = Settings(model=str(model), **settings)
+        check_folder(model, weights=self.settings.load_format != "dummy")
         self.tokenizer: Tokenizer = Tokenizer.from_folder(
             self.settings.model, self.settings.chat_template
         )

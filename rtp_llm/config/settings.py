@@ -51,6 +51,13 @@ class Settings:
         "Weight quantisation done while loading; int8 is weight-only.",
         choices=("none", "int8"),
     )
+    load_format: str = option(
+        "safetensors",
+        "text",
+        "model",
+        "Where weights come from; dummy: random ones, for measuring a shape without its weights.",
+        choices=("safetensors", "dummy"),
+    )
     max_seq_len: int | None = option(
         None,
         "integer",

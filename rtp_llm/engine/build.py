@@ -65,15 +65,7 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltE
     config = read_model_config(settings.model)
     dtype = config.dtype if settings.dtype == "auto" else _dtype(settings.dtype)
     _check_context(settings, config)
-    model = load_model(
-        settings.model,
-        device=device,
-        dtype=dtype,
-        quantization=settings.quantization,
-        max_seq_len=settings.max_seq_len,
-        block_size=block_size,
-        progress=progress or LoadProgress(device),
-    )
+    model = _load(settings, device, dtype, block_size, progress)
     weight_bytes, free_bytes = _weight_bytes(model), device.memory_info().free
     plan = _plan(settings, config, dtype, block_size, weight_bytes, free_bytes)
     runner = ModelRunner(model, KVCache(config, plan, dtype, device.torch_device), device)
@@ -84,6 +76,25 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltE
     _log(ready, plan, device)
     _warn_of_dynamic_rope(config, plan)
     return BuiltEngine(engine, ready)
+
+
+def _load(
+    settings: Settings,
+    device: Device,
+    dtype: torch.dtype,
+    block_size: int,
+    progress: Progress | None,
+) -> CausalLM:
+    return load_model(
+        settings.model,
+        device=device,
+        dtype=dtype,
+        quantization=settings.quantization,
+        max_seq_len=settings.max_seq_len,
+        block_size=block_size,
+        load_format=settings.load_format,
+        progress=progress or LoadProgress(device),
+    )
 
 
 def _warm_up(settings: Settings, runner: ModelRunner, plan: CachePlan) -> None:

@@ -10,6 +10,7 @@ from rtp_llm.attention import explain as explain_attention
 from rtp_llm.device import Device, Support
 from rtp_llm.layers import finish_loading, shorten_lookups
 from rtp_llm.loader.checkpoint import Checkpoint
+from rtp_llm.loader.dummy import draw_weights
 from rtp_llm.loader.progress import Progress, SilentProgress
 from rtp_llm.loader.stream import load_weights
 from rtp_llm.models.causal_lm import CausalLM, ModelOptions
@@ -28,26 +29,35 @@ def load_model(
     progress: Progress | None = None,
     max_seq_len: int | None = None,
     block_size: int = 16,
+    load_format: str = "safetensors",
 ) -> CausalLM:
     """The model in a Hugging Face folder, ready to run on `device`.
 
     `quantization` ("none" or "int8") happens while loading; `max_seq_len` bounds the positions
-    (None: the config's max_position_embeddings); `block_size` is that of the KV cache. Raises
-    UnsupportedModelError, ModelConfigError, CheckpointError or WeightError, each naming the cause.
+    (None: the config's max_position_embeddings); `block_size` is that of the KV cache; with
+    `load_format` "dummy" no weight is read: they are random. Raises UnsupportedModelError,
+    ModelConfigError, CheckpointError or WeightError, each naming the cause.
     """
     config = read_model_config(path)
     positions = max_seq_len or config.max_position_embeddings
     options = _options(device, dtype, positions, quantization, block_size)
     _check(config, options, device)
-    checkpoint = Checkpoint.open(path)
+    checkpoint = None if load_format == "dummy" else Checkpoint.open(path)
     model = model_class(config.architecture)(config, options)
-    ignored = model.IGNORED_WEIGHTS
-    if config.tie_word_embeddings:
-        ignored = (*ignored, "lm_head.weight")
-    load_weights(model, checkpoint, ignored, progress or SilentProgress())
+    progress = progress or SilentProgress()
+    if checkpoint is None:
+        draw_weights(model, progress)
+    else:
+        load_weights(model, checkpoint, _ignored(model, config), progress)
     finish_loading(model)
     shorten_lookups(model)
     return model.eval()
+
+
+def _ignored(model: CausalLM, config: ModelConfig) -> tuple[str, ...]:
+    """Endings of the names that a checkpoint may hold and the model has no use for."""
+    tied = ("lm_head.weight",) if config.tie_word_embeddings else ()
+    return (*model.IGNORED_WEIGHTS, *tied)
 
 
 def explain(

@@ -10,7 +10,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from rtp_llm.config.command_line import LoadedSettings
 from rtp_llm.config.settings import Settings
@@ -34,7 +33,7 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineFace] | None =
     began = time.monotonic()
     settings = loaded.settings
     try:
-        check_folder(Path(settings.model))
+        check_folder(settings.model, weights=settings.load_format != "dummy")
     except ModelFilesError as error:
         raise StartError(str(error)) from error
     listener = bind(settings)

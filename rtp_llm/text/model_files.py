@@ -37,7 +37,7 @@ class ModelFiles:
     def read(cls, path: str | Path) -> ModelFiles:
         """Read them; raises ModelFilesError when the folder is not one of a model."""
         folder = Path(path)
-        check_folder(folder)
+        check_folder(folder, weights=False)
         return cls(
             folder,
             read_json(folder / "config.json"),
@@ -74,8 +74,12 @@ class ModelFiles:
         return named if isinstance(named, str) else None
 
 
-def check_folder(folder: Path) -> None:
-    """Raise ModelFilesError, saying what was looked for, unless `folder` looks like a model's."""
+def check_folder(path: str | Path, *, weights: bool = True) -> None:
+    """Raise ModelFilesError, saying what was looked for, unless `path` is a model's folder.
+
+    `weights`: they are needed, too.
+    """
+    folder = Path(path)
     if not folder.exists():
         raise ModelFilesError(
             f"no model folder at {folder} (looked in {Path.cwd()}); "
@@ -83,9 +87,9 @@ def check_folder(folder: Path) -> None:
         )
     if not folder.is_dir():
         raise ModelFilesError(f"{folder} is a file; give the folder that holds config.json")
-    weights = any(folder.glob("*.safetensors"))
     missing = [name for name in ("config.json", "tokenizer.json") if not (folder / name).exists()]
-    missing += [] if weights else ["*.safetensors"]
+    if weights and not any(folder.glob("*.safetensors")):
+        missing.append("*.safetensors")
     if not missing:
         return
     found = sorted(entry.name for entry in folder.iterdir())[:12]

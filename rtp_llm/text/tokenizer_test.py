@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 
 from rtp_llm.text.chat_template import ChatTemplateError
 from rtp_llm.text.generation_defaults import GenerationDefaults
-from rtp_llm.text.model_files import ModelFilesError
+from rtp_llm.text.model_files import ModelFilesError, check_folder
 from rtp_llm.text.model_folders_for_tests import (
     CORPUS,
     STYLES,
@@ -162,6 +162,7 @@ def test_errors_name_what_is_wrong(tmp_path: Path, change: str, message: str) ->
     if change == "no override":
         override = str(tmp_path / "none.jinja")
     with pytest.raises(ModelFilesError, match=message):
+        check_folder(folder)
         Tokenizer.from_folder(folder, chat_template=override)
 
 

@@ -1,0 +1,87 @@
+"""The engine in this process for the GPU benchmarks: random weights, made where they are used."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from benchmark.random_model import config_folder
+from rtp_llm.config.settings import Settings
+from rtp_llm.engine.build import build_engine
+from rtp_llm.engine.messages import AddRequest
+from rtp_llm.sampling_params import SamplingParams
+
+CONTEXT = 32768  # longest sequence of the GPU benchmarks
+
+
+def add_flags(flags: argparse.ArgumentParser) -> None:
+    """What every benchmark of the engine on a GPU can be asked."""
+    flags.add_argument("--shape", default="qwen3-0.6b", help="a shape of benchmark/random_model.py")
+    flags.add_argument("--rounds", type=int)
+    flags.add_argument(
+        "--setting",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a setting of the engine other than the benchmark's own (docs/settings.md)",
+    )
+
+
+def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings of `--setting`: numbers, true and false, else text."""
+    return {name: _value(text) for name, _, text in (w.partition("=") for w in arguments.setting)}
+
+
+def _value(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def settings_for(shape: str, **changes: Any) -> Settings:
+    """Settings for random weights in this shape; the prefix cache is off, as prompts return."""
+    own: dict[str, Any] = {
+        "model": str(config_folder(shape)),
+        "load_format": "dummy",
+        "dtype": "bfloat16",
+        "reuse_cache": False,
+    }
+    return Settings(**{**own, **changes})
+
+
+class GpuEngine:
+    """Runs requests of token ids to their end, and says how long its steps took."""
+
+    def __init__(self, shape: str, **changes: Any) -> None:
+        self.engine = build_engine(settings_for(shape, **changes)).engine
+        self._numbers = itertools.count(1)
+
+    def add(self, prompts: Sequence[list[int]], params: SamplingParams) -> None:
+        """Queue prompts."""
+        for prompt in prompts:
+            request = AddRequest(
+                request_id=next(self._numbers), prompt_token_ids=prompt, params=params
+            )
+            self.engine.add(request)
+
+    def step(self) -> tuple[int, float]:
+        """(tokens in the batch, seconds) of one step; (0, seconds) when it only read results."""
+        began = time.perf_counter()
+        outputs = self.engine.step()
+        seconds = time.perf_counter() - began
+        return (outputs[-1].batch_tokens if outputs else 0), seconds  # type: ignore[union-attr]
+
+    def seconds_to_end(self) -> float:
+        """Step until nothing is left; how long that took."""
+        began = time.perf_counter()
+        while self.engine.has_work:
+            self.engine.step()
+        return time.perf_counter() - began
+
+
+def greedy(tokens: int) -> SamplingParams:
+    """So many tokens, whatever they are."""
+    return SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)

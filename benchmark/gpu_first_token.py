@@ -1,0 +1,62 @@
+"""First token on a GPU: milliseconds from a long prompt to its first token, idle engine.
+
+Nothing of the prompt is in the prefix cache. The limit: the operations of the layers and of causal
+attention over the rate of bfloat16 matrix products, measured in the same run.
+"""
+
+from __future__ import annotations
+
+from benchmark.generation import prompts
+from benchmark.gpu_engine import CONTEXT, GpuEngine, add_flags, given_settings, greedy
+from benchmark.gpu_limits import measure_rates
+from benchmark.random_model import SHAPES, prompt_operations, weight_bytes
+from benchmark.report import Report, parser
+from benchmark.rounds import interleave
+from rtp_llm.device import resolve_device
+
+LENGTHS = (128, 2048, 16384)
+COLUMNS = ("prompt", "ms", "spread ms", "tokens/s", "limit ms", "% of limit")
+
+
+def main() -> None:
+    flags = parser(__doc__.splitlines()[0])
+    add_flags(flags)
+    flags.add_argument("--length", type=int, action="append")
+    arguments = flags.parse_args()
+    rounds = arguments.rounds or (3 if arguments.quick else 7)
+    device = resolve_device()
+    lengths = arguments.length or LENGTHS
+    own = {"kv_cache_mem_mb": 8 * 1024, "max_seq_len": CONTEXT, "enable_cuda_graph": False}
+    print("building the engine ...", flush=True)
+    engine = GpuEngine(arguments.shape, **{**own, **given_settings(arguments)})
+    size = SHAPES[arguments.shape]["vocab_size"]
+    report = Report(f"First token on {device.description()}, shape {arguments.shape}", COLUMNS)
+    asked = {n: [[token % size for token in prompts(1, n)[0]]] for n in lengths}
+
+    def first_token(length: int) -> float:
+        engine.add(asked[length], greedy(1))
+        return engine.seconds_to_end()
+
+    figures = interleave({str(n): lambda n=n: first_token(n) for n in lengths}, rounds)  # type: ignore[misc]
+    rates = measure_rates(device)
+    for length in lengths:
+        figure = figures[str(length)]
+        operations = prompt_operations(arguments.shape, length)
+        limit = rates.seconds(weight_bytes(arguments.shape), operations)
+        report.add(
+            **{
+                "prompt": length,
+                "ms": 1e3 * figure.median,
+                "spread ms": tuple(1e3 * value for value in figure.spread),
+                "tokens/s": length / figure.median,
+                "limit ms": 1e3 * limit,
+                "% of limit": 100 * limit / figure.median,
+            }
+        )
+    report.notes.append(f"products: {rates.products / 1e12:.0f} TFLOP/s; {rounds} rounds")
+    report.print()
+    report.write(arguments.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Weights that mean nothing: measuring needs a model's shape, not its checkpoint."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from rtp_llm.layers import WeightTarget, weight_targets
+from rtp_llm.loader.progress import Progress
+
+_DEVIATION = 0.02  # of matrices, as models are initialised; hidden states stay finite
+_PIECE_NUMBERS = 2**24  # what must be converted passes through host memory in pieces
+
+
+def draw_weights(model: nn.Module, progress: Progress) -> None:
+    """Fill every parameter of `model`: matrices normal, norms 1, biases 0.
+
+    The numbers are made where the weights are, the same ones every time on one kind of device.
+    """
+    targets = list(weight_targets(model))
+    progress.start(sum(math.prod(target.shape) for _, target in targets))
+    generators: dict[torch.device, torch.Generator] = {}
+    for name, target in targets:
+        memory = target.destination(0, target.shape[0])
+        place = torch.device("cpu") if memory is None else memory.device
+        if place not in generators:
+            generators[place] = torch.Generator(place).manual_seed(0)
+        if memory is None:
+            _convert(target, generators[place])
+        else:
+            _fill(memory, name, generators[place])
+        progress.advance(math.prod(target.shape))
+    progress.finish()
+
+
+def _fill(memory: Tensor, name: str, generator: torch.Generator) -> None:
+    if memory.dim() > 1:
+        memory.normal_(std=_DEVIATION, generator=generator)
+    else:
+        memory.fill_(0 if name.endswith("bias") else 1)
+
+
+def _convert(target: WeightTarget, generator: torch.Generator) -> None:
+    """Matrices that are kept in another form than the checkpoint's take their rows one by one."""
+    rows, *rest = target.shape
+    step = max(1, _PIECE_NUMBERS // math.prod(rest))
+    for start in range(0, rows, step):
+        piece = torch.empty(min(step, rows - start), *rest)
+        target.write(start, piece.normal_(std=_DEVIATION, generator=generator))

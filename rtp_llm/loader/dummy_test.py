@@ -1,0 +1,69 @@
+"""Tests of random weights: every parameter is drawn, nothing is read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from rtp_llm.device import resolve_device
+from rtp_llm.loader import CheckpointError, load_model
+from rtp_llm.loader.small_checkpoints_for_tests import CONFIG
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    return tmp_path
+
+
+def load(folder, **settings):
+    dtype = settings.pop("dtype", torch.float32)
+    return load_model(folder, device=resolve_device("cpu"), dtype=dtype, **settings)
+
+
+def test_a_folder_without_weights_is_enough_when_they_are_drawn(folder):
+    model = load(folder, load_format="dummy")
+    for name, parameter in model.named_parameters():
+        assert parameter.isfinite().all(), name
+        if "norm" in name:
+            assert (parameter == 1).all(), name
+        else:
+            assert 0.01 < parameter.std() < 0.03, name
+    with pytest.raises(CheckpointError):
+        load(folder)
+
+
+def test_biases_are_zero(folder):
+    (folder / "config.json").write_text(
+        json.dumps({**CONFIG, "architectures": ["Qwen2ForCausalLM"]})
+    )
+    model = load(folder, load_format="dummy")
+    assert (model.model.layers[1].self_attn.qkv_proj.bias == 0).all()
+
+
+@pytest.mark.parametrize("quantization", ["none", "int8"])
+def test_the_same_weights_every_time(folder, quantization):
+    models = [load(folder, load_format="dummy", quantization=quantization) for _ in range(2)]
+    for ours, theirs in zip(*(model.state_dict().items() for model in models), strict=True):
+        assert torch.equal(ours[1], theirs[1]), ours[0]
+
+
+def test_progress_reaches_its_total(folder):
+    class Counts:
+        total = done = 0
+        ended = False
+
+        def start(self, total):
+            self.total = total
+
+        def advance(self, count):
+            self.done += count
+
+        def finish(self):
+            self.ended = True
+
+    counts = Counts()
+    load(folder, load_format="dummy", progress=counts)
+    assert counts.ended and counts.done == counts.total > 0
