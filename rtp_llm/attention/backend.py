@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.attention.rotation import Rotation, rotate_on
 from rtp_llm.device import Support
 
 
@@ -51,6 +52,24 @@ class AttentionBackend(ABC):
     def __init__(self, config: AttentionConfig) -> None:
         self.config = config
         self.scale = config.head_dim**-0.5
+        self._rotate = rotate_on(config.device_type)
+        self._q_size = config.num_heads * config.head_dim
+
+    def attend(
+        self, qkv: Tensor, layer: int, window: int, batch: ForwardBatch, rotation: Rotation
+    ) -> Tensor:
+        """From the packed projection to attention's result [T, H * D]; writes K and V.
+
+        `qkv` [T, (H + 2 Hk) D] holds query, key, then value heads; what is in it afterwards is not
+        said. The step's keys and values go into layer's cache.
+        """
+        config = self.config
+        heads, kv_heads, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+        slots = batch.slot_mapping[batch.layer_group[layer]]
+        cache = batch.kv_cache[layer]
+        self._rotate(qkv, batch.positions, slots, cache, rotation, heads, kv_heads, head_dim)
+        q = qkv[:, : self._q_size].view(len(qkv), heads, head_dim)
+        return self.forward(q, layer, window, batch).flatten(1)
 
     @abstractmethod
     def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:

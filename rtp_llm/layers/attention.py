@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rtp_llm import ops
-from rtp_llm.attention import AttentionBackend, ForwardBatch
+from rtp_llm.attention import AttentionBackend, ForwardBatch, Rotation
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.layers.norm import RMSNorm
@@ -47,22 +46,14 @@ class AttentionLayer(Layer):
         if shape.norm_eps is not None:
             self.q_norm = RMSNorm(shape.head_dim, shape.norm_eps, options)
             self.k_norm = RMSNorm(shape.head_dim, shape.norm_eps, options)
-        self._q_size = q_size
 
     def forward(self, x: Tensor, cos_sin: Tensor | None, batch: ForwardBatch) -> Tensor:
         """x [T, hidden] -> [T, hidden]; writes K and V of the T tokens into the layer's cache."""
-        shape = self.shape
-        heads, kv_heads, head_dim = shape.num_heads, shape.num_kv_heads, shape.head_dim
         qkv: Tensor = self.qkv_proj(x)
+        rotation = Rotation(cos_sin)
         if self.q_norm is not None and self.k_norm is not None:
-            q_weight, k_weight = self.q_norm.weight, self.k_norm.weight
-            ops.qk_rms_norm(qkv, q_weight, k_weight, heads, kv_heads, self.q_norm.eps)
-        cache = batch.kv_cache[self.index]
-        slots = batch.slot_mapping[batch.layer_group[self.index]]
-        ops.rope_kv_write(
-            qkv, batch.positions, cos_sin, cache, slots, heads, kv_heads, head_dim, True
-        )
-        q = qkv[:, : self._q_size].view(-1, heads, head_dim)
-        mixed = self.backend.forward(q, self.index, shape.window, batch)
-        projected: Tensor = self.o_proj(mixed.flatten(1))
+            q_norm, k_norm = self.q_norm, self.k_norm
+            rotation = Rotation(cos_sin, q_norm.weight, k_norm.weight, q_norm.eps)
+        mixed = self.backend.attend(qkv, self.index, self.shape.window, batch, rotation)
+        projected: Tensor = self.o_proj(mixed)
         return projected

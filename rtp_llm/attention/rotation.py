@@ -1,0 +1,92 @@
+"""What happens to a step's queries and keys before attention: norms, rotation, the cache write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor
+
+from rtp_llm import ops
+
+
+class Rotation(NamedTuple):
+    """What a layer does to query and key heads: a norm with weights [D], then rotation.
+
+    `cos_sin` float32 [positions, R], cosines first; pairs and offset as for `rope_kv_write`.
+    None: no rotation, no norms.
+    """
+
+    cos_sin: Tensor | None = None
+    q_weight: Tensor | None = None
+    k_weight: Tensor | None = None
+    eps: float = 1e-6
+    is_neox: bool = True
+    rotary_offset: int = 0
+
+
+# (qkv, positions, slots, cache, rotation, heads, kv_heads, head_dim): changes the queries of qkv
+# in place and writes keys and values into the cache; what it leaves in the keys of qkv is not said.
+Rotate = Callable[[Tensor, Tensor, Tensor, Tensor, Rotation, int, int, int], None]
+
+
+def rotate_in_two_passes(
+    qkv: Tensor,
+    positions: Tensor,
+    slots: Tensor,
+    cache: Tensor,
+    rotation: Rotation,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+) -> None:
+    """The norms, then rotation with the write: two operators, which every device has."""
+    cos_sin, q_weight, k_weight, eps, is_neox, offset = rotation
+    if q_weight is not None and k_weight is not None:
+        ops.qk_rms_norm(qkv, q_weight, k_weight, heads, kv_heads, eps)
+    ops.rope_kv_write(
+        qkv, positions, cos_sin, cache, slots, heads, kv_heads, head_dim, is_neox, offset
+    )
+
+
+def rotate_in_one_pass(
+    qkv: Tensor,
+    positions: Tensor,
+    slots: Tensor,
+    cache: Tensor,
+    rotation: Rotation,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+) -> None:
+    """All in one operator: the keys of qkv stay as they were."""
+    cos_sin, q_weight, k_weight, eps, is_neox, offset = rotation
+    parts = qkv.view(len(qkv), heads + 2 * kv_heads, head_dim)
+    q, k, v = parts[:, :heads], parts[:, heads:-kv_heads], parts[:, -kv_heads:]
+    k_cache, v_cache = cache
+    ops.rotate_and_store(
+        q,
+        k,
+        v,
+        q_out=q,
+        q_weight=q_weight,
+        k_weight=k_weight,
+        eps=eps,
+        cos_sin=cos_sin,
+        positions=positions,
+        slots=slots,
+        k_cache=k_cache,
+        v_cache=v_cache,
+        is_neox=is_neox,
+        rotary_offset=offset,
+    )
+
+
+# One pass saves a launch and a trip through memory where a launch costs something. The CPU's
+# one-pass kernel is a scalar one, for other engines, and XPU has none.
+_ONE_PASS = ("cuda", "rocm")
+
+
+def rotate_on(device_type: str) -> Rotate:
+    """The quickest way for a device."""
+    return rotate_in_one_pass if device_type in _ONE_PASS else rotate_in_two_passes
