@@ -77,6 +77,7 @@ def _explain(loaded: LoadedSettings) -> int:
             dtype=None if settings.dtype == "auto" else getattr(torch, settings.dtype),
             quantization=settings.quantization,
             block_size=settings.seq_size_per_block or device.default_block_size(),
+            kv_cache_dtype=settings.kv_cache_dtype,
         )
         print(text)
         return 0

@@ -19,7 +19,8 @@ class AttentionConfig:
     """What a model on a device asks of attention; the same for all its layers but the window.
 
     `device_type` is one of rtp_llm.device.known_devices(); `windows` are the cache groups' windows
-    (0 = full); `block_size` is in tokens.
+    (0 = full); `block_size` is in tokens; `capability` the compute capability of an NVIDIA GPU, for
+    other devices and where it is not known (0, 0).
     """
 
     device_type: str
@@ -33,6 +34,7 @@ class AttentionConfig:
     causal: bool = True
     soft_cap: float = 0.0
     sinks: bool = False
+    capability: tuple[int, int] = (0, 0)
 
 
 class AttentionBackend(ABC):
@@ -70,6 +72,13 @@ class AttentionBackend(ABC):
         self._rotate(qkv, batch.positions, slots, cache, rotation, heads, kv_heads, head_dim)
         q = qkv[:, : self._q_size].view(len(qkv), heads, head_dim)
         return self.forward(q, layer, window, batch).flatten(1)
+
+    def warm_up(self, kv_cache: Tensor) -> None:
+        """Compile what steps need that are not recorded as graphs; once, before the first request.
+
+        `kv_cache` is any layer's; nothing of it is read.
+        """
+        return
 
     @abstractmethod
     def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:

@@ -74,6 +74,25 @@ def test_triton_serves_nvidia_gpus(monkeypatch, installed, change, chosen, reaso
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
+        ({"capability": (9, 0)}, ""),
+        ({"capability": (8, 6)}, "triton: a KV cache of 8-bit .* needs compute capability 8.9"),
+        ({"device_type": "cpu"}, "paged: the KV cache must have the type of the queries"),
+    ],
+)
+def test_a_cache_of_eight_bits(monkeypatch, change, reason):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    small = {"device_type": "cuda", "dtype": torch.bfloat16, "kv_dtype": torch.float8_e4m3fn}
+    config = dataclasses.replace(CONFIG, **{**small, **change})
+    if not reason:
+        assert next(line for line in explain(config).splitlines() if "chosen" in line)
+        return
+    with pytest.raises(NoBackendError, match=reason):
+        make_backend(config)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
         ({"dtype": torch.float64}, "no kernel for torch.float64"),
         ({"kv_dtype": torch.int8}, "KV cache must have the type of the queries"),
         ({"sinks": True}, "attention sinks"),

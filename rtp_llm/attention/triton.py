@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor
 from rtp_llm.attention.backend import AttentionConfig
 from rtp_llm.attention.paged import PagedAttentionBackend
 from rtp_llm.device import Support
+
+_LEAST_FOR_8_BITS = (8, 9)
 
 
 class TritonAttentionBackend(PagedAttentionBackend):
@@ -28,7 +31,31 @@ class TritonAttentionBackend(PagedAttentionBackend):
             return Support.no("the package triton is not installed")
         if config.dtype == torch.float32:
             return Support.no("float32 products do not run on tensor cores")
+        if config.kv_dtype == torch.float8_e4m3fn:
+            if config.capability < _LEAST_FOR_8_BITS:
+                return Support.no(
+                    "a KV cache of 8-bit floats (--kv-cache-dtype) needs compute capability 8.9"
+                )
+            config = replace(config, kv_dtype=config.dtype)
         return super().supports(config)
+
+    def warm_up(self, kv_cache: Tensor) -> None:
+        """Every tile of prompts and mixed batches, for each window, on a sequence without keys."""
+        from rtp_llm.kernels.triton.paged_attention import paged_attention, prompt_tiles
+
+        config = self.config
+        heads, kv_heads, head = config.num_heads, config.num_kv_heads, config.head_dim
+        device = kv_cache.device
+        qkv = torch.zeros(2, (heads + 2 * kv_heads) * head, dtype=config.dtype, device=device)
+        q = qkv[:, : heads * head].view(2, heads, head)
+        cu_seqlens = torch.tensor([0, 2], dtype=torch.int32, device=device)
+        nothing = torch.zeros(1, dtype=torch.int32, device=device)
+        for window in set(config.windows):
+            for tile in prompt_tiles(heads // kv_heads, head, config.dtype.itemsize):
+                paged_attention(
+                    q, kv_cache, cu_seqlens, nothing, nothing.view(1, 1), 2, 1, self.scale,
+                    config.causal, window, config.soft_cap, tile=tile,
+                )  # fmt: skip
 
     @classmethod
     def kernel(cls) -> Callable[..., Tensor]:

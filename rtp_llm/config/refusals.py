@@ -231,8 +231,8 @@ REFUSALS: tuple[Refusal, ...] = (
         "device",
         "quantized_kv_cache",
         "The kernels keep the KV cache in the type of the activations.",
-        "Choose a smaller type with --dtype.",
-        devices=f"cpu, {_GPUS}",
+        "Leave --kv-cache-dtype out, or choose a smaller type with --dtype.",
+        devices="cpu, rocm, xpu",
     ),
     Refusal(
         "device",

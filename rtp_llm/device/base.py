@@ -82,6 +82,10 @@ class Device(ABC):
         """Host threads that kernels and the loader should use when the user set nothing."""
         return 1
 
+    def capability(self) -> tuple[int, int]:
+        """Compute capability of an NVIDIA GPU; of other devices (0, 0)."""
+        return 0, 0
+
     def default_block_size(self) -> int:
         """Tokens in a block of the KV cache when the user set nothing."""
         return 16

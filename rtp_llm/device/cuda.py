@@ -27,7 +27,6 @@ class CudaDevice(AcceleratorDevice):
     mask_end: ClassVar[str | None] = "-1"
     refused: ClassVar[Mapping[str, str]] = {
         "int8_weights": "int8 products have a kernel for the CPU only",
-        "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
         "tensor_parallel": "one model runs on one device yet",
     }
 
@@ -38,10 +37,13 @@ class CudaDevice(AcceleratorDevice):
             return Support.no(f"{_PPU_MARKER} is set: this is a PPU, which has no kernels")
         return Support.yes()
 
-    def _fits_kernels(self) -> Support:
+    def capability(self) -> tuple[int, int]:
         properties = self._properties()
-        found = properties.major, properties.minor
-        name = f"{properties.name} has compute capability {found[0]}.{found[1]}"
+        return properties.major, properties.minor
+
+    def _fits_kernels(self) -> Support:
+        found = self.capability()
+        name = f"{self._properties().name} has compute capability {found[0]}.{found[1]}"
         if found < LEAST_CAPABILITY:
             least = ".".join(map(str, LEAST_CAPABILITY))
             return Support.no(f"{name}, below the {least} that the kernels are compiled for")

@@ -19,6 +19,7 @@ from rtp_llm.executor.kv_cache import KVCache
 from rtp_llm.executor.model_runner import ModelRunner
 from rtp_llm.executor.sampler import Sampler
 from rtp_llm.loader import LoadProgress, load_model
+from rtp_llm.models.causal_lm import cache_dtype
 from rtp_llm.models.config import read_model_config
 from rtp_llm.native import load_runtime
 
@@ -67,8 +68,9 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltE
     _check_context(settings, config)
     model = _load(settings, device, dtype, block_size, progress)
     weight_bytes, free_bytes = _weight_bytes(model), device.memory_info().free
-    plan = _plan(settings, config, dtype, block_size, weight_bytes, free_bytes)
-    runner = ModelRunner(model, KVCache(config, plan, dtype, device.torch_device), device)
+    kv_dtype = cache_dtype(settings.kv_cache_dtype, dtype)
+    plan = _plan(settings, config, kv_dtype, block_size, weight_bytes, free_bytes)
+    runner = ModelRunner(model, KVCache(config, plan, kv_dtype, device.torch_device), device)
     engine = _assemble(settings, config, plan, runner, device)
     _warm_up(settings, runner, plan)
     seconds = time.monotonic() - began
@@ -92,6 +94,7 @@ def _load(
         quantization=settings.quantization,
         max_seq_len=settings.max_seq_len,
         block_size=block_size,
+        kv_cache_dtype=settings.kv_cache_dtype,
         load_format=settings.load_format,
         progress=progress or LoadProgress(device),
     )

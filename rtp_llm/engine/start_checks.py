@@ -33,6 +33,8 @@ def check_settings(
     if settings.quantization in _QUANTIZATION:
         feature = _QUANTIZATION[settings.quantization]
         _require(device, feature, f"--quantization {settings.quantization}")
+    if settings.kv_cache_dtype != "auto":
+        _require(device, "quantized_kv_cache", f"--kv-cache-dtype {settings.kv_cache_dtype}")
 
 
 def check_operators(settings: Settings, device: Device) -> None:

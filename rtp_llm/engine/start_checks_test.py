@@ -39,6 +39,16 @@ def test_int8_weights(name, monkeypatch):
         start(gpu(name), monkeypatch, quantization="int8")
 
 
+@pytest.mark.parametrize("name", ["rocm", "xpu"])
+def test_a_kv_cache_of_eight_bits(name, monkeypatch):
+    message = (
+        f"quantized_kv_cache is not supported on {name}: The kernels keep the KV cache in the type "
+        r"of the activations. Leave --kv-cache-dtype out, .* \(--kv-cache-dtype fp8_e4m3\)"
+    )
+    with pytest.raises(DeviceError, match=message):
+        start(gpu(name), monkeypatch, kv_cache_dtype="fp8_e4m3")
+
+
 @GPUS
 def test_one_model_over_several_processes(name, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")

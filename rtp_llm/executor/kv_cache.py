@@ -36,7 +36,9 @@ class KVCache:
 
     def copy_blocks(self, group: int, pairs: Tensor) -> None:
         """Copy whole blocks of all layers of a group; pairs int32 [P, 2] of (source, target)."""
-        ops.copy_blocks(self.groups[group], pairs)
+        memory = self.groups[group]
+        # The copy moves bytes, and its operator knows no number of 8 bits.
+        ops.copy_blocks(memory.view(torch.float16) if memory.itemsize == 1 else memory, pairs)
 
 
 def _allocate(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -30,17 +30,19 @@ def load_model(
     max_seq_len: int | None = None,
     block_size: int = 16,
     load_format: str = "safetensors",
+    kv_cache_dtype: str = "auto",
 ) -> CausalLM:
     """The model in a Hugging Face folder, ready to run on `device`.
 
     `quantization` ("none" or "int8") happens while loading; `max_seq_len` bounds the positions
-    (None: the config's max_position_embeddings); `block_size` is that of the KV cache; with
-    `load_format` "dummy" no weight is read: they are random. Raises UnsupportedModelError,
-    ModelConfigError, CheckpointError or WeightError, each naming the cause.
+    (None: the config's max_position_embeddings); `block_size` and `kv_cache_dtype` ("auto" or
+    "fp8_e4m3") are those of the KV cache; with `load_format` "dummy" no weight is read: they are
+    random. Raises UnsupportedModelError, ModelConfigError, CheckpointError or WeightError, each
+    naming the cause.
     """
     config = read_model_config(path)
     positions = max_seq_len or config.max_position_embeddings
-    options = _options(device, dtype, positions, quantization, block_size)
+    options = _options(device, dtype, positions, quantization, block_size, kv_cache_dtype)
     _check(config, options, device)
     checkpoint = None if load_format == "dummy" else Checkpoint.open(path)
     model = model_class(config.architecture)(config, options)
@@ -67,6 +69,7 @@ def explain(
     dtype: torch.dtype | None = None,
     quantization: str = "none",
     block_size: int = 16,
+    kv_cache_dtype: str = "auto",
 ) -> str:
     """What would run and why: device, model, number type, attention backend, the others' reasons.
 
@@ -74,7 +77,12 @@ def explain(
     """
     config = read_model_config(path)
     options = _options(
-        device, dtype or config.dtype, config.max_position_embeddings, quantization, block_size
+        device,
+        dtype or config.dtype,
+        config.max_position_embeddings,
+        quantization,
+        block_size,
+        kv_cache_dtype,
     )
     _check(config, options, device)
     checkpoint = Checkpoint.open(path)
@@ -87,7 +95,7 @@ def explain(
             f"model: {config.architecture}, {config.num_layers} layers, "
             f"context {config.max_position_embeddings} (at most {config.context_limit})",
             f"weights: {checkpoint.num_bytes / 2**20:.1f} MiB in files, kept as {kept}",
-            f"KV cache: {config.kv_bytes_per_token(options.dtype)} bytes per token",
+            f"KV cache: {config.kv_bytes_per_token(options.kv_dtype)} bytes per token",
             explain_attention(options.attention(config)),
             "not on this device:",
             *(f"  {feature}: {reason}" for feature, reason in device.refused.items()),
@@ -96,10 +104,23 @@ def explain(
 
 
 def _options(
-    device: Device, dtype: torch.dtype, positions: int, quantization: str, block_size: int
+    device: Device,
+    dtype: torch.dtype,
+    positions: int,
+    quantization: str,
+    block_size: int,
+    kv_cache_dtype: str,
 ) -> ModelOptions:
-    place = device.torch_device
-    return ModelOptions(dtype, device.name, place, positions, quantization, block_size)
+    return ModelOptions(
+        dtype,
+        device.name,
+        device.torch_device,
+        positions,
+        quantization,
+        block_size,
+        kv_cache_dtype,
+        device.capability(),
+    )
 
 
 def _check(config: ModelConfig, options: ModelOptions, device: Device) -> None:

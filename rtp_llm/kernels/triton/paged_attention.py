@@ -19,6 +19,7 @@ _ENOUGH_WAVES = 8
 _LONG = 2048
 _KEYS_WORTH_A_SPLIT = 128
 _MOST_SPLITS = 64
+_NARROW_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -45,23 +46,22 @@ def paged_attention(
     window: int = 0,
     soft_cap: float = 0.0,
     sinks: Tensor | None = None,
+    scales: tuple[Tensor, Tensor] | None = None,
     tile: Tile | None = None,
 ) -> Tensor:
     """See rtp_llm.ops.paged_attention; waits for nothing. A block outside the cache is no block.
 
-    `tile` replaces the choice of `choose_tile`. ValueError when shapes or dtypes do not fit.
+    The cache may be float8_e4m3fn; `scales`, of one float32 each, are what its keys and values were
+    divided by. `tile` replaces the choice of `choose_tile`. ValueError when shapes or dtypes do not
+    fit.
     """
     _check(q, kv_cache, cu_seqlens_q, seq_lens, block_table)
     out = q.new_empty(q.shape)
     if out.numel() == 0 or len(seq_lens) == 0:
         return out.zero_()
-    if tile is None:
-        tile = choose_tile(
-            len(seq_lens), q.shape[1] // kv_cache.shape[3], kv_cache.shape[3], q.shape[2],
-            max_seqlen_q, max_seqlen_k, q.element_size(), processors(q.device),
-        )  # fmt: skip
+    tile = tile or _tile_for(q, kv_cache, len(seq_lens), max_seqlen_q, max_seqlen_k)
     lengths = (cu_seqlens_q, seq_lens, block_table)
-    options = (max_seqlen_q, scale, causal, window, soft_cap, sinks)
+    options = (max_seqlen_q, scale, causal, window, soft_cap, sinks, scales)
     if tile.splits == 1:
         _attend(tile, out, out, q, kv_cache, lengths, *options)
         return out
@@ -87,6 +87,7 @@ def _attend(
     window: int,
     soft_cap: float,
     sinks: Tensor | None,
+    scales: tuple[Tensor, Tensor] | None,
 ) -> None:
     cu_seqlens_q, seq_lens, block_table = lengths
     tokens, heads, head = q.shape
@@ -98,15 +99,23 @@ def _attend(
     factor = 2 * _LOG2_E * scale / soft_cap if soft_cap > 0 else _LOG2_E * scale
     attention_kernel[(tiles, kv_heads, tile.splits)](
         out, stats, q, kv_cache[0], kv_cache[1], cu_seqlens_q, seq_lens, block_table,
-        q if sinks is None else sinks, factor, soft_cap * _LOG2_E, window, len(seq_lens), tokens,
-        heads, block_table.shape[1], blocks, q.stride(0), q.stride(1), *kv_cache.stride()[1:4],
-        block_table.stride(0), GROUP=group, HEAD=head, PAGE=page,
-        PADDED_HEAD=max(16, triton.next_power_of_2(head)), ROWS=tile.rows, TOKENS=per_tile,
-        KEYS=tile.keys, SPLITS=tile.splits, DECODE=decode, CAUSAL=causal, HAS_WINDOW=window > 0,
-        HAS_CAP=soft_cap > 0, HAS_SINKS=sinks is not None,
+        q if sinks is None else sinks, *(scales or (stats, stats)), factor, soft_cap * _LOG2_E,
+        window, len(seq_lens), tokens, heads, block_table.shape[1], blocks, q.stride(0),
+        q.stride(1), *kv_cache.stride()[1:4], block_table.stride(0), GROUP=group, HEAD=head,
+        PAGE=page, PADDED_HEAD=max(16, triton.next_power_of_2(head)), ROWS=tile.rows,
+        TOKENS=per_tile, KEYS=tile.keys, SPLITS=tile.splits, DECODE=decode, CAUSAL=causal,
+        HAS_WINDOW=window > 0, HAS_CAP=soft_cap > 0, HAS_SINKS=sinks is not None,
+        HAS_SCALES=scales is not None,
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
+
+
+def _tile_for(q: Tensor, kv_cache: Tensor, sequences: int, queries: int, keys: int) -> Tile:
+    heads, head = q.shape[1:]
+    kv_heads, size = kv_cache.shape[3], q.element_size()
+    group = heads // kv_heads
+    return choose_tile(sequences, group, kv_heads, head, queries, keys, size, processors(q.device))
 
 
 def choose_tile(
@@ -122,22 +131,41 @@ def choose_tile(
     """Wide tiles for prompts; for few rows narrow ones, with the keys split until the GPU is full.
 
     Only numbers that the host has are asked: lengths are upper bounds, so that a captured graph
-    fits every replay below them.
+    fits every replay below them. What is not one token a sequence gets one of `prompt_tiles`.
     """
-    rows = min(128, max(16, triton.next_power_of_2(max_seqlen_q * group)))
-    rows = max(rows, triton.next_power_of_2(group))
-    small = head <= 128 and element_size == 2
-    if max_seqlen_q * group > 64:
-        return Tile(rows, 128, 8, 2, 1) if small else Tile(min(rows, 64), 32, 4, 2, 1)
+    wide, *narrow = prompt_tiles(group, head, element_size)
+    if max_seqlen_q * group > _NARROW_ROWS:
+        return wide
+    decode = max_seqlen_q == 1
+    rows = max(16, triton.next_power_of_2(group)) if decode else narrow[0].rows
     tiles = sequences * triton.cdiv(max_seqlen_q * group, rows) * kv_heads
     splits = _PROGRAMS_PER_PROCESSOR * multiprocessors // tiles
     if tiles < _ENOUGH_WAVES * multiprocessors and max_seqlen_k > _LONG:
         splits = max(splits, 2)  # evens out the last wave
     splits = max(1, min(splits, triton.cdiv(max_seqlen_k, _KEYS_WORTH_A_SPLIT), _MOST_SPLITS))
-    splits = 1 << (splits.bit_length() - 1)
-    return (
-        Tile(rows, 64, 2 if rows == 16 else 4, 3, splits) if small else Tile(rows, 32, 4, 2, splits)
-    )
+    if not decode:
+        return max((tile for tile in narrow if tile.splits <= splits), key=lambda tile: tile.splits)
+    return _narrow_tile(rows, head, element_size, 1 << (splits.bit_length() - 1))
+
+
+def prompt_tiles(group: int, head: int, element_size: int) -> list[Tile]:
+    """All tiles of batches in which a sequence has more than one token, the wide one first.
+
+    They are few, so that all of them can be compiled before the first request.
+    """
+    rows = triton.next_power_of_2(group)
+    if head <= 128 and element_size == 2:
+        wide = Tile(max(128, rows), 128, 8, 2, 1)
+    else:
+        wide = Tile(max(64, rows), 32, 4, 2, 1)
+    rows = max(_NARROW_ROWS, rows)
+    return [wide, *(_narrow_tile(rows, head, element_size, splits) for splits in (1, 8))]
+
+
+def _narrow_tile(rows: int, head: int, element_size: int, splits: int) -> Tile:
+    if head <= 128 and element_size == 2:
+        return Tile(rows, 64, 2 if rows == 16 else 4, 3, splits)
+    return Tile(rows, 32, 4, 2, splits)
 
 
 @cache
@@ -165,8 +193,11 @@ def _check(
             f"{q.shape[1]} heads of {q.shape[2]} do not fit "
             f"{kv_cache.shape[3]} KV heads of {kv_cache.shape[4]}"
         )
-    if kv_cache.dtype != q.dtype:
-        raise ValueError(f"q is {q.dtype}, the KV cache {kv_cache.dtype}; both must be the same")
+    if kv_cache.dtype not in (q.dtype, torch.float8_e4m3fn):
+        raise ValueError(
+            f"q is {q.dtype}, the KV cache {kv_cache.dtype}; both must be the same, "
+            "or the cache float8_e4m3fn"
+        )
     if q.stride(2) != 1 or kv_cache.stride(4) != 1:
         raise ValueError(
             "the elements of a head must be next to each other in q and in the KV cache"

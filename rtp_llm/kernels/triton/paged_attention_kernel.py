@@ -5,6 +5,10 @@ tile's rows are tokens times the query heads that share the KV head, so that key
 read once for all of them (grouped-query packing). With few tiles the keys are split over more
 programs, and `merge_kernel` puts their results together (split-KV, as in FlashDecoding). The
 softmax is the online one of FlashAttention-2 (https://arxiv.org/abs/2307.08691), in powers of two.
+Keys and values of 8 bits are widened to the type of the queries as they are read.
+
+What changes from step to step is not specialised (`VARYING`, `UNALIGNED`): Triton would compile a
+variant for a count that is 1 or divisible by 16, in the middle of serving.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ import triton
 import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+VARYING = ("num_seqs", "num_tokens", "max_blocks", "num_blocks", "table_stride", "window")
+UNALIGNED = ("cu_ptr", "seq_lens_ptr", "table_ptr")
 
 
 @triton.jit
@@ -60,7 +66,7 @@ def _attend_keys(
         if PADDED_HEAD != HEAD:
             mask = mask & (dims < HEAD)[None, :]
         k = tl.load(k_ptr + slot[:, None] + dims[None, :], mask=mask, other=0.0)
-        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        scores = tl.dot(q, tl.trans(k.to(q.dtype)), input_precision=PRECISION)
         if HAS_CAP:
             # factor is the score's scale over the cap, times 2 log2(e): tanh without overflow
             small = tl.exp2(-tl.abs(scores) * factor)
@@ -83,7 +89,7 @@ def _attend_keys(
         total = total * keep + tl.sum(weights, 1)
         result = result * keep[:, None]
         v = tl.load(v_ptr + slot[:, None] + dims[None, :], mask=mask, other=0.0)
-        result = tl.dot(weights.to(v.dtype), v, result, input_precision=PRECISION)
+        result = tl.dot(weights.to(q.dtype), v.to(q.dtype), result, input_precision=PRECISION)
         top = higher
     return top, total, result
 
@@ -146,15 +152,16 @@ def _key_range(
     return low, clear_low, clear_high, high
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING, do_not_specialize_on_alignment=UNALIGNED)
 def attention_kernel(
     out_ptr, stats_ptr, q_ptr, k_ptr, v_ptr, cu_ptr, seq_lens_ptr, table_ptr, sinks_ptr,
-    factor, soft_cap, window, num_seqs, num_tokens, num_heads, max_blocks, num_blocks,
-    q_stride_token, q_stride_head, cache_stride_block, cache_stride_slot, cache_stride_head,
-    table_stride, GROUP: tl.constexpr, HEAD: tl.constexpr, PADDED_HEAD: tl.constexpr,
-    PAGE: tl.constexpr, ROWS: tl.constexpr, TOKENS: tl.constexpr, KEYS: tl.constexpr,
-    SPLITS: tl.constexpr, DECODE: tl.constexpr, CAUSAL: tl.constexpr, HAS_WINDOW: tl.constexpr,
-    HAS_CAP: tl.constexpr, HAS_SINKS: tl.constexpr, PRECISION: tl.constexpr,
+    k_scale_ptr, v_scale_ptr, factor, soft_cap, window, num_seqs, num_tokens, num_heads, max_blocks,
+    num_blocks, q_stride_token, q_stride_head, cache_stride_block, cache_stride_slot,
+    cache_stride_head, table_stride, GROUP: tl.constexpr, HEAD: tl.constexpr,
+    PADDED_HEAD: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr, TOKENS: tl.constexpr,
+    KEYS: tl.constexpr, SPLITS: tl.constexpr, DECODE: tl.constexpr, CAUSAL: tl.constexpr,
+    HAS_WINDOW: tl.constexpr, HAS_CAP: tl.constexpr, HAS_SINKS: tl.constexpr,
+    HAS_SCALES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Grid: tiles of ROWS rows (TOKENS tokens of GROUP heads), KV heads, parts of the keys.
 
@@ -180,6 +187,8 @@ def attention_kernel(
     q_row = (first + token).to(tl.int64) * q_stride_token + head * q_stride_head
     q = tl.load(q_ptr + q_row[:, None] + dims[None, :], mask=elements, other=0.0)
 
+    if HAS_SCALES:
+        factor = factor * tl.load(k_scale_ptr)
     begin = num_keys - count + start
     low, clear_low, clear_high, high = _key_range(
         begin, tl.minimum(TOKENS, count - start), num_keys, window, split, KEYS, SPLITS, CAUSAL,
@@ -202,6 +211,8 @@ def attention_kernel(
             CAUSAL, HAS_WINDOW, HAS_CAP, PRECISION, part != 1,
         )  # fmt: skip
 
+    if HAS_SCALES:
+        result = result * tl.load(v_scale_ptr)
     row = (first + token).to(tl.int64) * num_heads + head
     if SPLITS > 1:
         row = row * SPLITS + split

@@ -12,7 +12,13 @@ from rtp_llm.ops.attention_reference import paged_attention_reference
 from rtp_llm.ops.paged_batches_for_tests import PagedBatch, Shape
 
 pytest.importorskip("triton")
-from rtp_llm.kernels.triton.paged_attention import Tile, choose_tile, paged_attention
+from rtp_llm.kernels.triton.paged_attention import (
+    Tile,
+    choose_tile,
+    paged_attention,
+    prompt_tiles,
+)
+from rtp_llm.kernels.triton.paged_attention_kernel import attention_kernel
 
 TOLERANCES = {torch.float32: 4e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
 # Decode, chunk, prefill, no query, no key, more queries than a tile, parts of the keys.
@@ -82,6 +88,45 @@ def test_options(
     assert_right(PagedBatch.random(lengths, Shape(), torch.bfloat16), tile, **options)
 
 
+@every_batch
+@either_split
+@pytest.mark.parametrize("options", [{}, {"window": 50, "soft_cap": 5.0, "sinks": True}], ids=str)
+def test_cache_of_eight_bits(
+    lengths: list[tuple[int, int]], tile: Tile | None, options: dict[str, Any]
+) -> None:
+    if "sinks" in options:
+        options = {**options, "sinks": torch.randn(4)}
+    q, cache, *rest = PagedBatch.random(lengths, Shape(), torch.bfloat16).arguments()
+    scales = torch.tensor([0.5]), torch.tensor([2.0])
+    divisor = torch.stack(scales).view(2, 1, 1, 1, 1)
+    small = (cache.float() / divisor).to(torch.float8_e4m3fn)
+    actual = paged_attention(q, small, *rest, scales=scales, tile=tile, **options)
+    wide = small.double() * divisor.double()
+    expected = paged_attention_reference(q.double(), wide, *rest, **options)
+    torch.testing.assert_close(actual.double(), expected, rtol=1.6e-2, atol=1.6e-2)
+
+
+def test_serving_compiles_nothing_after_the_first_steps() -> None:
+    """Counts that are 1 or divisible by 16 and numbers without alignment are no new variants."""
+
+    def run(lengths: list[tuple[int, int]], shift: int = 0) -> None:
+        q, cache, cu, keys, table, *rest = PagedBatch.random(
+            lengths, Shape(), torch.bfloat16
+        ).arguments()
+        moved = [torch.cat([x.new_zeros(shift), x])[shift:] for x in (cu, keys)]
+        paged_attention(q, cache, *moved, table, *rest)
+
+    run([(90, 90)])
+    run([(3, 30)])
+    compiled = attention_kernel.device_caches[torch.cuda.current_device()][0]
+    before = len(compiled)
+    run([(64, 64)])
+    run([(1, 1), (160, 160)], shift=1)
+    run([(100, 1000)] * 16, shift=3)
+    run([(2, 40), (1, 5)])
+    assert len(compiled) == before
+
+
 @either_split
 def test_tokens_behind_the_last_sequence_become_zeros(tile: Tile | None) -> None:
     for lengths in (MIXED, DECODE):
@@ -129,3 +174,13 @@ def test_few_rows_are_split_and_many_are_not() -> None:
     prompt = choose_tile(1, max_seqlen_q=4096, max_seqlen_k=4096, **shape)
     assert (alone.splits, many.splits, prompt.splits) == (32, 1, 1)
     assert alone.rows < prompt.rows
+
+
+def test_prompts_have_few_tiles() -> None:
+    """What is compiled before the first request is what serving asks for."""
+    known = prompt_tiles(2, 128, 2)
+    for sequences in (1, 3, 40, 256):
+        for queries in (2, 5, 32, 33, 1000):
+            for keys in (queries, 5000, 70000):
+                tile = choose_tile(sequences, 2, 8, 128, queries, keys, 2, 132)
+                assert tile in known
