@@ -47,13 +47,22 @@ class AttentionLayer(Layer):
             self.q_norm = RMSNorm(shape.head_dim, shape.norm_eps, options)
             self.k_norm = RMSNorm(shape.head_dim, shape.norm_eps, options)
 
-    def forward(self, x: Tensor, cos_sin: Tensor | None, batch: ForwardBatch) -> Tensor:
-        """x [T, hidden] -> [T, hidden]; writes K and V of the T tokens into the layer's cache."""
-        qkv: Tensor = self.qkv_proj(x)
+    def forward(
+        self,
+        norm: RMSNorm,
+        residual: Tensor,
+        pending: Tensor | None,
+        cos_sin: Tensor | None,
+        batch: ForwardBatch,
+    ) -> Tensor | None:
+        """The layer of norm(residual + pending), [T, hidden]; see Linear.normed and add_to.
+
+        Writes K and V of the T tokens into the layer's cache.
+        """
+        qkv = self.qkv_proj.normed(norm, residual, pending)
         rotation = Rotation(cos_sin)
         if self.q_norm is not None and self.k_norm is not None:
             q_norm, k_norm = self.q_norm, self.k_norm
             rotation = Rotation(cos_sin, q_norm.weight, k_norm.weight, q_norm.eps)
         mixed = self.backend.attend(qkv, self.index, self.shape.window, batch, rotation)
-        projected: Tensor = self.o_proj(mixed)
-        return projected
+        return self.o_proj.add_to(residual, mixed)

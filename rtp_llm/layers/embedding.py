@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.layers.layer import Layer
-from rtp_llm.layers.linear_factory import make_linear
+from rtp_llm.layers.linear_factory import make_float_product, make_linear
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights import RowsTarget, WeightTarget
 
@@ -38,8 +38,7 @@ class LogitsHead(Layer):
         self._weight_name = weight_name
 
     def forward(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self.product(hidden)
-        return logits.float()
+        return self.product.float_product(hidden)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         yield self._weight_name, self.product.weight_target(0, self.product.rows)
@@ -51,6 +50,7 @@ class TiedLogitsHead(Layer):
     def __init__(self, embedding: Embedding) -> None:
         super().__init__()
         self.weight = embedding.weight
+        self._product = make_float_product(self.weight)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return ops.linear(hidden, self.weight).float()
+        return self._product(hidden, self.weight)

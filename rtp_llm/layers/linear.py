@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from torch import Tensor, nn
 
 from rtp_llm import ops
+from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.layer import Layer
+from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights import RowsTarget, WeightTarget
 
@@ -41,6 +43,27 @@ class Linear(Layer):
                 yield f"{prefix}{name}.bias", RowsTarget(self.bias, first, rows)
             first += rows
 
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor | None:
+        """What the caller has to add to `residual` [T, rows] for this layer of x [T, columns].
+
+        None: the layer has added it in place.
+        """
+        return self.forward(x)  # type: ignore[no-any-return]
+
+    def normed(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor:
+        """The layer of norm(residual) [T, columns], after `pending` was added to it in place."""
+        return self.forward(norm.after(pending, residual))  # type: ignore[no-any-return]
+
+    def normed_gated(
+        self, norm: RMSNorm, residual: Tensor, pending: Tensor | None, activation: GatedActivation
+    ) -> Tensor:
+        """activation of the first half of normed(...) times its second half: [T, rows / 2]."""
+        return activation(self.normed(norm, residual, pending))
+
+    def float_product(self, x: Tensor) -> Tensor:
+        """The layer of x [T, columns] in float32: [T, rows]."""
+        return self.forward(x).float()  # type: ignore[no-any-return]
+
     @abstractmethod
     def weight_target(self, first: int, rows: int) -> WeightTarget:
         """The target of the checkpoint tensor whose rows start at row `first` of the weight."""
@@ -60,3 +83,8 @@ class PlainLinear(Linear):
 
     def weight_target(self, first: int, rows: int) -> WeightTarget:
         return RowsTarget(self.weight, first, rows)
+
+
+def plain_float_product(x: Tensor, weight: Tensor) -> Tensor:
+    """x @ weight.T in float32, after rounding to x's dtype."""
+    return ops.linear(x, weight).float()

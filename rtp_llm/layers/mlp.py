@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor
 
-from rtp_llm import ops
+from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.linear_factory import make_linear
+from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
-
-
-def _gelu(x: Tensor) -> Tensor:
-    return ops.gelu_and_mul(x, False)
-
-
-def _gelu_tanh(x: Tensor) -> Tensor:
-    return ops.gelu_and_mul(x, True)
-
-
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "silu": ops.silu_and_mul,
-    "gelu": _gelu,
-    "gelu_tanh": _gelu_tanh,
-}
 
 
 class GatedMLP(Layer):
@@ -37,9 +21,9 @@ class GatedMLP(Layer):
         parts = {"gate_proj": intermediate, "up_proj": intermediate}
         self.gate_up_proj = make_linear(hidden, parts, bias, options)
         self.down_proj = make_linear(intermediate, {"down_proj": hidden}, bias, options)
-        self.activation = _ACTIVATIONS[act]
+        self.activation = GatedActivation(act)
 
-    def forward(self, x: Tensor) -> Tensor:
-        gated = self.activation(self.gate_up_proj(x))
-        projected: Tensor = self.down_proj(gated)
-        return projected
+    def forward(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor | None:
+        """The layer of norm(residual + pending), [T, hidden]; see Linear.normed and add_to."""
+        gated = self.gate_up_proj.normed_gated(norm, residual, pending, self.activation)
+        return self.down_proj.add_to(residual, gated)

@@ -27,5 +27,15 @@ class RMSNorm(Layer):
         """In place: residual += x, then x = norm(residual)."""
         ops.fused_add_rms_norm(x, residual, self.weight, self.eps)
 
+    def after(self, pending: Tensor | None, residual: Tensor) -> Tensor:
+        """The norm of `residual`, to which `pending` (None: nothing) is added in place before.
+
+        `pending` may become the result.
+        """
+        if pending is None:
+            return self.forward(residual)
+        self.add(pending, residual)
+        return pending
+
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         yield f"{path}weight", RowsTarget(self.weight)

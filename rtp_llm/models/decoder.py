@@ -51,16 +51,12 @@ class DecoderLayer(Layer):
         )
 
     def forward(
-        self, x: Tensor | None, residual: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
-    ) -> Tensor:
-        """x: what the layer below adds to `residual` in place (None: nothing) -> what this adds."""
-        if x is None:
-            x = self.input_layernorm(residual)
-        else:
-            self.input_layernorm.add(x, residual)
-        x = self.self_attn(x, cos_sin, batch)
-        self.post_attention_layernorm.add(x, residual)
-        added: Tensor = self.mlp(x)
+        self, pending: Tensor | None, residual: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
+    ) -> Tensor | None:
+        """pending: what has to be added to `residual` [T, hidden] first (None: nothing) -> the same
+        for the layer above."""
+        pending = self.self_attn(self.input_layernorm, residual, pending, cos_sin, batch)
+        added: Tensor | None = self.mlp(self.post_attention_layernorm, residual, pending)
         return added
 
 
@@ -80,13 +76,10 @@ class Decoder(Layer):
     def forward(self, batch: ForwardBatch) -> Tensor:
         residual: Tensor = self.embed_tokens(batch.token_ids)
         cos_sin = self.rotary.cos_sin
-        x: Tensor | None = None
+        pending: Tensor | None = None
         for layer in self.layers:
-            x = layer(x, residual, cos_sin, batch)
-        if x is None:
-            raise ValueError("a decoder needs at least one layer")
-        self.norm.add(x, residual)
-        return x
+            pending = layer(pending, residual, cos_sin, batch)
+        return self.norm.after(pending, residual)
 
 
 class DecoderForCausalLM(CausalLM):

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from rtp_llm.ops.attention_inputs import LayerKVCache as LayerKVCache
     from rtp_llm.ops.attention_inputs import PyAttentionInputs as PyAttentionInputs
     from rtp_llm.ops.cache import copy_blocks as copy_blocks
+    from rtp_llm.ops.fused_gemm import linear_add as linear_add
+    from rtp_llm.ops.fused_gemm import linear_float as linear_float
+    from rtp_llm.ops.fused_gemm import norm_gated_linear as norm_gated_linear
+    from rtp_llm.ops.fused_gemm import norm_linear as norm_linear
     from rtp_llm.ops.fused_rope import FusedRopeKVCacheDecodeOp as FusedRopeKVCacheDecodeOp
     from rtp_llm.ops.fused_rope import (
         FusedRopeKVCachePrefillOpQKVOut as FusedRopeKVCachePrefillOpQKVOut,
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from rtp_llm.ops.registry import allow_reference_ops as allow_reference_ops
     from rtp_llm.ops.registry import cpu_isa as cpu_isa
     from rtp_llm.ops.registry import forced_cpu_isa as forced_cpu_isa
+    from rtp_llm.ops.registry import has_kernel as has_kernel
     from rtp_llm.ops.registry import kernel_calls as kernel_calls
     from rtp_llm.ops.registry import load as load
     from rtp_llm.ops.registry import operators_without_kernel as operators_without_kernel
@@ -67,6 +72,7 @@ _REGISTRY = (
     "allow_reference_ops",
     "cpu_isa",
     "forced_cpu_isa",
+    "has_kernel",
     "kernel_calls",
     "load",
     "operators_without_kernel",

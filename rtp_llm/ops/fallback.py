@@ -26,7 +26,7 @@ class Fallbacks:
         self._namespace = namespace
         self._entries = tuple(entries)
         self._library: torch.library.Library | None = None
-        self._missing: dict[str, list[str]] = {}
+        self._missing: dict[str, list[OperatorEntry]] = {}
 
     def install(self, *, allow_references: bool, native_library: str) -> None:
         """Replace what an earlier call installed. Native kernels are never touched."""
@@ -34,12 +34,12 @@ class Fallbacks:
             self._library._destroy()  # type: ignore[no-untyped-call]
         self._library = torch.library.Library(self._namespace, "IMPL")  # type: ignore[no-untyped-call]
         self._missing = {
-            key: [entry.name for entry in self._entries if not self._has_kernel(entry, key)]
+            key: [entry for entry in self._entries if not self._finds_kernel(entry, key)]
             for key in _DEVICE_KEYS
         }
         for entry in self._entries:
             for key in _DEVICE_KEYS:
-                if entry.name in self._missing[key]:
+                if entry in self._missing[key]:
                     function = (
                         _reference(entry, key)
                         if allow_references
@@ -48,10 +48,14 @@ class Fallbacks:
                     self._library.impl(entry.name, function, key)  # type: ignore[no-untyped-call]
 
     def missing(self, key: str) -> list[str]:
-        """Operators that had no native kernel for a dispatch key at the last install."""
-        return self._missing[key]
+        """Operators that had no native kernel for a dispatch key, though a device needs them."""
+        return [entry.name for entry in self._missing[key] if not entry.optional]
 
-    def _has_kernel(self, entry: OperatorEntry, key: str) -> bool:
+    def has_kernel(self, name: str, key: str) -> bool:
+        """Whether an operator had a native kernel for a dispatch key at the last install."""
+        return all(entry.name != name for entry in self._missing[key])
+
+    def _finds_kernel(self, entry: OperatorEntry, key: str) -> bool:
         qualified = f"{self._namespace}::{entry.name}"
         return torch._C._dispatch_has_kernel_for_dispatch_key(qualified, key)
 

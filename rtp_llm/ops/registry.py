@@ -24,6 +24,7 @@ __all__ = [
     "allow_reference_ops",
     "cpu_isa",
     "forced_cpu_isa",
+    "has_kernel",
     "kernel_calls",
     "load",
     "operator",
@@ -93,9 +94,18 @@ def allow_reference_ops(allowed: bool) -> None:
 
 
 def operators_without_kernel(torch_type: str) -> list[str]:
-    """Names of the operators whose reference runs, or which fail, on tensors of a device type."""
+    """Names of the operators whose reference runs, or which fail, on tensors of a device type.
+
+    Without those that a device may lack.
+    """
     load()
     return _State.fallbacks.missing(torch_type.upper())
+
+
+def has_kernel(name: str, torch_type: str) -> bool:
+    """Whether operator `name` has a native kernel for tensors of a device type ("cuda", ...)."""
+    load()
+    return _State.fallbacks.has_kernel(name, torch_type.upper())
 
 
 def kernel_calls(name: str) -> int:

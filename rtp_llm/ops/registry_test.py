@@ -32,7 +32,7 @@ def _run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
 @every_operator
 def test_operator_has_kernel_face_reference_and_meta(entry: OperatorEntry) -> None:
     ops.load()
-    assert ops.kernel_calls(entry.name) >= 0
+    assert ops.kernel_calls(entry.name) >= 0 or entry.optional
     face = inspect.signature(getattr(ops, entry.name)).parameters
     schema = getattr(torch.ops.rtp_llm, entry.name).default._schema
     assert list(face) == [argument.name for argument in schema.arguments]

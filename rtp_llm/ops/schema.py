@@ -21,6 +21,7 @@ class OperatorEntry:
 
     schema: str
     module: str
+    optional: bool = False  # a device may lack it: layers ask has_kernel() and go another way
 
     @property
     def name(self) -> str:
@@ -102,9 +103,29 @@ _SCHEMAS = (
     ("sampling", "top_logprobs(Tensor logits, Tensor tokens, int k) -> (Tensor, Tensor, Tensor)"),
 )
 
-OPERATORS: dict[str, OperatorEntry] = {
-    entry.name: entry for entry in (OperatorEntry(schema, module) for module, schema in _SCHEMAS)
-}
+_OPTIONAL_SCHEMAS = (
+    (
+        "fused_gemm",
+        "linear_add(Tensor x, Tensor weight, Tensor? bias, Tensor(a!) residual) -> ()",
+    ),
+    (
+        "fused_gemm",
+        "norm_linear(Tensor x, Tensor norm_weight, float eps, Tensor weight, Tensor? bias=None) "
+        "-> Tensor",
+    ),
+    (
+        "fused_gemm",
+        "norm_gated_linear(Tensor x, Tensor norm_weight, float eps, Tensor weight, Tensor? bias, "
+        "str activation) -> Tensor",
+    ),
+    ("fused_gemm", "linear_float(Tensor x, Tensor weight) -> Tensor"),
+)
+
+_ENTRIES = (
+    *(OperatorEntry(schema, module) for module, schema in _SCHEMAS),
+    *(OperatorEntry(schema, module, optional=True) for module, schema in _OPTIONAL_SCHEMAS),
+)
+OPERATORS: dict[str, OperatorEntry] = {entry.name: entry for entry in _ENTRIES}
 
 
 def schema_hash() -> str:

@@ -40,6 +40,13 @@ constexpr const char* kSchemas[] = {
     "sample(Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, "
     "Tensor seeds, Tensor steps) -> (Tensor, Tensor)",
     "top_logprobs(Tensor logits, Tensor tokens, int k) -> (Tensor, Tensor, Tensor)",
+    // From here on: what a device may lack.
+    "linear_add(Tensor x, Tensor weight, Tensor? bias, Tensor(a!) residual) -> ()",
+    "norm_linear(Tensor x, Tensor norm_weight, float eps, Tensor weight, Tensor? bias=None) "
+    "-> Tensor",
+    "norm_gated_linear(Tensor x, Tensor norm_weight, float eps, Tensor weight, Tensor? bias, "
+    "str activation) -> Tensor",
+    "linear_float(Tensor x, Tensor weight) -> Tensor",
 };
 
 // 64-bit FNV-1a of the schemas, each followed by a newline; 16 hexadecimal digits.

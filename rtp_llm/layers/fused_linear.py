@@ -1,0 +1,47 @@
+"""The linear layer of devices with kernels for few rows and what surrounds them."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.layers.activation import GatedActivation
+from rtp_llm.layers.linear import PlainLinear
+from rtp_llm.layers.norm import RMSNorm
+from rtp_llm.ops.fused_gemm import MAX_ROWS
+
+
+class FusedLinear(PlainLinear):
+    """At most MAX_ROWS rows are one kernel with what surrounds them; more go the plain way."""
+
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor | None:
+        if x.shape[0] > MAX_ROWS:
+            return super().add_to(residual, x)
+        ops.linear_add(x, self.weight, self.bias, residual)
+        return None
+
+    def normed(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor:
+        if pending is not None or residual.shape[0] > MAX_ROWS:
+            return super().normed(norm, residual, pending)
+        return ops.norm_linear(residual, norm.weight, norm.eps, self.weight, self.bias)
+
+    def normed_gated(
+        self, norm: RMSNorm, residual: Tensor, pending: Tensor | None, activation: GatedActivation
+    ) -> Tensor:
+        if pending is not None or residual.shape[0] > MAX_ROWS:
+            return super().normed_gated(norm, residual, pending, activation)
+        return ops.norm_gated_linear(
+            residual, norm.weight, norm.eps, self.weight, self.bias, activation.name
+        )
+
+    def float_product(self, x: Tensor) -> Tensor:
+        if self.bias is not None:
+            return super().float_product(x)
+        return fused_float_product(x, self.weight)
+
+
+def fused_float_product(x: Tensor, weight: Tensor) -> Tensor:
+    """x @ weight.T in float32."""
+    if x.shape[0] > MAX_ROWS:
+        return ops.linear(x, weight).float()
+    return ops.linear_float(x, weight)
