@@ -94,7 +94,7 @@ def trace(engine: GpuEngine, device: Device) -> list[Interval]:
     """What the device did during STEPS steps."""
     activities = {ProfilerActivity.CPU, device.profiler_activity}
     device.synchronize()
-    with profile(activities=sorted(activities, key=str)) as tracer:
+    with profile(activities=sorted(activities, key=str), acc_events=True) as tracer:
         for _ in range(STEPS):
             engine.step()
         device.synchronize()

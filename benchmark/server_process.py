@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.parse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,13 +26,18 @@ _SPACES = ("", "Ġ")
 
 
 class ServerProcess:
-    """`rtp-llm serve FOLDER --port 0 FLAGS`; a context manager that stops it."""
+    """`rtp-llm serve FOLDER --port 0 FLAGS`; a context manager that stops it.
 
-    def __init__(self, folder: pathlib.Path, *flags: str) -> None:
+    `command`: another program that takes the same arguments.
+    """
+
+    def __init__(
+        self, folder: pathlib.Path, *flags: str, command: Sequence[str] = tuple(_SERVE)
+    ) -> None:
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         self.began = time.perf_counter()
         self._process = subprocess.Popen(
-            [*_SERVE, str(folder), *_QUIET, *flags],
+            [*command, str(folder), *_QUIET, *flags],
             env={**os.environ, "PYTHONPATH": path},
             stdout=subprocess.PIPE,
             text=True,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -260,7 +261,7 @@ class Settings:
 
         return load_settings(argv, environ).settings
 
-    @property
+    @functools.cached_property
     def model_name(self) -> str:
         """The name under which the model is served."""
         return self.served_model_name or Path(self.model).resolve().name

@@ -64,7 +64,8 @@ class EngineClient:
         self._link: EngineLink | None = None
         self._numbers = itertools.count(1)
         # Weak, so that a stream whose consumer forgot it is collected, which aborts the request.
-        self._streams: weakref.WeakValueDictionary[int, TokenStream] = weakref.WeakValueDictionary()
+        # A plain dictionary of references: looked into for each row of each step.
+        self._streams: dict[int, weakref.ref[TokenStream]] = {}
         self._sequences = 0
         self._failure: EngineDeadError | None = None
         self._last_seen = 0.0
@@ -154,7 +155,7 @@ class EngineClient:
         """
         link = self._admit(request)
         stream = TokenStream(request, asyncio.get_running_loop(), self._leave)
-        self._streams[request.request_id] = stream
+        self._streams[request.request_id] = weakref.ref(stream)
         self._sequences += request.params.n
         link.send(request)
         return stream
@@ -178,7 +179,7 @@ class EngineClient:
 
     def abort(self, request_id: int, index: int | None = None) -> None:
         """Stop a request, or one of its sequences; the stream ends with finish_reason "abort"."""
-        stream = self._streams.get(request_id)
+        stream = self._stream(request_id)
         if stream is None or self._link is None:
             return
         sequences = stream.abort(index)
@@ -206,12 +207,12 @@ class EngineClient:
                 self.latest_stats = message
                 self._step.take(message, time.monotonic())
             case PromptLogprobs():
-                if stream := self._streams.get(message.request_id):
+                if stream := self._stream(message.request_id):
                     wanted = stream.params.prompt_logprobs or 0
                     entries = decode_prompt_logprobs(message, wanted)
                     stream.add_prompt_logprobs(message.start, entries)
             case RequestFailed():
-                if stream := self._streams.get(message.request_id):
+                if stream := self._stream(message.request_id):
                     stream.fail(RequestError(message.kind, message.message))
             case EngineLog():
                 (self.on_log or _log)(message)
@@ -224,10 +225,15 @@ class EngineClient:
     def _take_step(self, output: StepOutput) -> None:
         if self.on_step and output.num_sequences:
             self.on_step(output.num_sequences)
+        references = self._streams
         for request_id, delta in decode_step(output):
             # A row of a request that was just aborted has no stream any more.
-            if stream := self._streams.get(request_id):
+            if (reference := references.get(request_id)) and (stream := reference()):
                 stream.add(delta)
+
+    def _stream(self, request_id: int) -> TokenStream | None:
+        reference = self._streams.get(request_id)
+        return None if reference is None else reference()
 
     # -- its death -----------------------------------------------------------------------------
 
@@ -263,5 +269,6 @@ class EngineClient:
         self._link.kill_soon()
 
     def _fail_streams(self, error: EngineDeadError) -> None:
-        for stream in list(self._streams.values()):
-            stream.fail(error)
+        for reference in list(self._streams.values()):
+            if stream := reference():
+                stream.fail(error)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from rtp_llm.engine.messages import (
     FINISH_EOS,
     FINISH_REASONS,
@@ -96,18 +98,19 @@ def _token_logprobs(
 
 
 def merge_deltas(first: SequenceDelta, second: SequenceDelta) -> SequenceDelta:
-    """One delta that says what two consecutive ones of the same sequence say."""
-    logprobs = first.logprobs
-    if second.logprobs is not None:
-        logprobs = (logprobs or []) + second.logprobs
-    return SequenceDelta(
-        index=first.index,
-        token_ids=first.token_ids + second.token_ids,
-        finish_reason=second.finish_reason,
-        stop_token_id=second.stop_token_id,
-        cached_tokens=first.cached_tokens,
-        logprobs=logprobs,
-        prompt_logprobs=first.prompt_logprobs,
+    """One delta that says what two consecutive ones of the same sequence say.
+
+    It takes over the lists of ``first``: streams that lag behind merge at every step.
+    """
+    first.token_ids.extend(second.token_ids)
+    if second.logprobs is not None and first.logprobs is not None:
+        first.logprobs.extend(second.logprobs)
+    elif second.logprobs is not None:
+        first = msgspec.structs.replace(first, logprobs=second.logprobs)
+    if second.finish_reason is None:
+        return first
+    return msgspec.structs.replace(
+        first, finish_reason=second.finish_reason, stop_token_id=second.stop_token_id
     )
 
 

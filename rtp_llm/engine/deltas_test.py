@@ -129,6 +129,6 @@ def test_two_deltas_become_one(with_logprobs):
         cached_tokens=16,
         finish_reason="stop",
         stop_token_id=2,
-        logprobs=entries[0] + entries[1] if with_logprobs else None,
+        logprobs=[TokenLogprob(t, -1.0, []) for t in (1, 2)] if with_logprobs else None,
         prompt_logprobs=[None],
     )

@@ -14,6 +14,7 @@ from rtp_llm.server.generation import ChoiceDelta, Usage
 from rtp_llm.text.tokenizer import Tokenizer
 
 _json = msgspec.json.encode
+_PLAIN = b'{"index":%d,"text":%b,"logprobs":null,"finish_reason":null}'
 
 
 @dataclass(frozen=True)
@@ -146,8 +147,8 @@ class CompletionStream:
     def delta(self, delta: ChoiceDelta) -> bytes:
         """The chunk of one delta; empty when there is nothing to show yet."""
         text, logprobs = self._parts.take(delta)
-        if not text and logprobs is None and delta.finish is None:
-            return b""
+        if logprobs is None and delta.finish is None:
+            return self._frame.chunk(_PLAIN % (delta.choice, _json(text))) if text else b""
         return self._frame.chunk(
             b'{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b}'
             % (delta.choice, _json(text), _json(logprobs), _json(self._form.finish_of(delta)))

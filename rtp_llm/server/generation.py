@@ -103,7 +103,7 @@ class _Choice:
         if self.text.stopped or delta.finish_reason == "stop":
             finish = "stop"
         self.finished = finish is not None
-        entries = self._release(delta.logprobs, before)
+        entries = [] if self.text.offsets is None else self._release(delta.logprobs, before)
         return ChoiceDelta(self.number, text, finish, entries, delta.prompt_logprobs)
 
     def _release(self, logprobs: list[TokenLogprob] | None, before: int) -> list[LogprobEntry]:
@@ -187,7 +187,9 @@ class Generation:
                         continue
                     if delta.finish_reason == "abort":
                         break
-                    cached = self._count_cached(cached, delta.cached_tokens)
+                    if delta.cached_tokens > cached:
+                        self._count_cached(delta.cached_tokens - cached)
+                        cached = delta.cached_tokens
                     before = choice.text.num_tokens
                     visible = choice.take(delta)
                     tokens = 0 if job.prompt_only else choice.text.num_tokens - before
@@ -203,11 +205,9 @@ class Generation:
             raise from_engine(error) from error
         raise unavailable("The request was ended by the server.", "aborted")
 
-    def _count_cached(self, before: int, now: int) -> int:
-        if now > before:
-            self.usage.cached_tokens += now - before
-            self._metrics.cached_tokens.inc(now - before)
-        return max(before, now)
+    def _count_cached(self, more: int) -> None:
+        self.usage.cached_tokens += more
+        self._metrics.cached_tokens.inc(more)
 
     def _count(self, choice: _Choice, tokens: int) -> None:
         now = time.perf_counter()
@@ -215,10 +215,10 @@ class Generation:
             self.first_token_seconds = now - self._started
             self._metrics.first_token.observe(self.first_token_seconds)
         elif choice.last_time and tokens:
-            self._metrics.inter_token.observe((now - choice.last_time) / tokens)
+            self._metrics.tokens.observe_gap(now - choice.last_time, tokens)
         choice.last_time = now
         self.usage.completion_tokens += tokens
-        self._metrics.generated_tokens.inc(tokens)
+        self._metrics.tokens.generated += tokens
 
 
 def _request(request_id: int, job: Job) -> AddRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -112,6 +113,8 @@ class _Lifecycle:
         except (EngineStartError, ModelFilesError) as error:
             _log.error("cannot serve %s: %s", self._settings.model, error)
             return 1
+        # What was loaded stays; a collection that walks all of it would hold up every stream.
+        gc.freeze()
         self._announce(ready)
         return None
 

@@ -42,12 +42,17 @@ class ByteDetokenizer:
     def feed(self, token_ids: Iterable[int]) -> str:
         """See Detokenizer."""
         table, hidden = self._table, self._hidden
-        visible = [token for token in token_ids if token not in hidden]
+        if self._at_start:
+            return self._decoder.decode(self._feed_start(token_ids))
+        data = [table[token] for token in token_ids if token not in hidden]
+        return self._decoder.decode(b"".join(data))
+
+    def _feed_start(self, token_ids: Iterable[int]) -> bytes:
+        visible = [token for token in token_ids if token not in self._hidden]
         start = b""
         while self._at_start and visible:
             start = self._first_bytes(visible.pop(0))
-        data = start + b"".join([table[token] for token in visible])
-        return self._decoder.decode(data)
+        return start + b"".join([self._table[token] for token in visible])
 
     def _first_bytes(self, token_id: int) -> bytes:
         if self._table.style.start == "drop_marks":

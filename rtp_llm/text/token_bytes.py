@@ -81,19 +81,20 @@ def _byte_level_alphabet() -> dict[str, int]:
 _ALPHABET = _byte_level_alphabet()
 
 
-class TokenBytes:
-    """Token id -> its bytes, filled on first use. Unknown ids are empty."""
+class TokenBytes(dict[int, bytes]):
+    """Token id -> its bytes, filled on first use. Unknown ids are empty.
+
+    A dictionary, because it is looked into for every token of every stream.
+    """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer, style: DecoderStyle) -> None:
+        super().__init__()
         self._tokenizer = tokenizer
         self.style = style
-        self._known: dict[int, bytes] = {}
 
-    def __getitem__(self, token_id: int) -> bytes:
-        known = self._known.get(token_id)
-        if known is None:
-            known = self._known[token_id] = self._compute(token_id)
-        return known
+    def __missing__(self, token_id: int) -> bytes:
+        data = self[token_id] = self._compute(token_id)
+        return data
 
     def first(self, token_id: int) -> bytes | None:
         """The bytes of a token that stands at the very beginning (style.start is "drop_marks").
