@@ -10,6 +10,7 @@ from rtp_llm.engine.messages import EngineDeadError, RequestError
 from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
 from rtp_llm.executor.model_runner import ModelRunner
 from rtp_llm.models.transformers_models_for_tests import (
+    clear_prompt,
     expected_tokens,
     random_prompt,
     save_model,
@@ -100,11 +101,11 @@ def test_preemption_in_a_tiny_cache_gives_the_same_tokens(kind, chunk, request):
         max_batch_tokens_size=chunk,
     )
     lengths = (60, 50, 40, 30, 20, 10, 45, 35)
-    inputs = [random_prompt(length, seed=50 + length) for length in lengths]
-    ids = [engine.add(prompt, max_tokens=48, ignore_eos=True) for prompt in inputs]
+    inputs = [clear_prompt(reference, length, 48) for length in lengths]
+    ids = [engine.add(prompt, max_tokens=48, ignore_eos=True) for prompt, _ in inputs]
     engine.run()
-    for request_id, prompt in zip(ids, inputs, strict=True):
-        assert engine.outcomes[request_id, 0].tokens == expected_tokens(reference, prompt, 48)
+    for request_id, (_, expected) in zip(ids, inputs, strict=True):
+        assert engine.outcomes[request_id, 0].tokens == expected
     assert engine.engine.stats().preemptions > 0
     engine.assert_all_free()
 

@@ -11,8 +11,8 @@ from rtp_llm.device import resolve_device
 from rtp_llm.loader import load_model
 from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
 from rtp_llm.models.transformers_models_for_tests import (
+    clear_prompt,
     expected_logits,
-    expected_tokens,
     random_prompt,
     save_model,
 )
@@ -37,15 +37,15 @@ def open_model(folder, dtype=torch.float32, **settings):
     return load_model(folder, device=resolve_device("cpu"), dtype=dtype, **settings)
 
 
-def check_tokens_and_chunks(model, reference, prompt, chunks=(1, 7, 16, 33)):
+def check_tokens_and_chunks(model, reference, length=53, chunks=(1, 7, 16, 33)):
     """Whole-prompt logits against the reference, chunked ones against whole ones, then greedy."""
-    longest = len(prompt) + NEW_TOKENS
+    prompt, expected = clear_prompt(reference, length, NEW_TOKENS)
+    longest = length + NEW_TOKENS
     whole = ContiguousRunner(model, 1, longest).prefill(prompt)
     torch.testing.assert_close(whole, expected_logits(reference, prompt), **TOLERANCE)
     for chunk in chunks:
         parts = ContiguousRunner(model, 1, longest).prefill(prompt, chunk)
         torch.testing.assert_close(parts, whole, **TOLERANCE)
-    expected = expected_tokens(reference, prompt, NEW_TOKENS)
     assert len(set(expected)) > 8
     assert ContiguousRunner(model, 1, longest).greedy(prompt, NEW_TOKENS, chunks[-1]) == expected
 
@@ -70,7 +70,7 @@ def check_tokens_and_chunks(model, reference, prompt, chunks=(1, 7, 16, 33)):
 )
 def test_every_architecture(tmp_path, kind, settings):
     reference = save_model(tmp_path, kind, **settings)
-    check_tokens_and_chunks(open_model(tmp_path), reference, random_prompt(53))
+    check_tokens_and_chunks(open_model(tmp_path), reference)
 
 
 LLAMA3 = {
@@ -102,7 +102,7 @@ def test_rope_scaling_in_both_forms(tmp_path, rope, length):
     limit = 128 if rope["rope_type"] == "dynamic" else None
     prompt = random_prompt(53)
     new_form = open_model(tmp_path, max_seq_len=limit)
-    check_tokens_and_chunks(new_form, reference, prompt, chunks=(16,))
+    check_tokens_and_chunks(new_form, reference, chunks=(16,))
 
     values = json.loads((tmp_path / "config.json").read_text())
     values["rope_theta"] = values["rope_parameters"].pop("rope_theta")

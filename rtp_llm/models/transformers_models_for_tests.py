@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,8 @@ _SMALL: dict[str, Any] = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
+# Processors and orders of summation move logits of about 20 by some 1e-5.
+CLEAR_GAP = 5e-4
 
 
 def save_model(
@@ -76,9 +80,13 @@ def expected_logits(model: Any, prompt: list[int]) -> torch.Tensor:
     return logits.float()
 
 
+class NearTieError(AssertionError):
+    """Rounding decides between two tokens, so processors differ; take another prompt or seed."""
+
+
 @torch.inference_mode()
 def expected_tokens(model: Any, prompt: list[int], count: int) -> list[int]:
-    """The `count` tokens of greedy decoding, never stopping early."""
+    """The `count` tokens of greedy decoding, never stopping early; NearTieError on close calls."""
     ids = torch.tensor([prompt])
     generated: torch.Tensor = model.generate(
         ids,
@@ -88,7 +96,20 @@ def expected_tokens(model: Any, prompt: list[int], count: int) -> list[int]:
         min_new_tokens=count,
         eos_token_id=None,
     )
+    best = expected_logits(model, generated[0].tolist())[len(prompt) - 1 : -1].topk(2).values
+    gap = float((best[:, 0] - best[:, 1]).min())
+    if gap < CLEAR_GAP:
+        raise NearTieError(f"the two best tokens are {gap:.1e} apart, less than {CLEAR_GAP}")
     return [int(token) for token in generated[0, len(prompt) :]]
+
+
+def clear_prompt(model: Any, length: int, count: int) -> tuple[list[int], list[int]]:
+    """A random prompt whose `count` greedy tokens are no close calls, and those tokens."""
+    for seed in itertools.count():
+        prompt = random_prompt(length, seed)
+        with contextlib.suppress(NearTieError):
+            return prompt, expected_tokens(model, prompt, count)
+    raise AssertionError("unreachable")
 
 
 def random_prompt(length: int, seed: int = 0, vocabulary: int = 199) -> list[int]:
