@@ -100,7 +100,6 @@ def test_rope_scaling_in_both_forms(tmp_path, rope, length):
     settings = {"rope_parameters": {"rope_theta": 5e4, **rope}, "max_position_embeddings": length}
     reference = save_model(tmp_path, "llama", **settings)
     limit = 128 if rope["rope_type"] == "dynamic" else None
-    prompt = random_prompt(53)
     new_form = open_model(tmp_path, max_seq_len=limit)
     check_tokens_and_chunks(new_form, reference, chunks=(16,))
 
