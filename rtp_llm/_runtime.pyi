@@ -1,6 +1,7 @@
 """The C++ runtime: KV cache blocks, prefix cache and continuous batching.
 
-A step is ``schedule()``, a forward pass over ``batch``, ``commit(tokens)``. Arrays are views of the
+A step is ``schedule()``, a forward pass over ``batch``, ``commit(tokens)``; with ``overlap`` the
+next batch may be scheduled, and its pass begun, before the commit. Arrays are views of the
 runtime's memory: no copy, valid until the next ``schedule()`` or ``commit()``. The calls keep the
 interpreter's lock, so any thread may make them, one at a time.
 """
@@ -46,7 +47,8 @@ class SchedulerConfig:
     """``max_running`` and ``max_queued`` count sequences; all groups share one block size.
 
     One level of priority is worth ``aging_steps`` steps of waiting. ``hash_bits`` below 128 forces
-    hash collisions, for tests.
+    hash collisions, for tests. With ``overlap`` a batch may be scheduled while the tokens of the
+    last one are not known.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class SchedulerConfig:
         prefix_cache: bool = True,
         hash_bits: int = 128,
         aging_steps: int = 256,
+        overlap: bool = False,
     ) -> None: ...
     @property
     def groups(self) -> list[CacheGroup]: ...
@@ -77,6 +80,8 @@ class SchedulerConfig:
     def hash_bits(self) -> int: ...
     @property
     def aging_steps(self) -> int: ...
+    @property
+    def overlap(self) -> bool: ...
 
 class Batch:
     """A step's input: B sequences (those with one token first), T tokens, R rows that draw."""
@@ -96,7 +101,7 @@ class Batch:
         """The flags of all rows, or-ed."""
     @property
     def token_ids(self) -> NDArray[np.int32]:
-        """[T]."""
+        """[T]; -(r + 1) for the token that row r of the batch in flight draws."""
     @property
     def positions(self) -> NDArray[np.int32]:
         """[T]."""
@@ -135,7 +140,10 @@ class Batch:
         """[R], index of the token to draw in its sequence's output."""
     @property
     def history_tokens(self) -> NDArray[np.int32]:
-        """Prompt and output of the rows with ``needs_history``, one after the other."""
+        """Prompt and output of the rows with ``needs_history``, one after the other.
+
+        The last one may be -(r + 1), as in ``token_ids``.
+        """
     @property
     def history_cu(self) -> NDArray[np.int32]:
         """[R + 1], prefix sums of the rows' history lengths."""
@@ -143,7 +151,7 @@ class Batch:
 class Result:
     """What a commit did: one row per row of the batch, in the same order.
 
-    A row whose sequence was aborted between ``schedule()`` and ``commit()`` has no tokens.
+    A row whose sequence ended between ``schedule()`` and ``commit()`` has no tokens.
     """
 
     @property
@@ -215,10 +223,12 @@ class Scheduler:
         """Fill ``batch``; False if nothing can run now.
 
         Raises:
-            RuntimeError: the last batch was not committed.
+            RuntimeError: the last batch was not committed, with ``overlap`` the last two.
         """
     def commit(self, tokens: NDArray[np.int32]) -> None:
-        """Append the drawn tokens [R] or [R, K] (padded with -1) and fill ``result``.
+        """Append the tokens [R] or [R, K] (padded with -1) of the oldest batch; fill ``result``.
+
+        K is 1 with ``overlap``.
 
         Raises:
             ValueError: the shape does not suit, or a live row has no token; nothing has changed.
@@ -237,6 +247,9 @@ class Scheduler:
     def batch(self) -> Batch: ...
     @property
     def result(self) -> Result: ...
+    @property
+    def uncommitted(self) -> list[int]:
+        """R of each batch that was scheduled and not committed, the oldest first."""
     @property
     def has_work(self) -> bool:
         """Some sequence is waiting or running."""

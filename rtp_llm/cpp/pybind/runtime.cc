@@ -136,15 +136,16 @@ void BindConfig(py::module_& module) {
   py::class_<Config>(module, "SchedulerConfig")
       .def(py::init([](std::vector<CacheGroup> groups, int32_t max_running, int32_t max_queued,
                        int32_t max_batch_tokens, int32_t max_model_len, bool prefix_cache,
-                       int32_t hash_bits, int32_t aging_steps) {
-             return Config{std::move(groups), max_running,  max_queued, max_batch_tokens,
-                           max_model_len,     prefix_cache, hash_bits,  aging_steps};
+                       int32_t hash_bits, int32_t aging_steps, bool overlap) {
+             return Config{std::move(groups), max_running,   max_queued,
+                           max_batch_tokens,  max_model_len, prefix_cache,
+                           hash_bits,         aging_steps,   overlap};
            }),
            py::arg("groups"), py::kw_only(), py::arg("max_running") = Config().max_running,
            py::arg("max_queued") = Config().max_queued,
            py::arg("max_batch_tokens") = Config().max_batch_tokens, py::arg("max_model_len"),
            py::arg("prefix_cache") = true, py::arg("hash_bits") = Config().hash_bits,
-           py::arg("aging_steps") = Config().aging_steps)
+           py::arg("aging_steps") = Config().aging_steps, py::arg("overlap") = false)
       .def_readonly("groups", &Config::groups)
       .def_readonly("max_running", &Config::max_running)
       .def_readonly("max_queued", &Config::max_queued)
@@ -152,7 +153,8 @@ void BindConfig(py::module_& module) {
       .def_readonly("max_model_len", &Config::max_model_len)
       .def_readonly("prefix_cache", &Config::prefix_cache)
       .def_readonly("hash_bits", &Config::hash_bits)
-      .def_readonly("aging_steps", &Config::aging_steps);
+      .def_readonly("aging_steps", &Config::aging_steps)
+      .def_readonly("overlap", &Config::overlap);
 }
 
 void BindBatch(py::module_& module) {
@@ -222,6 +224,7 @@ void BindScheduler(py::module_& module) {
            py::arg("extra_key") = py::bytes(), py::arg("resident") = true)
       .def_property_readonly("batch", &Scheduler::batch, inside)
       .def_property_readonly("result", &Scheduler::result, inside)
+      .def_property_readonly("uncommitted", &Scheduler::uncommitted)
       .def_property_readonly("has_work", &Scheduler::has_work)
       .def("stats", &Stats)
       .def("check_integrity", &Scheduler::CheckIntegrity);

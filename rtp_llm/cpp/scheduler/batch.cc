@@ -15,6 +15,13 @@ size_t MaxTableWidth(const SchedulerConfig& config, const CacheGroup& group) {
   return RoundUp(group.BlocksForTokens(config.max_model_len), kWidthStep);
 }
 
+// Copies tokens [first, first + count); the last one of a sequence may be known by its row only.
+void CopyTokens(const Sequence& sequence, int32_t first, int32_t count, int32_t* out) {
+  const int32_t known = std::min(count, static_cast<int32_t>(sequence.tokens.size()) - first);
+  std::memcpy(out, sequence.tokens.data() + first, sizeof(int32_t) * known);
+  if (known < count) out[known] = -1 - sequence.pending_row;
+}
+
 }  // namespace
 
 Batch::GroupArrays::GroupArrays(const SchedulerConfig& config, const CacheGroup& group)
@@ -83,7 +90,7 @@ void Batch::AddSequence(int32_t slot, Sequence* sequence) {
 void Batch::AddTokens(const Sequence& sequence) {
   const int32_t first = sequence.computed;
   const int32_t count = sequence.step_tokens;
-  std::memcpy(&token_ids[num_tokens], &sequence.tokens[first], sizeof(int32_t) * count);
+  CopyTokens(sequence, first, count, &token_ids[num_tokens]);
   int32_t* position = &positions[num_tokens];
   for (int32_t i = 0; i < count; ++i) position[i] = first + i;
   for (size_t g = 0; g < groups.size(); ++g) {
@@ -115,7 +122,7 @@ void Batch::AddRow(int32_t slot, const Sequence& owner, const Sequence& source) 
   sampling_flags |= source.options->sampling_flags;
   int32_t end = history_cu[row];
   if (source.options->needs_history) {
-    std::memcpy(&history_tokens[end], source.tokens.data(), sizeof(int32_t) * source.length);
+    CopyTokens(source, 0, source.length, &history_tokens[end]);
     end += source.length;
   }
   history_cu[row + 1] = end;
@@ -159,6 +166,16 @@ void Batch::FillCopies(const std::vector<BlockCopy>& copies) {
     group.copy_pairs[2 * group.num_copies + 1] = copy.target;
     ++group.num_copies;
   }
+}
+
+KeptOwners::KeptOwners(const SchedulerConfig& config)
+    : ids_(config.max_running), slots_(config.max_running), serials_(config.max_running) {}
+
+void KeptOwners::Keep(const RowOwners& owners) {
+  count_ = owners.count;
+  std::copy_n(owners.ids, count_, ids_.data());
+  std::copy_n(owners.slots, count_, slots_.data());
+  std::copy_n(owners.serials, count_, serials_.data());
 }
 
 StepResult::StepResult(const SchedulerConfig& config)

@@ -13,6 +13,14 @@ namespace rtp_llm {
 // The most tokens that one row can commit in a step.
 constexpr int32_t kMaxCommitWidth = 64;
 
+// Whose tokens the rows of a batch are.
+struct RowOwners {
+  int32_t count;
+  const int64_t* ids;
+  const int32_t* slots;
+  const int64_t* serials;
+};
+
 // One step's input. B sequences with T tokens in all, sequences with a single token first; R of
 // them (num_rows) have all their tokens computed by this step and draw. Arrays keep their place for
 // ever, only their live part changes.
@@ -40,6 +48,9 @@ class Batch {
   // Fills everything from the sequences' step_tokens.
   void Fill(SequenceSet* sequences, const std::vector<BlockCopy>& copies);
   void Clear();
+  RowOwners owners() const {
+    return {num_rows, row_ids.data(), row_slots.data(), row_serials.data()};
+  }
 
   int32_t num_seqs = 0;
   int32_t num_tokens = 0;
@@ -48,6 +59,7 @@ class Batch {
   int32_t max_seqlen_k = 0;
   int32_t sampling_flags = 0;
 
+  // A token that the batch in flight draws is -(its row there + 1), here and in history_tokens.
   HostArray<int32_t> token_ids;     // [T]
   HostArray<int32_t> positions;     // [T]
   HostArray<int32_t> cu_seqlens_q;  // [B + 1]
@@ -76,6 +88,21 @@ class Batch {
   void FillCopies(const std::vector<BlockCopy>& copies);
 
   const int32_t block_size_;
+};
+
+// The owners of a batch's rows, kept while the next batch is filled.
+class KeptOwners {
+ public:
+  explicit KeptOwners(const SchedulerConfig& config);
+
+  void Keep(const RowOwners& owners);
+  RowOwners view() const { return {count_, ids_.data(), slots_.data(), serials_.data()}; }
+
+ private:
+  int32_t count_ = 0;
+  HostArray<int64_t> ids_;
+  HostArray<int32_t> slots_;
+  HostArray<int64_t> serials_;
 };
 
 // What a commit did, one entry per row of the batch. A row whose sequence was aborted meanwhile has

@@ -10,36 +10,60 @@ namespace rtp_llm {
 
 void Scheduler::CheckTokens(const int32_t* tokens, int32_t rows, int32_t width) const {
   const auto fail = [](const std::string& message) { throw std::invalid_argument(message); };
-  if (!uncommitted_ && rows > 0) fail("commit() without a scheduled batch");
-  if (rows != batch_.num_rows) {
+  const RowOwners owners = OldestRows();
+  if (!scheduled_ && !in_flight_ && rows > 0) fail("commit() without a scheduled batch");
+  if (rows != owners.count) {
     fail("tokens have " + std::to_string(rows) + " rows, the batch has " +
-         std::to_string(batch_.num_rows));
+         std::to_string(owners.count));
   }
   if (rows == 0) return;
-  if (width < 1 || width > kMaxCommitWidth) {
-    fail("tokens have " + std::to_string(width) + " columns, from 1 to " +
-         std::to_string(kMaxCommitWidth) + " are possible");
+  // The batch after it may be scheduled already, and counts on one token of each row.
+  const int32_t most = config_.overlap ? 1 : kMaxCommitWidth;
+  if (width < 1 || width > most) {
+    fail("tokens have " + std::to_string(width) + " columns, from 1 to " + std::to_string(most) +
+         " are possible");
   }
   for (int32_t row = 0; row < rows; ++row) {
     if (tokens[static_cast<size_t>(row) * width] >= 0) continue;
-    if (!sequences_.IsLive(batch_.row_slots[row], batch_.row_serials[row])) continue;
+    if (!sequences_.IsLive(owners.slots[row], owners.serials[row])) continue;
     fail("tokens: row " + std::to_string(row) + " has none");
   }
 }
 
 void Scheduler::Commit(const int32_t* tokens, int32_t rows, int32_t width) {
   CheckTokens(tokens, rows, width);
-  CommitComputed();
+  const RowOwners owners = OldestRows();
+  if (!in_flight_) CountComputed();
   result_.num_rows = rows;
   result_.width = width;
   for (int32_t row = 0; row < rows; ++row) {
-    CommitRow(row, tokens + static_cast<size_t>(row) * width, width);
+    CommitRow(owners, row, tokens + static_cast<size_t>(row) * width, width);
+  }
+  if (in_flight_) {
+    in_flight_ = false;
+    return;
   }
   batch_.Clear();
-  uncommitted_ = false;
+  scheduled_ = false;
 }
 
-void Scheduler::CommitComputed() {
+// The batch gives way to the next one; its rows draw tokens that are pending.
+void Scheduler::LetFly() {
+  CountComputed();
+  const RowOwners owners = batch_.owners();
+  for (int32_t row = 0; row < owners.count; ++row) {
+    if (!sequences_.IsLive(owners.slots[row], owners.serials[row])) continue;
+    Sequence& sequence = sequences_[owners.slots[row]];
+    ++sequence.length;
+    sequence.pending_row = row;
+  }
+  owners_in_flight_.Keep(owners);
+  in_flight_ = true;
+  scheduled_ = false;
+}
+
+// All tokens that the batch computes are known: the batch before it was committed.
+void Scheduler::CountComputed() {
   for (int32_t i = 0; i < batch_.num_seqs; ++i) {
     const int32_t slot = batch_.seq_slots[i];
     if (!sequences_.IsLive(slot, batch_.seq_serials[i])) continue;
@@ -71,15 +95,16 @@ void Scheduler::StartFollowers(int32_t leader_slot) {
   leader.followers.clear();
 }
 
-void Scheduler::CommitRow(int32_t row, const int32_t* tokens, int32_t width) {
+void Scheduler::CommitRow(const RowOwners& owners, int32_t row, const int32_t* tokens,
+                          int32_t width) {
   int32_t* out = &result_.tokens[static_cast<size_t>(row) * width];
   std::fill_n(out, width, -1);
-  result_.ids[row] = batch_.row_ids[row];
+  result_.ids[row] = owners.ids[row];
   result_.num_tokens[row] = 0;
   result_.finish[row] = static_cast<uint8_t>(FinishReason::kNone);
   result_.cached_tokens[row] = 0;
-  const int32_t slot = batch_.row_slots[row];
-  if (!sequences_.IsLive(slot, batch_.row_serials[row])) return;
+  const int32_t slot = owners.slots[row];
+  if (!sequences_.IsLive(slot, owners.serials[row])) return;
 
   Sequence& sequence = sequences_[slot];
   FinishReason finish = FinishReason::kNone;

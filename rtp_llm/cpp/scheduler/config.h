@@ -17,6 +17,8 @@ struct SchedulerConfig {
   int32_t hash_bits = 128;  // less forces hash collisions, for tests
   // One level of priority is worth this many steps of waiting, so that nobody waits for ever.
   int32_t aging_steps = 256;
+  // A batch may be scheduled before the tokens of the last one are committed.
+  bool overlap = false;
 
   int32_t max_sequences() const { return max_running + max_queued; }
 

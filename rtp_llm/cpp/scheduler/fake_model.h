@@ -13,9 +13,11 @@
 
 namespace rtp_llm {
 
-// Stands in for the model in tests. A cache cell holds a number that depends on every token up to
-// its position and on the extra key, so that whatever a sequence would read can be compared with
-// what it should read. Blocks that nobody holds are overwritten before every step.
+// Stands in for the device and its model in tests. It draws tokens when it runs a batch, so that
+// the next one can name them by their rows; the test commits them when it likes. A cache cell holds
+// a number that depends on every token up to its position and on the extra key, so that whatever a
+// sequence would read can be compared with what it should read. Blocks that nobody holds are
+// overwritten before every step.
 class FakeModel {
  public:
   explicit FakeModel(Scheduler* scheduler) : scheduler_(*scheduler) {
@@ -37,7 +39,28 @@ class FakeModel {
     truth.cells.push_back(truth.last);
   }
   void Remove(int64_t id) { truths_.erase(id); }
-  const std::vector<int32_t>& tokens(int64_t id) const { return truths_.at(id).tokens; }
+
+  // The next token of a sequence: a function of its tokens, so that the order of steps changes
+  // nothing.
+  int32_t Next(int64_t id, int32_t vocabulary) const {
+    const uint64_t mixed =
+        (truths_.at(id).last + static_cast<uint64_t>(id)) * 0xd1342543de82ef95ull;
+    return static_cast<int32_t>((mixed >> 33) % static_cast<uint64_t>(vocabulary));
+  }
+
+  // Draws `count` tokens for a row of the batch that ran last; -1 for a sequence that was removed.
+  std::vector<int32_t> Draw(int32_t row, int32_t count, int32_t vocabulary) {
+    const int64_t id = scheduler_.batch().row_ids[row];
+    std::vector<int32_t> tokens;
+    for (int32_t i = 0; i < count; ++i) {
+      const bool live = truths_.count(id) > 0;
+      tokens.push_back(live ? Next(id, vocabulary) : -1);
+      if (live) Append(id, tokens.back());
+    }
+    drawn_.resize(scheduler_.batch().num_rows);
+    drawn_[row] = tokens[0];
+    return tokens;
+  }
 
   // Runs the batch. Sequences that were removed meanwhile are not checked.
   void Run() {
@@ -103,22 +126,32 @@ class FakeModel {
   void Write(int32_t b) {
     Batch& batch = scheduler_.batch();
     const auto found = truths_.find(batch.seq_ids[b]);
-    if (found == truths_.end()) return;
-    const Truth& truth = found->second;
     const int32_t begin = batch.cu_seqlens_q[b];
     const int32_t end = batch.cu_seqlens_q[b + 1];
     ASSERT_GT(end, begin);
+    if (found == truths_.end()) {  // the device writes all the same: nobody may read that
+      for (size_t g = 0; g < cells_.size(); ++g) {
+        for (int32_t t = begin; t < end; ++t) cells_[g][batch.groups[g].slot_mapping[t]] = kPoison;
+      }
+      return;
+    }
+    const Truth& truth = found->second;
     ASSERT_LE(batch.seq_lens[b], static_cast<int32_t>(truth.tokens.size()));
     for (int32_t t = begin; t < end; ++t) {
       const int32_t position = batch.seq_lens[b] - (end - t);
       ASSERT_EQ(batch.positions[t], position);
-      ASSERT_EQ(batch.token_ids[t], truth.tokens[position]);
+      ASSERT_EQ(Resolved(batch.token_ids[t]), truth.tokens[position]);
       for (size_t g = 0; g < cells_.size(); ++g) {
         const int32_t slot = batch.groups[g].slot_mapping[t];
         ASSERT_EQ(slot, SlotOf(static_cast<int32_t>(g), b, position));
         cells_[g][slot] = truth.cells[position];
       }
     }
+  }
+
+  // What an id stands for; of those drawn on the device only the row is known.
+  int32_t Resolved(int32_t id) const {
+    return id >= 0 ? id : drawn_.at(static_cast<size_t>(-1 - id));
   }
 
   int32_t SlotOf(int32_t group, int32_t b, int32_t position) {
@@ -173,13 +206,16 @@ class FakeModel {
       const int32_t size = batch.history_cu[row + 1] - begin;
       if (size == 0) continue;
       ASSERT_EQ(static_cast<size_t>(size), tokens.size());
-      ASSERT_TRUE(std::equal(tokens.begin(), tokens.end(), &batch.history_tokens[begin]));
+      for (int32_t i = 0; i < size; ++i) {
+        ASSERT_EQ(Resolved(batch.history_tokens[begin + i]), tokens[i]);
+      }
     }
   }
 
   Scheduler& scheduler_;
   std::unordered_map<int64_t, Truth> truths_;
   std::vector<std::vector<uint64_t>> cells_;
+  std::vector<int32_t> drawn_;  // by the batch that ran last, for each of its rows
 };
 
 }  // namespace rtp_llm

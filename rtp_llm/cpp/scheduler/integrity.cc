@@ -37,10 +37,13 @@ void Scheduler::CheckSequence(int32_t slot) const {
     Expect(std::count(others.begin(), others.end(), slot) == 1, id, "follows nobody");
     return;
   }
-  Expect(static_cast<int32_t>(sequence.tokens.size()) == sequence.length, id, "lost tokens");
-  Expect(sequence.remaining() > 0 && sequence.length < sequence.max_length, id,
-         "should have ended");
-  Expect(sequence.step_tokens <= sequence.remaining(), id, "computes tokens that it has not");
+  const bool pending = sequence.is_pending();
+  const int32_t known = sequence.length - (pending ? 1 : 0);
+  Expect(static_cast<int32_t>(sequence.tokens.size()) == known, id, "lost tokens");
+  Expect(in_flight_ || !pending, id, "waits for a token that nobody draws");
+  Expect(sequence.computed <= known, id, "has computed a token that is not known");
+  Expect(sequence.remaining() > 0 && known < sequence.max_length, id, "should have ended");
+  Expect(sequence.step_tokens <= sequence.computable(), id, "computes tokens that it has not");
   for (int32_t group = 0; group < cache_.num_groups(); ++group) {
     const auto size = static_cast<int32_t>(sequence.cache.tables[group].blocks.size());
     const int32_t end = sequence.computed + sequence.step_tokens;

@@ -32,7 +32,7 @@ void Planner::PlanRunning() {
   int64_t decode_tokens = 0;
   for (const auto& entry : sequences_.running) {
     const Sequence& sequence = sequences_[entry.slot];
-    if (sequence.decoding) decode_tokens += sequence.remaining();
+    if (sequence.decoding) decode_tokens += sequence.computable();
   }
   decode_budget_ = static_cast<int32_t>(std::min<int64_t>(decode_tokens, config_.max_batch_tokens));
   prefill_budget_ = config_.max_batch_tokens - decode_budget_;
@@ -41,7 +41,7 @@ void Planner::PlanRunning() {
     const int32_t slot = sequences_.running[i];
     Sequence& sequence = sequences_[slot];
     int32_t& budget = sequence.decoding ? decode_budget_ : prefill_budget_;
-    int32_t count = std::min(sequence.remaining(), budget);
+    int32_t count = std::min(sequence.computable(), budget);
     if (count > 0) count = ReserveOrPreempt(slot, count);
     if (count == 0) continue;
     sequence.step_tokens = count;
@@ -71,6 +71,8 @@ int32_t Planner::ReserveFitting(int32_t count, Sequence* sequence) {
 void Planner::Admit() {
   while (!sequences_.waiting.empty() && prefill_budget_ > 0) {
     const int32_t slot = sequences_.waiting.first();
+    // Preempted in this very plan, while its last token is drawn.
+    if (sequences_[slot].is_pending()) return;
     const bool has_place =
         sequences_.running_places + sequences_[slot].places() <= config_.max_running;
     if (has_place && !short_of_blocks_ && TryAdmit(slot)) continue;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <memory>
 #include <random>
@@ -28,6 +29,7 @@ struct World {
   bool prefix_cache;
   int32_t hash_bits;
   int32_t width;
+  bool overlap = false;
 };
 
 CacheGroup Full(int32_t num_blocks, int32_t first_block = 1) {
@@ -45,12 +47,20 @@ class RandomTest : public testing::TestWithParam<World> {
     std::vector<int32_t> prompt;
     RequestOptions options;
     int32_t max_length;
+    std::vector<int32_t> output;  // as committed
+  };
+  // What the device drew in a batch, not committed yet.
+  struct Drawn {
+    std::vector<int64_t> ids;
+    std::vector<int32_t> tokens;  // [rows, width], padded with -1
+    int32_t width;
   };
 
   // A fresh world; the seed decides everything that happens in it.
   void Begin(uint32_t seed) {
     random_.seed(seed);
     live_.clear();
+    flying_.clear();
     next_id_ = 1;
     pinned_ = 0;
     const World& world = GetParam();
@@ -63,6 +73,7 @@ class RandomTest : public testing::TestWithParam<World> {
     config.prefix_cache = world.prefix_cache;
     config.hash_bits = world.hash_bits;
     config.aging_steps = 5;
+    config.overlap = world.overlap;
     scheduler_ = std::make_unique<Scheduler>(config);
     model_ = std::make_unique<FakeModel>(scheduler_.get());
     for (auto& prompt : templates_) {
@@ -108,7 +119,7 @@ class RandomTest : public testing::TestWithParam<World> {
         std::min(60, static_cast<int32_t>(prompt.size()) + options.max_tokens);
     for (const int64_t id : ids) {
       model_->Add(id, prompt, options.extra_key);
-      live_[id] = {prompt, options, max_length};
+      live_[id] = {prompt, options, max_length, {}};
     }
   }
 
@@ -125,35 +136,57 @@ class RandomTest : public testing::TestWithParam<World> {
   }
 
   void Step() {
-    if (!scheduler_->Schedule()) {
+    const size_t most = GetParam().overlap ? 2 : 1;
+    const bool launched = flying_.size() < most && scheduler_->Schedule();
+    if (launched) {
+      ASSERT_NO_FATAL_FAILURE(Launch());
+    }
+    if (flying_.empty()) {
       ASSERT_TRUE(live_.empty()) << "work, and nothing can run";
       return;
     }
-    if (Below(16) == 0) AbortRandom();
-    ASSERT_NO_FATAL_FAILURE(model_->Run());
+    // Mostly the next batch is scheduled before this one is committed.
+    if (launched && flying_.size() < most && Below(8) != 0) return;
     if (Below(16) == 0) AbortRandom();
     if (Below(16) == 0) AddRandom();
-    CommitRandom();
+    ASSERT_EQ(scheduler_->uncommitted().size(), flying_.size());
+    CommitOldest();
   }
 
-  void CommitRandom() {
-    const int32_t rows = scheduler_->batch().num_rows;
-    const int32_t width = 1 + Below(GetParam().width);
-    std::vector<int32_t> tokens(static_cast<size_t>(rows) * width, -1);
-    std::vector<int64_t> ids(rows);
-    for (int32_t row = 0; row < rows; ++row) {
-      ids[row] = scheduler_->batch().row_ids[row];
-      const int32_t count = 1 + Below(width);
-      for (int32_t i = 0; i < count; ++i) tokens[row * width + i] = Below(kVocabulary);
-      const auto live = live_.find(ids[row]);
-      if (live == live_.end()) continue;
-      const size_t output = model_->tokens(ids[row]).size() - live->second.prompt.size();
-      ASSERT_EQ(scheduler_->batch().row_steps[row], static_cast<int64_t>(output));
+  void Launch() {
+    if (Below(16) == 0) AbortRandom();
+    ASSERT_NO_FATAL_FAILURE(model_->Run());
+    const Batch& batch = scheduler_->batch();
+    Drawn drawn;
+    drawn.width = 1 + Below(GetParam().width);
+    for (int32_t row = 0; row < batch.num_rows; ++row) {
+      const int64_t id = batch.row_ids[row];
+      const auto live = live_.find(id);
+      if (live != live_.end()) {
+        const size_t pending =
+            flying_.empty() ? 0 : std::count(flying_[0].ids.begin(), flying_[0].ids.end(), id);
+        const size_t step = live->second.output.size() + pending;
+        ASSERT_EQ(batch.row_steps[row], static_cast<int64_t>(step));
+        ASSERT_LT(live->second.prompt.size() + step, live->second.max_length) << "a step too many";
+      }
+      std::vector<int32_t> tokens = model_->Draw(row, 1 + Below(drawn.width), kVocabulary);
+      tokens.resize(drawn.width, -1);
+      drawn.ids.push_back(id);
+      drawn.tokens.insert(drawn.tokens.end(), tokens.begin(), tokens.end());
     }
-    scheduler_->Commit(tokens.data(), rows, width);
+    flying_.push_back(std::move(drawn));
+  }
+
+  void CommitOldest() {
+    const Drawn drawn = std::move(flying_.front());
+    flying_.pop_front();
+    const auto rows = static_cast<int32_t>(drawn.ids.size());
+    ASSERT_EQ(scheduler_->uncommitted()[0], rows);
+    scheduler_->Commit(drawn.tokens.data(), rows, drawn.width);
     ASSERT_EQ(scheduler_->result().num_rows, rows);
     for (int32_t row = 0; row < rows; ++row) {
-      ASSERT_NO_FATAL_FAILURE(CheckRow(row, ids[row], &tokens[row * width], width));
+      const int32_t* tokens = &drawn.tokens[static_cast<size_t>(row) * drawn.width];
+      ASSERT_NO_FATAL_FAILURE(CheckRow(row, drawn.ids[row], tokens, drawn.width));
     }
   }
 
@@ -163,17 +196,18 @@ class RandomTest : public testing::TestWithParam<World> {
     const auto found = live_.find(id);
     if (found == live_.end()) {
       ASSERT_EQ(result.num_tokens[row], 0);
+      ASSERT_EQ(result.finish[row], 0);
       return;
     }
-    const Live& live = found->second;
+    Live& live = found->second;
     FinishReason finish = FinishReason::kNone;
     int32_t count = 0;
     while (finish == FinishReason::kNone && count < width && tokens[count] >= 0) {
       const int32_t token = tokens[count];
       ASSERT_EQ(result.tokens[row * width + count], token);
-      model_->Append(id, token);
+      live.output.push_back(token);
       ++count;
-      finish = Expected(live, static_cast<int32_t>(model_->tokens(id).size()), token);
+      finish = Expected(live, static_cast<int32_t>(live.prompt.size() + live.output.size()), token);
     }
     ASSERT_EQ(result.num_tokens[row], count);
     ASSERT_EQ(result.finish[row], static_cast<uint8_t>(finish));
@@ -182,8 +216,24 @@ class RandomTest : public testing::TestWithParam<World> {
     hits_ += result.cached_tokens[row] > 0;
     if (finish == FinishReason::kNone) return;
     ++finished_;
+    ASSERT_EQ(live.output, AloneInLockstep(id, live));
     live_.erase(found);
     model_->Remove(id);
+  }
+
+  // The output of a sequence that nothing else disturbs.
+  std::vector<int32_t> AloneInLockstep(int64_t id, const Live& live) {
+    FakeModel model(scheduler_.get());
+    model.Add(id, live.prompt, live.options.extra_key);
+    std::vector<int32_t> output;
+    auto finish = FinishReason::kNone;
+    while (finish == FinishReason::kNone) {
+      output.push_back(model.Next(id, kVocabulary));
+      model.Append(id, output.back());
+      finish =
+          Expected(live, static_cast<int32_t>(live.prompt.size() + output.size()), output.back());
+    }
+    return output;
   }
 
   static FinishReason Expected(const Live& live, int32_t length, int32_t token) {
@@ -224,7 +274,7 @@ class RandomTest : public testing::TestWithParam<World> {
       ASSERT_FALSE(HasFatalFailure()) << "step " << i;
       ASSERT_NO_THROW(if (i % 8 == 0) scheduler_->CheckIntegrity()) << "step " << i;
     }
-    for (int32_t i = 0; i < 2000 && scheduler_->has_work(); ++i) {
+    for (int32_t i = 0; i < 2000 && (scheduler_->has_work() || !flying_.empty()); ++i) {
       ASSERT_NO_FATAL_FAILURE(Step());
     }
   }
@@ -253,6 +303,7 @@ class RandomTest : public testing::TestWithParam<World> {
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<FakeModel> model_;
   std::map<int64_t, Live> live_;
+  std::deque<Drawn> flying_;
   int64_t next_id_ = 1;
   int32_t pinned_ = 0;
   int32_t finished_ = 0;
@@ -287,7 +338,20 @@ INSTANTIATE_TEST_SUITE_P(
         World{"NarrowWindow", {Window(11, 2)}, 6, 16, true, 128, 3},
         World{"TwoGroups", {Full(24), Window(40, 10, 24)}, 6, 24, true, 128, 2},
         World{"TwoGroupsColliding", {Full(28), Window(20, 7)}, 6, 24, true, 0, 1},
-        World{"ThreeGroups", {Window(20, 5), Full(26), Window(18, 12)}, 5, 16, true, 2, 1}),
+        World{"ThreeGroups", {Window(20, 5), Full(26), Window(18, 12)}, 5, 16, true, 2, 1},
+        World{"Overlap", {Full(24)}, 6, 32, true, 128, 1, true},
+        World{"OverlapNoPrefixCache", {Full(24)}, 6, 32, false, 128, 1, true},
+        World{"OverlapForcedCollisions", {Full(24)}, 6, 32, true, 0, 1, true},
+        World{"OverlapTinyBudget", {Full(24)}, 6, 5, true, 128, 1, true},
+        World{"OverlapNarrowWindow", {Window(11, 2)}, 6, 16, true, 128, 1, true},
+        World{"OverlapThreeGroups",
+              {Window(20, 5), Full(26), Window(18, 12)},
+              5,
+              16,
+              true,
+              2,
+              1,
+              true}),
     testing::PrintToStringParamName());
 
 }  // namespace

@@ -32,7 +32,8 @@ Scheduler::Scheduler(SchedulerConfig config)
       sequences_(config_.max_sequences()),
       planner_(config_, &cache_, &sequences_),
       batch_(config_),
-      result_(config_) {}
+      result_(config_),
+      owners_in_flight_(config_) {}
 
 std::vector<int32_t> Scheduler::Add(const std::vector<int64_t>& ids, const int32_t* prompt,
                                     int32_t length, RequestOptions options) {
@@ -133,13 +134,23 @@ int32_t Scheduler::Abort(const std::vector<int64_t>& ids) {
 }
 
 bool Scheduler::Schedule() {
-  if (uncommitted_) throw std::logic_error("schedule() before the last batch was committed");
+  if (scheduled_ && (in_flight_ || !config_.overlap)) {
+    throw std::logic_error("schedule() before the last batch was committed");
+  }
+  if (scheduled_) LetFly();
   ++step_;
   planner_.Plan();
   batch_.Fill(&sequences_, planner_.copies());
   planner_.Finish();
-  uncommitted_ = batch_.num_seqs > 0;
-  return uncommitted_;
+  scheduled_ = batch_.num_seqs > 0;
+  return scheduled_;
+}
+
+std::vector<int32_t> Scheduler::uncommitted() const {
+  std::vector<int32_t> rows;
+  if (in_flight_) rows.push_back(owners_in_flight_.view().count);
+  if (scheduled_) rows.push_back(batch_.num_rows);
+  return rows;
 }
 
 int32_t& Scheduler::places_of(SequenceState state) {
@@ -189,7 +200,7 @@ void Scheduler::HandOver(int32_t leader_slot) {
   for (BlockTable& table : heir.cache.tables) table.changed_from = 0;
   heir.followers.assign(leader.followers.begin() + 1, leader.followers.end());
   for (const int32_t follower : heir.followers) sequences_[follower].leader = heir_slot;
-  for (int32_t i = 0; uncommitted_ && i < batch_.num_seqs; ++i) {
+  for (int32_t i = 0; scheduled_ && i < batch_.num_seqs; ++i) {
     if (batch_.seq_serials[i] != leader.rank.serial) continue;
     batch_.seq_ids[i] = heir.id;
     batch_.seq_slots[i] = heir_slot;

@@ -33,6 +33,15 @@ struct SchedulerStats {
 
 // Continuous batching: requests are added and aborted at any time, Schedule() fills the batch of
 // the next step, Commit() takes the tokens that were drawn. Planner has the rules. Not thread safe.
+//
+// With config.overlap a batch may be scheduled while the last one is in flight, its tokens not yet
+// committed. What does not depend on their values happens at that time: the batch in flight counts
+// as computed, followers start, and each sequence that draws in it is one token longer, a token
+// that is pending until Commit(). Sequences that then are as long as they may be are left out; one
+// that ends otherwise has a dead row in the second batch, whose token is dropped. Its blocks, as
+// those of an aborted or preempted sequence, are given out again while the device still writes to
+// them: that is safe because the device works in the order of the batches. What it writes there is
+// never found by others: the prefix cache gets blocks of known tokens only, before they are freed.
 class Scheduler {
  public:
   explicit Scheduler(SchedulerConfig config);
@@ -47,18 +56,22 @@ class Scheduler {
   int32_t Abort(const std::vector<int64_t>& ids);
 
   // Fills batch(). False if nothing can run now. Throws std::logic_error before the last batch was
-  // committed.
+  // committed, with overlap before the one before the last was.
   bool Schedule();
 
-  // Tokens drawn, [rows, width] padded with -1: each row of a live sequence has at least one.
-  // Appends them, applies the stop rules, gives back what ended, fills result(). Throws
-  // std::invalid_argument, with nothing changed, if the tokens do not suit the batch.
+  // Tokens drawn in the oldest batch that has none, [rows, width] padded with -1: each row of a
+  // live sequence has at least one. Appends them, applies the stop rules, gives back what ended,
+  // fills result(). Throws std::invalid_argument, with nothing changed, if the tokens do not suit
+  // the batch. With overlap the width is 1.
   void Commit(const int32_t* tokens, int32_t rows, int32_t width);
 
   // Keeps the cached blocks of a prompt from eviction, or lets go of them; returns how many of its
   // tokens that concerns. Throws std::invalid_argument if a live request could not fit any more.
   int32_t SetResident(const int32_t* prompt, int32_t length, const std::string& extra_key,
                       bool resident);
+
+  // Numbers of rows of the batches that wait for Commit(), the oldest first.
+  std::vector<int32_t> uncommitted() const;
 
   bool has_work() const { return sequences_.num_live() > 0; }
   const SchedulerConfig& config() const { return config_; }
@@ -74,12 +87,14 @@ class Scheduler {
   void CheckRequest(const std::vector<int64_t>& ids, const int32_t* prompt, int32_t length,
                     const RequestOptions& options) const;
   void CheckFits(int32_t prompt_length, int32_t max_length) const;
+  RowOwners OldestRows() const { return in_flight_ ? owners_in_flight_.view() : batch_.owners(); }
   void CheckTokens(const int32_t* tokens, int32_t rows, int32_t width) const;
   int32_t MaxLength(int32_t prompt_length, const RequestOptions& options) const;
   int32_t AddSequence(int64_t id, int32_t length, int64_t rank_key,
                       const std::shared_ptr<const RequestOptions>& options);
-  void CommitComputed();
-  void CommitRow(int32_t row, const int32_t* tokens, int32_t width);
+  void CountComputed();
+  void LetFly();
+  void CommitRow(const RowOwners& owners, int32_t row, const int32_t* tokens, int32_t width);
   void StartFollowers(int32_t leader);
   void Retire(int32_t slot);
   void LeaveLeader(int32_t slot);
@@ -95,7 +110,9 @@ class Scheduler {
   Batch batch_;
   StepResult result_;
   int64_t step_ = 0;
-  bool uncommitted_ = false;
+  bool scheduled_ = false;  // batch_ is neither in flight nor committed
+  bool in_flight_ = false;  // a batch before it is not committed; these were its rows:
+  KeptOwners owners_in_flight_;
 };
 
 }  // namespace rtp_llm

@@ -49,8 +49,10 @@ class SchedulerFixture : public testing::Test {
   }
 
   bool Schedule() { return scheduler->Schedule(); }
+  // Of the oldest batch, if there is one.
   void Commit(int32_t token = 9) {
-    const std::vector<int32_t> tokens(scheduler->batch().num_rows, token);
+    const std::vector<int32_t> waiting = scheduler->uncommitted();
+    const std::vector<int32_t> tokens(waiting.empty() ? 0 : waiting[0], token);
     scheduler->Commit(tokens.data(), static_cast<int32_t>(tokens.size()), 1);
   }
   bool Step(int32_t token = 9) {

@@ -44,11 +44,12 @@ struct Rank {
 // One sequence; its index among all is its slot.
 struct Sequence {
   SequenceState state = SequenceState::kFree;
-  bool decoding = false;    // its prompt is computed and a token was drawn since it runs
-  bool admitted = false;    // was running at least once
-  int32_t length = 0;       // prompt + output
-  int32_t computed = 0;     // tokens whose keys and values are in the cache
-  int32_t step_tokens = 0;  // tokens to compute in the step at hand
+  bool decoding = false;     // its prompt is computed and a token was drawn since it runs
+  bool admitted = false;     // was running at least once
+  int32_t length = 0;        // prompt + output, a pending token included
+  int32_t computed = 0;      // tokens whose keys and values are in the cache
+  int32_t step_tokens = 0;   // tokens to compute in the step at hand
+  int32_t pending_row = -1;  // row of the batch in flight that draws the last token; -1: all known
   int32_t prompt_length = 0;
   int32_t max_length = 0;
   int32_t cached_tokens = 0;  // of the prompt, served by the prefix cache at first admission
@@ -62,13 +63,18 @@ struct Sequence {
   int32_t leader = -1;             // kFollowing: whom
 
   int32_t remaining() const { return length - computed; }
+  // Those that a step may compute: the token that makes it as long as it may be ends it.
+  int32_t computable() const { return length < max_length ? remaining() : 0; }
+  bool is_pending() const { return pending_row >= 0; }
   int32_t output_length() const { return length - prompt_length; }
   // Places that it takes among running or queued sequences.
   int32_t places() const { return 1 + static_cast<int32_t>(followers.size()); }
 
+  // A token is drawn: the pending one, or one more.
   void Append(int32_t token) {
     tokens.push_back(token);
-    ++length;
+    length = static_cast<int32_t>(tokens.size());
+    pending_row = -1;
   }
 
   // Whether the token just appended ends the sequence.

@@ -34,11 +34,12 @@ class Handover {
   std::deque<std::vector<int32_t>> queue_;
 };
 
-class TransferTest : public SchedulerFixture {
+class TransferTest : public SchedulerFixture, public testing::WithParamInterface<bool> {
  protected:
   void SetUp() override {
     SchedulerConfig config = DefaultConfig();
     config.groups[0].num_blocks = 61;
+    config.overlap = GetParam();
     Start(config);
   }
 
@@ -66,7 +67,7 @@ class TransferTest : public SchedulerFixture {
   }
 };
 
-TEST_F(TransferTest, BlocksInTransferAreNeitherLostNorGivenAway) {
+TEST_P(TransferTest, BlocksInTransferAreNeitherLostNorGivenAway) {
   Handover handover;
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
@@ -82,7 +83,8 @@ TEST_F(TransferTest, BlocksInTransferAreNeitherLostNorGivenAway) {
       std::vector<int32_t> prompt(length, static_cast<int32_t>(random() % 3));
       scheduler->Add({next_id++}, prompt.data(), length, MaxTokens(1 + random() % 20));
     }
-    if (!Schedule()) {  // everything is in transfer
+    if (!Schedule()) {  // everything is in transfer, or flies
+      Commit();
       std::this_thread::yield();
       continue;
     }
@@ -94,14 +96,18 @@ TEST_F(TransferTest, BlocksInTransferAreNeitherLostNorGivenAway) {
     pool.Acquire(Holder::kPin, blocks.data(), static_cast<int32_t>(blocks.size()));
     handover.Put(std::move(blocks));
     if (random() % 8 == 0) scheduler->Abort({batch.seq_ids[row]});
-    Commit();
+    // With overlap this batch flies while the next one is scheduled.
+    if (scheduler->uncommitted().size() == (GetParam() ? 2u : 1u)) Commit();
     ASSERT_NO_THROW(if (step % 100 == 0) scheduler->CheckIntegrity());
   }
   stop = true;
   for (std::thread& thread : threads) thread.join();
+  while (!scheduler->uncommitted().empty()) Commit();
   Drain();
   EXPECT_GT(next_id, 300);
 }
+
+INSTANTIATE_TEST_SUITE_P(Overlap, TransferTest, testing::Bool());
 
 }  // namespace
 }  // namespace rtp_llm
