@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rtp_llm.ops.gemm import int8_linear as int8_linear
     from rtp_llm.ops.gemm import linear as linear
     from rtp_llm.ops.lookup import embedding as embedding
+    from rtp_llm.ops.lookup import resolve_tokens as resolve_tokens
     from rtp_llm.ops.norm import fused_add_rms_norm as fused_add_rms_norm
     from rtp_llm.ops.norm import qk_rms_norm as qk_rms_norm
     from rtp_llm.ops.norm import rms_norm as rms_norm

@@ -1,4 +1,4 @@
-"""Rows of a table by index."""
+"""Rows of a table, and tokens of the step before, by index."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from torch import Tensor
 from rtp_llm.ops.registry import operator
 
 _EMBEDDING = operator("embedding")
+_RESOLVE = operator("resolve_tokens")
 
 
 def embedding(ids: Tensor, table: Tensor) -> Tensor:
@@ -15,3 +16,12 @@ def embedding(ids: Tensor, table: Tensor) -> Tensor:
     On the CPU an id outside [0, V) is an IndexError.
     """
     return _EMBEDDING.call(ids, table)  # type: ignore[no-any-return]
+
+
+def resolve_tokens(ids: Tensor, previous: Tensor) -> None:
+    """ids[t] = previous[-ids[t] - 1] wherever it is negative, in place; int32 [T] and [R].
+
+    So a batch can name tokens that the host does not know yet: by their rows in the step before.
+    On the CPU a row outside [0, R) is an IndexError; elsewhere such an id stays as it is.
+    """
+    _RESOLVE.call(ids, previous)

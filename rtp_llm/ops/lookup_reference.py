@@ -1,7 +1,8 @@
-"""Plain PyTorch reference and Meta function of the embedding."""
+"""Plain PyTorch references and Meta functions of what looks something up."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -15,3 +16,17 @@ def embedding_reference(ids: Tensor, table: Tensor) -> Tensor:
 def embedding_meta(ids: Tensor, table: Tensor) -> Tensor:
     """Shape and dtype of embedding."""
     return table.new_empty((ids.shape[0], table.shape[1]))
+
+
+def resolve_tokens_reference(ids: Tensor, previous: Tensor) -> None:
+    """See rtp_llm.ops.resolve_tokens."""
+    if ids.numel() and -int(ids.min()) > len(previous):
+        raise IndexError(f"resolve_tokens: ids name rows beyond the {len(previous)} of previous")
+    named = ids < 0
+    rows = torch.where(named, -1 - ids, 0)
+    if len(previous):
+        ids.copy_(torch.where(named, previous.index_select(0, rows), ids))
+
+
+def resolve_tokens_meta(ids: Tensor, previous: Tensor) -> None:
+    """It makes no tensor."""

@@ -58,6 +58,7 @@ _SCHEMAS = (
         "int8_linear(Tensor x, Tensor weight, Tensor scale, Tensor? bias=None) -> Tensor",
     ),
     ("lookup", "embedding(Tensor ids, Tensor table) -> Tensor"),
+    ("lookup", "resolve_tokens(Tensor(a!) ids, Tensor previous) -> ()"),
     (
         "rope",
         "rope_kv_write(Tensor(a!) qkv, Tensor positions, Tensor? cos_sin, Tensor(b!)? kv_cache, "

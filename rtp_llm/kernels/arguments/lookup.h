@@ -1,4 +1,4 @@
-// Arguments of the embedding: rows of a table by index.
+// Arguments of the embedding (rows of a table by index) and of the resolution of tokens.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,13 @@ struct EmbeddingArgs {
   int64_t table_rows;
   int64_t row_bytes;
   int64_t table_stride_bytes;
+};
+
+struct ResolveTokensArgs {
+  int32_t* ids;  // a negative one is -(row + 1)
+  const int32_t* previous;
+  int64_t count;
+  int64_t rows;  // of previous
 };
 
 }  // namespace rtp_llm

@@ -1,5 +1,5 @@
-// Checks the tensors of the embedding and describes them to kernels, for every device. The ids are
-// not looked at.
+// Checks the tensors of the embedding and of the resolution of tokens and describes them to
+// kernels, for every device. The ids are not looked at.
 #pragma once
 
 #include "rtp_llm/kernels/arguments/lookup.h"
@@ -9,5 +9,7 @@ namespace rtp_llm::glue {
 
 // `out` is left to the caller: [ids, columns of the table].
 EmbeddingArgs embedding_args(const Tensor& ids, const Tensor& table);
+
+ResolveTokensArgs resolve_tokens_args(const Tensor& ids, const Tensor& previous);
 
 }  // namespace rtp_llm::glue

@@ -19,6 +19,7 @@ constexpr const char* kSchemas[] = {
     "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor",
     "int8_linear(Tensor x, Tensor weight, Tensor scale, Tensor? bias=None) -> Tensor",
     "embedding(Tensor ids, Tensor table) -> Tensor",
+    "resolve_tokens(Tensor(a!) ids, Tensor previous) -> ()",
     "rope_kv_write(Tensor(a!) qkv, Tensor positions, Tensor? cos_sin, Tensor(b!)? kv_cache, "
     "Tensor? slot_mapping, int num_heads, int num_kv_heads, int head_dim, bool is_neox, "
     "int rotary_offset=0) -> ()",

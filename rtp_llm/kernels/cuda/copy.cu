@@ -37,6 +37,13 @@ __global__ void __launch_bounds__(kThreads) copy_rows(EmbeddingArgs args) {
   static_cast<Unit*>(args.out)[blockIdx.x * size + at] = unit;
 }
 
+__global__ void __launch_bounds__(kThreads) resolve_ids(ResolveTokensArgs args) {
+  const int64_t at = int64_t{blockIdx.x} * kThreads + thread_index();
+  if (at >= args.count) return;
+  const int64_t row = -1 - int64_t{args.ids[at]};
+  if (row >= 0 && row < args.rows) args.ids[at] = args.previous[row];
+}
+
 // Pieces of a block on the first axis of the grid, pairs on the second, planes on the third.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads) copy_pairs(CopyBlocksArgs args) {
@@ -65,6 +72,13 @@ void embedding(const EmbeddingArgs& args, void* stream) {
                copy_rows<Unit><<<grid, kThreads, 0, static_cast<Stream>(stream)>>>(args);
              });
   check_launch("embedding");
+}
+
+void resolve_tokens(const ResolveTokensArgs& args, void* stream) {
+  if (args.count == 0) return;
+  const dim3 grid(blocks(ceil_div(args.count, kThreads), "resolve_tokens"));
+  resolve_ids<<<grid, kThreads, 0, static_cast<Stream>(stream)>>>(args);
+  check_launch("resolve_tokens");
 }
 
 void copy_blocks(const CopyBlocksArgs& args, void* stream) {

@@ -45,6 +45,7 @@ def gates(at: dict[str, Tensor]) -> Any:
 
 
 def products(at: dict[str, Tensor]) -> Any:
+    ops.resolve_tokens(at["ids"], at["previous"])
     return ops.linear(ops.embedding(at["ids"], at["table"]), at["table"])
 
 
@@ -79,7 +80,8 @@ def inputs() -> dict[str, Tensor]:
         "weight": normal(128),
         "qkv": normal(TOKENS, WIDTH),
         "head_weight": normal(HEAD_DIM),
-        "ids": numbers(TOKENS, limit=50),
+        "ids": numbers(TOKENS, limit=60) - 10,
+        "previous": numbers(10, limit=50),
         "table": normal(50, 128),
         "positions": numbers(TOKENS, limit=32),
         "cos_sin": torch.randn(32, HEAD_DIM),

@@ -21,6 +21,12 @@ void embedding(Queue& queue, const EmbeddingArgs& args) {
          args);
 }
 
+void resolve_tokens(Queue& queue, const ResolveTokensArgs& args) {
+  submit(queue,
+         {"copy_kernel", "resolve_tokens", ceil_div(args.count, kCopyPiece), items_for(args.count)},
+         args);
+}
+
 void copy_blocks(Queue& queue, const CopyBlocksArgs& args) {
   const int64_t blocks = args.num_layers * 2 * args.num_pairs;
   submit(queue,

@@ -1,5 +1,5 @@
-// Copies that would be many calls, as one submission: rows of a table, blocks of a KV cache, rows
-// with gaps between them, and lists of regions.
+// Copies that would be many calls, as one submission: rows of a table, tokens by index, blocks of a
+// KV cache, rows with gaps between them, and lists of regions.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,9 @@ namespace rtp_llm::xpu {
 
 // An id outside the table gives a row of NaN.
 void embedding(Queue& queue, const EmbeddingArgs& args);
+
+// An id whose row is not there stays as it is.
+void resolve_tokens(Queue& queue, const ResolveTokensArgs& args);
 
 // A pair that names a block outside the cache is left out.
 void copy_blocks(Queue& queue, const CopyBlocksArgs& args);

@@ -60,6 +60,16 @@ void embedding(const EmbeddingArgs& args) {
   }
 }
 
+// A group per piece of the ids.
+void resolve_tokens(const ResolveTokensArgs& args) {
+  const Group group = this_group();
+  const int64_t first = group_index(group) * kCopyPiece;
+  for_items(group, std::min(args.count - first, kCopyPiece), [&](int64_t i) {
+    const int64_t row = -1 - int64_t{args.ids[first + i]};
+    if (row >= 0 && row < args.rows) args.ids[first + i] = args.previous[row];
+  });
+}
+
 // A group per piece of (layer, plane, pair).
 void copy_blocks(const CopyBlocksArgs& args) {
   const Group group = this_group();
@@ -101,6 +111,9 @@ void batched_copy(const BatchedCopyArgs& args) {
 }  // namespace rtp_llm::xpu
 
 RTP_LLM_XPU_ENTRY(embedding, rtp_llm::EmbeddingArgs) { rtp_llm::xpu::embedding(args); }
+RTP_LLM_XPU_ENTRY(resolve_tokens, rtp_llm::ResolveTokensArgs) {
+  rtp_llm::xpu::resolve_tokens(args);
+}
 RTP_LLM_XPU_ENTRY(copy_blocks, rtp_llm::CopyBlocksArgs) { rtp_llm::xpu::copy_blocks(args); }
 RTP_LLM_XPU_ENTRY(strided_copy, rtp_llm::xpu::StridedCopyArgs) { rtp_llm::xpu::strided_copy(args); }
 RTP_LLM_XPU_ENTRY(batched_copy, rtp_llm::xpu::BatchedCopyArgs) { rtp_llm::xpu::batched_copy(args); }
