@@ -120,6 +120,13 @@ class Settings:
         "device",
         "Record decode steps as graphs where the device can; off: every step runs eagerly.",
     )
+    enable_overlap: bool | None = option(
+        None,
+        "switch",
+        "device",
+        "Schedule and launch a step while the one before it runs on the device.",
+        automatic="on where the device works on while the host goes on (cuda, rocm)",
+    )
 
     # cache
     kv_cache_mem_mb: int | None = option(

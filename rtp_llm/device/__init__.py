@@ -5,7 +5,14 @@ This room imports nothing of the project; only it may name a vendor's torch modu
 
 from __future__ import annotations
 
-from rtp_llm.device.base import CAPABILITIES, Device, DeviceError, MemoryInfo, Support
+from rtp_llm.device.base import (
+    CAPABILITIES,
+    Device,
+    DeviceError,
+    Download,
+    MemoryInfo,
+    Support,
+)
 from rtp_llm.device.ranks import Ranks
 from rtp_llm.device.resolve import DEVICE_VARIABLE, known_devices, resolve_device
 from rtp_llm.device.staging import StagedNumbers
@@ -17,6 +24,7 @@ __all__ = [
     "DEVICE_VARIABLE",
     "Device",
     "DeviceError",
+    "Download",
     "Event",
     "Graph",
     "MemoryInfo",

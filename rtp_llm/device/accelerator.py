@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm.device import streams
-from rtp_llm.device.base import Device, DeviceError, MemoryInfo, Support
+from rtp_llm.device.base import Device, DeviceError, Download, MemoryInfo, Support
 from rtp_llm.device.ranks import Ranks
 from rtp_llm.device.streams import Event, Graph, Stream
 from rtp_llm.device.visible import VisibleDevices, describe_mask, visible_devices
@@ -45,6 +45,20 @@ class Backend(Protocol):
     def stream(self, stream: streams.Stream) -> AbstractContextManager[Any]: ...
 
 
+class _Staged:
+    """A download into pinned memory; its event goes back to `events` for the next one."""
+
+    def __init__(self, tensors: tuple[Tensor, ...], event: Event, events: list[Event]) -> None:
+        self._tensors = tensors
+        self._event = event
+        self._events = events
+
+    def read(self) -> list[NDArray[Any]]:
+        self._event.synchronize()
+        self._events.append(self._event)
+        return [tensor.numpy() for tensor in self._tensors]
+
+
 class AcceleratorDevice(Device):
     """One of the visible devices of a vendor: the one at LOCAL_RANK, or the first.
 
@@ -56,6 +70,7 @@ class AcceleratorDevice(Device):
     mask_variables: ClassVar[tuple[str, ...]]
     mask_end: ClassVar[str | None] = None
     other_variables: ClassVar[tuple[str, ...]] = ()
+    asynchronous: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -72,6 +87,7 @@ class AcceleratorDevice(Device):
         self._targets = targets
         self._ranks = Ranks.read(environ)
         self.torch_device = torch.device(self.torch_type, self._ranks.local_rank or 0)
+        self._spare_events: list[Event] = []
 
     @property
     def _backend(self) -> Backend:
@@ -194,12 +210,13 @@ class AcceleratorDevice(Device):
         there.copy_(staged, non_blocking=True)
         return results
 
-    def download(self, *tensors: Tensor) -> list[NDArray[Any]]:
-        staged = [self.pinned_empty(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
+    def start_download(self, *tensors: Tensor) -> Download:
+        staged = tuple(self.pinned_empty(tuple(each.shape), each.dtype) for each in tensors)
         for target, tensor in zip(staged, tensors, strict=True):
             target.copy_(tensor, non_blocking=True)
-        self.current_stream().synchronize()
-        return [target.numpy() for target in staged]
+        event = self._spare_events.pop() if self._spare_events else self.new_event()
+        event.record()
+        return _Staged(staged, event, self._spare_events)
 
     # -- order of work -------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from numpy.typing import NDArray
@@ -49,6 +49,13 @@ class MemoryInfo:
     total: int
 
 
+class Download(Protocol):
+    """Values on their way to the host."""
+
+    def read(self) -> list[NDArray[Any]]:
+        """The values, once. Waits for what was asked of the device before the download began."""
+
+
 class Device(ABC):
     """One device type as the core sees it: it asks for capabilities, never for the name.
 
@@ -60,6 +67,7 @@ class Device(ABC):
     collectives: ClassVar[str]  # backend of torch.distributed
     profiler_activity: ClassVar[ProfilerActivity]
     refused: ClassVar[Mapping[str, str]]  # capability -> reason
+    asynchronous: ClassVar[bool]  # it works on while the host goes on, so that steps may overlap
     torch_device: torch.device
 
     # -- what it is ----------------------------------------------------------------------------
@@ -143,8 +151,15 @@ class Device(ABC):
         """As `upload` for several arrays, with one copy for all of them."""
 
     @abstractmethod
+    def start_download(self, *tensors: Tensor) -> Download:
+        """The tensors' values as they are once the device has done what was asked of it so far.
+
+        Does not wait: the device may be given more work before they are read.
+        """
+
     def download(self, *tensors: Tensor) -> list[NDArray[Any]]:
         """The tensors' values on the host. Waits once, for what was asked of the device before."""
+        return self.start_download(*tensors).read()
 
     # -- order of work -------------------------------------------------------------------------
 

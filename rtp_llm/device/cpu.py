@@ -13,10 +13,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.profiler import ProfilerActivity
 
-from rtp_llm.device.base import Device, DeviceError, MemoryInfo, Support
+from rtp_llm.device.base import Device, DeviceError, Download, MemoryInfo, Support
 from rtp_llm.device.ranks import Ranks
 from rtp_llm.device.streams import Event, Graph, HostEvent, HostStream, Stream
 from rtp_llm.device.visible import VisibleDevices
+
+
+class _Here:
+    """A download where host memory is the device's memory."""
+
+    def __init__(self, tensors: tuple[Tensor, ...]) -> None:
+        self._tensors = tensors
+
+    def read(self) -> list[NDArray[Any]]:
+        return [tensor.numpy() for tensor in self._tensors]
 
 
 class CpuDevice(Device):
@@ -24,6 +34,7 @@ class CpuDevice(Device):
 
     name: ClassVar[str] = "cpu"
     collectives: ClassVar[str] = "gloo"
+    asynchronous: ClassVar[bool] = False
     profiler_activity: ClassVar[ProfilerActivity] = ProfilerActivity.CPU
     refused: ClassVar[Mapping[str, str]] = {
         "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
@@ -97,8 +108,8 @@ class CpuDevice(Device):
     def upload_all(self, *arrays: NDArray[Any]) -> list[Tensor]:
         return [torch.from_numpy(array) for array in arrays]
 
-    def download(self, *tensors: Tensor) -> list[NDArray[Any]]:
-        return [tensor.numpy() for tensor in tensors]
+    def start_download(self, *tensors: Tensor) -> Download:
+        return _Here(tensors)
 
     def synchronize(self) -> None:
         pass

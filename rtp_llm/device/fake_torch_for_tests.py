@@ -56,7 +56,7 @@ class FakeGraph:
 class FakeBackend:
     """Looks like torch.cuda and torch.xpu; `calls` counts what would ask the driver."""
 
-    Stream, Event, CUDAGraph = FakeStream, FakeEvent, FakeGraph
+    Stream, CUDAGraph = FakeStream, FakeGraph
 
     def __init__(
         self,
@@ -73,6 +73,7 @@ class FakeBackend:
         self.lost = False
         self.index = 0
         self.main = FakeStream()
+        self.events: list[FakeEvent] = []
         self.captured: list[tuple[FakeGraph, object, FakeStream | None]] = []
 
     def is_available(self) -> bool:
@@ -110,6 +111,10 @@ class FakeBackend:
 
     def synchronize(self, device: torch.device) -> None:
         self.calls["synchronize"] += 1
+
+    def Event(self, enable_timing: bool) -> FakeEvent:
+        self.events.append(FakeEvent(enable_timing))
+        return self.events[-1]
 
     def current_stream(self, device: torch.device) -> FakeStream:
         return self.main

@@ -21,6 +21,7 @@ class XpuDevice(AcceleratorDevice):
     torch_type: ClassVar[str] = "xpu"
     collectives: ClassVar[str] = "xccl"
     profiler_activity: ClassVar[ProfilerActivity] = ProfilerActivity.XPU
+    asynchronous: ClassVar[bool] = False  # it is, but overlapping steps were tried on none
     mask_variables: ClassVar[tuple[str, ...]] = ("ZE_AFFINITY_MASK",)
     refused: ClassVar[Mapping[str, str]] = {
         "int8_weights": "int8 products have a kernel for the CPU only",

@@ -15,6 +15,7 @@ from rtp_llm.engine.engine import Engine, EngineLimits
 from rtp_llm.engine.messages import EngineReady, EngineStartError
 from rtp_llm.engine.start_checks import check_operators, check_settings, missing_operators
 from rtp_llm.executor.cache_plan import CachePlan, CacheShape, plan_cache
+from rtp_llm.executor.drawn_tokens import DrawnTokens
 from rtp_llm.executor.kv_cache import KVCache
 from rtp_llm.executor.model_runner import ModelRunner
 from rtp_llm.executor.sampler import Sampler
@@ -70,7 +71,8 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltE
     weight_bytes, free_bytes = _weight_bytes(model), device.memory_info().free
     kv_dtype = cache_dtype(settings.kv_cache_dtype, dtype)
     plan = _plan(settings, config, kv_dtype, block_size, weight_bytes, free_bytes)
-    runner = ModelRunner(model, KVCache(config, plan, kv_dtype, device.torch_device), device)
+    cache = KVCache(config, plan, kv_dtype, device.torch_device)
+    runner = ModelRunner(model, cache, device, _drawn_tokens(settings, device))
     engine = _assemble(settings, config, plan, runner, device)
     _warm_up(settings, runner, plan)
     seconds = time.monotonic() - began
@@ -216,6 +218,13 @@ def _plan(
     )
 
 
+def _drawn_tokens(settings: Settings, device: Device) -> DrawnTokens | None:
+    """What lets steps overlap; None where they do not."""
+    wanted = settings.enable_overlap
+    overlap = device.asynchronous if wanted is None else wanted
+    return DrawnTokens(settings.max_running_requests, device) if overlap else None
+
+
 def _assemble(
     settings: Settings,
     config: ModelConfig,
@@ -242,10 +251,11 @@ def _assemble(
             max_batch_tokens=budget,
             max_model_len=plan.max_model_len,
             prefix_cache=settings.reuse_cache,
+            overlap=runner.drawn is not None,
         )
     )
     num_slots = settings.max_running_requests + settings.max_queued_requests
-    sampler = Sampler(num_slots, device, settings.seed)
+    sampler = Sampler(num_slots, device, settings.seed, runner.drawn)
     limits = EngineLimits(
         max_model_len=plan.max_model_len,
         vocab_size=config.vocab_size,

@@ -19,7 +19,10 @@ from rtp_llm.engine.messages import (
 
 
 def decode_step(output: StepOutput) -> Iterator[tuple[int, SequenceDelta]]:
-    """(request_id, delta) of every row of the step, in row order."""
+    """(request_id, delta) of every row of the step that has tokens, in row order.
+
+    A row has none when its sequence ended before the step did.
+    """
     if not output.num_rows:
         return
     tokens = _int32(output.tokens)
@@ -34,6 +37,8 @@ def decode_step(output: StepOutput) -> Iterator[tuple[int, SequenceDelta]]:
         strict=True,
     )
     for row, (request_id, index, count, finish, cached) in enumerate(columns):
+        if not count:
+            continue
         ids = tokens[row * width : row * width + count]
         stopped = finish in (FINISH_EOS, FINISH_STOP_TOKEN)
         yield (

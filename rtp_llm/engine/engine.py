@@ -1,4 +1,8 @@
-"""The engine: one step is schedule, execute, commit. Token ids in, columns out."""
+"""The engine: one step is schedule, launch, commit. Token ids in, columns out.
+
+Where the device works on while the host goes on, the next step is scheduled and launched before the
+tokens of this one are read: they reach it on the device, and only their values arrive late.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +24,9 @@ from rtp_llm.engine.messages import (
     RequestError,
     StepOutput,
 )
-from rtp_llm.engine.prompt_logprobs import PromptScorer
+from rtp_llm.engine.prompt_logprobs import PromptPart, PromptScorer
 from rtp_llm.engine.step_figures import StepFigures
-from rtp_llm.executor.sampling_flags import NEEDS_HISTORY, sampling_flags
+from rtp_llm.executor.sampling_flags import NEEDS_HISTORY, PROCESSORS, sampling_flags
 from rtp_llm.native import load_runtime
 from rtp_llm.sampling_params import check_vocabulary
 
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
     from rtp_llm.executor.logits_processor import LogitsProcessor
     from rtp_llm.executor.model_runner import ModelRunner
-    from rtp_llm.executor.sampler import Sampled, Sampler
+    from rtp_llm.executor.sampler import Drawing, Sampled, Sampler
 
 _NOTHING = np.empty(0, np.int32)
 
@@ -46,12 +50,23 @@ class EngineLimits:
     eos_token_ids: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class _Flight:
+    """A step that the device was given and whose tokens are not committed yet."""
+
+    num_sequences: int
+    batch_tokens: int
+    flags: int
+    scores: list[PromptPart]
+    drawing: Drawing | None  # None: no prompt comes to its end in it
+
+
 class Engine:
     """Continuous batching over one model. Not thread-safe, except for ``stats``.
 
     An exception inside a step leaves the scheduler between two states, so it ends the engine:
     ``step`` raises it, and every later call raises EngineDeadError. After KeyboardInterrupt the
-    engine goes on once the sequences of that step are aborted.
+    engine goes on once the sequences that were running are aborted.
     """
 
     def __init__(
@@ -64,6 +79,8 @@ class Engine:
         self._queue_full = load_runtime().QueueFullError
         self._scorer = PromptScorer(runner)
         self._processor_slots: dict[int, int] = {}
+        self._overlap = runner.drawn is not None
+        self._flight: _Flight | None = None
         self._interrupted = False
         self._failure: str | None = None
         self._figures = StepFigures(scheduler)
@@ -136,8 +153,8 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        """Some sequence is waiting or running."""
-        return self._scheduler.has_work
+        """Some sequence is waiting or running, or the outputs of a step are still to come."""
+        return self._scheduler.has_work or self._flight is not None
 
     @property
     def alive(self) -> bool:
@@ -151,7 +168,9 @@ class Engine:
     # -- a step --------------------------------------------------------------------------------
 
     def step(self) -> list[StepOutput | PromptLogprobs]:
-        """Run one step; what it produced, the step's own columns last. Empty without work.
+        """Finish one step; what it produced, the step's own columns last. Empty without work.
+
+        Where steps overlap, the next one is on the device when this returns.
 
         Raises:
             Exception: whatever failed in the step; the engine is dead then.
@@ -174,35 +193,59 @@ class Engine:
 
     def _step(self) -> list[StepOutput | PromptLogprobs]:
         if self._interrupted:
-            # The batch of that step, if it was not committed: its rows are dead and get no token.
-            self._scheduler.commit(np.full(self._scheduler.batch.num_rows, -1, np.int32))
-            self._interrupted = False
-        if not self._scheduler.schedule():
+            self._forget_flights()
+            if not self.has_work:
+                return []
+        flight = self._flight or self._launch()
+        if flight is None:
             raise RuntimeError(f"the scheduler cannot go on: {self._scheduler.stats()}")
+        # The device gets its next work before anybody waits for what it does now.
+        self._flight = self._launch() if self._may_overlap(flight) else None
+        return self._land(flight)
+
+    def _may_overlap(self, flight: _Flight) -> bool:
+        """Logits processors see the tokens, so those of their step must be known first."""
+        return self._overlap and not flight.flags & PROCESSORS
+
+    def _launch(self) -> _Flight | None:
+        """Schedule a step and give it to the device; None if nothing can run now."""
+        if not self._scheduler.schedule():
+            return None
         batch = self._scheduler.batch
-        num_sequences, batch_tokens = batch.num_seqs, batch.num_tokens
         hidden = self._runner.forward(batch)
-        outputs: list[StepOutput | PromptLogprobs] = [*self._scorer.score(hidden, batch)]
-        sampled = None
+        scores = self._scorer.launch(hidden, batch)
+        drawing = None
         if batch.num_rows:
-            sampled = self._sampler.sample(self._runner.logits(hidden, batch.logit_rows), batch)
+            logits = self._runner.logits(hidden, batch.logit_rows)
+            drawing = self._sampler.launch(logits, batch)
+        return _Flight(batch.num_seqs, batch.num_tokens, batch.sampling_flags, scores, drawing)
+
+    def _land(self, flight: _Flight) -> list[StepOutput | PromptLogprobs]:
+        """Wait for a step's tokens and commit them."""
+        sampled = flight.drawing.read() if flight.drawing else None
         self._commit(sampled)
         columns = step_columns(
             self._scheduler.result,
             sampled.logprobs if sampled else None,
-            num_sequences=num_sequences,
-            batch_tokens=batch_tokens,
+            num_sequences=flight.num_sequences,
+            batch_tokens=flight.batch_tokens,
             seconds=self._figures.elapsed(),
         )
-        return [*outputs, columns]
+        return [*(part.read() for part in flight.scores), columns]
+
+    def _forget_flights(self) -> None:
+        """Give up the steps that were interrupted: their rows are dead and get no token."""
+        self._flight = None
+        for rows in self._scheduler.uncommitted:
+            self._scheduler.commit(np.full(rows, -1, np.int32))
+        self._interrupted = False
 
     def _commit(self, sampled: Sampled | None) -> None:
         self._scheduler.commit(_NOTHING if sampled is None else sampled.tokens)
         result = self._scheduler.result
-        ended = np.flatnonzero(result.finish)
         self._figures.count(sampled, result.num_tokens)
         if self._processor_slots:
-            finished = result.ids[ended].tolist()
+            finished = result.ids[np.flatnonzero(result.finish)].tolist()
             slots = [self._processor_slots.pop(each, -1) for each in finished]
             self._sampler.release([slot for slot in slots if slot >= 0])
 

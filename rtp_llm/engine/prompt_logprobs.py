@@ -15,6 +15,7 @@ from rtp_llm.engine.messages import INDEX_BITS, PromptLogprobs
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch
+    from rtp_llm.device import Download
     from rtp_llm.executor.model_runner import ModelRunner
 
 # Logits of a whole prompt would be prompt x vocabulary numbers; a slice keeps them to some MiB.
@@ -26,6 +27,30 @@ class _Wish:
     prompt: NDArray[np.int32]
     width: int
     sequences: set[int]  # that live; one of them, whichever, computes the prompt
+
+
+@dataclass(frozen=True)
+class PromptPart:
+    """Log-probabilities of some tokens of a prompt on their way to the host."""
+
+    request_id: int
+    start: int
+    ids: NDArray[np.int32]
+    width: int
+    scores: Download
+
+    def read(self) -> PromptLogprobs:
+        """The message, once; waits for the device."""
+        chosen, values, top_ids = self.scores.read()
+        return PromptLogprobs(
+            request_id=self.request_id,
+            start=self.start,
+            token_ids=self.ids.tobytes(),
+            chosen=chosen.tobytes(),
+            top_ids=top_ids.tobytes(),
+            top_values=values.tobytes(),
+            width=self.width,
+        )
 
 
 class PromptScorer:
@@ -55,10 +80,11 @@ class PromptScorer:
             if not wish.sequences:
                 del self._wishes[request_id]
 
-    def score(self, hidden: Tensor, batch: Batch) -> Iterator[PromptLogprobs]:
-        """The parts that this step's hidden states [T, C] give."""
-        if not self._wishes:
-            return
+    def launch(self, hidden: Tensor, batch: Batch) -> list[PromptPart]:
+        """The parts that this step's hidden states [T, C] give; waits for nothing."""
+        return list(self._parts(hidden, batch)) if self._wishes else []
+
+    def _parts(self, hidden: Tensor, batch: Batch) -> Iterator[PromptPart]:
         request_ids = batch.seq_ids >> INDEX_BITS
         for row in np.flatnonzero(np.isin(request_ids, list(self._wishes))).tolist():
             request_id = int(request_ids[row])
@@ -75,19 +101,10 @@ class PromptScorer:
 
     def _part(
         self, hidden: Tensor, tokens: NDArray[np.int32], request_id: int, start: int, wish: _Wish
-    ) -> PromptLogprobs:
+    ) -> PromptPart:
         logits = self._runner.logits(hidden, tokens)
         ids = wish.prompt[start : start + len(tokens)]
         width = min(max(1, wish.width), logits.shape[1])
         device = self._runner.device
         scores = ops.top_logprobs(logits, device.upload(ids), width)
-        chosen, values, top_ids = device.download(*scores)
-        return PromptLogprobs(
-            request_id=request_id,
-            start=start,
-            token_ids=ids.tobytes(),
-            chosen=chosen.tobytes(),
-            top_ids=top_ids.tobytes(),
-            top_values=values.tobytes(),
-            width=width,
-        )
+        return PromptPart(request_id, start, ids, width, device.start_download(*scores))

@@ -58,7 +58,7 @@ class StepFigures:
 
     def count(self, sampled: Sampled | None, num_tokens: NDArray[np.int32]) -> None:
         """Add a step whose rows gained ``num_tokens`` [R] tokens."""
-        self._batch_size = len(num_tokens)
+        self._batch_size = int(np.count_nonzero(num_tokens))
         self._generated += int(num_tokens.sum())
         self._degenerate += sampled.degenerate if sampled else 0
 

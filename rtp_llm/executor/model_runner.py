@@ -15,17 +15,38 @@ from rtp_llm.executor.decode_graphs import DecodeGraphs
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch
     from rtp_llm.device import Device
+    from rtp_llm.executor.drawn_tokens import DrawnTokens
     from rtp_llm.executor.kv_cache import KVCache
     from rtp_llm.models.causal_lm import CausalLM
 
 
-class ModelRunner:
-    """The model, its KV cache, and how a step passes through them."""
+class _Resolving:
+    """A model that first looks up tokens of the step before, inside recorded graphs too."""
 
-    def __init__(self, model: CausalLM, cache: KVCache, device: Device) -> None:
+    def __init__(self, model: CausalLM, drawn: DrawnTokens) -> None:
+        self._model = model
+        self._drawn = drawn
+
+    def __call__(self, batch: ForwardBatch) -> Tensor:
+        self._drawn.resolve(batch.token_ids)
+        hidden: Tensor = self._model(batch)
+        return hidden
+
+
+class ModelRunner:
+    """The model, its KV cache, and how a step passes through them.
+
+    With ``drawn`` batches may name tokens that the host does not know yet.
+    """
+
+    def __init__(
+        self, model: CausalLM, cache: KVCache, device: Device, drawn: DrawnTokens | None = None
+    ) -> None:
         self.model = model
         self.cache = cache
         self.device = device
+        self.drawn = drawn
+        self._layers = model if drawn is None else _Resolving(model, drawn)
         self._graphs: DecodeGraphs | None = None
 
     def forward(self, batch: Batch) -> Tensor:
@@ -35,7 +56,7 @@ class ModelRunner:
                 self.cache.copy_blocks(group, self.device.upload(pairs))
         if self._graphs is not None and self._graphs.takes(batch):
             return self._graphs.replay(batch)
-        hidden: Tensor = self.model(self._forward_batch(batch))
+        hidden: Tensor = self._layers(self._forward_batch(batch))
         return hidden
 
     def _forward_batch(self, batch: Batch) -> ForwardBatch:
@@ -90,13 +111,13 @@ class ModelRunner:
             layer_group=self.cache.layer_group,
         )
         with torch.inference_mode():
-            self.logits(self.model(batch), np.arange(2, dtype=np.int32))
+            self.logits(self._layers(batch), np.arange(2, dtype=np.int32))
         self.device.synchronize()
 
     def record_graphs(self, max_batch: int, max_model_len: int, block_size: int) -> None:
         """Let decode steps of up to `max_batch` sequences run as graphs from now on."""
         graphs = DecodeGraphs(
-            self.model, self.cache, self.device, max_batch, max_model_len, block_size
+            self._layers, self.cache, self.device, max_batch, max_model_len, block_size
         )
         with torch.inference_mode():
             graphs.record()

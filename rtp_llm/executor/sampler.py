@@ -20,7 +20,8 @@ from rtp_llm.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch
-    from rtp_llm.device import Device
+    from rtp_llm.device import Device, Download
+    from rtp_llm.executor.drawn_tokens import DrawnTokens
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,28 @@ class Sampled:
     logprobs: Logprobs | None
 
 
+class Drawing:
+    """The tokens of a step on their way to the host."""
+
+    def __init__(
+        self,
+        download: Download,
+        rows: NDArray[np.int32] | None = None,
+        wanted: NDArray[np.int32] | None = None,
+    ) -> None:
+        self._download = download
+        self._rows = rows  # that want log-probabilities, and how many
+        self._wanted = wanted
+
+    def read(self) -> Sampled:
+        """The tokens, once. The only place of a step that waits for the device."""
+        tokens, valid, *scores = self._download.read()
+        degenerate = len(valid) - int(np.count_nonzero(valid))
+        if self._rows is None or self._wanted is None:
+            return Sampled(tokens, degenerate, None)
+        return Sampled(tokens, degenerate, Logprobs(self._rows, self._wanted, *scores))
+
+
 @dataclass(frozen=True)
 class _RawRows:
     """Logits [L, vocabulary] of ``rows`` [L], ``wanted`` [L] log-probabilities of each."""
@@ -58,8 +81,12 @@ class _RawRows:
 class Sampler:
     """Draws tokens. A sequence's settings are written once, under its slot, when it is added."""
 
-    def __init__(self, num_slots: int, device: Device, seed: int) -> None:
+    def __init__(
+        self, num_slots: int, device: Device, seed: int, drawn: DrawnTokens | None = None
+    ) -> None:
+        """``drawn`` keeps each step's tokens for the batch that is launched after it."""
         self._device = device
+        self._drawn = drawn
         self._upload = device.upload
         self._seeds = SeedSource(seed)
         self._settings = SlotSettings(num_slots, device)
@@ -92,16 +119,18 @@ class Sampler:
         """The sequences of ``slots`` have ended; needed only for those with processors."""
         self._processors.release(slots)
 
-    def sample(self, logits: Tensor, batch: Batch) -> Sampled:
-        """Draw one token for each row of ``logits`` (float32 [R, vocabulary], changed in place)."""
+    def launch(self, logits: Tensor, batch: Batch) -> Drawing:
+        """Draw a token for each row of ``logits`` (float32 [R, vocabulary], changed in place).
+
+        Waits for nothing; the arrays of ``batch`` may change afterwards.
+        """
         flags = batch.sampling_flags
         raw = self._keep_raw(logits, batch) if flags & flag.LOGPROBS else None
         if flags & (flag.RANDOM | flag.MODIFYING):
-            settings = self._settings.gather(batch.row_slots)
+            settings, steps = self._prepare(logits, batch)
         else:
             settings = self._settings.greedy(batch.num_rows)
-        if flags & flag.MODIFYING:
-            self._modify(logits, batch, settings)
+            steps = settings.seeds  # nothing is drawn at random
         drawn = ops.sample(
             logits,
             settings.temperature,
@@ -109,41 +138,46 @@ class Sampler:
             settings.top_p,
             settings.min_p,
             settings.seeds,
-            self._upload(batch.row_steps),
+            steps,
         )
-        return self._read(drawn, raw)
-
-    def _read(self, drawn: tuple[Tensor, Tensor], raw: _RawRows | None) -> Sampled:
-        """What the host must know of a step: the only place that waits for the device."""
+        if self._drawn is not None:
+            self._drawn.keep(drawn[0])
         if raw is None:
-            tokens, valid = self._device.download(*drawn)
-            return Sampled(tokens, len(valid) - int(np.count_nonzero(valid)), None)
+            return Drawing(self._device.start_download(*drawn))
         width = min(max(1, int(raw.wanted.max())), raw.logits.shape[1])
         picked = drawn[0].index_select(0, self._upload(raw.rows))
         scores = ops.top_logprobs(raw.logits, picked, width)
-        tokens, valid, chosen, values, ids = self._device.download(*drawn, *scores)
         rows, wanted = raw.rows.astype(np.int32), np.minimum(raw.wanted, width)
-        logprobs = Logprobs(rows, wanted, chosen, values, ids)
-        return Sampled(tokens, len(valid) - int(np.count_nonzero(valid)), logprobs)
+        return Drawing(self._device.start_download(*drawn, *scores), rows, wanted)
 
-    def _modify(self, logits: Tensor, batch: Batch, settings: RowSettings) -> None:
+    def _prepare(self, logits: Tensor, batch: Batch) -> tuple[RowSettings, Tensor]:
+        """Settings and step numbers of the rows, whose logits are edited as they ask."""
         flags = batch.sampling_flags
         if flags & flag.PROCESSORS:
             self._processors.apply(logits, batch)
+        with_history = bool(flags & (flag.PENALTIES | flag.NGRAM))
+        history = (batch.history_tokens, batch.history_cu) if with_history else ()
+        settings, (steps, *rest) = self._settings.gather(batch.row_slots, batch.row_steps, *history)
         if flags & flag.MIN_TOKENS:
             early = np.flatnonzero(batch.row_steps < self._min_tokens[batch.row_slots])
             self._add_pairs(logits, self._stop_ids, batch.row_slots[early], early)
         if flags & flag.BIAS:
             rows = np.arange(batch.num_rows)
             self._add_pairs(logits, self._biases, batch.row_slots, rows)
-        if not flags & (flag.PENALTIES | flag.NGRAM):
-            return
-        history = self._upload(batch.history_tokens), self._upload(batch.history_cu)
+        if with_history:
+            self._edit_by_history(logits, flags, settings, *rest)
+        return settings, steps
+
+    def _edit_by_history(
+        self, logits: Tensor, flags: int, settings: RowSettings, tokens: Tensor, cu_tokens: Tensor
+    ) -> None:
+        if self._drawn is not None:
+            self._drawn.resolve(tokens)
         if flags & flag.PENALTIES:
             penalties = settings.repetition, settings.presence, settings.frequency
-            ops.apply_penalties(logits, *history, *penalties)
+            ops.apply_penalties(logits, tokens, cu_tokens, *penalties)
         if flags & flag.NGRAM:
-            ops.ban_repeated_ngrams(logits, *history, settings.ngram_size)
+            ops.ban_repeated_ngrams(logits, tokens, cu_tokens, settings.ngram_size)
 
     def _add_pairs(
         self,
@@ -154,7 +188,7 @@ class Sampler:
     ) -> None:
         pairs = table.gather(slots, rows.astype(np.int32))
         if len(pairs.rows):
-            ops.add_logit_bias(logits, *(self._upload(column) for column in pairs))
+            ops.add_logit_bias(logits, *self._device.upload_all(*pairs))
 
     def _keep_raw(self, logits: Tensor, batch: Batch) -> _RawRows:
         """The model's own logits of the rows that want log-probabilities, and those rows."""

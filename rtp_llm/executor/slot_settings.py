@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,53 +34,52 @@ class RowSettings(NamedTuple):
 
 
 class SlotSettings:
-    """The settings of all slots as three tensors on the device."""
+    """The settings of all slots, on the host: writing them asks nothing of the device."""
 
     def __init__(self, num_slots: int, device: Device) -> None:
-        self._upload = device.upload
+        self._upload_all = device.upload_all
+        self._floats = np.zeros((_NUM_FLOATS, num_slots), np.float32)
+        self._ints = np.zeros((_NUM_INTS, num_slots), np.int32)
+        self._seeds = np.zeros(num_slots, np.int64)
         place = device.torch_device
-        self._floats = torch.zeros(_NUM_FLOATS, num_slots, device=place)
-        self._ints = torch.zeros(_NUM_INTS, num_slots, dtype=torch.int32, device=place)
-        self._seeds = torch.zeros(num_slots, dtype=torch.int64, device=place)
         neutral = torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0, 0.0], device=place)
+        ints = torch.zeros(_NUM_INTS, num_slots, dtype=torch.int32, device=place)
+        seeds = torch.zeros(num_slots, dtype=torch.int64, device=place)
         self._greedy = RowSettings._make(
-            [
-                *neutral[:, None].repeat(1, num_slots).unbind(0),
-                *torch.zeros_like(self._ints).unbind(0),
-                torch.zeros_like(self._seeds),
-            ]
+            [*neutral[:, None].repeat(1, num_slots).unbind(0), *ints.unbind(0), seeds]
         )
         self._greedy_rows = self._greedy
 
     def put(self, slots: Sequence[int], params: SamplingParams, seeds: Sequence[int]) -> None:
         """Write a request's settings under the slots of its sequences, each with its own seed."""
-        floats = (
-            0.0 if params.greedy else params.temperature,
-            params.top_p,
-            params.min_p,
-            params.repetition_penalty,
-            params.presence_penalty,
-            params.frequency_penalty,
-        )
-        index = self._upload(np.array(slots, np.int64))
-        self._floats[:, index] = self._upload(np.array(floats, np.float32))[:, None]
-        ints = (params.top_k, params.no_repeat_ngram_size)
-        self._ints[:, index] = self._upload(np.array(ints, np.int32))[:, None]
-        self._seeds[index] = self._upload(np.array(seeds, np.int64))
-
-    def gather(self, slots: NDArray[np.int32]) -> RowSettings:
-        """The settings of ``slots`` [R]."""
-        index = self._upload(slots)
-        return RowSettings._make(
+        self._floats[:, slots] = np.array(
             [
-                *self._floats.index_select(1, index).unbind(0),
-                *self._ints.index_select(1, index).unbind(0),
-                self._seeds.index_select(0, index),
-            ]
+                [0.0 if params.greedy else params.temperature],
+                [params.top_p],
+                [params.min_p],
+                [params.repetition_penalty],
+                [params.presence_penalty],
+                [params.frequency_penalty],
+            ],
+            np.float32,
         )
+        self._ints[:, slots] = [[params.top_k], [params.no_repeat_ngram_size]]
+        self._seeds[slots] = seeds
+
+    def gather(
+        self, slots: NDArray[np.int32], *others: NDArray[Any]
+    ) -> tuple[RowSettings, list[Tensor]]:
+        """The settings of ``slots`` [R], and ``others`` with them: one copy for everything."""
+        floats, ints, seeds, *rest = self._upload_all(
+            np.take(self._floats, slots, 1),
+            np.take(self._ints, slots, 1),
+            self._seeds[slots],
+            *others,
+        )
+        return RowSettings._make([*floats.unbind(0), *ints.unbind(0), seeds]), rest
 
     def greedy(self, num_rows: int) -> RowSettings:
-        """The settings of rows that all take the arg max; nothing is gathered."""
+        """The settings of rows that all take the arg max; nothing is copied."""
         if len(self._greedy_rows.seeds) != num_rows:
             self._greedy_rows = RowSettings._make([column[:num_rows] for column in self._greedy])
         return self._greedy_rows

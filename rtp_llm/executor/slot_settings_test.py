@@ -26,7 +26,9 @@ def test_settings_come_back_in_the_order_of_the_rows():
         ),
         [2**62, 5],
     )
-    rows = settings.gather(np.array([9, 4, 1], np.int32))
+    steps = np.array([3, 0, 2], np.int64)
+    rows, others = settings.gather(np.array([9, 4, 1], np.int32), steps)
+    assert [other.tolist() for other in others] == [[3, 0, 2]]
     assert rows.temperature.tolist() == [1.0, 0.5, 1.0]
     assert rows.top_p.tolist() == [0.75, 1.0, 0.75]
     assert rows.min_p.tolist() == [0.0, 0.25, 0.0]
@@ -43,7 +45,8 @@ def test_settings_come_back_in_the_order_of_the_rows():
 def test_greedy_requests_have_temperature_zero(params):
     settings = SlotSettings(4, resolve_device("cpu"))
     settings.put([2], params, [1])
-    assert settings.gather(np.array([2], np.int32)).temperature.tolist() == [0.0]
+    rows, _ = settings.gather(np.array([2], np.int32))
+    assert rows.temperature.tolist() == [0.0]
     assert flag.sampling_flags(params) == 0
 
 
