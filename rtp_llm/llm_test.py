@@ -202,7 +202,7 @@ def test_a_bad_prompt_is_named_and_the_rest_dropped(llm, prompt, params, words):
         "step",
         "_scheduler.schedule",
         "_runner.forward",
-        "_sampler.sample",
+        "_sampler.launch",
         "_scheduler.commit",
     ],
 )

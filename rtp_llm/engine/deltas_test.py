@@ -67,6 +67,11 @@ def test_every_row_becomes_its_delta():
     ]
 
 
+def test_rows_without_tokens_say_nothing():
+    ended_before = result(tokens=[[5], [-1]], finish=[FINISH_NONE, FINISH_NONE])
+    assert [delta.token_ids for _, delta in decode_step(through_the_wire(ended_before))] == [[5]]
+
+
 def test_a_step_without_rows_has_no_deltas():
     empty = result(tokens=[], finish=[])
     empty.tokens = np.empty((0, 1), np.int32)
