@@ -1,32 +1,25 @@
 """Decoding on a GPU: milliseconds a step beside transformers, with recorded steps and without.
 
-Random weights in the shape of Qwen3-0.6B, bfloat16, prompts of 128 tokens, 128 new ones. Contenders
-take turns; the limit is what a step must read over the rate at which the device copies.
+Random weights in bfloat16, prompts of 128 tokens, 128 new ones. Contenders take turns; the limit is
+what a step must read over the rate at which the device copies.
 """
 
 from __future__ import annotations
 
-import itertools
-import pathlib
+import argparse
 import statistics
-import time
 from collections.abc import Callable
 
-import torch
-import transformers
-
 from benchmark.generation import prompts
-from benchmark.gpu_time import copy_bandwidth, the_gpu
-from benchmark.random_model import model_folder, step_bytes
+from benchmark.gpu_engine import GpuEngine, add_flags, given_settings, greedy
+from benchmark.gpu_limits import measure_rates
+from benchmark.gpu_peers import CompiledTransformers, EagerTransformers, random_model
+from benchmark.random_model import SHAPES, config_folder, step_bytes
 from benchmark.report import Report, parser
 from benchmark.rounds import interleave
-from rtp_llm.config.settings import Settings
-from rtp_llm.device import Device
-from rtp_llm.engine.build import build_engine
-from rtp_llm.engine.messages import AddRequest
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.device import Device, resolve_device
 
-SHAPE, PROMPT, STEPS = "qwen3-0.6b", 128, 128
+PROMPT, STEPS = 128, 128
 BATCHES = (1, 16, 64, 256)
 COLUMNS = (
     "batch",
@@ -35,121 +28,97 @@ COLUMNS = (
     "tokens/s",
     "eager ms",
     "transformers ms",
-    "x transformers",
+    "compiled ms",
     "limit ms",
     "% of limit",
 )
-
-
-class OurEngine:
-    """The engine in this process."""
-
-    def __init__(self, folder: pathlib.Path, *, graphs: bool) -> None:
-        settings = Settings(
-            model=str(folder),
-            dtype="bfloat16",
-            kv_cache_mem_mb=12 * 1024,
-            max_seq_len=1024,
-            max_running_requests=max(BATCHES),
-            max_batch_tokens_size=8192,
-            reuse_cache=False,
-            enable_cuda_graph=graphs,
-        )
-        self._engine = build_engine(settings).engine
-        self._numbers = itertools.count(1)
-
-    def step_seconds(self, batch: int) -> float:
-        """Median time of a step that decodes one token for each of ``batch`` sequences."""
-        params = SamplingParams(temperature=0.0, max_tokens=STEPS, ignore_eos=True)
-        for prompt in prompts(batch, PROMPT):
-            number = next(self._numbers)
-            request = AddRequest(request_id=number, prompt_token_ids=prompt, params=params)
-            self._engine.add(request)
-        times = []
-        while self._engine.has_work:
-            began = time.perf_counter()
-            output = self._engine.step()[-1]
-            if output.batch_tokens == batch:
-                times.append(time.perf_counter() - began)
-        return statistics.median(times)
-
-
-class Transformers:
-    """``transformers.generate`` with the weights of the same folder, eager, with its own cache."""
-
-    def __init__(self, folder: pathlib.Path, device: Device) -> None:
-        transformers.logging.set_verbosity_error()
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
-        self._model = model.to(device.torch_device).eval()
-        self._device = device
-
-    def step_seconds(self, batch: int) -> float:
-        """Mean time of a step, the prompt's own taken away."""
-        ids = torch.tensor(prompts(batch, PROMPT), device=self._device.torch_device)
-        few, many = (self._seconds(ids, tokens) for tokens in (2, 34))
-        return (many - few) / 32
-
-    def _seconds(self, ids: torch.Tensor, tokens: int) -> float:
-        began = time.perf_counter()
-        with torch.inference_mode():
-            self._model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                do_sample=False,
-                min_new_tokens=tokens,
-                max_new_tokens=tokens,
-                pad_token_id=0,
-            )
-        self._device.synchronize()
-        return time.perf_counter() - began
+PEERS = ("eager", "transformers", "compiled")
+Contenders = dict[str, Callable[[int], float]]
 
 
 def main() -> None:
     flags = parser(__doc__.splitlines()[0])
-    flags.add_argument("--rounds", type=int)
+    add_flags(flags)
+    flags.add_argument("--batch", type=int, action="append")
+    flags.add_argument(
+        "--peer",
+        choices=(*PEERS, "none"),
+        action="append",
+        help="eager: ours without recorded steps; compiled: transformers, minutes to compile; "
+        "without the flag the first two",
+    )
     arguments = flags.parse_args()
     rounds = arguments.rounds or (2 if arguments.quick else 5)
-    device = the_gpu()
-    folder = model_folder(SHAPE)
-    report = Report(f"Decoding on {device.description()}, shape {SHAPE}", COLUMNS)
-    report.notes.append("eager: ours without recorded steps. limit: bytes read over the copy rate.")
-    contenders = {
-        "ours": OurEngine(folder, graphs=True),
-        "eager": OurEngine(folder, graphs=False),
-        "transformers": Transformers(folder, device),
-    }
-    for batch in BATCHES:
-        measure(report, contenders, batch, rounds, device)
+    device = resolve_device()
+    report = Report(f"Decoding on {device.description()}, shape {arguments.shape}", COLUMNS)
+    report.notes.append(f"{rounds} interleaved rounds; limit: bytes read over the copy rate")
+    print("building the contenders ...", flush=True)
+    contenders = make_contenders(arguments, device)
+    for batch in arguments.batch or BATCHES:
+        print(f"batch {batch} ...", flush=True)
+        measure(report, contenders, batch, rounds, (arguments.shape, device))
     report.print()
     report.write(arguments.json)
 
 
+def make_contenders(arguments: argparse.Namespace, device: Device) -> Contenders:
+    """Name -> seconds of a step at a batch."""
+    shape, batches = arguments.shape, arguments.batch or BATCHES
+    peers = arguments.peer or ["eager", "transformers"]
+    own = {
+        "kv_cache_mem_mb": 12 * 1024,
+        "max_seq_len": 1024,
+        "max_running_requests": max(batches),
+        "max_batch_tokens_size": 8192,
+    }
+    changes = {**own, **given_settings(arguments)}
+    made: Contenders = {"ours": _ours(shape, **changes)}
+    if "eager" in peers:
+        made["eager"] = _ours(shape, **{**changes, "enable_cuda_graph": False})
+    if {"transformers", "compiled"}.intersection(peers):
+        model = random_model(config_folder(shape), device)
+        if "transformers" in peers:
+            made["transformers"] = EagerTransformers(model, device, PROMPT).step_seconds
+        if "compiled" in peers:
+            made["compiled"] = CompiledTransformers(model, device, PROMPT, STEPS).step_seconds
+    return made
+
+
+def _ours(shape: str, **changes: object) -> Callable[[int], float]:
+    engine, size = GpuEngine(shape, **changes), SHAPES[shape]["vocab_size"]
+
+    def step_seconds(batch: int) -> float:
+        """Median time of a step that decodes one token for each sequence."""
+        asked = [[token % size for token in prompt] for prompt in prompts(batch, PROMPT)]
+        engine.add(asked, greedy(STEPS))
+        times = []
+        while engine.engine.has_work:
+            tokens, seconds = engine.step()
+            if tokens == batch:
+                times.append(seconds)
+        return statistics.median(times)
+
+    return step_seconds
+
+
 def measure(
-    report: Report,
-    contenders: dict[str, OurEngine | Transformers],
-    batch: int,
-    rounds: int,
-    device: Device,
+    report: Report, contenders: Contenders, batch: int, rounds: int, place: tuple[str, Device]
 ) -> None:
     """One row."""
-    runs: dict[str, Callable[[], float]] = {
-        name: lambda engine=engine: engine.step_seconds(batch)  # type: ignore[misc]
-        for name, engine in contenders.items()
-    }
-    figures = interleave({**runs, "copy": lambda: copy_bandwidth(device, 3)}, rounds)
-    ours, peer = figures["ours"], figures["transformers"].median
-    limit = step_bytes(SHAPE, "bfloat16", batch, PROMPT + STEPS // 2) / figures["copy"].median
+    shape, device = place
+    runs = {name: lambda run=run: run(batch) for name, run in contenders.items()}  # type: ignore[misc]
+    figures = interleave(runs, rounds)
+    ours = figures["ours"]
+    limit = step_bytes(shape, "bfloat16", batch, PROMPT + STEPS // 2) / measure_rates(device).copy
     report.add(
         **{
             "batch": batch,
             "ours ms": 1e3 * ours.median,
             "spread ms": tuple(1e3 * value for value in ours.spread),
             "tokens/s": batch / ours.median,
-            "eager ms": 1e3 * figures["eager"].median,
-            "transformers ms": 1e3 * peer,
-            "x transformers": peer / ours.median,
             "limit ms": 1e3 * limit,
             "% of limit": 100 * limit / ours.median,
+            **{f"{name} ms": 1e3 * figures[name].median for name in PEERS if name in figures},
         }
     )
 

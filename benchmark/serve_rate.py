@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import pathlib
 import statistics
 import sys
 from typing import Any
@@ -18,7 +17,7 @@ from benchmark.emitting_engine import RATE_VARIABLE
 from benchmark.generation import prompts
 from benchmark.random_model import config_folder
 from benchmark.report import Report, parser
-from benchmark.server_process import ServerProcess, write_tokenizer
+from benchmark.server_process import ServerProcess, processor_seconds, write_tokenizer
 from benchmark.stream_client import Answer, Clients
 
 PROMPT = 128
@@ -107,12 +106,6 @@ def body(endpoint: str, tokens: int, number: int) -> dict[str, Any]:
 
 def _median_first(answers: list[Answer]) -> float:
     return statistics.median(answer.first - answer.began for answer in answers)
-
-
-def processor_seconds(process: int) -> float:
-    """Time that a process has had a core, in user mode and in the kernel."""
-    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

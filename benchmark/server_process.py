@@ -32,7 +32,7 @@ class ServerProcess:
     """
 
     def __init__(
-        self, folder: pathlib.Path, *flags: str, command: Sequence[str] = tuple(_SERVE)
+        self, folder: str | pathlib.Path, *flags: str, command: Sequence[str] = tuple(_SERVE)
     ) -> None:
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         self.began = time.perf_counter()
@@ -66,6 +66,12 @@ class ServerProcess:
         pid = self._process.pid
         children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         return [pid, *map(int, children)]
+
+
+def processor_seconds(process: int) -> float:
+    """Time that a process has had a core, in user mode and in the kernel."""
+    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
