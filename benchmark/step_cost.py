@@ -38,7 +38,7 @@ ARRAYS = [
 ]
 
 
-def make_scheduler(prefix_cache: bool) -> Any:
+def make_scheduler(prefix_cache: bool, overlap: bool = False) -> Any:
     """A scheduler with room for all sequences."""
     runtime = load_runtime()
     group = runtime.CacheGroup("full", SEQUENCES * BLOCKS_PER_SEQUENCE, BLOCK_SIZE)
@@ -48,6 +48,7 @@ def make_scheduler(prefix_cache: bool) -> Any:
         max_batch_tokens=8192,
         max_model_len=2 * CONTEXT,
         prefix_cache=prefix_cache,
+        overlap=overlap,
     )
     return runtime.Scheduler(config)
 
@@ -67,8 +68,9 @@ def flat(arrays: list[Any]) -> list[Any]:
 class Load:
     """Keeps the scheduler full of sequences with random prompts."""
 
-    def __init__(self, scheduler: Any, max_tokens: int) -> None:
+    def __init__(self, scheduler: Any, max_tokens: int, overlap: bool = False) -> None:
         self.scheduler = scheduler
+        self._overlap = overlap
         self._max_tokens = max_tokens
         self._random = np.random.default_rng(0)
         self._next_id = 0
@@ -98,20 +100,29 @@ class Load:
         batch = scheduler.batch
         arrays_of(batch)
         num_rows = batch.num_rows
-        scheduler.commit(rows[:num_rows])
+        if not self._overlap:
+            scheduler.commit(rows[:num_rows])
+        elif len(waiting := scheduler.uncommitted) == 2:
+            scheduler.commit(rows[: waiting[0]])
         _ = scheduler.result.finish
         return time.perf_counter() - began
 
 
-def measure(steps: int, prefix_cache: bool, steady: bool) -> dict[str, float]:
+def measure(
+    steps: int, prefix_cache: bool, steady: bool, overlap: bool = False
+) -> dict[str, float]:
     """Percentiles in microseconds; without arrivals if `steady`."""
-    load = Load(make_scheduler(prefix_cache), max_tokens=600 if steady else 400)
-    load.fill()
+
+    def full(max_tokens: int) -> Load:
+        load = Load(make_scheduler(prefix_cache, overlap), max_tokens, overlap)
+        load.fill()
+        return load
+
+    load = full(600 if steady else 400)
     seconds = []
     for index in range(steps):
         if steady and index and index % 200 == 0:
-            load = Load(make_scheduler(prefix_cache), max_tokens=600)
-            load.fill()
+            load = full(600)
         seconds.append(load.step())
         if not steady:
             load.add(int(np.count_nonzero(load.scheduler.result.finish)))
@@ -185,6 +196,7 @@ def main() -> None:
     cases: dict[str, dict[str, Any]] = {
         "decode": measure(steps, prefix_cache=True, steady=True),
         "decode, prefix cache off": measure(steps, prefix_cache=False, steady=True),
+        "decode, steps overlap": measure(steps, prefix_cache=True, steady=True, overlap=True),
         "decode, arrivals, prompts in chunks": measure(steps, prefix_cache=True, steady=False),
         "limit: views and one copy of the arrays": measure_limit(steps),
         "peer: lists in plain Python": measure_python(steps // 4),

@@ -39,6 +39,11 @@ def count_waits(fake):
     return fake.cuda.main.waits + sum(event.waits for event in fake.cuda.events)
 
 
+def logprobs(entries):
+    """A GPU may go through a layer in other passes than the CPU: last digits differ."""
+    return [entry.logprob for entry in entries]
+
+
 WISHES = [
     {"temperature": 0.0},
     {"temperature": 1.0, "top_p": 0.9, "n": 2},
@@ -60,7 +65,11 @@ def test_copies_change_no_token_and_a_step_waits_once(folder, monkeypatch):
             steps += 1
         assert count_waits(fake) - waits == (steps if each is device else 0)
         results.append(engine.outcomes)
-    assert results[0] == results[1]
+    tokens = [{key: each.tokens for key, each in outcomes.items()} for outcomes in results]
+    assert tokens[0] == tokens[1]
+    scored = [logprobs(outcomes[4, 0].logprobs) for outcomes in results]
+    assert len(scored[0]) == 12
+    assert scored[1] == pytest.approx(scored[0], abs=1e-5)
     assert fake.pinned > 0
     assert fake.cuda.calls == {"synchronize": 1}, "after the warm-up nothing is asked of the driver"
 
@@ -71,9 +80,10 @@ def test_prompt_scores_come_back_through_the_device(folder, monkeypatch):
         engine = engine_on(each, folder, monkeypatch)
         engine.add(random_prompt(20), prompt_logprobs=2, max_tokens=2)
         engine.run()
-        scores.append(engine.outcomes[1, 0].prompt_logprobs)
-    assert scores[0] == scores[1]
+        entries = engine.outcomes[1, 0].prompt_logprobs
+        scores.append(logprobs(entries[place] for place in sorted(entries)))
     assert len(scores[0]) == 19
+    assert scores[1] == pytest.approx(scores[0], abs=1e-5)
 
 
 def test_steps_run_eagerly_where_references_stand_in(folder, monkeypatch, caplog):
