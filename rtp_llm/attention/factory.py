@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING
 
 from rtp_llm.attention.backend import AttentionBackend, AttentionConfig
 from rtp_llm.device import Support
+
+if TYPE_CHECKING:
+    from rtp_llm.attention.decode import DecodeBackend
 
 # Each is imported only when a backend is chosen.
 _BACKENDS = (
@@ -19,11 +23,14 @@ class NoBackendError(ValueError):
 
 
 def make_backend(config: AttentionConfig) -> AttentionBackend:
-    """The supporting backend of highest priority; NoBackendError lists why each one said no."""
+    """The supporting backend of highest priority, with one for decode steps beside it if it can.
+
+    NoBackendError lists why each one said no.
+    """
     answers = _ask(config)
     for backend, answer in answers:
         if answer:
-            return backend(config)
+            return _with_decode(backend(config))
     reasons = "; ".join(f"{backend.name}: {answer.reason}" for backend, answer in answers)
     raise NoBackendError(f"no attention backend for {_describe(config)}: {reasons}")
 
@@ -39,7 +46,23 @@ def explain(config: AttentionConfig) -> str:
         else:
             verdict = f"no: {answer.reason}"
         lines.append(f"  {backend.name} (priority {backend.priority}): {verdict}")
+    decode = _decode()
+    answer = decode.supports(config)
+    verdict = "chosen for steps of one token a sequence" if answer else f"no: {answer.reason}"
+    lines.append(f"  {decode.name} (beside them): {verdict}")
     return "\n".join(lines)
+
+
+def _decode() -> type[DecodeBackend]:
+    """What takes the decode steps from whichever is chosen, where it can."""
+    from rtp_llm.attention.decode import DecodeBackend
+
+    return DecodeBackend
+
+
+def _with_decode(backend: AttentionBackend) -> AttentionBackend:
+    decode = _decode()
+    return decode(backend.config, backend) if decode.supports(backend.config) else backend
 
 
 def _ask(config: AttentionConfig) -> list[tuple[type[AttentionBackend], Support]]:

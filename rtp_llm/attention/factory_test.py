@@ -8,6 +8,7 @@ import importlib.util
 import pytest
 import torch
 
+from rtp_llm import ops
 from rtp_llm.attention import (
     AttentionBackend,
     AttentionConfig,
@@ -93,6 +94,29 @@ def test_a_cache_of_eight_bits(monkeypatch, change, reason):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
+        ({}, "chosen for steps of one token"),
+        ({"device_type": "rocm"}, "for NVIDIA GPUs"),
+        ({"dtype": torch.float32, "kv_dtype": torch.float32}, "tensor cores"),
+        ({"head_dim": 80}, "2 heads of 80 share keys; it has 64 in groups up to 16"),
+        ({"num_heads": 18, "num_kv_heads": 2, "head_dim": 256}, "9 heads of 256 share keys"),
+        ({"block_size": 4}, "blocks of 4; it takes powers of two from 8 on"),
+        ({"causal": False}, "one token sees no later ones"),
+    ],
+)
+def test_decode_steps_go_to_one_kernel_where_it_can(monkeypatch, change, reason):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(ops, "has_kernel", lambda name, device_type: True)
+    half = {"device_type": "cuda", "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
+    config = dataclasses.replace(CONFIG, **{**half, **change})
+    assert reason in explain(config).splitlines()[-1]
+    assert (make_backend(config).name == "decode") == reason.startswith("chosen")
+    monkeypatch.setattr(ops, "has_kernel", lambda name, device_type: False)
+    assert make_backend(config).name != "decode"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
         ({"dtype": torch.float64}, "no kernel for torch.float64"),
         ({"kv_dtype": torch.int8}, "KV cache must have the type of the queries"),
         ({"sinks": True}, "attention sinks"),
@@ -118,6 +142,7 @@ def test_the_explanation_names_every_backend(three_backends):
         "  fast (priority 10): chosen",
         "  slow (priority 5): supported, lower priority",
         "  paged (priority 0): supported, lower priority",
+        "  decode (beside them): no: its kernel is for NVIDIA GPUs",
     ]
     config = dataclasses.replace(CONFIG, head_dim=80, windows=(0, 32))
     text = explain(config)

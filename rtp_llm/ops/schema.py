@@ -120,6 +120,14 @@ _OPTIONAL_SCHEMAS = (
         "str activation) -> Tensor",
     ),
     ("fused_gemm", "linear_float(Tensor x, Tensor weight) -> Tensor"),
+    (
+        "decode",
+        "decode_attention(Tensor qkv, Tensor(a!) kv_cache, Tensor(b!) counters, Tensor positions, "
+        "Tensor seq_lens, Tensor slot_mapping, Tensor block_table, float scale, "
+        "Tensor? cos_sin=None, Tensor? q_weight=None, Tensor? k_weight=None, float eps=1e-06, "
+        "bool is_neox=True, int rotary_offset=0, int window=0, float soft_cap=0.0, "
+        "Tensor? k_scale=None, Tensor? v_scale=None, bool early=False) -> Tensor",
+    ),
 )
 
 _ENTRIES = (

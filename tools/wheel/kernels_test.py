@@ -30,6 +30,8 @@ _OPERATORS |= {"copy_blocks", "paged_attention", "sample", "embedding", "gelu_an
 _OPERATORS |= {"add_logit_bias", "apply_penalties", "ban_repeated_ngrams", "top_logprobs"}
 if DEVICE != "xpu":
     _OPERATORS |= {"rotate_and_store"}
+if DEVICE == "cuda":
+    _OPERATORS |= {"decode_attention"}
 
 _PROGRAM = """
 import sys, torch

@@ -48,6 +48,11 @@ constexpr const char* kSchemas[] = {
     "norm_gated_linear(Tensor x, Tensor norm_weight, float eps, Tensor weight, Tensor? bias, "
     "str activation) -> Tensor",
     "linear_float(Tensor x, Tensor weight) -> Tensor",
+    "decode_attention(Tensor qkv, Tensor(a!) kv_cache, Tensor(b!) counters, Tensor positions, "
+    "Tensor seq_lens, Tensor slot_mapping, Tensor block_table, float scale, "
+    "Tensor? cos_sin=None, Tensor? q_weight=None, Tensor? k_weight=None, float eps=1e-06, "
+    "bool is_neox=True, int rotary_offset=0, int window=0, float soft_cap=0.0, "
+    "Tensor? k_scale=None, Tensor? v_scale=None, bool early=False) -> Tensor",
 };
 
 // 64-bit FNV-1a of the schemas, each followed by a newline; 16 hexadecimal digits.

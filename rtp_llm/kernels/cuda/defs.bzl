@@ -1,14 +1,15 @@
 """Rules of the GPU kernels."""
 
-load("//bazel:defs.bzl", "gpu_library", "rtp_glue_library", "rtp_py_test")
+load("//bazel:defs.bzl", "cuda_library", "gpu_library", "rtp_glue_library", "rtp_py_test")
 
-def gpu_operators(name, arguments, srcs = None, private_hdrs = []):
+def gpu_operators(name, arguments, srcs = None, private_hdrs = [], nvidia_only = False):
     """Kernels `name` (<name>.cu, <name>.h) and their registration `<name>_glue` (<name>_glue.cc).
 
-    `arguments` are families of //rtp_llm/kernels/arguments.
+    `arguments` are families of //rtp_llm/kernels/arguments. nvidia_only: not for ROCm.
     """
     folder = "//rtp_llm/kernels/arguments:"
-    gpu_library(
+    library = cuda_library if nvidia_only else gpu_library
+    library(
         name = name,
         srcs = srcs or [name + ".cu"],
         hdrs = [name + ".h"] + private_hdrs,

@@ -1,0 +1,97 @@
+"""Decode steps on NVIDIA GPUs: everything between a layer's two products in one kernel."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.attention.backend import AttentionBackend, AttentionConfig
+from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.attention.rotation import Rotation
+from rtp_llm.device import Support
+
+_OPERATOR = "decode_attention"
+_MOST_GROUP = {64: 16, 128: 16, 256: 8}  # by head size
+_LEAST_BLOCK = 8
+_MOST_ITEMS = 1 << 16  # sequences times KV heads
+
+
+class DecodeBackend(AttentionBackend):
+    """Steps in which every sequence has one new token; all others go to another backend."""
+
+    name: ClassVar[str] = "decode"
+    priority: ClassVar[int] = 0  # it stands beside the others
+
+    @classmethod
+    def supports(cls, config: AttentionConfig) -> Support:
+        group, block = config.num_heads // config.num_kv_heads, config.block_size
+        most = _MOST_GROUP.get(config.head_dim, 0)
+        if config.device_type != "cuda":
+            return Support.no("its kernel is for NVIDIA GPUs")
+        if not ops.has_kernel(_OPERATOR, config.device_type):
+            return Support.no(f"the operator library has no {_OPERATOR}")
+        if config.dtype not in (torch.bfloat16, torch.float16):
+            return Support.no(f"{config.dtype} products do not run on tensor cores")
+        if config.kv_dtype not in (config.dtype, torch.float8_e4m3fn):
+            return Support.no(f"the kernel reads no cache of {config.kv_dtype}")
+        if group > most:
+            sizes = ", ".join(
+                f"{size} in groups up to {most}" for size, most in _MOST_GROUP.items()
+            )
+            return Support.no(f"{group} heads of {config.head_dim} share keys; it has {sizes}")
+        if block < _LEAST_BLOCK or block & (block - 1):
+            return Support.no(f"blocks of {block}; it takes powers of two from {_LEAST_BLOCK} on")
+        if config.sinks or not config.causal:
+            return Support.no("it has no attention sinks, and one token sees no later ones")
+        return Support.yes()
+
+    def __init__(self, config: AttentionConfig, others: AttentionBackend) -> None:
+        super().__init__(config)
+        self._others = others
+        self._counters: Tensor | None = None
+
+    def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
+        return self._others.forward(q, layer, window, batch)
+
+    def warm_up(self, kv_cache: Tensor) -> None:
+        self._others.warm_up(kv_cache)
+
+    def attend(
+        self, qkv: Tensor, layer: int, window: int, batch: ForwardBatch, rotation: Rotation
+    ) -> Tensor:
+        sequences = batch.seq_lens.shape[0]
+        is_decode = batch.max_seqlen_q == 1 and qkv.shape[0] == sequences
+        if not is_decode or sequences * self.config.num_kv_heads > _MOST_ITEMS:
+            return self._others.attend(qkv, layer, window, batch, rotation)
+        group = batch.layer_group[layer]
+        cos_sin, q_weight, k_weight, eps, is_neox, offset = rotation
+        return ops.decode_attention(
+            qkv,
+            batch.kv_cache[layer],
+            self._zeros(qkv.device),
+            batch.positions,
+            batch.seq_lens,
+            batch.slot_mapping[group],
+            batch.block_table[group],
+            self.scale,
+            cos_sin,
+            q_weight,
+            k_weight,
+            eps,
+            is_neox,
+            offset,
+            window,
+            self.config.soft_cap,
+            # A step's numbers are copied before its first kernel, and no other kernel of it
+            # writes this layer's cache.
+            early=True,
+        )
+
+    def _zeros(self, device: torch.device) -> Tensor:
+        """Of all layers, which run one after another; made by the first step, before any graph."""
+        if self._counters is None:
+            self._counters = torch.zeros(_MOST_ITEMS, dtype=torch.int32, device=device)
+        return self._counters

@@ -1,0 +1,59 @@
+// Warp-wide products of 16-bit numbers, and the conversions that feed them. NVIDIA only.
+#pragma once
+
+#include <cuda_fp8.h>
+
+#include "rtp_llm/kernels/cuda/gpu.h"
+
+namespace rtp_llm::cuda {
+
+// Two 16-bit floats in a register, the first in the low half.
+template <class T>
+__device__ inline uint32_t pack_pair(float first, float second) {
+  T a;
+  T b;
+  from_floats<T>(first, second, &a, &b);
+  return static_cast<uint32_t>(a.bits) | (static_cast<uint32_t>(b.bits) << 16);
+}
+
+// c += a b for a tile of 16 x 8 x 16. With g = lane / 4 and t = lane % 4, a lane holds of a the
+// pairs of columns (2t, 2t + 1) of row g, the same of row g + 8, then columns (2t + 8, 2t + 9) of
+// both; of b rows (2t, 2t + 1) and (2t + 8, 2t + 9) of column g; of c columns (2t, 2t + 1) of rows
+// g and g + 8.
+template <class T>
+__device__ inline void multiply_add(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                    uint32_t a3, uint32_t b0, uint32_t b1);
+
+template <>
+__device__ inline void multiply_add<BFloat16>(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                              uint32_t a3, uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+template <>
+__device__ inline void multiply_add<Float16>(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                             uint32_t a3, uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// The transpose of an 8 x 8 matrix of which a lane holds columns (2t, 2t + 1) of row g.
+__device__ inline uint32_t transpose_8x8(uint32_t pair) {
+  uint32_t turned;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
+  return turned;
+}
+
+// Two e4m3fn floats, the first in the low byte, as 16-bit floats.
+__device__ inline uint32_t widen_float8(uint32_t pair) {
+  const __half2_raw both =
+      __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(pair), __NV_E4M3);
+  return static_cast<uint32_t>(both.x) | (static_cast<uint32_t>(both.y) << 16);
+}
+
+}  // namespace rtp_llm::cuda

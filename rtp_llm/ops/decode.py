@@ -1,0 +1,70 @@
+"""A decode step's attention in one pass, on the devices that have a kernel for it."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rtp_llm.ops.registry import operator
+
+_DECODE_ATTENTION = operator("decode_attention")
+
+
+def decode_attention(
+    qkv: Tensor,
+    kv_cache: Tensor,
+    counters: Tensor,
+    positions: Tensor,
+    seq_lens: Tensor,
+    slot_mapping: Tensor,
+    block_table: Tensor,
+    scale: float,
+    cos_sin: Tensor | None = None,
+    q_weight: Tensor | None = None,
+    k_weight: Tensor | None = None,
+    eps: float = 1e-6,
+    is_neox: bool = True,
+    rotary_offset: int = 0,
+    window: int = 0,
+    soft_cap: float = 0.0,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
+    early: bool = False,
+) -> Tensor:
+    """One new token a sequence: norms, rotation, its key and value into the cache, attention.
+
+    qkv [B, (H + 2 Hk) D] of bfloat16 or float16, rows may be strided: query, key, value heads of
+    sequence b in row b; it stays as it is. kv_cache [2, N, S, Hk, D] of qkv's dtype or of e4m3fn
+    (divided by k_scale and v_scale, float32, one number), S a power of two from 8 on. seq_lens [B]
+    are keys with the new one, which goes to slot_mapping [B], the place that block_table [B, M]
+    names for it. Norm weights [D] and cos_sin float32 [positions, R] as for `rotate_and_store`,
+    window and soft_cap as for `paged_attention`. A sequence without keys, or whose slot or position
+    is outside, has no new token: it gets zeros and nothing is stored.
+
+    early: no kernel that may still run writes anything but qkv, so that lengths, tables and old
+    keys are read before the kernel in front of this one has ended.
+
+    counters int32, at least B * Hk, hold zeros and get them back; calls that share them run one
+    after another. Returns [B, H * D]. RuntimeError on a mismatch, and for what no kernel is made
+    for: D other than 64, 128 and 256, groups H / Hk above 16 (8 with D = 256).
+    """
+    return _DECODE_ATTENTION.call(  # type: ignore[no-any-return]
+        qkv,
+        kv_cache,
+        counters,
+        positions,
+        seq_lens,
+        slot_mapping,
+        block_table,
+        scale,
+        cos_sin,
+        q_weight,
+        k_weight,
+        eps,
+        is_neox,
+        rotary_offset,
+        window,
+        soft_cap,
+        k_scale,
+        v_scale,
+        early,
+    )
