@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.linear import PlainLinear
 from rtp_llm.layers.norm import RMSNorm
-from rtp_llm.ops.fused_gemm import MAX_ROWS
+from rtp_llm.layers.options import LayerOptions
 
 
 class FusedLinear(PlainLinear):
-    """At most MAX_ROWS rows are one kernel with what surrounds them; more go the plain way."""
+    """Few rows are one kernel with what surrounds them; more than `most_rows` go the plain way."""
+
+    def __init__(
+        self, columns: int, parts: Mapping[str, int], bias: bool, options: LayerOptions
+    ) -> None:
+        super().__init__(columns, parts, bias, options)
+        self.most_rows = ops.fused_linear_rows(self.weight)
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor | None:
-        if x.shape[0] > MAX_ROWS:
+        if x.shape[0] > self.most_rows:
             return super().add_to(residual, x)
         ops.linear_add(x, self.weight, self.bias, residual)
         return None
 
     def normed(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor:
-        if pending is not None or residual.shape[0] > MAX_ROWS:
+        if pending is not None or residual.shape[0] > self.most_rows:
             return super().normed(norm, residual, pending)
         return ops.norm_linear(residual, norm.weight, norm.eps, self.weight, self.bias)
 
     def normed_gated(
         self, norm: RMSNorm, residual: Tensor, pending: Tensor | None, activation: GatedActivation
     ) -> Tensor:
-        if pending is not None or residual.shape[0] > MAX_ROWS:
+        if pending is not None or residual.shape[0] > self.most_rows:
             return super().normed_gated(norm, residual, pending, activation)
         return ops.norm_gated_linear(
             residual, norm.weight, norm.eps, self.weight, self.bias, activation.name
@@ -37,11 +45,4 @@ class FusedLinear(PlainLinear):
     def float_product(self, x: Tensor) -> Tensor:
         if self.bias is not None:
             return super().float_product(x)
-        return fused_float_product(x, self.weight)
-
-
-def fused_float_product(x: Tensor, weight: Tensor) -> Tensor:
-    """x @ weight.T in float32."""
-    if x.shape[0] > MAX_ROWS:
-        return ops.linear(x, weight).float()
-    return ops.linear_float(x, weight)
+        return ops.linear_float(x, self.weight)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Any
 
+import torch
 from torch import Tensor
 
+from rtp_llm import ops
 from rtp_llm.layers.linear import Linear, plain_float_product
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.ops import fused_gemm
 
 # Imported only when a model is kept that way.
-_FUSED = "rtp_llm.layers.fused_linear"
+_FUSED = "rtp_llm.layers.fused_linear:FusedLinear"
 _KINDS = {
     "none": "rtp_llm.layers.linear:PlainLinear",
     "int8": "rtp_llm.layers.int8_linear:Int8Linear",
@@ -31,23 +31,18 @@ def make_linear(
     if place is None:
         known = ", ".join(_KINDS)
         raise ValueError(f"quantization {options.quantization!r} is unknown; valid: {known}")
-    if options.quantization == "none" and fused_gemm.takes(
-        sum(parts.values()), columns, options.dtype, options.device.type
-    ):
-        place = f"{_FUSED}:FusedLinear"
-    kind: type[Linear] = _imported(place)
+    if options.quantization == "none" and _can_fuse(options.device, options.dtype):
+        place = _FUSED
+    module, _, name = place.partition(":")
+    kind: type[Linear] = getattr(importlib.import_module(module), name)
     return kind(columns, parts, bias, options)
 
 
 def make_float_product(weight: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    """What multiplies rows with `weight` (or one like it) and gives float32, on its device."""
-    rows, columns = weight.shape
-    if fused_gemm.takes(rows, columns, weight.dtype, weight.device.type):
-        fused: Callable[[Tensor, Tensor], Tensor] = _imported(f"{_FUSED}:fused_float_product")
-        return fused
-    return plain_float_product
+    """What multiplies rows with `weight` and gives float32, on its device."""
+    can = _can_fuse(weight.device, weight.dtype)
+    return ops.linear_float if can else plain_float_product
 
 
-def _imported(place: str) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(module), name)
+def _can_fuse(device: torch.device, dtype: torch.dtype) -> bool:
+    return dtype is not torch.float32 and ops.has_kernel("fused_linear_rows", device.type)

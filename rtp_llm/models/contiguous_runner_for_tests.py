@@ -27,7 +27,7 @@ class ContiguousRunner:
         per_sequence = -(-max_tokens // block_size)
         blocks = 1 + sequences * per_sequence
         dtype = next(model.parameters()).dtype
-        generator = torch.Generator().manual_seed(7)
+        generator = torch.Generator(torch.get_default_device()).manual_seed(7)
         self._tables = [
             1 + torch.randperm(blocks - 1, generator=generator).view(sequences, per_sequence)
             for _ in config.cache_windows

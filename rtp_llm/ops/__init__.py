@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rtp_llm.ops.attention_inputs import PyAttentionInputs as PyAttentionInputs
     from rtp_llm.ops.cache import copy_blocks as copy_blocks
     from rtp_llm.ops.decode import decode_attention as decode_attention
+    from rtp_llm.ops.fused_gemm import fused_linear_rows as fused_linear_rows
     from rtp_llm.ops.fused_gemm import linear_add as linear_add
     from rtp_llm.ops.fused_gemm import linear_float as linear_float
     from rtp_llm.ops.fused_gemm import norm_gated_linear as norm_gated_linear

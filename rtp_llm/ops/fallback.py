@@ -53,7 +53,7 @@ class Fallbacks:
 
     def has_kernel(self, name: str, key: str) -> bool:
         """Whether an operator had a native kernel for a dispatch key at the last install."""
-        return all(entry.name != name for entry in self._missing[key])
+        return key in self._missing and name not in (entry.name for entry in self._missing[key])
 
     def _finds_kernel(self, entry: OperatorEntry, key: str) -> bool:
         qualified = f"{self._namespace}::{entry.name}"

@@ -1,31 +1,26 @@
 """Linear layers of few rows with what surrounds them: norms before, activations and sums behind.
 
-A device may lack these operators. Where it has them they take at most MAX_ROWS rows, and the
-weights for which takes() is true; other calls are RuntimeErrors.
+A device may lack these operators (ops.has_kernel). But for linear_float they take weights and
+numbers of rows for which fused_linear_rows says so; other calls are RuntimeErrors.
 """
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from rtp_llm.ops.registry import has_kernel, operator
+from rtp_llm.ops.registry import operator
 
-MAX_ROWS = 16
-_COLUMNS, _ROWS = 64, 16  # what a weight's columns and rows are multiples of
-
+_FUSED_LINEAR_ROWS = operator("fused_linear_rows")
 _LINEAR_ADD = operator("linear_add")
 _NORM_LINEAR = operator("norm_linear")
 _NORM_GATED_LINEAR = operator("norm_gated_linear")
 _LINEAR_FLOAT = operator("linear_float")
 
 
-def takes(rows: int, columns: int, dtype: torch.dtype, device_type: str) -> bool:
-    """Whether there are these operators on a device for a weight [rows, columns] of `dtype`."""
-    if rows % _ROWS or columns % _COLUMNS or dtype not in (torch.bfloat16, torch.float16):
-        return False
-    own = (_LINEAR_ADD, _NORM_LINEAR, _NORM_GATED_LINEAR, _LINEAR_FLOAT)
-    return all(has_kernel(each.name, device_type) for each in own)
+def fused_linear_rows(weight: Tensor) -> int:
+    """Up to how many rows of x the other operators are quicker with a weight [O, K] than a product
+    and its surroundings one by one; 0 where they do not take it."""
+    return _FUSED_LINEAR_ROWS.call(weight)  # type: ignore[no-any-return]
 
 
 def linear_add(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor) -> None:
@@ -62,6 +57,7 @@ def norm_gated_linear(
 def linear_float(x: Tensor, weight: Tensor) -> Tensor:
     """x @ weight.T in float32, as it was summed: [T, O], contiguous.
 
-    x [T, K] (the row stride is free) and weight [O, K] of one dtype, bfloat16 or float16.
+    x [T, K] (the row stride is free) and weight [O, K] of one dtype, bfloat16 or float16; any
+    number of rows.
     """
     return _LINEAR_FLOAT.call(x, weight)  # type: ignore[no-any-return]

@@ -128,6 +128,7 @@ _OPTIONAL_SCHEMAS = (
         "bool is_neox=True, int rotary_offset=0, int window=0, float soft_cap=0.0, "
         "Tensor? k_scale=None, Tensor? v_scale=None, bool early=False) -> Tensor",
     ),
+    ("fused_gemm", "fused_linear_rows(Tensor weight) -> int"),
 )
 
 _ENTRIES = (

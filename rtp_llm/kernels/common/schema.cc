@@ -53,6 +53,7 @@ constexpr const char* kSchemas[] = {
     "Tensor? cos_sin=None, Tensor? q_weight=None, Tensor? k_weight=None, float eps=1e-06, "
     "bool is_neox=True, int rotary_offset=0, int window=0, float soft_cap=0.0, "
     "Tensor? k_scale=None, Tensor? v_scale=None, bool early=False) -> Tensor",
+    "fused_linear_rows(Tensor weight) -> int",
 };
 
 // 64-bit FNV-1a of the schemas, each followed by a newline; 16 hexadecimal digits.

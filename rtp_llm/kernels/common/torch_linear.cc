@@ -28,6 +28,12 @@ AtenTensorHandle lend(const Tensor& tensor) {
   return handle;
 }
 
+void call(const char* name, const char* overload, StableIValue* stack, const Tensor& x,
+          const Tensor& weight) {
+  RTP_LLM_CHECK(torch_call_dispatcher(name, overload, stack, TORCH_ABI_VERSION) == TORCH_SUCCESS,
+                "linear: torch failed to multiply ", x.describe(), " with ", weight.describe());
+}
+
 }  // namespace
 
 Tensor torch_linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
@@ -36,9 +42,17 @@ Tensor torch_linear(const Tensor& x, const Tensor& weight, const OptionalTensor&
   if (bias.has_value()) bias_handle = lend(*bias);
   StableIValue stack[3] = {stable::from(lend(x)), stable::from(lend(weight)),
                            stable::from(bias_handle)};
-  RTP_LLM_CHECK(
-      torch_call_dispatcher("aten::linear", "", stack, TORCH_ABI_VERSION) == TORCH_SUCCESS,
-      "linear: torch failed to multiply ", x.describe(), " with ", weight.describe());
+  call("aten::linear", "", stack, x, weight);
+  return Tensor(stable::to<AtenTensorHandle>(stack[0]));
+}
+
+Tensor torch_float_linear(const Tensor& x, const Tensor& weight) {
+  check_linear(x, weight, std::nullopt);
+  StableIValue transposed[1] = {stable::from(lend(weight))};
+  call("aten::t", "", transposed, x, weight);
+  StableIValue stack[3] = {stable::from(lend(x)), transposed[0],
+                           stable::from(torch::headeronly::ScalarType::Float)};
+  call("aten::mm", "dtype", stack, x, weight);
   return Tensor(stable::to<AtenTensorHandle>(stack[0]));
 }
 

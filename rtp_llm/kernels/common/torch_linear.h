@@ -8,4 +8,7 @@ namespace rtp_llm::glue {
 
 Tensor torch_linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias);
 
+// The same without a bias and in float32, as it was summed.
+Tensor torch_float_linear(const Tensor& x, const Tensor& weight);
+
 }  // namespace rtp_llm::glue

@@ -2,10 +2,11 @@
 
 load("//bazel:defs.bzl", "cuda_library", "gpu_library", "rtp_glue_library", "rtp_py_test")
 
-def gpu_operators(name, arguments, srcs = None, private_hdrs = [], nvidia_only = False):
+def gpu_operators(name, arguments, srcs = None, private_hdrs = [], nvidia_only = False, glue_deps = []):
     """Kernels `name` (<name>.cu, <name>.h) and their registration `<name>_glue` (<name>_glue.cc).
 
     `arguments` are families of //rtp_llm/kernels/arguments. nvidia_only: not for ROCm.
+    `glue_deps`: what else the registration calls.
     """
     folder = "//rtp_llm/kernels/arguments:"
     library = cuda_library if nvidia_only else gpu_library
@@ -21,7 +22,7 @@ def gpu_operators(name, arguments, srcs = None, private_hdrs = [], nvidia_only =
         deps = [
             ":" + name,
             ":on_device",
-        ] + [folder + family + "_checks" for family in arguments],
+        ] + glue_deps + [folder + family + "_checks" for family in arguments],
     )
 
 def gpu_test(name, srcs, deps = []):

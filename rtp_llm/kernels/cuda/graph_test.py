@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.kernels.cuda.gpu_for_tests import captured
+from rtp_llm.ops.checks_for_tests import DEVICE
 from rtp_llm.ops.paged_batches_for_tests import PagedBatch, Shape
 
 HEADS, KV_HEADS, HEAD_DIM, TOKENS = 4, 2, 64, 6
@@ -49,6 +50,14 @@ def products(at: dict[str, Tensor]) -> Any:
     return ops.linear(ops.embedding(at["ids"], at["table"]), at["table"])
 
 
+def fused_products(at: dict[str, Tensor]) -> Any:
+    norm = at["weight"], 1e-6
+    gated = ops.norm_gated_linear(at["residual"], *norm, at["wide"], None, "silu")
+    ops.linear_add(gated, at["square"], None, at["residual"])
+    ops.linear_add(ops.norm_linear(at["residual"], *norm, at["wide"]), at["back"], None, at["x"])
+    return ops.linear_float(at["residual"], at["wide"])
+
+
 def rope(at: dict[str, Tensor]) -> None:
     places = at["kv_cache"], at["slots"]
     ops.rope_kv_write(
@@ -78,6 +87,9 @@ def inputs() -> dict[str, Tensor]:
         "x": normal(TOKENS, 128),
         "residual": normal(TOKENS, 128),
         "weight": normal(128),
+        "wide": normal(256, 128) / 10,
+        "square": normal(128, 128) / 10,
+        "back": normal(128, 256) / 10,
         "qkv": normal(TOKENS, WIDTH),
         "head_weight": normal(HEAD_DIM),
         "ids": numbers(TOKENS, limit=60) - 10,
@@ -100,8 +112,10 @@ def inputs() -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.parametrize("step", [norms, gates, products, rope, blocks, draws])
+@pytest.mark.parametrize("step", [norms, gates, products, fused_products, rope, blocks, draws])
 def test_replay_equals_eager(step: Step) -> None:
+    if step is fused_products and not ops.has_kernel("norm_linear", DEVICE):
+        pytest.skip("this device fuses nothing")
     captured_inputs = inputs()
     replay, results = captured(lambda: step(captured_inputs))
     for _ in range(REPLAYS):

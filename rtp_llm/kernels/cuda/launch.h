@@ -63,6 +63,21 @@ inline void check_launch(const char* what) {
 }
 
 #if !defined(__HIPCC__)
+// Lets blocks of `kernel` have so much shared memory; throws when a multiprocessor has less.
+template <auto kernel>
+inline void allow_shared(int64_t bytes, const char* what) {
+  static int64_t allowed = 48 << 10;  // without being asked
+  if (bytes <= allowed) return;
+  const cudaError_t error = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (error != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    throw std::runtime_error(std::string(what) + ": the device has no blocks with " +
+                             std::to_string(bytes) + " bytes of shared memory");
+  }
+  allowed = bytes;
+}
+
 // Whether the code of `kernel` that this GPU runs was compiled for programmatic dependent launch:
 // code for GPUs before Hopper waits for nothing, and could not be overlapped safely. One process
 // runs on one kind of GPU, so the answer is kept.

@@ -1,0 +1,25 @@
+// Activations of gates.
+#pragma once
+
+#include "rtp_llm/kernels/cuda/gpu.h"
+
+namespace rtp_llm::cuda {
+
+struct Silu {
+  __device__ float operator()(float x) const { return x / (1.0f + expf(-x)); }
+};
+
+// 0.5 x (1 + tanh(u)) = x / (1 + exp(-2 u))
+struct GeluTanh {
+  __device__ float operator()(float x) const {
+    const float u = x * (0.7978845608f + 0.7978845608f * 0.044715f * (x * x));
+    return x / (1.0f + expf(-2.0f * u));
+  }
+};
+
+// 0.5 x erfc(-x / sqrt 2) loses nothing for negative x, unlike 1 + erf.
+struct Gelu {
+  __device__ float operator()(float x) const { return 0.5f * x * erfcf(-0.7071067812f * x); }
+};
+
+}  // namespace rtp_llm::cuda
