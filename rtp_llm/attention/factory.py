@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _BACKENDS = (
     "rtp_llm.attention.paged:PagedAttentionBackend",
     "rtp_llm.attention.triton:TritonAttentionBackend",
+    "rtp_llm.attention.hopper:HopperAttentionBackend",
 )
 
 

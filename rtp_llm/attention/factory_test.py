@@ -75,6 +75,29 @@ def test_triton_serves_nvidia_gpus(monkeypatch, installed, change, chosen, reaso
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
+        ({}, ""),
+        ({"block_size": 128, "dtype": torch.float16, "kv_dtype": torch.float16}, ""),
+        ({"capability": (8, 0)}, "compute capability 9.0"),
+        ({"capability": (10, 0)}, "compute capability 9.0"),
+        ({"head_dim": 80}, "heads of 80"),
+        ({"block_size": 48}, "blocks of 48"),
+        ({"block_size": 4}, "blocks of 4"),
+        ({"num_heads": 512}, "256 heads share keys"),
+        ({"kv_dtype": torch.float8_e4m3fn}, "must have the type of the queries"),
+        ({"dtype": torch.float32, "kv_dtype": torch.float32}, "tensor cores"),
+    ],
+)
+def test_hopper_gpus_have_a_backend_for_prompts(monkeypatch, change, reason):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    half = {"device_type": "cuda", "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
+    config = dataclasses.replace(CONFIG, **{**half, "capability": (9, 0), **change})
+    line = next(line for line in explain(config).splitlines() if line.startswith("  hopper"))
+    assert line.endswith(": chosen") if not reason else reason in line
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
         ({"capability": (9, 0)}, ""),
         ({"capability": (8, 6)}, "triton: a KV cache of 8-bit .* needs compute capability 8.9"),
         ({"device_type": "cpu"}, "paged: the KV cache must have the type of the queries"),

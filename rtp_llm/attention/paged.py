@@ -47,7 +47,17 @@ class PagedAttentionBackend(AttentionBackend):
         return ops.paged_attention
 
     def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
-        return self._attend(
+        return self._call(self._attend, q, layer, window, batch)
+
+    def _call(
+        self,
+        attend: Callable[..., Tensor],
+        q: Tensor,
+        layer: int,
+        window: int,
+        batch: ForwardBatch,
+    ) -> Tensor:
+        return attend(
             q,
             batch.kv_cache[layer],
             batch.cu_seqlens_q,

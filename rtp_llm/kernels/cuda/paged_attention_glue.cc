@@ -1,6 +1,6 @@
 #include "rtp_llm/kernels/arguments/attention_checks.h"
 #include "rtp_llm/kernels/cuda/on_device.h"
-#include "rtp_llm/kernels/cuda/paged_attention.h"
+#include "rtp_llm/kernels/cuda/prompt_attention.h"
 
 namespace rtp_llm::cuda {
 namespace {
@@ -19,8 +19,12 @@ Tensor attention(const Tensor& q, const Tensor& kv_cache, const Tensor& cu_seqle
   Tensor out = glue::empty(q, {q.size(0), q.size(1), q.size(2)}, q.dtype());
   args.out = out.data();
   const AttentionBounds bounds{max_seqlen_q, max_seqlen_k};
-  const Tensor scratch = glue::empty(q, {paged_attention_scratch(args, bounds)}, DType::kFloat32);
   const OnDevice device(q);
+  if (takes_prompt(args, bounds)) {
+    prompt_attention(args, bounds, device.stream());
+    return out;
+  }
+  const Tensor scratch = glue::empty(q, {paged_attention_scratch(args, bounds)}, DType::kFloat32);
   paged_attention(args, bounds, scratch.data<float>(), device.stream());
   return out;
 }

@@ -1,0 +1,53 @@
+"""The backend of Hopper GPUs: prompts and mixed batches through the copy engine and wgmma."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.attention.backend import AttentionConfig
+from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.attention.paged import PagedAttentionBackend
+from rtp_llm.attention.triton import TritonAttentionBackend
+from rtp_llm.device import Support
+
+_CAPABILITY = (9, 0)
+_HEAD_DIMS = (64, 128)
+_MOST_GROUP = 128  # rows of a tile
+_TILE_KEYS = 128
+
+
+class HopperAttentionBackend(PagedAttentionBackend):
+    """The operator, whose kernel for prompts is the quickest there; single tokens go to Triton."""
+
+    name: ClassVar[str] = "hopper"
+    priority: ClassVar[int] = 20
+
+    @classmethod
+    def supports(cls, config: AttentionConfig) -> Support:
+        block, group = config.block_size, config.num_heads // config.num_kv_heads
+        if config.device_type != "cuda" or config.capability != _CAPABILITY:
+            return Support.no("its instructions are those of compute capability 9.0")
+        if config.dtype not in (torch.bfloat16, torch.float16):
+            return Support.no(f"{config.dtype} products do not run on tensor cores")
+        if config.head_dim not in _HEAD_DIMS:
+            return Support.no(f"heads of {config.head_dim}; it takes those of 64 and 128")
+        if group > _MOST_GROUP:
+            return Support.no(f"{group} heads share keys; it takes at most {_MOST_GROUP}")
+        if block % _TILE_KEYS and (block < 8 or _TILE_KEYS % block):
+            return Support.no(f"blocks of {block}; it takes 8, 16, 32, 64 and multiples of 128")
+        return super().supports(config)
+
+    def __init__(self, config: AttentionConfig) -> None:
+        super().__init__(config)
+        if importlib.util.find_spec("triton") is not None:
+            self._attend = TritonAttentionBackend.kernel()
+
+    def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
+        if batch.max_seqlen_q == 1:
+            return super().forward(q, layer, window, batch)
+        return self._call(ops.paged_attention, q, layer, window, batch)

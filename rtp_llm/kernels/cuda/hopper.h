@@ -1,0 +1,172 @@
+// The instructions of NVIDIA's sm_90a that kernels use: barriers in shared memory, the copy engine
+// (TMA), and products of a warpgroup (wgmma). Only for code that such a GPU runs; see the PTX
+// manual for their rules (https://docs.nvidia.com/cuda/parallel-thread-execution/).
+#pragma once
+
+#include <cuda.h>
+
+#include "rtp_llm/kernels/cuda/gpu.h"
+
+namespace rtp_llm::cuda::hopper {
+
+constexpr int kWarpgroup = 128;  // threads of four warps that multiply together
+
+__device__ inline uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// -- barriers, named by their addresses in shared memory ------------------------------------------
+
+// A phase ends after `arrivals`, and after the bytes that were announced in it have come.
+__device__ inline void init_barrier(uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+// By the thread that made them, before others see them.
+__device__ inline void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ inline void arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ inline void arrive_and_expect(uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+// Until the phase of this parity is over.
+__device__ inline void wait(uint32_t barrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred over;\n"
+      "AGAIN:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n"
+      "@over bra OVER;\n"
+      "bra AGAIN;\n"
+      "OVER:\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// -- what threads of a block do together ----------------------------------------------------------
+
+// Registers that each thread of this warpgroup has from now on, out of those of the whole block.
+template <int kCount>
+__device__ inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ inline void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+// A numbered barrier (1 to 15) of `threads` threads; those that only arrive do not wait.
+__device__ inline void sync(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ inline void arrive_at(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+// Lets the copy engine and products see what this thread stored in shared memory.
+__device__ inline void publish_stores() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// -- the copy engine ------------------------------------------------------------------------------
+
+// The box at (x, y, z) of a tensor into shared memory; its bytes count at the barrier. What lies
+// outside of the tensor becomes zeros.
+__device__ inline void copy_box(uint32_t to, const CUtensorMap* map, uint32_t barrier, int x, int y,
+                                int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+
+// -- products of a warpgroup: d [64, N] += a [64, 16] * b [16, N] ---------------------------------
+
+// A matrix in shared memory in rows of 128 bytes, swizzled as the copy engine does; strides in
+// bytes: between the halves of a dimension that lies along rows, and between groups of eight rows.
+__device__ inline uint64_t matrix(uint32_t address, int half_stride) {
+  constexpr uint64_t kSwizzle128 = 1ULL << 62;
+  constexpr uint64_t kEightRows = 1024 >> 4;
+  return kSwizzle128 | kEightRows << 32 | static_cast<uint64_t>(half_stride >> 4) << 16 |
+         (address & 0x3ffffU) >> 4;
+}
+__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void end_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// Until at most `kOpen` of the groups of products that were ended are still running.
+template <int kOpen>
+__device__ inline void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kOpen) : "memory");
+}
+// Keeps the compiler from moving uses of results across a wait.
+template <int kCount>
+__device__ inline void pin(float (&results)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(results[i])::"memory");
+}
+
+#define RTP_LLM_8(d, i)                                                                       \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+      "+f"(d[i + 6]), "+f"(d[i + 7])
+#define RTP_LLM_32(d, i) \
+  RTP_LLM_8(d, i), RTP_LLM_8(d, i + 8), RTP_LLM_8(d, i + 16), RTP_LLM_8(d, i + 24)
+#define RTP_LLM_NAMES_32                                                                       \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24," \
+  "%25,%26,%27,%28,%29,%30,%31"
+#define RTP_LLM_NAMES_64                                                                          \
+  RTP_LLM_NAMES_32                                                                                \
+  ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54," \
+  "%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define RTP_LLM_PRODUCTS(T, name)                                                                  \
+  /* b is [N, 16], its rows along the summed dimension; without `add` the result replaces d. */    \
+  __device__ inline void multiply(float (&d)[64], uint64_t a, uint64_t b, bool add, T) {           \
+    asm volatile(                                                                                  \
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"                                           \
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32." name "." name " {" RTP_LLM_NAMES_64         \
+        "}, %64, %65, add, 1, 1, 0, 0;\n}"                                                         \
+        : RTP_LLM_32(d, 0), RTP_LLM_32(d, 32)                                                      \
+        : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                             \
+  }                                                                                                \
+  /* a in registers, two elements in each; b is [16, N], its rows across. */                       \
+  __device__ inline void multiply(float (&d)[64], const uint32_t* a, uint64_t b, T) {              \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." name "." name                      \
+                 " {" RTP_LLM_NAMES_64 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"                    \
+                 : RTP_LLM_32(d, 0), RTP_LLM_32(d, 32)                                             \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                            \
+  }                                                                                                \
+  __device__ inline void multiply(float (&d)[32], const uint32_t* a, uint64_t b, T) {              \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." name "." name " {" RTP_LLM_NAMES_32 \
+                 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"                                          \
+                 : RTP_LLM_32(d, 0)                                                                \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                            \
+  }
+RTP_LLM_PRODUCTS(BFloat16, "bf16")
+RTP_LLM_PRODUCTS(Float16, "f16")
+#undef RTP_LLM_8
+#undef RTP_LLM_32
+#undef RTP_LLM_NAMES_32
+#undef RTP_LLM_NAMES_64
+#undef RTP_LLM_PRODUCTS
+
+// Two neighbouring elements of a row of `a`, the first one low.
+__device__ inline uint32_t pair(float first, float second, BFloat16) {
+  uint32_t both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+  return both;
+}
+__device__ inline uint32_t pair(float first, float second, Float16) {
+  uint32_t both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+  return both;
+}
+__device__ inline float power_of_two(float exponent) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(exponent));
+  return result;
+}
+
+}  // namespace rtp_llm::cuda::hopper
