@@ -20,6 +20,8 @@ class WeightTarget(Protocol):
     def write(self, start: int, rows: Tensor) -> None:
         """Place `rows` (floating point, on the CPU), which begin at row `start` of the tensor.
 
+        The copy may still be under way on the device's current stream when this returns.
+
         Raises OverflowError or ValueError when a value does not fit the number type.
         """
 
@@ -53,7 +55,7 @@ class RowsTarget:
 
     def write(self, start: int, rows: Tensor) -> None:
         span = self._rows[start : start + rows.shape[0]]
-        span.copy_(rows)
+        span.copy_(rows, non_blocking=True)
         if span.dtype is torch.float16 and span.isinf().any() and not rows.isinf().any():
             raise OverflowError("values beyond the range of float16; load with --dtype bfloat16")
 

@@ -50,7 +50,7 @@ def load_model(
     if checkpoint is None:
         draw_weights(model, progress)
     else:
-        load_weights(model, checkpoint, _ignored(model, config), progress)
+        load_weights(model, checkpoint, _ignored(model, config), progress, device)
     finish_loading(model)
     shorten_lookups(model)
     return model.eval()

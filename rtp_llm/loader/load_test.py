@@ -11,8 +11,7 @@ import torch
 
 from rtp_llm.device import CAPABILITIES, Support, resolve_device
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.loader import CheckpointError, WeightError, explain, load_model
-from rtp_llm.loader import stream as stream_module
+from rtp_llm.loader import CheckpointError, WeightError, explain, load_model, staging
 from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.loader.small_checkpoints_for_tests import tensors, write
 from rtp_llm.models.config import UnsupportedModelError
@@ -52,7 +51,7 @@ def check_placement(model, weights, dtype):
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("kept", [torch.float32, torch.bfloat16, torch.float16])
 def test_weights_end_up_where_they_belong(tmp_path, shards, stored, kept, monkeypatch):
-    monkeypatch.setattr(stream_module, "_BUFFER_BYTES", 500)  # a few rows at a time
+    monkeypatch.setattr(staging, "_CACHED_BYTES", 500)  # a few rows at a time
     weights = tensors(stored)
     model = load(write(tmp_path, weights, shards), kept)
     check_placement(model, weights, kept)
@@ -143,7 +142,7 @@ def test_fused_parts_and_small_chunks_quantise_as_whole_tensors_do(tmp_path, mon
     folder = write(tmp_path, tensors())
     x = torch.randn(3, 24)
     whole = load(folder, quantization="int8").model.layers[0].self_attn.qkv_proj(x)
-    monkeypatch.setattr(stream_module, "_BUFFER_BYTES", 1)
+    monkeypatch.setattr(staging, "_CACHED_BYTES", 1)
     assert torch.equal(
         load(folder, quantization="int8").model.layers[0].self_attn.qkv_proj(x), whole
     )

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
 from rtp_llm.device import Device
+from rtp_llm.terminal_bar import TerminalBar
 
 _logger = logging.getLogger("rtp_llm.loader")
 _REDRAW_SECONDS = 0.1
 _LOG_SECONDS = 10.0
-_BAR = 24
 
 
 class Progress(Protocol):
@@ -39,7 +38,7 @@ class LoadProgress:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._device, self._clock = device, clock
-        self._stream = sys.stderr if stream is None else stream
+        self._bar = TerminalBar(stream)
         self._total = self._done = 0
         self._started = self._shown = 0.0
 
@@ -49,23 +48,18 @@ class LoadProgress:
 
     def advance(self, count: int) -> None:
         self._done += count
-        on_terminal = self._stream.isatty()
+        on_terminal = self._bar.on_terminal
         now = self._clock()
         if now - self._shown < (_REDRAW_SECONDS if on_terminal else _LOG_SECONDS):
             return
         self._shown = now
         if on_terminal:
-            filled = _BAR * self._done // max(1, self._total)
-            bar = "#" * filled + "." * (_BAR - filled)
-            self._stream.write(f"\r\x1b[Kloading weights [{bar}] {self._figures(now)}")
-            self._stream.flush()
+            self._bar.draw("loading weights", self._done, self._total, self._figures(now))
         else:
             _logger.info("loading weights: %s", self._figures(now))
 
     def finish(self) -> None:
-        if self._stream.isatty():
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+        self._bar.erase()
         now = self._clock()
         _logger.info("loaded %s in %.1f s", self._figures(now), now - self._started)
 

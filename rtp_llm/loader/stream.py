@@ -1,7 +1,8 @@
 """Moves a checkpoint's tensors into a model, a few rows at a time.
 
 Where the type is the same the file is read straight into the parameter; otherwise rows pass through
-a buffer that fits into a core's cache. Nothing else of the checkpoint is ever in memory.
+a small buffer, page-locked where a device copies from it. Nothing else of the checkpoint is ever in
+memory.
 
 Several threads work on spans of rows, each of them alone: sharing each small conversion among all
 cores, as torch would, costs more than the conversion itself when the machine is busy.
@@ -10,7 +11,6 @@ cores, as torch would, costs more than the conversion itself when the machine is
 from __future__ import annotations
 
 import os
-import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -20,12 +20,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from rtp_llm.device import Device
 from rtp_llm.layers import WeightTarget, weight_targets
 from rtp_llm.loader.checkpoint import Checkpoint, CheckpointError, TensorEntry
 from rtp_llm.loader.progress import Progress
+from rtp_llm.loader.staging import Staging
 
 _SPAN_BYTES = 32 * 2**20
-_BUFFER_BYTES = 2**20
 _MOST_THREADS = 8
 _LISTED = 100
 
@@ -37,9 +38,13 @@ class WeightError(ValueError):
 
 
 def load_weights(
-    model: nn.Module, checkpoint: Checkpoint, ignored: tuple[str, ...], progress: Progress
+    model: nn.Module,
+    checkpoint: Checkpoint,
+    ignored: tuple[str, ...],
+    progress: Progress,
+    device: Device,
 ) -> None:
-    """Fill every parameter of `model`; names that end in one of `ignored` are left out.
+    """Fill every parameter of `model`, which is on `device`; names that end in `ignored` stay out.
 
     Raises WeightError naming all missing, unknown and wrongly shaped weights, before any is read.
     """
@@ -54,11 +59,13 @@ def load_weights(
         for span in _spans(entry, targets[name])
     ]
     progress.start(sum(span.size for span in spans))
-    with _workers() as workers:
-        futures = {workers.submit(_load_span, span): span for span in spans}
+    staging = Staging(device)
+    with _workers(device) as workers:
+        futures = {workers.submit(_load_span, span, staging): span for span in spans}
         for done in as_completed(futures):
             done.result()
             progress.advance(futures.pop(done).size)
+    device.synchronize()
     progress.finish()
 
 
@@ -87,12 +94,15 @@ def _spans(entry: TensorEntry, targets: list[WeightTarget]) -> Iterator[_Span]:
 
 
 @contextmanager
-def _workers() -> Iterator[ThreadPoolExecutor]:
+def _workers(device: Device) -> Iterator[ThreadPoolExecutor]:
     """As many threads as torch may use, in each of which it uses that one alone."""
     threads = torch.get_num_threads()
-    pool = ThreadPoolExecutor(
-        min(threads, _MOST_THREADS), "loader", initializer=lambda: torch.set_num_threads(1)
-    )
+
+    def begin() -> None:
+        torch.set_num_threads(1)
+        device.make_current()
+
+    pool = ThreadPoolExecutor(min(threads, _MOST_THREADS), "loader", initializer=begin)
     try:
         yield pool
     finally:
@@ -100,16 +110,13 @@ def _workers() -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(threads)  # the workers set it for threads to come, too
 
 
-_buffers = threading.local()
-
-
-def _load_span(span: _Span) -> None:
+def _load_span(span: _Span, staging: Staging) -> None:
     with span.entry.file.open("rb", buffering=0) as file:
-        for piece in span.pieces(_BUFFER_BYTES):
-            _load_piece(file.fileno(), piece)
+        for piece in span.pieces(staging.size):
+            _load_piece(file.fileno(), piece, staging)
 
 
-def _load_piece(file: int, piece: _Span) -> None:
+def _load_piece(file: int, piece: _Span, staging: Staging) -> None:
     rows: Tensor | None = None
     for target in piece.targets:
         memory = target.destination(piece.start, piece.stop)
@@ -117,25 +124,24 @@ def _load_piece(file: int, piece: _Span) -> None:
             _read(file, piece, memory)
             continue
         if rows is None:
-            rows = _buffer(piece)
+            rows = _shaped(staging.next(piece.size), piece)
             _read(file, piece, rows)
         try:
             target.write(piece.start, rows)
         except (OverflowError, ValueError) as error:
             raise WeightError(f"{piece.entry.name} ({piece.entry.file.name}): {error}") from error
+    if rows is not None:
+        staging.sent()
 
 
 def _can_read_into(memory: Tensor, dtype: torch.dtype) -> bool:
     return memory.device.type == "cpu" and memory.dtype == dtype and memory.is_contiguous()
 
 
-def _buffer(piece: _Span) -> Tensor:
-    """This thread's buffer in the shape of the piece; what was in it before is overwritten."""
-    buffer: Tensor | None = getattr(_buffers, "memory", None)
-    if buffer is None or buffer.numel() < piece.size:
-        buffer = _buffers.memory = torch.empty(piece.size, dtype=torch.uint8)
+def _shaped(buffer: Tensor, piece: _Span) -> Tensor:
+    """The buffer (uint8) as rows of the piece."""
     rows = piece.stop - piece.start
-    return buffer[: piece.size].view(piece.entry.dtype).view(rows, *piece.entry.shape[1:])
+    return buffer.view(piece.entry.dtype).view(rows, *piece.entry.shape[1:])
 
 
 def _read(file: int, piece: _Span, memory: Tensor) -> None:
