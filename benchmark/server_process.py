@@ -6,8 +6,10 @@ import asyncio
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
 from collections.abc import Sequence
@@ -21,7 +23,9 @@ from benchmark.random_model import SHAPES, model_folder
 
 ROOT = pathlib.Path(__file__).parents[1]
 _SERVE = [sys.executable, "-m", "rtp_llm.cli", "serve"]
-_QUIET = ["--port", "0", "--access-log", "off", "--log-level", "warning"]
+_QUIET = ["--port", "0", "--access-log", "off"]
+_START = re.compile(r"\bstart: (.*)")
+_PHASE = re.compile(r"([\w -]+?) ([\d.]+) s")
 _SPACES = ("", "Ġ")
 
 
@@ -40,8 +44,13 @@ class ServerProcess:
             [*command, str(folder), *_QUIET, *flags],
             env={**os.environ, "PYTHONPATH": path},
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
+        self.phases: dict[str, float] = {}
+        # Its log, which is read all the time so that it never has to wait.
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
         self.url = ""
         self.ready_seconds = 0.0
         self.output: list[str] = []
@@ -56,9 +65,20 @@ class ServerProcess:
                 return self
         raise SystemExit(f"the server did not start (exit code {self._process.wait()})")
 
+    def _read_log(self) -> None:
+        """Keeps the phases of the engine's start; shows what is worse than information."""
+        for line in self._process.stderr or ():
+            if started := _START.search(line):
+                self.phases = {
+                    name.strip(): float(seconds) for name, seconds in _PHASE.findall(started[1])
+                }
+            elif " INFO " not in line:
+                sys.stderr.write(line)
+
     def __exit__(self, *_error: object) -> None:
         self._process.terminate()
-        self._process.communicate(timeout=60)
+        self._process.wait(timeout=60)
+        self._reader.join()
 
     @property
     def processes(self) -> list[int]:
