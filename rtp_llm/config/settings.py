@@ -146,6 +146,17 @@ class Settings:
         "Number type of the KV cache; fp8_e4m3 holds twice as many tokens, less exactly.",
         choices=("auto", "fp8_e4m3"),
     )
+    reserve_runtime_mem_mb: int = option(
+        0,
+        "integer",
+        "cache",
+        "On a GPU, memory that the KV cache leaves free; at least 2048 MiB, a twentieth of the "
+        "device and what steps took in a trial are left in any case. The cache takes the rest, "
+        "unless kv_cache_mem_mb says its size.",
+        unit="MiB",
+        minimum=0,
+        maximum=2**30,
+    )
     seq_size_per_block: int | None = option(
         None,
         "integer",

@@ -22,6 +22,8 @@ from rtp_llm.device.streams import Event, Graph, Stream
 from rtp_llm.device.visible import VisibleDevices, describe_mask, visible_devices
 
 _ALIGNMENT = 16  # of arrays that are copied together: what kernels may load at once
+# Enough to fill the device; streams that decode wait for it (29 ms of an H200 for a 0.6B model).
+_BATCH_TOKENS = 8192
 _MOST_THREADS = 8  # of the host: more bring nothing to reading files or converting weights
 
 
@@ -37,6 +39,8 @@ class Backend(Protocol):
     def mem_get_info(self, device: torch.device) -> tuple[int, int]: ...
     def memory_allocated(self, device: torch.device) -> int: ...
     def memory_reserved(self, device: torch.device) -> int: ...
+    def max_memory_reserved(self, device: torch.device) -> int: ...
+    def reset_peak_memory_stats(self, device: torch.device) -> None: ...
     def empty_cache(self) -> None: ...
     def synchronize(self, device: torch.device) -> None: ...
     def Stream(self, device: torch.device) -> streams.Stream: ...
@@ -128,6 +132,9 @@ class AcceleratorDevice(Device):
     def default_threads(self) -> int:
         return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
 
+    def default_batch_tokens(self) -> int:
+        return _BATCH_TOKENS
+
     def _properties(self) -> Any:
         return self._backend.get_device_properties(self.torch_device)
 
@@ -184,6 +191,12 @@ class AcceleratorDevice(Device):
 
     def memory_used(self) -> int:
         return self._backend.memory_reserved(self.torch_device)
+
+    def peak_memory(self) -> int:
+        return self._backend.max_memory_reserved(self.torch_device)
+
+    def reset_peak_memory(self) -> None:
+        self._backend.reset_peak_memory_stats(self.torch_device)
 
     def empty_cache(self) -> None:
         self._backend.empty_cache()
@@ -261,8 +274,14 @@ class TorchGraph:
 
     @contextmanager
     def capture(self, stream: Stream | None = None) -> Iterator[None]:
-        with self._backend.graph(self._graph, pool=self._pool, stream=stream):
-            yield
+        # Not torch.cuda.graph, which empties the allocator's cache: requests may be running.
+        with self._backend.stream(stream or self._backend.Stream()):
+            # What other threads ask of the device meanwhile does not spoil it.
+            self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                yield
+            finally:
+                self._graph.capture_end()
 
     def replay(self) -> None:
         self._graph.replay()

@@ -157,9 +157,14 @@ def test_figures(name):
     assert device.description() == f"{device.torch_device} (Fake GPU 0, 80 GiB)"
     assert device.device_count() == 2
     assert 1 <= device.default_threads() <= 8
+    device.reset_peak_memory()
+    assert device.peak_memory() == 9 * GIB
+    assert not device.shares_memory
+    assert device.default_batch_tokens() > 1024
     device.empty_cache()
     device.synchronize()
-    assert backend(device).calls == {"empty_cache": 1, "synchronize": 1}
+    calls = {"reset_peak_memory_stats": 1, "empty_cache": 1, "synchronize": 1}
+    assert backend(device).calls == calls
 
 
 @EACH

@@ -66,6 +66,8 @@ class Device(ABC):
     name: ClassVar[str]
     collectives: ClassVar[str]  # backend of torch.distributed
     profiler_activity: ClassVar[ProfilerActivity]
+    # Its memory is also that of the system and of other programs, so that a plan leaves most of it.
+    shares_memory: ClassVar[bool] = False
     refused: ClassVar[Mapping[str, str]]  # capability -> reason
     asynchronous: ClassVar[bool]  # it works on while the host goes on, so that steps may overlap
     torch_device: torch.device
@@ -98,6 +100,10 @@ class Device(ABC):
         """Tokens in a block of the KV cache when the user set nothing."""
         return 16
 
+    @abstractmethod
+    def default_batch_tokens(self) -> int:
+        """Token budget of a step when the user set nothing."""
+
     # -- devices of this type ------------------------------------------------------------------
 
     @abstractmethod
@@ -129,6 +135,14 @@ class Device(ABC):
     @abstractmethod
     def memory_used(self) -> int:
         """Bytes of that memory that this process holds now."""
+
+    @abstractmethod
+    def peak_memory(self) -> int:
+        """The most that `memory_used` was since `reset_peak_memory`."""
+
+    @abstractmethod
+    def reset_peak_memory(self) -> None:
+        """Let `peak_memory` begin anew."""
 
     @abstractmethod
     def empty_cache(self) -> None:

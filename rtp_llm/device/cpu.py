@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +17,10 @@ from rtp_llm.device.base import Device, DeviceError, Download, MemoryInfo, Suppo
 from rtp_llm.device.ranks import Ranks
 from rtp_llm.device.streams import Event, Graph, HostEvent, HostStream, Stream
 from rtp_llm.device.visible import VisibleDevices
+
+# A step's share of a long prompt. Streams that decode wait while it runs, and more gains little: a
+# 0.6B model takes 90, 92, 93 and 94 prompt tokens/s a core in chunks of 64, 128, 256 and 512.
+_BATCH_TOKENS = 256
 
 
 class _Here:
@@ -36,6 +40,7 @@ class CpuDevice(Device):
     collectives: ClassVar[str] = "gloo"
     asynchronous: ClassVar[bool] = False
     profiler_activity: ClassVar[ProfilerActivity] = ProfilerActivity.CPU
+    shares_memory: ClassVar[bool] = True
     refused: ClassVar[Mapping[str, str]] = {
         "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
         "graph_capture": "a CPU step has no launch queue to record; it runs eagerly",
@@ -64,6 +69,9 @@ class CpuDevice(Device):
         period = self._cgroup("cpu.max", "cpu/cpu.cfs_period_us", word=1) or 100_000
         return max(1, min(cores, -(-quota // period)))
 
+    def default_batch_tokens(self) -> int:
+        return _BATCH_TOKENS
+
     def memory_info(self) -> MemoryInfo:
         """MemAvailable and MemTotal, or the control group's limit where that is smaller."""
         system = self._numbers("proc/meminfo")
@@ -78,6 +86,14 @@ class CpuDevice(Device):
         """Resident bytes of this process."""
         pages = (self._root / "proc/self/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def peak_memory(self) -> int:
+        """The most resident bytes, as the kernel counts them."""
+        return 1024 * self._numbers("proc/self/status").get("VmHWM", 0)
+
+    def reset_peak_memory(self) -> None:
+        with suppress(OSError):  # not every container may
+            (self._root / "proc/self/clear_refs").write_text("5")
 
     # -- one device without a queue: most of it has nothing to do -------------------------------
 

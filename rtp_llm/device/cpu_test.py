@@ -79,6 +79,19 @@ def test_figures_of_this_machine():
     block = torch.ones(64 * 2**20, dtype=torch.uint8)
     assert device.memory_used() - before > 0.9 * block.numel()
     assert device.description().startswith("CPU (")
+    assert device.shares_memory
+
+
+def test_the_peak_is_that_since_it_was_reset():
+    device = CpuDevice()
+    device.reset_peak_memory()
+    before = device.peak_memory()
+    block = torch.ones(64 * 2**20, dtype=torch.uint8)
+    size = block.numel()
+    del block
+    assert device.peak_memory() - before > 0.9 * size
+    device.reset_peak_memory()
+    assert device.peak_memory() - before < 0.5 * size
 
 
 def test_every_capability_has_an_answer_and_every_no_a_reason():

@@ -44,10 +44,20 @@ class FakeEvent:
 
 
 class FakeGraph:
-    """Counts its replays."""
+    """Counts its replays and remembers where it was captured."""
 
-    def __init__(self) -> None:
+    def __init__(self, backend: FakeBackend) -> None:
+        self._backend = backend
         self.replays = 0
+        self.capturing = False
+
+    def capture_begin(self, pool: object, capture_error_mode: str) -> None:
+        assert capture_error_mode == "thread_local", "the default is spoilt by other threads"
+        self.capturing = True
+        self._backend.captured.append((self, pool, self._backend.main))
+
+    def capture_end(self) -> None:
+        self.capturing = False
 
     def replay(self) -> None:
         self.replays += 1
@@ -56,7 +66,7 @@ class FakeGraph:
 class FakeBackend:
     """Looks like torch.cuda and torch.xpu; `calls` counts what would ask the driver."""
 
-    Stream, CUDAGraph = FakeStream, FakeGraph
+    Stream = FakeStream
 
     def __init__(
         self,
@@ -106,6 +116,12 @@ class FakeBackend:
     def memory_reserved(self, device: torch.device) -> int:
         return 5 * GIB
 
+    def max_memory_reserved(self, device: torch.device) -> int:
+        return 9 * GIB
+
+    def reset_peak_memory_stats(self, device: torch.device) -> None:
+        self.calls["reset_peak_memory_stats"] += 1
+
     def empty_cache(self) -> None:
         self.calls["empty_cache"] += 1
 
@@ -125,10 +141,8 @@ class FakeBackend:
         yield
         self.main = before
 
-    @contextmanager
-    def graph(self, graph: FakeGraph, pool: object, stream: FakeStream | None) -> Iterator[None]:
-        self.captured.append((graph, pool, stream))
-        yield
+    def CUDAGraph(self) -> FakeGraph:
+        return FakeGraph(self)
 
     def graph_pool_handle(self) -> object:
         return ("pool", len(self.captured))

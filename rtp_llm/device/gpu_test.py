@@ -46,6 +46,10 @@ def test_memory_follows_allocations(device):
     assert device.memory_used() - used >= 256 * MIB
     del block
     assert device.memory_info().free > after.free, "what torch keeps can be taken"
+    assert device.peak_memory() - used >= 256 * MIB
+    device.empty_cache()
+    device.reset_peak_memory()
+    assert device.peak_memory() - used < 256 * MIB
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float32, np.bool_])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,13 +11,16 @@ import torch
 from rtp_llm import ops
 from rtp_llm.device import resolve_device
 from rtp_llm.engine.engine import Engine, EngineLimits
+from rtp_llm.engine.memory_plan import plan_memory, weight_bytes, weights_that_fit
 from rtp_llm.engine.messages import EngineReady, EngineStartError
+from rtp_llm.engine.phases import Phases
 from rtp_llm.engine.start_checks import check_operators, check_settings, missing_operators
-from rtp_llm.executor.cache_plan import CachePlan, CacheShape, plan_cache
 from rtp_llm.executor.drawn_tokens import DrawnTokens
+from rtp_llm.executor.graph_sizes import graph_sizes
 from rtp_llm.executor.kv_cache import KVCache
 from rtp_llm.executor.model_runner import ModelRunner
 from rtp_llm.executor.sampler import Sampler
+from rtp_llm.executor.warm_up import StepLimits
 from rtp_llm.loader import LoadProgress, load_model
 from rtp_llm.models.causal_lm import cache_dtype
 from rtp_llm.models.config import read_model_config
@@ -27,15 +29,12 @@ from rtp_llm.native import load_runtime
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
+    from rtp_llm.executor.cache_plan import CachePlan
     from rtp_llm.loader import Progress
     from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.models.config import ModelConfig
 
 _logger = logging.getLogger("rtp_llm.engine")
-
-# A step's share of a long prompt. Streams that decode wait while it runs, and more gains little: a
-# 0.6B model takes 90, 92, 93 and 94 prompt tokens/s a core in chunks of 64, 128, 256 and 512.
-_BATCH_TOKENS = 256
 
 
 @dataclass(frozen=True)
@@ -46,40 +45,55 @@ class BuiltEngine:
     ready: EngineReady
 
 
-def build_engine(settings: Settings, progress: Progress | None = None) -> BuiltEngine:
+def build_engine(
+    settings: Settings, progress: Progress | None = None, phases: Phases | None = None
+) -> BuiltEngine:
     """Load the model of ``settings`` and make an engine for it.
 
     ``progress`` hears of the bytes as they arrive; None: a bar on a terminal, else the log.
+    ``phases`` began earlier and are gone on with.
 
     Raises:
         EngineStartError, DeviceError, UnsupportedModelError, CacheSizeError, ...: with the reason
         and the setting to change.
     """
-    began = time.monotonic()
+    phases = phases or Phases()
     device = resolve_device(settings.device_type)
     check_settings(settings, device)
     block_size = settings.seq_size_per_block or device.default_block_size()
+    _prepare(settings, device)
+    phases.end("device")
+    config = read_model_config(settings.model)
+    dtype = config.dtype if settings.dtype == "auto" else _dtype(settings.dtype)
+    _check_context(settings, config)
+    with weights_that_fit(device, settings.model):
+        model = _load(settings, device, dtype, block_size, progress)
+    phases.end("weights")
+    limits = _limits(settings, config, device, block_size)
+    kv_dtype = cache_dtype(settings.kv_cache_dtype, dtype)
+    plan = plan_memory(settings, model, kv_dtype, device, limits)
+    phases.end("trial steps")
+    cache = KVCache(config, plan, kv_dtype, device.torch_device)
+    runner = ModelRunner(model, cache, device, _drawn_tokens(settings, device))
+    engine = _assemble(settings, config, plan, limits, runner)
+    phases.end("cache")
+    runner.warm_up()
+    phases.end("warm-up")
+    _record_graphs(settings, runner, plan, limits)
+    phases.end("graphs")
+    ready = _ready(settings, config, plan, dtype, device, weight_bytes(model), phases.total)
+    _log(ready, plan, device, phases)
+    _warn_of_dynamic_rope(config, plan)
+    return BuiltEngine(engine, ready)
+
+
+def _prepare(settings: Settings, device: Device) -> None:
+    """Threads and kernels are ready, or missing and named."""
     device.make_current()
     torch.set_num_threads(settings.num_threads or device.default_threads())
     ops.allow_reference_ops(settings.allow_reference_ops)
     ops.load()
     check_operators(settings, device)
-    config = read_model_config(settings.model)
-    dtype = config.dtype if settings.dtype == "auto" else _dtype(settings.dtype)
-    _check_context(settings, config)
-    model = _load(settings, device, dtype, block_size, progress)
-    weight_bytes, free_bytes = _weight_bytes(model), device.memory_info().free
-    kv_dtype = cache_dtype(settings.kv_cache_dtype, dtype)
-    plan = _plan(settings, config, kv_dtype, block_size, weight_bytes, free_bytes)
-    cache = KVCache(config, plan, kv_dtype, device.torch_device)
-    runner = ModelRunner(model, cache, device, _drawn_tokens(settings, device))
-    engine = _assemble(settings, config, plan, runner, device)
-    _warm_up(settings, runner, plan)
-    seconds = time.monotonic() - began
-    ready = _ready(settings, config, plan, dtype, device, weight_bytes, seconds)
-    _log(ready, plan, device)
-    _warn_of_dynamic_rope(config, plan)
-    return BuiltEngine(engine, ready)
 
 
 def _load(
@@ -102,8 +116,19 @@ def _load(
     )
 
 
-def _warm_up(settings: Settings, runner: ModelRunner, plan: CachePlan) -> None:
-    runner.warm_up()
+def _limits(settings: Settings, config: ModelConfig, device: Device, block_size: int) -> StepLimits:
+    budget = max(device.default_batch_tokens(), settings.max_running_requests)
+    return StepLimits(
+        max_batch_tokens=settings.max_batch_tokens_size or budget,
+        max_running=settings.max_running_requests,
+        max_model_len=settings.max_seq_len or config.max_position_embeddings,
+        block_size=block_size,
+    )
+
+
+def _record_graphs(
+    settings: Settings, runner: ModelRunner, plan: CachePlan, limits: StepLimits
+) -> None:
     if not settings.enable_cuda_graph:
         return
     if not (answer := runner.device.supports("graph_capture")):
@@ -114,7 +139,8 @@ def _warm_up(settings: Settings, runner: ModelRunner, plan: CachePlan) -> None:
         # They ask the device for sizes, which a graph cannot record.
         _logger.warning("no graphs are recorded: PyTorch stands in for %s", ", ".join(missing))
         return
-    runner.record_graphs(settings.max_running_requests, plan.max_model_len, plan.block_size)
+    sizes = graph_sizes(limits.max_batch_tokens, limits.max_running, weight_bytes(runner.model))
+    runner.record_graphs(sizes, plan.max_model_len, plan.block_size)
 
 
 def _ready(
@@ -145,7 +171,8 @@ def _ready(
     )
 
 
-def _log(ready: EngineReady, plan: CachePlan, device: Device) -> None:
+def _log(ready: EngineReady, plan: CachePlan, device: Device, phases: Phases) -> None:
+    _logger.info("start: %s", phases)
     _logger.info(
         "%s in %s (%s weights, %.0f MiB) on %s with %d threads; KV cache of %d tokens (%.0f MiB), "
         "longest sequence %d tokens",
@@ -186,38 +213,6 @@ def _check_context(settings: Settings, config: ModelConfig) -> None:
         )
 
 
-def _weight_bytes(model: CausalLM) -> int:
-    """Parameters and buffers, a tensor that is used twice counted once."""
-    tensors = {t.data_ptr(): t.nbytes for t in (*model.parameters(), *model.buffers())}
-    return sum(tensors.values())
-
-
-def _plan(
-    settings: Settings,
-    config: ModelConfig,
-    dtype: torch.dtype,
-    block_size: int,
-    weight_bytes: int,
-    free_bytes: int,
-) -> CachePlan:
-    groups = config.layer_groups
-    shape = CacheShape(
-        group_layers=tuple(groups.count(group) for group in range(len(config.cache_windows))),
-        num_kv_heads=config.num_kv_heads,
-        head_dim=config.head_dim,
-        element_size=dtype.itemsize,
-        block_size=block_size,
-    )
-    return plan_cache(
-        shape,
-        context=config.max_position_embeddings,
-        max_seq_len=settings.max_seq_len,
-        kv_cache_mem_mb=settings.kv_cache_mem_mb,
-        weight_bytes=weight_bytes,
-        free_bytes=free_bytes,
-    )
-
-
 def _drawn_tokens(settings: Settings, device: Device) -> DrawnTokens | None:
     """What lets steps overlap; None where they do not."""
     wanted = settings.enable_overlap
@@ -229,11 +224,10 @@ def _assemble(
     settings: Settings,
     config: ModelConfig,
     plan: CachePlan,
+    limits: StepLimits,
     runner: ModelRunner,
-    device: Device,
 ) -> Engine:
     runtime = load_runtime()
-    budget = settings.max_batch_tokens_size or max(_BATCH_TOKENS, settings.max_running_requests)
     groups = [
         runtime.CacheGroup(
             kind="sliding_window" if window else "full",
@@ -248,19 +242,19 @@ def _assemble(
             groups=groups,
             max_running=settings.max_running_requests,
             max_queued=settings.max_queued_requests,
-            max_batch_tokens=budget,
+            max_batch_tokens=limits.max_batch_tokens,
             max_model_len=plan.max_model_len,
             prefix_cache=settings.reuse_cache,
             overlap=runner.drawn is not None,
         )
     )
     num_slots = settings.max_running_requests + settings.max_queued_requests
-    sampler = Sampler(num_slots, device, settings.seed, runner.drawn)
-    limits = EngineLimits(
+    sampler = Sampler(num_slots, runner.device, settings.seed, runner.drawn)
+    checked = EngineLimits(
         max_model_len=plan.max_model_len,
         vocab_size=config.vocab_size,
         max_running=settings.max_running_requests,
         max_queued=settings.max_queued_requests,
         eos_token_ids=config.eos_token_ids,
     )
-    return Engine(runner, sampler, scheduler, limits)
+    return Engine(runner, sampler, scheduler, checked)

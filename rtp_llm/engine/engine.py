@@ -157,6 +157,15 @@ class Engine:
         return self._scheduler.has_work or self._flight is not None
 
     @property
+    def has_idle_work(self) -> bool:
+        """There is something to do for when no sequence is there: `work_idle`, again and again."""
+        return self._runner.has_idle_work
+
+    def work_idle(self) -> None:
+        """Do a part of it, as long as a request may wait for."""
+        self._runner.work_idle()
+
+    @property
     def alive(self) -> bool:
         """No step has failed."""
         return self._failure is None

@@ -57,3 +57,62 @@ def test_logprobs_are_those_of_the_cpu(tmp_path):
         prompt = [outcome.prompt_logprobs[place] for place in sorted(outcome.prompt_logprobs)]
         scores.append([entry.logprob for entry in (*prompt, *outcome.logprobs)])
     assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+
+
+def run_mixed(engine):
+    """Prompts of all short lengths, alone and among sequences that decode."""
+    for length in (1, 7, 16, 17, 40, 100, 180, 300):
+        engine.add(random_prompt(length), max_tokens=12, ignore_eos=True)
+        engine.step()
+    engine.run()
+    for length in (5, 60):
+        engine.tokens(random_prompt(length), max_tokens=8, ignore_eos=True)
+    engine.assert_all_free()
+    return {key: outcome.tokens for key, outcome in engine.outcomes.items()}
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "mistral"])
+def test_recorded_steps_give_the_tokens_of_eager_ones(architecture, tmp_path):
+    if not resolve_device(GPU).supports("graph_capture"):
+        pytest.skip("no graphs on this device")
+    save_model(tmp_path, architecture, seed=7)
+    outcomes = []
+    for graphs, idle in ((False, False), (True, False), (True, True)):
+        made = tiny_engine(
+            tmp_path, device_type=GPU, enable_cuda_graph=graphs, max_running_requests=12
+        )
+        while idle and made.engine.has_idle_work:
+            made.engine.work_idle()
+        outcomes.append(run_mixed(made))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+def test_the_cache_takes_the_free_memory_but_the_reserve(tmp_path):
+    save_model(tmp_path, "qwen3", seed=7)
+    info = resolve_device(GPU).memory_info()
+    # Other tests may run on the same device: nearly everything is kept free.
+    wanted = 512
+    reserve = info.free // 2**20 - wanted
+    engine = tiny_engine(
+        tmp_path,
+        device_type=GPU,
+        kv_cache_mem_mb=None,
+        reserve_runtime_mem_mb=reserve,
+        max_running_requests=8,
+        max_batch_tokens_size=256,
+    )
+    assert 0.5 * wanted < engine.ready.kv_cache_bytes / 2**20 <= wanted
+    assert len(engine.tokens(random_prompt(30), max_tokens=4, ignore_eos=True)) == 4
+
+
+def test_what_does_not_fit_is_refused_with_the_numbers(tmp_path):
+    from rtp_llm.executor.cache_budget import CacheSizeError
+
+    save_model(tmp_path, "qwen3", seed=7)
+    total = resolve_device(GPU).memory_info().total // 2**20
+    with pytest.raises(CacheSizeError, match=f"kv_cache_mem_mb={total} does not fit: .* set at"):
+        tiny_engine(tmp_path, device_type=GPU, kv_cache_mem_mb=total)
+    with pytest.raises(CacheSizeError, match="reserve_runtime_mem_mb"):
+        tiny_engine(
+            tmp_path, device_type=GPU, kv_cache_mem_mb=None, reserve_runtime_mem_mb=2 * total
+        )

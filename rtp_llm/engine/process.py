@@ -16,6 +16,7 @@ import msgspec
 import zmq
 
 from rtp_llm.config.settings import Settings
+from rtp_llm.device.early import start_driver
 from rtp_llm.engine.address import EngineAddress
 from rtp_llm.engine.heartbeat import Heartbeat, end_with_parent
 from rtp_llm.engine.messages import (
@@ -29,6 +30,7 @@ from rtp_llm.engine.messages import (
     ToEngine,
 )
 from rtp_llm.engine.outlet import LogForwarder, Outlet
+from rtp_llm.engine.phases import Phases
 
 if TYPE_CHECKING:
     from rtp_llm.engine.build import BuiltEngine
@@ -86,10 +88,13 @@ def _first_line() -> bytes:
 
 
 def _build(settings: Settings) -> BuiltEngine:
+    phases = Phases()
+    start_driver(settings.device_type)
     # torch takes seconds to import; by now the heartbeat is there.
     from rtp_llm.engine.build import build_engine
 
-    return build_engine(settings)
+    phases.end("imports")
+    return build_engine(settings, phases=phases)
 
 
 def _describe(error: Exception) -> str:
@@ -119,12 +124,15 @@ class EngineService:
                 self._take(message)
             for output in self._engine.step():
                 self._outlet.send(output)
+            if not self._engine.has_work:
+                self._engine.work_idle()
 
     def _messages(self) -> Iterator[ToEngine]:
         """What has come; waits for something while the engine has nothing to do."""
         while True:
+            busy = self._engine.has_work or self._engine.has_idle_work
             try:
-                frame = self._inbox.recv(zmq.NOBLOCK if self._engine.has_work else 0)
+                frame = self._inbox.recv(zmq.NOBLOCK if busy else 0)
             except zmq.Again:
                 return
             yield self._decoder.decode(frame)

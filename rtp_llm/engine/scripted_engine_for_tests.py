@@ -42,10 +42,18 @@ class ScriptedEngine:
         self.steps = 0
         self.step_seconds = STEP_SECONDS
         self.began: float | None = None
+        self.idle_parts = 3
 
     @property
     def has_work(self) -> bool:
         return bool(self.running)
+
+    @property
+    def has_idle_work(self) -> bool:
+        return self.idle_parts > 0
+
+    def work_idle(self) -> None:
+        self.idle_parts = max(0, self.idle_parts - 1)
 
     def add(self, request: AddRequest) -> None:
         first = request.prompt_token_ids[0]

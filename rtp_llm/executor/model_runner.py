@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
-from rtp_llm.executor.decode_graphs import DecodeGraphs
+from rtp_llm.executor.graph_inputs import GraphInputs
+from rtp_llm.executor.graph_sizes import GraphSize
+from rtp_llm.executor.step_graphs import StepGraphs
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch
@@ -18,6 +22,9 @@ if TYPE_CHECKING:
     from rtp_llm.executor.drawn_tokens import DrawnTokens
     from rtp_llm.executor.kv_cache import KVCache
     from rtp_llm.models.causal_lm import CausalLM
+
+# The largest batch, in which all smaller ones can run, and that of one sequence.
+_RECORDED_AT_ONCE = 2
 
 
 class _Resolving:
@@ -47,15 +54,15 @@ class ModelRunner:
         self.device = device
         self.drawn = drawn
         self._layers = model if drawn is None else _Resolving(model, drawn)
-        self._graphs: DecodeGraphs | None = None
+        self._graphs: StepGraphs | None = None
 
     def forward(self, batch: Batch) -> Tensor:
         """Copy forked blocks, run all layers; hidden states [T, hidden] of the batch's tokens."""
         for group, pairs in enumerate(batch.copy_pairs):
             if len(pairs):
                 self.cache.copy_blocks(group, self.device.upload(pairs))
-        if self._graphs is not None and self._graphs.takes(batch):
-            return self._graphs.replay(batch)
+        if self._graphs is not None and (replayed := self._graphs.replay(batch)) is not None:
+            return replayed
         hidden: Tensor = self._layers(self._forward_batch(batch))
         return hidden
 
@@ -111,14 +118,30 @@ class ModelRunner:
             layer_group=self.cache.layer_group,
         )
         with torch.inference_mode():
+            self.model.warm_up(self.cache.layers[0])
             self.logits(self._layers(batch), np.arange(2, dtype=np.int32))
         self.device.synchronize()
 
-    def record_graphs(self, max_batch: int, max_model_len: int, block_size: int) -> None:
-        """Let decode steps of up to `max_batch` sequences run as graphs from now on."""
-        graphs = DecodeGraphs(
-            self._layers, self.cache, self.device, max_batch, max_model_len, block_size
-        )
-        with torch.inference_mode():
-            graphs.record()
-        self._graphs = graphs
+    def record_graphs(
+        self, sizes: Sequence[GraphSize], max_model_len: int, block_size: int
+    ) -> None:
+        """Let steps run as graphs from now on; the first sizes are recorded at once.
+
+        The others follow in `work_idle`, or when a batch asks for one.
+        """
+        most = GraphSize(*(max(numbers) for numbers in zip(*map(astuple, sizes), strict=True)))
+        inputs = GraphInputs(self.cache, self.device, most, max_model_len, block_size)
+        self._graphs = StepGraphs(self._layers, inputs, self.device, sizes)
+        for _ in range(_RECORDED_AT_ONCE):
+            self.work_idle()
+
+    @property
+    def has_idle_work(self) -> bool:
+        """There are graphs to record."""
+        return self._graphs is not None and not self._graphs.complete
+
+    def work_idle(self) -> None:
+        """Record one graph, if there is one left; for when no request runs."""
+        if self._graphs is not None:
+            with torch.inference_mode():
+                self._graphs.record_next()

@@ -81,5 +81,9 @@ class CausalLM(Layer):
         """Hidden states [T, hidden] of the batch's tokens, normalised; fills the KV caches."""
 
     @abstractmethod
+    def warm_up(self, kv_cache: Tensor) -> None:
+        """Compile what kernels compile when they are first called; `kv_cache` is any layer's."""
+
+    @abstractmethod
     def compute_logits(self, hidden: Tensor) -> Tensor:
         """Hidden states [R, hidden] -> float32 logits [R, vocabulary]."""

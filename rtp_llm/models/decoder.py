@@ -65,7 +65,7 @@ class Decoder(Layer):
 
     def __init__(self, config: ModelConfig, options: ModelOptions, layers: LayerOptions) -> None:
         super().__init__()
-        backend = make_backend(options.attention(config))
+        self.backend = backend = make_backend(options.attention(config))
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, layers)
         self.layers = nn.ModuleList(
             DecoderLayer(index, config, backend, layers) for index in range(config.num_layers)
@@ -97,6 +97,9 @@ class DecoderForCausalLM(CausalLM):
     def forward(self, batch: ForwardBatch) -> Tensor:
         hidden: Tensor = self.model(batch)
         return hidden
+
+    def warm_up(self, kv_cache: Tensor) -> None:
+        self.model.backend.warm_up(kv_cache)
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self.lm_head(hidden)

@@ -1,0 +1,131 @@
+"""Divides a device's memory among weights, steps and KV cache, or says why it does not suffice."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from rtp_llm.executor.cache_budget import (
+    MIB,
+    CacheBudget,
+    CacheSizeError,
+    MeasuredMemory,
+    measured_budget,
+    modest_budget,
+    sampler_estimate,
+)
+from rtp_llm.executor.cache_plan import CachePlan, CacheShape, plan_cache
+from rtp_llm.executor.graph_sizes import graph_sizes
+from rtp_llm.executor.warm_up import StepLimits, measure_steps
+
+if TYPE_CHECKING:
+    from rtp_llm.config.settings import Settings
+    from rtp_llm.device import Device
+    from rtp_llm.models.causal_lm import CausalLM
+    from rtp_llm.models.config import ModelConfig
+
+_logger = logging.getLogger("rtp_llm.engine")
+
+
+def weight_bytes(model: CausalLM) -> int:
+    """Parameters and buffers, a tensor that is used twice counted once."""
+    tensors = {t.data_ptr(): t.nbytes for t in (*model.parameters(), *model.buffers())}
+    return sum(tensors.values())
+
+
+@contextmanager
+def weights_that_fit(device: Device, model: str) -> Iterator[None]:
+    """Inside, weights are loaded; raises CacheSizeError when the device has no room for them."""
+    info = device.memory_info()
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise CacheSizeError(
+            f"the weights of {model} do not fit: {info.free // MIB} of {info.total // MIB} MiB of "
+            f"{device.description()} were free: end other programs there, or choose a smaller "
+            "dtype, a quantization, another device_type or a larger device"
+        ) from error
+
+
+def plan_memory(
+    settings: Settings, model: CausalLM, dtype: torch.dtype, device: Device, limits: StepLimits
+) -> CachePlan:
+    """The size of the KV cache; on a device of its own memory steps are tried before.
+
+    Raises:
+        CacheSizeError: steps, or one sequence, do not fit beside the weights.
+    """
+    config = model.config
+    shape = _shape(config, dtype, limits.block_size)
+    one_sequence = shape.bytes_for(limits.max_model_len)
+    budget = (
+        modest_budget(
+            settings.kv_cache_mem_mb,
+            free=device.memory_info().free,
+            weights=weight_bytes(model),
+            one_sequence=one_sequence,
+        )
+        if device.shares_memory
+        else _measured(settings, model, dtype, device, limits)
+    )
+    return plan_cache(
+        shape,
+        budget,
+        context=config.max_position_embeddings,
+        max_seq_len=settings.max_seq_len,
+    )
+
+
+def _shape(config: ModelConfig, dtype: torch.dtype, block_size: int) -> CacheShape:
+    groups = config.layer_groups
+    return CacheShape(
+        group_layers=tuple(groups.count(group) for group in range(len(config.cache_windows))),
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        element_size=dtype.itemsize,
+        block_size=block_size,
+    )
+
+
+def _measured(
+    settings: Settings, model: CausalLM, dtype: torch.dtype, device: Device, limits: StepLimits
+) -> CacheBudget:
+    before = device.memory_info()
+    try:
+        peaks = measure_steps(model, dtype, device, limits)
+    except torch.OutOfMemoryError as error:
+        raise CacheSizeError(
+            f"no room for steps: {before.free // MIB} of {before.total // MIB} MiB are free beside "
+            f"{weight_bytes(model) // MIB} MiB of weights, and a step of "
+            f"max_batch_tokens_size={limits.max_batch_tokens} tokens for "
+            f"max_running_requests={limits.max_running} sequences takes more: lower these, "
+            "end other programs on the device, or choose a larger one"
+        ) from error
+    device.empty_cache()
+    info = device.memory_info()
+    records = settings.enable_cuda_graph and device.supports("graph_capture")
+    memory = MeasuredMemory(
+        total=info.total,
+        free=info.free,
+        prompt_peak=peaks.prompt,
+        decode_peak=peaks.decode,
+        graphs=len(graph_sizes(limits.max_batch_tokens, limits.max_running, weight_bytes(model)))
+        if records
+        else 0,
+        sampler=sampler_estimate(limits.max_running, model.config.vocab_size),
+    )
+    _logger.info(
+        "%d of %d MiB free beside the weights; a step of %d tokens took %d MiB, one of %d "
+        "sequences that decode %d MiB",
+        memory.free // MIB,
+        memory.total // MIB,
+        limits.max_batch_tokens,
+        memory.prompt_peak // MIB,
+        limits.most_decoding,
+        memory.decode_peak // MIB,
+    )
+    return measured_budget(settings.kv_cache_mem_mb, settings.reserve_runtime_mem_mb, memory)

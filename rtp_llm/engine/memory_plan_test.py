@@ -1,0 +1,143 @@
+"""Tests of how memory is divided, over devices that are made up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rtp_llm.config.settings import Settings
+from rtp_llm.device import MemoryInfo, Support
+from rtp_llm.device.cpu import CpuDevice
+from rtp_llm.engine import memory_plan
+from rtp_llm.engine.memory_plan import plan_memory, weight_bytes, weights_that_fit
+from rtp_llm.executor.cache_budget import CacheSizeError
+from rtp_llm.executor.warm_up import StepLimits, measure_steps
+from rtp_llm.loader import load_model
+from rtp_llm.models.transformers_models_for_tests import save_model
+
+MIB, GIB = 2**20, 2**30
+LIMITS = StepLimits(max_batch_tokens=100, max_running=6, max_model_len=40, block_size=16)
+
+
+class OwnMemory(CpuDevice):
+    """A device of ``total`` bytes of its own on which steps take ``peaks`` in turn."""
+
+    shares_memory = False
+
+    def __init__(self, total=24 * GIB, free=20 * GIB, peaks=(0, 0)):
+        super().__init__()
+        self._info = MemoryInfo(free=free, total=total)
+        self._peaks = list(peaks)
+        self.emptied = 0
+
+    def supports(self, feature):
+        return Support.yes()
+
+    def memory_info(self):
+        return self._info
+
+    def memory_used(self):
+        return 3 * GIB
+
+    def reset_peak_memory(self):
+        self._peak = 3 * GIB + self._peaks.pop(0)
+
+    def peak_memory(self):
+        return self._peak
+
+    def empty_cache(self):
+        self.emptied += 1
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    save_model(folder, "qwen3", seed=3)
+    return load_model(folder, device=CpuDevice(), dtype=torch.float32)
+
+
+def plan(model, device, **settings):
+    asked = Settings(model="m", max_running_requests=6, **settings)
+    return plan_memory(asked, model, torch.float32, device, LIMITS)
+
+
+def test_the_measured_steps_are_the_largest(model):
+    batches, rows = [], []
+
+    class Watched:
+        config = model.config
+
+        def __call__(self, batch):
+            batches.append(batch)
+            return model(batch)
+
+        def compute_logits(self, hidden):
+            rows.append(len(hidden))
+            return model.compute_logits(hidden)
+
+    device = OwnMemory(peaks=(5 * MIB, 2 * MIB))
+    peaks = measure_steps(Watched(), torch.float32, device, LIMITS)
+    assert (peaks.prompt, peaks.decode) == (5 * MIB, 2 * MIB)
+    prompts, decode = batches
+    assert prompts.cu_seqlens_q.tolist() == [0, 40, 80, 100]
+    assert (prompts.max_seqlen_q, prompts.max_seqlen_k) == (40, 40)
+    assert prompts.positions.tolist() == [*range(40), *range(40), *range(20)]
+    assert len(decode.token_ids) == len(decode.seq_lens) == 6
+    assert rows == [6, 6]
+    # Everything goes to the one block of the temporary cache.
+    assert prompts.kv_cache[0].shape[1] == 1
+    assert int(prompts.slot_mapping[0].max()) < 16
+
+
+def test_a_device_of_its_own_memory_gives_what_steps_leave(model):
+    result = plan(model, OwnMemory(peaks=(5 * GIB, GIB)), enable_cuda_graph=False)
+    block = result.bytes // result.num_blocks
+    assert result.num_blocks == 15 * GIB // block
+    assert result.max_model_len == model.config.max_position_embeddings
+
+
+def test_recorded_steps_take_their_share(model):
+    with_graphs, without = (
+        plan(model, OwnMemory(peaks=(5 * GIB, GIB)), enable_cuda_graph=on) for on in (True, False)
+    )
+    assert without.bytes - with_graphs.bytes > GIB
+
+
+def test_shared_memory_is_used_modestly_and_nothing_is_tried(model, monkeypatch):
+    monkeypatch.setattr(memory_plan, "measure_steps", None)
+    assert plan(model, CpuDevice(), kv_cache_mem_mb=8).bytes <= 8 * MIB
+
+
+def test_the_warm_up_gives_its_memory_back(model):
+    device = OwnMemory(peaks=(0, 0))
+    plan(model, device)
+    assert device.emptied == 3, "before each measurement and after the last"
+
+
+def test_steps_that_do_not_fit_are_refused_with_the_numbers(model):
+    class Small(OwnMemory):
+        def peak_memory(self):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(CacheSizeError) as error:
+        plan(model, Small(total=8 * GIB, free=GIB))
+    weights = weight_bytes(model) // MIB
+    assert f"1024 of 8192 MiB are free beside {weights} MiB of weights" in str(error.value)
+    assert "max_batch_tokens_size=100" in str(error.value)
+    assert "max_running_requests=6" in str(error.value)
+
+
+def test_too_little_beside_steps_is_refused_with_the_settings(model):
+    with pytest.raises(CacheSizeError) as error:
+        plan(model, OwnMemory(total=8 * GIB, free=3 * GIB, peaks=(4 * GIB, GIB)))
+    for word in ("holds 0 tokens", "3072 of 8192 MiB", "max_batch_tokens_size", "max_seq_len"):
+        assert word in str(error.value)
+
+
+def test_weights_that_do_not_fit_are_refused_with_the_numbers():
+    device = OwnMemory(total=8 * GIB, free=6 * GIB)
+    with pytest.raises(CacheSizeError) as error, weights_that_fit(device, "/models/large"):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    assert "weights of /models/large do not fit: 6144 of 8192 MiB" in str(error.value)
+    with weights_that_fit(device, "small"):
+        pass

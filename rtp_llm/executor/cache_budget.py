@@ -1,0 +1,125 @@
+"""How much memory the KV cache may take: arithmetic over what was set and what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 2**20
+# Memory that is shared with the machine. Left to the operating system, the HTTP process and a
+# step's activations:
+RESERVED_FREE_SHARE = 0.3
+# Without a setting a small model must stay small: the cache follows the weights.
+WEIGHTS_MULTIPLE = 4
+SMALLEST_AUTOMATIC_BYTES = 64 * MIB
+# Memory of a device's own, all of it for this process: kept free of the cache in any case.
+LEAST_RESERVE_BYTES = 2048 * MIB
+LEAST_RESERVE_SHARE = 20  # a twentieth of the device
+# What sampling may take for a sequence and an entry of the vocabulary: logits, their sorted copy,
+# places and probabilities.
+SAMPLER_BYTES = 32
+# What the driver keeps for one recorded step, beside the results inside it.
+GRAPH_BYTES = 4 * MIB
+
+
+class CacheSizeError(ValueError):
+    """The model or its KV cache does not fit; the message has the numbers and the settings."""
+
+
+@dataclass(frozen=True)
+class CacheBudget:
+    """``bytes`` for the cache (none if not above 0), and the words of an error about them."""
+
+    bytes: int
+    source: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class MeasuredMemory:
+    """What a device of its own memory has, in bytes, with the weights loaded.
+
+    ``free``: once everything else that a warm-up took is given back. ``prompt_peak`` and
+    ``decode_peak``: the most that the largest prompt step and the largest decode step took beside
+    the weights; recorded steps keep as much as the decode step. ``sampler``: an estimate.
+    """
+
+    total: int
+    free: int
+    prompt_peak: int = 0
+    decode_peak: int = 0
+    graphs: int = 0  # how many steps will be recorded
+    sampler: int = 0
+
+    @property
+    def graph_bytes(self) -> int:
+        """What recorded steps will keep; they share the memory of the largest."""
+        return self.decode_peak + self.graphs * GRAPH_BYTES if self.graphs else 0
+
+    @property
+    def steps(self) -> int:
+        """What steps need beside weights and cache, as measured."""
+        return self.graph_bytes + max(self.prompt_peak, self.decode_peak)
+
+
+def sampler_estimate(max_running: int, vocab_size: int) -> int:
+    """Bytes that sampling for ``max_running`` sequences takes at most."""
+    return max_running * vocab_size * SAMPLER_BYTES
+
+
+def modest_budget(
+    kv_cache_mem_mb: int | None, *, free: int, weights: int, one_sequence: int
+) -> CacheBudget:
+    """In memory that is shared with the machine: a multiple of the weights, or what was set."""
+    if kv_cache_mem_mb is not None:
+        return _asked(kv_cache_mem_mb)
+    modest = max(SMALLEST_AUTOMATIC_BYTES, WEIGHTS_MULTIPLE * weights, one_sequence)
+    return CacheBudget(
+        min(modest, int((1 - RESERVED_FREE_SHARE) * free)),
+        f"the free memory ({free // MIB} MiB, {RESERVED_FREE_SHARE:.0%} kept back)",
+        "free memory or set kv_cache_mem_mb",
+    )
+
+
+def measured_budget(
+    kv_cache_mem_mb: int | None, reserve_runtime_mem_mb: int, memory: MeasuredMemory
+) -> CacheBudget:
+    """On a device of its own memory: all that is free but a reserve, or what was set.
+
+    The reserve is the most of ``reserve_runtime_mem_mb``, 2 GiB, a twentieth of the device, and
+    what steps took when they were measured or may take for sampling, with the recorded ones.
+
+    Raises:
+        CacheSizeError: what was set leaves less than steps need.
+    """
+    if kv_cache_mem_mb is not None:
+        _check_asked(kv_cache_mem_mb, memory)
+        return _asked(kv_cache_mem_mb)
+    least = max(LEAST_RESERVE_BYTES, memory.total // LEAST_RESERVE_SHARE)
+    reserve, reason = max(
+        (memory.graph_bytes + memory.sampler, "for sampling"),
+        (memory.steps, "for steps"),
+        (reserve_runtime_mem_mb * MIB, "as reserve_runtime_mem_mb says"),
+        (least, "in any case"),
+    )
+    return CacheBudget(
+        memory.free - reserve,
+        f"the memory beside the weights ({memory.free // MIB} of {memory.total // MIB} MiB are "
+        f"free, {-(-reserve // MIB)} MiB of them are kept {reason})",
+        "lower max_batch_tokens_size, max_running_requests or reserve_runtime_mem_mb, end other "
+        "programs on the device",
+    )
+
+
+def _asked(kv_cache_mem_mb: int) -> CacheBudget:
+    return CacheBudget(kv_cache_mem_mb * MIB, f"kv_cache_mem_mb={kv_cache_mem_mb}", "raise it")
+
+
+def _check_asked(kv_cache_mem_mb: int, memory: MeasuredMemory) -> None:
+    left = max(0, memory.free - memory.steps) // MIB
+    if kv_cache_mem_mb > left:
+        raise CacheSizeError(
+            f"kv_cache_mem_mb={kv_cache_mem_mb} does not fit: {memory.free // MIB} of "
+            f"{memory.total // MIB} MiB are free beside the weights, and steps take "
+            f"{-(-memory.steps // MIB)} MiB: set at most {left}, or lower max_batch_tokens_size "
+            "or max_running_requests"
+        )

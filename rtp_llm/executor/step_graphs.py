@@ -1,0 +1,141 @@
+"""Steps as recorded graphs: one for each size of batch, replayed with one launch."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.executor.graph_sizes import GraphSize
+from rtp_llm.terminal_bar import TerminalBar
+
+if TYPE_CHECKING:
+    from rtp_llm._runtime import Batch
+    from rtp_llm.device import Device
+    from rtp_llm.device.streams import Graph
+    from rtp_llm.executor.graph_inputs import GraphInputs
+
+_logger = logging.getLogger("rtp_llm.engine")
+_WARM_UPS = 2  # what a kernel compiles or allocates when it is first called is not for a graph
+# Steps between two recordings that requests wait for: they never notice more than one at a time.
+_PAUSE = 64
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    graph: Graph
+    hidden: Tensor
+
+
+class StepGraphs:
+    """Replays of a step on batches of the sizes that were recorded.
+
+    A batch runs in the smallest size that holds it. Sizes are recorded by `record_next`, when there
+    is nothing else to do, or when a batch comes for which they are the best; in between a larger
+    recorded size serves, or none. The places that a batch leaves over touch no cache.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[ForwardBatch], Tensor],
+        inputs: GraphInputs,
+        device: Device,
+        sizes: Sequence[GraphSize],
+        bar: TerminalBar | None = None,
+    ) -> None:
+        """`step` gives a row for each token; `sizes` come in the order of `record_next`."""
+        self._bar = bar or TerminalBar()
+        self._step = step
+        self._inputs = inputs
+        self._device = device
+        self._sizes = sorted(sizes)
+        self._waiting = list(sizes)
+        self._recorded: dict[GraphSize, _Recorded] = {}
+        self._stream = device.new_stream()
+        self._pool: object = None
+        self._pause = 0
+        self._seconds, self._bytes = 0.0, 0
+
+    @property
+    def complete(self) -> bool:
+        """No size is left to record."""
+        return not self._waiting
+
+    def record_next(self) -> None:
+        """Record one more size, if there is one left; not while requests run."""
+        if self._waiting:
+            self._record(self._waiting[0])
+
+    def replay(self, batch: Batch) -> Tensor | None:
+        """The step's rows [T, ...] for the batch, valid until the next replay.
+
+        None when no recorded size holds the batch: it has to run eagerly.
+        """
+        size = self._choose(batch)
+        if size is None:
+            return None
+        self._inputs.write(batch, size)
+        recorded = self._recorded[size]
+        recorded.graph.replay()
+        return recorded.hidden[: batch.num_tokens]
+
+    def _choose(self, batch: Batch) -> GraphSize | None:
+        self._pause = max(0, self._pause - 1)
+        numbers = batch.num_tokens, batch.num_seqs, batch.max_seqlen_q
+        for size in self._sizes:
+            if not size.holds(*numbers):
+                continue
+            if size not in self._recorded and not self._pause:
+                self._record(size)
+                self._pause = _PAUSE
+            if size in self._recorded:
+                return size
+        return None
+
+    def _record(self, size: GraphSize) -> None:
+        """Record a step of `size`; when memory is short, leave it and all others out."""
+        began, before = time.monotonic(), self._device.memory_used()
+        total, done = len(self._sizes), len(self._recorded)
+        self._bar.draw("recording graphs", done, total, f"{done} of {total}")
+        self._waiting.remove(size)
+        try:
+            self._recorded[size] = self._capture(size)
+        except torch.OutOfMemoryError as error:
+            _logger.warning("no more graphs are recorded, memory is short: %s", error)
+            self._sizes = [each for each in self._sizes if each in self._recorded]
+            self._waiting = []
+        self._bar.erase()
+        self._seconds += time.monotonic() - began
+        self._bytes += self._device.memory_used() - before
+        if not self._waiting:
+            self._report()
+
+    def _capture(self, size: GraphSize) -> _Recorded:
+        self._inputs.clear()
+        batch = self._inputs.batch(size)
+        self._stream.wait_stream(self._device.current_stream())
+        with self._device.use_stream(self._stream):
+            for _ in range(_WARM_UPS):
+                self._step(batch)
+        self._device.synchronize()
+        graph = self._device.new_graph(self._pool)
+        with graph.capture(self._stream):
+            hidden = self._step(batch)
+        self._pool = graph.pool
+        return _Recorded(graph, hidden)
+
+    def _report(self) -> None:
+        _logger.info(
+            "%d graphs for up to %d tokens of %d sequences: %.1f s, %.0f MiB",
+            len(self._recorded),
+            max((size.tokens for size in self._recorded), default=0),
+            max((size.sequences for size in self._recorded), default=0),
+            self._seconds,
+            self._bytes / 2**20,
+        )

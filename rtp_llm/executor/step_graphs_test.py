@@ -1,0 +1,288 @@
+"""Tests of recorded steps, with a device whose graphs call the model again."""
+
+from __future__ import annotations
+
+import io
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from rtp_llm.device.cpu import CpuDevice
+from rtp_llm.executor import step_graphs
+from rtp_llm.executor.graph_inputs import GraphInputs
+from rtp_llm.executor.graph_sizes import GraphSize, decode_sizes, graph_sizes, prompt_sizes
+from rtp_llm.executor.step_graphs import StepGraphs
+from rtp_llm.terminal_bar import TerminalBar
+
+BLOCK = 4
+SMALL = 10**9  # bytes of weights
+
+
+class Model:
+    """Hidden states that tell what the batch was; what it wrote and read is kept."""
+
+    def __init__(self):
+        self.calls = []
+        self.room = 1000  # calls before memory runs out
+
+    def __call__(self, batch):
+        if len(self.calls) == self.room:
+            raise torch.OutOfMemoryError("no memory for this graph")
+        hidden = torch.zeros(len(batch.token_ids), 3)
+        # A copy: the inputs change with every replay.
+        seen = (batch.slot_mapping[0].clone(), batch.seq_lens.clone(), batch.cu_seqlens_q.clone())
+        self.calls.append((batch, hidden, seen))
+        self.compute(batch, hidden)
+        return hidden
+
+    @staticmethod
+    def compute(batch, hidden):
+        """Token, position, and the sum of the sequence's blocks."""
+        hidden[:] = -1
+        sums = sum(table.clamp(min=0).sum(1) for table in batch.block_table)
+        bounds = batch.cu_seqlens_q.tolist()
+        for row in range(len(batch.seq_lens)):
+            part = slice(bounds[row], bounds[row + 1])
+            hidden[part, 0] = batch.token_ids[part].float()
+            hidden[part, 1] = batch.positions[part].float()
+            hidden[part, 2] = float(sums[row])
+
+
+class Graph:
+    """Remembers the call that was made while it recorded, and makes it again."""
+
+    def __init__(self, model, pool):
+        self._model = model
+        self.pool = pool or object()
+
+    @contextmanager
+    def capture(self, stream=None):
+        yield
+        self._call = self._model.calls[-1][:2]
+
+    def replay(self):
+        self._model.compute(*self._call)
+
+
+class Device(CpuDevice):
+    def __init__(self, model):
+        super().__init__()
+        self._model = model
+        self.pools = []
+
+    def new_graph(self, pool=None):
+        self.pools.append(pool)
+        return Graph(self._model, pool)
+
+    def use_stream(self, stream):
+        return nullcontext()
+
+
+def batch_of(lengths, groups=1, width=2):
+    """Sequence i has lengths[i] new tokens, numbered through, and blocks group + 1."""
+    total = sum(lengths)
+    numbers = np.arange(total, dtype=np.int32)
+    return SimpleNamespace(
+        num_seqs=len(lengths),
+        num_tokens=total,
+        max_seqlen_q=max(lengths),
+        token_ids=numbers + 10,
+        positions=numbers + 5,
+        seq_lens=np.array(lengths, np.int32) + 5,
+        cu_seqlens_q=np.cumsum([0, *lengths], dtype=np.int32),
+        slot_mapping=tuple(numbers + 100 * group for group in range(groups)),
+        block_table=tuple(
+            np.full((len(lengths), width), group + 1, np.int32) for group in range(groups)
+        ),
+    )
+
+
+def made(sizes, groups=1, record=True, bar=None):
+    model = Model()
+    device = Device(model)
+    cache = SimpleNamespace(groups=(None,) * groups, layers=(), layer_group=())
+    inputs = GraphInputs(
+        cache, device, GraphSize(1024, 64, 1024), max_model_len=9, block_size=BLOCK
+    )
+    graphs = StepGraphs(model, inputs, device, sizes, bar)
+    while record and not graphs.complete:
+        graphs.record_next()
+    return graphs, model, device
+
+
+def rows(lengths, groups=1):
+    blocks = 2 * sum(range(1, groups + 1))
+    return [[10 + token, 5 + token, blocks] for token in range(sum(lengths))]
+
+
+def inputs_of(model, size):
+    return next(
+        batch
+        for batch, *_ in model.calls
+        if (len(batch.token_ids), len(batch.seq_lens), batch.max_seqlen_q)
+        == (size.tokens, size.sequences, size.longest)
+    )
+
+
+def test_decode_sizes_end_with_the_largest():
+    def tokens(most):
+        return [size.tokens for size in decode_sizes(most)]
+
+    assert tokens(1) == [1]
+    assert tokens(20) == [1, 2, 4, 8, 16, 20]
+    assert tokens(64) == [1, 2, 4, 8, 16, 24, 32, 48, 64]
+    assert tokens(256)[-3:] == [224, 240, 256]
+    assert all(size == GraphSize(size.tokens, size.tokens, 1) for size in decode_sizes(256))
+
+
+def test_prompt_sizes_keep_to_the_budget():
+    sizes = prompt_sizes(8192, 256)
+    assert sizes[0] == GraphSize(16, 4, 16)
+    assert sizes[-1] == GraphSize(1024, 64, 1024)
+    assert all(size.sequences <= size.tokens for size in sizes)
+    assert prompt_sizes(32, 1) == [GraphSize(16, 1, 16), GraphSize(32, 1, 32)]
+    assert prompt_sizes(15, 8) == []
+
+
+def test_the_largest_decode_size_comes_first_and_prompts_last():
+    sizes = graph_sizes(max_batch_tokens=8192, max_running=20, weight_bytes=SMALL)
+    assert [size.tokens for size in sizes[:6]] == [20, 1, 2, 4, 8, 16]
+    assert sizes[6:] == prompt_sizes(8192, 20)
+    assert graph_sizes(max_batch_tokens=4, max_running=20, weight_bytes=SMALL)[0] == GraphSize(
+        4, 4, 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("weight_bytes", "most"),
+    [(0, 1024), (SMALL, 1024), (8 * SMALL, 384), (16 * SMALL, 192), (140 * SMALL, 64)],
+)
+def test_large_models_compute_for_longer_than_the_host_launches(weight_bytes, most):
+    assert max(size.longest for size in graph_sizes(8192, 8, weight_bytes)) == most
+
+
+def test_recording_touches_no_cache():
+    graphs, model, _ = made(decode_sizes(4), record=False)
+    graphs.record_next()
+    graphs.replay(batch_of([1, 1, 1]))  # records on demand, after numbers have been written
+    for _, _, (slots, seq_lens, cu_seqlens_q) in model.calls:
+        assert (slots == -1).all()
+        assert not seq_lens.any()
+        assert not cu_seqlens_q.any()
+
+
+def test_graphs_share_one_memory():
+    _, _, device = made(decode_sizes(8))
+    assert device.pools[0] is None
+    assert len({id(pool) for pool in device.pools[1:]}) == 1
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_a_batch_runs_in_the_smallest_size_that_holds_it(count, groups):
+    graphs, model, _ = made(decode_sizes(8), groups)
+    assert graphs.replay(batch_of([1] * count, groups)).tolist() == rows([1] * count, groups)
+    size = next(size for size in decode_sizes(8) if size.tokens >= count)
+    inputs, left = inputs_of(model, size), size.tokens - count
+    assert inputs.cu_seqlens_q.tolist() == [*range(count + 1), *[count] * left]
+    assert inputs.seq_lens[count:].tolist() == [0] * left
+    assert inputs.slot_mapping[0][count:].tolist() == [-1] * left
+
+
+@pytest.mark.parametrize(
+    ("lengths", "size"),
+    [
+        ([7], GraphSize(16, 4, 16)),
+        ([16], GraphSize(16, 4, 16)),
+        ([3, 1, 9], GraphSize(16, 4, 16)),
+        ([17], GraphSize(32, 4, 32)),
+        ([1] * 8 + [20], GraphSize(32, 32, 32)),
+    ],
+)
+def test_short_prompts_run_padded_and_the_padding_belongs_to_no_sequence(lengths, size):
+    graphs, model, _ = made(graph_sizes(8192, 64, SMALL))
+    assert graphs.replay(batch_of(lengths)).tolist() == rows(lengths)
+    inputs, total = inputs_of(model, size), sum(lengths)
+    bounds = inputs.cu_seqlens_q.tolist()
+    assert bounds[: len(lengths) + 1] == np.cumsum([0, *lengths]).tolist()
+    assert set(bounds[len(lengths) :]) == {total}, "the tail is the query's total"
+    assert inputs.seq_lens[len(lengths) :].tolist() == [0] * (size.sequences - len(lengths))
+    assert inputs.slot_mapping[0][total:].tolist() == [-1] * (size.tokens - total)
+    assert inputs.token_ids[total:].tolist() == [0] * (size.tokens - total)
+
+
+def test_a_smaller_batch_after_a_larger_one_leaves_no_trace():
+    graphs, model, _ = made(decode_sizes(8))
+    graphs.replay(batch_of([1] * 8))
+    assert graphs.replay(batch_of([1] * 5)).tolist() == rows([1] * 5)
+    inputs = inputs_of(model, GraphSize(8, 8, 1))
+    assert inputs.slot_mapping[0].tolist() == [0, 1, 2, 3, 4, -1, -1, -1]
+
+
+def test_a_table_may_be_wider_than_the_longest_sequence():
+    graphs, _, _ = made(decode_sizes(2))
+    assert graphs.replay(batch_of([1, 1], width=7)).tolist() == [[10, 5, 3], [11, 6, 3]]
+
+
+def test_what_no_size_holds_runs_eagerly():
+    graphs, _, _ = made(decode_sizes(4))
+    assert graphs.replay(batch_of([1] * 4)) is not None
+    assert graphs.replay(batch_of([1] * 5)) is None
+    assert graphs.replay(batch_of([2, 1])) is None
+
+
+def test_a_batch_has_its_size_recorded_and_then_none_waits_for_a_while():
+    graphs, model, _ = made(graph_sizes(8192, 32, SMALL), record=False)
+    graphs.record_next()  # 32 sequences
+    assert graphs.replay(batch_of([1])).tolist() == rows([1])
+    recorded = len(model.calls)
+    assert len(model.calls[-1][0].token_ids) == 1
+    # Two sequences: the largest stands in until the pause is over, then their size is recorded.
+    for _ in range(step_graphs._PAUSE - 1):
+        assert graphs.replay(batch_of([1, 1])).tolist() == rows([1, 1])
+        assert len(model.calls) == recorded
+    graphs.replay(batch_of([1, 1]))
+    assert len(model.calls[-1][0].token_ids) == 2
+    # A prompt that nothing holds runs eagerly meanwhile.
+    assert graphs.replay(batch_of([400])) is None
+
+
+def test_nothing_is_recorded_twice():
+    graphs, model, _ = made(decode_sizes(4), record=False)
+    graphs.replay(batch_of([1, 1]))
+    while not graphs.complete:
+        graphs.record_next()
+    graphs.record_next()
+    assert len(model.calls) == 3 * len(decode_sizes(4))
+
+
+def test_without_memory_for_more_the_engine_goes_on_with_what_it_has(caplog):
+    graphs, model, _ = made(graph_sizes(8192, 4, SMALL), record=False)
+    graphs.record_next()
+    model.room = len(model.calls) + 1
+    graphs.record_next()
+    assert graphs.complete
+    assert "no more graphs are recorded, memory is short: no memory" in caplog.text
+    assert graphs.replay(batch_of([1])).tolist() == rows([1])
+    assert graphs.replay(batch_of([9])) is None
+
+
+def test_the_log_says_what_was_recorded(caplog):
+    caplog.set_level("INFO")
+    made(decode_sizes(8))
+    assert "4 graphs for up to 8 tokens of 8 sequences: " in caplog.text
+    assert caplog.text.rstrip().endswith(" MiB")
+
+
+def test_a_terminal_shows_how_far_it_is_and_is_left_empty():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    made(decode_sizes(8), bar=TerminalBar(terminal))
+    assert "recording graphs [############............] 2 of 4" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[K")

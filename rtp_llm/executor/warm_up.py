@@ -1,0 +1,120 @@
+"""The largest steps that requests can bring, run once to see what memory they take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.executor.cache_plan import CachePlan
+from rtp_llm.executor.kv_cache import KVCache
+
+if TYPE_CHECKING:
+    from rtp_llm.device import Device
+    from rtp_llm.models.causal_lm import CausalLM
+
+
+@dataclass(frozen=True)
+class StepLimits:
+    """The most that a step can have, and the longest sequence; all in tokens but `max_running`."""
+
+    max_batch_tokens: int
+    max_running: int
+    max_model_len: int
+    block_size: int
+
+    @property
+    def most_decoding(self) -> int:
+        """Sequences that can decode in one step."""
+        return min(self.max_running, self.max_batch_tokens)
+
+
+@dataclass(frozen=True)
+class StepPeaks:
+    """Bytes that the largest steps took beside weights and cache."""
+
+    prompt: int
+    decode: int
+
+
+def measure_steps(
+    model: CausalLM, dtype: torch.dtype, device: Device, limits: StepLimits
+) -> StepPeaks:
+    """Run a step of prompts as long as they can be, and one in which all sequences decode.
+
+    Both end in logits and a draw for each sequence. All keys and values go to one block, which is
+    the whole cache and is given back.
+
+    Raises:
+        torch.OutOfMemoryError: one of them does not fit.
+    """
+    steps = _LargestSteps(model, dtype, device, limits)
+    tokens, longest = limits.max_batch_tokens, limits.max_model_len
+    prompts = [min(longest, tokens - start) for start in range(0, tokens, longest)]
+    # A step has at most so many sequences, prompts too.
+    prompts = prompts[: limits.max_running]
+    with torch.inference_mode():
+        return StepPeaks(
+            prompt=steps.peak(prompts),
+            decode=steps.peak([1] * limits.most_decoding),
+        )
+
+
+class _LargestSteps:
+    def __init__(
+        self, model: CausalLM, dtype: torch.dtype, device: Device, limits: StepLimits
+    ) -> None:
+        plan = CachePlan(1, limits.block_size, limits.max_model_len, 0)
+        self._cache = KVCache(model.config, plan, dtype, device.torch_device)
+        self._model, self._device, self._limits = model, device, limits
+
+    def peak(self, lengths: list[int]) -> int:
+        """Bytes that a step with ``lengths`` new tokens for each sequence takes at most."""
+        self._device.synchronize()
+        self._device.empty_cache()
+        self._device.reset_peak_memory()
+        before = self._device.memory_used()
+        hidden = self._model(self._batch(lengths))
+        rows = min(len(hidden), self._limits.max_running)
+        self._draw(self._model.compute_logits(hidden[:rows]))
+        self._device.synchronize()
+        return max(0, self._device.peak_memory() - before)
+
+    def _batch(self, lengths: list[int]) -> ForwardBatch:
+        limits, cache, place = self._limits, self._cache, self._device.torch_device
+        seq_lens = torch.tensor(lengths, dtype=torch.int32)
+        positions = torch.cat([torch.arange(length, dtype=torch.int32) for length in lengths])
+        table = torch.zeros(
+            len(lengths), -(-limits.max_model_len // limits.block_size), dtype=torch.int32
+        )
+        groups = len(cache.groups)
+        return ForwardBatch(
+            token_ids=torch.zeros_like(positions).to(place),
+            positions=positions.to(place),
+            slot_mapping=((positions % limits.block_size).to(place),) * groups,
+            block_table=(table.to(place),) * groups,
+            cu_seqlens_q=torch.tensor([0, *accumulate(lengths)], dtype=torch.int32).to(place),
+            seq_lens=seq_lens.to(place),
+            max_seqlen_q=max(lengths),
+            max_seqlen_k=limits.max_model_len,
+            kv_cache=cache.layers,
+            layer_group=cache.layer_group,
+        )
+
+    @staticmethod
+    def _draw(logits: Tensor) -> None:
+        rows, place = len(logits), logits.device
+        ops.sample(
+            logits,
+            torch.ones(rows, device=place),
+            torch.zeros(rows, dtype=torch.int32, device=place),
+            torch.full((rows,), 0.9, device=place),
+            torch.zeros(rows, device=place),
+            torch.zeros(rows, dtype=torch.int64, device=place),
+            torch.zeros(rows, dtype=torch.int64, device=place),
+        )
