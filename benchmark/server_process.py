@@ -27,6 +27,7 @@ _QUIET = ["--port", "0", "--access-log", "off"]
 _START = re.compile(r"\bstart: (.*)")
 _PHASE = re.compile(r"([\w -]+?) ([\d.]+) s")
 _SPACES = ("", "Ġ")
+_CHAT = "{% for message in messages %}{{ message.content }}\n{% endfor %}"
 
 
 class ServerProcess:
@@ -143,6 +144,7 @@ def speaking_folder(shape: str) -> pathlib.Path:
 def write_tokenizer(folder: str | pathlib.Path, shape: str) -> None:
     """A tokenizer with a word for every id of the shape, unless the folder has one."""
     file = pathlib.Path(folder) / "tokenizer.json"
+    (file.parent / "chat_template.jinja").write_text(_CHAT)
     if file.exists():
         return
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

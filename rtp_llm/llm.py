@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 
 from rtp_llm.config.settings import Settings, check_names
-from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step
+from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step, merge_deltas
 from rtp_llm.engine.messages import (
     AddRequest,
     EngineDeadError,
@@ -235,6 +235,8 @@ class _Job:
         if params.prompt_logprobs is not None:
             self.output.prompt_logprobs = [None] * len(ids)
         self.open = set(range(params.n))
+        # Without stop strings the text can wait for the end, out of the way of the steps.
+        self._waiting: dict[int, SequenceDelta] | None = None if params.stop else {}
         hidden = {*tokenizer.eos_token_ids, *params.stop_token_ids}
         context = ids if continues else ()
         self._texts = [_sequence_text(tokenizer, params, context, hidden) for _ in range(params.n)]
@@ -243,7 +245,14 @@ class _Job:
         """Add a delta; True when a stop string ends the sequence, which the engine must be told."""
         if delta.index not in self.open:
             return False
-        output, text = self.output.outputs[delta.index], self._texts[delta.index]
+        output = self.output.outputs[delta.index]
+        if self._waiting is not None:
+            waiting = self._waiting.get(delta.index)
+            delta = merge_deltas(waiting, delta) if waiting else delta
+            if delta.finish_reason is None:
+                self._waiting[delta.index] = delta
+                return False
+        text = self._texts[delta.index]
         self.output.cached_tokens = delta.cached_tokens
         output.text += text.feed(delta.token_ids, delta.finish_reason is not None)
         taken = text.num_tokens - len(output.token_ids)
