@@ -45,6 +45,11 @@ class EmittingEngine:
     def has_work(self) -> bool:
         return bool(len(self._ids))
 
+    has_idle_work = False
+
+    def work_idle(self) -> None:
+        """There is nothing to prepare."""
+
     def add(self, request: AddRequest) -> None:
         first = request.request_id << INDEX_BITS
         ids = np.arange(first, first + request.params.n)

@@ -58,6 +58,8 @@ class GpuEngine:
     def __init__(self, shape: str, **changes: Any) -> None:
         self.engine = build_engine(settings_for(shape, **changes)).engine
         self._numbers = itertools.count(1)
+        while self.engine.has_idle_work:  # graphs, which a server records while it waits
+            self.engine.work_idle()
 
     def add(self, prompts: Sequence[list[int]], params: SamplingParams) -> None:
         """Queue prompts."""

@@ -26,7 +26,7 @@ def main() -> None:
     rounds = arguments.rounds or (3 if arguments.quick else 7)
     device = resolve_device()
     lengths = arguments.length or LENGTHS
-    own = {"kv_cache_mem_mb": 8 * 1024, "max_seq_len": CONTEXT, "enable_cuda_graph": False}
+    own = {"kv_cache_mem_mb": 8 * 1024, "max_seq_len": CONTEXT}
     print("building the engine ...", flush=True)
     engine = GpuEngine(arguments.shape, **{**own, **given_settings(arguments)})
     size = SHAPES[arguments.shape]["vocab_size"]

@@ -63,6 +63,7 @@ def main() -> None:
         ServerProcess(fields.pop("model"), *flags_of(settings)) as server,
         LLM(settings.model, **fields) as llm,
     ):
+        llm.prepare()
         clients = Clients(server.url, arguments.clients)
         for name, work in workloads(arguments).items():
             print(f"{name} ...", flush=True)

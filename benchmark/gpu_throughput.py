@@ -51,6 +51,7 @@ def main() -> None:
     report = Report(f"Offline throughput on {device.description()}, {arguments.shape}", COLUMNS)
     fields = dataclasses.asdict(settings)
     with LLM(fields.pop("model"), **fields) as llm:
+        llm.prepare()
 
         def run() -> float:
             seconds = generate(llm, prompts, answers)

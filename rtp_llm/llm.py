@@ -108,6 +108,11 @@ class LLM:
         """Free the weights and the KV cache; the object cannot generate any more."""
         self._engine = None
 
+    def prepare(self) -> None:
+        """Record all graphs now; without this it is done by and by during the first steps."""
+        while self._engine is not None and self._engine.has_idle_work:
+            self._engine.work_idle()
+
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
