@@ -240,7 +240,7 @@ class Engine:
             batch_tokens=flight.batch_tokens,
             seconds=self._figures.elapsed(),
         )
-        return [*(part.read() for part in flight.scores), columns]
+        return [*self._scorer.land(flight.scores), columns]
 
     def _forget_flights(self) -> None:
         """Give up the steps that were interrupted: their rows are dead and get no token."""

@@ -8,6 +8,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rtp_llm.engine.messages import RequestError
 from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
 from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
@@ -77,7 +79,8 @@ def do_nothing(logits: object, rows: object) -> None:
     """A logits processor that likes everything."""
 
 
-def test_ten_thousand_requests_leave_no_trace(tmp_path):
+@pytest.mark.parametrize("overlap", [False, True])
+def test_ten_thousand_requests_leave_no_trace(overlap, tmp_path):
     save_model(tmp_path, "llama")
     engine = TinyEngine(
         tmp_path,
@@ -87,6 +90,7 @@ def test_ten_thousand_requests_leave_no_trace(tmp_path):
         max_running_requests=24,
         max_queued_requests=40,
         max_batch_tokens_size=48,
+        enable_overlap=overlap,
     )
     load = Load(engine)
     while load.added < REQUESTS // 5:

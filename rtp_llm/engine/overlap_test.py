@@ -196,6 +196,19 @@ def test_work_is_left_while_a_step_is_in_flight(folder):
     engine.assert_all_free()
 
 
+def test_scores_of_an_aborted_prompt_stay_where_they_are(folder):
+    engine = TinyEngine(folder, enable_overlap=True, max_batch_tokens_size=16)
+    victim = engine.add(random_prompt(40), prompt_logprobs=2, max_tokens=9)
+    one_left = engine.add(random_prompt(16, seed=4), prompt_logprobs=2, n=2, max_tokens=9)
+    engine.step()
+    engine.engine.abort([(victim, 0), (one_left, 0)])
+    del engine.outcomes[victim, 0]
+    engine.run()
+    assert len(engine.outcomes[one_left, 0].prompt_logprobs) == 15
+    assert not engine.engine._scorer._wishes
+    engine.assert_all_free()
+
+
 @pytest.mark.parametrize("where", ["forward", "read"])
 def test_after_an_interrupt_the_engine_goes_on(folder, where, monkeypatch):
     prompt = random_prompt(30)

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 _SLICE = 64
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Wish:
     prompt: NDArray[np.int32]
     width: int
     sequences: set[int]  # that live; one of them, whichever, computes the prompt
+    scored: bool = False  # to its end; its last parts may still be on their way
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class PromptPart:
     """Log-probabilities of some tokens of a prompt on their way to the host."""
 
     request_id: int
+    wish: _Wish
     start: int
     ids: NDArray[np.int32]
     width: int
@@ -89,6 +91,8 @@ class PromptScorer:
         for row in np.flatnonzero(np.isin(request_ids, list(self._wishes))).tolist():
             request_id = int(request_ids[row])
             wish = self._wishes[request_id]
+            if wish.scored:  # and computed again after a preemption
+                continue
             begin, end = batch.cu_seqlens_q[row : row + 2].tolist()
             first = int(batch.positions[begin]) + 1
             last = min(first + end - begin, len(wish.prompt))
@@ -96,8 +100,7 @@ class PromptScorer:
                 stop = min(start + _SLICE, last)
                 tokens = np.arange(begin + start - first, begin + stop - first, dtype=np.int32)
                 yield self._part(hidden, tokens, request_id, start, wish)
-            if last == len(wish.prompt):
-                del self._wishes[request_id]
+            wish.scored = last == len(wish.prompt)
 
     def _part(
         self, hidden: Tensor, tokens: NDArray[np.int32], request_id: int, start: int, wish: _Wish
@@ -107,4 +110,12 @@ class PromptScorer:
         width = min(max(1, wish.width), logits.shape[1])
         device = self._runner.device
         scores = ops.top_logprobs(logits, device.upload(ids), width)
-        return PromptPart(request_id, start, ids, width, device.start_download(*scores))
+        return PromptPart(request_id, wish, start, ids, width, device.start_download(*scores))
+
+    def land(self, parts: Sequence[PromptPart]) -> list[PromptLogprobs]:
+        """The messages of a step's parts, but for requests that were aborted meanwhile; waits."""
+        messages = [part.read() for part in parts if part.wish.sequences]
+        for part in parts:
+            if part.wish.scored:
+                self._wishes.pop(part.request_id, None)
+        return messages
