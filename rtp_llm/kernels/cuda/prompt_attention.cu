@@ -19,8 +19,9 @@ namespace {
 
 constexpr int kThreads = 3 * hopper::kWarpgroup;
 // Of a thread that loads and of one that multiplies: together what three equal ones would have.
-constexpr int kLoaderRegisters = 40;
-constexpr int kAttenderRegisters = 232;
+// Unused where there is no wgmma (sm_80).
+[[maybe_unused]] constexpr int kLoaderRegisters = 40;
+[[maybe_unused]] constexpr int kAttenderRegisters = 232;
 constexpr int64_t kCachedBytes = 32LL << 20;  // keys and values that stay in the L2 cache
 
 template <class T, int kHead>
