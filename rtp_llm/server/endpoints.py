@@ -207,9 +207,9 @@ class Endpoints:
         """(text if one was given, ids) of each prompt."""
         given = request.prompt
         prompts: Sequence[Any] = [given] if isinstance(given, str) else given
-        if prompts and all(isinstance(item, int) for item in prompts):
-            prompts = [prompts]
-        kinds = {type(item) for item in prompts}
+        kinds = set(map(type, prompts))
+        if kinds == {int}:
+            prompts, kinds = [prompts], {list}
         if len(kinds) != 1 or not kinds <= {str, list}:
             raise bad_request(
                 "prompt: must be a text, a list of texts, a list of token ids or a list of lists "
