@@ -106,23 +106,31 @@ def _decode_row(
     }
 
 
-def prompts(device: Device, attend: Attention, rounds: int) -> Report:
-    """A whole prompt at once."""
-    columns = ("tokens", "triton TFLOP/s", *(f"{name} TFLOP/s" for name in SDPA), "% of best")
-    report = Report(f"Prompt attention on {device.description()}", columns)
+def prompts(device: Device, triton: Attention, rounds: int) -> Report:
+    """A whole prompt at once, and its second half after the first came from the prefix cache."""
+    names = ("operator", "triton", *SDPA)
+    report = Report(
+        f"Prompt attention on {device.description()}",
+        ("tokens", "cached", *(f"{name} TFLOP/s" for name in names), "% of best"),
+    )
+    report.notes.append("operator: what the engine calls; SDPA: keys in one piece, whole prompts.")
     for tokens in PROMPTS:
-        operations = 2.0 * tokens**2 * HEADS * HEAD_DIM  # causal: half of all pairs
-        arguments = Case.random(1, tokens, tokens, device.torch_device).arguments()
-        ours = microseconds(device, functools.partial(attend, *arguments), rounds)
-        peers = {name: operations / us / 1e6 for name, us in sdpa(device, tokens, rounds)}
-        report.add(
-            **{
-                "tokens": tokens,
-                "triton TFLOP/s": operations / ours / 1e6,
-                **{f"{name} TFLOP/s": speed for name, speed in peers.items()},
-                "% of best": 100 * operations / ours / 1e6 / max(peers.values()),
+        for cached in (0, tokens // 2):
+            new = tokens - cached
+            operations = 2.0 * (tokens**2 - cached**2) * HEADS * HEAD_DIM  # half of new pairs
+            arguments = Case.random(1, new, tokens, device.torch_device).arguments()
+            taken = {
+                "operator": microseconds(
+                    device, functools.partial(ops.paged_attention, *arguments), rounds
+                ),
+                "triton": microseconds(device, functools.partial(triton, *arguments), rounds),
             }
-        )
+            if not cached:
+                taken.update(sdpa(device, tokens, rounds))
+                best = min(taken[name] for name in SDPA) / operations
+            speeds = {f"{name} TFLOP/s": operations / us / 1e6 for name, us in taken.items()}
+            share = 100 * best * operations / taken["operator"]
+            report.add(tokens=tokens, cached=cached, **speeds, **{"% of best": share})
     return report
 
 

@@ -12,16 +12,12 @@ void prompt_attention(const PagedAttentionArgs&, const AttentionBounds&, void*) 
 #else
 
 #include "rtp_llm/kernels/cuda/hopper.h"
-#include "rtp_llm/kernels/cuda/prompt_attention_tile.h"
+#include "rtp_llm/kernels/cuda/prompt_attention_softmax.h"
 
 namespace rtp_llm::cuda {
 namespace {
 
 constexpr int kThreads = 3 * hopper::kWarpgroup;
-// Of a thread that loads and of one that multiplies: together what three equal ones would have.
-// Unused where there is no wgmma (sm_80).
-[[maybe_unused]] constexpr int kLoaderRegisters = 40;
-[[maybe_unused]] constexpr int kAttenderRegisters = 232;
 constexpr int64_t kCachedBytes = 32LL << 20;  // keys and values that stay in the L2 cache
 
 template <class T, int kHead>
@@ -30,6 +26,8 @@ __global__ void __launch_bounds__(kThreads, 1)
                    const __grid_constant__ CUtensorMap keys,
                    const __grid_constant__ CUtensorMap values, const PromptArgs args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  // Of a thread that loads and of one that multiplies: together what three equal ones would have.
+  constexpr int kLoaderRegisters = 40, kAttenderRegisters = 232;
   extern __shared__ uint8_t memory[];
   __shared__ uint64_t barriers[SharedTiles<kHead>::kBarriers];
   __shared__ unsigned int missing[kStages];
@@ -41,7 +39,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   if (threadIdx.x < hopper::kWarpgroup) {
     hopper::give_registers<kLoaderRegisters>();
-    if (threadIdx.x < kGroup) load_tiles(shared, tile, args, &queries, &keys, &values);
+    if (threadIdx.x < kGroup) Loader<kHead>(shared, tile, args).run(&queries, &keys, &values);
   } else {
     hopper::take_registers<kAttenderRegisters>();
     Attender<T, kHead> attender(shared, tile, args);
