@@ -57,6 +57,7 @@ class DecodeBackend(AttentionBackend):
         return self._others.forward(q, layer, window, batch)
 
     def warm_up(self, kv_cache: Tensor) -> None:
+        self._zeros(kv_cache.device)
         self._others.warm_up(kv_cache)
 
     def attend(
@@ -91,7 +92,7 @@ class DecodeBackend(AttentionBackend):
         )
 
     def _zeros(self, device: torch.device) -> Tensor:
-        """Of all layers, which run one after another; made by the first step, before any graph."""
+        """Of all layers, which run one after another; made before any graph is recorded."""
         if self._counters is None:
             self._counters = torch.zeros(_MOST_ITEMS, dtype=torch.int32, device=device)
         return self._counters
