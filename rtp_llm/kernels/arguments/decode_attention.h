@@ -30,7 +30,8 @@ struct DecodeAttentionArgs {
   int64_t num_seqs, num_blocks, num_positions, table_width;
   int64_t qkv_stride, table_stride;
   int64_t kv_block_stride, kv_token_stride, kv_head_stride;
-  int num_heads, num_kv_heads, head_dim, block_size;
+  int num_heads, num_kv_heads, head_dim;
+  int block_bits;  // blocks hold 2^block_bits tokens, at least 8
   int rotary_dim, rotary_offset;
   bool is_neox;  // pairs (i, i + rotary_dim / 2), otherwise (2i, 2i + 1)
   int window;    // > 0: a key is visible when query position - key position < window

@@ -26,7 +26,7 @@ void take_cache(DecodeAttentionArgs& args, const Tensor& qkv, const Tensor& cach
   args.k_cache = cache.data();
   args.v_cache = static_cast<char*>(cache.data()) + cache.stride(0) * element_size(cache.dtype());
   args.num_blocks = cache.size(1);
-  args.block_size = static_cast<int>(block_size);
+  while (int64_t{1} << args.block_bits < block_size) ++args.block_bits;
   args.num_kv_heads = static_cast<int>(cache.size(3));
   args.head_dim = static_cast<int>(cache.size(4));
   args.num_heads = static_cast<int>(qkv.size(1) / cache.size(4) - 2 * cache.size(3));

@@ -7,27 +7,35 @@
 
 namespace rtp_llm::cuda {
 
-// Channels that turn together, or, beyond the rotation, just two of them; D / 2 in a head.
+// Channels that turn together, or, beyond the rotation, just two of them; D / 2 in a head. With
+// what they are multiplied by, which is there before the projection is.
 struct ChannelPair {
   int first, second;
   float cos, sin;
+  float q_first, q_second, k_first, k_second;  // norm weights
 
   ChannelPair() = default;
 
-  __device__ ChannelPair(const DecodeAttentionArgs& args, int pair, int position)
+  template <class T>
+  __device__ ChannelPair(const DecodeAttentionArgs& args, int pair, int position, T)
       : cos(1.0f), sin(0.0f) {
     const int half = args.rotary_dim / 2;
+    const auto beside = [&](int i) { return i < args.rotary_offset ? i : i + args.rotary_dim; };
     if (pair < half) {
       first = args.rotary_offset + (args.is_neox ? pair : 2 * pair);
       second = first + (args.is_neox ? half : 1);
       const float* const row = args.cos_sin + int64_t{position} * args.rotary_dim + pair;
       cos = row[0];
       sin = row[half];
-      return;
+    } else {
+      first = beside(2 * (pair - half));
+      second = beside(2 * (pair - half) + 1);
     }
-    const auto beside = [&](int i) { return i < args.rotary_offset ? i : i + args.rotary_dim; };
-    first = beside(2 * (pair - half));
-    second = beside(2 * (pair - half) + 1);
+    if (args.q_weight == nullptr) return;
+    q_first = to_float(static_cast<const T*>(args.q_weight)[first]);
+    q_second = to_float(static_cast<const T*>(args.q_weight)[second]);
+    k_first = to_float(static_cast<const T*>(args.k_weight)[first]);
+    k_second = to_float(static_cast<const T*>(args.k_weight)[second]);
   }
 };
 
@@ -86,8 +94,14 @@ struct NewHeads {
         store(args, pairs, head == group, slot, first, second);
       }
     }
-    for (int i = thread_index(); i < (N * kHeadsOfTile - group) * D; i += thread_count()) {
-      queries[group + i / D][i % D] = Math{0};
+  }
+
+  // Rows of no head are zeros; before `prepare`.
+  __device__ void clear(const DecodeAttentionArgs& args) {
+    const int group = args.num_heads / args.num_kv_heads;
+    constexpr int kWords = D * static_cast<int>(sizeof(Math)) / 16;  // of 16 bytes
+    for (int i = thread_index(); i < (N * kHeadsOfTile - group) * kWords; i += thread_count()) {
+      reinterpret_cast<uint4*>(queries[group + i / kWords])[i % kWords] = uint4{};
     }
   }
 
@@ -98,7 +112,9 @@ struct NewHeads {
     for (int q = thread_index() / kGroup; q < group; q += thread_count() / kGroup) {
       float sum = 0.0f;
 #pragma unroll
-      for (int i = lane; i < D; i += kGroup) sum += to_float(queries[q][i]) * key[i];
+      for (int i = 0; i < D / kGroup; ++i) {
+        sum += to_float(queries[q][lane * (D / kGroup) + i]) * key[lane * (D / kGroup) + i];
+      }
       sum = reduce_group(sum, Sum());
       if (lane == 0) score[q] = scale(sum);
     }
@@ -108,14 +124,15 @@ struct NewHeads {
   // Norm (rounded, as when a kernel of its own had written it), then rotation.
   __device__ static void turn(const DecodeAttentionArgs& args, const ChannelPair (&pairs)[kPairs],
                               bool is_query, T (&first)[kPairs], T (&second)[kPairs]) {
-    const T* const weight = static_cast<const T*>(is_query ? args.q_weight : args.k_weight);
+    const bool has_norm = args.q_weight != nullptr;
     float inverse = 1.0f;
-    if (weight != nullptr) {
+    if (has_norm) {
       float squares = 0.0f;
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) {
-        squares +=
-            to_float(first[i]) * to_float(first[i]) + to_float(second[i]) * to_float(second[i]);
+        const float a = to_float(first[i]);
+        const float b = to_float(second[i]);
+        squares += a * a + b * b;
       }
       inverse = 1.0f / sqrtf(reduce_group(squares, Sum()) / static_cast<float>(D) + args.eps);
     }
@@ -123,9 +140,10 @@ struct NewHeads {
     for (int i = 0; i < kPairs; ++i) {
       float a = to_float(first[i]);
       float b = to_float(second[i]);
-      if (weight != nullptr) {
-        a = to_float(from_float<T>(a * (inverse * to_float(weight[pairs[i].first]))));
-        b = to_float(from_float<T>(b * (inverse * to_float(weight[pairs[i].second]))));
+      if (has_norm) {
+        const ChannelPair& pair = pairs[i];
+        a = to_float(from_float<T>(a * (inverse * (is_query ? pair.q_first : pair.k_first))));
+        b = to_float(from_float<T>(b * (inverse * (is_query ? pair.q_second : pair.k_second))));
       }
       first[i] = from_float<T>(a * pairs[i].cos - b * pairs[i].sin);
       second[i] = from_float<T>(b * pairs[i].cos + a * pairs[i].sin);
@@ -156,8 +174,8 @@ struct NewHeads {
     const float* const scale = is_key ? args.k_scale : args.v_scale;
     const float divisor = scale == nullptr ? 1.0f : *scale;
     C* const to = static_cast<C*>(is_key ? args.k_cache : args.v_cache) +
-                  slot / args.block_size * args.kv_block_stride +
-                  (slot % args.block_size) * args.kv_token_stride +
+                  (slot >> args.block_bits) * args.kv_block_stride +
+                  (slot & ((1 << args.block_bits) - 1)) * args.kv_token_stride +
                   blockIdx.x * args.kv_head_stride;
     float* const shared = is_key ? key : value;
 #pragma unroll

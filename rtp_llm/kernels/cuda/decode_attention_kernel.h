@@ -35,7 +35,7 @@ struct Share {
     const int begin = range.first / kTileKeys;
     const int tiles = (range.end + kTileKeys - 1) / kTileKeys - begin;
     const int tiles_of_part = max(least_tiles, (tiles + splits - 1) / splits);
-    parts = keys > 0 && is_known && slot >= 0 && slot / args.block_size < args.num_blocks
+    parts = keys > 0 && is_known && slot >= 0 && slot >> args.block_bits < args.num_blocks
                 ? max((tiles + tiles_of_part - 1) / tiles_of_part, 1)
                 : 0;
     range.begin_tile = begin + part * tiles_of_part;
@@ -62,6 +62,7 @@ struct Scratch {
 
 template <class T, class C, int D, int N>
 __device__ inline void leave(const Softmax<D, N>& softmax, const Scratch& scratch) {
+  constexpr int kVector = Tile<T, C, D, N>::kValueVector;  // channels side by side in a lane
   const int warp = thread_index() / kGroup;
 #pragma unroll
   for (int n = 0; n < N; ++n) {
@@ -74,11 +75,13 @@ __device__ inline void leave(const Softmax<D, N>& softmax, const Scratch& scratc
         scratch.top[place] = softmax.top[n][column];
         scratch.total[place] = softmax.total[n][column];
       }
+      float* const to = scratch.result + place * D + lane_row() * kVector;
 #pragma unroll
-      for (int step = 0; step < D / 16; ++step) {
-        const float2 pair = {softmax.result[n][step][column], softmax.result[n][step][column + 2]};
-        *reinterpret_cast<float2*>(scratch.result + place * D + Tile<T, C, D, N>::channel(step)) =
-            pair;
+      for (int step = 0; step < D / 16; step += 2) {
+        const float (&first)[4] = softmax.result[n][step];
+        const float (&second)[4] = softmax.result[n][step + 1];
+        *reinterpret_cast<float4*>(to + step * 2 / kVector * 8 * kVector + step * 2 % kVector) = {
+            first[column], first[column + 2], second[column], second[column + 2]};
       }
     }
   }
@@ -117,10 +120,12 @@ template <class Heads>
 __device__ inline Mean mean_of_warps(const Scratch& scratch, const Heads& heads, int q, int channel,
                                      int d, bool with_new) {
   float highest = with_new ? heads.score[q] : -INFINITY;
+#pragma unroll 4
   for (int w = 0; w < scratch.warps; ++w) {
     highest = fmaxf(highest, scratch.top[w * scratch.group + q]);
   }
   Mean mean(highest);
+#pragma unroll 4
   for (int w = 0; w < scratch.warps; ++w) {
     const int place = w * scratch.group + q;
     mean.add(scratch.top[place], scratch.total[place],
@@ -145,16 +150,20 @@ struct PartPlaces {
 };
 
 // Whether all the other parts of this block's sequence and KV head are in memory. The counter is
-// zero again for the next launch.
+// zero again for the next launch. The count releases what the block's threads wrote before the
+// barrier, and acquires what others released.
 __device__ inline bool ends_last(const DecodeAttentionArgs& args, int parts) {
   __shared__ bool is_last;
-  __threadfence();
   __syncthreads();
   if (thread_index() == 0) {
     int32_t* const counter = args.counters + blockIdx.y * gridDim.x + blockIdx.x;
-    is_last = atomicAdd(counter, 1) == parts - 1;
+    int ended;
+    asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
+                 : "=r"(ended)
+                 : "l"(counter)
+                 : "memory");
+    is_last = ended == parts - 1;
     if (is_last) *counter = 0;
-    __threadfence();
   }
   __syncthreads();
   return is_last;
@@ -169,6 +178,7 @@ __device__ inline void merge_parts(const DecodeAttentionArgs& args, int parts, i
     const int channel = i % (D / 4) * 4;
     const PartPlaces places(args, head, splits, D);
     float highest = -INFINITY;
+#pragma unroll 4
     for (int p = 0; p < parts; ++p) highest = fmaxf(highest, __ldcg(places.stats + 2 * p));
     Mean mean(highest);
 #pragma unroll 4
@@ -224,7 +234,6 @@ __device__ inline void write_zeros(const DecodeAttentionArgs& args) {
 template <class T, class C, int D, int N>
 struct Walk {
   Tile<T, C, D, N> now;
-  TilePlace place;
   TileBlocks next;
   const int32_t* table;
   const C *keys, *values;
@@ -232,14 +241,13 @@ struct Walk {
 
   // Asks for the first tile.
   __device__ Walk(const DecodeAttentionArgs& args, const KeyRange& range)
-      : place(args, range, 0, {-1, -1}),
-        table(args.block_table + blockIdx.y * args.table_stride),
+      : table(args.block_table + blockIdx.y * args.table_stride),
         keys(static_cast<const C*>(args.k_cache) + blockIdx.x * args.kv_head_stride),
         values(static_cast<const C*>(args.v_cache) + blockIdx.x * args.kv_head_stride),
         tile(range.begin_tile + thread_index() / kGroup),
         step(thread_count() / kGroup) {
     if (tile >= range.end_tile) return;
-    place = TilePlace(args, range, tile, find_blocks(args, table, tile));
+    const TilePlace place(args, range, tile, find_blocks(args, table, tile));
     now.load_keys(args, keys, place);
     now.load_values(args, values, place);
     next = find_blocks(args, table, tile + step);
@@ -255,11 +263,12 @@ struct Walk {
       const bool has_next = tile + step < range.end_tile;
       float scores[N][4];
       now.score(queries, scores);
+      const unsigned int seen = now.seen_rows;
       if (has_next) now.load_keys(args, keys, upcoming);
-      softmax.weigh(scores, scale, place.sees(lane_row()), place.sees(lane_row() + 8));
+      softmax.weigh(scores, scale, seen);
+      now.hide_values();
       now.add_values(scores, softmax.result);
       if (has_next) now.load_values(args, values, upcoming);
-      place = upcoming;
       next = after;
       tile += step;
     }
@@ -283,8 +292,10 @@ __global__ void __launch_bounds__(kGroup* decode_attention_warps(D, N))
   using Heads = NewHeads<T, C, D, N>;
   extern __shared__ __align__(16) float memory[];
   __shared__ Heads heads;
-  const int part = static_cast<int>(blockIdx.z);
+  // The parts that only long sequences have begin first, so that they end while there is room.
+  const int part = splits - 1 - static_cast<int>(blockIdx.z);
   if (!args.early) wait_for_previous();
+  if (part * least_tiles * kTileKeys >= args.seq_lens[blockIdx.y] && part > 0) return;
   const Share share(args, part, splits, least_tiles);
   if (part > 0 && part >= share.parts) return;
   let_next_start();
@@ -296,9 +307,10 @@ __global__ void __launch_bounds__(kGroup* decode_attention_warps(D, N))
   ChannelPair pairs[Heads::kPairs];
 #pragma unroll
   for (int i = 0; i < Heads::kPairs; ++i) {
-    pairs[i] = ChannelPair(args, thread_index() % kGroup + i * kGroup, share.position);
+    pairs[i] = ChannelPair(args, thread_index() % kGroup + i * kGroup, share.position, T{});
   }
   const ScoreScale scale = score_scale(args);
+  heads.clear(args);
   wait_for_previous();
   heads.prepare(args, pairs, share.is_last ? share.slot : -1);
   __syncthreads();

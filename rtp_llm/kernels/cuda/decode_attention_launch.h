@@ -31,7 +31,7 @@ inline DecodeSchedule decode_schedule(const DecodeAttentionArgs& args) {
   while (items * schedule.splits <= 64 && schedule.splits < 32) schedule.splits *= 2;
   schedule.warps = min(schedule.warps, decode_attention_warps(D, N));
   while (decode_scratch_bytes(schedule.warps, group, D) > kMostShared) schedule.warps /= 2;
-  const int64_t tiles = ceil_div(args.table_width * args.block_size, kTileKeys);
+  const int64_t tiles = ceil_div(args.table_width << args.block_bits, kTileKeys);
   const int64_t useful = ceil_div(tiles, schedule.least_tiles);
   if (useful < schedule.splits) schedule.splits = static_cast<int>(useful < 1 ? 1 : useful);
   return schedule;

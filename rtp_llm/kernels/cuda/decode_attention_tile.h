@@ -56,39 +56,32 @@ struct TileBlocks {
 __device__ inline TileBlocks find_blocks(const DecodeAttentionArgs& args, const int32_t* table,
                                          int tile) {
   const auto block_of = [&](int key) {
-    const int index = key / args.block_size;
+    const int index = key >> args.block_bits;
     if (index >= args.table_width) return -1;
     const int block = table[index];
     return block < args.num_blocks ? block : -1;
   };
   TileBlocks blocks;
   blocks.low = block_of(tile * kTileKeys);
-  blocks.high = args.block_size > kHeadsOfTile ? blocks.low : block_of(tile * kTileKeys + 8);
+  blocks.high = args.block_bits > 3 ? blocks.low : block_of(tile * kTileKeys + 8);
   return blocks;
 }
 
-// Where a tile's halves begin in the cache, in elements, and which of its keys count.
+// Where a tile's halves begin in the cache, in elements, and which of its keys count: bit i for key
+// i. What does not count is read all the same, from some place that exists.
 struct TilePlace {
   int64_t low, high;
-  int key;  // the tile's first one
-  int first, end;
-  bool has_low, has_high;
+  unsigned int seen;
 
   __device__ TilePlace(const DecodeAttentionArgs& args, const KeyRange& range, int tile,
-                       TileBlocks blocks)
-      : key(tile * kTileKeys),
-        first(range.first),
-        end(range.end),
-        has_low(blocks.low >= 0),
-        has_high(blocks.high >= 0) {
-    const int inside = args.block_size - 1;  // block sizes are powers of two
+                       TileBlocks blocks) {
+    const int key = tile * kTileKeys;
+    const int inside = (1 << args.block_bits) - 1;
     low = max(blocks.low, 0) * args.kv_block_stride + (key & inside) * args.kv_token_stride;
     high = max(blocks.high, 0) * args.kv_block_stride + ((key + 8) & inside) * args.kv_token_stride;
-  }
-
-  // Whether key `i` of the tile is seen.
-  __device__ bool sees(int i) const {
-    return (i < 8 ? has_low : has_high) && key + i >= first && key + i < end;
+    seen = (blocks.low >= 0 ? 0xffU : 0U) | (blocks.high >= 0 ? 0xff00U : 0U);
+    if (key < range.first) seen &= 0xffffU << (range.first - key);
+    if (key + kTileKeys > range.end) seen &= 0xffffU >> (key + kTileKeys - range.end);
   }
 };
 
@@ -107,10 +100,12 @@ struct Tile {
 
   uint32_t low[kKeyLoads][4], high[kKeyLoads][4];  // keys g and g + 8
   uint32_t value[4][kValueLoads][kValueWords];     // keys 2t, 2t + 1, 2t + 8, 2t + 9
+  unsigned int seen_rows, seen_values;             // as of TilePlace, of the keys and of the values
 
   __device__ void load_keys(const DecodeAttentionArgs& args, const C* head,
                             const TilePlace& place) {
     const C* const from = head + lane_row() * args.kv_token_stride + lane_column() * kKeyVector;
+    seen_rows = place.seen;
 #pragma unroll
     for (int i = 0; i < kKeyLoads; ++i) {
       load_once(low[i], from + place.low + i * 4 * kKeyVector);
@@ -118,23 +113,29 @@ struct Tile {
     }
   }
 
-  // Values of keys that are not seen become zeros: what lies there may be no number.
   __device__ void load_values(const DecodeAttentionArgs& args, const C* head,
                               const TilePlace& place) {
+    const C* const from =
+        head + 2 * lane_column() * args.kv_token_stride + lane_row() * kValueVector;
+    seen_values = place.seen;
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      const int key = 2 * lane_column() + (k % 2);
-      const C* const from = head + (k < 2 ? place.low : place.high) + key * args.kv_token_stride +
-                            lane_row() * kValueVector;
-      const bool seen = place.sees(key + (k < 2 ? 0 : 8));
+      const C* const key = from + (k < 2 ? place.low : place.high) + k % 2 * args.kv_token_stride;
+#pragma unroll
+      for (int i = 0; i < kValueLoads; ++i) load_once(value[k][i], key + i * 8 * kValueVector);
+    }
+  }
+
+  // Values of keys that are not seen become zeros: what lies there may be no number.
+  __device__ void hide_values() {
+    if (seen_values == 0xffffU) return;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if ((seen_values >> (2 * lane_column() + k % 2 + k / 2 * 8) & 1U) != 0) continue;
 #pragma unroll
       for (int i = 0; i < kValueLoads; ++i) {
-        if (seen) {
-          load_once(value[k][i], from + i * 8 * kValueVector);
-        } else {
 #pragma unroll
-          for (int word = 0; word < kValueWords; ++word) value[k][i][word] = 0;
-        }
+        for (int word = 0; word < kValueWords; ++word) value[k][i][word] = 0;
       }
     }
   }
@@ -168,7 +169,8 @@ struct Tile {
     }
   }
 
-  // result[n][i]: channels of row g and g + 8 of the i-th sixteen, for queries 2t and 2t + 1.
+  // result[n][i]: two neighbouring channels, in rows g and g + 8, for queries 2t and 2t + 1. Those
+  // of kValueVector / 2 steps after each other are a lane's kValueVector neighbours.
   __device__ void add_values(const float (&weights)[N][4], float (&result)[N][kSteps][4]) const {
 #pragma unroll
     for (int n = 0; n < N; ++n) {
@@ -194,12 +196,6 @@ struct Tile {
     }
   }
 
-  // The channel of row g of result[.][step]; row g + 8 is the next one.
-  __device__ static int channel(int step) {
-    const int load = step / (kValueVector / 2);
-    return load * 8 * kValueVector + lane_row() * kValueVector + step % (kValueVector / 2) * 2;
-  }
-
  private:
   __device__ static void multiply_add_bytes(float (&sums)[4], uint32_t low_bytes,
                                             uint32_t high_bytes, uint32_t b0, uint32_t b1) {
@@ -223,10 +219,24 @@ struct ScoreScale {
   float cap;     // log2(e) times the cap; 0 = none
 
   __device__ float operator()(float score) const {
-    if (cap == 0.0f) return score * factor;
+    return cap == 0.0f ? score * factor : bend(score);
+  }
+
+  template <int N>
+  __device__ void apply(float (&scores)[N][4]) const {
+    if (cap == 0.0f) {
+#pragma unroll
+      for (int i = 0; i < 4 * N; ++i) scores[i / 4][i % 4] *= factor;
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4 * N; ++i) scores[i / 4][i % 4] = bend(scores[i / 4][i % 4]);
+    }
+  }
+
+ private:
+  __device__ float bend(float score) const {
     const float small = power_of_two(-2.88539008f * fabsf(score * factor));  // e^(-2 |x|)
-    const float bent = (1.0f - small) / (1.0f + small);
-    return copysignf(cap * bent, score);
+    return copysignf(cap * ((1.0f - small) / (1.0f + small)), score);
   }
 };
 
@@ -249,34 +259,35 @@ struct Softmax {
   }
 
   // Scores become weights of the new maximum; the result so far is brought to it.
-  __device__ void weigh(float (&scores)[N][4], const ScoreScale& scale, bool sees_low,
-                        bool sees_high) {
+  __device__ void weigh(float (&scores)[N][4], const ScoreScale& scale, unsigned int seen) {
+    scale.apply(scores);
+    if (seen != 0xffffU) {
+      const bool low = (seen >> lane_row() & 1U) != 0;
+      const bool high = (seen >> (lane_row() + 8) & 1U) != 0;
 #pragma unroll
-    for (int n = 0; n < N; ++n) {
-#pragma unroll
-      for (int column = 0; column < 2; ++column) {
-        float& low = scores[n][column];
-        float& high = scores[n][column + 2];
-        low = sees_low ? scale(low) : -INFINITY;
-        high = sees_high ? scale(high) : -INFINITY;
-        float highest = fmaxf(low, high);
-#pragma unroll
-        for (int mask = 4; mask < kGroup; mask *= 2)
-          highest = fmaxf(highest, exchange(highest, mask));
-        highest = fmaxf(highest, top[n][column]);
-        // A column that has seen nothing has no maximum: its weights stay zero.
-        const float base = highest == -INFINITY ? 0.0f : highest;
-        const float keep = power_of_two(top[n][column] - base);
-        low = power_of_two(low - base);
-        high = power_of_two(high - base);
-        total[n][column] = total[n][column] * keep + (low + high);
-        top[n][column] = highest;
-#pragma unroll
-        for (int i = 0; i < D / 16; ++i) {
-          result[n][i][column] *= keep;
-          result[n][i][column + 2] *= keep;
-        }
+      for (int i = 0; i < 4 * N; ++i) {
+        if (!(i % 4 < 2 ? low : high)) scores[i / 4][i % 4] = -INFINITY;
       }
+    }
+    float highest[N][2];
+    bool is_higher = false;
+#pragma unroll
+    for (int i = 0; i < 2 * N; ++i) {
+      float& most = highest[i / 2][i % 2];
+      most = fmaxf(scores[i / 2][i % 2], scores[i / 2][i % 2 + 2]);
+#pragma unroll
+      for (int mask = 4; mask < kGroup; mask *= 2) most = fmaxf(most, exchange(most, mask));
+      is_higher = is_higher || most > top[i / 2][i % 2];
+    }
+    if (__any_sync(kAllLanes, is_higher)) raise(highest);
+#pragma unroll
+    for (int i = 0; i < 2 * N; ++i) {
+      const float base = base_of(top[i / 2][i % 2]);
+      float& low = scores[i / 2][i % 2];
+      float& high = scores[i / 2][i % 2 + 2];
+      low = power_of_two(low - base);
+      high = power_of_two(high - base);
+      total[i / 2][i % 2] += low + high;
     }
   }
 
@@ -288,6 +299,26 @@ struct Softmax {
 #pragma unroll
         for (int mask = 4; mask < kGroup; mask *= 2)
           total[n][column] += exchange(total[n][column], mask);
+      }
+    }
+  }
+
+ private:
+  // A column that has seen nothing has no maximum: its weights stay zero.
+  __device__ static float base_of(float top) { return top == -INFINITY ? 0.0f : top; }
+
+  __device__ void raise(const float (&highest)[N][2]) {
+#pragma unroll
+    for (int i = 0; i < 2 * N; ++i) {
+      float& old = top[i / 2][i % 2];
+      const float raised = fmaxf(old, highest[i / 2][i % 2]);
+      const float keep = power_of_two(old - base_of(raised));
+      old = raised;
+      total[i / 2][i % 2] *= keep;
+#pragma unroll
+      for (int step = 0; step < D / 16; ++step) {
+        result[i / 2][step][i % 2] *= keep;
+        result[i / 2][step][i % 2 + 2] *= keep;
       }
     }
   }
