@@ -38,7 +38,8 @@ def small_model(folder: Path, kind: str, width: int) -> CausalLM:
         save_model(folder, kind, num_hidden_layers=LAYERS, intermediate_size=width)
     model = load_model(folder, device=resolve_device(DEVICE), dtype=torch.bfloat16)
     taken = [layer.most_rows > 0 for layer in fused_layers(model)]
-    assert taken == [True, True, True, width == 128] * LAYERS
+    # The head, of an odd number of rows, comes last where it has a weight of its own.
+    assert taken[: 4 * LAYERS] == [True, True, True, width == 128] * LAYERS
     return model
 
 
