@@ -294,9 +294,9 @@ class OverlapEventsTest : public OverlapTest {
   int refused_ = 0;
 };
 
-// Every sequence of six events leaves the scheduler sound, and whatever is left ends.
+// Every sequence of five events leaves the scheduler sound, and whatever is left ends.
 TEST_F(OverlapEventsTest, EveryShortSequence) {
-  constexpr int kLength = 6;
+  constexpr int kLength = 5;
   int total = 1;
   for (int i = 0; i < kLength; ++i) total *= kEvents;
   for (int code = 0; code < total; ++code) {
