@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from rtp_llm.device import DeviceError, resolve_device
 from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
@@ -57,6 +58,28 @@ def test_logprobs_are_those_of_the_cpu(tmp_path):
         prompt = [outcome.prompt_logprobs[place] for place in sorted(outcome.prompt_logprobs)]
         scores.append([entry.logprob for entry in (*prompt, *outcome.logprobs)])
     assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+
+
+def test_a_kv_cache_of_eight_bits_gives_nearly_the_same(tmp_path):
+    device = resolve_device(GPU)
+    if not device.supports("quantized_kv_cache") or device.capability() < (8, 9):
+        pytest.skip("no 8-bit floats on this device")
+    save_model(tmp_path, "qwen3", seed=7)
+    scores = {}
+    for kind in ("auto", "fp8_e4m3"):
+        engine = tiny_engine(tmp_path, device_type=GPU, dtype="bfloat16", kv_cache_dtype=kind)
+        ids = [
+            engine.add(random_prompt(length), prompt_logprobs=1, max_tokens=8, ignore_eos=True)
+            for length in (3, 40, 150)
+        ]
+        engine.run()
+        engine.assert_all_free()
+        prompts = [engine.outcomes[request_id, 0].prompt_logprobs for request_id in ids]
+        scores[kind] = [scored[place].logprob for scored in prompts for place in sorted(scored)]
+    exact, small = (torch.tensor(scores[kind]) for kind in ("auto", "fp8_e4m3"))
+    assert not torch.equal(exact, small)  # or the setting did nothing
+    # Rounding keys and values on the CPU changes these log-probabilities by 0.05 of their spread.
+    assert (exact - small).abs().mean() < 0.1 * exact.std()
 
 
 def run_mixed(engine):

@@ -13,7 +13,7 @@ import torch
 from rtp_llm.kernels.cuda.gpu_for_tests import captured
 from rtp_llm.ops.paged_batches_for_tests import PagedBatch, Shape
 
-#Decode, chunk, prefill, no query, no key, more rows than a tile, whole tiles, many tiles of keys.
+# Decode, chunk, prefill, no query, no key, more rows than a tile, whole tiles, many tiles of keys.
 MIXED = [(1, 1), (1, 17), (0, 9), (1, 0), (33, 33), (70, 90), (129, 400), (3, 300), (64, 1000)]
 TOLERANCES = {torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
 
