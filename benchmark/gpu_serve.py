@@ -17,11 +17,11 @@ from typing import Any
 
 from benchmark.generation import prompts
 from benchmark.gpu_engine import add_flags, given_settings, settings_for
-from benchmark.gpu_throughput import LONGEST, REQUESTS, generate, workload
+from benchmark.gpu_requests import LONGEST, REQUESTS, generate, workload
+from benchmark.processes.stream_client import Answer, Clients
 from benchmark.report import Report, parser
 from benchmark.rounds import interleave
 from benchmark.server_process import ServerProcess, processor_seconds, write_tokenizer
-from benchmark.stream_client import Answer, Clients
 from rtp_llm import LLM
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import resolve_device

@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import random
-import time
 
 from benchmark.gpu_engine import add_flags, given_settings, settings_for
 from benchmark.gpu_limits import Rates, measure_rates
+from benchmark.gpu_requests import LONGEST, REQUESTS, generate, workload
 from benchmark.random_model import cache_bytes, prompt_operations, weight_bytes
 from benchmark.report import Report, parser
 from benchmark.rounds import interleave
 from benchmark.server_process import write_tokenizer
-from rtp_llm import LLM, SamplingParams
+from rtp_llm import LLM
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import resolve_device
 
-REQUESTS, SHORTEST, LONGEST, VOCABULARY = 256, 100, 1024, 10000
 FLOOR, GOAL = 23000, 30000
 COLUMNS = (
     "requests",
@@ -88,29 +86,6 @@ def make_settings(arguments: argparse.Namespace) -> Settings:
     settings = settings_for(arguments.shape, **{**own, **given_settings(arguments)})
     write_tokenizer(settings.model, arguments.shape)
     return settings
-
-
-def workload(requests: int, longest: int) -> tuple[list[list[int]], list[int]]:
-    """Prompts of token ids, and how many tokens each answer has."""
-    source = random.Random(0)
-    prompts = [
-        [source.randint(0, VOCABULARY) for _ in range(source.randint(SHORTEST, longest))]
-        for _ in range(requests)
-    ]
-    return prompts, [source.randint(SHORTEST, longest) for _ in range(requests)]
-
-
-def generate(llm: LLM, prompts: list[list[int]], answers: list[int]) -> float:
-    """Wall time of all requests, from the call to the last text."""
-    params = [SamplingParams(temperature=0.6, ignore_eos=True, max_tokens=n) for n in answers]
-    size = llm.ready.vocab_size
-    fitting = [[token % size for token in prompt] for prompt in prompts]  # of a tiny shape
-    began = time.perf_counter()
-    outputs = llm.generate(fitting, params, use_tqdm=False)
-    seconds = time.perf_counter() - began
-    if [len(output.outputs[0].token_ids) for output in outputs] != answers:
-        raise SystemExit("an answer was not whole")
-    return seconds
 
 
 def limit_seconds(shape: str, prompts: list[list[int]], answers: list[int], rates: Rates) -> float:

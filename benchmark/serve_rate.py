@@ -13,12 +13,12 @@ import statistics
 import sys
 from typing import Any
 
-from benchmark.emitting_engine import RATE_VARIABLE
 from benchmark.generation import prompts
+from benchmark.processes.emitting_engine import RATE_VARIABLE
+from benchmark.processes.stream_client import Answer, Clients
 from benchmark.random_model import config_folder
 from benchmark.report import Report, parser
 from benchmark.server_process import ServerProcess, processor_seconds, write_tokenizer
-from benchmark.stream_client import Answer, Clients
 
 PROMPT = 128
 PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
@@ -47,7 +47,7 @@ def main() -> None:
     write_tokenizer(folder, "qwen3-0.6b")
     report = Report("Streams behind an engine without a model", COLUMNS)
     os.environ[RATE_VARIABLE] = str(arguments.steps_per_second)
-    command = [sys.executable, "-m", "benchmark.emitting_server"]
+    command = [sys.executable, "-m", "benchmark.processes.emitting_server"]
     with ServerProcess(folder, "--load-format", "dummy", command=command) as server:
         clients = Clients(server.url, arguments.clients)
         for endpoint in arguments.endpoint or ["completions"]:

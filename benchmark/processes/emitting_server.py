@@ -9,4 +9,4 @@ from rtp_llm.engine.client import EngineClient
 from rtp_llm.server.run import serve
 
 if __name__ == "__main__":
-    sys.exit(serve(load_settings(), lambda: EngineClient("benchmark.emitting_engine")))
+    sys.exit(serve(load_settings(), lambda: EngineClient("benchmark.processes.emitting_engine")))

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-_ROOT = pathlib.Path(__file__).parents[1]
+_ROOT = pathlib.Path(__file__).parents[2]
 _PIECE = 2**18
 _LAST = b"data: [DONE]\n\n"
 _END = b"0\r\n\r\n"  # of a chunked body
@@ -52,7 +52,7 @@ class Clients:
         path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
         self._processes = [
             subprocess.Popen(
-                [sys.executable, "-m", "benchmark.stream_client", url],
+                [sys.executable, "-m", "benchmark.processes.stream_client", url],
                 env={**os.environ, "PYTHONPATH": path},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

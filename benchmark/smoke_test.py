@@ -1,0 +1,29 @@
+"""The benchmarks of servers and GPUs run to their end, in a tiny shape where there is no GPU."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import pytest
+
+TINY = ["--shape", "tiny", "--quick", "--setting", "kv_cache_mem_mb=64"]
+PROGRAMS = {
+    "gpu_first_token": [*TINY, "--setting", "max_seq_len=512", "--length", "40"],
+    "gpu_generate": [*TINY, "--batch", "3", "--peer", "eager"],
+    "gpu_profile": [*TINY, "--batch", "2"],
+    "gpu_serve": [*TINY, "--requests", "3", "--longest", "101", "--clients", "2"],
+    "gpu_throughput": [*TINY, "--requests", "3", "--longest", "101"],
+    "serve_rate": ["--streams", "9", "--tokens", "20", "--endpoint", "chat"],
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_runs_and_writes_its_figures(name, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "figures.json"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.argv", [name, *PROGRAMS[name], "--json", str(file)])
+    importlib.import_module(f"benchmark.{name}").main()
+    rows = json.loads(file.read_text())["rows"]
+    assert rows and all(any(isinstance(value, float) for value in row.values()) for row in rows)
+    assert "| " in capsys.readouterr().out
