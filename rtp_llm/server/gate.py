@@ -7,6 +7,7 @@ import hmac
 import logging
 import time
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -25,10 +26,21 @@ _log = logging.getLogger("rtp_llm.server")
 
 
 class Gate:
-    """The outermost ASGI application. `paths`: those known to the router, for metric labels."""
+    """The outermost ASGI application.
 
-    def __init__(self, app: ASGIApp, state: ServerState, paths: frozenset[str]) -> None:
+    `paths`: those known to the router, for metric labels; `direct`: method and path of what is
+    called in place of `app`.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        state: ServerState,
+        paths: frozenset[str],
+        direct: Mapping[tuple[str, str], ASGIApp],
+    ) -> None:
         self._app = app
+        self._direct = direct
         self._state = state
         self._paths = paths
         key = state.settings.api_key
@@ -40,7 +52,8 @@ class Gate:
         passage = _Passage(scope, send)
         try:
             self._check(scope)
-            await self._app(scope, receive, passage.send)
+            app = self._direct.get((scope["method"], scope["path"]), self._app)
+            await app(scope, receive, passage.send)
         except ApiError as error:
             await self._apologise(passage, error)
         except Exception:
