@@ -118,7 +118,8 @@ class Settings:
         True,
         "switch",
         "device",
-        "Record decode steps as graphs where the device can; off: every step runs eagerly.",
+        "Record steps of decoding and of short prompts as graphs where the device can; off: every "
+        "step runs eagerly.",
     )
     enable_overlap: bool | None = option(
         None,
@@ -137,7 +138,7 @@ class Settings:
         unit="MiB",
         minimum=1,
         maximum=2**30,
-        automatic="planned from the free memory and the settings, and printed",
+        automatic="what steps leave of a GPU; on the CPU up to four times the weights",
     )
     kv_cache_dtype: str = option(
         "auto",
@@ -196,7 +197,7 @@ class Settings:
         unit="tokens",
         minimum=1,
         maximum=2**24,
-        automatic="chosen for the device",
+        automatic="8192 on a GPU, 256 on the CPU, at least max_running_requests",
     )
 
     # server

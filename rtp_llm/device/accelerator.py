@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from itertools import accumulate
 from typing import Any, ClassVar, Protocol
@@ -280,8 +280,12 @@ class TorchGraph:
             self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
                 yield
-            finally:
-                self._graph.capture_end()
+            except BaseException:
+                # The end of a spoilt capture may fail too; the first error is the one to know.
+                with suppress(RuntimeError):
+                    self._graph.capture_end()
+                raise
+            self._graph.capture_end()
 
     def replay(self) -> None:
         self._graph.replay()

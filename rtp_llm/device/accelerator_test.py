@@ -265,6 +265,16 @@ def test_streams_and_events_are_torchs(name):
 
 
 @pytest.mark.parametrize("name", ["cuda", "rocm"])
+def test_a_failed_capture_ends_and_says_why(name):
+    device, fake = made(name)
+    graph = device.new_graph()
+    with pytest.raises(torch.OutOfMemoryError, match="too much"), graph.capture():
+        fake.cuda.captured[-1][0].broken = True
+        raise torch.OutOfMemoryError("too much")
+    assert not fake.cuda.captured[-1][0].capturing
+
+
+@pytest.mark.parametrize("name", ["cuda", "rocm"])
 def test_graphs_record_once_and_replay(name):
     device, fake = made(name)
     graph = device.new_graph()

@@ -50,6 +50,7 @@ class FakeGraph:
         self._backend = backend
         self.replays = 0
         self.capturing = False
+        self.broken = False
 
     def capture_begin(self, pool: object, capture_error_mode: str) -> None:
         assert capture_error_mode == "thread_local", "the default is spoilt by other threads"
@@ -58,6 +59,8 @@ class FakeGraph:
 
     def capture_end(self) -> None:
         self.capturing = False
+        if self.broken:
+            raise RuntimeError("operation failed due to a previous error during capture")
 
     def replay(self) -> None:
         self.replays += 1
