@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from rtp_llm.config.settings import Settings
+from rtp_llm.engine import build
 from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
 from rtp_llm.executor.model_runner import ModelRunner
 from rtp_llm.executor.sampler import Drawing
@@ -111,6 +115,16 @@ def test_the_prefix_cache_serves_as_much(folder):
     lockstep, overlapped = both(folder, play)
     assert overlapped.outcomes == lockstep.outcomes
     assert overlapped.outcomes[3, 0].cached == 64
+
+
+@pytest.mark.parametrize(
+    ("asked", "asynchronous", "expected"),
+    [(None, True, True), (None, False, False), (True, False, True), (False, True, False)],
+)
+def test_steps_overlap_where_the_device_works_on_or_where_told(asked, asynchronous, expected):
+    device: Any = SimpleNamespace(asynchronous=asynchronous, torch_device=torch.device("cpu"))
+    drawn = build._drawn_tokens(Settings(model="m", enable_overlap=asked), device)
+    assert (drawn is not None) == expected
 
 
 class Calls:

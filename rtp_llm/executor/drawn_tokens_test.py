@@ -1,0 +1,43 @@
+"""Tests of the tokens that stay on the device between steps."""
+
+from __future__ import annotations
+
+import torch
+
+from rtp_llm.device import resolve_device
+from rtp_llm.executor.drawn_tokens import DrawnTokens
+
+
+def int32(*values: int) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def test_ids_name_rows_of_the_last_step_only():
+    drawn = DrawnTokens(4, resolve_device("cpu"))
+    drawn.keep(int32(50, 60, 70))
+    ids = int32(5, -1, -3, 0, -2)
+    drawn.resolve(ids)
+    assert ids.tolist() == [5, 50, 70, 0, 60]
+    drawn.keep(int32(80))
+    ids = int32(-1)
+    drawn.resolve(ids)
+    assert ids.tolist() == [80]
+
+
+def test_a_step_without_rows_leaves_them():
+    drawn = DrawnTokens(2, resolve_device("cpu"))
+    drawn.keep(int32(9, 8))
+    drawn.keep(int32())
+    ids = int32(-2, -1)
+    drawn.resolve(ids)
+    assert ids.tolist() == [8, 9]
+
+
+def test_what_is_kept_does_not_change_with_its_source():
+    drawn = DrawnTokens(2, resolve_device("cpu"))
+    tokens = int32(1, 2)
+    drawn.keep(tokens)
+    tokens += 10
+    ids = int32(-1, -2)
+    drawn.resolve(ids)
+    assert ids.tolist() == [1, 2]
