@@ -1,264 +1,329 @@
 // Places in the order of a row of logits (logit descending, index ascending), found without sorting
-// it: a histogram of the keys' leading digits tells in which digit a place lies; the keys with that
-// digit are sorted when they are few, and get a histogram of their own otherwise.
+// it: a histogram of the row tells in which bin a place lies; a bin's tokens are sorted when they
+// are few, and get a histogram of their own otherwise.
 //
-// Weights are whole numbers, so that their sums do not depend on the order of additions and a row
-// gives the same token every time.
+// A team works on a row, each of its blocks on a slice. All of its threads come to the same
+// conclusions, so what is written here for one holds for all.
 #pragma once
 
-#include "rtp_llm/kernels/arguments/sampling.h"
-#include "rtp_llm/kernels/cuda/pack.h"
-#include "rtp_llm/kernels/cuda/reduce.h"
+#include "rtp_llm/kernels/cuda/order_workspace.h"
+#include "rtp_llm/kernels/cuda/row_sieve.h"
+#include "rtp_llm/kernels/cuda/sort_keys.h"
 
 namespace rtp_llm::cuda {
 
-constexpr int kDigitBits = 11;
-constexpr int kDigits = 1 << kDigitBits;
+// The order of one row, as the calling block's team sees it.
+class Order {
+ public:
+  enum What { kCounts = 1, kMasses = 2 };
 
-using Key = unsigned long long;
-using Mass = unsigned long long;
+  // `parts` has this block's share of the bins: kBins / the team's size.
+  __device__ Order(const Team& team, const Slice& slice, const Survey& survey,
+                   const Weighting& weighting, Workspace& shared, Amount* parts)
+      : team_(team), slice_(slice), weighting_(weighting), shared_(shared), parts_(parts) {
+    // Beyond 32 temperatures there is hardly any mass; what lies there gets the last bin.
+    const float best = logit_of(survey.best);
+    const float width = fminf(best - survey.least, 46.2f / weighting.rate);
+    by_value_ = {best, fmaxf(fminf(kBins / width, 3.4e38f), 1.2e-38f)};
+  }
 
-// body(logit, index) for all of a row, spread over the block's threads: 16 bytes at a time where
-// the row lies for it, several of them on their way at once.
-template <class Body>
-__device__ inline void for_logits(const float* row, int vocab, Body&& body) {
-  constexpr int kWide = 4;
-  constexpr int kAhead = 4;
-  const int step = thread_count() * kWide;
-  const int wide = reinterpret_cast<uintptr_t>(row) % 16 == 0 ? vocab / kWide * kWide : 0;
-  for (int begin = thread_index() * kWide; begin < wide; begin += kAhead * step) {
-    Pack<float, kWide> packs[kAhead];
-#pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
-      if (begin + a * step < wide) packs[a] = load<kWide>(row + begin + a * step);
+  // Prepares for places by these measures in all of the row.
+  __device__ void look(int what) {
+    const ValueSieve sieve = by_value_;
+    const Weighting weighting = weighting_;
+    what_ = what;
+    clear_bins();
+    if (what == kCounts) {
+      for_logits(slice_, [&](float x, int i) { add_count(sieve.bin(x, i)); });
+    } else if (what == kMasses) {
+      for_logits(slice_, [&](float x, int i) { add_mass(sieve.bin(x, i), weighting(x)); });
+    } else {
+      fill(sieve, weighting);
     }
-#pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
-      if (begin + a * step >= wide) break;
-#pragma unroll
-      for (int i = 0; i < kWide; ++i) body(packs[a].element[i], begin + a * step + i);
+    merge();
+    fresh_ = true;
+  }
+
+  // Sorts the row's first tokens, at least `count` of them, for the team's first block: all that it
+  // is asked from here on it finds there. False when they are too many.
+  __device__ bool sort_first(int count) {
+    find_bin(Measure::kCount, static_cast<Mass>(count - 1));
+    if (shared_.before.count + shared_.own.count > kFew) return false;
+    const int last = shared_.entry;
+    const ValueSieve sieve = by_value_;
+    gather([&](float x, int i) { return sieve.within(x, i, 0, last); }, true);
+    sorted_ = true;
+    return true;
+  }
+  __device__ bool is_elsewhere() const { return sorted_ && team_.rank() != 0; }
+  __device__ const Key* sorted() const { return shared_.keys; }
+
+  // The token that holds `target`, which is below the measure of the row. At the `last` question
+  // only the team's first block learns it.
+  __device__ Place place_of(Measure measure, Mass target, bool last = false) {
+    Amount before{0, 0};
+    if (!sorted_) {
+      if (!fresh_) look(what_);
+      before = narrow(measure, target, last);
+      target -= measured(before, measure);
+      if (last && team_.rank() != 0) return {0, before};
     }
-  }
-  for (int i = wide + thread_index(); i < vocab; i += thread_count()) body(row[i], i);
-}
-
-__device__ inline bool is_finite(float x) { return fabsf(x) < INFINITY; }
-
-// Larger keys come first. What is not finite counts as -inf; both zeros are equal.
-__device__ inline Key key_of(float x, int index) {
-  const uint32_t bits = __float_as_uint(is_finite(x) ? x + 0.0f : -INFINITY);
-  const uint32_t rising = (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
-  return (Key{rising} << 32) | (0xffffffffU - static_cast<uint32_t>(index));
-}
-
-__device__ inline int index_of(Key key) {
-  return static_cast<int>(0xffffffffU - static_cast<uint32_t>(key));
-}
-
-// Probabilities of a row in relation to its best token, as multiples of 2^-bits. Their sum over the
-// vocabulary fits into 62 bits.
-struct Weighting {
-  float best;
-  float temperature;
-  float unit;
-
-  __device__ Weighting(float best, float temperature, int64_t vocab)
-      : best(best), temperature(temperature) {
-    int bits = 62;
-    while (bits > 1 && (vocab - 1) >> (62 - bits) != 0) --bits;
-    unit = static_cast<float>(Mass{1} << bits);
+    find_entry(
+        sorted_size_,
+        [&](int i) { return Amount{i < num_sorted_ ? Mass{1} : Mass{0}, shared_.mass[i]}; },
+        measure, target, shared_);
+    return {shared_.keys[shared_.entry], before + shared_.before};
   }
 
-  __device__ Mass operator()(float x) const {
-    return is_finite(x) ? static_cast<Mass>(unit * expf((x - best) / temperature)) : 0;
+  // The mass of the row, after a look at masses.
+  __device__ Mass mass() const {
+    Mass sum = 0;
+    for (int r = 0; r < team_.size(); ++r) sum += shared_.totals[r].mass;
+    return sum;
   }
-};
 
-// Tokens and their mass.
-struct Amount {
-  Mass count, mass;
-
-  __device__ Amount operator+(const Amount& other) const {
-    return {count + other.count, mass + other.mass};
-  }
-};
-
-// A token, and what comes before it in the row's order.
-struct Place {
-  Key key;
-  Amount before;
-};
-
-enum class Measure { kCount, kMass };
-
-// The keys among which a place still may be, and the digit that tells them apart.
-struct Candidates {
-  Key least, most;
-  Amount before;  // all larger keys
-
-  __device__ int shift() const {
-    const int width = 64 - __clzll(static_cast<long long>(least ^ most));
-    return width > kDigitBits ? width - kDigitBits : 0;
-  }
-  __device__ bool has(Key key) const { return key >= least && key <= most; }
-  __device__ int digit(Key key) const { return static_cast<int>((key >> shift()) & (kDigits - 1)); }
-
-  // Those with that digit.
-  __device__ Candidates narrowed(int digit, const Amount& passed) const {
-    const Key low = ((least >> shift()) & ~Key{kDigits - 1}) | static_cast<Key>(digit);
-    const Key first = low << shift();
-    const Key last = first | ((Key{1} << shift()) - 1);
-    return {first > least ? first : least,
-            last < most ? last : most,
-            {before.count + passed.count, before.mass + passed.mass}};
-  }
-};
-
-// Bitonic sort, largest first; `size` is a power of two.
-__device__ inline void sort_keys(Key* keys, int size) {
-  for (int run = 2; run <= size; run *= 2) {
-    for (int apart = run / 2; apart > 0; apart /= 2) {
-      __syncthreads();
-      for (int i = thread_index(); i < size; i += thread_count()) {
-        const int other = i ^ apart;
-        if (other < i) continue;
-        const Key a = keys[i];
-        const Key b = keys[other];
-        if ((a < b) != ((i & run) == 0)) continue;
-        keys[i] = b;
-        keys[other] = a;
+  // The mass of the tokens from the first one to `least`.
+  __device__ Mass mass_up_to(Key least) {
+    Mass sum = 0;
+    if (sorted_) {
+      for (int i = thread_index(); i < num_sorted_; i += thread_count()) {
+        if (shared_.keys[i] >= least) sum += weighting_(logit_of(shared_.keys[i]));
       }
+      return reduce_block(sum, Mass{0}, Sum{});
+    }
+    for_logits(slice_, [&](float x, int i) {
+      if (key_of(x, i) >= least) sum += weighting_(x);
+    });
+    return sum_of_team(reduce_block(sum, Mass{0}, Sum{}));
+  }
+
+  // Tokens with less weight have none from here on. They are behind all others.
+  __device__ void drop_below(float share) { weighting_.least = ceilf(share * weighting_.unit); }
+
+  __device__ Mass weight(Key key) const { return weighting_(logit_of(key)); }
+  __device__ float unit() const { return weighting_.unit; }
+
+ private:
+  // Brings the candidates for `target` into the sorted keys; returns what is before them.
+  __device__ Amount narrow(Measure measure, Mass target, bool last) {
+    find_bin(measure, target);
+    const Amount before = shared_.before;
+    const int bin = shared_.entry;
+    const ValueSieve sieve = by_value_;
+    const auto has = [&](float x, int i) { return sieve.within(x, i, bin, bin); };
+    if (gather(has, last)) return before;
+    return narrow_by_key(sieve_of(has), before, measure, target, last);
+  }
+
+  // The same among the sieve's tokens, which are more than can be sorted: ties, or outliers.
+  __device__ Amount narrow_by_key(KeySieve sieve, Amount before, Measure measure, Mass target,
+                                  bool last) {
+    fresh_ = false;
+    while (true) {
+      clear_bins();
+      fill(sieve, weighting_);
+      merge();
+      find_bin(measure, target - measured(before, measure));
+      before = before + shared_.before;
+      const int bin = shared_.entry;
+      const auto has = [&](float x, int i) { return sieve.within(x, i, bin, bin); };
+      if (gather(has, last)) return before;
+      sieve = sieve_of(has);
     }
   }
-  __syncthreads();
-}
 
-constexpr int kFew = kMaxThreads;  // keys that are sorted
+  __device__ void clear_bins() {
+    __syncthreads();
+    for (int i = thread_index(); i < kBins; i += thread_count()) {
+      shared_.bins.count[i] = shared_.bins.low[i] = shared_.bins.high[i] = 0;
+    }
+    __syncthreads();
+  }
 
-// What the threads of a block share about a row.
-struct Workspace {
-  Mass mass[kDigits];
-  int count[kDigits];
-  Candidates filled;  // what the histogram is of
-  Key keys[kFew];
-  int num_keys;
-  int entry;
-  Amount before;
+  // Adds the sieve's tokens of this block's slice to the bins.
+  template <class Sieve>
+  __device__ void fill(const Sieve& sieve, const Weighting& weighting) {
+    for_logits(slice_, [&](float x, int i) {
+      const int bin = sieve.bin(x, i);
+      if (bin < 0) return;
+      add_count(bin);
+      add_mass(bin, weighting(x));
+    });
+  }
+
+  __device__ void add_count(int bin) { atomicAdd(&shared_.bins.count[bin], 1U); }
+
+  // Shared memory has no addition of 64 bits.
+  __device__ void add_mass(int bin, Mass mass) {
+    if (mass == 0) return;
+    const uint32_t low = static_cast<uint32_t>(mass);
+    uint32_t high = static_cast<uint32_t>(mass >> 32);
+    if (atomicAdd(&shared_.bins.low[bin], low) > ~low) ++high;
+    if (high != 0) atomicAdd(&shared_.bins.high[bin], high);
+  }
+
+  // This block's parts get its share of the bins over the whole row.
+  __device__ void merge() {
+    const int share = kBins / team_.size();
+    const int first = team_.rank() * share;
+    Amount total{0, 0};
+    sync(team_);
+    for (int i = thread_index(); i < share; i += thread_count()) {
+      const Amount sum = bin_of_team(first + i);
+      parts_[i] = sum;
+      total = total + sum;
+    }
+    total.count = reduce_block(total.count, Mass{0}, Sum{});
+    total.mass = reduce_block(total.mass, Mass{0}, Sum{});
+    for_each_block([&](int r) { team_.of(shared_.totals, r)[team_.rank()] = total; });
+    sync(team_);
+  }
+
+  __device__ Amount bin_of_team(int bin) const {
+    Amount sum{0, 0};
+#pragma unroll 8
+    for (int r = 0; r < team_.size(); ++r) {
+      const auto* const bins = team_.of(&shared_.bins, r);
+      sum.count += bins->count[bin];
+      sum.mass += (Mass{bins->high[bin]} << 32) + bins->low[bin];
+    }
+    return sum;
+  }
+
+  // Finds the bin of the latest histogram that holds `target`.
+  __device__ void find_bin(Measure measure, Mass target) {
+    const int share = kBins / team_.size();
+    Amount before{0, 0};
+    int block = 0;
+    while (block + 1 < team_.size()) {
+      const Amount with = before + shared_.totals[block];
+      if (target < measured(with, measure)) break;
+      before = with;
+      ++block;
+    }
+    const Amount* const parts = team_.of(parts_, block);
+    find_entry(
+        share, [&](int i) { return parts[i]; }, measure, target - measured(before, measure),
+        shared_);
+    __syncthreads();
+    if (thread_index() == 0) {
+      shared_.entry += block * share;
+      shared_.before = before + shared_.before;
+    }
+    __syncthreads();
+  }
+
+  // Sorts the tokens with has(logit, index), largest first; false when they are more than kFew.
+  // With `first_only` the team's first block alone gets them.
+  template <class Has>
+  __device__ bool gather(Has has, bool first_only) {
+    if (thread_index() == 0) shared_.num_mine = 0;
+    __syncthreads();
+    for_logits(slice_, [&](float x, int i) {
+      if (!has(x, i)) return;
+      const int at = atomicAdd(&shared_.num_mine, 1);
+      if (at < kFew) shared_.mine[at] = key_of(x, i);
+    });
+    __syncthreads();
+    const int own = shared_.num_mine;
+    for_each_block([&](int r) { team_.of(shared_.counts, r)[team_.rank()] = own; });
+    sync(team_);
+    int count = 0;
+    for (int r = 0; r < team_.size(); ++r) count += shared_.counts[r];
+    const bool few = count <= kFew;
+    const bool here = few && (team_.rank() == 0 || !first_only);
+    if (here) pull();
+    team_.arrive();  // all have been read
+    if (here) sort(count);
+    team_.wait();
+    return few;
+  }
+
+  // Copies the blocks' keys into one list; some groups of lanes for each block.
+  __device__ void pull() {
+    const int groups = thread_count() / kGroup / team_.size();
+    const int group = thread_index() / kGroup;
+    const int r = group % team_.size();
+    const Key* const theirs = team_.of(shared_.mine, r);
+    int begin = 0;
+    for (int other = 0; other < r; ++other) begin += shared_.counts[other];
+    const int lane = thread_index() % kGroup + group / team_.size() * kGroup;
+    for (int i = lane; i < shared_.counts[r]; i += groups * kGroup) {
+      shared_.keys[begin + i] = theirs[i];
+    }
+  }
+
+  __device__ void sort(int count) {
+    int size = kGroup;
+    while (size < count) size *= 2;
+    __syncthreads();
+    if (count <= kRanked) {
+      rank_keys(shared_.keys, count);
+    } else {
+      for (int i = count + thread_index(); i < size; i += thread_count()) shared_.keys[i] = 0;
+      __syncthreads();
+      sort_few_keys(shared_.keys, size);
+    }
+    for (int i = thread_index(); i < size; i += thread_count()) {
+      shared_.mass[i] = i < count ? weighting_(logit_of(shared_.keys[i])) : 0;
+    }
+    num_sorted_ = count;
+    sorted_size_ = size;
+  }
+
+  // A sieve of just the tokens with has(logit, index).
+  template <class Has>
+  __device__ KeySieve sieve_of(Has has) {
+    Key most = 0;
+    Key rest = 0;  // the complement of the least
+    for_logits(slice_, [&](float x, int i) {
+      if (!has(x, i)) return;
+      const Key key = key_of(x, i);
+      most = key > most ? key : most;
+      rest = ~key > rest ? ~key : rest;
+    });
+    most = reduce_block(most, Key{0}, Max{});
+    rest = reduce_block(rest, Key{0}, Max{});
+    for_each_block([&](int r) {
+      auto* const extremes = team_.of(&shared_.extremes, r);
+      (*extremes)[0][team_.rank()] = most;
+      (*extremes)[1][team_.rank()] = rest;
+    });
+    sync(team_);
+    for (int r = 0; r < team_.size(); ++r) {
+      most = Max{}(most, shared_.extremes[0][r]);
+      rest = Max{}(rest, shared_.extremes[1][r]);
+    }
+    return KeySieve(~rest, most);
+  }
+
+  __device__ Mass sum_of_team(Mass mine) {
+    turn_ ^= 1;  // the last turn's sums may still be read
+    for_each_block([&](int r) { team_.of(shared_.sums[turn_], r)[team_.rank()] = mine; });
+    sync(team_);
+    Mass sum = 0;
+    for (int r = 0; r < team_.size(); ++r) sum += shared_.sums[turn_][r];
+    return sum;
+  }
+
+  // body(rank) by a thread of its own for each of the team's blocks.
+  template <class Body>
+  __device__ void for_each_block(Body body) {
+    if (thread_index() < team_.size()) body(thread_index());
+  }
+
+  const Team& team_;
+  const Slice& slice_;
+  Weighting weighting_;
+  Workspace& shared_;
+  Amount* parts_;
+  ValueSieve by_value_;
+  int what_ = 0;
+  bool fresh_ = false;  // the parts are those of the whole row
+  bool sorted_ = false;
+  int num_sorted_ = 0;
+  int sorted_size_ = 0;
+  int turn_ = 0;
 };
-
-// What a thread of the block sees of a row.
-struct RowView {
-  const float* logits;
-  int vocab;
-  Weighting weighting;
-};
-
-// Before the first look at a row.
-__device__ inline void start(Workspace& shared) {
-  if (thread_index() == 0) shared.filled = {~Key{0}, 0, {0, 0}};
-  __syncthreads();
-}
-
-// The amounts of each digit among `keys`.
-__device__ inline void fill_histogram(const RowView& row, const Candidates& keys,
-                                      Workspace& shared) {
-  for (int i = thread_index(); i < kDigits; i += thread_count()) {
-    shared.mass[i] = 0;
-    shared.count[i] = 0;
-  }
-  __syncthreads();
-  for_logits(row.logits, row.vocab, [&](float x, int i) {
-    const Key key = key_of(x, i);
-    if (!keys.has(key)) return;
-    const int digit = keys.digit(key);
-    const Mass mass = row.weighting(x);
-    if (mass != 0) atomicAdd(&shared.mass[digit], mass);
-    atomicAdd(&shared.count[digit], 1);
-  });
-  __syncthreads();
-}
-
-// The entry in which `target` lies, of kEntries whose amounts are at(0), at(1), ...; and what is
-// before it. Every thread of the block calls it and finds both in the workspace.
-template <int kEntries, class At>
-__device__ inline void find_entry(At at, Measure measure, Mass target, Workspace& shared) {
-  constexpr int kShare = kEntries / kGroup;
-  const int lane = thread_index();
-  const auto measured = [&](const Amount& a) {
-    return measure == Measure::kMass ? a.mass : a.count;
-  };
-  if (lane < kGroup) {
-    Amount own{0, 0};
-    for (int i = 0; i < kShare; ++i) own = own + at(lane * kShare + i);
-    Amount ahead{0, 0};  // of the lanes below this one
-    Amount block = own;
-    for (int width = 1; width < kGroup; width *= 2) {
-      const Amount other{exchange(block.count, width), exchange(block.mass, width)};
-      if ((lane & width) != 0) ahead = ahead + other;
-      block = block + other;
-    }
-    if (target >= measured(ahead) && target < measured(ahead + own)) {
-      int i = lane * kShare;
-      while (target >= measured(ahead + at(i))) ahead = ahead + at(i++);
-      shared.entry = i;
-      shared.before = ahead;
-    }
-  }
-  __syncthreads();
-}
-
-// Sorts the candidates, which are few, largest first; zeros behind them.
-__device__ inline void collect(const RowView& row, const Candidates& keys, Workspace& shared) {
-  shared.keys[thread_index()] = 0;
-  if (thread_index() == 0) shared.num_keys = 0;
-  __syncthreads();
-  for_logits(row.logits, row.vocab, [&](float x, int i) {
-    const Key key = key_of(x, i);
-    if (keys.has(key)) shared.keys[atomicAdd(&shared.num_keys, 1)] = key;
-  });
-  __syncthreads();
-  int size = 1;
-  while (size < shared.num_keys) size *= 2;
-  sort_keys(shared.keys, size);
-}
-
-// The token that holds `target` when the row is measured in its order: by tokens, or by their mass.
-// `target` is below the measure of the row. Every thread of the block gets it; there are
-// kMaxThreads of them. `shared.filled` tells of the histogram that an earlier call left.
-__device__ inline Place find_place(const RowView& row, Measure measure, Mass target,
-                                   Workspace& shared) {
-  const auto remaining = [&](const Amount& passed) {
-    return target - (measure == Measure::kMass ? passed.mass : passed.count);
-  };
-  Candidates keys{key_of(-INFINITY, row.vocab - 1), ~Key{0}, {0, 0}};
-  while (true) {
-    if (keys.least != shared.filled.least || keys.most != shared.filled.most) {
-      fill_histogram(row, keys, shared);
-      if (thread_index() == 0) shared.filled = keys;
-    }
-    find_entry<kDigits>(
-        [&](int i) {
-          const int digit = kDigits - 1 - i;
-          return Amount{static_cast<Mass>(shared.count[digit]), shared.mass[digit]};
-        },
-        measure, remaining(keys.before), shared);
-    const int digit = kDigits - 1 - shared.entry;
-    const int few = shared.count[digit];
-    keys = keys.narrowed(digit, shared.before);
-    __syncthreads();  // the entry has been read
-    if (few <= kFew) break;
-  }
-  collect(row, keys, shared);
-  find_entry<kFew>(
-      [&](int i) {
-        const Key key = shared.keys[i];
-        if (i >= shared.num_keys) return Amount{0, 0};
-        return Amount{1, row.weighting(row.logits[index_of(key)])};
-      },
-      measure, remaining(keys.before), shared);
-  const Place place{shared.keys[shared.entry], keys.before + shared.before};
-  __syncthreads();  // the workspace has been read
-  return place;
-}
 
 }  // namespace rtp_llm::cuda

@@ -1,67 +1,77 @@
 #include "rtp_llm/kernels/cuda/launch.h"
+#include "rtp_llm/kernels/cuda/launch_team.h"
 #include "rtp_llm/kernels/cuda/sampling.h"
 #include "rtp_llm/kernels/cuda/sampling_order.h"
 
 namespace rtp_llm::cuda {
 namespace {
 
-// The logarithm of the sum of exponentials of the finite logits; -inf when there is none.
-__device__ inline double log_sum_exp(const float* logits, int vocab) {
-  float best = -INFINITY;
-  for_logits(logits, vocab, [&](float x, int) {
-    if (is_finite(x)) best = fmaxf(best, x);
-  });
-  best = reduce_block(best, -INFINITY, Max{});
-  double sum = 0.0;
-  for_logits(logits, vocab, [&](float x, int) {
-    if (is_finite(x)) sum += expf(x - best);
-  });
-  sum = reduce_block(sum, 0.0, Sum{});
-  return sum > 0.0 ? best + log(sum) : -INFINITY;
-}
-
 __device__ inline float log_probability(float logit, double log_sum) {
   if (!is_finite(logit)) return kLeastLogprob;
   return fmaxf(static_cast<float>(logit - log_sum), kLeastLogprob);
 }
 
-// The k first keys of the row, in order, and smaller ones behind them up to `size`.
-__device__ inline void first_keys(const RowView& row, int k, Key* keys, int size,
-                                  Workspace& shared) {
-  __shared__ int found;
-  const Key least = find_place(row, Measure::kCount, static_cast<Mass>(k - 1), shared).key;
-  if (thread_index() == 0) found = 0;
-  for (int i = thread_index(); i < size; i += thread_count()) keys[i] = 0;
-  __syncthreads();
-  for_logits(row.logits, row.vocab, [&](float x, int i) {
-    const Key key = key_of(x, i);
-    if (key >= least) keys[atomicAdd(&found, 1)] = key;
-  });
-  sort_keys(keys, size);
+// The logarithm of the sum of exponentials of the finite logits; -inf when there is none.
+__device__ inline double log_sum_exp(Order& order, const Survey& survey) {
+  if (survey.best == 0) return -INFINITY;
+  const double sum = static_cast<double>(order.mass_up_to(0)) / order.unit();
+  return logit_of(survey.best) + log(sum);
 }
 
-__global__ void __launch_bounds__(kMaxThreads)
-    logprobs_of_rows(TopLogprobsArgs args, Key* scratch, int words) {
+// The k first keys of the row into keys [size], in order, by a team that could not sort them in
+// shared memory.
+__device__ inline void first_keys(const Team& team, const Slice& slice, Order& order, int k,
+                                  Key* keys, int size, int* found) {
+  const Key least = order.place_of(Measure::kCount, static_cast<Mass>(k - 1)).key;
+  if (team.rank() == 0 && thread_index() == 0) *found = 0;
+  for (int i = team.rank() * thread_count() + thread_index(); i < size - k;
+       i += team.size() * thread_count()) {
+    keys[k + i] = 0;
+  }
+  sync(team);
+  int* const next = team.of(found, 0);
+  for_logits(slice, [&](float x, int i) {
+    const Key key = key_of(x, i);
+    if (key >= least) keys[atomicAdd(next, 1)] = key;
+  });
+  sync(team);
+  if (team.rank() == 0) sort_keys(keys, size);
+}
+
+__global__ void __launch_bounds__(kTeamThreads, kBlocksAtOnce)
+    logprobs_of_rows(TopLogprobsArgs args, Key* scratch, int words, bool keep) {
   __shared__ Workspace shared;
-  const int64_t r = blockIdx.x;
+  __shared__ int found;
+  const Team team;
+  const RowMemory memory(team);
+  const int64_t r = blockIdx.x / team.size();
+  wait_for_previous();
   const int vocab = static_cast<int>(args.logits.vocab);
-  // By count alone: nothing weighs anything.
-  const RowView row{args.logits.row(r), vocab, Weighting(INFINITY, 1.0f, vocab)};
-  const double log_sum = log_sum_exp(row.logits, vocab);
+  const float* const logits = args.logits.row(r);
+  const int k = static_cast<int>(args.k);
+  Slice slice = slice_of(team, logits, vocab);
+  const Survey survey = survey_row(team, slice, keep ? memory.logits : nullptr, shared.surveys);
+  let_next_start();
+  const Weighting weighting(logit_of(survey.best), 1.0f, vocab);
+  Order order(team, slice, survey, weighting, shared, memory.parts);
+  const double log_sum = log_sum_exp(order, survey);
+  const Key* keys = order.sorted();
+  if (k > 0) {
+    order.look(Order::kCounts);
+    if (k > kFew || !order.sort_first(k)) {
+      keys = scratch + r * words;
+      first_keys(team, slice, order, k, scratch + r * words, words, &found);
+    }
+  }
+  if (team.rank() != 0) return;
   const int token = args.tokens[r];
   if (thread_index() == 0) {
     args.chosen[r] =
-        token >= 0 && token < vocab ? log_probability(row.logits[token], log_sum) : kLeastLogprob;
+        token >= 0 && token < vocab ? log_probability(logits[token], log_sum) : kLeastLogprob;
   }
-  const int k = static_cast<int>(args.k);
-  if (k == 0) return;
-  start(shared);
-  Key* const keys = scratch + r * words;
-  first_keys(row, k, keys, words, shared);
   for (int i = thread_index(); i < k; i += thread_count()) {
-    const int id = index_of(keys[i]);
-    args.ids[r * k + i] = id;
-    args.values[r * k + i] = log_probability(row.logits[id], log_sum);
+    args.ids[r * k + i] = index_of(keys[i]);
+    args.values[r * k + i] = log_probability(logit_of(keys[i]), log_sum);
   }
 }
 
@@ -77,10 +87,9 @@ void top_logprobs(const TopLogprobsArgs& args, void* scratch, void* stream) {
   if (args.logits.num_rows == 0) return;
   const int64_t words = top_logprobs_words(args.k);
   if (words > INT32_MAX) throw std::runtime_error("top_logprobs: k is too large for a GPU");
-  logprobs_of_rows<<<blocks(args.logits.num_rows, "top_logprobs"), kMaxThreads, 0,
-                     static_cast<Stream>(stream)>>>(args, static_cast<Key*>(scratch),
-                                                    static_cast<int>(words));
-  check_launch("top_logprobs");
+  const TeamShape shape = team_shape<logprobs_of_rows>(args.logits.num_rows, args.logits.vocab);
+  launch_teams<logprobs_of_rows>(shape, args.logits.num_rows, "top_logprobs", stream, args,
+                                 static_cast<Key*>(scratch), static_cast<int>(words), shape.keep);
 }
 
 }  // namespace rtp_llm::cuda

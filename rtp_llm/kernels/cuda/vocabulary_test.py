@@ -10,13 +10,16 @@ from rtp_llm.ops import sampling_reference as reference
 from rtp_llm.ops.sampling_rows_for_tests import random_logits, random_settings
 
 VOCAB = 151_936
+# Qwen3's, an odd one, Gemma's, and one whose rows no GPU's shared memory holds.
+VOCABULARIES = [VOCAB, 151_937, 262_144, 600_000]
 
 
 @pytest.mark.parametrize("kind", ["plain", "peaked", "tied", "equal", "masked"])
-def test_tokens_equal_the_reference(kind: str) -> None:
+@pytest.mark.parametrize("vocab", VOCABULARIES)
+def test_tokens_equal_the_reference(vocab: int, kind: str) -> None:
     torch.manual_seed(0)
-    logits = random_logits(32, VOCAB, kind)
-    options = random_settings(32, VOCAB)
+    logits = random_logits(32, vocab, kind)
+    options = random_settings(32, vocab)
     tokens, ok = ops.sample(logits, *options)
     expected, expected_ok = reference.sample_reference(logits, *options)
     assert torch.equal(ok, expected_ok)
@@ -33,3 +36,30 @@ def test_top_logprobs_equal_the_reference(k: int) -> None:
     expected = reference.top_logprobs_reference(logits, tokens, k)
     torch.testing.assert_close(actual[:2], expected[:2], rtol=1e-6, atol=2e-5)
     assert torch.equal(actual[2], expected[2])
+
+
+@pytest.mark.parametrize("rows", [1, 7, 40, 300])
+def test_tokens_do_not_depend_on_the_batch(rows: int) -> None:
+    """Batches of other sizes are spread over other numbers of blocks."""
+    torch.manual_seed(0)
+    logits = random_logits(300, VOCAB, "plain")
+    options = random_settings(300, VOCAB)
+    together, _ = ops.sample(logits, *options)
+    order = torch.randperm(300)[:rows]
+    part, _ = ops.sample(logits[order], *(option[order] for option in options))
+    assert torch.equal(part, together[order])
+
+
+def test_outliers_leave_the_order_alone() -> None:
+    """One logit far from all others, so that these share a bin of the whole range."""
+    torch.manual_seed(0)
+    logits = random_logits(24, VOCAB, "plain")
+    logits[:8, 5] = -1e30
+    logits[8:16, 5] = 1e30
+    logits[16:, 5] = -torch.finfo(torch.float32).max
+    logits[20:, 6] = torch.finfo(torch.float32).max
+    options = random_settings(24, VOCAB)
+    tokens, ok = ops.sample(logits, *options)
+    expected, expected_ok = reference.sample_reference(logits, *options)
+    assert torch.equal(ok, expected_ok)
+    assert torch.equal(tokens, expected)

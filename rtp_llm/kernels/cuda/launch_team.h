@@ -1,0 +1,83 @@
+// The shape and the launch of kernels whose rows are worked on by teams.
+#pragma once
+
+#include "rtp_llm/kernels/cuda/launch.h"
+#include "rtp_llm/kernels/cuda/sampling_order.h"
+
+namespace rtp_llm::cuda {
+
+constexpr int kTeamThreads = 512;
+constexpr int kBlocksAtOnce = 1;
+
+struct TeamShape {
+  int blocks;
+  size_t bytes;  // of dynamic shared memory per block
+  bool keep;     // a block's slice of the logits fits into it
+};
+
+// Whether a block of `kernel` can have so much dynamic shared memory; it can have it then.
+template <auto kernel>
+inline bool reserve_shared([[maybe_unused]] size_t bytes) {
+#if defined(__HIPCC__)
+  return false;
+#else
+  cudaFuncAttributes attributes;
+  int device = 0;
+  int most = 0;
+  if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) return false;
+  if (cudaGetDevice(&device) != cudaSuccess) return false;
+  if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
+    return false;
+  const size_t all = attributes.sharedSizeBytes + bytes;
+  if (all > static_cast<size_t>(most)) return false;
+  constexpr size_t kWithoutAsking = 48 * 1024;
+  return all <= kWithoutAsking ||
+         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(bytes)) == cudaSuccess;
+#endif
+}
+
+// More blocks for each of few rows, and few where the rows alone keep the GPU busy; one where there
+// are no clusters. The result of a row does not depend on it.
+template <auto kernel>
+inline TeamShape team_shape([[maybe_unused]] int64_t rows, int64_t vocab) {
+  int blocks = 1;
+#if !defined(__HIPCC__)
+  if (can_overlap<kernel>()) blocks = rows <= 8 ? 8 : rows <= 32 ? 4 : 2;
+#endif
+  const size_t parts = kBins / blocks * sizeof(Amount);
+  const size_t bytes = parts + round_up(ceil_div(vocab, blocks), 4) * sizeof(float);
+  if (blocks > 1 && reserve_shared<kernel>(bytes)) return {blocks, bytes, true};
+  return {blocks, parts, false};
+}
+
+// Launches a kernel that calls wait_for_previous() first.
+template <auto kernel, class... Args>
+inline void launch_teams(const TeamShape& shape, int64_t rows, const char* what, void* stream,
+                         const Args&... args) {
+  const unsigned int grid = blocks(rows * shape.blocks, what);
+#if !defined(__HIPCC__)
+  if (shape.blocks > 1) {
+    cudaLaunchAttribute attributes[2];
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim = {static_cast<unsigned int>(shape.blocks), 1, 1};
+    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[1].val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = kTeamThreads;
+    config.dynamicSmemBytes = shape.bytes;
+    config.stream = static_cast<Stream>(stream);
+    config.attrs = attributes;
+    config.numAttrs = 2;
+    // A refusal is found by check_launch.
+    static_cast<void>(cudaLaunchKernelEx(&config, kernel, args...));
+    check_launch(what);
+    return;
+  }
+#endif
+  kernel<<<grid, kTeamThreads, shape.bytes, static_cast<Stream>(stream)>>>(args...);
+  check_launch(what);
+}
+
+}  // namespace rtp_llm::cuda
