@@ -1,8 +1,9 @@
 """Rotary embedding and cache write on a GPU: fused beside what it replaces, in captured graphs.
 
 Decode: a new token of each request. Prefill: requests of 4,096 tokens, or one shorter one. "apart"
-is a rotary kernel and then two index writes; "norm" columns also normalise query and key heads.
-Bytes are the projection read, the queries written, keys and values stored, and the table.
+is a rotary kernel and then two index writes; "norm" columns also normalise query and key heads;
+"copy" is a kernel that only moves as many bytes. Bytes are the projection read, the queries
+written, keys and values stored, and the table.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ COLUMNS = (
     "fused us",
     "TB/s",
     "of copy",
+    "copy us",
     "rope_kv_write us",
     "apart us",
     "gain",
@@ -48,6 +50,7 @@ class Case:
     positions: Tensor
     slots: Tensor
     weight: Tensor
+    copied: Tensor
 
     @staticmethod
     def random(tokens: int, decode: bool, device: torch.device) -> Case:
@@ -73,6 +76,7 @@ class Case:
             in_sequence.int(),
             slots.int(),
             torch.ones(HEAD_DIM, device=device, dtype=dtype),
+            torch.empty(tokens, (HEADS + 2 * KV_HEADS) * HEAD_DIM, device=device, dtype=dtype),
         )
 
     @property
@@ -84,6 +88,10 @@ class Case:
     @property
     def bytes(self) -> int:
         return 2 * self.qkv.nbytes + len(self.qkv) * HEAD_DIM * 4
+
+    def copy(self) -> None:
+        """As many bytes as they must at least be: a projection read, another one written."""
+        torch.add(self.qkv, 0, out=self.copied)
 
     def fused(self, norm: bool = False) -> None:
         rows = self.cache.flatten(0, 1)
@@ -150,6 +158,7 @@ def _add(
         fused,
         speed / 1e12,
         speed / limit,
+        time(case.copy),
         time(case.in_place),
         apart,
         apart / fused,

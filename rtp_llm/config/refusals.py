@@ -223,9 +223,9 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "device",
         "int8_weights",
-        "Int8 products have a kernel for the CPU only.",
+        "Int8 products have kernels for the CPU and for NVIDIA's GPUs only.",
         "Leave --quantization out.",
-        devices=_GPUS,
+        devices="rocm, xpu",
     ),
     Refusal(
         "device",

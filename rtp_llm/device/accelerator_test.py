@@ -124,6 +124,23 @@ def test_a_gpu_that_no_hip_kernel_was_compiled_for_is_refused(targets, processor
     assert supported or f"is a {processor}; the kernels are compiled for" in answer.reason
 
 
+@pytest.mark.parametrize(
+    ("processor", "kind"),
+    [
+        ("gfx90a:sramecc+:xnack-", torch.float8_e4m3fnuz),
+        ("gfx942:sramecc+:xnack-", torch.float8_e4m3fnuz),
+        ("gfx950:sramecc+:xnack-", torch.float8_e4m3fn),
+        ("gfx1100", torch.float8_e4m3fnuz),
+        ("gfx1201", torch.float8_e4m3fn),
+    ],
+)
+def test_the_8_bit_floats_are_those_of_the_device(processor, kind):
+    fake = FakeTorch(rocm=1)
+    fake.cuda = FakeBackend(1, processor=processor)
+    assert RocmDevice(fake, {}, ()).float8() is kind
+    assert made("cuda")[0].float8() is torch.float8_e4m3fn
+
+
 def test_a_ppu_does_not_pass_for_cuda():
     device, _ = made("cuda", {"PPU_HOME": "/usr/local/ppu"})
     assert "PPU_HOME is set" in device.available().reason

@@ -104,6 +104,10 @@ class Device(ABC):
     def default_batch_tokens(self) -> int:
         """Token budget of a step when the user set nothing."""
 
+    def float8(self) -> torch.dtype:
+        """The 8-bit floats that its kernels compute with: what a cache of 8 bits holds."""
+        return torch.float8_e4m3fn
+
     # -- devices of this type ------------------------------------------------------------------
 
     @abstractmethod

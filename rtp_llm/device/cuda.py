@@ -26,7 +26,6 @@ class CudaDevice(AcceleratorDevice):
     mask_variables: ClassVar[tuple[str, ...]] = ("CUDA_VISIBLE_DEVICES",)
     mask_end: ClassVar[str | None] = "-1"
     refused: ClassVar[Mapping[str, str]] = {
-        "int8_weights": "int8 products have a kernel for the CPU only",
         "tensor_parallel": "one model runs on one device yet",
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+import torch
 from torch.profiler import ProfilerActivity
 
 from rtp_llm.device.accelerator import AcceleratorDevice
@@ -23,10 +24,16 @@ class RocmDevice(AcceleratorDevice):
     other_variables: ClassVar[tuple[str, ...]] = ("ROCR_VISIBLE_DEVICES",)
     mask_end: ClassVar[str | None] = "-1"
     refused: ClassVar[Mapping[str, str]] = {
-        "int8_weights": "int8 products have a kernel for the CPU only",
+        "int8_weights": "int8 products have kernels for the CPU and for NVIDIA's GPUs only",
         "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
         "tensor_parallel": "one model runs on one device yet",
     }
+
+    def float8(self) -> torch.dtype:
+        # Of this device: another of the same machine may be newer.
+        number = str(self._properties().gcnArchName).partition(":")[0].removeprefix("gfx")
+        newer = number.startswith("12") or (number.startswith("95") and len(number) == 3)
+        return torch.float8_e4m3fn if newer else torch.float8_e4m3fnuz
 
     def _fits_build(self) -> Support:
         if self._torch.version.hip is None:

@@ -24,7 +24,7 @@ class XpuDevice(AcceleratorDevice):
     asynchronous: ClassVar[bool] = False  # it is, but overlapping steps were tried on none
     mask_variables: ClassVar[tuple[str, ...]] = ("ZE_AFFINITY_MASK",)
     refused: ClassVar[Mapping[str, str]] = {
-        "int8_weights": "int8 products have a kernel for the CPU only",
+        "int8_weights": "int8 products have kernels for the CPU and for NVIDIA's GPUs only",
         "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
         "graph_capture": "SYCL graphs are not used yet; steps run eagerly",
         "tensor_parallel": "one model runs on one device yet",

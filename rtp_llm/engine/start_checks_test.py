@@ -29,11 +29,11 @@ def start(device, monkeypatch, **settings):
     build.build_engine(Settings(model="/no/such/model", **settings))
 
 
-@GPUS
+@pytest.mark.parametrize("name", ["rocm", "xpu"])
 def test_int8_weights(name, monkeypatch):
     message = (
-        f"int8_weights is not supported on {name}: Int8 products have a kernel for the CPU only. "
-        r"Leave --quantization out. \(--quantization int8\)"
+        f"int8_weights is not supported on {name}: Int8 products have kernels for the CPU and for "
+        r"NVIDIA's GPUs only. Leave --quantization out. \(--quantization int8\)"
     )
     with pytest.raises(DeviceError, match=message):
         start(gpu(name), monkeypatch, quantization="int8")
@@ -82,7 +82,8 @@ def test_a_page_size_that_is_none(monkeypatch):
 
 @GPUS
 def test_an_operator_without_a_kernel(name, monkeypatch):
-    monkeypatch.setattr(ops, "operators_without_kernel", lambda kind: ["sample", "int8_linear"])
+    unused = ["rotate_and_store"] if name == "cuda" else ["int8_linear", "rotate_and_store"]
+    monkeypatch.setattr(ops, "operators_without_kernel", lambda kind: ["sample", *unused])
     message = (
         rf"operator without a kernel is not supported on {name}: .* --allow-reference-ops\. "
         r"\(sample\)$"
@@ -90,7 +91,6 @@ def test_an_operator_without_a_kernel(name, monkeypatch):
     with pytest.raises(DeviceError, match=message):
         start(gpu(name), monkeypatch)
     check_operators(Settings(allow_reference_ops=True), gpu(name))
-    unused = ["int8_linear", "rotate_and_store"]
     monkeypatch.setattr(ops, "operators_without_kernel", lambda kind: unused)
     check_operators(Settings(), gpu(name))
 

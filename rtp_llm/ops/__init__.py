@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rtp_llm.ops.fused_rope import (
         FusedRopeKVCachePrefillOpSplitOut as FusedRopeKVCachePrefillOpSplitOut,
     )
+    from rtp_llm.ops.fused_rope_params import CKAttn as CKAttn
     from rtp_llm.ops.fused_rope_params import FusedRopeAttnParams as FusedRopeAttnParams
     from rtp_llm.ops.fused_rope_params import (
         convert_offset_to_block_array as convert_offset_to_block_array,
@@ -95,7 +96,7 @@ for _module, _names in {
         "FusedRopeKVCachePrefillOpQOut",
         "FusedRopeKVCachePrefillOpSplitOut",
     ),
-    "fused_rope_params": ("FusedRopeAttnParams", "convert_offset_to_block_array"),
+    "fused_rope_params": ("CKAttn", "FusedRopeAttnParams", "convert_offset_to_block_array"),
     "rope_inplace": ("FusedSetKVBufferArg", "apply_rope_with_cos_sin_cache_inplace"),
     "rope_style": ("RopeSettings", "RopeStyle"),
     "rotary_table": ("RopeConfig", "rope_table"),

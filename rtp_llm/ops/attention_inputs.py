@@ -8,6 +8,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
+from rtp_llm.ops.cache_layout import CacheLayout, check_layouts, vector_size
 from rtp_llm.ops.rope_style import RopeSettings
 
 
@@ -24,7 +25,8 @@ class AttentionConfigs:
 
     `kernel_tokens_per_block` (0: the same) is the block that kernels see, `tokens_per_block` the
     one that memory is given out in. `num_kernel_blocks` None: keys and values lie block by block,
-    [N, 2, Hk, S, D]; a number N: in two planes, [2, N, S, Hk, D].
+    [N, 2, Hk, S, D]; a number N: in two planes, [2, N, S, Hk, D]. `cache_layout` is the order that
+    these operators write, `reader_layout` (None: the same) the one that attention reads.
     """
 
     head_num: int
@@ -37,10 +39,12 @@ class AttentionConfigs:
     num_kernel_blocks: int | None = None
     kv_cache_dtype: KvCacheDataType = KvCacheDataType.BASE
     fp8_output: bool = False  # results in 8 bits too, for attention kernels that take them
-    fp8_dtype: torch.dtype = torch.float8_e4m3fn  # AMD before gfx950: torch.float8_e4m3fnuz
+    fp8_dtype: torch.dtype = torch.float8_e4m3fn  # Device.float8() knows which a device has
     use_logn_attn: bool = False
     logn_train_length: int = 0
     qk_norm_eps: float = 1e-6
+    cache_layout: CacheLayout = CacheLayout.PLAIN
+    reader_layout: CacheLayout | None = None
 
     def __post_init__(self) -> None:
         block = self.kernel_block
@@ -60,6 +64,24 @@ class AttentionConfigs:
             raise ValueError(
                 f"channels [{rope.offset}, {rope.offset + rope.dim}) turn in heads of "
                 f"{self.size_per_head}"
+            )
+
+        self._check_layout()
+
+    def _check_layout(self) -> None:
+        check_layouts(self.cache_layout, self.reader_layout or self.cache_layout)
+        if self.cache_layout is CacheLayout.PLAIN:
+            return
+        if self.num_kernel_blocks is not None:
+            raise ValueError(
+                f"cache layout {self.cache_layout.value!r} lies block by block; expected "
+                "num_kernel_blocks None"
+            )
+        width = vector_size(1 if self.kv_cache_dtype == KvCacheDataType.FP8 else 2)
+        if self.kernel_block % width or self.size_per_head % width:
+            raise ValueError(
+                f"cache layout {self.cache_layout.value!r} with blocks of {self.kernel_block} and "
+                f"heads of {self.size_per_head}; expected multiples of {width}"
             )
 
     @property

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from rtp_llm.ops.attention_inputs import PyAttentionInputs
+
 _INT32_MAX = 2**31 - 1
+# What requests that a smaller step lacks hold: no tokens, no blocks. Sums go on as they end.
+_NOTHING = {"kv_cache_offset": -1}
+_SUMS = ("cu_seqlens", "cu_kv_seqlens")
 
 
 def convert_offset_to_block_array(table: Tensor, num_blocks: int | None = None) -> Tensor:
@@ -25,6 +31,24 @@ def convert_offset_to_block_array(table: Tensor, num_blocks: int | None = None) 
     values = table * 2 + 1 if num_blocks is None else table + num_blocks
     offsets = torch.stack((keys, values), dim=1)
     return offsets.masked_fill_((table < 0).unsqueeze(1), -1).unsqueeze(1)
+
+
+def padding_offsets(cu_seqlens: Tensor, tokens: int, stride: int) -> Tensor:
+    """int32 [tokens]: row of a token when request b begins at row b * stride, minus its own."""
+    token = torch.arange(tokens, dtype=torch.int32, device=cu_seqlens.device)
+    request = torch.searchsorted(cu_seqlens[1:], token, right=True, out_int32=True)
+    request.clamp_(max=len(cu_seqlens) - 2)
+    return request * stride - cu_seqlens[request]
+
+
+class StepMaker(Protocol):
+    """The operator that prepared a step."""
+
+    def offsets_of(self, table: Tensor) -> Tensor:
+        """The block offset array of a block table [B, M]."""
+
+    def step(self, inputs: PyAttentionInputs, output: Tensor | None) -> FusedRopeAttnParams:
+        """Prepare a step; its results go to `output`, None: to a new buffer."""
 
 
 @dataclass
@@ -45,39 +69,87 @@ class FusedRopeAttnParams:
     decode_plan: bool
     dtype: torch.dtype
     output: Tensor  # of every layer of the step: query heads, or all heads
-    padded_queries: int = 0
+    prepared_by: StepMaker
+    padded_queries: int = 0  # rows of a request in the output; 0: as many as it has tokens
     kv_cache_offset_h: Tensor | None = None  # no kernel reads offsets on the host
+    _most: dict[str, int] = field(init=False, repr=False)  # what a graph was captured for
+
+    def __post_init__(self) -> None:
+        self._most = {name: getattr(self, name) for name in ("max_seq_len", "max_prefix_length")}
 
     def copy_(self, fresh: FusedRopeAttnParams) -> None:
         """Take over another step in place, for the replay of a graph that was captured with this.
 
-        Shapes must be equal, but for a narrower block table, whose rest is filled with zeros.
-        RuntimeError otherwise, and when the lengths are beyond those of the capture.
+        Requests that the other lacks are empty ones here, and the rest of a narrower block table is
+        filled with zeros. RuntimeError for more requests, a wider table, and lengths beyond those
+        of the capture.
         """
-        for name in ("max_seq_len", "max_prefix_length"):
-            if getattr(fresh, name) > getattr(self, name):
-                raise RuntimeError(
-                    f"{name} is {getattr(fresh, name)}; the graph was captured for "
-                    f"{getattr(self, name)}"
-                )
-        for field in fields(self):
-            old, new = getattr(self, field.name), getattr(fresh, field.name)
-            if field.name in ("output", "kv_cache_offset_h") or not isinstance(old, Tensor):
+        self._check_lengths(fresh.max_seq_len, fresh.max_prefix_length)
+        for entry in fields(self):
+            old, new = getattr(self, entry.name, None), getattr(fresh, entry.name, None)
+            if entry.name in ("output", "padding_offset") or not isinstance(old, Tensor):
                 continue
-            copy_into(field.name, old, new)
+            copy_into(entry.name, old, new)
         if self.padded_queries > 0:
+            self._pad_again()
             self.output.zero_()
+        elif self.padding_offset is not None:
+            copy_into("padding_offset", self.padding_offset, fresh.padding_offset)
+
+    def prepare_in_place(self, inputs: PyAttentionInputs) -> None:
+        """prepare() and copy_() in one: a step for the replay, without a buffer of its own."""
+        self.copy_(self.prepared_by.step(inputs, self.output))
+
+    def update_kv_cache_offset(self, table: Tensor) -> None:
+        """Take over another block table [B, M] in place; RuntimeError when it does not fit."""
+        if self.kv_cache_offset is None:
+            raise RuntimeError("the step was prepared without a block table")
+        copy_into("kv_cache_offset", self.kv_cache_offset, self.prepared_by.offsets_of(table))
+
+    def update_prefill_runtime(self, max_seq_len: int, max_prefix_length: int) -> None:
+        """The longest lengths of a replay, from the host; RuntimeError beyond the capture's."""
+        self._check_lengths(max_seq_len, max_prefix_length)
+        self.max_seq_len, self.max_prefix_length = max_seq_len, max_prefix_length
+
+    def _check_lengths(self, *lengths: int) -> None:
+        for (name, most), length in zip(self._most.items(), lengths, strict=True):
+            if length > most:
+                raise RuntimeError(f"{name} is {length}; the graph was captured for {most}")
+
+    def _pad_again(self) -> None:
+        """Rows stay where they were captured, whatever the longest query of this step is."""
+        if self.padding_offset is None or self.cu_seqlens is None:
+            return
+        tokens = len(self.padding_offset)
+        self.padding_offset.copy_(padding_offsets(self.cu_seqlens, tokens, self.padded_queries))
+
+
+# The same under the name that ROCm's attention knows it by.
+CKAttn = FusedRopeAttnParams
 
 
 def copy_into(name: str, old: Tensor, new: Tensor | None) -> None:
     """old = new in place, as FusedRopeAttnParams.copy_ says."""
-    if new is None or new.shape[:-1] != old.shape[:-1] or new.shape[-1] > old.shape[-1]:
+    narrower = name == "kv_cache_offset"
+    if new is None or not _fits(new.shape, old.shape, narrower):
         found = None if new is None else list(new.shape)
         raise RuntimeError(f"{name} is {found}; the graph was captured for {list(old.shape)}")
-    if new.shape[-1] != old.shape[-1]:
-        if name != "kv_cache_offset":
-            raise RuntimeError(
-                f"{name} is {list(new.shape)}; the graph was captured for {list(old.shape)}"
-            )
-        old[..., new.shape[-1] :].zero_()
-    old[..., : new.shape[-1]].copy_(new)
+    requests = len(new)
+    rest = old[requests:]
+    if name in _SUMS and requests:
+        rest.copy_(new[-1:].expand(rest.shape))
+    else:
+        rest.fill_(_NOTHING.get(name, 0))
+    if narrower:
+        old[:requests, ..., new.shape[-1] :].zero_()
+        old[:requests, ..., : new.shape[-1]].copy_(new)
+    else:
+        old[:requests].copy_(new)
+
+
+def _fits(new: torch.Size, old: torch.Size, narrower: bool) -> bool:
+    """No more requests; other sizes the same, but for a block table's width."""
+    if len(new) != len(old) or new[0] > old[0]:
+        return False
+    inner = len(old) - 1 if narrower else len(old)
+    return new[1:inner] == old[1:inner] and (not narrower or new[-1] <= old[-1])

@@ -12,6 +12,7 @@ from torch import Tensor
 from rtp_llm import ops
 
 MAX_TOKENS = 128
+BLOCKS = 80  # physical ones of a cache
 
 
 def configs(
@@ -28,14 +29,14 @@ def configs(
         max_seq_len=MAX_TOKENS,
         rope_config=rope,
         kernel_tokens_per_block=blocks[1],
-        num_kernel_blocks=40 * (blocks[0] // blocks[1]) if planes else None,
+        num_kernel_blocks=BLOCKS * (blocks[0] // blocks[1]) if planes else None,
         **changes,
     )
 
 
 @dataclass
 class Step:
-    """Requests over one cache of 40 physical blocks; kernel tables are made of physical ones."""
+    """Requests over one cache of BLOCKS physical blocks, which kernel tables are made of."""
 
     config: ops.AttentionConfigs
     dtype: torch.dtype
@@ -46,12 +47,12 @@ class Step:
     def random(config: ops.AttentionConfigs, requests: int, dtype: torch.dtype) -> Step:
         ratio = config.tokens_per_block // config.kernel_block
         width = MAX_TOKENS // config.tokens_per_block
-        physical = (torch.randperm(39) + 1)[: requests * width].reshape(requests, width)
+        physical = (torch.randperm(BLOCKS - 1) + 1)[: requests * width].reshape(requests, width)
         hk, d = config.kv_head_num, config.size_per_head
         fp8 = config.kv_cache_dtype == ops.KvCacheDataType.FP8
-        shape = (2, 40, config.tokens_per_block, hk, d)
+        shape = (2, BLOCKS, config.tokens_per_block, hk, d)
         if config.num_kernel_blocks is None:
-            shape = (40 * ratio, 2, hk, config.kernel_block, d)
+            shape = (BLOCKS * ratio, 2, hk, config.kernel_block, d)
         cache = torch.zeros(shape).to(config.fp8_dtype if fp8 else dtype)
         scales = torch.zeros(shape[:-1]) if fp8 else None
         return Step(config, dtype, ops.LayerKVCache(cache, scales), physical)

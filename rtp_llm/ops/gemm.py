@@ -28,6 +28,7 @@ def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = 
     contiguous. Each 64 columns of a row of x get a scale of their own, the largest magnitude being
     127: this adds about as much error as the weight's own rounding, more where single columns stand
     far out. A row with a NaN or an infinity gives NaN. On the CPU a row of x gives the same bits in
-    every batch. RuntimeError on a mismatch.
+    every batch. GPUs multiply more than 32 rows as they are, by the dequantised weight.
+    RuntimeError on a mismatch.
     """
     return _INT8_LINEAR.call(x, weight, scale, bias)  # type: ignore[no-any-return]

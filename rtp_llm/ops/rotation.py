@@ -55,12 +55,14 @@ def rotate_and_store(
     queries at positions beyond grow by log(position + 1) / log(log_length). padded_queries: tokens
     of request b start at row b * padded_queries of q_out.
 
-    k_cache and v_cache [rows, S, Hk, D], of q's dtype or 8-bit floats (saturating), any strides:
-    token t goes to row slots[t] // S, place slots[t] % S, or by its place in the sequence to the
-    row that offsets int32 [B, 1, 2, M] name for its block: of keys, then of values. Negative rows
-    and slots are not stored. What is stored is divided by k_scale and v_scale (float32, one
-    number); scales float32 [rows, S, Hk] get 1 beside it. RuntimeError on a mismatch. A token whose
-    position is no row of cos_sin is left out, a row or slot outside the cache is not stored.
+    k_cache and v_cache [rows, S, Hk, D], of q's dtype or 8-bit floats (saturating), any strides
+    but within a head; or [rows, S / a, a, Hk, D / c, c], where runs of a tokens and chunks of c
+    channels (a power of two) may lie anywhere. Token t goes to row slots[t] // S, place
+    slots[t] % S, or by its place in the sequence to the row that offsets int32 [B, 1, 2, M] name
+    for its block: of keys, then of values. Negative rows and slots are not stored. What is stored
+    is divided by k_scale and v_scale (float32, one number); scales float32 [rows, S, Hk] get 1
+    beside it. RuntimeError on a mismatch. A token whose position is no row of cos_sin is left out,
+    a row or slot outside the cache is not stored.
     """
     _ROTATE_AND_STORE.call(
         q,

@@ -183,12 +183,19 @@ class _Pass:
     def _store(self, plane: int, cache: Tensor | None, scale: Tensor | None, heads: Tensor) -> None:
         if cache is None:
             return
-        row, place = self._places(plane, cache.shape[1])
+        run = cache.shape[2] if cache.dim() == 6 else 1
+        row, place = self._places(plane, cache.shape[1] * run)
         kept = (row >= 0) & (row < cache.shape[0])
         row, place, heads = row[kept], place[kept].long(), heads[kept]
         if scale is not None:
             heads = heads.float() / scale
-        cache[row, place] = _cast(heads, cache.dtype)
+        stored = _cast(heads, cache.dtype)
+        if cache.dim() == 6:
+            cache[row, place // run, place % run] = stored.view(
+                *stored.shape[:-1], *cache.shape[4:]
+            )
+        else:
+            cache[row, place] = stored
         if self.scales is not None:
             self.scales[row, place] = 1
 

@@ -203,6 +203,20 @@ def test_caches_and_results_of_8_bits(kind: torch.dtype, dtype: torch.dtype) -> 
         check(given | {"k_scale": torch.tensor([0.5]), "v_scale": torch.tensor([3.0])})
 
 
+@pytest.mark.parametrize("kind", [None, torch.float8_e4m3fn], ids=str)
+@every_dtype
+def test_caches_in_runs_and_chunks(kind: torch.dtype | None, dtype: torch.dtype) -> None:
+    for layout in (LAYOUTS[1], LAYOUTS[2], LAYOUTS[4]):
+        given = case([6, 9], layout, dtype)
+        rows, size, heads, channels = given["k_cache"].shape
+        for run, chunk in ((1, channels), (4, 1), (2, 2), (1, 8), (8, 16)):
+            shape = (rows, heads, size // run, channels // chunk, run, chunk)
+            cache = torch.zeros(shape).to(kind or dtype).permute(0, 2, 4, 1, 3, 5)
+            values = torch.zeros(rows, heads, channels, size).to(kind or dtype)
+            values = values.permute(0, 3, 1, 2)[:, :, None, :, :, None]
+            check(given | {"k_cache": cache, "v_cache": values})
+
+
 def test_every_number_becomes_the_nearest_of_8_bits() -> None:
     numbers = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
     numbers = numbers[~numbers.isnan()]
@@ -221,6 +235,41 @@ def test_slots_of_flat_buffers(dtype: torch.dtype) -> None:
     slots[3], slots[4] = -1, 40
     buffers = [torch.zeros(40, 1, 2, 64).bfloat16() for _ in range(2)]
     check(given | {"slots": slots, "k_cache": buffers[0], "v_cache": buffers[1]})
+
+
+@every_dtype
+@pytest.mark.parametrize("gap", [0, 8])
+@pytest.mark.parametrize("layout", [(4, 2, 64, 64, 0), (3, 1, 128, 64, 32), (5, 1, 80, 48, 0)])
+def test_many_tokens(dtype: torch.dtype, gap: int, layout: tuple[int, ...]) -> None:
+    """GPUs have kernels of their own for them: for heads in one piece, and for others."""
+    heads, kv_heads, head_dim, _, _ = layout
+    given = case([20] * 60 + [0, 3, 61], layout, dtype)
+    tokens = len(given["q"])
+    packed = torch.randn(tokens, heads + 2 * kv_heads, head_dim + gap).to(dtype)[..., :head_dim]
+    given["q"], given["k"] = packed[:, :heads], packed[:, heads:-kv_heads]
+    given["v"] = packed[:, -kv_heads:]
+    weights = {name: (torch.rand(head_dim) + 0.5).to(dtype) for name in ("q_weight", "k_weight")}
+    others = {"k_out": torch.zeros(given["k"].shape).to(dtype), "q_out": None}
+    padded = {"q_out": torch.zeros(63 * 61, heads, head_dim).to(dtype), "padded_queries": 61}
+    for more in ({}, weights, others, padded, {"cos_sin": None}):
+        check(given | more)
+    positions = torch.randint(-1, MAX_POSITIONS + 1, (tokens,))
+    slots = torch.randperm(tokens + 9)[:tokens].int() - 1
+    cache = torch.zeros(tokens + 7, 1, kv_heads, head_dim).to(dtype)
+    apart = {"cu_seqlens": None, "past_lengths": None, "offsets": None, "positions": positions}
+    check(given | apart | {"slots": slots, "k_cache": cache, "v_cache": cache.clone()})
+
+
+def test_many_tokens_turn_where_they_lie() -> None:
+    given = case([30] * 40, LAYOUTS[1], torch.bfloat16)
+    apart = check(given)
+    packed = torch.cat((given["q"], given["k"], given["v"]), dim=1)
+    q, k, v = packed.split((4, 2, 2), dim=1)
+    ops.rotate_and_store(**given | {"q": q, "k": k, "v": v, "q_out": q})
+    known = given["past_lengths"].repeat_interleave(30) + torch.arange(30).repeat(40)
+    known = known < MAX_POSITIONS
+    assert_near(packed[:, :4][known], apart["q_out"][known])
+    assert torch.equal(packed[:, 4:], torch.cat((given["k"], given["v"]), dim=1))
 
 
 def test_tokens_behind_the_last_request_are_left_alone() -> None:
@@ -255,6 +304,9 @@ def wrong(message: str, **changes: Any) -> Any:
         wrong("offsets or slots without a cache", k_cache=None, v_cache=None),
         wrong("k_cache is float16", k_cache=torch.zeros(4, 8, 2, 64).half()),
         wrong("k_cache .* expected shape", k_cache=torch.zeros(4, 8, 3, 64)),
+        wrong("expected 4 dimensions, or 6", k_cache=torch.zeros(4, 8, 2, 8, 8)),
+        wrong("64 channels in all", k_cache=torch.zeros(4, 8, 1, 2, 5, 12)),
+        wrong("no gaps within a chunk", k_cache=torch.zeros(4, 8, 1, 2, 8, 16)[..., ::2]),
         wrong("scales .* expected shape", scales=torch.zeros(4, 8, 3)),
         wrong("expected 5 rows for each of 1 requests", padded_queries=5),
     ],

@@ -20,13 +20,31 @@ struct HeadsView {
 };
 
 // Rows of the cache, [rows, block_size, kv heads, head_dim]; null = none. A row is one block's keys
-// or values.
+// or values. Tokens come in runs and channels in chunks where attention kernels want several of
+// them side by side: [rows, runs, run, kv heads, chunks, chunk]; otherwise a run is one token and a
+// chunk a head.
 struct CacheView {
   void* data;
   int64_t rows;
   int64_t row_stride;
-  int64_t token_stride;
+  int64_t token_stride;  // from run to run
   int64_t head_stride;
+  int run;                // tokens
+  int64_t in_run_stride;  // from token to token of a run
+  int chunk;              // channels, which lie side by side: a head, or a power of two
+  int64_t chunk_stride;   // from chunk to chunk
+
+  // Where a head of a token begins.
+  constexpr int64_t head_at(int64_t row, int place, int head) const {
+    int64_t at = row * row_stride + head * head_stride;
+    if (run == 1) return at + place * token_stride;
+    return at + place / run * token_stride + place % run * in_run_stride;
+  }
+
+  // A channel's distance from there.
+  constexpr int64_t channel_at(int channel) const {
+    return channel / chunk * chunk_stride + channel % chunk;
+  }
 };
 
 // int32 or int64 numbers, `step` apart; null = none.

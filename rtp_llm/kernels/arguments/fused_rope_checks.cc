@@ -157,12 +157,41 @@ void take_requests(FusedRopeArgs& args, const FusedRopePlaces& places) {
 CacheView cache_of(FusedRopeArgs& args, const Tensor& cache, const char* what) {
   RTP_LLM_CHECK(cache.dtype() == args.dtype || is_float8(cache.dtype()), what, " is ",
                 cache.describe(), "; expected ", dtype_name(args.dtype), " or 8-bit floats");
-  check_dim(cache, 4, what);
-  check_sizes(cache, {cache.size(0), cache.size(1), args.num_kv_heads, args.head_dim}, what);
-  check_inner_contiguous(cache, 1, what);
-  RTP_LLM_CHECK(cache.size(1) > 0 && cache.size(1) <= INT32_MAX, what, " is ", cache.describe(),
+  RTP_LLM_CHECK(cache.dim() == 4 || cache.dim() == 6, what, " is ", cache.describe(),
+                "; expected 4 dimensions, or 6 when tokens come in runs and channels in chunks");
+  CacheView view = {cache.data(), cache.size(0), cache.stride(0), cache.stride(1), 0, 1, 0, 0, 0};
+  if (cache.dim() == 4) {
+    check_sizes(cache, {cache.size(0), cache.size(1), args.num_kv_heads, args.head_dim}, what);
+    check_inner_contiguous(cache, 1, what);
+    view.head_stride = cache.stride(2);
+    view.chunk = args.head_dim;
+  } else {
+    const int64_t run = cache.size(2);
+    const int64_t chunk = cache.size(5);
+    RTP_LLM_CHECK(run > 0 && run <= INT32_MAX && chunk > 0 && args.head_dim % chunk == 0 &&
+                      (chunk == args.head_dim || (chunk & (chunk - 1)) == 0),
+                  what, " is ", cache.describe(), "; expected [rows, runs, tokens of a run, ",
+                  args.num_kv_heads, ", chunks, channels of a chunk], ", args.head_dim,
+                  " channels in all, in chunks of a power of two");
+    check_sizes(
+        cache, {cache.size(0), cache.size(1), run, args.num_kv_heads, args.head_dim / chunk, chunk},
+        what);
+    RTP_LLM_CHECK(chunk == 1 || cache.stride(5) == 1, what, " is ", cache.describe(),
+                  "; expected no gaps within a chunk");
+    view.head_stride = cache.stride(3);
+    view.run = static_cast<int>(run);
+    view.in_run_stride = cache.stride(2);
+    view.chunk = static_cast<int>(chunk);
+    view.chunk_stride = cache.stride(4);
+  }
+  const int64_t tokens = cache.size(1) * view.run;
+  RTP_LLM_CHECK(tokens > 0 && tokens <= INT32_MAX, what, " is ", cache.describe(),
                 "; expected blocks of at least one token");
-  return {cache.data(), cache.size(0), cache.stride(0), cache.stride(1), cache.stride(2)};
+  return view;
+}
+
+int64_t tokens_of_block(const Tensor& cache) {
+  return cache.size(1) * (cache.dim() == 6 ? cache.size(2) : 1);
 }
 
 void take_places(FusedRopeArgs& args, const FusedRopeCache& cache, bool has_past) {
@@ -205,8 +234,8 @@ void take_cache(FusedRopeArgs& args, const FusedRopeCache& cache, bool has_value
   args.v_cache = cache_of(args, *cache.v_cache, "rotate_and_store: v_cache");
   check_dtype(*cache.v_cache, cache.k_cache->dtype(), "rotate_and_store: v_cache");
   args.cache_dtype = cache.k_cache->dtype();
-  args.block_size = static_cast<int>(cache.k_cache->size(1));
-  RTP_LLM_CHECK(cache.v_cache->size(1) == args.block_size, "rotate_and_store: v_cache is ",
+  args.block_size = static_cast<int>(tokens_of_block(*cache.k_cache));
+  RTP_LLM_CHECK(tokens_of_block(*cache.v_cache) == args.block_size, "rotate_and_store: v_cache is ",
                 cache.v_cache->describe(), "; expected blocks of ", args.block_size, " tokens");
   take_places(args, cache, has_past);
   args.k_scale = scale_of(cache.k_scale, "rotate_and_store: k_scale");

@@ -55,17 +55,14 @@ void turn(const FusedRopeArgs& args, const int64_t (&positions)[3], std::vector<
 }
 
 template <class T>
-void store(void* base, int64_t at, DType dtype, const std::vector<float>& head, float divisor) {
+void store(void* base, int64_t at, DType dtype, float value) {
   const bool fnuz = dtype == DType::kFloat8E4m3fnuz;
-  for (size_t i = 0; i < head.size(); ++i) {
-    const float value = head[i] / divisor;
-    if (fnuz || dtype == DType::kFloat8E4m3fn) {
-      uint32_t bits;
-      std::memcpy(&bits, &value, sizeof bits);
-      static_cast<uint8_t*>(base)[at + i] = float8_e4m3(bits, fnuz);
-    } else {
-      Vec::set(value).store(static_cast<T*>(base) + at + i);
-    }
+  if (fnuz || dtype == DType::kFloat8E4m3fn) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    static_cast<uint8_t*>(base)[at] = float8_e4m3(bits, fnuz);
+  } else {
+    Vec::set(value).store(static_cast<T*>(base) + at);
   }
 }
 
@@ -76,9 +73,11 @@ void store_in_cache(const FusedRopeArgs& args, int token, const TokenPlace& plac
   if (to.row < 0) return;
   const CacheView& cache = plane == 0 ? args.k_cache : args.v_cache;
   const float* const scale = plane == 0 ? args.k_scale : args.v_scale;
-  const int64_t at =
-      to.row * cache.row_stride + to.place * cache.token_stride + head_index * cache.head_stride;
-  store<T>(cache.data, at, args.cache_dtype, head, scale == nullptr ? 1.0f : *scale);
+  const float divisor = scale == nullptr ? 1.0f : *scale;
+  const int64_t at = cache.head_at(to.row, to.place, head_index);
+  for (int i = 0; i < args.head_dim; ++i) {
+    store<T>(cache.data, at + cache.channel_at(i), args.cache_dtype, head[i] / divisor);
+  }
   if (args.scales == nullptr) return;
   args.scales[scale_place(args, to, head_index)] = 1.0f;
 }
@@ -99,7 +98,8 @@ template <class T>
 void give(const HeadsView& to, int64_t row, int index, DType dtype,
           const std::vector<float>& head) {
   if (to.data == nullptr) return;
-  store<T>(to.data, row * to.token_stride + index * to.head_stride, dtype, head, 1.0f);
+  const int64_t at = row * to.token_stride + index * to.head_stride;
+  for (size_t i = 0; i < head.size(); ++i) store<T>(to.data, at + i, dtype, head[i]);
 }
 
 template <class T>

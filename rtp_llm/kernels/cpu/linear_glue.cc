@@ -1,3 +1,4 @@
+#include "rtp_llm/kernels/arguments/int8_linear_checks.h"
 #include "rtp_llm/kernels/common/glue.h"
 #include "rtp_llm/kernels/cpu/linear.h"
 #include "rtp_llm/kernels/cpu/linear_int8.h"
@@ -43,41 +44,11 @@ Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias)
   return out;
 }
 
-void check_packed(const Tensor& weight, const Tensor& scale, int64_t columns, int64_t groups) {
-  glue::check_dtype(weight, DType::kInt8, "int8_linear: weight");
-  glue::check_dim(weight, 2, "int8_linear: weight");
-  glue::check_contiguous(weight, "int8_linear: weight");
-  RTP_LLM_CHECK(weight.size(1) == groups * kInt8GroupColumns, "int8_linear: weight is ",
-                weight.describe(), " and x has ", columns,
-                " columns; expected as many, rounded up to groups of ", kInt8GroupColumns);
-  glue::check_dtype(scale, DType::kFloat32, "int8_linear: scale");
-  glue::check_sizes(scale, {weight.size(0), groups}, "int8_linear: scale");
-  glue::check_contiguous(scale, "int8_linear: scale");
-}
-
 Tensor int8_linear(const Tensor& x, const Tensor& weight, const Tensor& scale,
                    const OptionalTensor& bias) {
-  glue::check_float_dtype(x, "int8_linear: x");
-  glue::check_dim(x, 2, "int8_linear: x");
-  glue::check_contiguous_rows(x, "int8_linear: x");
-  const int64_t groups = (x.size(1) + kInt8GroupColumns - 1) / kInt8GroupColumns;
-  check_packed(weight, scale, x.size(1), groups);
-  const int64_t outputs = weight.size(0);
-  check_bias(bias, x, outputs, "int8_linear: bias");
-  Tensor out = glue::empty(x, {x.size(0), outputs}, x.dtype());
-  Int8LinearArgs args = {};
-  args.dtype = x.dtype();
-  args.x = x.data();
-  args.weight = weight.data<uint8_t>();
-  args.scale = scale.data<float>();
-  args.bias = bias.has_value() ? bias->data() : nullptr;
+  Int8LinearArgs args = glue::int8_linear_args(x, weight, scale, bias);
+  Tensor out = glue::empty(x, {args.m, args.n}, args.dtype);
   args.out = out.data();
-  args.m = x.size(0);
-  args.n = outputs;
-  args.k = x.size(1);
-  args.groups = groups;
-  args.x_stride = x.stride(0);
-  args.out_stride = outputs;
   run_int8_linear(args, glue::parallel_for());
   return out;
 }

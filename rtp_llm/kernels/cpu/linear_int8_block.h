@@ -5,7 +5,6 @@
 
 namespace rtp_llm::cpu {
 
-constexpr int kInt8BlockRows = 16;  // weight rows of a packed block
 constexpr int kInt8Steps = kInt8GroupColumns / 4;
 
 // A group of a tile of x, words of 32 bits: for each step the 4 bytes of each row, then for each

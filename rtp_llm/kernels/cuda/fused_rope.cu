@@ -1,42 +1,57 @@
 #include "rtp_llm/kernels/cuda/fused_rope.h"
 
-#include "rtp_llm/kernels/common/float8.h"
+#include <algorithm>
+
+#include "rtp_llm/kernels/cuda/fused_rope_rows.h"
+#include "rtp_llm/kernels/cuda/fused_rope_unit.h"
 #include "rtp_llm/kernels/cuda/launch.h"
-#include "rtp_llm/kernels/cuda/pack.h"
-#include "rtp_llm/kernels/cuda/reduce.h"
+
+#if defined(__HIPCC__)
+// Where a lane has many units their loop is too long for this compiler to unroll: it stays one.
+#pragma clang diagnostic ignored "-Wpass-failed"
+#endif
 
 namespace rtp_llm::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256;        // of a block, at most
+constexpr int kThreadsOfMany = 128;  // where lanes have several heads
+constexpr int64_t kManyTokens =
+    1024;  // measured: from here on lanes with several heads are quicker
 
-enum class Part { kQuery, kKey, kValue };
+bool side_by_side(const FusedRopeArgs& args, const CacheView& cache) {
+  return cache.data == nullptr || (cache.run == 1 && cache.chunk == args.head_dim);
+}
 
 // What most calls do without: positions on several axes, queries that grow, 8-bit floats and
-// scales. A kernel without it needs far fewer registers.
+// scales, caches in runs and chunks. A kernel without it needs far fewer registers.
 bool is_plain(const FusedRopeArgs& args) {
   return !has_axes(args) && args.log_length <= 0 && args.k_scale == nullptr &&
-         args.v_scale == nullptr && args.cache_dtype == args.dtype &&
+         args.v_scale == nullptr && args.scales == nullptr && side_by_side(args, args.k_cache) &&
+         side_by_side(args, args.v_cache) && args.cache_dtype == args.dtype &&
          (args.out_dtype == args.dtype || args.out_dtype == DType::kOther);
 }
 
-template <bool kPlain>
-__device__ inline bool several_axes(const FusedRopeArgs& args) {
-  return !kPlain && has_axes(args);
-}
+// How the heads of a token are dealt out: 2^lane_bits lanes (at most 32) take some neighbours of
+// one part, each lane the same units of all of them.
+struct Deal {
+  int lane_bits, q_groups, kv_groups;
+};
 
-// A head of a token.
-struct Head {
+// The heads of a group: [first, first + count) of a part.
+struct Share {
   Part part;
-  int index;
+  int first, count;
 
-  __device__ Head(const FusedRopeArgs& args, int head) : part(Part::kQuery), index(head) {
-    if (index < args.num_heads) return;
-    part = Part::kKey;
-    index -= args.num_heads;
-    if (index < args.num_kv_heads) return;
-    part = Part::kValue;
-    index -= args.num_kv_heads;
+  __device__ Share(const FusedRopeArgs& args, const Deal& deal, int group, int most)
+      : part(Part::kQuery), first(group * most), count(args.num_heads) {
+    if (group >= deal.q_groups) {
+      group -= deal.q_groups;
+      part = group < deal.kv_groups ? Part::kKey : Part::kValue;
+      first = (part == Part::kKey ? group : group - deal.kv_groups) * most;
+      count = args.num_kv_heads;
+    }
+    count = min(count - first, most);
   }
 };
 
@@ -46,222 +61,67 @@ __device__ inline View of_part(Part part, const View& q, const View& k, const Vi
   return part == Part::kQuery ? q : part == Part::kKey ? k : v;
 }
 
-// The elements of a head are cut into units of two packs, which hold N pairs that turn together
-// (half a rotation apart, or side by side) or just lie side by side. This is where they begin.
-struct Unit {
-  int first, second;
-  int pair;         // the first one; -1: these do not turn
-  bool has_second;  // an odd number of elements may be left over, one at a time
-
-  __device__ Unit(const FusedRopeArgs& args, int unit, int n) : has_second(true) {
-    const int rotating = args.rotary_dim / 2 / n;
-    if (unit < rotating) {
-      pair = unit * n;
-      first = args.rotary_offset + (args.is_neox ? pair : 2 * pair);
-      second = first + (args.is_neox ? args.rotary_dim / 2 : n);
-      return;
-    }
-    const int rest = 2 * (unit - rotating) * n;
-    pair = -1;
-    first = beside(args, rest);
-    second = beside(args, rest + n);
-    if (n == 1) has_second = rest + 1 < args.head_dim - args.rotary_dim;
-  }
-
-  // The channel of the i-th one that does not turn.
-  __device__ static int beside(const FusedRopeArgs& args, int i) {
-    return i < args.rotary_offset ? i : i + args.rotary_dim;
-  }
-};
-
-template <class T, int N>
-struct Packs {
-  Pack<T, N> first, second;
-
-  __device__ void load_from(const T* head, const Unit& unit) {
-    first = load<N>(head + unit.first);
-    second = first;
-    if (unit.has_second) second = load<N>(head + unit.second);
-  }
-
-  __device__ void store_to(T* head, const Unit& unit) const {
-    store(head + unit.first, first);
-    if (unit.has_second) store(head + unit.second, second);
-  }
-};
-
-// The numbers of two packs.
-template <int N>
-struct Numbers {
-  float first[N], second[N];
-
-  template <class T>
-  __device__ explicit Numbers(const Packs<T, N>& packs) {
-    widen(packs.first, first);
-    widen(packs.second, second);
-  }
-
-  template <class T>
-  __device__ Packs<T, N> packs() const {
-    return {narrow<T>(first), narrow<T>(second)};
-  }
-
-  __device__ float squares(bool has_second) const {
-    float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < N; ++i) sum += first[i] * first[i];
-    if (!has_second) return sum;
-#pragma unroll
-    for (int i = 0; i < N; ++i) sum += second[i] * second[i];
-    return sum;
-  }
-
-  __device__ void scale(const Numbers& weights, float factor) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      first[i] *= factor * weights.first[i];
-      second[i] *= factor * weights.second[i];
-    }
-  }
-
-  __device__ void multiply(float factor) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      first[i] *= factor;
-      second[i] *= factor;
-    }
-  }
-
-  // Pair i: half a rotation apart, or (2i, 2i + 1) of both packs seen as one array.
-  __device__ void turn(bool is_neox, int i, float cos, float sin) {
-    if (is_neox) {
-      turn(first[i], second[i], cos, sin);
-    } else {
-      turn(2 * i < N ? first[2 * i % N] : second[2 * i % N],
-           2 * i + 1 < N ? first[(2 * i + 1) % N] : second[(2 * i + 1) % N], cos, sin);
-    }
-  }
-
-  __device__ static void turn(float& x, float& y, float cos, float sin) {
-    const float turned = x * cos - y * sin;
-    y = y * cos + x * sin;
-    x = turned;
-  }
-};
-
-// A token's positions on the axes.
-template <bool kPlain>
-struct Positions {
-  int64_t time, height, width;
-
-  __device__ Positions(const FusedRopeArgs& args, int token, const TokenPlace& place)
-      : time(position_of(args, token, place, 0)), height(0), width(0) {
-    if (!several_axes<kPlain>(args)) return;
-    height = position_of(args, token, place, 1);
-    width = position_of(args, token, place, 2);
-  }
-
-  __device__ bool known() const { return time >= 0 && height >= 0 && width >= 0; }
-
-  __device__ int64_t by(int axis) const { return axis == 0 ? time : axis == 1 ? height : width; }
-};
-
-// Turns the pairs of a unit; cosines and sines come four at a time when all turn by one axis.
-template <bool kPlain, int N>
-__device__ inline void turn_unit(const FusedRopeArgs& args, const Positions<kPlain>& positions,
-                                 int pair, Numbers<N>& numbers) {
-  const int half = args.rotary_dim / 2;
-  if constexpr (N % 4 == 0) {
-    if (!several_axes<kPlain>(args)) {
-      const float* const row = args.cos_sin + positions.time * args.rotary_dim + pair;
-#pragma unroll
-      for (int i = 0; i < N; i += 4) {
-        const Pack<float, 4> cos = load<4>(row + i);
-        const Pack<float, 4> sin = load<4>(row + half + i);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          numbers.turn(args.is_neox, i + j, cos.element[j], sin.element[j]);
-        }
-      }
-      return;
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-    const int axis = several_axes<kPlain>(args) ? axis_of_pair(args, pair + i) : 0;
-    const float* const row = args.cos_sin + positions.by(axis) * args.rotary_dim + pair + i;
-    numbers.turn(args.is_neox, i, row[0], row[half]);
-  }
-}
-
-// Packs as T or, divided, as 8-bit floats.
-template <bool kPlain, class T, int N>
-__device__ inline void store_as(void* base, int64_t at, DType own, DType dtype, const Unit& unit,
-                                const Packs<T, N>& packs, float divisor) {
-  if (kPlain || (dtype == own && divisor == 1.0f)) {
-    return packs.store_to(static_cast<T*>(base) + at, unit);
-  }
-  Numbers<N> numbers(packs);
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-    numbers.first[i] /= divisor;
-    numbers.second[i] /= divisor;
-  }
-  if (dtype == own) {
-    return numbers.template packs<T>().store_to(static_cast<T*>(base) + at, unit);
-  }
-  const bool fnuz = dtype == DType::kFloat8E4m3fnuz;
-  Packs<uint8_t, N> bytes;
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-    bytes.first.element[i] = float8_e4m3(__float_as_uint(numbers.first[i]), fnuz);
-    bytes.second.element[i] = float8_e4m3(__float_as_uint(numbers.second[i]), fnuz);
-  }
-  bytes.store_to(static_cast<uint8_t*>(base) + at, unit);
-}
-
-// Where a head of a token is written to.
+// Where the heads of a share are written to.
 struct Targets {
-  void* out;  // null: not returned
-  int64_t out_at;
-  void* cache;
-  int64_t cache_at;  // -1: not stored
-  float divisor;
+  char* out;  // null: not returned
+  int64_t out_step;
+  char* cache;  // null: not stored
+  int64_t cache_step;
+  Channels channels;  // of the cache
+  const float* divisor;
+  float* scale;  // null: not written
+  int64_t scale_step;
 
   __device__ Targets(const FusedRopeArgs& args, int token, const TokenPlace& place,
-                     const Head& head) {
-    const bool query = head.part == Part::kQuery;
-    const HeadsView view = of_part(head.part, args.q_out, args.k_out, args.v_out);
-    const int64_t row = query ? query_row(args, token, place) : token;
-    out = view.data;
-    out_at = row * view.token_stride + head.index * view.head_stride;
-    cache = nullptr;
-    cache_at = -1;
-    divisor = 1.0f;
+                     const Share& share, int out_bytes, int cache_bytes)
+      : out(nullptr), cache(nullptr), divisor(nullptr), scale(nullptr) {
+    const bool query = share.part == Part::kQuery;
+    const HeadsView view = of_part(share.part, args.q_out, args.k_out, args.v_out);
+    out_step = view.head_stride * out_bytes;
+    if (view.data != nullptr) {
+      const int64_t row = query ? query_row(args, token, place) : token;
+      out = static_cast<char*>(view.data) + row * view.token_stride * out_bytes +
+            share.first * out_step;
+    }
     if (query) return;
-    const int plane = head.part == Part::kValue ? 1 : 0;
+    const int plane = share.part == Part::kValue ? 1 : 0;
     const CacheView rows = plane == 1 ? args.v_cache : args.k_cache;
     const CachePlace to = cache_place(args, token, place, plane);
     if (to.row < 0) return;
-    cache = rows.data;
-    cache_at =
-        to.row * rows.row_stride + to.place * rows.token_stride + head.index * rows.head_stride;
-    const float* const scale = plane == 1 ? args.v_scale : args.k_scale;
-    if (scale != nullptr) divisor = *scale;
-    if (args.scales != nullptr) args.scales[scale_place(args, to, head.index)] = 1.0f;
+    cache_step = rows.head_stride * cache_bytes;
+    cache =
+        static_cast<char*>(rows.data) + rows.head_at(to.row, to.place, share.first) * cache_bytes;
+    if (rows.chunk < args.head_dim) channels = Channels(rows.chunk, rows.chunk_stride);
+    divisor = plane == 1 ? args.v_scale : args.k_scale;
+    if (args.scales == nullptr) return;
+    scale = args.scales + scale_place(args, to, share.first);
+    scale_step = args.scale_head_stride;
+  }
+
+  template <bool kPlain, class T, int N>
+  __device__ void give(const FusedRopeArgs& args, int head, const Unit& unit,
+                       const Packs<T, N>& packs) const {
+    if (kPlain) {
+      if (out != nullptr) packs.store_to(reinterpret_cast<T*>(out + head * out_step), unit);
+      if (cache != nullptr) packs.store_to(reinterpret_cast<T*>(cache + head * cache_step), unit);
+      return;
+    }
+#pragma unroll 1
+    for (int side = 0; side < 2; ++side) {  // the code is long, so it is there once
+      char* const to = side == 0 ? out + head * out_step : cache + head * cache_step;
+      if ((side == 0 ? out : cache) == nullptr) continue;
+      const float by = side == 0 || divisor == nullptr ? 1.0f : *divisor;
+      store_as(to, args.dtype, side == 0 ? args.out_dtype : args.cache_dtype,
+               side == 0 ? Channels() : channels, unit, packs, by);
+    }
+    if (scale != nullptr) scale[head * scale_step] = 1.0f;
   }
 };
 
-template <bool kPlain, class T, int N>
-__device__ inline void give(const FusedRopeArgs& args, const Targets& targets, const Unit& unit,
-                            const Packs<T, N>& packs) {
-  if (targets.out != nullptr) {
-    store_as<kPlain>(targets.out, targets.out_at, args.dtype, args.out_dtype, unit, packs, 1.0f);
-  }
-  if (targets.cache_at >= 0) {
-    store_as<kPlain>(targets.cache, targets.cache_at, args.dtype, args.cache_dtype, unit, packs,
-                     targets.divisor);
-  }
+// Of an element that is written: 8-bit floats, or what is read.
+template <bool kPlain, class T>
+__device__ inline int bytes_of(const FusedRopeArgs& args, DType dtype) {
+  return kPlain || dtype == args.dtype ? static_cast<int>(sizeof(T)) : 1;
 }
 
 // How much a query beyond the trained length grows.
@@ -271,66 +131,81 @@ __device__ inline float growth(const FusedRopeArgs& args, int64_t position) {
   return logf(static_cast<float>(position + 1)) / logf(static_cast<float>(args.log_length));
 }
 
-// A query or key unit after norm (whose result is rounded, as when a kernel of its own had written
-// it), rotation and growth.
-template <bool kPlain, class T, int N>
-__device__ inline Packs<T, N> finished(const FusedRopeArgs& args,
-                                       const Positions<kPlain>& positions, const Head& head,
-                                       const Unit& unit, float inverse, const Packs<T, N>& packs) {
-  const void* const weight = head.part == Part::kQuery ? args.q_weight : args.k_weight;
-  const float factor = head.part == Part::kQuery ? growth<kPlain>(args, positions.time) : 1.0f;
-  if (weight == nullptr && unit.pair < 0 && factor == 1.0f) return packs;
-  Numbers<N> numbers(packs);
-  if (weight != nullptr) {
-    Packs<T, N> weights;
-    weights.load_from(static_cast<const T*>(weight), unit);
-    numbers.scale(Numbers<N>(weights), inverse);
-    numbers = Numbers<N>(numbers.template packs<T>());
-  }
-  if (unit.pair >= 0) turn_unit<kPlain>(args, positions, unit.pair, numbers);
-  if (factor != 1.0f) numbers.multiply(factor);
-  return numbers.template packs<T>();
-}
+// A lane's units of the heads of its share.
+template <class T, int N, int kUnits, int kHeads>
+struct Heads {
+  Packs<T, N> packs[kHeads][kUnits];
+  float squares[kHeads] = {};  // of whole heads, once they are summed
 
-// Tokens on the first axis of the grid, their heads on the second: 2^lane_bits lanes (at most 32)
-// for each head, of which each has up to kUnits of its units.
-template <class T, int N, int kUnits, bool kPlain>
-__global__ void __launch_bounds__(kThreads)
-    fused_rope_heads(FusedRopeArgs args, int lane_bits, int heads) {
-  const int token = static_cast<int>(blockIdx.x);
-  const int item = static_cast<int>(blockIdx.y) * thread_count() + thread_index();
-  const int lane = item & ((1 << lane_bits) - 1);
-  const Head head(args, item >> lane_bits);
-  const int units = item >> lane_bits < heads ? (args.head_dim + 2 * N - 1) / (2 * N) : 0;
-  const HeadsView from = of_part(head.part, args.q, args.k, args.v);
-  const T* const source =
-      static_cast<const T*>(from.data) + token * from.token_stride + head.index * from.head_stride;
-  Packs<T, N> packs[kUnits];
-  float squares = 0.0f;
+  __device__ void load_units(const FusedRopeArgs& args, const Deal& deal, int64_t token,
+                             const Share& share, int lane, int units) {
+    const HeadsView from = of_part(share.part, args.q, args.k, args.v);
+    const T* const source = static_cast<const T*>(from.data) + token * from.token_stride +
+                            share.first * from.head_stride;
 #pragma unroll
-  for (int i = 0; i < kUnits; ++i) {
-    if (lane + (i << lane_bits) >= units) break;
-    const Unit unit(args, lane + (i << lane_bits), N);
-    packs[i].load_from(source, unit);
-    if (args.q_weight != nullptr) squares += Numbers<N>(packs[i]).squares(unit.has_second);
+    for (int i = 0; i < kUnits; ++i) {
+      if (lane + (i << deal.lane_bits) >= units) break;
+      const Unit unit(args, lane + (i << deal.lane_bits), N);
+#pragma unroll
+      for (int j = 0; j < kHeads; ++j) {
+        if (j < share.count) packs[j][i].load_from(source + j * from.head_stride, unit);
+      }
+      if (args.q_weight == nullptr) continue;
+#pragma unroll
+      for (int j = 0; j < kHeads; ++j) {
+        squares[j] += Numbers<N>(packs[j][i]).squares(unit.has_second);
+      }
+    }
   }
-  if (args.q_weight != nullptr) {
-    for (int mask = 1 << lane_bits >> 1; mask > 0; mask /= 2) squares += exchange(squares, mask);
+
+  // Every lane of the group must call it.
+  __device__ void sum_squares(const Deal& deal) {
+    for (int mask = 1 << deal.lane_bits >> 1; mask > 0; mask /= 2) {
+#pragma unroll
+      for (int j = 0; j < kHeads; ++j) squares[j] += exchange(squares[j], mask);
+    }
   }
+};
+
+// Tokens on the first axis of the grid and on the second of a block, their heads on the others.
+template <class T, int N, int kUnits, int kHeads, bool kPlain>
+__global__ void __launch_bounds__(kThreads) fused_rope_heads(FusedRopeArgs args, Deal deal) {
+  const int token = static_cast<int>(blockIdx.x * blockDim.y + threadIdx.y);
+  const int item = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
+  const int lane = item & ((1 << deal.lane_bits) - 1);
+  const Share share(args, deal, item >> deal.lane_bits, kHeads);
+  const int units = token < args.tokens ? (args.head_dim + 2 * N - 1) / (2 * N) : 0;
+  Packs<T, N> weights = {};  // which nothing in front writes
+  constexpr bool kEarly = kUnits == 1 && kHeads == 1;
+  if (kEarly && lane < units) weights = weights_of<T, N>(args, share.part, Unit(args, lane, N));
+  wait_for_previous();
+  let_next_start();
+  Heads<T, N, kUnits, kHeads> heads;
+  heads.load_units(args, deal, token, share, lane, units);
+  if (args.q_weight != nullptr) heads.sum_squares(deal);
   TokenPlace place;
-  if (units == 0 || !find_token(args, token, &place)) return;
+  if (units == 0 || share.count <= 0 || !find_token(args, token, &place)) return;
   const Positions<kPlain> positions(args, token, place);
   if (args.cos_sin != nullptr && !positions.known()) return;
-  const float inverse = 1.0f / sqrtf(squares / static_cast<float>(args.head_dim) + args.eps);
-  const Targets targets(args, token, place, head);
+  const Targets targets(args, token, place, share, bytes_of<kPlain, T>(args, args.out_dtype),
+                        bytes_of<kPlain, T>(args, args.cache_dtype));
+  const float factor = share.part == Part::kQuery ? growth<kPlain>(args, positions.time) : 1.0f;
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {
-    if (lane + (i << lane_bits) >= units) break;
-    const Unit unit(args, lane + (i << lane_bits), N);
-    if (head.part != Part::kValue) {
-      packs[i] = finished<kPlain>(args, positions, head, unit, inverse, packs[i]);
+    if (lane + (i << deal.lane_bits) >= units) break;
+    const Unit unit(args, lane + (i << deal.lane_bits), N);
+    if (!kEarly) weights = weights_of<T, N>(args, share.part, unit);
+    Turns<N> turns;
+    if (share.part != Part::kValue) turns = turns_of<kPlain, N>(args, positions, unit);
+#pragma unroll
+    for (int j = 0; j < kHeads; ++j) {
+      if (j >= share.count) break;
+      Packs<T, N> packs = heads.packs[j][i];
+      if (share.part != Part::kValue) {
+        packs = finished(args, turns, weights, unit, heads.squares[j], factor, packs);
+      }
+      targets.give<kPlain>(args, j, unit, packs);
     }
-    give<kPlain>(args, targets, unit, packs[i]);
   }
 }
 
@@ -341,8 +216,10 @@ bool fits(const FusedRopeArgs& args, int64_t n, int64_t bytes) {
                      {address(heads.data), heads.token_stride * size, heads.head_stride * size});
   };
   const auto rows = [&](const CacheView& cache, int64_t size) {
+    if (cache.data == nullptr || cache.chunk % n != 0) return true;
     return multiples(n * size, {address(cache.data), cache.row_stride * size,
-                                cache.token_stride * size, cache.head_stride * size});
+                                cache.token_stride * size, cache.head_stride * size,
+                                cache.in_run_stride * size, cache.chunk_stride * size});
   };
   const int64_t out_bytes = args.out_dtype == args.dtype ? bytes : 1;
   const int64_t cache_bytes = args.cache_dtype == args.dtype ? bytes : 1;
@@ -355,17 +232,24 @@ bool fits(const FusedRopeArgs& args, int64_t n, int64_t bytes) {
          rows(args.v_cache, cache_bytes);
 }
 
-template <class T, int N, int kUnits, bool kPlain>
+template <class T, int N, int kUnits, int kHeads, bool kPlain>
 void run(const FusedRopeArgs& args, Stream stream) {
+  constexpr int threads = kHeads > 1 ? kThreadsOfMany : kThreads;
   const int64_t units = ceil_div(args.head_dim, 2 * N);
-  int lane_bits = 0;
-  while (1 << lane_bits < kGroup && (kUnits << lane_bits) < units) ++lane_bits;
-  const int heads = args.num_heads + (args.v.data == nullptr ? 1 : 2) * args.num_kv_heads;
-  const int64_t lanes = int64_t{heads} << lane_bits;
-  const int64_t pieces = ceil_div(lanes, kThreads);
-  const dim3 grid(blocks(args.tokens, "rotate_and_store"), side_blocks(pieces, "rotate_and_store"));
-  const int block = static_cast<int>(round_up(ceil_div(lanes, pieces), kGroup));
-  fused_rope_heads<T, N, kUnits, kPlain><<<grid, block, 0, stream>>>(args, lane_bits, heads);
+  Deal deal = {};
+  while (1 << deal.lane_bits < kGroup && (kUnits << deal.lane_bits) < units) ++deal.lane_bits;
+  deal.q_groups = static_cast<int>(ceil_div(args.num_heads, kHeads));
+  deal.kv_groups = static_cast<int>(ceil_div(args.num_kv_heads, kHeads));
+  const int groups = deal.q_groups + (args.v.data == nullptr ? 1 : 2) * deal.kv_groups;
+  const int64_t lanes = int64_t{groups} << deal.lane_bits;
+  const int64_t pieces = ceil_div(lanes, threads);
+  const int64_t width = round_up(ceil_div(lanes, pieces), kGroup);
+  const int64_t tokens = kHeads > 1 ? std::max<int64_t>(threads / width, 1) : 1;
+  const dim3 grid(blocks(ceil_div(args.tokens, tokens), "rotate_and_store"),
+                  side_blocks(pieces, "rotate_and_store"));
+  const dim3 block(static_cast<unsigned int>(width), static_cast<unsigned int>(tokens));
+  launch_overlapped<fused_rope_heads<T, N, kUnits, kHeads, kPlain>>(grid, block, 0, stream, args,
+                                                                    deal);
   check_launch("rotate_and_store");
 }
 
@@ -384,11 +268,18 @@ void fused_rope(const FusedRopeArgs& args, void* stream) {
     constexpr int kWide = kAccessBytes / sizeof(T);
     const auto queue = static_cast<Stream>(stream);
     if (args.head_dim > 2 * kWide * kGroup || !fits(args, kWide, sizeof(T))) {
-      run<T, 1, kMostUnits, false>(args, queue);
+      run<T, 1, kMostUnits, 1, false>(args, queue);
     } else if (is_plain(args)) {
-      run<T, kWide, 1, true>(args, queue);
+#if !defined(__HIPCC__)
+      if (fused_rope_rows(args, stream)) return;
+#endif
+      if (args.tokens < kManyTokens) {
+        run<T, kWide, 1, 1, true>(args, queue);
+      } else {
+        run<T, kWide, 1, 4, true>(args, queue);
+      }
     } else {
-      run<T, kWide, 1, false>(args, queue);
+      run<T, kWide, 1, 1, false>(args, queue);
     }
   });
 }

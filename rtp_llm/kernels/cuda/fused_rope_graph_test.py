@@ -16,7 +16,7 @@ from rtp_llm.kernels.cuda.gpu_for_tests import captured
 from rtp_llm.ops.fused_steps_for_tests import MAX_TOKENS, Step, configs
 
 BASE = ops.RopeSettings(ops.RopeStyle.Base, 64)
-BATCH, STEPS = 4, 1000
+BATCH, STEPS = 8, 1000
 
 
 @pytest.fixture(autouse=True)
@@ -53,16 +53,17 @@ def test_decode_replays_over_changing_tables_and_lengths() -> None:
     params, qkv = operator.prepare(step.decode([1] * BATCH)), step.qkv(BATCH)
     replay, out = captured(lambda: operator.forward(qkv, step.cache, params))
     eager = copy_of(step)
-    for _ in range(STEPS):
-        batch = random.randint(1, BATCH)
-        past = [random.randrange(MAX_TOKENS) for _ in range(batch)] + [0] * (BATCH - batch)
-        table = shuffled_table(step, batch)
-        fresh = operator.prepare(step.decode(past, kv_cache_kernel_block_id_device=table))
+    for index in range(STEPS):
+        batch = index % BATCH + 1
+        past = [random.randrange(MAX_TOKENS) for _ in range(batch)]
+        table = {"kv_cache_kernel_block_id_device": shuffled_table(step, BATCH)[:batch]}
+        inputs = step.decode(past, **table)
         qkv.copy_(step.qkv(BATCH))
-        params.copy_(fresh)
+        params.prepare_in_place(inputs)
+        fresh = operator.prepare(inputs)
         replay()
-        expected = operator.forward(qkv, eager.cache, fresh)
-        assert torch.equal(out[:batch], expected[:batch])
+        expected = operator.forward(qkv[:batch], eager.cache, fresh)
+        assert torch.equal(out[:batch], expected)
         assert torch.equal(step.cache.kv_cache_base, eager.cache.kv_cache_base)
 
 
@@ -79,9 +80,10 @@ def test_prefill_replays_with_the_longest_query_and_prefix_apart() -> None:
         new = [random.randint(0, longest) for _ in range(BATCH)]
         past = [random.randint(0, MAX_TOKENS - longest) for _ in range(BATCH)]
         table = {"kv_cache_kernel_block_id_device": shuffled_table(step, BATCH)}
-        fresh = operator.prepare(step.prefill(new, past, **table))
+        inputs = step.prefill(new, past, **table)
+        fresh = operator.prepare(inputs)
         qkv.copy_(step.qkv(len(qkv)))
-        params.copy_(fresh)
+        params.prepare_in_place(inputs)
         replay()
         expected = operator.forward(qkv[: sum(new)].contiguous(), eager.cache, fresh)
         live = torch.arange(longest) < torch.tensor(new)[:, None]
@@ -103,7 +105,9 @@ def test_nothing_waits_for_the_device() -> None:
         operator = kind(step.config)
         operator.forward(qkv[:rows], step.cache, operator.prepare(inputs))  # makes the table
         with no_waiting():
-            operator.forward(qkv[:rows], step.cache, operator.prepare(inputs))
+            params = operator.prepare(inputs)
+            operator.forward(qkv[:rows], step.cache, params)
+            params.prepare_in_place(inputs)
 
 
 def test_forward_allocates_nothing() -> None:

@@ -83,6 +83,29 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap* map, uint32_t ba
       : "memory");
 }
 
+// Bytes in one piece, to and from shared memory; sizes and addresses are multiples of 16.
+__device__ inline void copy_in(uint32_t to, const void* from, int bytes, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+__device__ inline void copy_out(void* to, uint32_t from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
+               "r"(bytes)
+               : "memory");
+}
+// This thread's copy_out() so far become a group.
+__device__ inline void end_copies_out() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until all but the last `kLeft` groups have read their shared memory.
+template <int kLeft>
+__device__ inline void wait_until_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLeft) : "memory");
+}
+
 // -- products of a warpgroup: d [64, N] += a [64, 16] * b [16, N] ---------------------------------
 
 // A matrix in shared memory in rows of 128 bytes, swizzled as the copy engine does; strides in

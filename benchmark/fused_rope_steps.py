@@ -1,0 +1,129 @@
+"""What rotary embedding and cache write in one pass bring to whole steps of a model on a GPU.
+
+The engine runs three ways: "one pass" (norms, rotation and cache write in one operator), "two"
+(norms, then rotation with the write), "apart" (norms, rotation, then two index writes). Decoding
+steps of full batches, and prompts of one request; attention that rotates by itself stays out.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+from collections.abc import Callable
+from types import MethodType
+from unittest.mock import patch
+
+from torch import Tensor
+
+from benchmark.generation import prompts
+from benchmark.gpu_engine import GpuEngine, add_flags, given_settings, greedy
+from benchmark.random_model import SHAPES
+from benchmark.report import Report, parser
+from rtp_llm import ops
+from rtp_llm.attention import AttentionBackend, AttentionConfig, make_backend
+from rtp_llm.attention.rotation import Rotate, Rotation, rotate_in_one_pass, rotate_in_two_passes
+from rtp_llm.device import resolve_device
+
+DECODE, PREFILL, PROMPT = (1, 64, 256), (2048, 8192), 128
+WARM_UPS, STEPS = 8, 60
+COLUMNS = ("step", "one pass us", "two us", "apart us", "gain over two", "gain over apart")
+
+
+def rotate_apart(
+    qkv: Tensor,
+    positions: Tensor,
+    slots: Tensor,
+    cache: Tensor,
+    rotation: Rotation,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+) -> None:
+    """Without any fusion."""
+    cos_sin, q_weight, k_weight, eps, is_neox, offset = rotation
+    if q_weight is not None and k_weight is not None:
+        ops.qk_rms_norm(qkv, q_weight, k_weight, heads, kv_heads, eps)
+    sizes = (heads, kv_heads, head_dim, is_neox, offset)
+    ops.rope_kv_write(qkv, positions, cos_sin, None, None, *sizes)
+    parts = qkv.view(len(qkv), -1, head_dim)
+    places = slots.long()
+    for plane, new in zip(cache, (parts[:, heads:-kv_heads], parts[:, -kv_heads:]), strict=True):
+        plane.view(-1, kv_heads, head_dim)[places] = new
+
+
+WAYS: dict[str, Rotate] = {
+    "one pass": rotate_in_one_pass,
+    "two": rotate_in_two_passes,
+    "apart": rotate_apart,
+}
+
+
+def made_to_rotate(way: Rotate) -> Callable[[AttentionConfig], AttentionBackend]:
+    """make_backend() whose backends rotate that way, also those that would rotate by themselves."""
+
+    def make(config: AttentionConfig) -> AttentionBackend:
+        with patch("rtp_llm.attention.backend.rotate_on", lambda _: way):
+            backend = make_backend(config)
+        attend = MethodType(AttentionBackend.attend, backend)
+        setattr(backend, "attend", attend)  # noqa: B010 - a method, as far as mypy knows
+        return backend
+
+    return make
+
+
+def main() -> None:
+    flags = parser(__doc__.splitlines()[0])
+    add_flags(flags)
+    arguments = flags.parse_args()
+    device = resolve_device()
+    own = {
+        "kv_cache_mem_mb": 12 * 1024 if device.name != "cpu" else 256,
+        "max_seq_len": 16384,
+        "max_running_requests": max(DECODE),
+        "max_batch_tokens_size": max(PREFILL),
+    }
+    times: dict[str, dict[str, float]] = {}
+    for name, way in WAYS.items():
+        print(f"building the engine, {name} ...", flush=True)
+        with patch("rtp_llm.models.decoder.make_backend", made_to_rotate(way)):
+            engine = GpuEngine(arguments.shape, **{**own, **given_settings(arguments)})
+            times[name] = measure(engine, arguments.shape, arguments.quick)
+        del engine
+        gc.collect()
+    report = Report(f"Whole steps on {device.description()}, shape {arguments.shape}", COLUMNS)
+    for step, fused in times["one pass"].items():
+        two, apart = times["two"][step], times["apart"][step]
+        figures = (step, fused, two, apart, two / fused, apart / fused)
+        report.add(**dict(zip(COLUMNS, figures, strict=True)))
+    report.print()
+    report.write(arguments.json)
+
+
+def measure(engine: GpuEngine, shape: str, quick: bool) -> dict[str, float]:
+    """Microseconds of each kind of step, medians."""
+    size = SHAPES[shape]["vocab_size"]
+    steps, results = (6 if quick else STEPS), {}
+
+    def asked(count: int, length: int) -> list[list[int]]:
+        return [[token % size for token in prompt] for prompt in prompts(count, length)]
+
+    for batch in DECODE:
+        engine.add(asked(batch, PROMPT), greedy(WARM_UPS + steps + 4))
+        while engine.step()[0] != batch:
+            pass  # prompts
+        for _ in range(WARM_UPS):
+            engine.step()
+        taken = [engine.step()[1] for _ in range(steps)]
+        results[f"decode {batch}"] = 1e6 * statistics.median(taken)
+        engine.seconds_to_end()
+    for length in PREFILL:
+        taken = []
+        for _ in range(2 + steps // 10):
+            engine.add(asked(1, length), greedy(1))
+            taken.append(engine.seconds_to_end())
+        results[f"prefill {length}"] = 1e6 * statistics.median(taken[1:])
+    return results
+
+
+if __name__ == "__main__":
+    main()
