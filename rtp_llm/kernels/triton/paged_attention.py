@@ -106,7 +106,6 @@ def _attend(
         TOKENS=per_tile, KEYS=tile.keys, SPLITS=tile.splits, DECODE=decode, CAUSAL=causal,
         HAS_WINDOW=window > 0, HAS_CAP=soft_cap > 0, HAS_SINKS=sinks is not None,
         HAS_SCALES=scales is not None,
-        PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
