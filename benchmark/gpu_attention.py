@@ -160,10 +160,10 @@ def _decode_row(
 
 def prompts(device: Device, triton: Attention, rounds: int) -> Report:
     """A whole prompt at once, and its second half after the first came from the prefix cache."""
-    names = ("operator", "triton", *SDPA)
+    ours: dict[str, Attention] = {"operator": ops.paged_attention, "triton": triton}
     report = Report(
         f"Prompt attention on {device.description()}",
-        ("tokens", "cached", *(f"{name} TFLOP/s" for name in names), "% of best"),
+        ("tokens", "cached", *(f"{name} TFLOP/s" for name in (*ours, *SDPA)), "% of best"),
     )
     report.notes.append("operator: what the engine calls; SDPA: keys in one piece, whole prompts.")
     for tokens in PROMPTS:
@@ -172,10 +172,8 @@ def prompts(device: Device, triton: Attention, rounds: int) -> Report:
             operations = 2.0 * (tokens**2 - cached**2) * HEADS * HEAD_DIM  # half of new pairs
             arguments = Case.random(1, new, tokens, device.torch_device).arguments()
             taken = {
-                "operator": microseconds(
-                    device, functools.partial(ops.paged_attention, *arguments), rounds
-                ),
-                "triton": microseconds(device, functools.partial(triton, *arguments), rounds),
+                name: microseconds(device, functools.partial(attend, *arguments), rounds)
+                for name, attend in ours.items()
             }
             if not cached:
                 taken.update(sdpa(device, tokens, rounds))
