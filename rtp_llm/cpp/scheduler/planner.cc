@@ -71,7 +71,7 @@ int32_t Planner::ReserveFitting(int32_t count, Sequence* sequence) {
 void Planner::Admit() {
   while (!sequences_.waiting.empty() && prefill_budget_ > 0) {
     const int32_t slot = sequences_.waiting.first();
-    // Preempted in this very plan, while its last token is drawn.
+    // Preempted in this very plan, while its last token is drawn: it may end with that one.
     if (sequences_[slot].is_pending()) return;
     const bool has_place =
         sequences_.running_places + sequences_[slot].places() <= config_.max_running;
