@@ -39,24 +39,18 @@ struct ChannelPair {
   }
 };
 
-// One element of the cache: how it is stored, and what attention reads back, without the scale.
+// One element as the cache stores it.
 template <class T, class C>
-struct Stored {
-  C element;
-  float value;
-
-  __device__ Stored(T from, float divisor) {
-    if constexpr (sizeof(C) == 1) {
-      element = float8_e4m3(__float_as_uint(to_float(from) / divisor), false);
-      value = __half2float(__half(__nv_cvt_fp8_to_halfraw(element, __NV_E4M3)));
-    } else {
-      element = divisor == 1.0f ? from : from_float<T>(to_float(from) / divisor);
-      value = to_float(element);
-    }
+__device__ inline C as_stored(T from, float divisor) {
+  if constexpr (sizeof(C) == 1) {
+    return float8_e4m3(__float_as_uint(to_float(from) / divisor), false);
+  } else {
+    return divisor == 1.0f ? from : from_float<T>(to_float(from) / divisor);
   }
-};
+}
 
-// What the block of threads shares: queries as the products take them, and the new key and value.
+// What the block of threads shares: queries as the products take them, and the new key and value as
+// the cache has them from now on.
 template <class T, class C, int D, int N>
 struct NewHeads {
   using Math = typename Tile<T, C, D, N>::Math;
@@ -64,8 +58,8 @@ struct NewHeads {
   static constexpr int kPairs = D / 2 / kGroup;  // of a lane
 
   alignas(16) Math queries[N * kHeadsOfTile][kPitch];
-  float key[D], value[D];
-  float score[N * kHeadsOfTile];  // of the new key with each query, in powers of two
+  alignas(16) C key[D];
+  alignas(16) C value[D];
 
   // Every warp takes heads in turn: the group's queries, then the key and the value for `slot`, -1:
   // without.
@@ -105,21 +99,6 @@ struct NewHeads {
     }
   }
 
-  // The new key's scores; all of the block has prepared.
-  __device__ void score_new(const DecodeAttentionArgs& args, const ScoreScale& scale) {
-    const int group = args.num_heads / args.num_kv_heads;
-    const int lane = thread_index() % kGroup;
-    for (int q = thread_index() / kGroup; q < group; q += thread_count() / kGroup) {
-      float sum = 0.0f;
-#pragma unroll
-      for (int i = 0; i < D / kGroup; ++i) {
-        sum += to_float(queries[q][lane * (D / kGroup) + i]) * key[lane * (D / kGroup) + i];
-      }
-      sum = reduce_group(sum, Sum());
-      if (lane == 0) score[q] = scale(sum);
-    }
-  }
-
  private:
   // Norm (rounded, as when a kernel of its own had written it), then rotation.
   __device__ static void turn(const DecodeAttentionArgs& args, const ChannelPair (&pairs)[kPairs],
@@ -134,7 +113,7 @@ struct NewHeads {
         const float b = to_float(second[i]);
         squares += a * a + b * b;
       }
-      inverse = 1.0f / sqrtf(reduce_group(squares, Sum()) / static_cast<float>(D) + args.eps);
+      inverse = rsqrtf(reduce_group(squares, Sum()) * (1.0f / D) + args.eps);
     }
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
@@ -177,15 +156,13 @@ struct NewHeads {
                   (slot >> args.block_bits) * args.kv_block_stride +
                   (slot & ((1 << args.block_bits) - 1)) * args.kv_token_stride +
                   blockIdx.x * args.kv_head_stride;
-    float* const shared = is_key ? key : value;
+    C* const shared = is_key ? key : value;
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
-      const Stored<T, C> one(first[i], divisor);
-      const Stored<T, C> other(second[i], divisor);
-      shared[pairs[i].first] = one.value;
-      shared[pairs[i].second] = other.value;
-      to[pairs[i].first] = one.element;
-      to[pairs[i].second] = other.element;
+      const C one = as_stored<T, C>(first[i], divisor);
+      const C other = as_stored<T, C>(second[i], divisor);
+      shared[pairs[i].first] = to[pairs[i].first] = one;
+      shared[pairs[i].second] = to[pairs[i].second] = other;
     }
   }
 };

@@ -30,17 +30,17 @@ struct Share {
     const bool is_known =
         args.cos_sin == nullptr || (position >= 0 && position < args.num_positions);
     slot = args.slots[blockIdx.y];
-    range.end = keys - 1;  // the new key comes from the projection
     range.first = args.window > 0 ? max(keys - args.window, 0) : 0;
     const int begin = range.first / kTileKeys;
-    const int tiles = (range.end + kTileKeys - 1) / kTileKeys - begin;
+    const int tiles = (keys + kTileKeys - 1) / kTileKeys - begin;
     const int tiles_of_part = max(least_tiles, (tiles + splits - 1) / splits);
     parts = keys > 0 && is_known && slot >= 0 && slot >> args.block_bits < args.num_blocks
-                ? max((tiles + tiles_of_part - 1) / tiles_of_part, 1)
+                ? (tiles + tiles_of_part - 1) / tiles_of_part
                 : 0;
     range.begin_tile = begin + part * tiles_of_part;
     range.end_tile = begin + min(tiles, (part + 1) * tiles_of_part);
     is_last = part == parts - 1;
+    range.end = is_last ? keys : INT32_MAX;
   }
 };
 
@@ -107,7 +107,7 @@ struct Mean {
 
   template <class T>
   __device__ void write(T* to, float scale) const {
-    const float factor = total == 0.0f ? 0.0f : scale / total;
+    const float factor = total == 0.0f ? 0.0f : __fdividef(scale, total);
     uint2 packed;
     packed.x = pack_pair<T>(sum[0] * factor, sum[1] * factor);
     packed.y = pack_pair<T>(sum[2] * factor, sum[3] * factor);
@@ -115,11 +115,9 @@ struct Mean {
   }
 };
 
-// The four channels from `channel` of query `q` over all warps, and the new key where it belongs.
-template <class Heads>
-__device__ inline Mean mean_of_warps(const Scratch& scratch, const Heads& heads, int q, int channel,
-                                     int d, bool with_new) {
-  float highest = with_new ? heads.score[q] : -INFINITY;
+// The four channels from `channel` of query `q` over all warps.
+__device__ inline Mean mean_of_warps(const Scratch& scratch, int q, int channel, int d) {
+  float highest = -INFINITY;
 #pragma unroll 4
   for (int w = 0; w < scratch.warps; ++w) {
     highest = fmaxf(highest, scratch.top[w * scratch.group + q]);
@@ -130,9 +128,6 @@ __device__ inline Mean mean_of_warps(const Scratch& scratch, const Heads& heads,
     const int place = w * scratch.group + q;
     mean.add(scratch.top[place], scratch.total[place],
              *reinterpret_cast<const float4*>(scratch.result + place * d + channel));
-  }
-  if (with_new) {
-    mean.add(heads.score[q], 1.0f, *reinterpret_cast<const float4*>(heads.value + channel));
   }
   return mean;
 }
@@ -194,15 +189,15 @@ __device__ inline void merge_parts(const DecodeAttentionArgs& args, int parts, i
 }
 
 // The block's result: the output itself, or a part of it and, from who ends last, the merged one.
-template <class T, int D, class Heads>
+template <class T, int D>
 __device__ inline void finish(const DecodeAttentionArgs& args, const Scratch& scratch,
-                              const Heads& heads, const Share& share, int part, int splits) {
+                              const Share& share, int part, int splits) {
   const float scale = args.v_scale == nullptr ? 1.0f : *args.v_scale;
   for (int i = thread_index(); i < scratch.group * D / 4; i += thread_count()) {
     const int q = i / (D / 4);
     const int channel = i % (D / 4) * 4;
     const int head = static_cast<int>(blockIdx.x) * scratch.group + q;
-    const Mean mean = mean_of_warps(scratch, heads, q, channel, D, share.is_last);
+    const Mean mean = mean_of_warps(scratch, q, channel, D);
     if (share.parts == 1) {
       mean.write(
           static_cast<T*>(args.out) + (blockIdx.y * int64_t{args.num_heads} + head) * D + channel,
@@ -255,20 +250,21 @@ struct Walk {
 
   // Keys are asked for as soon as their registers are free, and so are values.
   __device__ void attend(const DecodeAttentionArgs& args, const KeyRange& range,
-                         const typename Tile<T, C, D, N>::Math* queries, const ScoreScale& scale,
+                         const NewHeads<T, C, D, N>& heads, const ScoreScale& scale,
                          Softmax<D, N>& softmax) {
     while (tile < range.end_tile) {
       const TileBlocks after = find_blocks(args, table, tile + 2 * step);
-      const TilePlace upcoming(args, range, tile + step, next);
       const bool has_next = tile + step < range.end_tile;
       float scores[N][4];
-      now.score(queries, scores);
+      if (range.has_new(tile)) now.take_key(range.new_row(), heads.key);
+      now.score(&heads.queries[0][0], scores);
       const unsigned int seen = now.seen_rows;
-      if (has_next) now.load_keys(args, keys, upcoming);
+      if (has_next) now.load_keys(args, keys, TilePlace(args, range, tile + step, next));
       softmax.weigh(scores, scale, seen);
       now.hide_values();
+      if (range.has_new(tile)) now.take_value(range.new_row(), heads.value);
       now.add_values(scores, softmax.result);
-      if (has_next) now.load_values(args, values, upcoming);
+      if (has_next) now.load_values(args, values, TilePlace(args, range, tile + step, next));
       next = after;
       tile += step;
     }
@@ -314,13 +310,12 @@ __global__ void __launch_bounds__(kGroup* decode_attention_warps(D, N))
   wait_for_previous();
   heads.prepare(args, pairs, share.is_last ? share.slot : -1);
   __syncthreads();
-  if (share.is_last) heads.score_new(args, scale);
   Softmax<D, N> softmax;
-  walk.attend(args, share.range, &heads.queries[0][0], scale, softmax);
+  walk.attend(args, share.range, heads, scale, softmax);
   const Scratch scratch(memory, thread_count() / kGroup, args.num_heads / args.num_kv_heads);
   leave<T, C, D, N>(softmax, scratch);
   __syncthreads();
-  finish<T, D>(args, scratch, heads, share, part, splits);
+  finish<T, D>(args, scratch, share, part, splits);
 }
 
 }  // namespace rtp_llm::cuda

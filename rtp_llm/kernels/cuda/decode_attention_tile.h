@@ -41,11 +41,15 @@ __device__ inline void load_once(uint32_t (&to)[2], const void* from) {
                : "l"(from));
 }
 
-// The keys that a block of threads attends to, all of them in the cache since earlier steps: from
-// `first` to before `end`, in tiles from begin_tile to before end_tile.
+// The keys that a block of threads attends to: from `first` to before `end`, in tiles from
+// begin_tile to before end_tile. All are in the cache since earlier steps but the new token's, the
+// last one: for blocks that do not have it, `end` is out of reach.
 struct KeyRange {
   int first, end;
   int begin_tile, end_tile;
+
+  __device__ bool has_new(int tile) const { return (tile + 1) * kTileKeys >= end; }
+  __device__ int new_row() const { return (end - 1) % kTileKeys; }
 };
 
 // The cache's blocks that hold a tile's keys: its first eight and its last eight; -1 = none.
@@ -140,6 +144,36 @@ struct Tile {
     }
   }
 
+  // The tile's key `row` from where the block has prepared it: memory does not have it yet.
+  __device__ void take_key(int row, const C* key) {
+    const bool is_low = row == lane_row();
+    const bool is_high = row == lane_row() + 8;
+    const uint32_t* const words =
+        reinterpret_cast<const uint32_t*>(key + lane_column() * kKeyVector);
+#pragma unroll
+    for (int i = 0; i < 4 * kKeyLoads; ++i) {
+      const uint32_t word = words[i / 4 * kKeyVector * static_cast<int>(sizeof(C)) + i % 4];
+      low[i / 4][i % 4] = is_low ? word : low[i / 4][i % 4];
+      high[i / 4][i % 4] = is_high ? word : high[i / 4][i % 4];
+    }
+  }
+
+  __device__ void take_value(int row, const C* from) {
+    const uint32_t* const words =
+        reinterpret_cast<const uint32_t*>(from + lane_row() * kValueVector);
+    const int first = row - 2 * lane_column();  // 0, 1, 8 or 9 when it is this lane's
+#pragma unroll
+    for (int i = 0; i < kValueLoads * kValueWords; ++i) {
+      const int load = i / kValueWords;
+      const uint32_t word = words[load * 8 * kValueWords + i % kValueWords];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        uint32_t& mine = value[k][load][i % kValueWords];
+        mine = first == k % 2 + k / 2 * 8 ? word : mine;
+      }
+    }
+  }
+
   // scores[n]: of keys g and g + 8 with queries 2t and 2t + 1 of the n-th eight.
   __device__ void score(const Math* queries, float (&scores)[N][4]) const {
 #pragma unroll
@@ -217,10 +251,6 @@ struct Tile {
 struct ScoreScale {
   float factor;  // log2(e) times the softmax scale; with a cap, that scale over the cap
   float cap;     // log2(e) times the cap; 0 = none
-
-  __device__ float operator()(float score) const {
-    return cap == 0.0f ? score * factor : bend(score);
-  }
 
   template <int N>
   __device__ void apply(float (&scores)[N][4]) const {
