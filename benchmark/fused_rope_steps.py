@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import MethodType
 from unittest.mock import patch
 
@@ -74,20 +74,24 @@ def made_to_rotate(way: Rotate) -> Callable[[AttentionConfig], AttentionBackend]
 def main() -> None:
     flags = parser(__doc__.splitlines()[0])
     add_flags(flags)
+    flags.add_argument("--batch", type=int, action="append")
+    flags.add_argument("--length", type=int, action="append")
     arguments = flags.parse_args()
+    batches, lengths = arguments.batch or DECODE, arguments.length or PREFILL
     device = resolve_device()
     own = {
         "kv_cache_mem_mb": 12 * 1024 if device.name != "cpu" else 256,
         "max_seq_len": 16384,
-        "max_running_requests": max(DECODE),
-        "max_batch_tokens_size": max(PREFILL),
+        "max_running_requests": max(batches),
+        "max_batch_tokens_size": max(*lengths, max(batches) * PROMPT // 4),
     }
     times: dict[str, dict[str, float]] = {}
     for name, way in WAYS.items():
         print(f"building the engine, {name} ...", flush=True)
         with patch("rtp_llm.models.decoder.make_backend", made_to_rotate(way)):
             engine = GpuEngine(arguments.shape, **{**own, **given_settings(arguments)})
-            times[name] = measure(engine, arguments.shape, arguments.quick)
+            steps = 6 if arguments.quick else STEPS
+            times[name] = measure(engine, arguments.shape, batches, lengths, steps)
         del engine
         gc.collect()
     report = Report(f"Whole steps on {device.description()}, shape {arguments.shape}", COLUMNS)
@@ -99,15 +103,16 @@ def main() -> None:
     report.write(arguments.json)
 
 
-def measure(engine: GpuEngine, shape: str, quick: bool) -> dict[str, float]:
+def measure(
+    engine: GpuEngine, shape: str, batches: Sequence[int], lengths: Sequence[int], steps: int
+) -> dict[str, float]:
     """Microseconds of each kind of step, medians."""
-    size = SHAPES[shape]["vocab_size"]
-    steps, results = (6 if quick else STEPS), {}
+    size, results = SHAPES[shape]["vocab_size"], {}
 
     def asked(count: int, length: int) -> list[list[int]]:
         return [[token % size for token in prompt] for prompt in prompts(count, length)]
 
-    for batch in DECODE:
+    for batch in batches:
         engine.add(asked(batch, PROMPT), greedy(WARM_UPS + steps + 4))
         while engine.step()[0] != batch:
             pass  # prompts
@@ -116,7 +121,7 @@ def measure(engine: GpuEngine, shape: str, quick: bool) -> dict[str, float]:
         taken = [engine.step()[1] for _ in range(steps)]
         results[f"decode {batch}"] = 1e6 * statistics.median(taken)
         engine.seconds_to_end()
-    for length in PREFILL:
+    for length in lengths:
         taken = []
         for _ in range(2 + steps // 10):
             engine.add(asked(1, length), greedy(1))

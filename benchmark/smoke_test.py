@@ -9,6 +9,7 @@ import pytest
 
 TINY = ["--shape", "tiny", "--quick", "--setting", "kv_cache_mem_mb=64"]
 PROGRAMS = {
+    "fused_rope_steps": [*TINY, "--setting", "max_seq_len=512", "--batch", "2", "--length", "40"],
     "gpu_first_token": [*TINY, "--setting", "max_seq_len=512", "--length", "40"],
     "gpu_generate": [*TINY, "--batch", "3", "--peer", "eager"],
     "gpu_profile": [*TINY, "--batch", "2"],

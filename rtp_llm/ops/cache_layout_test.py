@@ -56,8 +56,12 @@ def test_prefill_and_decode_write_what_the_plain_cache_gets(
             decode.forward(more_qkv, each.cache, decode.prepare(each.decode([47, 33])))
     expected = other.cache.kv_cache_base
     assert expected.float().any()
-    for plane, stored in enumerate(plain(step.cache.kv_cache_base, layout)):
-        assert torch.equal(stored.float(), expected[:, plane].float())
+    keys, values = plain(step.cache.kv_cache_base, layout)
+    assert torch.equal(values.float(), expected[:, 1].float())
+    if more:
+        assert torch.equal(keys.float(), expected[:, 0].float())
+    else:  # not to the bit: another kernel may contract products otherwise
+        torch.testing.assert_close(keys, expected[:, 0], rtol=1e-2, atol=1e-2)
     if more:
         assert step.cache.kv_scale_base is not None
         assert torch.equal(step.cache.kv_scale_base, other.cache.kv_scale_base)
