@@ -7,7 +7,9 @@
 namespace rtp_llm::cuda {
 
 constexpr int kTeamThreads = 512;
-constexpr int kBlocksAtOnce = 1;
+// More rows than these keep the GPU busy with one block each, of which a multiprocessor then has
+// two at once: one computes while the other loads.
+constexpr int64_t kMostInTeams = 128;
 
 struct TeamShape {
   int blocks;
@@ -37,13 +39,13 @@ inline bool reserve_shared([[maybe_unused]] size_t bytes) {
 #endif
 }
 
-// More blocks for each of few rows, and few where the rows alone keep the GPU busy; one where there
-// are no clusters. The result of a row does not depend on it.
+// More blocks for each of few rows; one for each of many, and where there are no clusters. The
+// result of a row does not depend on it.
 template <auto kernel>
 inline TeamShape team_shape([[maybe_unused]] int64_t rows, int64_t vocab) {
   int blocks = 1;
 #if !defined(__HIPCC__)
-  if (can_overlap<kernel>()) blocks = rows <= 8 ? 8 : rows <= 32 ? 4 : 2;
+  if (can_overlap<kernel>() && rows <= kMostInTeams) blocks = rows <= 8 ? 8 : rows <= 32 ? 4 : 2;
 #endif
   const size_t parts = kBins / blocks * sizeof(Amount);
   const size_t bytes = parts + round_up(ceil_div(vocab, blocks), 4) * sizeof(float);

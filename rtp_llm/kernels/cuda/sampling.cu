@@ -74,6 +74,7 @@ __device__ inline int draw_token(Order& order, const SampleArgs& args, int64_t r
       philox_uniform(static_cast<uint64_t>(args.seeds[r]), static_cast<uint64_t>(args.steps[r])));
 }
 
+template <int kBlocksAtOnce>
 __global__ void __launch_bounds__(kTeamThreads, kBlocksAtOnce)
     sample_rows(SampleArgs args, bool keep) {
   __shared__ Workspace shared;
@@ -103,9 +104,14 @@ __global__ void __launch_bounds__(kTeamThreads, kBlocksAtOnce)
 }  // namespace
 
 void sample(const SampleArgs& args, void* stream) {
-  if (args.logits.num_rows == 0) return;
-  const TeamShape shape = team_shape<sample_rows>(args.logits.num_rows, args.logits.vocab);
-  launch_teams<sample_rows>(shape, args.logits.num_rows, "sample", stream, args, shape.keep);
+  const int64_t rows = args.logits.num_rows;
+  if (rows == 0) return;
+  const TeamShape shape = team_shape<sample_rows<1>>(rows, args.logits.vocab);
+  if (rows > kMostInTeams) {
+    launch_teams<sample_rows<2>>(shape, rows, "sample", stream, args, shape.keep);
+  } else {
+    launch_teams<sample_rows<1>>(shape, rows, "sample", stream, args, shape.keep);
+  }
 }
 
 }  // namespace rtp_llm::cuda

@@ -38,6 +38,7 @@ __device__ inline void first_keys(const Team& team, const Slice& slice, Order& o
   if (team.rank() == 0) sort_keys(keys, size);
 }
 
+template <int kBlocksAtOnce>
 __global__ void __launch_bounds__(kTeamThreads, kBlocksAtOnce)
     logprobs_of_rows(TopLogprobsArgs args, Key* scratch, int words, bool keep) {
   __shared__ Workspace shared;
@@ -84,12 +85,21 @@ int64_t top_logprobs_words(int64_t k) {
 }
 
 void top_logprobs(const TopLogprobsArgs& args, void* scratch, void* stream) {
-  if (args.logits.num_rows == 0) return;
+  const int64_t rows = args.logits.num_rows;
+  if (rows == 0) return;
   const int64_t words = top_logprobs_words(args.k);
   if (words > INT32_MAX) throw std::runtime_error("top_logprobs: k is too large for a GPU");
-  const TeamShape shape = team_shape<logprobs_of_rows>(args.logits.num_rows, args.logits.vocab);
-  launch_teams<logprobs_of_rows>(shape, args.logits.num_rows, "top_logprobs", stream, args,
-                                 static_cast<Key*>(scratch), static_cast<int>(words), shape.keep);
+  const TeamShape shape = team_shape<logprobs_of_rows<1>>(rows, args.logits.vocab);
+  const auto launch = [&](auto at_once) {
+    launch_teams<logprobs_of_rows<decltype(at_once)::value>>(shape, rows, "top_logprobs", stream,
+                                                             args, static_cast<Key*>(scratch),
+                                                             static_cast<int>(words), shape.keep);
+  };
+  if (rows > kMostInTeams) {
+    launch(std::integral_constant<int, 2>{});
+  } else {
+    launch(std::integral_constant<int, 1>{});
+  }
 }
 
 }  // namespace rtp_llm::cuda
