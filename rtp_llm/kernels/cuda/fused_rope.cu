@@ -101,20 +101,20 @@ struct Targets {
   template <bool kPlain, class T, int N>
   __device__ void give(const FusedRopeArgs& args, int head, const Unit& unit,
                        const Packs<T, N>& packs) const {
-    if (kPlain) {
+    if constexpr (kPlain) {
       if (out != nullptr) packs.store_to(reinterpret_cast<T*>(out + head * out_step), unit);
       if (cache != nullptr) packs.store_to(reinterpret_cast<T*>(cache + head * cache_step), unit);
-      return;
-    }
+    } else {
 #pragma unroll 1
-    for (int side = 0; side < 2; ++side) {  // the code is long, so it is there once
-      char* const to = side == 0 ? out + head * out_step : cache + head * cache_step;
-      if ((side == 0 ? out : cache) == nullptr) continue;
-      const float by = side == 0 || divisor == nullptr ? 1.0f : *divisor;
-      store_as(to, args.dtype, side == 0 ? args.out_dtype : args.cache_dtype,
-               side == 0 ? Channels() : channels, unit, packs, by);
+      for (int side = 0; side < 2; ++side) {  // the code is long, so it is there once
+        char* const to = side == 0 ? out + head * out_step : cache + head * cache_step;
+        if ((side == 0 ? out : cache) == nullptr) continue;
+        const float by = side == 0 || divisor == nullptr ? 1.0f : *divisor;
+        store_as(to, args.dtype, side == 0 ? args.out_dtype : args.cache_dtype,
+                 side == 0 ? Channels() : channels, unit, packs, by);
+      }
+      if (scale != nullptr) scale[head * scale_step] = 1.0f;
     }
-    if (scale != nullptr) scale[head * scale_step] = 1.0f;
   }
 };
 
