@@ -73,17 +73,17 @@ def test_logits_are_those_of_plain_layers(tmp_path: Path, kind: str, width: int)
 
 
 @every_width
-@torch.inference_mode()
 def test_a_step_in_a_graph_is_the_step(tmp_path: Path, width: int) -> None:
     model = small_model(tmp_path, "qwen3", width)
-    runner = ContiguousRunner(model, 3, 64)
-    runner.step(prompts(21, 1, 18))
-    batch = runner._batch([[3], [5], [7]])
-    replay, logits = captured(lambda: model.compute_logits(model(batch)))
-    for tokens in ([3, 5, 7], [9, 8, 6], [100, 50, 150]):
-        batch.token_ids.copy_(torch.tensor(tokens))
-        expected = model.compute_logits(model(batch))
-        for _ in range(3):
-            logits.zero_()
-            replay()
-            assert torch.equal(logits, expected)
+    with torch.inference_mode():
+        runner = ContiguousRunner(model, 3, 64)
+        runner.step(prompts(21, 1, 18))
+        batch = runner._batch([[3], [5], [7]])
+        replay, logits = captured(lambda: model.compute_logits(model(batch)))
+        for tokens in ([3, 5, 7], [9, 8, 6], [100, 50, 150]):
+            batch.token_ids.copy_(torch.tensor(tokens))
+            expected = model.compute_logits(model(batch))
+            for _ in range(3):
+                logits.zero_()
+                replay()
+                assert torch.equal(logits, expected)
