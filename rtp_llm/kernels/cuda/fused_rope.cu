@@ -49,7 +49,8 @@ struct Share {
       group -= deal.q_groups;
       part = group < deal.kv_groups ? Part::kKey : Part::kValue;
       first = (part == Part::kKey ? group : group - deal.kv_groups) * most;
-      // The threads that round up a block have groups behind the last: of values that are not there.
+      // The threads that round up a block have groups behind the last: of values that are not
+      // there.
       count = part == Part::kKey || args.v.data != nullptr ? args.num_kv_heads : 0;
     }
     count = min(count - first, most);
