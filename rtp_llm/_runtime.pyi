@@ -1,12 +1,13 @@
-"""The C++ runtime: KV cache blocks, prefix cache and continuous batching.
+"""The C++ runtime: KV cache blocks, prefix cache, continuous batching; writing to the cache store.
 
 A step is ``schedule()``, a forward pass over ``batch``, ``commit(tokens)``; with ``overlap`` the
 next batch may be scheduled, and its pass begun, before the commit. Arrays are views of the
-runtime's memory: no copy, valid until the next ``schedule()`` or ``commit()``. The calls keep the
-interpreter's lock, so any thread may make them, one at a time.
+runtime's memory: no copy, valid until the next ``schedule()`` or ``commit()``. The scheduler's
+calls keep the interpreter's lock, so any thread may make them, one at a time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import Literal, TypedDict
 
 import numpy as np
@@ -261,3 +262,96 @@ class Scheduler:
         Raises:
             IntegrityError: something is lost or wrongly shared.
         """
+
+class LifeCycleError(RuntimeError):
+    """The life cycle of a CacheStoreAsyncWriter does not allow this call now; says why."""
+
+class WriterQueueFullError(RuntimeError):
+    """No room in the writer's queue, within the time that its settings allow."""
+
+class TasksDroppedError(RuntimeError):
+    """Tasks of a cycle never ran: the writer was shut down before their turn."""
+
+class CacheStoreAsyncWriter:
+    """Runs the writing of a step's cache blocks on threads of its own.
+
+    A cycle is ``init()``, any number of ``submit()``, ``wait_all_done()``; the next one may begin
+    after it, also after a failure. Any thread may submit, a task itself may not. Tasks run in any
+    order unless there is one thread. Threads start with the first cycle. Nothing waits with the
+    interpreter's lock. A writer that is dropped, or left when the program ends, drops its queue.
+
+    Args:
+        num_threads: each is busy while its task waits for the device and for the store.
+        queue_size: tasks that wait for a thread.
+        when_full: whether ``submit`` then waits for room or raises at once.
+        submit_timeout: seconds that it waits, at most 24 hours.
+        before_task: runs on the worker before each task; sets the thread's device.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_threads: int = 4,
+        queue_size: int = 10000,
+        when_full: Literal["block", "raise"] = "block",
+        submit_timeout: float = 5.0,
+        before_task: Callable[[], object] | None = None,
+    ) -> None: ...
+    def init(self) -> None:
+        """Open a cycle.
+
+        Raises:
+            LifeCycleError: one is open, or the writer was shut down.
+        """
+    def submit(self, task: Callable[[], object], ready: Callable[[], object] | None = None) -> None:
+        """Queue ``task``; a worker calls ``ready`` (an event's ``synchronize``), then the task.
+
+        When ``ready`` raises, the task has failed and does not run.
+
+        Raises:
+            LifeCycleError: no cycle is open, its wait has begun, or the writer was shut down.
+            WriterQueueFullError: no room; the cycle goes on without the task.
+        """
+    def wait_all_done(self) -> None:
+        """Wait until every task has ended and its captures are gone, then close the cycle.
+
+        Raises:
+            LifeCycleError: no cycle is open, or another thread waits for it.
+            TasksDroppedError: a shutdown dropped some of the tasks, and none had failed before.
+            BaseException: what the first task that failed raised.
+        """
+    def cycle(self) -> AsyncWriterCycle:
+        """``init`` and ``wait_all_done`` as a ``with`` block.
+
+        An exception that leaves the block is not replaced by that of a task.
+        """
+    def shutdown(self, *, drain: bool) -> None:
+        """End the writer once running tasks have ended; queued ones run (``drain``) or are dropped.
+
+        May be called again: ``drain=False`` cuts a draining shutdown short.
+
+        Raises:
+            LifeCycleError: called by a task.
+        """
+    @property
+    def pending(self) -> int:
+        """Tasks of the cycle that have not ended, queued ones included."""
+    @property
+    def queued(self) -> int:
+        """Tasks that no worker has taken yet."""
+    @property
+    def cycle_open(self) -> bool: ...
+
+class AsyncWriterCycle:
+    """What ``CacheStoreAsyncWriter.cycle()`` returns."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...

@@ -1,6 +1,6 @@
 // The module rtp_llm._runtime; rtp_llm/_runtime.pyi is its documentation.
 //
-// The interpreter's lock is kept throughout: the calls take some tens of microseconds, less than
+// The scheduler's calls keep the interpreter's lock: they take some tens of microseconds, less than
 // getting the lock back can take while another thread computes, and it makes them safe to mix.
 
 #include <pybind11/numpy.h>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "rtp_llm/cpp/cache/errors.h"
+#include "rtp_llm/cpp/pybind/async_writer.h"
 #include "rtp_llm/cpp/pybind/views.h"
 #include "rtp_llm/cpp/scheduler/scheduler.h"
 
@@ -233,13 +234,14 @@ void BindScheduler(py::module_& module) {
 }  // namespace
 
 PYBIND11_MODULE(_runtime, module) {
-  module.doc() = "The C++ runtime: KV cache management and scheduling.";
+  module.doc() = "The C++ runtime: KV cache management, scheduling, writing to the store.";
   py::register_exception<QueueFullError>(module, "QueueFullError", PyExc_RuntimeError);
   py::register_exception<IntegrityError>(module, "IntegrityError", PyExc_RuntimeError);
   BindConfig(module);
   BindBatch(module);
   BindResult(module);
   BindScheduler(module);
+  BindAsyncWriter(module);
 }
 
 }  // namespace rtp_llm
