@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "rtp_llm/cpp/cache_store/await.h"
+
 namespace rtp_llm {
 namespace {
 
@@ -108,7 +110,7 @@ void CacheStoreAsyncWriter::WaitAllDone() {
       Refuse("wait_all_done", stopped_ ? "after shutdown" : "without init: no cycle is open");
     }
     state_ = State::kWaiting;
-    all_done_.wait(lock, [this] { return pending_ == 0; });
+    Await(&all_done_, &lock, [this] { return pending_ == 0; });
     state_ = State::kIdle;
     error = std::exchange(error_, nullptr);
   }

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <utility>
 
+#include "rtp_llm/cpp/cache_store/await.h"
+
 namespace rtp_llm {
 
 enum class PushResult { kPushed, kFull, kClosed };
@@ -35,7 +37,7 @@ class BoundedQueue {
   // Waits for an item; false when the queue is closed and nothing is left in it.
   bool Pop(T* item) {
     std::unique_lock<std::mutex> lock(mutex_);
-    has_items_.wait(lock, [this] { return closed_ || !items_.empty(); });
+    Await(&has_items_, &lock, [this] { return closed_ || !items_.empty(); });
     if (items_.empty()) return false;
     *item = std::move(items_.front());
     items_.pop_front();
