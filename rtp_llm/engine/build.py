@@ -16,7 +16,7 @@ from rtp_llm.engine.messages import EngineReady, EngineStartError
 from rtp_llm.engine.phases import Phases
 from rtp_llm.engine.start_checks import check_operators, check_settings, missing_operators
 from rtp_llm.executor.drawn_tokens import DrawnTokens
-from rtp_llm.executor.graph_sizes import graph_sizes
+from rtp_llm.executor.graph_sizes import GraphSize, graph_sizes
 from rtp_llm.executor.kv_cache import KVCache
 from rtp_llm.executor.model_runner import ModelRunner
 from rtp_llm.executor.sampler import Sampler
@@ -63,15 +63,15 @@ def build_engine(
     block_size = settings.seq_size_per_block or device.default_block_size()
     _prepare(settings, device)
     phases.end("device")
-    config = read_model_config(settings.model)
+    config = _config(settings)
     dtype = config.dtype if settings.dtype == "auto" else _dtype(settings.dtype)
-    _check_context(settings, config)
     with weights_that_fit(device, settings.model):
         model = _load(settings, device, dtype, block_size, progress)
     phases.end("weights")
     limits = _limits(settings, config, device, block_size)
     kv_dtype = cache_dtype(settings.kv_cache_dtype, dtype)
-    plan = plan_memory(settings, model, kv_dtype, device, limits)
+    sizes = _sizes_to_record(settings, model, device, limits)
+    plan = plan_memory(settings, model, kv_dtype, device, limits, len(sizes))
     phases.end("trial steps")
     cache = KVCache(config, plan, kv_dtype, device.torch_device)
     runner = ModelRunner(model, cache, device, _drawn_tokens(settings, device))
@@ -79,7 +79,7 @@ def build_engine(
     phases.end("cache")
     runner.warm_up()
     phases.end("warm-up")
-    _record_graphs(settings, runner, plan, limits)
+    _record_graphs(runner, sizes, plan)
     phases.end("graphs")
     ready = _ready(settings, config, plan, dtype, device, weight_bytes(model), phases.total)
     _log(ready, plan, device, phases)
@@ -126,21 +126,26 @@ def _limits(settings: Settings, config: ModelConfig, device: Device, block_size:
     )
 
 
-def _record_graphs(
-    settings: Settings, runner: ModelRunner, plan: CachePlan, limits: StepLimits
-) -> None:
+def _sizes_to_record(
+    settings: Settings, model: CausalLM, device: Device, limits: StepLimits
+) -> list[GraphSize]:
+    """The steps that will be recorded as graphs; none where they cannot be, which the log tells."""
     if not settings.enable_cuda_graph:
-        return
-    if not (answer := runner.device.supports("graph_capture")):
-        if runner.device.name != "cpu":  # which loses nothing by it
+        return []
+    if not (answer := device.supports("graph_capture")):
+        if device.name != "cpu":  # which loses nothing by it
             _logger.warning("no graphs are recorded: %s", answer.reason)
-        return
-    if missing := missing_operators(runner.device):
+        return []
+    if missing := missing_operators(device):
         # They ask the device for sizes, which a graph cannot record.
         _logger.warning("no graphs are recorded: PyTorch stands in for %s", ", ".join(missing))
-        return
-    sizes = graph_sizes(limits.max_batch_tokens, limits.max_running, weight_bytes(runner.model))
-    runner.record_graphs(sizes, plan.max_model_len, plan.block_size)
+        return []
+    return graph_sizes(limits.max_batch_tokens, limits.max_running, weight_bytes(model))
+
+
+def _record_graphs(runner: ModelRunner, sizes: list[GraphSize], plan: CachePlan) -> None:
+    if sizes:
+        runner.record_graphs(sizes, plan.max_model_len, plan.block_size)
 
 
 def _ready(
@@ -205,12 +210,15 @@ def _dtype(name: str) -> torch.dtype:
     return dtype
 
 
-def _check_context(settings: Settings, config: ModelConfig) -> None:
+def _config(settings: Settings) -> ModelConfig:
+    """The model's, once it is clear that it was made for sequences as long as those asked for."""
+    config = read_model_config(settings.model)
     if settings.max_seq_len is not None and settings.max_seq_len > config.context_limit:
         raise EngineStartError(
             f"max_seq_len={settings.max_seq_len} is more than the {config.context_limit} tokens "
             f"that {config.architecture} of {settings.model} was made for: lower max_seq_len"
         )
+    return config
 
 
 def _drawn_tokens(settings: Settings, device: Device) -> DrawnTokens | None:

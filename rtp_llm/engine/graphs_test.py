@@ -17,14 +17,14 @@ PLAN = SimpleNamespace(max_model_len=64, block_size=16)
 LIMITS = StepLimits(max_batch_tokens=512, max_running=8, max_model_len=128, block_size=16)
 
 
-class Runner:
-    def __init__(self, name, answer):
-        self.device = SimpleNamespace(name=name, supports=lambda _: answer)
-        self.model = torch.nn.Module()
-        self.recorded = []
-
-    def record_graphs(self, *arguments):
-        self.recorded.append(arguments)
+def recorded(name, answer, **settings):
+    """What a runner is told to record."""
+    device = SimpleNamespace(name=name, supports=lambda _: answer)
+    model, calls = torch.nn.Module(), []
+    sizes = build._sizes_to_record(Settings(model="m", **settings), model, device, LIMITS)
+    runner = SimpleNamespace(record_graphs=lambda *arguments: calls.append(arguments))
+    build._record_graphs(runner, sizes, PLAN)
+    return calls
 
 
 @pytest.fixture(autouse=True)
@@ -33,20 +33,16 @@ def all_operators(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("asked", "recorded"), [(True, [(graph_sizes(512, 8, 0), 64, 16)]), (False, [])]
+    ("asked", "expected"), [(True, [(graph_sizes(512, 8, 0), 64, 16)]), (False, [])]
 )
-def test_graphs_are_recorded_where_they_can_be(asked, recorded):
-    runner = Runner("cuda", Support.yes())
-    settings = Settings(model="m", max_running_requests=8, enable_cuda_graph=asked)
-    build._record_graphs(settings, runner, PLAN, LIMITS)
-    assert runner.recorded == recorded
+def test_graphs_are_recorded_where_they_can_be(asked, expected):
+    yes = Support.yes()
+    assert recorded("cuda", yes, max_running_requests=8, enable_cuda_graph=asked) == expected
 
 
 @pytest.mark.parametrize(("name", "warnings"), [("xpu", 1), ("cpu", 0)])
 def test_an_accelerator_without_graphs_says_so(name, warnings, caplog):
-    runner = Runner(name, Support.no("it cannot"))
-    build._record_graphs(Settings(model="m"), runner, PLAN, LIMITS)
-    assert not runner.recorded
+    assert not recorded(name, Support.no("it cannot"))
     assert [r.getMessage() for r in caplog.records] == [
         "no graphs are recorded: it cannot"
     ] * warnings
@@ -54,7 +50,5 @@ def test_an_accelerator_without_graphs_says_so(name, warnings, caplog):
 
 def test_references_are_not_recorded(monkeypatch, caplog):
     monkeypatch.setattr(build, "missing_operators", lambda device: ["linear"])
-    runner = Runner("cuda", Support.yes())
-    build._record_graphs(Settings(model="m"), runner, PLAN, LIMITS)
-    assert not runner.recorded
+    assert not recorded("cuda", Support.yes())
     assert "PyTorch stands in for linear" in caplog.text

@@ -19,7 +19,6 @@ from rtp_llm.executor.cache_budget import (
     sampler_estimate,
 )
 from rtp_llm.executor.cache_plan import CachePlan, CacheShape, plan_cache
-from rtp_llm.executor.graph_sizes import graph_sizes
 from rtp_llm.executor.warm_up import StepLimits, measure_steps
 
 if TYPE_CHECKING:
@@ -52,9 +51,16 @@ def weights_that_fit(device: Device, model: str) -> Iterator[None]:
 
 
 def plan_memory(
-    settings: Settings, model: CausalLM, dtype: torch.dtype, device: Device, limits: StepLimits
+    settings: Settings,
+    model: CausalLM,
+    dtype: torch.dtype,
+    device: Device,
+    limits: StepLimits,
+    graphs: int,
 ) -> CachePlan:
     """The size of the KV cache; on a device of its own memory steps are tried before.
+
+    ``graphs``: how many steps will be recorded.
 
     Raises:
         CacheSizeError: steps, or one sequence, do not fit beside the weights.
@@ -70,7 +76,7 @@ def plan_memory(
             one_sequence=one_sequence,
         )
         if device.shares_memory
-        else _measured(settings, model, dtype, device, limits)
+        else _measured(settings, model, dtype, device, limits, graphs)
     )
     return plan_cache(
         shape,
@@ -92,7 +98,12 @@ def _shape(config: ModelConfig, dtype: torch.dtype, block_size: int) -> CacheSha
 
 
 def _measured(
-    settings: Settings, model: CausalLM, dtype: torch.dtype, device: Device, limits: StepLimits
+    settings: Settings,
+    model: CausalLM,
+    dtype: torch.dtype,
+    device: Device,
+    limits: StepLimits,
+    graphs: int,
 ) -> CacheBudget:
     before = device.memory_info()
     try:
@@ -107,15 +118,12 @@ def _measured(
         ) from error
     device.empty_cache()
     info = device.memory_info()
-    records = settings.enable_cuda_graph and device.supports("graph_capture")
     memory = MeasuredMemory(
         total=info.total,
         free=info.free,
         prompt_peak=peaks.prompt,
         decode_peak=peaks.decode,
-        graphs=len(graph_sizes(limits.max_batch_tokens, limits.max_running, weight_bytes(model)))
-        if records
-        else 0,
+        graphs=graphs,
         sampler=sampler_estimate(limits.max_running, model.config.vocab_size),
     )
     _logger.info(

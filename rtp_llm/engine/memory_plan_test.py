@@ -56,9 +56,9 @@ def model(tmp_path_factory):
     return load_model(folder, device=CpuDevice(), dtype=torch.float32)
 
 
-def plan(model, device, **settings):
+def plan(model, device, graphs=40, **settings):
     asked = Settings(model="m", max_running_requests=6, **settings)
-    return plan_memory(asked, model, torch.float32, device, LIMITS)
+    return plan_memory(asked, model, torch.float32, device, LIMITS, graphs)
 
 
 def test_the_measured_steps_are_the_largest(model):
@@ -90,7 +90,7 @@ def test_the_measured_steps_are_the_largest(model):
 
 
 def test_a_device_of_its_own_memory_gives_what_steps_leave(model):
-    result = plan(model, OwnMemory(peaks=(5 * GIB, GIB)), enable_cuda_graph=False)
+    result = plan(model, OwnMemory(peaks=(5 * GIB, GIB)), graphs=0)
     block = result.bytes // result.num_blocks
     assert result.num_blocks == 15 * GIB // block
     assert result.max_model_len == model.config.max_position_embeddings
@@ -98,7 +98,7 @@ def test_a_device_of_its_own_memory_gives_what_steps_leave(model):
 
 def test_recorded_steps_take_their_share(model):
     with_graphs, without = (
-        plan(model, OwnMemory(peaks=(5 * GIB, GIB)), enable_cuda_graph=on) for on in (True, False)
+        plan(model, OwnMemory(peaks=(5 * GIB, GIB)), graphs=count) for count in (40, 0)
     )
     assert without.bytes - with_graphs.bytes > GIB
 
