@@ -1,4 +1,4 @@
-"""The C++ runtime: KV cache blocks, prefix cache, continuous batching; writing to the cache store.
+"""The C++ runtime: KV cache blocks, prefix cache, continuous batching; the cache store, transfer.
 
 A step is ``schedule()``, a forward pass over ``batch``, ``commit(tokens)``; with ``overlap`` the
 next batch may be scheduled, and its pass begun, before the commit. Arrays are views of the
@@ -8,7 +8,7 @@ calls keep the interpreter's lock, so any thread may make them, one at a time.
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Literal, TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -174,10 +174,15 @@ class Result:
         """[R], prompt tokens that the prefix cache served."""
 
 class SchedulerStats(TypedDict):
-    """Counts now, and totals since the start. Blocks are those of all groups together."""
+    """Counts now, and totals since the start. Blocks are those of all groups together.
+
+    ``running`` includes ``receiving``; ``held`` counts what ``hold`` keeps blocks for.
+    """
 
     running: int
     waiting: int
+    receiving: int
+    held: int
     free_blocks: int
     total_blocks: int
     cached_blocks: int
@@ -207,12 +212,14 @@ class Scheduler:
         sampling_flags: int = 0,
         needs_history: bool = False,
         use_prefix_cache: bool = True,
+        remote_prompt: bool = False,
     ) -> list[int]:
         """Add ``len(ids)`` sequences that share ``prompt`` (int32 [P]); their slots.
 
         A slot is in [0, max_running + max_queued) and the sequence's until it ends. A lower
         ``priority`` goes first; beyond -100 and 100 it counts as these. End and stop ids end a
-        sequence once it has ``min_tokens`` tokens, the last one included.
+        sequence once it has ``min_tokens`` tokens, the last one included. With ``remote_prompt``
+        (one id, two tokens or more) another worker computes the prompt: see ``take_receivers``.
 
         Raises:
             ValueError: the request makes no sense, or could not fit even alone; says the numbers.
@@ -234,6 +241,36 @@ class Scheduler:
         Raises:
             ValueError: the shape does not suit, or a live row has no token; nothing has changed.
         """
+    def take_receivers(self) -> list[tuple[int, int, int]]:
+        """(id, slot, cached tokens) of sequences that own the blocks of their prompt since the
+        last call and wait for ``deliver`` or ``compute_here``; the prefix cache served the
+        cached tokens."""
+    def deliver(self, id: int, token: int, *, cached_tokens: int = 0) -> int:
+        """The blocks hold the prompt: the sequence runs, ``token`` is its first.
+
+        ``cached_tokens`` is what is reported as served by a prefix cache. Returns the finish code
+        of ``Result.finish``.
+
+        Raises:
+            ValueError: the sequence does not receive.
+        """
+    def compute_here(self, id: int) -> None:
+        """Give the blocks back: the prompt is computed here after all, in its turn.
+
+        Raises:
+            ValueError: the sequence does not receive.
+        """
+    def hold(self, id: int, first: int, end: int) -> tuple[NDArray[np.int32], ...]:
+        """Keep entries [first, end) of a sequence's block tables from being given to others.
+
+        Until ``let_go``, whatever becomes of the sequence; more may follow under the same id.
+        Returns the blocks, per group, -1 where a window needs none.
+
+        Raises:
+            ValueError: there is no such sequence, or it has not so many blocks.
+        """
+    def let_go(self, id: int) -> bool:
+        """The transfer has stopped for certain; False if nothing was held."""
     def set_resident(
         self, prompt: ArrayLike, *, extra_key: bytes = b"", resident: bool = True
     ) -> int:
@@ -355,3 +392,233 @@ class AsyncWriterCycle:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
+
+BlockArray: TypeAlias = NDArray[np.int64]
+"""[N, 7], one row a block: plane, position, key, address, rows, row_bytes, row_stride.
+
+Contiguous, row by row. ``plane`` tells keys from values and from their scales, as the caller likes;
+``position`` counts blocks from the start of the sequence; ``key`` is the block's hash. Two sides
+mean the same block when all three are equal. Its memory is ``rows`` pieces of ``row_bytes``, the
+first one at ``address`` (of the host), each ``row_stride`` bytes after the last.
+"""
+
+class StoreStats(TypedDict):
+    """Counts now up to ``releasing``, totals since the start after it."""
+
+    requests: int
+    blocks: int
+    bytes: int
+    waiting_loads: int
+    waiting_blocks: int
+    sending: int
+    releasing: int
+    stored_blocks: int
+    stored_bytes: int
+    answered_loads: int
+    failed_loads: int
+    ended: int
+    expired: int
+    dropped_stores: int
+
+class CacheStore:
+    """Where prefill keeps account of the blocks that it has computed, until a request ends.
+
+    Nothing is copied. Any thread may call; no call waits.
+
+    Args:
+        expiry: seconds after which a request to which nothing was added has ended.
+        max_waiting_blocks: of all loads that wait together; one beyond it fails with "queue_full".
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(self, *, expiry: float = 600.0, max_waiting_blocks: int = 1 << 20) -> None: ...
+    def store(
+        self, request: str, layer: int, blocks: BlockArray, owner: object | None = None
+    ) -> bool:
+        """Add blocks of a layer; False when the request has ended, and nothing was kept.
+
+        Their memory must stay as it is until the request was released. ``owner`` is kept until
+        then; without one the memory belongs to a pool.
+
+        Raises:
+            ValueError: ``blocks`` make no sense.
+        """
+    def end(self, request: str) -> None:
+        """Forget a request: loads of it fail with "request_ended", later stores are dropped."""
+    def take_released(self) -> list[str]:
+        """Requests that ended and whose memory nothing reads any more, each of them once."""
+    def busy(self, request: str) -> bool:
+        """Whether the request has blocks here, or has ended and is still read."""
+    def expire(self) -> None:
+        """End requests whose time is over, as a server does every second."""
+    def fileno(self) -> int:
+        """Readable when ``take_released`` has something to give."""
+    def stats(self) -> StoreStats: ...
+
+class ServerStats(TypedDict):
+    """Counts since the start, but for ``connections``."""
+
+    connections: int
+    accepted: int
+    refused: int
+    mismatches: int
+    protocol_errors: int
+    stalled: int
+    loads: int
+    timeouts: int
+    cancelled: int
+    bytes: int
+
+class TransferServer:
+    """Sends the blocks of a store to the decode workers that ask for them.
+
+    It trusts who can connect and knows the fingerprint; the port belongs into a private network.
+
+    Args:
+        address: "host:port", or "[host]:port"; port 0 lets the system choose.
+        fingerprint: of the model and of how its cache lies in memory, 1 to 4096 bytes. A peer that
+            has another one is refused, and told both.
+        send_stall: seconds after which a peer that takes nothing is cut off.
+
+    Raises:
+        ValueError: an argument is out of range.
+        RuntimeError: the address cannot be listened to.
+    """
+
+    def __init__(
+        self,
+        store: CacheStore,
+        address: str = "127.0.0.1:0",
+        *,
+        fingerprint: str,
+        io_threads: int = 2,
+        max_connections: int = 256,
+        send_stall: float = 5.0,
+    ) -> None: ...
+    @property
+    def address(self) -> str:
+        """With the port that the system chose."""
+    def close(self) -> None:
+        """Cut all connections; the store stays."""
+    def stats(self) -> ServerStats: ...
+
+TransferCode: TypeAlias = Literal[
+    "none",
+    "invalid_params",
+    "queue_full",
+    "connect_failed",
+    "send_failed",
+    "prefill_timeout",
+    "buffer_timeout",
+    "store_failed",
+    "unknown",
+    "mismatch",
+    "checksum",
+    "request_ended",
+    "cancelled",
+    "peer_lost",
+]
+"""``prefill_timeout``: no answer in time. ``buffer_timeout``: the answer, that a block was not
+stored in time. ``peer_lost``: the connection was cut."""
+
+class TransferError(RuntimeError):
+    """A connection that could not be made; says the addresses, the time and the reason."""
+
+    code: TransferCode
+
+class Load:
+    """Blocks that come from one prefill worker. Any thread may call."""
+
+    def poll(self) -> list[int]:
+        """Layers whose blocks have all arrived since the last call."""
+    @property
+    def done(self) -> bool:
+        """All has arrived, or it failed: nothing writes to the blocks any more."""
+    @property
+    def code(self) -> TransferCode:
+        """Why it failed; "none" while it goes on, and when all has arrived."""
+    @property
+    def message(self) -> str:
+        """Of a failure: both addresses, the time it took, the code and what is known."""
+    @property
+    def elapsed(self) -> float:
+        """Seconds, until it was done."""
+    @property
+    def request(self) -> str: ...
+    @property
+    def address(self) -> str:
+        """Of the prefill worker, as it was given."""
+    def cancel(self) -> None:
+        """Fail the load if it goes on; returns at once. The blocks are free once it is done."""
+    def wait(self, timeout: float) -> bool:
+        """Wait until it is done, at most ``timeout`` seconds; whether it is."""
+
+class ClientStats(TypedDict):
+    """Counts now up to ``outstanding`` (parts of loads), totals since the start after it."""
+
+    loads: int
+    connections: int
+    outstanding: int
+    completed: int
+    bytes: int
+    discarded_bytes: int
+    connects: int
+    failures: dict[str, int]
+
+class TransferClient:
+    """Loads blocks from prefill workers into memory of this process.
+
+    Args:
+        fingerprint: as the servers'.
+        connections: to each prefill worker; they are made when there is something to load.
+        checksums: whether the blocks' bytes have a checksum; all else always has.
+        connect_timeout: seconds.
+        max_loads: at a time; one beyond them fails with "queue_full".
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        fingerprint: str,
+        connections: int = 2,
+        io_threads: int = 2,
+        checksums: bool = True,
+        connect_timeout: float = 1.0,
+        max_loads: int = 1024,
+    ) -> None: ...
+    def load(
+        self,
+        address: str,
+        request: str,
+        layers: Sequence[tuple[int, BlockArray]],
+        *,
+        timeout: float,
+        partition: tuple[int, int] = (1, 0),
+    ) -> Load:
+        """Begin to load blocks, layer by layer, to the addresses in ``layers``.
+
+        It may begin before prefill has stored anything, and fails after ``timeout`` seconds.
+        ``partition`` (count, index) takes slice ``index`` of ``count`` equal ones of every stored
+        row. What fails, connecting included, is the result of the load.
+
+        Raises:
+            ValueError: the arguments make no sense.
+            RuntimeError: the client is closed.
+        """
+    def connect(self, address: str, *, timeout: float = 5.0) -> None:
+        """Connect now, and check that the two sides suit.
+
+        Raises:
+            TransferError: they do not, or nobody is there.
+        """
+    def fileno(self) -> int:
+        """Readable once some load made progress, until ``clear``."""
+    def clear(self) -> None: ...
+    def close(self) -> None:
+        """Cancel all loads and wait until nothing writes to their blocks."""
+    def stats(self) -> ClientStats: ...

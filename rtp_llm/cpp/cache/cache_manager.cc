@@ -128,6 +128,26 @@ bool CacheManager::ReserveSlow(int32_t first, int32_t count, SequenceCache* cach
   return true;
 }
 
+bool CacheManager::ReserveReceived(int32_t length, SequenceCache* cache) {
+  Trim(length, cache);
+  const int32_t end_block = groups_[0].BlocksForTokens(length + 1);
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    BlockTable& table = cache->tables[group];
+    const int32_t dead = groups_[group].FirstLiveBlock(length);
+    if (static_cast<int32_t>(table.blocks.size()) < dead) table.blocks.resize(dead, kNullBlock);
+    table.first_live = dead;
+    table.changed_from = 0;
+    const int32_t size = static_cast<int32_t>(table.blocks.size());
+    const int32_t needed = end_block - size;
+    if (!MakeFree(group, needed)) return false;
+    table.blocks.resize(end_block, kNullBlock);
+    if (!pools_[group]->Allocate(needed, table.blocks.data() + size)) {
+      throw IntegrityError("free blocks vanished: only the scheduler's thread may allocate");
+    }
+  }
+  return true;
+}
+
 void CacheManager::ForkTail(int32_t group, int32_t first, SequenceCache* cache,
                             std::vector<BlockCopy>* copies) {
   BlockPool& pool = *pools_[group];
@@ -172,6 +192,8 @@ void CacheManager::PublishSlow(const int32_t* tokens, int32_t computed, Sequence
     for (int32_t group = 0; group < num_groups(); ++group) {
       blocks[group] = cache->tables[group].blocks[index];
     }
+    // Received, where only windows keep anything: the prefix cache holds no node without a block.
+    if (std::count(blocks.begin(), blocks.end(), kNullBlock) == num_groups()) return;
     if (!prefix_->Extend(tokens + static_cast<size_t>(index) * block_size_, blocks.data(),
                          &cache->path)) {
       return;

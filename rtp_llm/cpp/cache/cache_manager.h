@@ -53,6 +53,10 @@ class CacheManager {
   bool Reserve(int32_t first, int32_t count, SequenceCache* cache, std::vector<BlockCopy>* copies) {
     return HasRoom(first, count, *cache) || ReserveSlow(first, count, cache, copies);
   }
+  // Gives the first `length` tokens and the one after them their blocks, as far as those that read
+  // from `length` on need them: what they hold comes from elsewhere. False, with the cache to be
+  // released, if there are not enough blocks.
+  bool ReserveReceived(int32_t length, SequenceCache* cache);
   // How many of `count` tokens Reserve could be asked for now.
   int32_t FittingTokens(int32_t first, int32_t count, SequenceCache* cache);
   void ReleaseCopies(std::vector<BlockCopy>* copies);

@@ -11,11 +11,13 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "rtp_llm/cpp/cache/errors.h"
 #include "rtp_llm/cpp/pybind/async_writer.h"
+#include "rtp_llm/cpp/pybind/cache_store.h"
 #include "rtp_llm/cpp/pybind/views.h"
 #include "rtp_llm/cpp/scheduler/scheduler.h"
 
@@ -57,7 +59,7 @@ std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
                          const Tokens& prompt, int32_t max_tokens, int32_t min_tokens,
                          std::vector<int32_t> eos_token_ids, std::vector<int32_t> stop_token_ids,
                          int32_t priority, const py::bytes& extra_key, int32_t sampling_flags,
-                         bool needs_history, bool use_prefix_cache) {
+                         bool needs_history, bool use_prefix_cache, bool remote_prompt) {
   RequestOptions options;
   options.max_tokens = max_tokens;
   options.min_tokens = min_tokens;
@@ -68,6 +70,7 @@ std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
   options.sampling_flags = sampling_flags;
   options.needs_history = needs_history;
   options.use_prefix_cache = use_prefix_cache;
+  options.remote_prompt = remote_prompt;
   return scheduler.Add(ids, RequireFlat(prompt).data(), static_cast<int32_t>(prompt.size()),
                        std::move(options));
 }
@@ -87,11 +90,30 @@ int32_t SetResident(Scheduler& scheduler, const Tokens& prompt, const py::bytes&
                                extra_key, resident);
 }
 
+std::vector<std::tuple<int64_t, int32_t, int32_t>> TakeReceivers(Scheduler& scheduler) {
+  std::vector<std::tuple<int64_t, int32_t, int32_t>> result;
+  for (const Receiver& receiver : scheduler.TakeReceivers()) {
+    result.emplace_back(receiver.id, receiver.slot, receiver.cached_tokens);
+  }
+  return result;
+}
+
+py::tuple Hold(Scheduler& scheduler, int64_t id, int32_t first, int32_t end) {
+  const auto held = scheduler.Hold(id, first, end);
+  py::tuple result(held.size());
+  for (size_t i = 0; i < held.size(); ++i) {
+    result[i] = py::array_t<int32_t>(static_cast<py::ssize_t>(held[i].size()), held[i].data());
+  }
+  return result;
+}
+
 py::dict Stats(const Scheduler& scheduler) {
   const SchedulerStats stats = scheduler.stats();
   py::dict result;
   result["running"] = stats.running;
   result["waiting"] = stats.waiting;
+  result["receiving"] = stats.receiving;
+  result["held"] = stats.held;
   result["free_blocks"] = stats.free_blocks;
   result["total_blocks"] = stats.total_blocks;
   result["cached_blocks"] = stats.cached_blocks;
@@ -217,12 +239,23 @@ void BindScheduler(py::module_& module) {
            py::arg("min_tokens") = 0, py::arg("eos_token_ids") = std::vector<int32_t>(),
            py::arg("stop_token_ids") = std::vector<int32_t>(), py::arg("priority") = 0,
            py::arg("extra_key") = py::bytes(), py::arg("sampling_flags") = 0,
-           py::arg("needs_history") = false, py::arg("use_prefix_cache") = true)
+           py::arg("needs_history") = false, py::arg("use_prefix_cache") = true,
+           py::arg("remote_prompt") = false)
       .def("abort", &Scheduler::Abort, py::arg("ids"))
       .def("schedule", &Scheduler::Schedule)
       .def("commit", &Commit, py::arg("tokens"))
       .def("set_resident", &SetResident, py::arg("prompt"), py::kw_only(),
            py::arg("extra_key") = py::bytes(), py::arg("resident") = true)
+      .def("take_receivers", &TakeReceivers)
+      .def(
+          "deliver",
+          [](Scheduler& scheduler, int64_t id, int32_t token, int32_t cached_tokens) {
+            return static_cast<int>(scheduler.Deliver(id, token, cached_tokens));
+          },
+          py::arg("id"), py::arg("token"), py::kw_only(), py::arg("cached_tokens") = 0)
+      .def("compute_here", &Scheduler::ComputeHere, py::arg("id"))
+      .def("hold", &Hold, py::arg("id"), py::arg("first"), py::arg("end"))
+      .def("let_go", &Scheduler::LetGo, py::arg("id"))
       .def_property_readonly("batch", &Scheduler::batch, inside)
       .def_property_readonly("result", &Scheduler::result, inside)
       .def_property_readonly("uncommitted", &Scheduler::uncommitted)
@@ -242,6 +275,7 @@ PYBIND11_MODULE(_runtime, module) {
   BindResult(module);
   BindScheduler(module);
   BindAsyncWriter(module);
+  BindCacheStore(module);
 }
 
 }  // namespace rtp_llm

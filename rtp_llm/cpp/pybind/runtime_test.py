@@ -200,3 +200,20 @@ def test_commit_checks_before_it_changes_anything() -> None:
     assert scheduler.result.tokens.tolist() == [[5]]
     scheduler.schedule()
     assert scheduler.batch.positions.tolist() == [2]
+
+
+def test_a_prompt_of_another_worker() -> None:
+    scheduler = make_scheduler()
+    scheduler.add([1], np.arange(9, dtype=np.int32), max_tokens=4, remote_prompt=True)
+    assert not scheduler.schedule()
+    [(each, _, cached)] = scheduler.take_receivers()
+    assert (each, cached) == (1, 0)
+    (blocks,) = scheduler.hold(1, 0, 3)
+    assert blocks.dtype == np.int32 and len(set(blocks.tolist())) == 3
+    assert scheduler.stats()["receiving"] == scheduler.stats()["held"] == 1
+    assert scheduler.let_go(1) and not scheduler.let_go(1)
+    assert scheduler.deliver(1, 5, cached_tokens=4) == 0
+    with pytest.raises(ValueError, match="does not receive"):
+        scheduler.compute_here(1)
+    assert scheduler.schedule()
+    assert scheduler.batch.token_ids.tolist() == [5]

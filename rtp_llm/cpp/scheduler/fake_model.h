@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -62,6 +63,27 @@ class FakeModel {
     return tokens;
   }
 
+  // Another worker writes into these blocks, per group: nonsense, or from entry `first` on what
+  // the sequence's are to hold.
+  void Scribble(const std::vector<std::vector<int32_t>>& blocks) {
+    for (size_t g = 0; g < cells_.size(); ++g) {
+      for (const int32_t block : blocks[g]) {
+        if (block != kNullBlock) std::fill_n(CellsOf(g, block), block_size(), kPoison);
+      }
+    }
+  }
+  void Receive(int64_t id, int32_t first, const std::vector<std::vector<int32_t>>& blocks) {
+    const std::vector<uint64_t>& truth = truths_.at(id).cells;
+    for (size_t g = 0; g < cells_.size(); ++g) {
+      for (size_t i = 0; i < blocks[g].size(); ++i) {
+        if (blocks[g][i] == kNullBlock) continue;
+        const size_t begin = (first + i) * block_size();
+        const size_t count = std::min<size_t>(block_size(), truth.size() - begin);
+        std::copy_n(&truth[begin], count, CellsOf(g, blocks[g][i]));
+      }
+    }
+  }
+
   // Runs the batch. Sequences that were removed meanwhile are not checked.
   void Run() {
     Batch& batch = scheduler_.batch();
@@ -94,6 +116,11 @@ class FakeModel {
     std::vector<uint64_t> cells;
     uint64_t last = 0;
   };
+
+  int32_t block_size() const { return scheduler_.cache().block_size(); }
+  uint64_t* CellsOf(size_t group, int32_t block) {
+    return &cells_[group][static_cast<size_t>(block) * block_size()];
+  }
 
   void PoisonFree(int32_t group) {
     const BlockPool& pool = scheduler_.cache().pool(group);

@@ -29,7 +29,9 @@ void Scheduler::CheckSequence(int32_t slot) const {
   const bool holds_blocks =
       std::any_of(sequence.cache.tables.begin(), sequence.cache.tables.end(),
                   [](const BlockTable& table) { return !table.blocks.empty(); });
-  if (sequence.state != SequenceState::kRunning) {
+  const bool owns_blocks =
+      sequence.state == SequenceState::kRunning || sequence.state == SequenceState::kReceiving;
+  if (!owns_blocks) {
     Expect(!holds_blocks && sequence.computed == 0, id, "holds blocks and does not run");
   }
   if (sequence.state == SequenceState::kFollowing) {
@@ -82,7 +84,8 @@ void Scheduler::CheckIntegrity() const {
     throw IntegrityError("a sequence slot is lost");
   }
   int32_t places = 0;
-  for (const RankedSlots* list : {&sequences_.running, &sequences_.waiting}) {
+  for (const RankedSlots* list :
+       {&sequences_.running, &sequences_.waiting, &sequences_.receiving}) {
     for (const auto& entry : *list) places += sequences_[entry.slot].places();
   }
   if (places != static_cast<int32_t>(live.size()) ||

@@ -87,16 +87,30 @@ bool Planner::TryAdmit(int32_t slot) {
   const int32_t found = cache_.Lookup(sequence.tokens.data(), sequence.length, &sequence.cache);
   if (!alone && !HasBlocksFor(sequence, found)) return false;
   sequence.computed = cache_.Attach(&sequence.cache);
-  int32_t count = 0;
-  if (alone || HasBlocksFor(sequence, sequence.computed)) {
-    count = ReserveFitting(std::min(sequence.remaining(), prefill_budget_), &sequence);
-  }
-  if (count == 0) {
-    cache_.Release(&sequence.cache);
-    sequence.computed = 0;
-    return false;
-  }
-  Start(slot, count);
+  if (sequence.remote ? TryReceive(slot) : TryStart(slot, alone)) return true;
+  cache_.Release(&sequence.cache);
+  sequence.computed = 0;
+  return false;
+}
+
+bool Planner::TryStart(int32_t slot, bool alone) {
+  Sequence& sequence = sequences_[slot];
+  if (!alone && !HasBlocksFor(sequence, sequence.computed)) return false;
+  const int32_t count = ReserveFitting(std::min(sequence.remaining(), prefill_budget_), &sequence);
+  if (count > 0) Start(slot, count);
+  return count > 0;
+}
+
+bool Planner::TryReceive(int32_t slot) {
+  Sequence& sequence = sequences_[slot];
+  if (!cache_.ReserveReceived(sequence.length, &sequence.cache)) return false;
+  sequences_.waiting.Erase(sequence.rank, slot);
+  sequences_.receiving.Insert(sequence.rank, slot);
+  --sequences_.waiting_places;
+  ++sequences_.running_places;
+  sequence.state = SequenceState::kReceiving;
+  began_receiving_.push_back(slot);
+  CountAdmission(&sequence);
   return true;
 }
 
@@ -109,12 +123,16 @@ void Planner::Start(int32_t slot, int32_t count) {
   sequence.state = SequenceState::kRunning;
   sequence.step_tokens = count;
   prefill_budget_ -= count;
-  if (sequence.admitted) return;  // computed before: its own blocks are not a hit
-  sequence.admitted = true;
-  sequence.cached_tokens = sequence.computed;
-  if (!sequence.cache.path.is_open()) return;
-  counters_.prefix_query_tokens += sequence.length;
-  counters_.prefix_hit_tokens += sequence.computed;
+  CountAdmission(&sequence);
+}
+
+void Planner::CountAdmission(Sequence* sequence) {
+  if (sequence->admitted) return;  // computed before: its own blocks are not a hit
+  sequence->admitted = true;
+  sequence->cached_tokens = sequence->computed;
+  if (!sequence->cache.path.is_open()) return;
+  counters_.prefix_query_tokens += sequence->length;
+  counters_.prefix_hit_tokens += sequence->computed;
 }
 
 int32_t Planner::MissingBlocks(int32_t group, const Sequence& sequence, int32_t have) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "rtp_llm/cpp/cache/cache_manager.h"
@@ -30,6 +31,9 @@ struct PlannerCounters {
 //   So the sequence of the best rank always goes on, and alone everything that was accepted fits.
 // - A waiting request preempts running ones of a less urgent priority and worse rank, if that
 // helps.
+// - One whose prompt another worker computes is admitted in its turn like the others, but with all
+// its
+//   blocks at once and nothing to compute. Until they have arrived it is never preempted.
 class Planner {
  public:
   Planner(const SchedulerConfig& config, CacheManager* cache, SequenceSet* sequences);
@@ -39,6 +43,9 @@ class Planner {
   void Plan();
   const std::vector<BlockCopy>& copies() const { return copies_; }
   void Finish() { cache_.ReleaseCopies(&copies_); }
+
+  // Slots that began to receive since the last call; some may have ended meanwhile.
+  std::vector<int32_t> TakeReceiving() { return std::exchange(began_receiving_, {}); }
 
   // Blocks that a sequence needs to be computed when alone.
   int32_t BlocksAlone(int32_t group, int32_t max_length) const;
@@ -51,7 +58,10 @@ class Planner {
   int32_t ReserveFitting(int32_t count, Sequence* sequence);
   void Admit();
   bool TryAdmit(int32_t slot);
+  bool TryStart(int32_t slot, bool alone);
+  bool TryReceive(int32_t slot);
   void Start(int32_t slot, int32_t count);
+  void CountAdmission(Sequence* sequence);
   bool HasBlocksFor(const Sequence& sequence, int32_t cached_tokens) const;
   int32_t MissingBlocks(int32_t group, const Sequence& sequence, int32_t have) const;
   bool PreemptLessUrgent(int32_t slot);
@@ -67,6 +77,7 @@ class Planner {
   int32_t decode_budget_ = 0;
   int32_t prefill_budget_ = 0;
   bool short_of_blocks_ = false;
+  std::vector<int32_t> began_receiving_;
 };
 
 }  // namespace rtp_llm

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rtp_llm/cpp/scheduler/fake_model.h"
+#include "rtp_llm/cpp/scheduler/fake_transfers.h"
 #include "rtp_llm/cpp/scheduler/scheduler.h"
 
 namespace rtp_llm {
@@ -76,12 +77,16 @@ class RandomTest : public testing::TestWithParam<World> {
     config.overlap = world.overlap;
     scheduler_ = std::make_unique<Scheduler>(config);
     model_ = std::make_unique<FakeModel>(scheduler_.get());
+    transfers_ = std::make_unique<FakeTransfers>(scheduler_.get(), model_.get());
     for (auto& prompt : templates_) {
       prompt.resize(40);
       for (int32_t& token : prompt) token = Below(kVocabulary);
     }
   }
 
+  static int32_t Size(const std::vector<int32_t>& tokens) {
+    return static_cast<int32_t>(tokens.size());
+  }
   int32_t Below(int32_t limit) { return static_cast<int32_t>(random_() % limit); }
 
   std::vector<int32_t> RandomPrompt() {
@@ -104,19 +109,17 @@ class RandomTest : public testing::TestWithParam<World> {
     options.use_prefix_cache = Below(8) != 0;
     std::vector<int64_t> ids(Below(4) == 0 ? 1 + Below(3) : 1);
     for (int64_t& id : ids) id = next_id_++;
+    options.remote_prompt = ids.size() == 1 && options.max_tokens > 1 && Below(4) == 0;
     const std::vector<int32_t> prompt = RandomPrompt();
     try {
-      const auto length = static_cast<int32_t>(prompt.size());
-      const auto slots = scheduler_->Add(ids, prompt.data(), length, options);
-      ASSERT_EQ(slots.size(), ids.size());
+      ASSERT_EQ(scheduler_->Add(ids, prompt.data(), Size(prompt), options).size(), ids.size());
     } catch (const QueueFullError&) {
       ++queue_full_;
       return;
     } catch (const std::invalid_argument&) {
       return;  // could never fit
     }
-    const int32_t max_length =
-        std::min(60, static_cast<int32_t>(prompt.size()) + options.max_tokens);
+    const int32_t max_length = std::min(60, Size(prompt) + options.max_tokens);
     for (const int64_t id : ids) {
       model_->Add(id, prompt, options.extra_key);
       live_[id] = {prompt, options, max_length, {}};
@@ -141,16 +144,47 @@ class RandomTest : public testing::TestWithParam<World> {
     if (launched) {
       ASSERT_NO_FATAL_FAILURE(Launch());
     }
-    if (flying_.empty()) {
-      ASSERT_TRUE(live_.empty()) << "work, and nothing can run";
-      return;
-    }
+    ASSERT_NO_FATAL_FAILURE(Transfer(flying_.empty()));
+    if (flying_.empty()) return;
     // Mostly the next batch is scheduled before this one is committed.
     if (launched && flying_.size() < most && Below(8) != 0) return;
     if (Below(16) == 0) AbortRandom();
     if (Below(16) == 0) AddRandom();
     ASSERT_EQ(scheduler_->uncommitted().size(), flying_.size());
     CommitOldest();
+  }
+
+  // Begins transfers and sometimes ends one, or does so because nothing else can go on.
+  void Transfer(bool nothing_runs) {
+    transfers_->Begin([this](int64_t id) { return Size(live_.at(id).prompt); });
+    transfers_->WriteNonsense();
+    if (transfers_->empty()) {
+      ASSERT_TRUE(live_.empty() || !nothing_runs) << "work, and nothing can run";
+      return;
+    }
+    if (!nothing_runs && Below(4) != 0) return;
+    const int64_t id = transfers_->Pick(random_());
+    const auto live = live_.find(id);
+    const bool complete = live != live_.end() && Below(4) != 0;
+    transfers_->End(id, complete);
+    if (complete) {
+      Deliver(id, &live->second);
+    } else if (live != live_.end()) {
+      scheduler_->ComputeHere(id);
+      ++given_up_;
+    }
+  }
+
+  void Deliver(int64_t id, Live* live) {
+    const int32_t token = model_->Next(id, kVocabulary);
+    model_->Append(id, token);
+    live->output.push_back(token);
+    const FinishReason finish = Expected(*live, Size(live->prompt) + 1, token);
+    ASSERT_EQ(scheduler_->Deliver(id, token, 0), finish);
+    ++delivered_;
+    if (finish == FinishReason::kNone) return;
+    live_.erase(id);
+    model_->Remove(id);
   }
 
   void Launch() {
@@ -207,7 +241,7 @@ class RandomTest : public testing::TestWithParam<World> {
       ASSERT_EQ(result.tokens[row * width + count], token);
       live.output.push_back(token);
       ++count;
-      finish = Expected(live, static_cast<int32_t>(live.prompt.size() + live.output.size()), token);
+      finish = Expected(live, Size(live.prompt) + Size(live.output), token);
     }
     ASSERT_EQ(result.num_tokens[row], count);
     ASSERT_EQ(result.finish[row], static_cast<uint8_t>(finish));
@@ -246,10 +280,9 @@ class RandomTest : public testing::TestWithParam<World> {
   }
 
   void TogglePin() {
-    const int32_t length = static_cast<int32_t>(templates_[0].size());
+    const int32_t length = pinned_ > 0 ? pinned_ : Size(templates_[0]);
     try {
-      scheduler_->SetResident(templates_[0].data(), pinned_ > 0 ? pinned_ : length, "",
-                              pinned_ == 0);
+      scheduler_->SetResident(templates_[0].data(), length, "", pinned_ == 0);
     } catch (const std::invalid_argument&) {
       return;  // would leave too little
     }
@@ -258,8 +291,8 @@ class RandomTest : public testing::TestWithParam<World> {
 
   int32_t PinnedLength() {
     // As long as it is pinned, the same length finds the same blocks.
-    const int32_t all = static_cast<int32_t>(templates_[0].size());
-    const int32_t found = scheduler_->SetResident(templates_[0].data(), all, "", true);
+    const auto* tokens = templates_[0].data();
+    const int32_t found = scheduler_->SetResident(tokens, Size(templates_[0]), "", true);
     scheduler_->SetResident(templates_[0].data(), found, "", false);
     return found;
   }
@@ -274,9 +307,13 @@ class RandomTest : public testing::TestWithParam<World> {
       ASSERT_FALSE(HasFatalFailure()) << "step " << i;
       ASSERT_NO_THROW(if (i % 8 == 0) scheduler_->CheckIntegrity()) << "step " << i;
     }
-    for (int32_t i = 0; i < 2000 && (scheduler_->has_work() || !flying_.empty()); ++i) {
+    for (int32_t i = 0; i < 2000 && !AllEnded(); ++i) {
       ASSERT_NO_FATAL_FAILURE(Step());
     }
+  }
+
+  bool AllEnded() const {
+    return !scheduler_->has_work() && flying_.empty() && transfers_->empty();
   }
 
   void CheckEnd() {
@@ -295,6 +332,8 @@ class RandomTest : public testing::TestWithParam<World> {
     EXPECT_GT(finished_, 300);
     EXPECT_GT(preemptions_, 20);
     EXPECT_GT(queue_full_, 0);
+    EXPECT_GT(delivered_, 50);
+    EXPECT_GT(given_up_, 10);
     EXPECT_GT(hits_, GetParam().prefix_cache ? 100 : -1);
   }
 
@@ -302,6 +341,7 @@ class RandomTest : public testing::TestWithParam<World> {
   std::vector<int32_t> templates_[2];
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<FakeModel> model_;
+  std::unique_ptr<FakeTransfers> transfers_;
   std::map<int64_t, Live> live_;
   std::deque<Drawn> flying_;
   int64_t next_id_ = 1;
@@ -309,6 +349,8 @@ class RandomTest : public testing::TestWithParam<World> {
   int32_t finished_ = 0;
   int32_t hits_ = 0;
   int32_t queue_full_ = 0;
+  int32_t delivered_ = 0;
+  int32_t given_up_ = 0;
   int64_t preemptions_ = 0;
 };
 

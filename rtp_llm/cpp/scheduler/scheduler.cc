@@ -77,6 +77,7 @@ int32_t Scheduler::AddSequence(int64_t id, int32_t length, int64_t rank_key,
   sequence.length = length;
   sequence.prompt_length = length;
   sequence.max_length = MaxLength(length, *options);
+  sequence.remote = options->remote_prompt;
   sequence.options = options;
   cache_.Open(options->extra_key, options->use_prefix_cache, &sequence.cache);
   return slot;
@@ -106,6 +107,9 @@ void Scheduler::CheckRequest(const std::vector<int64_t>& ids, const int32_t* pro
   Require(lowest >= 0, "prompt: token id " + std::to_string(lowest) + " is negative");
   Require(options.max_tokens >= 1,
           "max_tokens=" + std::to_string(options.max_tokens) + " must be at least 1");
+  Require(!options.remote_prompt ||
+              (ids.size() == 1 && MaxLength(length, options) >= int64_t{length} + 2),
+          "remote_prompt is for one sequence of at least two new tokens");
   Require(options.min_tokens >= 0,
           "min_tokens=" + std::to_string(options.min_tokens) + " must not be negative");
 }
@@ -154,7 +158,13 @@ std::vector<int32_t> Scheduler::uncommitted() const {
 }
 
 int32_t& Scheduler::places_of(SequenceState state) {
-  return state == SequenceState::kRunning ? sequences_.running_places : sequences_.waiting_places;
+  const bool waits = state == SequenceState::kWaiting;
+  return waits ? sequences_.waiting_places : sequences_.running_places;
+}
+
+RankedSlots& Scheduler::list_of(SequenceState state) {
+  if (state == SequenceState::kReceiving) return sequences_.receiving;
+  return state == SequenceState::kRunning ? sequences_.running : sequences_.waiting;
 }
 
 void Scheduler::Retire(int32_t slot) {
@@ -164,8 +174,7 @@ void Scheduler::Retire(int32_t slot) {
   } else if (!sequence.followers.empty()) {
     HandOver(slot);
   } else {
-    const bool running = sequence.state == SequenceState::kRunning;
-    (running ? sequences_.running : sequences_.waiting).Erase(sequence.rank, slot);
+    list_of(sequence.state).Erase(sequence.rank, slot);
     --places_of(sequence.state);
   }
   cache_.Close(&sequence.cache);
@@ -184,8 +193,7 @@ void Scheduler::HandOver(int32_t leader_slot) {
   Sequence& leader = sequences_[leader_slot];
   const int32_t heir_slot = leader.followers.front();
   Sequence& heir = sequences_[heir_slot];
-  RankedSlots& list =
-      leader.state == SequenceState::kRunning ? sequences_.running : sequences_.waiting;
+  RankedSlots& list = list_of(leader.state);
   list.Erase(leader.rank, leader_slot);
   list.Insert(heir.rank, heir_slot);
   --places_of(leader.state);
@@ -225,6 +233,8 @@ SchedulerStats Scheduler::stats() const {
   SchedulerStats stats;
   stats.running = sequences_.running_places;
   stats.waiting = sequences_.waiting_places;
+  stats.receiving = static_cast<int64_t>(sequences_.receiving.size());
+  stats.held = static_cast<int64_t>(held_.size());
   for (int32_t group = 0; group < cache_.num_groups(); ++group) {
     stats.free_blocks += cache_.AvailableBlocks(group);
     stats.total_blocks += cache_.pool(group).total_blocks();

@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "rtp_llm/cpp/cache/cache_manager.h"
@@ -20,9 +21,18 @@ class QueueFullError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A sequence that owns the blocks of its prompt and waits for what they are to hold.
+struct Receiver {
+  int64_t id;
+  int32_t slot;
+  int32_t cached_tokens;  // the first ones of the prompt, which the prefix cache served
+};
+
 struct SchedulerStats {
-  int64_t running = 0;
+  int64_t running = 0;  // receiving ones included
   int64_t waiting = 0;
+  int64_t receiving = 0;
+  int64_t held = 0;           // sequences, live or not, whose blocks are kept for a transfer
   int64_t free_blocks = 0;    // of all groups, evictable cached blocks included
   int64_t total_blocks = 0;   // of all groups
   int64_t cached_blocks = 0;  // of all groups, held by the prefix cache
@@ -70,6 +80,24 @@ class Scheduler {
   int32_t SetResident(const int32_t* prompt, int32_t length, const std::string& extra_key,
                       bool resident);
 
+  // With options.remote_prompt (ids.size() is 1, max_tokens at least 2) another worker computes the
+  // prompt. In its turn such a sequence gets blocks for all of it; that is told here once. Then it
+  // waits for Deliver() or ComputeHere(), which throw std::invalid_argument if it does not receive.
+  std::vector<Receiver> TakeReceivers();
+  // All blocks are written: it runs from now on, `token` being the first one of its output and
+  // `cached_tokens` what the other worker's prefix cache served. Says whether that token ended it.
+  FinishReason Deliver(int64_t id, int32_t token, int32_t cached_tokens);
+  // It is computed here after all, in its turn.
+  void ComputeHere(int64_t id);
+
+  // Keeps entries [first, end) of a live sequence's block tables for a transfer: whatever becomes
+  // of the sequence, nobody else gets them before LetGo(). Returns them, per group, kNullBlock for
+  // those that what follows the prompt does not read. More of them may follow under the same id.
+  // Throws std::invalid_argument if the sequence does not have them.
+  std::vector<std::vector<int32_t>> Hold(int64_t id, int32_t first, int32_t end);
+  // The transfer has stopped for certain. False if nothing was held under this id.
+  bool LetGo(int64_t id);
+
   // Numbers of rows of the batches that wait for Commit(), the oldest first.
   std::vector<int32_t> uncommitted() const;
 
@@ -100,6 +128,8 @@ class Scheduler {
   void LeaveLeader(int32_t slot);
   void HandOver(int32_t leader);
   int32_t& places_of(SequenceState state);
+  RankedSlots& list_of(SequenceState state);
+  Sequence& ReceivingSequence(int64_t id);
   void CheckSequence(int32_t slot) const;
   void CheckSharing(const std::vector<int32_t>& live) const;
 
@@ -113,6 +143,7 @@ class Scheduler {
   bool scheduled_ = false;  // batch_ is neither in flight nor committed
   bool in_flight_ = false;  // a batch before it is not committed; these were its rows:
   KeptOwners owners_in_flight_;
+  std::unordered_map<int64_t, std::vector<std::vector<int32_t>>> held_;  // id -> blocks per group
 };
 
 }  // namespace rtp_llm

@@ -21,15 +21,19 @@ struct RequestOptions {
   int32_t sampling_flags = 0;
   bool needs_history = false;
   bool use_prefix_cache = true;
+  // Keys and values of the prompt, and the first token, come from another worker.
+  bool remote_prompt = false;
 };
 
 enum class FinishReason : uint8_t { kNone = 0, kEos = 1, kStopToken = 2, kLength = 3 };
 
 // free -> waiting -> running -> free; preemption: running -> waiting. Of n sequences with one
 // prompt the first (leader) goes this way, the others follow it until its prompt is computed: free
-// -> following -> running. From every state but free, abort or a finish leads to free, and that is
-// the only place where blocks and slot are given back.
-enum class SequenceState : uint8_t { kFree, kWaiting, kRunning, kFollowing };
+// -> following -> running. One whose prompt another worker computes goes free -> waiting ->
+// receiving, owning all blocks of the prompt, -> running when they have arrived, or back to waiting
+// to be computed here. From every state but free, abort or a finish leads to free, and that is the
+// only place where blocks and slot are given back.
+enum class SequenceState : uint8_t { kFree, kWaiting, kRunning, kFollowing, kReceiving };
 
 // Who goes first: the smaller key, then the older sequence.
 struct Rank {
@@ -45,7 +49,8 @@ struct Rank {
 struct Sequence {
   SequenceState state = SequenceState::kFree;
   bool decoding = false;     // its prompt is computed and a token was drawn since it runs
-  bool admitted = false;     // was running at least once
+  bool admitted = false;     // was running (or receiving) at least once
+  bool remote = false;       // another worker computes its prompt
   int32_t length = 0;        // prompt + output, a pending token included
   int32_t computed = 0;      // tokens whose keys and values are in the cache
   int32_t step_tokens = 0;   // tokens to compute in the step at hand

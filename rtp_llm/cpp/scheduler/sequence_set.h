@@ -50,7 +50,7 @@ class RankedSlots {
 class SequenceSet {
  public:
   explicit SequenceSet(int32_t capacity)
-      : waiting(capacity), running(capacity), sequences_(capacity) {
+      : waiting(capacity), running(capacity), receiving(capacity), sequences_(capacity) {
     for (int32_t slot = capacity; slot-- > 0;) free_slots_.push_back(slot);
     slot_of_id_.reserve(capacity);
   }
@@ -93,8 +93,9 @@ class SequenceSet {
 
   RankedSlots waiting;
   RankedSlots running;
+  RankedSlots receiving;
   int32_t waiting_places = 0;  // sequences, followers included
-  int32_t running_places = 0;
+  int32_t running_places = 0;  // receiving ones included: they will run
 
  private:
   std::vector<Sequence> sequences_;

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "rtp_llm/cpp/cache_store/block_store.h"
+#include "rtp_llm/cpp/cache_store/reactor.h"
+#include "rtp_llm/cpp/cache_store/server_connection.h"
+#include "rtp_llm/cpp/cache_store/socket.h"
+
+namespace rtp_llm {
+
+struct TransferServerOptions {
+  std::string address = "127.0.0.1:0";
+  // Of the model and of how its cache lies in memory; a peer's must be the same.
+  std::string fingerprint;
+  int32_t io_threads = 2;
+  int32_t max_connections = 256;
+  std::chrono::milliseconds send_stall{5000};
+};
+
+// Gives the blocks of a store to decode workers. Reads them where they lie: what ended in the store
+// is read on only until the store says that it was released.
+class TransferServer {
+ public:
+  // Throws std::invalid_argument for options out of range, std::runtime_error when the address
+  // cannot be listened to.
+  TransferServer(std::shared_ptr<BlockStore> store, TransferServerOptions options);
+  ~TransferServer() { Close(); }
+
+  // Cuts all connections. May be called again.
+  void Close();
+  // With the port that the system chose.
+  const std::string& address() const { return address_; }
+  const ServerShared& counters() const { return *shared_; }
+
+ private:
+  class Acceptor;
+
+  const std::shared_ptr<ServerShared> shared_;
+  std::string address_;
+  std::mutex close_mutex_;
+  std::vector<std::shared_ptr<Reactor>> reactors_;
+};
+
+}  // namespace rtp_llm

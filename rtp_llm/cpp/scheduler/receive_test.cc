@@ -1,0 +1,240 @@
+// Sequences whose prompt another worker computes: they own blocks, wait, and go on or go back.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "rtp_llm/cpp/scheduler/scheduler_fixture.h"
+
+namespace rtp_llm {
+namespace {
+
+using Blocks = std::vector<std::vector<int32_t>>;
+
+class ReceiveTest : public SchedulerFixture {
+ protected:
+  void AddRemote(int64_t id, int32_t length, int32_t max_tokens = 4) {
+    RequestOptions options = MaxTokens(max_tokens);
+    options.remote_prompt = true;
+    Add(Ids{id}, length, options);
+  }
+  Ids Receivers() {
+    Ids ids;
+    for (const Receiver& receiver : scheduler->TakeReceivers()) ids.push_back(receiver.id);
+    return ids;
+  }
+  int64_t Available() { return scheduler->stats().free_blocks; }
+};
+
+TEST_F(ReceiveTest, OwnsItsBlocksAndRunsOnceTheyHaveArrived) {
+  AddRemote(1, 10);
+  EXPECT_FALSE(Schedule());
+  EXPECT_EQ(Receivers(), Ids{1});
+  EXPECT_EQ(Receivers(), Ids{});
+  EXPECT_EQ(Available(), 100 - 3);  // 10 tokens and the first new one
+  EXPECT_TRUE(scheduler->has_work());
+  EXPECT_FALSE(Schedule());
+  scheduler->CheckIntegrity();
+
+  EXPECT_EQ(scheduler->Deliver(1, 77, 0), FinishReason::kNone);
+  ASSERT_TRUE(Schedule());
+  EXPECT_EQ(BatchCounts(), std::vector<int32_t>{1});
+  EXPECT_EQ(scheduler->batch().token_ids[0], 77);
+  EXPECT_EQ(scheduler->batch().positions[0], 10);
+  EXPECT_EQ(scheduler->batch().row_steps[0], 1);
+  Commit();
+  EXPECT_EQ(Drain(), Ids{1});
+}
+
+TEST_F(ReceiveTest, ReservesTheBlockOfTheFirstNewToken) {
+  AddRemote(1, 8);
+  EXPECT_FALSE(Schedule());
+  EXPECT_EQ(Available(), 100 - 3);
+  scheduler->Abort({1});
+  EXPECT_EQ(Available(), 100);
+}
+
+TEST_F(ReceiveTest, FirstTokenMayEndIt) {
+  RequestOptions options = MaxTokens(5);
+  options.remote_prompt = true;
+  options.eos_token_ids = {7};
+  Add(Ids{1}, 6, options);
+  Schedule();
+  EXPECT_EQ(scheduler->Deliver(1, 7, 0), FinishReason::kEos);
+  EXPECT_FALSE(scheduler->has_work());
+  Drain();
+}
+
+TEST_F(ReceiveTest, OthersRunMeanwhile) {
+  AddRemote(1, 10);
+  Add(2, 6, 3);
+  ASSERT_TRUE(Schedule());
+  EXPECT_EQ(BatchIds(), Ids{2});
+  Commit();
+  ASSERT_TRUE(Step());
+  EXPECT_EQ(scheduler->stats().receiving, 1);
+  scheduler->Deliver(1, 5, 0);
+  Drain();
+}
+
+TEST_F(ReceiveTest, ArrivedPromptServesOthers) {
+  AddRemote(1, 9);
+  Schedule();
+  scheduler->Deliver(1, 5, 4);
+  std::vector<int32_t> prompt(9);
+  std::iota(prompt.begin(), prompt.end(), 1000);
+  scheduler->Add({2}, prompt.data(), 9, MaxTokens(2));
+  ASSERT_TRUE(Schedule());
+  Commit();
+  EXPECT_EQ(scheduler->result().cached_tokens[0], 4);  // what the other worker said
+  EXPECT_EQ(scheduler->result().cached_tokens[1], 8);
+  Drain();
+}
+
+TEST_F(ReceiveTest, TakesTheCachedPartFromHere) {
+  std::vector<int32_t> prompt(11);
+  std::iota(prompt.begin(), prompt.end(), 0);
+  scheduler->Add({1}, prompt.data(), 11, MaxTokens(1));
+  Step();
+  RequestOptions options = MaxTokens(3);
+  options.remote_prompt = true;
+  scheduler->Add({2}, prompt.data(), 11, options);
+  Schedule();
+  const auto receivers = scheduler->TakeReceivers();
+  ASSERT_EQ(receivers.size(), 1u);
+  EXPECT_EQ(receivers[0].cached_tokens, 8);
+  scheduler->Deliver(2, 3, 8);
+  Drain();
+}
+
+TEST_F(ReceiveTest, ComputedHereAfterAll) {
+  AddRemote(1, 10);
+  Add(2, 6, 3);
+  Step();
+  scheduler->ComputeHere(1);
+  EXPECT_EQ(scheduler->stats().waiting, 1);
+  scheduler->CheckIntegrity();
+  ASSERT_TRUE(Schedule());
+  EXPECT_EQ(BatchCounts(), (std::vector<int32_t>{1, 10}));  // and not received again
+  EXPECT_EQ(Receivers(), Ids{});
+  Commit();
+  Drain();
+}
+
+TEST_F(ReceiveTest, HeldBlocksOutliveTheirSequence) {
+  AddRemote(1, 10);
+  Schedule();
+  const Blocks held = scheduler->Hold(1, 0, 3);
+  EXPECT_EQ(held[0].size(), 3u);
+  scheduler->Abort({1});
+  EXPECT_FALSE(scheduler->has_work());
+  EXPECT_EQ(Available(), 100 - 3);
+  EXPECT_EQ(scheduler->stats().held, 1);
+  scheduler->CheckIntegrity();
+  EXPECT_TRUE(scheduler->LetGo(1));
+  EXPECT_FALSE(scheduler->LetGo(1));
+  Drain();
+}
+
+TEST_F(ReceiveTest, HeldBlocksOfAFinishedPromptStayUntilTheyAreRead) {
+  Add(1, 10, 1);
+  Schedule();
+  scheduler->Hold(1, 0, 2);
+  scheduler->Hold(1, 2, 3);
+  Commit();
+  EXPECT_EQ(Ended(), Ids{1});
+  EXPECT_EQ(Available(), 100 - 3);
+  EXPECT_TRUE(scheduler->LetGo(1));
+  Drain();
+}
+
+TEST_F(ReceiveTest, IsNeverPreempted) {
+  SchedulerConfig config = DefaultConfig();
+  config.groups[0].num_blocks = 9;
+  Start(config);
+  Add(1, 4, 20);
+  Step();
+  AddRemote(2, 15);  // 4 blocks
+  ASSERT_TRUE(Step());
+  EXPECT_EQ(Receivers(), Ids{2});
+  int32_t steps = 0;
+  while (Step()) ++steps;  // until the first one needs a fifth block
+  EXPECT_GT(steps, 5);
+  EXPECT_EQ(scheduler->stats().preemptions, 0);
+  EXPECT_EQ(scheduler->stats().receiving, 1);
+  scheduler->CheckIntegrity();
+  scheduler->Deliver(2, 5, 0);  // now it may be, for it can be computed here
+  ASSERT_TRUE(Step());
+  EXPECT_EQ(scheduler->stats().preemptions, 1);
+  Drain();
+}
+
+TEST_F(ReceiveTest, WaitsForAllItsBlocks) {
+  SchedulerConfig config = DefaultConfig();
+  config.groups[0].num_blocks = 9;
+  Start(config);
+  Add(1, 16, 3);
+  AddRemote(2, 20);
+  ASSERT_TRUE(Step());
+  EXPECT_EQ(Receivers(), Ids{});
+  while (Step() && scheduler->stats().waiting > 0) {
+  }
+  Schedule();
+  EXPECT_EQ(Receivers(), Ids{2});
+  scheduler->Deliver(2, 5, 0);
+  Drain();
+}
+
+TEST_F(ReceiveTest, WindowGroupsReceiveTheirTailOnly) {
+  SchedulerConfig config = DefaultConfig();
+  config.groups = {{GroupKind::kFull, 40, 4, 0, 1}, {GroupKind::kSlidingWindow, 10, 4, 6, 1}};
+  Start(config);
+  AddRemote(1, 60);
+  Schedule();
+  const Blocks held = scheduler->Hold(1, 0, 15);
+  EXPECT_EQ(std::count(held[0].begin(), held[0].end(), kNullBlock), 0);
+  EXPECT_EQ(std::count(held[1].begin(), held[1].end(), kNullBlock), 13);  // 55 and later are read
+  scheduler->LetGo(1);
+  scheduler->Deliver(1, 5, 0);
+  Drain();
+}
+
+TEST_F(ReceiveTest, HoldsOfAWindowOnlyWhatLaterTokensRead) {
+  SchedulerConfig config = DefaultConfig();
+  config.groups = {{GroupKind::kSlidingWindow, 14, 4, 6, 1}};
+  Start(config);
+  Add(1, 60, 1);
+  ASSERT_TRUE(Schedule());
+  const Blocks held = scheduler->Hold(1, 0, 8);
+  EXPECT_EQ(std::count(held[0].begin(), held[0].end(), kNullBlock), 8);
+  Commit();
+  ASSERT_TRUE(Schedule());
+  const Blocks tail = scheduler->Hold(1, 8, 15);
+  EXPECT_EQ(std::count(tail[0].begin(), tail[0].end(), kNullBlock), 5);
+  scheduler->LetGo(1);
+  Commit();
+  Drain();
+}
+
+TEST_F(ReceiveTest, RefusesWhatMakesNoSense) {
+  RequestOptions options = MaxTokens(4);
+  options.remote_prompt = true;
+  EXPECT_THROW(Add(Ids{1, 2}, 8, options), std::invalid_argument);
+  EXPECT_THROW(AddRemote(1, 8, 1), std::invalid_argument);
+  EXPECT_THROW(AddRemote(1, 199, 4), std::invalid_argument);  // no room for a second new token
+  Add(1, 8, 4);
+  Schedule();
+  EXPECT_THROW(scheduler->Deliver(1, 5, 0), std::invalid_argument);
+  EXPECT_THROW(scheduler->ComputeHere(1), std::invalid_argument);
+  EXPECT_THROW(scheduler->Deliver(2, 5, 0), std::invalid_argument);
+  EXPECT_THROW(scheduler->Hold(2, 0, 1), std::invalid_argument);
+  EXPECT_THROW(scheduler->Hold(1, 0, 3), std::invalid_argument);
+  EXPECT_FALSE(scheduler->LetGo(1));
+  Commit();
+  Drain();
+}
+
+}  // namespace
+}  // namespace rtp_llm
