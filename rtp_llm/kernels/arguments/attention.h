@@ -13,7 +13,7 @@ struct PagedAttentionArgs {
   const void* q;                // [num_tokens, num_heads, head_dim]
   const void* k;                // [num_blocks, block_size, num_kv_heads, head_dim]
   const void* v;                // as k
-  void* out;                    // [num_tokens, num_heads, head_dim], contiguous
+  void* out;                    // [num_tokens, num_heads, value_dim], contiguous
   const float* sinks;           // [num_heads] or null: a logit per head that carries no value
   const int32_t* cu_seqlens_q;  // [num_seqs + 1]
   const int32_t* seq_lens;      // [num_seqs], keys including those of the query tokens
@@ -23,7 +23,8 @@ struct PagedAttentionArgs {
   int64_t kv_block_stride, kv_token_stride, kv_head_stride;
   int64_t table_stride;
   int num_heads, num_kv_heads, head_dim, block_size;
-  int window;  // > 0: a key is visible when query position - key position < window
+  int value_dim;  // of v and out; other than head_dim on the CPU only
+  int window;     // > 0: a key is visible when query position - key position < window
   float scale;
   float soft_cap;  // > 0: scores become soft_cap * tanh(score / soft_cap)
   bool causal;

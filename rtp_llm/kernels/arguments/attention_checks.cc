@@ -71,6 +71,7 @@ PagedAttentionArgs paged_attention_args(const AttentionTensors& tensors,
   args.num_heads = static_cast<int>(q.size(1));
   args.num_kv_heads = static_cast<int>(cache.size(3));
   args.head_dim = static_cast<int>(q.size(2));
+  args.value_dim = args.head_dim;
   args.block_size = static_cast<int>(cache.size(2));
   args.window = static_cast<int>(options.window);
   args.scale = static_cast<float>(options.scale);

@@ -54,6 +54,39 @@ constexpr const char* kSchemas[] = {
     "bool is_neox=True, int rotary_offset=0, int window=0, float soft_cap=0.0, "
     "Tensor? k_scale=None, Tensor? v_scale=None, bool early=False) -> Tensor",
     "fused_linear_rows(Tensor weight) -> int",
+    "norm_fp8(Tensor(a!) residual, Tensor? pending, Tensor weight, float eps) -> "
+    "(Tensor, Tensor)",
+    "select_topk(Tensor logits, Tensor(a!) ids, Tensor(b!) weights, bool renormalize) -> ()",
+    "group_topk(Tensor logits, Tensor? bias, Tensor(a!) ids, Tensor(b!) weights, str scoring, "
+    "int num_groups, int top_groups, int group_best, bool renormalize, float scaling) -> ()",
+    "fake_balance_expert(Tensor(a!) ids, Tensor(b!) scales, int expert_num, int dp_rank, int "
+    "dp_size, int ep_size) -> ()",
+    "sort_by_expert(Tensor ids, int num_experts) -> (Tensor, Tensor, Tensor)",
+    "grouped_linear(Tensor x, Tensor weight, Tensor offsets) -> Tensor",
+    "sum_experts(Tensor y, Tensor places, Tensor weights) -> Tensor",
+    "mla_rotate_and_store(Tensor q, Tensor(a!) q_out, Tensor kv, Tensor norm_weight, float eps, "
+    "Tensor? cos_sin, Tensor positions, Tensor(b!) cache, Tensor slots, bool is_neox=False) -> ()",
+    "mla_attention(Tensor q, Tensor cache, Tensor cu_seqlens_q, Tensor seq_lens, "
+    "Tensor block_table, int latent_size, int max_seqlen_q, int max_seqlen_k, float scale) "
+    "-> Tensor",
+    "mla_decode(Tensor q, Tensor cache, Tensor cu_seqlens_q, Tensor seq_lens, Tensor block_table, "
+    "int latent_size, int max_seqlen_k, float scale) -> Tensor",
+    // From here on: where a device lacks them, plain PyTorch is their form.
+    "fp8_quantize(Tensor x, Tensor? masked_m=None) -> (Tensor, Tensor)",
+    "silu_and_mul_fp8(Tensor x, Tensor? masked_m=None) -> (Tensor, Tensor)",
+    "fp8_linear(Tensor q, Tensor scales, Tensor weight, Tensor weight_scales, int num_sms=-1, "
+    "bool? swap_ab=None) -> Tensor",
+    "fp8_grouped_masked(Tensor q, Tensor scales, Tensor weight, Tensor weight_scales, "
+    "Tensor masked_m, int expected_m, int num_sms=-1, bool? swap_ab=None) -> Tensor",
+    "fp8_grouped_contiguous(Tensor q, Tensor scales, Tensor weight, Tensor weight_scales, "
+    "Tensor m_indices, int num_sms=-1) -> Tensor",
+    "deep_gemm_fp8(Tensor lhs, Tensor rhs_data, Tensor rhs_scale, "
+    "int user_deep_gemm_num_sm=-1, bool? swap_ab=None) -> Tensor",
+    "deep_gemm_grouped_fp8_masked(Tensor lhs, Tensor rhs_data, Tensor rhs_scale, "
+    "Tensor(a!) output, Tensor masked_m, int expected_m, int user_deep_gemm_num_sm=-1, "
+    "Tensor? lhs_scale=None, bool? swap_ab=None) -> ()",
+    "scatter_fp8(Tensor x, Tensor ids, Tensor places, Tensor offsets) -> "
+    "(Tensor, Tensor, Tensor, Tensor)",
 };
 
 // 64-bit FNV-1a of the schemas, each followed by a newline; 16 hexadecimal digits.

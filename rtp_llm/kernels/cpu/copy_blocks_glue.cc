@@ -37,7 +37,7 @@ void check_pairs(const int32_t* pairs, int64_t count, int64_t num_blocks) {
 void copy(const Tensor& cache, const Tensor& pairs) {
   const CopyBlocksArgs args = glue::copy_blocks_args(cache, pairs);
   check_pairs(args.pairs, args.num_pairs, args.num_blocks);
-  const int64_t copies = args.num_layers * 2 * args.num_pairs;
+  const int64_t copies = args.num_layers * args.num_planes * args.num_pairs;
   glue::run(&copy_blocks, args, copies, grain_rows(args.block_bytes * 2));
 }
 

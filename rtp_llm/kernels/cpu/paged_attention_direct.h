@@ -281,7 +281,7 @@ struct DirectTile {
       softmax_row(args, space.scores + r * kScoreStride, now.size,
                   visible_keys(args, now, position), state(first + r), dim);
     }
-    const DirectRows<T> values = {now.v, next.v, offset, now.size, next.size, args.head_dim};
+    const DirectRows<T> values = {now.v, next.v, offset, now.size, next.size, args.value_dim};
     float* const sums = space.sums + first * dim;
     int column = 0;
     if constexpr (kPairValues) {
@@ -292,7 +292,7 @@ struct DirectTile {
   }
 
   void put_columns_right(float* values) const {
-    for (int d = 0; d + 2 * kWidth <= args.head_dim; d += 2 * kWidth) {
+    for (int d = 0; d + 2 * kWidth <= args.value_dim; d += 2 * kWidth) {
       const PairColumns ordered =
           order_columns({Vec::load(values + d), Vec::load(values + d + kWidth)});
       ordered.first.store(values + d);

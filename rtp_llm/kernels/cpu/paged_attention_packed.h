@@ -40,7 +40,7 @@ struct PackedTile {
       weigh<kPairs>(now, next);
       const int used = kPairs ? (now.size + 1) / 2 : now.size;
       product<kPairs>({space.scores, space.values, space.sums, kPackedKeys, dim, dim, used, true},
-                      rows, args.head_dim);
+                      rows, args.value_dim);
       now = next;
     }
     for (int row = 0; row < rows; ++row) {
@@ -107,8 +107,8 @@ struct PackedTile {
       const T* even = tile.v[i];
       const T* odd = i + 1 < tile.size ? tile.v[i + 1] : nullptr;
       float* to = space.values + i / step * dim;
-      for (int d = 0; d < args.head_dim; d += kWidth) {
-        const int width = args.head_dim - d;
+      for (int d = 0; d < args.value_dim; d += kWidth) {
+        const int width = args.value_dim - d;
         const Vec x = width >= kWidth ? Vec::load(even + d) : Vec::load(even + d, width);
         if constexpr (kPairs) {
           const Vec y = odd == nullptr    ? Vec::zero()

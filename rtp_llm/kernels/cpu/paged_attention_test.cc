@@ -71,6 +71,7 @@ class RandomBatch {
     args_.num_heads = kv_heads * group;
     args_.num_kv_heads = kv_heads;
     args_.head_dim = head_dim;
+    args_.value_dim = head_dim;
     args_.block_size = block_size;
     draw_options();
   }

@@ -147,9 +147,9 @@ inline float final_factor(const PagedAttentionArgs& args, int head, float maximu
 template <class T>
 inline void write_output(const PagedAttentionArgs& args, int64_t token, int head,
                          const RowState& state) {
-  T* out = static_cast<T*>(args.out) + (token * args.num_heads + head) * args.head_dim;
+  T* out = static_cast<T*>(args.out) + (token * args.num_heads + head) * args.value_dim;
   const Vec factor = Vec::set(final_factor(args, head, *state.maximum, *state.weights));
-  for_vectors(args.head_dim, [&](int64_t d, int count) {
+  for_vectors(args.value_dim, [&](int64_t d, int count) {
     (Vec::load(state.values + d) * factor).store(out + d, count);
   });
 }

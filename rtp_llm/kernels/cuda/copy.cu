@@ -49,8 +49,10 @@ template <class Unit>
 __global__ void __launch_bounds__(kThreads) copy_pairs(CopyBlocksArgs args) {
   const int64_t at = int64_t{blockIdx.x} * kThreads + thread_index();
   if (at >= args.block_bytes / static_cast<int64_t>(sizeof(Unit))) return;
-  char* const plane = static_cast<char*>(args.cache) + blockIdx.z / 2 * args.layer_stride_bytes +
-                      blockIdx.z % 2 * args.plane_stride_bytes;
+  const auto planes = static_cast<unsigned int>(args.num_planes);
+  char* const plane = static_cast<char*>(args.cache) +
+                      blockIdx.z / planes * args.layer_stride_bytes +
+                      blockIdx.z % planes * args.plane_stride_bytes;
   for (int64_t pair = blockIdx.y; pair < args.num_pairs; pair += gridDim.y) {
     const int64_t from = args.pairs[2 * pair];
     const int64_t to = args.pairs[2 * pair + 1];
@@ -82,7 +84,7 @@ void resolve_tokens(const ResolveTokensArgs& args, void* stream) {
 }
 
 void copy_blocks(const CopyBlocksArgs& args, void* stream) {
-  const int64_t planes = args.num_layers * 2;
+  const int64_t planes = args.num_layers * args.num_planes;
   if (planes == 0 || args.num_pairs == 0 || args.block_bytes == 0) return;
   constexpr int64_t kMostPairs = 4096;  // of the grid; its blocks take further ones in turn
   visit_unit({address(args.cache), args.block_bytes, args.block_stride_bytes,

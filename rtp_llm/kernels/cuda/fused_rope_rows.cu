@@ -253,13 +253,10 @@ bool run(const FusedRopeArgs& args, Stream stream) {
   const int64_t rounds = ceil_div(lanes, kMostTurners);
   plan.turners = static_cast<int>(round_up(ceil_div(lanes, rounds), kGroup));
   const int threads = plan.turners + kGroup;
-  int device = 0, processors = 0, resident = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       static_cast<int>(shared));
+  allow_shared<kernel>(shared, "rotate_and_store");
+  int resident = 0;
   cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared);
-  const int64_t count = std::min<int64_t>(args.tokens, int64_t{processors} * resident);
+  const int64_t count = std::min<int64_t>(args.tokens, int64_t{multiprocessors()} * resident);
   launch_overlapped<kernel>(blocks(count, "rotate_and_store"), threads, shared, stream, args, plan);
   check_launch("rotate_and_store");
   return true;

@@ -65,6 +65,22 @@ def rope(at: dict[str, Tensor]) -> None:
     )
 
 
+def experts(at: dict[str, Tensor]) -> Any:
+    ids, weights = torch.empty(TOKENS, 3, dtype=torch.int32), torch.empty(TOKENS, 3)
+    ops.select_topk(at["logits"], ids, weights, True)
+    rows, places, offsets = ops.sort_by_expert(ids, 50)
+    y = ops.grouped_linear(ops.embedding(rows // 3, at["x"]), at["stack"], offsets)
+    return ids, ops.sum_experts(y, places, weights)
+
+
+def fake_experts(at: dict[str, Tensor]) -> Any:
+    ids, weights = torch.empty(TOKENS, 4, dtype=torch.int32), torch.empty(TOKENS, 4)
+    ops.group_topk(at["logits"], at["logits"][0], ids, weights, num_groups=5, top_groups=2)
+    chosen = ids.clone()
+    ops.fake_balance_expert(ids, weights, expert_num=50, dp_rank=0, dp_size=1, ep_size=5)
+    return chosen, ids
+
+
 def blocks(at: dict[str, Tensor]) -> None:
     ops.copy_blocks(at["caches"], at["pairs"])
 
@@ -91,6 +107,7 @@ def inputs() -> dict[str, Tensor]:
         "square": normal(128, 128) / 10,
         "back": normal(128, 256) / 10,
         "qkv": normal(TOKENS, WIDTH),
+        "stack": normal(50, 32, 128) / 10,
         "head_weight": normal(HEAD_DIM),
         "ids": numbers(TOKENS, limit=60) - 10,
         "previous": numbers(10, limit=50),
@@ -112,7 +129,10 @@ def inputs() -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.parametrize("step", [norms, gates, products, fused_products, rope, blocks, draws])
+STEPS = [norms, gates, products, fused_products, experts, fake_experts, rope, blocks, draws]
+
+
+@pytest.mark.parametrize("step", STEPS)
 def test_replay_equals_eager(step: Step) -> None:
     if step is fused_products and not ops.has_kernel("norm_linear", DEVICE):
         pytest.skip("this device fuses nothing")

@@ -63,6 +63,20 @@ inline void check_launch(const char* what) {
 }
 
 #if !defined(__HIPCC__)
+// An attribute of the current device, 0 where it is not told; one process runs on one kind of GPU.
+template <cudaDeviceAttr attribute>
+inline int of_device() {
+  static const int known = [] {
+    int device = 0, value = 0;
+    const bool good = cudaGetDevice(&device) == cudaSuccess &&
+                      cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess;
+    return good ? value : 0;
+  }();
+  return known;
+}
+
+inline int multiprocessors() { return of_device<cudaDevAttrMultiProcessorCount>(); }
+
 // Lets blocks of `kernel` have so much shared memory; throws when a multiprocessor has less.
 template <auto kernel>
 inline void allow_shared(int64_t bytes, const char* what) {
@@ -89,6 +103,26 @@ inline bool can_overlap() {
   }();
   return can;
 }
+
+// launch_overlapped for GPUs that can, in clusters of `cluster` neighbours on the grid's x axis.
+template <auto kernel, class... Args>
+inline void launch_clusters(dim3 grid, dim3 block, int cluster, size_t shared_bytes, void* stream,
+                            const Args&... args) {
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned int>(cluster), 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<Stream>(stream);
+  config.attrs = attributes;
+  config.numAttrs = cluster > 1 ? 2 : 1;
+  // A refusal is found by check_launch.
+  static_cast<void>(cudaLaunchKernelEx(&config, kernel, args...));
+}
 #endif
 
 // Launches a kernel that calls wait_for_previous(): where the GPU can, it starts while the kernel
@@ -98,19 +132,7 @@ inline void launch_overlapped(dim3 grid, dim3 block, size_t shared_bytes, void* 
                               const Args&... args) {
 #if !defined(__HIPCC__)
   if (can_overlap<kernel>()) {
-    cudaLaunchAttribute overlap;
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
-    config.blockDim = block;
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = static_cast<Stream>(stream);
-    config.attrs = &overlap;
-    config.numAttrs = 1;
-    // A refusal is found by check_launch.
-    static_cast<void>(cudaLaunchKernelEx(&config, kernel, args...));
-    return;
+    return launch_clusters<kernel>(grid, block, 1, shared_bytes, stream, args...);
   }
 #endif
   kernel<<<grid, block, shared_bytes, static_cast<Stream>(stream)>>>(args...);

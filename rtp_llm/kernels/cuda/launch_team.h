@@ -24,12 +24,8 @@ inline bool reserve_shared([[maybe_unused]] size_t bytes) {
   return false;
 #else
   cudaFuncAttributes attributes;
-  int device = 0;
-  int most = 0;
+  const int most = of_device<cudaDevAttrMaxSharedMemoryPerBlockOptin>();
   if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) return false;
-  if (cudaGetDevice(&device) != cudaSuccess) return false;
-  if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
-    return false;
   const size_t all = attributes.sharedSizeBytes + bytes;
   if (all > static_cast<size_t>(most)) return false;
   constexpr size_t kWithoutAsking = 48 * 1024;
@@ -60,22 +56,8 @@ inline void launch_teams(const TeamShape& shape, int64_t rows, const char* what,
   const unsigned int grid = blocks(rows * shape.blocks, what);
 #if !defined(__HIPCC__)
   if (shape.blocks > 1) {
-    cudaLaunchAttribute attributes[2];
-    attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim = {static_cast<unsigned int>(shape.blocks), 1, 1};
-    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[1].val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
-    config.blockDim = kTeamThreads;
-    config.dynamicSmemBytes = shape.bytes;
-    config.stream = static_cast<Stream>(stream);
-    config.attrs = attributes;
-    config.numAttrs = 2;
-    // A refusal is found by check_launch.
-    static_cast<void>(cudaLaunchKernelEx(&config, kernel, args...));
-    check_launch(what);
-    return;
+    launch_clusters<kernel>(grid, kTeamThreads, shape.blocks, shape.bytes, stream, args...);
+    return check_launch(what);
   }
 #endif
   kernel<<<grid, kTeamThreads, shape.bytes, static_cast<Stream>(stream)>>>(args...);

@@ -13,6 +13,7 @@ void prompt_attention(const PagedAttentionArgs&, const AttentionBounds&, void*) 
 
 #include "rtp_llm/kernels/cuda/hopper.h"
 #include "rtp_llm/kernels/cuda/prompt_attention_softmax.h"
+#include "rtp_llm/kernels/cuda/tensor_map.h"
 
 namespace rtp_llm::cuda {
 namespace {
@@ -49,23 +50,6 @@ __global__ void __launch_bounds__(kThreads, 1)
 #endif
 }
 
-using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
-                            const cuuint64_t*, const cuuint32_t*, const cuuint32_t*,
-                            CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
-                            CUtensorMapFloatOOBfill);
-
-// The driver's function, found at run time: nothing links against the driver.
-Encode encoder() {
-  static const Encode found = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
-                                                               12000, cudaEnableDefault, &result);
-    return error == cudaSuccess ? reinterpret_cast<Encode>(function) : nullptr;
-  }();
-  return found;
-}
-
 struct Heads {
   const void* data;
   int64_t head_dim, heads, rows, head_stride, row_stride;  // strides in elements
@@ -75,24 +59,13 @@ struct Heads {
 CUtensorMap map_of(const Heads& tensor, DType dtype, int box_heads, int box_rows) {
   const auto type = dtype == DType::kBFloat16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                                               : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(tensor.head_dim),
-                              static_cast<cuuint64_t>(tensor.heads),
-                              static_cast<cuuint64_t>(tensor.rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(tensor.head_stride * 2),
-                                static_cast<cuuint64_t>(tensor.row_stride * 2)};
-  const cuuint32_t box[] = {kHalf, static_cast<cuuint32_t>(box_heads),
-                            static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t steps[] = {1, 1, 1};
-  CUtensorMap map;
-  const CUresult error =
-      encoder()(&map, type, 3, const_cast<void*>(tensor.data), sizes, strides, box, steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (error != CUDA_SUCCESS) {
-    throw std::runtime_error("prompt_attention: the copy engine takes no such tensor: error " +
-                             std::to_string(error));
-  }
-  return map;
+  return tensor_map({tensor.data,
+                     type,
+                     {tensor.head_dim, tensor.heads, tensor.rows},
+                     {tensor.head_stride * 2, tensor.row_stride * 2},
+                     {kHalf, box_heads, box_rows},
+                     true},
+                    "prompt_attention");
 }
 
 PromptArgs prompt_args(const PagedAttentionArgs& args, const AttentionBounds& bounds) {
@@ -121,28 +94,12 @@ void run(const PagedAttentionArgs& args, const AttentionBounds& bounds, void* st
   kv.data = args.v;
   const CUtensorMap values = map_of(kv, args.dtype, 1, prompt.page_rows);
   constexpr int kBytes = SharedTiles<kHead>::kBytes;
-  static_cast<void>(cudaFuncSetAttribute(attend_prompts<T, kHead>,
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  allow_shared<attend_prompts<T, kHead> >(kBytes, "prompt_attention");
   const unsigned int grid =
       blocks(static_cast<int64_t>(prompt.tiles) * args.num_kv_heads, "prompt_attention");
   launch_overlapped<attend_prompts<T, kHead> >(dim3(grid), dim3(kThreads), kBytes, stream, queries,
                                                keys, values, prompt);
   check_launch("prompt_attention");
-}
-
-// Whether the code that this process's GPU runs is that of sm_90a. One process has one kind of GPU.
-bool on_hopper() {
-  static const bool answer = [] {
-    int device = 0, major = 0;
-    cudaFuncAttributes attributes;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
-               cudaSuccess &&
-           major == 9 &&
-           cudaFuncGetAttributes(&attributes, attend_prompts<BFloat16, 128>) == cudaSuccess &&
-           attributes.ptxVersion >= 90 && encoder() != nullptr;
-  }();
-  return answer;
 }
 
 }  // namespace
@@ -161,7 +118,8 @@ bool takes_prompt(const PagedAttentionArgs& args, const AttentionBounds& bounds)
       !multiples(16, {address(args.q), address(args.k), address(args.v)})) {
     return false;
   }
-  return args.num_blocks > 0 && args.num_blocks * page <= INT32_MAX && on_hopper();
+  return args.num_blocks > 0 && args.num_blocks * page <= INT32_MAX &&
+         runs_hopper_code<attend_prompts<BFloat16, 128> >();
 }
 
 void prompt_attention(const PagedAttentionArgs& args, const AttentionBounds& bounds, void* stream) {

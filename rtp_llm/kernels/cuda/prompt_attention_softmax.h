@@ -1,11 +1,10 @@
 // The online softmax of prompt_attention.cu: what a warpgroup does with the tiles. Only for sm_90a.
 #pragma once
 
+#include "rtp_llm/kernels/cuda/online_softmax.h"
 #include "rtp_llm/kernels/cuda/prompt_attention_tile.h"
 
 namespace rtp_llm::cuda {
-
-constexpr float kLog2E = 1.4426950408889634F;
 
 // A warpgroup: 64 rows of the tile. A thread holds two of them, eight apart, and of each the
 // elements 8 i + 2 (lane % 4) and the next.
@@ -143,25 +142,7 @@ class Attender {
     const bool late = end > tile_.num_keys || (args_.causal && end > tile_.begin + 1);
     const bool early = args_.window > 0 && key < tile_.begin + args_.tile_tokens - args_.window;
     if (late || early) hide(key);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float top = top_[r];
-#pragma unroll
-      for (int i = 0; i < kKeys / 4; ++i) top = fmaxf(top, score(r, i));
-      top = fmaxf(top, exchange(top, 1));
-      top = fmaxf(top, exchange(top, 2));
-      // A row that has seen nothing yet has no maximum: its weights stay zero.
-      const float base = top == -INFINITY ? 0 : top * factor_;
-      keep[r] = hopper::power_of_two(top_[r] * factor_ - base);
-      top_[r] = top;
-      float total = 0;
-#pragma unroll
-      for (int i = 0; i < kKeys / 4; ++i) {
-        score(r, i) = hopper::power_of_two(fmaf(score(r, i), factor_, -base));
-        total += score(r, i);
-      }
-      total_[r] = total_[r] * keep[r] + total;
-    }
+    soften_rows(scores_, factor_, top_, total_, keep);
   }
 
   __device__ void cap() {
@@ -211,7 +192,7 @@ class Attender {
     if (lane_ == 0) hopper::arrive(barrier);
   }
 
-  __device__ float& score(int r, int i) { return scores_[i / 2 * 4 + r * 2 + i % 2]; }
+  __device__ float& score(int r, int i) { return scores_[of_row(r, i)]; }
 
   const SharedTiles<kHead>& shared_;
   const PromptTile& tile_;

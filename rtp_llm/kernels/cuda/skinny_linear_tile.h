@@ -23,7 +23,8 @@ constexpr int kSkew = 32;  // elements between rows of tokens, for the banks of 
 
 // J tiles of tokens, W warps, S pieces under way for each; registers for B blocks at once on a
 // multiprocessor, of which G are used: the rest is for the kernel behind, which loads by then.
-template <int J, int W, int S, int B, int G>
+// Where a warp has at most S pieces of a row, it can keep its columns of the tokens in registers.
+template <int J, int W, int S, int B, int G, bool keeps>
 struct SkinnyShape {
   static constexpr int kTokenTiles = J;
   static constexpr int kTokens = J * kTileTokens;
@@ -32,6 +33,7 @@ struct SkinnyShape {
   static constexpr int kSlots = S;
   static constexpr int kBlocks = B;
   static constexpr int kGrid = G;
+  static constexpr bool kKeeps = keeps;
   static constexpr int kSums = J * 4;  // of a lane
 };
 
@@ -53,13 +55,14 @@ struct SkinnyMemory {
         squares(sums + 2 * Shape::kWarps * Shape::kSums * kGroup),
         tokens(reinterpret_cast<T*>(squares + Shape::kWarps * Shape::kTokens)),
         pitch(static_cast<int>(args.columns) + kSkew),
-        norm_weight(tokens + args.rows * pitch) {}
+        norm_weight(tokens + (Shape::kKeeps ? 0 : args.rows * pitch)) {}
 
   static int64_t bytes(int64_t rows, int64_t columns, bool norm) {
     constexpr int64_t kRing = int64_t{Shape::kSlots} * kParts * Shape::kThreads * sizeof(uint4);
     constexpr int64_t kFloats =
         Shape::kWarps * (2 * Shape::kSums * kGroup + Shape::kTokens) * sizeof(float);
-    const int64_t elements = rows * (columns + kSkew) + (norm ? columns : 0);
+    const int64_t staged = Shape::kKeeps ? 0 : rows * (columns + kSkew);
+    const int64_t elements = staged + (norm ? columns : 0);
     return kRing + kFloats + elements * int64_t{sizeof(T)};
   }
 
@@ -251,14 +254,96 @@ __device__ inline void stage_tokens(const SkinnyLinearArgs& args, const SkinnyLa
   __syncwarp();
 }
 
-// The warp's share of a tile's sums, into sums[(warp, sum, lane)].
+// The warp's own columns of all tokens in the order of the instruction's operand, in registers.
+template <class Shape>
+struct SkinnyTokens {
+  uint4 x[Shape::kSlots][Shape::kTokenTiles][2];  // [piece][tile of tokens][half of the piece]
+};
+
+// Multiplies tokens in registers with the norm's weights, and stores the sums of their squares.
+template <class T, class Shape>
+__device__ inline void weigh_tokens(const SkinnyLane& lane, const SkinnyMemory<T, Shape>& memory,
+                                    int pieces, SkinnyTokens<Shape>& tokens) {
+  constexpr int kEach = Shape::kTokenTiles * 2;
+  float squares[Shape::kTokenTiles] = {};
+#pragma unroll
+  for (int i = 0; i < Shape::kSlots * kEach; ++i) {
+    const int piece = lane.warp + i / kEach * Shape::kWarps;
+    if (piece >= pieces) break;
+    const T* const factor =
+        memory.norm_weight + piece * kPiece + i % 2 * (kPiece / 2) + lane.column;
+    uint4& x = tokens.x[i / kEach][i % kEach / 2][i % 2];
+    x = weighted(x, *reinterpret_cast<const uint4*>(factor), squares[i % kEach / 2]);
+  }
+#pragma unroll
+  for (int j = 0; j < Shape::kTokenTiles; ++j) {
+    squares[j] += exchange(squares[j], 1);
+    squares[j] += exchange(squares[j], 2);
+    if (lane.column == 0) {
+      memory.squares[lane.warp * Shape::kTokens + j * kTileTokens + lane.row] = squares[j];
+    }
+  }
+}
+
+template <bool norm, class T, class Shape>
+__device__ inline void keep_tokens(const SkinnyLinearArgs& args, const SkinnyLane& lane,
+                                   const SkinnyMemory<T, Shape>& memory,
+                                   SkinnyTokens<Shape>& tokens) {
+  constexpr int kEach = Shape::kTokenTiles * 2;
+  const int pieces = static_cast<int>(args.columns / kPiece);
+#pragma unroll
+  for (int i = 0; i < Shape::kSlots * kEach; ++i) {
+    const int piece = lane.warp + i / kEach * Shape::kWarps;
+    const int token = i % kEach / 2 * kTileTokens + lane.row;
+    uint4& x = tokens.x[i / kEach][i % kEach / 2][i % 2];
+    x = {0, 0, 0, 0};
+    if (token >= args.rows || piece >= pieces) continue;
+    const T* const from = static_cast<const T*>(args.x) + token * args.x_stride;
+    x = load_fresh(from + piece * kPiece + i % 2 * (kPiece / 2) + lane.column);
+  }
+  if (norm) weigh_tokens<T>(lane, memory, pieces, tokens);
+}
+
+// 16 rows of the weight x 8 tokens over a piece, to sums of which neighbours can be added at once.
+template <class T>
+__device__ inline void multiply_piece(float (&even)[4], float (&odd)[4], const uint4 (&w)[kParts],
+                                      const uint4& low, const uint4& high) {
+  multiply<T>(even, w[0].x, w[1].x, w[0].y, w[1].y, low.x, low.y);
+  multiply<T>(odd, w[0].z, w[1].z, w[0].w, w[1].w, low.z, low.w);
+  multiply<T>(even, w[2].x, w[3].x, w[2].y, w[3].y, high.x, high.y);
+  multiply<T>(odd, w[2].z, w[3].z, w[2].w, w[3].w, high.z, high.w);
+}
+
+// The warp's share of a tile's sums, of tokens in registers.
 template <class T, class Shape, LinearEnd end>
-__device__ inline void multiply_tile(const SkinnyLinearArgs& args, const SkinnyLane& lane,
-                                     const SkinnyMemory<T, Shape>& memory,
-                                     SkinnyWeights<T, Shape, end>& weights, float* result) {
-  constexpr int J = Shape::kTokenTiles;
-  // Two of each: an instruction need not wait for the one before.
-  float even[J][4] = {}, odd[J][4] = {};
+__device__ inline void multiply_kept(const SkinnyLinearArgs& args, const SkinnyLane& lane,
+                                     const SkinnyTokens<Shape>& tokens,
+                                     SkinnyWeights<T, Shape, end>& weights,
+                                     float (&even)[Shape::kTokenTiles][4],
+                                     float (&odd)[Shape::kTokenTiles][4]) {
+  const int pieces = static_cast<int>(args.columns / kPiece);
+#pragma unroll
+  for (int h = 0; h < Shape::kSlots; ++h) {
+    if (h * Shape::kWarps >= pieces) break;
+    uint4 w[kParts];
+    weights.take(w);
+    if (h * Shape::kWarps + lane.warp < pieces) {
+#pragma unroll
+      for (int j = 0; j < Shape::kTokenTiles; ++j) {
+        multiply_piece<T>(even[j], odd[j], w, tokens.x[h][j][0], tokens.x[h][j][1]);
+      }
+    }
+    weights.request();
+  }
+}
+
+// The same of tokens in shared memory.
+template <class T, class Shape, LinearEnd end>
+__device__ inline void multiply_staged(const SkinnyLinearArgs& args, const SkinnyLane& lane,
+                                       const SkinnyMemory<T, Shape>& memory,
+                                       SkinnyWeights<T, Shape, end>& weights,
+                                       float (&even)[Shape::kTokenTiles][4],
+                                       float (&odd)[Shape::kTokenTiles][4]) {
   const int pieces = static_cast<int>(args.columns / kPiece);
 #pragma unroll 1
   for (int first = 0; first < pieces; first += Shape::kWarps) {
@@ -267,7 +352,7 @@ __device__ inline void multiply_tile(const SkinnyLinearArgs& args, const SkinnyL
     weights.take(w);
     if (piece < pieces) {
 #pragma unroll
-      for (int j = 0; j < J; ++j) {
+      for (int j = 0; j < Shape::kTokenTiles; ++j) {
         const int token = j * kTileTokens + lane.row;
         uint4 low{0, 0, 0, 0}, high{0, 0, 0, 0};
         if (token < args.rows) {
@@ -275,18 +360,10 @@ __device__ inline void multiply_tile(const SkinnyLinearArgs& args, const SkinnyL
           low = *reinterpret_cast<const uint4*>(x);
           high = *reinterpret_cast<const uint4*>(x + kPiece / 2);
         }
-        multiply<T>(even[j], w[0].x, w[1].x, w[0].y, w[1].y, low.x, low.y);
-        multiply<T>(odd[j], w[0].z, w[1].z, w[0].w, w[1].w, low.z, low.w);
-        multiply<T>(even[j], w[2].x, w[3].x, w[2].y, w[3].y, high.x, high.y);
-        multiply<T>(odd[j], w[2].z, w[3].z, w[2].w, w[3].w, high.z, high.w);
+        multiply_piece<T>(even[j], odd[j], w, low, high);
       }
     }
     weights.request();
-  }
-#pragma unroll
-  for (int i = 0; i < Shape::kSums; ++i) {
-    result[(lane.warp * Shape::kSums + i) * kGroup + lane.lane] =
-        even[i / 4][i % 4] + odd[i / 4][i % 4];
   }
 }
 

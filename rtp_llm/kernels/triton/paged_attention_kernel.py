@@ -23,7 +23,7 @@ UNALIGNED = ("cu_ptr", "seq_lens_ptr", "table_ptr")
 
 
 @triton.jit
-def _find_sequence(cu_ptr, num_seqs, tile, TOKENS: tl.constexpr):
+def find_sequence(cu_ptr, num_seqs, tile, TOKENS: tl.constexpr):
     """The sequence that a tile belongs to; num_seqs for tiles of the tokens behind the last one.
 
     Sequence i owns the tiles from cu[i] // TOKENS + i on: at least as many as it needs.
@@ -96,7 +96,7 @@ def _attend_keys(
 
 
 @triton.jit
-def _tokens_of(
+def tokens_of(
     tile, cu_ptr, seq_lens_ptr, num_seqs, num_tokens, TOKENS: tl.constexpr, DECODE: tl.constexpr
 ):
     """Sequence of a tile, its first token, how many it has, the tile's first of them, and its keys.
@@ -113,7 +113,7 @@ def _tokens_of(
         count = 1
         start = 0
     else:
-        seq = _find_sequence(cu_ptr, num_seqs, tile, TOKENS)
+        seq = find_sequence(cu_ptr, num_seqs, tile, TOKENS)
         first = tl.load(cu_ptr + seq)
         inside = seq < num_seqs
         count = (tl.load(cu_ptr + seq + 1) if inside else num_tokens) - first
@@ -123,7 +123,7 @@ def _tokens_of(
 
 
 @triton.jit
-def _key_range(
+def key_range(
     begin, rows, num_keys, window, split, KEYS: tl.constexpr, SPLITS: tl.constexpr,
     CAUSAL: tl.constexpr, HAS_WINDOW: tl.constexpr,
 ):  # fmt: skip
@@ -174,7 +174,7 @@ def attention_kernel(
     tile = tl.program_id(0) if DECODE else tl.num_programs(0) - 1 - tl.program_id(0)
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
-    seq, first, count, start, num_keys = _tokens_of(
+    seq, first, count, start, num_keys = tokens_of(
         tile, cu_ptr, seq_lens_ptr, num_seqs, num_tokens, TOKENS, DECODE
     )
     if start >= count:
@@ -191,7 +191,7 @@ def attention_kernel(
     if HAS_SCALES:
         factor = factor * tl.load(k_scale_ptr)
     begin = num_keys - count + start
-    low, clear_low, clear_high, high = _key_range(
+    low, clear_low, clear_high, high = key_range(
         begin, tl.minimum(TOKENS, count - start), num_keys, window, split, KEYS, SPLITS, CAUSAL,
         HAS_WINDOW,
     )  # fmt: skip

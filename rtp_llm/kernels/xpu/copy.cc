@@ -28,7 +28,7 @@ void resolve_tokens(Queue& queue, const ResolveTokensArgs& args) {
 }
 
 void copy_blocks(Queue& queue, const CopyBlocksArgs& args) {
-  const int64_t blocks = args.num_layers * 2 * args.num_pairs;
+  const int64_t blocks = args.num_layers * args.num_planes * args.num_pairs;
   submit(queue,
          {"copy_kernel", "copy_blocks", blocks * pieces_of(args.block_bytes),
           items_for_bytes(args.block_bytes)},

@@ -76,8 +76,8 @@ void copy_blocks(const CopyBlocksArgs& args) {
   const int64_t pieces = pieces_of(args.block_bytes);
   const int64_t item = group_index(group) / pieces;
   const int64_t pair = item % args.num_pairs;
-  const int64_t plane = item / args.num_pairs % 2;
-  const int64_t layer = item / args.num_pairs / 2;
+  const int64_t plane = item / args.num_pairs % args.num_planes;
+  const int64_t layer = item / args.num_pairs / args.num_planes;
   const int64_t from = args.pairs[2 * pair];
   const int64_t to = args.pairs[2 * pair + 1];
   if (from < 0 || from >= args.num_blocks || to < 0 || to >= args.num_blocks) return;

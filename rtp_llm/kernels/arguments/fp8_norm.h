@@ -1,0 +1,28 @@
+// Arguments of a norm whose result is block-scaled FP8 (e4m3): q * scale is
+// x / sqrt(mean(x^2) + eps) * weight, with a scale for each 128 channels of a row.
+#pragma once
+
+#include <cstdint>
+
+#include "rtp_llm/kernels/common/dtype.h"
+
+namespace rtp_llm {
+
+struct Fp8NormArgs {
+  const void* pending;  // [rows, size], added to residual in place before; null: nothing
+  void* residual;       // [rows, size]: x
+  const void* weight;   // [size]
+  void* q;              // e4m3 [rows, size]
+  float* scales;        // [size / 128, scale_rows]
+  int64_t rows;
+  int64_t scale_rows;  // rows rounded up to 4; what lies behind them becomes zeros
+  int64_t size;        // a multiple of 128, at most kMostFp8NormChannels
+  int64_t pending_stride;
+  int64_t residual_stride;
+  DType dtype;
+  float eps;
+};
+
+constexpr int64_t kMostFp8NormChannels = 16384;
+
+}  // namespace rtp_llm

@@ -1,0 +1,30 @@
+// Arguments of tokens that go, as block-scaled FP8 (e4m3), to the places of their experts.
+#pragma once
+
+#include <cstdint>
+
+#include "rtp_llm/kernels/common/dtype.h"
+
+namespace rtp_llm {
+
+// What sort_by_expert says of the entries (token * top_k + j): entry i is the
+// (places[i] - offsets[e])-th of its expert e = ids[i].
+struct Fp8ScatterArgs {
+  const void* x;           // [tokens, hidden]
+  const int32_t* ids;      // [tokens, top_k]; outside [0, slots): nowhere
+  const int32_t* places;   // [tokens, top_k]
+  const int32_t* offsets;  // [slots + 1]
+  void* q;                 // e4m3 [slots, tokens, columns]
+  float* scales;           // [slots, columns / 128, scale_rows]
+  int32_t* rows;           // [tokens, top_k]: slot * tokens + row of each entry, or -1
+  int32_t* counts;         // [slots]
+  int64_t tokens;
+  int64_t top_k;
+  int64_t slots;
+  int64_t hidden;
+  int64_t columns;     // hidden rounded up to 128: zeros follow
+  int64_t scale_rows;  // tokens rounded up to 4
+  DType dtype;
+};
+
+}  // namespace rtp_llm

@@ -1,0 +1,114 @@
+"""Products of tokens with the weights of their experts, in Triton.
+
+Entries (token, expert) come sorted by expert (rtp_llm.ops.sort_by_expert). A program takes a tile
+of ROWS entries of one expert and COLUMNS of its weight. Which expert its tile is of, it finds from
+the offsets alone: the grid has the most tiles that any distribution needs, so that nothing has to
+be counted before the launch, and the programs behind the last tile end at once.
+
+What changes from step to step is not specialised (`VARYING`, `UNALIGNED`).
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+VARYING = ("num_rows",)
+UNALIGNED = ("rows_ptr", "offsets_ptr")
+
+
+@triton.jit
+def _find_expert(
+    offsets_ptr, tile, EXPERTS: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr
+):
+    """(expert of the tile, its first entry, the expert's last entry + 1); none: no entries."""
+    experts = tl.arange(0, PADDED)
+    begins = tl.load(offsets_ptr + experts, mask=experts < EXPERTS, other=0)
+    ends = tl.load(offsets_ptr + 1 + experts, mask=experts < EXPERTS, other=0)
+    tiles = (ends - begins + ROWS - 1) // ROWS
+    expert = tl.sum((tl.cumsum(tiles, axis=0) <= tile).to(tl.int32), axis=0)
+    before = tl.sum(tl.where(experts < expert, tiles, 0), axis=0)
+    begin = tl.sum(tl.where(experts == expert, begins, 0), axis=0)
+    end = tl.sum(tl.where(experts == expert, ends, 0), axis=0)
+    return expert, begin + (tile - before) * ROWS, end
+
+
+@triton.jit(do_not_specialize=VARYING, do_not_specialize_on_alignment=UNALIGNED)
+def gate_up_kernel(
+    out_ptr, x_ptr, weight_ptr, rows_ptr, offsets_ptr, num_rows,
+    SIZE: tl.constexpr, DEPTH: tl.constexpr, TOP_K: tl.constexpr, EXPERTS: tl.constexpr,
+    PADDED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr,
+    GROUP: tl.constexpr,
+):  # fmt: skip
+    """out[place] = silu(gate) * up of the token of that place: x[rows[place] / TOP_K].
+
+    weight [EXPERTS, 2 SIZE, DEPTH]: gate rows, then up rows. out [num_rows, SIZE].
+    """
+    column_tile, tile = _swizzled(SIZE, COLUMNS, GROUP)
+    expert, first, end = _find_expert(offsets_ptr, tile, EXPERTS, PADDED, ROWS)
+    if first >= end:
+        return
+    places = first + tl.arange(0, ROWS)
+    there = places < end
+    entries = tl.load(rows_ptr + places, mask=there, other=0)
+    tokens = (entries // TOP_K).to(tl.int64)
+    columns = column_tile * COLUMNS + tl.arange(0, COLUMNS)
+    depth = tl.arange(0, STEP)
+    x = x_ptr + tokens[:, None] * DEPTH + depth[None, :]
+    weight = weight_ptr + expert.to(tl.int64) * (2 * SIZE * DEPTH)
+    gate = weight + (columns % SIZE).to(tl.int64)[None, :] * DEPTH + depth[:, None]
+    gates = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    ups = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    for at in range(0, DEPTH, STEP):
+        inside = depth < DEPTH - at
+        part = tl.load(x + at, mask=there[:, None] & inside[None, :], other=0.0)
+        gates += tl.dot(part, tl.load(gate + at, mask=inside[:, None], other=0.0))
+        up = gate + SIZE * DEPTH
+        ups += tl.dot(part, tl.load(up + at, mask=inside[:, None], other=0.0))
+    gated = gates * tl.sigmoid(gates) * ups
+    to = out_ptr + places.to(tl.int64)[:, None] * SIZE + columns[None, :]
+    mask = there[:, None] & (columns < SIZE)[None, :]
+    tl.store(to, gated.to(out_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit(do_not_specialize=VARYING, do_not_specialize_on_alignment=UNALIGNED)
+def down_kernel(
+    out_ptr, x_ptr, weight_ptr, rows_ptr, offsets_ptr, num_rows,
+    SIZE: tl.constexpr, DEPTH: tl.constexpr, TOP_K: tl.constexpr, EXPERTS: tl.constexpr,
+    PADDED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr,
+    GROUP: tl.constexpr,
+):  # fmt: skip
+    """out[place] = x[place] times the weight of its expert; weight [EXPERTS, SIZE, DEPTH]."""
+    column_tile, tile = _swizzled(SIZE, COLUMNS, GROUP)
+    expert, first, end = _find_expert(offsets_ptr, tile, EXPERTS, PADDED, ROWS)
+    if first >= end:
+        return
+    places = first + tl.arange(0, ROWS)
+    there = places < end
+    columns = column_tile * COLUMNS + tl.arange(0, COLUMNS)
+    depth = tl.arange(0, STEP)
+    x = x_ptr + places.to(tl.int64)[:, None] * DEPTH + depth[None, :]
+    weight = weight_ptr + expert.to(tl.int64) * (SIZE * DEPTH)
+    weight += (columns % SIZE).to(tl.int64)[None, :] * DEPTH + depth[:, None]
+    sums = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    for at in range(0, DEPTH, STEP):
+        inside = depth < DEPTH - at
+        part = tl.load(x + at, mask=there[:, None] & inside[None, :], other=0.0)
+        sums += tl.dot(part, tl.load(weight + at, mask=inside[:, None], other=0.0))
+    to = out_ptr + places.to(tl.int64)[:, None] * SIZE + columns[None, :]
+    mask = there[:, None] & (columns < SIZE)[None, :]
+    tl.store(to, sums.to(out_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _swizzled(SIZE: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr):
+    """(tile of columns, tile of entries): GROUP tiles of entries share what they read of a weight.
+
+    Programs run in the order of their ids: neighbours take the same columns for a few tiles of
+    entries, most of them of one expert where there are many.
+    """
+    program = tl.program_id(0)
+    num_columns: tl.constexpr = (SIZE + COLUMNS - 1) // COLUMNS
+    group = program // (GROUP * num_columns)
+    within = program % (GROUP * num_columns)
+    return within // GROUP, group * GROUP + within % GROUP

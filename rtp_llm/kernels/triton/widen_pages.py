@@ -1,0 +1,30 @@
+"""Pages of a cache of 8-bit floats, gathered and widened to 16-bit ones in one pass."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_PART = 4096  # numbers of one program: 16 bytes to load for each of its threads
+_WARPS = 8
+
+
+@triton.jit
+def _widen_kernel(cache_ptr, pages_ptr, out_ptr, PAGE: tl.constexpr, PART: tl.constexpr):
+    index = tl.program_id(0)
+    offsets = tl.program_id(1) * PART + tl.arange(0, PART)
+    source = tl.load(pages_ptr + index).to(tl.int64) * PAGE
+    numbers = tl.load(cache_ptr + source + offsets, mask=offsets < PAGE)
+    target = out_ptr + index.to(tl.int64) * PAGE
+    tl.store(target + offsets, numbers.to(out_ptr.dtype.element_ty), mask=offsets < PAGE)
+
+
+def widen_pages(cache: Tensor, pages: Tensor, out: Tensor) -> None:
+    """out[i] = cache[pages[i]]: `cache` [N, E] float8_e4m3fn, `pages` int32 [P], `out` [P, E] in
+    bfloat16 or float16, all contiguous and on one GPU; no page may be outside of the cache.
+    """
+    count, page = out.shape
+    if count:
+        grid = (count, triton.cdiv(page, _PART))
+        _widen_kernel[grid](cache, pages, out, page, _PART, num_warps=_WARPS)
