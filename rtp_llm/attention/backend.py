@@ -20,7 +20,8 @@ class AttentionConfig:
 
     `device_type` is one of rtp_llm.device.known_devices(); `windows` are the cache groups' windows
     (0 = full); `block_size` is in tokens; `capability` the compute capability of an NVIDIA GPU, for
-    other devices and where it is not known (0, 0).
+    other devices and where it is not known (0, 0); `backend` the name of the one that was asked for
+    ("auto": none).
     """
 
     device_type: str
@@ -35,13 +36,11 @@ class AttentionConfig:
     soft_cap: float = 0.0
     sinks: bool = False
     capability: tuple[int, int] = (0, 0)
+    backend: str = "auto"
 
 
 class AttentionBackend(ABC):
-    """Computes attention over the paged cache; one file each, one row in the factory's table.
-
-    `priority`: of the backends that say yes, the highest one is taken.
-    """
+    """Computes attention over the paged cache; one file each, one row in the factory's table."""
 
     name: ClassVar[str]
     priority: ClassVar[int]
@@ -50,6 +49,16 @@ class AttentionBackend(ABC):
     @abstractmethod
     def supports(cls, config: AttentionConfig) -> Support:
         """Yes, or no with the reason; called once, before anything is allocated."""
+
+    @classmethod
+    def rank(cls, config: AttentionConfig) -> int:
+        """Of the backends that say yes, the highest one is taken."""
+        return cls.priority
+
+    @classmethod
+    def remark(cls, config: AttentionConfig) -> str:
+        """What an explanation of the choice has to add about this backend, if anything."""
+        return ""
 
     def __init__(self, config: AttentionConfig) -> None:
         self.config = config
@@ -70,8 +79,13 @@ class AttentionBackend(ABC):
         slots = batch.slot_mapping[batch.layer_group[layer]]
         cache = batch.kv_cache[layer]
         self._rotate(qkv, batch.positions, slots, cache, rotation, heads, kv_heads, head_dim)
+        batch.layer_written(layer)
         q = qkv[:, : self._q_size].view(len(qkv), heads, head_dim)
         return self.forward(q, layer, window, batch).flatten(1)
+
+    def prepare(self, batch: ForwardBatch) -> ForwardBatch:
+        """The batch with what its layers share; once a step, before the first layer."""
+        return batch
 
     def warm_up(self, kv_cache: Tensor) -> None:
         """Compile what steps need that are not recorded as graphs; once, before the first request.
@@ -86,3 +100,14 @@ class AttentionBackend(ABC):
 
         The step's keys and values are already in `batch.kv_cache[layer]`.
         """
+
+
+class PartialBackend(AttentionBackend):
+    """Takes some steps only and leaves the others to the backend below it."""
+
+    def __init__(self, config: AttentionConfig, others: AttentionBackend) -> None:
+        super().__init__(config)
+        self.others = others
+
+    def warm_up(self, kv_cache: Tensor) -> None:
+        self.others.warm_up(kv_cache)

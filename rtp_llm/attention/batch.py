@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from rtp_llm.attention.latent_step import LatentStep
+
+
+@dataclass(frozen=True)
+class HostNumbers:
+    """Numbers of a ForwardBatch in the host's memory, for backends that plan a step there.
+
+    int32; valid while the step's layers are launched, not longer: they may lie in the runtime.
+    """
+
+    cu_seqlens_q: NDArray[np.int32]
+    seq_lens: NDArray[np.int32]
+    block_table: tuple[NDArray[np.int32], ...]
 
 
 @dataclass(frozen=True)
@@ -16,8 +35,11 @@ class ForwardBatch:
 
     token_ids, positions [T]; cu_seqlens_q [B+1] prefix sums of new tokens; seq_lens [B] keys in
     all; slot_mapping per group [T] (block * block_size + offset, -1 = not written); block_table
-    per group [B, M] (-1 = no block); kv_cache per layer [2, N, S, Hk, D]; layer_group per layer.
-    max_seqlen_q and max_seqlen_k are host numbers, so that no layer has to ask the device.
+    per group [B, M] (-1 = no block); kv_cache per layer [2, N, S, Hk, D], with latents [1, N, S, 1,
+    R + P]; layer_group per layer. max_seqlen_q and max_seqlen_k are host numbers, so that no layer
+    has to ask the device. `host` has more of them; None where they are not those of the step, as
+    when a graph is recorded. latent_step: what rtp_llm.attention.latent prepares for its layers.
+    on_written is told of every layer whose keys and values are written.
     """
 
     token_ids: Tensor
@@ -30,3 +52,14 @@ class ForwardBatch:
     block_table: tuple[Tensor, ...]
     kv_cache: tuple[Tensor, ...]
     layer_group: tuple[int, ...]
+    host: HostNumbers | None = None
+    latent_step: LatentStep | None = None
+    on_written: Callable[[int], None] | None = None
+
+    def layer_written(self, layer: int) -> None:
+        """`layer`'s keys and values of this step are asked of the device: who writes them says so.
+
+        Attention comes after it, so that a transfer of the layer may begin meanwhile.
+        """
+        if self.on_written is not None:
+            self.on_written(layer)

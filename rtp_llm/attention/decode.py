@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.attention.backend import AttentionBackend, AttentionConfig
+from rtp_llm.attention.backend import AttentionBackend, AttentionConfig, PartialBackend
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.attention.rotation import Rotation
 from rtp_llm.device import Support
@@ -19,7 +19,7 @@ _LEAST_BLOCK = 8
 _MOST_ITEMS = 1 << 16  # sequences times KV heads
 
 
-class DecodeBackend(AttentionBackend):
+class DecodeBackend(PartialBackend):
     """Steps in which every sequence has one new token; all others go to another backend."""
 
     name: ClassVar[str] = "decode"
@@ -49,16 +49,15 @@ class DecodeBackend(AttentionBackend):
         return Support.yes()
 
     def __init__(self, config: AttentionConfig, others: AttentionBackend) -> None:
-        super().__init__(config)
-        self._others = others
+        super().__init__(config, others)
         self._counters: Tensor | None = None
 
     def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
-        return self._others.forward(q, layer, window, batch)
+        return self.others.forward(q, layer, window, batch)
 
     def warm_up(self, kv_cache: Tensor) -> None:
         self._zeros(kv_cache.device)
-        self._others.warm_up(kv_cache)
+        super().warm_up(kv_cache)
 
     def attend(
         self, qkv: Tensor, layer: int, window: int, batch: ForwardBatch, rotation: Rotation
@@ -66,10 +65,10 @@ class DecodeBackend(AttentionBackend):
         sequences = batch.seq_lens.shape[0]
         is_decode = batch.max_seqlen_q == 1 and qkv.shape[0] == sequences
         if not is_decode or sequences * self.config.num_kv_heads > _MOST_ITEMS:
-            return self._others.attend(qkv, layer, window, batch, rotation)
+            return self.others.attend(qkv, layer, window, batch, rotation)
         group = batch.layer_group[layer]
         cos_sin, q_weight, k_weight, eps, is_neox, offset = rotation
-        return ops.decode_attention(
+        mixed = ops.decode_attention(
             qkv,
             batch.kv_cache[layer],
             self._zeros(qkv.device),
@@ -90,6 +89,8 @@ class DecodeBackend(AttentionBackend):
             # writes this layer's cache.
             early=True,
         )
+        batch.layer_written(layer)
+        return mixed
 
     def _zeros(self, device: torch.device) -> Tensor:
         """Of all layers, which run one after another; made before any graph is recorded."""

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rtp_llm.attention.backend import AttentionBackend, AttentionConfig
+from rtp_llm.attention.backend import AttentionBackend, AttentionConfig, PartialBackend
 from rtp_llm.device import Support
+from rtp_llm.device.choice import AUTO, ask, find, load_class, reasons, verdicts
 
 if TYPE_CHECKING:
     from rtp_llm.attention.decode import DecodeBackend
 
-# Each is imported only when a backend is chosen.
+# Each is imported only when a backend is chosen. The setting attention_backend has their names.
 _BACKENDS = (
     "rtp_llm.attention.paged:PagedAttentionBackend",
+    "rtp_llm.attention.flashinfer:FlashInferBackend",
     "rtp_llm.attention.triton:TritonAttentionBackend",
+    "rtp_llm.attention.widened:WidenedBackend",
     "rtp_llm.attention.hopper:HopperAttentionBackend",
 )
+SETTING = "--attention-backend"
+Answers = list[tuple[type[AttentionBackend], Support]]
 
 
 class NoBackendError(ValueError):
@@ -24,34 +29,51 @@ class NoBackendError(ValueError):
 
 
 def make_backend(config: AttentionConfig) -> AttentionBackend:
-    """The supporting backend of highest priority, with one for decode steps beside it if it can.
+    """The supporting backend of highest rank, with one for decode steps beside it if it can; or the
+    one that `config` names, for every step that it takes.
 
     NoBackendError lists why each one said no.
     """
     answers = _ask(config)
-    for backend, answer in answers:
-        if answer:
-            return _with_decode(backend(config))
-    reasons = "; ".join(f"{backend.name}: {answer.reason}" for backend, answer in answers)
-    raise NoBackendError(f"no attention backend for {_describe(config)}: {reasons}")
+    first = _first(config, answers)
+    usable = [backend for backend, answer in answers if answer]
+    if config.backend == AUTO:
+        return _with_decode(config, usable)
+    if issubclass(first, PartialBackend):
+        others = [each for each in usable if each is not first]
+        return first(config, _with_decode(config, others))
+    return first(config)
+
+
+def check_backend(config: AttentionConfig) -> None:
+    """Raise NoBackendError where make_backend would; nothing is made."""
+    _first(config, _ask(config))
 
 
 def explain(config: AttentionConfig) -> str:
-    """The choice and every rejection, one backend per line, the chosen one first."""
+    """The choice and every rejection, one backend per line, the highest priority first."""
+    answers = _ask(config)
     lines = [f"attention for {_describe(config)}:"]
-    taken = False
-    for backend, answer in _ask(config):
-        if answer:
-            verdict = "supported, lower priority" if taken else "chosen"
-            taken = True
-        else:
-            verdict = f"no: {answer.reason}"
-        lines.append(f"  {backend.name} (priority {backend.priority}): {verdict}")
+    for (backend, answer), verdict in zip(
+        answers, verdicts(answers, config.backend, SETTING), strict=True
+    ):
+        remark = backend.remark(config) if answer else ""
+        place = f"  {backend.name} (priority {backend.rank(config)})"
+        lines.append(f"{place}: {verdict}" + (f"; {remark}" if remark else ""))
     decode = _decode()
     answer = decode.supports(config)
-    verdict = "chosen for steps of one token a sequence" if answer else f"no: {answer.reason}"
+    verdict = _decode_verdict(config) if answer else f"no: {answer.reason}"
     lines.append(f"  {decode.name} (beside them): {verdict}")
     return "\n".join(lines)
+
+
+def _decode_verdict(config: AttentionConfig) -> str:
+    if config.backend == AUTO:
+        return "chosen for steps of one token a sequence"
+    forced = next((each for each in map(_load, _BACKENDS) if each.name == config.backend), None)
+    if forced is not None and issubclass(forced, PartialBackend):
+        return f"chosen for those of recorded steps, which {forced.name} leaves"
+    return f"no: {SETTING} gives every step to {config.backend}"
 
 
 def _decode() -> type[DecodeBackend]:
@@ -61,20 +83,40 @@ def _decode() -> type[DecodeBackend]:
     return DecodeBackend
 
 
-def _with_decode(backend: AttentionBackend) -> AttentionBackend:
-    decode = _decode()
-    return decode(backend.config, backend) if decode.supports(backend.config) else backend
+def _with_decode(
+    config: AttentionConfig, usable: Sequence[type[AttentionBackend]]
+) -> AttentionBackend:
+    decode, backend = _decode(), _stack(config, usable)
+    return decode(config, backend) if decode.supports(config) else backend
 
 
-def _ask(config: AttentionConfig) -> list[tuple[type[AttentionBackend], Support]]:
-    """Every backend's answer, highest priority first (the table's order among equals)."""
-    backends = sorted(map(_load, _BACKENDS), key=lambda backend: -backend.priority)
-    return [(backend, backend.supports(config)) for backend in backends]
+def _stack(config: AttentionConfig, usable: Sequence[type[AttentionBackend]]) -> AttentionBackend:
+    """The first one, with what it needs of the others below it."""
+    first, *others = usable
+    if issubclass(first, PartialBackend):
+        return first(config, _stack(config, others))
+    return first(config)
+
+
+def _first(config: AttentionConfig, answers: Answers) -> type[AttentionBackend]:
+    """The one that `config` names, or the first that says yes."""
+    if config.backend != AUTO:
+        try:
+            return find(answers, config.backend)
+        except ValueError as error:
+            raise NoBackendError(f"{SETTING} {error}") from error
+    for backend, answer in answers:
+        if answer:
+            return backend
+    raise NoBackendError(f"no attention backend for {_describe(config)}: {reasons(answers)}")
+
+
+def _ask(config: AttentionConfig) -> Answers:
+    return ask(map(_load, _BACKENDS), config, lambda backend: backend.rank(config))
 
 
 def _load(place: str) -> type[AttentionBackend]:
-    module, _, name = place.partition(":")
-    found: type[AttentionBackend] = getattr(importlib.import_module(module), name)
+    found: type[AttentionBackend] = load_class(place)
     return found
 
 

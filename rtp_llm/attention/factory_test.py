@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import sys
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from rtp_llm.attention import (
     factory,
     make_backend,
 )
+from rtp_llm.attention.flashinfer import FlashInferBackend
+from rtp_llm.config.settings import Settings
 from rtp_llm.device import Support
 
 CONFIG = AttentionConfig("cpu", torch.float32, torch.float32, 4, 2, 64, 16)
@@ -172,6 +175,40 @@ def test_the_explanation_names_every_backend(three_backends):
     assert "fast (priority 10): no: only heads of 64" in text
     assert "paged (priority 0): chosen" in text
     assert text.splitlines()[0].endswith("window 32, and full:")
+
+
+def test_one_can_be_asked_for(three_backends):
+    config = dataclasses.replace(CONFIG, backend="slow")
+    assert make_backend(config).name == "slow"
+    lines = explain(config).splitlines()
+    assert lines[1:3] == [
+        "  fast (priority 10): supported",
+        "  slow (priority 5): chosen by --attention-backend",
+    ]
+    with pytest.raises(NoBackendError, match="--attention-backend slow: only heads of 64"):
+        make_backend(dataclasses.replace(config, head_dim=80))
+    with pytest.raises(NoBackendError, match="quick: there are fast, slow, paged"):
+        make_backend(dataclasses.replace(CONFIG, backend="quick"))
+
+
+def test_one_that_is_asked_for_takes_decode_steps_too(monkeypatch):
+    monkeypatch.setattr(ops, "has_kernel", lambda name, device_type: True)
+    half = {"device_type": "cuda", "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
+    config = dataclasses.replace(CONFIG, **half, backend="paged")
+    assert make_backend(config).name == "paged"
+    assert explain(config).endswith("no: --attention-backend gives every step to paged")
+    monkeypatch.setattr(FlashInferBackend, "supports", lambda config: Support.yes())
+    monkeypatch.setitem(sys.modules, "flashinfer", object())
+    config = dataclasses.replace(config, backend="flashinfer")
+    backend = make_backend(config)
+    assert (backend.name, backend.others.name) == ("flashinfer", "decode")
+    assert "chosen for those of recorded steps" in explain(config)
+
+
+def test_the_setting_has_every_name():
+    names = {factory._load(place).name for place in factory._BACKENDS}
+    choices = next(f for f in dataclasses.fields(Settings) if f.name == "attention_backend")
+    assert set(choices.metadata["option"].choices) == {"auto", *names}
 
 
 def test_the_error_lists_every_backends_reason(three_backends):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 import torch
@@ -11,21 +10,15 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.attention import AttentionConfig, ForwardBatch, Rotation, make_backend
-from rtp_llm.device import Device, DeviceError, resolve_device
+from rtp_llm.device import Device
+from rtp_llm.device.usable_gpu_for_tests import usable_gpu
 
 BLOCK, KV_HEADS, HEADS, HEAD = 16, 8, 16, 128
 BLOCKS = 2**31 // (BLOCK * KV_HEADS * HEAD) + 40  # of each plane
 NEEDED = 2 * BLOCKS * BLOCK * KV_HEADS * HEAD * 2
 
 
-def the_gpu() -> Device | None:
-    for name in ("cuda", "rocm", "xpu"):
-        with suppress(DeviceError):
-            return resolve_device(name)
-    return None
-
-
-GPU = the_gpu()
+GPU = usable_gpu()
 pytestmark = pytest.mark.skipif(GPU is None, reason="no GPU, or not built for the one there is")
 
 

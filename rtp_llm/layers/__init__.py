@@ -7,30 +7,46 @@ from __future__ import annotations
 
 from rtp_llm.layers.attention import AttentionLayer, AttentionShape
 from rtp_llm.layers.embedding import Embedding, LogitsHead, TiedLogitsHead
+from rtp_llm.layers.latent_attention import LatentAttentionLayer, LatentShape
 from rtp_llm.layers.layer import Layer, shorten_lookups
 from rtp_llm.layers.linear import Linear
 from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.layers.mlp import GatedMLP
+from rtp_llm.layers.moe import MoeBlock, MoeConfig
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.rotary import Rotary
-from rtp_llm.layers.weights import WeightTarget, finish_loading, weight_targets
+from rtp_llm.layers.weights import (
+    Elsewhere,
+    TakesRowsTogether,
+    WeightTarget,
+    finish_loading,
+    rows_together,
+    weight_targets,
+)
 
 __all__ = [
     "AttentionLayer",
     "AttentionShape",
+    "Elsewhere",
     "Embedding",
     "GatedMLP",
+    "LatentAttentionLayer",
+    "LatentShape",
     "Layer",
     "LayerOptions",
     "Linear",
     "LogitsHead",
+    "MoeBlock",
+    "MoeConfig",
     "RMSNorm",
     "Rotary",
+    "TakesRowsTogether",
     "TiedLogitsHead",
     "WeightTarget",
     "finish_loading",
     "make_linear",
+    "rows_together",
     "shorten_lookups",
     "weight_targets",
 ]

@@ -41,7 +41,9 @@ class LogitsHead(Layer):
         return self.product.float_product(hidden)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
-        yield self._weight_name, self.product.weight_target(0, self.product.rows)
+        stem = self._weight_name.removesuffix("weight")
+        for end, target in self.product.part_targets("lm_head", 0):
+            yield f"{stem}{end}", target
 
 
 class TiedLogitsHead(Layer):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -32,9 +32,10 @@ class Int8Linear(Linear):
     def forward(self, x: Tensor) -> Tensor:
         return ops.int8_linear(x, self.weight, self.scale, self.bias)
 
-    def weight_target(self, first: int, rows: int) -> WeightTarget:
+    def part_targets(self, name: str, first: int) -> Iterator[tuple[str, WeightTarget]]:
+        rows = self.parts[name]
         weight, scale = (part.detach().narrow(0, first, rows) for part in (self.weight, self.scale))
-        return _QuantizingTarget(weight, scale)
+        yield "weight", _QuantizingTarget(weight, scale)
 
     def finish_loading(self) -> None:
         weight, scale = pack(self.weight, self.scale)

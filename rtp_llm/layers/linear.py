@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from rtp_llm import ops
 from rtp_llm.layers.activation import GatedActivation
+from rtp_llm.layers.fp8_targets import NamedTargets, float_targets
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
@@ -31,6 +32,7 @@ class Linear(Layer):
         self.parts = dict(parts)
         self.columns = columns
         self.rows = sum(parts.values())
+        self.stored_as_fp8 = {name: options.stored_as_fp8(name) for name in parts}
         self.bias = options.parameter(self.rows) if bias else None
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
@@ -38,7 +40,8 @@ class Linear(Layer):
         prefix = f"{beside}." if beside else ""
         first = 0
         for name, rows in self.parts.items():
-            yield f"{prefix}{name}.weight", self.weight_target(first, rows)
+            for end, target in self.part_targets(name, first):
+                yield f"{prefix}{name}.{end}", target
             if self.bias is not None:
                 yield f"{prefix}{name}.bias", RowsTarget(self.bias, first, rows)
             first += rows
@@ -60,13 +63,23 @@ class Linear(Layer):
         """activation of the first half of normed(...) times its second half: [T, rows / 2]."""
         return activation(self.normed(norm, residual, pending))
 
+    def takes_gate(self, activation: GatedActivation) -> bool:
+        """Whether add_gated does better with `activation` than add_to of what it gives."""
+        return False
+
+    def add_gated(
+        self, residual: Tensor, pairs: Tensor, activation: GatedActivation
+    ) -> Tensor | None:
+        """add_to of activation(pairs), of which a row has two halves."""
+        return self.add_to(residual, activation(pairs))
+
     def float_product(self, x: Tensor) -> Tensor:
         """The layer of x [T, columns] in float32: [T, rows]."""
         return self.forward(x).float()  # type: ignore[no-any-return]
 
     @abstractmethod
-    def weight_target(self, first: int, rows: int) -> WeightTarget:
-        """The target of the checkpoint tensor whose rows start at row `first` of the weight."""
+    def part_targets(self, name: str, first: int) -> NamedTargets:
+        """(end of the name, target) for the weight of part `name`, whose rows start at `first`."""
 
 
 class PlainLinear(Linear):
@@ -81,8 +94,9 @@ class PlainLinear(Linear):
     def forward(self, x: Tensor) -> Tensor:
         return ops.linear(x, self.weight, self.bias)
 
-    def weight_target(self, first: int, rows: int) -> WeightTarget:
-        return RowsTarget(self.weight, first, rows)
+    def part_targets(self, name: str, first: int) -> NamedTargets:
+        rows = self.weight.detach().narrow(0, first, self.parts[name])
+        yield from float_targets(rows, self.stored_as_fp8[name])
 
 
 def plain_float_product(x: Tensor, weight: Tensor) -> Tensor:

@@ -1,41 +1,103 @@
-"""The kind of linear layer for a quantisation and a device."""
+"""The kind of linear layer for a device, a quantisation and what the checkpoint holds."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from rtp_llm import ops
+from rtp_llm.device.choice import load_class
 from rtp_llm.layers.linear import Linear, plain_float_product
 from rtp_llm.layers.options import LayerOptions
 
-# Imported only when a model is kept that way.
-_FUSED = "rtp_llm.layers.fused_linear:FusedLinear"
-_KINDS = {
-    "none": "rtp_llm.layers.linear:PlainLinear",
-    "int8": "rtp_llm.layers.int8_linear:Int8Linear",
+
+@dataclass(frozen=True)
+class LinearRequest:
+    """What a kind is chosen for; `stored` names the forms of its parts: "float", "fp8" or both."""
+
+    options: LayerOptions
+    stored: frozenset[str]
+
+    @property
+    def plain(self) -> bool:
+        """Whether the weights become floats: FP8 ones are dequantised where nothing takes them."""
+        return self.options.quantization == "none" and not self.keeps_fp8
+
+    @property
+    def keeps_fp8(self) -> bool:
+        """Whether all parts are FP8 and are multiplied as they are."""
+        return self.stored == {"fp8"} and multiplies_fp8(self.options)
+
+    @property
+    def fusable(self) -> bool:
+        return _can_fuse(self.options.device, self.options.dtype)
+
+    def __str__(self) -> str:
+        options = self.options
+        return (
+            f"device {options.device.type}, weights stored as {' and '.join(sorted(self.stored))} "
+            f"for activations of {options.dtype}, quantization {options.quantization!r}"
+        )
+
+
+@dataclass(frozen=True)
+class LinearKind:
+    """One kind of layer, at "module:class", imported only when it is taken."""
+
+    place: str
+    can_handle: Callable[[LinearRequest], bool]
+
+
+KINDS: dict[str, LinearKind] = {
+    "plain": LinearKind(
+        "rtp_llm.layers.linear:PlainLinear",
+        lambda request: request.plain and not request.fusable,
+    ),
+    "fused": LinearKind(
+        "rtp_llm.layers.fused_linear:FusedLinear",
+        lambda request: request.plain and request.fusable,
+    ),
+    "int8": LinearKind(
+        "rtp_llm.layers.int8_linear:Int8Linear",
+        lambda request: request.options.quantization == "int8" and request.stored == {"float"},
+    ),
+    "fp8": LinearKind(
+        "rtp_llm.layers.fp8_linear:Fp8Linear",
+        lambda request: (
+            request.keeps_fp8
+            or (request.options.quantization == "fp8" and multiplies_fp8(request.options))
+        ),
+    ),
 }
+
+
+def multiplies_fp8(options: LayerOptions) -> bool:
+    """Whether FP8 weights are multiplied as they are; the products' results are bfloat16."""
+    return options.fp8_products and options.dtype is torch.bfloat16
+
+
+def choose_kind(request: LinearRequest) -> str:
+    """The one name of KINDS that can handle `request`; ValueError for none or several."""
+    able = [name for name, kind in KINDS.items() if kind.can_handle(request)]
+    if len(able) != 1:
+        found = f"{' and '.join(able)} all do" if able else f"none of {', '.join(KINDS)} does"
+        raise ValueError(f"one kind of linear layer should take {request}; {found}")
+    return able[0]
 
 
 def make_linear(
     columns: int, parts: Mapping[str, int], bias: bool, options: LayerOptions
 ) -> Linear:
-    """The linear layer for the quantisation in `options`; ValueError for an unknown one.
+    """The linear layer for `options` and for the form in which the checkpoint has the parts.
 
     Where the device has kernels for few rows and what surrounds them, plain weights use them.
     """
-    place = _KINDS.get(options.quantization)
-    if place is None:
-        known = ", ".join(_KINDS)
-        raise ValueError(f"quantization {options.quantization!r} is unknown; valid: {known}")
-    if options.quantization == "none" and _can_fuse(options.device, options.dtype):
-        place = _FUSED
-    module, _, name = place.partition(":")
-    kind: type[Linear] = getattr(importlib.import_module(module), name)
-    return kind(columns, parts, bias, options)
+    stored = frozenset("fp8" if options.stored_as_fp8(name) else "float" for name in parts)
+    layer: type[Linear] = load_class(KINDS[choose_kind(LinearRequest(options, stored))].place)
+    return layer(columns, parts, bias, options)
 
 
 def make_float_product(weight: Tensor) -> Callable[[Tensor, Tensor], Tensor]:

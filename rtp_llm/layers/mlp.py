@@ -22,8 +22,12 @@ class GatedMLP(Layer):
         self.gate_up_proj = make_linear(hidden, parts, bias, options)
         self.down_proj = make_linear(intermediate, {"down_proj": hidden}, bias, options)
         self.activation = GatedActivation(act)
+        self._gate_goes_down = self.down_proj.takes_gate(self.activation)
 
     def forward(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor | None:
         """The layer of norm(residual + pending), [T, hidden]; see Linear.normed and add_to."""
+        if self._gate_goes_down:
+            pairs = self.gate_up_proj.normed(norm, residual, pending)
+            return self.down_proj.add_gated(residual, pairs, self.activation)
         gated = self.gate_up_proj.normed_gated(norm, residual, pending, self.activation)
         return self.down_proj.add_to(residual, gated)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -42,6 +43,17 @@ class FinishesLoading(Protocol):
         """Called once, after the last row."""
 
 
+@runtime_checkable
+class TakesRowsTogether(Protocol):
+    """A target whose rows come in multiples of `rows_together`, the last ones aside.
+
+    They may also come on `device`, where they end up.
+    """
+
+    rows_together: int
+    device: torch.device
+
+
 class RowsTarget:
     """Rows of a parameter: a whole weight, or one part of a fused one."""
 
@@ -58,6 +70,25 @@ class RowsTarget:
         span.copy_(rows, non_blocking=True)
         if span.dtype is torch.float16 and span.isinf().any() and not rows.isinf().any():
             raise OverflowError("values beyond the range of float16; load with --dtype bfloat16")
+
+
+class Elsewhere:
+    """A tensor that this process has no place for: its name is known, its rows are not read."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def destination(self, start: int, stop: int) -> Tensor | None:
+        return None
+
+    def write(self, start: int, rows: Tensor) -> None:
+        raise AssertionError("rows of a tensor that belongs to another process")
+
+
+def rows_together(targets: Iterable[WeightTarget]) -> int:
+    """In multiples of how many rows a tensor has to come that goes to all of `targets`."""
+    counts = (each.rows_together for each in targets if isinstance(each, TakesRowsTogether))
+    return math.lcm(*counts)
 
 
 def weight_targets(module: nn.Module, path: str = "") -> Iterator[tuple[str, WeightTarget]]:

@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from rtp_llm.ops.attention_inputs import PyAttentionInputs as PyAttentionInputs
     from rtp_llm.ops.cache import copy_blocks as copy_blocks
     from rtp_llm.ops.decode import decode_attention as decode_attention
+    from rtp_llm.ops.fp8_activation import fp8_quantize as fp8_quantize
+    from rtp_llm.ops.fp8_activation import silu_and_mul_fp8 as silu_and_mul_fp8
+    from rtp_llm.ops.fp8_gemm import deep_gemm_fp8 as deep_gemm_fp8
+    from rtp_llm.ops.fp8_gemm import (
+        deep_gemm_grouped_fp8_masked as deep_gemm_grouped_fp8_masked,
+    )
+    from rtp_llm.ops.fp8_gemm import fp8_grouped_contiguous as fp8_grouped_contiguous
+    from rtp_llm.ops.fp8_gemm import fp8_grouped_masked as fp8_grouped_masked
+    from rtp_llm.ops.fp8_gemm import fp8_linear as fp8_linear
+    from rtp_llm.ops.fp8_norm import norm_fp8 as norm_fp8
+    from rtp_llm.ops.fp8_scatter import scatter_fp8 as scatter_fp8
     from rtp_llm.ops.fused_gemm import fused_linear_rows as fused_linear_rows
     from rtp_llm.ops.fused_gemm import linear_add as linear_add
     from rtp_llm.ops.fused_gemm import linear_float as linear_float
@@ -44,6 +55,18 @@ if TYPE_CHECKING:
     from rtp_llm.ops.gemm import linear as linear
     from rtp_llm.ops.lookup import embedding as embedding
     from rtp_llm.ops.lookup import resolve_tokens as resolve_tokens
+    from rtp_llm.ops.mla import mla_attention as mla_attention
+    from rtp_llm.ops.mla import mla_decode as mla_decode
+    from rtp_llm.ops.mla import mla_rotate_and_store as mla_rotate_and_store
+    from rtp_llm.ops.moe import fake_balance_expert as fake_balance_expert
+    from rtp_llm.ops.moe import group_topk as group_topk
+    from rtp_llm.ops.moe import grouped_linear as grouped_linear
+    from rtp_llm.ops.moe import select_topk as select_topk
+    from rtp_llm.ops.moe import sort_by_expert as sort_by_expert
+    from rtp_llm.ops.moe import sum_experts as sum_experts
+    from rtp_llm.ops.moe_gates import FakeBalanceExpert as FakeBalanceExpert
+    from rtp_llm.ops.moe_gates import GroupTopK as GroupTopK
+    from rtp_llm.ops.moe_gates import SelectTopk as SelectTopk
     from rtp_llm.ops.norm import fused_add_rms_norm as fused_add_rms_norm
     from rtp_llm.ops.norm import qk_rms_norm as qk_rms_norm
     from rtp_llm.ops.norm import rms_norm as rms_norm
@@ -97,6 +120,7 @@ for _module, _names in {
         "FusedRopeKVCachePrefillOpSplitOut",
     ),
     "fused_rope_params": ("CKAttn", "FusedRopeAttnParams", "convert_offset_to_block_array"),
+    "moe_gates": ("FakeBalanceExpert", "GroupTopK", "SelectTopk"),
     "rope_inplace": ("FusedSetKVBufferArg", "apply_rope_with_cos_sin_cache_inplace"),
     "rope_style": ("RopeSettings", "RopeStyle"),
     "rotary_table": ("RopeConfig", "rope_table"),

@@ -17,7 +17,12 @@ def _pairs(*pairs: tuple[int, int]) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
 def test_copy_blocks_equals_reference(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    for shape in ((1, 2, 9, 1, 1, 1), (3, 2, 12, 4, 2, 8), (2, 2, 40, 16, 3, 80)):
+    for shape in (
+        (1, 2, 9, 1, 1, 1),
+        (3, 2, 12, 4, 2, 8),
+        (2, 2, 40, 16, 3, 80),
+        (3, 1, 9, 4, 1, 72),
+    ):
         cache = torch.randn(shape).to(dtype)
         order = torch.randperm(shape[2])
         pairs = torch.stack((order[:2].repeat(2), order[4:8]), dim=1).int()
@@ -67,7 +72,7 @@ def test_wrong_arguments_are_named() -> None:
     cache = torch.zeros(1, 2, 6, 4, 1, 8)
     with pytest.raises(RuntimeError, match=r"cache is float32 .*; expected 6 dimensions"):
         ops.copy_blocks(cache[0], _pairs((0, 1)))
-    with pytest.raises(RuntimeError, match=r"expected \[layers, 2, blocks"):
+    with pytest.raises(RuntimeError, match=r"expected \[layers, 1 or 2 planes, blocks"):
         ops.copy_blocks(torch.zeros(1, 3, 6, 4, 1, 8), _pairs((0, 1)))
     with pytest.raises(RuntimeError, match="gaps within its last 3 dimensions"):
         ops.copy_blocks(torch.zeros(1, 2, 6, 4, 8, 2).transpose(4, 5), _pairs((0, 1)))

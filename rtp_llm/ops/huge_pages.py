@@ -15,6 +15,13 @@ from torch import Tensor
 _HUGE_PAGE = 2 * 2**20
 
 
+def empty_on(device: torch.device, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """An uninitialised tensor on `device`, contiguous: on the CPU as `empty` gives it."""
+    if device.type == "cpu":
+        return empty(shape, dtype)
+    return torch.empty(shape, dtype=dtype, device=device)
+
+
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """An uninitialised CPU tensor, contiguous and aligned; nothing is touched before it is written.
 

@@ -58,3 +58,10 @@ def test_small_and_empty_tensors() -> None:
 def test_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
     assert huge_pages.empty((4 * MIB,), torch.int8).shape == (4 * MIB,)
+
+
+def test_on_another_device() -> None:
+    there = huge_pages.empty_on(torch.device("meta"), (3, 4), torch.int8)
+    assert (there.device.type, there.shape, there.dtype) == ("meta", (3, 4), torch.int8)
+    here = huge_pages.empty_on(torch.device("cpu"), (3, 4), torch.int8)
+    assert (here.device.type, here.shape, here.dtype) == ("cpu", (3, 4), torch.int8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rtp_llm.ops import huge_pages
+from rtp_llm.ops.huge_pages import empty_on
 
 GROUP_SIZE = 64  # columns that share a scale
 _BLOCK_ROWS = 16
@@ -31,8 +31,8 @@ def pack(weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
             f"scale is {list(scale.shape)} for a weight {list(weight.shape)}; "
             f"expected {[rows, groups]}"
         )
-    packed = _empty((rows, groups * GROUP_SIZE), torch.int8, weight.device)
-    packed_scale = _empty((rows, groups), torch.float32, weight.device)
+    packed = empty_on(weight.device, (rows, groups * GROUP_SIZE), torch.int8)
+    packed_scale = empty_on(weight.device, (rows, groups), torch.float32)
     for span in _spans(rows):
         part = weight[span]
         if columns < groups * GROUP_SIZE:
@@ -44,12 +44,6 @@ def pack(weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         target.view(torch.uint8).bitwise_xor_(0x80)
         _packed_scale_view(packed_scale, span).copy_(_plain_scale_view(scale[span], span))
     return packed, packed_scale
-
-
-def _empty(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    if device.type == "cpu":
-        return huge_pages.empty(shape, dtype)
-    return torch.empty(shape, dtype=dtype, device=device)
 
 
 def unpack(packed: Tensor, packed_scale: Tensor) -> tuple[Tensor, Tensor]:

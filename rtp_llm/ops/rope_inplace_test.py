@@ -7,7 +7,7 @@ import torch
 
 from rtp_llm import ops
 from rtp_llm.ops.checks_for_tests import FLOAT_DTYPES, assert_near, kernel_runs
-from rtp_llm.ops.rope_reference import _rotated
+from rtp_llm.ops.rope_reference import rotate_heads
 
 TOKENS, HEADS, KV_HEADS, SLOTS, POSITIONS = 11, 4, 2, 40, 50
 
@@ -35,7 +35,7 @@ def test_rotates_in_place_and_stores(
     expected = []
     for rows in (query, key):
         heads = rows.clone().view(TOKENS, -1, head_size)
-        heads[..., :rotary] = _rotated(heads[..., :rotary], table[positions.long()], is_neox)
+        heads[..., :rotary] = rotate_heads(heads[..., :rotary], table[positions.long()], is_neox)
         expected.append(heads.flatten(1))
     target = ops.FusedSetKVBufferArg(value, *buffers, None, None, locations)
     plain_query, plain_key = query.clone(), key.clone()

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 
-def _rotated(heads: Tensor, rows: Tensor, is_neox: bool) -> Tensor:
+def rotate_heads(heads: Tensor, rows: Tensor, is_neox: bool) -> Tensor:
     """heads [T, H, R] turned by rows [T, R] of the cos/sin table."""
     cos, sin = (half.unsqueeze(1) for half in rows.chunk(2, dim=-1))
-    wide = heads.float()
+    wide = heads if heads.dtype == torch.float64 else heads.float()
     a, b = wide.chunk(2, dim=-1) if is_neox else (wide[..., 0::2], wide[..., 1::2])
     first, second = a * cos - b * sin, b * cos + a * sin
     if is_neox:
@@ -36,7 +36,7 @@ def rope_kv_write_reference(
     keys_end = num_heads + num_kv_heads
     if cos_sin is not None:
         turned = heads[:, :keys_end, rotary_offset : rotary_offset + cos_sin.shape[1]]
-        turned.copy_(_rotated(turned, cos_sin[positions.long()], is_neox))
+        turned.copy_(rotate_heads(turned, cos_sin[positions.long()], is_neox))
     if kv_cache is not None and slot_mapping is not None:
         kept = (slot_mapping >= 0).nonzero().squeeze(1)
         slots = slot_mapping[kept].long()

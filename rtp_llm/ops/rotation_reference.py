@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rtp_llm.ops.norm_reference import rms_norm_reference
-from rtp_llm.ops.rope_reference import _rotated
+from rtp_llm.ops.rope_reference import rotate_heads
 
 _LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e4m3fnuz: 240.0}
 
@@ -160,7 +160,7 @@ class _Pass:
         result = heads.clone()
         first, size = self.rotary_offset, self.cos_sin.shape[1]
         turning = heads[..., first : first + size]
-        result[..., first : first + size] = _rotated(
+        result[..., first : first + size] = rotate_heads(
             turning, self._angles(self.cos_sin), self.is_neox
         )
         return result

@@ -22,6 +22,7 @@ class OperatorEntry:
     schema: str
     module: str
     optional: bool = False  # a device may lack it: layers ask has_kernel() and go another way
+    portable: bool = False  # where there is no kernel plain PyTorch is its form, without asking
 
     @property
     def name(self) -> str:
@@ -129,11 +130,91 @@ _OPTIONAL_SCHEMAS = (
         "Tensor? k_scale=None, Tensor? v_scale=None, bool early=False) -> Tensor",
     ),
     ("fused_gemm", "fused_linear_rows(Tensor weight) -> int"),
+    (
+        "fp8_norm",
+        "norm_fp8(Tensor(a!) residual, Tensor? pending, Tensor weight, float eps) -> "
+        "(Tensor, Tensor)",
+    ),
+    (
+        "moe",
+        "select_topk(Tensor logits, Tensor(a!) ids, Tensor(b!) weights, bool renormalize) -> ()",
+    ),
+    (
+        "moe",
+        "group_topk(Tensor logits, Tensor? bias, Tensor(a!) ids, Tensor(b!) weights, str "
+        "scoring, int num_groups, int top_groups, int group_best, bool renormalize, float "
+        "scaling) -> ()",
+    ),
+    (
+        "moe",
+        "fake_balance_expert(Tensor(a!) ids, Tensor(b!) scales, int expert_num, int dp_rank, "
+        "int dp_size, int ep_size) -> ()",
+    ),
+    ("moe", "sort_by_expert(Tensor ids, int num_experts) -> (Tensor, Tensor, Tensor)"),
+    ("moe", "grouped_linear(Tensor x, Tensor weight, Tensor offsets) -> Tensor"),
+    ("moe", "sum_experts(Tensor y, Tensor places, Tensor weights) -> Tensor"),
+    (
+        "mla",
+        "mla_rotate_and_store(Tensor q, Tensor(a!) q_out, Tensor kv, Tensor norm_weight, "
+        "float eps, Tensor? cos_sin, Tensor positions, Tensor(b!) cache, Tensor slots, "
+        "bool is_neox=False) -> ()",
+    ),
+    (
+        "mla",
+        "mla_attention(Tensor q, Tensor cache, Tensor cu_seqlens_q, Tensor seq_lens, "
+        "Tensor block_table, int latent_size, int max_seqlen_q, int max_seqlen_k, float scale) "
+        "-> Tensor",
+    ),
+    (
+        "mla",
+        "mla_decode(Tensor q, Tensor cache, Tensor cu_seqlens_q, Tensor seq_lens, "
+        "Tensor block_table, int latent_size, int max_seqlen_k, float scale) -> Tensor",
+    ),
+)
+
+_PORTABLE_SCHEMAS = (
+    ("fp8_activation", "fp8_quantize(Tensor x, Tensor? masked_m=None) -> (Tensor, Tensor)"),
+    ("fp8_activation", "silu_and_mul_fp8(Tensor x, Tensor? masked_m=None) -> (Tensor, Tensor)"),
+    (
+        "fp8_gemm",
+        "fp8_linear(Tensor q, Tensor scales, Tensor weight, Tensor weight_scales, int num_sms=-1, "
+        "bool? swap_ab=None) -> Tensor",
+    ),
+    (
+        "fp8_gemm",
+        "fp8_grouped_masked(Tensor q, Tensor scales, Tensor weight, Tensor weight_scales, "
+        "Tensor masked_m, int expected_m, int num_sms=-1, bool? swap_ab=None) -> Tensor",
+    ),
+    (
+        "fp8_gemm",
+        "fp8_grouped_contiguous(Tensor q, Tensor scales, Tensor weight, Tensor weight_scales, "
+        "Tensor m_indices, int num_sms=-1) -> Tensor",
+    ),
+    (
+        "fp8_gemm",
+        "deep_gemm_fp8(Tensor lhs, Tensor rhs_data, Tensor rhs_scale, "
+        "int user_deep_gemm_num_sm=-1, bool? swap_ab=None) -> Tensor",
+    ),
+    (
+        "fp8_gemm",
+        "deep_gemm_grouped_fp8_masked(Tensor lhs, Tensor rhs_data, Tensor rhs_scale, "
+        "Tensor(a!) output, Tensor masked_m, int expected_m, int user_deep_gemm_num_sm=-1, "
+        "Tensor? lhs_scale=None, bool? swap_ab=None) -> ()",
+    ),
+    (
+        "fp8_scatter",
+        "scatter_fp8(Tensor x, Tensor ids, Tensor places, Tensor offsets) -> "
+        "(Tensor, Tensor, Tensor, Tensor)",
+    ),
 )
 
 _ENTRIES = (
     *(OperatorEntry(schema, module) for module, schema in _SCHEMAS),
     *(OperatorEntry(schema, module, optional=True) for module, schema in _OPTIONAL_SCHEMAS),
+    *(
+        OperatorEntry(schema, module, optional=True, portable=True)
+        for module, schema in _PORTABLE_SCHEMAS
+    ),
 )
 OPERATORS: dict[str, OperatorEntry] = {entry.name: entry for entry in _ENTRIES}
 

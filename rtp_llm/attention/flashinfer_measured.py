@@ -1,0 +1,67 @@
+"""Where FlashInfer is faster than this project's own attention: what was measured, in one place.
+
+`./dev bench gpu_attention --heads HEADS` printed what the rows are from; docs/performance_gpu.md
+has its tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rtp_llm.attention.backend import AttentionConfig
+
+Ratios = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """FlashInfer's time over that of what is taken without it, the least and the most of all cases.
+
+    `long`: batches of prompts alone whose longest has `long_from` keys or more. `short`: other such
+    batches. `mixed`: with sequences among them that decode. `decoding`: decode steps; FlashInfer's
+    have rotation and cache write before them, in a kernel of their own.
+    """
+
+    gpu: str
+    version: str
+    capability: tuple[int, int]
+    head_dim: int
+    group: int  # query heads for each KV head
+    long_from: int
+    long: Ratios
+    short: Ratios
+    mixed: Ratios
+    decoding: Ratios
+
+    @property
+    def long_is_faster(self) -> bool:
+        """FlashInfer was faster in every case of long prompts."""
+        return self.long[1] < 1
+
+    def __str__(self) -> str:
+        times = {
+            f"in prompts from {self.long_from} keys on": self.long,
+            "in shorter ones": self.short,
+            "in mixed batches": self.mixed,
+            "in decoding": self.decoding,
+        }
+        words = (f"{least:.2f} to {most:.2f} {kind}" for kind, (least, most) in times.items())
+        return f"{self.version} took on {self.gpu}, of the time without it: {', '.join(words)}"
+
+
+_H200 = ("an H200", "0.6.0", (9, 0), 128)
+MEASURED = (
+    Measured(*_H200, 2, 8192, (0.90, 0.95), (0.71, 1.24), (1.01, 1.57), (0.98, 2.64)),
+    Measured(*_H200, 4, 8192, (0.87, 0.95), (0.71, 1.03), (1.39, 2.82), (0.95, 2.43)),
+)
+
+
+def find_measured(config: AttentionConfig) -> Measured | None:
+    """What was measured for heads like those of `config` on such a GPU, if anything was."""
+    wanted = config.capability, config.head_dim, config.num_heads // config.num_kv_heads
+    if any(config.windows):
+        return None
+    for row in MEASURED:
+        if (row.capability, row.head_dim, row.group) == wanted:
+            return row
+    return None

@@ -1,0 +1,198 @@
+"""Attention over compressed keys and values (multi-head latent attention, arXiv 2405.04434).
+
+The cache holds for a token one latent and one rotated key, which all heads share. A head's keys and
+values are products of the latent with its part of `kv_b`, and there are two ways to attend:
+
+absorbed: the query goes through the key part instead, attends to latents as they lie in the cache,
+    and the result goes through the value part;
+expanded: the latents of the context become keys and values of every head, for this step only.
+
+rtp_llm/attention/latent_step.py says which sequences of a step take which, and why.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.attention.latent_step import (
+    ExpandedPart,
+    Forms,
+    LatentPart,
+    LatentStep,
+    plan_step,
+)
+from rtp_llm.device import Support
+
+# Expanded keys and values of one pass; a pass takes as many heads as fit.
+_PASS_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True)
+class LatentConfig:
+    """What a model with latents on a device asks of attention; the same for all its layers.
+
+    Sizes of a head are in elements: R = `latent_size` and P = `rope_size` are what the cache holds
+    of a token, Dn = `nope_size` and P make a query, Dv = `value_size` a result. `scale` multiplies
+    the scores; `backend` is the one asked for by name. See AttentionConfig for the rest.
+    """
+
+    device_type: str
+    dtype: torch.dtype
+    kv_dtype: torch.dtype
+    num_heads: int
+    latent_size: int
+    rope_size: int
+    nope_size: int
+    value_size: int
+    scale: float
+    block_size: int
+    is_neox: bool = False
+    capability: tuple[int, int] = (0, 0)
+    backend: str = "auto"
+
+
+class LatentWeights(NamedTuple):
+    """What attention needs of a layer: the latent's norm [R], and kv_b [H, Dn + Dv, R]."""
+
+    norm_weight: Tensor
+    eps: float
+    kv_b: Tensor
+
+
+class LatentBackend(ABC):
+    """Computes attention over latents; one file each, one row in the factory's table.
+
+    `priority`: of the backends that say yes, the highest one is taken.
+    """
+
+    name: ClassVar[str]
+    priority: ClassVar[int]
+
+    @classmethod
+    @abstractmethod
+    def supports(cls, config: LatentConfig) -> Support:
+        """Yes, or no with the reason; called once, before anything is allocated."""
+
+    def __init__(self, config: LatentConfig) -> None:
+        self.config = config
+        self._forms = Forms(
+            config.latent_size, config.rope_size, config.nope_size, config.value_size
+        )
+
+    def prepare(self, batch: ForwardBatch) -> ForwardBatch:
+        """The batch with what its layers share; once a step, before the first layer."""
+        return replace(batch, latent_step=plan_step(batch, self._forms))
+
+    def warm_up(self, kv_cache: Tensor) -> None:
+        """Compile what steps need that are not recorded as graphs; see AttentionBackend."""
+        return
+
+    def attend(
+        self,
+        q: Tensor,
+        kv: Tensor,
+        layer: int,
+        cos_sin: Tensor | None,
+        weights: LatentWeights,
+        batch: ForwardBatch,
+    ) -> Tensor:
+        """From the projections to attention's result [T, H * Dv]; writes latents and keys.
+
+        `q` [T, H, Dn + P]; what is in it afterwards is not said. `kv` [T, R + P] holds latents
+        before their norm and keys before their rotation. `batch` comes from `prepare`.
+        """
+        step = batch.latent_step
+        if step is None:
+            raise ValueError("the batch has not been prepared for attention over latents")
+        planes = batch.kv_cache[layer]
+        cache = planes.view(planes.shape[1], planes.shape[2], -1)
+        rotated = q[..., self.config.nope_size :]
+        only_absorbed = step.absorbed if step.expanded is None else None
+        wide = None if only_absorbed is None else self._wide(q)
+        ops.mla_rotate_and_store(
+            rotated,
+            rotated if wide is None else wide[..., self.config.latent_size :],
+            kv,
+            weights.norm_weight,
+            weights.eps,
+            cos_sin,
+            batch.positions,
+            cache,
+            batch.slot_mapping[0],
+            self.config.is_neox,
+        )
+        batch.layer_written(layer)
+        if wide is not None and only_absorbed is not None:
+            return self._absorbed(q, wide, cache, weights.kv_b, only_absorbed).flatten(1)
+        return self._by_parts(q, cache, weights.kv_b, step).flatten(1)
+
+    def _by_parts(self, q: Tensor, cache: Tensor, kv_b: Tensor, step: LatentStep) -> Tensor:
+        """Results [T, H, Dv] of a step with expanded sequences; zeros for tokens of none."""
+        out = q.new_zeros(*q.shape[:2], self.config.value_size)
+        if step.absorbed is not None:
+            part = q if step.absorbed.rows is None else q[step.absorbed.rows]
+            wide = self._wide(part)
+            wide[..., self.config.latent_size :] = part[..., self.config.nope_size :]
+            _put(out, step.absorbed, self._absorbed(part, wide, cache, kv_b, step.absorbed))
+        if step.expanded is not None:
+            part = q if step.expanded.rows is None else q[step.expanded.rows]
+            _put(out, step.expanded, self._expanded(part, cache, kv_b, step.expanded))
+        return out
+
+    def _wide(self, q: Tensor) -> Tensor:
+        """Room for queries in the space of what the cache holds, [T, H, R + P]."""
+        return q.new_empty(*q.shape[:2], self.config.latent_size + self.config.rope_size)
+
+    def _absorbed(
+        self, q: Tensor, wide: Tensor, cache: Tensor, kv_b: Tensor, part: LatentPart
+    ) -> Tensor:
+        """Results [T, H, Dv]; the rotated parts of `wide` are there already."""
+        config = self.config
+        keys, values = kv_b[:, : config.nope_size], kv_b[:, config.nope_size :]
+        latent_queries = wide[..., : config.latent_size].transpose(0, 1)
+        torch.bmm(q[..., : config.nope_size].transpose(0, 1), keys, out=latent_queries)
+        sums = self.attend_latents(wide, cache, part)
+        out = q.new_empty(*q.shape[:2], config.value_size)
+        torch.bmm(sums.transpose(0, 1), values.transpose(1, 2), out=out.transpose(0, 1))
+        return out
+
+    def _expanded(self, q: Tensor, cache: Tensor, kv_b: Tensor, part: ExpandedPart) -> Tensor:
+        """Results [T, H, Dv], some heads after others so that their keys and values have room."""
+        config = self.config
+        context = cache.flatten(0, 1).index_select(0, part.places)
+        latents, keys = context[:, : config.latent_size], context[:, config.latent_size :]
+        row_bytes = kv_b.shape[1] * kv_b.element_size()
+        heads = max(1, _PASS_BYTES // max(1, len(context) * row_bytes))
+        results = []
+        for first in range(0, config.num_heads, heads):
+            some = kv_b[first : first + heads]
+            expanded = (latents @ some.flatten(0, 1).T).view(len(context), *some.shape[:2])
+            results.append(self.attend_heads(q[:, first : first + heads], keys, expanded, part))
+        return results[0] if len(results) == 1 else torch.cat(results, dim=1)
+
+    @abstractmethod
+    def attend_latents(self, q: Tensor, cache: Tensor, part: LatentPart) -> Tensor:
+        """Attention of `q` [T, H, R + P] over cache [N, S, R + P] -> [T, H, R]."""
+
+    @abstractmethod
+    def attend_heads(self, q: Tensor, keys: Tensor, expanded: Tensor, part: ExpandedPart) -> Tensor:
+        """Attention of `q` [T, h, Dn + P] over K expanded rows -> [T, h, Dv].
+
+        `keys` [K, P] are the rotated ones that all heads share, `expanded` [K, h, Dn + Dv] the
+        heads' own parts of the keys and their values.
+        """
+
+
+def _put(out: Tensor, part: LatentPart, result: Tensor) -> None:
+    """Into the rows of the part's tokens."""
+    if part.rows is None:
+        out.copy_(result)
+    else:
+        out[part.rows] = result

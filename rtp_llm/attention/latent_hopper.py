@@ -1,0 +1,60 @@
+"""Attention over latents on Hopper GPUs: decode steps through the copy engine and wgmma."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.attention.latent import LatentConfig
+from rtp_llm.attention.latent_step import LatentPart
+from rtp_llm.attention.latent_triton import TritonLatentBackend
+from rtp_llm.device import Support
+
+_CAPABILITY = (9, 0)
+_SIZES = (512, 64)  # of a latent and a rotated key
+_TILE_KEYS = 64
+_LEAST_BLOCK = 8
+# Its tiles have 64 rows: with so few heads and sequences Triton's of 16 were faster on an H200.
+_FEW_HEADS = 16
+_FEW_SEQUENCES = 64
+
+
+class HopperLatentBackend(TritonLatentBackend):
+    """Its own kernel where each sequence has one new token, 64 heads a block; else Triton's."""
+
+    name: ClassVar[str] = "hopper"
+    priority: ClassVar[int] = 20
+
+    @classmethod
+    def supports(cls, config: LatentConfig) -> Support:
+        block = config.block_size
+        if config.device_type != "cuda" or config.capability != _CAPABILITY:
+            return Support.no("its instructions are those of compute capability 9.0")
+        if not ops.has_kernel("mla_decode", config.device_type):
+            return Support.no("the operator library has no mla_decode")
+        if config.dtype not in (torch.bfloat16, torch.float16):
+            return Support.no(f"{config.dtype} products do not run on tensor cores")
+        if (config.latent_size, config.rope_size) != _SIZES:
+            return Support.no(f"it takes latents of {_SIZES[0]} and keys of {_SIZES[1]}")
+        if block % _TILE_KEYS and (block < _LEAST_BLOCK or _TILE_KEYS % block):
+            return Support.no(f"blocks of {block}; it takes 8, 16, 32 and multiples of 64")
+        return super().supports(config)
+
+    def attend_latents(self, q: Tensor, cache: Tensor, part: LatentPart) -> Tensor:
+        is_decode = part.max_seqlen_q == 1 and len(q) == len(part.seq_lens)
+        is_small = self.config.num_heads <= _FEW_HEADS and len(q) < _FEW_SEQUENCES
+        if not is_decode or is_small:
+            return super().attend_latents(q, cache, part)
+        return ops.mla_decode(
+            q,
+            cache,
+            part.cu_seqlens_q,
+            part.seq_lens,
+            part.block_table,
+            self.config.latent_size,
+            part.max_seqlen_k,
+            self.config.scale,
+        )

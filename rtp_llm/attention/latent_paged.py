@@ -1,0 +1,69 @@
+"""Attention over latents on every device that has the operators: the CPU's backend."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.attention.latent import LatentBackend, LatentConfig
+from rtp_llm.attention.latent_step import EXPANDED_BLOCK, ExpandedPart, LatentPart
+from rtp_llm.device import Support
+
+_OPERATORS = ("mla_rotate_and_store", "mla_attention")
+
+
+class PagedLatentBackend(LatentBackend):
+    """`mla_attention` for latents; `paged_attention` over keys and values that were expanded."""
+
+    name: ClassVar[str] = "paged"
+    priority: ClassVar[int] = 0
+
+    @classmethod
+    def supports(cls, config: LatentConfig) -> Support:
+        if config.kv_dtype != config.dtype:
+            return Support.no(
+                "latents are kept in the type of the activations: leave --kv-cache-dtype out"
+            )
+        missing = [name for name in _OPERATORS if not ops.has_kernel(name, config.device_type)]
+        if missing:
+            return Support.no(f"the operator library has no {', '.join(missing)} for it")
+        return Support.yes()
+
+    def attend_latents(self, q: Tensor, cache: Tensor, part: LatentPart) -> Tensor:
+        return ops.mla_attention(
+            q,
+            cache,
+            part.cu_seqlens_q,
+            part.seq_lens,
+            part.block_table,
+            self.config.latent_size,
+            part.max_seqlen_q,
+            part.max_seqlen_k,
+            self.config.scale,
+        )
+
+    def attend_heads(self, q: Tensor, keys: Tensor, expanded: Tensor, part: ExpandedPart) -> Tensor:
+        # As a cache of its own, whose blocks lie in order; the shorter of key and value is padded.
+        config = self.config
+        nope, values = config.nope_size, config.value_size
+        size = max(q.shape[2], values)
+        cache = q.new_zeros(2, *expanded.shape[:2], size)
+        cache[0, ..., :nope] = expanded[..., :nope]
+        cache[0, ..., nope : q.shape[2]] = keys[:, None]
+        cache[1, ..., :values] = expanded[..., nope:]
+        blocks = cache.view(2, -1, EXPANDED_BLOCK, *cache.shape[2:])
+        wide = torch.nn.functional.pad(q, (0, size - q.shape[2]))
+        out = ops.paged_attention(
+            wide,
+            blocks,
+            part.cu_seqlens_q,
+            part.seq_lens,
+            part.table,
+            part.max_seqlen_q,
+            part.max_seqlen_k,
+            config.scale,
+        )
+        return out[..., :values]

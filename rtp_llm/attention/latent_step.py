@@ -1,0 +1,153 @@
+"""Which sequences of a step attend over latents as they are, and which expand them.
+
+Both forms give the same numbers for a different amount of work. With q new tokens that see k keys
+each on average, a head multiplies and adds
+
+    absorbed: q k (2 R + P) for the scores and sums, and q R (Dn + Dv) on the way in and out;
+    expanded: q k (Dn + P + Dv), and R (Dn + Dv) for every key of the context.
+
+The smaller one is taken, sequence by sequence: with DeepSeek's sizes (512, 64, 128, 128) a chunk of
+prompt expands its context from about 170 new tokens on, and always when there is no earlier
+context; a decode never does. Where the host does not know the lengths (recorded steps) all tokens
+are absorbed, which is always right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from rtp_llm.attention.batch import ForwardBatch, HostNumbers
+
+# Below, a step is a few small kernels in either form, and the absorbed one has fewer.
+LEAST_EXPANDED = 32
+# Keys of a sequence start at multiples of this, so that paged kernels can read them too.
+EXPANDED_BLOCK = 64
+
+
+@dataclass(frozen=True)
+class Forms:
+    """Sizes of a model's heads; see LatentConfig."""
+
+    latent_size: int
+    rope_size: int
+    nope_size: int
+    value_size: int
+
+    def expands(self, queries: NDArray[np.int32], keys: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """For sequences with so many new tokens and keys: whether expanding is less work."""
+        new, context = queries.astype(np.float64), keys.astype(np.float64)
+        pairs = new * context - new * (new - 1) / 2  # causal
+        either_way = self.latent_size * (self.nope_size + self.value_size)
+        absorbed = pairs * (2 * self.latent_size + self.rope_size) + new * either_way
+        per_pair = self.nope_size + self.rope_size + self.value_size
+        expanded = pairs * per_pair + context * either_way
+        return (queries >= LEAST_EXPANDED) & (expanded < absorbed)
+
+
+@dataclass(frozen=True)
+class LatentPart:
+    """Sequences of a batch that attend in one form.
+
+    `rows` int64 are their tokens in the batch (None: all of it); the lengths are theirs alone.
+    """
+
+    rows: Tensor | None
+    cu_seqlens_q: Tensor
+    seq_lens: Tensor
+    block_table: Tensor
+    max_seqlen_q: int
+    max_seqlen_k: int
+
+
+@dataclass(frozen=True)
+class ExpandedPart(LatentPart):
+    """Sequences whose context is expanded into K rows, sequence behind sequence.
+
+    `places` int64 [K] are the rows' places in the cache; `starts` int32 [B] a sequence's first row,
+    a multiple of EXPANDED_BLOCK. What lies between two sequences is some key again.
+    """
+
+    places: Tensor
+    starts: Tensor
+
+    @cached_property
+    def table(self) -> Tensor:
+        """int32 [B, M]: blocks of EXPANDED_BLOCK rows of each sequence, for paged kernels."""
+        width = -(-self.max_seqlen_k // EXPANDED_BLOCK)
+        columns = torch.arange(width, dtype=torch.int32, device=self.starts.device)
+        table = (self.starts // EXPANDED_BLOCK)[:, None] + columns
+        # Behind a sequence's blocks are those of others, which are not read.
+        return table.clamp(max=len(self.places) // EXPANDED_BLOCK - 1)
+
+
+@dataclass(frozen=True)
+class LatentStep:
+    """The parts of a step; None: no sequence takes that form."""
+
+    absorbed: LatentPart | None
+    expanded: ExpandedPart | None = None
+
+
+def plan_step(batch: ForwardBatch, forms: Forms) -> LatentStep:
+    """Choose for every sequence; waits for no device."""
+    whole = LatentPart(
+        None,
+        batch.cu_seqlens_q,
+        batch.seq_lens,
+        batch.block_table[0],
+        batch.max_seqlen_q,
+        batch.max_seqlen_k,
+    )
+    host = batch.host
+    if host is None or batch.max_seqlen_q < LEAST_EXPANDED:
+        return LatentStep(whole)
+    expands = forms.expands(np.diff(host.cu_seqlens_q), host.seq_lens)
+    if not expands.any():
+        return LatentStep(whole)
+    block_size = batch.kv_cache[0].shape[2]
+    if expands.all():
+        return LatentStep(None, _expanded(whole, host.seq_lens, block_size))
+    chosen = _part(whole, host, np.flatnonzero(expands))
+    others = _part(whole, host, np.flatnonzero(~expands))
+    return LatentStep(others, _expanded(chosen, host.seq_lens[expands], block_size))
+
+
+def _part(whole: LatentPart, host: HostNumbers, sequences: NDArray[np.int64]) -> LatentPart:
+    device = whole.seq_lens.device
+    starts, ends = host.cu_seqlens_q[sequences], host.cu_seqlens_q[sequences + 1]
+    counts = ends - starts
+    tokens = [np.arange(start, end) for start, end in zip(starts, ends, strict=True)]
+    chosen = torch.from_numpy(sequences).to(device, non_blocking=True)
+    return LatentPart(
+        torch.from_numpy(np.concatenate(tokens)).to(device, non_blocking=True),
+        _sums(counts).to(device, non_blocking=True),
+        whole.seq_lens[chosen],
+        whole.block_table[chosen],
+        int(counts.max()),
+        int(host.seq_lens[sequences].max()),
+    )
+
+
+def _expanded(part: LatentPart, keys: NDArray[np.int32], block_size: int) -> ExpandedPart:
+    device = part.seq_lens.device
+    room = -(-keys // EXPANDED_BLOCK) * EXPANDED_BLOCK
+    sums = _sums(room).to(device, non_blocking=True)
+    row = torch.arange(int(room.sum()), dtype=torch.int32, device=device)
+    sequence = torch.bucketize(row, sums[1:], right=True)
+    # Behind a sequence's last key that key is repeated: there is always a block for it.
+    position = torch.minimum(row - sums[sequence], part.seq_lens[sequence] - 1)
+    block = part.block_table[sequence, position // block_size]
+    places = block.long() * block_size + position % block_size
+    return ExpandedPart(**vars(part), places=places, starts=sums[:-1])
+
+
+def _sums(counts: NDArray[np.int32]) -> Tensor:
+    return torch.from_numpy(np.concatenate(([0], np.cumsum(counts))).astype(np.int32))

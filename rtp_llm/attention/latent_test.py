@@ -1,0 +1,206 @@
+"""Attention over latents: which form a sequence takes, what is refused, both forms in the layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from rtp_llm import ops
+from rtp_llm.attention import (
+    ForwardBatch,
+    HostNumbers,
+    LatentConfig,
+    LatentWeights,
+    NoBackendError,
+    explain_latent,
+    latent,
+    make_latent_backend,
+)
+from rtp_llm.attention.latent_hopper import HopperLatentBackend
+from rtp_llm.attention.latent_step import EXPANDED_BLOCK, Forms, plan_step
+
+DEEPSEEK = Forms(512, 64, 128, 128)
+CONFIG = LatentConfig(
+    "cpu", torch.float32, torch.float32, 4, latent_size=24, rope_size=8, nope_size=12,
+    value_size=10, scale=20**-0.5, block_size=4,
+)  # fmt: skip
+
+
+def int32(values):
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def expands(queries, keys):
+    return DEEPSEEK.expands(np.array(queries), np.array(keys)).tolist()
+
+
+def test_the_form_with_less_work_is_taken():
+    # A decode, a short chunk behind a long context, a long one, a whole prompt, few tokens.
+    assert expands([1, 64, 512, 900, 5], [8000, 8000, 8000, 900, 5]) == [
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
+    # With much context the border is where R (Dn + Dv) = q (2 R - Dn - Dv).
+    assert expands([160, 180], [100_000, 100_000]) == [False, True]
+
+
+def batch_of(lengths, block=4, seed=0):
+    """(queries, keys) of sequences, in a cache of NaN but for the keys before the queries."""
+    generator = torch.Generator().manual_seed(seed)
+    queries = [new for new, _ in lengths]
+    room = [-(-keys // block) for _, keys in lengths]
+    blocks = torch.randperm(sum(room) + 1, generator=generator).int()
+    table = torch.full((len(lengths), max(room)), -1, dtype=torch.int32)
+    cache = torch.full((1, sum(room) + 1, block, 1, 32), torch.nan)
+    slots, positions = [], []
+    for row, (new, keys) in enumerate(lengths):
+        first = sum(room[:row])
+        table[row, : room[row]] = blocks[first : first + room[row]]
+        place = torch.arange(keys)
+        slot = table[row].long()[place // block] * block + place % block
+        cache.view(-1, 32)[slot[: keys - new]] = torch.randn(keys - new, 32, generator=generator)
+        slots.append(slot[keys - new :])
+        positions.append(place[keys - new :])
+    sums = np.cumsum([0, *queries]).astype(np.int32)
+    keys = np.array([count for _, count in lengths], dtype=np.int32)
+    return ForwardBatch(
+        token_ids=int32([0] * sum(queries)),
+        positions=torch.cat(positions).int(),
+        cu_seqlens_q=torch.from_numpy(sums),
+        seq_lens=torch.from_numpy(keys),
+        max_seqlen_q=max(queries),
+        max_seqlen_k=int(keys.max()),
+        slot_mapping=(torch.cat(slots).int(),),
+        block_table=(table,),
+        kv_cache=(cache,),
+        layer_group=(0,),
+        host=HostNumbers(sums, keys, (table.numpy(),)),
+    )
+
+
+# Expanded, a decode, expanded with context, a short chunk behind a long context, no token.
+MIXED = [(70, 70), (1, 33), (60, 90), (3, 200), (0, 5)]
+
+
+def test_parts_hold_each_sequence_once():
+    batch = batch_of(MIXED)
+    step = plan_step(batch, Forms(24, 8, 12, 10))
+    assert step.expanded is not None
+    assert step.absorbed is not None
+    assert step.expanded.seq_lens.tolist() == [70, 90]
+    assert step.absorbed.seq_lens.tolist() == [33, 200, 5]
+    assert step.expanded.starts.tolist() == [0, 2 * EXPANDED_BLOCK]
+    rows = torch.cat([step.expanded.rows, step.absorbed.rows])
+    assert rows.sort().values.tolist() == list(range(134))
+    # Places of keys are those that were or will be written, also behind the last one.
+    table, block = batch.block_table[0], 4
+    for row, count, first in ((0, 70, 0), (2, 90, 128)):
+        room = -(-count // EXPANDED_BLOCK) * EXPANDED_BLOCK
+        place = torch.arange(room).clamp(max=count - 1)
+        expected = table[row].long()[place // block] * block + place % block
+        assert torch.equal(step.expanded.places[first : first + room], expected)
+
+
+def test_without_numbers_on_the_host_all_is_absorbed():
+    step = plan_step(replace(batch_of(MIXED), host=None), Forms(24, 8, 12, 10))
+    assert step.expanded is None
+    assert step.absorbed is not None
+    assert step.absorbed.rows is None
+
+
+@pytest.mark.parametrize("pass_bytes", [latent._PASS_BYTES, 40_000])
+def test_a_mixture_gives_what_the_absorbed_form_gives(pass_bytes, monkeypatch):
+    """Heads of the expanded form may come in several passes."""
+    monkeypatch.setattr(latent, "_PASS_BYTES", pass_bytes)
+    torch.manual_seed(1)
+    q, kv = torch.randn(134, 4, 20), torch.randn(134, 32)
+    weights = LatentWeights(torch.rand(24), 1e-6, torch.randn(4, 22, 24) / 5)
+    cos_sin = torch.randn(200, 8)
+    backend = make_latent_backend(CONFIG)
+    results, caches, told = [], [], []
+    for host in (True, False):
+        batch = replace(batch_of(MIXED), on_written=told.append)
+        batch = backend.prepare(batch if host else replace(batch, host=None))
+        results.append(backend.attend(q.clone(), kv, 0, cos_sin, weights, batch))
+        caches.append(batch.kv_cache[0])
+    assert told == [0, 0]
+    assert results[0].shape == (134, 40)
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+    assert torch.equal(torch.nan_to_num(caches[0]), torch.nan_to_num(caches[1]))
+
+
+def test_the_table_of_expanded_rows_is_made_once_a_step():
+    batch = make_latent_backend(CONFIG).prepare(batch_of(MIXED))
+    part = batch.latent_step.expanded
+    assert part.table is part.table
+    assert part.table.dtype == torch.int32
+    for row, (start, keys) in enumerate(zip(part.starts, part.seq_lens, strict=True)):
+        blocks = -(-int(keys) // EXPANDED_BLOCK)
+        first = int(start) // EXPANDED_BLOCK
+        assert part.table[row, :blocks].tolist() == list(range(first, first + blocks))
+    assert int(part.table.max()) < len(part.places) // EXPANDED_BLOCK
+
+
+def test_what_cannot_be_is_refused_with_the_reason():
+    with pytest.raises(NoBackendError, match="leave --kv-cache-dtype out"):
+        make_latent_backend(replace(CONFIG, kv_dtype=torch.float8_e4m3fn))
+    with pytest.raises(NoBackendError, match="no mla_rotate_and_store, mla_attention for it"):
+        make_latent_backend(replace(CONFIG, device_type="xpu"))
+    with pytest.raises(NoBackendError, match="--attention-backend names hopper"):
+        make_latent_backend(replace(CONFIG, backend="hopper"))
+    with pytest.raises(ValueError, match="not been prepared"):
+        make_latent_backend(CONFIG).attend(
+            torch.randn(1, 4, 20),
+            torch.randn(1, 32),
+            0,
+            None,
+            LatentWeights(torch.rand(24), 1e-6, torch.randn(4, 22, 24)),
+            batch_of([(1, 1)]),
+        )
+
+
+def test_hoppers_kernel_takes_only_its_sizes():
+    real = replace(CONFIG, latent_size=512, rope_size=64, block_size=64, dtype=torch.bfloat16)
+    for changed, reason in (
+        ({}, "capability 9.0"),
+        ({"device_type": "cuda", "capability": (8, 0)}, "capability 9.0"),
+    ):
+        answer = HopperLatentBackend.supports(replace(real, **changed))
+        assert not answer
+        assert reason in answer.reason
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"dtype": torch.float32}, "tensor cores"),
+        ({"latent_size": 256}, "latents of 512"),
+        ({"block_size": 48}, "blocks of 48"),
+    ],
+)
+def test_what_hoppers_kernel_cannot_take(changed, reason, monkeypatch):
+    monkeypatch.setattr(ops, "has_kernel", lambda name, kind: True)
+    hopper = replace(
+        CONFIG, device_type="cuda", capability=(9, 0), latent_size=512, rope_size=64,
+        block_size=64, dtype=torch.bfloat16,
+    )  # fmt: skip
+    answer = HopperLatentBackend.supports(replace(hopper, **changed))
+    assert not answer
+    assert reason in answer.reason
+
+
+def test_the_choice_is_explained():
+    text = explain_latent(CONFIG)
+    assert "4 heads over latents of 24 and keys of 8" in text
+    assert "paged (priority 0): chosen" in text
+    assert "triton (priority 10): no: its tiles" in text
+    forced = explain_latent(replace(CONFIG, backend="paged"))
+    assert "paged (priority 0): chosen by --attention-backend" in forced
+    with pytest.raises(NoBackendError, match="names flashinfer: there are hopper, triton, paged"):
+        make_latent_backend(replace(CONFIG, backend="flashinfer"))

@@ -1,0 +1,148 @@
+"""Tests of prompts over a KV cache of 8-bit floats, the CPU's attention as the quick kernel."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+
+import pytest
+import torch
+from torch import Tensor
+
+from rtp_llm.attention import AttentionBackend, AttentionConfig, explain
+from rtp_llm.attention import widened as module
+from rtp_llm.attention.steps_for_tests import forget_old_blocks, shape_of, step_of
+from rtp_llm.attention.widened import WidenedBackend
+from rtp_llm.device import Support
+from rtp_llm.ops.checks_for_tests import assert_near
+from rtp_llm.ops.paged_batches_for_tests import PagedBatch
+
+HALF, NARROW = torch.bfloat16, torch.float8_e4m3fn
+CONFIG = AttentionConfig("cpu", HALF, NARROW, 4, 2, 64, 16)
+CUDA = AttentionConfig("cuda", HALF, NARROW, 16, 8, 128, 16, capability=(9, 0))
+
+
+class _Others(AttentionBackend):
+    """Notes the steps that are left to it."""
+
+    name, priority = "others", 0
+
+    @classmethod
+    def supports(cls, config):
+        return Support.yes()
+
+    def __init__(self):
+        self.steps = []
+
+    def forward(self, q, layer, window, batch):
+        self.steps.append(batch)
+        return torch.zeros_like(q)
+
+
+def widen_pages(cache, pages, out):
+    out.copy_(cache.to(out.dtype)[pages.long()])
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu(monkeypatch):
+    torch.manual_seed(0)
+    monkeypatch.setattr(WidenedBackend, "kernel", staticmethod(lambda: widen_pages))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(Tensor, "pin_memory", lambda self: self)  # there is no GPU to copy to
+
+
+def narrow_batch(lengths, config=CONFIG):
+    """A batch and its step, whose cache has 8-bit floats; the batch has the same values."""
+    batch = PagedBatch.random(lengths, shape_of(config), HALF)
+    narrow = batch.kv_cache.to(NARROW)
+    batch = dataclasses.replace(batch, kv_cache=narrow.to(HALF))
+    return batch, narrow
+
+
+def step_over(batch, narrow):
+    return dataclasses.replace(step_of(batch), kv_cache=(narrow,))
+
+
+@pytest.mark.parametrize("window", [0, 100])
+@pytest.mark.parametrize(
+    "lengths", [[(300, 300)], [(1, 40), (300, 431), (200, 200), (17, 17)], [(290, 1000)]]
+)
+def test_it_is_attention_over_the_widened_cache(monkeypatch, lengths, window):
+    monkeypatch.setattr(module, "_ROWS_WORTH_IT", 1)
+    batch, narrow = narrow_batch(lengths)
+    expected = batch.expected(window=window)
+    if window:
+        forget_old_blocks(batch, window)
+    others = _Others()
+    actual = WidenedBackend(CONFIG, others).forward(batch.q, 0, window, step_over(batch, narrow))
+    assert not others.steps
+    assert_near(actual, expected.to(HALF))
+
+
+def test_layers_of_a_step_share_a_plan_and_all_share_the_scratch(monkeypatch):
+    monkeypatch.setattr(module, "_ROWS_WORTH_IT", 1)
+    backend = WidenedBackend(CONFIG, _Others())
+    made = []
+    plan = WidenedBackend._make_plan
+    monkeypatch.setattr(
+        WidenedBackend, "_make_plan", lambda *given: made.append(given) or plan(*given)
+    )
+    for number in range(3):
+        batch, narrow = narrow_batch([(60 + number, 70 + number)])
+        step = step_over(batch, narrow)
+        step = dataclasses.replace(step, kv_cache=(narrow, narrow), layer_group=(0, 0))
+        results = [backend.forward(batch.q, layer, 0, step) for layer in (0, 1)]
+        assert torch.equal(*results)
+        assert_near(results[0], batch.expected().to(HALF))
+        assert len(made) == number + 1
+
+
+@pytest.mark.parametrize(
+    ("lengths", "taken"),
+    [
+        ([(600, 600)], True),
+        ([(200, 200)], False),  # too few queries for each key
+        ([(1, 9000), (1200, 1200)], False),  # decoding's keys are many
+        ([(1, 500), (1200, 1200)], True),
+    ],
+)
+def test_steps_where_widening_costs_more_than_it_saves_are_left(lengths, taken):
+    batch, narrow = narrow_batch(lengths)
+    others = _Others()
+    WidenedBackend(CONFIG, others).forward(batch.q, 0, 0, step_over(batch, narrow))
+    assert (not others.steps) == taken
+
+
+def test_more_pages_than_the_scratch_holds_are_left(monkeypatch):
+    batch, narrow = narrow_batch([(600, 608)])
+    pages = 38
+    for most, left in ((pages, 0), (pages - 1, 1)):
+        monkeypatch.setattr(module, "_SCRATCH_BYTES", most * 2 * 2 * 16 * 2 * 64)
+        others = _Others()
+        WidenedBackend(CONFIG, others).forward(batch.q, 0, 0, step_over(batch, narrow))
+        assert len(others.steps) == left
+
+
+def test_recorded_steps_are_left():
+    batch, narrow = narrow_batch([(600, 600)])
+    others = _Others()
+    step = dataclasses.replace(step_over(batch, narrow), host=None)
+    WidenedBackend(CONFIG, others).forward(batch.q, 0, 0, step)
+    assert others.steps == [step]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, ""),
+        ({"kv_dtype": HALF}, "nothing to widen"),
+        ({"capability": (8, 9)}, "compute capability 9.0"),
+        ({"head_dim": 80}, "heads of 80"),
+    ],
+)
+def test_what_it_supports(change, reason):
+    config = dataclasses.replace(CUDA, **change)
+    answer = WidenedBackend.supports(config)
+    assert bool(answer) == (not reason)
+    assert reason in answer.reason
+    assert "  widened (priority 15): " in explain(config)

@@ -1,0 +1,99 @@
+"""Multi-head latent attention: keys and values as products of one small latent a token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rtp_llm.attention import ForwardBatch, LatentBackend, LatentWeights
+from rtp_llm.layers.layer import Layer
+from rtp_llm.layers.linear import PlainLinear
+from rtp_llm.layers.linear_factory import make_linear
+from rtp_llm.layers.norm import RMSNorm
+from rtp_llm.layers.options import LayerOptions
+
+# DeepSeek's code gives these norms their own epsilon, whatever rms_norm_eps says.
+_INNER_EPS = 1e-6
+
+
+@dataclass(frozen=True)
+class LatentShape:
+    """Sizes of latent attention in elements; `query_rank` 0: queries are not compressed.
+
+    `rank` of the latent, `rope_size` of the rotated key; a head's query has nope_size + rope_size,
+    its value `value_size`. `scale` of the scores; `is_neox`: halves rotate together.
+    """
+
+    query_rank: int
+    rank: int
+    rope_size: int
+    nope_size: int
+    value_size: int
+    scale: float
+    is_neox: bool = False
+
+    @property
+    def query_size(self) -> int:
+        return self.nope_size + self.rope_size
+
+    @property
+    def cache_size(self) -> int:
+        """Elements that the cache holds of a token and layer."""
+        return self.rank + self.rope_size
+
+
+class LatentAttentionLayer(Layer):
+    """Latent attention of layer `index` over the paged cache."""
+
+    def __init__(
+        self,
+        index: int,
+        hidden: int,
+        num_heads: int,
+        shape: LatentShape,
+        bias: bool,
+        backend: LatentBackend,
+        options: LayerOptions,
+    ) -> None:
+        super().__init__()
+        self.index, self.shape, self.backend = index, shape, backend
+        self.num_heads = num_heads
+        queries = num_heads * shape.query_size
+        # One product for all that reads the hidden state.
+        first = {"q_a_proj": shape.query_rank} if shape.query_rank else {"q_proj": queries}
+        parts = {**first, "kv_a_proj_with_mqa": shape.cache_size}
+        self.qkv_a_proj = make_linear(hidden, parts, bias, options)
+        self.q_size = self.qkv_a_proj.rows - shape.cache_size
+        self.q_a_layernorm = self.q_b_proj = None
+        if shape.query_rank:
+            self.q_a_layernorm = RMSNorm(shape.query_rank, _INNER_EPS, options)
+            self.q_b_proj = make_linear(shape.query_rank, {"q_b_proj": queries}, False, options)
+        self.kv_a_layernorm = RMSNorm(shape.rank, _INNER_EPS, options)
+        # Both forms of attention take parts of this weight as floats.
+        rows = num_heads * (shape.nope_size + shape.value_size)
+        self.kv_b_proj = PlainLinear(shape.rank, {"kv_b_proj": rows}, False, options.dequantized())
+        self.o_proj = make_linear(num_heads * shape.value_size, {"o_proj": hidden}, bias, options)
+
+    def forward(
+        self,
+        norm: RMSNorm,
+        residual: Tensor,
+        pending: Tensor | None,
+        cos_sin: Tensor | None,
+        batch: ForwardBatch,
+    ) -> Tensor | None:
+        """The layer of norm(residual + pending), [T, hidden]; see Linear.normed and add_to.
+
+        Writes latents and rotated keys of the T tokens into the layer's cache.
+        """
+        shape = self.shape
+        projected = self.qkv_a_proj.normed(norm, residual, pending)
+        q, kv = projected[:, : self.q_size], projected[:, self.q_size :]
+        if self.q_b_proj is not None and self.q_a_layernorm is not None:
+            q = self.q_b_proj.normed(self.q_a_layernorm, q, None)
+        heads = q.view(len(q), self.num_heads, shape.query_size)
+        kv_b = self.kv_b_proj.weight.view(self.num_heads, -1, shape.rank)
+        weights = LatentWeights(self.kv_a_layernorm.weight, self.kv_a_layernorm.eps, kv_b)
+        mixed = self.backend.attend(heads, kv, self.index, cos_sin, weights, batch)
+        return self.o_proj.add_to(residual, mixed)

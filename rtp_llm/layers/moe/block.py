@@ -1,0 +1,110 @@
+"""The feed-forward layer that is a mixture of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from rtp_llm.layers.layer import Layer
+from rtp_llm.layers.moe.config import MoeConfig
+from rtp_llm.layers.moe.executor import ExpertContext, ExpertWeights
+from rtp_llm.layers.moe.gate import Gate
+from rtp_llm.layers.moe.router import LocalRouter, Routed, Router, SelectionStep
+from rtp_llm.layers.moe.shared import SharedExperts
+from rtp_llm.layers.moe.strategy import choose_executor
+from rtp_llm.layers.norm import RMSNorm
+from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.stacked_weights import StackedLinearWeights, weight_form
+from rtp_llm.layers.weights import WeightTarget, weight_targets
+
+
+class MoeBlock(Layer):
+    """Selection, the way to the experts and back, and the shared experts; in place of a GatedMLP.
+
+    It is the decoder layer's `mlp`. `experts.gate_up` and `experts.down` hold the weights by slot.
+    """
+
+    shared: SharedExperts | None
+
+    def __init__(self, index: int, config: MoeConfig, options: LayerOptions) -> None:
+        super().__init__()
+        self.index, self.config = index, config
+        hooks = options.experts
+        self.router: Router = LocalRouter(config.num_experts)
+        self.steps: tuple[SelectionStep, ...] = ()
+        if hooks is not None:
+            self.router, self.steps = hooks.router(index, config), hooks.steps(index, config)
+        context = expert_context(config, options, self.router)
+        kind = choose_executor(context, options.moe_strategy)
+        self.gate = Gate(config, options)
+        self.experts = _Experts(config, self.router.local_experts, options)
+        weights = ExpertWeights(self.experts.gate_up, self.experts.down)
+        self.executor = kind(context, weights)
+        self.shared = None
+        if config.shared_intermediate_size:
+            self.shared = SharedExperts(config, options)
+
+    def forward(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor:
+        """The layer of norm(residual + pending), [T, hidden]; see Linear.normed and add_to."""
+        x = norm.after(pending, residual)
+        ids, weights = self.gate(x)
+        for step in self.steps:
+            step(ids, weights)
+        out = self.route(x, ids, weights)
+        return out if self.shared is None else out.add_(self.shared(x))
+
+    def route(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
+        """x [T, hidden] by its selected experts [T, k], wherever they are; T may be 0."""
+        routed = self.router.prepare(x, ids, weights)
+        return self.router.finalize(routed, self._computed(routed))
+
+    def _computed(self, routed: Routed) -> Tensor:
+        """The sums of the experts here, [T', hidden]."""
+        rows, most = routed.x.shape[0], self.router.most_rows
+        if rows == 0:
+            return routed.x
+        if most is None or rows <= most:
+            return self.executor.execute(routed)
+        out = torch.empty_like(routed.x)
+        for start in range(0, rows, most):
+            part = routed.part(start, start + most)
+            out[start : start + most] = self.executor.execute(part)
+        return out
+
+    def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
+        names = self.config.names
+        path = path.removesuffix("mlp.") + names.block + "."
+        yield from self.gate.checkpoint_targets(f"{path}{names.gate}.")
+        yield from weight_targets(self.experts, f"{path}{names.experts}.")
+        if self.shared is not None:
+            yield from self.shared.checkpoint_targets(path)
+
+
+class _Experts(nn.Module):
+    """The stacked weights, under the names that they have in a checkpoint."""
+
+    def __init__(self, config: MoeConfig, local: tuple[int, ...], options: LayerOptions) -> None:
+        super().__init__()
+        hidden, inner, names = config.hidden_size, config.intermediate_size, config.names
+        options = options.inside(names.experts)
+        parts = {names.gate_proj: inner, names.up_proj: inner}
+        experts = config.num_experts
+        self.gate_up = StackedLinearWeights(hidden, parts, experts, options, local)
+        self.down = StackedLinearWeights(inner, {names.down_proj: hidden}, experts, options, local)
+
+
+def expert_context(config: MoeConfig, options: LayerOptions, router: Router) -> ExpertContext:
+    """What the executor of a block is chosen for; `options` are the block's."""
+    names = config.names
+    parts = (names.gate_proj, names.up_proj, names.down_proj)
+    return ExpertContext(
+        config=config,
+        device_type=options.device.type,
+        dtype=options.dtype,
+        weights=weight_form(options.inside(names.experts), parts),
+        router=router.name,
+        slots=len(router.local_experts),
+        capability=options.capability,
+    )

@@ -1,0 +1,74 @@
+"""What computes the experts of this process."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rtp_llm.device import Support
+from rtp_llm.layers.moe.config import MoeConfig
+from rtp_llm.layers.moe.router import Routed
+from rtp_llm.layers.stacked_weights import StackedLinearWeights
+
+
+@dataclass(frozen=True)
+class ExpertContext:
+    """What an executor is chosen for.
+
+    `device_type` is torch's, `dtype` that of the activations, `weights` "plain" (that dtype),
+    "fp8" (e4m3 with scales of 128x128 tiles) or another form; `router` a router's name, `slots` the
+    experts kept here, `capability` as Device.capability.
+    """
+
+    config: MoeConfig
+    device_type: str
+    dtype: torch.dtype
+    weights: str
+    router: str
+    slots: int
+    capability: tuple[int, int] = (0, 0)
+
+    def describe(self) -> str:
+        dtype = str(self.dtype).removeprefix("torch.")
+        return (
+            f"{self.device_type}, {dtype}, {self.weights} weights, {self.router} router, "
+            f"{self.slots} experts of {self.config.intermediate_size}"
+        )
+
+
+@dataclass(frozen=True)
+class ExpertWeights:
+    """Weights by slot: gate_up [slots, 2 I, hidden] (gate rows first), down [slots, hidden, I]."""
+
+    gate_up: StackedLinearWeights
+    down: StackedLinearWeights
+
+
+class Executor:
+    """act(gate(x)) * up(x), then down, by each token's experts, and their weighted sum.
+
+    `value`: among executors that support a context the highest is taken. Calls are as many as for
+    any other batch and wait for nothing, so that graphs record them.
+    """
+
+    name: ClassVar[str]
+    value: ClassVar[int]
+
+    def __init__(self, context: ExpertContext, weights: ExpertWeights) -> None:
+        self.context, self.weights = context, weights
+
+    @classmethod
+    @abstractmethod
+    def supports(cls, context: ExpertContext) -> Support:
+        """Whether it can compute that, or why not."""
+
+    @abstractmethod
+    def execute(self, routed: Routed) -> Tensor:
+        """The weighted sums of the experts here: [T', hidden] in x's dtype; T' is at least 1."""
+
+    def warm_up(self) -> None:
+        """Compile what is compiled at the first call. The weights are there."""

@@ -1,0 +1,152 @@
+"""Experts in FP8 blocks: tokens in one place for each expert, two grouped products.
+
+Masked: as many rows for each expert as there are tokens, of which it has so many; made for few
+tokens. Contiguous: the experts' rows one after the other, each filled up to 128; made for many.
+The host knows the sizes of both from the number of tokens alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.device import Support
+from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights
+from rtp_llm.layers.moe.router import Routed
+
+_OPERATORS = ("sort_by_expert", "sum_experts")
+_ALIGNMENT = 128  # rows of an expert in the contiguous form
+# Above so many tokens an expert's place would be mostly empty.
+MOST_MASKED_TOKENS = 256
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """Both products' weights and scales."""
+
+    gate_up: Tensor
+    gate_up_scale: Tensor
+    down: Tensor
+    down_scale: Tensor
+
+    @classmethod
+    def of(cls, weights: ExpertWeights) -> _Weights:
+        gate_up, down = weights.gate_up, weights.down
+        assert gate_up.scale is not None and down.scale is not None, "weights in FP8 blocks"
+        return cls(gate_up.weight, gate_up.scale, down.weight, down.scale)
+
+
+class _Fp8Executor(Executor):
+    """What both forms have in common."""
+
+    def __init__(self, context: ExpertContext, weights: ExpertWeights) -> None:
+        super().__init__(context, weights)
+        self._own = _Weights.of(weights)
+        self._hidden = context.config.hidden_size
+        self._columns = weights.gate_up.weight.shape[-1]
+
+    @classmethod
+    def supports(cls, context: ExpertContext) -> Support:
+        if context.weights != "fp8":
+            return Support.no(f"it takes FP8 weights, not {context.weights} ones")
+        if context.config.activation != "silu":
+            return Support.no(f"its activation is silu, not {context.config.activation}")
+        missing = [name for name in _OPERATORS if not ops.has_kernel(name, context.device_type)]
+        if missing:
+            return Support.no(f"no kernel of {', '.join(missing)} on {context.device_type}")
+        return Support.yes()
+
+    def _summed(self, y: Tensor, places: Tensor, routed: Routed) -> Tensor:
+        out = ops.sum_experts(y, places, routed.weights)
+        return out if out.shape[1] == self._hidden else out[:, : self._hidden].contiguous()
+
+
+class Fp8MaskedExecutor(_Fp8Executor):
+    """Each expert has a place of as many rows as there are tokens."""
+
+    name: ClassVar[str] = "fp8_masked"
+    value: ClassVar[int] = 21
+
+    def execute(self, routed: Routed) -> Tensor:
+        weights, slots = self._own, self.context.slots
+        _, places, offsets = ops.sort_by_expert(routed.ids, slots)
+        numbers, scales, rows, counts = ops.scatter_fp8(routed.x, routed.ids, places, offsets)
+        expected = max(1, routed.ids.numel() // slots)
+        pairs = ops.fp8_grouped_masked(
+            numbers, scales, weights.gate_up, weights.gate_up_scale, counts, expected
+        )
+        numbers, scales = ops.silu_and_mul_fp8(pairs, counts)
+        y = ops.fp8_grouped_masked(
+            numbers, scales, weights.down, weights.down_scale, counts, expected
+        )
+        return self._summed(y.flatten(0, 1), rows, routed)
+
+
+class Fp8ContiguousExecutor(_Fp8Executor):
+    """The experts' rows one after the other, each filled up to 128."""
+
+    name: ClassVar[str] = "fp8_contiguous"
+    value: ClassVar[int] = 20
+
+    def execute(self, routed: Routed) -> Tensor:
+        weights, slots = self._own, self.context.slots
+        rows, places, offsets = ops.sort_by_expert(routed.ids, slots)
+        counts = offsets.diff()
+        ends = ((counts + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT).cumsum(0, dtype=torch.int32)
+        # By how many rows of padding an expert's rows move.
+        moved = ends.roll(1) - offsets[:-1]
+        moved[:1] = 0
+        here = routed.ids >= 0
+        slot = routed.ids.clamp(min=0)
+        places = torch.where(here, places + moved[slot], -1)
+        count = contiguous_rows(rows.shape[0], slots)
+        by_row = places.flatten()[rows]
+        # Entries of experts elsewhere go to the last row, whose block has no group.
+        by_row = torch.where(by_row < 0, count - 1, by_row)
+        groups = torch.where(here, routed.ids, -1).flatten()[rows]
+        m_indices = torch.full((count,), -1, dtype=torch.int32, device=rows.device)
+        m_indices[by_row] = groups
+        numbers, scales = ops.fp8_quantize(self._placed(routed, rows, by_row, count))
+        pairs = ops.fp8_grouped_contiguous(
+            numbers, scales, weights.gate_up, weights.gate_up_scale, m_indices
+        )
+        numbers, scales = ops.silu_and_mul_fp8(pairs)
+        y = ops.fp8_grouped_contiguous(numbers, scales, weights.down, weights.down_scale, m_indices)
+        return self._summed(y, places, routed)
+
+    def _placed(self, routed: Routed, rows: Tensor, places: Tensor, count: int) -> Tensor:
+        """x's rows at `places` of [count, columns], columns of padding zero; other rows anything.
+
+        `rows` are the entries in the order of `places`.
+        """
+        tokens = rows // routed.ids.shape[1]
+        x = routed.x.new_empty(count, self._columns)
+        x[:, self._hidden :] = 0
+        x[places, : self._hidden] = ops.embedding(tokens, routed.x)
+        return x
+
+
+class Fp8Executor(_Fp8Executor):
+    """Masked for few tokens, contiguous for more."""
+
+    name: ClassVar[str] = "fp8"
+    value: ClassVar[int] = 22
+
+    def __init__(self, context: ExpertContext, weights: ExpertWeights) -> None:
+        super().__init__(context, weights)
+        self._few = Fp8MaskedExecutor(context, weights)
+        self._many = Fp8ContiguousExecutor(context, weights)
+
+    def execute(self, routed: Routed) -> Tensor:
+        few = routed.x.shape[0] <= MOST_MASKED_TOKENS
+        return (self._few if few else self._many).execute(routed)
+
+
+def contiguous_rows(entries: int, slots: int) -> int:
+    """Rows that hold `entries` however they fall on experts, and a block for those elsewhere."""
+    used = entries + min(entries, slots) * (_ALIGNMENT - 1)
+    return (used // _ALIGNMENT + 1) * _ALIGNMENT

@@ -1,0 +1,58 @@
+"""Which experts a token goes to, and with what weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from rtp_llm import ops
+from rtp_llm.layers.layer import Layer
+from rtp_llm.layers.linear_factory import make_float_product
+from rtp_llm.layers.moe.config import MoeConfig
+from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.weights import RowsTarget, WeightTarget
+
+
+class Gate(Layer):
+    """Router logits and the selection; the weight is never quantised, logits are float32."""
+
+    bias: nn.Parameter | None
+
+    def __init__(self, config: MoeConfig, options: LayerOptions) -> None:
+        super().__init__()
+        self.config = config
+        self.weight = options.parameter(config.num_experts, config.hidden_size)
+        self.bias = None
+        if config.correction_bias:
+            self.bias = options.parameter(config.num_experts, dtype=torch.float32)
+        self._product = make_float_product(self.weight)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x [T, hidden] -> experts int32 [T, k], best first, and weights float32 [T, k]."""
+        config = self.config
+        logits = self._product(x, self.weight)
+        ids = logits.new_empty(x.shape[0], config.top_k, dtype=torch.int32)
+        weights = logits.new_empty(x.shape[0], config.top_k)
+        if config.plain_softmax:
+            ops.select_topk(logits, ids, weights, config.renormalize)
+            return ids, weights
+        ops.group_topk(
+            logits,
+            self.bias,
+            ids,
+            weights,
+            scoring=config.scoring,
+            num_groups=config.num_groups,
+            top_groups=config.top_groups,
+            group_best=config.group_best,
+            renormalize=config.renormalize,
+            scaling=config.scaling,
+        )
+        return ids, weights
+
+    def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
+        yield f"{path}weight", RowsTarget(self.weight)
+        if self.bias is not None:
+            yield f"{path}e_score_correction_bias", RowsTarget(self.bias)

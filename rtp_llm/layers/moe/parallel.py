@@ -1,0 +1,156 @@
+"""Experts spread over ranks: the router between them and what happens to a selection on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from rtp_llm import ops
+from rtp_llm.device import Device
+from rtp_llm.distributed.balancer import BalancedLayer
+from rtp_llm.distributed.dispatch import Exchange, Sent
+from rtp_llm.distributed.forms import ExchangeForms
+from rtp_llm.distributed.loads import ExpertLoads
+from rtp_llm.distributed.placement import ExpertMap, Placement
+from rtp_llm.distributed.rows import TokenRows
+from rtp_llm.distributed.world import World
+from rtp_llm.layers.moe.block import MoeBlock
+from rtp_llm.layers.moe.config import MoeConfig
+from rtp_llm.layers.moe.router import LocalRouter, Routed, SelectionStep
+
+
+@dataclass(frozen=True)
+class ParallelOptions:
+    """`redundant`: physical experts beyond the logical ones. `counts`: choices are counted.
+
+    `moves`: experts may change places. `fake_balance`: selections are overwritten by even ones.
+    `padded_tokens`: steps of at most so many tokens a rank take messages of fixed size.
+    """
+
+    redundant: int = 0
+    counts: bool = False
+    moves: bool = False
+    fake_balance: bool = False
+    padded_tokens: int = 0
+
+
+class ParallelRouter:
+    """Tokens go to the ranks of their experts, and the ranks' sums come back."""
+
+    name: ClassVar[str] = "ranks"
+    value: ClassVar[int] = 2
+    # Where the tokens of all ranks choose the experts of one, its products take as much memory as
+    # for the largest step of a rank alone on a GPU, not as many times that as there are ranks.
+    most_rows: ClassVar[int | None] = 8192
+
+    def __init__(self, forms: ExchangeForms, local_experts: tuple[int, ...]) -> None:
+        self.local_experts = local_experts
+        self._forms = forms
+
+    def prepare(self, x: Tensor, ids: Tensor, weights: Tensor) -> Routed:
+        exchange = self._forms.current
+        rows, sent = exchange.dispatch(TokenRows(x, ids, weights))
+        return Routed(rows.x, rows.ids, rows.weights, (exchange, sent))
+
+    def finalize(self, routed: Routed, out: Tensor) -> Tensor:
+        meta: tuple[Exchange, Sent] = routed.meta  # type: ignore[assignment]
+        exchange, sent = meta
+        return exchange.combine(out, sent)
+
+
+class ParallelExperts:
+    """What LayerOptions.experts is on each of several ranks (ExpertHooks).
+
+    `layers` are the blocks in their order, for the balancer.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        device: Device,
+        config: MoeConfig,
+        moe_layers: Sequence[bool],
+        options: ParallelOptions,
+    ) -> None:
+        """`moe_layers`: for each layer of the model, whether it has such a block.
+
+        Raises ValueError where experts cannot be divided evenly among the ranks.
+        """
+        first = Placement.initial(config.num_experts, options.redundant, world.size)
+        place = device.torch_device
+        self._positions = {
+            layer: position
+            for position, layer in enumerate(i for i, has in enumerate(moe_layers) if has)
+        }
+        count = len(self._positions)
+        self.forms = ExchangeForms(world, first.slots, options.padded_tokens)
+        self.layers = [
+            BalancedLayer(first, ExpertMap(first, world.rank, place)) for _ in range(count)
+        ]
+        self.loads = ExpertLoads(count, config.num_experts, place)
+        self._world, self._options = world, options
+        self._blocks: list[MoeBlock] = []
+
+    def router(self, index: int, config: MoeConfig) -> ParallelRouter:
+        """The router of the block of layer `index`."""
+        placement = self.layers[self._positions[index]].placement
+        return ParallelRouter(self.forms, placement.on_rank(self._world.rank))
+
+    def steps(self, index: int, config: MoeConfig) -> tuple[SelectionStep, ...]:
+        """Even selections where asked for, counts, logical to physical experts."""
+        position, options = self._positions[index], self._options
+        steps: list[SelectionStep] = []
+        if options.fake_balance:
+            steps.append(fake_balance(config, self._world.rank, self._world.size))
+        if options.counts:
+            steps.append(self.loads.counter(position))
+        if options.redundant or options.moves:
+            expert_map = self.layers[position].map
+            steps.append(lambda ids, weights: expert_map.apply(ids))
+        return tuple(steps)
+
+    def attach(self, model: nn.Module) -> None:
+        """Take the loaded model, whose blocks were made with these hooks; trial steps are over."""
+        self.loads.take()  # what those chose, all with one and the same token, says nothing
+        self._blocks = [each for each in model.modules() if isinstance(each, MoeBlock)]
+        for layer, block in zip(self.layers, self._blocks, strict=True):
+            layer.weights = tuple(parameter.data for parameter in block.experts.parameters())
+
+    def take_part(self) -> None:
+        """The experts' part of a step of the other ranks; this one has no token in it."""
+        for block in self._blocks:
+            k, gate = block.config.top_k, block.gate.weight
+            x = gate.new_empty(0, block.config.hidden_size)
+            ids = torch.empty(0, k, dtype=torch.int32, device=x.device)
+            block.route(x, ids, torch.empty(0, k, device=x.device))
+
+
+class EvenSelections:
+    """ExpertHooks of a process that has all experts and loads them evenly; for measuring only."""
+
+    def router(self, index: int, config: MoeConfig) -> LocalRouter:
+        """All experts are here."""
+        return LocalRouter(config.num_experts)
+
+    def steps(self, index: int, config: MoeConfig) -> tuple[SelectionStep, ...]:
+        """Even selections."""
+        return (fake_balance(config, 0, 1),)
+
+
+def fake_balance(config: MoeConfig, rank: int, size: int) -> SelectionStep:
+    """Overwrites selections by ones that load all experts evenly; for measuring only.
+
+    `rank` of `size` data-parallel ranks, among which the experts are divided.
+    """
+    return partial(
+        ops.fake_balance_expert,
+        expert_num=config.num_experts,
+        dp_rank=rank,
+        dp_size=size,
+        ep_size=size,
+    )

@@ -1,0 +1,43 @@
+"""Experts on every device: rows sorted by expert, one product of each expert's rows."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.device import Support
+from rtp_llm.layers.activation import GatedActivation
+from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights
+from rtp_llm.layers.moe.router import Routed
+
+_OPERATORS = ("sort_by_expert", "grouped_linear", "sum_experts")
+
+
+class PlainExecutor(Executor):
+    """Operators alone, in any float type."""
+
+    name: ClassVar[str] = "plain"
+    value: ClassVar[int] = 0
+
+    def __init__(self, context: ExpertContext, weights: ExpertWeights) -> None:
+        super().__init__(context, weights)
+        self._activation = GatedActivation(context.config.activation)
+        self._gate_up, self._down = weights.gate_up, weights.down
+
+    @classmethod
+    def supports(cls, context: ExpertContext) -> Support:
+        if context.weights != "plain":
+            return Support.no(f"it takes no {context.weights} weights (--quantization none does)")
+        missing = [name for name in _OPERATORS if not ops.has_kernel(name, context.device_type)]
+        if missing:
+            return Support.no(f"no kernel of {', '.join(missing)} on {context.device_type}")
+        return Support.yes()
+
+    def execute(self, routed: Routed) -> Tensor:
+        rows, places, offsets = ops.sort_by_expert(routed.ids, self.context.slots)
+        x = ops.embedding(rows // routed.ids.shape[1], routed.x)
+        gated = self._activation(ops.grouped_linear(x, self._gate_up.weight, offsets))
+        y = ops.grouped_linear(gated, self._down.weight, offsets)
+        return ops.sum_experts(y, places, routed.weights)

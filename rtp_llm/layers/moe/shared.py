@@ -1,0 +1,49 @@
+"""Experts that every token goes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+from rtp_llm.layers.activation import GatedActivation
+from rtp_llm.layers.layer import Layer
+from rtp_llm.layers.linear_factory import make_float_product, make_linear
+from rtp_llm.layers.moe.config import MoeConfig
+from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.weights import RowsTarget, WeightTarget, weight_targets
+
+
+class SharedExperts(Layer):
+    """One gated layer as wide as all shared experts; its result may be weighed by a sigmoid."""
+
+    gate: nn.Parameter | None
+
+    def __init__(self, config: MoeConfig, options: LayerOptions) -> None:
+        super().__init__()
+        hidden, names = config.hidden_size, config.names
+        width = config.shared_intermediate_size
+        inside = options.inside(names.shared)
+        parts = {names.gate_proj: width, names.up_proj: width}
+        self.names = names
+        self.gate_up_proj = make_linear(hidden, parts, False, inside)
+        self.down_proj = make_linear(width, {names.down_proj: hidden}, False, inside)
+        self.activation = GatedActivation(config.activation)
+        self.gate = options.parameter(1, hidden) if config.shared_gate else None
+        self._product = make_float_product(self.gate) if self.gate is not None else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [T, hidden] -> [T, hidden]."""
+        out: Tensor = self.down_proj(self.activation(self.gate_up_proj(x)))
+        if self._product is None or self.gate is None:
+            return out
+        weight = self._product(x, self.gate).sigmoid_()
+        return out.mul_(weight)
+
+    def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
+        """`path` is the block's."""
+        inside = f"{path}{self.names.shared}."
+        yield from weight_targets(self.gate_up_proj, f"{inside}gate_up_proj.")
+        yield from weight_targets(self.down_proj, f"{inside}down_proj.")
+        if self.gate is not None:
+            yield f"{path}{self.names.shared_gate}.weight", RowsTarget(self.gate)

@@ -1,0 +1,51 @@
+"""Picks what computes the experts, and explains the choice."""
+
+from __future__ import annotations
+
+from rtp_llm.device import Support
+from rtp_llm.device.choice import AUTO, ask, load_class, reasons, verdicts
+from rtp_llm.layers.moe.executor import Executor, ExpertContext
+
+# Each is imported only when an executor is chosen.
+_EXECUTORS = (
+    "rtp_llm.layers.moe.plain:PlainExecutor",
+    "rtp_llm.layers.moe.fp8_experts:Fp8Executor",
+    "rtp_llm.layers.moe.fp8_experts:Fp8MaskedExecutor",
+    "rtp_llm.layers.moe.fp8_experts:Fp8ContiguousExecutor",
+    "rtp_llm.layers.moe.triton_experts:TritonExecutor",
+)
+_SETTING = "--moe-strategy"
+
+
+class NoStrategyError(ValueError):
+    """Nothing computes these experts here; the message has every executor's reason."""
+
+
+def choose_executor(context: ExpertContext, forced: str = AUTO) -> type[Executor]:
+    """The supporting executor of highest value, or the one named `forced`.
+
+    NoStrategyError lists why each one said no, or the names when `forced` is none of them.
+    """
+    answers = _ask(context)
+    if forced != AUTO:
+        answers = [(kind, answer) for kind, answer in answers if kind.name == forced]
+        if not answers:
+            known = ", ".join(kind.name for kind, _ in _ask(context))
+            raise NoStrategyError(f"moe_strategy {forced!r} is unknown; valid: {AUTO}, {known}")
+    for kind, answer in answers:
+        if answer:
+            return kind
+    raise NoStrategyError(f"nothing computes experts for {context.describe()}: {reasons(answers)}")
+
+
+def explain(context: ExpertContext, forced: str = AUTO) -> str:
+    """The choice and every rejection, one executor a line, the highest value first."""
+    answers = _ask(context)
+    lines = [f"experts for {context.describe()}:"]
+    for (kind, _), verdict in zip(answers, verdicts(answers, forced, _SETTING), strict=True):
+        lines.append(f"  {kind.name} (priority {kind.value}): {verdict}")
+    return "\n".join(lines)
+
+
+def _ask(context: ExpertContext) -> list[tuple[type[Executor], Support]]:
+    return ask(map(load_class, _EXECUTORS), context, lambda kind: kind.value)

@@ -1,0 +1,74 @@
+"""Experts on NVIDIA GPUs in 16-bit floats: two grouped products in Triton."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.device import Support
+from rtp_llm.layers.moe.executor import Executor, ExpertContext
+from rtp_llm.layers.moe.router import Routed
+
+if TYPE_CHECKING:
+    from rtp_llm.kernels.triton.moe_experts import Tiles
+
+_OPERATORS = ("sort_by_expert", "sum_experts")
+
+
+class TritonExecutor(Executor):
+    """Gate and up with the activation in one kernel, down in another, for any number of tokens.
+
+    Tiles follow the entries that an expert has in the mean, which the host knows; how they are
+    distributed it never asks.
+    """
+
+    name: ClassVar[str] = "triton"
+    value: ClassVar[int] = 10
+
+    @classmethod
+    def supports(cls, context: ExpertContext) -> Support:
+        if context.device_type != "cuda" or torch.version.hip is not None:
+            return Support.no("its tiles were chosen and tested on NVIDIA GPUs only")
+        if importlib.util.find_spec("triton") is None:
+            return Support.no("the package triton is not installed")
+        if context.dtype == torch.float32:
+            return Support.no("float32 products do not run on tensor cores")
+        if context.weights != "plain":
+            return Support.no(f"it takes no {context.weights} weights")
+        if context.config.activation != "silu":
+            return Support.no(f"its activation is silu, not {context.config.activation}")
+        missing = [name for name in _OPERATORS if not ops.has_kernel(name, context.device_type)]
+        if missing:
+            return Support.no(f"no kernel of {', '.join(missing)}")
+        return Support.yes()
+
+    def execute(self, routed: Routed) -> Tensor:
+        from rtp_llm.kernels.triton.moe_experts import choose_tiles
+
+        tiles = choose_tiles(routed.ids.numel(), self.context.slots, routed.x.device)
+        return self._execute(routed, tiles)
+
+    def warm_up(self) -> None:
+        """Every tile, on one token without an expert."""
+        from rtp_llm.kernels.triton.moe_experts import all_tiles
+
+        config, like = self.context.config, self.weights.gate_up.weight
+        x = like.new_zeros(1, config.hidden_size)
+        ids = torch.full((1, config.top_k), -1, dtype=torch.int32, device=like.device)
+        weights = torch.zeros(1, config.top_k, device=like.device)
+        for tiles in all_tiles(like.device):
+            self._execute(Routed(x, ids, weights), tiles)
+
+    def _execute(self, routed: Routed, tiles: Tiles) -> Tensor:
+        from rtp_llm.kernels.triton.moe_experts import down, gate_up
+
+        gate_up_weight, down_weight = self.weights.gate_up.weight, self.weights.down.weight
+        rows, places, offsets = ops.sort_by_expert(routed.ids, self.context.slots)
+        top_k = routed.ids.shape[1]
+        gated = gate_up(routed.x, gate_up_weight, rows, offsets, top_k, tiles.gate_up)
+        y = down(gated, down_weight, rows, offsets, tiles.down)
+        return ops.sum_experts(y, places, routed.weights)

@@ -1,0 +1,80 @@
+"""How FP8 GEMMs are run: the table of thresholds of swap-AB, its switch, and the limit of
+multiprocessors. One state for the process, set at start-up before any worker multiplies.
+
+With swap-AB the weight is the tall operand of the matrix instruction (64 rows) and the tokens the
+narrow one (8 to 64), so that few tokens waste nothing. Each threshold is what a benchmark showed
+(benchmark/gpu_fp8_gemm.py, docs/fp8.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+ALL_SMS = -1
+
+
+@dataclass(frozen=True)
+class Fp8GemmChoice:
+    """`swap_ab`: whether it is used at all, and up to how many rows of each form. `num_sms`:
+    multiprocessors that GEMMs may use, -1 for all. The rest: when cuBLASLt multiplies, where it
+    takes the sizes: plain products of more than `own_rows` rows, and of more than `own_short_rows`
+    where a row of the weight has fewer than `short_columns` channels."""
+
+    swap_ab: bool = True
+    linear_rows: int = 256
+    masked_rows: int = 1 << 30  # swapped was quicker at every number of rows (up to 128 measured)
+    num_sms: int = ALL_SMS
+    own_rows: int = 128
+    own_short_rows: int = 64
+    short_columns: int = 4096
+
+    @staticmethod
+    def of(swap_ab: bool | None, rows: int | None, num_sms: int | None) -> Fp8GemmChoice:
+        """What settings ask for; None leaves it as it was measured."""
+        choice = Fp8GemmChoice(
+            swap_ab=swap_ab is not False, num_sms=ALL_SMS if num_sms is None else num_sms
+        )
+        return choice if rows is None else replace(choice, linear_rows=rows, masked_rows=rows)
+
+    def swaps_linear(self, rows: int) -> bool:
+        """Whether a plain GEMM of so many rows swaps."""
+        return self.swap_ab and rows <= self.linear_rows
+
+    def swaps_masked(self, expected_rows: int, most_rows: int) -> bool:
+        """Whether a masked grouped GEMM swaps; where the expectation is none, for `most_rows`."""
+        known = 0 < expected_rows <= most_rows
+        return self.swap_ab and (expected_rows if known else most_rows) <= self.masked_rows
+
+    def leaves_to_library(self, rows: int, columns: int) -> bool:
+        """Whether cuBLASLt was quicker at a plain GEMM; it knows no limit of multiprocessors."""
+        own = self.own_short_rows if columns < self.short_columns else self.own_rows
+        return rows > own and self.num_sms == ALL_SMS
+
+
+class _State:
+    choice = Fp8GemmChoice()
+
+
+def current() -> Fp8GemmChoice:
+    """What GEMMs follow; the defaults until configure() was called."""
+    return _State.choice
+
+
+def configure(choice: Fp8GemmChoice) -> None:
+    """Follow `choice` from now on. ValueError for a limit of multiprocessors that is none."""
+    if choice.num_sms != ALL_SMS and choice.num_sms < 1:
+        raise ValueError(f"num_sms is {choice.num_sms}; expected -1 for all, or at least 1")
+    _State.choice = choice
+
+
+@contextlib.contextmanager
+def limited_sms(num_sms: int) -> Iterator[None]:
+    """GEMMs inside use at most so many multiprocessors (-1: all); restores what was before."""
+    before = _State.choice
+    configure(replace(before, num_sms=num_sms))
+    try:
+        yield
+    finally:
+        _State.choice = before

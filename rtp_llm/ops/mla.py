@@ -1,0 +1,83 @@
+"""Multi-head latent attention (https://arxiv.org/abs/2405.04434): one latent a token in the cache.
+
+R is the latent's size, P that of the key that turns with the position; both are shared by all
+heads. The cache is [N, S, R + P].
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rtp_llm.ops.registry import operator
+
+_ROTATE_AND_STORE = operator("mla_rotate_and_store")
+_ATTENTION = operator("mla_attention")
+_DECODE = operator("mla_decode")
+
+
+def mla_rotate_and_store(
+    q: Tensor,
+    q_out: Tensor,
+    kv: Tensor,
+    norm_weight: Tensor,
+    eps: float,
+    cos_sin: Tensor | None,
+    positions: Tensor,
+    cache: Tensor,
+    slots: Tensor,
+    is_neox: bool = False,
+) -> None:
+    """Rotate queries q [T, H, P] into q_out, and store the normed latent and the rotated key of kv.
+
+    q_out has q's shape and dtype and may be q; token and head strides of both are free. kv
+    [T, R + P] with a free row stride: latents get an RMS norm with norm_weight [R], keys are
+    rotated. cos_sin float32 [positions, P] (None: no rotation), positions int32 [T]; pairs are
+    neighbours, with is_neox half a rotation apart. slots int32 [T]: block * S + place in cache
+    [N, S, R + P], -1 = not stored. RuntimeError on a mismatch, on the CPU IndexError for a position
+    or slot outside.
+    """
+    _ROTATE_AND_STORE.call(
+        q, q_out, kv, norm_weight, eps, cos_sin, positions, cache, slots, is_neox
+    )
+
+
+def mla_attention(
+    q: Tensor,
+    cache: Tensor,
+    cu_seqlens_q: Tensor,
+    seq_lens: Tensor,
+    block_table: Tensor,
+    latent_size: int,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    scale: float,
+) -> Tensor:
+    """Causal attention over latents: softmax(scale * q c^T) times the first R elements of each c.
+
+    q [T, H, R + P] (token and head strides are free): queries in the space of the latents, then
+    their rotated part. cache [N, S, R + P] of the same dtype already holds the step's tokens;
+    lengths and table are as for `paged_attention`. Returns [T, H, latent_size = R], contiguous;
+    zeros for queries that see no key and for tokens behind cu_seqlens_q[B]. RuntimeError on a
+    mismatch.
+    """
+    lengths = (cu_seqlens_q, seq_lens, block_table, latent_size, max_seqlen_q, max_seqlen_k)
+    return _ATTENTION.call(q, cache, *lengths, scale)  # type: ignore[no-any-return]
+
+
+def mla_decode(
+    q: Tensor,
+    cache: Tensor,
+    cu_seqlens_q: Tensor,
+    seq_lens: Tensor,
+    block_table: Tensor,
+    latent_size: int,
+    max_seqlen_k: int,
+    scale: float,
+) -> Tensor:
+    """mla_attention for as many tokens as sequences, at most one of each; on Hopper GPUs.
+
+    Latents of 512 and keys of 64 in 16 bits, blocks of 8, 16, 32 or a multiple of 64 that lie one
+    behind the other. RuntimeError on a mismatch.
+    """
+    lengths = (cu_seqlens_q, seq_lens, block_table, latent_size, max_seqlen_k)
+    return _DECODE.call(q, cache, *lengths, scale)  # type: ignore[no-any-return]

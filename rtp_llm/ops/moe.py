@@ -1,0 +1,104 @@
+"""Routing of tokens to experts, and products of rows that are sorted by expert.
+
+T tokens, k experts of each, E experts (at most 1024), R = T k entries. A device may lack these
+operators (ops.has_kernel). None of them waits for the device.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rtp_llm.ops.registry import operator
+
+_SELECT_TOPK = operator("select_topk")
+_GROUP_TOPK = operator("group_topk")
+_FAKE_BALANCE_EXPERT = operator("fake_balance_expert")
+_SORT_BY_EXPERT = operator("sort_by_expert")
+_GROUPED_LINEAR = operator("grouped_linear")
+_SUM_EXPERTS = operator("sum_experts")
+
+
+def select_topk(logits: Tensor, ids: Tensor, weights: Tensor, renormalize: bool) -> None:
+    """In place: the k experts of highest softmax(logits) of each token, best first.
+
+    logits float32 [T, E] (the row stride is free); ids [T, k] of int32 or int64; weights float32
+    [T, k]: the scores, divided by their sum with `renormalize`. Equal scores: the lowest id first.
+    RuntimeError on a mismatch.
+    """
+    _SELECT_TOPK.call(logits, ids, weights, renormalize)
+
+
+def group_topk(
+    logits: Tensor,
+    bias: Tensor | None,
+    ids: Tensor,
+    weights: Tensor,
+    *,
+    scoring: str = "sigmoid",
+    num_groups: int = 1,
+    top_groups: int = 1,
+    group_best: int = 2,
+    renormalize: bool = True,
+    scaling: float = 1.0,
+) -> None:
+    """In place: the k experts of each token among the best groups, as DeepSeek's models choose.
+
+    Scores are `scoring` ("sigmoid" or "softmax") of logits; score + bias (float32 [E]) chooses:
+    neighbouring experts form `num_groups` groups, each worth the sum of its `group_best` best; the
+    `top_groups` best groups stay, and k experts of theirs are taken, best first (equal: the lowest
+    id or group). weights are their scores without bias, divided by their sum with `renormalize`,
+    times `scaling`. Tensors as in select_topk.
+    """
+    _GROUP_TOPK.call(
+        logits,
+        bias,
+        ids,
+        weights,
+        scoring,
+        num_groups,
+        top_groups,
+        group_best,
+        renormalize,
+        scaling,
+    )
+
+
+def fake_balance_expert(
+    ids: Tensor, scales: Tensor, *, expert_num: int, dp_rank: int, dp_size: int, ep_size: int
+) -> None:
+    """In place: ids (int32 or int64) that load every expert equally, scales (float32) of 1.
+
+    For benchmarks only: what the model had selected is lost. Entry i goes to rank
+    (rank0 + i) % ep_size, which has expert_num / ep_size experts, and there to expert
+    (expert0 + i / ep_size) % that; rank0 and expert0 differ between data-parallel ranks, so that
+    together they are balanced too. Both tensors are contiguous and of one shape.
+    """
+    _FAKE_BALANCE_EXPERT.call(ids, scales, expert_num, dp_rank, dp_size, ep_size)
+
+
+def sort_by_expert(ids: Tensor, num_experts: int) -> tuple[Tensor, Tensor, Tensor]:
+    """ids int32 [T, k] -> (rows int32 [R], places int32 [T, k], offsets int32 [E + 1]).
+
+    rows: the entries (t k + j) by expert, in their order within one; places: where each entry came;
+    the entries of expert e are rows[offsets[e]:offsets[e + 1]]. Ids outside [0, E) come last, with
+    the place -1.
+    """
+    return _SORT_BY_EXPERT.call(ids, num_experts)  # type: ignore[no-any-return]
+
+
+def grouped_linear(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
+    """x[r] @ weight[e].T for the rows offsets[e] <= r < offsets[e + 1]; sums are float32.
+
+    x [R, K] of any float dtype, weight [E, N, K] of the same, offsets int32 [E + 1], ascending from
+    0. Returns [R, N]; rows from offsets[E] on are undefined. On the CPU a row gives the same bits
+    as in ops.linear.
+    """
+    return _GROUPED_LINEAR.call(x, weight, offsets)  # type: ignore[no-any-return]
+
+
+def sum_experts(y: Tensor, places: Tensor, weights: Tensor) -> Tensor:
+    """sum over j of weights[t, j] * y[places[t, j]], in float32 and in this order; -1 adds nothing.
+
+    y [R, N] of any float dtype, places int32 [T, k], weights float32 [T, k]. Returns [T, N].
+    """
+    return _SUM_EXPERTS.call(y, places, weights)  # type: ignore[no-any-return]

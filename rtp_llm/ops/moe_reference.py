@@ -1,0 +1,153 @@
+"""Plain PyTorch references and Meta functions of routing and of products sorted by expert."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_IDS = (torch.int32, torch.int64)
+
+
+def _check_ids(ids: Tensor) -> None:
+    if ids.dtype not in _IDS:
+        raise RuntimeError(f"ids is {ids.dtype}; expected int32 or int64")
+
+
+def _best(choice: Tensor, count: int) -> Tensor:
+    """Indices of the `count` largest of each row, the lowest index first among equals."""
+    known = torch.where(choice.isnan(), -torch.inf, choice)
+    return known.sort(dim=-1, descending=True, stable=True).indices[:, :count]
+
+
+def _put(scores: Tensor, chosen: Tensor, ids: Tensor, weights: Tensor, renormalize: bool) -> None:
+    picked = scores.gather(1, chosen)
+    if renormalize:
+        total = picked.sum(dim=-1, keepdim=True)
+        picked = torch.where(total > 0, picked / total, picked)
+    ids.copy_(chosen)
+    weights.copy_(picked)
+
+
+def select_topk_reference(logits: Tensor, ids: Tensor, weights: Tensor, renormalize: bool) -> None:
+    """See rtp_llm.ops.select_topk."""
+    _check_ids(ids)
+    scores = logits.softmax(dim=-1)
+    _put(scores, _best(scores, ids.shape[1]), ids, weights, renormalize)
+
+
+def select_topk_meta(logits: Tensor, ids: Tensor, weights: Tensor, renormalize: bool) -> None:
+    """select_topk returns nothing."""
+
+
+def group_topk_reference(
+    logits: Tensor,
+    bias: Tensor | None,
+    ids: Tensor,
+    weights: Tensor,
+    scoring: str,
+    num_groups: int,
+    top_groups: int,
+    group_best: int,
+    renormalize: bool,
+    scaling: float,
+) -> None:
+    """See rtp_llm.ops.group_topk."""
+    _check_ids(ids)
+    scores = logits.sigmoid() if scoring == "sigmoid" else logits.softmax(dim=-1)
+    choice = scores if bias is None else scores + bias
+    tokens, experts = logits.shape
+    groups = choice.view(tokens, num_groups, experts // num_groups)
+    of_group = groups.sort(dim=-1, descending=True).values[..., :group_best].sum(dim=-1)
+    kept = torch.zeros_like(of_group, dtype=torch.bool)
+    kept.scatter_(1, _best(of_group, top_groups), True)
+    closed = ~kept.repeat_interleave(experts // num_groups, dim=1)
+    _put(
+        scores,
+        _best(choice.masked_fill(closed, -torch.inf), ids.shape[1]),
+        ids,
+        weights,
+        renormalize,
+    )
+    weights.mul_(scaling)
+
+
+def group_topk_meta(
+    logits: Tensor,
+    bias: Tensor | None,
+    ids: Tensor,
+    weights: Tensor,
+    scoring: str,
+    num_groups: int,
+    top_groups: int,
+    group_best: int,
+    renormalize: bool,
+    scaling: float,
+) -> None:
+    """group_topk returns nothing."""
+
+
+def fake_balance_expert_reference(
+    ids: Tensor, scales: Tensor, expert_num: int, dp_rank: int, dp_size: int, ep_size: int
+) -> None:
+    """See rtp_llm.ops.fake_balance_expert."""
+    _check_ids(ids)
+    local = expert_num // ep_size
+    rank0 = ep_size * dp_rank // dp_size
+    expert0 = int(dp_rank * max(local / dp_size, 1.0)) % local
+    i = torch.arange(ids.numel(), device=ids.device).view(ids.shape)
+    ids.copy_((rank0 + i) % ep_size * local + (expert0 + i // ep_size) % local)
+    scales.fill_(1.0)
+
+
+def fake_balance_expert_meta(
+    ids: Tensor, scales: Tensor, expert_num: int, dp_rank: int, dp_size: int, ep_size: int
+) -> None:
+    """fake_balance_expert returns nothing."""
+
+
+def sort_by_expert_reference(ids: Tensor, num_experts: int) -> tuple[Tensor, Tensor, Tensor]:
+    """See rtp_llm.ops.sort_by_expert."""
+    flat = ids.flatten()
+    bucket = torch.where((flat >= 0) & (flat < num_experts), flat, num_experts)
+    ordered, rows = bucket.sort(stable=True)
+    places = torch.empty_like(rows)
+    places[rows] = torch.arange(len(rows), device=ids.device)
+    places = torch.where(bucket < num_experts, places, -1)
+    experts = torch.arange(num_experts + 1, device=ids.device, dtype=ordered.dtype)
+    offsets = torch.searchsorted(ordered, experts)
+    return rows.int(), places.view(ids.shape).int(), offsets.int()
+
+
+def sort_by_expert_meta(ids: Tensor, num_experts: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Shapes and dtypes of sort_by_expert."""
+    return ids.new_empty(ids.numel()), torch.empty_like(ids), ids.new_empty(num_experts + 1)
+
+
+def grouped_linear_reference(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
+    """See rtp_llm.ops.grouped_linear; every row meets every expert, so that nothing waits."""
+    out = x.new_zeros(x.shape[0], weight.shape[1])
+    row = torch.arange(x.shape[0], device=x.device)
+    for expert in range(weight.shape[0]):
+        mine = (row >= offsets[expert]) & (row < offsets[expert + 1])
+        product = (x.float() @ weight[expert].float().T).to(x.dtype)
+        out = torch.where(mine[:, None], product, out)
+    return out
+
+
+def grouped_linear_meta(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
+    """Shape and dtype of grouped_linear."""
+    return x.new_empty(x.shape[0], weight.shape[1])
+
+
+def sum_experts_reference(y: Tensor, places: Tensor, weights: Tensor) -> Tensor:
+    """See rtp_llm.ops.sum_experts."""
+    if y.shape[0] == 0:
+        return y.new_zeros(places.shape[0], y.shape[1])
+    there = (places >= 0)[..., None]
+    rows = torch.where(there, y[places.clamp(min=0)].float(), 0.0)
+    return (rows * weights[..., None]).sum(dim=1).to(y.dtype)
+
+
+def sum_experts_meta(y: Tensor, places: Tensor, weights: Tensor) -> Tensor:
+    """Shape and dtype of sum_experts."""
+    return y.new_empty(places.shape[0], y.shape[1])
