@@ -214,6 +214,7 @@ CAPABILITIES: dict[str, str] = {
     "bfloat16": "weights, activations and KV cache in bfloat16",
     "float16": "weights, activations and KV cache in float16",
     "int8_weights": "int8 weight-only quantisation while loading",
+    "fp8_products": "products of 8-bit floats, for weights and activations in FP8 blocks",
     "quantized_kv_cache": "a KV cache in 8 bits",
     "graph_capture": "recording a step and replaying it",
     "pinned_memory": "page-locked host buffers for asynchronous copies",

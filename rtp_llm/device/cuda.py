@@ -12,6 +12,8 @@ from rtp_llm.device.base import Support
 
 # The kernels need bfloat16 arithmetic and asynchronous copies into shared memory.
 LEAST_CAPABILITY = (8, 0)
+# Products of 8-bit floats are written for the tensor cores of this one.
+FP8_CAPABILITY = (9, 0)
 # Set on machines of a vendor whose PyTorch passes for CUDA.
 _PPU_MARKER = "PPU_HOME"
 
@@ -39,6 +41,16 @@ class CudaDevice(AcceleratorDevice):
     def capability(self) -> tuple[int, int]:
         properties = self._properties()
         return properties.major, properties.minor
+
+    def supports(self, feature: str) -> Support:
+        answer = super().supports(feature)
+        if feature == "fp8_products" and self.capability() != FP8_CAPABILITY:
+            found = ".".join(map(str, self.capability()))
+            return Support.no(
+                "the kernels for 8-bit floats are made for compute capability 9.0; "
+                f"{self._properties().name} has {found}"
+            )
+        return answer
 
     def _fits_kernels(self) -> Support:
         found = self.capability()

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
+from rtp_llm.device.cuda import CudaDevice
+
 GIB = 2**30
 _VERSIONS = {
     "cuda": {"cuda": "13.0"},
@@ -175,3 +177,11 @@ class FakeTorch:
         self.pinned += pin_memory
         self.placed.append(str(device))
         return torch.empty(shape, dtype=dtype)
+
+
+def gpu_in_host_memory() -> tuple[CudaDevice, FakeTorch]:
+    """A GPU whose tensors lie in host memory, but are written and read as those of a device."""
+    fake = FakeTorch(cuda=1)
+    device = CudaDevice(fake, {})
+    device.torch_device = torch.device("cpu")
+    return device, fake

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import threading
@@ -13,6 +12,7 @@ import torch
 
 from rtp_llm.device.base import Device, DeviceError
 from rtp_llm.device.built import accelerators_present, built_devices, built_targets
+from rtp_llm.device.choice import load_class, reasons
 
 DEVICE_VARIABLE = "RTP_LLM_DEVICE_TYPE"
 _logger = logging.getLogger("rtp_llm.device")
@@ -90,16 +90,14 @@ class Resolver:
         answers = [(device, device.available()) for device in devices]
         usable = [device for device, answer in answers if answer]
         if not usable:
-            reasons = "; ".join(f"{device.name}: {answer.reason}" for device, answer in answers)
-            raise DeviceError(f"no device can be used here: {reasons}")
+            raise DeviceError(f"no device can be used here: {reasons(answers)}")
         self._mention_others(usable)
         if usable[0].name == "cpu":
             self._mention_the_cpu([f"{d.name}: {a.reason}" for d, a in answers if not a])
         return usable[0]
 
     def _make(self, name: str) -> Device:
-        module, _, attribute = _CLASSES[name].partition(":")
-        kind = getattr(importlib.import_module(module), attribute)
+        kind = load_class(_CLASSES[name])
         if name == "cpu":
             cpu: Device = kind()
             return cpu

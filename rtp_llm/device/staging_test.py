@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.device.cuda import CudaDevice
-from rtp_llm.device.fake_torch_for_tests import FakeTorch
+from rtp_llm.device.fake_torch_for_tests import gpu_in_host_memory
 from rtp_llm.device.staging import StagedNumbers
 
 
-def gpu():
-    """A GPU whose tensors lie in host memory."""
-    fake = FakeTorch(cuda=1)
-    device = CudaDevice(fake, {})
-    device.torch_device = torch.device("cpu")
-    return device, fake
-
-
 def test_what_is_sent_arrives_and_the_rest_stays():
-    for device in (CpuDevice(), gpu()[0]):
+    for device in (CpuDevice(), gpu_in_host_memory()[0]):
         numbers = StagedNumbers(device, 5)
         assert numbers.on_device.tolist() == [0] * 5
         numbers.begin()[:] = 7
@@ -34,7 +24,7 @@ def test_what_is_sent_arrives_and_the_rest_stays():
 
 
 def test_two_pinned_buffers_take_turns_each_after_its_own_copy():
-    device, fake = gpu()
+    device, fake = gpu_in_host_memory()
     numbers = StagedNumbers(device, 4)
     assert fake.pinned == 2
     first, second, third = (_next(numbers) for _ in range(3))

@@ -26,6 +26,7 @@ class XpuDevice(AcceleratorDevice):
     refused: ClassVar[Mapping[str, str]] = {
         "int8_weights": "int8 products have kernels for the CPU and for NVIDIA's GPUs only",
         "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
+        "fp8_products": "products of 8-bit floats have no kernels; FP8 weights become floats",
         "graph_capture": "SYCL graphs are not used yet; steps run eagerly",
         "tensor_parallel": "one model runs on one device yet",
     }

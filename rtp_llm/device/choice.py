@@ -1,0 +1,66 @@
+"""One of several kinds, each of which says whether it takes what is asked, and why that one."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from rtp_llm.device.base import Support
+
+AUTO = "auto"  # of a setting that may name a kind: the first that says yes
+
+
+class Named(Protocol):
+    """A kind that a setting can name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Kind = TypeVar("Kind", bound=Named)
+
+
+def load_class(place: str) -> Any:
+    """The class at "module:name"; its module is imported now."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def ask(
+    kinds: Iterable[Any], question: object, rank: Callable[[Any], int]
+) -> list[tuple[Any, Support]]:
+    """Every kind's answer, highest rank first (in their order among equals)."""
+    best_first = sorted(kinds, key=lambda kind: -rank(kind))
+    return [(kind, kind.supports(question)) for kind in best_first]
+
+
+def find(answers: Sequence[tuple[Kind, Support]], asked: str) -> Kind:
+    """The kind named `asked`; ValueError with its reason for a no, or with the names there are."""
+    for kind, answer in answers:
+        if kind.name == asked:
+            if not answer:
+                raise ValueError(f"{asked}: {answer.reason}")
+            return kind
+    raise ValueError(f"{asked}: there are {', '.join(kind.name for kind, _ in answers)}")
+
+
+def reasons(answers: Sequence[tuple[Kind, Support]]) -> str:
+    """Why each of them said no."""
+    return "; ".join(f"{kind.name}: {answer.reason}" for kind, answer in answers if not answer)
+
+
+def verdicts(answers: Sequence[tuple[Kind, Support]], asked: str, setting: str) -> list[str]:
+    """What became of each kind, the best first: the one that `setting` asked for is chosen, with
+    AUTO the first that said yes.
+    """
+    first = next((kind.name for kind, answer in answers if answer), "")
+    given: list[str] = []
+    for kind, answer in answers:
+        if not answer:
+            given.append(f"no: {answer.reason}")
+        elif asked != AUTO:
+            given.append(f"chosen by {setting}" if kind.name == asked else "supported")
+        else:
+            given.append("chosen" if kind.name == first else "supported, lower priority")
+    return given

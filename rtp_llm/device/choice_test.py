@@ -1,0 +1,45 @@
+"""Tests of the choice among kinds and of its explanation."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtp_llm.device.base import Support
+from rtp_llm.device.choice import AUTO, find, load_class, reasons, verdicts
+
+
+class Kind:
+    def __init__(self, name):
+        self.name = name
+
+
+QUICK, SLOW, LAST = (Kind(name) for name in ("quick", "slow", "last"))
+ANSWERS = [(QUICK, Support.no("no wings")), (SLOW, Support.yes()), (LAST, Support.yes())]
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (AUTO, ["no: no wings", "chosen", "supported, lower priority"]),
+        ("last", ["no: no wings", "supported", "chosen by --kind"]),
+        ("quick", ["no: no wings", "supported", "supported"]),
+    ],
+)
+def test_what_became_of_each(asked, expected):
+    assert verdicts(ANSWERS, asked, "--kind") == expected
+
+
+def test_one_is_found_by_its_name_or_the_reason_is_said():
+    assert find(ANSWERS, "last") is LAST
+    with pytest.raises(ValueError, match=r"^quick: no wings$"):
+        find(ANSWERS, "quick")
+    with pytest.raises(ValueError, match=r"^other: there are quick, slow, last$"):
+        find(ANSWERS, "other")
+
+
+def test_reasons_are_those_of_a_no():
+    assert reasons(ANSWERS) == "quick: no wings"
+
+
+def test_a_class_by_its_place():
+    assert load_class("rtp_llm.device.base:Support") is Support
