@@ -1,0 +1,29 @@
+"""Which form of the exchange a step takes: the same one on every rank."""
+
+from __future__ import annotations
+
+from rtp_llm.distributed.dispatch import ExactExchange, Exchange, PaddedExchange, WidestExchange
+from rtp_llm.distributed.world import World
+
+
+class ExchangeForms:
+    """The exchange of the step that runs; all layers with experts share it.
+
+    Where no rank has more than `limit` tokens messages have a fixed size, and nobody waits for the
+    device; beyond it fixed sizes would move and compute too much padding, so exact ones are taken.
+    Before the first step that ranks agree upon are trial steps, which measure memory: these bring
+    each rank as much as any choice of experts could.
+    """
+
+    def __init__(self, world: World, slots: int, limit: int) -> None:
+        """`slots` experts on each rank."""
+        self._world, self._slots, self._limit = world, slots, limit
+        self._exact = ExactExchange(world.tensors, world.host, slots)
+        self.current: Exchange = WidestExchange(world.tensors, world.host, slots)
+
+    def begin(self, tokens: int) -> None:
+        """A step begins in which no rank has more than `tokens` tokens, all ranks agreed."""
+        if 0 < tokens <= self._limit:
+            self.current = PaddedExchange(self._world.tensors, self._slots, tokens)
+        else:
+            self.current = self._exact

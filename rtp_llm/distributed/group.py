@@ -1,0 +1,100 @@
+"""Collectives among ranks, over torch.distributed, with errors that say what happened."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class RankLostError(RuntimeError):
+    """Another rank ended, hangs or disagrees; nothing that the ranks do together can go on."""
+
+
+class Group:
+    """Ranks 0 to `size` - 1 that call the same collectives in the same order.
+
+    All tensors are contiguous and on the group's device. Each call raises RankLostError where a
+    rank does not answer within the group's time-out, or is gone.
+    """
+
+    def __init__(self, handle: Any, rank: int, size: int) -> None:
+        """`handle`: a process group of torch.distributed."""
+        import torch.distributed as distributed
+
+        self.rank = rank
+        self.size = size
+        self._handle = handle
+        self._api: Any = distributed
+
+    @contextmanager
+    def _talking(self, what: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        except RuntimeError as error:
+            seconds = time.monotonic() - began
+            first = str(error).strip().split("\n")[0]
+            raise RankLostError(
+                f"rank {self.rank} of {self.size} lost contact to another rank in {what} after "
+                f"{seconds:.1f} s: that rank has ended or hangs ({first})"
+            ) from error
+
+    def sum(self, tensor: Tensor) -> None:
+        """Replace `tensor` by its sum over the ranks."""
+        with self._talking("a sum"):
+            self._api.all_reduce(tensor, op=self._api.ReduceOp.SUM, group=self._handle)
+
+    def maximum(self, tensor: Tensor) -> None:
+        """Replace each number of `tensor` by its largest value on any rank."""
+        with self._talking("a maximum"):
+            self._api.all_reduce(tensor, op=self._api.ReduceOp.MAX, group=self._handle)
+
+    def broadcast(self, tensor: Tensor, source: int = 0) -> None:
+        """Replace `tensor` by that of rank `source`."""
+        with self._talking("a broadcast"):
+            self._api.broadcast(tensor, group_src=source, group=self._handle)
+
+    def all_to_all(
+        self,
+        tensor: Tensor,
+        sent: Sequence[int] | None = None,
+        received: Sequence[int] | None = None,
+    ) -> Tensor:
+        """Rows of `tensor` [N, ...] for each rank in turn -> the rows from each rank in turn.
+
+        `sent` and `received` are rows for and from each rank; None: the same number for all.
+        """
+        rows = tensor.shape[0] if received is None else sum(received)
+        target = tensor.new_empty(rows, *tensor.shape[1:])
+        with self._talking("an all-to-all"):
+            self._api.all_to_all_single(
+                target,
+                tensor,
+                None if received is None else list(received),
+                None if sent is None else list(sent),
+                group=self._handle,
+            )
+        return target
+
+    def exchange(
+        self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
+    ) -> None:
+        """Send tensors to ranks and fill others from ranks, (rank, tensor) each.
+
+        Between two ranks they arrive in the order in which they are listed on both sides.
+        """
+        api = self._api
+        with self._talking("an exchange"):
+            waits = [api.isend(t, group_dst=rank, group=self._handle) for rank, t in sends]
+            waits += [api.irecv(t, group_src=rank, group=self._handle) for rank, t in receives]
+            for each in waits:
+                each.wait()
+
+    def wait_for_all(self) -> None:
+        """Return once every rank has called this; host groups only."""
+        self.sum(torch.zeros(1))

@@ -1,0 +1,112 @@
+"""Tests of process groups over gloo, in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from rtp_llm.distributed.membership import RENDEZVOUS_VARIABLE, Membership
+from rtp_llm.distributed.ranks_for_tests import run_ranks
+
+
+def _collectives(world):
+    rank, size, group = world.rank, world.size, world.tensors
+    total, most = torch.tensor([rank, 1]), torch.tensor([rank, -rank])
+    group.sum(total)
+    group.maximum(most)
+    named = torch.full((2,), rank)
+    group.broadcast(named, source=size - 1)
+    # Rank r sends d + 1 rows of the number 10 * r + d to rank d.
+    sent = [d + 1 for d in range(size)]
+    rows = torch.cat([torch.full((d + 1, 3), 10.0 * rank + d) for d in range(size)])
+    ragged = group.all_to_all(rows, sent, [rank + 1] * size)
+    even = group.all_to_all(torch.arange(size, dtype=torch.uint8)[:, None] + 10 * rank)
+    nothing = group.all_to_all(torch.empty(0, 3), [0] * size, [0] * size)
+    left, right = (rank - 1) % size, (rank + 1) % size
+    first, second = torch.empty(2), torch.empty(3)
+    world.moves.exchange(
+        [(right, torch.full((2,), float(rank))), (right, torch.full((3,), rank + 0.5))],
+        [(left, first), (left, second)],
+    )
+    parts = (total, most, named, ragged[:, 0], even[:, 0], first, second)
+    return [part.tolist() for part in parts], nothing.shape[0]
+
+
+def test_collectives(tmp_path):
+    size = 3
+    for rank, (parts, none) in enumerate(run_ranks(tmp_path, size, _collectives)):
+        total, most, named, ragged, even, first, second = parts
+        assert total == [size * (size - 1) // 2, size]
+        assert most == [size - 1, 0]
+        assert named == [size - 1] * 2
+        assert ragged == [10.0 * r + rank for r in range(size) for _ in range(rank + 1)]
+        assert even == [10 * r + rank for r in range(size)]
+        assert (first, second) == ([(rank - 1) % size] * 2, [(rank - 1) % size + 0.5] * 3)
+        assert none == 0
+
+
+def _rank_one_dies(world):
+    world.host.wait_for_all()
+    if world.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    try:
+        world.tensors.sum(torch.zeros(4))
+    finally:
+        assert time.monotonic() - began < 15  # at once, not when the time is out
+
+
+def test_a_dead_rank_ends_the_others_with_a_message(tmp_path):
+    zero, one, two = run_ranks(tmp_path, 3, _rank_one_dies, timeout=30.0)
+    assert one is None
+    for rank, text in ((0, zero), (2, two)):
+        assert text.startswith(f"RankLostError: rank {rank} of 3 lost contact to another rank")
+
+
+def _rank_one_is_late(world):
+    if world.rank == 1:
+        time.sleep(3)
+        return "late"
+    world.tensors.sum(torch.zeros(4))
+    return "sum"
+
+
+def test_a_rank_that_hangs_is_given_up_after_the_time_out(tmp_path):
+    zero, _ = run_ranks(tmp_path, 2, _rank_one_is_late, timeout=1.0)
+    assert "lost contact to another rank in a sum after 1." in zero
+
+
+def test_a_rank_that_does_not_come_is_named_by_the_time_out(tmp_path):
+    code = (
+        "import os, sys\n"
+        "from rtp_llm.device.cpu import CpuDevice\n"
+        "from rtp_llm.distributed.membership import Membership\n"
+        "from rtp_llm.distributed.world import World\n"
+        "World.connect(Membership.read(os.environ), CpuDevice(), 1.0)\n"
+    )
+    alone = Membership(0, 2, str(tmp_path / "meet"))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **alone.environment()},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "rank 0 of 2: not all ranks came together within 1 s" in done.stderr
+
+
+def test_a_membership_travels_through_the_environment():
+    member = Membership(1, 4, "/tmp/meet")
+    assert Membership.read(member.environment()) == member
+    assert Membership.read({"RANK": "1", "WORLD_SIZE": "4"}) is None
+    with pytest.raises(ValueError, match="WORLD_SIZE is not"):
+        Membership.read({RENDEZVOUS_VARIABLE: "x", "RANK": "0"})
+    with pytest.raises(ValueError, match="RANK=4 is not below WORLD_SIZE=4"):
+        Membership(4, 4, "x")

@@ -1,0 +1,57 @@
+"""Ranks step together: before each step they agree whether there is one, and how large."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from rtp_llm.distributed.group import Group
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What holds for all ranks.
+
+    `tokens`: the most that any of them computes in this step; 0: none of them has work.
+    `settled`: all have read the same messages and none has work that waits for its last step, so
+    that without tokens they may wait for the next message.
+    `stop`: one of them was told to end. `ready`: all have done what they do beside the steps.
+    """
+
+    tokens: int
+    settled: bool
+    stop: bool
+    ready: bool
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is to be done until another message comes, on any rank."""
+        return self.tokens == 0 and self.settled and not self.stop
+
+
+class Lockstep:
+    """One rank's voice. `seen` is the highest number of a message that this rank has read.
+
+    A message to one rank is announced to all of them under the same number: a rank that waits for
+    messages must wake when another one gets work, and a rank that read its announcement early must
+    not go to sleep before the other has read the message itself.
+    """
+
+    def __init__(self, host: Group) -> None:
+        self.seen = 0
+        self.stopping = False
+        self._host = host
+
+    def agree(self, tokens: int, ready: bool = True, has_more: bool = False) -> Agreement:
+        """Tell what this rank has for the next step, and hear what all have.
+
+        `has_more`: its sequences will have a step after this one, though maybe none in this one.
+
+        Raises RankLostError where a rank is gone.
+        """
+        said = [tokens, self.seen, -self.seen, int(self.stopping), int(not ready), int(has_more)]
+        numbers = torch.tensor(said, dtype=torch.int64)
+        self._host.maximum(numbers)
+        most, newest, oldest, stop, waiting, more = numbers.tolist()
+        return Agreement(most, newest == -oldest and not more, bool(stop), not waiting)

@@ -1,0 +1,48 @@
+"""Which rank of which group this process is: what a launcher tells its children."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+RENDEZVOUS_VARIABLE = "RTP_LLM_RENDEZVOUS"
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Rank `rank` of `size` processes of this machine, which meet at the file `rendezvous`."""
+
+    rank: int
+    size: int
+    rendezvous: str
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.size:
+            raise ValueError(f"RANK={self.rank} is not below WORLD_SIZE={self.size}")
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str]) -> Membership | None:
+        """From the variables of `environment`; None for a process that our launcher did not start.
+
+        Raises ValueError for variables that contradict each other.
+        """
+        place = environ.get(RENDEZVOUS_VARIABLE)
+        if not place:
+            return None
+        try:
+            return cls(int(environ["RANK"]), int(environ["WORLD_SIZE"]), place)
+        except KeyError as error:
+            raise ValueError(f"{RENDEZVOUS_VARIABLE} is set and {error.args[0]} is not") from error
+
+    def environment(self) -> dict[str, str]:
+        """What the process of this rank is given; devices are chosen by LOCAL_RANK."""
+        rank, size = str(self.rank), str(self.size)
+        return {
+            "RANK": rank,
+            "WORLD_SIZE": size,
+            "LOCAL_RANK": rank,
+            "LOCAL_WORLD_SIZE": size,
+            RENDEZVOUS_VARIABLE: self.rendezvous,
+            # All ranks are on this machine, and its host name may lead to anywhere.
+            "GLOO_SOCKET_IFNAME": "lo",
+        }

@@ -1,0 +1,76 @@
+"""All ranks of one model, and the process groups among them."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING
+
+from rtp_llm.distributed.group import Group, RankLostError
+
+if TYPE_CHECKING:
+    from rtp_llm.device import Device
+    from rtp_llm.distributed.membership import Membership
+
+HOST_BACKEND = "gloo"
+
+
+class World:
+    """`tensors` moves tensors of the device, `host` numbers in host memory.
+
+    `moves` is for a thread beside the steps: its messages never wait behind those of a step.
+    """
+
+    def __init__(self, rank: int, size: int, tensors: Group, host: Group, moves: Group) -> None:
+        self.rank = rank
+        self.size = size
+        self.tensors = tensors
+        self.host = host
+        self.moves = moves
+
+    @classmethod
+    def connect(cls, membership: Membership, device: Device, timeout: float) -> World:
+        """Meet the other ranks; `timeout` in seconds, also that of every collective afterwards.
+
+        The backend for tensors is the device's. Raises RankLostError when not all come in time.
+        """
+        import torch.distributed as distributed
+        from torch._C._distributed_c10d import FileStore
+
+        rank, size = membership.rank, membership.size
+        limit = datetime.timedelta(seconds=timeout)
+        try:
+            distributed.init_process_group(
+                HOST_BACKEND,
+                store=FileStore(membership.rendezvous, size),
+                rank=rank,
+                world_size=size,
+                timeout=limit,
+            )
+            tensors = distributed.new_group(backend=device.collectives, timeout=limit)
+            moves = distributed.new_group(backend=HOST_BACKEND, timeout=limit)
+        except RuntimeError as error:
+            raise RankLostError(
+                f"rank {rank} of {size}: not all ranks came together within {timeout:g} s "
+                f"({str(error).strip().splitlines()[0]})"
+            ) from error
+        host = distributed.group.WORLD
+        return cls(rank, size, *(Group(each, rank, size) for each in (tensors, host, moves)))
+
+    def wait_for_all(self, timeout: float) -> None:
+        """Return once every rank is here. RankLostError names who is not after `timeout` s."""
+        import torch.distributed as distributed
+
+        limit = datetime.timedelta(seconds=timeout)
+        try:
+            distributed.monitored_barrier(timeout=limit, wait_all_ranks=True)
+        except RuntimeError as error:
+            raise RankLostError(
+                f"rank {self.rank} of {self.size} waited {timeout:g} s for the others "
+                f"({str(error).strip().splitlines()[0]})"
+            ) from error
+
+    def close(self) -> None:
+        """Leave the groups; recorded graphs that use them are gone before."""
+        import torch.distributed as distributed
+
+        distributed.destroy_process_group()
