@@ -9,18 +9,17 @@ from rtp_llm.executor.cache_budget import MIB, CacheBudget, CacheSizeError
 
 @dataclass(frozen=True)
 class CacheShape:
-    """What a token costs: ``group_layers`` layers in each cache group, all with the same heads."""
+    """What a token costs: ``token_elements`` in each of the ``group_layers`` of the groups."""
 
     group_layers: tuple[int, ...]
-    num_kv_heads: int
-    head_dim: int
+    token_elements: int
     element_size: int
     block_size: int
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one block of every group: K and V of all layers."""
-        token = 2 * self.num_kv_heads * self.head_dim * self.element_size
+        """Bytes of one block of every group, of all layers."""
+        token = self.token_elements * self.element_size
         return sum(self.group_layers) * token * self.block_size
 
     def bytes_for(self, tokens: int) -> int:

@@ -16,9 +16,9 @@ from rtp_llm.executor.cache_plan import CacheShape, plan_cache
 
 GIB = 2**30
 # Qwen3-0.6B in bfloat16: 28 layers, 8 heads of 128: 112 KiB a token, 1.75 MiB a block.
-QWEN = CacheShape((28,), num_kv_heads=8, head_dim=128, element_size=2, block_size=16)
+QWEN = CacheShape((28,), token_elements=2 * 8 * 128, element_size=2, block_size=16)
 # Two groups of two layers; 4 KiB a token, 64 KiB a block.
-TINY = CacheShape((2, 2), num_kv_heads=2, head_dim=64, element_size=4, block_size=16)
+TINY = CacheShape((2, 2), token_elements=2 * 2 * 64, element_size=4, block_size=16)
 
 
 def plan(shape, *, context=40960, max_seq_len=None, mb=None, weights=1200 * MIB, free=20 * GIB):
@@ -32,6 +32,9 @@ def test_bytes_of_a_block():
     assert TINY.block_bytes == 64 * 1024
     assert TINY.bytes_for(16) == 2 * TINY.block_bytes
     assert TINY.bytes_for(17) == 3 * TINY.block_bytes
+    # DeepSeek-V3 in bfloat16: 61 layers with a latent of 512 and a key of 64.
+    latents = CacheShape((61,), token_elements=512 + 64, element_size=2, block_size=64)
+    assert latents.block_bytes == 61 * 576 * 2 * 64
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.ops import huge_pages
+from rtp_llm.ops.huge_pages import empty_on
 
 if TYPE_CHECKING:
     from rtp_llm.executor.cache_plan import CachePlan
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class KVCache:
-    """``groups[g]`` is [L, 2, N, S, Hk, D] over the L layers of the group; ``layers`` in the order
-    of the model, [2, N, S, Hk, D] each.
+    """``groups[g]`` is [L, P, N, S, Hk, D] over the L layers of the group; ``layers`` in the order
+    of the model, [P, N, S, Hk, D] each. The P planes are keys and values, or one of latents.
 
     The memory is not initialised: the system gives its pages when they are first written.
     """
@@ -26,9 +26,10 @@ class KVCache:
         self, config: ModelConfig, plan: CachePlan, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.layer_group = config.layer_groups
-        block = (plan.num_blocks, plan.block_size, config.num_kv_heads, config.head_dim)
+        planes, *row = config.cache_row
+        block = (plan.num_blocks, plan.block_size, *row)
         self.groups = tuple(
-            _allocate((self.layer_group.count(group), 2, *block), dtype, device)
+            empty_on(device, (self.layer_group.count(group), planes, *block), dtype)
             for group in range(len(config.cache_windows))
         )
         parts = [iter(group) for group in self.groups]
@@ -39,9 +40,3 @@ class KVCache:
         memory = self.groups[group]
         # The copy moves bytes, and its operator knows no number of 8 bits.
         ops.copy_blocks(memory.view(torch.float16) if memory.itemsize == 1 else memory, pairs)
-
-
-def _allocate(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    if device.type == "cpu":
-        return huge_pages.empty(shape, dtype)
-    return torch.empty(shape, dtype=dtype, device=device)

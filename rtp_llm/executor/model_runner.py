@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import astuple
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.attention.batch import ForwardBatch, HostNumbers
 from rtp_llm.executor.graph_inputs import GraphInputs
 from rtp_llm.executor.graph_sizes import GraphSize
 from rtp_llm.executor.step_graphs import StepGraphs
@@ -25,6 +26,17 @@ if TYPE_CHECKING:
 
 # The largest batch, in which all smaller ones can run, and that of one sequence.
 _RECORDED_AT_ONCE = 2
+
+
+class StepWriter(Protocol):
+    """Takes keys and values to another worker while later layers still run."""
+
+    def begin(self, batch: Batch) -> AbstractContextManager[Callable[[int], None]] | None:
+        """None: nothing of this batch is for others.
+
+        Else around the layers, each of which is told of once its keys and values are written; an
+        exception that leaves the context is not replaced.
+        """
 
 
 class _Resolving:
@@ -43,7 +55,8 @@ class _Resolving:
 class ModelRunner:
     """The model, its KV cache, and how a step passes through them.
 
-    With ``drawn`` batches may name tokens that the host does not know yet.
+    With ``drawn`` batches may name tokens that the host does not know yet; ``writer`` may be set
+    where keys and values are for other workers too.
     """
 
     def __init__(
@@ -53,6 +66,7 @@ class ModelRunner:
         self.cache = cache
         self.device = device
         self.drawn = drawn
+        self.writer: StepWriter | None = None
         self._layers = model if drawn is None else _Resolving(model, drawn)
         self._graphs: StepGraphs | None = None
 
@@ -61,12 +75,18 @@ class ModelRunner:
         for group, pairs in enumerate(batch.copy_pairs):
             if len(pairs):
                 self.cache.copy_blocks(group, self.device.upload(pairs))
+        if self.writer is not None and (writing := self.writer.begin(batch)) is not None:
+            with writing as on_written:  # a replayed step tells of no layer
+                written: Tensor = self._layers(self._forward_batch(batch, on_written))
+            return written
         if self._graphs is not None and (replayed := self._graphs.replay(batch)) is not None:
             return replayed
         hidden: Tensor = self._layers(self._forward_batch(batch))
         return hidden
 
-    def _forward_batch(self, batch: Batch) -> ForwardBatch:
+    def _forward_batch(
+        self, batch: Batch, on_written: Callable[[int], None] | None = None
+    ) -> ForwardBatch:
         groups = len(batch.slot_mapping)
         token_ids, positions, cu_seqlens_q, seq_lens, *rest = self.device.upload_all(
             batch.token_ids,
@@ -87,6 +107,8 @@ class ModelRunner:
             max_seqlen_k=batch.max_seqlen_k,
             kv_cache=self.cache.layers,
             layer_group=self.cache.layer_group,
+            host=HostNumbers(batch.cu_seqlens_q, batch.seq_lens, batch.block_table),
+            on_written=on_written,
         )
 
     def logits(self, hidden: Tensor, rows: NDArray[np.int32]) -> Tensor:

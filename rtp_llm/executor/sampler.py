@@ -115,6 +115,10 @@ class Sampler:
         if processors:
             self._processors.add(processors, list(slots))
 
+    def seed_of(self, slot: int) -> int:
+        """The seed of a slot's sequence, its request's own or one drawn for it."""
+        return self._settings.seed_of(slot)
+
     def release(self, slots: NDArray[np.int32] | list[int]) -> None:
         """The sequences of ``slots`` have ended; needed only for those with processors."""
         self._processors.release(slots)

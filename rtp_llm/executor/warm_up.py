@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.attention.batch import ForwardBatch, HostNumbers
 from rtp_llm.executor.cache_plan import CachePlan
 from rtp_llm.executor.kv_cache import KVCache
 
@@ -92,18 +92,20 @@ class _LargestSteps:
         table = torch.zeros(
             len(lengths), -(-limits.max_model_len // limits.block_size), dtype=torch.int32
         )
+        cu_seqlens_q = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
         groups = len(cache.groups)
         return ForwardBatch(
             token_ids=torch.zeros_like(positions).to(place),
             positions=positions.to(place),
             slot_mapping=((positions % limits.block_size).to(place),) * groups,
             block_table=(table.to(place),) * groups,
-            cu_seqlens_q=torch.tensor([0, *accumulate(lengths)], dtype=torch.int32).to(place),
+            cu_seqlens_q=cu_seqlens_q.to(place),
             seq_lens=seq_lens.to(place),
             max_seqlen_q=max(lengths),
             max_seqlen_k=limits.max_model_len,
             kv_cache=cache.layers,
             layer_group=cache.layer_group,
+            host=HostNumbers(cu_seqlens_q.numpy(), seq_lens.numpy(), (table.numpy(),) * groups),
         )
 
     @staticmethod

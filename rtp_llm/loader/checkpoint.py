@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from rtp_llm.loader.stacked_experts import split_experts
 from rtp_llm.models.refusals import refuse
 
 _DTYPES = {
@@ -22,6 +23,7 @@ _DTYPES = {
     "F32": torch.float32,
     "F16": torch.float16,
     "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
 }
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
@@ -63,6 +65,13 @@ class Checkpoint:
     def num_bytes(self) -> int:
         return sum(entry.size for entry in self.tensors.values())
 
+    @property
+    def fp8_weights(self) -> frozenset[str]:
+        """Names of the tensors that are stored in 8-bit floats."""
+        return frozenset(
+            name for name, entry in self.tensors.items() if entry.dtype is torch.float8_e4m3fn
+        )
+
     @classmethod
     def open(cls, folder: str | Path) -> Checkpoint:
         """Read the headers; CheckpointError or UnsupportedModelError name the file at fault.
@@ -79,7 +88,7 @@ class Checkpoint:
                         f"{entry.name} is in {tensors[entry.name].file} and again in {file}"
                     )
                 tensors[entry.name] = entry
-        return cls(path, tensors)
+        return cls(path, split_experts(tensors))
 
 
 def _files(folder: Path) -> list[Path]:

@@ -7,7 +7,13 @@ import math
 import torch
 from torch import Tensor, nn
 
-from rtp_llm.layers import WeightTarget, weight_targets
+from rtp_llm.layers import (
+    Elsewhere,
+    TakesRowsTogether,
+    WeightTarget,
+    rows_together,
+    weight_targets,
+)
 from rtp_llm.loader.progress import Progress
 
 _DEVIATION = 0.02  # of matrices, as models are initialised; hidden states stay finite
@@ -19,12 +25,12 @@ def draw_weights(model: nn.Module, progress: Progress) -> None:
 
     The numbers are made where the weights are, the same ones every time on one kind of device.
     """
-    targets = list(weight_targets(model))
+    targets = [pair for pair in weight_targets(model) if not isinstance(pair[1], Elsewhere)]
     progress.start(sum(math.prod(target.shape) for _, target in targets))
     generators: dict[torch.device, torch.Generator] = {}
     for name, target in targets:
         memory = target.destination(0, target.shape[0])
-        place = torch.device("cpu") if memory is None else memory.device
+        place = _place(target, memory)
         if place not in generators:
             generators[place] = torch.Generator(place).manual_seed(0)
         if memory is None:
@@ -33,6 +39,13 @@ def draw_weights(model: nn.Module, progress: Progress) -> None:
             _fill(memory, name, generators[place])
         progress.advance(math.prod(target.shape))
     progress.finish()
+
+
+def _place(target: WeightTarget, memory: Tensor | None) -> torch.device:
+    """Where the numbers are made."""
+    if memory is not None:
+        return memory.device
+    return target.device if isinstance(target, TakesRowsTogether) else torch.device("cpu")
 
 
 def _fill(memory: Tensor, name: str, generator: torch.Generator) -> None:
@@ -45,7 +58,8 @@ def _fill(memory: Tensor, name: str, generator: torch.Generator) -> None:
 def _convert(target: WeightTarget, generator: torch.Generator) -> None:
     """Matrices that are kept in another form than the checkpoint's take their rows one by one."""
     rows, *rest = target.shape
-    step = max(1, _PIECE_NUMBERS // math.prod(rest))
+    together = rows_together([target])
+    step = max(1, _PIECE_NUMBERS // math.prod(rest) // together) * together
     for start in range(0, rows, step):
-        piece = torch.empty(min(step, rows - start), *rest)
+        piece = torch.empty(min(step, rows - start), *rest, device=generator.device)
         target.write(start, piece.normal_(std=_DEVIATION, generator=generator))

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from rtp_llm.attention import explain as explain_attention
 from rtp_llm.device import Device, Support
 from rtp_llm.layers import finish_loading, shorten_lookups
+from rtp_llm.layers.moe import ExpertHooks
+from rtp_llm.layers.moe import explain as explain_experts
 from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.loader.dummy import draw_weights
+from rtp_llm.loader.fp8_weights import (
+    describe,
+    fp8_weights,
+    tell_of_dequantized,
+    why_not_multiplied,
+)
 from rtp_llm.loader.progress import Progress, SilentProgress
 from rtp_llm.loader.stream import load_weights
 from rtp_llm.models.causal_lm import CausalLM, ModelOptions
 from rtp_llm.models.config import ModelConfig, UnsupportedModelError, read_model_config
+from rtp_llm.models.moe import local_experts
+from rtp_llm.models.refusals import refuse
 from rtp_llm.models.registry import model_class
 
-_CAPABILITIES = {"none": None, "int8": "int8_weights"}
+_CAPABILITIES = {"none": None, "int8": "int8_weights", "fp8": "fp8_products"}
 
 
 def load_model(
@@ -31,35 +41,49 @@ def load_model(
     block_size: int = 16,
     load_format: str = "safetensors",
     kv_cache_dtype: str = "auto",
+    attention_backend: str = "auto",
+    experts: ExpertHooks | None = None,
+    moe_strategy: str = "auto",
 ) -> CausalLM:
     """The model in a Hugging Face folder, ready to run on `device`.
 
-    `quantization` ("none" or "int8") happens while loading; `max_seq_len` bounds the positions
-    (None: the config's max_position_embeddings); `block_size` and `kv_cache_dtype` ("auto" or
-    "fp8_e4m3") are those of the KV cache; with `load_format` "dummy" no weight is read: they are
-    random. Raises UnsupportedModelError, ModelConfigError, CheckpointError or WeightError, each
-    naming the cause.
+    `quantization` ("none", "int8" or "fp8") happens while loading; `max_seq_len` bounds the
+    positions (None: the config's max_position_embeddings); `block_size` and `kv_cache_dtype`
+    ("auto" or "fp8_e4m3") are those of the KV cache; with `load_format` "dummy" no weight is read:
+    they are random. `attention_backend` and `moe_strategy` are the settings of these names;
+    `experts`: where they are.
+    Raises UnsupportedModelError, ModelConfigError, CheckpointError, WeightError or NoBackendError.
     """
     config = read_model_config(path)
     positions = max_seq_len or config.max_position_embeddings
-    options = _options(device, dtype, positions, quantization, block_size, kv_cache_dtype)
+    options = _options(
+        device, dtype, positions, quantization, block_size, kv_cache_dtype, attention_backend
+    )
     _check(config, options, device)
     checkpoint = None if load_format == "dummy" else Checkpoint.open(path)
+    options = _with_stored(
+        replace(options, experts=experts, moe_strategy=moe_strategy), config, checkpoint, device
+    )
+    local_experts(config, options.layer_options())
     model = model_class(config.architecture)(config, options)
-    progress = progress or SilentProgress()
-    if checkpoint is None:
-        draw_weights(model, progress)
-    else:
-        load_weights(model, checkpoint, _ignored(model, config), progress, device)
+    _fill(model, checkpoint, progress or SilentProgress(), dtype, device)
     finish_loading(model)
     shorten_lookups(model)
     return model.eval()
 
 
-def _ignored(model: CausalLM, config: ModelConfig) -> tuple[str, ...]:
-    """Endings of the names that a checkpoint may hold and the model has no use for."""
-    tied = ("lm_head.weight",) if config.tie_word_embeddings else ()
-    return (*model.IGNORED_WEIGHTS, *tied)
+def _fill(
+    model: CausalLM,
+    checkpoint: Checkpoint | None,
+    progress: Progress,
+    dtype: torch.dtype,
+    device: Device,
+) -> None:
+    if checkpoint is None:
+        draw_weights(model, progress)
+    else:
+        tell_of_dequantized(model, dtype, device)
+        load_weights(model, checkpoint, model.ignores, progress, device)
 
 
 def explain(
@@ -70,25 +94,25 @@ def explain(
     quantization: str = "none",
     block_size: int = 16,
     kv_cache_dtype: str = "auto",
+    attention_backend: str = "auto",
+    moe_strategy: str = "auto",
 ) -> str:
     """What would run and why: device, model, number type, attention backend, the others' reasons.
 
     Reads config.json and the headers of the weights only; raises as load_model does.
     """
     config = read_model_config(path)
+    dtype, positions = dtype or config.dtype, config.max_position_embeddings
     options = _options(
-        device,
-        dtype or config.dtype,
-        config.max_position_embeddings,
-        quantization,
-        block_size,
-        kv_cache_dtype,
+        device, dtype, positions, quantization, block_size, kv_cache_dtype, attention_backend
     )
     _check(config, options, device)
     checkpoint = Checkpoint.open(path)
-    kept = _name(options.dtype)
+    options = _with_stored(replace(options, moe_strategy=moe_strategy), config, checkpoint, device)
+    kept = _name(options.dtype) + describe(checkpoint, options.dtype, device)
     if quantization != "none":
         kept += f", linear weights {quantization}"
+    experts = local_experts(config, options.layer_options())
     return "\n".join(
         [
             f"device: {device.description()}",
@@ -96,11 +120,23 @@ def explain(
             f"context {config.max_position_embeddings} (at most {config.context_limit})",
             f"weights: {checkpoint.num_bytes / 2**20:.1f} MiB in files, kept as {kept}",
             f"KV cache: {config.kv_bytes_per_token(options.kv_dtype)} bytes per token",
-            explain_attention(options.attention(config)),
+            options.explain_attention(config),
+            *([] if experts is None else [explain_experts(experts, moe_strategy)]),
             "not on this device:",
             *(f"  {feature}: {reason}" for feature, reason in device.refused.items()),
         ]
     )
+
+
+def _with_stored(
+    options: ModelOptions, config: ModelConfig, checkpoint: Checkpoint | None, device: Device
+) -> ModelOptions:
+    """`options` and what the checkpoint stores in FP8; without one, random weights in its form."""
+    if checkpoint is not None:
+        return replace(options, fp8_weights=fp8_weights(config, checkpoint))
+    if config.stored_as_fp8 and not why_not_multiplied(options.dtype, device):
+        return replace(options, quantization="fp8")
+    return options
 
 
 def _options(
@@ -110,6 +146,7 @@ def _options(
     quantization: str,
     block_size: int,
     kv_cache_dtype: str,
+    attention_backend: str,
 ) -> ModelOptions:
     return ModelOptions(
         dtype,
@@ -120,6 +157,8 @@ def _options(
         block_size,
         kv_cache_dtype,
         device.capability(),
+        fp8_products=bool(device.supports("fp8_products")),
+        attention_backend=attention_backend,
     )
 
 
@@ -137,6 +176,10 @@ def _check(config: ModelConfig, options: ModelOptions, device: Device) -> None:
             raise UnsupportedModelError(
                 f"{feature} is not supported on {device.name}: {answer.reason}. Change --{setting}."
             )
+    if options.quantization == "fp8" and options.dtype is not torch.bfloat16:
+        raise refuse("fp8 with another dtype", f"--dtype {_name(options.dtype)}")
+    if options.quantization == "int8" and config.stored_as_fp8:
+        raise refuse("quantized twice", "--quantization int8")
     if options.num_positions > config.context_limit:
         raise UnsupportedModelError(
             f"max_seq_len {options.num_positions} is longer than the {config.context_limit} "

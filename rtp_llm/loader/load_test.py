@@ -228,6 +228,16 @@ def test_the_explanation_tells_device_model_and_backend(tmp_path):
     assert "not on this device:\n  quantized_kv_cache: the kernels keep" in text
 
 
+def test_a_strategy_for_experts_that_are_not_there_is_refused(tmp_path):
+    folder = write(tmp_path, tensors())
+    for opens in (
+        load,
+        lambda path, **chosen: explain(path, device=resolve_device("cpu"), **chosen),
+    ):
+        with pytest.raises(UnsupportedModelError, match=r"--moe-strategy plain: .* has no experts"):
+            opens(folder, moe_strategy="plain")
+
+
 _MEASURE = """
 import re, sys, torch
 from rtp_llm.device import resolve_device
@@ -253,6 +263,7 @@ print(peak() - before, sum(p.numel() * p.element_size() for p in model.parameter
         (torch.float32, "bfloat16", "none"),
         (torch.bfloat16, "float32", "none"),
         (torch.float32, "float32", "int8"),
+        (torch.float8_e4m3fn, "float32", "none"),
     ],
 )
 def test_memory_stays_within_the_weights_and_one_tensor(tmp_path, stored, kept, quantization):
@@ -261,6 +272,9 @@ def test_memory_stays_within_the_weights_and_one_tensor(tmp_path, stored, kept, 
     small, large = tmp_path / "small", tmp_path / "large"
     small.mkdir(), large.mkdir()
     write(small, tensors())
+    if stored is torch.float8_e4m3fn:
+        weights, fp8 = in_blocks(weights)
+        sizes["quantization_config"] = fp8
     write(large, weights, 2, **sizes, num_attention_heads=8, num_key_value_heads=4)
     largest = max(weight.numel() for weight in weights.values()) * 4
     total = sum(weight.nbytes for weight in weights.values())
@@ -274,6 +288,18 @@ def test_memory_stays_within_the_weights_and_one_tensor(tmp_path, stored, kept, 
     assert kept_bytes <= growth + 2**20
     assert growth < kept_bytes + largest
     assert total > 3 * largest  # a second copy of the checkpoint would not pass
+
+
+def in_blocks(weights):
+    """The tensors of an FP8 checkpoint, and what its config says of them."""
+    found = {}
+    for name, weight in weights.items():
+        if not name.endswith("proj.weight"):
+            found[name] = weight.float()
+            continue
+        found[name] = weight
+        found[f"{name}_scale_inv"] = torch.ones([-(-size // 128) for size in weight.shape])
+    return found, {"quant_method": "fp8", "weight_block_size": [128, 128]}
 
 
 def grow(name, weight):

@@ -10,9 +10,10 @@ cores, as torch would, costs more than the conversion itself when the machine is
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,14 +22,17 @@ import torch
 from torch import Tensor, nn
 
 from rtp_llm.device import Device
-from rtp_llm.layers import WeightTarget, weight_targets
+from rtp_llm.layers import Elsewhere, WeightTarget, rows_together, weight_targets
 from rtp_llm.loader.checkpoint import Checkpoint, CheckpointError, TensorEntry
 from rtp_llm.loader.progress import Progress
 from rtp_llm.loader.staging import Staging
+from rtp_llm.quantization.fp8 import SCALE_NAME
 
 _SPAN_BYTES = 32 * 2**20
 _MOST_THREADS = 8
 _LISTED = 100
+
+_logger = logging.getLogger("rtp_llm.loader")
 
 Targets = dict[str, list[WeightTarget]]
 
@@ -40,11 +44,11 @@ class WeightError(ValueError):
 def load_weights(
     model: nn.Module,
     checkpoint: Checkpoint,
-    ignored: tuple[str, ...],
+    ignored: Callable[[str], bool],
     progress: Progress,
     device: Device,
 ) -> None:
-    """Fill every parameter of `model`, which is on `device`; names that end in `ignored` stay out.
+    """Fill every parameter of `model`, which is on `device`; names that are `ignored` stay out.
 
     Raises WeightError naming all missing, unknown and wrongly shaped weights, before any is read.
     """
@@ -55,18 +59,28 @@ def load_weights(
     spans = [
         span
         for name, entry in checkpoint.tensors.items()
-        if name in targets
-        for span in _spans(entry, targets[name])
+        if (places := _here(targets.get(name, [])))
+        for span in _spans(entry, places)
     ]
     progress.start(sum(span.size for span in spans))
     staging = Staging(device)
     with _workers(device) as workers:
-        futures = {workers.submit(_load_span, span, staging): span for span in spans}
-        for done in as_completed(futures):
-            done.result()
-            progress.advance(futures.pop(done).size)
+        # Weights are converted by their scales, so these are all there before.
+        for scales in (True, False):
+            futures = {
+                workers.submit(_load_span, span, staging): span
+                for span in spans
+                if span.entry.name.endswith(SCALE_NAME) == scales
+            }
+            for done in as_completed(futures):
+                done.result()
+                progress.advance(futures.pop(done).size)
     device.synchronize()
     progress.finish()
+
+
+def _here(targets: list[WeightTarget]) -> list[WeightTarget]:
+    return [target for target in targets if not isinstance(target, Elsewhere)]
 
 
 @dataclass(frozen=True)
@@ -83,8 +97,12 @@ class _Span:
         return (self.stop - self.start) * self.entry.row_bytes
 
     def pieces(self, size: int) -> Iterator[_Span]:
-        """The span in pieces of about `size` bytes, at least a row each."""
-        step = max(1, size // max(1, self.entry.row_bytes))
+        """The span in pieces of about `size` bytes, at least a row each.
+
+        Pieces begin at multiples of the rows that a target takes together.
+        """
+        together = rows_together(self.targets)
+        step = max(1, size // max(1, self.entry.row_bytes) // together) * together
         for start in range(self.start, self.stop, step):
             yield _Span(self.entry, start, min(start + step, self.stop), self.targets)
 
@@ -158,10 +176,11 @@ def _read(file: int, piece: _Span, memory: Tensor) -> None:
         left, offset = left[count:], offset + count
 
 
-def _check(targets: Targets, checkpoint: Checkpoint, ignored: tuple[str, ...]) -> None:
+def _check(targets: Targets, checkpoint: Checkpoint, ignored: Callable[[str], bool]) -> None:
     found = checkpoint.tensors
     missing = [name for name in targets if name not in found]
-    unknown = [name for name in found if name not in targets and not name.endswith(ignored)]
+    unused = [name for name in found if name not in targets]
+    unknown = [name for name in unused if not ignored(name)]
     shapes = [
         f"{name} is {list(found[name].shape)}, not {list(places[0].shape)}"
         for name, places in targets.items()
@@ -175,6 +194,8 @@ def _check(targets: Targets, checkpoint: Checkpoint, ignored: tuple[str, ...]) -
     if problems:
         lines = "\n  ".join(problems)
         raise WeightError(f"the weights in {checkpoint.folder} do not fit:\n  {lines}")
+    if unused:
+        _logger.info("%d tensors have no use here and stay out, such as %s", len(unused), unused[0])
 
 
 def _list(what: str, items: Iterable[str]) -> list[str]:

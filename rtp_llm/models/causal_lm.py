@@ -9,8 +9,18 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from rtp_llm.attention import AttentionConfig, ForwardBatch
-from rtp_llm.layers import Layer
+from rtp_llm import ops
+from rtp_llm.attention import (
+    AttentionConfig,
+    ForwardBatch,
+    LatentConfig,
+    check_backend,
+    check_latent_backend,
+    explain,
+    explain_latent,
+)
+from rtp_llm.layers import LatentShape, Layer, LayerOptions
+from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.models.config import Features, ModelConfig
 from rtp_llm.models.raw_config import RawConfig
 
@@ -28,7 +38,10 @@ class ModelOptions:
 
     `device_type` is our name of the device, `device` torch's. `num_positions` is the longest
     sequence; `block_size` the KV cache's tokens per block, `kv_cache_dtype` ("auto": that of the
-    activations) its number type. `capability`: see Device.capability.
+    activations) its number type. `capability`: see Device.capability. `moe_strategy`: what computes
+    experts ("auto": the best that can). `fp8_weights` are the names of what the checkpoint stores
+    in FP8 blocks, `fp8_products`: the device multiplies these. `attention_backend`: see
+    AttentionConfig.backend. `experts`: where experts are.
     """
 
     dtype: torch.dtype
@@ -39,11 +52,29 @@ class ModelOptions:
     block_size: int = 16
     kv_cache_dtype: str = "auto"
     capability: tuple[int, int] = (0, 0)
+    moe_strategy: str = "auto"
+    fp8_weights: frozenset[str] = frozenset()
+    fp8_products: bool = False
+    attention_backend: str = "auto"
+    experts: ExpertHooks | None = None
 
     @property
     def kv_dtype(self) -> torch.dtype:
         """Number type of the KV cache."""
         return cache_dtype(self.kv_cache_dtype, self.dtype)
+
+    def layer_options(self) -> LayerOptions:
+        """How the layers at the top of the model keep their weights."""
+        return LayerOptions(
+            self.dtype,
+            self.device,
+            self.quantization,
+            self.capability,
+            experts=self.experts,
+            moe_strategy=self.moe_strategy,
+            fp8_weights=self.fp8_weights,
+            fp8_products=self.fp8_products and ops.has_kernel("fp8_linear", self.device.type),
+        )
 
     def attention(self, config: ModelConfig) -> AttentionConfig:
         """What the attention backend of `config` is chosen for."""
@@ -57,7 +88,39 @@ class ModelOptions:
             block_size=self.block_size,
             windows=config.cache_windows,
             capability=self.capability,
+            backend=self.attention_backend,
         )
+
+    def latent_attention(self, config: ModelConfig, shape: LatentShape) -> LatentConfig:
+        """The same for a model whose cache holds latents."""
+        return LatentConfig(
+            device_type=self.device_type,
+            dtype=self.dtype,
+            kv_dtype=self.kv_dtype,
+            num_heads=config.num_heads,
+            latent_size=shape.rank,
+            rope_size=shape.rope_size,
+            nope_size=shape.nope_size,
+            value_size=shape.value_size,
+            scale=shape.scale,
+            block_size=self.block_size,
+            is_neox=shape.is_neox,
+            capability=self.capability,
+            backend=self.attention_backend,
+        )
+
+    def explain_attention(self, config: ModelConfig) -> str:
+        """Which attention backend is chosen for `config`, and why not the others.
+
+        NoBackendError where none is, as making the model raises it.
+        """
+        if config.latent is not None:
+            latent = self.latent_attention(config, config.latent)
+            check_latent_backend(latent)
+            return explain_latent(latent)
+        attention = self.attention(config)
+        check_backend(attention)
+        return explain(attention)
 
 
 class CausalLM(Layer):
@@ -75,6 +138,11 @@ class CausalLM(Layer):
     @abstractmethod
     def features(cls, raw: RawConfig) -> Features:
         """What this architecture adds to the common keys of config.json."""
+
+    def ignores(self, name: str) -> bool:
+        """Whether a checkpoint's tensor `name` holds nothing to load."""
+        tied = ("lm_head.weight",) if self.config.tie_word_embeddings else ()
+        return name.endswith((*self.IGNORED_WEIGHTS, *tied))
 
     @abstractmethod
     def forward(self, batch: ForwardBatch) -> Tensor:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
+from rtp_llm.layers.latent_attention import LatentShape
+from rtp_llm.layers.moe.config import MoeConfig
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig, read_json_object
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, check_supported, refuse
 from rtp_llm.models.registry import known_architectures, model_class
@@ -40,13 +43,20 @@ class Features:
     mlp_bias: bool = False
     qk_norm: bool = False
     layer_windows: tuple[int, ...] | None = None
+    moe: MoeConfig | None = None
+    moe_layers: tuple[bool, ...] = ()
+    latent: LatentShape | None = None
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A dense decoder. `layer_windows`: tokens that each layer's attention sees, 0 = all of them.
+    """A decoder. `layer_windows`: tokens that each layer's attention sees, 0 = all of them.
 
-    `hidden_act` is "silu", "gelu" or "gelu_tanh"; `dtype` is the one the checkpoint names.
+    `moe_layers`: whether each layer's feed-forward part is the mixture of experts `moe`, which is
+    None where no layer's is.
+    `hidden_act` is "silu", "gelu" or "gelu_tanh"; `dtype` is the one the checkpoint names;
+    `stored_as_fp8`: its linear weights are in FP8 blocks (rtp_llm/quantization/fp8.py). With
+    `latent` the cache holds latents instead of keys and values.
     """
 
     architecture: str
@@ -70,6 +80,10 @@ class ModelConfig:
     dtype: torch.dtype
     eos_token_ids: tuple[int, ...]
     bos_token_id: int | None
+    moe: MoeConfig | None = None
+    moe_layers: tuple[bool, ...] = ()
+    stored_as_fp8: bool = False
+    latent: LatentShape | None = None
 
     @property
     def attention_bias(self) -> bool:
@@ -95,7 +109,14 @@ class ModelConfig:
 
     def kv_bytes_per_token(self, dtype: torch.dtype) -> int:
         """Bytes that one token takes in the KV caches of all layers together."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype.itemsize
+        return self.num_layers * math.prod(self.cache_row) * dtype.itemsize
+
+    @property
+    def cache_row(self) -> tuple[int, int, int]:
+        """What a layer's cache holds of a token: planes, heads of each, elements of a head."""
+        if self.latent is not None:
+            return 1, 1, self.latent.cache_size
+        return 2, self.num_kv_heads, self.head_dim
 
 
 def read_model_config(path: str | Path) -> ModelConfig:
@@ -118,8 +139,11 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
     """The typed config from a config.json and what its architecture adds to it."""
     heads = raw.integer("num_attention_heads")
     hidden = raw.integer("hidden_size")
-    head_dim = _head_dim(raw, hidden // heads)
+    latent = features.latent
+    head_dim = latent.query_size if latent else _head_dim(raw, hidden // heads)
     layers = raw.integer("num_hidden_layers")
+    act = _ACTIVATIONS[raw.text("hidden_act")]
+    moe_layers = features.moe_layers or (features.moe is not None,) * layers
     config = ModelConfig(
         architecture=architecture_of(raw.values),
         vocab_size=raw.integer("vocab_size"),
@@ -130,7 +154,7 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
         num_kv_heads=raw.integer("num_key_value_heads", heads),
         head_dim=head_dim,
         rms_norm_eps=raw.number("rms_norm_eps"),
-        rope=read_rope(raw, head_dim),
+        rope=read_rope(raw, latent.rope_size if latent else head_dim),
         max_position_embeddings=raw.integer("max_position_embeddings"),
         tie_word_embeddings=raw.flag("tie_word_embeddings"),
         qkv_bias=features.qkv_bias,
@@ -138,10 +162,16 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
         mlp_bias=features.mlp_bias,
         qk_norm=features.qk_norm,
         layer_windows=features.layer_windows or (0,) * layers,
-        hidden_act=_ACTIVATIONS[raw.text("hidden_act")],
+        hidden_act=act,
         dtype=_dtype(raw),
         eos_token_ids=_eos_token_ids(raw),
         bos_token_id=next(iter(raw.token_ids("bos_token_id")), None),
+        # Experts that no layer has are none: there is nothing to load, compute or share.
+        moe=replace(features.moe, activation=act) if features.moe and any(moe_layers) else None,
+        moe_layers=moe_layers,
+        # Other quantised checkpoints were refused.
+        stored_as_fp8=bool(raw.get("quantization_config")),
+        latent=latent,
     )
     _check(raw, config)
     return config

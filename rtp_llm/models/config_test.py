@@ -180,6 +180,10 @@ def test_end_ids_come_from_both_files(tmp_path):
 REFUSED = {
     "unknown architecture": {"architectures": ["FalconForCausalLM"]},
     "quantized checkpoint": {"quantization_config": {"quant_method": "gptq"}},
+    "FP8 checkpoint without block scales": {"quantization_config": {"quant_method": "fp8"}},
+    "FP8 checkpoint of other blocks": {
+        "quantization_config": {"quant_method": "fp8", "weight_block_size": [64, 64]}
+    },
     "mixture of experts": {"num_local_experts": 8},
     "multimodal model": {"vision_config": {"depth": 2}},
     "encoder-decoder model": {"is_encoder_decoder": True},
@@ -193,12 +197,18 @@ REFUSED = {
     "other number type": {"torch_dtype": "float8_e4m3fn"},
 }
 # Rows that the files of the folder decide, not the keys of config.json; tested with the loader.
-BY_FILES = {"adapter folder", "weights that are not safetensors"}
+BY_FILES = {
+    "8-bit floats without blocks",
+    "adapter folder",
+    "weights that are not safetensors",
+}
+# Rows that the settings decide beside the model; tested with the loader, too.
+BY_SETTINGS = {"fp8 with another dtype", "quantized twice"}
 ROWS = {row.name: row for row in REFUSALS if row.area == AREA}
 
 
 def test_every_row_of_the_table_has_its_test():
-    assert set(ROWS) == set(REFUSED) | BY_FILES
+    assert set(ROWS) == set(REFUSED) | BY_FILES | BY_SETTINGS
     assert set(CHECKS) == set(REFUSED) - {"unknown architecture"}
 
 
@@ -210,6 +220,26 @@ def test_what_is_refused_is_refused_with_its_row(tmp_path, name):
     assert "config.json" in str(caught.value)
 
 
+FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"quant_method": "compressed-tensors"}, "quantized checkpoint .*'compressed-tensors'"),
+        ({"weight_block_size": None}, "without block scales .*no weight_block_size"),
+        ({"activation_scheme": "static"}, "without block scales .*activation_scheme 'static'"),
+        ({"weight_block_size": [1, 128]}, r"of other blocks .*weight_block_size \[1, 128\]"),
+        ({"fmt": "e5m2"}, "of other blocks .*fmt 'e5m2'"),
+    ],
+)
+def test_only_fp8_blocks_with_dynamic_activations_are_read(tmp_path, changes, message):
+    assert read(tmp_path, quantization_config=FP8 | {"fmt": "e4m3"}).stored_as_fp8
+    assert not read(tmp_path).stored_as_fp8
+    with pytest.raises(UnsupportedModelError, match=message):
+        read(tmp_path, quantization_config=FP8 | changes)
+
+
 def test_an_unknown_architecture_is_answered_with_the_known_ones(tmp_path):
     with pytest.raises(UnsupportedModelError, match=r"FalconForCausalLM; known: .*Qwen3ForCausal"):
         read(tmp_path, architectures=["FalconForCausalLM"])
@@ -219,7 +249,18 @@ def test_an_unknown_architecture_is_answered_with_the_known_ones(tmp_path):
 
 def test_a_mixture_of_experts_is_named_before_its_architecture(tmp_path):
     with pytest.raises(UnsupportedModelError, match="mixture of experts is not supported"):
-        read(tmp_path, architectures=["Qwen3MoeForCausalLM"])
+        read(tmp_path, architectures=["OtherMoeForCausalLM"])
+
+
+def test_experts_that_no_layer_has_are_none(tmp_path):
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    mixture = {"architectures": ["Qwen3MoeForCausalLM"], **experts}
+    config = read(tmp_path, **mixture)
+    assert config.moe.num_experts == 4
+    assert config.moe_layers == (True,) * 4
+    config = read(tmp_path, **mixture, mlp_only_layers=[0, 1, 2, 3])
+    assert config.moe is None
+    assert config.moe_layers == (False,) * 4
 
 
 def test_an_adapter_folder_is_refused(tmp_path):
@@ -266,5 +307,5 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
 def test_the_table_of_architectures_loads():
     for name in known_architectures():
         assert model_class(name).__name__ == name
-    with pytest.raises(ValueError, match="'GPT2LMHeadModel' is not supported; known: Llama"):
+    with pytest.raises(ValueError, match=r"'GPT2LMHeadModel' is not supported; known: .*Llama"):
         model_class("GPT2LMHeadModel")

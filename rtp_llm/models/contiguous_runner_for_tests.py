@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from rtp_llm.attention import ForwardBatch
+from rtp_llm.attention import ForwardBatch, HostNumbers
 from rtp_llm.models.causal_lm import CausalLM
 
 
@@ -32,7 +33,8 @@ class ContiguousRunner:
             1 + torch.randperm(blocks - 1, generator=generator).view(sequences, per_sequence)
             for _ in config.cache_windows
         ]
-        shape = (2, blocks, block_size, config.num_kv_heads, config.head_dim)
+        planes, *row = config.cache_row
+        shape = (planes, blocks, block_size, *row)
         self._caches = tuple(
             torch.full(shape, torch.nan, dtype=dtype) for _ in range(config.num_layers)
         )
@@ -76,7 +78,14 @@ class ContiguousRunner:
             block_table=tuple(self._visible(table) for table in self._tables),
             kv_cache=self._caches,
             layer_group=self.model.config.layer_groups,
+            host=self._host(counts),
         )
+
+    def _host(self, counts: list[int]) -> HostNumbers:
+        """As the runner gives them, on whatever device the tensors are."""
+        sums = np.cumsum([0, *counts]).astype(np.int32)
+        tables = tuple(self._visible(table).cpu().numpy() for table in self._tables)
+        return HostNumbers(sums, np.array(self._lengths, dtype=np.int32), tables)
 
     def _slots(self, table: Tensor, positions: list[Tensor]) -> Tensor:
         slots = [

@@ -6,15 +6,23 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from rtp_llm.attention import AttentionBackend, ForwardBatch, make_backend
+from rtp_llm.attention import (
+    AttentionBackend,
+    ForwardBatch,
+    LatentBackend,
+    make_backend,
+    make_latent_backend,
+)
 from rtp_llm.layers import (
     AttentionLayer,
     AttentionShape,
     Embedding,
     GatedMLP,
+    LatentAttentionLayer,
     Layer,
     LayerOptions,
     LogitsHead,
+    MoeBlock,
     RMSNorm,
     Rotary,
     TiedLogitsHead,
@@ -29,26 +37,19 @@ class DecoderLayer(Layer):
     """Attention and MLP, each after a norm that first adds the previous result to the residual."""
 
     def __init__(
-        self, index: int, config: ModelConfig, backend: AttentionBackend, options: LayerOptions
+        self,
+        index: int,
+        config: ModelConfig,
+        backend: AttentionBackend | LatentBackend,
+        options: LayerOptions,
     ) -> None:
         super().__init__()
         hidden, eps = config.hidden_size, config.rms_norm_eps
-        shape = AttentionShape(
-            hidden_size=hidden,
-            num_heads=config.num_heads,
-            num_kv_heads=config.num_kv_heads,
-            head_dim=config.head_dim,
-            qkv_bias=config.qkv_bias,
-            output_bias=config.output_bias,
-            norm_eps=eps if config.qk_norm else None,
-            window=config.layer_windows[index],
-        )
+        options = options.inside(f"layers.{index}")
         self.input_layernorm = RMSNorm(hidden, eps, options)
-        self.self_attn = AttentionLayer(index, shape, backend, options)
+        self.self_attn = _attention(index, config, backend, options.inside("self_attn"))
         self.post_attention_layernorm = RMSNorm(hidden, eps, options)
-        self.mlp = GatedMLP(
-            hidden, config.intermediate_size, config.hidden_act, config.mlp_bias, options
-        )
+        self.mlp = make_feed_forward(index, config, options)
 
     def forward(
         self, pending: Tensor | None, residual: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
@@ -60,12 +61,53 @@ class DecoderLayer(Layer):
         return added
 
 
+def make_feed_forward(index: int, config: ModelConfig, options: LayerOptions) -> Layer:
+    """The dense layer or the mixture of experts of decoder layer `index`."""
+    if config.moe is not None and config.moe_layers[index]:
+        return MoeBlock(index, config.moe, options.inside(config.moe.names.block))
+    hidden, inner = config.hidden_size, config.intermediate_size
+    return GatedMLP(hidden, inner, config.hidden_act, config.mlp_bias, options.inside("mlp"))
+
+
+def _backend(config: ModelConfig, options: ModelOptions) -> AttentionBackend | LatentBackend:
+    if config.latent is not None:
+        return make_latent_backend(options.latent_attention(config, config.latent))
+    return make_backend(options.attention(config))
+
+
+def _attention(
+    index: int,
+    config: ModelConfig,
+    backend: AttentionBackend | LatentBackend,
+    options: LayerOptions,
+) -> Layer:
+    """The attention layer that works with `backend`, which is that of _backend(config)."""
+    hidden, heads = config.hidden_size, config.num_heads
+    if isinstance(backend, LatentBackend):
+        assert config.latent is not None
+        return LatentAttentionLayer(
+            index, hidden, heads, config.latent, config.qkv_bias, backend, options
+        )
+    shape = AttentionShape(
+        hidden_size=hidden,
+        num_heads=heads,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        qkv_bias=config.qkv_bias,
+        output_bias=config.output_bias,
+        norm_eps=config.rms_norm_eps if config.qk_norm else None,
+        window=config.layer_windows[index],
+    )
+    return AttentionLayer(index, shape, backend, options)
+
+
 class Decoder(Layer):
     """Embedding, layers and the last norm."""
 
     def __init__(self, config: ModelConfig, options: ModelOptions, layers: LayerOptions) -> None:
         super().__init__()
-        self.backend = backend = make_backend(options.attention(config))
+        layers = layers.inside("model")
+        self.backend = backend = _backend(config, options)
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, layers)
         self.layers = nn.ModuleList(
             DecoderLayer(index, config, backend, layers) for index in range(config.num_layers)
@@ -74,6 +116,7 @@ class Decoder(Layer):
         self.rotary = Rotary(config.rope, options.num_positions, options.device)
 
     def forward(self, batch: ForwardBatch) -> Tensor:
+        batch = self.backend.prepare(batch)
         residual: Tensor = self.embed_tokens(batch.token_ids)
         cos_sin = self.rotary.cos_sin
         pending: Tensor | None = None
@@ -90,7 +133,7 @@ class DecoderForCausalLM(CausalLM):
     def __init__(self, config: ModelConfig, options: ModelOptions) -> None:
         super().__init__()
         self.config = config
-        layers = LayerOptions(options.dtype, options.device, options.quantization)
+        layers = options.layer_options()
         self.model = Decoder(config, options, layers)
         self.lm_head = self._make_head(config, layers)
 
@@ -100,6 +143,9 @@ class DecoderForCausalLM(CausalLM):
 
     def warm_up(self, kv_cache: Tensor) -> None:
         self.model.backend.warm_up(kv_cache)
+        for layer in self.model.layers:
+            if isinstance(layer.mlp, MoeBlock):
+                layer.mlp.executor.warm_up()
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self.lm_head(hidden)
@@ -107,6 +153,8 @@ class DecoderForCausalLM(CausalLM):
 
     def _make_head(self, config: ModelConfig, layers: LayerOptions) -> nn.Module:
         tied = config.tie_word_embeddings
+        if layers.quantization == "fp8":  # which leaves logits alone, as FP8 checkpoints do
+            layers = layers.unquantized()
         if tied and layers.quantization == "none":
             return TiedLogitsHead(self.model.embed_tokens)
         # Quantised, a tied head is a copy of its own: the embedding's rows stay as they are.

@@ -11,7 +11,16 @@ AREA = "model"
 ROPE_STYLES = ("default", "linear", "dynamic", "llama3", "yarn")
 ACTIVATIONS = ("silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh")
 LAYER_TYPES = ("full_attention", "sliding_attention")
+EXPERT_ARCHITECTURES = (
+    "DeepseekV2ForCausalLM",
+    "DeepseekV3ForCausalLM",
+    "MixtralForCausalLM",
+    "Qwen2MoeForCausalLM",
+    "Qwen3MoeForCausalLM",
+)
 DTYPES = ("float32", "bfloat16", "float16")
+FP8_BLOCK = [128, 128]
+FP8_NUMBERS = ("e4m3", "float8_e4m3fn")
 
 Values = Mapping[str, Any]
 
@@ -71,6 +80,8 @@ def _keys(*names: str) -> Callable[[Values], str]:
 
 
 def _experts(values: Values) -> str:
+    if architecture_of(values) in EXPERT_ARCHITECTURES:
+        return ""
     counts = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
     found = _keys(*counts)(values)
     return found or ("a Moe architecture" if "Moe" in architecture_of(values) else "")
@@ -107,9 +118,41 @@ def _dtype(values: Values) -> str:
     return "" if name.removeprefix("torch.") in DTYPES else f"dtype {name}"
 
 
+def _quantized(values: Values) -> str:
+    found = _keys("compression_config")(values)
+    method = _quantization(values).get("quant_method")
+    if _quantization(values) and method != "fp8":
+        return f"quant_method {method!r}"
+    return found
+
+
+def _fp8_scales(values: Values) -> str:
+    """Scales for whole tensors, or scales of activations in the checkpoint."""
+    found = _quantization(values)
+    if found and not found.get("weight_block_size"):
+        return "no weight_block_size"
+    scheme = found.get("activation_scheme", "dynamic")
+    return "" if scheme == "dynamic" else f"activation_scheme {scheme!r}"
+
+
+def _fp8_blocks(values: Values) -> str:
+    found = _quantization(values)
+    size, numbers = found.get("weight_block_size"), found.get("fmt", "e4m3")
+    if numbers not in FP8_NUMBERS:
+        return f"fmt {numbers!r}"
+    return "" if not found or size == FP8_BLOCK else f"weight_block_size {size}"
+
+
+def _quantization(values: Values) -> Mapping[str, Any]:
+    found = values.get("quantization_config") or {}
+    return found if isinstance(found, Mapping) else {"quant_method": repr(found)}
+
+
 # Row of the table -> what in a config.json makes it apply ("" = nothing). The first match wins.
 CHECKS: dict[str, Callable[[Values], str]] = {
-    "quantized checkpoint": _keys("quantization_config", "compression_config"),
+    "quantized checkpoint": _quantized,
+    "FP8 checkpoint without block scales": _fp8_scales,
+    "FP8 checkpoint of other blocks": _fp8_blocks,
     "mixture of experts": _experts,
     "multimodal model": _keys("vision_config", "audio_config", "image_token_id", "mm_vision_tower"),
     "encoder-decoder model": _keys("is_encoder_decoder"),

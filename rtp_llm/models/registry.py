@@ -10,10 +10,15 @@ if TYPE_CHECKING:
 
 # Imported only when a model of that architecture is opened.
 _CLASSES = {
+    "DeepseekV2ForCausalLM": "rtp_llm.models.deepseek_v2:DeepseekV2ForCausalLM",
+    "DeepseekV3ForCausalLM": "rtp_llm.models.deepseek_v3:DeepseekV3ForCausalLM",
     "LlamaForCausalLM": "rtp_llm.models.llama:LlamaForCausalLM",
     "MistralForCausalLM": "rtp_llm.models.mistral:MistralForCausalLM",
+    "MixtralForCausalLM": "rtp_llm.models.mixtral:MixtralForCausalLM",
     "Qwen2ForCausalLM": "rtp_llm.models.qwen2:Qwen2ForCausalLM",
+    "Qwen2MoeForCausalLM": "rtp_llm.models.qwen2_moe:Qwen2MoeForCausalLM",
     "Qwen3ForCausalLM": "rtp_llm.models.qwen3:Qwen3ForCausalLM",
+    "Qwen3MoeForCausalLM": "rtp_llm.models.qwen3_moe:Qwen3MoeForCausalLM",
 }
 
 

@@ -77,16 +77,18 @@ def _yarn(settings: _Settings, factor: float) -> dict[str, Any]:
     }
 
 
+def yarn_scale(factor: float, weight: float) -> float:
+    """How much larger attention becomes where positions were stretched by `factor`, as the paper
+    derives it."""
+    return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
 def _yarn_attention_factor(settings: _Settings, factor: float) -> float:
     """What cos and sin are multiplied by: given, or derived from the factor as the paper does."""
-
-    def scale(weight: float) -> float:
-        return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
-
     given = settings.values.get("attention_factor")
     if given is not None:
         return settings.number("attention_factor")
     above, below = settings.values.get("mscale"), settings.values.get("mscale_all_dim")
     if above and below:
-        return scale(float(above)) / scale(float(below))
-    return scale(1.0)
+        return yarn_scale(factor, float(above)) / yarn_scale(factor, float(below))
+    return yarn_scale(factor, 1.0)

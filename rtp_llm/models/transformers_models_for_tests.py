@@ -9,21 +9,63 @@ from typing import Any
 
 import torch
 from transformers import (
+    DeepseekV2Config,
+    DeepseekV2ForCausalLM,
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen2MoeConfig,
+    Qwen2MoeForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 _KINDS: dict[str, tuple[Any, Any]] = {
+    "deepseek_v2": (DeepseekV2Config, DeepseekV2ForCausalLM),
+    "deepseek_v3": (DeepseekV3Config, DeepseekV3ForCausalLM),
     "llama": (LlamaConfig, LlamaForCausalLM),
     "mistral": (MistralConfig, MistralForCausalLM),
+    "mixtral": (MixtralConfig, MixtralForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "qwen2_moe": (Qwen2MoeConfig, Qwen2MoeForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM),
+}
+_EXPERTS = {
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 48,
+}
+_LATENTS = {
+    "num_key_value_heads": 4,
+    "head_dim": 16,  # of what rotates
+    "q_lora_rank": 48,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 24,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 20,
+    "first_k_dense_replace": 1,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 48,
+    "routed_scaling_factor": 1.7,
+}
+# What a kind needs beside _SMALL.
+_OF_KIND: dict[str, dict[str, Any]] = {
+    "deepseek_v2": {**_LATENTS, "n_shared_experts": 2},
+    "deepseek_v3": {**_LATENTS, "n_shared_experts": 1, "n_group": 4, "topk_group": 2},
+    "mixtral": {"num_local_experts": 6},
+    "qwen2_moe": {**_EXPERTS, "shared_expert_intermediate_size": 64},
+    "qwen3_moe": {**_EXPERTS, "norm_topk_prob": True},
 }
 _SMALL: dict[str, Any] = {
     "vocab_size": 199,
@@ -51,12 +93,16 @@ def save_model(
     enough that the most likely token is clearly ahead of the second. `shard_bytes`: several files.
     """
     config_class, model_class = _KINDS[kind]
-    values = {"hidden_size": 16 * (settings.get("num_attention_heads") or 4), **_SMALL, **settings}
+    hidden = 16 * (settings.get("num_attention_heads") or 4)
+    values = {"hidden_size": hidden, **_SMALL, **_OF_KIND.get(kind, {}), **settings}
     torch.manual_seed(seed)
     model: Any = model_class(config_class(**values, attn_implementation="eager"))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             _randomize(name, parameter)
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.uniform_(-0.1, 0.1)
     model.generation_config.eos_token_id = None
     model.save_pretrained(folder, max_shard_size=shard_bytes or "1GB")
     return model.eval()

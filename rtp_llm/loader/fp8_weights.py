@@ -1,0 +1,68 @@
+"""What becomes of weights that a checkpoint stores in FP8 blocks, and how it is said."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from rtp_llm.layers import weight_targets
+from rtp_llm.layers.fp8_targets import DequantizingTarget
+from rtp_llm.models.refusals import refuse
+
+if TYPE_CHECKING:
+    from rtp_llm.device import Device
+    from rtp_llm.loader.checkpoint import Checkpoint
+    from rtp_llm.models.config import ModelConfig
+
+_logger = logging.getLogger("rtp_llm.loader")
+_MIB = 2**20
+
+
+def fp8_weights(config: ModelConfig, checkpoint: Checkpoint) -> frozenset[str]:
+    """Names of the weights in FP8 blocks; UnsupportedModelError if config.json does not say it."""
+    names = checkpoint.fp8_weights
+    if names and not config.stored_as_fp8:
+        found = f"{min(names)} and {len(names) - 1} more, but no quantization_config in config.json"
+        raise refuse("8-bit floats without blocks", found)
+    return names
+
+
+def why_not_multiplied(dtype: torch.dtype, device: Device) -> str:
+    """Why FP8 weights are not multiplied as they are; nothing where they are."""
+    if dtype is not torch.bfloat16:
+        return "products of 8-bit floats give bfloat16 only; see --dtype"
+    return device.supports("fp8_products").reason
+
+
+def describe(checkpoint: Checkpoint, dtype: torch.dtype, device: Device) -> str:
+    """What `rtp-llm explain` says of FP8 weights; nothing where there are none."""
+    stored = sum(math.prod(checkpoint.tensors[name].shape) for name in checkpoint.fp8_weights)
+    if not stored:
+        return ""
+    reason = why_not_multiplied(dtype, device)
+    if not reason:
+        return f", {stored / _MIB:.1f} MiB of FP8 blocks as they are"
+    return f", {stored / _MIB:.1f} MiB of FP8 blocks {_grown(stored, dtype)}: {reason}"
+
+
+def tell_of_dequantized(model: nn.Module, dtype: torch.dtype, device: Device) -> None:
+    """Log once what FP8 weights take that are kept as floats."""
+    targets = (target for _, target in weight_targets(model))
+    stored = sum(math.prod(t.shape) for t in targets if isinstance(t, DequantizingTarget))
+    if not stored:
+        return
+    reason = why_not_multiplied(dtype, device)
+    level = logging.WARNING if reason else logging.INFO
+    reason = reason or "their layers compute with floats"
+    _logger.log(
+        level, "%.1f MiB of FP8 weights %s: %s", stored / _MIB, _grown(stored, dtype), reason
+    )
+
+
+def _grown(stored: int, dtype: torch.dtype) -> str:
+    name = str(dtype).removeprefix("torch.")
+    return f"become {stored * dtype.itemsize / _MIB:.1f} MiB of {name} while loading"

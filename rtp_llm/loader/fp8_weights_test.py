@@ -1,0 +1,97 @@
+"""What is wrong with an FP8 checkpoint is named, and what becomes of a good one is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from rtp_llm.device import resolve_device
+from rtp_llm.loader import WeightError, explain, load_model
+from rtp_llm.models.config import UnsupportedModelError
+from rtp_llm.models.fp8_checkpoints_for_tests import store_as_fp8
+from rtp_llm.models.transformers_models_for_tests import save_model
+
+NAME = "model.layers.1.mlp.down_proj.weight"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "fp8").mkdir()
+    save_model(tmp_path / "fp8", "qwen3", hidden_size=160)
+    store_as_fp8(tmp_path / "fp8", dtype=torch.bfloat16)
+    return tmp_path / "fp8"
+
+
+def load(folder, dtype=torch.bfloat16, **settings):
+    return load_model(folder, device=resolve_device("cpu"), dtype=dtype, **settings)
+
+
+def change(folder, **tensors):
+    """Write other tensors into the checkpoint; None takes one away."""
+    weights = {**load_file(folder / "model.safetensors"), **tensors}
+    kept = {name: tensor for name, tensor in weights.items() if tensor is not None}
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({f"{NAME}_scale_inv": None}, f"missing: {NAME}_scale_inv"),
+        ({NAME: torch.ones(160, 112)}, f"not known to this architecture: {NAME}_scale_inv"),
+        (
+            {f"{NAME}_scale_inv": torch.ones(1, 2)},
+            rf"wrongly shaped: {NAME}_scale_inv is \[1, 2\], not \[2, 1\]",
+        ),
+        (
+            {NAME: torch.full((160, 112), torch.nan).to(torch.float8_e4m3fn)},
+            rf"{NAME} \(model.safetensors\): a weight is not a number",
+        ),
+        (
+            {f"{NAME}_scale_inv": torch.full((2, 1), 1e3)},
+            rf"{NAME} \(model.safetensors\): values beyond the range of float16",
+        ),
+    ],
+)
+def test_wrong_weights_are_named(folder, tensors, message):
+    change(folder, **tensors)
+    with pytest.raises(WeightError, match=message):
+        load(folder, torch.float16)
+
+
+def test_blocks_without_a_word_in_the_config_are_refused(folder):
+    config = json.loads((folder / "config.json").read_text())
+    del config["quantization_config"]
+    (folder / "config.json").write_text(json.dumps(config))
+    for opens in (load, lambda path: explain(path, device=resolve_device("cpu"))):
+        with pytest.raises(UnsupportedModelError, match="8-bit floats without blocks is not"):
+            opens(folder)
+
+
+def test_settings_that_do_not_go_with_it_are_refused(folder, monkeypatch):
+    with pytest.raises(UnsupportedModelError, match=r"quantized twice .*Leave --quantization out"):
+        load(folder, quantization="int8")
+    with pytest.raises(UnsupportedModelError, match="fp8_products is not supported on cpu"):
+        load(folder, quantization="fp8")
+    device = resolve_device("cpu")
+    monkeypatch.setattr(type(device), "refused", {})
+    with pytest.raises(UnsupportedModelError, match=r"fp8 with another dtype .*--dtype float32"):
+        load(folder, torch.float32, quantization="fp8")
+
+
+def test_the_explanation_tells_what_becomes_of_them(folder, monkeypatch):
+    device = resolve_device("cpu")
+    weights = load_file(folder / "model.safetensors")
+    numbers = sum(t.numel() for t in weights.values() if t.dtype is torch.float8_e4m3fn)
+    size = f"{numbers / 2**20:.1f} MiB of FP8 blocks"
+    text = explain(folder, device=device, dtype=torch.bfloat16)
+    assert f"kept as bfloat16, {size} become {numbers / 2**19:.1f} MiB of bfloat16" in text
+    assert "while loading: products of 8-bit floats have no kernels" in text
+    text = explain(folder, device=device, dtype=torch.float32)
+    assert "while loading: products of 8-bit floats give bfloat16 only; see --dtype" in text
+    monkeypatch.setattr(type(device), "refused", {"tensor_parallel": "one"})
+    assert f"kept as bfloat16, {size} as they are" in explain(
+        folder, device=device, dtype=torch.bfloat16
+    )

@@ -1,0 +1,41 @@
+"""Experts that a checkpoint keeps in one tensor, as if each had its own tensors.
+
+transformers 5 computes with `experts.gate_up_proj` [E, 2 I, K] and `experts.down_proj` [E, K, I],
+and writes them so with save_original_format=False. Rows of one expert lie together: what an
+expert's tensor would hold is a range of the file's bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rtp_llm.loader.checkpoint import TensorEntry
+
+# Ends of names -> the parts below each other in the rows of an expert.
+_STACKED = {
+    ".experts.gate_up_proj": ("gate_proj", "up_proj"),
+    ".experts.down_proj": ("down_proj",),
+}
+
+
+def split_experts(tensors: dict[str, TensorEntry]) -> dict[str, TensorEntry]:
+    """`tensors` with those of all experts replaced by "experts.NUMBER.PART.weight"; same order."""
+    return {part.name: part for entry in tensors.values() for part in _parts(entry)}
+
+
+def _parts(entry: TensorEntry) -> Iterator[TensorEntry]:
+    end = next((end for end in _STACKED if entry.name.endswith(end)), None)
+    if end is None or len(entry.shape) != 3 or entry.shape[1] % len(_STACKED[end]):
+        yield entry
+        return
+    (experts, rows, columns), names = entry.shape, _STACKED[end]
+    shape = (rows // len(names), columns)
+    path, offset = entry.name.rpartition(".")[0], entry.offset
+    for expert in range(experts):
+        for name in names:
+            made = replace(entry, name=f"{path}.{expert}.{name}.weight", shape=shape, offset=offset)
+            yield made
+            offset += made.size

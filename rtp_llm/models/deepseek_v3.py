@@ -1,0 +1,45 @@
+"""DeepSeek-V3 and R1: V2 with sigmoid scores of the experts, balanced by a bias."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from rtp_llm.layers.moe import MoeConfig
+from rtp_llm.models.deepseek_v2 import DeepseekV2ForCausalLM, expect, expert_sizes
+from rtp_llm.models.raw_config import RawConfig
+
+
+class DeepseekV3ForCausalLM(DeepseekV2ForCausalLM):
+    """The bias takes part in the choice of groups and experts, not in their weights.
+
+    Layers behind the last one, which predict further tokens, are not used.
+    """
+
+    CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {
+        **DeepseekV2ForCausalLM.CONFIG_DEFAULTS,
+        "max_position_embeddings": 4096,
+        "n_group": 8,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5,
+        "topk_group": 4,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+    }
+
+    def ignores(self, name: str) -> bool:
+        layer = name.removeprefix("model.layers.").partition(".")[0]
+        behind = layer.isdecimal() and int(layer) >= self.config.num_layers
+        return behind or super().ignores(name)
+
+    @classmethod
+    def experts(cls, raw: RawConfig) -> MoeConfig:
+        expect(raw, "topk_method", "noaux_tc")
+        expect(raw, "scoring_func", "sigmoid")
+        return MoeConfig(
+            **expert_sizes(raw),
+            scoring="sigmoid",
+            renormalize=raw.flag("norm_topk_prob"),
+            correction_bias=True,
+            num_groups=raw.integer("n_group"),
+            top_groups=raw.integer("topk_group"),
+        )

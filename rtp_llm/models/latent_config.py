@@ -1,0 +1,39 @@
+"""Reads the keys of config.json that describe multi-head latent attention."""
+
+from __future__ import annotations
+
+from rtp_llm.layers import LatentShape
+from rtp_llm.models.raw_config import RawConfig
+from rtp_llm.models.refusals import rope_settings, rope_style
+from rtp_llm.models.rope_config import yarn_scale
+
+
+def read_latent(raw: RawConfig) -> LatentShape:
+    """The sizes of a DeepSeek model's attention; ModelConfigError names a key that does not fit."""
+    query_rank = 0 if raw.get("q_lora_rank") is None else raw.integer("q_lora_rank")
+    if raw.flag("attention_bias") and not query_rank:
+        wanted = "false where q_lora_rank is null: the query projection has no bias there"
+        raise raw.error("attention_bias", True, wanted)
+    rope_size = raw.integer("qk_rope_head_dim")
+    if rope_size % 2:
+        raise raw.error("qk_rope_head_dim", rope_size, "even, since its channels rotate in pairs")
+    nope_size = raw.integer("qk_nope_head_dim")
+    return LatentShape(
+        query_rank=query_rank,
+        rank=raw.integer("kv_lora_rank"),
+        rope_size=rope_size,
+        nope_size=nope_size,
+        value_size=raw.integer("v_head_dim"),
+        scale=(nope_size + rope_size) ** -0.5 * _yarn_scale(raw),
+        is_neox=raw.get("rope_interleave") is False,
+    )
+
+
+def _yarn_scale(raw: RawConfig) -> float:
+    """What scores are multiplied by where positions were stretched: mscale_all_dim, squared."""
+    settings = rope_settings(raw.values)
+    weight = float(settings.get("mscale_all_dim") or 0.0)
+    factor = float(settings.get("factor") or 1.0)
+    if rope_style(raw.values) == "default" or not weight:
+        return 1.0
+    return yarn_scale(factor, weight) ** 2

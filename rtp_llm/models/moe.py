@@ -1,0 +1,52 @@
+"""What the mixtures of experts of several architectures read from config.json alike."""
+
+from __future__ import annotations
+
+from rtp_llm.layers import LayerOptions
+from rtp_llm.layers.moe import ExpertContext, LocalRouter, NoStrategyError, choose_executor
+from rtp_llm.layers.moe.block import expert_context
+from rtp_llm.models.config import ModelConfig
+from rtp_llm.models.raw_config import RawConfig
+from rtp_llm.models.refusals import UnsupportedModelError
+
+
+def num_experts(raw: RawConfig) -> int:
+    """Routed experts: `num_experts`, or `num_local_experts` as transformers 5 writes it."""
+    key = "num_experts" if raw.values.get("num_experts") is not None else "num_local_experts"
+    return raw.integer(key, raw.defaults.get("num_experts"))
+
+
+def sparse_layers(raw: RawConfig) -> tuple[bool, ...]:
+    """Which layers are mixtures: each `decoder_sparse_step`th, without `mlp_only_layers`."""
+    dense = raw.get("mlp_only_layers") or []
+    step = raw.integer("decoder_sparse_step")
+    layers = range(raw.integer("num_hidden_layers"))
+    return tuple(layer not in dense and (layer + 1) % step == 0 for layer in layers)
+
+
+def expert_size(raw: RawConfig) -> int:
+    """Intermediate size of one expert."""
+    return raw.integer("moe_intermediate_size")
+
+
+def local_experts(config: ModelConfig, options: LayerOptions) -> ExpertContext | None:
+    """What the experts of `config` would be computed for with all of them here; None: no experts.
+
+    `options` are the model's.
+    UnsupportedModelError when nothing can, or when there is nothing that a named strategy computes.
+    """
+    if config.moe is None:
+        if options.moe_strategy != "auto":
+            raise UnsupportedModelError(
+                f"--moe-strategy {options.moe_strategy}: this {config.architecture} has no experts"
+                " that it could compute. Leave --moe-strategy out."
+            )
+        return None
+    first = config.moe_layers.index(True)
+    block = options.inside("model").inside(f"layers.{first}").inside(config.moe.names.block)
+    context = expert_context(config.moe, block, LocalRouter(config.moe.num_experts))
+    try:
+        choose_executor(context, options.moe_strategy)
+    except NoStrategyError as error:
+        raise UnsupportedModelError(str(error)) from error
+    return context
