@@ -1,0 +1,154 @@
+"""Puts an engine and its transfers together, by role."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rtp_llm.config.refusals import find_refusal
+from rtp_llm.config.roles import prefill_addresses
+from rtp_llm.disagg.channel import Bell
+from rtp_llm.disagg.decode import DecodeEngine, Patience
+from rtp_llm.disagg.door import Door
+from rtp_llm.disagg.figures import TransferFigures
+from rtp_llm.disagg.host_room import HostRoom
+from rtp_llm.disagg.landings import InPlaceLanding, Landing, StagedLanding
+from rtp_llm.disagg.layout import BlockPart, CacheLayout, fingerprint, memory_of
+from rtp_llm.disagg.messages import PROTOCOL, Welcome
+from rtp_llm.disagg.model_digest import model_digest
+from rtp_llm.disagg.outlets import InPlaceOutlet, StagedOutlet
+from rtp_llm.disagg.peers import MismatchError, Peers, wait_for_all
+from rtp_llm.disagg.prefill import PrefillEngine
+from rtp_llm.disagg.prompt_writer import KeepingOutlet, PromptWriter
+from rtp_llm.disagg.settings import WriterSettings
+from rtp_llm.disagg.ways import offer_blocks, take_blocks
+from rtp_llm.engine.messages import EngineReady, EngineStartError
+
+if TYPE_CHECKING:
+    from rtp_llm.config.settings import Settings
+    from rtp_llm.engine.build import BuiltEngine
+    from rtp_llm.engine.engine import Engine
+
+_logger = logging.getLogger("rtp_llm.engine")
+# How long the start waits for prefill workers; later ones are found later.
+_GREETING_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class BuiltWorker:
+    """A worker that is ready to step, and the figures of what was built."""
+
+    engine: PrefillEngine | DecodeEngine
+    ready: EngineReady
+
+
+def build_worker(settings: Settings, built: BuiltEngine) -> BuiltWorker:
+    """A prefill or decode worker around an engine, as the role says.
+
+    Raises:
+        EngineStartError: the address is taken, or a prefill worker's blocks mean something else.
+        ValueError: settings that cannot work.
+    """
+    layout = CacheLayout(
+        built.engine.runner.cache,
+        built.engine.runner.model.config.cache_windows,
+        built.ready.block_size,
+    )
+    print_of = _fingerprint(settings, built)
+    if settings.role == "prefill":
+        return _prefill(settings, built, layout, print_of)
+    return _decode(settings, built, layout, print_of)
+
+
+def _fingerprint(settings: Settings, built: BuiltEngine) -> str:
+    runner, ready = built.engine.runner, built.ready
+    dummy = settings.load_format == "dummy"
+    content = "dummy" if dummy else model_digest(settings.model)
+    return fingerprint(
+        runner.model.config,
+        ready.block_size,
+        runner.cache,
+        weights=ready.dtype,
+        quantization=ready.quantization,
+        content=content,
+    )
+
+
+def _reads_in_place(engine: Engine) -> bool:
+    """The host can read and write the cache itself."""
+    return engine.runner.device.torch_device.type == "cpu"
+
+
+def _transport(settings: Settings, engine: Engine) -> str:
+    """What --kv-transport means on this device. Raises EngineStartError: it cannot be had."""
+    asked, name = settings.kv_transport, engine.runner.device.name
+    if _reads_in_place(engine):
+        return asked
+    if refusal := find_refusal("separation", f"--kv-transport {asked}", name):
+        raise EngineStartError(refusal.message_on(name))
+    return "tcp"
+
+
+def _prefill(
+    settings: Settings, built: BuiltEngine, layout: CacheLayout, print_of: str
+) -> BuiltWorker:
+    engine, bell, figures = built.engine, Bell(), TransferFigures()
+    device, cache = engine.runner.device, engine.runner.cache
+    transport, regions = _transport(settings, engine), memory_of(cache)
+    expiry = settings.prefill_timeout + settings.kv_load_timeout
+    try:
+        door = Door(settings.prefill_address, bell)
+        store, offers = offer_blocks(transport, door.host, print_of, regions, expiry)
+    except (OSError, RuntimeError) as error:
+        raise EngineStartError(
+            f"cannot offer blocks at {settings.prefill_address}: {error} (--prefill-address, "
+            "--kv-transport)"
+        ) from error
+    outlet: KeepingOutlet
+    if _reads_in_place(engine):
+        outlet, room = InPlaceOutlet(store, layout, figures), None
+    else:
+        outlet = StagedOutlet(store, layout, figures, cache, device)
+        mebibytes = settings.cache_store_mem_mb
+        room = HostRoom(layout, None if mebibytes is None else mebibytes << 20)
+    writing = WriterSettings.read(settings)
+    writer = PromptWriter(layout, engine.scheduler, outlet, device, writing, engine.let_go)
+    door.open(Welcome(protocol=PROTOCOL, fingerprint=print_of, offers=offers))
+    worker = PrefillEngine(engine, writer, store, door, bell, figures, room)
+    _logger.info("decode workers find this prefill worker at %s", door.address)
+    ready = msgspec.structs.replace(built.ready, prefill_address=door.address)
+    return BuiltWorker(worker, ready)
+
+
+def _decode(
+    settings: Settings, built: BuiltEngine, layout: CacheLayout, print_of: str
+) -> BuiltWorker:
+    engine, bell = built.engine, Bell()
+    device, cache = engine.runner.device, engine.runner.cache
+    try:
+        client = take_blocks(_transport(settings, engine), print_of, memory_of(cache))
+    except RuntimeError as error:
+        raise EngineStartError(f"cannot take blocks: {error} (--kv-transport)") from error
+    peers = Peers(prefill_addresses(settings), print_of, bell, client)
+    try:
+        wait_for_all(peers, _GREETING_SECONDS)
+    except MismatchError as error:
+        raise EngineStartError(str(error)) from error
+    patience = Patience(
+        prefill=settings.prefill_timeout,
+        load=settings.kv_load_timeout,
+        fallback=settings.prefill_fallback,
+    )
+
+    def land(parts: Sequence[BlockPart]) -> Landing:
+        if _reads_in_place(engine):
+            return InPlaceLanding(layout, parts)
+        return StagedLanding(layout, parts, cache, device)
+
+    figures = TransferFigures()
+    worker = DecodeEngine(engine, peers, client, bell, layout, land, patience, figures)
+    return BuiltWorker(worker, built.ready)

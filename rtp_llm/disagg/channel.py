@@ -1,0 +1,122 @@
+"""A connection that carries messages both ways and never lets the engine's thread wait."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import socket
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from rtp_llm.disagg.messages import LONGEST_GREETING, LONGEST_MESSAGE
+from rtp_llm.keepalive import end_with_peer
+
+In = TypeVar("In")
+
+# A peer that lets so many messages lie reads none, however alive its end of the wire is.
+_MOST_UNSENT = 65_536
+
+
+class Bell:
+    """Lets a thread that polls descriptors know that another one has something for it."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def ring(self) -> None:
+        """Make the descriptor readable; any thread."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_write(self.descriptor, 1)
+
+    def silence(self) -> None:
+        """Make it unreadable again: to be called before one looks at what there is."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.descriptor)
+
+
+class Channel(Generic[In]):
+    """Messages over a connected socket, sent and received by two threads of its own.
+
+    ``deliver(channel, message)`` is called from the receiving thread, with None as the last
+    message when the other side is gone. A peer that takes nothing is cut off, and so is one that
+    says more than a greeting before ``trust``.
+    """
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        incoming: Any,
+        deliver: Callable[[Channel[In], In | None], None],
+        greeting: msgspec.Struct | None = None,
+    ) -> None:
+        """``incoming``: the type, or union of types, of what is received. ``greeting`` goes out
+        first: other threads may send as soon as ``deliver`` has heard of the channel."""
+        peer = connected.getpeername()
+        self.peer = f"{peer[0]}:{peer[1]}"
+        _tune(connected)
+        self._socket = connected
+        self._connection: Connection[bytes, bytes] = Connection(os.dup(connected.fileno()))
+        self._decoder = msgspec.msgpack.Decoder(incoming)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._deliver = deliver
+        self._longest = LONGEST_GREETING
+        self._dismissed = False
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        if greeting is not None:
+            self.send(greeting)
+        try:
+            for work in (self._receive, self._send):
+                threading.Thread(target=work, name=f"channel {self.peer}", daemon=True).start()
+        except RuntimeError:
+            self.close()  # what receives without a thread that sends ends
+            raise
+
+    def trust(self) -> None:
+        """Take messages of any length from now on: the other side has greeted rightly."""
+        self._longest = LONGEST_MESSAGE
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Queue a message; what the other side never gets is told by the end of the channel."""
+        if self._outgoing.qsize() >= _MOST_UNSENT:
+            self.close()
+            return
+        self._outgoing.put(self._encoder.encode(message))
+
+    def dismiss(self) -> None:
+        """From ``deliver``: hear no more, and end it when all was sent that was said so far."""
+        self._dismissed = True
+
+    def close(self) -> None:
+        """End it, both ways; the other side and ``deliver`` hear of it."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _receive(self) -> None:
+        try:
+            while not self._dismissed:
+                frame = self._connection.recv_bytes(self._longest)
+                self._deliver(self, self._decoder.decode(frame))
+        except (EOFError, OSError, ValueError):  # of msgspec too, and text that is not UTF-8
+            pass  # gone, or no worker of ours: either way nothing more comes
+        finally:
+            if not self._dismissed:
+                self.close()
+            self._outgoing.put(None)
+            self._deliver(self, None)
+
+    def _send(self) -> None:
+        with contextlib.suppress(OSError):
+            while (frame := self._outgoing.get()) is not None:
+                self._connection.send_bytes(frame)
+        self.close()
+
+
+def _tune(connected: socket.socket) -> None:
+    connected.settimeout(None)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    end_with_peer(connected)

@@ -1,0 +1,369 @@
+"""An engine that lets prefill workers compute prompts and goes on where they end."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rtp_llm.disagg.cache_keys import chain_keys
+from rtp_llm.disagg.messages import Failed, Finished, Prefill, Prefilled
+from rtp_llm.engine.columns import first_token_columns
+from rtp_llm.engine.messages import (
+    INDEX_BITS,
+    AddRequest,
+    EngineStats,
+    FromEngine,
+    RequestFailed,
+    StepOutput,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rtp_llm.disagg.channel import Bell
+    from rtp_llm.disagg.figures import TransferFigures
+    from rtp_llm.disagg.landings import Landing
+    from rtp_llm.disagg.layout import BlockPart, CacheLayout
+    from rtp_llm.disagg.peers import Peer, Peers
+    from rtp_llm.disagg.store_face import Client, Loading
+    from rtp_llm.engine.engine import Engine
+
+_logger = logging.getLogger("rtp_llm.engine")
+_TICK_MILLISECONDS = 50
+
+
+@dataclass(frozen=True)
+class Patience:
+    """``prefill``: seconds for a prompt to be computed by another worker, from when it is asked;
+    ``load``: for its last blocks to arrive after that. ``fallback``: compute it here when that
+    fails; else the request fails."""
+
+    prefill: float
+    load: float
+    fallback: bool
+
+
+@dataclass
+class _Awaited:
+    """A prompt that a prefill worker computes: first its request alone, then all the rest."""
+
+    request: AddRequest
+    seed: int
+    keys: NDArray[np.int64]
+    alive: bool = True  # the request still wants it
+    peer: Peer | None = None
+    name: int = 0
+    began: float = 0.0
+    load: Loading | None = None
+    landing: Landing | None = None
+    first: Prefilled | None = None
+    first_at: float = 0.0
+    problem: tuple[str, str] | None = None  # (code, words)
+    told: bool = False  # the peer need not be told any more
+
+    @property
+    def sequence(self) -> int:
+        return self.request.request_id << INDEX_BITS
+
+
+class DecodeEngine:
+    """Around an engine: requests whose prompt another worker may compute take that way.
+
+    The scheduler gives such a sequence its blocks; only then the prefill worker is asked, and the
+    load begins beside its work. Blocks are held until the load has stopped for certain, whatever
+    becomes of the request meanwhile.
+    """
+
+    ranks: None = None  # a worker has one
+
+    def __init__(
+        self,
+        engine: Engine,
+        peers: Peers,
+        client: Client,
+        bell: Bell,
+        layout: CacheLayout,
+        land: Callable[[Sequence[BlockPart]], Landing],
+        patience: Patience,
+        figures: TransferFigures,
+    ) -> None:
+        self._engine, self._peers, self._client, self._bell = engine, peers, client, bell
+        self._layout, self._land, self._patience = layout, land, patience
+        self._figures = figures
+        self._awaited: dict[int, _Awaited] = {}  # by sequence
+        self._by_name: dict[int, _Awaited] = {}
+        self.descriptors = (bell.descriptor, client.fileno())
+
+    # -- as an engine --------------------------------------------------------------------------
+
+    @property
+    def patience(self) -> int | None:
+        """Deadlines pass by themselves."""
+        return _TICK_MILLISECONDS if self._awaited else None
+
+    @property
+    def has_work(self) -> bool:
+        """Of the engine, or a transfer that has to be seen to its end."""
+        return self._engine.has_work or bool(self._awaited)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Of the engine; a transfer makes itself heard by a descriptor."""
+        return self._engine.can_go_on
+
+    @property
+    def has_idle_work(self) -> bool:
+        """Of the engine."""
+        return self._engine.has_idle_work and not self._awaited
+
+    def work_idle(self) -> None:
+        """Of the engine."""
+        self._engine.work_idle()
+
+    def add(self, request: AddRequest) -> None:
+        """Queue a request. Raises RequestError."""
+        if not self._may_separate(request):
+            self._engine.add(request)
+            return
+        (slot,) = self._engine.add(request, remote_prompt=True)
+        tokens = np.array(request.prompt_token_ids, np.int32)
+        awaited = _Awaited(
+            request=request,
+            seed=self._engine.sampler.seed_of(slot),
+            keys=chain_keys(tokens, self._layout.block_size, request.extra_key),
+        )
+        self._awaited[awaited.sequence] = awaited
+
+    def _may_separate(self, request: AddRequest) -> bool:
+        """Several sequences of a prompt, prompt log-probabilities and single tokens stay here."""
+        params = request.params
+        longest = self._engine.limits.max_model_len - len(request.prompt_token_ids)
+        tokens = min(params.max_tokens or longest, longest)
+        if params.n > 1 or params.prompt_logprobs is not None or tokens < 2:
+            return False
+        return any(peer.ready for peer in self._peers.all)
+
+    def abort(self, sequences: Sequence[tuple[int, int]]) -> None:
+        """Stop sequences; what is being loaded for them is given up."""
+        self._engine.abort(sequences)
+        for request_id, index in sequences:
+            awaited = self._awaited.get(request_id << INDEX_BITS | index)
+            if awaited is None:
+                continue
+            awaited.alive = False
+            if awaited.peer is None:  # waits for its turn: nothing was begun
+                del self._awaited[awaited.sequence]
+            else:
+                self._stop(awaited, "cancelled", "the request was aborted")
+
+    def stats(self) -> EngineStats:
+        """The engine's, with those of transfers."""
+        counts, failures = self._figures.read()
+        counts["awaited_prompts"] = len(self._awaited)
+        return msgspec.structs.replace(
+            self._engine.stats(), transfers=counts, transfer_failures=failures
+        )
+
+    def step(self) -> Sequence[FromEngine]:
+        """See what arrived, step, ask for the prompts whose turn has come."""
+        self._bell.silence()
+        self._client.clear()
+        for peer, message in self._peers.take():
+            self._hear(peer, message)
+        arrived: list[FromEngine] = []
+        for awaited in list(self._by_name.values()):
+            arrived += self._follow(awaited)
+        outputs = self._engine.step()
+        for sequence, _, cached in self._engine.scheduler.take_receivers():
+            arrived += self._ask(self._awaited[sequence], cached)
+        return [*arrived, *outputs]
+
+    def close(self) -> None:
+        """End connections; for tests, a process just ends."""
+        self._peers.close()
+        self._client.close()
+
+    # -- a prompt's way ------------------------------------------------------------------------
+
+    def _ask(self, awaited: _Awaited, cached: int) -> list[FromEngine]:
+        """It owns its blocks: load them from the worker that is now asked to compute them.
+
+        Returns what the client is told when the load cannot even begin.
+        """
+        peer = self._peers.choose(awaited.keys, self._layout.block_size)
+        if peer is None or peer.channel is None:
+            self._figures.fail("connect_failed")
+            self._engine.compute_here(awaited.sequence)
+            del self._awaited[awaited.sequence]
+            return []
+        awaited.peer, awaited.name = peer, secrets.randbits(63)
+        awaited.began = time.monotonic()
+        self._by_name[awaited.name] = awaited
+        parts = self._hold(awaited, cached)
+        try:
+            awaited.landing = self._land(parts)
+            awaited.load = self._client.load(
+                peer.transfer_address,
+                str(awaited.name),
+                awaited.landing.rows,
+                timeout=self._patience.prefill,
+            )
+        except (RuntimeError, ValueError) as error:  # no memory to land in, or refused
+            awaited.told = True  # it was never asked
+            awaited.problem = ("load_failed", f"{type(error).__name__}: {error}")
+            return self._fail(awaited)
+        peer.channel.send(self._order(awaited, peer))
+        peer.asked_tokens += len(awaited.request.prompt_token_ids)
+        peer.remember(awaited.keys)
+        self._figures.add(asked=1)
+        return []
+
+    def _order(self, awaited: _Awaited, peer: Peer) -> Prefill:
+        request = awaited.request
+        return Prefill(
+            name=awaited.name,
+            prompt_token_ids=request.prompt_token_ids,
+            params=msgspec.structs.replace(request.params, seed=awaited.seed),
+            extra_key=request.extra_key,
+            patience=self._longest,
+            transport=peer.transport,
+        )
+
+    def _hold(self, awaited: _Awaited, cached: int) -> list[BlockPart]:
+        size = self._layout.block_size
+        first, end = cached // size, -(-len(awaited.request.prompt_token_ids) // size)
+        held = self._engine.scheduler.hold(awaited.sequence, first, end)
+        return [
+            self._layout.part(group, first, blocks, awaited.keys)
+            for group, blocks in enumerate(held)
+        ]
+
+    def _hear(self, peer: Peer, message: object) -> None:
+        match message:
+            case Prefilled():
+                if awaited := self._by_name.get(message.name):
+                    self._computed(peer, awaited)
+                    self._take_first(awaited, message)
+            case Failed():
+                if awaited := self._by_name.get(message.name):
+                    self._computed(peer, awaited)
+                    awaited.told = True
+                    self._stop(awaited, f"prefill_{message.kind}", message.message)
+            case None:
+                _logger.warning("prefill worker %s is lost", peer.address)
+                for awaited in self._by_name.values():
+                    if awaited.peer is peer:
+                        awaited.told = True
+                        words = f"the connection to prefill worker {peer.address} is lost"
+                        self._stop(awaited, "peer_lost", words)
+
+    def _take_first(self, awaited: _Awaited, first: Prefilled) -> None:
+        size, length = self._engine.limits.vocab_size, len(awaited.request.prompt_token_ids)
+        if 0 <= first.token < size and 0 <= first.cached_tokens <= length:
+            awaited.first, awaited.first_at = first, time.monotonic()
+            return
+        words = f"token {first.token} of {size}, {first.cached_tokens} of {length} tokens cached"
+        self._stop(awaited, "invalid_answer", words)
+
+    @staticmethod
+    def _computed(peer: Peer, awaited: _Awaited) -> None:
+        tokens = len(awaited.request.prompt_token_ids)
+        peer.asked_tokens = max(0, peer.asked_tokens - tokens)
+
+    def _stop(self, awaited: _Awaited, code: str, words: str) -> None:
+        """Give the transfer up; `_follow` goes on when the load has stopped."""
+        if awaited.problem is None:
+            awaited.problem = (code, words)
+        if awaited.load is not None:
+            awaited.load.cancel()
+
+    def _follow(self, awaited: _Awaited) -> list[FromEngine]:
+        """How far it is; what its arrival, or its end, gives to the client."""
+        load, landing = awaited.load, awaited.landing
+        if load is None or landing is None:
+            return []
+        # Asked first: what arrives between the two questions is seen by the next call.
+        done = load.done
+        if awaited.problem is None:
+            if layers := load.poll():
+                landing.arrived(layers)
+            if done and load.code != "none":
+                self._stop(awaited, load.code, load.message)
+            elif not done and awaited.first is not None and self._is_late(awaited):
+                words = f"blocks did not arrive within {self._patience.load:g} s of the first token"
+                self._stop(awaited, "buffer_timeout", words)
+            elif done and awaited.first is None and self._is_overdue(awaited):
+                words = f"the blocks came, but no token within {self._longest:g} s"
+                self._stop(awaited, "prefill_timeout", words)
+        if not done:
+            return []
+        if awaited.problem is not None:
+            return self._fail(awaited)
+        return [] if awaited.first is None else self._deliver(awaited, awaited.first)
+
+    def _is_late(self, awaited: _Awaited) -> bool:
+        return time.monotonic() - awaited.first_at > self._patience.load
+
+    def _is_overdue(self, awaited: _Awaited) -> bool:
+        return time.monotonic() - awaited.began > self._longest
+
+    @property
+    def _longest(self) -> float:
+        return self._patience.prefill + self._patience.load
+
+    def _deliver(self, awaited: _Awaited, first: Prefilled) -> list[FromEngine]:
+        if awaited.landing is not None:
+            awaited.landing.finish()
+        self._end(awaited)
+        cached = first.cached_tokens
+        sequence = awaited.sequence
+        finish = self._engine.scheduler.deliver(sequence, first.token, cached_tokens=cached)
+        seconds = time.monotonic() - awaited.began
+        self._figures.add(delivered=1, seconds=seconds)
+        output: StepOutput = first_token_columns(
+            awaited.request.request_id,
+            first.token,
+            finish=finish,
+            cached_tokens=cached,
+            logprobs=first.logprobs,
+        )
+        return [output]
+
+    def _fail(self, awaited: _Awaited) -> list[FromEngine]:
+        """The load has stopped without success: compute the prompt here, or fail the request."""
+        code, words = awaited.problem or ("unknown", "")
+        if awaited.landing is not None:
+            awaited.landing.abandon()
+        self._figures.fail(code)
+        if awaited.peer and time.monotonic() - awaited.began >= self._patience.prefill:
+            self._peers.doubt(awaited.peer, awaited.began)
+        self._end(awaited)
+        if not awaited.alive:
+            return []
+        if self._patience.fallback:
+            _logger.warning("a prompt is computed here: %s (%s)", words, code)
+            self._figures.add(fallbacks=1)
+            self._engine.compute_here(awaited.sequence)
+            return []
+        self._engine.abort([(awaited.request.request_id, 0)])
+        message = f"the prefill worker failed ({code}): {words}; try again"
+        request_id = awaited.request.request_id
+        return [RequestFailed(request_id=request_id, kind="internal", message=message)]
+
+    def _end(self, awaited: _Awaited) -> None:
+        """Nothing writes to its blocks any more, and the other side may let go of its own."""
+        self._engine.let_go(awaited.sequence)
+        peer = awaited.peer
+        if peer is not None and peer.channel is not None and not awaited.told:
+            peer.channel.send(Finished(name=awaited.name))
+            if awaited.first is None:
+                self._computed(peer, awaited)
+        del self._awaited[awaited.sequence], self._by_name[awaited.name]

@@ -1,0 +1,50 @@
+"""Why two workers cannot exchange blocks, in words: what differs, and what to set."""
+
+from __future__ import annotations
+
+_FOLDER = "serve the same model folder on both"
+_REMEDIES = {
+    "model": _FOLDER,
+    "layers": _FOLDER,
+    "vocabulary": _FOLDER,
+    "row": _FOLDER,
+    "groups": _FOLDER,
+    "windows": _FOLDER,
+    "content": _FOLDER,
+    "dtype": "give both the same --kv-cache-dtype and --dtype",
+    "block_size": "give both the same --seq-size-per-block",
+    "tp": "start both with as many tensor-parallel ranks",
+    "weights": "give both the same --dtype",
+    "quantization": "give both the same --quantization",
+    "protocol": "install the same version of rtp-llm on both",
+}
+_UNKNOWN = "install the same version of rtp-llm on both, and give both the same settings"
+# Anybody may say anything in a greeting, and it is logged.
+_MOST_LINES, _MOST_LETTERS = 16, 80
+
+
+def explain(there: tuple[int, str], here: tuple[int, str]) -> list[str]:
+    """A line for each thing that differs between two (protocol, fingerprint), with the remedy."""
+    theirs, ours = _fields(*there), _fields(*here)
+    names = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
+    return [
+        f"{_shown(name)} is {_shown(theirs.get(name))} there and {_shown(ours.get(name))} here: "
+        f"{_REMEDIES.get(name, _UNKNOWN)}"
+        for name in names[:_MOST_LINES]
+    ]
+
+
+def _shown(value: str | None) -> str:
+    if value is None:
+        return "not said"
+    return value[:_MOST_LETTERS] if value.isprintable() else "unreadable"
+
+
+def _fields(protocol: int, fingerprint: str) -> dict[str, str]:
+    """Of a fingerprint as rtp_llm.disagg.layout writes it."""
+    model, *words = fingerprint.split(" ")
+    fields = {"protocol": str(protocol), "model": model}
+    for word in words:
+        name, _, value = word.partition("=")
+        fields[name] = value
+    return fields

@@ -1,0 +1,76 @@
+"""Two workers on one GPU give what one engine gives; skipped without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rtp_llm.device.usable_gpu_for_tests import usable_gpu
+from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
+
+if TYPE_CHECKING:
+    from rtp_llm.disagg.workers_for_tests import Pair
+    from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+
+
+def made_pair(folder: Path, **settings: object) -> Pair:
+    from rtp_llm.disagg.workers_for_tests import Pair
+
+    return Pair(folder, **settings)
+
+
+def made_engine(folder: Path, **settings: object) -> TinyEngine:
+    from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+
+    return TinyEngine(folder, **settings)
+
+
+# The packages of the engine's link are not part of every image that has a GPU.
+pytest.importorskip("msgspec")
+DEVICE = usable_gpu()
+GPU = DEVICE and DEVICE.name
+pytestmark = pytest.mark.skipif(GPU is None, reason="no GPU, or not built for the one there is")
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+@pytest.mark.parametrize("architecture", ["qwen3", "mistral"])
+def test_two_workers_give_the_tokens_of_one(
+    architecture: str, graphs: bool, tmp_path: Path
+) -> None:
+    window = {"sliding_window": 40} if architecture == "mistral" else {}
+    save_model(tmp_path, architecture, seed=7, **window)
+    settings = {
+        "device_type": GPU,
+        "allow_reference_ops": True,
+        "enable_cuda_graph": graphs,
+        "max_batch_tokens_size": 96,
+        "max_running_requests": 16,
+        "seed": 5,
+    }
+    pair, fused = made_pair(tmp_path, **settings), made_engine(tmp_path, **settings)
+    prompts = [random_prompt(length, seed=length) for length in (1, 15, 16, 17, 95, 96, 97, 160)]
+    requests = [pair.decode.add(prompt, max_tokens=24, ignore_eos=True) for prompt in prompts]
+    drawn = pair.decode.add(random_prompt(50), temperature=0.8, top_k=20, seed=3, max_tokens=16)
+    pair.until(lambda: pair.finished(*requests, drawn))
+    for request, prompt in zip(requests, prompts, strict=True):
+        alone = fused.tokens(prompt, max_tokens=24, ignore_eos=True)
+        assert pair.decode.outcomes[request].tokens == alone
+    alone = fused.tokens(random_prompt(50), temperature=0.8, top_k=20, seed=3, max_tokens=16)
+    assert pair.decode.outcomes[drawn].tokens == alone
+    assert pair.decode.transfers()["delivered"] == len(prompts) + 1
+    pair.settle()
+    pair.close()
+
+
+def test_loads_that_are_given_up_leave_nothing(tmp_path: Path) -> None:
+    save_model(tmp_path, "qwen3", seed=7)
+    pair = made_pair(tmp_path, device_type=GPU, allow_reference_ops=True, enable_cuda_graph=False)
+    for steps in range(6):
+        request = pair.decode.add(random_prompt(150, seed=steps))
+        for _ in range(steps):
+            pair.step()
+        pair.decode.engine.abort([(request, 0)])
+        pair.settle()
+    pair.close()

@@ -1,0 +1,200 @@
+"""What the other side says, or fails to say, ends no worker and holds nothing for ever."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rtp_llm.config.roles import split_address
+from rtp_llm.disagg.channel import Bell, Channel
+from rtp_llm.disagg.door import Door
+from rtp_llm.disagg.messages import (
+    PROTOCOL,
+    Failed,
+    Finished,
+    Hello,
+    Load,
+    Prefill,
+    Prefilled,
+    ToDecode,
+    Welcome,
+)
+from rtp_llm.disagg.workers_for_tests import SIZES, Pair, prompt
+from rtp_llm.models.transformers_models_for_tests import save_model
+from rtp_llm.sampling_params import SamplingParams
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("model")
+    save_model(made, "qwen3")
+    return made
+
+
+@pytest.fixture
+def pair(folder: Path, request: Any) -> Iterator[Pair]:
+    made = Pair(folder, **SIZES, **getattr(request, "param", {}))
+    yield made
+    made.settle()
+    made.close()
+
+
+ASKED: dict[str, Any] = {
+    "name": 1,
+    "prompt_token_ids": prompt(9),
+    "params": SamplingParams(),
+    "extra_key": "",
+    "patience": 5.0,
+    "transport": "tcp",
+}
+
+
+def visit(pair: Pair, heard: list[Any]) -> Channel[ToDecode]:
+    """A connection to the prefill worker; what it says goes to ``heard``."""
+    address = split_address("", pair.prefill.built.ready.prefill_address or "")
+    return Channel(
+        socket.create_connection(address), ToDecode, lambda _, message: heard.append(message)
+    )
+
+
+def greeting(pair: Pair) -> Hello:
+    """As its own decode worker says it."""
+    hello: Hello = pair.peers._hello
+    return hello
+
+
+@pytest.mark.parametrize("other", [None, {"fingerprint": "another model"}, {"protocol": 0}])
+@pytest.mark.parametrize("word", [Prefill(**ASKED), Finished(name=1)], ids=["prefill", "finished"])
+def test_who_did_not_greet_rightly_is_sent_away(
+    pair: Pair, word: Prefill | Finished, other: dict[str, Any] | None
+) -> None:
+    heard: list[Any] = []
+    stranger = visit(pair, heard)
+    if other is not None:
+        stranger.send(msgspec.structs.replace(greeting(pair), **other))
+    stranger.send(word)
+    pair.until(lambda: None in heard)
+    assert all(isinstance(each, Welcome) for each in heard[:-1])  # no answer
+    assert "prompts" not in pair.prefill.transfers()
+    assert len(pair.tokens(prompt(20))) == 16
+
+
+def test_who_comes_while_others_wait_is_told_how_much(pair: Pair) -> None:
+    heard: list[list[Any]] = [[], []]
+    first, second = (visit(pair, each) for each in heard)
+    first.send(greeting(pair))
+    first.send(Prefill(**{**ASKED, "prompt_token_ids": prompt(100)}))  # five steps
+    pair.until(lambda: Load(waiting_tokens=100) in heard[0])
+    second.send(greeting(pair))
+    door: Any = pair.prefill.engine._door  # type: ignore[union-attr]
+    deadline = time.monotonic() + 20
+    while door._messages.empty():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    pair.prefill.step()
+    while len(heard[1]) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert heard[1][1] == Load(waiting_tokens=100)
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": 2**63},
+        {"name": -1},
+        {"patience": float("nan")},
+        {"transport": "nixl"},
+        {"params": SamplingParams(n=2)},
+        {"params": SamplingParams(prompt_logprobs=1)},
+    ],
+    ids=str,
+)
+def test_what_no_decode_worker_asks_is_refused(pair: Pair, changes: dict[str, Any]) -> None:
+    heard: list[Any] = []
+    stranger = visit(pair, heard)
+    stranger.send(greeting(pair))
+    stranger.send(Prefill(**{**ASKED, **changes}))
+    pair.until(lambda: any(isinstance(each, Failed) for each in heard))
+    stranger.close()
+    assert len(pair.tokens(prompt(20))) == 16
+
+
+@pytest.mark.parametrize("wrong", [{"token": -1}, {"token": 2**40}, {"cached_tokens": -5}], ids=str)
+def test_a_token_that_is_none_ends_in_a_prefill_here(pair: Pair, wrong: dict[str, int]) -> None:
+    expected = pair.tokens(prompt(30))
+    engine: Any = pair.decode.engine
+    hear = engine._hear
+
+    def twist(peer: Any, message: Any) -> None:
+        if isinstance(message, Prefilled):
+            fields = {name: getattr(message, name) for name in message.__struct_fields__}
+            message = Prefilled(**{**fields, **wrong})
+        hear(peer, message)
+
+    engine._hear = twist
+    assert pair.tokens(prompt(30), key="another") == expected
+    assert pair.decode.failures() == {"invalid_answer": 1}
+
+
+@pytest.mark.parametrize(
+    "pair", [{"decode": {"prefill_timeout": 0.5, "kv_load_timeout": 0.2}}], indirect=True
+)
+def test_a_token_that_never_comes_is_not_waited_for(pair: Pair) -> None:
+    """All blocks came, and then the prefill worker stops."""
+    expected = pair.tokens(prompt(30))
+    engine: Any = pair.decode.engine
+    hear = engine._hear
+    engine._hear = lambda peer, said: isinstance(said, Prefilled | Failed) or hear(peer, said)
+    assert pair.tokens(prompt(30), key="another") == expected
+    assert pair.decode.failures() == {"prefill_timeout": 1}
+
+
+def test_blocks_that_come_back_wake_who_waits_for_them(pair: Pair) -> None:
+    engine = pair.prefill.base.engine
+    engine.blocked = True
+    pair.prefill.add(prompt(9))
+    engine.let_go(1)
+    assert engine.can_go_on
+
+
+def test_a_door_that_cannot_accept_tries_again() -> None:
+    door = Door("127.0.0.1:0", Bell())
+    listener: Any = door._listener
+
+    class Exhausted:
+        failures = 2
+
+        def accept(self) -> Any:
+            self.failures -= 1
+            if self.failures >= 0:
+                raise OSError(errno.EMFILE, "too many open files")
+            return listener.accept()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(listener, name)
+
+    door._listener = Exhausted()  # type: ignore[assignment]
+    door.open(Welcome(protocol=PROTOCOL, fingerprint="", offers=[]))
+    heard: list[Any] = []
+    visitor: Channel[ToDecode] = Channel(
+        socket.create_connection(split_address("", door.address)),
+        ToDecode,
+        lambda _, message: heard.append(message),
+    )
+    deadline = time.monotonic() + 10
+    while not heard:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert isinstance(heard[0], Welcome)
+    visitor.close()
+    door.close()

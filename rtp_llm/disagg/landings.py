@@ -1,0 +1,103 @@
+"""From the wire to the cache: straight into it, or into host memory and then onto the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rtp_llm.disagg.outlets import rows_of, words_of
+
+if TYPE_CHECKING:
+    from rtp_llm.device import Device
+    from rtp_llm.disagg.layout import BlockPart, CacheLayout
+    from rtp_llm.executor.kv_cache import KVCache
+
+Rows = Sequence[tuple[int, NDArray[np.int64]]]
+
+
+class Landing(Protocol):
+    """The places of one prompt's blocks."""
+
+    @property
+    def rows(self) -> Rows:
+        """What the load is asked for: for each layer int64 [N, 7]."""
+
+    def arrived(self, layers: Sequence[int]) -> None:
+        """These layers are complete."""
+
+    def finish(self) -> None:
+        """All are: work that is asked of the device from now on sees them in the cache."""
+
+    def abandon(self) -> None:
+        """The load has failed: nothing writes to the cache when this returns."""
+
+
+class InPlaceLanding:
+    """The cache itself."""
+
+    def __init__(self, layout: CacheLayout, parts: Sequence[BlockPart]) -> None:
+        self.rows: Rows = [
+            (layer, layout.rows(layer, parts[layout.layer_group[layer]]))
+            for layer in range(layout.num_layers)
+            if len(parts[layout.layer_group[layer]].blocks)
+        ]
+
+    def arrived(self, layers: Sequence[int]) -> None:
+        """They are where they belong."""
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
+    def abandon(self) -> None:
+        """Nothing is left to do."""
+
+
+class StagedLanding:
+    """Pinned memory, from where each layer goes to the device when it has arrived.
+
+    The copies run on a stream of their own that begins after what the device has to do now: steps
+    in flight may still write into blocks that were given to this prompt.
+    """
+
+    def __init__(
+        self, layout: CacheLayout, parts: Sequence[BlockPart], cache: KVCache, device: Device
+    ) -> None:
+        self._device = device
+        self._stream = device.new_stream()
+        self._targets: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        self.rows: Rows = []
+        rows = []
+        on_device = [torch.from_numpy(part.blocks).to(device.torch_device) for part in parts]
+        for layer in range(layout.num_layers):
+            group = layout.layer_group[layer]
+            part, ids = parts[group], on_device[group]
+            if not len(part.blocks):
+                continue
+            memory = words_of(cache.layers[layer])
+            shape = (memory.shape[0], len(part.blocks), memory.shape[2])
+            host = device.pinned_empty(shape, memory.dtype)
+            self._targets[layer] = (host, memory, ids)
+            rows.append((layer, rows_of(host, layout, layer, part)))
+        self.rows = rows
+        self._stream.wait_stream(device.current_stream())
+
+    def arrived(self, layers: Sequence[int]) -> None:
+        """Ask for their copies; waits for nothing."""
+        with self._device.use_stream(self._stream), torch.inference_mode():
+            for layer in layers:
+                host, memory, ids = self._targets[layer]
+                on_device = host.to(memory.device, non_blocking=True)
+                memory.index_copy_(1, ids, on_device)
+
+    def finish(self) -> None:
+        """Let the device's own work wait for the copies."""
+        self._device.current_stream().wait_stream(self._stream)
+
+    def abandon(self) -> None:
+        """Wait for the copies: others may get the blocks."""
+        self._stream.synchronize()

@@ -1,0 +1,142 @@
+"""Where the blocks of a KV cache lie in memory, and what two caches must share to exchange them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rtp_llm.executor.kv_cache import KVCache
+    from rtp_llm.models.config import ModelConfig
+
+# Numbers of planes in the store's rows: keys, values, or both in one (latents).
+_K, _V, _KV = 0, 1, 2
+# Columns of a row: plane, position, key, address, rows, row bytes, row stride.
+_COLUMNS = 7
+
+
+@dataclass(frozen=True)
+class Plane:
+    """One range of a layer's cache: block ``b`` is ``bytes`` bytes at ``base + b * stride``."""
+
+    number: int
+    base: int
+    stride: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class BlockPart:
+    """Blocks of one sequence in one cache group.
+
+    ``positions`` int32 [N] in the sequence, ``keys`` int64 [N], ``blocks`` int32 [N] in the pool.
+    """
+
+    positions: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    blocks: NDArray[np.int64]
+
+
+class CacheLayout:
+    """The planes of every layer; knows addresses, touches no memory."""
+
+    def __init__(self, cache: KVCache, windows: tuple[int, ...], block_size: int) -> None:
+        """``windows`` of the cache groups (0: full)."""
+        self.block_size = block_size
+        self.windows = windows
+        self.layer_group = cache.layer_group
+        self.planes = tuple(_planes(layer) for layer in cache.layers)
+        self._block_bytes = sum(plane.bytes for layer in self.planes for plane in layer)
+
+    @property
+    def num_layers(self) -> int:
+        """Layers with a cache."""
+        return len(self.planes)
+
+    def bytes_of(self, tokens: int) -> int:
+        """What the blocks of so many tokens take in all layers; windows may need less."""
+        return -(-tokens // self.block_size) * self._block_bytes
+
+    def first_needed(self, group: int, length: int) -> int:
+        """The first block that tokens from ``length`` on read, as the scheduler counts it."""
+        window = self.windows[group]
+        return max(0, length - window + 1) // self.block_size if window else 0
+
+    def part(
+        self, group: int, first: int, blocks: NDArray[np.int32], keys: NDArray[np.int64]
+    ) -> BlockPart:
+        """Table entries from ``first`` on, without those that hold nothing (-1)."""
+        there = np.flatnonzero(blocks >= 0)
+        positions = there + first
+        return BlockPart(positions, keys[positions], blocks[there].astype(np.int64))
+
+    def rows(self, layer: int, part: BlockPart) -> NDArray[np.int64]:
+        """int64 [planes * N, 7], as the store reads them, with addresses in the cache itself."""
+        return np.concatenate([self._plane_rows(plane, part) for plane in self.planes[layer]])
+
+    @staticmethod
+    def _plane_rows(plane: Plane, part: BlockPart) -> NDArray[np.int64]:
+        addresses = plane.base + part.blocks * plane.stride
+        return make_rows(plane.number, part, addresses, plane.bytes)
+
+
+def make_rows(
+    plane: int, part: BlockPart, addresses: NDArray[np.int64], size: int
+) -> NDArray[np.int64]:
+    """int64 [N, 7] of blocks of ``size`` contiguous bytes each at ``addresses`` [N]."""
+    rows = np.empty((len(addresses), _COLUMNS), np.int64)
+    rows[:, 0] = plane
+    rows[:, 1] = part.positions
+    rows[:, 2] = part.keys
+    rows[:, 3] = addresses
+    rows[:, 4] = 1
+    rows[:, 5] = rows[:, 6] = size
+    return rows
+
+
+def memory_of(cache: KVCache) -> list[tuple[int, int]]:
+    """Address and bytes of all that the cache lies in."""
+    storages = [layer.untyped_storage() for layer in cache.layers]
+    return sorted({(storage.data_ptr(), storage.nbytes()) for storage in storages})
+
+
+def fingerprint(
+    config: ModelConfig,
+    block_size: int,
+    cache: KVCache,
+    *,
+    weights: str,
+    quantization: str,
+    content: str,
+) -> str:
+    """What must be equal for blocks of one worker to mean the same in another one.
+
+    ``weights`` is their number type, ``content`` their digest. Each name has its remedy in
+    rtp_llm.disagg.differences. Tensor parallelism is not there yet: a worker that has it will say
+    another ``tp``.
+    """
+    row = "x".join(map(str, config.cache_row))
+    dtype = str(cache.layers[0].dtype).removeprefix("torch.")
+    groups = ",".join(map(str, cache.layer_group))
+    windows = ",".join(map(str, config.cache_windows))
+    return (
+        f"{config.architecture} layers={len(cache.layers)} vocabulary={config.vocab_size} "
+        f"row={row} dtype={dtype} block_size={block_size} groups={groups} windows={windows} tp=1 "
+        f"weights={weights} quantization={quantization} content={content}"
+    )
+
+
+def _planes(layer: Tensor) -> tuple[Plane, ...]:
+    """Of a layer's cache [P, N, S, ...]: two planes are keys and values."""
+    numbers = (_K, _V) if len(layer) == 2 else (_KV,)
+    size = layer[0, 0].nbytes
+    if not layer[0].is_contiguous():
+        raise ValueError("blocks of a plane must lie one after the other")
+    return tuple(
+        Plane(number, layer[index].data_ptr(), size, size) for index, number in enumerate(numbers)
+    )

@@ -1,0 +1,110 @@
+"""What a decode worker and a prefill worker say to each other, beside the blocks themselves."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rtp_llm.engine.messages import FailureKind, TokenLogprob
+from rtp_llm.sampling_params import SamplingParams
+
+# Changes with every change of these structs.
+PROTOCOL = 2
+# The longest message that is taken: a prompt of 2^24 tokens takes 80 MiB.
+LONGEST_MESSAGE = 96 * 2**20
+# The same of a first one: who is not known yet gets no more memory.
+LONGEST_GREETING = 64 * 2**10
+
+
+class Hello(msgspec.Struct, tag="hello", frozen=True, kw_only=True):
+    """A decode worker's first word: who it is, and what its blocks are."""
+
+    protocol: int
+    fingerprint: str
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """A transport by which a prefill worker's blocks may be had.
+
+    ``address`` is the transport's own word for where; ``regions`` are (address, bytes) of the
+    memory that a reader may ask for, of transports by which the decode worker reads itself.
+    """
+
+    transport: str
+    address: bytes
+    regions: list[tuple[int, int]] = []
+
+
+class Welcome(msgspec.Struct, tag="welcome", frozen=True, kw_only=True):
+    """The prefill worker's first word: how blocks are to be had. Decode workers choose.
+
+    All but the first two may be missing: another version's is read as far as its number.
+    """
+
+    protocol: int
+    fingerprint: str
+    offers: list[Offer] = []
+
+
+class Prefill(msgspec.Struct, tag="prefill", frozen=True, kw_only=True):
+    """Compute this prompt and draw its first token; its blocks go by this transport.
+
+    ``name`` is a number of 63 bits that nobody used so far, among all workers. ``params`` has
+    the seed that the answer is drawn with. ``patience`` in seconds: then nobody waits
+    for it any more.
+    """
+
+    name: int
+    prompt_token_ids: list[int]
+    params: SamplingParams
+    extra_key: str
+    patience: float
+    transport: str
+
+
+class Finished(msgspec.Struct, tag="finished", frozen=True, kw_only=True):
+    """The blocks were loaded, or are not wanted any more: let go of them."""
+
+    name: int
+
+
+class Stored(msgspec.Struct, tag="stored", frozen=True, kw_only=True):
+    """Blocks of a layer are there to be read: ``rows`` int64 [N, 7] as the store has them.
+
+    They are what they are as long as the word at address ``word`` is the name.
+    """
+
+    name: int
+    layer: int
+    rows: bytes
+    word: int
+
+
+class Prefilled(msgspec.Struct, tag="prefilled", frozen=True, kw_only=True):
+    """The prompt is computed; its last blocks are in the store or still on their way there.
+
+    ``cached_tokens`` of it came from the prefix cache; ``logprobs`` are the first token's, where
+    they were asked for.
+    """
+
+    name: int
+    token: int
+    cached_tokens: int
+    logprobs: TokenLogprob | None
+
+
+class Failed(msgspec.Struct, tag="failed", frozen=True, kw_only=True):
+    """The prompt was not taken, or given up."""
+
+    name: int
+    kind: FailureKind
+    message: str
+
+
+class Load(msgspec.Struct, tag="load", frozen=True, kw_only=True):
+    """What a prefill worker has to do: tokens of prompts that are not computed yet."""
+
+    waiting_tokens: int
+
+
+ToPrefill = Hello | Prefill | Finished
+ToDecode = Welcome | Stored | Prefilled | Failed | Load

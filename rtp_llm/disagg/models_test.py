@@ -1,0 +1,164 @@
+"""Every kind of cache that travels gives what one engine gives: heads, latents, 8-bit floats."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from rtp_llm.attention import AttentionConfig, factory
+from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.attention.paged import PagedAttentionBackend
+from rtp_llm.attention.rotation import rotate_in_one_pass
+from rtp_llm.device import Support
+from rtp_llm.device.cpu import CpuDevice
+from rtp_llm.disagg.workers_for_tests import Pair, prompt
+from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+from rtp_llm.models.transformers_models_for_tests import save_model
+
+BLOCK = 4
+SIZES: dict[str, Any] = {
+    "seq_size_per_block": BLOCK,
+    "max_batch_tokens_size": 24,
+    "max_running_requests": 8,
+    "kv_cache_mem_mb": 1,
+}
+# One layer sees everything, two a window: two groups of blocks.
+HYBRID = {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1}
+# Planes of the cache that each kind has, and what it needs beside its name.
+KINDS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
+    "llama": (2, {"num_key_value_heads": 4}, {}),  # as many heads for keys as for queries
+    "deepseek_v2": (1, {}, {}),  # latents, and a mixture
+    "deepseek_v3": (1, {}, {}),
+    "qwen3_moe": (2, {}, {}),
+    "mixtral": (2, {"sliding_window": 24}, {}),
+    "qwen2": (2, HYBRID, {}),
+    "qwen3": (2, {}, {"kv_cache_dtype": "fp8_e4m3"}),
+}
+
+
+class EightBits(PagedAttentionBackend):
+    """Attention over a cache of 8-bit floats, which no CPU kernel reads: widened every time."""
+
+    name: ClassVar[str] = "eight bits"
+
+    @classmethod
+    def supports(cls, config: AttentionConfig) -> Support:
+        return Support.yes()
+
+    def __init__(self, config: AttentionConfig) -> None:
+        super().__init__(config)
+        self._rotate = rotate_in_one_pass  # its kernel rounds what it stores
+
+    def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
+        def attend(q: Tensor, cache: Tensor, *numbers: Any, **options: Any) -> Tensor:
+            return self.kernel()(q, cache.to(q.dtype), *numbers, **options)
+
+        return self._call(attend, q, layer, window, batch)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patched:
+        if "kv_cache_dtype" in KINDS[request.param][2]:
+            refused = {**CpuDevice.refused}
+            del refused["quantized_kv_cache"]
+            patched.setattr(CpuDevice, "refused", refused)
+            patched.setattr(factory, "_BACKENDS", ("eight bits",))
+            patched.setattr(factory, "_load", lambda name: EightBits)
+        yield request.param
+
+
+@pytest.fixture(scope="module")
+def folder(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp(kind)
+    save_model(made, kind, seed=3, **KINDS[kind][1])
+    return made
+
+
+@pytest.fixture(scope="module")
+def pair(kind: str, folder: Path) -> Iterator[Pair]:
+    made = Pair(folder, **SIZES, **KINDS[kind][2])
+    yield made
+    made.settle()
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def fused(kind: str, folder: Path) -> TinyEngine:
+    return TinyEngine(folder, **SIZES, **KINDS[kind][2])
+
+
+def test_the_cache_is_of_the_kind_that_is_meant(kind: str, pair: Pair) -> None:
+    for worker in (pair.prefill, pair.decode):
+        cache = worker.base.engine.runner.cache
+        assert len(cache.groups) == (2 if KINDS[kind][1] is HYBRID else 1)
+        layer = cache.layers[0]
+        assert len(layer) == KINDS[kind][0]
+        eight = "kv_cache_dtype" in KINDS[kind][2]
+        assert layer.dtype == (torch.float8_e4m3fn if eight else torch.float32)
+
+
+@pytest.mark.parametrize("length", [1, 4, 25, 61])
+def test_greedy_text_is_that_of_one_engine(pair: Pair, fused: TinyEngine, length: int) -> None:
+    tokens = prompt(length, seed=length)
+    before = pair.decode.transfers().get("delivered", 0)
+    assert pair.tokens(tokens) == fused.tokens(tokens)
+    assert pair.decode.transfers()["delivered"] == before + 1
+    pair.settle()
+
+
+def test_many_at_once_with_prefixes_on_either_side(pair: Pair, fused: TinyEngine) -> None:
+    start = prompt(26, seed=9)
+    prompts = [[*start, *prompt(1 + 5 * number, seed=number)] for number in range(6)]
+    drawn = {"temperature": 1.2, "top_p": 0.9}
+    for _ in range(2):  # the second time both sides have what they need
+        requests = [
+            pair.decode.add(tokens, seed=seed, **drawn) for seed, tokens in enumerate(prompts)
+        ]
+        pair.until(lambda asked=requests: pair.finished(*asked))  # type: ignore[misc]
+        for seed, (request, tokens) in enumerate(zip(requests, prompts, strict=True)):
+            assert pair.decode.outcomes[request].tokens == fused.tokens(tokens, seed=seed, **drawn)
+    assert not pair.decode.failures()
+    pair.settle()
+
+
+def content(rows: list[list[int]]) -> dict[tuple[int, ...], bytes]:
+    """The bytes of blocks by plane, position and key."""
+    found = {}
+    for plane, position, key, address, count, size, _ in rows:
+        assert count == 1
+        found[plane, position, key] = ctypes.string_at(address, size)
+    return found
+
+
+def test_what_arrives_is_what_was_computed_byte_by_byte(pair: Pair) -> None:
+    sent: dict[int, list[list[int]]] = {}
+    outlet: Any = pair.prefill.engine._writer._outlet  # type: ignore[union-attr]
+    send, layout = outlet.send, outlet._layout
+
+    def watched(layer: int, prompts: Any) -> None:
+        for each in prompts:
+            rows = layout.rows(layer, each.parts[layout.layer_group[layer]])
+            sent.setdefault(layer, []).extend(rows.tolist())
+        send(layer, prompts)
+
+    decode: Any = pair.decode.engine
+    deliver, compared = decode._deliver, []
+
+    def looked_at(awaited: Any, first: Any) -> Any:
+        # Neither side has let go of a block yet.
+        for layer, rows in awaited.landing.rows:
+            assert content(rows.tolist()) == content(sent[layer])
+            compared.append(layer)
+        return deliver(awaited, first)
+
+    outlet.send, decode._deliver = watched, looked_at
+    pair.tokens(prompt(47, seed=70))
+    outlet.send, decode._deliver = send, deliver
+    assert compared == list(range(layout.num_layers))

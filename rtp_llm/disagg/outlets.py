@@ -1,0 +1,117 @@
+"""From the cache to the store: in place where the host reads the cache, else by host memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rtp_llm.disagg.layout import make_rows
+
+if TYPE_CHECKING:
+    from rtp_llm.device import Device
+    from rtp_llm.device.streams import Stream
+    from rtp_llm.disagg.figures import TransferFigures
+    from rtp_llm.disagg.layout import BlockPart, CacheLayout
+    from rtp_llm.disagg.store_face import Store
+    from rtp_llm.disagg.write_op import PromptBlocks
+    from rtp_llm.executor.kv_cache import KVCache
+
+
+class InPlaceOutlet:
+    """Offers the blocks where they are: they must be held until the request has left the store."""
+
+    keeps_blocks = True
+
+    def __init__(self, store: Store, layout: CacheLayout, figures: TransferFigures) -> None:
+        self._store, self._layout, self._figures = store, layout, figures
+
+    def send(self, layer: int, prompts: Sequence[PromptBlocks]) -> None:
+        """Offer a layer's blocks."""
+        began = time.monotonic()
+        group, stored = self._layout.layer_group[layer], 0
+        for prompt in prompts:
+            rows = self._layout.rows(layer, prompt.parts[group])
+            if len(rows) and self._store.store(prompt.name, layer, rows):
+                stored += int(rows[:, 5].sum())
+        self._figures.add(stored_bytes=stored, store_seconds=time.monotonic() - began)
+
+
+class StagedOutlet:
+    """Copies blocks of a device into pinned memory of the host, on a stream of each thread's own.
+
+    The pinned memory belongs to the store until the request has left it; the cache's blocks are
+    free as soon as they are copied, which may be after the step.
+    """
+
+    keeps_blocks = False
+
+    def __init__(
+        self,
+        store: Store,
+        layout: CacheLayout,
+        figures: TransferFigures,
+        cache: KVCache,
+        device: Device,
+    ) -> None:
+        self._store, self._layout, self._figures = store, layout, figures
+        self._device = device
+        self._layers = [words_of(layer) for layer in cache.layers]
+        self._own = threading.local()
+
+    def send(self, layer: int, prompts: Sequence[PromptBlocks]) -> None:
+        """Copy a layer's blocks, wait for the copy, offer it."""
+        began = time.monotonic()
+        group, stored = self._layout.layer_group[layer], 0
+        for prompt in prompts:
+            part = prompt.parts[group]
+            if not len(part.blocks):
+                continue
+            host = self._copy(layer, part)
+            rows = rows_of(host, self._layout, layer, part)
+            if self._store.store(prompt.name, layer, rows, owner=host):
+                stored += host.nbytes
+        self._figures.add(stored_bytes=stored, store_seconds=time.monotonic() - began)
+
+    def _copy(self, layer: int, part: BlockPart) -> Tensor:
+        """Pinned memory [P, N, words] with the blocks; waits for the copy."""
+        device = self._device
+        stream = self._stream()
+        with device.use_stream(stream), torch.inference_mode():
+            ids = torch.from_numpy(part.blocks).to(device.torch_device)
+            gathered = self._layers[layer].index_select(1, ids)
+            host = device.pinned_empty(tuple(gathered.shape), gathered.dtype)
+            host.copy_(gathered, non_blocking=True)
+        stream.synchronize()
+        return host
+
+    def _stream(self) -> Stream:
+        stream: Stream | None = getattr(self._own, "stream", None)
+        if stream is None:
+            stream = self._own.stream = self._device.new_stream()
+        return stream
+
+
+def words_of(layer: Tensor) -> Tensor:
+    """A layer's cache [P, N, ...] as [P, N, words of a block], the same memory.
+
+    Words are int64 where a block consists of such: to gather bytes takes eight times as long.
+    """
+    flat = layer.view(*layer.shape[:2], -1)
+    return flat.view(torch.int64 if layer[0, 0].nbytes % 8 == 0 else torch.uint8)
+
+
+def rows_of(host: Tensor, layout: CacheLayout, layer: int, part: BlockPart) -> NDArray[np.int64]:
+    """The store's rows of blocks that lie in ``host`` [P, N, words]."""
+    count, size = host.shape[1], host.shape[2] * host.itemsize
+    rows = []
+    for index, plane in enumerate(layout.planes[layer]):
+        addresses = host[index].data_ptr() + np.arange(count, dtype=np.int64) * size
+        rows.append(make_rows(plane.number, part, addresses, size))
+    return np.concatenate(rows)

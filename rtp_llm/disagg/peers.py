@@ -1,0 +1,234 @@
+"""The prefill workers that a decode worker knows: connections that come back, and whom to ask."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import socket
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtp_llm.config.roles import split_address
+from rtp_llm.disagg.channel import Bell, Channel
+from rtp_llm.disagg.differences import explain
+from rtp_llm.disagg.messages import PROTOCOL, Hello, Load, Stored, ToDecode, Welcome
+from rtp_llm.disagg.transports import Transports
+
+_logger = logging.getLogger("rtp_llm.engine")
+_CONNECT_SECONDS = 2.0
+_RETRY_SECONDS = 0.5
+_REFUSED_SECONDS = 5.0
+# A prefill worker greets as soon as it is connected, whatever it computes: one that does not is
+# stopped, or is none.
+WELCOME_SECONDS = 10.0
+# Blocks of prompts that a worker is believed to keep; it evicts by itself, so this is a guess.
+_REMEMBERED_BLOCKS = 65_536
+
+
+class MismatchError(RuntimeError):
+    """Blocks of the other worker mean something else, or cannot be had; the message says why."""
+
+
+@dataclass
+class Peer:
+    """One prefill worker. ``channel`` is None while it is not connected; ``heard_at`` is when it
+    said something last, in monotonic seconds; ``trouble`` why it was last not connected."""
+
+    address: str
+    channel: Channel[ToDecode] | None = None
+    transport: str = ""
+    transfer_address: str = ""
+    refused: str | None = None
+    trouble: str = ""
+    heard_at: float = 0.0
+    asked_tokens: int = 0  # of prompts that we asked for and have no answer to
+    waiting_tokens: int = 0  # of all decode workers, as it said last
+    known: OrderedDict[int, None] = field(default_factory=OrderedDict)
+
+    @property
+    def ready(self) -> bool:
+        """It can be asked."""
+        return self.channel is not None and bool(self.transfer_address)
+
+    def remember(self, keys: NDArray[np.int64]) -> None:
+        """It computes these blocks, so it has them for a while."""
+        for key in keys.tolist():
+            self.known[key] = None
+            self.known.move_to_end(key)
+        while len(self.known) > _REMEMBERED_BLOCKS:
+            self.known.popitem(last=False)
+
+    def known_blocks(self, keys: Sequence[int]) -> int:
+        """How many of the first blocks it is believed to have."""
+        count = 0
+        for key in keys:
+            if key not in self.known:
+                break
+            count += 1
+        return count
+
+
+class Peers:
+    """All of them; the engine's thread asks, a thread for each keeps it connected."""
+
+    def __init__(
+        self, addresses: Sequence[str], fingerprint: str, bell: Bell, transports: Transports
+    ) -> None:
+        self.all = [Peer(address) for address in addresses]
+        self._transports = transports
+        self._hello = Hello(protocol=PROTOCOL, fingerprint=fingerprint)
+        self._bell = bell
+        self._messages: queue.SimpleQueue[tuple[Peer, Channel[ToDecode], ToDecode | None]]
+        self._messages = queue.SimpleQueue()
+        self._closed = threading.Event()
+        for peer in self.all:
+            keep = threading.Thread(target=self._keep, args=(peer,), name=peer.address, daemon=True)
+            keep.start()
+
+    def take(self) -> list[tuple[Peer, ToDecode | None]]:
+        """What the workers said since the last call; None: the connection is lost.
+
+        Greetings are dealt with here; a worker with other blocks is never asked.
+        """
+        taken: list[tuple[Peer, ToDecode | None]] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                peer, channel, message = self._messages.get_nowait()
+                peer.heard_at = time.monotonic()
+                if isinstance(message, Welcome):
+                    self._greet(peer, channel, message)
+                elif peer.channel is channel:
+                    if message is None:
+                        peer.channel, peer.transfer_address = None, ""
+                        peer.asked_tokens = peer.waiting_tokens = 0
+                    if isinstance(message, Load):
+                        peer.waiting_tokens = message.waiting_tokens
+                    else:
+                        taken.append((peer, message))
+        return taken
+
+    def choose(self, keys: NDArray[np.int64], block_size: int) -> Peer | None:
+        """The worker that has the least to compute before it is done with this prompt.
+
+        That is what waits there and what is new to it of the prompt (its blocks' keys); of equals
+        the one that was asked least. None when nobody is connected.
+        """
+        names = keys.tolist()
+
+        def cost(peer: Peer) -> tuple[int, int]:
+            new = (len(names) - peer.known_blocks(names)) * block_size
+            waiting = max(peer.waiting_tokens, peer.asked_tokens)
+            return waiting + new, len(peer.known)
+
+        return min((peer for peer in self.all if peer.ready), key=cost, default=None)
+
+    def doubt(self, peer: Peer, asked_at: float) -> None:
+        """A prompt's time is over: who said nothing since it was asked has stopped, and is not
+        asked again before it greets anew."""
+        if peer.channel is not None and peer.heard_at < asked_at:
+            _logger.warning("prefill worker %s says nothing and is left out", peer.address)
+            peer.channel.close()
+
+    def close(self) -> None:
+        """End all connections."""
+        self._closed.set()
+        for peer in self.all:
+            if peer.channel is not None:
+                peer.channel.close()
+
+    def _greet(self, peer: Peer, channel: Channel[ToDecode], welcome: Welcome) -> None:
+        there = (welcome.protocol, welcome.fingerprint)
+        here = (self._hello.protocol, self._hello.fingerprint)
+        if there != here:
+            lines = [
+                "its blocks are not ours.",
+                f"  there: protocol {there[0]}, {there[1]}",
+                f"  here:  protocol {here[0]}, {here[1]}",
+                *(f"  {line}" for line in explain(there, here)),
+            ]
+            self._refuse(peer, channel, "\n".join(lines))
+            return
+        host, _ = split_address("prefill_workers", peer.address)
+        try:
+            met = self._transports.meet(peer.address, host, welcome.offers)
+        except ValueError as error:
+            self._refuse(peer, channel, str(error))
+            return
+        peer.channel, (peer.transport, peer.transfer_address) = channel, met
+        peer.refused = None
+        _logger.info("prefill worker %s is connected, blocks by %s", peer.address, peer.transport)
+
+    @staticmethod
+    def _refuse(peer: Peer, channel: Channel[ToDecode], words: str) -> None:
+        """It is asked to greet again and again; the log has it once."""
+        refused = f"prefill worker {peer.address} cannot be used, {words}"
+        if refused != peer.refused:
+            _logger.error("%s", refused)
+        peer.refused = refused
+        channel.close()
+
+    def _keep(self, peer: Peer) -> None:
+        """Connect, wait for the end of the connection, connect again."""
+        while not self._closed.is_set():
+            trouble = self._visit(peer)
+            if trouble and trouble != peer.trouble:
+                _logger.warning("prefill worker %s cannot be asked: %s", peer.address, trouble)
+            peer.trouble = trouble
+            self._closed.wait(_REFUSED_SECONDS if peer.refused else _RETRY_SECONDS)
+
+    def _visit(self, peer: Peer) -> str:
+        """One connection from its beginning to its end; why it was of no use, if it was not."""
+        ended, welcomed = threading.Event(), threading.Event()
+        try:
+            address = split_address("prefill_workers", peer.address)
+            connected = socket.create_connection(address, timeout=_CONNECT_SECONDS)
+            deliver = self._deliverer(peer, ended, welcomed)
+            channel = Channel(connected, ToDecode, deliver, self._hello)
+        except (OSError, RuntimeError) as error:  # not there, or no threads
+            return str(error)
+        if not ended.wait(WELCOME_SECONDS) and not welcomed.is_set():
+            channel.close()
+        ended.wait()
+        return "" if welcomed.is_set() else "it does not greet as a prefill worker does"
+
+    def _deliverer(
+        self, peer: Peer, ended: threading.Event, welcomed: threading.Event
+    ) -> Callable[[Channel[ToDecode], ToDecode | None], None]:
+        def deliver(channel: Channel[ToDecode], message: ToDecode | None) -> None:
+            if isinstance(message, Stored):  # not for the engine, whose steps take their time
+                if peer.channel is channel:
+                    peer.heard_at = time.monotonic()
+                    self._transports.hear(peer.transfer_address, message)
+                return
+            if isinstance(message, Welcome):
+                channel.trust()
+                welcomed.set()
+            self._messages.put((peer, channel, message))
+            self._bell.ring()
+            if message is None:
+                ended.set()
+
+        return deliver
+
+
+def wait_for_all(peers: Peers, seconds: float) -> None:
+    """Give all workers a moment, so that the first request need not be computed alone.
+
+    Raises MismatchError when a worker answers whose blocks mean something else.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        peers.take()
+        if refused := next((peer.refused for peer in peers.all if peer.refused), None):
+            peers.close()
+            raise MismatchError(refused)
+        if all(peer.ready for peer in peers.all):
+            return
+        time.sleep(0.02)

@@ -1,0 +1,305 @@
+"""An engine whose prompts decode workers ask for: computed here, fetched from here."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from rtp_llm.disagg.messages import (
+    Failed,
+    Finished,
+    Hello,
+    Load,
+    Prefill,
+    Prefilled,
+)
+from rtp_llm.engine.deltas import decode_step
+from rtp_llm.engine.messages import (
+    INDEX_BITS,
+    MAX_REQUEST_ID,
+    AddRequest,
+    EngineStats,
+    FailureKind,
+    FromEngine,
+    RequestError,
+    StepOutput,
+)
+
+if TYPE_CHECKING:
+    from rtp_llm.disagg.channel import Bell
+    from rtp_llm.disagg.door import Door, Visitor
+    from rtp_llm.disagg.figures import TransferFigures
+    from rtp_llm.disagg.host_room import HostRoom
+    from rtp_llm.disagg.prompt_writer import PromptWriter
+    from rtp_llm.disagg.stores import Stores
+    from rtp_llm.engine.engine import Engine
+    from rtp_llm.sampling_params import SamplingParams
+
+# The HTTP process counts its requests from 1 up; ours are above all of those.
+_FIRST_REQUEST = MAX_REQUEST_ID // 2
+_TICK_MILLISECONDS = 100
+_MAX_NAME = 2**63 - 1
+
+
+@dataclass
+class _Asked:
+    """A prompt of another worker. ``deadline``: nobody wants it after that (monotonic seconds)."""
+
+    name: int
+    visitor: Visitor
+    request_id: int
+    tokens: int
+    deadline: float
+    computed: bool = False
+    ended: bool = False
+
+    @property
+    def sequence(self) -> int:
+        return self.request_id << INDEX_BITS
+
+
+class PrefillEngine:
+    """Around an engine; serves its HTTP process's requests as well.
+
+    The blocks of a prompt stay until the decode worker says that it has them, its connection ends
+    or its patience is over, and neither a copy nor the store reads them any more.
+    """
+
+    ranks: None = None  # a worker has one
+
+    def __init__(
+        self,
+        engine: Engine,
+        writer: PromptWriter,
+        store: Stores,
+        door: Door,
+        bell: Bell,
+        figures: TransferFigures,
+        room: HostRoom | None = None,
+    ) -> None:
+        """``room`` None: blocks are fetched from where they are."""
+        self._engine, self._writer, self._store, self._door = engine, writer, store, door
+        self._bell, self._figures, self._room = bell, figures, room
+        self._numbers = itertools.count(_FIRST_REQUEST)
+        self._asked: dict[int, _Asked] = {}  # by name
+        self._by_request: dict[int, _Asked] = {}
+        self._told_tokens = 0
+        self._visitors: set[Visitor] = set()
+        engine.runner.writer = writer
+        self.descriptors = (bell.descriptor, store.fileno())
+
+    # -- as an engine --------------------------------------------------------------------------
+
+    @property
+    def patience(self) -> int | None:
+        """Deadlines pass and copies end by themselves."""
+        return _TICK_MILLISECONDS if self._asked or self._writer.under_way else None
+
+    @property
+    def has_work(self) -> bool:
+        """Of the engine."""
+        return self._engine.has_work
+
+    @property
+    def can_go_on(self) -> bool:
+        """Of the engine."""
+        return self._engine.can_go_on
+
+    @property
+    def has_idle_work(self) -> bool:
+        """Of the engine."""
+        return self._engine.has_idle_work
+
+    def work_idle(self) -> None:
+        """Of the engine."""
+        self._engine.work_idle()
+
+    def add(self, request: AddRequest) -> None:
+        """A request of the HTTP process: computed and decoded here."""
+        self._engine.add(request)
+
+    def abort(self, sequences: Sequence[tuple[int, int]]) -> None:
+        """Stop such requests."""
+        self._engine.abort(sequences)
+
+    def stats(self) -> EngineStats:
+        """The engine's, with those of transfers."""
+        counts, failures = self._figures.read()
+        counts["writer_queue"] = self._writer.queued
+        return msgspec.structs.replace(
+            self._engine.stats(), transfers=counts, transfer_failures=failures
+        )
+
+    def step(self) -> Sequence[FromEngine]:
+        """Take what decode workers said, step, tell them what became of their prompts."""
+        self._bell.silence()
+        for visitor, message in self._door.take():
+            self._hear(visitor, message)
+        outputs = self._engine.step()
+        for sequence, error in self._writer.take_failures().items():
+            if asked := self._by_request.get(sequence >> INDEX_BITS):
+                self._give_up(asked, "store_failed", str(error))
+        if self._by_request:
+            for output in outputs:
+                if isinstance(output, StepOutput):
+                    self._answer(output)
+        self._watch_deadlines()
+        self._release()
+        self._tell_load()
+        return outputs
+
+    def close(self) -> None:
+        """End connections and threads; for tests, a process just ends."""
+        self._door.close()
+        self._store.close()
+        self._writer.close()
+
+    # -- decode workers ------------------------------------------------------------------------
+
+    def _hear(self, visitor: Visitor, message: Hello | Prefill | Finished | None) -> None:
+        match message:
+            case Hello():
+                self._visitors.add(visitor)
+                visitor.send(Load(waiting_tokens=self._told_tokens))
+            case None:
+                self._visitors.discard(visitor)
+                for lost in [each for each in self._asked.values() if each.visitor is visitor]:
+                    if not lost.ended:
+                        self._figures.fail("peer_lost")
+                    self._end(lost)
+            case Prefill():
+                self._begin(visitor, message)
+            case Finished():
+                if asked := self._asked.get(message.name):
+                    self._end(asked)
+
+    def _begin(self, visitor: Visitor, message: Prefill) -> None:
+        if refusal := self._refusal(message):
+            self._refuse(visitor, message.name, *refusal)
+            return
+        try:
+            self._store.begin(str(message.name), message.transport, visitor.send)
+        except ValueError as error:
+            self._refuse(visitor, message.name, "invalid", str(error))
+            return
+        request_id = next(self._numbers)
+        asked = _Asked(
+            name=message.name,
+            visitor=visitor,
+            request_id=request_id,
+            tokens=len(message.prompt_token_ids),
+            deadline=time.monotonic() + message.patience,
+        )
+        try:
+            self._engine.add(
+                AddRequest(
+                    request_id=request_id,
+                    prompt_token_ids=message.prompt_token_ids,
+                    params=first_token_only(message.params),
+                    extra_key=message.extra_key,
+                )
+            )
+        except RequestError as error:
+            self._store.forget(str(message.name))
+            self._refuse(visitor, message.name, error.kind, error.message)
+            return
+        tokens = np.array(message.prompt_token_ids, np.int32)
+        self._writer.add(asked.sequence, message.name, tokens, message.extra_key)
+        self._asked[message.name] = self._by_request[request_id] = asked
+        self._figures.add(prompts=1)
+
+    def _problem_of(self, message: Prefill) -> str | None:
+        """What no decode worker of ours says, and what this side could not bear."""
+        if not 0 <= message.name <= _MAX_NAME or message.name in self._asked:
+            return f"name={message.name} is out of range or in use"
+        if not math.isfinite(message.patience):
+            return f"patience={message.patience} is no time"
+        if message.params.n > 1 or message.params.prompt_logprobs is not None:
+            return "a prompt for another worker has one answer, and no log-probabilities itself"
+        return None
+
+    def _refuse(self, visitor: Visitor, name: int, kind: FailureKind, words: str) -> None:
+        """Its load waits until the decode worker has heard why, and gives it up."""
+        self._figures.fail(kind)
+        visitor.send(Failed(name=name, kind=kind, message=words))
+
+    def _refusal(self, message: Prefill) -> tuple[FailureKind, str] | None:
+        """Kind and words of why it is not begun."""
+        if problem := self._problem_of(message):
+            return "invalid", problem
+        if problem := self._room_problem(message):
+            return "queue_full", problem
+        return None
+
+    def _room_problem(self, message: Prefill) -> str | None:
+        if self._room is None:
+            return None
+        held = (asked.tokens for asked in self._asked.values())
+        return self._room.problem(held, len(message.prompt_token_ids))
+
+    def _answer(self, output: StepOutput) -> None:
+        for request_id, delta in decode_step(output):
+            asked = self._by_request.get(request_id)
+            if asked is None or asked.ended:
+                continue
+            asked.computed = True
+            self._writer.remove(asked.sequence)
+            asked.visitor.send(
+                Prefilled(
+                    name=asked.name,
+                    token=delta.token_ids[0],
+                    cached_tokens=delta.cached_tokens,
+                    logprobs=delta.logprobs[0] if delta.logprobs else None,
+                )
+            )
+
+    def _give_up(self, asked: _Asked, code: str, reason: str) -> None:
+        if asked.ended:
+            return
+        self._figures.fail(code)
+        asked.visitor.send(Failed(name=asked.name, kind="internal", message=reason))
+        self._end(asked)
+
+    def _end(self, asked: _Asked) -> None:
+        """Nobody needs it any more; its blocks follow when nothing reads them."""
+        if asked.ended:
+            return
+        asked.ended = True
+        if not asked.computed:
+            self._engine.abort([(asked.request_id, 0)])
+        self._writer.remove(asked.sequence)
+        self._store.end(str(asked.name))
+
+    def _watch_deadlines(self) -> None:
+        now = time.monotonic()
+        for asked in list(self._asked.values()):
+            if not asked.ended and now > asked.deadline:
+                self._give_up(asked, "prefill_timeout", "the decode worker's patience is over")
+
+    def _release(self) -> None:
+        self._store.take_released()
+        for asked in [each for each in self._asked.values() if each.ended]:
+            if self._writer.reads(asked.sequence) or self._store.busy(str(asked.name)):
+                continue
+            self._engine.let_go(asked.sequence)
+            del self._asked[asked.name], self._by_request[asked.request_id]
+
+    def _tell_load(self) -> None:
+        waiting = sum(each.tokens for each in self._asked.values() if not each.computed)
+        if waiting == self._told_tokens:
+            return
+        self._told_tokens = waiting
+        for visitor in self._visitors:
+            visitor.send(Load(waiting_tokens=waiting))
+
+
+def first_token_only(params: SamplingParams) -> SamplingParams:
+    """The same settings for an answer of one token: what is drawn first depends on no length."""
+    return msgspec.structs.replace(params, max_tokens=1, min_tokens=min(1, params.min_tokens))

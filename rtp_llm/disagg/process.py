@@ -1,0 +1,29 @@
+"""The engine process of a prefill or decode worker."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from rtp_llm.device.early import start_driver
+from rtp_llm.engine import process
+from rtp_llm.engine.phases import Phases
+
+if TYPE_CHECKING:
+    from rtp_llm.config.settings import Settings
+    from rtp_llm.engine.service_face import Built
+
+
+def _build(settings: Settings) -> Built:
+    phases = Phases()
+    start_driver(settings.device_type)
+    # torch takes seconds to import; by now the heartbeat is there.
+    from rtp_llm.disagg.build import build_worker
+    from rtp_llm.engine.build import build_engine
+
+    phases.end("imports")
+    return build_worker(settings, build_engine(settings, phases=phases))
+
+
+if __name__ == "__main__":
+    sys.exit(process.main(_build))

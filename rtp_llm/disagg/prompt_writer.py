@@ -1,0 +1,182 @@
+"""Which blocks of a step are for other workers, and the cycle that takes them to the store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rtp_llm.disagg.cache_keys import chain_keys
+from rtp_llm.disagg.write_cycles import Cycle, WriteCycles
+from rtp_llm.disagg.write_op import CacheStoreInputs, Outlet, WriteCacheStoreOp
+
+if TYPE_CHECKING:
+    from rtp_llm._runtime import Batch, Scheduler
+    from rtp_llm.device import Device
+    from rtp_llm.disagg.layout import CacheLayout
+    from rtp_llm.disagg.settings import WriterSettings
+
+
+class KeepingOutlet(Outlet, Protocol):
+    """An outlet that says whether the store reads the cache itself, after its tasks have ended."""
+
+    keeps_blocks: bool
+
+
+@dataclass
+class SentPrompt:
+    """A prompt that is computed for another worker; ``stored`` blocks of it are in the store."""
+
+    name: int
+    length: int
+    keys: NDArray[np.int64]
+    stored: int = 0
+
+
+class PromptWriter:
+    """The executor's StepWriter: opens a cycle of the writer for steps with such prompts.
+
+    The forward thread waits for nothing inside the layers, and for copies of a step only when the
+    one after the next begins. A failure of a task, or a full queue, is a failure of the step's
+    prompts, not of the step: see ``take_failures``.
+    """
+
+    def __init__(
+        self,
+        layout: CacheLayout,
+        scheduler: Scheduler,
+        outlet: KeepingOutlet,
+        device: Device,
+        settings: WriterSettings,
+        let_go: Callable[[int], object],
+    ) -> None:
+        """``let_go`` is told of sequences whose blocks no copy reads any more."""
+        self._layout, self._scheduler, self._outlet = layout, scheduler, outlet
+        self._let_go = let_go
+        self._new_event = device.new_event
+        self._cycles = WriteCycles(settings, device.make_current, self._end)
+        self._prompts: dict[int, SentPrompt] = {}
+        self._under_way: Counter[int] = Counter()  # cycles of each sequence
+        self._failures: dict[int, Exception] = {}
+
+    def add(self, sequence: int, name: int, tokens: NDArray[np.int32], extra_key: str) -> None:
+        """From now on blocks of this sequence go to the store, under the name."""
+        keys = chain_keys(tokens, self._layout.block_size, extra_key)
+        self._prompts[sequence] = SentPrompt(name, len(tokens), keys)
+
+    def remove(self, sequence: int) -> None:
+        """No further ones; what was stored, or is on its way, is not touched."""
+        self._prompts.pop(sequence, None)
+
+    def take_failures(self) -> dict[int, Exception]:
+        """Sequences whose blocks did not all reach the store, and why; each once.
+
+        Also such as were removed since: what was on its way failed.
+        """
+        self._cycles.settle()
+        failures, self._failures = self._failures, {}
+        return failures
+
+    @property
+    def under_way(self) -> bool:
+        """`take_failures` has to be asked again."""
+        return self._cycles.under_way > 0
+
+    def reads(self, sequence: int) -> bool:
+        """Copies of it are under way, as far as `take_failures` has seen."""
+        return self._under_way[sequence] > 0
+
+    @property
+    def queued(self) -> int:
+        """Tasks that no thread has taken yet."""
+        return self._cycles.queued
+
+    def finish(self) -> None:
+        """Wait for what is on its way."""
+        self._cycles.finish()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._cycles.close()
+
+    def begin(self, batch: Batch) -> AbstractContextManager[Callable[[int], None]] | None:
+        """The context of a step's layers; None when no prompt of the batch is for others."""
+        if not self._prompts:
+            return None
+        ids = batch.seq_ids.tolist()
+        rows = [row for row, sequence in enumerate(ids) if sequence in self._prompts]
+        return self._step([ids[row] for row in rows], self._inputs(batch, rows)) if rows else None
+
+    @contextmanager
+    def _step(
+        self, sequences: list[int], inputs: CacheStoreInputs
+    ) -> Iterator[Callable[[int], None]]:
+        self._under_way.update(sequences)  # before an earlier cycle ends, whose blocks they share
+        with self._cycles.step(sequences) as cycle:
+            yield WriteCacheStoreOp(
+                inputs, self._layout, self._outlet, cycle.submit, self._new_event
+            )
+
+    def _end(self, cycle: Cycle) -> None:
+        self._under_way.subtract(cycle.sequences)
+        for sequence in cycle.sequences:
+            if not self._under_way[sequence]:
+                del self._under_way[sequence]
+                if not self._outlet.keeps_blocks:
+                    self._let_go(sequence)
+        if cycle.error is not None:
+            self._failures.update(dict.fromkeys(cycle.sequences, cycle.error))
+
+    def _inputs(self, batch: Batch, rows: list[int]) -> CacheStoreInputs:
+        """Of the rows of the batch: what the step completes, in whole blocks until the prompt ends.
+
+        The blocks are held from now on: they belong to the store as well.
+        """
+        size = self._layout.block_size
+        prompts = [self._prompts[int(batch.seq_ids[row])] for row in rows]
+        ends = [int(batch.seq_lens[row]) for row in rows]
+        lengths = [
+            end if end >= prompt.length else end // size * size
+            for end, prompt in zip(ends, prompts, strict=True)
+        ]
+        stored = [prompt.stored for prompt in prompts]
+        for row, prompt, length in zip(rows, prompts, lengths, strict=True):
+            blocks = -(-min(length, prompt.length) // size)
+            if blocks > prompt.stored:
+                self._scheduler.hold(int(batch.seq_ids[row]), prompt.stored, blocks)
+                prompt.stored = blocks
+        return CacheStoreInputs(
+            input_lengths_host=torch.tensor(lengths, dtype=torch.int32),
+            prefix_lengths_host=torch.zeros(len(rows), dtype=torch.int32),
+            host_kv_cache_offset=self._tables(batch, rows, prompts),
+            request_id=torch.tensor([prompt.name for prompt in prompts]),
+            request_pd_separation=torch.ones(len(rows), dtype=torch.bool),
+            cache_keys=_padded([prompt.keys for prompt in prompts]),
+            stored_blocks=torch.tensor(stored, dtype=torch.int32),
+        )
+
+    def _tables(
+        self, batch: Batch, rows: list[int], prompts: list[SentPrompt]
+    ) -> tuple[torch.Tensor, ...]:
+        """Copies of the block tables' rows, without the blocks that no later token reads."""
+        tables = []
+        for group, table in enumerate(batch.block_table):
+            picked = table[rows]
+            for row, prompt in zip(picked, prompts, strict=True):
+                row[: self._layout.first_needed(group, prompt.length)] = -1
+            tables.append(torch.from_numpy(picked))
+        return tuple(tables)
+
+
+def _padded(keys: list[NDArray[np.int64]]) -> torch.Tensor:
+    """int64 [len(keys), the longest's length], zeros after the shorter ones' ends."""
+    padded = np.zeros((len(keys), max(map(len, keys))), np.int64)
+    for row, each in zip(padded, keys, strict=True):
+        row[: len(each)] = each
+    return torch.from_numpy(padded)

@@ -1,0 +1,288 @@
+"""Prefill workers that come back, stop, are slow or are several; and no block left anywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rtp_llm.config.roles import split_address
+from rtp_llm.disagg import peers as peer_module
+from rtp_llm.disagg.messages import PROTOCOL, Offer, Welcome
+from rtp_llm.disagg.workers_for_tests import SIZES, Pair, Worker, prompt
+from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+from rtp_llm.models.transformers_models_for_tests import save_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("model")
+    save_model(made, "qwen3")
+    return made
+
+
+@pytest.fixture(scope="module")
+def fused(folder: Path) -> TinyEngine:
+    return TinyEngine(folder, **SIZES)
+
+
+@pytest.fixture
+def pair(folder: Path) -> Iterator[Pair]:
+    made = Pair(folder, **SIZES)
+    yield made
+    made.settle()
+    made.close()
+
+
+def restart(pair: Pair, folder: Path) -> None:
+    """The prefill worker ends as a killed one does; another one starts at its address."""
+    address = pair.prefill.built.ready.prefill_address
+    pair.prefill.engine.close()
+    pair.prefill = Worker(folder, role="prefill", prefill_address=address, **SIZES)
+
+
+def delivered(pair: Pair) -> float:
+    return pair.decode.transfers().get("delivered", 0)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 5])
+def test_a_prefill_worker_that_comes_back_is_asked_again(
+    pair: Pair, fused: TinyEngine, folder: Path, steps: int
+) -> None:
+    (peer,) = pair.peers.all
+    tokens = prompt(70, seed=steps)
+    requests = [pair.decode.add([*tokens, number]) for number in range(10, 13)]
+    for _ in range(steps):
+        pair.step()
+    restart(pair, folder)
+    pair.until(lambda: pair.finished(*requests))
+    for number, request in enumerate(requests, 10):
+        assert pair.decode.outcomes[request].tokens == fused.tokens([*tokens, number])
+    pair.until(lambda: peer.ready)
+    assert peer.asked_tokens == 0
+    before = delivered(pair)
+    assert pair.tokens(prompt(33, seed=90)) == fused.tokens(prompt(33, seed=90))
+    assert delivered(pair) == before + 1
+
+
+def test_one_that_comes_back_with_another_model_is_left_alone_until_it_has_ours(
+    pair: Pair, fused: TinyEngine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_module, "_REFUSED_SECONDS", 0.05)
+    save_model(tmp_path, "qwen3", seed=1)
+    (peer,) = pair.peers.all
+    tokens = prompt(33, seed=90)
+    assert pair.tokens(tokens) == fused.tokens(tokens)
+    restart(pair, tmp_path)
+    pair.until(lambda: peer.refused is not None)
+    assert "serve the same model folder on both" in peer.refused and not peer.ready
+    before = delivered(pair)
+    assert pair.tokens(tokens, key="other") == fused.tokens(tokens)
+    assert delivered(pair) == before
+    assert "prompts" not in pair.prefill.transfers()
+    restart(pair, folder)
+    pair.until(lambda: peer.ready)
+    assert peer.refused is None
+    assert pair.tokens(tokens, key="a third") == fused.tokens(tokens)
+    assert delivered(pair) == before + 1
+
+
+class StoppedWorker:
+    """A prefill worker that greets once and then does nothing, as a stopped process: its system
+    still takes connections."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
+        self._visits: list[socket.socket] = []
+
+    def greet(self, fingerprint: str) -> None:
+        # Blocks are asked for where nobody answers either.
+        offers = [Offer(transport="tcp", address=str(self.port).encode())]
+        welcome = Welcome(protocol=PROTOCOL, fingerprint=fingerprint, offers=offers)
+        frame = msgspec.msgpack.encode(welcome)
+        self._visits.append(self._listener.accept()[0])
+        self._visits[-1].sendall(struct.pack("!i", len(frame)) + frame)
+
+    def close(self) -> None:
+        for each in (*self._visits, self._listener):
+            each.close()
+
+
+def test_a_worker_that_stopped_is_waited_for_once(
+    folder: Path, fused: TinyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rtp_llm.disagg.build._GREETING_SECONDS", 0.0)
+    stopped = StoppedWorker()
+    settings: dict[str, Any] = {**SIZES, "prefill_timeout": 0.5, "kv_load_timeout": 0.2}
+    decode = Worker(folder, role="decode", prefill_workers=stopped.address, **settings)
+    peers: Any = decode.engine._peers  # type: ignore[union-attr]
+    stopped.greet(peers._hello.fingerprint)
+    run(decode, lambda: peers.all[0].ready)
+    tokens = [prompt(30, seed=number) for number in range(3)]
+    requests = [decode.add(each) for each in tokens]
+    run(decode, lambda: all(decode.outcomes[each].finish for each in requests))
+    for request, each in zip(requests, tokens, strict=True):
+        assert decode.outcomes[request].tokens == fused.tokens(each)
+    run(decode, lambda: not peers.all[0].ready)
+    asked = decode.transfers()["asked"]
+    again = decode.add(prompt(31))
+    run(decode, lambda: bool(decode.outcomes[again].finish))
+    assert decode.transfers()["asked"] == asked  # nobody waited for it any more
+    run(decode, decode.is_idle)
+    decode.base.engine.check_integrity()
+    decode.engine.close()
+    stopped.close()
+
+
+def run(worker: Worker, condition: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it never comes"
+        worker.step()
+        time.sleep(0.0005)
+
+
+class SlowWire:
+    """Passes on what goes through it in small pieces, ``pause`` seconds after each."""
+
+    def __init__(self, target: str, pause: float) -> None:
+        self._target, self._pause = split_address("", target), pause
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._ends = [self._listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, far = self._listener.accept()[0], socket.create_connection(self._target)
+                self._ends += [near, far]
+                for source, sink in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass, args=(source, sink), daemon=True).start()
+
+    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while piece := source.recv(8192):
+                sink.sendall(piece)
+                time.sleep(self._pause)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for each in self._ends:
+            each.close()
+
+
+@pytest.mark.parametrize(("load_timeout", "arrives"), [(30.0, True), (0.1, False)])
+def test_a_slow_wire_is_waited_for_as_long_as_it_may(
+    folder: Path, fused: TinyEngine, load_timeout: float, arrives: bool
+) -> None:
+    pair = Pair(folder, **SIZES, kv_load_timeout=load_timeout)
+    (peer,) = pair.peers.all
+    wire = SlowWire(peer.transfer_address.removeprefix("tcp://"), pause=0.01 if arrives else 0.1)
+    peer.transfer_address = f"tcp://{wire.address}"
+    prompts = [prompt(60, seed=number) for number in range(3)]
+    requests = [pair.decode.add(tokens) for tokens in prompts]
+    pair.until(lambda: pair.finished(*requests))
+    for request, tokens in zip(requests, prompts, strict=True):
+        assert pair.decode.outcomes[request].tokens == fused.tokens(tokens)
+    if arrives:
+        assert delivered(pair) == 3 and not pair.decode.failures()
+    else:
+        assert pair.decode.failures().keys() == {"buffer_timeout"}
+        assert pair.decode.transfers()["fallbacks"] > 0
+    pair.settle()
+    pair.close()
+    wire.close()
+
+
+def test_sequences_that_grow_while_prompts_load_wait_and_lose_nothing(
+    folder: Path, fused: TinyEngine
+) -> None:
+    """Two loads own half of the blocks and get nowhere; what decodes meanwhile uses the rest up."""
+    pair = Pair(folder, **SIZES, max_seq_len=100, kv_cache_mem_mb=1)
+    scheduler = pair.decode.scheduler
+    loading = [pair.decode.add(prompt(80, seed=50 + number)) for number in range(2)]
+    run(pair.decode, lambda: scheduler.stats()["held"] == 2)
+    own = [
+        pair.decode.add(prompt(20, seed=60 + number), n=2, max_tokens=70, ignore_eos=True)
+        for number in range(3)
+    ]
+    run(pair.decode, lambda: scheduler.stats()["free_blocks"] < 3)
+    assert scheduler.stats()["held"] == 2 and not pair.decode.failures()
+    for _ in range(20):
+        pair.decode.step()
+    pair.until(lambda: pair.finished(*loading) and pair.decode.is_idle())
+    for number, request in enumerate(loading):
+        assert pair.decode.outcomes[request].tokens == fused.tokens(prompt(80, seed=50 + number))
+    for number, request in enumerate(own):
+        alone = fused.tokens(prompt(20, seed=60 + number), max_tokens=70, ignore_eos=True)
+        assert sorted(pair.decode.outcomes[request].tokens) == sorted(alone * 2)
+    assert delivered(pair) == 2
+    pair.settle()
+    pair.close()
+
+
+class Trio:
+    """A decode worker and two prefill workers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.there = [
+            Worker(folder, role="prefill", prefill_address="127.0.0.1:0", **SIZES) for _ in range(2)
+        ]
+        addresses = ",".join(str(each.built.ready.prefill_address) for each in self.there)
+        self.decode = Worker(folder, role="decode", prefill_workers=addresses, **SIZES)
+        self.peers: Any = self.decode.engine._peers  # type: ignore[union-attr]
+        self.until(lambda: all(peer.ready for peer in self.peers.all))
+
+    def until(self, condition: Any) -> None:
+        def step() -> bool:
+            for each in self.there:
+                each.step()
+            return bool(condition())
+
+        run(self.decode, step)
+
+    def tokens(self, asked: list[int], **params: Any) -> list[int]:
+        request = self.decode.add(asked, **params)
+        self.until(lambda: self.decode.outcomes[request].finish)
+        return self.decode.outcomes[request].tokens
+
+    def computed(self) -> list[float]:
+        """How many prompts each prefill worker was asked for."""
+        return [each.transfers().get("prompts", 0) for each in self.there]
+
+
+def test_of_two_prefill_workers_load_and_prefixes_decide(folder: Path, fused: TinyEngine) -> None:
+    trio = Trio(folder)
+    trio.tokens(prompt(80, seed=1))
+    assert trio.computed() == [1, 0]
+    first = trio.decode.add(prompt(60, seed=2))  # the other one was asked for less so far
+    second = trio.decode.add(prompt(8, seed=3))  # and now has 60 tokens to compute
+    trio.until(lambda: all(trio.decode.outcomes[each].finish for each in (first, second)))
+    assert trio.computed() == [2, 1]
+    # The decode worker's own cache has these beginnings too, and their ends are new to all.
+    for seed, length, expected in ((1, 80, [3, 1]), (2, 60, [3, 2])):
+        longer = [*prompt(length, seed=seed), *prompt(5, seed=9)]
+        assert trio.tokens(longer) == fused.tokens(longer)
+        assert trio.computed() == expected
+    # When one has died the other is asked, for what it had and for what it knew nothing of.
+    trio.there.pop(0).engine.close()
+    trio.until(lambda: not trio.peers.all[0].ready)
+    for seed in (1, 4):
+        asked = [*prompt(80, seed=seed), 7]
+        assert trio.tokens(asked) == fused.tokens(asked)
+    assert trio.computed() == [4]
+    trio.until(lambda: trio.there[0].is_idle() and trio.decode.is_idle())
+    trio.decode.engine.close()
+    trio.there[0].engine.close()

@@ -1,0 +1,85 @@
+"""The decode side's transports as one client: for each prefill worker the best that both have."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtp_llm.disagg.messages import Offer, Stored
+from rtp_llm.disagg.reads.client import ReadClient
+
+if TYPE_CHECKING:
+    from rtp_llm.disagg.store_face import Client, Loading
+
+
+class Transports:
+    """``Client`` whose addresses are "transport://where", as ``meet`` gives them."""
+
+    def __init__(self, clients: Mapping[str, Client | ReadClient]) -> None:
+        """``clients`` by transport, the best first."""
+        self._clients = clients
+        self._readable = select.epoll()
+        for client in clients.values():
+            self._readable.register(client.fileno(), select.EPOLLIN)
+
+    def meet(self, address: str, host: str, offers: Sequence[Offer]) -> tuple[str, str]:
+        """(transport, address of its blocks) for a prefill worker that greets us so.
+
+        Raises ValueError: it offers none of ours, or nonsense.
+        """
+        offered = {offer.transport: offer for offer in offers}
+        name = next((name for name in self._clients if name in offered), None)
+        if name is None:
+            raise ValueError(
+                f"it offers blocks by {_listed(offered)}, and this worker takes them by "
+                f"{_listed(self._clients)} (--kv-transport on both sides)"
+            )
+        client, offer = self._clients[name], offered[name]
+        if isinstance(client, ReadClient):
+            where = f"{name}://{address}"
+            client.meet(where, host, offer)
+            return name, where
+        return name, f"{name}://{host}:{int(offer.address)}"
+
+    def load(
+        self,
+        address: str,
+        request: str,
+        layers: Sequence[tuple[int, NDArray[np.int64]]],
+        *,
+        timeout: float,
+    ) -> Loading:
+        """See Client."""
+        name, _, where = address.partition("://")
+        client = self._clients[name]
+        known = address if isinstance(client, ReadClient) else where
+        return client.load(known, request, layers, timeout=timeout)
+
+    def hear(self, address: str, stored: Stored) -> None:
+        """A prefill worker has blocks to be read."""
+        client = self._clients.get(address.partition("://")[0])
+        if isinstance(client, ReadClient):
+            client.hear(address, stored)
+
+    def fileno(self) -> int:
+        """See Client."""
+        return self._readable.fileno()
+
+    def clear(self) -> None:
+        """See Client."""
+        for client in self._clients.values():
+            client.clear()
+
+    def close(self) -> None:
+        """See Client."""
+        for client in self._clients.values():
+            client.close()
+
+
+def _listed(names: Mapping[str, object]) -> str:
+    # A peer may say anything, and it is logged.
+    return ", ".join(name for name in names if name.isidentifier())[:80] or "nothing"

@@ -1,0 +1,87 @@
+"""Makes the transports of ``--kv-transport``, for either side."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from rtp_llm.config.roles import split_address
+from rtp_llm.disagg.messages import Offer
+from rtp_llm.disagg.reads.client import ReadClient
+from rtp_llm.disagg.reads.face import Library, Region, Shared
+from rtp_llm.disagg.reads.libraries import chosen, load_library
+from rtp_llm.disagg.reads.shelf import Shelf
+from rtp_llm.disagg.reads.words import Words
+from rtp_llm.disagg.stores import Stores
+from rtp_llm.disagg.transports import Transports
+from rtp_llm.native import load_runtime
+
+if TYPE_CHECKING:
+    from rtp_llm.disagg.store_face import Client
+
+Made = TypeVar("Made")
+_logger = logging.getLogger("rtp_llm.engine")
+# Requests whose blocks may be offered at a time.
+_WORDS = 65_536
+
+
+def offer_blocks(
+    transport: str, host: str, fingerprint: str, regions: Sequence[Region], expiry: float
+) -> tuple[Stores, list[Offer]]:
+    """A prefill worker's store and what it greets with; ``regions``: where its blocks lie.
+
+    Raises RuntimeError when something cannot be listened to or shared.
+    """
+    runtime = load_runtime()
+    sent = runtime.CacheStore(expiry=expiry)
+    shelves, offers = {}, []
+    with contextlib.ExitStack() as open_ones:
+        for name in chosen(transport):
+            if name == "tcp":
+                bracketed = f"[{host}]" if ":" in host else host
+                server = runtime.TransferServer(sent, f"{bracketed}:0", fingerprint=fingerprint)
+                open_ones.callback(server.close)
+                _, port = split_address("transfer address", server.address)
+                offers.append(Offer(transport=name, address=str(port).encode()))
+                continue
+            made = _usable(transport, name, lambda library: _share(library, regions, host))
+            if made is None:
+                continue
+            shelves[name], shared, ours = made
+            open_ones.callback(shared.close)
+            offers.append(Offer(transport=name, address=shared.address, regions=ours))
+        close = open_ones.pop_all().close
+    _logger.info("blocks are offered by %s", ", ".join(offer.transport for offer in offers))
+    return Stores(sent, shelves, close), offers
+
+
+def _share(
+    library: Library, regions: Sequence[Region], host: str
+) -> tuple[Shelf, Shared, list[Region]]:
+    words = Words(_WORDS)
+    ours = [*regions, words.region]
+    return Shelf(words), library.share(ours, host), ours
+
+
+def take_blocks(transport: str, fingerprint: str, regions: Sequence[Region]) -> Transports:
+    """A decode worker's transports; ``regions``: where blocks are put."""
+    clients: dict[str, Client | ReadClient] = {}
+    for name in chosen(transport):
+        if name == "tcp":
+            clients[name] = load_runtime().TransferClient(fingerprint=fingerprint)
+        elif client := _usable(transport, name, lambda library: ReadClient(library, regions)):
+            clients[name] = client
+    return Transports(clients)
+
+
+def _usable(transport: str, name: str, make: Callable[[Library], Made]) -> Made | None:
+    """What is made of a library; one that fails is left out (None) by "auto" only."""
+    try:
+        return make(load_library(name))
+    except RuntimeError as error:
+        if transport != "auto":
+            raise
+        _logger.warning("blocks do not go by %s: %s", name, error)
+        return None

@@ -1,0 +1,140 @@
+"""A prefill and a decode worker over tiny models in one process, stepped by hand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rtp_llm.config.settings import Settings
+from rtp_llm.disagg.build import BuiltWorker, build_worker
+from rtp_llm.engine.build import build_engine
+from rtp_llm.engine.deltas import decode_step
+from rtp_llm.engine.messages import AddRequest, RequestFailed, StepOutput
+from rtp_llm.engine.tiny_engine_for_tests import Outcome
+from rtp_llm.sampling_params import SamplingParams
+
+PATIENCE_SECONDS = 60
+# Prompts of a few blocks take several steps.
+SIZES = {"seq_size_per_block": 4, "max_batch_tokens_size": 24, "max_running_requests": 8}
+
+
+def prompt(length: int, seed: int = 0) -> list[int]:
+    """Random tokens that the tiny models know."""
+    tokens: list[int] = np.random.default_rng(seed).integers(5, 190, length).tolist()
+    return tokens
+
+
+class Worker:
+    """One worker and what its requests gave."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        small = {"kv_cache_mem_mb": 8, "dtype": "float32", "num_threads": 1}
+        chosen = Settings(model=str(folder), **{**small, **settings})
+        self.base = build_engine(chosen)
+        self.built: BuiltWorker = build_worker(chosen, self.base)
+        self.engine = self.built.engine
+        self.outcomes: dict[int, Outcome] = {}
+        self.errors: dict[int, str] = {}
+        self._last = 0
+
+    @property
+    def scheduler(self) -> Any:
+        return self.base.engine.scheduler
+
+    def add(self, prompt: Sequence[int], *, key: str = "", **params: Any) -> int:
+        """Queue a request, greedy unless it says otherwise; returns its id."""
+        self._last += 1
+        wanted = SamplingParams(**{"temperature": 0.0, "max_tokens": 16, **params})
+        request = AddRequest(
+            request_id=self._last, prompt_token_ids=list(prompt), params=wanted, extra_key=key
+        )
+        self.engine.add(request)
+        self.outcomes[self._last] = Outcome()
+        return self._last
+
+    def step(self) -> None:
+        """One step; its results go to ``outcomes`` and ``errors``."""
+        for output in self.engine.step():
+            if isinstance(output, RequestFailed):
+                self.errors[output.request_id] = output.message
+            if not isinstance(output, StepOutput):
+                continue
+            for request_id, delta in decode_step(output):
+                if request_id in self.outcomes:
+                    outcome = self.outcomes[request_id]
+                    outcome.tokens += delta.token_ids
+                    outcome.finish, outcome.cached = delta.finish_reason, delta.cached_tokens
+                    outcome.logprobs += delta.logprobs or []
+
+    def transfers(self) -> dict[str, float]:
+        """What it counted of transfers."""
+        return self.engine.stats().transfers
+
+    def failures(self) -> dict[str, int]:
+        """Failures by code."""
+        return self.engine.stats().transfer_failures
+
+    def is_idle(self) -> bool:
+        """No sequence is there, nothing is held, every block is back."""
+        state = self.scheduler.stats()
+        free = state["free_blocks"] == state["total_blocks"]
+        return free and not any(state[name] for name in ("running", "waiting", "held"))
+
+
+class Pair:
+    """A prefill worker and a decode worker that asks it."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        decode = settings.pop("decode", {})
+        prefill = settings.pop("prefill", {})
+        self.prefill = Worker(
+            folder, role="prefill", prefill_address="127.0.0.1:0", **{**settings, **prefill}
+        )
+        address = self.prefill.built.ready.prefill_address
+        self.decode = Worker(
+            folder, role="decode", prefill_workers=address, **{**settings, **decode}
+        )
+        self.until(lambda: all(peer.ready for peer in self.peers.all))
+
+    @property
+    def peers(self) -> Any:
+        return self.decode.engine._peers  # type: ignore[union-attr]
+
+    def step(self) -> None:
+        """A step of each."""
+        self.prefill.step()
+        self.decode.step()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Step until something is so."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, "it never comes"
+            self.step()
+            time.sleep(0.0005)
+
+    def finished(self, *requests: int) -> bool:
+        """These requests of the decode worker have ended."""
+        decode = self.decode
+        return all(decode.outcomes[each].finish or each in decode.errors for each in requests)
+
+    def tokens(self, prompt: Sequence[int], **params: Any) -> list[int]:
+        """The tokens of one request."""
+        request = self.decode.add(prompt, **params)
+        self.until(lambda: self.finished(request))
+        return self.decode.outcomes[request].tokens
+
+    def settle(self) -> None:
+        """Everything comes to rest: every block of both is back."""
+        self.until(lambda: self.prefill.is_idle() and self.decode.is_idle())
+        self.prefill.base.engine.check_integrity()
+        self.decode.base.engine.check_integrity()
+
+    def close(self) -> None:
+        """End threads and connections."""
+        self.decode.engine.close()
+        self.prefill.engine.close()

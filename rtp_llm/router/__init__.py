@@ -1,0 +1,1 @@
+"""`rtp-llm route`: one address before several servers; each request goes where it costs least."""

@@ -1,0 +1,238 @@
+"""Whom the router asks, and that answers, failures and departures pass through it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from rtp_llm.config.options import SettingsError
+from rtp_llm.config.settings import Settings
+from rtp_llm.router.proxy import Proxy, prompt_bytes
+from rtp_llm.router.run import probe, route
+from rtp_llm.router.workers import PIECE_BYTES, Visit, Worker, Workers, pieces_of
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class FakeServer:
+    """Counts requests; answers each with its name, in two pieces, or as it is told."""
+
+    def __init__(self, name: str, answer: Answer | None = None) -> None:
+        self.name, self._answer = name, answer or self._in_pieces
+        self.bodies: list[bytes] = []
+        self.closed = asyncio.Event()
+
+    async def __aenter__(self) -> FakeServer:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        self.bodies.append(await reader.readexactly(length))
+        await self._answer(reader, writer)
+        writer.close()
+
+    async def _in_pieces(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        for piece in (self.name, "!"):
+            writer.write(b"%x\r\n%s\r\n" % (len(piece), piece.encode()))
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    async def silent(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Begins an answer and waits for the other side to go."""
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n")
+        await writer.drain()
+        await reader.read()
+        self.closed.set()
+
+
+async def ask(
+    proxy: Proxy, prompt: str, leave: asyncio.Event | None = None, path: str = "/v1/completions"
+) -> tuple[int, bytes]:
+    """(status, body) of a request through the proxy; ``leave`` set: the client goes away."""
+    body = json.dumps({"prompt": prompt}).encode()
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        if messages:
+            return messages.pop()
+        await (leave or asyncio.Event()).wait()
+        return {"type": "http.disconnect"}
+
+    async def send(event: Any) -> None:
+        sent.append(event)
+
+    method = "GET" if path == "/health" else "POST"
+    scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode()}
+    await proxy({**scope, "query_string": b"", "headers": []}, receive, send)
+    return sent[0]["status"], b"".join(event.get("body", b"") for event in sent[1:])
+
+
+def proxy_of(*servers: FakeServer, patience: float = 60) -> tuple[Proxy, Workers]:
+    workers = Workers([server.url for server in servers])
+    for worker in workers.all:
+        worker.healthy = True
+    return Proxy(workers, 2**20, patience), workers
+
+
+def test_answers_pass_through() -> None:
+    async def play() -> None:
+        async with FakeServer("one") as server:
+            proxy, workers = proxy_of(server)
+            assert await ask(proxy, "hello") == (200, b"one!")
+            assert json.loads(server.bodies[0]) == {"prompt": "hello"}
+            assert workers.all[0].open_requests == workers.all[0].open_bytes == 0
+            assert await ask(proxy, "", path="/health") == (200, b'{"status":"ready","workers":1}')
+
+    asyncio.run(play())
+
+
+def test_a_prompt_goes_where_its_beginning_is_known() -> None:
+    async def play() -> None:
+        async with FakeServer("one") as one, FakeServer("two") as two:
+            proxy, _ = proxy_of(one, two)
+            stories = [f"{number} " * PIECE_BYTES for number in range(8)]
+            first = [(await ask(proxy, story))[1] for story in stories]
+            assert set(first) == {b"one!", b"two!"}  # both have something to do
+            for story, name in zip(stories, first, strict=True):
+                assert (await ask(proxy, story + "and then?"))[1] == name
+
+    asyncio.run(play())
+
+
+def test_load_outweighs_a_short_prefix() -> None:
+    workers = Workers(["http://a:1", "http://b:2"])
+    busy, free = workers.all
+    busy.healthy = free.healthy = True
+    pieces = pieces_of(b"x" * PIECE_BYTES)
+    busy.remember(pieces)
+    assert workers.choose(pieces) is busy
+    with Visit(busy, pieces_of(b"y" * 40 * PIECE_BYTES)):
+        assert workers.choose(pieces) is free
+    assert workers.choose(pieces) is busy
+    assert workers.choose(pieces, without=[busy]) is free
+    free.healthy = busy.healthy = False
+    assert workers.choose(pieces) is None
+
+
+def test_a_dead_server_costs_no_request() -> None:
+    async def play() -> None:
+        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+
+        async with FakeServer("two") as two, FakeServer("x", hang_up) as rude:
+            async with FakeServer("gone") as gone:
+                pass
+            proxy, workers = proxy_of(gone, rude, two)
+            for number in range(4):
+                assert await ask(proxy, f"hello {number}") == (200, b"two!")
+            assert [worker.healthy for worker in workers.all] == [False, False, True]
+            workers.all[2].healthy = False
+            status, body = await ask(proxy, "hello")
+            assert status == 503 and json.loads(body)["error"]["code"] == "no_worker"
+
+    asyncio.run(play())
+
+
+def test_a_client_that_leaves_ends_its_request() -> None:
+    async def play() -> None:
+        server = FakeServer("slow")
+        server._answer = server.silent
+        async with server:
+            proxy, workers = proxy_of(server)
+            leave = asyncio.Event()
+            asking = asyncio.create_task(ask(proxy, "hello", leave))
+            while not server.bodies:
+                await asyncio.sleep(0.01)
+            assert workers.all[0].open_requests == 1
+            leave.set()
+            await asyncio.wait_for(asking, 10)
+            await asyncio.wait_for(server.closed.wait(), 10)
+            assert workers.all[0].open_requests == 0
+
+    asyncio.run(play())
+
+
+def test_half_a_request_is_not_forwarded() -> None:
+    async def play() -> None:
+        async with FakeServer("one") as server:
+            proxy, _ = proxy_of(server)
+            messages = [
+                {"type": "http.request", "body": b'{"prompt":', "more_body": True},
+                {"type": "http.disconnect"},
+            ]
+
+            async def receive() -> Any:
+                return messages.pop(0)
+
+            async def send(event: Any) -> None:
+                raise AssertionError(event)
+
+            scope = {"type": "http", "method": "POST", "path": "/x", "raw_path": b"/x"}
+            await proxy({**scope, "query_string": b"", "headers": []}, receive, send)
+            assert not server.bodies
+
+    asyncio.run(play())
+
+
+def test_a_body_that_is_too_long_is_refused_as_the_server_does() -> None:
+    async def play() -> None:
+        async with FakeServer("one") as server:
+            _, workers = proxy_of(server)
+            status, body = await ask(Proxy(workers, 100, 60), "x" * 100)
+            assert status == 413 and json.loads(body)["error"]["code"] == "request_too_large"
+            assert not server.bodies
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("body", [b'{"prompt":' + b"[" * 100_000, b'{"prompt":"\xff"}'])
+def test_bodies_that_nothing_can_read_are_the_servers_business(body: bytes) -> None:
+    assert prompt_bytes(body) == b""
+
+
+def test_probes() -> None:
+    async def play() -> None:
+        async with FakeServer("one") as server:
+            assert await probe(Worker.parse(server.url)) == 200
+        assert await probe(Worker.parse(server.url)) is None
+
+    asyncio.run(play())
+
+
+def test_what_makes_a_prompt() -> None:
+    assert prompt_bytes(b'{"prompt":"a","seed":1}') == prompt_bytes(b'{"seed":2,"prompt":"a"}')
+    assert prompt_bytes(b'{"messages":[]}') == b"[]"
+    assert prompt_bytes(b"no json") == prompt_bytes(b"[1]") == b""
+    assert pieces_of(b"a" * 600)[:2] == pieces_of(b"a" * 512)
+
+
+@pytest.mark.parametrize(
+    "workers",
+    [
+        "",
+        "ftp://a:1",
+        "http://a",
+        "http://a:x",
+        "http://a:0",
+        "http://a..b:1",
+        "http://a:1/v1",
+        "http://me@a:1",
+        "http://[a:1",
+        "http://a:1,http://b:1,a:1",
+    ],
+)
+def test_addresses_are_checked(workers: str) -> None:
+    with pytest.raises(SettingsError, match="workers: "):
+        route(Settings(workers=workers))

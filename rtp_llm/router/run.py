@@ -1,0 +1,89 @@
+"""The router's process: watch the workers, forward requests, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import signal
+import socket
+
+import h11
+
+from rtp_llm.config.options import SettingsError
+from rtp_llm.config.settings import Settings
+from rtp_llm.router.exchange import Asked, exchange
+from rtp_llm.router.proxy import Proxy
+from rtp_llm.router.workers import Worker, Workers
+from rtp_llm.server.http_server import HttpServer
+from rtp_llm.server.log import configure_logging
+from rtp_llm.server.run import bind
+
+_logger = logging.getLogger("rtp_llm.router")
+PROBE_SECONDS = 0.5
+_PROBE_TIMEOUT_SECONDS = 2.0
+
+
+def route(settings: Settings) -> int:
+    """Forward requests until a signal; return the exit code.
+
+    Raises SettingsError or StartError before anything was started.
+    """
+    urls = [word.strip() for word in settings.workers.split(",") if word.strip()]
+    if not urls:
+        raise SettingsError("workers: a router needs servers: --workers http://HOST:PORT,...")
+    workers = Workers(urls)
+    listener = bind(settings)
+    queue = configure_logging(settings.log_level)
+    try:
+        asyncio.run(_serve(settings, workers, listener))
+        return 0
+    finally:
+        listener.close()
+        queue.stop()
+
+
+async def _serve(settings: Settings, workers: Workers, listener: socket.socket) -> None:
+    server = HttpServer(Proxy(workers, settings.max_request_bytes, settings.answer_timeout))
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    watching = [asyncio.create_task(watch(worker)) for worker in workers.all]
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    host, port = listener.getsockname()[:2]
+    names = ", ".join(worker.url for worker in workers.all)
+    print(f"RTP-LLM router is ready: http://{host}:{port}\n  before {names}", flush=True)
+    await stop.wait()
+    server.should_exit = True
+    await serving
+    for task in watching:
+        task.cancel()
+
+
+async def watch(worker: Worker) -> None:
+    """Ask for its health again and again."""
+    while True:
+        status = await probe(worker)
+        worker.unanswered = 0 if status else worker.unanswered + 1
+        healthy = status == 200
+        if healthy != worker.healthy:
+            _logger.info("%s %s", worker.url, "takes requests" if healthy else "takes none")
+        worker.healthy = healthy
+        await asyncio.sleep(PROBE_SECONDS)
+
+
+async def probe(worker: Worker) -> int | None:
+    """200 where it takes requests, another status where it does not; None: no answer.
+
+    It has its two seconds however many questions it left unanswered: else one that is slow now
+    would never be back.
+    """
+    asked, patience = Asked("GET", b"/health", [], b""), _PROBE_TIMEOUT_SECONDS
+    try:
+        async with asyncio.timeout(_PROBE_TIMEOUT_SECONDS):
+            async for event in exchange(worker, asked, patience, most_unanswered=math.inf):
+                if event["type"] == "http.response.start":
+                    return int(event["status"])
+    except (OSError, h11.RemoteProtocolError):  # TimeoutError is one
+        pass
+    return None

@@ -1,0 +1,121 @@
+"""The servers behind a router, and which one a prompt goes to."""
+
+from __future__ import annotations
+
+import hashlib
+import urllib.parse
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rtp_llm.config.options import SettingsError
+from rtp_llm.config.roles import split_address
+
+# A prompt is compared with earlier ones in pieces of so many bytes, a few blocks of tokens.
+PIECE_BYTES = 256
+# A prompt's answer is work too: as much as so many bytes of prompt.
+ANSWER_BYTES = 512
+_REMEMBERED_PIECES = 65_536
+
+
+@dataclass(eq=False)
+class Worker:
+    """One server. ``open_bytes``: what its open requests from here are worth; ``unanswered``: how
+    often in a row it gave no answer at all when it was asked for its health."""
+
+    url: str
+    host: str
+    port: int
+    healthy: bool = False
+    unanswered: int = 0
+    open_requests: int = 0
+    open_bytes: int = 0
+    known: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+
+    @classmethod
+    def parse(cls, url: str) -> Worker:
+        """Of http://HOST:PORT. Raises SettingsError naming it."""
+        try:
+            parts = urllib.parse.urlsplit(url if "//" in url else f"http://{url}")
+            port = parts.port
+        except ValueError:
+            parts, port = urllib.parse.urlsplit(""), None
+        plain = parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username)
+        if parts.scheme != "http" or not parts.hostname or not port or not plain:
+            raise SettingsError(f"workers: {url!r} is no address of the form http://HOST:PORT")
+        split_address("workers", f"{parts.hostname}:{port}")
+        return cls(f"http://{parts.netloc}", parts.hostname, port)
+
+    def remember(self, pieces: Sequence[bytes]) -> None:
+        """It has these pieces in its prefix cache for a while."""
+        for piece in pieces:
+            self.known[piece] = None
+            self.known.move_to_end(piece)
+        while len(self.known) > _REMEMBERED_PIECES:
+            self.known.popitem(last=False)
+
+    def new_bytes(self, pieces: Sequence[bytes]) -> int:
+        """What of a prompt it has to compute, by what it was sent before."""
+        known = 0
+        for piece in pieces:
+            if piece not in self.known:
+                break
+            known += 1
+        return (len(pieces) - known) * PIECE_BYTES
+
+
+class Workers:
+    """All of them. Belongs to one event loop."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        """Raises SettingsError for what is no address, or stands there twice."""
+        self.all = [Worker.parse(url) for url in urls]
+        for number, worker in enumerate(self.all):
+            if any(worker.url == other.url for other in self.all[:number]):
+                raise SettingsError(f"workers: {worker.url!r} stands there twice")
+
+    def choose(self, pieces: Sequence[bytes], without: Sequence[Worker] = ()) -> Worker | None:
+        """The healthy one with the least to do until this prompt is computed; None: there is none.
+
+        Of equals the one with the fewest open requests, then the one that knows least.
+        """
+        able = [worker for worker in self.all if worker.healthy and worker not in without]
+
+        def cost(worker: Worker) -> tuple[int, int, int]:
+            return (
+                worker.open_bytes + worker.new_bytes(pieces),
+                worker.open_requests,
+                len(worker.known),
+            )
+
+        return min(able, key=cost, default=None)
+
+
+class Visit:
+    """A request at a worker, as a context: its cost counts as long as it is open."""
+
+    def __init__(self, worker: Worker, pieces: Sequence[bytes]) -> None:
+        self._worker, self._pieces = worker, pieces
+        self._cost = ANSWER_BYTES + worker.new_bytes(pieces)
+
+    def __enter__(self) -> Worker:
+        self._worker.open_requests += 1
+        self._worker.open_bytes += self._cost
+        self._worker.remember(self._pieces)
+        return self._worker
+
+    def __exit__(self, *error: object) -> None:
+        self._worker.open_requests -= 1
+        self._worker.open_bytes -= self._cost
+
+
+def pieces_of(text: bytes) -> list[bytes]:
+    """Names of a prompt's pieces: each stands for itself and all that is before it."""
+    names: list[bytes] = []
+    parent = b""
+    for start in range(0, len(text), PIECE_BYTES):
+        digest = hashlib.blake2b(parent, digest_size=8)
+        digest.update(text[start : start + PIECE_BYTES])
+        parent = digest.digest()
+        names.append(parent)
+    return names
