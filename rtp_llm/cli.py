@@ -12,6 +12,7 @@ from rtp_llm.config.options import SettingsError
 USAGE = """usage: rtp-llm COMMAND ...
 
   serve MODEL [flags]    serve a model folder over the OpenAI protocol
+  route [flags]          one address before several servers (--workers)
   explain MODEL [flags]  say how the model would run here: device, number type, attention, refusals
   --version              print the version
   --help                 print this; `rtp-llm serve --help` lists all flags
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         loaded = load_settings(words[1:], prog=f"rtp-llm {command}")
-        if not loaded.settings.model:
+        if not loaded.settings.model and run is not _route:
             raise SettingsError("MODEL: give the folder of a model")
         return run(loaded)
     except SettingsError as error:
@@ -56,7 +57,18 @@ def _serve(loaded: LoadedSettings) -> int:
         return _complain("serve", error, 1)
 
 
+def _route(loaded: LoadedSettings) -> int:
+    from rtp_llm.router.run import route
+    from rtp_llm.server.run import StartError
+
+    try:
+        return route(loaded.settings)
+    except StartError as error:
+        return _complain("route", error, 1)
+
+
 def _explain(loaded: LoadedSettings) -> int:
+    from rtp_llm.engine.messages import EngineStartError
     from rtp_llm.text.model_files import ModelFiles, ModelFilesError, check_folder
 
     settings = loaded.settings
@@ -66,11 +78,14 @@ def _explain(loaded: LoadedSettings) -> int:
         import torch
 
         from rtp_llm.device import resolve_device
+        from rtp_llm.engine.rank_setup import check_ranks
         from rtp_llm.engine.start_checks import check_settings
         from rtp_llm.loader import explain
+        from rtp_llm.models.config import read_model_config
 
         device = resolve_device(settings.device_type)
         check_settings(settings, device)
+        check_ranks(settings, read_model_config(settings.model), settings.data_parallel_size)
         text = explain(
             settings.model,
             device=device,
@@ -78,14 +93,20 @@ def _explain(loaded: LoadedSettings) -> int:
             quantization=settings.quantization,
             block_size=settings.seq_size_per_block or device.default_block_size(),
             kv_cache_dtype=settings.kv_cache_dtype,
+            attention_backend=settings.attention_backend,
+            moe_strategy=settings.moe_strategy,
         )
         print(text)
         return 0
-    except (ModelFilesError, ValueError) as error:
+    except (ModelFilesError, EngineStartError, ValueError) as error:
         return _complain("explain", error, 1)
 
 
-_COMMANDS: dict[str, Callable[[LoadedSettings], int]] = {"serve": _serve, "explain": _explain}
+_COMMANDS: dict[str, Callable[[LoadedSettings], int]] = {
+    "serve": _serve,
+    "route": _route,
+    "explain": _explain,
+}
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from rtp_llm import __version__, cli
+from rtp_llm.models.transformers_models_for_tests import save_model
+from rtp_llm.text.model_folders_for_tests import byte_level
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,3 +42,39 @@ def test_a_folder_that_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "readme.txt").touch()
     assert cli.main(["serve", str(tmp_path)]) == 1
     assert "lacks config.json, tokenizer.json" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def mixture(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with 8 experts in each layer."""
+    folder = tmp_path_factory.mktemp("mixture")
+    tokenizer = byte_level()
+    save_model(folder, "qwen3_moe", vocab_size=tokenizer.get_vocab_size())
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text("{}")
+    return str(folder)
+
+
+def test_a_mixture_is_explained(mixture: str, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--data-parallel-size", "2", "--eplb-mode", "all", "--redundant-expert", "2"]
+    assert cli.main(["explain", mixture, "--device-type", "cpu", *flags]) == 0
+    out = capsys.readouterr().out
+    assert "experts for cpu, " in out and "plain (priority 0): chosen" in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--data-parallel-size", "3"], "set redundant_expert to 1"),
+        (["--eplb-mode", "eplb"], "eplb_mode: one rank has nothing to balance"),
+        (["--moe-strategy", "triton"], "tested on NVIDIA GPUs only"),
+        (["--attention-backend", "hopper"], "--attention-backend hopper: its instructions are"),
+        (["--quantization", "int8"], "plain: it takes no int8 weights"),
+        (["--quantization", "fp8"], "fp8_products is not supported on cpu"),
+    ],
+)
+def test_explain_refuses_what_a_start_would(
+    mixture: str, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["explain", mixture, "--device-type", "cpu", *flags]) == 1
+    assert message in capsys.readouterr().err

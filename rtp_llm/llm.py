@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
-from rtp_llm.config.settings import Settings, check_names
+from rtp_llm.config.settings import Settings, SettingsError, check_names
 from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step, merge_deltas
 from rtp_llm.engine.messages import (
     AddRequest,
@@ -29,6 +29,7 @@ from rtp_llm.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from rtp_llm.engine.engine import Engine
+    from rtp_llm.engine.rank_engines import RankEngines
     from rtp_llm.executor.logits_processor import LogitsProcessor
     from rtp_llm.text.sequence import SequenceText
     from rtp_llm.text.tokenizer import Tokenizer
@@ -70,7 +71,7 @@ class RequestOutput:
 
 
 class LLM:
-    """A model in this process.
+    """A model in this process, or in `data_parallel_size` processes of its own.
 
     >>> with LLM("/models/qwen3") as llm:
     ...     print(llm.generate("The sky is", SamplingParams(max_tokens=8))[0].outputs[0].text)
@@ -83,19 +84,31 @@ class LLM:
     """
 
     def __init__(self, model: str | Path, **settings: Any) -> None:
-        from rtp_llm.engine.build import build_engine
         from rtp_llm.text.model_files import check_folder
         from rtp_llm.text.tokenizer import Tokenizer
 
         check_names(settings)
         self.settings = Settings(model=str(model), **settings)
+        if self.settings.role != "both":
+            raise SettingsError(
+                f"role: an LLM does everything itself; `rtp-llm serve --role {self.settings.role}`"
+            )
         check_folder(model, weights=self.settings.load_format != "dummy")
         self.tokenizer: Tokenizer = Tokenizer.from_folder(
             self.settings.model, self.settings.chat_template
         )
-        built = build_engine(self.settings)
-        self.ready = built.ready
-        self._engine: Engine | None = built.engine
+        self._processes: RankEngines | None = None
+        self._engine: Engine | RankEngines | None
+        if self.settings.data_parallel_size > 1:
+            from rtp_llm.engine.rank_engines import RankEngines
+
+            self._engine = self._processes = RankEngines(self.settings)
+            self.ready = self._processes.ready
+        else:
+            from rtp_llm.engine.build import build_engine
+
+            built = build_engine(self.settings)
+            self._engine, self.ready = built.engine, built.ready
         self._next_id = 0
 
     def __enter__(self) -> LLM:
@@ -107,6 +120,8 @@ class LLM:
     def close(self) -> None:
         """Free the weights and the KV cache; the object cannot generate any more."""
         self._engine = None
+        if self._processes is not None:
+            self._processes.close()
 
     def prepare(self) -> None:
         """Record all graphs now; without this it is done by and by during the first steps."""
@@ -292,7 +307,7 @@ class _Run:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine | RankEngines,
         jobs: list[_Job],
         processors: Sequence[LogitsProcessor],
         line: _ProgressLine,
@@ -340,10 +355,10 @@ class _Run:
             return
         stopped = []
         for request_id, delta in decode_step(output):
-            job = self._open[request_id]
-            if job.take(delta):
+            job = self._open.get(request_id)  # None: aborted, of which a process hears later
+            if job and job.take(delta):
                 stopped.append((request_id, delta.index))
-            if not job.open:
+            if job and not job.open:
                 del self._open[request_id]
                 self._line.prompts += 1
         if stopped:

@@ -282,3 +282,8 @@ def test_the_package_gives_its_names_without_loading_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "False"
     assert "module 'rtp_llm' has no attribute 'nothing'" in done.stderr
+
+
+def test_roles_are_for_servers(folder):
+    with pytest.raises(ValueError, match="role: an LLM does everything itself"):
+        LLM(folder, role="prefill")

@@ -112,11 +112,45 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "quantized checkpoint",
-        "Weights that are stored quantised cannot be read yet.",
-        "Take the model's unquantised weights; --quantization int8 quantises them while loading.",
+        "Of the ways to store weights quantised only FP8 blocks (quant_method fp8) can be read.",
+        "Take the model's unquantised weights; --quantization quantises them while loading.",
     ),
     Refusal(
-        "model", "mixture of experts", "There is no expert layer yet.", "Choose a dense model."
+        "model",
+        "FP8 checkpoint without block scales",
+        "FP8 weights are read with a scale for every block, and activations get theirs as they "
+        "come; scales for whole tensors and stored scales of activations are not read.",
+        "Take the model's FP8 weights in blocks of 128 x 128, or its unquantised ones.",
+    ),
+    Refusal(
+        "model",
+        "FP8 checkpoint of other blocks",
+        "The kernels multiply e4m3 numbers in blocks of 128 x 128.",
+        "Take the model's unquantised weights; --quantization fp8 quantises them while loading.",
+    ),
+    Refusal(
+        "model",
+        "8-bit floats without blocks",
+        "Nothing says how they were scaled.",
+        "Restore quantization_config in config.json, or take the model's unquantised weights.",
+    ),
+    Refusal(
+        "model",
+        "quantized twice",
+        "The weights are stored in FP8; rounding them again would add its error to theirs.",
+        "Leave --quantization out, or take the model's unquantised weights.",
+    ),
+    Refusal(
+        "model",
+        "fp8 with another dtype",
+        "Products of 8-bit floats give bfloat16.",
+        "Set --dtype bfloat16, or leave --quantization out.",
+    ),
+    Refusal(
+        "model",
+        "mixture of experts",
+        "This architecture chooses or computes its experts in a way that is not known.",
+        "Choose a model of docs/moe.md, or a dense one.",
     ),
     Refusal(
         "model",
@@ -229,6 +263,20 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "device",
+        "fp8_products",
+        "Products of 8-bit floats have no kernels; FP8 weights become floats.",
+        "Leave --quantization out, or set it to int8 where that is supported.",
+        devices="cpu, rocm, xpu",
+    ),
+    Refusal(
+        "device",
+        "fp8_products on another GPU",
+        "The kernels for 8-bit floats are made for compute capability 9.0.",
+        "Leave --quantization out, or set it to int8; FP8 weights become floats.",
+        devices="cuda",
+    ),
+    Refusal(
+        "device",
         "quantized_kv_cache",
         "The kernels keep the KV cache in the type of the activations.",
         "Leave --kv-cache-dtype out, or choose a smaller type with --dtype.",
@@ -266,8 +314,18 @@ REFUSALS: tuple[Refusal, ...] = (
         "device",
         "tensor_parallel",
         "One model runs on one device yet.",
-        "Start one process for each device, without WORLD_SIZE, and balance between them.",
+        "Start one server, without WORLD_SIZE: --data-parallel-size divides requests and experts.",
         devices=_GPUS,
+    ),
+    *(
+        Refusal(
+            "separation",
+            f"--kv-transport {library}",
+            "It reads memory that stays; what a GPU's blocks pass through comes and goes yet.",
+            "Leave it out: blocks travel over TCP.",
+            devices=_GPUS,
+        )
+        for library in ("nixl", "mooncake")
     ),
 )
 

@@ -13,10 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rtp_llm.config.options import Option, SettingsError, option
+from rtp_llm.config.rank_settings import RankSettings
+from rtp_llm.config.separation_settings import SeparationSettings
+
+# In the order of the documentation.
+_GROUPS = ("model", "device", "cache", "scheduling", "separation", "server", "ranks")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(SeparationSettings, RankSettings):
     """All settings, checked; made by `Settings(model=..., dtype=...)` or `Settings.load(argv)`.
 
     Raises SettingsError naming the field when a value does not fit. None means "auto" where that
@@ -49,8 +54,9 @@ class Settings:
         "none",
         "text",
         "model",
-        "Weight quantisation done while loading; int8 is weight-only.",
-        choices=("none", "int8"),
+        "Quantisation of weights done while loading: int8 is weight-only, fp8 is in blocks and "
+        "quantises activations, too. Checkpoints in FP8 blocks need nothing.",
+        choices=("none", "int8", "fp8"),
     )
     load_format: str = option(
         "safetensors",
@@ -121,12 +127,54 @@ class Settings:
         "Record steps of decoding and of short prompts as graphs where the device can; off: every "
         "step runs eagerly.",
     )
+    attention_backend: str = option(
+        "auto",
+        "text",
+        "device",
+        "What computes attention; auto takes what is fastest for the model here, as `rtp-llm "
+        "explain` says. Another name takes every step that it can.",
+        choices=("auto", "flashinfer", "hopper", "widened", "triton", "paged"),
+    )
+    moe_strategy: str = option(
+        "auto",
+        "text",
+        "device",
+        "What computes a mixture's experts; auto takes the best that can, see `rtp-llm explain`. "
+        "Another name takes every layer, or stops the start with the reason.",
+        choices=("auto", "triton", "fp8", "fp8_masked", "fp8_contiguous", "plain"),
+    )
     enable_overlap: bool | None = option(
         None,
         "switch",
         "device",
         "Schedule and launch a step while the one before it runs on the device.",
         automatic="on where the device works on while the host goes on (cuda, rocm)",
+    )
+    deep_gemm_use_swap_ab: bool | None = option(
+        None,
+        "switch",
+        "device",
+        "Multiply few rows by FP8 weights with the weight as the tall operand (swap-AB).",
+        automatic="on where the device multiplies FP8 (NVIDIA GPUs of compute capability 9.0)",
+    )
+    deep_gemm_swap_ab_rows: int | None = option(
+        None,
+        "integer",
+        "device",
+        "Up to how many rows, of a group as a rule, FP8 products are swapped.",
+        unit="rows",
+        minimum=0,
+        maximum=1024,
+        automatic="what was measured, for each form (docs/fp8.md)",
+    )
+    deep_gemm_num_sm: int | None = option(
+        None,
+        "integer",
+        "device",
+        "Multiprocessors that FP8 products may use.",
+        minimum=1,
+        maximum=65536,
+        automatic="all of them",
     )
 
     # cache
@@ -300,8 +348,11 @@ def check_names(names: Iterable[str], where: str = "") -> None:
             raise SettingsError(f"{name}: no such setting{where}; {hint}")
 
 
-_OPTIONS: dict[str, Option] = {
-    field.name: field.metadata["option"] for field in dataclasses.fields(Settings)
-}
+def _table() -> dict[str, Option]:
+    rows = [(field.name, field.metadata["option"]) for field in dataclasses.fields(Settings)]
+    return dict(sorted(rows, key=lambda row: _GROUPS.index(row[1].group)))
+
+
+_OPTIONS: dict[str, Option] = _table()
 
 __all__ = ["Settings", "SettingsError", "check_names", "options"]

@@ -14,6 +14,7 @@ from rtp_llm.engine.engine import Engine, EngineLimits
 from rtp_llm.engine.memory_plan import plan_memory, weight_bytes, weights_that_fit
 from rtp_llm.engine.messages import EngineReady, EngineStartError
 from rtp_llm.engine.phases import Phases
+from rtp_llm.engine.rank_setup import host_threads, share_model, shares_experts
 from rtp_llm.engine.start_checks import check_operators, check_settings, missing_operators
 from rtp_llm.executor.drawn_tokens import DrawnTokens
 from rtp_llm.executor.graph_sizes import GraphSize, graph_sizes
@@ -25,10 +26,14 @@ from rtp_llm.loader import LoadProgress, load_model
 from rtp_llm.models.causal_lm import cache_dtype
 from rtp_llm.models.config import read_model_config
 from rtp_llm.native import load_runtime
+from rtp_llm.ops import fp8_gemm_choice
+from rtp_llm.ops.fp8_gemm_choice import Fp8GemmChoice
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
+    from rtp_llm.engine.rank_setup import Shared
+    from rtp_llm.engine.rank_steps import RankSteps
     from rtp_llm.executor.cache_plan import CachePlan
     from rtp_llm.loader import Progress
     from rtp_llm.models.causal_lm import CausalLM
@@ -64,9 +69,9 @@ def build_engine(
     _prepare(settings, device)
     phases.end("device")
     config = _config(settings)
+    shared = share_model(settings, config, device)
     dtype = config.dtype if settings.dtype == "auto" else _dtype(settings.dtype)
-    with weights_that_fit(device, settings.model):
-        model = _load(settings, device, dtype, block_size, progress)
+    model = _load(settings, device, dtype, block_size, shared, progress)
     phases.end("weights")
     limits = _limits(settings, config, device, block_size)
     kv_dtype = cache_dtype(settings.kv_cache_dtype, dtype)
@@ -75,13 +80,13 @@ def build_engine(
     phases.end("trial steps")
     cache = KVCache(config, plan, kv_dtype, device.torch_device)
     runner = ModelRunner(model, cache, device, _drawn_tokens(settings, device))
-    engine = _assemble(settings, config, plan, limits, runner)
+    engine = _assemble(settings, plan, limits, runner, shared.steps(model, device, settings))
     phases.end("cache")
     runner.warm_up()
     phases.end("warm-up")
     _record_graphs(runner, sizes, plan)
     phases.end("graphs")
-    ready = _ready(settings, config, plan, dtype, device, weight_bytes(model), phases.total)
+    ready = _ready(settings, model, plan, dtype, device, phases.total)
     _log(ready, plan, device, phases)
     _warn_of_dynamic_rope(config, plan)
     return BuiltEngine(engine, ready)
@@ -90,9 +95,16 @@ def build_engine(
 def _prepare(settings: Settings, device: Device) -> None:
     """Threads and kernels are ready, or missing and named."""
     device.make_current()
-    torch.set_num_threads(settings.num_threads or device.default_threads())
+    torch.set_num_threads(host_threads(settings, device))
     ops.allow_reference_ops(settings.allow_reference_ops)
     ops.load()
+    fp8_gemm_choice.configure(
+        Fp8GemmChoice.of(
+            settings.deep_gemm_use_swap_ab,
+            settings.deep_gemm_swap_ab_rows,
+            settings.deep_gemm_num_sm,
+        )
+    )
     check_operators(settings, device)
 
 
@@ -101,19 +113,26 @@ def _load(
     device: Device,
     dtype: torch.dtype,
     block_size: int,
+    shared: Shared,
     progress: Progress | None,
 ) -> CausalLM:
-    return load_model(
-        settings.model,
-        device=device,
-        dtype=dtype,
-        quantization=settings.quantization,
-        max_seq_len=settings.max_seq_len,
-        block_size=block_size,
-        kv_cache_dtype=settings.kv_cache_dtype,
-        load_format=settings.load_format,
-        progress=progress or LoadProgress(device),
-    )
+    with weights_that_fit(device, settings.model):
+        model = load_model(
+            settings.model,
+            device=device,
+            dtype=dtype,
+            quantization=settings.quantization,
+            max_seq_len=settings.max_seq_len,
+            block_size=block_size,
+            kv_cache_dtype=settings.kv_cache_dtype,
+            attention_backend=settings.attention_backend,
+            moe_strategy=settings.moe_strategy,
+            load_format=settings.load_format,
+            experts=shared.experts,
+            progress=progress or LoadProgress(device),
+        )
+    shared.loaded(settings)
+    return model
 
 
 def _limits(settings: Settings, config: ModelConfig, device: Device, block_size: int) -> StepLimits:
@@ -136,6 +155,9 @@ def _sizes_to_record(
         if device.name != "cpu":  # which loses nothing by it
             _logger.warning("no graphs are recorded: %s", answer.reason)
         return []
+    if shares_experts(settings, model.config):
+        _logger.warning("no graphs are recorded: a step sends tokens to experts of other ranks")
+        return []
     if missing := missing_operators(device):
         # They ask the device for sizes, which a graph cannot record.
         _logger.warning("no graphs are recorded: PyTorch stands in for %s", ", ".join(missing))
@@ -148,15 +170,21 @@ def _record_graphs(runner: ModelRunner, sizes: list[GraphSize], plan: CachePlan)
         runner.record_graphs(sizes, plan.max_model_len, plan.block_size)
 
 
+def _kept_quantization(settings: Settings, model: CausalLM) -> str:
+    """How linear weights are kept: a checkpoint in FP8 stays so where the device can."""
+    stored = any(parameter.dtype is torch.float8_e4m3fn for parameter in model.parameters())
+    return "fp8" if stored else settings.quantization
+
+
 def _ready(
     settings: Settings,
-    config: ModelConfig,
+    model: CausalLM,
     plan: CachePlan,
     dtype: torch.dtype,
     device: Device,
-    weight_bytes: int,
     seconds: float,
 ) -> EngineReady:
+    config = model.config
     return EngineReady(
         max_model_len=plan.max_model_len,
         vocab_size=config.vocab_size,
@@ -166,10 +194,10 @@ def _ready(
         max_running=settings.max_running_requests,
         max_queued=settings.max_queued_requests,
         dtype=str(dtype).removeprefix("torch."),
-        quantization=settings.quantization,
+        quantization=_kept_quantization(settings, model),
         device=device.name,
         architecture=config.architecture,
-        weight_bytes=weight_bytes,
+        weight_bytes=weight_bytes(model),
         kv_cache_bytes=plan.bytes,
         num_threads=torch.get_num_threads(),
         start_seconds=seconds,
@@ -183,7 +211,7 @@ def _log(ready: EngineReady, plan: CachePlan, device: Device, phases: Phases) ->
         "longest sequence %d tokens",
         ready.architecture,
         ready.dtype,
-        "int8" if ready.quantization == "int8" else ready.dtype,
+        ready.dtype if ready.quantization == "none" else ready.quantization,
         ready.weight_bytes / 2**20,
         device.description(),
         ready.num_threads,
@@ -230,12 +258,12 @@ def _drawn_tokens(settings: Settings, device: Device) -> DrawnTokens | None:
 
 def _assemble(
     settings: Settings,
-    config: ModelConfig,
     plan: CachePlan,
     limits: StepLimits,
     runner: ModelRunner,
+    ranks: RankSteps | None,
 ) -> Engine:
-    runtime = load_runtime()
+    runtime, config = load_runtime(), runner.model.config
     groups = [
         runtime.CacheGroup(
             kind="sliding_window" if window else "full",
@@ -265,4 +293,4 @@ def _assemble(
         max_queued=settings.max_queued_requests,
         eos_token_ids=config.eos_token_ids,
     )
-    return Engine(runner, sampler, scheduler, checked)
+    return Engine(runner, sampler, scheduler, checked, ranks)

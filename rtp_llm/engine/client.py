@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step
+from rtp_llm.engine.life_signs import LifeSigns
 from rtp_llm.engine.link import EngineLink
 from rtp_llm.engine.messages import (
     AbortRequest,
@@ -28,21 +29,22 @@ from rtp_llm.engine.messages import (
     RequestFailed,
     Shutdown,
     StepOutput,
+    Wake,
 )
-from rtp_llm.engine.step_watch import StepWatch
 from rtp_llm.engine.stream import TokenStream
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
+    from rtp_llm.distributed.membership import Membership
 
 TICK_SECONDS = 0.1
-SILENCE_SECONDS = 1.5
 
 
 _logger = logging.getLogger("rtp_llm.engine")
 
 
-def _log(record: EngineLog) -> None:
+def log_line(record: EngineLog) -> None:
+    """Write a line of the engine to this process's log."""
     _logger.log(record.level, "%s", record.message)
 
 
@@ -51,16 +53,20 @@ class EngineClient:
 
     All methods belong to the event loop that runs ``start``. ``on_step`` is called once for each
     step with the number of sequences in it, ``on_log`` with each log line of the engine process
-    (without it they go to this process's log).
+    (without it they go to this process's log), ``on_death`` when the engine has died.
     """
 
-    def __init__(self, module: str = "rtp_llm.engine.process") -> None:
-        """``module`` is what the process runs (a test has its own)."""
+    def __init__(
+        self, module: str = "rtp_llm.engine.process", membership: Membership | None = None
+    ) -> None:
+        """``module`` is what the process runs (a test has its own), ``membership`` its rank."""
         self._module = module
+        self._membership = membership
         self.ready: EngineReady | None = None
         self.latest_stats = EngineStats()
         self.on_step: Callable[[int], None] | None = None
         self.on_log: Callable[[EngineLog], None] | None = None
+        self.on_death: Callable[[], None] | None = None
         self._link: EngineLink | None = None
         self._numbers = itertools.count(1)
         # Weak, so that a stream whose consumer forgot it is collected, which aborts the request.
@@ -68,8 +74,7 @@ class EngineClient:
         self._streams: dict[int, weakref.ref[TokenStream]] = {}
         self._sequences = 0
         self._failure: EngineDeadError | None = None
-        self._last_seen = 0.0
-        self._step = StepWatch()
+        self._signs = LifeSigns()
         self._watcher: asyncio.Task[None] | None = None
 
     # -- life ----------------------------------------------------------------------------------
@@ -77,7 +82,7 @@ class EngineClient:
     def spawn(self, settings: Settings) -> None:
         """Start the process without waiting; needs no event loop, so it can come very early."""
         if self._link is None:
-            self._link = EngineLink(self._module, settings)
+            self._link = EngineLink(self._module, settings, self._membership)
 
     async def start(self, settings: Settings) -> EngineReady:
         """Spawn the process unless that was done, and wait until the model serves.
@@ -115,13 +120,30 @@ class EngineClient:
             and self._failure is None
             and self._link is not None
             and self._link.process.running
-            and time.monotonic() - self._last_seen < SILENCE_SECONDS
+            and not self._signs.silent(time.monotonic())
         )
 
     @property
     def failure(self) -> str | None:
         """Why the engine is dead, None while it is not."""
         return str(self._failure) if self._failure else None
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences of open requests."""
+        return self._sequences
+
+    def last_words(self) -> str | None:
+        """Why the engine is dead, by what is known at this very moment."""
+        if self._link is not None and self._failure is None:
+            self._receive(self._link)
+            if self._failure is None and not self._link.process.running:
+                self._die(self._link.process.epitaph())
+        return self.failure
+
+    def give_up(self, reason: str) -> None:
+        """Count the engine as dead, unless it is."""
+        self._die(reason)
 
     async def close(self, timeout: float = 5.0) -> None:
         """End the engine process, by force after ``timeout`` seconds; open streams get an error."""
@@ -177,6 +199,11 @@ class EngineClient:
             )
         return link
 
+    def wake(self, number: int) -> None:
+        """Tell the engine that another rank got the request of this number."""
+        if self._link is not None:
+            self._link.send(Wake(number=number))
+
     def abort(self, request_id: int, index: int | None = None) -> None:
         """Stop a request, or one of its sequences; the stream ends with finish_reason "abort"."""
         stream = self._stream(request_id)
@@ -196,7 +223,7 @@ class EngineClient:
 
     def _receive(self, link: EngineLink) -> None:
         for message in link.receive():
-            self._last_seen = time.monotonic()
+            self._signs.hear(message, time.monotonic())
             self._take(message)
 
     def _take(self, message: FromEngine) -> None:
@@ -205,7 +232,6 @@ class EngineClient:
                 self._take_step(message)
             case EngineStats():
                 self.latest_stats = message
-                self._step.take(message, time.monotonic())
             case PromptLogprobs():
                 if stream := self._stream(message.request_id):
                     wanted = stream.params.prompt_logprobs or 0
@@ -215,7 +241,7 @@ class EngineClient:
                 if stream := self._stream(message.request_id):
                     stream.fail(RequestError(message.kind, message.message))
             case EngineLog():
-                (self.on_log or _log)(message)
+                (self.on_log or log_line)(message)
             case EngineReady():
                 if not self._started.done():
                     self._started.set_result(message)
@@ -238,15 +264,10 @@ class EngineClient:
     # -- its death -----------------------------------------------------------------------------
 
     async def _watch(self, link: EngineLink, step_timeout: float) -> None:
-        ticked = time.monotonic()
         while self._failure is None and self._link is not None:
             await asyncio.sleep(TICK_SECONDS)
             now = time.monotonic()
-            # When this loop itself was late, the heartbeats wait in the inbox: do not count that.
-            late = max(0.0, now - ticked - 2 * TICK_SECONDS)
-            self._last_seen += late
-            self._step.pause(late)
-            ticked = now
+            self._signs.look(now)
             if not link.process.running:
                 # Its last words may still be on their way from the kernel to the inbox.
                 await asyncio.sleep(TICK_SECONDS / 2)
@@ -254,10 +275,8 @@ class EngineClient:
                 self._die(link.process.epitaph())
             elif self.ready is not None:
                 self._receive(link)
-                if now - self._last_seen > SILENCE_SECONDS:
-                    self._die(f"the engine process gave no sign of life for {SILENCE_SECONDS} s")
-                elif self._step.age(now) > step_timeout:
-                    self._die(f"a step hangs: it has taken longer than {step_timeout=:g} s")
+                if reason := self._signs.failure(now, step_timeout):
+                    self._die(reason)
 
     def _die(self, reason: str) -> None:
         if self._failure is not None or self._link is None:
@@ -267,6 +286,8 @@ class EngineClient:
             self._started.set_exception(EngineStartError(reason))
         self._fail_streams(self._failure)
         self._link.kill_soon()
+        if self.on_death:
+            self.on_death()
 
     def _fail_streams(self, error: EngineDeadError) -> None:
         for reference in list(self._streams.values()):

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from rtp_llm.config.settings import Settings
+from rtp_llm.engine import life_signs
 from rtp_llm.engine import scripted_engine_for_tests as script
 from rtp_llm.engine.client import EngineClient
 from rtp_llm.engine.messages import AddRequest, EngineDeadError, EngineStartError, RequestError
@@ -148,11 +149,13 @@ def test_abort_ends_the_stream_with_its_reason():
     [
         (script.KILL, "ended by signal SIGABRT"),
         (script.RAISE, "ZeroDivisionError: by the script"),
-        (script.STOP_BEATING, "no sign of life for 1.5 s"),
+        (script.STOP_BEATING, "no sign of life for 3 s"),
         (script.SLEEP, "a step hangs: it has taken longer than step_timeout=2 s"),
     ],
 )
-def test_every_waiting_request_learns_of_the_engines_death(command, words):
+def test_every_waiting_request_learns_of_the_engines_death(command, words, monkeypatch):
+    monkeypatch.setattr(life_signs, "GONE_SECONDS", 3.0)
+
     async def test(client):
         jobs = [collect(client.generate(request(client, 1, max_tokens=10**6))) for _ in range(3)]
         jobs = [asyncio.ensure_future(job) for job in jobs]

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rtp_llm.engine.messages import INDEX_BITS, INDEX_MASK, LogprobColumns, StepOutput
+from rtp_llm.engine.messages import (
+    INDEX_BITS,
+    INDEX_MASK,
+    LogprobColumns,
+    StepOutput,
+    TokenLogprob,
+)
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Result
@@ -46,4 +52,38 @@ def _logprob_columns(logprobs: Logprobs) -> LogprobColumns:
         top_ids=logprobs.ids.tobytes(),
         top_values=logprobs.values.tobytes(),
         width=logprobs.values.shape[1],
+    )
+
+
+def first_token_columns(
+    request_id: int,
+    token: int,
+    *,
+    finish: int,
+    cached_tokens: int,
+    logprobs: TokenLogprob | None,
+) -> StepOutput:
+    """The message of one token that another worker drew, the first of a request's only sequence."""
+    return StepOutput(
+        num_rows=1,
+        request_ids=np.array([request_id], np.int64).tobytes(),
+        indexes=np.zeros(1, np.int32).tobytes(),
+        tokens=np.array([token], np.int32).tobytes(),
+        num_tokens=np.ones(1, np.int32).tobytes(),
+        finish=bytes([finish]),
+        cached_tokens=np.array([cached_tokens], np.int32).tobytes(),
+        logprobs=None if logprobs is None else _one_logprob(logprobs),
+    )
+
+
+def _one_logprob(logprob: TokenLogprob) -> LogprobColumns:
+    # A width of at least one, as in the columns of a step.
+    top = logprob.top or [(0, 0.0)]
+    return LogprobColumns(
+        rows=np.zeros(1, np.int32).tobytes(),
+        wanted=np.array([len(logprob.top)], np.int32).tobytes(),
+        chosen=np.array([logprob.logprob], np.float32).tobytes(),
+        top_ids=np.array([token for token, _ in top], np.int32).tobytes(),
+        top_values=np.array([value for _, value in top], np.float32).tobytes(),
+        width=len(top),
     )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from rtp_llm import ops
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.device.cuda import CudaDevice
-from rtp_llm.device.fake_torch_for_tests import FakeTorch
+from rtp_llm.device.fake_torch_for_tests import gpu_in_host_memory
 from rtp_llm.engine import build
 from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
 from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
@@ -25,14 +23,6 @@ def engine_on(device, folder, monkeypatch):
     monkeypatch.setattr(build, "resolve_device", lambda requested: device)
     # A graph of the fake torch does nothing when it is replayed.
     return TinyEngine(folder, seed=5, enable_cuda_graph=False)
-
-
-def separate_device():
-    """A GPU whose tensors lie in host memory, but apart from the runtime's arrays."""
-    fake = FakeTorch(cuda=1)
-    device = CudaDevice(fake, {})
-    device.torch_device = torch.device("cpu")
-    return device, fake
 
 
 def count_waits(fake):
@@ -53,7 +43,7 @@ WISHES = [
 
 
 def test_copies_change_no_token_and_a_step_waits_once(folder, monkeypatch):
-    device, fake = separate_device()
+    device, fake = gpu_in_host_memory()
     results = []
     for each in (CpuDevice(), device):
         engine = engine_on(each, folder, monkeypatch)
@@ -77,7 +67,7 @@ def test_copies_change_no_token_and_a_step_waits_once(folder, monkeypatch):
 
 def test_prompt_scores_come_back_through_the_device(folder, monkeypatch):
     scores = []
-    for each in (CpuDevice(), separate_device()[0]):
+    for each in (CpuDevice(), gpu_in_host_memory()[0]):
         engine = engine_on(each, folder, monkeypatch)
         engine.add(random_prompt(20), prompt_logprobs=2, max_tokens=2)
         engine.run()
@@ -89,7 +79,7 @@ def test_prompt_scores_come_back_through_the_device(folder, monkeypatch):
 
 def test_steps_run_eagerly_where_references_stand_in(folder, monkeypatch, caplog):
     monkeypatch.setattr(ops, "operators_without_kernel", lambda kind: ["sample"])
-    device, fake = separate_device()
+    device, fake = gpu_in_host_memory()
     monkeypatch.setattr(build, "resolve_device", lambda requested: device)
     engine = TinyEngine(folder, allow_reference_ops=True)
     assert engine.tokens(random_prompt(5), max_tokens=3, ignore_eos=True)

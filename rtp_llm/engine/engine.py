@@ -32,6 +32,7 @@ from rtp_llm.sampling_params import check_vocabulary
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
+    from rtp_llm.engine.rank_steps import RankSteps
     from rtp_llm.executor.logits_processor import LogitsProcessor
     from rtp_llm.executor.model_runner import ModelRunner
     from rtp_llm.executor.sampler import Drawing, Sampled, Sampler
@@ -69,13 +70,26 @@ class Engine:
     engine goes on once the sequences that were running are aborted.
     """
 
+    # It waits for nothing but requests; see service_face.
+    descriptors: Sequence[int] = ()
+    patience: int | None = None
+
     def __init__(
-        self, runner: ModelRunner, sampler: Sampler, scheduler: Scheduler, limits: EngineLimits
+        self,
+        runner: ModelRunner,
+        sampler: Sampler,
+        scheduler: Scheduler,
+        limits: EngineLimits,
+        ranks: RankSteps | None = None,
     ) -> None:
+        """``ranks``: how it steps together with engines that compute parts of its model."""
         self.limits = limits
-        self._runner = runner
-        self._sampler = sampler
-        self._scheduler = scheduler
+        self.ranks = ranks
+        self.runner = self._runner = runner
+        self.sampler = self._sampler = sampler
+        self.scheduler = self._scheduler = scheduler
+        self.blocked = False
+        """Nothing can run before a transfer to or from another worker ends; see ``step``."""
         self._queue_full = load_runtime().QueueFullError
         self._scorer = PromptScorer(runner)
         self._processor_slots: dict[int, int] = {}
@@ -87,27 +101,34 @@ class Engine:
 
     # -- requests ------------------------------------------------------------------------------
 
-    def add(self, request: AddRequest, processors: Sequence[LogitsProcessor] = ()) -> None:
-        """Queue a request.
+    def add(
+        self,
+        request: AddRequest,
+        processors: Sequence[LogitsProcessor] = (),
+        *,
+        remote_prompt: bool = False,
+    ) -> list[int]:
+        """Queue a request; the slots of its sequences. ``remote_prompt``: see the scheduler's.
 
         Raises:
             RequestError: invalid (it can never run; says the numbers) or queue_full.
             EngineDeadError: a step failed before.
         """
         self._check_alive()
-        _check(request, self.limits)
+        check_request(request, self.limits)
         params = request.params
         first = request.request_id << INDEX_BITS
         ids = list(range(first, first + params.n))
         prompt = np.array(request.prompt_token_ids, np.int32)
         eos = [] if params.ignore_eos else list(self.limits.eos_token_ids)
-        slots = self._schedule(request, ids, prompt, eos, bool(processors))
+        slots = self._schedule(request, ids, prompt, eos, bool(processors), remote_prompt)
         self._figures.prompt_tokens += len(prompt)
         self._sampler.add(slots, params, [*eos, *params.stop_token_ids], processors)
         if params.prompt_logprobs is not None:
             self._scorer.add(ids, prompt, params.prompt_logprobs)
         if processors:
             self._processor_slots.update(zip(ids, slots, strict=True))
+        return slots
 
     def _schedule(
         self,
@@ -116,6 +137,7 @@ class Engine:
         prompt: np.ndarray[tuple[int], np.dtype[np.int32]],
         eos: list[int],
         has_processors: bool,
+        remote_prompt: bool,
     ) -> list[int]:
         params = request.params
         flags = sampling_flags(params, has_processors)
@@ -133,6 +155,7 @@ class Engine:
                 sampling_flags=flags,
                 needs_history=bool(flags & NEEDS_HISTORY),
                 use_prefix_cache=params.prompt_logprobs is None,
+                remote_prompt=remote_prompt,
             )
             return slots
         except self._queue_full as error:
@@ -151,10 +174,28 @@ class Engine:
                 self._sampler.release([self._processor_slots.pop(each)])
         self._figures.refresh()
 
+    def let_go(self, sequence: int) -> None:
+        """Nothing reads or writes the blocks any more that were held for a transfer."""
+        self._scheduler.let_go(sequence)
+        self.blocked = False  # what waited for these blocks may run
+        self._figures.refresh()
+
+    def compute_here(self, sequence: int) -> None:
+        """The prompt that was to come from another worker is computed after all, in its turn."""
+        self._scheduler.compute_here(sequence)
+        self.blocked = False  # there is something to compute
+
     @property
     def has_work(self) -> bool:
-        """Some sequence is waiting or running, or the outputs of a step are still to come."""
-        return self._scheduler.has_work or self._flight is not None
+        """Some sequence is waiting or running, here or on another rank that this one must step
+        with, or the outputs of a step are still to come."""
+        awake = self.ranks is not None and self.ranks.awake
+        return self._scheduler.has_work or self._flight is not None or awake
+
+    @property
+    def can_go_on(self) -> bool:
+        """A step has something to do now."""
+        return self.has_work and not self.blocked
 
     @property
     def has_idle_work(self) -> bool:
@@ -179,7 +220,8 @@ class Engine:
     def step(self) -> list[StepOutput | PromptLogprobs]:
         """Finish one step; what it produced, the step's own columns last. Empty without work.
 
-        Where steps overlap, the next one is on the device when this returns.
+        Where steps overlap, the next one is on the device when this returns. Empty and ``blocked``
+        when everything that is left waits for other workers.
 
         Raises:
             Exception: whatever failed in the step; the engine is dead then.
@@ -206,11 +248,21 @@ class Engine:
             if not self.has_work:
                 return []
         flight = self._flight or self._launch()
+        if flight is None and self._only_took_part():
+            return []
+        self.blocked = flight is None
         if flight is None:
-            raise RuntimeError(f"the scheduler cannot go on: {self._scheduler.stats()}")
+            state = self._scheduler.stats()
+            if not state["receiving"] and not state["held"]:
+                raise RuntimeError(f"the scheduler cannot go on: {state}")
+            return []
         # The device gets its next work before anybody waits for what it does now.
         self._flight = self._launch() if self._may_overlap(flight) else None
         return self._land(flight)
+
+    def _only_took_part(self) -> bool:
+        """Nothing of this rank was to be computed, or the ranks part."""
+        return self.ranks is not None and (self.ranks.stopped or not self._scheduler.has_work)
 
     def _may_overlap(self, flight: _Flight) -> bool:
         """Logits processors see the tokens, so those of their step must be known first."""
@@ -218,15 +270,21 @@ class Engine:
 
     def _launch(self) -> _Flight | None:
         """Schedule a step and give it to the device; None if nothing can run now."""
-        if not self._scheduler.schedule():
-            return None
+        scheduled = self._scheduler.schedule()
         batch = self._scheduler.batch
+        if self.ranks is not None:
+            tokens = batch.num_tokens if scheduled else 0
+            scheduled = self.ranks.begin(tokens, self._scheduler.has_work)
+        if not scheduled:
+            return None
         hidden = self._runner.forward(batch)
         scores = self._scorer.launch(hidden, batch)
         drawing = None
         if batch.num_rows:
             logits = self._runner.logits(hidden, batch.logit_rows)
             drawing = self._sampler.launch(logits, batch)
+        if self.ranks is not None:
+            self.ranks.end()
         return _Flight(batch.num_seqs, batch.num_tokens, batch.sampling_flags, scores, drawing)
 
     def _land(self, flight: _Flight) -> list[StepOutput | PromptLogprobs]:
@@ -269,7 +327,7 @@ class Engine:
         self._scheduler.check_integrity()
 
 
-def _check(request: AddRequest, limits: EngineLimits) -> None:
+def check_request(request: AddRequest, limits: EngineLimits) -> None:
     """Raise RequestError for a request that could never run, or that names unknown tokens."""
     prompt, params = request.prompt_token_ids, request.params
     max_tokens = params.max_tokens or 1

@@ -5,17 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rtp_llm.device import DeviceError, MemoryInfo, resolve_device
+from rtp_llm.device import MemoryInfo, resolve_device
+from rtp_llm.device.usable_gpu_for_tests import usable_gpu
 from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
-
-
-def usable_gpu():
-    for name in ("cuda", "rocm", "xpu"):
-        try:
-            return resolve_device(name).name
-        except DeviceError:
-            continue
-    return None
 
 
 def tiny_engine(folder, **settings):
@@ -26,11 +18,12 @@ def tiny_engine(folder, **settings):
 
 # The packages of the engine's link are not part of every image that has a GPU.
 pytest.importorskip("msgspec")
-GPU = usable_gpu()
+DEVICE = usable_gpu()
+GPU = DEVICE and DEVICE.name
 pytestmark = pytest.mark.skipif(GPU is None, reason="no GPU, or not built for the one there is")
 
 
-@pytest.mark.parametrize("architecture", ["qwen3", "llama"])
+@pytest.mark.parametrize("architecture", ["qwen3", "llama", "qwen3_moe", "deepseek_v3"])
 def test_tokens_are_those_of_the_cpu(architecture, tmp_path):
     save_model(tmp_path, architecture, seed=7)
     outcomes = []
@@ -96,7 +89,7 @@ def run_mixed(engine):
 
 @pytest.mark.parametrize("architecture", ["qwen3", "mistral"])
 def test_recorded_steps_give_the_tokens_of_eager_ones(architecture, tmp_path):
-    if not resolve_device(GPU).supports("graph_capture"):
+    if not DEVICE.supports("graph_capture"):
         pytest.skip("no graphs on this device")
     save_model(tmp_path, architecture, seed=7)
     outcomes = []
@@ -112,7 +105,7 @@ def test_recorded_steps_give_the_tokens_of_eager_ones(architecture, tmp_path):
 
 def test_recorded_prompts_score_as_eager_ones(tmp_path):
     """In bfloat16 and with heads of 64, which the kernels for tensor cores take."""
-    if not resolve_device(GPU).supports("graph_capture"):
+    if not DEVICE.supports("graph_capture"):
         pytest.skip("no graphs on this device")
     save_model(tmp_path, "qwen3", seed=7, head_dim=64)
     scores = []
@@ -163,7 +156,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers(tmp_path):
     from rtp_llm.executor.cache_budget import CacheSizeError
 
     save_model(tmp_path, "qwen3", seed=7)
-    total = resolve_device(GPU).memory_info().total // 2**20
+    total = DEVICE.memory_info().total // 2**20
     with pytest.raises(CacheSizeError, match=f"kv_cache_mem_mb={total} does not fit: .* set at"):
         tiny_engine(tmp_path, device_type=GPU, kv_cache_mem_mb=total)
     with pytest.raises(CacheSizeError, match="reserve_runtime_mem_mb"):

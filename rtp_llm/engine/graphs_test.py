@@ -21,6 +21,7 @@ def recorded(name, answer, **settings):
     """What a runner is told to record."""
     device = SimpleNamespace(name=name, supports=lambda _: answer)
     model, calls = torch.nn.Module(), []
+    model.config = SimpleNamespace(moe=None)
     sizes = build._sizes_to_record(Settings(model="m", **settings), model, device, LIMITS)
     runner = SimpleNamespace(record_graphs=lambda *arguments: calls.append(arguments))
     build._record_graphs(runner, sizes, PLAN)

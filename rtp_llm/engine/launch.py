@@ -20,6 +20,7 @@ from rtp_llm.engine.address import EngineAddress
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
+    from rtp_llm.distributed.membership import Membership
 
 _POLL_SECONDS = 0.02
 _KILL_WAIT_SECONDS = 5.0
@@ -36,14 +37,23 @@ class EngineProcess:
         self._child = child
 
     @classmethod
-    def spawn(cls, module: str, address: EngineAddress, settings: Settings) -> EngineProcess:
-        """Start ``python -m module``, which connects to ``address`` by itself."""
+    def spawn(
+        cls,
+        module: str,
+        address: EngineAddress,
+        settings: Settings,
+        membership: Membership | None = None,
+    ) -> EngineProcess:
+        """Start ``python -m module``, which connects to ``address`` by itself.
+
+        ``membership``: which of several ranks it is.
+        """
         # The engine needs no secret of the HTTP side.
         shared = dataclasses.replace(settings, api_key=None)
         child = subprocess.Popen(
             [sys.executable, "-m", module, str(address.folder)],
             stdin=subprocess.PIPE,
-            env=_environment(),
+            env=_environment() | (membership.environment() if membership else {}),
         )
         if child.stdin is not None:
             # A process that died at once is noticed later, by its exit code.
@@ -81,6 +91,16 @@ class EngineProcess:
             await self._ended(_KILL_WAIT_SECONDS)
         if self._child.stdin is not None:
             self._child.stdin.close()
+
+    def wait(self, timeout: float) -> None:
+        """As `stop`, for a caller without an event loop."""
+        if self._child.stdin is not None:
+            self._child.stdin.close()
+        try:
+            self._child.wait(max(0.0, timeout))
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self._child.wait(_KILL_WAIT_SECONDS)
 
     async def _ended(self, timeout: float) -> bool:
         deadline = time.monotonic() + timeout

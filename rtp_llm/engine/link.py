@@ -15,6 +15,7 @@ from rtp_llm.engine.messages import FromEngine, ToEngine
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
+    from rtp_llm.distributed.membership import Membership
 
 _RECONNECT_MILLISECONDS = 10
 
@@ -22,7 +23,9 @@ _RECONNECT_MILLISECONDS = 10
 class EngineLink:
     """A spawned engine process and what is needed to talk to it; knows nothing of requests."""
 
-    def __init__(self, module: str, settings: Settings) -> None:
+    def __init__(
+        self, module: str, settings: Settings, membership: Membership | None = None
+    ) -> None:
         self._address = EngineAddress.create()
         self._context = zmq.Context()
         # The sending side connects: then it can queue before the other side is there.
@@ -33,7 +36,11 @@ class EngineLink:
         self._inbox.bind(self._address.from_engine)
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(FromEngine)
-        self.process = EngineProcess.spawn(module, self._address, settings)
+        try:
+            self.process = EngineProcess.spawn(module, self._address, settings, membership)
+        except BaseException:
+            self.discard()
+            raise
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
@@ -41,6 +48,11 @@ class EngineLink:
         socket.set_hwm(0)
         socket.linger = 0
         return socket
+
+    @property
+    def inbox(self) -> zmq.Socket[bytes]:
+        """To wait for the messages of several engines at once; `receive` takes them."""
+        return self._inbox
 
     @property
     def descriptor(self) -> int:

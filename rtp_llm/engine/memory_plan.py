@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -71,7 +72,8 @@ def plan_memory(
     budget = (
         modest_budget(
             settings.kv_cache_mem_mb,
-            free=device.memory_info().free,
+            # Ranks whose device is the host share its memory.
+            free=device.memory_info().free // settings.data_parallel_size,
             weights=weight_bytes(model),
             one_sequence=one_sequence,
         )
@@ -90,8 +92,7 @@ def _shape(config: ModelConfig, dtype: torch.dtype, block_size: int) -> CacheSha
     groups = config.layer_groups
     return CacheShape(
         group_layers=tuple(groups.count(group) for group in range(len(config.cache_windows))),
-        num_kv_heads=config.num_kv_heads,
-        head_dim=config.head_dim,
+        token_elements=math.prod(config.cache_row),
         element_size=dtype.itemsize,
         block_size=block_size,
     )

@@ -29,12 +29,20 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
     """Start a request. ``request_id`` is unused so far, 0 <= request_id <= MAX_REQUEST_ID.
 
     ``extra_key`` separates prefix caches (tenant, adapter): requests share blocks only within one.
+    ``number`` counts the requests of an engine of several ranks from 1.
     """
 
     request_id: int
     prompt_token_ids: list[int]
     params: SamplingParams
     extra_key: str = ""
+    number: int = 0
+
+
+class Wake(msgspec.Struct, tag="wake", frozen=True, kw_only=True):
+    """Another rank of the engine got the request of this ``number``: step with it."""
+
+    number: int
 
 
 class AbortRequest(msgspec.Struct, tag="abort", frozen=True, kw_only=True):
@@ -104,6 +112,23 @@ class RequestFailed(msgspec.Struct, tag="failed", frozen=True, kw_only=True):
     message: str
 
 
+# What EngineStats.transfers may have, by name, with its meaning: of a prefill worker, then of a
+# decode worker. Counters only grow; gauges are what is so now.
+TRANSFER_COUNTERS = {
+    "prompts": "Prompts that decode workers asked for.",
+    "stored_bytes": "Bytes offered to decode workers.",
+    "store_seconds": "Time of the writer's threads for that.",
+    "asked": "Prompts that prefill workers were asked for.",
+    "delivered": "Of these, what came.",
+    "fallbacks": "Of these, what was computed here in the end.",
+    "seconds": "From asking to the last block, summed over those that came.",
+}
+TRANSFER_GAUGES = {
+    "writer_queue": "Layers that no thread of the writer has taken yet.",
+    "awaited_prompts": "Prompts of prefill workers that have not come and not failed.",
+}
+
+
 class EngineStats(msgspec.Struct, tag="stats", frozen=True, kw_only=True):
     """Sent every 0.25 s from a thread of its own, also while a step runs: the heartbeat.
 
@@ -128,6 +153,10 @@ class EngineStats(msgspec.Struct, tag="stats", frozen=True, kw_only=True):
     step_seconds: float = 0.0
     step_age: float = 0.0
     resident_bytes: int = 0
+    receiving: int = 0  # sequences that wait for a prompt of another worker
+    held: int = 0  # sequences whose blocks a transfer reads or writes
+    transfers: dict[str, float] = {}
+    transfer_failures: dict[str, int] = {}  # by code
 
 
 class EngineLog(msgspec.Struct, tag="log", frozen=True, kw_only=True):
@@ -155,6 +184,7 @@ class EngineReady(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
     kv_cache_bytes: int
     num_threads: int
     start_seconds: float
+    prefill_address: str = ""  # where decode workers find this one
 
 
 class EngineFatal(msgspec.Struct, tag="fatal", frozen=True, kw_only=True):
@@ -163,7 +193,7 @@ class EngineFatal(msgspec.Struct, tag="fatal", frozen=True, kw_only=True):
     message: str
 
 
-ToEngine = AddRequest | AbortRequest | Shutdown
+ToEngine = AddRequest | Wake | AbortRequest | Shutdown
 FromEngine = (
     StepOutput
     | PromptLogprobs

@@ -28,15 +28,15 @@ from rtp_llm.engine.messages import (
     RequestFailed,
     Shutdown,
     ToEngine,
+    Wake,
 )
 from rtp_llm.engine.outlet import LogForwarder, Outlet
 from rtp_llm.engine.phases import Phases
 
 if TYPE_CHECKING:
-    from rtp_llm.engine.build import BuiltEngine
-    from rtp_llm.engine.engine import Engine
+    from rtp_llm.engine.service_face import Built, Serving
 
-Build = Callable[[Settings], "BuiltEngine"]
+Build = Callable[[Settings], "Built"]
 
 # At the start, errors of these types were written for the user and say all.
 _FOR_THE_USER = (ValueError, OSError, ImportError, EngineStartError)
@@ -87,7 +87,7 @@ def _first_line() -> bytes:
         return file.readline()
 
 
-def _build(settings: Settings) -> BuiltEngine:
+def _build(settings: Settings) -> Built:
     phases = Phases()
     start_driver(settings.device_type)
     # torch takes seconds to import; by now the heartbeat is there.
@@ -107,39 +107,52 @@ def _describe(error: Exception) -> str:
 class EngineService:
     """The loop of the process: read what came, step while there is work, wait otherwise."""
 
-    def __init__(self, engine: Engine, address: EngineAddress, outlet: Outlet) -> None:
+    def __init__(self, engine: Serving, address: EngineAddress, outlet: Outlet) -> None:
         self._engine = engine
         self._outlet = outlet
         self._inbox: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PULL)
         self._inbox.set_hwm(0)
         self._inbox.bind(address.to_engine)
         self._decoder = msgspec.msgpack.Decoder(ToEngine)
+        self._poller = zmq.Poller()
+        self._poller.register(self._inbox, zmq.POLLIN)
+        for descriptor in engine.descriptors:
+            self._poller.register(descriptor, zmq.POLLIN)
 
     def run(self) -> None:
         """Serve until the client says Shutdown. Raises what a step raises."""
         while True:
             for message in self._messages():
                 if isinstance(message, Shutdown):
+                    if self._engine.ranks is not None:
+                        self._engine.ranks.leave()
                     return
                 self._take(message)
             for output in self._engine.step():
                 self._outlet.send(output)
+            if self._engine.ranks is not None and self._engine.ranks.stopped:
+                return
             if not self._engine.has_work:
                 self._engine.work_idle()
 
     def _messages(self) -> Iterator[ToEngine]:
-        """What has come; waits for something while the engine has nothing to do."""
+        """What has come; first waits for something while the engine has nothing to do."""
+        if not self._engine.can_go_on and not self._engine.has_idle_work:
+            self._poller.poll(self._engine.patience)
         while True:
-            busy = self._engine.has_work or self._engine.has_idle_work
             try:
-                frame = self._inbox.recv(zmq.NOBLOCK if busy else 0)
+                frame = self._inbox.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
             yield self._decoder.decode(frame)
 
-    def _take(self, message: AddRequest | AbortRequest) -> None:
+    def _take(self, message: AddRequest | AbortRequest | Wake) -> None:
         if isinstance(message, AbortRequest):
             self._engine.abort(message.sequences)
+            return
+        if self._engine.ranks is not None:
+            self._engine.ranks.wake(message.number)
+        if isinstance(message, Wake):
             return
         try:
             self._engine.add(message)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +27,7 @@ from rtp_llm.engine.messages import (
     StepOutput,
 )
 from rtp_llm.engine.process import main
+from rtp_llm.engine.service_face import Serving
 
 SLEEP, RAISE, KILL, REFUSE, QUEUE_FULL, STOP_BEATING = 9001, 9002, 9003, 9004, 9005, 9006
 LONG_STEP_SECONDS = 3.0
@@ -34,7 +36,7 @@ SLOW_PRIORITY = 99  # from such a request on, steps take SLOW_STEP_SECONDS
 SLOW_STEP_SECONDS = 1.0
 
 
-class ScriptedEngine:
+class ScriptedEngine(Serving):
     """What EngineService needs of an engine."""
 
     def __init__(self) -> None:
@@ -66,7 +68,7 @@ class ScriptedEngine:
         for index in range(request.params.n):
             self.running[request.request_id, index] = [first, request.params.max_tokens or 8]
 
-    def abort(self, sequences: list[tuple[int, int]]) -> None:
+    def abort(self, sequences: Sequence[tuple[int, int]]) -> None:
         for each in sequences:
             self.running.pop(each, None)
 

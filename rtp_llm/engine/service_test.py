@@ -11,18 +11,23 @@ import zmq
 from rtp_llm.engine.address import EngineAddress
 from rtp_llm.engine.messages import AddRequest, Shutdown
 from rtp_llm.engine.process import EngineService
+from rtp_llm.engine.service_face import Serving
 from rtp_llm.sampling_params import SamplingParams
 
 REQUEST = AddRequest(request_id=1, prompt_token_ids=[1], params=SamplingParams())
 
 
-class Engine:
+class Engine(Serving):
     """Has ``parts`` of idle work; in the second of them a request comes."""
 
     def __init__(self, parts, send):
         self.parts, self._send = parts, send
         self.log = []
-        self.has_work = False
+        self.busy = False
+
+    @property
+    def has_work(self):
+        return self.busy
 
     @property
     def has_idle_work(self):
@@ -40,12 +45,12 @@ class Engine:
 
     def add(self, request):
         self.log.append("request")
-        self.has_work = True
+        self.busy = True
 
     def step(self):
         if self.has_work:
             self.log.append("step")
-            self.has_work = self.log.count("step") < 2
+            self.busy = self.log.count("step") < 2
         return []
 
 

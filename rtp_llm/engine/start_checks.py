@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from rtp_llm import ops
 from rtp_llm.config.refusals import get_refusal
 from rtp_llm.device import DeviceError, Ranks
+from rtp_llm.distributed.membership import Membership
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
 
-_QUANTIZATION = {"int8": "int8_weights"}
-# Operators that only a capability needs, and one that only other engines call.
+_QUANTIZATION = {"int8": "int8_weights", "fp8": "fp8_products"}
+# Operators that only a capability needs, and one that only the fused path of some devices calls.
 _OPERATORS_OF = {"int8_weights": "int8_linear"}
 _FOR_OTHERS = "rotate_and_store"
 
@@ -27,12 +28,15 @@ def check_settings(
     ranks = Ranks.read(environ)
     if ranks.world_size > 1:
         device.check_group(ranks)
+    if ranks.world_size > 1 and Membership.read(environ) is None:
         _require(device, "tensor_parallel", f"WORLD_SIZE={ranks.world_size}")
     if settings.dtype != "auto":
         _require(device, settings.dtype, f"--dtype {settings.dtype}")
     if settings.quantization in _QUANTIZATION:
         feature = _QUANTIZATION[settings.quantization]
         _require(device, feature, f"--quantization {settings.quantization}")
+    if settings.deep_gemm_use_swap_ab:
+        _require(device, "fp8_products", "--deep-gemm-use-swap-ab")
     if settings.kv_cache_dtype != "auto":
         _require(device, "quantized_kv_cache", f"--kv-cache-dtype {settings.kv_cache_dtype}")
 
@@ -53,6 +57,9 @@ def missing_operators(device: Device) -> list[str]:
 
 
 def _require(device: Device, feature: str, asked: str) -> None:
-    if not device.supports(feature):
-        row = get_refusal("device", feature, device.name)
-        raise DeviceError(f"{row.message_on(device.name)} ({asked})")
+    if not (answer := device.supports(feature)):
+        text = f"{feature} is not supported on {device.name}: {answer.reason}."
+        # What only some devices of a type lack has its reason from the one that is there.
+        if feature in device.refused:
+            text = get_refusal("device", feature, device.name).message_on(device.name)
+        raise DeviceError(f"{text} ({asked})")

@@ -49,6 +49,14 @@ def test_a_kv_cache_of_eight_bits(name, monkeypatch):
         start(gpu(name), monkeypatch, kv_cache_dtype="fp8_e4m3")
 
 
+@pytest.mark.parametrize("name", ["rocm", "xpu"])
+def test_swap_ab_is_refused_where_no_product_of_fp8_is(name, monkeypatch):
+    with pytest.raises(DeviceError, match=rf"fp8_products .* {name}: .* \(--deep-gemm-use-swap-ab"):
+        start(gpu(name), monkeypatch, deep_gemm_use_swap_ab=True)
+    check_settings(Settings(deep_gemm_use_swap_ab=False), gpu(name))
+    check_settings(Settings(), gpu(name))
+
+
 @GPUS
 def test_one_model_over_several_processes(name, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")

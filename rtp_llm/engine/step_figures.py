@@ -70,6 +70,8 @@ class StepFigures:
         self._latest = EngineStats(
             running=state["running"],
             waiting=state["waiting"],
+            receiving=state["receiving"],
+            held=state["held"],
             free_blocks=state["free_blocks"],
             total_blocks=total,
             cached_blocks=state["cached_blocks"],

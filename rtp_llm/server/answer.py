@@ -9,12 +9,18 @@ from typing import Protocol
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from rtp_llm.server.asgi import (
+    send_body,
+    send_error,
+    send_json,
+    send_start,
+    wait_for_disconnect,
+)
 from rtp_llm.server.chunks import event
 from rtp_llm.server.errors import ApiError, unavailable
 from rtp_llm.server.generation import ChoiceDelta, Generation, Usage
 from rtp_llm.server.state import ServerState
 
-_JSON = (b"content-type", b"application/json")
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -64,7 +70,7 @@ class _Answer(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["rtp_llm.answer"] = self
         task = self._task = asyncio.create_task(self._guarded(send))
-        watcher = asyncio.create_task(_wait_for_disconnect(receive))
+        watcher = asyncio.create_task(wait_for_disconnect(receive))
         self._state.begin_answer(self)
         try:
             await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
@@ -92,7 +98,7 @@ class _Answer(Response):
                 raise
             problem = unavailable("The server is shutting down; the answer was cut.", "shutdown")
         if self._started:
-            await _send_body(send, event(problem.body()))
+            await send_body(send, event(problem.body()))
         else:
             await send_error(send, problem)
 
@@ -114,14 +120,14 @@ class StreamedAnswer(_Answer):
                 data = writer.delta(delta)
                 if data:
                     await self._start(send)
-                    await _send_body(send, data, more=True)
+                    await send_body(send, data, more=True)
         await self._start(send)
-        await _send_body(send, writer.end(self.generation.usage))
+        await send_body(send, writer.end(self.generation.usage))
 
     async def _start(self, send: Send) -> None:
         if not self._started:
             self._started = True
-            await _send_start(send, 200, _STREAM_HEADERS)
+            await send_start(send, 200, _STREAM_HEADERS)
 
 
 class WholeAnswer(_Answer):
@@ -136,31 +142,3 @@ class WholeAnswer(_Answer):
             async for delta in deltas:
                 self._writer.add(delta)
         await send_json(send, 200, self._writer.body(self.generation.usage))
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def send_error(send: Send, error: ApiError) -> None:
-    """An error as a whole response."""
-    extra = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
-    await send_json(send, error.status, error.body(), extra)
-
-
-async def send_json(
-    send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]] | None = None
-) -> None:
-    """A whole JSON response."""
-    length = (b"content-length", str(len(body)).encode())
-    await _send_start(send, status, [_JSON, length, *(headers or [])])
-    await _send_body(send, body)
-
-
-async def _send_start(send: Send, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-
-
-async def _send_body(send: Send, body: bytes, more: bool = False) -> None:
-    await send({"type": "http.response.body", "body": body, "more_body": more})

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from rtp_llm.config.refusals import get_refusal
 from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.server.answer import StreamedAnswer, WholeAnswer
+from rtp_llm.server.asgi import read_body
 from rtp_llm.server.chat import ChatAnswer, ChatStream
 from rtp_llm.server.completions import CompletionAnswer, CompletionForm, CompletionStream, Echo
 from rtp_llm.server.errors import ApiError, bad_request, unknown_model
@@ -309,24 +310,6 @@ async def _check_length(tokenizer: Tokenizer, text: str, limit: int, param: str)
             param=param,
             code="context_length_exceeded",
         )
-
-
-async def read_body(http: Request, limit: int) -> bytes:
-    """The body; raises ApiError 413 as soon as it is known to be longer than `limit` bytes."""
-    parts: list[bytes] = []
-    size = 0
-    async for part in http.stream():
-        size += len(part)
-        if size > limit:
-            raise too_large(limit)
-        parts.append(part)
-    return b"".join(parts)
-
-
-def too_large(limit: int) -> ApiError:
-    """413; the connection is closed, as the rest of the body is not read."""
-    message = f"The body is longer than {limit} bytes (see --max-request-bytes)."
-    return ApiError(413, message, code="request_too_large", headers={"Connection": "close"})
 
 
 def json_response(content: Any, status: int = 200) -> Response:

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rtp_llm.server.answer import send_error
-from rtp_llm.server.endpoints import too_large
+from rtp_llm.server.asgi import send_error, too_large
 from rtp_llm.server.errors import ApiError, internal
 from rtp_llm.server.state import ServerState
 

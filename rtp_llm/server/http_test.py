@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import time
 from collections.abc import Iterator
 
 import httpx
@@ -14,7 +13,7 @@ import pytest
 
 from rtp_llm.engine.messages import RequestError
 from rtp_llm.server.fake_engine_for_tests import FakeEngine
-from rtp_llm.server.serving_for_tests import CHAT, TEXT, fake_engine, listening
+from rtp_llm.server.serving_for_tests import CHAT, TEXT, fake_engine, listening, wait_for
 
 ASK = [{"role": "user", "content": "Hello"}]
 
@@ -121,13 +120,6 @@ def test_error_inside_a_stream(client: openai.OpenAI, engine: FakeEngine) -> Non
         list(stream)
 
 
-def wait_for(condition: object, seconds: float = 5) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.005)
-
-
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("paused", [True, False])
 def test_a_client_that_goes_away_frees_its_request(
@@ -143,15 +135,15 @@ def test_a_client_that_goes_away_frees_its_request(
     )
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(head.encode() + body)
-        wait_for(lambda: engine.streams)
+        wait_for(lambda: engine.streams, 5)
         if stream and not paused:
             received = b""
             while b"data: " not in received:
                 received += connection.recv(10_000)
-    wait_for(lambda: not engine.streams)
+    wait_for(lambda: not engine.streams, 5)
     assert engine.aborted == [(1, None)]
     key = {"Authorization": "Bearer secret"}
-    wait_for(lambda: 'code="499"' in httpx.get(f"{url}/metrics", headers=key).text)
+    wait_for(lambda: 'code="499"' in httpx.get(f"{url}/metrics", headers=key).text, 5)
     scraped = httpx.get(f"{url}/metrics", headers=key).text
     assert "rtp_llm_disconnects_total 1.0" in scraped
     assert "rtp_llm_open_requests 0.0" in scraped

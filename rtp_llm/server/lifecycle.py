@@ -130,6 +130,7 @@ class _Lifecycle:
             f"{ready.max_model_len} tokens\n"
             f"  weights {ready.weight_bytes / 2**20:.0f} MiB, KV cache "
             f"{ready.kv_cache_bytes / 2**20:.0f} MiB, ready in {seconds:.1f} s\n"
+            f"{_role_line(self._settings, ready)}"
             f"try it:\n  {try_line(url, name)}",
             flush=True,
         )
@@ -175,6 +176,15 @@ class _Lifecycle:
         state.metrics.cut.inc(len(left))
         await state.wait_until_idle(CUT_SECONDS)
         _log.info("drained: %d requests finished, %d cut", finished, len(left))
+
+
+def _role_line(settings: Settings, ready: EngineReady) -> str:
+    """What a separated worker adds to the announcement."""
+    if settings.role == "prefill":
+        return f"  computes prompts for decode workers: --prefill-workers {ready.prefill_address}\n"
+    if settings.role == "decode":
+        return f"  has prompts computed by {settings.prefill_workers}\n"
+    return ""
 
 
 def _url(asked: str, host: str, port: int) -> str:

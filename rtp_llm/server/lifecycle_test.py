@@ -9,16 +9,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
 from rtp_llm.engine import scripted_engine_for_tests as script
-from rtp_llm.engine.client import SILENCE_SECONDS, TICK_SECONDS
+from rtp_llm.engine.client import TICK_SECONDS
+from rtp_llm.engine.life_signs import SILENCE_SECONDS
 from rtp_llm.server.processes_for_tests import ROOT, Stream, children, process
-from rtp_llm.server.serving_for_tests import CHAT, TEXT
+from rtp_llm.server.serving_for_tests import CHAT, TEXT, wait_for
 
 
 def test_serve_and_drain() -> None:
@@ -153,6 +153,24 @@ def test_a_killed_engine_process_is_noticed() -> None:
         assert server.exit_code() == 1
 
 
+def test_an_engine_process_that_had_to_wait_goes_on() -> None:
+    with process(FAKE_ENGINE="scripted") as server:
+        url = server.url
+        (engine,) = children(server.process.pid)
+        stream = Stream(url, max_tokens=200)
+        os.kill(engine, signal.SIGSTOP)
+        while (health := httpx.get(f"{url}/health")).status_code == 200:
+            time.sleep(0.01)
+        assert health.json()["status"] == "engine_silent"
+        assert httpx.get(f"{url}/liveness").status_code == 200
+        refused = httpx.post(f"{url}/v1/completions", json={"prompt": "Hello"})
+        assert refused.json()["error"]["code"] == "engine_silent"
+        os.kill(engine, signal.SIGCONT)
+        while httpx.get(f"{url}/health").status_code != 200:
+            time.sleep(0.01)
+        assert stream.events()[-1] == "[DONE]"
+
+
 def test_a_step_that_hangs_is_noticed() -> None:
     """The engine's heart beats on, in a thread of its own; its requests must not hang with it."""
     with process("--step-timeout", "1", FAKE_ENGINE="scripted") as server:
@@ -185,8 +203,8 @@ def test_a_client_that_goes_away_ends_its_request_within_a_step(stream: bool) ->
             connection.sendall(head.encode() + body)
             if stream:
                 assert connection.recv(10_000), "one step is done, the second begins"
-            wait_for(lambda: figure(url, "rtp_llm_running_sequences") == 1)
-        wait_for(lambda: figure(url, "rtp_llm_running_sequences") == 0)
+            wait_for(lambda: figure(url, "rtp_llm_running_sequences") == 1, 20)
+        wait_for(lambda: figure(url, "rtp_llm_running_sequences") == 0, 20)
         assert 'code="499"' in httpx.get(f"{url}/metrics").text
         assert figure(url, "rtp_llm_engine_steps_total") <= 1 + stream
 
@@ -194,13 +212,6 @@ def test_a_client_that_goes_away_ends_its_request_within_a_step(stream: bool) ->
 def figure(url: str, name: str) -> float:
     (line,) = (x for x in httpx.get(f"{url}/metrics").text.splitlines() if x.startswith(f"{name} "))
     return float(line.split()[1])
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("to_the_group", [False, True])

@@ -23,7 +23,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from rtp_llm.engine.messages import EngineStats
+from rtp_llm.engine.messages import TRANSFER_COUNTERS, TRANSFER_GAUGES, EngineStats
 
 # Without this, each counter and histogram is scraped twice: its value and when it was created.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -51,6 +51,16 @@ ENGINE_GAUGES = (
     ),
     ("rtp_llm_step_seconds", "Duration of the last engine step.", "step_seconds"),
     ("rtp_llm_step_age_seconds", "Age of the present engine step, 0 between steps.", "step_age"),
+    (
+        "rtp_llm_receiving_sequences",
+        "Sequences that wait for a prompt of another worker.",
+        "receiving",
+    ),
+    (
+        "rtp_llm_held_sequences",
+        "Sequences, ended ones included, whose blocks a transfer reads or writes.",
+        "held",
+    ),
     ("rtp_llm_engine_resident_bytes", "Resident memory of the engine.", "resident_bytes"),
 )
 ENGINE_COUNTERS = (
@@ -152,9 +162,27 @@ class _EngineCollector(Collector):
             yield GaugeMetricFamily(name, text, value=float(getattr(stats, field)))
         for name, text, field in ENGINE_COUNTERS:
             yield CounterMetricFamily(name, text, value=float(getattr(stats, field)))
+        yield from _transfers(stats)
         yield GaugeMetricFamily(
             "rtp_llm_engine_up", "1 while the engine's heartbeat is young.", float(self._alive())
         )
         yield GaugeMetricFamily(
             "rtp_llm_ready", "1 while requests are admitted.", float(self._ready())
         )
+
+
+def _transfers(stats: EngineStats) -> Iterator[Metric]:
+    """Of separated workers; a worker that does both has none of them."""
+    for name, text in TRANSFER_COUNTERS.items():
+        if name in stats.transfers:
+            yield CounterMetricFamily(f"rtp_llm_transfer_{name}", text, stats.transfers[name])
+    for name, text in TRANSFER_GAUGES.items():
+        if name in stats.transfers:
+            yield GaugeMetricFamily(f"rtp_llm_transfer_{name}", text, stats.transfers[name])
+    if stats.transfers:
+        failures = CounterMetricFamily(
+            "rtp_llm_transfer_failures", "Prompts that failed on their way.", labels=["code"]
+        )
+        for code, count in sorted(stats.transfer_failures.items()):
+            failures.add_metric([code], float(count))
+        yield failures

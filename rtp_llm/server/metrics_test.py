@@ -4,10 +4,11 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from rtp_llm.engine.messages import EngineStats
+from rtp_llm.engine.messages import TRANSFER_COUNTERS, TRANSFER_GAUGES, EngineStats
 from rtp_llm.server.serving_for_tests import fake_engine, run, served
 
 PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
+TRANSFERS = dict.fromkeys(TRANSFER_COUNTERS | TRANSFER_GAUGES, 2.5)
 
 
 async def scrape(server: object) -> dict[str, float]:
@@ -68,9 +69,24 @@ async def test_the_engine_s_own_figures() -> None:
 
 
 @run
+async def test_figures_of_transfers_are_counters_but_for_those_of_now() -> None:
+    async with served() as server:
+        assert not any("transfer" in name for name in await scrape(server))
+        stats = EngineStats(transfers=TRANSFERS, transfer_failures={"peer_lost": 3})
+        server.engine.latest_stats = stats
+        values = await scrape(server)
+        for name in TRANSFER_COUNTERS:
+            assert values[f"rtp_llm_transfer_{name}_total"] == 2.5
+        for name in TRANSFER_GAUGES:
+            assert values[f"rtp_llm_transfer_{name}"] == 2.5
+        assert values["rtp_llm_transfer_failures_total|peer_lost"] == 3
+
+
+@run
 async def test_every_metric_is_documented() -> None:
     page = PAGE.read_text()
     async with served() as server:
+        server.engine.latest_stats = EngineStats(transfers=TRANSFERS)
         families = text_string_to_metric_families((await server.client.get("/metrics")).text)
         names = {f.name + ("_total" if f.type == "counter" else "") for f in families}
     assert len(names) > 20

@@ -21,6 +21,12 @@ FAKE = [sys.executable, "-m", "rtp_llm.server.fake_server_for_tests"]
 REAL = [sys.executable, "-m", "rtp_llm.cli", "serve"]
 
 
+def environment() -> dict[str, str]:
+    """In which a child finds this package."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path}
+
+
 class Process:
     """A running server, its output collected by threads."""
 
@@ -33,10 +39,9 @@ class Process:
         base: Mapping[str, str] | None = None,
         **environ: str,
     ) -> None:
-        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         self.process = subprocess.Popen(
             [*command, str(model or demo_folder()), "--port", "0", *flags],
-            env={**(base or {**os.environ, "PYTHONPATH": path}), **environ},
+            env={**(base or environment()), **environ},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

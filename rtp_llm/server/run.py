@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from rtp_llm.config.command_line import LoadedSettings
+from rtp_llm.config.roles import check_role
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.engine_face import EngineFace
 from rtp_llm.server.log import configure_logging
@@ -28,10 +29,12 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineFace] | None =
     """Serve until a signal or the engine's death; return the exit code.
 
     0 after a clean stop, 1 when the engine could not start or died, 128 + n after a second signal.
-    Raises StartError before anything was started. `make_engine`: another engine client, for tests.
+    Raises StartError or SettingsError before anything was started. `make_engine`: another engine
+    client, for tests.
     """
     began = time.monotonic()
     settings = loaded.settings
+    check_role(settings)
     try:
         check_folder(settings.model, weights=settings.load_format != "dummy")
     except ModelFilesError as error:
@@ -42,7 +45,7 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineFace] | None =
         print(f"settings:\n{loaded.describe()}", flush=True)
         for warning in loaded.warnings:
             print(f"warning: {warning}", file=sys.stderr, flush=True)
-        engine = (make_engine or _engine_client)()
+        engine = make_engine() if make_engine else _engine_client(settings)
         engine.spawn(settings)
         # The HTTP and tokenizer libraries load while the engine process does its own loading.
         from rtp_llm.server.lifecycle import run_lifecycle
@@ -53,10 +56,14 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineFace] | None =
         queue.stop()
 
 
-def _engine_client() -> EngineFace:
+def _engine_client(settings: Settings) -> EngineFace:
+    if settings.data_parallel_size > 1:
+        from rtp_llm.engine.ranks_client import RanksClient
+
+        return RanksClient(settings.data_parallel_size)
     from rtp_llm.engine.client import EngineClient
 
-    return EngineClient()
+    return EngineClient() if settings.role == "both" else EngineClient("rtp_llm.disagg.process")
 
 
 def bind(settings: Settings) -> socket.socket:

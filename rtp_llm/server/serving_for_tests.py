@@ -7,6 +7,7 @@ import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import cache, wraps
 from pathlib import Path
@@ -101,6 +102,14 @@ def events(body: str) -> list[Any]:
     assert all(block.startswith("data: ") for block in blocks[:-1])
     texts = [block.removeprefix("data: ") for block in blocks[:-1]]
     return [text if text == "[DONE]" else json.loads(text) for text in texts]
+
+
+def wait_for(condition: Callable[[], object], seconds: float) -> None:
+    """Return once something is so; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.005)
 
 
 def run(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

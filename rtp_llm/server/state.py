@@ -15,11 +15,12 @@ from rtp_llm.text.generation_defaults import GenerationDefaults
 from rtp_llm.text.model_files import ModelFilesError
 from rtp_llm.text.tokenizer import Tokenizer
 
-Phase = Literal["starting", "ready", "draining", "engine_dead"]
+Phase = Literal["starting", "ready", "draining", "engine_silent", "engine_dead"]
 
 _REASONS = {
     "starting": "The model is still loading",
     "draining": "The server is shutting down",
+    "engine_silent": "The engine has given no sign of life for a while",
     "engine_dead": "The engine has stopped",
 }
 
@@ -52,10 +53,12 @@ class ServerState:
     @property
     def phase(self) -> Phase:
         """A dead engine shows even while draining."""
-        if self.engine.failure is not None or (self.engine.ready and not self.engine.alive):
+        if self.engine.failure is not None:
             return "engine_dead"
         if self._draining:
             return "draining"
+        if self.engine.ready and not self.engine.alive:
+            return "engine_silent"
         return "ready" if self.engine.ready and self._tokenizer else "starting"
 
     @property

@@ -1,0 +1,87 @@
+"""Settings of several engine processes and of balancing experts among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rtp_llm.config.options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankSettings:
+    """The group of Settings that only an engine of several ranks reads."""
+
+    data_parallel_size: int = option(
+        1,
+        "integer",
+        "ranks",
+        "Engine processes on as many devices: requests are divided among them, and so are the "
+        "experts of a mixture; all other weights are on each (docs/parallel.md).",
+        minimum=1,
+        maximum=1024,
+    )
+    expert_capacity: int | None = option(
+        None,
+        "integer",
+        "ranks",
+        "Steps of at most so many tokens on every rank reach experts with messages of fixed size, "
+        "for which no host waits; larger steps with exact ones.",
+        unit="tokens",
+        minimum=0,
+        maximum=65536,
+        automatic="256 on a GPU, 0 on the CPU",
+    )
+    redundant_expert: int = option(
+        0,
+        "integer",
+        "ranks",
+        "Copies of experts beyond one of each, in every layer, over all ranks together.",
+        minimum=0,
+        maximum=65536,
+    )
+    eplb_mode: str = option(
+        "none",
+        "text",
+        "ranks",
+        "Balancing of experts: stats logs how evenly ranks are loaded, eplb moves experts while "
+        "requests run, all does both.",
+        choices=("none", "stats", "eplb", "all"),
+    )
+    eplb_update_time: int = option(
+        5000,
+        "integer",
+        "ranks",
+        "How often loads are taken and experts planned anew.",
+        unit="steps",
+        minimum=1,
+        maximum=2**30,
+    )
+    eplb_balance_layer_per_step: int = option(
+        1,
+        "integer",
+        "ranks",
+        "Layers whose experts are planned anew at a time.",
+        minimum=1,
+        maximum=4096,
+    )
+    eplb_stats_window_size: int = option(
+        10,
+        "integer",
+        "ranks",
+        "Takes of loads that a plan looks back on.",
+        minimum=1,
+        maximum=4096,
+    )
+    balance_method: str = option(
+        "mix",
+        "text",
+        "ranks",
+        "Which layers come next: in turn, any, the most uneven ones, or these and in turn.",
+        choices=("round", "random", "most_unbalanced_layer", "mix"),
+    )
+    fake_balance_expert: bool = option(
+        False,
+        "switch",
+        "ranks",
+        "Overwrite the choice of experts by an even one. For measuring only: answers are wrong.",
+    )

@@ -1,0 +1,73 @@
+"""Settings of separated workers that must fit together, looked at before anything is started."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+from rtp_llm.config.options import SettingsError
+
+if TYPE_CHECKING:
+    from rtp_llm.config.settings import Settings
+
+# Of each transport that is a package: what brings it. Its module has the transport's name.
+_PACKAGES = {"nixl": "nixl", "mooncake": "mooncake-transfer-engine-non-cuda"}
+
+
+def is_installed(transport: str) -> bool:
+    """Whether a transport's package is there; nothing is imported."""
+    return importlib.util.find_spec(transport) is not None
+
+
+def check_role(settings: Settings) -> None:
+    """Raise SettingsError naming what does not fit the role."""
+    package = _PACKAGES.get(settings.kv_transport)
+    if settings.role != "both" and package and not is_installed(settings.kv_transport):
+        raise SettingsError(
+            f"kv_transport: {settings.kv_transport} is not installed here; pip install {package}, "
+            "or leave --kv-transport out"
+        )
+    if settings.role != "both" and settings.data_parallel_size > 1:
+        raise SettingsError(
+            f"role: a {settings.role} worker of several ranks is not there yet; set "
+            "data_parallel_size to 1 and start several workers"
+        )
+    if settings.role == "decode" and not prefill_addresses(settings):
+        raise SettingsError(
+            "prefill_workers: a decode worker needs at least one: --prefill-workers HOST:PORT,..."
+        )
+    if settings.role != "decode" and settings.prefill_workers:
+        raise SettingsError(
+            f"prefill_workers: only a decode worker asks others, and this one has --role "
+            f"{settings.role}"
+        )
+    split_address("prefill_address", settings.prefill_address)
+
+
+def prefill_addresses(settings: Settings) -> list[str]:
+    """HOST:PORT of each prefill worker. Raises SettingsError for what is none."""
+    addresses = [word.strip() for word in settings.prefill_workers.split(",") if word.strip()]
+    for number, address in enumerate(addresses):
+        if split_address("prefill_workers", address)[1] == 0:
+            raise SettingsError(f"prefill_workers: {address!r} has port 0, where nobody listens")
+        if address in addresses[:number]:
+            raise SettingsError(f"prefill_workers: {address!r} stands there twice")
+    return addresses
+
+
+def split_address(name: str, address: str) -> tuple[str, int]:
+    """HOST:PORT (or [HOST]:PORT for IPv6) as a pair. Raises SettingsError naming the setting."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    digits = port.isascii() and port.isdigit() and len(port) <= 5
+    if not _is_host(host) or not digits or int(port) > 65535:
+        raise SettingsError(f"{name}: {address!r} is no address of the form HOST:PORT")
+    return host, int(port)
+
+
+def _is_host(host: str) -> bool:
+    """The resolver takes it as a name or a number; whether it is there is another question."""
+    try:
+        return bool(host) and host.isprintable() and " " not in host and bool(host.encode("idna"))
+    except UnicodeError:
+        return False

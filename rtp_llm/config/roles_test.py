@@ -1,0 +1,71 @@
+"""Roles and their settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rtp_llm.config.options import SettingsError
+from rtp_llm.config.roles import check_role, prefill_addresses, split_address
+from rtp_llm.config.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"role": "decode"}, "prefill_workers: a decode worker needs at least one"),
+        ({"role": "decode", "prefill_workers": "host"}, "'host' is no address of the form"),
+        ({"role": "decode", "prefill_workers": "host:70000"}, "'host:70000' is no address"),
+        ({"role": "decode", "prefill_workers": "a..b:1"}, "'a..b:1' is no address"),
+        ({"role": "decode", "prefill_workers": "a b:1"}, "'a b:1' is no address"),
+        ({"role": "decode", "prefill_workers": "a:\u00b2"}, "is no address of the form"),
+        ({"role": "decode", "prefill_workers": "a:1,b:0"}, "'b:0' has port 0"),
+        ({"role": "decode", "prefill_workers": "a:1,b:2, a:1"}, "'a:1' stands there twice"),
+        ({"role": "prefill", "prefill_workers": "a:1"}, "only a decode worker asks others"),
+        ({"prefill_workers": "a:1"}, "this one has --role both"),
+        ({"role": "prefill", "prefill_address": "8089"}, "prefill_address: '8089'"),
+        (
+            {"role": "prefill", "data_parallel_size": 2},
+            "role: a prefill worker of several ranks is not there yet",
+        ),
+        (
+            {"role": "decode", "prefill_workers": "a:1", "data_parallel_size": 2},
+            "role: a decode worker of several ranks is not there yet; set data_parallel_size to 1",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        check_role(Settings(model="m", **given))
+
+
+@pytest.mark.parametrize(
+    ("transport", "package"), [("nixl", "nixl"), ("mooncake", "mooncake-transfer-engine-non-cuda")]
+)
+def test_a_transport_that_is_not_installed_is_refused_with_what_brings_it(
+    transport: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(model="m", role="prefill", kv_transport=transport)
+    monkeypatch.setattr("rtp_llm.config.roles.is_installed", lambda name: True)
+    check_role(settings)
+    monkeypatch.setattr("rtp_llm.config.roles.is_installed", lambda name: False)
+    with pytest.raises(SettingsError, match=f"{transport} is not installed .* install {package},"):
+        check_role(settings)
+    check_role(Settings(model="m", kv_transport=transport))  # one engine has no use for it
+    check_role(Settings(model="m", role="prefill"))
+
+
+def test_what_fits() -> None:
+    check_role(Settings(model="m"))
+    check_role(Settings(model="m", role="prefill", prefill_address="[::1]:0"))
+    decode = Settings(model="m", role="decode", prefill_workers="a:1, [::2]:3 ,")
+    check_role(decode)
+    assert prefill_addresses(decode) == ["a:1", "[::2]:3"]
+    assert split_address("x", "[::2]:3") == ("::2", 3)
+
+
+@pytest.mark.parametrize("name", ["cache_store_threads", "cache_store_queue_size"])
+def test_the_writer_needs_threads_and_a_queue(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"{name}: 0 is below the minimum 1"):
+        Settings(model="m", **{name: 0})

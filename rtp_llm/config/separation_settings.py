@@ -1,0 +1,119 @@
+"""Settings of workers that divide prefill and decode, and of the router before them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rtp_llm.config.options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeparationSettings:
+    """The group of Settings that says who computes prompts and how their blocks travel."""
+
+    role: str = option(
+        "both",
+        "text",
+        "separation",
+        "What this worker does: both; prefill: computes prompts for decode workers; decode: takes "
+        "requests, and has their prompts computed by prefill workers.",
+        choices=("both", "prefill", "decode"),
+    )
+    prefill_address: str = option(
+        "127.0.0.1:8089",
+        "text",
+        "separation",
+        "HOST:PORT where decode workers find this prefill worker; port 0 takes a free one. There "
+        "is no authentication: use a private network.",
+    )
+    prefill_workers: str = option(
+        "",
+        "text",
+        "separation",
+        "HOST:PORT of each prefill worker that this decode worker may ask, with commas between.",
+    )
+    workers: str = option(
+        "",
+        "text",
+        "separation",
+        "For `rtp-llm route`: http://HOST:PORT of each server that takes requests, with commas.",
+    )
+    answer_timeout: float = option(
+        3600.0,
+        "number",
+        "separation",
+        "For `rtp-llm route`: how long a server may send nothing of an answer. One that answers "
+        "nothing else either is given up after some ten seconds.",
+        unit="seconds",
+        minimum=0.1,
+        maximum=86400,
+    )
+    prefill_timeout: float = option(
+        600.0,
+        "number",
+        "separation",
+        "How long a decode worker waits for a prompt that it asked for.",
+        unit="seconds",
+        minimum=0.1,
+        maximum=7200,
+    )
+    kv_load_timeout: float = option(
+        5.0,
+        "number",
+        "separation",
+        "How long blocks may take to arrive once their prompt is computed.",
+        unit="seconds",
+        minimum=0.1,
+        maximum=7200,
+    )
+    prefill_fallback: bool = option(
+        True,
+        "switch",
+        "separation",
+        "A decode worker computes a prompt itself when its prefill worker fails; off: the request "
+        "fails.",
+    )
+    kv_transport: str = option(
+        "auto",
+        "text",
+        "separation",
+        "How blocks travel from worker to worker. auto: by NIXL, then Mooncake, where both sides "
+        "have RDMA and the package, else by TCP.",
+        choices=("auto", "tcp", "nixl", "mooncake"),
+    )
+    cache_store_mem_mb: int | None = option(
+        None,
+        "integer",
+        "separation",
+        "Host memory of a prefill worker on a GPU for prompts that were computed and not fetched; "
+        "one that does not fit is computed by the decode worker.",
+        unit="MiB",
+        minimum=1,
+        maximum=2**24,
+        automatic="half of the host memory that is free at the start",
+    )
+    cache_store_threads: int = option(
+        4,
+        "integer",
+        "separation",
+        "Threads that take the blocks of a step to the store of a prefill worker; two steps may be "
+        "under way.",
+        minimum=1,
+        maximum=1024,
+    )
+    cache_store_queue_size: int = option(
+        10000,
+        "integer",
+        "separation",
+        "Layers that may wait for these threads.",
+        minimum=1,
+        maximum=2**24,
+    )
+    cache_store_when_full: str = option(
+        "block",
+        "text",
+        "separation",
+        "What happens when that many wait: block waits for up to 5 s, raise fails the prompts of "
+        "the step at once.",
+        choices=("block", "raise"),
+    )

@@ -1,0 +1,13 @@
+"""The engine process on a CPU that multiplies FP8."""
+
+from __future__ import annotations
+
+import sys
+
+from rtp_llm.engine.process import main
+from rtp_llm.models.fp8_products_for_tests import multiply_fp8_on_cpu, round_products_once
+
+if __name__ == "__main__":
+    multiply_fp8_on_cpu()
+    round_products_once()
+    sys.exit(main())

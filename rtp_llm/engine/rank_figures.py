@@ -1,0 +1,37 @@
+"""The figures of several ranks as those of one engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from rtp_llm.engine.messages import EngineReady, EngineStats
+
+_SUMMED_READY = ("num_blocks", "max_running", "max_queued", "weight_bytes", "kv_cache_bytes")
+# A step is one of all ranks, and the slowest says how long it takes.
+_LARGEST_STATS = ("steps", "step_seconds", "step_age", "kv_used_ratio")
+# Only workers for one part of requests have them, and those have one rank.
+_OF_ONE = ("transfers", "transfer_failures")
+
+
+def all_ready(ranks: Sequence[EngineReady]) -> EngineReady:
+    """What they hold together; what a request must fit into is what the smallest takes."""
+    summed = {name: sum(getattr(rank, name) for rank in ranks) for name in _SUMMED_READY}
+    return msgspec.structs.replace(
+        ranks[0],
+        **summed,
+        max_model_len=min(rank.max_model_len for rank in ranks),
+        start_seconds=max(rank.start_seconds for rank in ranks),
+    )
+
+
+def all_stats(ranks: Sequence[EngineStats]) -> EngineStats:
+    """Sums, but for times and shares: those of the rank where they are largest."""
+    return EngineStats(
+        **{
+            name: (max if name in _LARGEST_STATS else sum)(getattr(rank, name) for rank in ranks)
+            for name in EngineStats.__struct_fields__
+            if name not in _OF_ONE
+        }
+    )

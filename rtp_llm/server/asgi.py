@@ -1,0 +1,59 @@
+"""Requests and responses as ASGI has them, for the server and for the router before it."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.types import Receive, Send
+
+from rtp_llm.server.errors import ApiError
+
+_JSON = (b"content-type", b"application/json")
+
+
+async def read_body(http: Request, limit: int) -> bytes:
+    """The body; raises ApiError 413 as soon as it is known to be longer than `limit` bytes."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in http.stream():
+        size += len(part)
+        if size > limit:
+            raise too_large(limit)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def too_large(limit: int) -> ApiError:
+    """413; the connection is closed, as the rest of the body is not read."""
+    message = f"The body is longer than {limit} bytes (see --max-request-bytes)."
+    return ApiError(413, message, code="request_too_large", headers={"Connection": "close"})
+
+
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Until the client has gone; what else it says is dropped."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def send_error(send: Send, error: ApiError) -> None:
+    """An error as a whole response."""
+    extra = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
+    await send_json(send, error.status, error.body(), extra)
+
+
+async def send_json(
+    send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    """A whole JSON response."""
+    length = (b"content-length", str(len(body)).encode())
+    await send_start(send, status, [_JSON, length, *(headers or [])])
+    await send_body(send, body)
+
+
+async def send_start(send: Send, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+    """Status and headers."""
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+async def send_body(send: Send, body: bytes, more: bool = False) -> None:
+    """A piece of the body, the last one unless ``more``."""
+    await send({"type": "http.response.body", "body": body, "more_body": more})

@@ -1,0 +1,68 @@
+"""Tests of a server whose engine has several ranks, as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+
+from rtp_llm import LLM, SamplingParams
+from rtp_llm.models.transformers_models_for_tests import save_model
+from rtp_llm.server.processes_for_tests import REAL, Stream, children, process
+from rtp_llm.text.model_folders_for_tests import CHATML, byte_level
+
+FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "8", "--served-model-name", "tiny")
+ASK = {"temperature": 0, "max_tokens": 20, "ignore_eos": True}
+PROMPTS = ["What is 12 + 30?", "Once upon a time", "a", "def add(a, b):"]
+RANKS = ("--data-parallel-size", "2", "--eplb-mode", "stats", "--eplb-update-time", "4")
+
+
+@pytest.fixture(scope="module", params=["qwen3_moe", "llama"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)  # the servers want the other core
+    path = tmp_path_factory.mktemp(request.param)
+    tokenizer = byte_level()
+    save_model(path, request.param, vocab_size=tokenizer.get_vocab_size(), eos_token_id=1)
+    tokenizer.save(str(path / "tokenizer.json"))
+    names = {"eos_token": "<|im_end|>", "chat_template": CHATML}
+    (path / "tokenizer_config.json").write_text(json.dumps(names))
+    return path
+
+
+def answers(url: str) -> list[str]:
+    body = {"model": "tiny", "prompt": PROMPTS, **ASK}
+    found = httpx.post(f"{url}/v1/completions", json=body, timeout=60)
+    assert found.status_code == 200, found.text
+    return [choice["text"] for choice in found.json()["choices"]]
+
+
+def test_a_server_of_two_ranks_answers_as_one_and_ends_with_one_of_them(folder: Path) -> None:
+    with LLM(folder, num_threads=1, kv_cache_mem_mb=8) as llm:
+        expected = [
+            output.outputs[0].text for output in llm.generate(PROMPTS, SamplingParams(**ASK))
+        ]
+    mixture = "qwen3_moe" in folder.name
+    flags = (*FLAGS, *(RANKS if mixture else RANKS[:2]))
+    with process(*flags, command=REAL, model=folder) as server:
+        url = server.url
+        assert answers(url) == expected
+        assert answers(url) == expected
+        ranks = children(server.process.pid)
+        assert len(ranks) == 2
+        figures = httpx.get(f"{url}/metrics").text
+        assert f"rtp_llm_generated_tokens_total {2 * 4 * 20}.0" in figures
+        streams = [Stream(url, model="tiny", max_tokens=180) for _ in range(4)]
+        # Ranks of a dense model wait for none: a silent one must be noticed from outside.
+        os.kill(ranks[1], signal.SIGKILL if mixture else signal.SIGSTOP)
+        ends = [stream.events()[-1] for stream in streams]
+        # One may have come to its end before.
+        assert any("engine_dead" in str(end) for end in ends)
+        assert server.exit_code() == 1
+        # Which of them was first to be found dead, and by whom, depends on the machine's load.
+        assert "rank " in server.wait_for("The server answers 503", "stderr")
+    assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
