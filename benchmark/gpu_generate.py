@@ -1,12 +1,14 @@
 """Decoding on a GPU: milliseconds a step beside transformers, with recorded steps and without.
 
-Random weights in bfloat16, prompts of 128 tokens, 128 new ones. Contenders take turns; the limit is
-what a step must read over the rate at which the device copies.
+Random weights in bfloat16, with `--setting quantization=fp8` in FP8 blocks; prompts of 128 tokens,
+128 new ones. Contenders take turns; the limit is what a step must read over the rate at which the
+device copies.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import statistics
 from collections.abc import Callable
 
@@ -56,7 +58,9 @@ def main() -> None:
     contenders = make_contenders(arguments, device)
     for batch in arguments.batch or BATCHES:
         print(f"batch {batch} ...", flush=True)
-        measure(report, contenders, batch, rounds, (arguments.shape, device))
+        measure(
+            report, contenders, batch, rounds, _Place(arguments.shape, _kind(arguments), device)
+        )
     report.print()
     report.write(arguments.json)
 
@@ -101,15 +105,28 @@ def _ours(shape: str, **changes: object) -> Callable[[int], float]:
     return step_seconds
 
 
-def measure(
-    report: Report, contenders: Contenders, batch: int, rounds: int, place: tuple[str, Device]
-) -> None:
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """What is measured and where; `kind` is how weights are kept (step_bytes)."""
+
+    shape: str
+    kind: str
+    device: Device
+
+
+def _kind(arguments: argparse.Namespace) -> str:
+    """fp8 with `--setting quantization=fp8`."""
+    quantization = given_settings(arguments).get("quantization")
+    return "bfloat16" if quantization in (None, "none") else str(quantization)
+
+
+def measure(report: Report, contenders: Contenders, batch: int, rounds: int, place: _Place) -> None:
     """One row."""
-    shape, device = place
     runs = {name: lambda run=run: run(batch) for name, run in contenders.items()}  # type: ignore[misc]
     figures = interleave(runs, rounds)
     ours = figures["ours"]
-    limit = step_bytes(shape, "bfloat16", batch, PROMPT + STEPS // 2) / measure_rates(device).copy
+    read = step_bytes(place.shape, place.kind, batch, PROMPT + STEPS // 2)
+    limit = read / measure_rates(place.device).copy
     report.add(
         **{
             "batch": batch,

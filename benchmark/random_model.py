@@ -45,10 +45,40 @@ SHAPES: dict[str, dict[str, Any]] = {
         "head_dim": 128,
         "tie_word_embeddings": False,
     },
+    "qwen3-30b-a3b": {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "vocab_size": 151936,
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "moe_intermediate_size": 768,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "norm_topk_prob": True,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "tie_word_embeddings": False,
+    },
     "tiny": {  # to try a benchmark where there is no time
         "vocab_size": 2048,
         "hidden_size": 64,
         "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+    },
+    "tiny-moe": {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "vocab_size": 2048,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "moe_intermediate_size": 32,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
         "num_key_value_heads": 1,
@@ -97,21 +127,24 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(base) / "rtp_llm" / "benchmark"
 
 
-# int8 weights carry a float32 scale for every 64.
-_WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0 + 4 / 64}
-_CACHE_BYTES = {"float32": 4, "bfloat16": 2, "int8": 4}
+# int8 weights carry a float32 scale for every 64, fp8 ones for every 128 x 128.
+_WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0 + 4 / 64, "fp8": 1.0 + 4 / 128**2}
+_OUTPUT_BYTES = {**_WEIGHT_BYTES, "fp8": 2.0}
+_CACHE_BYTES = {"float32": 4, "bfloat16": 2, "int8": 4, "fp8": 2}
 
 
 def step_bytes(shape: str, kind: str, batch: int, context: int) -> float:
     """Bytes that a decoding step must read: all matrices once, keys and values of every sequence.
 
+    Of experts those that tokens go to when every choice is as likely as any other.
     The embedding counts as the output layer that it is tied to; its look-up reads next to nothing.
     """
     sizes = SHAPES[shape]
     pairs = 2 * sizes["num_key_value_heads"] * sizes["head_dim"]
     cache = batch * context * sizes["num_hidden_layers"] * pairs
-    weights = _layer_weights(shape) + _output_weights(shape)
-    return weights * _WEIGHT_BYTES[kind] + cache * _CACHE_BYTES[kind]
+    weights = _layer_weights(shape, _experts_hit(sizes, batch)) * _WEIGHT_BYTES[kind]
+    weights += _output_weights(shape) * _OUTPUT_BYTES[kind]
+    return weights + cache * _CACHE_BYTES[kind]
 
 
 def cache_bytes(shape: str, tokens: float) -> float:
@@ -123,12 +156,13 @@ def cache_bytes(shape: str, tokens: float) -> float:
 
 def weight_bytes(shape: str) -> float:
     """Bytes of all matrices that a step reads, in bfloat16."""
-    return (_layer_weights(shape) + _output_weights(shape)) * _WEIGHT_BYTES["bfloat16"]
+    experts = SHAPES[shape].get("num_experts", 0)
+    return (_layer_weights(shape, experts) + _output_weights(shape)) * _WEIGHT_BYTES["bfloat16"]
 
 
 def step_operations(shape: str, batch: int) -> float:
     """Floating-point operations of the matrix products of a decoding step."""
-    return 2.0 * batch * (_layer_weights(shape) + _output_weights(shape))
+    return 2.0 * batch * (_active_weights(shape) + _output_weights(shape))
 
 
 def prompt_operations(shape: str, length: int) -> float:
@@ -136,15 +170,29 @@ def prompt_operations(shape: str, length: int) -> float:
     sizes = SHAPES[shape]
     queries = sizes["num_attention_heads"] * sizes["head_dim"]
     attention = 2.0 * length**2 * queries * sizes["num_hidden_layers"]
-    return 2.0 * (length * _layer_weights(shape) + _output_weights(shape)) + attention
+    return 2.0 * (length * _active_weights(shape) + _output_weights(shape)) + attention
 
 
-def _layer_weights(shape: str) -> int:
+def _active_weights(shape: str) -> float:
+    """Weights of all layers that one token is multiplied with."""
+    return _layer_weights(shape, SHAPES[shape].get("num_experts_per_tok", 0))
+
+
+def _experts_hit(sizes: dict[str, Any], tokens: int) -> float:
+    experts = sizes.get("num_experts", 0)
+    missed = (1 - sizes["num_experts_per_tok"] / experts) ** tokens if experts else 1.0
+    return experts * (1 - missed)
+
+
+def _layer_weights(shape: str, experts: float) -> float:
+    """Weights of all layers, of so many experts of each."""
     sizes = SHAPES[shape]
     hidden, head = sizes["hidden_size"], sizes["head_dim"]
     queries, pairs = sizes["num_attention_heads"] * head, sizes["num_key_value_heads"] * head * 2
-    layer = hidden * (2 * queries + pairs + 3 * sizes["intermediate_size"])
-    return sizes["num_hidden_layers"] * layer
+    inner: float = 3 * sizes["intermediate_size"]
+    if gates := sizes.get("num_experts"):
+        inner = gates + experts * 3 * sizes["moe_intermediate_size"]
+    return sizes["num_hidden_layers"] * hidden * (2 * queries + pairs + inner)
 
 
 def _output_weights(shape: str) -> int:

@@ -9,13 +9,16 @@ import pytest
 
 TINY = ["--shape", "tiny", "--quick", "--setting", "kv_cache_mem_mb=64"]
 PROGRAMS = {
+    "disagg": ["--shape", "tiny", "--quick", "--tokens", "40", "--cache-mib", "16"],
     "fused_rope_steps": [*TINY, "--setting", "max_seq_len=512", "--batch", "2", "--length", "40"],
     "gpu_first_token": [*TINY, "--setting", "max_seq_len=512", "--length", "40"],
     "gpu_generate": [*TINY, "--batch", "3", "--peer", "eager"],
+    "gpu_moe": ["--shape", "tiny", "--tokens", "5", "--quick"],
     "gpu_profile": [*TINY, "--batch", "2"],
     "gpu_serve": [*TINY, "--requests", "3", "--longest", "101", "--clients", "2"],
     "gpu_throughput": [*TINY, "--requests", "3", "--longest", "101"],
     "serve_rate": ["--streams", "9", "--tokens", "20", "--endpoint", "chat"],
+    "transfer_rate": ["--quick", "--slices", "16"],
 }
 
 

@@ -25,12 +25,13 @@ from rtp_llm.engine.messages import (
     StepOutput,
 )
 from rtp_llm.engine.process import main
+from rtp_llm.engine.service_face import Serving
 
 RATE_VARIABLE = "EMITTING_STEPS_PER_SECOND"
 VOCABULARY = 30000
 
 
-class EmittingEngine:
+class EmittingEngine(Serving):
     """What EngineService needs of an engine."""
 
     def __init__(self, rate: float) -> None:
@@ -45,7 +46,9 @@ class EmittingEngine:
     def has_work(self) -> bool:
         return bool(len(self._ids))
 
-    has_idle_work = False
+    @property
+    def has_idle_work(self) -> bool:
+        return False
 
     def work_idle(self) -> None:
         """There is nothing to prepare."""

@@ -45,7 +45,7 @@ def test(arguments: Sequence[str]) -> int:
 
 def soak(arguments: Sequence[str]) -> int:
     """The long tests, and those of the C++ runtime under sanitizers."""
-    counts = [_bazel_test(["--test_tag_filters=soak", *arguments])]
+    counts = [_bazel_test(["--test_tag_filters=soak", "--build_tests_only", *arguments])]
     counts += [_bazel_test([f"--config={name}", "//rtp_llm/cpp/..."]) for name in ("asan", "tsan")]
     return _close(counts)
 

@@ -16,20 +16,24 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     room: frozenset(below.split())
     for room, below in {
         "__init__": "llm sampling_params",
-        "cli": "server engine text loader models attention ops device config",
+        "cli": "router server engine text loader models attention ops device config",
+        "router": "server config keepalive",
         "server": "text engine config sampling_params",
         "llm": "text engine executor config sampling_params",
         "text": "sampling_params",
-        "engine": "executor loader models ops device native config sampling_params _runtime",
+        "disagg": "engine executor models device native config sampling_params keepalive _runtime",
+        "engine": "executor loader models layers distributed ops device native config "
+        "sampling_params _runtime",
         "executor": "loader models attention ops device config sampling_params _runtime",
         "loader": "models layers attention quantization device",
         "models": "layers attention ops config",
-        "layers": "attention quantization distributed ops",
+        "layers": "attention quantization distributed kernels ops device",
         "attention": "kernels ops device",
         "kernels": "",
         "quantization": "ops",
         "distributed": "device",
         "ops": "native",
+        "keepalive": "",
         "native": "_runtime",
         "device": "",
         "config": "",
@@ -40,7 +44,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 # What is no part of the package may import whatever it tests.
 OF_TESTS = ("_test.py", "_for_tests.py")
 # The server talks to the engine through its client; the rest runs in another process.
-ENGINE_DOORS = {"rtp_llm.engine.client", "rtp_llm.engine.messages"}
+ENGINE_DOORS = {f"rtp_llm.engine.{door}" for door in ("client", "ranks_client", "messages")}
 # Beside the device classes: tests of a device's kernels, and the names in this table.
 DEVICE_ROOMS = ("rtp_llm/device/", "rtp_llm/kernels/", "tools/lint/")
 DEVICE_MODULES = ("torch.cuda", "torch.xpu", "torch.hip", "torch.accelerator")
@@ -51,7 +55,7 @@ DEVICE_VARIABLES = (
     "ZE_AFFINITY_MASK",
 )
 TORCH_IN_CPP = re.compile(r'#include\s+[<"](?:torch|ATen|c10)/')
-MAY_INCLUDE_TORCH = re.compile(r"rtp_llm/cpp/(?:pybind/|cache_store/torch_adapter)")
+MAY_INCLUDE_TORCH = re.compile(r"rtp_llm/cpp/pybind/")
 PIP_LOAD = re.compile(r'load\("@pip_')
 
 
