@@ -25,6 +25,7 @@ from rtp_llm.models.transformers_models_for_tests import random_prompt, save_mod
 from rtp_llm.text.model_folders_for_tests import byte_level
 
 SMALL = {"kv_cache_mem_mb": 8, "num_threads": 1}
+LONG = 2000  # tokens that no machine has given before a test does something to their stream
 TOKENS = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
 
 
@@ -33,7 +34,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)  # the ranks want the other core
     path = tmp_path_factory.mktemp("model")
     tokenizer = byte_level()
-    save_model(path, "qwen3_moe", vocab_size=tokenizer.get_vocab_size(), eos_token_id=1)
+    sizes = {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": LONG + 192}
+    save_model(path, "qwen3_moe", eos_token_id=1, **sizes)
     tokenizer.save(str(path / "tokenizer.json"))
     (path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
     return path
@@ -141,7 +143,7 @@ def test_a_killed_rank_ends_the_engine_with_the_reason(folder, expected):
             assert 2 * llm_bytes[0] - ready.weight_bytes == experts
             found = await asyncio.gather(*(collect(client, prompt) for prompt in prompts))
             assert found == tokens
-            streams = [client.generate(request(client, prompts[0], 200)) for _ in range(4)]
+            streams = [client.generate(request(client, prompts[0], LONG)) for _ in range(4)]
             # As many on each rank.
             assert [each.num_sequences for each in client._clients] == [2, 2]
             first = [await anext(stream) for stream in streams]

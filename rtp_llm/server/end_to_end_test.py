@@ -26,15 +26,18 @@ FLAGS = ["--dtype", "float32", "--num-threads", "1", "--kv-cache-mem-mb", "16"]
 GREEDY = {"temperature": 0.0, "max_tokens": 24}
 
 
-@pytest.fixture(scope="module", name="folder")
-def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "tiny"
+def write_model(folder: Path, **sizes: int) -> Path:
     tokenizer = with_bos(byte_level())
-    save_model(folder, "qwen3", vocab_size=tokenizer.get_vocab_size(), eos_token_id=4)
+    save_model(folder, "qwen3", vocab_size=tokenizer.get_vocab_size(), eos_token_id=4, **sizes)
     config = (folder / "config.json").read_text()
     write_folder(folder, tokenizer)
     (folder / "config.json").write_text(config)
     return folder
+
+
+@pytest.fixture(scope="module", name="folder")
+def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="module", name="server")
@@ -216,11 +219,13 @@ def test_drain_with_the_real_engine(folder: Path) -> None:
         assert not Path(f"/proc/{engine}").exists()
 
 
-def test_death_of_the_real_engine(folder: Path) -> None:
+def test_death_of_the_real_engine(tmp_path: Path) -> None:
+    """Amid an answer so long that no machine has ended it before."""
+    folder = write_model(tmp_path / "tiny", max_position_embeddings=4096)
     with process(*FLAGS, command=REAL, model=folder) as server:
         url = server.url
         (engine,) = children(server.process.pid)
-        stream = Stream(url, model="tiny", max_tokens=230)
+        stream = Stream(url, model="tiny", max_tokens=4000)
         os.kill(engine, signal.SIGKILL)
         assert stream.events()[-1]["error"]["code"] == "engine_dead"
         assert server.exit_code() == 1
