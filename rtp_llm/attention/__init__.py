@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rtp_llm.attention.backend import AttentionBackend, AttentionConfig
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
-from rtp_llm.attention.factory import NoBackendError, check_backend, explain, make_backend
+from rtp_llm.attention.factory import check_backend, explain, make_backend
 from rtp_llm.attention.latent import LatentBackend, LatentConfig, LatentWeights
 from rtp_llm.attention.latent_factory import (
     check_latent_backend,
@@ -21,7 +21,6 @@ __all__ = [
     "LatentBackend",
     "LatentConfig",
     "LatentWeights",
-    "NoBackendError",
     "Rotation",
     "check_backend",
     "check_latent_backend",

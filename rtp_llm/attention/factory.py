@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rtp_llm.attention.backend import AttentionBackend, AttentionConfig, PartialBackend
 from rtp_llm.device import Support
-from rtp_llm.device.choice import AUTO, ask, find, load_class, reasons, verdicts
+from rtp_llm.device.choice import AUTO, ask, choose, load_class, verdicts
 
 if TYPE_CHECKING:
     from rtp_llm.attention.decode import DecodeBackend
@@ -24,15 +24,11 @@ SETTING = "--attention-backend"
 Answers = list[tuple[type[AttentionBackend], Support]]
 
 
-class NoBackendError(ValueError):
-    """No backend supports what the model asks; the message has every backend's reason."""
-
-
 def make_backend(config: AttentionConfig) -> AttentionBackend:
     """The supporting backend of highest rank, with one for decode steps beside it if it can; or the
     one that `config` names, for every step that it takes.
 
-    NoBackendError lists why each one said no.
+    NoChoiceError lists why each one said no.
     """
     answers = _ask(config)
     first = _first(config, answers)
@@ -46,7 +42,7 @@ def make_backend(config: AttentionConfig) -> AttentionBackend:
 
 
 def check_backend(config: AttentionConfig) -> None:
-    """Raise NoBackendError where make_backend would; nothing is made."""
+    """Raise NoChoiceError where make_backend would; nothing is made."""
     _first(config, _ask(config))
 
 
@@ -100,15 +96,7 @@ def _stack(config: AttentionConfig, usable: Sequence[type[AttentionBackend]]) ->
 
 def _first(config: AttentionConfig, answers: Answers) -> type[AttentionBackend]:
     """The one that `config` names, or the first that says yes."""
-    if config.backend != AUTO:
-        try:
-            return find(answers, config.backend)
-        except ValueError as error:
-            raise NoBackendError(f"{SETTING} {error}") from error
-    for backend, answer in answers:
-        if answer:
-            return backend
-    raise NoBackendError(f"no attention backend for {_describe(config)}: {reasons(answers)}")
+    return choose(answers, config.backend, SETTING, f"attention for {_describe(config)}")
 
 
 def _ask(config: AttentionConfig) -> Answers:

@@ -13,7 +13,6 @@ from rtp_llm import ops
 from rtp_llm.attention import (
     AttentionBackend,
     AttentionConfig,
-    NoBackendError,
     explain,
     factory,
     make_backend,
@@ -21,6 +20,7 @@ from rtp_llm.attention import (
 from rtp_llm.attention.flashinfer import FlashInferBackend
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import Support
+from rtp_llm.device.choice import NoChoiceError
 
 CONFIG = AttentionConfig("cpu", torch.float32, torch.float32, 4, 2, 64, 16)
 
@@ -113,7 +113,7 @@ def test_a_cache_of_eight_bits(monkeypatch, change, reason):
     if not reason:
         assert next(line for line in explain(config).splitlines() if "chosen" in line)
         return
-    with pytest.raises(NoBackendError, match=reason):
+    with pytest.raises(NoChoiceError, match=reason):
         make_backend(config)
 
 
@@ -152,7 +152,7 @@ def test_decode_steps_go_to_one_kernel_where_it_can(monkeypatch, change, reason)
 )
 def test_what_is_not_supported_is_an_error_with_the_reason(change, reason):
     config = dataclasses.replace(CONFIG, **change)
-    with pytest.raises(NoBackendError, match=reason):
+    with pytest.raises(NoChoiceError, match=reason):
         make_backend(config)
     assert reason in explain(config)
 
@@ -185,9 +185,9 @@ def test_one_can_be_asked_for(three_backends):
         "  fast (priority 10): supported",
         "  slow (priority 5): chosen by --attention-backend",
     ]
-    with pytest.raises(NoBackendError, match="--attention-backend slow: only heads of 64"):
+    with pytest.raises(NoChoiceError, match="--attention-backend slow: only heads of 64"):
         make_backend(dataclasses.replace(config, head_dim=80))
-    with pytest.raises(NoBackendError, match="quick: there are fast, slow, paged"):
+    with pytest.raises(NoChoiceError, match="quick is unknown; there are auto, fast, slow, paged"):
         make_backend(dataclasses.replace(CONFIG, backend="quick"))
 
 
@@ -212,5 +212,5 @@ def test_the_setting_has_every_name():
 
 
 def test_the_error_lists_every_backends_reason(three_backends):
-    with pytest.raises(NoBackendError, match=r"fast: only heads of 64; slow: .*; paged: the KV"):
+    with pytest.raises(NoChoiceError, match=r"fast: only heads of 64; slow: .*; paged: the KV"):
         make_backend(dataclasses.replace(CONFIG, head_dim=80, kv_dtype=torch.int8))

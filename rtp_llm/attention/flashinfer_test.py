@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rtp_llm.attention import AttentionConfig, Rotation, explain, factory, make_backend
+from rtp_llm.attention import AttentionConfig, Rotation, explain, make_backend
 from rtp_llm.attention import flashinfer as module
 from rtp_llm.attention import flashinfer_measured as measured
 from rtp_llm.attention.flashinfer import FlashInferBackend
@@ -26,6 +26,7 @@ from rtp_llm.attention.steps_for_tests import (
     shape_of,
     step_of,
 )
+from rtp_llm.device.choice import NoChoiceError
 from rtp_llm.ops.checks_for_tests import assert_near
 from rtp_llm.ops.paged_batches_for_tests import PagedBatch
 
@@ -279,5 +280,5 @@ def test_it_can_be_forced(log):
     backend = make_backend(forced)
     assert backend.name == "flashinfer"
     assert "(priority 5): chosen by --attention-backend" in explain(forced)
-    with pytest.raises(factory.NoBackendError, match="--attention-backend flashinfer: heads of 80"):
+    with pytest.raises(NoChoiceError, match="--attention-backend flashinfer: heads of 80"):
         make_backend(dataclasses.replace(forced, head_dim=80))

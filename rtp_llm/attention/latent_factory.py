@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rtp_llm.attention.factory import SETTING, NoBackendError
+from rtp_llm.attention.factory import SETTING
 from rtp_llm.attention.latent import LatentBackend, LatentConfig
 from rtp_llm.device import Support
-from rtp_llm.device.choice import AUTO, ask, find, load_class, reasons, verdicts
+from rtp_llm.device.choice import ask, choose, load_class, verdicts
 
 # Each is imported only when a backend is chosen. The setting attention_backend has their names.
 _BACKENDS = (
@@ -18,13 +18,13 @@ _BACKENDS = (
 def make_latent_backend(config: LatentConfig) -> LatentBackend:
     """The supporting backend of highest priority, or the one that `config` names.
 
-    NoBackendError lists why each one said no.
+    NoChoiceError lists why each one said no.
     """
     return _first(config)(config)
 
 
 def check_latent_backend(config: LatentConfig) -> None:
-    """Raise NoBackendError where make_latent_backend would; nothing is made."""
+    """Raise NoChoiceError where make_latent_backend would; nothing is made."""
     _first(config)
 
 
@@ -41,16 +41,7 @@ def explain_latent(config: LatentConfig) -> str:
 
 def _first(config: LatentConfig) -> type[LatentBackend]:
     """The one that `config` names, or the first that says yes."""
-    answers = _ask(config)
-    if config.backend != AUTO:
-        try:
-            return find(answers, config.backend)
-        except ValueError as error:
-            raise NoBackendError(f"{SETTING} names {error}") from error
-    for backend, answer in answers:
-        if answer:
-            return backend
-    raise NoBackendError(f"no attention backend for {_describe(config)}: {reasons(answers)}")
+    return choose(_ask(config), config.backend, SETTING, f"attention for {_describe(config)}")
 
 
 def _ask(config: LatentConfig) -> list[tuple[type[LatentBackend], Support]]:

@@ -14,13 +14,13 @@ from rtp_llm.attention import (
     HostNumbers,
     LatentConfig,
     LatentWeights,
-    NoBackendError,
     explain_latent,
     latent,
     make_latent_backend,
 )
 from rtp_llm.attention.latent_hopper import HopperLatentBackend
 from rtp_llm.attention.latent_step import EXPANDED_BLOCK, Forms, plan_step
+from rtp_llm.device.choice import NoChoiceError
 
 DEEPSEEK = Forms(512, 64, 128, 128)
 CONFIG = LatentConfig(
@@ -148,11 +148,11 @@ def test_the_table_of_expanded_rows_is_made_once_a_step():
 
 
 def test_what_cannot_be_is_refused_with_the_reason():
-    with pytest.raises(NoBackendError, match="leave --kv-cache-dtype out"):
+    with pytest.raises(NoChoiceError, match="leave --kv-cache-dtype out"):
         make_latent_backend(replace(CONFIG, kv_dtype=torch.float8_e4m3fn))
-    with pytest.raises(NoBackendError, match="no mla_rotate_and_store, mla_attention for it"):
+    with pytest.raises(NoChoiceError, match="no mla_rotate_and_store, mla_attention for it"):
         make_latent_backend(replace(CONFIG, device_type="xpu"))
-    with pytest.raises(NoBackendError, match="--attention-backend names hopper"):
+    with pytest.raises(NoChoiceError, match="--attention-backend hopper: "):
         make_latent_backend(replace(CONFIG, backend="hopper"))
     with pytest.raises(ValueError, match="not been prepared"):
         make_latent_backend(CONFIG).attend(
@@ -202,5 +202,7 @@ def test_the_choice_is_explained():
     assert "triton (priority 10): no: its tiles" in text
     forced = explain_latent(replace(CONFIG, backend="paged"))
     assert "paged (priority 0): chosen by --attention-backend" in forced
-    with pytest.raises(NoBackendError, match="names flashinfer: there are hopper, triton, paged"):
+    with pytest.raises(
+        NoChoiceError, match="flashinfer is unknown; there are auto, hopper, triton, paged"
+    ):
         make_latent_backend(replace(CONFIG, backend="flashinfer"))

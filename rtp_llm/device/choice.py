@@ -11,6 +11,10 @@ from rtp_llm.device.base import Support
 AUTO = "auto"  # of a setting that may name a kind: the first that says yes
 
 
+class NoChoiceError(ValueError):
+    """No kind takes what is asked, or not the one named; the message has the reasons."""
+
+
 class Named(Protocol):
     """A kind that a setting can name."""
 
@@ -35,14 +39,23 @@ def ask(
     return [(kind, kind.supports(question)) for kind in best_first]
 
 
-def find(answers: Sequence[tuple[Kind, Support]], asked: str) -> Kind:
-    """The kind named `asked`; ValueError with its reason for a no, or with the names there are."""
+def choose(answers: Sequence[tuple[Kind, Support]], asked: str, setting: str, task: str) -> Kind:
+    """The kind that `setting` names as `asked`, or with AUTO the first that says yes to `task`.
+
+    NoChoiceError has the reason of the one named, or the names there are; with AUTO all reasons.
+    """
+    if asked == AUTO:
+        for kind, answer in answers:
+            if answer:
+                return kind
+        raise NoChoiceError(f"nothing computes {task}: {reasons(answers)}")
     for kind, answer in answers:
         if kind.name == asked:
             if not answer:
-                raise ValueError(f"{asked}: {answer.reason}")
+                raise NoChoiceError(f"{setting} {asked}: {answer.reason} ({task})")
             return kind
-    raise ValueError(f"{asked}: there are {', '.join(kind.name for kind, _ in answers)}")
+    known = ", ".join(kind.name for kind, _ in answers)
+    raise NoChoiceError(f"{setting} {asked} is unknown; there are {AUTO}, {known}")
 
 
 def reasons(answers: Sequence[tuple[Kind, Support]]) -> str:

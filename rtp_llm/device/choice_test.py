@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rtp_llm.device.base import Support
-from rtp_llm.device.choice import AUTO, find, load_class, reasons, verdicts
+from rtp_llm.device.choice import AUTO, NoChoiceError, choose, load_class, reasons, verdicts
 
 
 class Kind:
@@ -29,12 +29,16 @@ def test_what_became_of_each(asked, expected):
     assert verdicts(ANSWERS, asked, "--kind") == expected
 
 
-def test_one_is_found_by_its_name_or_the_reason_is_said():
-    assert find(ANSWERS, "last") is LAST
-    with pytest.raises(ValueError, match=r"^quick: no wings$"):
-        find(ANSWERS, "quick")
-    with pytest.raises(ValueError, match=r"^other: there are quick, slow, last$"):
-        find(ANSWERS, "other")
+def test_the_best_that_can_is_chosen_or_the_one_named_or_the_reason_is_said():
+    assert choose(ANSWERS, AUTO, "--kind", "flying") is SLOW
+    assert choose(ANSWERS, "last", "--kind", "flying") is LAST
+    for answers, asked, words in (
+        (ANSWERS, "quick", "^--kind quick: no wings .flying.$"),
+        (ANSWERS, "other", "^--kind other is unknown; there are auto, quick, slow, last$"),
+        (ANSWERS[:1], AUTO, "^nothing computes flying: quick: no wings$"),
+    ):
+        with pytest.raises(NoChoiceError, match=words):
+            choose(answers, asked, "--kind", "flying")
 
 
 def test_reasons_are_those_of_a_no():

@@ -52,7 +52,7 @@ def load_model(
     ("auto" or "fp8_e4m3") are those of the KV cache; with `load_format` "dummy" no weight is read:
     they are random. `attention_backend` and `moe_strategy` are the settings of these names;
     `experts`: where they are.
-    Raises UnsupportedModelError, ModelConfigError, CheckpointError, WeightError or NoBackendError.
+    Raises UnsupportedModelError, ModelConfigError, CheckpointError, WeightError or NoChoiceError.
     """
     config = read_model_config(path)
     positions = max_seq_len or config.max_position_embeddings

@@ -112,7 +112,7 @@ class ModelOptions:
     def explain_attention(self, config: ModelConfig) -> str:
         """Which attention backend is chosen for `config`, and why not the others.
 
-        NoBackendError where none is, as making the model raises it.
+        NoChoiceError where none is, as making the model raises it.
         """
         if config.latent is not None:
             latent = self.latent_attention(config, config.latent)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from rtp_llm.device.choice import NoChoiceError
 from rtp_llm.layers import LayerOptions
-from rtp_llm.layers.moe import ExpertContext, LocalRouter, NoStrategyError, choose_executor
+from rtp_llm.layers.moe import ExpertContext, LocalRouter, choose_executor
 from rtp_llm.layers.moe.block import expert_context
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.raw_config import RawConfig
@@ -47,6 +48,6 @@ def local_experts(config: ModelConfig, options: LayerOptions) -> ExpertContext |
     context = expert_context(config.moe, block, LocalRouter(config.moe.num_experts))
     try:
         choose_executor(context, options.moe_strategy)
-    except NoStrategyError as error:
+    except NoChoiceError as error:
         raise UnsupportedModelError(str(error)) from error
     return context

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rtp_llm.kernels.triton.latent_attention_kernel import heads_kernel, latents_kernel
 from rtp_llm.kernels.triton.paged_attention_kernel import merge_kernel
+from rtp_llm.kernels.triton.sequence_checks import check_sequences
 
 _LOG2_E = math.log2(math.e)
 _ROWS = 64  # heads, or tokens and heads, of a tile
@@ -56,7 +57,8 @@ def latent_attention(
 
     `tile` replaces the choice of `choose_latent_tile`. ValueError when shapes do not fit.
     """
-    _check(q, cache, cu_seqlens_q, seq_lens, block_table)
+    _check(q, cache)
+    check_sequences(cu_seqlens_q, seq_lens, block_table)
     tokens, heads, _ = q.shape
     out = q.new_empty(tokens, heads, latent_size)
     if out.numel() == 0 or len(seq_lens) == 0:
@@ -175,9 +177,7 @@ def _padded(size: int) -> int:
     return max(16, int(triton.next_power_of_2(size)))
 
 
-def _check(
-    q: Tensor, cache: Tensor, cu_seqlens_q: Tensor, seq_lens: Tensor, block_table: Tensor
-) -> None:
+def _check(q: Tensor, cache: Tensor) -> None:
     if q.dim() != 3 or cache.dim() != 3 or cache.shape[2] != q.shape[2]:
         raise ValueError(
             "q must be [T, H, R + P] and the cache [N, S, R + P], "
@@ -185,12 +185,3 @@ def _check(
         )
     if cache.dtype != q.dtype or q.stride(2) != 1 or cache.stride(2) != 1:
         raise ValueError(f"q is {q.dtype}, the cache {cache.dtype}; both must be the same, packed")
-    sequences = seq_lens.shape[0]
-    if cu_seqlens_q.shape != (sequences + 1,) or block_table.shape[0] != sequences:
-        raise ValueError(
-            f"{sequences} sequences need {sequences + 1} prefix sums "
-            f"and a block table of {sequences} rows"
-        )
-    for index in (cu_seqlens_q, seq_lens, block_table):
-        if index.dtype != torch.int32 or index.stride(-1) != 1:
-            raise ValueError("lengths and block table must be int32 without gaps")

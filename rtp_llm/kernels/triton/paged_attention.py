@@ -11,6 +11,7 @@ import triton
 from torch import Tensor
 
 from rtp_llm.kernels.triton.paged_attention_kernel import attention_kernel, merge_kernel
+from rtp_llm.kernels.triton.sequence_checks import check_sequences
 
 _LOG2_E = math.log2(math.e)
 # Measured on an H200 with batches of 1 to 256 and contexts of 1k to 64k.
@@ -55,7 +56,8 @@ def paged_attention(
     divided by. `tile` replaces the choice of `choose_tile`. ValueError when shapes or dtypes do not
     fit.
     """
-    _check(q, kv_cache, cu_seqlens_q, seq_lens, block_table)
+    _check(q, kv_cache)
+    check_sequences(cu_seqlens_q, seq_lens, block_table)
     out = q.new_empty(q.shape)
     if out.numel() == 0 or len(seq_lens) == 0:
         return out.zero_()
@@ -179,9 +181,7 @@ def processors(device: torch.device) -> int:
     )
 
 
-def _check(
-    q: Tensor, kv_cache: Tensor, cu_seqlens_q: Tensor, seq_lens: Tensor, block_table: Tensor
-) -> None:
+def _check(q: Tensor, kv_cache: Tensor) -> None:
     if q.dim() != 3 or kv_cache.dim() != 5 or kv_cache.shape[0] != 2:
         raise ValueError(
             "q must be [T, H, D] and the cache [2, N, S, Hk, D], "
@@ -201,12 +201,3 @@ def _check(
         raise ValueError(
             "the elements of a head must be next to each other in q and in the KV cache"
         )
-    sequences = seq_lens.shape[0]
-    if cu_seqlens_q.shape != (sequences + 1,) or block_table.shape[0] != sequences:
-        raise ValueError(
-            f"{sequences} sequences need {sequences + 1} prefix sums "
-            f"and a block table of {sequences} rows"
-        )
-    for index in (cu_seqlens_q, seq_lens, block_table):
-        if index.dtype != torch.int32 or index.stride(-1) != 1:
-            raise ValueError("lengths and block table must be int32 without gaps")

@@ -6,7 +6,7 @@ from rtp_llm.layers.moe.block import MoeBlock
 from rtp_llm.layers.moe.config import ExpertNames, MoeConfig
 from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights
 from rtp_llm.layers.moe.router import ExpertHooks, LocalRouter, Routed, Router, SelectionStep
-from rtp_llm.layers.moe.strategy import NoStrategyError, choose_executor, explain
+from rtp_llm.layers.moe.strategy import choose_executor, explain
 
 __all__ = [
     "Executor",
@@ -17,7 +17,6 @@ __all__ = [
     "LocalRouter",
     "MoeBlock",
     "MoeConfig",
-    "NoStrategyError",
     "Routed",
     "Router",
     "SelectionStep",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rtp_llm.device import Support
-from rtp_llm.device.choice import AUTO, ask, load_class, reasons, verdicts
+from rtp_llm.device.choice import AUTO, ask, choose, load_class, verdicts
 from rtp_llm.layers.moe.executor import Executor, ExpertContext
 
 # Each is imported only when an executor is chosen.
@@ -17,25 +17,12 @@ _EXECUTORS = (
 _SETTING = "--moe-strategy"
 
 
-class NoStrategyError(ValueError):
-    """Nothing computes these experts here; the message has every executor's reason."""
-
-
 def choose_executor(context: ExpertContext, forced: str = AUTO) -> type[Executor]:
     """The supporting executor of highest value, or the one named `forced`.
 
-    NoStrategyError lists why each one said no, or the names when `forced` is none of them.
+    NoChoiceError lists why each one said no, or the names when `forced` is none of them.
     """
-    answers = _ask(context)
-    if forced != AUTO:
-        answers = [(kind, answer) for kind, answer in answers if kind.name == forced]
-        if not answers:
-            known = ", ".join(kind.name for kind, _ in _ask(context))
-            raise NoStrategyError(f"moe_strategy {forced!r} is unknown; valid: {AUTO}, {known}")
-    for kind, answer in answers:
-        if answer:
-            return kind
-    raise NoStrategyError(f"nothing computes experts for {context.describe()}: {reasons(answers)}")
+    return choose(_ask(context), forced, _SETTING, f"experts for {context.describe()}")
 
 
 def explain(context: ExpertContext, forced: str = AUTO) -> str:
