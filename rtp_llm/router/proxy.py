@@ -18,6 +18,8 @@ from rtp_llm.server.asgi import read_body, send_error, send_json, wait_for_disco
 from rtp_llm.server.errors import SERVER, ApiError, bad_request, unavailable
 
 _logger = logging.getLogger("rtp_llm.router")
+_REFUSALS = (429, 503)  # its queue is full, it is starting or going: another one may take it
+_MOST_PARTS = 16  # of a refusal, which is kept until another worker was asked
 
 
 class UnreachableError(OSError):
@@ -70,28 +72,43 @@ class Proxy:
     async def _forward(self, asked: Asked, send: Send) -> None:
         pieces = pieces_of(prompt_bytes(asked.body))
         tried: list[Worker] = []
+        refusal: list[dict[str, Any]] = []
         while (worker := self._workers.choose(pieces, tried)) is not None:
             tried.append(worker)
             try:
                 with Visit(worker, pieces):
-                    await self._exchange(worker, asked, send)
-                return
+                    said = await self._exchange(worker, asked, send)
+                if not said:
+                    return
+                refusal = said
             except ApiError as error:
                 await send_error(send, error)
                 return
             except UnreachableError as error:
                 _logger.warning("%s does not answer: %s", worker.url, error)
                 worker.healthy = False
-        message = "No server behind this router takes requests now."
-        await send_error(send, unavailable(message, "no_worker"))
+        for event in refusal:
+            await send(event)
+        if not refusal:
+            message = "No server behind this router takes requests now."
+            await send_error(send, unavailable(message, "no_worker"))
 
-    async def _exchange(self, worker: Worker, asked: Asked, send: Send) -> None:
-        """As long as nothing of an answer was passed on raises UnreachableError, or ApiError where
-        another worker would do no better."""
+    async def _exchange(self, worker: Worker, asked: Asked, send: Send) -> list[dict[str, Any]]:
+        """Passes an answer on; that of a worker which takes no requests is returned instead.
+
+        As long as nothing was passed on raises UnreachableError, or ApiError where another worker
+        would do no better.
+        """
         begun = False
+        refusal: list[dict[str, Any]] = []
         async with contextlib.aclosing(exchange(worker, asked, self._patience)) as events:
             try:
                 async for event in events:
+                    if refusal or event.get("status") in _REFUSALS:
+                        refusal.append(event)
+                        if len(refusal) > _MOST_PARTS:
+                            raise OSError("its refusal does not end")
+                        continue
                     await send(event)
                     begun = True
             except h11.LocalProtocolError as error:
@@ -105,6 +122,7 @@ class Proxy:
                     raise UnreachableError(str(error) or type(error).__name__) from error
                 _logger.warning("%s broke off an answer: %s", worker.url, error)
                 raise
+        return refusal
 
 
 def prompt_bytes(body: bytes) -> bytes:

@@ -145,6 +145,46 @@ def test_a_dead_server_costs_no_request() -> None:
     asyncio.run(play())
 
 
+def refuse(status: int, parts: int = 1) -> Answer:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = f"HTTP/1.1 {status} No\r\nretry-after: 3\r\ncontent-length: {5 * parts}\r\n\r\n"
+        writer.write(head.encode())
+        for _ in range(parts):
+            writer.write(b"later")
+            await writer.drain()
+            await asyncio.sleep(0.001)  # a part each
+
+    return answer
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_another_one_is_asked_when_one_takes_no_requests(status: int) -> None:
+    async def play() -> None:
+        async with FakeServer("a", refuse(status)) as full, FakeServer("two") as free:
+            proxy, workers = proxy_of(full, free)
+            for number in range(4):
+                assert await ask(proxy, f"hello {number}") == (200, b"two!")
+            assert full.bodies and workers.all[0].healthy
+            assert [worker.open_requests for worker in workers.all] == [0, 0]
+            # Nobody else: the client reads what it said.
+            free._answer = refuse(500)
+            assert (await ask(proxy, "hello"))[0] == 500
+            workers.all[1].healthy = False
+            assert await ask(proxy, "hello") == (status, b"later")
+
+    asyncio.run(play())
+
+
+def test_a_refusal_that_does_not_end_is_not_kept() -> None:
+    async def play() -> None:
+        async with FakeServer("a", refuse(503, parts=1000)) as endless, FakeServer("two") as two:
+            proxy, workers = proxy_of(endless, two)
+            assert await ask(proxy, "hello") == (200, b"two!")
+            assert not workers.all[0].healthy
+
+    asyncio.run(play())
+
+
 def test_a_client_that_leaves_ends_its_request() -> None:
     async def play() -> None:
         server = FakeServer("slow")
