@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rtp_llm.device.choice import NoChoiceError
 from rtp_llm.layers import LayerOptions
-from rtp_llm.layers.moe import ExpertContext, LocalRouter, choose_executor
+from rtp_llm.layers.moe import ExpertContext, LocalRouter, NoChoiceError, choose_executor
 from rtp_llm.layers.moe.block import expert_context
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.raw_config import RawConfig

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rtp_llm.device.choice import NoChoiceError
 from rtp_llm.layers.moe.block import MoeBlock
 from rtp_llm.layers.moe.config import ExpertNames, MoeConfig
 from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights
@@ -17,6 +18,7 @@ __all__ = [
     "LocalRouter",
     "MoeBlock",
     "MoeConfig",
+    "NoChoiceError",
     "Routed",
     "Router",
     "SelectionStep",
