@@ -26,9 +26,10 @@ STORY = "Once upon a time there was a small engine that liked long stories. "
 
 
 def documented_commands() -> list[list[str]]:
-    """The indented lines under their heading, in words."""
+    """The indented lines under their heading, in words: three of ours and a question by curl."""
     section = PAGE.read_text().split("## Three commands")[1].split("\n## ")[0]
-    return [shlex.split(line) for line in section.splitlines() if line.startswith("    rtp-llm ")]
+    lines = section.replace("\\\n", "").splitlines()
+    return [shlex.split(line) for line in lines if line.startswith(("    rtp-llm ", "    curl "))]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def ports() -> dict[str, int]:
 def example(tmp_path_factory: pytest.TempPathFactory, ports: dict[str, int]) -> Iterator[None]:
     """All three are started at once, and are there."""
     folder = tmp_path_factory.mktemp("example")
-    commands = documented_commands()
+    *commands, _ = documented_commands()
     assert [words[1] for words in commands] == ["serve", "serve", "route"]
     with ExitStack() as stack:
         for number, words in enumerate(commands):
@@ -74,6 +75,15 @@ def wait_until_all_are_there(folder: Path, ports: dict[str, int]) -> None:
             logs = "\n".join(each.read_text() for each in sorted(folder.glob("*.log")))
             assert time.monotonic() < deadline, logs
             time.sleep(0.1)
+
+
+def test_the_documented_question_is_answered(example: None, ports: dict[str, int]) -> None:
+    curl, url, *rest = documented_commands()[-1]
+    assert (curl, rest[:3:2]) == ("curl", ["-H", "-d"])
+    url = url.replace("8088", str(ports["8088"]))
+    headers = dict([rest[1].split(": ")])
+    answer = httpx.post(url, content=rest[3], headers=headers, timeout=60).json()
+    assert answer["choices"][0]["message"]["content"] == "12 + 30 = 42"
 
 
 def test_requests_through_the_router_have_their_prompts_from_the_prefill_worker(
