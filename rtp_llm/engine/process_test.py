@@ -44,6 +44,12 @@ async def collect(client: EngineClient, prompt: list[int], **params: Any) -> lis
     return [delta async for delta in client.generate(request)]
 
 
+async def ask_for_ever(client: EngineClient) -> None:
+    """One long answer after the other: no machine is through with them."""
+    while True:
+        await collect(client, random_prompt(9), max_tokens=4000)
+
+
 async def eventually(condition: Any) -> None:
     while not condition():
         await asyncio.sleep(0.02)
@@ -99,7 +105,7 @@ async def asks(client: EngineClient, reference: Any) -> None:
 
 
 async def goes_away(client: EngineClient) -> None:
-    job = asyncio.ensure_future(collect(client, random_prompt(9), max_tokens=4000))
+    job = asyncio.ensure_future(ask_for_ever(client))
     await eventually(lambda: client.latest_stats.running == 1)
     assert client.latest_stats.free_blocks < client.latest_stats.total_blocks
     job.cancel()
@@ -111,10 +117,7 @@ def test_a_killed_engine_fails_its_requests(llama):
     async def run() -> None:
         client = EngineClient()
         await client.start(settings(llama[0]))
-        jobs = [
-            asyncio.ensure_future(collect(client, random_prompt(9), max_tokens=4000))
-            for _ in range(3)
-        ]
+        jobs = [asyncio.ensure_future(ask_for_ever(client)) for _ in range(3)]
         await eventually(lambda: client.latest_stats.running == 3)
         os.kill(client._link.process.pid, signal.SIGKILL)
         for result in await asyncio.gather(*jobs, return_exceptions=True):

@@ -36,14 +36,13 @@ from rtp_llm.engine.messages import (
     Wake,
 )
 from rtp_llm.engine.rank_figures import all_ready
-from rtp_llm.engine.ranks_client import reason_of
+from rtp_llm.engine.ranks_client import LOOK_SECONDS, LOOKS, reason_of
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
     from rtp_llm.executor.logits_processor import LogitsProcessor
 
 _POLL_MILLISECONDS = 100
-_LAST_WORDS_SECONDS = 0.5
 _CLOSE_SECONDS = 5.0
 
 
@@ -220,7 +219,8 @@ class RankEngines:
 
     def _hear_last_words(self) -> None:
         """A rank is dead: find the reason, which may not be with the first that told of it."""
-        time.sleep(_LAST_WORDS_SECONDS)
+        for _ in range(LOOKS):
+            time.sleep(LOOK_SECONDS)
         for rank, link in enumerate(self._links):
             for message in link.receive():
                 if isinstance(message, EngineFatal):

@@ -44,7 +44,7 @@ def watchdog(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise TimeoutError("a rank that works no more was not noticed")
 
     before = signal.signal(signal.SIGALRM, bark)
-    signal.alarm(40)
+    signal.alarm(120)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
@@ -63,7 +63,7 @@ def engines() -> Iterator[RankEngines]:
 
 def step_until_the_end(engines: RankEngines) -> str:
     """Its reason; somebody always asks until then, but not for long."""
-    numbers, deadline = itertools.count(100), time.monotonic() + 20
+    numbers, deadline = itertools.count(100), time.monotonic() + 60
     with pytest.raises(EngineDeadError) as error:
         while time.monotonic() < deadline:
             if not engines._open:
@@ -117,9 +117,10 @@ def test_streams_of_all_ranks_end_and_the_server_knows(sign, words):
             streams = [client.generate(request(number, max_tokens=10**6)) for number in numbers]
             for stream in streams:
                 await anext(stream)
-            assert client.alive
+            while not client.alive:  # one of them may have to wait for a core
+                await asyncio.sleep(0.01)
             os.kill(client._clients[1]._link.process.pid, sign)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 for stream in streams:
                     with pytest.raises(EngineDeadError, match=words.removeprefix("rank 1: ")):
                         while True:
@@ -140,7 +141,7 @@ def test_a_rank_that_is_silent_for_a_while_is_told_to_who_asks(monkeypatch):
         try:
             rank = client._clients[1]._link.process.pid
             os.kill(rank, signal.SIGSTOP)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while client.alive:
                     await asyncio.sleep(0.05)
                 assert client.failure is None

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 # What the ranks that survive say of the one that did not; its own words are the reason.
 _SURVIVOR = "lost contact to another rank"
 _LAST_WORDS_SECONDS = 0.5
-_LOOK_SECONDS = 0.01
+# In so many steps, counted: where this process had to wait for a core, a dying one had to as well,
+# and no time would be left for it.
+LOOKS, LOOK_SECONDS = 50, 0.01
 
 
 class RanksClient:
@@ -133,13 +135,13 @@ class RanksClient:
     def _last_words(self) -> list[str | None]:
         """What each rank died of. One that was killed may be found dead only after its survivors,
         who see its connections end, have told of it: it is waited for, briefly."""
-        deadline = time.monotonic() + _LAST_WORDS_SECONDS
-        while True:
+        words: list[str | None] = []
+        for _ in range(LOOKS):
             words = [client.last_words() for client in self._clients]
-            told = any(text and _SURVIVOR not in text for text in words)
-            if told or time.monotonic() > deadline:
-                return words
-            time.sleep(_LOOK_SECONDS)
+            if any(text and _SURVIVOR not in text for text in words):
+                break
+            time.sleep(LOOK_SECONDS)
+        return words
 
     def _log_of(self, rank: int) -> Callable[[EngineLog], None]:
         def log(line: EngineLog) -> None:

@@ -1,11 +1,12 @@
 """An engine process without a model, for tests: the first prompt token says what it does.
 
 A prompt [token, ...] is answered with token, token + 1, ... up to max_tokens, one a step, except
-for the commands below.
+for the commands below. It takes no more steps than ``allowed_steps`` says.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from rtp_llm.config.settings import Settings
+from rtp_llm.engine.allowed_steps_for_tests import allowed_steps
 from rtp_llm.engine.columns import step_columns
 from rtp_llm.engine.messages import (
     FINISH_LENGTH,
@@ -29,11 +31,10 @@ from rtp_llm.engine.messages import (
 from rtp_llm.engine.process import main
 from rtp_llm.engine.service_face import Serving
 
+# A step with SLEEP in it ends when it is allowed, and never where no test says how many are.
 SLEEP, RAISE, KILL, REFUSE, QUEUE_FULL, STOP_BEATING = 9001, 9002, 9003, 9004, 9005, 9006
-LONG_STEP_SECONDS = 3.0
 STEP_SECONDS = 0.002
-SLOW_PRIORITY = 99  # from such a request on, steps take SLOW_STEP_SECONDS
-SLOW_STEP_SECONDS = 1.0
+_LOOK_SECONDS = 0.005
 
 
 class ScriptedEngine(Serving):
@@ -42,7 +43,6 @@ class ScriptedEngine(Serving):
     def __init__(self) -> None:
         self.running: dict[tuple[int, int], list[int]] = {}
         self.steps = 0
-        self.step_seconds = STEP_SECONDS
         self.began: float | None = None
         self.idle_parts = 3
 
@@ -63,8 +63,6 @@ class ScriptedEngine(Serving):
             raise RequestError("invalid", "refused by the script")
         if first == QUEUE_FULL:
             raise RequestError("queue_full", "full by the script")
-        if request.params.priority == SLOW_PRIORITY:
-            self.step_seconds = SLOW_STEP_SECONDS
         for index in range(request.params.n):
             self.running[request.request_id, index] = [first, request.params.max_tokens or 8]
 
@@ -75,15 +73,20 @@ class ScriptedEngine(Serving):
     def step(self) -> list[StepOutput]:
         if not self.running:
             return []
-        self.began = time.monotonic()
         first = [tokens[0] for tokens in self.running.values()]
+        if SLEEP not in first and self.steps >= allowed_steps():
+            time.sleep(_LOOK_SECONDS)  # and hears then what the client says
+            return []
+        self.began = time.monotonic()
         if RAISE in first:
             raise ZeroDivisionError("by the script")
         if KILL in first:
             os.abort()
         if STOP_BEATING in first:
             os.kill(os.getpid(), 19)  # SIGSTOP: still there, but silent
-        time.sleep(LONG_STEP_SECONDS if SLEEP in first else self.step_seconds)
+        time.sleep(STEP_SECONDS)
+        while SLEEP in first and not self.steps < allowed_steps() < math.inf:
+            time.sleep(_LOOK_SECONDS)
         self.began = None
         self.steps += 1
         return [self._output()]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +18,28 @@ from example.demo_model.training import sums
 from rtp_llm.models.transformers_models_for_tests import save_model
 from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.server.processes_for_tests import REAL, ROOT, Process, Stream, children, process
-from rtp_llm.server.serving_for_tests import events
+from rtp_llm.server.serving_for_tests import events, wait_for
 from rtp_llm.text.model_folders_for_tests import byte_level, with_bos, write_folder
 
 ASK: Any = [{"role": "user", "content": "Hello"}]
 FLAGS = ["--dtype", "float32", "--num-threads", "1", "--kv-cache-mem-mb", "16"]
 GREEDY = {"temperature": 0.0, "max_tokens": 24}
-
-
-def write_model(folder: Path, **sizes: int) -> Path:
-    tokenizer = with_bos(byte_level())
-    save_model(folder, "qwen3", vocab_size=tokenizer.get_vocab_size(), eos_token_id=4, **sizes)
-    config = (folder / "config.json").read_text()
-    write_folder(folder, tokenizer)
-    (folder / "config.json").write_text(config)
-    return folder
+CONTEXT = 32_000
+LONG = 30_000  # tokens that no machine has given before a test does something to their stream
 
 
 @pytest.fixture(scope="module", name="folder")
 def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("models") / "tiny")
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    tokenizer = with_bos(byte_level())
+    # So long an answer has to fit into a small cache.
+    sizes = {"max_position_embeddings": CONTEXT, "num_key_value_heads": 1, "head_dim": 16}
+    size = tokenizer.get_vocab_size()
+    save_model(folder, "qwen3", vocab_size=size, eos_token_id=4, **sizes)
+    config = (folder / "config.json").read_text()
+    write_folder(folder, tokenizer)
+    (folder / "config.json").write_text(config)
+    return folder
 
 
 @pytest.fixture(scope="module", name="server")
@@ -168,22 +170,37 @@ def test_sampling_fields_do_something(client: openai.OpenAI) -> None:
 
 
 def test_engine_refusals_reach_the_client(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="256 tokens"):
-        client.completions.create(model="tiny", prompt="a house", max_tokens=1000)
+    with pytest.raises(openai.BadRequestError, match=f"{CONTEXT} tokens"):
+        client.completions.create(model="tiny", prompt="a house", max_tokens=CONTEXT)
+
+
+@contextmanager
+def stopped_engine(server: Process) -> Iterator[None]:
+    """It takes no step meanwhile."""
+    (engine,) = children(server.process.pid)
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(engine, signal.SIGCONT)
 
 
 def test_a_disconnect_frees_the_blocks(server: Process) -> None:
     url = server.url
-    free = metrics(url)["rtp_llm_kv_cache_free_blocks"]
-    body = {"prompt": "a house", "max_tokens": 200, "ignore_eos": True, "stream": True, "n": 4}
-    with httpx.stream("POST", f"{url}/v1/completions", json=body) as got:
+    names = ["kv_cache_free_blocks", "running_sequences", "engine_steps_total", "disconnects_total"]
+
+    def figures() -> list[float]:
+        values = metrics(url)
+        return [values[f"rtp_llm_{name}"] for name in names]
+
+    free, _, steps, left = figures()
+    body = {"prompt": "a house", "max_tokens": LONG, "ignore_eos": True, "stream": True, "n": 4}
+    with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as got:
+        wait_for(lambda: figures()[1] == 4, 60)
         next(got.iter_text())
-    deadline = time.monotonic() + 10
-    while metrics(url)["rtp_llm_running_sequences"] or (
-        metrics(url)["rtp_llm_kv_cache_free_blocks"] < free
-    ):
-        assert time.monotonic() < deadline, "blocks are still taken"
-        time.sleep(0.05)
+    wait_for(lambda: figures()[3] == left + 1, 60)
+    wait_for(lambda: figures()[1] == 0 and figures()[0] >= free, 60)
+    assert figures()[2] < steps + LONG
 
 
 def test_thirty_two_streams_run_in_one_batch(server: Process) -> None:
@@ -192,7 +209,11 @@ def test_thirty_two_streams_run_in_one_batch(server: Process) -> None:
         async with httpx.AsyncClient(limits=limits, timeout=60) as client:
             body = {"prompt": "Once", "max_tokens": 60, "ignore_eos": True, "stream": True}
             posts = [client.post(f"{server.url}/v1/completions", json=body) for _ in range(32)]
-            answers = await asyncio.gather(*posts)
+            with stopped_engine(server):  # it finds all of them when it goes on
+                waiting = asyncio.gather(*posts)
+                while metrics(server.url)["rtp_llm_open_requests"] < 32:
+                    await asyncio.sleep(0.05)
+            answers = await waiting
             assert all(events(answer.text)[-1] == "[DONE]" for answer in answers)
 
     asyncio.run(ask())
@@ -203,7 +224,7 @@ def test_thirty_two_streams_run_in_one_batch(server: Process) -> None:
 
 def test_tokenize_there_and_back(server: Process) -> None:
     tokens = httpx.post(f"{server.url}/tokenize", json={"prompt": "a house 😀"}).json()
-    assert tokens["count"] == len(tokens["tokens"]) and tokens["max_model_len"] == 256
+    assert tokens["count"] == len(tokens["tokens"]) and tokens["max_model_len"] == CONTEXT
     back = httpx.post(f"{server.url}/detokenize", json={"tokens": tokens["tokens"]}).json()
     assert back == {"prompt": "<s>a house 😀"}
 
@@ -212,20 +233,21 @@ def test_drain_with_the_real_engine(folder: Path) -> None:
     with process(*FLAGS, command=REAL, model=folder) as server:
         url = server.url
         (engine,) = children(server.process.pid)
-        stream = Stream(url, model="tiny", max_tokens=150)
-        server.process.send_signal(signal.SIGTERM)
+        with stopped_engine(server):
+            stream = Stream(url, begun=False, model="tiny", max_tokens=150)
+            wait_for(lambda: metrics(url)["rtp_llm_open_requests"] == 1, 60)
+            server.process.send_signal(signal.SIGTERM)
+            server.wait_for("draining 1 open requests", "stderr")
         assert stream.events()[-1] == "[DONE]"
         assert server.exit_code() == 0
         assert not Path(f"/proc/{engine}").exists()
 
 
-def test_death_of_the_real_engine(tmp_path: Path) -> None:
-    """Amid an answer so long that no machine has ended it before."""
-    folder = write_model(tmp_path / "tiny", max_position_embeddings=4096)
+def test_death_of_the_real_engine(folder: Path) -> None:
     with process(*FLAGS, command=REAL, model=folder) as server:
         url = server.url
         (engine,) = children(server.process.pid)
-        stream = Stream(url, model="tiny", max_tokens=4000)
+        stream = Stream(url, model="tiny", max_tokens=LONG)
         os.kill(engine, signal.SIGKILL)
         assert stream.events()[-1]["error"]["code"] == "engine_dead"
         assert server.exit_code() == 1

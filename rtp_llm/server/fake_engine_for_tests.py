@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from rtp_llm.config.settings import Settings
+from rtp_llm.engine.allowed_steps_for_tests import allowed_steps
 from rtp_llm.engine.messages import (
     AddRequest,
     EngineDeadError,
@@ -121,6 +122,9 @@ class FakeEngine:
     def __init__(self, script: Script, *, step_seconds: float = 0.0) -> None:
         self.script = script
         self.step_seconds = step_seconds
+        # A step begins only while fewer than these were taken; see AllowedSteps.
+        self.allowed_steps: Callable[[], float] = allowed_steps
+        self.steps = 0
         self.on_step: Callable[[int], None] | None = None
         self.on_log: Callable[[EngineLog], None] | None = None
         self.ready: EngineReady | None = None
@@ -133,7 +137,6 @@ class FakeEngine:
         self.requests: list[AddRequest] = []
         self.aborted: list[tuple[int, int | None]] = []
         self.streams: dict[int, FakeStream] = {}
-        self.paused = False
         self.closed = False
         self._numbers = itertools.count(1)
         self._task: asyncio.Task[None] | None = None
@@ -168,7 +171,8 @@ class FakeEngine:
     async def _run(self) -> None:
         while self.streams:
             await asyncio.sleep(self.step_seconds)
-            if not self.paused:
+            if self.steps < self.allowed_steps():
+                self.steps += 1
                 batch = sum(stream.step() for stream in list(self.streams.values()))
                 if self.on_step and batch:
                     self.on_step(batch)

@@ -1,7 +1,9 @@
 """`rtp-llm serve` around a fake engine, as a program: python -m ... FOLDER [flags].
 
-A token takes 50 ms; a request of priority 99 kills the engine; FAKE_START_ERROR lets it not start.
-FAKE_ENGINE=scripted takes the real client and a real process that follows a script instead.
+A token takes 10 ms once it is allowed (AllowedSteps); a request of priority 99 kills the engine;
+FAKE_START_ERROR lets it not start. FAKE_ENGINE=scripted takes the real client and a real process
+that follows a script instead. When its engine is dead it answers until it is told to stop, and it
+refuses nobody while an engine has to wait for a core, unless FAKE_PATIENCE=0.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ import os
 import sys
 
 from rtp_llm.config.command_line import load_settings
+from rtp_llm.engine import life_signs
 from rtp_llm.engine.client import EngineClient
 from rtp_llm.engine.messages import AddRequest
+from rtp_llm.server import lifecycle
 from rtp_llm.server.engine_face import EngineFace
 from rtp_llm.server.fake_engine_for_tests import FakeEngine, FakeStream, say
 from rtp_llm.server.run import StartError, serve
@@ -31,12 +35,20 @@ class MortalEngine(FakeEngine):
 def make_engine() -> EngineFace:
     if os.environ.get("FAKE_ENGINE") == "scripted":
         return EngineClient("rtp_llm.engine.scripted_engine_for_tests")
-    engine = MortalEngine(say(demo_tokenizer(), TEXT), step_seconds=0.05)
+    engine = MortalEngine(say(demo_tokenizer(), TEXT), step_seconds=0.01)
     engine.start_error = os.environ.get("FAKE_START_ERROR")
     return engine
 
 
+def be_patient() -> None:
+    """With clients that had to wait for a core, and with an engine that has to."""
+    lifecycle.DEATH_SECONDS = 600.0
+    if os.environ.get("FAKE_PATIENCE") != "0":
+        life_signs.SILENCE_SECONDS = life_signs.GONE_SECONDS
+
+
 if __name__ == "__main__":
+    be_patient()
     try:
         sys.exit(serve(load_settings(), make_engine))
     except StartError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import socket
 from collections.abc import Iterator
 
@@ -112,7 +113,7 @@ def test_openai_client_errors(client: openai.OpenAI, engine: FakeEngine, url: st
 
 
 def test_error_inside_a_stream(client: openai.OpenAI, engine: FakeEngine) -> None:
-    engine.step_seconds = 0.02
+    engine.step_seconds, engine.allowed_steps = 0.02, lambda: 1
     stream = client.chat.completions.create(model="demo", messages=ASK, stream=True)
     next(iter(stream))
     engine.die("gone")
@@ -121,12 +122,12 @@ def test_error_inside_a_stream(client: openai.OpenAI, engine: FakeEngine) -> Non
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("paused", [True, False])
+@pytest.mark.parametrize("steps", [0, 1])
 def test_a_client_that_goes_away_frees_its_request(
-    engine: FakeEngine, url: str, stream: bool, paused: bool
+    engine: FakeEngine, url: str, stream: bool, steps: int
 ) -> None:
     """Also while nothing is generated yet, and for an answer that is not streamed."""
-    engine.step_seconds, engine.paused = 0.02, paused
+    engine.step_seconds, engine.allowed_steps = 0.02, lambda: steps
     host, port = url.removeprefix("http://").split(":")
     body = json.dumps({**CHAT, "stream": stream, "ignore_eos": True, "n": 2}).encode()
     head = (
@@ -135,15 +136,15 @@ def test_a_client_that_goes_away_frees_its_request(
     )
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(head.encode() + body)
-        wait_for(lambda: engine.streams, 5)
-        if stream and not paused:
+        wait_for(lambda: engine.streams and engine.steps == steps, 60)
+        if stream and steps:
             received = b""
             while b"data: " not in received:
                 received += connection.recv(10_000)
-    wait_for(lambda: not engine.streams, 5)
+    wait_for(lambda: not engine.streams, 60)
     assert engine.aborted == [(1, None)]
     key = {"Authorization": "Bearer secret"}
-    wait_for(lambda: 'code="499"' in httpx.get(f"{url}/metrics", headers=key).text, 5)
+    wait_for(lambda: 'code="499"' in httpx.get(f"{url}/metrics", headers=key).text, 60)
     scraped = httpx.get(f"{url}/metrics", headers=key).text
     assert "rtp_llm_disconnects_total 1.0" in scraped
     assert "rtp_llm_open_requests 0.0" in scraped
@@ -151,7 +152,7 @@ def test_a_client_that_goes_away_frees_its_request(
 
 def test_thirty_two_streams_share_steps(engine: FakeEngine, url: str) -> None:
     """The batch-size histogram counts the sequences of each step."""
-    engine.step_seconds = 0.02
+    engine.step_seconds = 0.001
 
     async def ask() -> None:
         headers = {"Authorization": "Bearer secret"}
@@ -160,15 +161,19 @@ def test_thirty_two_streams_share_steps(engine: FakeEngine, url: str) -> None:
             body = {**CHAT, "stream": True, "max_tokens": 40, "ignore_eos": True}
             post = client.post(f"{url}/v1/chat/completions", json=body)
             await post
-            tasks = [client.post(f"{url}/v1/chat/completions", json=body) for _ in range(32)]
-            responses = await asyncio.gather(*tasks)
+            engine.allowed_steps = lambda: 40
+            posts = [client.post(f"{url}/v1/chat/completions", json=body) for _ in range(32)]
+            answers = asyncio.gather(*posts)
+            while len(engine.streams) < 32:
+                await asyncio.sleep(0.01)
+            engine.allowed_steps = lambda: math.inf
+            responses = await answers
             assert {response.status_code for response in responses} == {200}
             scraped = (await client.get(f"{url}/metrics")).text
         lines = dict(line.rsplit(" ", 1) for line in scraped.splitlines() if line[0] != "#")
-        bigger = float(lines["rtp_llm_batch_size_count"]) - float(
-            lines['rtp_llm_batch_size_bucket{le="15.0"}']
-        )
-        assert bigger > 0, "no step had 16 sequences or more"
+        smaller = float(lines['rtp_llm_batch_size_bucket{le="24.0"}'])
+        assert smaller == 40, "those of the first alone"
+        assert float(lines["rtp_llm_batch_size_count"]) == 80
         assert lines["rtp_llm_first_token_seconds_count"] == "33.0"
         assert float(lines["rtp_llm_inter_token_seconds_count"]) == 33 * 39
         assert float(lines["rtp_llm_generated_tokens_total"]) == 33 * 40

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from rtp_llm.server.serving_for_tests import CHAT, demo_folder, events
 
 ROOT = Path(__file__).parents[2]
 FAKE = [sys.executable, "-m", "rtp_llm.server.fake_server_for_tests"]
-REAL = [sys.executable, "-m", "rtp_llm.cli", "serve"]
+REAL = [sys.executable, "-m", "rtp_llm.server.patient_server_for_tests"]
 
 
 def environment() -> dict[str, str]:
@@ -73,6 +74,13 @@ class Process:
     def url(self) -> str:
         return self.wait_for("is ready: ").split()[-1]
 
+    def stop_at_once(self) -> None:
+        """It does nothing more until it gets SIGCONT, not even what signals tell it."""
+        self.process.send_signal(signal.SIGSTOP)
+        state = Path(f"/proc/{self.process.pid}/stat")
+        while state.read_text().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.005)
+
     def exit_code(self) -> int:
         return self.process.wait(60)
 
@@ -92,15 +100,15 @@ def process(*flags: str, **environ: Any) -> Iterator[Process]:
 
 
 class Stream:
-    """A streamed answer, read by a thread."""
+    """A streamed answer, read by a thread; made when it has begun, unless ``begun`` is False."""
 
-    def __init__(self, url: str, **body: Any) -> None:
+    def __init__(self, url: str, *, begun: bool = True, **body: Any) -> None:
         self.body = {**CHAT, "stream": True, "ignore_eos": True, **body}
         self.text = ""
         self.status = 0
         self.thread = threading.Thread(target=self._read, args=(url,), daemon=True)
         self.thread.start()
-        while not self.text and self.thread.is_alive():
+        while begun and not self.text and self.thread.is_alive():
             time.sleep(0.005)
 
     def _read(self, url: str) -> None:

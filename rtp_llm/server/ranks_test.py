@@ -16,8 +16,8 @@ from rtp_llm.models.transformers_models_for_tests import save_model
 from rtp_llm.server.processes_for_tests import REAL, Stream, children, process
 from rtp_llm.text.model_folders_for_tests import CHATML, byte_level
 
-FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "64", "--served-model-name", "tiny")
-LONG = 8000  # tokens that no machine has given before a test does something to their stream
+FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--served-model-name", "tiny")
+LONG = 30_000  # tokens that no machine has given before a test does something to their stream
 ASK = {"temperature": 0, "max_tokens": 20, "ignore_eos": True}
 PROMPTS = ["What is 12 + 30?", "Once upon a time", "a", "def add(a, b):"]
 RANKS = ("--data-parallel-size", "2", "--eplb-mode", "stats", "--eplb-update-time", "4")
@@ -28,8 +28,10 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     torch.set_num_threads(1)  # the servers want the other core
     path = tmp_path_factory.mktemp(request.param)
     tokenizer = byte_level()
-    sizes = {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": LONG + 192}
-    save_model(path, request.param, eos_token_id=1, **sizes)
+    # So long an answer has to fit into a small cache.
+    sizes = {"max_position_embeddings": LONG + 192, "num_key_value_heads": 1, "head_dim": 16}
+    size = tokenizer.get_vocab_size()
+    save_model(path, request.param, eos_token_id=1, vocab_size=size, **sizes)
     tokenizer.save(str(path / "tokenizer.json"))
     names = {"eos_token": "<|im_end|>", "chat_template": CHATML}
     (path / "tokenizer_config.json").write_text(json.dumps(names))

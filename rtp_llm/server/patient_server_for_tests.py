@@ -1,0 +1,16 @@
+"""`rtp-llm serve`, as a program, on a machine that has more tests than cores.
+
+An engine that has to wait for a core for longer than SILENCE_SECONDS is not taken for a silent one,
+which would refuse requests. One that is gone is noticed as ever.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from rtp_llm import cli
+from rtp_llm.engine import life_signs
+
+if __name__ == "__main__":
+    life_signs.SILENCE_SECONDS = life_signs.GONE_SECONDS
+    sys.exit(cli.main(["serve", *sys.argv[1:]]))
