@@ -11,6 +11,7 @@ import pytest
 
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings
+from rtp_llm.kept_port_for_tests import kept_port
 from rtp_llm.router.proxy import Proxy, prompt_bytes
 from rtp_llm.router.run import probe, route
 from rtp_llm.router.workers import PIECE_BYTES, Visit, Worker, Workers, pieces_of
@@ -20,6 +21,8 @@ Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 class FakeServer:
     """Counts requests; answers each with its name, in two pieces, or as it is told."""
+
+    url = ""
 
     def __init__(self, name: str, answer: Answer | None = None) -> None:
         self.name, self._answer = name, answer or self._in_pieces
@@ -132,15 +135,16 @@ def test_a_dead_server_costs_no_request() -> None:
             writer.close()
 
         async with FakeServer("two") as two, FakeServer("x", hang_up) as rude:
-            async with FakeServer("gone") as gone:
-                pass
-            proxy, workers = proxy_of(gone, rude, two)
-            for number in range(4):
-                assert await ask(proxy, f"hello {number}") == (200, b"two!")
-            assert [worker.healthy for worker in workers.all] == [False, False, True]
-            workers.all[2].healthy = False
-            status, body = await ask(proxy, "hello")
-            assert status == 503 and json.loads(body)["error"]["code"] == "no_worker"
+            gone = FakeServer("gone")
+            with kept_port() as port:  # where nobody is
+                gone.url = f"http://127.0.0.1:{port}"
+                proxy, workers = proxy_of(gone, rude, two)
+                for number in range(4):
+                    assert await ask(proxy, f"hello {number}") == (200, b"two!")
+                assert [worker.healthy for worker in workers.all] == [False, False, True]
+                workers.all[2].healthy = False
+                status, body = await ask(proxy, "hello")
+                assert status == 503 and json.loads(body)["error"]["code"] == "no_worker"
 
     asyncio.run(play())
 
@@ -246,7 +250,8 @@ def test_probes() -> None:
     async def play() -> None:
         async with FakeServer("one") as server:
             assert await probe(Worker.parse(server.url)) == 200
-        assert await probe(Worker.parse(server.url)) is None
+        with kept_port() as port:  # where nobody is
+            assert await probe(Worker.parse(f"http://127.0.0.1:{port}")) is None
 
     asyncio.run(play())
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,7 +18,33 @@ from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.workers import Workers
 
 Handler = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+MOST_AT_ONCE = 0.02  # seconds that pass from one look at the clock to the next
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"
+
+
+class StallingLoop(asyncio.SelectorEventLoop):
+    """Its clock stands still while the process has to wait for a core: whoever is given up here
+    said nothing for as long as everybody else could."""
+
+    def __init__(self) -> None:
+        self._seen = self._shown = time.monotonic()
+        super().__init__()
+        self._tick()
+
+    def _tick(self) -> None:
+        """Look at the clock, whatever else there is to do."""
+        self.call_later(MOST_AT_ONCE / 4, self._tick)
+
+    def time(self) -> float:
+        now = time.monotonic()
+        self._shown += min(now - self._seen, MOST_AT_ONCE)
+        self._seen = now
+        return self._shown
+
+
+def play_out(play: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=StallingLoop) as runner:
+        runner.run(play())
 
 
 @asynccontextmanager
@@ -112,7 +139,7 @@ def test_one_that_stopped_is_given_up_and_another_one_asked() -> None:
                 assert (status, json.loads(body)["error"]["code"]) == (503, "no_worker")
                 assert workers.all[0].open_requests == 0
 
-    asyncio.run(play())
+    play_out(play)
 
 
 def test_one_that_stopped_and_is_slow_now_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +156,7 @@ def test_one_that_stopped_and_is_slow_now_comes_back(monkeypatch: pytest.MonkeyP
             assert await run.probe(again) == 200
 
     monkeypatch.setattr(run, "_PROBE_TIMEOUT_SECONDS", 20)
-    asyncio.run(play())
+    play_out(play)
 
 
 def test_one_that_lives_and_owes_an_answer_has_its_time() -> None:
@@ -141,7 +168,7 @@ def test_one_that_lives_and_owes_an_answer_has_its_time() -> None:
             assert "nothing came for 0.3 s (see --answer-timeout)" in error["message"]
             assert workers.all[0].healthy and workers.all[0].open_requests == 0
 
-    asyncio.run(play())
+    play_out(play)
 
 
 def test_one_that_is_slow_and_lives_is_waited_for() -> None:
@@ -160,7 +187,7 @@ def test_one_that_is_slow_and_lives_is_waited_for() -> None:
         async with worker(slow) as url, proxy_of(url, patience=1.5) as (proxy, _):
             assert await ask(proxy) == (200, b"fine")
 
-    asyncio.run(play())
+    play_out(play)
 
 
 @pytest.mark.parametrize("patience", [60, 0.3])
@@ -179,7 +206,7 @@ def test_an_answer_that_stops_is_cut_off(patience: float) -> None:
                 await ask(proxy)
             assert workers.all[0].open_requests == 0
 
-    asyncio.run(play())
+    play_out(play)
 
 
 def test_one_that_reads_no_request_is_given_up() -> None:
@@ -191,7 +218,7 @@ def test_one_that_reads_no_request_is_given_up() -> None:
                 status, _ = await ask(proxy, b"x" * 2**25)
                 assert status == 503 and not workers.all[0].healthy
 
-    asyncio.run(play())
+    play_out(play)
 
 
 def test_what_is_no_request_is_the_clients_fault() -> None:
@@ -201,7 +228,7 @@ def test_what_is_no_request_is_the_clients_fault() -> None:
             assert status == 400 and "no HTTP request" in json.loads(body)["error"]["message"]
             assert workers.all[0].healthy
 
-    asyncio.run(play())
+    play_out(play)
 
 
 @pytest.mark.parametrize("url", ["http://[::1]:80", "http://host:80"])
