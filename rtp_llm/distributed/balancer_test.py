@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import itertools
+import threading
 
 import torch
 
@@ -75,12 +76,16 @@ class _Rank:
 def _balance(world):
     options = BalanceOptions("all", update_steps=4, layers_per_step=2, policy="round", window=2)
     rank = _Rank(world, options)
+    first = [layer.placement for layer in rank.layers]
     errors = [rank.step() for _ in range(40)]
+    # Experts move beside the steps, when they get a core; all ranks swap in the same step.
+    while any(old == layer.placement for old, layer in zip(first, rank.layers, strict=True)):
+        errors.append(rank.step())
     order = [(e - HOTTEST) % EXPERTS for e in range(EXPERTS)]
     shares = [[(e / EXPERTS) ** (1 / skew) for e in range(EXPERTS + 1)] for skew in SKEW]
     counts = [sum(share[e + 1] - share[e] for share in shares) for e in order]
     after = [layer.placement.imbalance(counts) for layer in rank.layers]
-    before = Placement.initial(EXPERTS, REDUNDANT, world.size).imbalance(counts)
+    before = first[0].imbalance(counts)
     return max(errors), rank.balancer.swaps, before, after, [x.placement for x in rank.layers]
 
 
@@ -93,7 +98,11 @@ def test_outputs_stay_while_experts_move_and_loads_even_out(tmp_path):
         assert placements == results[0][4]
 
 
+LATE = 30
+
+
 def _slow_rank(world):
+    begins = threading.Event()
     options = BalanceOptions("eplb", update_steps=3, policy="round")
     rank = _Rank(world, options)
     if world.rank == 1:
@@ -101,23 +110,22 @@ def _slow_rank(world):
         real = rank.balancer._world.moves.exchange
 
         def late(sends, receives):
-            time.sleep(1.0)
+            assert begins.wait(60)
             real(sends, receives)
 
         rank.balancer._world.moves.exchange = late
-    swapped = []
-    for number in range(80):
-        time.sleep(0.02)
+    for number in itertools.count():
+        if number == LATE:
+            begins.set()
         assert rank.step() < 1e-4
-        if rank.balancer.swaps and not swapped:
-            swapped.append(number)
-    return swapped
+        if rank.balancer.swaps:
+            return number
+    raise AssertionError("unreachable")
 
 
 def test_a_slow_rank_delays_the_swap_on_all_ranks(tmp_path):
     zero, one = run_ranks(tmp_path, 2, _slow_rank)
-    assert zero == one
-    assert zero[0] > 6  # begun after step 3, a rank was not ready for many more
+    assert zero == one > LATE
 
 
 def _agreements(world):
