@@ -1,6 +1,7 @@
 #include "rtp_llm/cpp/cache_store/socket.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -39,11 +40,13 @@ TEST(SocketTest, ConnectsAndKnowsItsAddresses) {
 }
 
 TEST(SocketTest, NobodyThere) {
-  std::string address;
-  {
-    const Socket listener = Listen("127.0.0.1:0");
-    address = LocalAddress(listener.fd());
-  }
+  // Bound, so that no other program gets it, and not listening.
+  const Socket bound(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in loopback{};
+  loopback.sin_family = AF_INET;
+  loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(bound.fd(), reinterpret_cast<sockaddr*>(&loopback), sizeof(loopback)), 0);
+  const std::string address = LocalAddress(bound.fd());
   std::string error;
   size_t next = 0;
   const Socket socket = BeginConnect(address, &next, &error);

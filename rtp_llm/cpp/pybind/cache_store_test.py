@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import select
 import socket
-import subprocess
-import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from rtp_llm.kept_port_for_tests import kept_port
 from rtp_llm.native import load_runtime
 
 if TYPE_CHECKING:
@@ -63,6 +63,22 @@ def failed(load: Load, code: str, *words: str) -> None:
         assert word in load.message
 
 
+def told_too_late(ask: Callable[[], Load]) -> Load:
+    """A load of which prefill said that it is too late. It says so a little before decode gives up
+    by itself; on a busy machine that is too late now and then, and it is asked again."""
+    end = time.monotonic() + PATIENCE
+    while (load := ask()).wait(PATIENCE) and load.code == "prefill_timeout":
+        assert time.monotonic() < end
+    return load
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """Where nobody is, unless a test makes a server there."""
+    with kept_port() as port:
+        yield f"127.0.0.1:{port}"
+
+
 @pytest.fixture
 def store() -> CacheStore:
     made: CacheStore = runtime.CacheStore()
@@ -107,11 +123,11 @@ def test_layers_arrive_one_by_one_while_prefill_still_runs(
         until(lambda into=arrived: into.extend(load.poll()) or into != [])  # type: ignore[misc]
         assert arrived == [layer]
         assert np.array_equal(source[layer], target[layer])
-        assert readable(client)
+        until(lambda: readable(client))
     assert load.wait(PATIENCE)
     assert (load.code, load.message) == ("none", "")
-    client.clear()
-    assert not readable(client)
+    # The load knows of its end before it is told of by the descriptor.
+    until(lambda: client.clear() or not readable(client))  # type: ignore[func-returns-value]
     store.end("r")
     until(lambda: not store.busy("r"))
     assert store.take_released() == ["r"]
@@ -133,7 +149,8 @@ def test_big_layers_come_in_parts_over_all_connections(
     assert sorted(load.poll()) == [0, 1]
     assert np.array_equal(source, target)
     assert client.stats()["connections"] == 3
-    assert client.stats()["bytes"] == server.stats()["bytes"] == source.nbytes
+    assert client.stats()["bytes"] == source.nbytes
+    until(lambda: server.stats()["bytes"] == source.nbytes)  # counted after they were sent
 
 
 def test_two_decode_ranks_take_their_heads_from_one(
@@ -187,7 +204,8 @@ def test_a_block_of_other_tokens_never_matches(
     source, target = fresh(3, 16, 4, 32), fresh(3, 16, 4, 32)
     before = target.copy()
     store.store("r", 0, blocks_of(source))
-    load = client.load(server.address, "r", [(0, blocks_of(target, key=1))], timeout=SOON)
+    layers = [(0, blocks_of(target, key=1))]
+    load = told_too_late(lambda: client.load(server.address, "r", layers, timeout=SOON))
     failed(load, "buffer_timeout")
     assert np.array_equal(target, before)
 
@@ -198,7 +216,7 @@ def test_a_store_that_comes_too_late_is_a_time_out(
     target = fresh(2, 3, 16, 4, 32)
     store.store("r", 0, blocks_of(fresh(3, 16, 4, 32)))
     layers = [(layer, blocks_of(target[layer])) for layer in range(2)]
-    load = client.load(server.address, "r", layers, timeout=SOON)  # ten seconds, say
+    load = told_too_late(lambda: client.load(server.address, "r", layers, timeout=SOON))
     failed(load, "buffer_timeout", "layer 1, plane 0, position 0 and 2 after it")
     assert load.poll() == [0]
     until(lambda: store.stats()["waiting_loads"] == 0)
@@ -211,10 +229,9 @@ def test_a_peer_that_says_nothing_is_a_time_out(client: TransferClient) -> None:
         failed(load, "prefill_timeout")
 
 
-def test_nobody_there_and_a_peer_that_hangs_up(client: TransferClient) -> None:
+def test_nobody_there_and_a_peer_that_hangs_up(client: TransferClient, address: str) -> None:
     layers = [(0, blocks_of(fresh(1, 1, 1, 8)))]
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", int(address.split(":")[1]))) as listener:
         load = client.load(address, "r", layers, timeout=PATIENCE)
         listener.accept()[0].close()
         failed(load, "connect_failed", "closed the connection")
@@ -231,7 +248,13 @@ def test_a_slow_start_is_no_connection(server: TransferServer) -> None:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(runtime.TransferError, match="no answer within 200 ms"):
             hasty.connect(address, timeout=PATIENCE)
-    hasty.connect(server.address)
+
+    def connects() -> bool:  # a server that is there may be slow, too
+        with contextlib.suppress(runtime.TransferError):
+            return hasty.connect(server.address) is None
+        return False
+
+    until(connects)
 
 
 def test_another_model_is_refused_with_both_fingerprints(
@@ -300,13 +323,13 @@ def test_cancel_ends_a_load_and_its_waiting(
     until(lambda: store.stats()["waiting_loads"] == 0)
     store.store("r", 0, blocks_of(fresh(3, 16, 4, 32)))
     assert np.array_equal(target, before)
-    assert server.stats()["cancelled"] == 1
+    until(lambda: server.stats()["cancelled"] == 1)
 
 
 def test_a_killed_connection_fails_the_load_and_the_next_one_connects_again(
-    store: CacheStore, client: TransferClient
+    store: CacheStore, client: TransferClient, address: str
 ) -> None:
-    first = runtime.TransferServer(store, fingerprint="model, layout")
+    first = runtime.TransferServer(store, address, fingerprint="model, layout")
     target = fresh(3, 16, 4, 32)
     load = client.load(first.address, "r", [(0, blocks_of(target))], timeout=PATIENCE)
     until(lambda: store.stats()["waiting_loads"] == 1)
@@ -368,25 +391,3 @@ def test_arguments_that_make_no_sense(store: CacheStore, client: TransferClient)
         runtime.TransferServer(store, fingerprint="")
     with pytest.raises(RuntimeError, match=r"cannot listen at 203\.0\.113\.1:1"):
         runtime.TransferServer(store, "203.0.113.1:1", fingerprint="nobody's address")
-
-
-def test_a_program_that_ends_amid_everything_ends() -> None:
-    program = """
-import numpy as np
-from rtp_llm.native import load_runtime
-runtime = load_runtime()
-store = runtime.CacheStore()
-server = runtime.TransferServer(store, fingerprint="f")
-client = runtime.TransferClient(fingerprint="f")
-memory = np.zeros(64, dtype=np.uint8)
-blocks = np.array([[0, 0, 0, memory.ctypes.data, 1, 64, 64]])
-store.store("r", 0, blocks, object())
-load = client.load(server.address, "r", [(0, blocks), (1, blocks)], timeout=600.0)
-while load.poll() != [0]:
-    pass
-print("end")
-"""
-    ended = subprocess.run(
-        [sys.executable, "-c", program], timeout=PATIENCE, capture_output=True, text=True
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "end\n", "")
