@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import httpx
 import pytest
 
 from rtp_llm.disagg.servers_for_tests import DEMO, ask_gauge, complete
+from rtp_llm.kept_port_for_tests import kept_port
 from rtp_llm.server.processes_for_tests import ROOT, environment
 
 PAGE = ROOT / "docs" / "disaggregation.md"
@@ -33,11 +33,10 @@ def documented_commands() -> list[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def ports() -> dict[str, int]:
+def ports() -> Iterator[dict[str, int]]:
     """A free one for each of the page's: other tests run beside this one."""
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in PORTS]
-        return {port: each.getsockname()[1] for port, each in zip(PORTS, sockets, strict=True)}
+        yield {port: stack.enter_context(kept_port()) for port in PORTS}
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +95,8 @@ def test_requests_through_the_router_have_their_prompts_from_the_prefill_worker(
         text = complete(router, prompt)["text"]
         # The prefill worker's own port is one engine, which computes all of it.
         assert text == complete(prefill, prompt, cache_salt="apart")["text"]
-        if ask_gauge(decode, "rtp_llm_transfer_delivered_total") >= 2:
+        delivered = ask_gauge(decode, "rtp_llm_transfer_delivered_total")
+        if delivered >= 2 and ask_gauge(prefill, "rtp_llm_transfer_prompts_total") >= 2:
             break
         assert time.monotonic() < deadline, httpx.get(f"{decode}/metrics").text
         time.sleep(0.3)  # figures come with the heartbeat
-    assert ask_gauge(prefill, "rtp_llm_transfer_prompts_total") >= 2

@@ -19,6 +19,7 @@ from rtp_llm.disagg import peers as peer_module
 from rtp_llm.disagg.messages import PROTOCOL, Offer, Welcome
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, Worker, prompt
 from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+from rtp_llm.kept_port_for_tests import kept_port
 from rtp_llm.models.transformers_models_for_tests import save_model
 
 
@@ -36,10 +37,11 @@ def fused(folder: Path) -> TinyEngine:
 
 @pytest.fixture
 def pair(folder: Path) -> Iterator[Pair]:
-    made = Pair(folder, **SIZES)
-    yield made
-    made.settle()
-    made.close()
+    with kept_port() as port:  # for every prefill worker that comes back
+        made = Pair(folder, **SIZES, prefill={"prefill_address": f"127.0.0.1:{port}"})
+        yield made
+        made.settle()
+        made.close()
 
 
 def restart(pair: Pair, folder: Path) -> None:
@@ -256,7 +258,12 @@ class Trio:
     def tokens(self, asked: list[int], **params: Any) -> list[int]:
         request = self.decode.add(asked, **params)
         self.until(lambda: self.decode.outcomes[request].finish)
+        self.rest()
         return self.decode.outcomes[request].tokens
+
+    def rest(self) -> None:
+        """Every prefill worker has told that it has nothing to do."""
+        self.until(lambda: not any(peer.waiting_tokens for peer in self.peers.all))
 
     def computed(self) -> list[float]:
         """How many prompts each prefill worker was asked for."""
@@ -271,6 +278,7 @@ def test_of_two_prefill_workers_load_and_prefixes_decide(folder: Path, fused: Ti
     second = trio.decode.add(prompt(8, seed=3))  # and now has 60 tokens to compute
     trio.until(lambda: all(trio.decode.outcomes[each].finish for each in (first, second)))
     assert trio.computed() == [2, 1]
+    trio.rest()
     # The decode worker's own cache has these beginnings too, and their ends are new to all.
     for seed, length, expected in ((1, 80, [3, 1]), (2, 60, [3, 2])):
         longer = [*prompt(length, seed=seed), *prompt(5, seed=9)]

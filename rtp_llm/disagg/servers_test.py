@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,20 +12,16 @@ from typing import Any
 import pytest
 
 from rtp_llm.disagg.servers_for_tests import Server, complete, servers, wait_for_peer
+from rtp_llm.kept_port_for_tests import kept_port
 
 KILLS = int(os.environ.get("RTP_LLM_KILLS", "10"))
 ASKING = 3
 STORY = "Once upon a time there was a small engine that liked long stories. "
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def pair() -> Iterator[tuple[Server, Server]]:
-    with servers(port=free_port()) as both:
+    with kept_port() as port, servers(port=port) as both:
         yield both
 
 

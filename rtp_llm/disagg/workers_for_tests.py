@@ -91,9 +91,8 @@ class Pair:
     def __init__(self, folder: Path, **settings: Any) -> None:
         decode = settings.pop("decode", {})
         prefill = settings.pop("prefill", {})
-        self.prefill = Worker(
-            folder, role="prefill", prefill_address="127.0.0.1:0", **{**settings, **prefill}
-        )
+        here = {"role": "prefill", "prefill_address": "127.0.0.1:0"}
+        self.prefill = Worker(folder, **{**here, **settings, **prefill})
         address = self.prefill.built.ready.prefill_address
         self.decode = Worker(
             folder, role="decode", prefill_workers=address, **{**settings, **decode}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ def test_prefixes_are_reused_on_either_side(pair: Pair, fused: TinyEngine) -> No
     assert pair.tokens(third) == fused.tokens(third)
     before = pair.prefill.transfers()["stored_bytes"]
     assert pair.tokens(first) == fused.tokens(first)
-    assert pair.prefill.transfers()["stored_bytes"] > before
+    pair.until(lambda: pair.prefill.transfers()["stored_bytes"] > before)
     # A prompt that only the prefill worker knows, then one that only decode knows.
     only_there, only_here = prompt(33, seed=12), prompt(34, seed=13)
     pair.prefill.add(only_there)
@@ -167,13 +168,17 @@ def test_what_host_memory_does_not_hold_is_computed_at_the_decode_worker(
     worker._room = HostRoom(layout, layout.bytes_of(40))
     prompts = [prompt(30, seed=seed) for seed in (1, 2)]
     requests = [pair.decode.add(each) for each in prompts]
+    while worker._door._messages.qsize() < len(prompts):  # both have come
+        pair.decode.step()
+        time.sleep(0.0005)
     pair.until(lambda: pair.finished(*requests))
     for each, request in zip(prompts, requests, strict=True):
         assert pair.decode.outcomes[request].tokens == fused.tokens(each)
     assert pair.decode.failures() == {"prefill_queue_full": 1}
-    pair.settle()
+    pair.until(lambda: not worker._asked)
     pair.tokens(prompt(40, seed=3))
     assert pair.decode.failures() == {"prefill_queue_full": 1}
+    pair.until(lambda: not worker._asked)
     pair.tokens(prompt(41, seed=4))
     assert pair.decode.failures() == {"prefill_queue_full": 2}
     assert pair.decode.transfers()["delivered"] == 2

@@ -45,24 +45,28 @@ def test_blocks_that_were_let_go_while_they_were_read_are_not_used(
     sides: Sides, library: CopyingLibrary
 ) -> None:
     """The prefill worker's patience ends first; its memory has other content by then."""
-    library.seconds = 0.1
+    library.hangs = True
     sides.begin(1)
     load = sides.load(1, TEN)
     sides.store(1, 0, TEN)
+    wait_for(lambda: library.readings == 1)
     sides.stores.end("1")
     sides.there[:] = 1
+    library.hangs = False
     wait_for(lambda: load.done)
     assert load.code == "request_ended"
     assert words_taken(sides) == 0
 
 
 def test_a_word_that_another_request_got_is_not_ours(sides: Sides, library: CopyingLibrary) -> None:
-    library.seconds = 0.1
+    library.hangs = True
     sides.begin(1)
     load = sides.load(1, TEN)
     sides.store(1, 0, TEN)
+    wait_for(lambda: library.readings == 1)
     sides.stores.end("1")
     sides.begin(2)
+    library.hangs = False
     wait_for(lambda: load.done)
     assert load.code == "request_ended"
 
@@ -95,16 +99,16 @@ def test_a_reading_that_never_ends_is_cut_off_before_its_load_is_done(
     sides: Sides, library: CopyingLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its peer: another load of it fails too, and then everything goes on."""
-    monkeypatch.setattr(load_module, "CUT_SECONDS", 0.3)
     library.hangs = True
     loads = []
     for name in (1, 2):
         sides.begin(name)
         loads.append(sides.load(name, TEN + 10 * name))
         sides.store(name, 0, TEN + 10 * name)
-    wait_for(lambda: bool(library.readers))
+    wait_for(lambda: library.readings == 2)
     loads[0].cancel()
     assert not loads[0].wait(0.1)  # type: ignore[attr-defined]
+    monkeypatch.setattr(load_module, "CUT_SECONDS", 0.2)
     wait_for(lambda: loads[0].done and loads[1].done)
     assert [load.code for load in loads] == ["cancelled", "peer_lost"]
     assert all(reader.closed for reader in library.readers)
@@ -158,7 +162,7 @@ def test_a_peer_that_connects_anew_is_another_one(sides: Sides, library: Copying
     sides.begin(1)
     load = sides.load(1, TEN)
     sides.store(1, 0, TEN)
-    wait_for(lambda: bool(library.readers))
+    wait_for(lambda: library.readings == 1)
     sides.transports.meet("peer", "127.0.0.1", sides.offers)
     wait_for(lambda: load.done)
     assert load.code == "peer_lost"
