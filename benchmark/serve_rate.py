@@ -18,7 +18,12 @@ from benchmark.processes.emitting_engine import RATE_VARIABLE
 from benchmark.processes.stream_client import Answer, Clients
 from benchmark.random_model import config_folder
 from benchmark.report import Report, parser
-from benchmark.server_process import ServerProcess, processor_seconds, write_tokenizer
+from benchmark.server_process import (
+    TICK_SECONDS,
+    ServerProcess,
+    processor_seconds,
+    write_tokenizer,
+)
 
 PROMPT = 128
 PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
@@ -74,7 +79,7 @@ def measure(
     clients.ask(PATHS[endpoint], bodies[:8])
     before = processor_seconds(server.processes[0])
     answers = clients.ask(PATHS[endpoint], bodies)
-    used = processor_seconds(server.processes[0]) - before
+    used = max(TICK_SECONDS, processor_seconds(server.processes[0]) - before)
     total = streams * arguments.tokens
     if not all(answer.whole and answer.tokens == arguments.tokens for answer in answers):
         raise SystemExit(f"an answer was not whole: {answers[0]}")

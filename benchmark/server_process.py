@@ -89,10 +89,14 @@ class ServerProcess:
         return [pid, *map(int, children)]
 
 
+# What takes less than that is not seen by processor_seconds.
+TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
+
+
 def processor_seconds(process: int) -> float:
     """Time that a process has had a core, in user mode and in the kernel."""
     fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return (int(fields[11]) + int(fields[12])) * TICK_SECONDS
 
 
 @dataclass(frozen=True)
