@@ -5,7 +5,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -13,6 +13,7 @@ from rtp_llm.server.serving_for_tests import TEXT, demo_tokenizer, events, fake_
 from rtp_llm.text.generation_defaults import GenerationDefaults
 from rtp_llm.text.model_files import ModelFilesError
 
+SLOW = [HealthCheck.too_slow]  # drawing may have to wait for a core
 USAGE = {
     "prompt_tokens": 16,
     "completion_tokens": 3,
@@ -113,7 +114,7 @@ async def test_cached_tokens_in_usage() -> None:
     assert answer["usage"]["prompt_tokens_details"] == {"cached_tokens": 11}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @given(st.data())
 def test_stops_streamed_equal_stops_whole(data: st.DataObject) -> None:
     spans = st.tuples(st.integers(0, len(TEXT) - 1), st.integers(1, 6))

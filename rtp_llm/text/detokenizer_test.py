@@ -4,13 +4,14 @@ import random
 
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rtp_llm.text.detokenizer import ByteDetokenizer, WindowDetokenizer
 from rtp_llm.text.model_folders_for_tests import CORPUS, STYLES
 from rtp_llm.text.token_bytes import TokenBytes, decoder_style
 
+SLOW = [HealthCheck.too_slow]  # drawing may have to wait for a core
 TOKENIZERS = {name: build() for name, build in STYLES.items()}
 BYTE_STYLES = [name for name in STYLES if name != "wordpiece"]
 TEXTS = [
@@ -74,7 +75,7 @@ def test_characters_are_never_split(name: str) -> None:
     assert "".join(pieces) == "😀 你好 👍🏽 é"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(st.data())
 @pytest.mark.parametrize("name", STYLES)
 def test_random_ids_and_random_batches(name: str, data: st.DataObject) -> None:

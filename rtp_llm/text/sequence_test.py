@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rtp_llm.text.model_folders_for_tests import byte_level, sentencepiece, write_folder
 from rtp_llm.text.sequence import SequenceText
 from rtp_llm.text.tokenizer import Tokenizer
+
+SLOW = [HealthCheck.too_slow]  # drawing may have to wait for a core
 
 TEXT = "Once upon a time there was 😀 a small house, 你好, and in the house lived a cat."
 
@@ -32,7 +34,7 @@ def generate(tokenizer: Tokenizer, ids: list[int], sizes: list[int], **kwargs) -
     return sequence
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
 @given(st.data())
 def test_stops_at_every_token_border(tokenizer: Tokenizer, data: st.DataObject) -> None:
     """Streaming in any batches equals taking all tokens at once, for stops cut from the text."""

@@ -3,11 +3,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rtp_llm.text.stop_strings import StopStrings
 
+# An example, or drawing it, may have to wait for a core.
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Few letters, so that stops overlap each other and the text often.
 LETTERS = st.text(alphabet="ab<é", max_size=30)
 STOPS = st.lists(st.text(alphabet="ab<é", min_size=1, max_size=5), max_size=4)
@@ -29,6 +31,7 @@ def run(pieces: list[str], stops: list[str], include: bool = False) -> tuple[str
     return out, finder.matched
 
 
+@unhurried
 @given(LETTERS, STOPS, st.data())
 def test_any_cutting_gives_the_same_text(text: str, stops: list[str], data: st.DataObject) -> None:
     borders = data.draw(st.lists(st.integers(0, len(text)), max_size=6).map(sorted))
@@ -40,6 +43,7 @@ def test_any_cutting_gives_the_same_text(text: str, stops: list[str], data: st.D
     assert run([text], stops) == expected
 
 
+@unhurried
 @given(LETTERS, STOPS)
 def test_nothing_is_held_longer_than_needed(text: str, stops: list[str]) -> None:
     finder = StopStrings(stops)
