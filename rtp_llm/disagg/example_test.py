@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rtp_llm.disagg.servers_for_tests import DEMO, ask_gauge, complete
+from rtp_llm.disagg.servers_for_tests import DEMO, answer_of, ask_gauge, complete
 from rtp_llm.kept_port_for_tests import kept_port
 from rtp_llm.server.processes_for_tests import ROOT, environment
 
@@ -81,7 +81,7 @@ def test_the_documented_question_is_answered(example: None, ports: dict[str, int
     assert (curl, rest[:3:2]) == ("curl", ["-H", "-d"])
     url = url.replace("8088", str(ports["8088"]))
     headers = dict([rest[1].split(": ")])
-    answer = httpx.post(url, content=rest[3], headers=headers, timeout=60).json()
+    answer = answer_of(url, content=rest[3], headers=headers)
     assert answer["choices"][0]["message"]["content"] == "12 + 30 = 42"
 
 

@@ -76,14 +76,19 @@ def ask_gauge(url: str, name: str) -> float:
 def complete(url: str, prompt: str, **body: Any) -> dict[str, Any]:
     """The first choice of a completion; the error object where there is one."""
     content = {"prompt": prompt, "temperature": 0, "max_tokens": 24, "ignore_eos": True, **body}
+    answer = answer_of(f"{url}/v1/completions", json=content)
+    choice: dict[str, Any] = answer["choices"][0] if "choices" in answer else answer
+    return choice
+
+
+def answer_of(url: str, **asked: Any) -> dict[str, Any]:
+    """What a POST is answered, which is asked again while it is refused for a moment only."""
     deadline = time.monotonic() + 60
     while True:
-        answer = httpx.post(f"{url}/v1/completions", json=content, timeout=120).json()
-        if "choices" in answer:
-            choice: dict[str, Any] = answer["choices"][0]
-            return choice
-        if answer["error"]["code"] not in _FOR_A_MOMENT or time.monotonic() > deadline:
-            return dict(answer)
+        answer: dict[str, Any] = httpx.post(url, timeout=120, **asked).json()
+        refused = answer.get("error", {}).get("code") in _FOR_A_MOMENT
+        if not refused or time.monotonic() > deadline:
+            return answer
         time.sleep(0.1)
 
 
