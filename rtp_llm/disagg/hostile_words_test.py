@@ -96,13 +96,13 @@ def test_who_did_not_greet_rightly_is_sent_away(
 
 
 def test_who_comes_while_others_wait_is_told_how_much(pair: Pair) -> None:
+    worker: Any = pair.prefill.engine
+    pair.until(lambda: len(worker._visitors) == 1)  # its own decode worker
     heard: list[list[Any]] = [[], []]
     first, second = (visit(pair, each) for each in heard)
     first.send(greeting(pair))
     first.send(Prefill(**{**ASKED, "prompt_token_ids": prompt(100)}))  # five steps
-    worker: Any = pair.prefill.engine
-    until(lambda: worker._door._messages.qsize() == 2)
-    pair.prefill.step()
+    pair.until(lambda: bool(worker._asked))
     until(lambda: Load(waiting_tokens=100) in heard[0])
     second.send(greeting(pair))
     until(lambda: not worker._door._messages.empty())
