@@ -18,7 +18,10 @@ from rtp_llm.models.transformers_models_for_tests import (
 from rtp_llm.ops.gemm_reference import int8_linear_reference
 from rtp_llm.quantization.int8 import dequantize_rows, pack, quantize_rows
 
-PROMPTS = [random_prompt(length, seed=length) for length in (5, 17, 50)]
+# (length, seed) of prompts for which the formula's best token is at every step more than 0.29 ahead
+# of the second one: what float32 rounds differently may move an activation by one of its 254 steps,
+# and which ones are moved differs between processors.
+PROMPTS = {"qwen2": ((5, 546), (17, 633), (50, 746)), "qwen3": ((5, 656), (17, 467), (50, 1))}
 
 
 class PlainInt8Linear(nn.Module):
@@ -54,7 +57,7 @@ def with_linears(model: nn.Module, change: Any) -> nn.Module:
 def differences(model: nn.Module, prompt: list[int], outcome: Outcome) -> tuple[Tensor, Tensor]:
     """By how much another token is likelier in ``model``, and how its log-probabilities differ.
 
-    Step by step after the engine's own tokens: a rounding that decides a near tie is no mistake.
+    Step by step after the engine's own tokens.
     """
     scores = expected_logits(model, [*prompt, *outcome.tokens])[len(prompt) - 1 : -1]
     scores = scores.log_softmax(-1)
@@ -70,14 +73,13 @@ def test_greedy_tokens_are_those_of_the_formula(kind: str, chunk: int, tmp_path:
     rounded = with_linears(save_model(tmp_path, kind, seed=5), dequantized)
     engine = TinyEngine(tmp_path, quantization="int8", max_batch_tokens_size=chunk)
     wanted = {"max_tokens": 32, "ignore_eos": True, "logprobs": 0}
-    outcomes = [engine.outcomes[engine.add(prompt, **wanted), 0] for prompt in PROMPTS]
+    prompts = [random_prompt(length, seed) for length, seed in PROMPTS[kind]]
+    outcomes = [engine.outcomes[engine.add(prompt, **wanted), 0] for prompt in prompts]
     engine.run()
-    for prompt, outcome in zip(PROMPTS, outcomes, strict=True):
+    for prompt, outcome in zip(prompts, outcomes, strict=True):
         behind, error = differences(formula, prompt, outcome)
-        # Logits have a standard deviation of 4. What float32 rounds differently may move an
-        # activation by one of its 254 steps.
-        assert (behind == 0).sum() >= 30
-        assert behind.max() < 0.25
+        # Logits have a standard deviation of 4.
+        assert behind.max() == 0
         assert error.max() < 0.3
         behind, error = differences(rounded, prompt, outcome)
         assert behind.max() < 1.0
