@@ -55,9 +55,9 @@ async def exchange(
     lasts = _Patience(worker, patience, most_unanswered)
     try:
         writer.write(request)
+        # Not waited for: a worker may refuse a body before it has all of it.
         for part in (h11.Data(data=asked.body), h11.EndOfMessage()):
             writer.write(connection.send(part) or b"")
-        await lasts.wait(writer.drain)
         event: object = None
         while not isinstance(event, h11.EndOfMessage):
             event = connection.next_event()
@@ -70,7 +70,7 @@ async def exchange(
             elif (shown := _event(event)) is not None:
                 yield shown
     finally:
-        writer.close()
+        writer.transport.abort()  # what it has not taken by now is for nobody
 
 
 def _head(worker: Worker, asked: Asked) -> h11.Request:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+from rtp_llm.server.lingering import LingeringProtocol
+
 KEEP_ALIVE_SECONDS = 30
 # After the drain nothing should be open any more; what is, is not waited for.
 CLOSE_SECONDS = 2
@@ -20,7 +22,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=LingeringProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,

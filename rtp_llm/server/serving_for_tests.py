@@ -74,7 +74,11 @@ async def served(engine: FakeEngine | None = None, **settings: Any) -> AsyncIter
 
 
 @contextlib.contextmanager
-def listening(engine: FakeEngine, **settings: Any) -> Iterator[str]:
+def listening(
+    engine: FakeEngine,
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    **settings: Any,
+) -> Iterator[str]:
     """A real server on a loopback port, in a thread with its own loop; gives the base URL."""
 
     listener = socket.create_server(("127.0.0.1", 0))
@@ -86,7 +90,11 @@ def listening(engine: FakeEngine, **settings: Any) -> Iterator[str]:
         state.open(demo_tokenizer())
         await server.serve(sockets=[listener])
 
-    thread = threading.Thread(target=asyncio.run, args=(run(),), daemon=True)
+    def work() -> None:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(run())
+
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
