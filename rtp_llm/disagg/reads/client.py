@@ -99,10 +99,18 @@ class ReadClient:
 
     def _drop_all(self, code: str, words: str) -> None:
         for peer in self._peers.values():
-            peer.cut()
+            self._cut(peer)
         for load in list(self._loads.values()):
             load.fail(code, words)
             self._advance(load)
+
+    @staticmethod
+    def _cut(peer: PeerMemory) -> None:
+        """Whatever the library says to it: the way is let go of in any case, and so are loads."""
+        try:
+            peer.cut()
+        except Exception:  # of a library, that no one expected
+            _logger.exception("the way to a prefill worker's memory did not close in order")
 
     def _pause(self) -> float | None:
         """Seconds until there is something to look at without an order."""
@@ -125,7 +133,7 @@ class ReadClient:
     def _replace(self, address: str, peer: PeerMemory) -> None:
         """It is another process now, or connects anew: nothing comes from the old one."""
         if (old := self._peers.get(address)) is not None:
-            old.cut()
+            self._cut(old)
             for load in self._loads.values():
                 if load.address == address:
                     load.fail("peer_lost", "the peer has connected anew")

@@ -15,12 +15,13 @@ from rtp_llm.disagg.reads.face import ReadError, Region
 class CopyingLibrary:
     """A reading copies when it is asked how far it is, fails (``broken``) or goes on (``hangs``).
 
-    ``readings``: how many have begun.
+    ``insane``, ``stubborn``: to read, or to close, raises what nobody expects. ``readings``: how
+    many have begun.
     """
 
     def __init__(self) -> None:
         self.readings = 0
-        self.broken = self.hangs = self.unreachable = self.insane = False
+        self.broken = self.hangs = self.unreachable = self.insane = self.stubborn = False
         self.shared: dict[bytes, CopyingShared] = {}
         self.readers: list[CopyingReader] = []
         self._names = itertools.count()
@@ -69,6 +70,8 @@ class CopyingReader:
     def close(self) -> None:
         """See Reader."""
         self.closed = True
+        if self.library.stubborn:
+            raise OSError("will not close")
 
 
 class CopyingReading:

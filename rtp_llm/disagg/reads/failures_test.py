@@ -138,6 +138,36 @@ def test_what_nobody_expects_ends_loads_and_not_the_client(
     assert load.code == "none" and sides.equal(TEN)
 
 
+@pytest.mark.parametrize("anew", [False, True], ids=["failure", "connects anew"])
+def test_a_way_that_cannot_be_closed_ends_loads_and_not_the_client(
+    sides: Sides, library: CopyingLibrary, caplog: pytest.LogCaptureFixture, anew: bool
+) -> None:
+    """The load says what came first, the log both."""
+    library.stubborn = library.hangs = True
+    sides.begin(1)
+    load = sides.load(1, TEN)
+    sides.store(1, 0, TEN[:5])
+    wait_for(lambda: bool(library.readers))
+    if anew:
+        sides.transports.meet("peer", "127.0.0.1", sides.offers)
+    else:
+        library.insane = True
+        sides.store(1, 0, TEN[5:])
+    wait_for(lambda: load.done)
+    if anew:
+        assert load.code == "peer_lost" and "connected anew" in load.message
+    else:
+        assert load.code == "unknown" and "what nobody expects" in load.message
+    assert "will not close" in caplog.text
+    assert ("what nobody expects" in caplog.text) is not anew
+    library.stubborn = library.hangs = library.insane = False
+    sides.begin(2)
+    load = sides.load(2, TEN)
+    sides.store(2, 0, TEN)
+    wait_for(lambda: load.done)
+    assert load.code == "none" and sides.equal(TEN)
+
+
 def test_auto_leaves_a_library_out_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Any:
         raise ImportError("libibverbs.so.1")
