@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from rtp_llm.disagg.messages import LONGEST_GREETING, LONGEST_MESSAGE
+from rtp_llm.disagg.messages import LONGEST_HELLO, LONGEST_MESSAGE
 from rtp_llm.keepalive import end_with_peer
 
 In = TypeVar("In")
@@ -53,9 +53,11 @@ class Channel(Generic[In]):
         incoming: Any,
         deliver: Callable[[Channel[In], In | None], None],
         greeting: msgspec.Struct | None = None,
+        longest_greeting: int = LONGEST_HELLO,
     ) -> None:
         """``incoming``: the type, or union of types, of what is received. ``greeting`` goes out
-        first: other threads may send as soon as ``deliver`` has heard of the channel."""
+        first: other threads may send as soon as ``deliver`` has heard of the channel.
+        ``longest_greeting``: bytes of the other side's."""
         peer = connected.getpeername()
         self.peer = f"{peer[0]}:{peer[1]}"
         _tune(connected)
@@ -64,7 +66,7 @@ class Channel(Generic[In]):
         self._decoder = msgspec.msgpack.Decoder(incoming)
         self._encoder = msgspec.msgpack.Encoder()
         self._deliver = deliver
-        self._longest = LONGEST_GREETING
+        self._longest = longest_greeting
         self._dismissed = False
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         if greeting is not None:

@@ -22,7 +22,8 @@ from rtp_llm.disagg import peers as peer_module
 from rtp_llm.disagg.channel import Bell, Channel
 from rtp_llm.disagg.door import Door, Visitor
 from rtp_llm.disagg.messages import (
-    LONGEST_GREETING,
+    LONGEST_HELLO,
+    LONGEST_WELCOME,
     PROTOCOL,
     Hello,
     Load,
@@ -114,7 +115,7 @@ def test_who_greets_rightly_is_no_stranger_however_long_a_step_of_the_engine_tak
     until(lambda: door._strangers)
     guest.say(HELLO)
     until(lambda: not door._strangers)
-    asked = prefill_of(LONGEST_GREETING)
+    asked = prefill_of(LONGEST_HELLO)
     guest.say(asked)
     heard: list[Any] = []
     until(lambda: heard.extend(door.take()) or len(heard) > 1)
@@ -182,7 +183,7 @@ def test_more_visitors_than_anybody_has_are_not_let_in(
 @pytest.mark.parametrize(
     "words",
     [
-        struct.pack("!i", LONGEST_GREETING + 1),
+        struct.pack("!i", LONGEST_HELLO + 1),
         struct.pack("!iQ", -1, 2**62),
         struct.pack("!i", -7),
         struct.pack("!i", 40) + os.urandom(40),
@@ -319,6 +320,26 @@ def test_a_prefill_worker_that_accepts_and_says_nothing_is_tried_again(
     peers.close()
     for visit in visits:
         visit.close()
+
+
+@pytest.mark.parametrize(
+    ("length", "trouble"),
+    [
+        (LONGEST_HELLO, ""),  # of a library that has much memory to tell of
+        (LONGEST_WELCOME, "it does not greet as a prefill worker does"),
+    ],
+)
+def test_a_prefill_workers_greeting_may_be_long(impatient: None, length: int, trouble: str) -> None:
+    offers = [*OFFERS, Offer(transport="nixl", address=b"x" * length)]
+    long = msgspec.structs.replace(WELCOME, offers=offers)
+    door = Door("127.0.0.1:0", Bell())
+    door.open(long)
+    peers = Peers([door.address], HELLO.fingerprint, Bell(), by_tcp())
+    (peer,) = peers.all
+    until(lambda: peers.take() or peer.ready or peer.trouble)
+    assert (peer.ready, peer.trouble) == (not trouble, trouble)
+    peers.close()
+    door.close()
 
 
 def test_another_version_is_told_by_its_number(impatient: None) -> None:

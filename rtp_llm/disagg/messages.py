@@ -11,8 +11,11 @@ from rtp_llm.sampling_params import SamplingParams
 PROTOCOL = 2
 # The longest message that is taken: a prompt of 2^24 tokens takes 80 MiB.
 LONGEST_MESSAGE = 96 * 2**20
-# The same of a first one: who is not known yet gets no more memory.
-LONGEST_GREETING = 64 * 2**10
+# The same of the first one that a prefill worker hears: anybody may come, and gets no more memory.
+LONGEST_HELLO = 64 * 2**10
+# And of a decode worker, which goes to whom it was told of: an offer names all memory, and what is
+# needed to reach it by each device.
+LONGEST_WELCOME = 4 * 2**20
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True, kw_only=True):

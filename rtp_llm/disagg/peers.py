@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 from rtp_llm.config.roles import split_address
 from rtp_llm.disagg.channel import Bell, Channel
 from rtp_llm.disagg.differences import explain
-from rtp_llm.disagg.messages import PROTOCOL, Hello, Load, Stored, ToDecode, Welcome
+from rtp_llm.disagg.messages import (
+    LONGEST_WELCOME,
+    PROTOCOL,
+    Hello,
+    Load,
+    Stored,
+    ToDecode,
+    Welcome,
+)
 from rtp_llm.disagg.transports import Transports
 
 _logger = logging.getLogger("rtp_llm.engine")
@@ -190,7 +198,7 @@ class Peers:
             address = split_address("prefill_workers", peer.address)
             connected = socket.create_connection(address, timeout=_CONNECT_SECONDS)
             deliver = self._deliverer(peer, ended, welcomed)
-            channel = Channel(connected, ToDecode, deliver, self._hello)
+            channel = Channel(connected, ToDecode, deliver, self._hello, LONGEST_WELCOME)
         except (OSError, RuntimeError) as error:  # not there, or no threads
             return str(error)
         if not ended.wait(WELCOME_SECONDS) and not welcomed.is_set():
