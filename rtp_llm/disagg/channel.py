@@ -42,9 +42,9 @@ class Bell:
 class Channel(Generic[In]):
     """Messages over a connected socket, sent and received by two threads of its own.
 
-    ``deliver(channel, message)`` is called from the receiving thread, with None as the last
-    message when the other side is gone. A peer that takes nothing is cut off, and so is one that
-    says more than a greeting before ``trust``.
+    ``deliver(channel, message)`` is called from the receiving thread, which reads nothing while it
+    lasts; with None as the last message when the other side is gone. A peer that takes nothing is
+    cut off, and so is one that says more than a greeting before ``trust``.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class Channel(Generic[In]):
         self._deliver = deliver
         self._longest = longest_greeting
         self._dismissed = False
+        self.heard_bytes = 0  # of the message that ``deliver`` was called with last
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         if greeting is not None:
             self.send(greeting)
@@ -102,6 +103,7 @@ class Channel(Generic[In]):
         try:
             while not self._dismissed:
                 frame = self._connection.recv_bytes(self._longest)
+                self.heard_bytes = len(frame)
                 self._deliver(self, self._decoder.decode(frame))
         except (EOFError, OSError, ValueError):  # of msgspec too, and text that is not UTF-8
             pass  # gone, or no worker of ours: either way nothing more comes

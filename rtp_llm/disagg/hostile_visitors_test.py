@@ -1,9 +1,8 @@
-"""Who connects and does not behave costs a bounded amount for a bounded time, on either side."""
+"""Who comes to the door and does not behave costs a bounded amount for a bounded time."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import socket
 import struct
@@ -15,38 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from rtp_llm.config.roles import split_address
 from rtp_llm.disagg import channel as channels
 from rtp_llm.disagg import door as doors
-from rtp_llm.disagg import peers as peer_module
 from rtp_llm.disagg.channel import Bell, Channel
 from rtp_llm.disagg.door import Door, Visitor
-from rtp_llm.disagg.messages import (
-    LONGEST_HELLO,
-    LONGEST_WELCOME,
-    PROTOCOL,
-    Hello,
-    Load,
-    Offer,
-    Prefill,
-    Welcome,
-)
-from rtp_llm.disagg.peers import MismatchError, Peers, wait_for_all
-from rtp_llm.disagg.transports import Transports
-from rtp_llm.disagg.ways import take_blocks
-from rtp_llm.kept_port_for_tests import kept_port
-from rtp_llm.sampling_params import SamplingParams
-
-OFFERS = [Offer(transport="tcp", address=b"1")]
-WELCOME = Welcome(protocol=PROTOCOL, fingerprint="Model tp=1", offers=OFFERS)
-HELLO = Hello(protocol=PROTOCOL, fingerprint="Model tp=1")
-
-
-def until(condition: Callable[[], Any], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never comes"
-        time.sleep(0.005)
+from rtp_llm.disagg.messages import LONGEST_HELLO, Hello, Load, Welcome
+from rtp_llm.disagg.visitors_for_tests import HELLO, WELCOME, Stranger, prefill_of, until
 
 
 @pytest.fixture
@@ -56,30 +29,6 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     made.open(WELCOME)
     yield made
     made.close()
-
-
-class Stranger:
-    """A plain socket at the door."""
-
-    def __init__(self, door: Door) -> None:
-        self.socket = socket.create_connection(split_address("", door.address))
-        self.socket.settimeout(20)
-
-    def send(self, body: bytes) -> None:
-        self.socket.sendall(struct.pack("!i", len(body)) + body)
-
-    def say(self, message: msgspec.Struct) -> None:
-        self.send(msgspec.msgpack.encode(message))
-
-    def read_to_the_end(self) -> bytes:
-        """All that was said to it until it was sent away."""
-        heard = b""
-        try:
-            while part := self.socket.recv(65536):
-                heard += part
-        except ConnectionResetError:
-            pass
-        return heard
 
 
 def greeted(door: Door) -> list[Visitor]:
@@ -152,15 +101,45 @@ def test_nothing_waits_of_what_strangers_say(door: Door, caplog: pytest.LogCaptu
     assert len(caplog.records) == 2
 
 
-def prefill_of(length: int) -> Prefill:
-    return Prefill(
-        name=1,
-        prompt_token_ids=[7] * length,
-        params=SamplingParams(),
-        extra_key="k",
-        patience=1.0,
-        transport="tcp",
-    )
+@pytest.mark.parametrize(
+    ("bound", "limit", "said", "length"),
+    [("MOST_WAITING", 10, 200, 50_000), ("MOST_WAITING_BYTES", 2**18, 200, 50_000)],
+)
+def test_who_says_more_than_the_engine_takes_is_not_read_on(
+    door: Door, monkeypatch: pytest.MonkeyPatch, bound: str, limit: int, said: int, length: int
+) -> None:
+    """Nothing is lost, and nobody else waits for it."""
+    monkeypatch.setattr(doors, bound, limit)
+    frames = [msgspec.msgpack.encode(prefill_of(length, name)) for name in range(said)]
+    most = 11 if bound == "MOST_WAITING" else limit // len(frames[0]) + 1
+    talker, other = Stranger(door), Stranger(door)
+    for each in (talker, other):
+        each.say(HELLO)
+    _once(lambda: greeted(door) if len(door._guests) > 1 else [])
+    talking = threading.Thread(target=lambda: [talker.send(frame) for frame in frames])
+    talking.start()
+    until(lambda: len(door._messages) >= most)
+    other.say(HELLO)
+    until(lambda: len(door._messages) > most)
+    time.sleep(0.1)
+    assert len(door._messages) == most + 1 and talking.is_alive()
+    heard: list[Any] = []
+    until(lambda: heard.extend(message for _, message in door.take()) or len(heard) > said)
+    heard.remove(HELLO)
+    assert [message.name for message in heard] == list(range(said))
+    talking.join()
+
+
+def test_a_closed_door_waits_for_nobody_to_be_read(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doors, "MOST_WAITING", 1)
+    talker = Stranger(door)
+    for _ in range(5):
+        talker.say(HELLO)
+    until(lambda: door._messages)
+    door.close()
+    until(lambda: not door._visitors)
 
 
 def test_more_visitors_than_anybody_has_are_not_let_in(
@@ -277,107 +256,3 @@ def test_a_connection_for_which_there_is_no_thread_is_ended(
         assert far.recv(1) == b""
         until(lambda: heard == [None])
         far.close()
-
-
-# -- the decode worker's side ----------------------------------------------------------------------
-
-
-def by_tcp() -> Transports:
-    return take_blocks("tcp", HELLO.fingerprint, [])
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_RETRY_SECONDS", "_REFUSED_SECONDS"):
-        monkeypatch.setattr(peer_module, name, 0.02)
-
-
-def test_a_prefill_worker_that_accepts_and_says_nothing_is_tried_again(
-    impatient: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(peer_module, "WELCOME_SECONDS", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        peers = Peers(
-            [f"127.0.0.1:{listener.getsockname()[1]}"], HELLO.fingerprint, Bell(), by_tcp()
-        )
-        visits = [listener.accept()[0] for _ in range(3)]
-        assert not peers.all[0].ready
-        # From now on it greets: the last visit, and those after it if that one was given up.
-        monkeypatch.setattr(peer_module, "WELCOME_SECONDS", 60)
-        listener.settimeout(0.02)
-        frame = msgspec.msgpack.encode(WELCOME)
-
-        def is_greeted() -> bool:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                visits[-1].sendall(struct.pack("!i", len(frame)) + frame)
-            with contextlib.suppress(TimeoutError):
-                visits.append(listener.accept()[0])
-            peers.take()
-            return peers.all[0].ready
-
-        until(is_greeted)
-    assert caplog.text.count("cannot be asked: it does not greet as a prefill worker does") == 1
-    peers.close()
-    for visit in visits:
-        visit.close()
-
-
-@pytest.mark.parametrize(
-    ("length", "trouble"),
-    [
-        (LONGEST_HELLO, ""),  # of a library that has much memory to tell of
-        (LONGEST_WELCOME, "it does not greet as a prefill worker does"),
-    ],
-)
-def test_a_prefill_workers_greeting_may_be_long(impatient: None, length: int, trouble: str) -> None:
-    offers = [*OFFERS, Offer(transport="nixl", address=b"x" * length)]
-    long = msgspec.structs.replace(WELCOME, offers=offers)
-    door = Door("127.0.0.1:0", Bell())
-    door.open(long)
-    peers = Peers([door.address], HELLO.fingerprint, Bell(), by_tcp())
-    (peer,) = peers.all
-    until(lambda: peers.take() or peer.ready or peer.trouble)
-    assert (peer.ready, peer.trouble) == (not trouble, trouble)
-    peers.close()
-    door.close()
-
-
-def test_another_version_is_told_by_its_number(impatient: None) -> None:
-    """Whatever else it says: the first version greeted with a port."""
-    old = {"type": "welcome", "protocol": 1, "fingerprint": HELLO.fingerprint, "transfer_port": 5}
-    frame = msgspec.msgpack.encode(old)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        peers = Peers([address], HELLO.fingerprint, Bell(), by_tcp())
-        visit = listener.accept()[0]
-        visit.sendall(struct.pack("!i", len(frame)) + frame)
-        with pytest.raises(MismatchError, match="install the same version of rtp-llm on both"):
-            wait_for_all(peers, 60)
-        visit.close()
-
-
-def test_nobody_there_is_logged_once(impatient: None, caplog: pytest.LogCaptureFixture) -> None:
-    with kept_port() as port:
-        address = f"127.0.0.1:{port}"
-        peers = Peers([address], HELLO.fingerprint, Bell(), by_tcp())
-        until(lambda: "Connection refused" in peers.all[0].trouble)
-        time.sleep(0.2)
-        assert caplog.text.count(f"prefill worker {address} cannot be asked: ") == 1
-        peers.close()
-
-
-def test_other_blocks_are_refused_in_words_and_logged_once(
-    impatient: None, door: Door, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING)
-    peers = Peers([door.address], "Model tp=2", Bell(), by_tcp())
-    with pytest.raises(MismatchError) as raised:
-        wait_for_all(peers, 20)
-    *_, there, here, why = str(raised.value).splitlines()
-    assert "Model tp=1" in there and "Model tp=2" in here
-    assert "tp is 1 there and 2 here: start both with as many tensor-parallel ranks" in why
-    peers = Peers([door.address], "Model tp=2", Bell(), by_tcp())
-    began = len(caplog.records)
-    until(lambda: peers.take() or caplog.text.count("has other blocks") > 8)
-    assert sum("its blocks are not ours" in each.message for each in caplog.records[began:]) == 1
-    peers.close()

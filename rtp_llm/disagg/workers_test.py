@@ -11,6 +11,7 @@ import pytest
 
 from rtp_llm.disagg.figures import TransferFigures
 from rtp_llm.disagg.host_room import HostRoom
+from rtp_llm.disagg.messages import Prefill
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, prompt
 from rtp_llm.engine.messages import TRANSFER_COUNTERS, TRANSFER_GAUGES
 from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
@@ -168,7 +169,7 @@ def test_what_host_memory_does_not_hold_is_computed_at_the_decode_worker(
     worker._room = HostRoom(layout, layout.bytes_of(40))
     prompts = [prompt(30, seed=seed) for seed in (1, 2)]
     requests = [pair.decode.add(each) for each in prompts]
-    while worker._door._messages.qsize() < len(prompts):  # both have come
+    while sum(isinstance(word, Prefill) for _, word in worker._door._messages) < len(prompts):
         pair.decode.step()
         time.sleep(0.0005)
     pair.until(lambda: pair.finished(*requests))

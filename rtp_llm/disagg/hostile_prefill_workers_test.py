@@ -1,0 +1,126 @@
+"""What is no prefill worker of ours, or does not greet as one, costs a decode worker little."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import struct
+import time
+
+import msgspec
+import pytest
+
+from rtp_llm.disagg import peers as peer_module
+from rtp_llm.disagg.channel import Bell
+from rtp_llm.disagg.door import Door
+from rtp_llm.disagg.messages import LONGEST_HELLO, LONGEST_WELCOME, Offer
+from rtp_llm.disagg.peers import MismatchError, Peers, wait_for_all
+from rtp_llm.disagg.transports import Transports
+from rtp_llm.disagg.visitors_for_tests import HELLO, OFFERS, WELCOME, until
+from rtp_llm.disagg.ways import take_blocks
+from rtp_llm.kept_port_for_tests import kept_port
+
+
+def by_tcp() -> Transports:
+    return take_blocks("tcp", HELLO.fingerprint, [])
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_RETRY_SECONDS", "_REFUSED_SECONDS"):
+        monkeypatch.setattr(peer_module, name, 0.02)
+
+
+def test_a_prefill_worker_that_accepts_and_says_nothing_is_tried_again(
+    impatient: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(peer_module, "WELCOME_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        peers = Peers(
+            [f"127.0.0.1:{listener.getsockname()[1]}"], HELLO.fingerprint, Bell(), by_tcp()
+        )
+        visits = [listener.accept()[0] for _ in range(3)]
+        assert not peers.all[0].ready
+        # From now on it greets: the last visit, and those after it if that one was given up.
+        monkeypatch.setattr(peer_module, "WELCOME_SECONDS", 60)
+        listener.settimeout(0.02)
+        frame = msgspec.msgpack.encode(WELCOME)
+
+        def is_greeted() -> bool:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                visits[-1].sendall(struct.pack("!i", len(frame)) + frame)
+            with contextlib.suppress(TimeoutError):
+                visits.append(listener.accept()[0])
+            peers.take()
+            return peers.all[0].ready
+
+        until(is_greeted)
+    assert caplog.text.count("cannot be asked: it does not greet as a prefill worker does") == 1
+    peers.close()
+    for visit in visits:
+        visit.close()
+
+
+@pytest.mark.parametrize(
+    ("length", "trouble"),
+    [
+        (LONGEST_HELLO, ""),  # of a library that has much memory to tell of
+        (LONGEST_WELCOME, "it does not greet as a prefill worker does"),
+    ],
+)
+def test_a_prefill_workers_greeting_may_be_long(impatient: None, length: int, trouble: str) -> None:
+    offers = [*OFFERS, Offer(transport="nixl", address=b"x" * length)]
+    long = msgspec.structs.replace(WELCOME, offers=offers)
+    door = Door("127.0.0.1:0", Bell())
+    door.open(long)
+    peers = Peers([door.address], HELLO.fingerprint, Bell(), by_tcp())
+    (peer,) = peers.all
+    until(lambda: peers.take() or peer.ready or peer.trouble)
+    assert (peer.ready, peer.trouble) == (not trouble, trouble)
+    peers.close()
+    door.close()
+
+
+def test_another_version_is_told_by_its_number(impatient: None) -> None:
+    """Whatever else it says: the first version greeted with a port."""
+    old = {"type": "welcome", "protocol": 1, "fingerprint": HELLO.fingerprint, "transfer_port": 5}
+    frame = msgspec.msgpack.encode(old)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        peers = Peers([address], HELLO.fingerprint, Bell(), by_tcp())
+        visit = listener.accept()[0]
+        visit.sendall(struct.pack("!i", len(frame)) + frame)
+        with pytest.raises(MismatchError, match="install the same version of rtp-llm on both"):
+            wait_for_all(peers, 60)
+        visit.close()
+
+
+def test_nobody_there_is_logged_once(impatient: None, caplog: pytest.LogCaptureFixture) -> None:
+    with kept_port() as port:
+        address = f"127.0.0.1:{port}"
+        peers = Peers([address], HELLO.fingerprint, Bell(), by_tcp())
+        until(lambda: "Connection refused" in peers.all[0].trouble)
+        time.sleep(0.2)
+        assert caplog.text.count(f"prefill worker {address} cannot be asked: ") == 1
+        peers.close()
+
+
+def test_other_blocks_are_refused_in_words_and_logged_once(
+    impatient: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    door = Door("127.0.0.1:0", Bell())
+    door.open(WELCOME)
+    peers = Peers([door.address], "Model tp=2", Bell(), by_tcp())
+    with pytest.raises(MismatchError) as raised:
+        wait_for_all(peers, 20)
+    *_, there, here, why = str(raised.value).splitlines()
+    assert "Model tp=1" in there and "Model tp=2" in here
+    assert "tp is 1 there and 2 here: start both with as many tensor-parallel ranks" in why
+    peers = Peers([door.address], "Model tp=2", Bell(), by_tcp())
+    began = len(caplog.records)
+    until(lambda: peers.take() or caplog.text.count("has other blocks") > 8)
+    assert sum("its blocks are not ours" in each.message for each in caplog.records[began:]) == 1
+    peers.close()
+    door.close()
