@@ -84,6 +84,13 @@ class EngineClient:
         if self._link is None:
             self._link = EngineLink(self._module, settings, self._membership)
 
+    def abandon(self) -> None:
+        """End a process that was spawned and is not to start; needs no event loop."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.process.wait(0.0)
+            link.discard()
+
     async def start(self, settings: Settings) -> EngineReady:
         """Spawn the process unless that was done, and wait until the model serves.
 

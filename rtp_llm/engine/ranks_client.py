@@ -70,9 +70,15 @@ class RanksClient:
     # -- life ----------------------------------------------------------------------------------
 
     def spawn(self, settings: Settings) -> None:
-        """Start the processes without waiting."""
-        for client in self._clients:
-            client.spawn(settings)
+        """Start the processes without waiting; none is left when one cannot be started."""
+        try:
+            for client in self._clients:
+                client.spawn(settings)
+        except BaseException:
+            for client in self._clients:
+                client.abandon()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
 
     async def start(self, settings: Settings) -> EngineReady:
         """Wait until all ranks serve.
