@@ -68,11 +68,13 @@ def _route(loaded: LoadedSettings) -> int:
 
 
 def _explain(loaded: LoadedSettings) -> int:
+    from rtp_llm.config.roles import check_role
     from rtp_llm.engine.messages import EngineStartError
     from rtp_llm.text.model_files import ModelFiles, ModelFilesError, check_folder
 
     settings = loaded.settings
     try:
+        check_role(settings)
         check_folder(settings.model)
         ModelFiles.read(settings.model)
         import torch

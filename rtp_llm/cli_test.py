@@ -66,6 +66,7 @@ def test_a_mixture_is_explained(mixture: str, capsys: pytest.CaptureFixture[str]
     ("flags", "message"),
     [
         (["--data-parallel-size", "3"], "set redundant_expert to 1"),
+        (["--cache-store-threads", "2"], "cache_store_threads: not read with --role both"),
         (["--eplb-mode", "eplb"], "eplb_mode: one rank has nothing to balance"),
         (["--moe-strategy", "triton"], "tested on NVIDIA GPUs only"),
         (["--attention-backend", "hopper"], "--attention-backend hopper: its instructions are"),

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
-from rtp_llm.config.settings import Settings, SettingsError, check_names
+from rtp_llm.config.roles import check_one_engine
+from rtp_llm.config.settings import Settings, check_names
 from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step, merge_deltas
 from rtp_llm.engine.messages import (
     AddRequest,
@@ -89,10 +90,7 @@ class LLM:
 
         check_names(settings)
         self.settings = Settings(model=str(model), **settings)
-        if self.settings.role != "both":
-            raise SettingsError(
-                f"role: an LLM does everything itself; `rtp-llm serve --role {self.settings.role}`"
-            )
+        check_one_engine(self.settings)
         check_folder(model, weights=self.settings.load_format != "dummy")
         self.tokenizer: Tokenizer = Tokenizer.from_folder(
             self.settings.model, self.settings.chat_template

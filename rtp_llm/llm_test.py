@@ -287,3 +287,5 @@ def test_the_package_gives_its_names_without_loading_torch():
 def test_roles_are_for_servers(folder):
     with pytest.raises(ValueError, match="role: an LLM does everything itself"):
         LLM(folder, role="prefill")
+    with pytest.raises(ValueError, match="kv_transport: not read with --role both"):
+        LLM(folder, kv_transport="tcp")

@@ -13,6 +13,23 @@ if TYPE_CHECKING:
 # Of each transport that is a package: what brings it. Its module has the transport's name.
 _PACKAGES = {"nixl": "nixl", "mooncake": "mooncake-transfer-engine-non-cuda"}
 
+_PREFILL, _DECODE = ("prefill",), ("decode",)
+# Of each setting of separated workers but the role: the roles that read it. None: the router's.
+READERS: dict[str, tuple[str, ...]] = {
+    "prefill_address": _PREFILL,
+    "prefill_workers": _DECODE,
+    "prefill_timeout": _PREFILL + _DECODE,
+    "kv_load_timeout": _PREFILL + _DECODE,
+    "prefill_fallback": _DECODE,
+    "kv_transport": _PREFILL + _DECODE,
+    "cache_store_mem_mb": _PREFILL,
+    "cache_store_threads": _PREFILL,
+    "cache_store_queue_size": _PREFILL,
+    "cache_store_when_full": _PREFILL,
+    "workers": (),
+    "answer_timeout": (),
+}
+
 
 def is_installed(transport: str) -> bool:
     """Whether a transport's package is there; nothing is imported."""
@@ -21,8 +38,9 @@ def is_installed(transport: str) -> bool:
 
 def check_role(settings: Settings) -> None:
     """Raise SettingsError naming what does not fit the role."""
+    _check_read(settings)
     package = _PACKAGES.get(settings.kv_transport)
-    if settings.role != "both" and package and not is_installed(settings.kv_transport):
+    if package and not is_installed(settings.kv_transport):
         raise SettingsError(
             f"kv_transport: {settings.kv_transport} is not installed here; pip install {package}, "
             "or leave --kv-transport out"
@@ -36,12 +54,31 @@ def check_role(settings: Settings) -> None:
         raise SettingsError(
             "prefill_workers: a decode worker needs at least one: --prefill-workers HOST:PORT,..."
         )
-    if settings.role != "decode" and settings.prefill_workers:
-        raise SettingsError(
-            f"prefill_workers: only a decode worker asks others, and this one has --role "
-            f"{settings.role}"
-        )
     split_address("prefill_address", settings.prefill_address)
+
+
+def check_one_engine(settings: Settings) -> None:
+    """The same for an engine that no server is around."""
+    if settings.role != "both":
+        raise SettingsError(
+            f"role: an LLM does everything itself; `rtp-llm serve --role {settings.role}`"
+        )
+    check_role(settings)
+
+
+def _check_read(settings: Settings) -> None:
+    """What was set and is not read is a mistake."""
+    for name, roles in READERS.items():
+        if settings.role in roles or getattr(settings, name) == getattr(type(settings), name):
+            continue
+        if not roles:
+            raise SettingsError(
+                f"{name}: a server does not read it, only `rtp-llm route`; leave it out"
+            )
+        raise SettingsError(
+            f"{name}: not read with --role {settings.role}; leave it out, or set role to "
+            f"{' or '.join(roles)}"
+        )
 
 
 def prefill_addresses(settings: Settings) -> list[str]:

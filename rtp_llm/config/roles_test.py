@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from rtp_llm.config.options import SettingsError
-from rtp_llm.config.roles import check_role, prefill_addresses, split_address
-from rtp_llm.config.settings import Settings
+from rtp_llm.config.roles import READERS, check_role, prefill_addresses, split_address
+from rtp_llm.config.settings import Settings, options
+
+DECODE = {"role": "decode", "prefill_workers": "a:1"}
 
 
 @pytest.mark.parametrize(
@@ -22,8 +24,25 @@ from rtp_llm.config.settings import Settings
         ({"role": "decode", "prefill_workers": "a:\u00b2"}, "is no address of the form"),
         ({"role": "decode", "prefill_workers": "a:1,b:0"}, "'b:0' has port 0"),
         ({"role": "decode", "prefill_workers": "a:1,b:2, a:1"}, "'a:1' stands there twice"),
-        ({"role": "prefill", "prefill_workers": "a:1"}, "only a decode worker asks others"),
-        ({"prefill_workers": "a:1"}, "this one has --role both"),
+        (
+            {"role": "prefill", "prefill_workers": "a:1"},
+            r"prefill_workers: not read with --role prefill; leave it out, or set role to decode",
+        ),
+        ({"prefill_workers": "a:1"}, "prefill_workers: not read with --role both"),
+        ({"prefill_address": "a:1"}, "prefill_address: .* role to prefill$"),
+        ({"prefill_timeout": 5}, "prefill_timeout: .* role to prefill or decode$"),
+        ({"kv_load_timeout": 9}, "kv_load_timeout: .* role to prefill or decode$"),
+        ({"prefill_fallback": False}, "prefill_fallback: .* role to decode$"),
+        ({"kv_transport": "tcp"}, "kv_transport: .* role to prefill or decode$"),
+        ({"cache_store_mem_mb": 5}, "cache_store_mem_mb: .* role to prefill$"),
+        ({"cache_store_threads": 5}, "cache_store_threads: .* role to prefill$"),
+        ({"cache_store_queue_size": 5}, "cache_store_queue_size: .* role to prefill$"),
+        ({"cache_store_when_full": "raise"}, "cache_store_when_full: .* role to prefill$"),
+        ({**DECODE, "cache_store_threads": 5}, "not read with --role decode; .* to prefill$"),
+        ({**DECODE, "prefill_address": "a:1"}, "not read with --role decode; .* to prefill$"),
+        ({"role": "prefill", "prefill_fallback": False}, "not read with --role prefill"),
+        ({"workers": "a:1"}, "workers: a server does not read it, only `rtp-llm route`"),
+        ({"answer_timeout": 5}, "answer_timeout: a server does not read it"),
         ({"role": "prefill", "prefill_address": "8089"}, "prefill_address: '8089'"),
         (
             {"role": "prefill", "data_parallel_size": 2},
@@ -52,8 +71,12 @@ def test_a_transport_that_is_not_installed_is_refused_with_what_brings_it(
     monkeypatch.setattr("rtp_llm.config.roles.is_installed", lambda name: False)
     with pytest.raises(SettingsError, match=f"{transport} is not installed .* install {package},"):
         check_role(settings)
-    check_role(Settings(model="m", kv_transport=transport))  # one engine has no use for it
     check_role(Settings(model="m", role="prefill"))
+
+
+def test_every_setting_of_the_group_says_who_reads_it() -> None:
+    group = {name for name, info in options().items() if info.group == "separation"}
+    assert set(READERS) == group - {"role"}
 
 
 def test_what_fits() -> None:
