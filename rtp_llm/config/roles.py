@@ -95,11 +95,19 @@ def prefill_addresses(settings: Settings) -> list[str]:
 def split_address(name: str, address: str) -> tuple[str, int]:
     """HOST:PORT (or [HOST]:PORT for IPv6) as a pair. Raises SettingsError naming the setting."""
     host, _, port = address.rpartition(":")
-    host = host.strip("[]")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:  # where such an address ends and its port begins nobody can tell
+        raise SettingsError(f"{name}: {address!r} is not of the form HOST:PORT or [IPV6]:PORT")
     digits = port.isascii() and port.isdigit() and len(port) <= 5
     if not _is_host(host) or not digits or int(port) > 65535:
         raise SettingsError(f"{name}: {address!r} is no address of the form HOST:PORT")
     return host, int(port)
+
+
+def join_address(host: str, port: int | str) -> str:
+    """What `split_address` takes apart; for people to read and to copy, too."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _is_host(host: str) -> bool:

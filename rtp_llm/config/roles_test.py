@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rtp_llm.config.options import SettingsError
-from rtp_llm.config.roles import READERS, check_role, prefill_addresses, split_address
+from rtp_llm.config.roles import READERS, check_role, join_address, prefill_addresses, split_address
 from rtp_llm.config.settings import Settings, options
 
 DECODE = {"role": "decode", "prefill_workers": "a:1"}
@@ -21,6 +21,9 @@ DECODE = {"role": "decode", "prefill_workers": "a:1"}
         ({"role": "decode", "prefill_workers": "host:70000"}, "'host:70000' is no address"),
         ({"role": "decode", "prefill_workers": "a..b:1"}, "'a..b:1' is no address"),
         ({"role": "decode", "prefill_workers": "a b:1"}, "'a b:1' is no address"),
+        ({"role": "decode", "prefill_workers": "::1:80"}, r"HOST:PORT or \[IPV6\]:PORT"),
+        ({"role": "decode", "prefill_workers": "fe80::1"}, r"HOST:PORT or \[IPV6\]:PORT"),
+        ({"role": "decode", "prefill_workers": "[::1:80"}, r"HOST:PORT or \[IPV6\]:PORT"),
         ({"role": "decode", "prefill_workers": "a:\u00b2"}, "is no address of the form"),
         ({"role": "decode", "prefill_workers": "a:1,b:0"}, "'b:0' has port 0"),
         ({"role": "decode", "prefill_workers": "a:1,b:2, a:1"}, "'a:1' stands there twice"),
@@ -85,7 +88,15 @@ def test_what_fits() -> None:
     decode = Settings(model="m", role="decode", prefill_workers="a:1, [::2]:3 ,")
     check_role(decode)
     assert prefill_addresses(decode) == ["a:1", "[::2]:3"]
-    assert split_address("x", "[::2]:3") == ("::2", 3)
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "address"),
+    [("::2", 3, "[::2]:3"), ("a", 3, "a:3"), ("1.2.3.4", 0, "1.2.3.4:0")],
+)
+def test_an_address_is_shown_as_it_is_read(host: str, port: int, address: str) -> None:
+    assert join_address(host, port) == address
+    assert split_address("x", address) == (host, port)
 
 
 @pytest.mark.parametrize("name", ["cache_store_threads", "cache_store_queue_size"])

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from rtp_llm.config.roles import join_address
 from rtp_llm.disagg.messages import LONGEST_HELLO, LONGEST_MESSAGE
 from rtp_llm.keepalive import end_with_peer
 
@@ -58,8 +59,7 @@ class Channel(Generic[In]):
         """``incoming``: the type, or union of types, of what is received. ``greeting`` goes out
         first: other threads may send as soon as ``deliver`` has heard of the channel.
         ``longest_greeting``: bytes of the other side's."""
-        peer = connected.getpeername()
-        self.peer = f"{peer[0]}:{peer[1]}"
+        self.peer = join_address(*connected.getpeername()[:2])
         _tune(connected)
         self._socket = connected
         self._connection: Connection[bytes, bytes] = Connection(os.dup(connected.fileno()))

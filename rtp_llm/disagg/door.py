@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from rtp_llm.config.roles import split_address
+from rtp_llm.config.roles import join_address, split_address
 from rtp_llm.disagg.channel import Bell, Channel
 from rtp_llm.disagg.differences import explain
 from rtp_llm.disagg.messages import Hello, ToPrefill, Welcome
@@ -66,7 +66,7 @@ class Door:
         self._full = False
         name = self._listener.getsockname()
         self.host: str = name[0]
-        self.address = f"{name[0]}:{name[1]}"
+        self.address = join_address(*name[:2])
 
     def open(self, welcome: Welcome) -> None:
         """Let visitors in, with this greeting; theirs must have the same blocks."""

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from rtp_llm.config.roles import split_address
 from rtp_llm.disagg import channel as channels
 from rtp_llm.disagg import door as doors
 from rtp_llm.disagg.channel import Bell, Channel
@@ -140,6 +141,22 @@ def test_a_closed_door_waits_for_nobody_to_be_read(
     until(lambda: door._messages)
     door.close()
     until(lambda: not door._visitors)
+
+
+def test_both_sides_are_shown_as_they_are_called() -> None:
+    """IPv6 has brackets around it."""
+    try:
+        door = Door("[::1]:0", Bell())
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    door.open(WELCOME)
+    host, port = split_address("", door.address)
+    assert host == "::1" and door.address == f"[::1]:{port}"
+    guest = Stranger(door)
+    guest.say(HELLO)
+    (visitor,) = _once(lambda: greeted(door))
+    assert visitor.peer == f"[::1]:{guest.socket.getsockname()[1]}"
+    door.close()
 
 
 def test_more_visitors_than_anybody_has_are_not_let_in(

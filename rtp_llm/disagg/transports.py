@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from rtp_llm.config.roles import join_address
 from rtp_llm.disagg.messages import Offer, Stored
 from rtp_llm.disagg.reads.client import ReadClient
 
@@ -43,7 +44,7 @@ class Transports:
             where = f"{name}://{address}"
             client.meet(where, host, offer)
             return name, where
-        return name, f"{name}://{host}:{int(offer.address)}"
+        return name, f"{name}://{join_address(host, int(offer.address))}"
 
     def load(
         self,

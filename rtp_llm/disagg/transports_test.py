@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,17 @@ def test_text_is_that_of_one_engine(pair: Pair, fused: TinyEngine) -> None:
     assert pair.decode.transfers()["delivered"] == len(prompts) + 2
     assert pair.decode.failures() == {}
     pair.settle()
+
+
+def test_workers_find_each_other_by_ipv6(folder: Path, fused: TinyEngine) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    pair = Pair(folder, **SIZES, prefill={"prefill_address": "[::1]:0"})
+    assert pair.tokens(prompt(30)) == fused.tokens(prompt(30))
+    assert pair.decode.transfers()["delivered"] == 1
+    pair.close()
 
 
 def test_an_aborted_request_leaves_nothing(pair: Pair) -> None:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from rtp_llm.config.roles import split_address
+from rtp_llm.config.roles import join_address, split_address
 from rtp_llm.disagg.messages import Offer
 from rtp_llm.disagg.reads.client import ReadClient
 from rtp_llm.disagg.reads.face import Library, Region, Shared
@@ -40,8 +40,8 @@ def offer_blocks(
     with contextlib.ExitStack() as open_ones:
         for name in chosen(transport):
             if name == "tcp":
-                bracketed = f"[{host}]" if ":" in host else host
-                server = runtime.TransferServer(sent, f"{bracketed}:0", fingerprint=fingerprint)
+                here = join_address(host, 0)
+                server = runtime.TransferServer(sent, here, fingerprint=fingerprint)
                 open_ones.callback(server.close)
                 _, port = split_address("transfer address", server.address)
                 offers.append(Offer(transport=name, address=str(port).encode()))

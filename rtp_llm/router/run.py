@@ -17,7 +17,7 @@ from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.workers import Worker, Workers
 from rtp_llm.server.http_server import HttpServer
 from rtp_llm.server.log import configure_logging
-from rtp_llm.server.run import bind
+from rtp_llm.server.run import bind, url_of
 
 _logger = logging.getLogger("rtp_llm.router")
 PROBE_SECONDS = 0.5
@@ -50,9 +50,8 @@ async def _serve(settings: Settings, workers: Workers, listener: socket.socket) 
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     watching = [asyncio.create_task(watch(worker)) for worker in workers.all]
     serving = asyncio.create_task(server.serve(sockets=[listener]))
-    host, port = listener.getsockname()[:2]
     names = ", ".join(worker.url for worker in workers.all)
-    print(f"RTP-LLM router is ready: http://{host}:{port}\n  before {names}", flush=True)
+    print(f"RTP-LLM router is ready: {url_of(listener)}\n  before {names}", flush=True)
     await stop.wait()
     server.should_exit = True
     await serving

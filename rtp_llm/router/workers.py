@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rtp_llm.config.options import SettingsError
-from rtp_llm.config.roles import split_address
+from rtp_llm.config.roles import join_address, split_address
 
 # A prompt is compared with earlier ones in pieces of so many bytes, a few blocks of tokens.
 PIECE_BYTES = 256
@@ -43,7 +43,7 @@ class Worker:
         plain = parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username)
         if parts.scheme != "http" or not parts.hostname or not port or not plain:
             raise SettingsError(f"workers: {url!r} is no address of the form http://HOST:PORT")
-        split_address("workers", f"{parts.hostname}:{port}")
+        split_address("workers", join_address(parts.hostname, port))
         return cls(f"http://{parts.netloc}", parts.hostname, port)
 
     def remember(self, pieces: Sequence[bytes]) -> None:

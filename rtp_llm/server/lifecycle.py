@@ -18,6 +18,7 @@ from rtp_llm.engine.messages import EngineLog, EngineReady, EngineStartError
 from rtp_llm.server.app import build_app, try_line
 from rtp_llm.server.engine_face import EngineFace
 from rtp_llm.server.http_server import HttpServer
+from rtp_llm.server.run import url_of
 from rtp_llm.server.state import ServerState
 from rtp_llm.text.model_files import ModelFilesError
 from rtp_llm.text.tokenizer import Tokenizer
@@ -120,8 +121,7 @@ class _Lifecycle:
 
     def _announce(self, ready: EngineReady) -> None:
         seconds = time.monotonic() - self._began
-        host, port = self._listener.getsockname()[:2]
-        url = _url(self._settings.host, host, port)
+        url = url_of(self._listener)
         name = self._settings.model_name
         print(
             f"RTP-LLM {__version__} is ready: {url}\n"
@@ -185,13 +185,6 @@ def _role_line(settings: Settings, ready: EngineReady) -> str:
     if settings.role == "decode":
         return f"  has prompts computed by {settings.prefill_workers}\n"
     return ""
-
-
-def _url(asked: str, host: str, port: int) -> str:
-    """An address that works from this machine, also when the server listens on all of them."""
-    if asked in ("0.0.0.0", "::"):
-        host = "127.0.0.1" if asked == "0.0.0.0" else "::1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _show_engine_log(line: EngineLog) -> None:

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable
 
 from rtp_llm.config.command_line import LoadedSettings
-from rtp_llm.config.roles import check_role
+from rtp_llm.config.roles import check_role, join_address
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.engine_face import EngineFace
 from rtp_llm.server.log import configure_logging
 from rtp_llm.text.model_files import ModelFilesError, check_folder
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class StartError(RuntimeError):
@@ -72,7 +73,7 @@ def bind(settings: Settings) -> socket.socket:
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as error:
-        place = f"{settings.host}:{settings.port}"
+        place = join_address(settings.host, settings.port)
         if error.errno == errno.EADDRINUSE:
             raise StartError(
                 f"{place} is in use by another program; stop that one, or choose another port "
@@ -80,3 +81,9 @@ def bind(settings: Settings) -> socket.socket:
             ) from error
         reason = error.strerror or error
         raise StartError(f"cannot listen on {place}: {reason} (--host, --port)") from error
+
+
+def url_of(listener: socket.socket) -> str:
+    """An address that works from this machine, also when the server listens on all of them."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{join_address(_LOOPBACK.get(host, host), port)}"

@@ -39,7 +39,7 @@ def refuse_busy_port(host: str, port: str) -> None:
             probe.bind((host, int(port)))
         except (OSError, OverflowError) as error:
             raise StepError(
-                f"cannot listen on {host}:{port}: {error}",
+                f"cannot listen at {host}, port {port}: {error}",
                 "stop what listens there, or take another port: ./dev serve --port 8089",
             ) from None
 

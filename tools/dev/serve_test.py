@@ -13,7 +13,7 @@ def test_busy_port_is_refused_with_the_way_out() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(StepError, match=f"cannot listen on 127.0.0.1:{port}") as caught:
+        with pytest.raises(StepError, match=f"cannot listen at 127.0.0.1, port {port}") as caught:
             serve.refuse_busy_port("127.0.0.1", str(port))
         assert "--port" in caught.value.remedy
 

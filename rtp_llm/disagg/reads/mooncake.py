@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rtp_llm.config.roles import join_address
 from rtp_llm.disagg.reads.face import ReadError, Region
 
 # A documentation address: nothing is sent there, only the way to it is looked up.
@@ -35,7 +36,7 @@ class MooncakeLibrary:
     def connect(self, address: bytes, regions: Sequence[Region], host: str) -> MooncakeReader:
         """See Library. An engine for each peer: failed transfers go on to write until its end."""
         engine = self._engine(regions, own_host(host))
-        return MooncakeReader(engine, f"{host}:{address.decode(errors='replace')}")
+        return MooncakeReader(engine, join_address(host, address.decode(errors="replace")))
 
     def _engine(self, regions: Sequence[Region], host: str) -> Any:
         engine = self._engines.TransferEngine()
