@@ -65,7 +65,7 @@ class ReadsFrom:
                 stored = self._pipe.recv()
             except EOFError:
                 return
-            self._transports.hear(self._address, stored)
+            self._transports.hear("far", stored)
 
 
 def _offer(

@@ -135,7 +135,19 @@ class Peers:
             waiting = max(peer.waiting_tokens, peer.asked_tokens)
             return waiting + new, len(peer.known)
 
-        return min((peer for peer in self.all if peer.ready), key=cost, default=None)
+        chosen = min((peer for peer in self.all if peer.ready), key=cost, default=None)
+        if chosen is not None:
+            self._look_at_way(chosen)
+        return chosen
+
+    def _look_at_way(self, peer: Peer) -> None:
+        """No library is asked again that has failed, where TCP will do."""
+        instead = self._transports.instead(peer.address, peer.transfer_address)
+        if instead is None:
+            return
+        words = "blocks of prefill worker %s go by tcp until it connects anew: %s failed, %s"
+        _logger.warning(words, peer.address, peer.transport, instead[0])
+        peer.transport, peer.transfer_address = instead[1]
 
     def doubt(self, peer: Peer, asked_at: float) -> None:
         """A prompt's time is over: who said nothing since it was asked has stopped, and is not
@@ -213,7 +225,7 @@ class Peers:
             if isinstance(message, Stored):  # not for the engine, whose steps take their time
                 if peer.channel is channel:
                     peer.heard_at = time.monotonic()
-                    self._transports.hear(peer.transfer_address, message)
+                    self._transports.hear(peer.address, message)
                 return
             if isinstance(message, Welcome):
                 channel.trust()

@@ -23,6 +23,7 @@ class Transports:
     def __init__(self, clients: Mapping[str, Client | ReadClient]) -> None:
         """``clients`` by transport, the best first."""
         self._clients = clients
+        self._by_tcp: dict[str, str] = {}  # of workers that offer it, if we take it
         self._readable = select.epoll()
         for client in clients.values():
             self._readable.register(client.fileno(), select.EPOLLIN)
@@ -39,12 +40,24 @@ class Transports:
                 f"it offers blocks by {_listed(offered)}, and this worker takes them by "
                 f"{_listed(self._clients)} (--kv-transport on both sides)"
             )
-        client, offer = self._clients[name], offered[name]
-        if isinstance(client, ReadClient):
-            where = f"{name}://{address}"
-            client.meet(where, host, offer)
-            return name, where
-        return name, f"{name}://{join_address(host, int(offer.address))}"
+        self._by_tcp.pop(address, None)
+        if "tcp" in offered and "tcp" in self._clients:
+            self._by_tcp[address] = f"tcp://{join_address(host, int(offered['tcp'].address))}"
+        client = self._clients[name]
+        if not isinstance(client, ReadClient):
+            return name, self._by_tcp[address]
+        where = f"{name}://{address}"
+        client.meet(where, host, offered[name])
+        return name, where
+
+    def instead(self, address: str, where: str) -> tuple[str, tuple[str, str]] | None:
+        """(why, (transport, address of its blocks)) where a library has failed with a worker since
+        it was met and both sides have TCP, too: who asked for a library by its name has not."""
+        client = self._clients[where.partition("://")[0]]
+        if address not in self._by_tcp or not isinstance(client, ReadClient):
+            return None
+        trouble = client.trouble(where)
+        return (trouble, ("tcp", self._by_tcp[address])) if trouble else None
 
     def load(
         self,
@@ -61,10 +74,10 @@ class Transports:
         return client.load(known, request, layers, timeout=timeout)
 
     def hear(self, address: str, stored: Stored) -> None:
-        """A prefill worker has blocks to be read."""
-        client = self._clients.get(address.partition("://")[0])
-        if isinstance(client, ReadClient):
-            client.hear(address, stored)
+        """A prefill worker has blocks to be read, by whatever they were asked for."""
+        for name, client in self._clients.items():
+            if isinstance(client, ReadClient):
+                client.hear(f"{name}://{address}", stored)
 
     def fileno(self) -> int:
         """See Client."""

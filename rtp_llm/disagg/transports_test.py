@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from rtp_llm.disagg import ways
+from rtp_llm.disagg.reads import load as load_module
+from rtp_llm.disagg.reads.libraries import LIBRARIES, chosen
 from rtp_llm.disagg.reads.sides_for_tests import transport_called
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, Worker, prompt
 from rtp_llm.engine.messages import EngineStartError
@@ -106,6 +109,48 @@ def test_a_decode_worker_that_dies_frees_the_blocks(pair: Pair) -> None:
         pair.prefill.step()
         time.sleep(0.001)
     pair.prefill.base.engine.check_integrity()
+
+
+@pytest.mark.parametrize("asked", ["auto", "nixl"])
+@pytest.mark.parametrize("how", ["broken", "unreachable", "insane", "hangs"])
+def test_auto_goes_on_by_tcp_when_a_library_fails_and_a_name_does_not(
+    folder: Path,
+    fused: TinyEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    asked: str,
+    how: str,
+) -> None:
+    monkeypatch.setattr(load_module, "CUT_SECONDS", 0.05)
+    monkeypatch.setattr(
+        ways, "chosen", lambda name: ["nixl", "tcp"] if name == "auto" else chosen(name)
+    )
+    with transport_called("copying", monkeypatch):
+        library: Any = LIBRARIES["nixl"]()
+        decode = {"kv_load_timeout": 2} if how == "hangs" else {}
+        pair = Pair(folder, **SIZES, kv_transport=asked, decode=decode)
+        (peer,) = pair.peers.all
+        setattr(library, how, True)
+        ways_taken = ("nixl", "tcp", "tcp") if asked == "auto" else ("nixl",)
+        for number, transport in enumerate(ways_taken):
+            tokens = prompt(40, seed=number)
+            assert pair.tokens(tokens) == fused.tokens(tokens)
+            assert peer.transport == transport
+        assert pair.decode.transfers()["fallbacks"] == 1
+        assert pair.decode.transfers().get("delivered", 0) == number
+        assert caplog.text.count("go by tcp until it connects anew") == (asked == "auto")
+        setattr(library, how, False)
+        address = pair.prefill.built.ready.prefill_address
+        pair.prefill.engine.close()
+        pair.prefill = Worker(
+            folder, role="prefill", prefill_address=address, kv_transport=asked, **SIZES
+        )
+        pair.until(lambda: not peer.ready)
+        pair.until(lambda: peer.ready)
+        assert pair.tokens(prompt(41)) == fused.tokens(prompt(41))
+        assert pair.decode.transfers()["delivered"] == number + 1 and peer.transport == "nixl"
+        pair.settle()
+        pair.close()
 
 
 def test_two_sides_without_a_common_transport_say_so(folder: Path, transport: str) -> None:

@@ -37,6 +37,7 @@ class ReadClient:
         self._ours = [*regions, self._words.region]
         self._bell = Bell()
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._met: dict[str, PeerMemory] = {}  # of the caller's thread
         self._peers: dict[str, PeerMemory] = {}
         self._loads: dict[str, ReadLoad] = {}
         self._closed = threading.Event()
@@ -48,7 +49,12 @@ class ReadClient:
     def meet(self, address: str, host: str, offer: Offer) -> None:
         """A peer says where its memory is. Raises ValueError for what is no memory."""
         peer = PeerMemory(self._library, self._ours, host, offer)
+        self._met[address] = peer
         self._orders.put(lambda: self._replace(address, peer))
+
+    def trouble(self, address: str) -> str:
+        """How the library failed with a peer since we met it; nothing if it did not."""
+        return self._met[address].trouble
 
     def load(
         self,
@@ -94,21 +100,21 @@ class ReadClient:
                     self._advance(load)
             except Exception as error:  # of a library, that no one expected
                 _logger.exception("blocks could not be read")
-                self._drop_all("unknown", repr(error))
+                self._drop_all("unknown", repr(error), trouble=repr(error))
         self._drop_all("cancelled", "the client is closed")
 
-    def _drop_all(self, code: str, words: str) -> None:
+    def _drop_all(self, code: str, words: str, trouble: str = "") -> None:
         for peer in self._peers.values():
-            self._cut(peer)
+            self._cut(peer, trouble)
         for load in list(self._loads.values()):
             load.fail(code, words)
             self._advance(load)
 
     @staticmethod
-    def _cut(peer: PeerMemory) -> None:
+    def _cut(peer: PeerMemory, trouble: str = "") -> None:
         """Whatever the library says to it: the way is let go of in any case, and so are loads."""
         try:
-            peer.cut()
+            peer.cut(trouble)
         except Exception:  # of a library, that no one expected
             _logger.exception("the way to a prefill worker's memory did not close in order")
 

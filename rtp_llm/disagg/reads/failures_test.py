@@ -219,8 +219,8 @@ def test_a_peer_may_say_anything(
     sides.stores.begin("1", "nixl", said.append)
     sides.store(1, 0, TEN)
     load = sides.load(1, TEN, timeout=0.2)
-    sides.transports.hear(sides.address, msgspec.structs.replace(said[0], **change))
-    sides.transports.hear("nixl://stranger", said[0])
+    sides.transports.hear("peer", msgspec.structs.replace(said[0], **change))
+    sides.transports.hear("stranger", said[0])
     wait_for(lambda: load.done)
     assert load.code in ("invalid_params", "prefill_timeout")
 

@@ -70,7 +70,7 @@ def decode(pipe: Connection, transport: str) -> None:
     pipe.send("go")
     while not load.done:
         if pipe.poll(0.001):
-            transports.hear(address, pipe.recv())
+            transports.hear("p", pipe.recv())
     pipe.send(load.code)
     time.sleep(600)
 
@@ -88,10 +88,10 @@ def test_a_killed_prefill_worker_writes_nothing_late(transport: str) -> None:
         load = transports.load(address, str(name), layers_of(memory), timeout=60)
         near.send(name)
 
-        def hear(near: Any = near, address: str = address) -> None:
+        def hear(near: Any = near) -> None:
             while True:
                 try:
-                    transports.hear(address, near.recv())
+                    transports.hear("p", near.recv())
                 except (EOFError, OSError):
                     return
 

@@ -114,7 +114,7 @@ class ReadLoad:
         if self._failure is None and not self._wanted and not self._under_way:
             self._confirm(words, peer)
         if self._failure is not None and self._under_way and now > self._failure[2] + CUT_SECONDS:
-            peer.cut()
+            peer.cut("a reading did not end")
             self._collect(peer)
         if self._failure is not None and not self._under_way:
             self._end(words)
@@ -152,7 +152,7 @@ class ReadLoad:
             return reading.poll()
         except ReadError as error:
             self.fail("peer_lost", str(error))
-            peer.cut()
+            peer.cut(str(error))
             return True
 
     def _confirm(self, words: Words, peer: PeerMemory) -> None:

@@ -15,7 +15,8 @@ from rtp_llm.disagg.reads.wanted import PeerRegions
 class PeerMemory:
     """Its regions and the way to them, which is made when it is needed and may be cut.
 
-    ``cuts`` counts how often: a reading from before a cut writes nothing any more.
+    ``cuts`` counts how often: a reading from before a cut writes nothing any more. ``trouble``: how
+    the library failed first, empty while it has not.
     """
 
     def __init__(
@@ -25,18 +26,20 @@ class PeerMemory:
         self._library, self._ours, self._host, self._offer = library, ours, host, offer
         self.regions = PeerRegions(offer.regions if offer else ())
         self.cuts = 0
+        self.trouble = ""
         self._reader: Reader | None = None
 
     def read(self, pieces: NDArray[np.int64]) -> Reading:
         """Begin to read. Raises ReadError, after which the way is cut."""
         try:
             return self._connected().read(pieces)
-        except ReadError:
-            self.cut()
+        except ReadError as error:
+            self.cut(str(error))
             raise
 
-    def cut(self) -> None:
-        """End everything that is under way from it."""
+    def cut(self, trouble: str = "") -> None:
+        """End everything that is under way from it; ``trouble``: how the library failed."""
+        self.trouble = self.trouble or trouble
         self.cuts += 1
         reader, self._reader = self._reader, None
         if reader is not None:

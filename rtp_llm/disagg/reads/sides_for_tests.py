@@ -43,7 +43,7 @@ class Sides:
     def begin(self, name: int) -> None:
         """A request is asked for: the prefill worker tells of its blocks."""
         tell = self.transports
-        self.stores.begin(str(name), self.transport, lambda stored: tell.hear(self.address, stored))
+        self.stores.begin(str(name), self.transport, lambda stored: tell.hear("peer", stored))
 
     def store(self, name: int, layer: int, blocks: NDArray[np.int64]) -> bool:
         """The prefill worker has computed blocks."""
