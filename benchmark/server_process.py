@@ -22,7 +22,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from benchmark.random_model import SHAPES, model_folder
 
 ROOT = pathlib.Path(__file__).parents[1]
-_SERVE = [sys.executable, "-m", "rtp_llm.cli", "serve"]
+SERVE = [sys.executable, "-m", "rtp_llm.cli", "serve"]
 _QUIET = ["--port", "0", "--access-log", "off"]
 _START = re.compile(r"\bstart: (.*)")
 _PHASE = re.compile(r"([\w -]+?) ([\d.]+) s")
@@ -37,12 +37,12 @@ class ServerProcess:
     """
 
     def __init__(
-        self, folder: str | pathlib.Path, *flags: str, command: Sequence[str] = tuple(_SERVE)
+        self, folder: str | pathlib.Path, *flags: str, command: Sequence[str] = ()
     ) -> None:
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         self.began = time.perf_counter()
         self._process = subprocess.Popen(
-            [*command, str(folder), *_QUIET, *flags],
+            [*(command or SERVE), str(folder), *_QUIET, *flags],
             env={**os.environ, "PYTHONPATH": path},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

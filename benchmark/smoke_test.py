@@ -7,6 +7,8 @@ import json
 
 import pytest
 
+from rtp_llm.server.processes_for_tests import REAL
+
 TINY = ["--shape", "tiny", "--quick", "--setting", "kv_cache_mem_mb=64"]
 PROGRAMS = {
     "disagg": ["--shape", "tiny", "--quick", "--tokens", "40", "--cache-mib", "16"],
@@ -26,6 +28,7 @@ PROGRAMS = {
 def test_it_runs_and_writes_its_figures(name, tmp_path, monkeypatch, capsys):
     file = tmp_path / "figures.json"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("benchmark.server_process.SERVE", REAL)
     monkeypatch.setattr("sys.argv", [name, *PROGRAMS[name], "--json", str(file)])
     importlib.import_module(f"benchmark.{name}").main()
     rows = json.loads(file.read_text())["rows"]

@@ -15,11 +15,11 @@ from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.distributed.membership import Membership
 from rtp_llm.distributed.world import World
 
-_PATIENCE = 60.0  # of the parent for a whole run, in seconds
+_PATIENCE = 240.0  # of the parent for a whole run, in seconds
 
 
 def run_ranks(
-    folder: Path, size: int, work: Callable[..., Any], *inputs: Any, timeout: float = 20.0
+    folder: Path, size: int, work: Callable[..., Any], *inputs: Any, timeout: float = 120.0
 ) -> list[Any]:
     """``work(world, *inputs)`` on every rank; what each returned, or its error's text, by rank.
 

@@ -33,7 +33,7 @@ def test_serve_and_drain(steps: AllowedSteps) -> None:
     with process(**steps.environment) as server:
         url = server.url
         assert "settings:\n" in server.lines["stdout"]
-        assert any("try it" in line for line in server.lines["stdout"])
+        server.wait_for("try it")
         curl = server.wait_for("curl ")
         assert url in curl and '"model":"demo"' in curl
         assert httpx.get(f"{url}/health").json() == {"status": "ready"}

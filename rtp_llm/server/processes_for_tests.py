@@ -19,6 +19,7 @@ from rtp_llm.server.serving_for_tests import CHAT, demo_folder, events
 
 ROOT = Path(__file__).parents[2]
 FAKE = [sys.executable, "-m", "rtp_llm.server.fake_server_for_tests"]
+PATIENCE = 240.0  # seconds, of what is meant to come; never waited for in full
 REAL = [sys.executable, "-m", "rtp_llm.server.patient_server_for_tests"]
 
 
@@ -60,7 +61,7 @@ class Process:
             self.lines[name].append(line)
 
     def wait_for(self, text: str, where: str = "stdout") -> str:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             for line in list(self.lines[where]):
                 if text in line:
@@ -82,7 +83,7 @@ class Process:
             time.sleep(0.005)
 
     def exit_code(self) -> int:
-        return self.process.wait(60)
+        return self.process.wait(PATIENCE)
 
     @property
     def stderr(self) -> str:
@@ -112,13 +113,15 @@ class Stream:
             time.sleep(0.005)
 
     def _read(self, url: str) -> None:
-        with httpx.stream("POST", f"{url}/v1/chat/completions", json=self.body, timeout=60) as got:
+        with httpx.stream(
+            "POST", f"{url}/v1/chat/completions", json=self.body, timeout=PATIENCE
+        ) as got:
             self.status = got.status_code
             for part in got.iter_text():
                 self.text += part
 
     def events(self) -> list[Any]:
-        self.thread.join(60)
+        self.thread.join(PATIENCE)
         return events(self.text)
 
 

@@ -52,7 +52,8 @@ TEST(HostilePeerTest, RandomBytesAndBrokenFrames) {
   Pool source(1, 20, 1);
   StoreAll(store.get(), "r", &source);
   std::mt19937 random(2);
-  for (int round = 0; round < 150; ++round) {
+  constexpr int kRounds = 150;
+  for (int round = 0; round < kRounds; ++round) {
     const Socket socket = Connected(server->address());
     std::string bytes;
     if (round % 3 != 0) bytes = HelloFrame();
@@ -63,6 +64,8 @@ TEST(HostilePeerTest, RandomBytesAndBrokenFrames) {
     for (size_t i = 0, count = random() % 200; i < count; ++i) bytes += static_cast<char>(random());
     Send(socket, bytes);
   }
+  // Those that still wait to be accepted are no connections yet.
+  Until([&] { return server->counters().accepted == kRounds; });
   Until([&] { return server->counters().connections == 0; });
   EXPECT_GT(server->counters().protocol_errors, 50);
   const auto client = MakeClient();

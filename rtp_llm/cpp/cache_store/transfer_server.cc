@@ -67,9 +67,9 @@ class TransferServer::Acceptor : public Reactor::Handler,
       ++shared_->refused;
       return;
     }
-    ++shared_->accepted;
     const auto& reactor = reactors_[next_++ % reactors_.size()];
     const auto connection = std::make_shared<ServerConnection>(std::move(socket), reactor, shared_);
+    ++shared_->accepted;  // and counts as a connection already
     reactor->Post([connection] { connection->Start(); });
   }
 
