@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -59,6 +59,9 @@ class _Awaited:
     seed: int
     keys: NDArray[np.int64]
     alive: bool = True  # the request still wants it
+    cached: int = 0  # of its tokens, here
+    asked: float = 0.0  # when the first worker was, in monotonic seconds
+    tried: list[Peer] = field(default_factory=list)  # and failed
     peer: Peer | None = None
     name: int = 0
     began: float = 0.0
@@ -183,7 +186,8 @@ class DecodeEngine:
             arrived += self._follow(awaited)
         outputs = self._engine.step()
         for sequence, _, cached in self._engine.scheduler.take_receivers():
-            arrived += self._ask(self._awaited[sequence], cached)
+            self._awaited[sequence].cached = cached
+            arrived += self._ask(self._awaited[sequence])
         return [*arrived, *outputs]
 
     def close(self) -> None:
@@ -193,28 +197,46 @@ class DecodeEngine:
 
     # -- a prompt's way ------------------------------------------------------------------------
 
-    def _ask(self, awaited: _Awaited, cached: int) -> list[FromEngine]:
+    def _ask(self, awaited: _Awaited) -> list[FromEngine]:
         """It owns its blocks: load them from the worker that is now asked to compute them.
 
         Returns what the client is told when the load cannot even begin.
         """
+        awaited.asked = time.monotonic()
         peer = self._peers.choose(awaited.keys, self._layout.block_size)
-        if peer is None or peer.channel is None:
+        if peer is None:
             self._figures.fail("connect_failed")
             self._engine.compute_here(awaited.sequence)
             del self._awaited[awaited.sequence]
             return []
+        return self._ask_peer(awaited, peer)
+
+    def _ask_another(self, failed: _Awaited, why: str) -> list[FromEngine] | None:
+        """As ``_ask``, while half of the time is left for it; None when nobody is."""
+        tried = [*failed.tried, failed.peer] if failed.peer else failed.tried
+        peer = self._peers.choose(failed.keys, self._layout.block_size, without=tried)
+        if peer is None or self._left(failed) < self._patience.prefill / 2:
+            return None
+        _logger.warning("another prefill worker is asked for a prompt: %s", why)
+        self._figures.add(retries=1)
+        same = (failed.request, failed.seed, failed.keys)
+        awaited = _Awaited(*same, cached=failed.cached, asked=failed.asked, tried=tried)
+        self._awaited[awaited.sequence] = awaited
+        return self._ask_peer(awaited, peer)
+
+    def _ask_peer(self, awaited: _Awaited, peer: Peer) -> list[FromEngine]:
+        assert peer.channel is not None  # it is ready
         awaited.peer, awaited.name = peer, secrets.randbits(63)
         awaited.began = time.monotonic()
         self._by_name[awaited.name] = awaited
-        parts = self._hold(awaited, cached)
+        parts = self._hold(awaited)
         try:
             awaited.landing = self._land(parts)
             awaited.load = self._client.load(
                 peer.transfer_address,
                 str(awaited.name),
                 awaited.landing.rows,
-                timeout=self._patience.prefill,
+                timeout=self._left(awaited),
             )
         except (RuntimeError, ValueError) as error:  # no memory to land in, or refused
             awaited.told = True  # it was never asked
@@ -233,13 +255,13 @@ class DecodeEngine:
             prompt_token_ids=request.prompt_token_ids,
             params=msgspec.structs.replace(request.params, seed=awaited.seed),
             extra_key=request.extra_key,
-            patience=self._longest,
+            patience=self._left(awaited) + self._patience.load,
             transport=peer.transport,
         )
 
-    def _hold(self, awaited: _Awaited, cached: int) -> list[BlockPart]:
+    def _hold(self, awaited: _Awaited) -> list[BlockPart]:
         size = self._layout.block_size
-        first, end = cached // size, -(-len(awaited.request.prompt_token_ids) // size)
+        first, end = awaited.cached // size, -(-len(awaited.request.prompt_token_ids) // size)
         held = self._engine.scheduler.hold(awaited.sequence, first, end)
         return [
             self._layout.part(group, first, blocks, awaited.keys)
@@ -301,7 +323,7 @@ class DecodeEngine:
                 words = f"blocks did not arrive within {self._patience.load:g} s of the first token"
                 self._stop(awaited, "buffer_timeout", words)
             elif done and awaited.first is None and self._is_overdue(awaited):
-                words = f"the blocks came, but no token within {self._longest:g} s"
+                words = "the blocks came, but no token in time"
                 self._stop(awaited, "prefill_timeout", words)
         if not done:
             return []
@@ -313,11 +335,11 @@ class DecodeEngine:
         return time.monotonic() - awaited.first_at > self._patience.load
 
     def _is_overdue(self, awaited: _Awaited) -> bool:
-        return time.monotonic() - awaited.began > self._longest
+        return self._left(awaited) < -self._patience.load
 
-    @property
-    def _longest(self) -> float:
-        return self._patience.prefill + self._patience.load
+    def _left(self, awaited: _Awaited) -> float:
+        """Seconds for its prompt to be computed, whoever does it."""
+        return awaited.asked + self._patience.prefill - time.monotonic()
 
     def _deliver(self, awaited: _Awaited, first: Prefilled) -> list[FromEngine]:
         if awaited.landing is not None:
@@ -338,7 +360,8 @@ class DecodeEngine:
         return [output]
 
     def _fail(self, awaited: _Awaited) -> list[FromEngine]:
-        """The load has stopped without success: compute the prompt here, or fail the request."""
+        """The load has stopped without success: let another worker compute the prompt, compute it
+        here, or fail the request."""
         code, words = awaited.problem or ("unknown", "")
         if awaited.landing is not None:
             awaited.landing.abandon()
@@ -348,6 +371,10 @@ class DecodeEngine:
         self._end(awaited)
         if not awaited.alive:
             return []
+        # What this worker itself cannot do, it cannot do for another one either.
+        other = None if code == "load_failed" else self._ask_another(awaited, f"{words} ({code})")
+        if other is not None:
+            return other
         if self._patience.fallback:
             _logger.warning("a prompt is computed here: %s (%s)", words, code)
             self._figures.add(fallbacks=1)

@@ -44,7 +44,7 @@ class MismatchError(RuntimeError):
     """Blocks of the other worker mean something else, or cannot be had; the message says why."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Peer:
     """One prefill worker. ``channel`` is None while it is not connected; ``heard_at`` is when it
     said something last, in monotonic seconds; ``trouble`` why it was last not connected."""
@@ -122,11 +122,13 @@ class Peers:
                         taken.append((peer, message))
         return taken
 
-    def choose(self, keys: NDArray[np.int64], block_size: int) -> Peer | None:
+    def choose(
+        self, keys: NDArray[np.int64], block_size: int, without: Sequence[Peer] = ()
+    ) -> Peer | None:
         """The worker that has the least to compute before it is done with this prompt.
 
         That is what waits there and what is new to it of the prompt (its blocks' keys); of equals
-        the one that was asked least. None when nobody is connected.
+        the one that was asked least. None when nobody else than ``without`` is connected.
         """
         names = keys.tolist()
 
@@ -135,7 +137,8 @@ class Peers:
             waiting = max(peer.waiting_tokens, peer.asked_tokens)
             return waiting + new, len(peer.known)
 
-        chosen = min((peer for peer in self.all if peer.ready), key=cost, default=None)
+        able = [peer for peer in self.all if peer.ready and peer not in without]
+        chosen = min(able, key=cost, default=None)
         if chosen is not None:
             self._look_at_way(chosen)
         return chosen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import socket
 import struct
 import threading
@@ -238,12 +239,12 @@ def test_sequences_that_grow_while_prompts_load_wait_and_lose_nothing(
 class Trio:
     """A decode worker and two prefill workers."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: Any) -> None:
         self.there = [
             Worker(folder, role="prefill", prefill_address="127.0.0.1:0", **SIZES) for _ in range(2)
         ]
         addresses = ",".join(str(each.built.ready.prefill_address) for each in self.there)
-        self.decode = Worker(folder, role="decode", prefill_workers=addresses, **SIZES)
+        self.decode = Worker(folder, role="decode", prefill_workers=addresses, **SIZES, **settings)
         self.peers: Any = self.decode.engine._peers  # type: ignore[union-attr]
         self.until(lambda: all(peer.ready for peer in self.peers.all))
 
@@ -264,6 +265,14 @@ class Trio:
     def rest(self) -> None:
         """Every prefill worker has told that it has nothing to do."""
         self.until(lambda: not any(peer.waiting_tokens for peer in self.peers.all))
+
+    def settle(self) -> None:
+        """Every block of those that live is back; they end."""
+        alive = [*self.there, self.decode]
+        self.until(lambda: all(each.is_idle() for each in alive))
+        for each in alive:
+            each.base.engine.check_integrity()
+            each.engine.close()
 
     def computed(self) -> list[float]:
         """How many prompts each prefill worker was asked for."""
@@ -291,6 +300,48 @@ def test_of_two_prefill_workers_load_and_prefixes_decide(folder: Path, fused: Ti
         asked = [*prompt(80, seed=seed), 7]
         assert trio.tokens(asked) == fused.tokens(asked)
     assert trio.computed() == [4]
-    trio.until(lambda: trio.there[0].is_idle() and trio.decode.is_idle())
-    trio.decode.engine.close()
-    trio.there[0].engine.close()
+    trio.settle()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_the_other_prefill_worker_is_asked_when_one_dies(
+    folder: Path, fused: TinyEngine, steps: int
+) -> None:
+    """Before it has computed all of the prompt."""
+    trio = Trio(folder)
+    asked = [(prompt(70, seed=1), {}), (prompt(70, seed=2), {"temperature": 1.5, "seed": 3})]
+    requests = [trio.decode.add(tokens, **params) for tokens, params in asked]
+    run(trio.decode, lambda: trio.decode.transfers().get("asked") == 2)  # one of each
+    for _ in range(steps):
+        trio.there[0].step()
+    trio.there.pop(0).engine.close()
+    trio.until(lambda: all(trio.decode.outcomes[each].finish for each in requests))
+    for request, (tokens, params) in zip(requests, asked, strict=True):
+        assert trio.decode.outcomes[request].tokens == fused.tokens(tokens, **params)
+    counts = trio.decode.transfers()
+    assert counts["delivered"] == 2 and "fallbacks" not in counts
+    assert (counts["asked"], counts["retries"]) == (3, 1)
+    assert sum(trio.decode.failures().values()) == 1
+    trio.settle()
+
+
+def test_each_prefill_worker_is_asked_once(folder: Path, fused: TinyEngine) -> None:
+    trio = Trio(folder)
+    for each in trio.there:
+        each.base.engine.limits = dataclasses.replace(each.base.engine.limits, max_model_len=9)
+    assert trio.tokens(prompt(30)) == fused.tokens(prompt(30))
+    counts = trio.decode.transfers()
+    assert (counts["asked"], counts["retries"], counts["fallbacks"]) == (2, 1, 1)
+    assert sum(trio.decode.failures().values()) == 2
+    trio.settle()
+
+
+def test_a_prompt_whose_time_is_over_is_asked_for_no_more(folder: Path, fused: TinyEngine) -> None:
+    trio = Trio(folder, prefill_timeout=0.3, kv_load_timeout=0.2)
+    request = trio.decode.add(prompt(70))
+    run(trio.decode, lambda: trio.decode.outcomes[request].finish)  # nobody else steps
+    assert trio.decode.outcomes[request].tokens == fused.tokens(prompt(70))
+    counts = trio.decode.transfers()
+    assert (counts["asked"], counts["fallbacks"]) == (1, 1) and "retries" not in counts
+    trio.until(lambda: all(peer.ready for peer in trio.peers.all))
+    trio.settle()

@@ -119,6 +119,7 @@ TRANSFER_COUNTERS = {
     "stored_bytes": "Bytes offered to decode workers.",
     "store_seconds": "Time of the writer's threads for that.",
     "asked": "Prompts that prefill workers were asked for.",
+    "retries": "Of these, what was asked of another one after one had failed.",
     "delivered": "Of these, what came.",
     "fallbacks": "Of these, what was computed here in the end.",
     "seconds": "From asking to the last block, summed over those that came.",
