@@ -145,7 +145,7 @@ def test_busy_port_stops_serve_before_anything_is_built(machine: Machine) -> Non
         port = taken.getsockname()[1]
         done = machine.dev("serve", "--port", str(port))
     assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert f"cannot listen at 127.0.0.1, port {port}" in done.stderr
     assert "bazel build" not in done.stderr
 
 
