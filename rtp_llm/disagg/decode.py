@@ -213,9 +213,11 @@ class DecodeEngine:
 
     def _ask_another(self, failed: _Awaited, why: str) -> list[FromEngine] | None:
         """As ``_ask``, while half of the time is left for it; None when nobody is."""
+        if self._left(failed) < self._patience.prefill / 2:
+            return None
         tried = [*failed.tried, failed.peer] if failed.peer else failed.tried
         peer = self._peers.choose(failed.keys, self._layout.block_size, without=tried)
-        if peer is None or self._left(failed) < self._patience.prefill / 2:
+        if peer is None:
             return None
         _logger.warning("another prefill worker is asked for a prompt: %s", why)
         self._figures.add(retries=1)
@@ -323,7 +325,8 @@ class DecodeEngine:
                 words = f"blocks did not arrive within {self._patience.load:g} s of the first token"
                 self._stop(awaited, "buffer_timeout", words)
             elif done and awaited.first is None and self._is_overdue(awaited):
-                words = "the blocks came, but no token in time"
+                longest = self._patience.prefill + self._patience.load
+                words = f"the blocks came, but no token within {longest:g} s of the question"
                 self._stop(awaited, "prefill_timeout", words)
         if not done:
             return []
