@@ -26,6 +26,7 @@ SHAPES = ((24576, 1536), (7168, 16384), (4096, 7168), (7168, 2048), (6144, 16384
 ROWS = (1, 8, 16, 32, 64, 128, 256, 1024, 4096)
 GROUPS, GROUP_ROWS, CAPACITY = (8, 16, 64, 256), (8, 16, 32, 64, 128), 128
 GROUPED_SHAPES = ((4096, 7168), (4096, 6144))
+EXPERTS, EXPERT_SHAPES, EXPERT_ROWS = 128, ((1536, 2048), (2048, 768)), (32, 64, 128, 256, 512)
 COLD_BYTES = 300 << 20  # of weights, several times the L2 cache
 LIMIT = 2.5e-3  # relative error; rounding to bfloat16 alone is 1.7e-3
 _COLUMNS = ("rows", "swapped_us", "straight_us", "chosen_us", "cublaslt_us", "deepgemm_us")
@@ -105,18 +106,20 @@ def library_product(operands: Operands) -> Callable[[Tensor], Tensor] | None:
     return product
 
 
-def deep_gemm_product(operands: Operands) -> Callable[[Tensor], Tensor] | None:
-    """DeepGEMM's product, or None where it is not installed."""
+def deep_gemm_product(
+    operands: Operands, form: str, *rest: object
+) -> Callable[[Tensor], Tensor] | None:
+    """A product of DeepGEMM, given `rest` behind the result, or None where it is not installed."""
     try:
         library = importlib.import_module("deep_gemm")
     except ImportError:
         return None
-    rows, outputs = len(operands.q), operands.weights[0].shape[0]
-    out = operands.q.new_empty((rows, outputs), dtype=torch.bfloat16)
-    x = (operands.q, operands.scales[:, :rows].T)
+    *groups, rows, _ = operands.q.shape
+    out = operands.q.new_empty((*groups, rows, operands.weights[0].shape[-2]), dtype=torch.bfloat16)
+    x = (operands.q, operands.scales[..., :rows].mT)
 
     def product(weight: Tensor) -> Tensor:
-        library.fp8_gemm_nt(x, (weight, operands.weight_scales), out)
+        getattr(library, form)(x, (weight, operands.weight_scales), out, *rest)
         return out
 
     return product
@@ -140,7 +143,7 @@ def linear_times(
         "straight_us": functools.partial(own, swap_ab=False),
         "chosen_us": functools.partial(own, swap_ab=None),
         "cublaslt_us": library_product(operands),
-        "deepgemm_us": deep_gemm_product(operands),
+        "deepgemm_us": deep_gemm_product(operands, "fp8_gemm_nt"),
     }
     return {name: timer(way, operands, expected) for name, way in ways.items() if way is not None}
 
@@ -172,10 +175,48 @@ def masked_times(
             swap_ab=swap_ab,
         )
 
-    ways = {"swapped_us": True, "straight_us": False, "chosen_us": None}
+    ways = {
+        "swapped_us": functools.partial(own, swap_ab=True),
+        "straight_us": functools.partial(own, swap_ab=False),
+        "chosen_us": functools.partial(own, swap_ab=None),
+        "deepgemm_us": deep_gemm_product(operands, "m_grouped_fp8_gemm_nt_masked", masked_m, rows),
+    }
+    return {name: timer(way, operands, expected) for name, way in ways.items() if way is not None}
+
+
+def contiguous_times(
+    groups: int, shape: tuple[int, int], rows: int, timer: Timer, device: Device
+) -> dict[str, float]:
+    """Microseconds of the contiguous form, every group with so many rows of its 128 or more."""
+    room = -(-rows // 128) * 128
+    operands = Operands.random((groups * room, shape[1]), (groups, *shape), device.torch_device)
+    indices = torch.full((groups, room), -1, dtype=torch.int32, device=device.torch_device)
+    indices[:, :rows] = torch.arange(groups, dtype=torch.int32, device=device.torch_device)[:, None]
+    indices = indices.flatten()
+    value = operands.rows_value().view(groups, room, -1)
+    expected = torch.stack(
+        [
+            x @ fp8_blocks.dequantize_weight(weight, scales).T
+            for x, weight, scales in zip(
+                value, operands.weights[0], operands.weight_scales, strict=True
+            )
+        ]
+    )[:, :rows]
+
+    def shaped(product: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        return lambda weight: product(weight).view(groups, room, -1)
+
+    def own(weight: Tensor) -> Tensor:
+        return ops.fp8_grouped_contiguous(
+            operands.q, operands.scales, weight, operands.weight_scales, indices
+        )
+
+    theirs = deep_gemm_product(operands, "m_grouped_fp8_gemm_nt_contiguous", indices)
+    ways = {"chosen_us": own, "deepgemm_us": theirs}
     return {
-        name: timer(functools.partial(own, swap_ab=swap_ab), operands, expected)
-        for name, swap_ab in ways.items()
+        name: timer(shaped(way), operands, expected)
+        for name, way in ways.items()
+        if way is not None
     }
 
 
@@ -206,6 +247,12 @@ def main() -> None:
                 moved = groups * (shape[0] * shape[1] + rows * (shape[1] + 2 * shape[0]))
                 times = masked_times(groups, shape, rows, timer, device)
                 _add(report, f"{groups} of {shape[0]} x {shape[1]}", rows, times, (moved, copy))
+    for shape in EXPERT_SHAPES:
+        for rows in EXPERT_ROWS[:1] if options.quick else EXPERT_ROWS:
+            moved = EXPERTS * (shape[0] * shape[1] + rows * (shape[1] + 2 * shape[0]))
+            times = contiguous_times(EXPERTS, shape, rows, timer, device)
+            what = f"{EXPERTS} contiguous, {shape[0]} x {shape[1]}"
+            _add(report, what, rows, times, (moved, copy))
     report.print()
     report.write(options.json)
 
