@@ -29,7 +29,8 @@ GROUPED_SHAPES = ((4096, 7168), (4096, 6144))
 EXPERTS, EXPERT_SHAPES, EXPERT_ROWS = 128, ((1536, 2048), (2048, 768)), (32, 64, 128, 256, 512)
 COLD_BYTES = 300 << 20  # of weights, several times the L2 cache
 LIMIT = 2.5e-3  # relative error; rounding to bfloat16 alone is 1.7e-3
-_COLUMNS = ("rows", "swapped_us", "straight_us", "chosen_us", "cublaslt_us", "deepgemm_us")
+_COLUMNS = ("rows", "swapped_us", "straight_us", "chosen_us", "contiguous_us")
+_PEERS = ("cublaslt_us", "deepgemm_us")
 
 
 @dataclass(frozen=True)
@@ -184,39 +185,45 @@ def masked_times(
     return {name: timer(way, operands, expected) for name, way in ways.items() if way is not None}
 
 
-def contiguous_times(
-    groups: int, shape: tuple[int, int], rows: int, timer: Timer, device: Device
+def ragged_times(
+    shape: tuple[int, int], rows: int, timer: Timer, device: Device
 ) -> dict[str, float]:
-    """Microseconds of the contiguous form, every group with so many rows of its 128 or more."""
-    room = -(-rows // 128) * 128
-    operands = Operands.random((groups * room, shape[1]), (groups, *shape), device.torch_device)
-    indices = torch.full((groups, room), -1, dtype=torch.int32, device=device.torch_device)
-    indices[:, :rows] = torch.arange(groups, dtype=torch.int32, device=device.torch_device)[:, None]
-    indices = indices.flatten()
-    value = operands.rows_value().view(groups, room, -1)
-    expected = torch.stack(
-        [
-            x @ fp8_blocks.dequantize_weight(weight, scales).T
-            for x, weight, scales in zip(
-                value, operands.weights[0], operands.weight_scales, strict=True
-            )
-        ]
-    )[:, :rows]
+    """Microseconds of experts with so many rows each, which lie one after the other.
 
-    def shaped(product: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        return lambda weight: product(weight).view(groups, room, -1)
+    DeepGEMM, like our contiguous form, wants each expert's rows filled up to 128.
+    """
+    room, place = -(-rows // 128) * 128, device.torch_device
+    operands = Operands.random((EXPERTS * room, shape[1]), (EXPERTS, *shape), place)
+    counts = torch.full((EXPERTS,), rows, dtype=torch.int32, device=place)
+    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0, dtype=torch.int32)])
+    indices = torch.arange(EXPERTS, dtype=torch.int32, device=place).repeat_interleave(room)
+    value = operands.rows_value()
+    floats = fp8_blocks.dequantize_weight(operands.weights[0], operands.weight_scales)
+    expected = torch.cat([x @ w.T for x, w in zip(value.split(room), floats, strict=True)])
+    dense = torch.cat([x @ w.T for x, w in zip(value.split(rows), floats, strict=False)])
 
-    def own(weight: Tensor) -> Tensor:
+    def own(weight: Tensor, swap_ab: bool | None) -> Tensor:
+        return ops.fp8_grouped_ragged(
+            operands.q, operands.scales, weight, operands.weight_scales, offsets, rows,
+            swap_ab=swap_ab,
+        )  # fmt: skip
+
+    def own_contiguous(weight: Tensor) -> Tensor:
         return ops.fp8_grouped_contiguous(
             operands.q, operands.scales, weight, operands.weight_scales, indices
         )
 
-    theirs = deep_gemm_product(operands, "m_grouped_fp8_gemm_nt_contiguous", indices)
-    ways = {"chosen_us": own, "deepgemm_us": theirs}
-    return {
-        name: timer(shaped(way), operands, expected)
-        for name, way in ways.items()
-        if way is not None
+    ways = {"swapped_us": True, "straight_us": False, "chosen_us": None}
+    times = {
+        name: timer(functools.partial(own, swap_ab=swap_ab), operands, dense)
+        for name, swap_ab in ways.items()
+    }
+    filled = {
+        "contiguous_us": own_contiguous,
+        "deepgemm_us": deep_gemm_product(operands, "m_grouped_fp8_gemm_nt_contiguous", indices),
+    }
+    return times | {
+        name: timer(way, operands, expected) for name, way in filled.items() if way is not None
     }
 
 
@@ -234,7 +241,9 @@ def main() -> None:
     device = the_gpu()
     timer = Timer(device, 2 if options.quick else 5)
     copy = copy_bandwidth(device, 3)
-    report = Report("GEMMs of block-scaled FP8", ("product", *_COLUMNS, "limit_us", "tb_per_s"))
+    report = Report(
+        "GEMMs of block-scaled FP8", ("product", *_COLUMNS, *_PEERS, "limit_us", "tb_per_s")
+    )
     report.notes.append(f"limit: at {copy / 1e12:.2f} TB/s, a copy's rate")
     for shape in SHAPES[2:4] if options.quick else SHAPES:
         for rows in ROWS[:4] if options.quick else ROWS:
@@ -250,9 +259,8 @@ def main() -> None:
     for shape in EXPERT_SHAPES:
         for rows in EXPERT_ROWS[:1] if options.quick else EXPERT_ROWS:
             moved = EXPERTS * (shape[0] * shape[1] + rows * (shape[1] + 2 * shape[0]))
-            times = contiguous_times(EXPERTS, shape, rows, timer, device)
-            what = f"{EXPERTS} contiguous, {shape[0]} x {shape[1]}"
-            _add(report, what, rows, times, (moved, copy))
+            times = ragged_times(shape, rows, timer, device)
+            _add(report, f"{EXPERTS} ragged {shape[0]} x {shape[1]}", rows, times, (moved, copy))
     report.print()
     report.write(options.json)
 

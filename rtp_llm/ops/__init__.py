@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from rtp_llm.ops.fp8_gemm import fp8_grouped_contiguous as fp8_grouped_contiguous
     from rtp_llm.ops.fp8_gemm import fp8_grouped_masked as fp8_grouped_masked
+    from rtp_llm.ops.fp8_gemm import fp8_grouped_ragged as fp8_grouped_ragged
     from rtp_llm.ops.fp8_gemm import fp8_linear as fp8_linear
     from rtp_llm.ops.fp8_norm import norm_fp8 as norm_fp8
     from rtp_llm.ops.fp8_scatter import scatter_fp8 as scatter_fp8

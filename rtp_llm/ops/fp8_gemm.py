@@ -1,4 +1,4 @@
-"""GEMMs of block-scaled FP8: x [M, K] times weight [N, K] transposed, in three forms.
+"""GEMMs of block-scaled FP8: x [M, K] times weight [N, K] transposed, in four forms.
 
 Activations come from rtp_llm.ops.fp8_activation: q e4m3 with a float32 scale for each 128 channels
 of a row, scales column-major [K / 128, M rounded up to 4]. Weights are e4m3 with a float32 scale
@@ -18,6 +18,7 @@ from rtp_llm.ops.registry import operator
 _FP8_LINEAR = operator("fp8_linear")
 _FP8_GROUPED_MASKED = operator("fp8_grouped_masked")
 _FP8_GROUPED_CONTIGUOUS = operator("fp8_grouped_contiguous")
+_FP8_GROUPED_RAGGED = operator("fp8_grouped_ragged")
 _DEEP_GEMM_FP8 = operator("deep_gemm_fp8")
 _DEEP_GEMM_GROUPED_FP8_MASKED = operator("deep_gemm_grouped_fp8_masked")
 
@@ -101,6 +102,28 @@ def fp8_grouped_contiguous(
     """
     product = _FP8_GROUPED_CONTIGUOUS.call(
         q, scales, weight, weight_scales, m_indices, _sms(num_sms)
+    )
+    return product  # type: ignore[no-any-return]
+
+
+def fp8_grouped_ragged(
+    q: Tensor,
+    scales: Tensor,
+    weight: Tensor,
+    weight_scales: Tensor,
+    offsets: Tensor,
+    expected_m: int,
+    num_sms: int = -1,
+    swap_ab: bool | None = None,
+) -> Tensor:
+    """bfloat16 [M, N] of q [M, K]: of weight [G, N, K] group g takes rows offsets[g] to
+    offsets[g + 1], however many there are; the host never reads them. Other rows become anything.
+
+    offsets int32 [G + 1] does not fall. `expected_m` as in fp8_grouped_masked.
+    """
+    swaps = _masked_swaps(expected_m, q.shape[0], swap_ab)
+    product = _FP8_GROUPED_RAGGED.call(
+        q, scales, weight, weight_scales, offsets, expected_m, _sms(num_sms), swaps
     )
     return product  # type: ignore[no-any-return]
 

@@ -4,6 +4,8 @@ dequantised operands. `swap_ab`, `expected_m` and `num_sms` tune kernels and cha
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor
 
@@ -176,6 +178,46 @@ def fp8_grouped_contiguous_meta(
     num_sms: int = -1,
 ) -> Tensor:
     """Shape and dtype of fp8_grouped_contiguous."""
+    return q.new_empty((q.shape[0], weight.shape[1]), dtype=torch.bfloat16)
+
+
+def fp8_grouped_ragged_reference(
+    q: Tensor,
+    scales: Tensor,
+    weight: Tensor,
+    weight_scales: Tensor,
+    offsets: Tensor,
+    expected_m: int,
+    num_sms: int = -1,
+    swap_ab: bool | None = None,
+) -> Tensor:
+    """See rtp_llm.ops.fp8_grouped_ragged."""
+    _require(weight.dim() == 3 and weight_scales.dim() == 3, "weights and their scales have 3 axes")
+    _require(
+        offsets.dtype == torch.int32 and offsets.shape == (len(weight) + 1,),
+        f"offsets is {offsets.dtype} {tuple(offsets.shape)}; expected int32 [{len(weight) + 1}]",
+    )
+    check_operands(q, scales, weight[0], weight_scales[0])
+    result = q.new_zeros((q.shape[0], weight.shape[1]), dtype=torch.bfloat16)
+    x_scales = row_major(scales, q.shape[0])
+    ends = offsets.tolist()
+    for group, (first, end) in enumerate(itertools.pairwise(ends)):
+        rows = slice(first, end)
+        result[rows] = _product(q[rows], x_scales[rows], weight[group], weight_scales[group])
+    return result
+
+
+def fp8_grouped_ragged_meta(
+    q: Tensor,
+    scales: Tensor,
+    weight: Tensor,
+    weight_scales: Tensor,
+    offsets: Tensor,
+    expected_m: int,
+    num_sms: int = -1,
+    swap_ab: bool | None = None,
+) -> Tensor:
+    """Shape and dtype of fp8_grouped_ragged."""
     return q.new_empty((q.shape[0], weight.shape[1]), dtype=torch.bfloat16)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -16,7 +17,7 @@ NATIVE = ops.has_kernel("fp8_linear", DEVICE)
 # (N, K): one tile, half a tile at the end, many groups of K, more tiles than multiprocessors.
 SHAPES = [(64, 128), (192, 256), (576, 1024), (320, 640)]
 if NATIVE:
-    SHAPES += [(576, 7168), (2112, 512), (24576, 1536)]
+    SHAPES += [(576, 7168), (2112, 512), (24576, 1536), (7168, 2048), (4096, 7168), (7168, 16384)]
 ROWS = list(range(1, 131))
 FEW_ROWS = [1, 2, 8, 17, 64, 130]
 
@@ -69,7 +70,8 @@ def assert_product(actual: Tensor, x: Tensor, weight: Tensor) -> None:
         return
     error = (actual.double() - expected).norm() / expected.norm()
     assert error < 2.5e-3, f"relative error {error}"
-    limit = float(expected.square().mean().sqrt()) * 4e-3
+    # The tensor cores align what they add up, so that few of millions of elements are further off.
+    limit = float(expected.square().mean().sqrt()) * 1e-2
     torch.testing.assert_close(actual.double(), expected, rtol=8e-3, atol=limit)
 
 
@@ -167,6 +169,28 @@ def test_every_number_of_rows_of_a_masked_group(*, swap_ab: bool) -> None:
     )
     for group, rows in enumerate(counts):
         assert_product(actual[group, :rows], x[group, :rows], weight.value[group])
+
+
+@both_ways
+@pytest.mark.parametrize("expected_m", [0, 3, 65, 10**6])
+@pytest.mark.parametrize("shape", [(64, 128), (192, 512), (320, 256)], ids=str)
+def test_grouped_ragged(shape: tuple[int, int], expected_m: int, *, swap_ab: bool) -> None:
+    """0 to 130 rows in any order of groups; rows before the first and behind the last are NaNs."""
+    counts = [*random.sample(range(131), 131 if shape == (64, 128) else 7), 0, 300, 0]
+    weight = Weight(len(counts), *shape)
+    offsets = torch.tensor([5, *counts]).cumsum(0).int()
+    used = int(offsets[-1])
+    q, scales, x = random_rows(used + 9, shape[1])
+    q[:5].view(torch.uint8).fill_(0x7F)
+    q[used:].view(torch.uint8).fill_(0x7F)
+    scales[:, :5] = torch.nan
+    scales[:, used:] = torch.nan
+    actual = ops.fp8_grouped_ragged(
+        q, scales, weight.q, weight.scales, offsets, expected_m, swap_ab=swap_ab
+    )
+    assert actual.shape == (used + 9, shape[0])
+    for group, (first, end) in enumerate(itertools.pairwise(offsets.tolist())):
+        assert_product(actual[first:end], x[first:end], weight.value[group])
 
 
 def test_every_number_of_rows_of_a_contiguous_group() -> None:
@@ -285,3 +309,7 @@ def test_mismatches_of_groups_are_refused() -> None:
     with pytest.raises(RuntimeError):
         ops.fp8_grouped_contiguous(q, scales, grouped.q, grouped.scales, masked_m)
         pytest.fail("fewer indices than rows were taken")
+    for offsets in (masked_m, torch.tensor([0, 2, 4]), torch.tensor([0.0, 2, 4])):
+        with pytest.raises(RuntimeError):
+            ops.fp8_grouped_ragged(q, scales, grouped.q, grouped.scales, offsets, 2)
+            pytest.fail(f"offsets {offsets} were taken")

@@ -50,3 +50,34 @@ def test_each_expert_has_its_tokens(
             assert different.float().mean() < 0.01
     used = [place for token in places_of_entries for place in token if place >= 0]
     assert len(set(used)) == len(used)
+
+
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("tokens", "top_k", "experts", "hidden"),
+    [(0, 2, 3, 128), (1, 1, 1, 128), (7, 2, 5, 200), (33, 8, 64, 2048)],
+)
+def test_experts_rows_lie_one_after_the_other(
+    tokens: int, top_k: int, experts: int, hidden: int, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    x = (torch.randn(tokens, hidden) * 5).to(dtype)
+    ids = torch.rand(tokens, experts).argsort(1)[:, :top_k].int()
+    ids[torch.rand(ids.shape) < 0.2] = -1
+    _, places, offsets = sort_by_expert_reference(ids, experts)
+    q, scales, rows, counts = ops.scatter_fp8(x, ids, places, offsets, ragged=True)
+    columns, entries = -(-hidden // 128) * 128, tokens * top_k
+    assert q.shape == (entries, columns)
+    assert scales.shape == (columns // 128, fp8_blocks.scale_rows(entries))
+    assert torch.equal(counts, offsets.diff())
+    assert torch.equal(rows, torch.where(ids >= 0, places, -1))
+    _, wanted_scales = fp8_blocks.quantize_rows(
+        torch.nn.functional.pad(x.float(), (0, columns - hidden))
+    )
+    for token, places_of_token in enumerate(rows.tolist()):
+        for place in places_of_token:
+            if place < 0:
+                continue
+            assert torch.equal(scales[:, place], wanted_scales[token])
+            back = fp8_blocks.dequantize_rows(q[place, None], scales[:, place][None])[0, :hidden]
+            torch.testing.assert_close(back, x[token].float(), rtol=0.07, atol=0.05)

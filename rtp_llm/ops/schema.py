@@ -192,6 +192,11 @@ _PORTABLE_SCHEMAS = (
     ),
     (
         "fp8_gemm",
+        "fp8_grouped_ragged(Tensor q, Tensor scales, Tensor weight, Tensor weight_scales, "
+        "Tensor offsets, int expected_m, int num_sms=-1, bool? swap_ab=None) -> Tensor",
+    ),
+    (
+        "fp8_gemm",
         "deep_gemm_fp8(Tensor lhs, Tensor rhs_data, Tensor rhs_scale, "
         "int user_deep_gemm_num_sm=-1, bool? swap_ab=None) -> Tensor",
     ),
@@ -203,7 +208,7 @@ _PORTABLE_SCHEMAS = (
     ),
     (
         "fp8_scatter",
-        "scatter_fp8(Tensor x, Tensor ids, Tensor places, Tensor offsets) -> "
+        "scatter_fp8(Tensor x, Tensor ids, Tensor places, Tensor offsets, bool ragged=False) -> "
         "(Tensor, Tensor, Tensor, Tensor)",
     ),
 )

@@ -11,15 +11,16 @@ enum class Fp8Form : int8_t {
   kPlain,       // all of them the only one
   kMasked,      // q [G, M, K]: of group g the first indices[g] rows
   kContiguous,  // q [M, K]: 128 rows at a time the one that indices names at their first row
+  kRagged,      // q [M, K]: of group g rows indices[g] to indices[g + 1]
 };
 
 struct Fp8GemmArgs {
-  const void* q;               // [G, M, K], of kPlain and kContiguous [M, K]
-  const float* scales;         // [G, K / 128, scale_rows], of kPlain and kContiguous without G
+  const void* q;               // [M, K], of kMasked [G, M, K]
+  const float* scales;         // [K / 128, scale_rows], of kMasked with G in front
   const void* weight;          // [G, N, K]
   const float* weight_scales;  // [G, ceil(N / 128), K / 128]
   const int32_t* indices;      // see Fp8Form
-  void* out;                   // bfloat16 [G, M, N], of kPlain and kContiguous [M, N]
+  void* out;                   // bfloat16 [M, N], of kMasked [G, M, N]
   int64_t groups;              // of weight
   int64_t rows;                // M
   int64_t scale_rows;          // M rounded up to 4

@@ -27,11 +27,19 @@ void check_axes(const Tensor& tensor, bool grouped, int64_t groups, int64_t rows
 }
 
 void check_indices(const Fp8GemmArgs& args, const Tensor* indices) {
-  if (args.form == Fp8Form::kPlain) return;
-  const bool masked = args.form == Fp8Form::kMasked;
-  const char* const what = masked ? "fp8_gemm: masked_m" : "fp8_gemm: m_indices";
-  check_index(*indices, what);
-  check_sizes(*indices, {masked ? args.groups : args.rows}, what);
+  switch (args.form) {
+    case Fp8Form::kPlain:
+      return;
+    case Fp8Form::kMasked:
+      check_index(*indices, "fp8_gemm: masked_m");
+      return check_sizes(*indices, {args.groups}, "fp8_gemm: masked_m");
+    case Fp8Form::kContiguous:
+      check_index(*indices, "fp8_gemm: m_indices");
+      return check_sizes(*indices, {args.rows}, "fp8_gemm: m_indices");
+    case Fp8Form::kRagged:
+      check_index(*indices, "fp8_gemm: offsets");
+      return check_sizes(*indices, {args.groups + 1}, "fp8_gemm: offsets");
+  }
 }
 
 }  // namespace

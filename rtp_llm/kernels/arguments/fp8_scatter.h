@@ -14,17 +14,19 @@ struct Fp8ScatterArgs {
   const int32_t* ids;      // [tokens, top_k]; outside [0, slots): nowhere
   const int32_t* places;   // [tokens, top_k]
   const int32_t* offsets;  // [slots + 1]
-  void* q;                 // e4m3 [slots, tokens, columns]
-  float* scales;           // [slots, columns / 128, scale_rows]
-  int32_t* rows;           // [tokens, top_k]: slot * tokens + row of each entry, or -1
+  void* q;                 // e4m3 [slots, plane_rows, columns]; ragged: [plane_rows, columns]
+  float* scales;           // [slots, columns / 128, scale_rows]; ragged: without slots
+  int32_t* rows;           // [tokens, top_k]: the row of q of each entry, of all planes, or -1
   int32_t* counts;         // [slots]
   int64_t tokens;
   int64_t top_k;
   int64_t slots;
   int64_t hidden;
   int64_t columns;     // hidden rounded up to 128: zeros follow
-  int64_t scale_rows;  // tokens rounded up to 4
+  int64_t plane_rows;  // tokens; ragged: tokens * top_k
+  int64_t scale_rows;  // plane_rows rounded up to 4
   DType dtype;
+  bool ragged;  // the experts' rows lie one after the other: entry i in row places[i]
 };
 
 }  // namespace rtp_llm

@@ -15,7 +15,7 @@ void check_entries(const Tensor& entries, int64_t tokens, int64_t top_k, const c
 }  // namespace
 
 Fp8Scatter fp8_scatter(const Tensor& x, const Tensor& ids, const Tensor& places,
-                       const Tensor& offsets) {
+                       const Tensor& offsets, bool ragged) {
   check_float_dtype(x, "scatter_fp8: x");
   check_dim(x, 2, "scatter_fp8: x");
   check_contiguous(x, "scatter_fp8: x");
@@ -35,13 +35,16 @@ Fp8Scatter fp8_scatter(const Tensor& x, const Tensor& ids, const Tensor& places,
   args.slots = offsets.size(0) - 1;
   args.hidden = x.size(1);
   args.columns = fp8_blocks(args.hidden) * kFp8Block;
-  args.scale_rows = fp8_scale_rows(args.tokens);
+  args.plane_rows = ragged ? args.tokens * args.top_k : args.tokens;
+  args.scale_rows = fp8_scale_rows(args.plane_rows);
   args.dtype = x.dtype();
-  const int64_t q_sizes[] = {args.slots, args.tokens, args.columns};
+  args.ragged = ragged;
+  const int64_t q_sizes[] = {args.slots, args.plane_rows, args.columns};
   const int64_t scale_sizes[] = {args.slots, args.columns / kFp8Block, args.scale_rows};
   const int64_t row_sizes[] = {args.tokens, args.top_k};
-  Tensor q = empty(x, q_sizes, 3, DType::kFloat8E4m3fn);
-  Tensor scales = empty(x, scale_sizes, 3, DType::kFloat32);
+  const int plane = ragged ? 1 : 0;  // where the sizes begin
+  Tensor q = empty(x, q_sizes + plane, 3 - plane, DType::kFloat8E4m3fn);
+  Tensor scales = empty(x, scale_sizes + plane, 3 - plane, DType::kFloat32);
   Tensor rows = empty(x, row_sizes, 2, DType::kInt32);
   Tensor counts = empty(x, &args.slots, 1, DType::kInt32);
   args.q = q.data();

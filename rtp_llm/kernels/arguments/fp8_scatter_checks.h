@@ -13,6 +13,6 @@ struct Fp8Scatter {
 };
 
 Fp8Scatter fp8_scatter(const Tensor& x, const Tensor& ids, const Tensor& places,
-                       const Tensor& offsets);
+                       const Tensor& offsets, bool ragged);
 
 }  // namespace rtp_llm::glue

@@ -17,7 +17,7 @@ void fp8_gemm(const Fp8GemmArgs& args, void* stream) {
   const bool limited = args.num_sms > 0 && args.num_sms < multiprocessors();
   const int sms = limited ? args.num_sms : multiprocessors();
   if (!args.swap_ab || args.form == Fp8Form::kContiguous) return fp8_tiles(args, sms, stream);
-  if (args.form == Fp8Form::kMasked || limited) return fp8_stream_masked(args, sms, stream);
+  if (args.form != Fp8Form::kPlain || limited) return fp8_stream_masked(args, sms, stream);
   fp8_stream(args, sms, stream);
 }
 

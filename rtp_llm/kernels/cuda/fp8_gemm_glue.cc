@@ -54,6 +54,18 @@ Tensor fp8_grouped_masked(const Tensor& q, const Tensor& scales, const Tensor& w
   return out;
 }
 
+Tensor fp8_grouped_ragged(const Tensor& q, const Tensor& scales, const Tensor& weight,
+                          const Tensor& weight_scales, const Tensor& offsets, int64_t expected_m,
+                          int64_t num_sms, std::optional<bool> swap_ab) {
+  Fp8GemmArgs args =
+      glue::fp8_gemm_args({q, scales, weight, weight_scales}, Fp8Form::kRagged, &offsets);
+  limit(args, num_sms, swap_ab, expected_rows(args, expected_m));
+  Tensor out = glue::fp8_gemm_result(args, q);
+  const OnDevice device(q);
+  fp8_gemm(args, device.stream());
+  return out;
+}
+
 Tensor fp8_grouped_contiguous(const Tensor& q, const Tensor& scales, const Tensor& weight,
                               const Tensor& weight_scales, const Tensor& m_indices,
                               int64_t num_sms) {
@@ -112,6 +124,7 @@ STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
   glue::implement<fp8_linear>(library, "fp8_linear");
   glue::implement<fp8_grouped_masked>(library, "fp8_grouped_masked");
   glue::implement<fp8_grouped_contiguous>(library, "fp8_grouped_contiguous");
+  glue::implement<fp8_grouped_ragged>(library, "fp8_grouped_ragged");
   glue::implement<deep_gemm_fp8>(library, "deep_gemm_fp8");
   glue::implement<deep_gemm_grouped_fp8_masked>(library, "deep_gemm_grouped_fp8_masked");
 }

@@ -1,13 +1,11 @@
-// Streams of weights (fp8_stream.h) for groups with masks: blocks stay and take one tile after
-// another, without a gap between their copies. Only for sm_90a.
+// Streams of weights (fp8_stream.h) for groups of rows, masked or one behind the other: blocks stay
+// and take one tile after another, without a gap between their copies. Only for sm_90a.
 #pragma once
 
+#include "rtp_llm/kernels/cuda/fp8_groups.h"
 #include "rtp_llm/kernels/cuda/fp8_stream.h"
 
 namespace rtp_llm::cuda {
-
-// -- groups with masks: blocks that stay, one tile after another
-// -----------------------------------
 
 constexpr int kMostGroups = 1024;
 
@@ -20,7 +18,7 @@ class MaskedSchedule {
     const int groups = static_cast<int>(args.groups);
     const int tiles = static_cast<int>((args.outputs + Shape::kRows - 1) / Shape::kRows);
     for (int group = thread_index(); group < groups; group += Shape::kThreads) {
-      ends[group] = (tokens_of(group) + Shape::kTokens - 1) / Shape::kTokens * tiles;
+      ends[group] = (rows_of(args, group).count() + Shape::kTokens - 1) / Shape::kTokens * tiles;
     }
     __syncthreads();
     if (thread_index() < kGroup) {
@@ -40,31 +38,25 @@ class MaskedSchedule {
     __syncthreads();
   }
 
-  // A plain product is one group without a mask.
-  __device__ int tokens_of(int group) const {
-    const int rows = static_cast<int>(args_.rows);
-    return args_.indices == nullptr ? rows : max(0, min(args_.indices[group], rows));
-  }
-
   // The tile of that number; false behind the last one. Numbers only grow.
   __device__ bool find(int number, StreamTile& tile) {
     const int groups = static_cast<int>(args_.groups);
     while (group_ < groups && number >= ends_[group_]) ++group_;
     if (group_ == groups) return false;
     const int before = group_ > 0 ? ends_[group_ - 1] : 0;
-    tokens = tokens_of(group_);
-    const int token_tiles = (tokens + Shape::kTokens - 1) / Shape::kTokens;
+    const GroupRows rows = rows_of(args_, group_);
+    const int token_tiles = (rows.count() + Shape::kTokens - 1) / Shape::kTokens;
     tile.group = group_;
     tile.row = (number - before) / token_tiles * Shape::kRows;
-    tile.token = (number - before) % token_tiles * Shape::kTokens;
+    tile.plane = rows.plane;
+    tile.token = rows.first + (number - before) % token_tiles * Shape::kTokens;
+    tile.end = rows.end;
     tile.first = 0;
     tile.last = static_cast<int>(args_.columns / kChannels);
     tile.set_turn(tile.row / Shape::kRows);
     tile.once = token_tiles == 1;
     return true;
   }
-
-  int tokens = 0;  // of the tile's group
 
  private:
   const Fp8GemmArgs& args_;
@@ -82,7 +74,7 @@ constexpr int kStagingBytes = kOwnStaging<Shape> * (Shape::kConsumers / hopper::
 
 // A warpgroup's sums through its own shared memory to the result.
 template <class Shape>
-__device__ inline void store_masked(const Fp8GemmArgs& args, const StreamTile& tile, int tokens,
+__device__ inline void store_masked(const Fp8GemmArgs& args, const StreamTile& tile,
                                     const StreamProduct<Shape>& product, uint16_t* staging) {
   constexpr int kPitch = kOwnPitch<Shape>, kOwnRows = 64 * Shape::kWaves, kPieces = kOwnRows / 8;
   const int thread = thread_index() % hopper::kWarpgroup;
@@ -97,9 +89,9 @@ __device__ inline void store_masked(const Fp8GemmArgs& args, const StreamTile& t
   }
   hopper::sync(1 + warpgroup, hopper::kWarpgroup);
   const int first_row = tile.row + warpgroup * kOwnRows;
-  const int left = min(Shape::kTokens, tokens - tile.token);
+  const int left = min(Shape::kTokens, tile.end - tile.token);
   auto* const out = static_cast<uint16_t*>(args.out) +
-                    (tile.group * args.rows + tile.token) * args.outputs + first_row;
+                    (tile.plane * args.rows + tile.token) * args.outputs + first_row;
   for (int unit = thread; unit < left * kPieces; unit += hopper::kWarpgroup) {
     const int token = unit / kPieces, piece = unit % kPieces * 8;
     if (first_row + piece >= args.outputs) continue;
@@ -138,7 +130,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   StreamProduct<Shape> product(ring, args);
   for (; schedule.find(number, tile); number += step) {
     product.run(tile);
-    store_masked<Shape>(args, tile, schedule.tokens, product, staging);
+    store_masked<Shape>(args, tile, product, staging);
   }
 #endif
 }

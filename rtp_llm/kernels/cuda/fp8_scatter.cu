@@ -8,12 +8,13 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kGroup;
 
-// slot * tokens + row of entry `at`, or -1 when it has no place.
+// The row of q of entry `at`, of all planes, or -1 when it has no place.
 __device__ inline int64_t place_of(const Fp8ScatterArgs& args, int64_t at) {
-  const int64_t slot = args.ids[at];
+  const int64_t slot = args.ids[at], place = args.places[at];
   if (slot < 0 || slot >= args.slots) return -1;
-  const int64_t row = int64_t{args.places[at]} - args.offsets[slot];
-  return row < 0 || row >= args.tokens ? -1 : slot * args.tokens + row;
+  const int64_t row = args.ragged ? place : place - args.offsets[slot];
+  if (row < 0 || row >= args.plane_rows) return -1;
+  return args.ragged ? row : slot * args.plane_rows + row;
 }
 
 // What the products and the sum are told: counts by the first block, rows by the first of a token.
@@ -58,9 +59,9 @@ __global__ void __launch_bounds__(kThreads) scatter(Fp8ScatterArgs args) {
     if (place < 0) continue;
     store(static_cast<uint8_t*>(args.q) + place * args.columns + column, quantized.q);
     if (lane != 0) continue;
-    const int64_t slot = place / args.tokens, row = place % args.tokens;
+    const int64_t plane = place / args.plane_rows, row = place % args.plane_rows;
     const int64_t blocks = args.columns / kFp8Channels;
-    args.scales[(slot * blocks + block) * args.scale_rows + row] = quantized.scale;
+    args.scales[(plane * blocks + block) * args.scale_rows + row] = quantized.scale;
   }
 }
 

@@ -8,9 +8,9 @@ namespace {
 using glue::Tensor;
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> scatter_fp8(const Tensor& x, const Tensor& ids,
-                                                       const Tensor& places,
-                                                       const Tensor& offsets) {
-  glue::Fp8Scatter result = glue::fp8_scatter(x, ids, places, offsets);
+                                                       const Tensor& places, const Tensor& offsets,
+                                                       bool ragged) {
+  glue::Fp8Scatter result = glue::fp8_scatter(x, ids, places, offsets, ragged);
   const OnDevice device(x);
   fp8_scatter(result.args, device.stream());
   return {std::move(result.q), std::move(result.scales), std::move(result.rows),

@@ -64,7 +64,8 @@ struct StreamMaps {
 
 // What a block multiplies at a time.
 struct StreamTile {
-  int group, row, token;  // of the weight, its first row; the first token
+  int group, row;         // of the weight, and its first row
+  int plane, token, end;  // of q, its first token, and the one behind the last that counts
   int first, last;        // boxes of channels
   int turn;               // which of them comes first
   bool once;              // no other tile multiplies these rows of the weight
@@ -104,9 +105,9 @@ class StreamLoader {
         load_weight(tile, box, stage);
       }
       hopper::copy_box(ring_.tokens(stage), &maps_.tokens, ring_.came(stage), box * kChannels,
-                       tile.token, tile.group, hopper::kStay);
+                       tile.token, tile.plane, hopper::kStay);
       hopper::copy_box(ring_.scale(stage), &maps_.scales, ring_.came(stage), tile.token, box,
-                       tile.group, hopper::kStay);
+                       tile.plane, hopper::kStay);
     }
   }
 
@@ -319,7 +320,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     hopper::sync(1, Shape::kConsumers);
   }
   finish_split<Shape>(args, tile, ring.stages, rank, split);
-  if (split > 1) hopper::sync_cluster();
+  if (split > 1) hopper::meet_cluster();  // the others have read what is here
 #endif
 }
 

@@ -21,6 +21,8 @@ void fp8_tiles(const Fp8GemmArgs& args, int sms, void* stream) {
       return launch_tile<Narrow, Fp8Form::kMasked>(args, grid, stream);
     case Fp8Form::kContiguous:
       return launch_tile<Narrow, Fp8Form::kContiguous>(args, grid, stream);
+    case Fp8Form::kRagged:
+      return launch_tile<Narrow, Fp8Form::kRagged>(args, grid, stream);
   }
 }
 

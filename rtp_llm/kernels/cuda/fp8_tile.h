@@ -6,6 +6,7 @@
 #pragma once
 
 #include "rtp_llm/kernels/arguments/fp8_gemm.h"
+#include "rtp_llm/kernels/cuda/fp8_groups.h"
 #include "rtp_llm/kernels/cuda/fp8_ring.h"
 
 namespace rtp_llm::cuda {
@@ -67,16 +68,18 @@ class TileSchedule {
 
   // The tile of that number; false behind the last one. Numbers only grow.
   __device__ bool find(int number, GemmTile& tile) {
-    if constexpr (form == Fp8Form::kMasked) {
+    if constexpr (form == Fp8Form::kMasked || form == Fp8Form::kRagged) {
       while (group_ < args_.groups && number >= begin_ + tiles_of(group_) * pairs_) {
         begin_ += tiles_of(group_) * pairs_;
         ++group_;
       }
       if (group_ >= args_.groups) return false;
+      const GroupRows rows = rows_of(args_, group_);
       const int row_tiles = tiles_of(group_);
-      tile.group = tile.rows_group = group_;
-      tile.row = (number - begin_) % row_tiles * Shape::kRows;
-      tile.last_row = rows_of(group_);
+      tile.group = group_;
+      tile.rows_group = rows.plane;
+      tile.row = rows.first + (number - begin_) % row_tiles * Shape::kRows;
+      tile.last_row = rows.end;
       set_output(tile, (number - begin_) / row_tiles);
       return true;
     }
@@ -98,11 +101,8 @@ class TileSchedule {
   }
 
  private:
-  __device__ int rows_of(int group) const {
-    return max(0, min(args_.indices[group], static_cast<int>(args_.rows)));
-  }
   __device__ int tiles_of(int group) const {
-    return (rows_of(group) + Shape::kRows - 1) / Shape::kRows;
+    return (rows_of(args_, group).count() + Shape::kRows - 1) / Shape::kRows;
   }
   __device__ void set_output(GemmTile& tile, int pair) const {
     tile.output = (pair * Shape::kCluster + rank_) * Shape::kOutputs;
@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const TileRing<Shape> ring(memory, barriers);
   const int rank = hopper::cluster_rank();
   if (threadIdx.x == 0) ring.init_barriers();
-  hopper::sync_cluster();
+  hopper::meet_cluster();
   wait_for_previous();
   let_next_start();
   const int boxes = static_cast<int>(args.columns / kChannels);
@@ -309,7 +309,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     }
   }
   // What the other block copies here and releases here has to find this block.
-  hopper::sync_cluster();
+  hopper::meet_cluster();
 #endif
 }
 

@@ -116,14 +116,23 @@ __device__ inline float4 load_there(uint32_t address) {
                : "memory");
   return value;
 }
+// Tells another block that this thread has read what may now be overwritten. For values written
+// here it would not do: a release to the cluster is a fence of the whole GPU, which cost as much
+// as the products between two of them.
 __device__ inline void arrive_there(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
-               : "memory");
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 // Every thread of the cluster that has not ended; what they wrote before is seen behind it.
 __device__ inline void sync_cluster() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+// Every thread of the cluster came here or ended, whatever it wrote: waits for no store.
+__device__ inline void meet_cluster() {
+  asm volatile(
+      "barrier.cluster.arrive.relaxed.aligned;\n"
       "barrier.cluster.wait.acquire.aligned;" ::
           : "memory");
 }

@@ -1,8 +1,8 @@
 """Experts in FP8 blocks: tokens in one place for each expert, two grouped products.
 
 Masked: as many rows for each expert as there are tokens, of which it has so many; made for few
-tokens. Contiguous: the experts' rows one after the other, each filled up to 128; made for many.
-The host knows the sizes of both from the number of tokens alone.
+tokens. Contiguous: the experts' rows one after the other, without a gap; made for many. The host
+knows the sizes of both from the number of tokens alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from rtp_llm import ops
@@ -19,7 +18,6 @@ from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights
 from rtp_llm.layers.moe.router import Routed
 
 _OPERATORS = ("sort_by_expert", "sum_experts")
-_ALIGNMENT = 128  # rows of an expert in the contiguous form
 # Above so many tokens an expert's place would be mostly empty.
 MOST_MASKED_TOKENS = 256
 
@@ -47,7 +45,6 @@ class _Fp8Executor(Executor):
         super().__init__(context, weights)
         self._own = _Weights.of(weights)
         self._hidden = context.config.hidden_size
-        self._columns = weights.gate_up.weight.shape[-1]
 
     @classmethod
     def supports(cls, context: ExpertContext) -> Support:
@@ -87,47 +84,27 @@ class Fp8MaskedExecutor(_Fp8Executor):
 
 
 class Fp8ContiguousExecutor(_Fp8Executor):
-    """The experts' rows one after the other, each filled up to 128."""
+    """The experts' rows one after the other."""
 
     name: ClassVar[str] = "fp8_contiguous"
     value: ClassVar[int] = 20
 
     def execute(self, routed: Routed) -> Tensor:
         weights, slots = self._own, self.context.slots
-        rows, places, offsets = ops.sort_by_expert(routed.ids, slots)
-        counts = offsets.diff()
-        ends = ((counts + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT).cumsum(0, dtype=torch.int32)
-        # By how many rows of padding an expert's rows move.
-        moved = ends.roll(1) - offsets[:-1]
-        moved[:1] = 0
-        here = routed.ids >= 0
-        slot = routed.ids.clamp(min=0)
-        places = torch.where(here, places + moved[slot], -1)
-        count = contiguous_rows(rows.shape[0], slots)
-        by_row = places.flatten()[rows]
-        # Entries of experts elsewhere go to the last row, whose block has no group.
-        by_row = torch.where(by_row < 0, count - 1, by_row)
-        groups = torch.where(here, routed.ids, -1).flatten()[rows]
-        m_indices = torch.full((count,), -1, dtype=torch.int32, device=rows.device)
-        m_indices[by_row] = groups
-        numbers, scales = ops.fp8_quantize(self._placed(routed, rows, by_row, count))
-        pairs = ops.fp8_grouped_contiguous(
-            numbers, scales, weights.gate_up, weights.gate_up_scale, m_indices
+        _, places, offsets = ops.sort_by_expert(routed.ids, slots)
+        numbers, scales, rows, _ = ops.scatter_fp8(
+            routed.x, routed.ids, places, offsets, ragged=True
         )
-        numbers, scales = ops.silu_and_mul_fp8(pairs)
-        y = ops.fp8_grouped_contiguous(numbers, scales, weights.down, weights.down_scale, m_indices)
-        return self._summed(y, places, routed)
-
-    def _placed(self, routed: Routed, rows: Tensor, places: Tensor, count: int) -> Tensor:
-        """x's rows at `places` of [count, columns], columns of padding zero; other rows anything.
-
-        `rows` are the entries in the order of `places`.
-        """
-        tokens = rows // routed.ids.shape[1]
-        x = routed.x.new_empty(count, self._columns)
-        x[:, self._hidden :] = 0
-        x[places, : self._hidden] = ops.embedding(tokens, routed.x)
-        return x
+        expected = max(1, routed.ids.numel() // slots)
+        pairs = ops.fp8_grouped_ragged(
+            numbers, scales, weights.gate_up, weights.gate_up_scale, offsets, expected
+        )
+        # Entries of experts elsewhere have the last rows, which nobody reads.
+        numbers, scales = ops.silu_and_mul_fp8(pairs[None], offsets[-1:])
+        y = ops.fp8_grouped_ragged(
+            numbers[0], scales[0], weights.down, weights.down_scale, offsets, expected
+        )
+        return self._summed(y, rows, routed)
 
 
 class Fp8Executor(_Fp8Executor):
@@ -144,9 +121,3 @@ class Fp8Executor(_Fp8Executor):
     def execute(self, routed: Routed) -> Tensor:
         few = routed.x.shape[0] <= MOST_MASKED_TOKENS
         return (self._few if few else self._many).execute(routed)
-
-
-def contiguous_rows(entries: int, slots: int) -> int:
-    """Rows that hold `entries` however they fall on experts, and a block for those elsewhere."""
-    used = entries + min(entries, slots) * (_ALIGNMENT - 1)
-    return (used // _ALIGNMENT + 1) * _ALIGNMENT

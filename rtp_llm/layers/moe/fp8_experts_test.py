@@ -14,7 +14,6 @@ from rtp_llm.layers.moe.fp8_experts import (
     Fp8ContiguousExecutor,
     Fp8Executor,
     Fp8MaskedExecutor,
-    contiguous_rows,
 )
 from rtp_llm.layers.moe.router import Routed
 from rtp_llm.layers.stacked_weights import StackedLinearWeights
@@ -115,19 +114,6 @@ def test_tokens_whose_experts_are_all_elsewhere_give_zeros(form):
     ids = torch.full((3, 2), -1, dtype=torch.int32)
     routed = Routed(torch.randn(3, 128).bfloat16(), ids, torch.rand(3, 2))
     assert torch.equal(executor.execute(routed), torch.zeros(3, 128).bfloat16())
-
-
-@pytest.mark.parametrize("entries", [0, 1, 7, 128, 129, 1000])
-@pytest.mark.parametrize("slots", [1, 3, 64])
-def test_rows_suffice_for_the_worst_case(entries, slots):
-    rows = contiguous_rows(entries, slots)
-    used = min(entries, slots)
-    # One entry for each expert but one, which has the rest; or as many as possible just over 128.
-    worst = sum(padded(n) for n in [1] * (used - 1) + [entries - used + 1]) if used else 0
-    spread = [129] * (entries // 129) + [1] * (entries % 129)
-    assert rows % 128 == 0 and rows >= worst + 1
-    if len(spread) <= slots:
-        assert rows >= sum(map(padded, spread)) + 1
 
 
 @pytest.mark.parametrize(
