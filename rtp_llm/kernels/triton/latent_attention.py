@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 import triton
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from rtp_llm.kernels.triton.latent_attention_kernel import heads_kernel, latents_kernel
 from rtp_llm.kernels.triton.paged_attention_kernel import merge_kernel
+from rtp_llm.kernels.triton.processors import Processors, processors_of
 from rtp_llm.kernels.triton.sequence_checks import check_sequences
 
 _LOG2_E = math.log2(math.e)
@@ -20,14 +20,6 @@ _LEAST_ROWS = 16
 _KEYS_WORTH_A_SPLIT = 128
 _MOST_SPLITS = 64
 _WIDE_SHARED = 200 << 10  # for tiles of 128 keys, the fastest for 16 heads on an H200
-
-
-@dataclass(frozen=True)
-class Processors:
-    """Multiprocessors of a GPU, and the shared memory that a block can have on one."""
-
-    count: int
-    shared_bytes: int
 
 
 @dataclass(frozen=True)
@@ -161,16 +153,6 @@ def choose_latent_tile(
         wide = rows == _LEAST_ROWS and gpu.shared_bytes >= _WIDE_SHARED
         return LatentTile(rows, 128 if wide else 64, 4, 2, splits)
     return LatentTile(rows, 64, 8, 1, splits)
-
-
-@cache
-def processors_of(device: torch.device) -> Processors:
-    """Those of the device; the interpreter on the CPU has one."""
-    if device.type == "cpu":
-        return Processors(1, 0)
-    utilities = triton.runtime.driver.active.utils
-    found = utilities.get_device_properties(device.index or 0)
-    return Processors(int(found["multiprocessor_count"]), int(found["max_shared_mem"]))
 
 
 def _padded(size: int) -> int:

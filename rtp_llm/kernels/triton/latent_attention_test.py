@@ -17,11 +17,11 @@ from rtp_llm.ops.paged_batches_for_tests import PagedBatch, Shape
 pytest.importorskip("triton")
 from rtp_llm.kernels.triton.latent_attention import (
     LatentTile,
-    Processors,
     choose_latent_tile,
     expanded_attention,
     latent_attention,
 )
+from rtp_llm.kernels.triton.processors import Processors
 
 TOLERANCES = {torch.float32: 4e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
 # Decode, chunk, prefill, no query, no key, more queries than a tile, parts of the keys.

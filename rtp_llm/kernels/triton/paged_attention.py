@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 import triton
 from torch import Tensor
 
 from rtp_llm.kernels.triton.paged_attention_kernel import attention_kernel, merge_kernel
+from rtp_llm.kernels.triton.processors import processors_of
 from rtp_llm.kernels.triton.sequence_checks import check_sequences
 
 _LOG2_E = math.log2(math.e)
@@ -116,7 +116,8 @@ def _tile_for(q: Tensor, kv_cache: Tensor, sequences: int, queries: int, keys: i
     heads, head = q.shape[1:]
     kv_heads, size = kv_cache.shape[3], q.element_size()
     group = heads // kv_heads
-    return choose_tile(sequences, group, kv_heads, head, queries, keys, size, processors(q.device))
+    count = processors_of(q.device).count
+    return choose_tile(sequences, group, kv_heads, head, queries, keys, size, count)
 
 
 def choose_tile(
@@ -167,18 +168,6 @@ def _narrow_tile(rows: int, head: int, element_size: int, splits: int) -> Tile:
     if head <= 128 and element_size == 2:
         return Tile(rows, 64, 2 if rows == 16 else 4, 3, splits)
     return Tile(rows, 32, 4, 2, splits)
-
-
-@cache
-def processors(device: torch.device) -> int:
-    """Multiprocessors of the device; the interpreter on the CPU has one."""
-    if device.type == "cpu":
-        return 1
-    return int(
-        triton.runtime.driver.active.utils.get_device_properties(device.index or 0)[
-            "multiprocessor_count"
-        ]
-    )
 
 
 def _check(q: Tensor, kv_cache: Tensor) -> None:
