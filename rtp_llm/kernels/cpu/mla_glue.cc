@@ -1,7 +1,7 @@
 #include "rtp_llm/kernels/arguments/mla_checks.h"
 #include "rtp_llm/kernels/cpu/lookup.h"
 #include "rtp_llm/kernels/cpu/mla.h"
-#include "rtp_llm/kernels/cpu/paged_attention.h"
+#include "rtp_llm/kernels/cpu/paged_attention_glue.h"
 
 namespace rtp_llm::cpu {
 namespace {
@@ -40,16 +40,8 @@ void rotate_and_store(const Tensor& q, const Tensor& q_out, const Tensor& kv,
 Tensor attention(const Tensor& q, const Tensor& cache, const Tensor& cu_seqlens_q,
                  const Tensor& seq_lens, const Tensor& block_table, int64_t latent_size,
                  int64_t /*max_seqlen_q*/, int64_t /*max_seqlen_k*/, double scale) {
-  PagedAttentionArgs args =
-      glue::mla_attention_args({q, cache, cu_seqlens_q, seq_lens, block_table}, latent_size, scale);
-  Tensor out = glue::empty(q, {q.size(0), q.size(1), latent_size}, q.dtype());
-  args.out = out.data();
-  check_paged_attention(args);
-  const ParallelFor& parallel = glue::parallel_for();
-  const size_t bytes = paged_attention_scratch_bytes(args, parallel.num_threads());
-  const Tensor scratch = glue::empty(q, {static_cast<int64_t>(bytes)}, DType::kInt8);
-  run_paged_attention(args, scratch.data(), parallel);
-  return out;
+  return attend(q, glue::mla_attention_args({q, cache, cu_seqlens_q, seq_lens, block_table},
+                                            latent_size, scale));
 }
 
 }  // namespace

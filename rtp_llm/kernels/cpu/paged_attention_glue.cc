@@ -1,7 +1,22 @@
+#include "rtp_llm/kernels/cpu/paged_attention_glue.h"
+
 #include "rtp_llm/kernels/arguments/attention_checks.h"
 #include "rtp_llm/kernels/cpu/paged_attention.h"
 
 namespace rtp_llm::cpu {
+
+glue::Tensor attend(const glue::Tensor& q, PagedAttentionArgs args) {
+  glue::Tensor out = glue::empty(q, {args.num_tokens, args.num_heads, args.value_dim}, args.dtype);
+  args.out = out.data();
+  check_paged_attention(args);
+  const ParallelFor& parallel = glue::parallel_for();
+  const size_t bytes = paged_attention_scratch_bytes(args, parallel.num_threads());
+  // torch aligns to 64 bytes.
+  const glue::Tensor scratch = glue::empty(q, {static_cast<int64_t>(bytes)}, DType::kInt8);
+  run_paged_attention(args, scratch.data(), parallel);
+  return out;
+}
+
 namespace {
 
 using glue::OptionalTensor;
@@ -12,17 +27,9 @@ Tensor paged_attention(const Tensor& q, const Tensor& kv_cache, const Tensor& cu
                        const Tensor& seq_lens, const Tensor& block_table, int64_t /*max_seqlen_q*/,
                        int64_t /*max_seqlen_k*/, double scale, bool causal, int64_t window,
                        double soft_cap, const OptionalTensor& sinks) {
-  PagedAttentionArgs args = glue::paged_attention_args(
-      {q, kv_cache, cu_seqlens_q, seq_lens, block_table, sinks}, {scale, causal, window, soft_cap});
-  Tensor out = glue::empty(q, {q.size(0), q.size(1), q.size(2)}, q.dtype());
-  args.out = out.data();
-  check_paged_attention(args);
-  const ParallelFor& parallel = glue::parallel_for();
-  const size_t bytes = paged_attention_scratch_bytes(args, parallel.num_threads());
-  // torch aligns to 64 bytes.
-  const Tensor scratch = glue::empty(q, {static_cast<int64_t>(bytes)}, DType::kInt8);
-  run_paged_attention(args, scratch.data(), parallel);
-  return out;
+  return attend(
+      q, glue::paged_attention_args({q, kv_cache, cu_seqlens_q, seq_lens, block_table, sinks},
+                                    {scale, causal, window, soft_cap}));
 }
 
 }  // namespace
