@@ -317,6 +317,13 @@ REFUSALS: tuple[Refusal, ...] = (
         "Start one server, without WORLD_SIZE: --data-parallel-size divides requests and experts.",
         devices=_GPUS,
     ),
+    Refusal(
+        "separation",
+        "--cache-store-mem-mb",
+        "Blocks are fetched from the KV cache itself; no other memory holds them.",
+        "Leave it out; --kv-cache-mem-mb says how much may wait to be fetched.",
+        devices="cpu",
+    ),
     *(
         Refusal(
             "separation",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rtp_llm import ops
-from rtp_llm.config.refusals import get_refusal
+from rtp_llm.config.refusals import find_refusal, get_refusal
 from rtp_llm.device import DeviceError, Ranks
 from rtp_llm.distributed.membership import Membership
 
@@ -39,6 +39,9 @@ def check_settings(
         _require(device, "fp8_products", "--deep-gemm-use-swap-ab")
     if settings.kv_cache_dtype != "auto":
         _require(device, "quantized_kv_cache", f"--kv-cache-dtype {settings.kv_cache_dtype}")
+    host_memory = find_refusal("separation", "--cache-store-mem-mb", device.name)
+    if host_memory and settings.cache_store_mem_mb is not None:
+        raise DeviceError(host_memory.message_on(device.name))
 
 
 def check_operators(settings: Settings, device: Device) -> None:

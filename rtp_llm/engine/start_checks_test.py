@@ -49,6 +49,21 @@ def test_a_kv_cache_of_eight_bits(name, monkeypatch):
         start(gpu(name), monkeypatch, kv_cache_dtype="fp8_e4m3")
 
 
+def test_host_memory_for_blocks_that_are_fetched_from_the_cache(monkeypatch):
+    message = (
+        "--cache-store-mem-mb is not supported on cpu: Blocks are fetched from the KV cache "
+        "itself; no other memory holds them. Leave it out; --kv-cache-mem-mb says "
+    )
+    with pytest.raises(DeviceError, match=message):
+        start(CpuDevice(), monkeypatch, role="prefill", cache_store_mem_mb=64)
+    check_settings(Settings(role="prefill"), CpuDevice())
+
+
+@GPUS
+def test_a_gpu_has_host_memory_for_blocks(name):
+    check_settings(Settings(role="prefill", cache_store_mem_mb=64), gpu(name))
+
+
 @pytest.mark.parametrize("name", ["rocm", "xpu"])
 def test_swap_ab_is_refused_where_no_product_of_fp8_is(name, monkeypatch):
     with pytest.raises(DeviceError, match=rf"fp8_products .* {name}: .* \(--deep-gemm-use-swap-ab"):
