@@ -18,17 +18,7 @@ from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
 from rtp_llm.models.transformers_models_for_tests import save_model
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("model")
-    save_model(made, "qwen3")
-    return made
-
-
-@pytest.fixture(scope="module")
-def fused(folder: Path) -> TinyEngine:
-    return TinyEngine(folder, **SIZES)
+pytest_plugins = "rtp_llm.disagg.fixtures_for_tests"
 
 
 @pytest.fixture

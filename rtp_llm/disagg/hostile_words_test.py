@@ -28,15 +28,9 @@ from rtp_llm.disagg.messages import (
     Welcome,
 )
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, prompt
-from rtp_llm.models.transformers_models_for_tests import save_model
 from rtp_llm.sampling_params import SamplingParams
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("model")
-    save_model(made, "qwen3")
-    return made
+pytest_plugins = "rtp_llm.disagg.fixtures_for_tests"
 
 
 @pytest.fixture

@@ -1,0 +1,23 @@
+"""Fixtures of tests that need one model and no special one: it, and an engine that has it alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtp_llm.disagg.workers_for_tests import SIZES
+from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+from rtp_llm.models.transformers_models_for_tests import save_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("model")
+    save_model(made, "qwen3")
+    return made
+
+
+@pytest.fixture(scope="module")
+def fused(folder: Path) -> TinyEngine:
+    return TinyEngine(folder, **SIZES)
