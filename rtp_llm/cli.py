@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Sequence
 
 from rtp_llm import __version__
-from rtp_llm.config.command_line import LoadedSettings, load_settings
+from rtp_llm.config.command_line import LoadedSettings, build_parser, load_settings
 from rtp_llm.config.options import SettingsError
+from rtp_llm.config.roles import OF_ROUTER
 
 USAGE = """usage: rtp-llm COMMAND ...
 
@@ -15,7 +17,7 @@ USAGE = """usage: rtp-llm COMMAND ...
   route [flags]          one address before several servers (--workers)
   explain MODEL [flags]  say how the model would run here: device, number type, attention, refusals
   --version              print the version
-  --help                 print this; `rtp-llm serve --help` lists all flags
+  --help                 print this; `rtp-llm COMMAND --help` lists its flags
 """
 
 
@@ -35,12 +37,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"rtp-llm: {problem}\n\n{USAGE}", end="", file=sys.stderr)
         return 2
     try:
-        loaded = load_settings(words[1:], prog=f"rtp-llm {command}")
+        loaded = load_settings(words[1:], parser=_parser(command))
         if not loaded.settings.model and run is not _route:
             raise SettingsError("MODEL: give the folder of a model")
         return run(loaded)
     except SettingsError as error:
         return _complain(command, error, 2)
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    prog = f"rtp-llm {command}"
+    if command == "route":
+        return build_parser(prog, "One address before several servers.", OF_ROUTER)
+    return build_parser(prog)
 
 
 def _complain(command: str, error: Exception, code: int) -> int:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from rtp_llm import __version__, cli
+from rtp_llm.config.roles import OF_ROUTER
 from rtp_llm.models.transformers_models_for_tests import save_model
 from rtp_llm.text.model_folders_for_tests import byte_level
 
@@ -20,6 +22,16 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--max-seq-len" in capsys.readouterr().out
 
 
+def test_the_help_of_a_router_shows_what_it_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["route", "--help"])
+    assert stopped.value.code == 0
+    out = capsys.readouterr().out
+    flags = {"--" + name.replace("_", "-") for name in OF_ROUTER}
+    assert set(re.findall(r"^  (--[\w-]+)", out, re.MULTILINE)) == {*flags, "--config"}
+    assert "MODEL" not in out.upper() and "before several servers" in out
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "message"),
     [
@@ -29,6 +41,8 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["serve", "m", "--port", "x"], 2, "--port: 'x' is not a whole number"),
         (["serve", "/nowhere/model"], 1, "no model folder at /nowhere/model"),
         (["explain", "/nowhere/model"], 1, "no model folder at /nowhere/model"),
+        (["route", "m", "--workers", "http://a:1"], 2, "model: `rtp-llm route` does not read it"),
+        (["route", "--dtype", "float16"], 2, "dtype: `rtp-llm route` does not read it, only `rtp-"),
     ],
 )
 def test_errors(

@@ -7,7 +7,7 @@ import difflib
 import os
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,31 +50,42 @@ def flag_name(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def build_parser(prog: str = "rtp-llm serve") -> argparse.ArgumentParser:
-    """The parser of all flags; values stay texts, so that every source is checked in one place."""
+def build_parser(
+    prog: str = "rtp-llm serve",
+    about: str = "Serve a model over the OpenAI protocol.",
+    reads: Container[str] | None = None,
+) -> argparse.ArgumentParser:
+    """The parser of all flags; values stay texts, so that every source is checked in one place.
+
+    Its help shows what the program ``reads``, None: everything. The other flags are known, too:
+    the program has better words for them than that there is no such flag.
+    """
+    reads = options() if reads is None else reads
     parser = argparse.ArgumentParser(
         prog=prog,
         allow_abbrev=False,
-        description="Serve a model over the OpenAI protocol.",
-        epilog="Each flag can also be set as an environment variable (--max-seq-len: "
-        "RTP_LLM_MAX_SEQ_LEN) or in the file of --config (max_seq_len = 4096). Flags win over the "
-        "environment, the environment over the file.",
+        description=about,
+        epilog="Each flag can also be set as an environment variable (--max-request-bytes: "
+        "RTP_LLM_MAX_REQUEST_BYTES) or in the file of --config (max_request_bytes = 4096). Flags "
+        "win over the environment, the environment over the file.",
     )
-    parser.add_argument("model", nargs="?", help=options()["model"].help)
+    folder = options()["model"].help if "model" in reads else argparse.SUPPRESS
+    parser.add_argument("model", nargs="?", help=folder)
     parser.add_argument("--config", metavar="FILE", help="TOML file with settings.")
     groups: dict[str, Any] = {}
     for name, info in options().items():
         if info.positional:
             continue
         group = groups.setdefault(info.group, parser.add_argument_group(info.group))
-        _add_flag(group, name, info)
+        _add_flag(group, name, info, name in reads)
     return parser
 
 
-def _add_flag(group: Any, name: str, info: Option) -> None:
+def _add_flag(group: Any, name: str, info: Option, is_read: bool) -> None:
     default = getattr(Settings, name)
     shown = f"auto = {info.automatic}" if info.automatic else info.show(default)
     text = f"{info.help} [{info.describe_values()}; default: {shown}]".replace("%", "%%")
+    text = text if is_read else argparse.SUPPRESS
     extra: dict[str, Any] = {"nargs": "?", "const": "on"} if info.kind == "switch" else {}
     metavar = (info.unit or info.kind).upper().replace(" ", "_")
     group.add_argument(flag_name(name), dest=name, metavar=metavar, help=text, **extra)
@@ -83,15 +94,16 @@ def _add_flag(group: Any, name: str, info: Option) -> None:
 def load_settings(
     argv: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
-    prog: str = "rtp-llm serve",
+    parser: argparse.ArgumentParser | None = None,
 ) -> LoadedSettings:
-    """Merge flags over environment over file over defaults.
+    """Merge flags over environment over file over defaults; ``parser`` None: of `rtp-llm serve`.
 
     Raises SettingsError naming the flag, variable or key whose value is bad or unknown. Like
     argparse, prints and exits for --help and for unknown flags.
     """
     environ = os.environ if environ is None else environ
-    arguments = build_parser(prog).parse_args(_dashed(sys.argv[1:] if argv is None else argv))
+    parser = build_parser() if parser is None else parser
+    arguments = parser.parse_args(_dashed(sys.argv[1:] if argv is None else argv))
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     path = arguments.config or environ.get(PREFIX + "CONFIG")

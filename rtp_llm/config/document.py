@@ -6,6 +6,7 @@ import sys
 
 from rtp_llm.config.command_line import environment_name, flag_name
 from rtp_llm.config.options import Option
+from rtp_llm.config.roles import OF_ROUTER
 from rtp_llm.config.settings import Settings, options
 
 INTRODUCTION = """# Settings
@@ -17,12 +18,15 @@ Every setting has a flag, an environment variable and a key in the TOML file of 
 the default. Underscores in flags are accepted. Booleans take on/off, true/false, 1/0. A bad value
 stops the start and names the setting. The effective settings are printed once at start, secrets
 masked. In Python, `Settings(field=value)` takes the same names.
+
+A setting that a server's role does not read stops the start, too. So does one that `rtp-llm route`
+does not read; it reads {of_router}.
 """
 
 
 def render() -> str:
     """The whole page."""
-    parts = [INTRODUCTION]
+    parts = [INTRODUCTION.format(of_router=", ".join(map(flag_name, OF_ROUTER)))]
     group = ""
     for name, info in options().items():
         if info.group != group:

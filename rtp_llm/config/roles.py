@@ -6,6 +6,7 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 from rtp_llm.config.options import SettingsError
+from rtp_llm.config.settings import options
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
@@ -29,6 +30,8 @@ READERS: dict[str, tuple[str, ...]] = {
     "workers": (),
     "answer_timeout": (),
 }
+# All that `rtp-llm route` reads.
+OF_ROUTER = ("workers", "answer_timeout", "host", "port", "max_request_bytes", "log_level")
 
 
 def is_installed(transport: str) -> bool:
@@ -66,10 +69,25 @@ def check_one_engine(settings: Settings) -> None:
     check_role(settings)
 
 
+def check_router(settings: Settings) -> None:
+    """Raise SettingsError naming what a router does not read, or lacks."""
+    for name in options():
+        if name not in OF_ROUTER and _is_set(settings, name):
+            raise SettingsError(
+                f"{name}: `rtp-llm route` does not read it, only `rtp-llm serve`; leave it out"
+            )
+    if not settings.workers.strip(", "):
+        raise SettingsError("workers: a router needs servers: --workers http://HOST:PORT,...")
+
+
+def _is_set(settings: Settings, name: str) -> bool:
+    return bool(getattr(settings, name) != getattr(type(settings), name))
+
+
 def _check_read(settings: Settings) -> None:
     """What was set and is not read is a mistake."""
     for name, roles in READERS.items():
-        if settings.role in roles or getattr(settings, name) == getattr(type(settings), name):
+        if settings.role in roles or not _is_set(settings, name):
             continue
         if not roles:
             raise SettingsError(

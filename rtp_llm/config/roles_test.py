@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from rtp_llm.config.options import SettingsError
-from rtp_llm.config.roles import READERS, check_role, join_address, prefill_addresses, split_address
+from rtp_llm.config.roles import (
+    OF_ROUTER,
+    READERS,
+    check_role,
+    check_router,
+    join_address,
+    prefill_addresses,
+    split_address,
+)
 from rtp_llm.config.settings import Settings, options
 
 DECODE = {"role": "decode", "prefill_workers": "a:1"}
@@ -80,6 +88,32 @@ def test_a_transport_that_is_not_installed_is_refused_with_what_brings_it(
 def test_every_setting_of_the_group_says_who_reads_it() -> None:
     group = {name for name, info in options().items() if info.group == "separation"}
     assert set(READERS) == group - {"role"}
+
+
+def changed(name: str) -> Any:
+    """A value of a setting that is not its default."""
+    info, default = options()[name], getattr(Settings, name)
+    if info.kind == "switch":
+        return not default
+    if info.kind == "text":
+        return next((each for each in info.choices if each != default), "x")
+    return (info.minimum or 0) if default is None else default + 1
+
+
+@pytest.mark.parametrize("name", options())
+def test_a_router_refuses_what_it_does_not_read(name: str) -> None:
+    settings = Settings(**{"workers": "http://a:1", name: changed(name)})
+    if name in OF_ROUTER:
+        check_router(settings)
+        return
+    with pytest.raises(SettingsError, match=f"^{name}: `rtp-llm route` does not read it, only `r"):
+        check_router(settings)
+
+
+@pytest.mark.parametrize("workers", ["", " , "])
+def test_a_router_needs_servers(workers: str) -> None:
+    with pytest.raises(SettingsError, match="workers: a router needs servers: --workers http"):
+        check_router(Settings(workers=workers))
 
 
 def test_what_fits() -> None:

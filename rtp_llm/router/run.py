@@ -10,7 +10,7 @@ import socket
 
 import h11
 
-from rtp_llm.config.options import SettingsError
+from rtp_llm.config.roles import check_router
 from rtp_llm.config.settings import Settings
 from rtp_llm.router.exchange import Asked, exchange
 from rtp_llm.router.proxy import Proxy
@@ -29,10 +29,8 @@ def route(settings: Settings) -> int:
 
     Raises SettingsError or StartError before anything was started.
     """
-    urls = [word.strip() for word in settings.workers.split(",") if word.strip()]
-    if not urls:
-        raise SettingsError("workers: a router needs servers: --workers http://HOST:PORT,...")
-    workers = Workers(urls)
+    check_router(settings)
+    workers = Workers([word.strip() for word in settings.workers.split(",") if word.strip()])
     listener = bind(settings)
     queue = configure_logging(settings.log_level)
     try:
