@@ -369,8 +369,6 @@ class DecodeEngine:
         if awaited.landing is not None:
             awaited.landing.abandon()
         self._figures.fail(code)
-        if awaited.peer and time.monotonic() - awaited.began >= self._patience.prefill:
-            self._peers.doubt(awaited.peer, awaited.began)
         self._end(awaited)
         if not awaited.alive:
             return []

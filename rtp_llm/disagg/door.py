@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rtp_llm.config.roles import join_address, split_address
 from rtp_llm.disagg.channel import Bell, Channel
 from rtp_llm.disagg.differences import explain
-from rtp_llm.disagg.messages import Hello, ToPrefill, Welcome
+from rtp_llm.disagg.messages import Hello, Ping, Pong, ToPrefill, Welcome
 
 Visitor = Channel[ToPrefill]
 _logger = logging.getLogger("rtp_llm.engine")
@@ -42,7 +42,8 @@ class Door:
 
     Nobody is let in before ``open``, and no more than MOST_VISITORS at a time. Greetings are judged
     as they come, whatever the engine computes: who greets wrongly, or not within GREETING_SECONDS,
-    is sent away, and nothing that it said waits. Who says more than may wait is not read on.
+    is sent away, and nothing that it said waits. Who says more than may wait is not read on. Who
+    asks whether we are there is answered as well.
     """
 
     def __init__(self, address: str, bell: Bell) -> None:
@@ -136,7 +137,9 @@ class Door:
                 self._visitors.discard(visitor)
                 self._guests.discard(visitor)
                 self._strangers.pop(visitor, None)
-        if known or (message is not None and self._admit(welcome, visitor, message)):
+        if known and isinstance(message, Ping):  # whatever the engine computes
+            visitor.send(Pong())
+        elif known or (message is not None and self._admit(welcome, visitor, message)):
             self._leave(visitor, message)
 
     def _leave(self, visitor: Visitor, message: ToPrefill | None) -> None:

@@ -19,7 +19,7 @@ from rtp_llm.disagg import channel as channels
 from rtp_llm.disagg import door as doors
 from rtp_llm.disagg.channel import Bell, Channel
 from rtp_llm.disagg.door import Door, Visitor
-from rtp_llm.disagg.messages import LONGEST_HELLO, Hello, Load, Welcome
+from rtp_llm.disagg.messages import LONGEST_HELLO, Hello, Load, Ping, Welcome
 from rtp_llm.disagg.visitors_for_tests import HELLO, WELCOME, Stranger, prefill_of, until
 
 
@@ -56,6 +56,19 @@ def test_who_does_not_greet_is_sent_away_and_who_does_stays(
     assert not door._strangers
     guest.say(HELLO)
     until(lambda: greeted(door))
+
+
+def test_only_guests_are_told_that_we_are_there(door: Door) -> None:
+    guest, stranger = Stranger(door), Stranger(door)
+    guest.say(HELLO)
+    heard = b""
+    for number in range(1, 4):
+        guest.say(Ping())
+        while heard.count(b"pong") < number:  # no engine took anything yet
+            heard += guest.socket.recv(65536)
+    assert [message for _, message in door.take()] == [HELLO]
+    stranger.say(Ping())
+    assert b"pong" not in stranger.read_to_the_end()
 
 
 def test_who_greets_rightly_is_no_stranger_however_long_a_step_of_the_engine_takes(

@@ -8,7 +8,7 @@ from rtp_llm.engine.messages import FailureKind, TokenLogprob
 from rtp_llm.sampling_params import SamplingParams
 
 # Changes with every change of these structs.
-PROTOCOL = 2
+PROTOCOL = 3
 # The longest message that is taken: a prompt of 2^24 tokens takes 80 MiB.
 LONGEST_MESSAGE = 96 * 2**20
 # The same of the first one that a prefill worker hears: anybody may come, and gets no more memory.
@@ -70,6 +70,14 @@ class Finished(msgspec.Struct, tag="finished", frozen=True, kw_only=True):
     name: int
 
 
+class Ping(msgspec.Struct, tag="ping", frozen=True, kw_only=True):
+    """Are you there? Asked by a decode worker that waits; answered whatever is computed."""
+
+
+class Pong(msgspec.Struct, tag="pong", frozen=True, kw_only=True):
+    """The prefill worker is there."""
+
+
 class Stored(msgspec.Struct, tag="stored", frozen=True, kw_only=True):
     """Blocks of a layer are there to be read: ``rows`` int64 [N, 7] as the store has them.
 
@@ -109,5 +117,5 @@ class Load(msgspec.Struct, tag="load", frozen=True, kw_only=True):
     waiting_tokens: int
 
 
-ToPrefill = Hello | Prefill | Finished
-ToDecode = Welcome | Stored | Prefilled | Failed | Load
+ToPrefill = Hello | Prefill | Finished | Ping
+ToDecode = Welcome | Pong | Stored | Prefilled | Failed | Load

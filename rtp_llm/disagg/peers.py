@@ -23,6 +23,8 @@ from rtp_llm.disagg.messages import (
     PROTOCOL,
     Hello,
     Load,
+    Ping,
+    Pong,
     Stored,
     ToDecode,
     Welcome,
@@ -36,6 +38,10 @@ _REFUSED_SECONDS = 5.0
 # A prefill worker greets as soon as it is connected, whatever it computes: one that does not is
 # stopped, or is none.
 WELCOME_SECONDS = 10.0
+# One that owes us prompts and says nothing is asked so often whether it is there, with so many
+# seconds after each question; it answers whatever it computes, so one that does not has stopped.
+QUESTIONS = 4
+QUESTION_SECONDS = 2.0
 # Blocks of prompts that a worker is believed to keep; it evicts by itself, so this is a guess.
 _REMEMBERED_BLOCKS = 65_536
 
@@ -47,7 +53,8 @@ class MismatchError(RuntimeError):
 @dataclass(eq=False)
 class Peer:
     """One prefill worker. ``channel`` is None while it is not connected; ``heard_at`` is when it
-    said something last, in monotonic seconds; ``trouble`` why it was last not connected."""
+    said something last, ``questioned_at`` when it was last asked whether it is there, in monotonic
+    seconds, ``unanswered`` how often in vain; ``trouble`` why it was last not connected."""
 
     address: str
     channel: Channel[ToDecode] | None = None
@@ -56,6 +63,8 @@ class Peer:
     refused: str | None = None
     trouble: str = ""
     heard_at: float = 0.0
+    questioned_at: float = 0.0
+    unanswered: int = 0
     asked_tokens: int = 0  # of prompts that we asked for and have no answer to
     waiting_tokens: int = 0  # of all decode workers, as it said last
     known: OrderedDict[int, None] = field(default_factory=OrderedDict)
@@ -103,7 +112,8 @@ class Peers:
     def take(self) -> list[tuple[Peer, ToDecode | None]]:
         """What the workers said since the last call; None: the connection is lost.
 
-        Greetings are dealt with here; a worker with other blocks is never asked.
+        Greetings are dealt with here; a worker with other blocks is never asked. The connection to
+        one that has stopped is ended.
         """
         taken: list[tuple[Peer, ToDecode | None]] = []
         with contextlib.suppress(queue.Empty):
@@ -120,6 +130,8 @@ class Peers:
                         peer.waiting_tokens = message.waiting_tokens
                     else:
                         taken.append((peer, message))
+        for peer in self.all:
+            self._look_after(peer)
         return taken
 
     def choose(
@@ -152,19 +164,30 @@ class Peers:
         _logger.warning(words, peer.address, peer.transport, instead[0])
         peer.transport, peer.transfer_address = instead[1]
 
-    def doubt(self, peer: Peer, asked_at: float) -> None:
-        """A prompt's time is over: who said nothing since it was asked has stopped, and is not
-        asked again before it greets anew."""
-        if peer.channel is not None and peer.heard_at < asked_at:
-            _logger.warning("prefill worker %s says nothing and is left out", peer.address)
-            peer.channel.close()
-
     def close(self) -> None:
         """End all connections."""
         self._closed.set()
         for peer in self.all:
             if peer.channel is not None:
                 peer.channel.close()
+
+    def _look_after(self, peer: Peer) -> None:
+        """Ask one that owes us prompts and says nothing whether it is there; when it has stopped,
+        leave it alone until it greets anew."""
+        if peer.channel is None or not peer.asked_tokens:
+            return
+        if peer.heard_at >= peer.questioned_at:
+            peer.unanswered = 0
+        # Not by the time alone: it may be this worker that was stopped.
+        if time.monotonic() - max(peer.heard_at, peer.questioned_at) < QUESTION_SECONDS:
+            return
+        peer.questioned_at = time.monotonic()
+        if peer.unanswered < QUESTIONS:
+            peer.unanswered += 1
+            peer.channel.send(Ping())
+        else:
+            _logger.warning("prefill worker %s says nothing and is left out", peer.address)
+            peer.channel.close()
 
     def _greet(self, peer: Peer, channel: Channel[ToDecode], welcome: Welcome) -> None:
         there = (welcome.protocol, welcome.fingerprint)
@@ -225,10 +248,11 @@ class Peers:
         self, peer: Peer, ended: threading.Event, welcomed: threading.Event
     ) -> Callable[[Channel[ToDecode], ToDecode | None], None]:
         def deliver(channel: Channel[ToDecode], message: ToDecode | None) -> None:
-            if isinstance(message, Stored):  # not for the engine, whose steps take their time
+            if isinstance(message, Stored | Pong):  # not for the engine, whose steps take time
                 if peer.channel is channel:
                     peer.heard_at = time.monotonic()
-                    self._transports.hear(peer.address, message)
+                    if isinstance(message, Stored):
+                        self._transports.hear(peer.address, message)
                 return
             if isinstance(message, Welcome):
                 channel.trust()

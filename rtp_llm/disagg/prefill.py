@@ -19,6 +19,7 @@ from rtp_llm.disagg.messages import (
     Load,
     Prefill,
     Prefilled,
+    ToPrefill,
 )
 from rtp_llm.engine.deltas import decode_step
 from rtp_llm.engine.messages import (
@@ -163,7 +164,7 @@ class PrefillEngine:
 
     # -- decode workers ------------------------------------------------------------------------
 
-    def _hear(self, visitor: Visitor, message: Hello | Prefill | Finished | None) -> None:
+    def _hear(self, visitor: Visitor, message: ToPrefill | None) -> None:
         match message:
             case Hello():
                 self._visitors.add(visitor)

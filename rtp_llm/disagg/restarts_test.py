@@ -111,13 +111,19 @@ class StoppedWorker:
             each.close()
 
 
-def test_a_worker_that_stopped_is_waited_for_once(
-    folder: Path, fused: TinyEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[StoppedWorker]:
     monkeypatch.setattr("rtp_llm.disagg.build._GREETING_SECONDS", 0.0)
-    stopped = StoppedWorker()
-    settings: dict[str, Any] = {**SIZES, "prefill_timeout": 0.5, "kv_load_timeout": 0.2}
-    decode = Worker(folder, role="decode", prefill_workers=stopped.address, **settings)
+    monkeypatch.setattr(peer_module, "QUESTION_SECONDS", 0.05)
+    made = StoppedWorker()
+    yield made
+    made.close()
+
+
+def test_a_worker_that_stopped_is_waited_for_once(
+    folder: Path, fused: TinyEngine, stopped: StoppedWorker
+) -> None:
+    decode = Worker(folder, role="decode", prefill_workers=stopped.address, **SIZES)
     peers: Any = decode.engine._peers  # type: ignore[union-attr]
     stopped.greet(peers._hello.fingerprint)
     run(decode, lambda: peers.all[0].ready)
@@ -126,15 +132,52 @@ def test_a_worker_that_stopped_is_waited_for_once(
     run(decode, lambda: all(decode.outcomes[each].finish for each in requests))
     for request, each in zip(requests, tokens, strict=True):
         assert decode.outcomes[request].tokens == fused.tokens(each)
-    run(decode, lambda: not peers.all[0].ready)
-    asked = decode.transfers()["asked"]
+    assert decode.failures() == {"peer_lost": 3}
+    assert not peers.all[0].ready
     again = decode.add(prompt(31))
     run(decode, lambda: bool(decode.outcomes[again].finish))
-    assert decode.transfers()["asked"] == asked  # nobody waited for it any more
+    assert decode.transfers()["asked"] == 3  # nobody waited for it any more
     run(decode, decode.is_idle)
     decode.base.engine.check_integrity()
     decode.engine.close()
-    stopped.close()
+
+
+def test_another_worker_is_asked_when_one_has_stopped(
+    folder: Path, fused: TinyEngine, stopped: StoppedWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(folder, **SIZES)
+    address = f"{stopped.address},{pair.prefill.built.ready.prefill_address}"
+    pair.decode.engine.close()
+    pair.decode = Worker(folder, role="decode", prefill_workers=address, **SIZES)
+    stopped.greet(pair.peers._hello.fingerprint)
+    pair.until(lambda: all(peer.ready for peer in pair.peers.all))
+    request = pair.decode.add(prompt(70))
+    pair.until(lambda: pair.decode.transfers().get("retries"))
+    monkeypatch.setattr(peer_module, "QUESTION_SECONDS", 60.0)  # the other one may take its time
+    pair.until(lambda: pair.finished(request))
+    assert pair.decode.outcomes[request].tokens == fused.tokens(prompt(70))
+    assert pair.decode.failures() == {"peer_lost": 1}
+    assert delivered(pair) == 1 and "fallbacks" not in pair.decode.transfers()
+    pair.settle()
+    pair.close()
+
+
+def test_a_worker_in_a_long_step_says_that_it_is_there(
+    folder: Path, fused: TinyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_module, "QUESTION_SECONDS", 0.01)
+    monkeypatch.setattr(peer_module, "QUESTIONS", 60_000)  # however slow this machine is
+    pair = Pair(folder, **SIZES)
+    (peer,) = pair.peers.all
+    request = pair.decode.add(prompt(70))
+    for _ in range(8):
+        moment = time.monotonic()
+        run(pair.decode, lambda since=moment: peer.heard_at > since)
+    pair.until(lambda: pair.finished(request))
+    assert pair.decode.outcomes[request].tokens == fused.tokens(prompt(70))
+    assert delivered(pair) == 1 and not pair.decode.failures()
+    pair.settle()
+    pair.close()
 
 
 def run(worker: Worker, condition: Any) -> None:
