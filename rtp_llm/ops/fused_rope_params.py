@@ -63,6 +63,7 @@ class FusedRopeAttnParams:
     cu_kv_seqlens: Tensor | None
     padding_offset: Tensor | None
     position_ids: Tensor | None
+    tokens: int  # new ones of all requests
     max_seq_len: int
     max_prefix_length: int
     context_total_kv_length: int
@@ -75,16 +76,17 @@ class FusedRopeAttnParams:
     _most: dict[str, int] = field(init=False, repr=False)  # what a graph was captured for
 
     def __post_init__(self) -> None:
-        self._most = {name: getattr(self, name) for name in ("max_seq_len", "max_prefix_length")}
+        limits = ("tokens", "max_seq_len", "max_prefix_length")
+        self._most = {name: getattr(self, name) for name in limits}
 
     def copy_(self, fresh: FusedRopeAttnParams) -> None:
         """Take over another step in place, for the replay of a graph that was captured with this.
 
         Requests that the other lacks are empty ones here, and the rest of a narrower block table is
-        filled with zeros. RuntimeError for more requests, a wider table, and lengths beyond those
-        of the capture.
+        filled with zeros. RuntimeError for more requests, a wider table, more tokens in all, and
+        lengths beyond those of the capture.
         """
-        self._check_lengths(fresh.max_seq_len, fresh.max_prefix_length)
+        self._check(**{name: getattr(fresh, name) for name in self._most})
         for entry in fields(self):
             old, new = getattr(self, entry.name, None), getattr(fresh, entry.name, None)
             if entry.name in ("output", "padding_offset") or not isinstance(old, Tensor):
@@ -108,13 +110,15 @@ class FusedRopeAttnParams:
 
     def update_prefill_runtime(self, max_seq_len: int, max_prefix_length: int) -> None:
         """The longest lengths of a replay, from the host; RuntimeError beyond the capture's."""
-        self._check_lengths(max_seq_len, max_prefix_length)
+        self._check(max_seq_len=max_seq_len, max_prefix_length=max_prefix_length)
         self.max_seq_len, self.max_prefix_length = max_seq_len, max_prefix_length
 
-    def _check_lengths(self, *lengths: int) -> None:
-        for (name, most), length in zip(self._most.items(), lengths, strict=True):
-            if length > most:
-                raise RuntimeError(f"{name} is {length}; the graph was captured for {most}")
+    def _check(self, **counts: int) -> None:
+        for name, count in counts.items():
+            if count > self._most[name]:
+                raise RuntimeError(
+                    f"{name} is {count}; the graph was captured for {self._most[name]}"
+                )
 
     def _pad_again(self) -> None:
         """Rows stay where they were captured, whatever the longest query of this step is."""

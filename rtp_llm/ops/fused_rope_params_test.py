@@ -41,6 +41,33 @@ def test_a_step_is_taken_over_in_place() -> None:
         captured.copy_(replace(fresh, kv_cache_offset=offsets.repeat(1, 1, 1, 2)))
 
 
+@pytest.mark.parametrize(
+    ("kind", "padded"),
+    [
+        (ops.FusedRopeKVCachePrefillOpQOut, True),
+        (ops.FusedRopeKVCachePrefillOpQOut, False),
+        (ops.FusedRopeKVCachePrefillOpQKVOut, False),
+    ],
+)
+def test_more_tokens_than_were_captured_are_refused(kind: type, padded: bool) -> None:
+    """As many requests and none longer: the rows of the projection are too few all the same."""
+    step = Step.random(configs(BASE), 2, torch.float32)
+    operator = kind(step.config)
+    captured = operator.prepare(step.prefill([5, 1], [0, 0], is_s_padded=padded))
+    more = step.prefill([4, 4], [0, 0])
+    for take_over in (
+        lambda: captured.prepare_in_place(more),
+        lambda: captured.copy_(operator.prepare(more)),
+    ):
+        with pytest.raises(RuntimeError, match="tokens is 8; the graph was captured for 6"):
+            take_over()
+        assert captured.cu_seqlens.tolist() == [0, 5, 6]
+    # Fewer, and as many again after them: the capture's number counts, not the last step's.
+    captured.prepare_in_place(step.prefill([2, 1], [0, 0]))
+    captured.prepare_in_place(step.prefill([3, 3], [0, 0]))
+    assert captured.cu_seqlens.tolist() == [0, 3, 6]
+
+
 def test_sums_of_a_smaller_batch_go_on_as_they_end() -> None:
     step = Step.random(configs(BASE), 5, torch.float32)
     operator = ops.FusedRopeKVCachePrefillOpQOut(step.config)
