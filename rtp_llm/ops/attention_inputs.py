@@ -102,7 +102,8 @@ class PyAttentionInputs:
     """One step of B requests and T new tokens; int32, host mirrors where no suffix says device.
 
     kv_cache_kernel_block_id_* [B, M] name blocks as kernels see them, negative = none. Decode:
-    sequence_lengths [B], the index of the new token. combo_position_ids [T] or [T * 3].
+    sequence_lengths [B], the index of the new token. combo_position_ids [T] or [T * 3]; only on
+    the host can it be checked that they are below max_seq_len: others leave their token out.
     """
 
     is_prefill: bool

@@ -180,6 +180,10 @@ class FusedRopeKVCachePrefillOpQOut(_Prefill):
         k_weight: Tensor | None = None,
     ) -> Tensor:
         """One layer; the result is overwritten by the next one. [B * longest, H, D] if padded."""
+        if kv_cache is None:
+            raise RuntimeError(
+                "without a cache keys and values would be lost; use FusedRopeKVCachePrefillOpQKVOut"
+            )
         rotate_and_store(
             **self._arguments(qkv, kv_cache, params),
             q_out=params.output,

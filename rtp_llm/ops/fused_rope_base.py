@@ -113,6 +113,11 @@ class FusedRopeBase(ABC):
         return base.view(2 * blocks, block, config.kv_head_num, *inner)
 
     def _offsets(self, inputs: PyAttentionInputs, longest: int) -> Tensor | None:
+        limit = self.config.max_seq_len
+        explicit = inputs.combo_position_ids is not None or inputs.context_parallel_info is not None
+        if longest > limit and not explicit:
+            # Kernels leave out tokens at positions that the rotary table does not have.
+            raise RuntimeError(f"a sequence of {longest} tokens; max_seq_len is {limit}")
         table = inputs.kv_cache_kernel_block_id_device
         if table is None or table.numel() == 0:
             return None
@@ -124,16 +129,24 @@ class FusedRopeBase(ABC):
         return self.offsets_of(table)
 
     def _positions(self, inputs: PyAttentionInputs, longest_prefix: int) -> Tensor | None:
-        ids, mrope = inputs.combo_position_ids, self.config.rope_config.style == RopeStyle.Mrope
-        if mrope:
-            if ids is None or ids.numel() == 0 or ids.numel() % 3:
-                raise RuntimeError("Mrope needs combo_position_ids, three for each token")
-            return ids.reshape(-1, 3)
-        if ids is None and inputs.context_parallel_info is not None:
+        ids, parallel = inputs.combo_position_ids, inputs.context_parallel_info
+        mrope = self.config.rope_config.style == RopeStyle.Mrope
+        if mrope and (ids is None or ids.numel() == 0 or ids.numel() % 3):
+            raise RuntimeError("Mrope needs combo_position_ids, three for each token")
+        if ids is None and parallel is not None:
             if longest_prefix > 0:
                 raise RuntimeError("context parallelism with a prefix needs combo_position_ids")
-            return inputs.context_parallel_info.shuffle_indices
-        return ids
+            ids = parallel.shuffle_indices
+        self._check_positions(ids)
+        return ids.reshape(-1, 3) if mrope and ids is not None else ids
+
+    def _check_positions(self, ids: Tensor | None) -> None:
+        """Of ids on the host; reading the device's would wait for it."""
+        if ids is None or ids.numel() == 0 or ids.device.type != "cpu":
+            return
+        last, limit = int(ids.max()), self.config.max_seq_len
+        if last >= limit:
+            raise RuntimeError(f"a token at position {last}; max_seq_len is {limit}")
 
     def _output(self, tokens: int, heads: int, inputs: PyAttentionInputs) -> Tensor:
         """A step's buffer. Zeros: rows of padded slots are never written."""

@@ -329,13 +329,16 @@ def test_steps_that_cannot_be_are_refused() -> None:
     decode = ops.FusedRopeKVCacheDecodeOp(step.config)
     with pytest.raises(RuntimeError, match="cached prefix of 3 tokens"):
         packed.prepare(step.prefill([4], [3]))
-    with pytest.raises(RuntimeError, match=r"block table has 8 blocks of 16 for 129 tokens"):
-        alone.prepare(step.prefill([4], [125]))
-    with pytest.raises(RuntimeError, match=r"block table has 8 blocks of 16 for 129 tokens"):
-        decode.prepare(step.decode([128]))
+    narrow = {"kv_cache_kernel_block_id_device": step.table()[:, :7]}
+    with pytest.raises(RuntimeError, match=r"block table has 7 blocks of 16 for 113 tokens"):
+        alone.prepare(step.prefill([4], [109], **narrow))
+    with pytest.raises(RuntimeError, match=r"block table has 7 blocks of 16 for 113 tokens"):
+        decode.prepare(step.decode([112], **narrow))
     with pytest.raises(RuntimeError, match="no block table"):
         params = alone.prepare(step.prefill([4], [0], kv_cache_kernel_block_id_device=None))
         alone.forward(step.qkv(4), step.cache, params)
+    with pytest.raises(RuntimeError, match="keys and values would be lost"):
+        alone.forward(step.qkv(4), None, alone.prepare(step.prefill([4], [0])))
     with pytest.raises(RuntimeError, match="needs a cache"):
         decode.forward(step.qkv(1), None, decode.prepare(step.decode([1])))
     with pytest.raises(RuntimeError, match="expected storage"):
@@ -348,3 +351,35 @@ def test_steps_that_cannot_be_are_refused() -> None:
         decode.prepare(step.prefill([1], [0]))
     with pytest.raises(RuntimeError, match=r"the cache is .*; expected"):
         alone.forward(step.qkv(4), ops.LayerKVCache(torch.zeros(2, 40, 8, 2, 64)), params)
+
+
+PREFILLS = [
+    ops.FusedRopeKVCachePrefillOpQOut,
+    ops.FusedRopeKVCachePrefillOpQKVOut,
+    ops.FusedRopeKVCachePrefillOpSplitOut,
+]
+
+
+@pytest.mark.parametrize("kind", PREFILLS)
+@pytest.mark.parametrize("table", [True, False])
+def test_positions_behind_the_rotary_table_are_refused(kind: type, table: bool) -> None:
+    """Kernels leave out a token whose position has no row, so nobody would know."""
+    step = Step.random(replace(configs(BASE), max_seq_len=32), 1, torch.float32)
+    operator = kind(step.config)
+    given = {} if table else {"kv_cache_kernel_block_id_device": None}
+    operator.prepare(step.prefill([32], [0], **given))
+    with pytest.raises(RuntimeError, match="a sequence of 40 tokens; max_seq_len is 32"):
+        operator.prepare(step.prefill([40], [0], **given))
+    # What places tokens explicitly says where they stand, however many there are.
+    ids = torch.arange(40, dtype=torch.int32).cpu() % 32
+    operator.prepare(step.prefill([40], [0], combo_position_ids=ids, **given))
+    with pytest.raises(RuntimeError, match="position 32; max_seq_len is 32"):
+        operator.prepare(step.prefill([40], [0], combo_position_ids=ids + 1, **given))
+
+
+def test_a_decode_behind_the_rotary_table_is_refused() -> None:
+    step = Step.random(replace(configs(BASE), max_seq_len=32), 2, torch.float32)
+    operator = ops.FusedRopeKVCacheDecodeOp(step.config)
+    operator.prepare(step.decode([31, 3]))
+    with pytest.raises(RuntimeError, match="a sequence of 33 tokens; max_seq_len is 32"):
+        operator.prepare(step.decode([3, 32]))
