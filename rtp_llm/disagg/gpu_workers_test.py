@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+import torch
 
 from rtp_llm.device.usable_gpu_for_tests import usable_gpu
 from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
@@ -73,4 +75,22 @@ def test_loads_that_are_given_up_leave_nothing(tmp_path: Path) -> None:
             pair.step()
         pair.decode.engine.abort([(request, 0)])
         pair.settle()
+    pair.close()
+
+
+def test_a_landing_waits_for_nothing(tmp_path: Path) -> None:
+    """It is made after the next step was launched, and must not wait for that step."""
+    from rtp_llm.disagg.layout import BlockPart
+
+    save_model(tmp_path, "qwen3", seed=7)
+    pair = made_pair(tmp_path, device_type=GPU, allow_reference_ops=True, enable_cuda_graph=False)
+    blocks = np.arange(1, 4)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        landing = pair.decode.engine._land([BlockPart(blocks - 1, blocks, blocks)])
+        landing.arrived([layer for layer, _ in landing.rows])
+        landing.finish()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    pair.settle()
     pair.close()

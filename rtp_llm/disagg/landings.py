@@ -72,7 +72,8 @@ class StagedLanding:
         self._targets: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
         self.rows: Rows = []
         rows = []
-        on_device = [torch.from_numpy(part.blocks).to(device.torch_device) for part in parts]
+        # Not from pageable memory: that copy would wait for the step in flight.
+        on_device = device.upload_all(*(part.blocks for part in parts))
         for layer in range(layout.num_layers):
             group = layout.layer_group[layer]
             part, ids = parts[group], on_device[group]

@@ -1,0 +1,50 @@
+"""Blocks that land in host memory reach the cache, and asking for that waits for nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rtp_llm.device.cpu import CpuDevice
+from rtp_llm.disagg.landings import StagedLanding
+from rtp_llm.disagg.layout import BlockPart, CacheLayout
+from rtp_llm.disagg.outlets import words_of
+from rtp_llm.executor.kv_cache import KVCache
+
+
+class NoCopiesByHand(CpuDevice):
+    """A device to which only its uploads lead: other copies wait for what it has to do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.torch_device
+        self.uploads = 0
+
+    def upload_all(self, *arrays: NDArray[Any]) -> list[torch.Tensor]:
+        self.uploads += 1
+        return super().upload_all(*arrays)
+
+
+def test_a_landing_is_made_without_waiting_and_fills_its_blocks() -> None:
+    layers = tuple(torch.zeros(2, 6, 4, 1, 8) for _ in range(3))
+    cache = cast("KVCache", SimpleNamespace(layers=layers, layer_group=(0, 1, 0)))
+    layout = CacheLayout(cache, windows=(0, 4), block_size=4)
+    parts = [
+        BlockPart(np.arange(len(blocks)), np.arange(len(blocks)), np.array(blocks))
+        for blocks in ([5, 2], [3])
+    ]
+    device = NoCopiesByHand()
+    landing = StagedLanding(layout, parts, cache, device)
+    assert device.uploads == 1
+    for host, _, _ in landing._targets.values():
+        host.fill_(7)
+    landing.arrived(range(3))
+    landing.finish()
+    for layer, blocks in zip(layers, ([2, 5], [3], [2, 5]), strict=True):
+        words = words_of(layer)
+        assert (words[:, blocks] == 7).all()
+        assert words.any(dim=2).any(dim=0).nonzero().flatten().tolist() == blocks
