@@ -195,7 +195,7 @@ def ragged_times(
     room, place = -(-rows // 128) * 128, device.torch_device
     operands = Operands.random((EXPERTS * room, shape[1]), (EXPERTS, *shape), place)
     counts = torch.full((EXPERTS,), rows, dtype=torch.int32, device=place)
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0, dtype=torch.int32)])
+    starts = torch.arange(EXPERTS + 1, dtype=torch.int32, device=place) * rows
     indices = torch.arange(EXPERTS, dtype=torch.int32, device=place).repeat_interleave(room)
     value = operands.rows_value()
     floats = fp8_blocks.dequantize_weight(operands.weights[0], operands.weight_scales)
@@ -204,8 +204,8 @@ def ragged_times(
 
     def own(weight: Tensor, swap_ab: bool | None) -> Tensor:
         return ops.fp8_grouped_ragged(
-            operands.q, operands.scales, weight, operands.weight_scales, offsets, rows,
-            swap_ab=swap_ab,
+            operands.q, operands.scales, weight, operands.weight_scales, starts, counts,
+            rows, swap_ab=swap_ab,
         )  # fmt: skip
 
     def own_contiguous(weight: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rtp_llm.ops.fp8_gemm import fp8_linear as fp8_linear
     from rtp_llm.ops.fp8_norm import norm_fp8 as norm_fp8
     from rtp_llm.ops.fp8_scatter import scatter_fp8 as scatter_fp8
+    from rtp_llm.ops.fp8_scatter import scatter_fp8_ragged as scatter_fp8_ragged
     from rtp_llm.ops.fused_gemm import fused_linear_rows as fused_linear_rows
     from rtp_llm.ops.fused_gemm import linear_add as linear_add
     from rtp_llm.ops.fused_gemm import linear_float as linear_float

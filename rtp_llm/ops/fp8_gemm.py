@@ -111,19 +111,21 @@ def fp8_grouped_ragged(
     scales: Tensor,
     weight: Tensor,
     weight_scales: Tensor,
-    offsets: Tensor,
+    starts: Tensor,
+    counts: Tensor,
     expected_m: int,
     num_sms: int = -1,
     swap_ab: bool | None = None,
 ) -> Tensor:
-    """bfloat16 [M, N] of q [M, K]: of weight [G, N, K] group g takes rows offsets[g] to
-    offsets[g + 1], however many there are; the host never reads them. Other rows become anything.
+    """bfloat16 [M, N] of q [M, K]: of weight [G, N, K] group g takes counts[g] rows from starts[g]
+    on, which are never read on the host. Other rows become anything.
 
-    offsets int32 [G + 1] does not fall. `expected_m` as in fp8_grouped_masked.
+    starts int32 [G + 1], of which the last is not used, are multiples of 4; counts int32 [G].
+    scatter_fp8_ragged makes all of it. `expected_m` as in fp8_grouped_masked.
     """
     swaps = _masked_swaps(expected_m, q.shape[0], swap_ab)
     product = _FP8_GROUPED_RAGGED.call(
-        q, scales, weight, weight_scales, offsets, expected_m, _sms(num_sms), swaps
+        q, scales, weight, weight_scales, starts, counts, expected_m, _sms(num_sms), swaps
     )
     return product  # type: ignore[no-any-return]
 

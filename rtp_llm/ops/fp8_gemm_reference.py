@@ -4,8 +4,6 @@ dequantised operands. `swap_ab`, `expected_m` and `num_sms` tune kernels and cha
 
 from __future__ import annotations
 
-import itertools
-
 import torch
 from torch import Tensor
 
@@ -186,23 +184,24 @@ def fp8_grouped_ragged_reference(
     scales: Tensor,
     weight: Tensor,
     weight_scales: Tensor,
-    offsets: Tensor,
+    starts: Tensor,
+    counts: Tensor,
     expected_m: int,
     num_sms: int = -1,
     swap_ab: bool | None = None,
 ) -> Tensor:
     """See rtp_llm.ops.fp8_grouped_ragged."""
     _require(weight.dim() == 3 and weight_scales.dim() == 3, "weights and their scales have 3 axes")
-    _require(
-        offsets.dtype == torch.int32 and offsets.shape == (len(weight) + 1,),
-        f"offsets is {offsets.dtype} {tuple(offsets.shape)}; expected int32 [{len(weight) + 1}]",
-    )
+    for what, numbers, length in (("starts", starts, 1), ("counts", counts, 0)):
+        _require(
+            numbers.dtype == torch.int32 and numbers.shape == (len(weight) + length,),
+            f"{what} is {numbers.dtype} {tuple(numbers.shape)}, of {len(weight)} groups",
+        )
     check_operands(q, scales, weight[0], weight_scales[0])
     result = q.new_zeros((q.shape[0], weight.shape[1]), dtype=torch.bfloat16)
     x_scales = row_major(scales, q.shape[0])
-    ends = offsets.tolist()
-    for group, (first, end) in enumerate(itertools.pairwise(ends)):
-        rows = slice(first, end)
+    for group, (first, count) in enumerate(zip(starts.tolist(), counts.tolist(), strict=False)):
+        rows = slice(first, first + count)
         result[rows] = _product(q[rows], x_scales[rows], weight[group], weight_scales[group])
     return result
 
@@ -212,7 +211,8 @@ def fp8_grouped_ragged_meta(
     scales: Tensor,
     weight: Tensor,
     weight_scales: Tensor,
-    offsets: Tensor,
+    starts: Tensor,
+    counts: Tensor,
     expected_m: int,
     num_sms: int = -1,
     swap_ab: bool | None = None,

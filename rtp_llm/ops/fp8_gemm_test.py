@@ -175,22 +175,25 @@ def test_every_number_of_rows_of_a_masked_group(*, swap_ab: bool) -> None:
 @pytest.mark.parametrize("expected_m", [0, 3, 65, 10**6])
 @pytest.mark.parametrize("shape", [(64, 128), (192, 512), (320, 256)], ids=str)
 def test_grouped_ragged(shape: tuple[int, int], expected_m: int, *, swap_ab: bool) -> None:
-    """0 to 130 rows in any order of groups; rows before the first and behind the last are NaNs."""
+    """0 to 130 rows in any order of groups, with gaps; rows in the gaps are NaNs."""
     counts = [*random.sample(range(131), 131 if shape == (64, 128) else 7), 0, 300, 0]
     weight = Weight(len(counts), *shape)
-    offsets = torch.tensor([5, *counts]).cumsum(0).int()
-    used = int(offsets[-1])
-    q, scales, x = random_rows(used + 9, shape[1])
-    q[:5].view(torch.uint8).fill_(0x7F)
-    q[used:].view(torch.uint8).fill_(0x7F)
-    scales[:, :5] = torch.nan
-    scales[:, used:] = torch.nan
+    ends = itertools.accumulate(-(-count // 4) * 4 + random.choice((0, 4)) for count in counts)
+    starts = torch.tensor([4, *(4 + end for end in ends)], dtype=torch.int32)
+    q, scales, x = random_rows(int(starts[-1]), shape[1])
+    gap = torch.ones(len(q), dtype=torch.bool)
+    for first, count in zip(starts.tolist(), counts, strict=False):
+        gap[first : first + count] = False
+    q.view(torch.uint8)[gap] = 0x7F
+    scales[:, gap] = torch.nan
     actual = ops.fp8_grouped_ragged(
-        q, scales, weight.q, weight.scales, offsets, expected_m, swap_ab=swap_ab
-    )
-    assert actual.shape == (used + 9, shape[0])
-    for group, (first, end) in enumerate(itertools.pairwise(offsets.tolist())):
-        assert_product(actual[first:end], x[first:end], weight.value[group])
+        q, scales, weight.q, weight.scales, starts, torch.tensor(counts, dtype=torch.int32),
+        expected_m, swap_ab=swap_ab,
+    )  # fmt: skip
+    assert actual.shape == (len(q), shape[0])
+    for group, (first, count) in enumerate(zip(starts.tolist(), counts, strict=False)):
+        rows = slice(first, first + count)
+        assert_product(actual[rows], x[rows], weight.value[group])
 
 
 def test_every_number_of_rows_of_a_contiguous_group() -> None:
@@ -309,7 +312,9 @@ def test_mismatches_of_groups_are_refused() -> None:
     with pytest.raises(RuntimeError):
         ops.fp8_grouped_contiguous(q, scales, grouped.q, grouped.scales, masked_m)
         pytest.fail("fewer indices than rows were taken")
-    for offsets in (masked_m, torch.tensor([0, 2, 4]), torch.tensor([0.0, 2, 4])):
+    starts = torch.tensor([0, 4, 4], dtype=torch.int32)
+    ops.fp8_grouped_ragged(q, scales, grouped.q, grouped.scales, starts, masked_m, 2)
+    for wrong in ((masked_m, masked_m), (starts, starts), (starts.long(), masked_m)):
         with pytest.raises(RuntimeError):
-            ops.fp8_grouped_ragged(q, scales, grouped.q, grouped.scales, offsets, 2)
-            pytest.fail(f"offsets {offsets} were taken")
+            ops.fp8_grouped_ragged(q, scales, grouped.q, grouped.scales, *wrong, 2)
+            pytest.fail(f"starts and counts {wrong} were taken")

@@ -65,12 +65,15 @@ def test_experts_rows_lie_one_after_the_other(
     ids = torch.rand(tokens, experts).argsort(1)[:, :top_k].int()
     ids[torch.rand(ids.shape) < 0.2] = -1
     _, places, offsets = sort_by_expert_reference(ids, experts)
-    q, scales, rows, counts = ops.scatter_fp8(x, ids, places, offsets, ragged=True)
-    columns, entries = -(-hidden // 128) * 128, tokens * top_k
-    assert q.shape == (entries, columns)
-    assert scales.shape == (columns // 128, fp8_blocks.scale_rows(entries))
+    q, scales, rows, starts, counts = ops.scatter_fp8_ragged(x, ids, places, offsets)
+    columns, count = -(-hidden // 128) * 128, (tokens * top_k + 3 * experts) // 4 * 4
+    assert q.shape == (count, columns) and q.dtype == fp8_blocks.E4M3
+    assert scales.shape == (columns // 128, count)
     assert torch.equal(counts, offsets.diff())
-    assert torch.equal(rows, torch.where(ids >= 0, places, -1))
+    assert (starts % 4 == 0).all() and int(starts[-1]) <= count
+    assert (starts[1:] - starts[:-1] >= counts).all()  # no expert begins in another
+    own = places - offsets[ids.clamp(min=0)] + starts[ids.clamp(min=0)]
+    assert torch.equal(rows, torch.where(ids >= 0, own, -1).int())
     _, wanted_scales = fp8_blocks.quantize_rows(
         torch.nn.functional.pad(x.float(), (0, columns - hidden))
     )

@@ -193,7 +193,8 @@ _PORTABLE_SCHEMAS = (
     (
         "fp8_gemm",
         "fp8_grouped_ragged(Tensor q, Tensor scales, Tensor weight, Tensor weight_scales, "
-        "Tensor offsets, int expected_m, int num_sms=-1, bool? swap_ab=None) -> Tensor",
+        "Tensor starts, Tensor counts, int expected_m, int num_sms=-1, "
+        "bool? swap_ab=None) -> Tensor",
     ),
     (
         "fp8_gemm",
@@ -208,8 +209,13 @@ _PORTABLE_SCHEMAS = (
     ),
     (
         "fp8_scatter",
-        "scatter_fp8(Tensor x, Tensor ids, Tensor places, Tensor offsets, bool ragged=False) -> "
+        "scatter_fp8(Tensor x, Tensor ids, Tensor places, Tensor offsets) -> "
         "(Tensor, Tensor, Tensor, Tensor)",
+    ),
+    (
+        "fp8_scatter",
+        "scatter_fp8_ragged(Tensor x, Tensor ids, Tensor places, Tensor offsets) -> "
+        "(Tensor, Tensor, Tensor, Tensor, Tensor)",
     ),
 )
 

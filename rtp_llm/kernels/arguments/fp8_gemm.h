@@ -11,7 +11,7 @@ enum class Fp8Form : int8_t {
   kPlain,       // all of them the only one
   kMasked,      // q [G, M, K]: of group g the first indices[g] rows
   kContiguous,  // q [M, K]: 128 rows at a time the one that indices names at their first row
-  kRagged,      // q [M, K]: of group g rows indices[g] to indices[g + 1]
+  kRagged,      // q [M, K]: of group g indices[g] rows from starts[g] on
 };
 
 struct Fp8GemmArgs {
@@ -20,6 +20,7 @@ struct Fp8GemmArgs {
   const void* weight;          // [G, N, K]
   const float* weight_scales;  // [G, ceil(N / 128), K / 128]
   const int32_t* indices;      // see Fp8Form
+  const int32_t* starts;       // [G + 1] of kRagged, multiples of 4: so copies of scales begin
   void* out;                   // bfloat16 [M, N], of kMasked [G, M, N]
   int64_t groups;              // of weight
   int64_t rows;                // M

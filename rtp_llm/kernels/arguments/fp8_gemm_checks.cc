@@ -37,8 +37,8 @@ void check_indices(const Fp8GemmArgs& args, const Tensor* indices) {
       check_index(*indices, "fp8_gemm: m_indices");
       return check_sizes(*indices, {args.rows}, "fp8_gemm: m_indices");
     case Fp8Form::kRagged:
-      check_index(*indices, "fp8_gemm: offsets");
-      return check_sizes(*indices, {args.groups + 1}, "fp8_gemm: offsets");
+      check_index(*indices, "fp8_gemm: counts");
+      return check_sizes(*indices, {args.groups}, "fp8_gemm: counts");
   }
 }
 

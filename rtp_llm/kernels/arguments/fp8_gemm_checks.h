@@ -14,7 +14,7 @@ struct Fp8Operands {
   const Tensor& weight_scales;
 };
 
-// Without `out`, limits and the choice of a kernel. `indices`: masked_m, m_indices, offsets, or
+// Without `out`, limits and the choice of a kernel. `indices`: masked_m, m_indices, counts, or
 // null.
 Fp8GemmArgs fp8_gemm_args(const Fp8Operands& operands, Fp8Form form, const Tensor* indices);
 

@@ -17,16 +17,25 @@ struct Fp8ScatterArgs {
   void* q;                 // e4m3 [slots, plane_rows, columns]; ragged: [plane_rows, columns]
   float* scales;           // [slots, columns / 128, scale_rows]; ragged: without slots
   int32_t* rows;           // [tokens, top_k]: the row of q of each entry, of all planes, or -1
+  int32_t* starts;         // [slots + 1] of ragged: each expert's first row, and the one behind all
   int32_t* counts;         // [slots]
   int64_t tokens;
   int64_t top_k;
   int64_t slots;
   int64_t hidden;
   int64_t columns;     // hidden rounded up to 128: zeros follow
-  int64_t plane_rows;  // tokens; ragged: tokens * top_k
+  int64_t plane_rows;  // tokens; ragged: see fp8_ragged_rows
   int64_t scale_rows;  // plane_rows rounded up to 4
   DType dtype;
-  bool ragged;  // the experts' rows lie one after the other: entry i in row places[i]
+  bool ragged;  // the experts' rows lie one after the other, each from a multiple of 4 on
 };
+
+// Where an expert's rows may begin, so that copies of their scales can.
+constexpr int64_t kFp8RaggedUnit = 4;
+
+// Rows that hold so many entries of so many experts, however they are spread.
+constexpr int64_t fp8_ragged_rows(int64_t entries, int64_t slots) {
+  return (entries + slots * (kFp8RaggedUnit - 1)) / kFp8RaggedUnit * kFp8RaggedUnit;
+}
 
 }  // namespace rtp_llm

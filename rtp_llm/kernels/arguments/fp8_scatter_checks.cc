@@ -35,7 +35,7 @@ Fp8Scatter fp8_scatter(const Tensor& x, const Tensor& ids, const Tensor& places,
   args.slots = offsets.size(0) - 1;
   args.hidden = x.size(1);
   args.columns = fp8_blocks(args.hidden) * kFp8Block;
-  args.plane_rows = ragged ? args.tokens * args.top_k : args.tokens;
+  args.plane_rows = ragged ? fp8_ragged_rows(args.tokens * args.top_k, args.slots) : args.tokens;
   args.scale_rows = fp8_scale_rows(args.plane_rows);
   args.dtype = x.dtype();
   args.ragged = ragged;
@@ -47,11 +47,15 @@ Fp8Scatter fp8_scatter(const Tensor& x, const Tensor& ids, const Tensor& places,
   Tensor scales = empty(x, scale_sizes + plane, 3 - plane, DType::kFloat32);
   Tensor rows = empty(x, row_sizes, 2, DType::kInt32);
   Tensor counts = empty(x, &args.slots, 1, DType::kInt32);
+  const int64_t num_starts = ragged ? args.slots + 1 : 0;
+  Tensor starts = empty(x, &num_starts, 1, DType::kInt32);
   args.q = q.data();
   args.scales = scales.data<float>();
   args.rows = rows.data<int32_t>();
+  args.starts = starts.data<int32_t>();
   args.counts = counts.data<int32_t>();
-  return {args, std::move(q), std::move(scales), std::move(rows), std::move(counts)};
+  return {
+      args, std::move(q), std::move(scales), std::move(rows), std::move(starts), std::move(counts)};
 }
 
 }  // namespace rtp_llm::glue

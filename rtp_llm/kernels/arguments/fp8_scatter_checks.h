@@ -9,7 +9,7 @@ namespace rtp_llm::glue {
 // The results are not yet filled.
 struct Fp8Scatter {
   Fp8ScatterArgs args;
-  Tensor q, scales, rows, counts;
+  Tensor q, scales, rows, starts, counts;
 };
 
 Fp8Scatter fp8_scatter(const Tensor& x, const Tensor& ids, const Tensor& places,

@@ -81,14 +81,16 @@ constexpr const char* kSchemas[] = {
     "fp8_grouped_contiguous(Tensor q, Tensor scales, Tensor weight, Tensor weight_scales, "
     "Tensor m_indices, int num_sms=-1) -> Tensor",
     "fp8_grouped_ragged(Tensor q, Tensor scales, Tensor weight, Tensor weight_scales, "
-    "Tensor offsets, int expected_m, int num_sms=-1, bool? swap_ab=None) -> Tensor",
+    "Tensor starts, Tensor counts, int expected_m, int num_sms=-1, bool? swap_ab=None) -> Tensor",
     "deep_gemm_fp8(Tensor lhs, Tensor rhs_data, Tensor rhs_scale, "
     "int user_deep_gemm_num_sm=-1, bool? swap_ab=None) -> Tensor",
     "deep_gemm_grouped_fp8_masked(Tensor lhs, Tensor rhs_data, Tensor rhs_scale, "
     "Tensor(a!) output, Tensor masked_m, int expected_m, int user_deep_gemm_num_sm=-1, "
     "Tensor? lhs_scale=None, bool? swap_ab=None) -> ()",
-    "scatter_fp8(Tensor x, Tensor ids, Tensor places, Tensor offsets, bool ragged=False) -> "
+    "scatter_fp8(Tensor x, Tensor ids, Tensor places, Tensor offsets) -> "
     "(Tensor, Tensor, Tensor, Tensor)",
+    "scatter_fp8_ragged(Tensor x, Tensor ids, Tensor places, Tensor offsets) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor)",
 };
 
 // 64-bit FNV-1a of the schemas, each followed by a newline; 16 hexadecimal digits.

@@ -55,10 +55,13 @@ Tensor fp8_grouped_masked(const Tensor& q, const Tensor& scales, const Tensor& w
 }
 
 Tensor fp8_grouped_ragged(const Tensor& q, const Tensor& scales, const Tensor& weight,
-                          const Tensor& weight_scales, const Tensor& offsets, int64_t expected_m,
-                          int64_t num_sms, std::optional<bool> swap_ab) {
+                          const Tensor& weight_scales, const Tensor& starts, const Tensor& counts,
+                          int64_t expected_m, int64_t num_sms, std::optional<bool> swap_ab) {
   Fp8GemmArgs args =
-      glue::fp8_gemm_args({q, scales, weight, weight_scales}, Fp8Form::kRagged, &offsets);
+      glue::fp8_gemm_args({q, scales, weight, weight_scales}, Fp8Form::kRagged, &counts);
+  glue::check_index(starts, "fp8_gemm: starts");
+  glue::check_sizes(starts, {args.groups + 1}, "fp8_gemm: starts");
+  args.starts = starts.data<int32_t>();
   limit(args, num_sms, swap_ab, expected_rows(args, expected_m));
   Tensor out = glue::fp8_gemm_result(args, q);
   const OnDevice device(q);

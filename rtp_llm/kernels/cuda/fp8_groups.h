@@ -17,8 +17,9 @@ __device__ inline GroupRows rows_of(const Fp8GemmArgs& args, int group) {
   const int rows = static_cast<int>(args.rows);
   if (args.form == Fp8Form::kMasked) return {group, 0, max(0, min(args.indices[group], rows))};
   if (args.form != Fp8Form::kRagged) return {0, 0, rows};
-  const int first = max(0, min(args.indices[group], rows));
-  return {0, first, max(first, min(args.indices[group + 1], rows))};
+  constexpr int kUnit = 4;
+  const int first = max(0, min(args.starts[group], rows)) / kUnit * kUnit;
+  return {0, first, first + max(0, min(args.indices[group], rows - first))};
 }
 
 }  // namespace rtp_llm::cuda

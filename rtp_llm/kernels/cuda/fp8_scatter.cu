@@ -8,11 +8,17 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kGroup;
 
+// Of a ragged expert. Between two of them as much is added as can be cut off: they stay apart.
+__device__ inline int64_t start_of(const Fp8ScatterArgs& args, int64_t slot) {
+  return fp8_ragged_rows(args.offsets[slot], slot);
+}
+
 // The row of q of entry `at`, of all planes, or -1 when it has no place.
 __device__ inline int64_t place_of(const Fp8ScatterArgs& args, int64_t at) {
-  const int64_t slot = args.ids[at], place = args.places[at];
+  const int64_t slot = args.ids[at];
   if (slot < 0 || slot >= args.slots) return -1;
-  const int64_t row = args.ragged ? place : place - args.offsets[slot];
+  int64_t row = int64_t{args.places[at]} - args.offsets[slot];
+  if (args.ragged && row >= 0) row += start_of(args, slot);
   if (row < 0 || row >= args.plane_rows) return -1;
   return args.ragged ? row : slot * args.plane_rows + row;
 }
@@ -23,6 +29,9 @@ __device__ inline void tell(const Fp8ScatterArgs& args, int64_t token) {
   if (token == 0) {
     for (int64_t slot = thread_index(); slot < args.slots; slot += kThreads) {
       args.counts[slot] = args.offsets[slot + 1] - args.offsets[slot];
+    }
+    for (int64_t slot = thread_index(); args.ragged && slot <= args.slots; slot += kThreads) {
+      args.starts[slot] = static_cast<int32_t>(start_of(args, slot));
     }
   }
   if (token >= args.tokens) return;

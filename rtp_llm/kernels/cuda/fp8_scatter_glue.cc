@@ -8,19 +8,31 @@ namespace {
 using glue::Tensor;
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> scatter_fp8(const Tensor& x, const Tensor& ids,
-                                                       const Tensor& places, const Tensor& offsets,
-                                                       bool ragged) {
-  glue::Fp8Scatter result = glue::fp8_scatter(x, ids, places, offsets, ragged);
+                                                       const Tensor& places,
+                                                       const Tensor& offsets) {
+  glue::Fp8Scatter result = glue::fp8_scatter(x, ids, places, offsets, false);
   const OnDevice device(x);
   fp8_scatter(result.args, device.stream());
   return {std::move(result.q), std::move(result.scales), std::move(result.rows),
           std::move(result.counts)};
 }
 
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> scatter_fp8_ragged(const Tensor& x,
+                                                                      const Tensor& ids,
+                                                                      const Tensor& places,
+                                                                      const Tensor& offsets) {
+  glue::Fp8Scatter result = glue::fp8_scatter(x, ids, places, offsets, true);
+  const OnDevice device(x);
+  fp8_scatter(result.args, device.stream());
+  return {std::move(result.q), std::move(result.scales), std::move(result.rows),
+          std::move(result.starts), std::move(result.counts)};
+}
+
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
   glue::implement<scatter_fp8>(library, "scatter_fp8");
+  glue::implement<scatter_fp8_ragged>(library, "scatter_fp8_ragged");
 }
 
 }  // namespace rtp_llm::cuda

@@ -1,4 +1,5 @@
-// FP8 GEMMs of many rows: tiles of 128 or 256 rows of q by 128 of the weight. Only for sm_90a.
+// FP8 GEMMs of many rows: tiles of 128 or 256 rows of q by 32 to 128 of the weight. Only for
+// sm_90a.
 //
 // Clusters of two blocks work on neighbouring tiles of the weight; each brings half of the rows of
 // q for both. A block's loader warp keeps a ring of boxes of 128 channels full, across tiles; two
@@ -11,8 +12,8 @@
 
 namespace rtp_llm::cuda {
 
-// W times 64 rows of q for each of two warpgroups, S boxes under way.
-template <int W, int S>
+// W times 64 rows of q for each of two warpgroups, S boxes under way, N rows of the weight.
+template <int W, int S, int N = 128>
 struct TileShape {
   static constexpr int kWarpgroups = 2;
   // Of a thread that copies and of one that multiplies: as many as equal ones have together.
@@ -21,7 +22,7 @@ struct TileShape {
   static constexpr int kWaves = W;
   static constexpr int kStages = S;
   static constexpr int kRows = kWarpgroups * W * 64;
-  static constexpr int kOutputs = 128;
+  static constexpr int kOutputs = N;
   static constexpr int kCluster = 2;
   static constexpr int kThreads = (kWarpgroups + 1) * hopper::kWarpgroup;
   static constexpr int kRowBytes = kRows * kChannels;
@@ -33,7 +34,7 @@ struct TileShape {
 };
 
 struct TileMaps {
-  CUtensorMap weight;  // [G, N, K]: boxes of 128 x 128
+  CUtensorMap weight;  // [G, N, K]: boxes of a tile's outputs x 128
   CUtensorMap rows;    // [G, M, K]: boxes of half a tile's rows x 128
   CUtensorMap scales;  // [G, K / 128, scale rows]: boxes of 1 x a tile's rows
 };
@@ -170,8 +171,8 @@ class TileProduct {
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums_[wave][i] = 0;
     }
-    const int tiles = static_cast<int>((args_.outputs + Shape::kOutputs - 1) / Shape::kOutputs);
-    const int scale_row = min(tile.output / Shape::kOutputs, tiles - 1);
+    const int tiles = static_cast<int>((args_.outputs + kChannels - 1) / kChannels);
+    const int scale_row = min(tile.output / kChannels, tiles - 1);
     const float* const scales =
         args_.weight_scales + (static_cast<int64_t>(tile.group) * tiles + scale_row) * boxes;
     float next = scale_of(scales, 0, boxes), now = 0;

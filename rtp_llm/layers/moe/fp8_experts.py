@@ -1,8 +1,8 @@
 """Experts in FP8 blocks: tokens in one place for each expert, two grouped products.
 
 Masked: as many rows for each expert as there are tokens, of which it has so many; made for few
-tokens. Contiguous: the experts' rows one after the other, without a gap; made for many. The host
-knows the sizes of both from the number of tokens alone.
+tokens. Contiguous: the experts' rows one after the other; made for many. The host knows the sizes
+of both from the number of tokens alone.
 """
 
 from __future__ import annotations
@@ -92,17 +92,17 @@ class Fp8ContiguousExecutor(_Fp8Executor):
     def execute(self, routed: Routed) -> Tensor:
         weights, slots = self._own, self.context.slots
         _, places, offsets = ops.sort_by_expert(routed.ids, slots)
-        numbers, scales, rows, _ = ops.scatter_fp8(
-            routed.x, routed.ids, places, offsets, ragged=True
+        numbers, scales, rows, starts, counts = ops.scatter_fp8_ragged(
+            routed.x, routed.ids, places, offsets
         )
         expected = max(1, routed.ids.numel() // slots)
         pairs = ops.fp8_grouped_ragged(
-            numbers, scales, weights.gate_up, weights.gate_up_scale, offsets, expected
+            numbers, scales, weights.gate_up, weights.gate_up_scale, starts, counts, expected
         )
-        # Entries of experts elsewhere have the last rows, which nobody reads.
-        numbers, scales = ops.silu_and_mul_fp8(pairs[None], offsets[-1:])
+        # Entries of experts elsewhere have no row, and nothing is behind the last expert's.
+        numbers, scales = ops.silu_and_mul_fp8(pairs[None], starts[-1:])
         y = ops.fp8_grouped_ragged(
-            numbers[0], scales[0], weights.down, weights.down_scale, offsets, expected
+            numbers[0], scales[0], weights.down, weights.down_scale, starts, counts, expected
         )
         return self._summed(y, rows, routed)
 
