@@ -22,6 +22,7 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.attention.latent_step import (
+    MOST_EXPANDED_KEYS,
     ExpandedPart,
     Forms,
     LatentPart,
@@ -30,8 +31,17 @@ from rtp_llm.attention.latent_step import (
 )
 from rtp_llm.device import Support
 
-# Expanded keys and values of one pass; a pass takes as many heads as fit.
+# Expanded keys and values of one pass; a pass takes as many heads as fit. One head of the most keys
+# that a step expands fits: 2**18 * (128 + 128) numbers of four bytes.
 _PASS_BYTES = 256 * 2**20
+
+
+def context_bytes(keys: int, sizes: Forms, num_heads: int, dtype: torch.dtype) -> int:
+    """What steps that see so many keys take at most to expand them, beside queries and results."""
+    keys = min(keys, MOST_EXPANDED_KEYS)
+    gathered = keys * (sizes.latent_size + sizes.rope_size)
+    expanded = keys * num_heads * (sizes.nope_size + sizes.value_size)
+    return gathered * dtype.itemsize + min(_PASS_BYTES, expanded * dtype.itemsize)
 
 
 @dataclass(frozen=True)

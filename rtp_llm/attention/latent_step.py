@@ -9,25 +9,30 @@ each on average, a head multiplies and adds
 The smaller one is taken, sequence by sequence: with DeepSeek's sizes (512, 64, 128, 128) a chunk of
 prompt expands its context from about 170 new tokens on, and always when there is no earlier
 context; a decode never does. Where the host does not know the lengths (recorded steps) all tokens
-are absorbed, which is always right.
+are absorbed, which is always right. So are sequences for whose keys a step has no room left.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rtp_llm.attention.pages import pinned
+
 if TYPE_CHECKING:
     from rtp_llm.attention.batch import ForwardBatch, HostNumbers
 
 # Below, a step is a few small kernels in either form, and the absorbed one has fewer.
 LEAST_EXPANDED = 32
+# Keys that a step expands, of all its sequences: their latents are gathered, and one head of them
+# must fit into a pass. Many prompts behind one long shared prefix would have millions.
+MOST_EXPANDED_KEYS = 2**18
 # Keys of a sequence start at multiples of this, so that paged kernels can read them too.
 EXPANDED_BLOCK = 64
 
@@ -109,7 +114,9 @@ def plan_step(batch: ForwardBatch, forms: Forms) -> LatentStep:
     host = batch.host
     if host is None or batch.max_seqlen_q < LEAST_EXPANDED:
         return LatentStep(whole)
-    expands = forms.expands(np.diff(host.cu_seqlens_q), host.seq_lens)
+    new = np.diff(host.cu_seqlens_q)
+    expands = forms.expands(new, host.seq_lens)
+    _keep_room(expands, new, _room(host.seq_lens))
     if not expands.any():
         return LatentStep(whole)
     block_size = batch.kv_cache[0].shape[2]
@@ -120,15 +127,33 @@ def plan_step(batch: ForwardBatch, forms: Forms) -> LatentStep:
     return LatentStep(others, _expanded(chosen, host.seq_lens[expands], block_size))
 
 
+def _keep_room(expands: NDArray[np.bool_], new: NDArray[np.int32], room: NDArray[np.int32]) -> None:
+    """Of the sequences that expand keep those that a step has room for, most new tokens first.
+
+    The more tokens share the expanded keys, the more each key saves.
+    """
+    if room[expands].sum(dtype=np.int64) <= MOST_EXPANDED_KEYS:
+        return
+    left = MOST_EXPANDED_KEYS
+    for sequence in np.argsort(-new, kind="stable"):
+        expands[sequence] &= room[sequence] <= left
+        left -= int(room[sequence]) * int(expands[sequence])
+
+
+def _room(keys: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Rows of sequences with so many keys."""
+    return -(-keys // EXPANDED_BLOCK) * EXPANDED_BLOCK
+
+
 def _part(whole: LatentPart, host: HostNumbers, sequences: NDArray[np.int64]) -> LatentPart:
-    device = whole.seq_lens.device
     starts, ends = host.cu_seqlens_q[sequences], host.cu_seqlens_q[sequences + 1]
     counts = ends - starts
     tokens = [np.arange(start, end) for start, end in zip(starts, ends, strict=True)]
-    chosen = torch.from_numpy(sequences).to(device, non_blocking=True)
+    numbers = (sequences, np.concatenate(tokens), _sums(counts))
+    chosen, rows, sums = _uploaded(whole.seq_lens.device, *numbers)
     return LatentPart(
-        torch.from_numpy(np.concatenate(tokens)).to(device, non_blocking=True),
-        _sums(counts).to(device, non_blocking=True),
+        rows.long(),
+        sums,
         whole.seq_lens[chosen],
         whole.block_table[chosen],
         int(counts.max()),
@@ -137,10 +162,9 @@ def _part(whole: LatentPart, host: HostNumbers, sequences: NDArray[np.int64]) ->
 
 
 def _expanded(part: LatentPart, keys: NDArray[np.int32], block_size: int) -> ExpandedPart:
-    device = part.seq_lens.device
-    room = -(-keys // EXPANDED_BLOCK) * EXPANDED_BLOCK
-    sums = _sums(room).to(device, non_blocking=True)
-    row = torch.arange(int(room.sum()), dtype=torch.int32, device=device)
+    room = _room(keys)
+    (sums,) = _uploaded(part.seq_lens.device, _sums(room))
+    row = torch.arange(int(room.sum()), dtype=torch.int32, device=sums.device)
     sequence = torch.bucketize(row, sums[1:], right=True)
     # Behind a sequence's last key that key is repeated: there is always a block for it.
     position = torch.minimum(row - sums[sequence], part.seq_lens[sequence] - 1)
@@ -149,5 +173,13 @@ def _expanded(part: LatentPart, keys: NDArray[np.int32], block_size: int) -> Exp
     return ExpandedPart(**vars(part), places=places, starts=sums[:-1])
 
 
-def _sums(counts: NDArray[np.int32]) -> Tensor:
-    return torch.from_numpy(np.concatenate(([0], np.cumsum(counts))).astype(np.int32))
+def _sums(counts: NDArray[np.int32]) -> NDArray[np.int32]:
+    return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+
+
+def _uploaded(device: torch.device, *arrays: NDArray[Any]) -> tuple[Tensor, ...]:
+    """As int32; from pinned memory, since a copy from any other waits for the device."""
+    numbers = [array.astype(np.int32) for array in arrays]
+    if device.type == "cpu":
+        return tuple(torch.from_numpy(array) for array in numbers)
+    return tuple(part.to(device, non_blocking=True) for part in pinned(numbers))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,10 +17,12 @@ from rtp_llm.attention import (
     LatentWeights,
     explain_latent,
     latent,
+    latent_step,
     make_latent_backend,
 )
+from rtp_llm.attention.latent import context_bytes
 from rtp_llm.attention.latent_hopper import HopperLatentBackend
-from rtp_llm.attention.latent_step import EXPANDED_BLOCK, Forms, plan_step
+from rtp_llm.attention.latent_step import EXPANDED_BLOCK, MOST_EXPANDED_KEYS, Forms, plan_step
 from rtp_llm.device.choice import NoChoiceError
 
 DEEPSEEK = Forms(512, 64, 128, 128)
@@ -107,6 +110,78 @@ def test_parts_hold_each_sequence_once():
         assert torch.equal(step.expanded.places[first : first + room], expected)
 
 
+def shared_prefix(prompts, new, prefix, block=64):
+    """A step of prompts behind one prefix; its cache has no memory, only a shape."""
+    keys = np.full(prompts, prefix + new, dtype=np.int32)
+    sums = np.arange(prompts + 1, dtype=np.int32) * new
+    table = np.zeros((prompts, -(-(prefix + new) // block)), dtype=np.int32)
+    return ForwardBatch(
+        token_ids=int32([]),
+        positions=int32([]),
+        cu_seqlens_q=torch.from_numpy(sums),
+        seq_lens=torch.from_numpy(keys),
+        max_seqlen_q=new,
+        max_seqlen_k=prefix + new,
+        slot_mapping=(int32([]),),
+        block_table=(torch.from_numpy(table),),
+        kv_cache=(torch.empty(1, 2000, block, 1, 576, device="meta"),),
+        layer_group=(0,),
+        host=HostNumbers(sums, keys, (table,)),
+    )
+
+
+def test_the_keys_that_a_step_expands_are_bounded():
+    """All would be less work expanded, and would gather four million keys."""
+    batch = shared_prefix(prompts=40, new=200, prefix=100_000)
+    assert all(expands([200] * 40, [100_200] * 40))
+    step = plan_step(batch, DEEPSEEK)
+    assert len(step.expanded.places) <= MOST_EXPANDED_KEYS == 2**18
+    assert len(step.expanded.seq_lens) == 2  # 2 * 100,224 keys; a third one has no room
+    assert len(step.absorbed.seq_lens) == 38
+    rows = torch.cat([step.expanded.rows, step.absorbed.rows])
+    assert rows.sort().values.tolist() == list(range(40 * 200))
+
+
+def test_what_a_context_takes_is_bounded():
+    """DeepSeek-V3 in 16 bits: a pass is full from few keys on, latents grow up to the bound."""
+    few, most, more = (
+        context_bytes(keys, DEEPSEEK, 128, torch.bfloat16) for keys in (8192, 2**18, 2**22)
+    )
+    assert few == 8192 * 1152 + 2**28
+    assert most == more == 2**18 * 1152 + 2**28
+    # The pass holds in 32 bits too, where one head of the most keys is all of it.
+    assert latent._PASS_BYTES >= 2**18 * (128 + 128) * 4
+    assert context_bytes(100, DEEPSEEK, 2, torch.float32) == 100 * (576 + 2 * 256) * 4
+
+
+def test_one_sequence_beyond_the_bound_is_absorbed_and_leaves_room_for_others():
+    lengths = [(40, 4000), (500, MOST_EXPANDED_KEYS), (600, MOST_EXPANDED_KEYS + 1)]
+    queries, keys = (np.array(numbers, dtype=np.int32) for numbers in zip(*lengths, strict=True))
+    chosen = np.ones(3, dtype=np.bool_)
+    latent_step._keep_room(chosen, queries, latent_step._room(keys))
+    assert chosen.tolist() == [False, True, False]
+
+
+def test_numbers_go_to_a_device_from_pinned_memory(monkeypatch):
+    """From pageable memory the host would wait for the step before."""
+    there, copied = torch.device("meta"), []
+
+    def pinned(arrays):
+        copied.extend(arrays)
+        return tuple(map(torch.from_numpy, arrays))
+
+    batch = batch_of(MIXED)
+    monkeypatch.setattr(latent_step, "pinned", pinned)
+    monkeypatch.setattr(torch, "from_numpy", Mock(side_effect=torch.from_numpy))
+    moved = {
+        name: getattr(batch, name).to(there) for name in ("cu_seqlens_q", "seq_lens", "positions")
+    }
+    batch = replace(batch, block_table=(batch.block_table[0].to(there),), **moved)
+    step = plan_step(batch, Forms(24, 8, 12, 10))
+    assert step.expanded.places.device == step.absorbed.rows.device == there
+    assert len(copied) == torch.from_numpy.call_count == 7
+
+
 def test_without_numbers_on_the_host_all_is_absorbed():
     step = plan_step(replace(batch_of(MIXED), host=None), Forms(24, 8, 12, 10))
     assert step.expanded is None
@@ -115,9 +190,11 @@ def test_without_numbers_on_the_host_all_is_absorbed():
 
 
 @pytest.mark.parametrize("pass_bytes", [latent._PASS_BYTES, 40_000])
-def test_a_mixture_gives_what_the_absorbed_form_gives(pass_bytes, monkeypatch):
-    """Heads of the expanded form may come in several passes."""
+@pytest.mark.parametrize(("most_keys", "expanded"), [(MOST_EXPANDED_KEYS, [70, 90]), (130, [70])])
+def test_a_mixture_gives_what_the_absorbed_form_gives(pass_bytes, most_keys, expanded, monkeypatch):
+    """Heads of the expanded form may come in several passes, and only some keys have room."""
     monkeypatch.setattr(latent, "_PASS_BYTES", pass_bytes)
+    monkeypatch.setattr(latent_step, "MOST_EXPANDED_KEYS", most_keys)
     torch.manual_seed(1)
     q, kv = torch.randn(134, 4, 20), torch.randn(134, 32)
     weights = LatentWeights(torch.rand(24), 1e-6, torch.randn(4, 22, 24) / 5)
@@ -127,6 +204,8 @@ def test_a_mixture_gives_what_the_absorbed_form_gives(pass_bytes, monkeypatch):
     for host in (True, False):
         batch = replace(batch_of(MIXED), on_written=told.append)
         batch = backend.prepare(batch if host else replace(batch, host=None))
+        if host:
+            assert batch.latent_step.expanded.seq_lens.tolist() == expanded
         results.append(backend.attend(q.clone(), kv, 0, cos_sin, weights, batch))
         caches.append(batch.kv_cache[0])
     assert told == [0, 0]

@@ -89,6 +89,18 @@ def test_the_measured_steps_are_the_largest(model):
     assert int(prompts.slot_mapping[0].max()) < 16
 
 
+def test_the_longest_contexts_are_counted_where_steps_expand_latents(tmp_path):
+    """Prompts behind long prefixes gather more latents than a trial of fresh prompts does."""
+    save_model(tmp_path, "deepseek_v3", seed=3)
+    model = load_model(tmp_path, device=CpuDevice(), dtype=torch.float32)
+    peaks = measure_steps(model, torch.float32, OwnMemory(peaks=(5 * MIB, 2 * MIB)), LIMITS)
+    latent, heads = model.config.latent, model.config.num_heads
+    # Six sequences of forty tokens may be there, a hundred tokens were tried.
+    expanded = heads * (latent.nope_size + latent.value_size)
+    assert peaks.prompt == 5 * MIB + (6 * 40 - 100) * (latent.cache_size + expanded) * 4
+    assert peaks.decode == 2 * MIB
+
+
 def test_a_device_of_its_own_memory_gives_what_steps_leave(model):
     result = plan(model, OwnMemory(peaks=(5 * GIB, GIB)), graphs=0)
     block = result.bytes // result.num_blocks

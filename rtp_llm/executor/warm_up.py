@@ -11,12 +11,15 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
+from rtp_llm.attention.latent import context_bytes
+from rtp_llm.attention.latent_step import Forms
 from rtp_llm.executor.cache_plan import CachePlan
 from rtp_llm.executor.kv_cache import KVCache
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.models.causal_lm import CausalLM
+    from rtp_llm.models.config import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ def measure_steps(
     """Run a step of prompts as long as they can be, and one in which all sequences decode.
 
     Both end in logits and a draw for each sequence. All keys and values go to one block, which is
-    the whole cache and is given back.
+    the whole cache and is given back. What only a longer context takes is added: it is not tried.
 
     Raises:
         torch.OutOfMemoryError: one of them does not fit.
@@ -60,9 +63,21 @@ def measure_steps(
     prompts = prompts[: limits.max_running]
     with torch.inference_mode():
         return StepPeaks(
-            prompt=steps.peak(prompts),
+            prompt=steps.peak(prompts) + _longer_context(model.config, dtype, limits, sum(prompts)),
             decode=steps.peak([1] * limits.most_decoding),
         )
+
+
+def _longer_context(config: ModelConfig, dtype: torch.dtype, limits: StepLimits, tried: int) -> int:
+    """Bytes that expanding latents takes at most beyond what it took for ``tried`` keys."""
+    latent = config.latent
+    if latent is None:
+        return 0
+    sizes = Forms(latent.rank, latent.rope_size, latent.nope_size, latent.value_size)
+    most = max(tried, limits.max_running * limits.max_model_len)
+    return context_bytes(most, sizes, config.num_heads, dtype) - context_bytes(
+        tried, sizes, config.num_heads, dtype
+    )
 
 
 class _LargestSteps:
