@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rtp_llm.disagg.workers_for_tests import SIZES
+from rtp_llm.engine.attention_for_tests import each_token_alone
 from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
 from rtp_llm.models.transformers_models_for_tests import save_model
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Two workers do not cut a prompt as one engine does, and no token depends on that."""
     made = tmp_path_factory.mktemp("model")
     save_model(made, "qwen3")
-    return made
+    with each_token_alone():
+        yield made
 
 
 @pytest.fixture(scope="module")

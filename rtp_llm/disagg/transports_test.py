@@ -15,16 +15,18 @@ from rtp_llm.disagg.reads import load as load_module
 from rtp_llm.disagg.reads.libraries import LIBRARIES, chosen
 from rtp_llm.disagg.reads.sides_for_tests import transport_called
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, Worker, prompt
+from rtp_llm.engine.attention_for_tests import each_token_alone
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
 from rtp_llm.models.transformers_models_for_tests import save_model
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     made = tmp_path_factory.mktemp("model")
     save_model(made, "mistral", sliding_window=24, max_window_layers=1)
-    return made
+    with each_token_alone():
+        yield made
 
 
 @pytest.fixture(scope="module")

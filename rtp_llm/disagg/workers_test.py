@@ -13,17 +13,19 @@ from rtp_llm.disagg.figures import TransferFigures
 from rtp_llm.disagg.host_room import HostRoom
 from rtp_llm.disagg.messages import Prefill
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, prompt
+from rtp_llm.engine.attention_for_tests import each_token_alone
 from rtp_llm.engine.messages import TRANSFER_COUNTERS, TRANSFER_GAUGES
 from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
 from rtp_llm.models.transformers_models_for_tests import save_model
 
 
 @pytest.fixture(scope="module", params=["qwen3", "mistral"])
-def folder(tmp_path_factory: pytest.TempPathFactory, request: Any) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, request: Any) -> Iterator[Path]:
     made = tmp_path_factory.mktemp("model")
     window = {"sliding_window": 24, "max_window_layers": 1} if request.param == "mistral" else {}
     save_model(made, request.param, **window)
-    return made
+    with each_token_alone():
+        yield made
 
 
 @pytest.fixture(scope="module")
