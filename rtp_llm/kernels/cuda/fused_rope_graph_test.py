@@ -6,6 +6,7 @@ import contextlib
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -93,16 +94,62 @@ def test_prefill_replays_with_the_longest_query_and_prefix_apart() -> None:
         assert torch.equal(step.cache.kv_cache_base, eager.cache.kv_cache_base)
 
 
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize(
+    "kind", [ops.FusedRopeKVCachePrefillOpQKVOut, ops.FusedRopeKVCachePrefillOpSplitOut]
+)
+def test_packed_prefill_replays_with_fewer_tokens(kind: type, stored: bool) -> None:
+    """Requests of any lengths up to the capture's; rows behind the last token mean nothing."""
+    longest = 16
+    step = Step.random(configs(BASE), BATCH, torch.bfloat16)
+    operator = kind(step.config)
+    params = operator.prepare(step.prefill([longest] * BATCH, [0] * BATCH))
+    qkv = step.qkv(longest * BATCH)
+    eager = copy_of(step)
+    caches = (step.cache, eager.cache) if stored else (None, None)
+    replay, out = captured(lambda: results_of(operator.forward(qkv, caches[0], params), stored))
+    eager.cache.kv_cache_base.copy_(step.cache.kv_cache_base)
+    for index in range(STEPS // 5):
+        batch = index % BATCH + 1
+        new = [random.randint(1, longest) for _ in range(batch)]
+        table = {"kv_cache_kernel_block_id_device": shuffled_table(step, BATCH)[:batch]}
+        inputs = step.prefill(new, [0] * batch, **table)
+        qkv.copy_(step.qkv(len(qkv)))
+        params.prepare_in_place(inputs)
+        replay()
+        fresh = operator.prepare(inputs)
+        expected = operator.forward(qkv[: sum(new)].contiguous(), caches[1], fresh)
+        for ours, theirs in zip(out, results_of(expected, stored), strict=True):
+            assert torch.equal(ours[: sum(new)], theirs)
+        assert torch.equal(step.cache.kv_cache_base, eager.cache.kv_cache_base)
+
+
+def results_of(returned: Tensor | tuple[Tensor, ...], stored: bool) -> tuple[Tensor, ...]:
+    """Those that are defined: keys and values apart are not where a cache has them."""
+    if isinstance(returned, Tensor):
+        return (returned,)
+    return returned[:1] if stored else returned
+
+
+def steps_of_every_kind(step: Step) -> Iterator[tuple[Any, ops.PyAttentionInputs, int]]:
+    """Operator, a step of it, its rows."""
+    prefill = step.prefill([5] * BATCH, [0] * BATCH)
+    yield ops.FusedRopeKVCacheDecodeOp(step.config), step.decode([5] * BATCH), BATCH
+    for kind in (
+        ops.FusedRopeKVCachePrefillOpQOut,
+        ops.FusedRopeKVCachePrefillOpQKVOut,
+        ops.FusedRopeKVCachePrefillOpSplitOut,
+    ):
+        yield kind(step.config), prefill, 5 * BATCH
+    lengths = [5, 1] * (BATCH // 2)
+    padded = step.prefill(lengths, [3] * BATCH, is_s_padded=True)
+    yield ops.FusedRopeKVCachePrefillOpQOut(step.config), padded, sum(lengths)
+
+
 def test_nothing_waits_for_the_device() -> None:
     step = Step.random(configs(BASE), BATCH, torch.bfloat16)
-    decode, prefill = step.decode([5] * BATCH), step.prefill([5] * BATCH, [0] * BATCH)
     qkv = step.qkv(5 * BATCH)
-    for kind, inputs, rows in (
-        (ops.FusedRopeKVCacheDecodeOp, decode, BATCH),
-        (ops.FusedRopeKVCachePrefillOpQOut, prefill, 5 * BATCH),
-        (ops.FusedRopeKVCachePrefillOpQKVOut, prefill, 5 * BATCH),
-    ):
-        operator = kind(step.config)
+    for operator, inputs, rows in steps_of_every_kind(step):
         operator.forward(qkv[:rows], step.cache, operator.prepare(inputs))  # makes the table
         with no_waiting():
             params = operator.prepare(inputs)
@@ -112,9 +159,10 @@ def test_nothing_waits_for_the_device() -> None:
 
 def test_forward_allocates_nothing() -> None:
     step = Step.random(configs(BASE), BATCH, torch.bfloat16)
-    operator, qkv = ops.FusedRopeKVCacheDecodeOp(step.config), step.qkv(BATCH)
-    params = operator.prepare(step.decode([5] * BATCH))
-    operator.forward(qkv, step.cache, params)
-    before = torch.cuda.memory_stats()["allocation.all.allocated"]
-    operator.forward(qkv, step.cache, params)
-    assert torch.cuda.memory_stats()["allocation.all.allocated"] == before
+    qkv = step.qkv(5 * BATCH)
+    for operator, inputs, rows in steps_of_every_kind(step):
+        params = operator.prepare(inputs)
+        operator.forward(qkv[:rows], step.cache, params)
+        before = torch.cuda.memory_stats()["allocation.all.allocated"]
+        operator.forward(qkv[:rows], step.cache, params)
+        assert torch.cuda.memory_stats()["allocation.all.allocated"] == before
