@@ -17,7 +17,7 @@ from rtp_llm.ops.fp8_blocks import (
 _UNIT = 4  # rows at whose multiples a ragged expert may begin
 
 
-def _ragged_rows(entries: Tensor | int, experts: Tensor | int) -> Tensor | int:
+def _ragged_rows(entries: int, experts: int) -> int:
     return (entries + experts * (_UNIT - 1)) // _UNIT * _UNIT
 
 
@@ -58,11 +58,10 @@ def scatter_fp8_ragged_reference(
     x: Tensor, ids: Tensor, places: Tensor, offsets: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """See rtp_llm.ops.scatter_fp8_ragged."""
-    slots = torch.arange(len(offsets), device=x.device, dtype=torch.int32)
-    starts = torch.as_tensor(_ragged_rows(offsets, slots))
+    firsts = [_ragged_rows(offset, slot) for slot, offset in enumerate(offsets.tolist())]
+    starts = torch.tensor(firsts, dtype=torch.int32, device=x.device)
     rows = _rows(ids, places, offsets, starts)
-    count = int(_ragged_rows(ids.numel(), len(offsets) - 1))
-    q, scales = _placed(x, ids, rows, count)
+    q, scales = _placed(x, ids, rows, _ragged_rows(ids.numel(), len(offsets) - 1))
     return q, column_major(scales), rows.to(torch.int32), starts, offsets.diff()
 
 

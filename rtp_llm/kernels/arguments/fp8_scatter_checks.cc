@@ -12,10 +12,9 @@ void check_entries(const Tensor& entries, int64_t tokens, int64_t top_k, const c
   check_contiguous(entries, what);
 }
 
-}  // namespace
-
-Fp8Scatter fp8_scatter(const Tensor& x, const Tensor& ids, const Tensor& places,
-                       const Tensor& offsets, bool ragged) {
+// Everything but the results.
+Fp8ScatterArgs scatter_args(const Tensor& x, const Tensor& ids, const Tensor& places,
+                            const Tensor& offsets, bool ragged) {
   check_float_dtype(x, "scatter_fp8: x");
   check_dim(x, 2, "scatter_fp8: x");
   check_contiguous(x, "scatter_fp8: x");
@@ -39,16 +38,24 @@ Fp8Scatter fp8_scatter(const Tensor& x, const Tensor& ids, const Tensor& places,
   args.scale_rows = fp8_scale_rows(args.plane_rows);
   args.dtype = x.dtype();
   args.ragged = ragged;
+  return args;
+}
+
+}  // namespace
+
+Fp8Scatter fp8_scatter(const Tensor& x, const Tensor& ids, const Tensor& places,
+                       const Tensor& offsets, bool ragged) {
+  Fp8ScatterArgs args = scatter_args(x, ids, places, offsets, ragged);
   const int64_t q_sizes[] = {args.slots, args.plane_rows, args.columns};
   const int64_t scale_sizes[] = {args.slots, args.columns / kFp8Block, args.scale_rows};
   const int64_t row_sizes[] = {args.tokens, args.top_k};
+  const int64_t num_starts = ragged ? args.slots + 1 : 0;
   const int plane = ragged ? 1 : 0;  // where the sizes begin
   Tensor q = empty(x, q_sizes + plane, 3 - plane, DType::kFloat8E4m3fn);
   Tensor scales = empty(x, scale_sizes + plane, 3 - plane, DType::kFloat32);
   Tensor rows = empty(x, row_sizes, 2, DType::kInt32);
-  Tensor counts = empty(x, &args.slots, 1, DType::kInt32);
-  const int64_t num_starts = ragged ? args.slots + 1 : 0;
   Tensor starts = empty(x, &num_starts, 1, DType::kInt32);
+  Tensor counts = empty(x, &args.slots, 1, DType::kInt32);
   args.q = q.data();
   args.scales = scales.data<float>();
   args.rows = rows.data<int32_t>();

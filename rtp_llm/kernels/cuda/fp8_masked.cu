@@ -7,10 +7,6 @@ namespace {
 // `places`: blocks at once on a multiprocessor, when all of them may be used.
 template <class Shape>
 void run(const Fp8GemmArgs& args, int sms, int places, void* stream) {
-  if (args.groups > kMostGroups) {
-    throw std::runtime_error("fp8_gemm: " + std::to_string(args.groups) +
-                             " groups; with swap_ab at most " + std::to_string(kMostGroups));
-  }
   launch_stream_masked<Shape>(args, args.num_sms > 0 ? sms : sms * places, stream);
 }
 

@@ -7,49 +7,25 @@
 
 namespace rtp_llm::cuda {
 
-constexpr int kMostGroups = 1024;
-
 // Which tiles there are: a group's tiles of tokens lie beside each other for each tile of rows.
 template <class Shape>
 class MaskedSchedule {
  public:
   // By every thread of the block.
-  __device__ MaskedSchedule(const Fp8GemmArgs& args, int* ends) : args_(args), ends_(ends) {
-    const int groups = static_cast<int>(args.groups);
+  __device__ MaskedSchedule(const Fp8GemmArgs& args, int* ends) : args_(args) {
     const int tiles = static_cast<int>((args.outputs + Shape::kRows - 1) / Shape::kRows);
-    for (int group = thread_index(); group < groups; group += Shape::kThreads) {
-      ends[group] = (rows_of(args, group).count() + Shape::kTokens - 1) / Shape::kTokens * tiles;
-    }
-    __syncthreads();
-    if (thread_index() < kGroup) {
-      int before = 0;
-      for (int first = 0; first < groups; first += kGroup) {
-        const int group = first + thread_index();
-        int sum = group < groups ? ends[group] : 0;
-        for (int step = 1; step < kGroup; step *= 2) {
-          const int other = __shfl_up_sync(~0U, sum, step);
-          if (thread_index() >= step) sum += other;
-        }
-        sum += before;
-        if (group < groups) ends[group] = sum;
-        before = __shfl_sync(~0U, sum, kGroup - 1);
-      }
-    }
-    __syncthreads();
+    tiles_.init<Shape::kTokens, Shape::kThreads>(args, tiles, ends);
   }
 
   // The tile of that number; false behind the last one. Numbers only grow.
   __device__ bool find(int number, StreamTile& tile) {
-    const int groups = static_cast<int>(args_.groups);
-    while (group_ < groups && number >= ends_[group_]) ++group_;
-    if (group_ == groups) return false;
-    const int before = group_ > 0 ? ends_[group_ - 1] : 0;
-    const GroupRows rows = rows_of(args_, group_);
+    int within = 0;
+    if (!tiles_.find(number, tile.group, within)) return false;
+    const GroupRows rows = rows_of(args_, tile.group);
     const int token_tiles = (rows.count() + Shape::kTokens - 1) / Shape::kTokens;
-    tile.group = group_;
-    tile.row = (number - before) / token_tiles * Shape::kRows;
+    tile.row = within / token_tiles * Shape::kRows;
     tile.plane = rows.plane;
-    tile.token = rows.first + (number - before) % token_tiles * Shape::kTokens;
+    tile.token = rows.first + within % token_tiles * Shape::kTokens;
     tile.end = rows.end;
     tile.first = 0;
     tile.last = static_cast<int>(args_.columns / kChannels);
@@ -60,8 +36,7 @@ class MaskedSchedule {
 
  private:
   const Fp8GemmArgs& args_;
-  const int* ends_;
-  int group_ = 0;
+  GroupTiles tiles_;
 };
 
 // Bytes between tokens, and all of a warpgroup's [token][row].

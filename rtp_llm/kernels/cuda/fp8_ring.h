@@ -43,4 +43,16 @@ struct Fp8Ring {
   }
 };
 
+// A place in the ring, and how often it came round.
+template <int kStages>
+struct RingPlace {
+  int stage = 0, turn = 0;
+  __device__ void next() {
+    if (++stage == kStages) {
+      stage = 0;
+      turn ^= 1;
+    }
+  }
+};
+
 }  // namespace rtp_llm::cuda

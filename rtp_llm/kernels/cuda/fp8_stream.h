@@ -44,18 +44,6 @@ struct StreamRing : Fp8Ring<Shape> {
   __device__ void init_barriers() const { this->init_barriers_for(Shape::kConsumers / kGroup); }
 };
 
-// A place in the ring, and how often it came round.
-template <int kStages>
-struct RingPlace {
-  int stage = 0, turn = 0;
-  __device__ void next() {
-    if (++stage == kStages) {
-      stage = 0;
-      turn ^= 1;
-    }
-  }
-};
-
 struct StreamMaps {
   CUtensorMap weight;  // [G, N, K]: boxes of rows x 128
   CUtensorMap tokens;  // [G, M, K]: boxes of tokens x 128

@@ -63,25 +63,26 @@ struct GemmTile {
 template <class Shape, Fp8Form form>
 class TileSchedule {
  public:
+  // By every thread of the block.
   __device__ TileSchedule(const Fp8GemmArgs& args, int rank) : args_(args), rank_(rank) {
     pairs_ = static_cast<int>((args.outputs + 2 * Shape::kOutputs - 1) / (2 * Shape::kOutputs));
+    if constexpr (kGrouped) {
+      __shared__ int ends[kMostGroups];
+      tiles_.template init<Shape::kRows, Shape::kThreads>(args, pairs_, ends);
+    }
   }
 
   // The tile of that number; false behind the last one. Numbers only grow.
   __device__ bool find(int number, GemmTile& tile) {
-    if constexpr (form == Fp8Form::kMasked || form == Fp8Form::kRagged) {
-      while (group_ < args_.groups && number >= begin_ + tiles_of(group_) * pairs_) {
-        begin_ += tiles_of(group_) * pairs_;
-        ++group_;
-      }
-      if (group_ >= args_.groups) return false;
-      const GroupRows rows = rows_of(args_, group_);
-      const int row_tiles = tiles_of(group_);
-      tile.group = group_;
+    if constexpr (kGrouped) {
+      int within = 0;
+      if (!tiles_.find(number, tile.group, within)) return false;
+      const GroupRows rows = rows_of(args_, tile.group);
+      const int row_tiles = (rows.count() + Shape::kRows - 1) / Shape::kRows;
       tile.rows_group = rows.plane;
-      tile.row = rows.first + (number - begin_) % row_tiles * Shape::kRows;
+      tile.row = rows.first + within % row_tiles * Shape::kRows;
       tile.last_row = rows.end;
-      set_output(tile, (number - begin_) / row_tiles);
+      set_output(tile, within / row_tiles);
       return true;
     }
     const int row_tiles = static_cast<int>((args_.rows + Shape::kRows - 1) / Shape::kRows);
@@ -102,16 +103,15 @@ class TileSchedule {
   }
 
  private:
-  __device__ int tiles_of(int group) const {
-    return (rows_of(args_, group).count() + Shape::kRows - 1) / Shape::kRows;
-  }
+  static constexpr bool kGrouped = form == Fp8Form::kMasked || form == Fp8Form::kRagged;
+
   __device__ void set_output(GemmTile& tile, int pair) const {
     tile.output = (pair * Shape::kCluster + rank_) * Shape::kOutputs;
   }
 
   const Fp8GemmArgs& args_;
   int rank_, pairs_;
-  int group_ = 0, begin_ = 0;
+  GroupTiles tiles_;
 };
 
 // The one thread that copies.
@@ -125,27 +125,26 @@ class TileLoader {
     constexpr int kHalf = Shape::kRows / 2;
     constexpr uint16_t kBoth = 3;
     for (int box = 0; box < boxes; ++box) {
-      const uint32_t came = ring_.came(stage_);
-      hopper::wait(ring_.read(stage_), turn_ ^ 1);
+      const int stage = place_.stage;
+      const uint32_t came = ring_.came(stage);
+      hopper::wait(ring_.read(stage), place_.turn ^ 1);
       hopper::arrive_and_expect(came, Shape::kBoxBytes);
-      hopper::copy_box_to(kBoth, ring_.rows(stage_) + rank_ * kHalf * kChannels, &maps_.rows, came,
+      hopper::copy_box_to(kBoth, ring_.rows(stage) + rank_ * kHalf * kChannels, &maps_.rows, came,
                           box * kChannels, tile.row + rank_ * kHalf, tile.rows_group,
                           hopper::kNoHint);
-      hopper::copy_box(ring_.weight(stage_), &maps_.weight, came, box * kChannels, tile.output,
+      hopper::copy_box(ring_.weight(stage), &maps_.weight, came, box * kChannels, tile.output,
                        tile.group, hopper::kNoHint);
-      hopper::copy_box(ring_.scale(stage_), &maps_.scales, came, tile.row, box, tile.rows_group,
+      hopper::copy_box(ring_.scale(stage), &maps_.scales, came, tile.row, box, tile.rows_group,
                        hopper::kNoHint);
-      if (++stage_ == Shape::kStages) {
-        stage_ = 0;
-        turn_ ^= 1;
-      }
+      place_.next();
     }
   }
 
  private:
   const TileRing<Shape>& ring_;
   const TileMaps& maps_;
-  int rank_, stage_ = 0, turn_ = 0;
+  int rank_;
+  RingPlace<Shape::kStages> place_;
 };
 
 // A warpgroup: 64 kWaves rows of q. A thread holds of each 64 the row lane / 4 of its warp's 16 and
@@ -175,13 +174,20 @@ class TileProduct {
     const int scale_row = min(tile.output / kChannels, tiles - 1);
     const float* const scales =
         args_.weight_scales + (static_cast<int64_t>(tile.group) * tiles + scale_row) * boxes;
-    float next = scale_of(scales, 0, boxes), now = 0;
-    for (int box = 0; box < boxes; ++box) {
-      if (box % kGroup == 0) {
-        now = next;
-        next = scale_of(scales, box + kGroup, boxes);
+    BoxScales weight_scales(scales, boxes, lane_);
+    if constexpr (Shape::kWaves == 1) {
+      run_overlapped(weight_scales, boxes);
+    } else {
+      // For products of two boxes there are no registers: the other warpgroup multiplies meanwhile.
+      for (int box = 0; box < boxes; ++box) {
+        const float weight_scale = weight_scales.at(box);
+#pragma unroll
+        for (int wave = 0; wave < Shape::kWaves; ++wave) {
+          float products[kSums];
+          multiply(products, wave);
+          take<0>(products, wave, weight_scale);
+        }
       }
-      step(__shfl_sync(~0U, now, box % kGroup));
     }
   }
 
@@ -215,9 +221,28 @@ class TileProduct {
   }
 
  private:
-  __device__ float scale_of(const float* scales, int box, int last) const {
-    return box + lane_ < last ? __ldg(scales + box + lane_) : 0.0F;
-  }
+  // The scales of the weight by box, as many at a time as a warp has lanes; asked for in order.
+  class BoxScales {
+   public:
+    __device__ BoxScales(const float* scales, int boxes, int lane)
+        : scales_(scales), boxes_(boxes), lane_(lane), next_(load(0)) {}
+    __device__ float at(int box) {
+      if (box % kGroup == 0) {
+        now_ = next_;
+        next_ = load(box + kGroup);
+      }
+      return __shfl_sync(~0U, now_, box % kGroup);
+    }
+
+   private:
+    __device__ float load(int box) const {
+      return box + lane_ < boxes_ ? __ldg(scales_ + box + lane_) : 0.0F;
+    }
+
+    const float* scales_;
+    int boxes_, lane_;
+    float next_, now_ = 0;
+  };
 
   // Of four lanes: pairs[i] of lane q becomes pairs[q] of lane i.
   __device__ void transpose(uint32_t (&pairs)[4]) const {
@@ -235,42 +260,63 @@ class TileProduct {
     second = upper ? second : other;
   }
 
-  __device__ void step(float weight_scale) {
-    constexpr uint64_t kWaveStep = 64 * kChannels / hopper::kMatrixUnit;
-    const uint64_t rows = rows_ + stage_ * (Shape::kStageBytes / hopper::kMatrixUnit);
-    const uint64_t weight = weight_ + stage_ * (Shape::kStageBytes / hopper::kMatrixUnit);
-    hopper::wait(ring_.came(stage_), turn_);
-    const float* const scales = ring_.scale_values(stage_) + own_row_;
-#pragma unroll
-    for (int wave = 0; wave < Shape::kWaves; ++wave) {
-      float products[kSums];
-      hopper::multiply_boxes(products, rows + wave * kWaveStep, weight);
-      const float upper = scales[wave * 64] * weight_scale;
-      const float lower = scales[wave * 64 + 8] * weight_scale;
-      hopper::wait_for_products<0>();
-      hopper::pin(products);
-      if (wave == Shape::kWaves - 1) release();
-#pragma unroll
-      for (int i = 0; i < kSums; ++i) {
-        sums_[wave][i] = fmaf(products[i], i % 4 < 2 ? upper : lower, sums_[wave][i]);
-      }
+  // The products of a box are added up while those of the next are made.
+  __device__ void run_overlapped(BoxScales& weight_scales, int boxes) {
+    float even[kSums], odd[kSums];
+    multiply(even, 0);
+    int box = 0;
+    for (; box + 2 < boxes; box += 2) {
+      multiply(odd, 0);
+      take<1>(even, 0, weight_scales.at(box));
+      multiply(even, 0);
+      take<1>(odd, 0, weight_scales.at(box + 1));
     }
-    if (++stage_ == Shape::kStages) {
-      stage_ = 0;
-      turn_ ^= 1;
+    if (box + 1 < boxes) {
+      multiply(odd, 0);
+      take<1>(even, 0, weight_scales.at(box));
+      take<0>(odd, 0, weight_scales.at(box + 1));
+    } else {
+      take<0>(even, 0, weight_scales.at(box));
+    }
+  }
+
+  // Starts the products of 64 rows in the next box.
+  __device__ void multiply(float (&products)[kSums], int wave) {
+    constexpr uint64_t kWaveStep = 64 * kChannels / hopper::kMatrixUnit;
+    const uint64_t stage = coming_.stage * uint64_t{Shape::kStageBytes / hopper::kMatrixUnit};
+    if (wave == 0) hopper::wait(ring_.came(coming_.stage), coming_.turn);
+    hopper::multiply_boxes(products, rows_ + stage + wave * kWaveStep, weight_ + stage);
+    if (wave == Shape::kWaves - 1) coming_.next();
+  }
+
+  // Adds up the products, when at most kOpen groups of later ones are still running.
+  template <int kOpen>
+  __device__ void take(float (&products)[kSums], int wave, float weight_scale) {
+    const float* const scales = ring_.scale_values(read_.stage) + own_row_ + wave * 64;
+    const float upper = scales[0] * weight_scale, lower = scales[8] * weight_scale;
+    hopper::wait_for_products<kOpen>();
+    hopper::pin(products);
+    if (wave == Shape::kWaves - 1) release();
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) {
+      sums_[wave][i] = fmaf(products[i], i % 4 < 2 ? upper : lower, sums_[wave][i]);
     }
   }
 
   // Lets both blocks of the cluster copy there again.
   __device__ void release() {
     __syncwarp();
-    if (lane_ < Shape::kCluster) hopper::arrive_there(hopper::in_block(ring_.read(stage_), lane_));
+    if (lane_ < Shape::kCluster) {
+      hopper::arrive_there(hopper::in_block(ring_.read(read_.stage), lane_));
+    }
+    read_.next();
   }
 
   const TileRing<Shape>& ring_;
   const Fp8GemmArgs& args_;
   uint64_t rows_, weight_;  // of the first stage, as the instruction takes them
-  int lane_, first_row_, own_row_, stage_ = 0, turn_ = 0;
+  int lane_, first_row_, own_row_;
+  RingPlace<Shape::kStages> coming_, read_;  // boxes to multiply, and to be released
   float sums_[Shape::kWaves][kSums];
 };
 
