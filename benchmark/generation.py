@@ -27,6 +27,25 @@ def prompts(batch: int, length: int) -> list[list[int]]:
     return [list(map(int, row)) for row in numbers]
 
 
+def generate(
+    model: transformers.PreTrainedModel,
+    ids: Tensor,
+    tokens: int,
+    *processors: transformers.LogitsProcessor,
+) -> None:
+    """So many tokens after each row of ``ids``, by transformers and greedily."""
+    with torch.inference_mode():
+        model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            min_new_tokens=tokens,
+            max_new_tokens=tokens,
+            pad_token_id=0,
+            logits_processor=[*processors],
+        )
+
+
 class OurEngine:
     """The engine in this process."""
 
@@ -80,22 +99,10 @@ class Transformers:
             folder, dtype=getattr(torch, dtype)
         ).eval()
 
-    def _generate(self, ids: Tensor, tokens: int, clock: _Clock) -> None:
-        with torch.inference_mode():
-            self._model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                do_sample=False,
-                min_new_tokens=tokens,
-                max_new_tokens=tokens,
-                pad_token_id=0,
-                logits_processor=[clock],
-            )
-
     def decode_seconds(self, batch: int, length: int, steps: int) -> float:
         """Median time of a step that decodes one token for each of ``batch`` sequences."""
         clock = _Clock()
-        self._generate(torch.tensor(prompts(batch, length)), steps + 1, clock)
+        generate(self._model, torch.tensor(prompts(batch, length)), steps + 1, clock)
         return statistics.median(b - a for a, b in itertools.pairwise(clock.times))
 
     def prefill_seconds(self, length: int) -> float:
@@ -103,7 +110,7 @@ class Transformers:
         clock = _Clock()
         ids = torch.tensor(prompts(1, length))
         began = time.perf_counter()
-        self._generate(ids, 1, clock)
+        generate(self._model, ids, 1, clock)
         return clock.times[-1] - began
 
 

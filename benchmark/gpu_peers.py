@@ -11,7 +11,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from benchmark.generation import prompts
+from benchmark.generation import generate, prompts
 from rtp_llm.device import Device
 
 
@@ -39,15 +39,7 @@ class EagerTransformers:
 
     def _seconds(self, ids: Tensor, tokens: int) -> float:
         began = time.perf_counter()
-        with torch.inference_mode():
-            self._model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                do_sample=False,
-                min_new_tokens=tokens,
-                max_new_tokens=tokens,
-                pad_token_id=0,
-            )
+        generate(self._model, ids, tokens)
         self._device.synchronize()
         return time.perf_counter() - began
 

@@ -16,32 +16,18 @@ from rtp_llm.ops.checks_for_tests import (
     kernel_runs,
     running,
 )
+from rtp_llm.ops.rope_layouts_for_tests import LAYOUTS, MAX_POSITIONS, rotary_table
 from rtp_llm.ops.rope_reference import rope_kv_write_reference
 
-BLOCK_SIZE, NUM_BLOCKS, MAX_POSITIONS = 4, 40, 64
+BLOCK_SIZE, NUM_BLOCKS = 4, 40
 
 every_isa = pytest.mark.parametrize("isa", ISAS)
 every_dtype = pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
-
-# query heads, KV heads, head size, rotary size, rotary offset
-LAYOUTS = [
-    (1, 1, 2, 2, 0),
-    (4, 2, 64, 64, 0),
-    (7, 1, 80, 80, 0),
-    (2, 2, 128, 32, 0),
-    (3, 1, 48, 18, 5),
-    (1, 1, 256, 160, 96),
-]
 
 
 @pytest.fixture(autouse=True)
 def seed() -> None:
     torch.manual_seed(0)
-
-
-def _table(rotary_dim: int) -> torch.Tensor:
-    angles = torch.rand(MAX_POSITIONS, rotary_dim // 2) * 6.28
-    return torch.cat((angles.cos(), angles.sin()), dim=-1)
 
 
 def _case(tokens: int, layout: tuple[int, ...], dtype: torch.dtype) -> dict[str, Any]:
@@ -52,7 +38,7 @@ def _case(tokens: int, layout: tuple[int, ...], dtype: torch.dtype) -> dict[str,
     return {
         "qkv": torch.randn(tokens, width + 3).to(dtype)[:, :width],
         "positions": torch.randint(0, MAX_POSITIONS, (tokens,), dtype=torch.int32),
-        "cos_sin": _table(rotary_dim),
+        "cos_sin": rotary_table(rotary_dim),
         "kv_cache": torch.randn(2, NUM_BLOCKS, BLOCK_SIZE, kv_heads, head_dim).to(dtype),
         "slot_mapping": slots,
         "num_heads": heads,

@@ -9,33 +9,20 @@ import torch
 
 from rtp_llm import ops
 from rtp_llm.ops.checks_for_tests import FLOAT_DTYPES, assert_near, kernel_runs
+from rtp_llm.ops.rope_layouts_for_tests import LAYOUTS as COMMON
+from rtp_llm.ops.rope_layouts_for_tests import MAX_POSITIONS, rotary_table
 from rtp_llm.ops.rotation_reference import rotate_and_store_reference
 from rtp_llm.ops.schema import OPERATORS
 
-MAX_POSITIONS, BLOCK = 64, 8
+BLOCK = 8
+LAYOUTS = [*COMMON, (2, 1, 512, 512, 0)]
 
 every_dtype = pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
-
-# query heads, KV heads, head size, rotary size, rotary offset
-LAYOUTS = [
-    (1, 1, 2, 2, 0),
-    (4, 2, 64, 64, 0),
-    (7, 1, 80, 80, 0),
-    (2, 2, 128, 32, 0),
-    (3, 1, 48, 18, 5),
-    (1, 1, 256, 160, 96),
-    (2, 1, 512, 512, 0),
-]
 
 
 @pytest.fixture(autouse=True)
 def seed() -> None:
     torch.manual_seed(0)
-
-
-def table(rotary_dim: int) -> torch.Tensor:
-    angles = torch.rand(MAX_POSITIONS, rotary_dim // 2) * 6.28
-    return torch.cat((angles.cos(), angles.sin()), dim=-1)
 
 
 def case(lengths: list[int], layout: tuple[int, ...], dtype: torch.dtype) -> dict[str, Any]:
@@ -53,7 +40,7 @@ def case(lengths: list[int], layout: tuple[int, ...], dtype: torch.dtype) -> dic
         "k": packed[:, heads : heads + kv_heads],
         "v": packed[:, heads + kv_heads :],
         "q_out": torch.zeros(tokens, heads, head_dim).to(dtype),
-        "cos_sin": table(rotary_dim),
+        "cos_sin": rotary_table(rotary_dim),
         "cu_seqlens": cu_seqlens,
         "past_lengths": torch.randint(0, MAX_POSITIONS // 2, (requests,), dtype=torch.int32),
         "offsets": offsets,
