@@ -13,3 +13,9 @@ def usable_gpu(*names: str) -> Device | None:
         with suppress(DeviceError):
             return resolve_device(name)
     return None
+
+
+def usable_gpus() -> tuple[str, int]:
+    """Their name, and how many processes may each have one of them; 0 without a usable one."""
+    device = usable_gpu()
+    return (device.name, device.device_count()) if device else ("", 0)

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from rtp_llm.distributed.dispatch import ExactExchange, Exchange, PaddedExchange, WidestExchange
+from rtp_llm.distributed.group import Group
 from rtp_llm.distributed.world import World
+
+
+class _Echo(Group):
+    """What this rank sends comes back to it: as much work, and no other rank takes part."""
+
+    def all_to_all(self, tensor: Tensor, *_: object) -> Tensor:
+        return tensor.clone()
 
 
 class ExchangeForms:
@@ -19,6 +29,7 @@ class ExchangeForms:
         """`slots` experts on each rank."""
         self._world, self._slots, self._limit = world, slots, limit
         self._exact = ExactExchange(world.tensors, world.host, slots)
+        self._echo = _Echo(None, world.rank, world.size)
         self.current: Exchange = WidestExchange(world.tensors, world.host, slots)
 
     def begin(self, tokens: int) -> None:
@@ -27,3 +38,8 @@ class ExchangeForms:
             self.current = PaddedExchange(self._world.tensors, self._slots, tokens)
         else:
             self.current = self._exact
+
+    def fix(self, tokens: int, alone: bool) -> None:
+        """Steps of `tokens` rows take messages of that size; `alone`: without the other ranks."""
+        group = self._echo if alone else self._world.tensors
+        self.current = PaddedExchange(group, self._slots, tokens)

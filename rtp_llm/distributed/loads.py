@@ -10,9 +10,13 @@ from torch import Tensor
 
 
 class ExpertLoads:
-    """Counts int64 [layers, experts] that the steps add to; nothing is read back meanwhile."""
+    """Counts int64 [layers, experts] that the steps add to; nothing is read back meanwhile.
+
+    `rows`, int64 [T, 1]: 1 where a row of the step holds a token, else 0; None: all do.
+    """
 
     def __init__(self, num_layers: int, num_experts: int, device: torch.device) -> None:
+        self.rows: Tensor | None = None
         self._counts = torch.zeros(num_layers, num_experts, dtype=torch.int64, device=device)
 
     def counter(self, layer: int) -> Callable[[Tensor, Tensor], None]:
@@ -20,8 +24,10 @@ class ExpertLoads:
         counts = self._counts[layer]
 
         def count(ids: Tensor, weights: Tensor) -> None:
-            flat = ids.reshape(-1)
-            counts.index_add_(0, flat, torch.ones_like(flat, dtype=torch.int64))
+            rows = self.rows
+            if rows is None:
+                rows = torch.ones_like(ids[:, :1], dtype=torch.int64)
+            counts.index_add_(0, ids.reshape(-1), rows.expand_as(ids).reshape(-1))
 
         return count
 

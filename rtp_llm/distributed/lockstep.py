@@ -17,12 +17,15 @@ class Agreement:
     `settled`: all have read the same messages and none has work that waits for its last step, so
     that without tokens they may wait for the next message.
     `stop`: one of them was told to end. `ready`: all have done what they do beside the steps.
+    `sequences`, `longest`: the most sequences, and tokens of one, that any of them computes.
     """
 
     tokens: int
     settled: bool
     stop: bool
     ready: bool
+    sequences: int = 0
+    longest: int = 0
 
     @property
     def idle(self) -> bool:
@@ -43,7 +46,14 @@ class Lockstep:
         self.stopping = False
         self._host = host
 
-    def agree(self, tokens: int, ready: bool = True, has_more: bool = False) -> Agreement:
+    def agree(
+        self,
+        tokens: int,
+        ready: bool = True,
+        has_more: bool = False,
+        sequences: int = 0,
+        longest: int = 0,
+    ) -> Agreement:
         """Tell what this rank has for the next step, and hear what all have.
 
         `has_more`: its sequences will have a step after this one, though maybe none in this one.
@@ -51,7 +61,13 @@ class Lockstep:
         Raises RankLostError where a rank is gone.
         """
         said = [tokens, self.seen, -self.seen, int(self.stopping), int(not ready), int(has_more)]
-        numbers = torch.tensor(said, dtype=torch.int64)
+        numbers = torch.tensor([*said, sequences, longest], dtype=torch.int64)
         self._host.maximum(numbers)
-        most, newest, oldest, stop, waiting, more = numbers.tolist()
-        return Agreement(most, newest == -oldest and not more, bool(stop), not waiting)
+        most, newest, oldest, stop, waiting, more, *sizes = numbers.tolist()
+        return Agreement(most, newest == -oldest and not more, bool(stop), not waiting, *sizes)
+
+    def all_can(self, can: bool) -> bool:
+        """Whether every rank can; all of them ask at the same time."""
+        cannot = torch.tensor([int(not can)])
+        self._host.maximum(cannot)
+        return not cannot.item()

@@ -45,4 +45,8 @@ class Membership:
             RENDEZVOUS_VARIABLE: self.rendezvous,
             # All ranks are on this machine, and its host name may lead to anywhere.
             "GLOO_SOCKET_IFNAME": "lo",
+            "NCCL_SOCKET_IFNAME": "lo",
+            # Only all-to-all travels between GPUs, which multicast does not help; some hosts and
+            # containers do not allow it.
+            "NCCL_NVLS_ENABLE": "0",
         }

@@ -1,4 +1,4 @@
-"""Runs a function in several processes that meet as ranks over gloo."""
+"""Runs a function in several processes that meet as ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rtp_llm.device.cpu import CpuDevice
+from rtp_llm.device import resolve_device
 from rtp_llm.distributed.membership import Membership
 from rtp_llm.distributed.world import World
 
@@ -19,22 +19,28 @@ _PATIENCE = 240.0  # of the parent for a whole run, in seconds
 
 
 def run_ranks(
-    folder: Path, size: int, work: Callable[..., Any], *inputs: Any, timeout: float = 120.0
+    folder: Path,
+    size: int,
+    work: Callable[..., Any],
+    *inputs: Any,
+    timeout: float = 120.0,
+    device: str = "cpu",
+    connect: bool = True,
 ) -> list[Any]:
     """``work(world, *inputs)`` on every rank; what each returned, or its error's text, by rank.
 
-    `work` is a function of a module. A rank that ends itself by a signal gives None.
+    `work` is a function of a module. A rank that ends itself gives None. `connect`: else `world` is
+    None and ranks connect by themselves, as engines do.
     """
     # Children of a server that has imported torch, once: they begin at once.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed", __name__])
+    context.set_forkserver_preload(["torch.distributed", __name__, work.__module__])
     ends = [context.Pipe(duplex=False) for _ in range(size)]
-    children = [
-        context.Process(
-            target=_child, args=(sender, str(folder / "meet"), rank, size, timeout, work, inputs)
-        )
-        for rank, (_, sender) in enumerate(ends)
-    ]
+    place, connection = str(folder / "meet"), (device, timeout) if connect else None
+    children = []
+    for rank, (_, sender) in enumerate(ends):
+        given = (sender, Membership(rank, size, place), connection, work, inputs)
+        children.append(context.Process(target=_child, args=given))
     for child, (_, sender) in zip(children, ends, strict=True):
         child.start()
         sender.close()
@@ -51,13 +57,22 @@ def run_ranks(
 
 
 def _child(
-    sender: Any, place: str, rank: int, size: int, timeout: float, work: Any, inputs: Any
+    sender: Any,
+    membership: Membership,
+    connection: tuple[str, float] | None,
+    work: Any,
+    inputs: Any,
 ) -> None:
     torch.set_num_threads(1)
-    membership = Membership(rank, size, place)
     os.environ.update(membership.environment())
     try:
-        world = World.connect(membership, CpuDevice(), timeout)
+        if connection is None:
+            sender.send(work(None, *inputs))
+            return
+        name, timeout = connection
+        device = resolve_device(name)
+        device.make_current()
+        world = World.connect(membership, device, timeout)
         sender.send(work(world, *inputs))
         world.host.wait_for_all()
         world.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING
 
+import torch
+
 from rtp_llm.distributed.group import Group, RankLostError
 
 if TYPE_CHECKING:
@@ -54,7 +56,10 @@ class World:
                 f"({str(error).strip().splitlines()[0]})"
             ) from error
         host = distributed.group.WORLD
-        return cls(rank, size, *(Group(each, rank, size) for each in (tensors, host, moves)))
+        world = cls(rank, size, *(Group(each, rank, size) for each in (tensors, host, moves)))
+        # The first message makes connections, which one that a graph records could not.
+        world.tensors.all_to_all(torch.zeros(size, 1, device=device.torch_device))
+        return world
 
     def wait_for_all(self, timeout: float) -> None:
         """Return once every rank is here. RankLostError names who is not after `timeout` s."""

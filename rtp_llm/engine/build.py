@@ -14,13 +14,14 @@ from rtp_llm.engine.engine import Engine, EngineLimits
 from rtp_llm.engine.memory_plan import plan_memory, weight_bytes, weights_that_fit
 from rtp_llm.engine.messages import EngineReady, EngineStartError
 from rtp_llm.engine.phases import Phases
-from rtp_llm.engine.rank_setup import host_threads, share_model, shares_experts
+from rtp_llm.engine.rank_setup import host_threads, padded_tokens, share_model, shares_experts
 from rtp_llm.engine.start_checks import check_operators, check_settings, missing_operators
 from rtp_llm.executor.drawn_tokens import DrawnTokens
 from rtp_llm.executor.graph_sizes import GraphSize, graph_sizes
 from rtp_llm.executor.kv_cache import KVCache
 from rtp_llm.executor.model_runner import ModelRunner
 from rtp_llm.executor.sampler import Sampler
+from rtp_llm.executor.shared_graphs import SharedGraphs
 from rtp_llm.executor.warm_up import StepLimits
 from rtp_llm.loader import LoadProgress, load_model
 from rtp_llm.models.causal_lm import cache_dtype
@@ -84,7 +85,7 @@ def build_engine(
     phases.end("cache")
     runner.warm_up()
     phases.end("warm-up")
-    _record_graphs(runner, sizes, plan)
+    _record_graphs(runner, sizes, plan, engine.ranks)
     phases.end("graphs")
     ready = _ready(settings, model, plan, dtype, device, phases.total)
     _log(ready, plan, device, phases)
@@ -155,19 +156,26 @@ def _sizes_to_record(
         if device.name != "cpu":  # which loses nothing by it
             _logger.warning("no graphs are recorded: %s", answer.reason)
         return []
+    most = limits.max_batch_tokens
     if shares_experts(settings, model.config):
-        _logger.warning("no graphs are recorded: a step sends tokens to experts of other ranks")
+        most = min(most, padded_tokens(settings, device))
+    if not most:
+        _logger.warning("no graphs are recorded: expert_capacity=0 has messages of any size")
         return []
     if missing := missing_operators(device):
         # They ask the device for sizes, which a graph cannot record.
         _logger.warning("no graphs are recorded: PyTorch stands in for %s", ", ".join(missing))
         return []
-    return graph_sizes(limits.max_batch_tokens, limits.max_running, weight_bytes(model))
+    return graph_sizes(most, limits.max_running, weight_bytes(model))
 
 
-def _record_graphs(runner: ModelRunner, sizes: list[GraphSize], plan: CachePlan) -> None:
+def _record_graphs(
+    runner: ModelRunner, sizes: list[GraphSize], plan: CachePlan, ranks: RankSteps | None = None
+) -> None:
     if sizes:
-        runner.record_graphs(sizes, plan.max_model_len, plan.block_size)
+        graphs = runner.record_graphs(sizes, plan.max_model_len, plan.block_size, ranks)
+        if ranks is not None and isinstance(graphs, SharedGraphs):
+            ranks.graphs = graphs
 
 
 def _kept_quantization(settings: Settings, model: CausalLM) -> str:

@@ -200,7 +200,7 @@ class Engine:
     @property
     def has_idle_work(self) -> bool:
         """There is something to do for when no sequence is there: `work_idle`, again and again."""
-        return self._runner.has_idle_work
+        return self.ranks is None and self._runner.has_idle_work  # ranks do theirs in steps
 
     def work_idle(self) -> None:
         """Do a part of it, as long as a request may wait for."""
@@ -273,8 +273,7 @@ class Engine:
         scheduled = self._scheduler.schedule()
         batch = self._scheduler.batch
         if self.ranks is not None:
-            tokens = batch.num_tokens if scheduled else 0
-            scheduled = self.ranks.begin(tokens, self._scheduler.has_work)
+            scheduled = self.ranks.begin(batch if scheduled else None, self._scheduler.has_work)
         if not scheduled:
             return None
         hidden = self._runner.forward(batch)

@@ -17,11 +17,11 @@ PLAN = SimpleNamespace(max_model_len=64, block_size=16)
 LIMITS = StepLimits(max_batch_tokens=512, max_running=8, max_model_len=128, block_size=16)
 
 
-def recorded(name, answer, **settings):
+def recorded(name, answer, moe=None, **settings):
     """What a runner is told to record."""
-    device = SimpleNamespace(name=name, supports=lambda _: answer)
+    device = SimpleNamespace(name=name, supports=lambda _: answer, asynchronous=True)
     model, calls = torch.nn.Module(), []
-    model.config = SimpleNamespace(moe=None)
+    model.config = SimpleNamespace(moe=moe)
     sizes = build._sizes_to_record(Settings(model="m", **settings), model, device, LIMITS)
     runner = SimpleNamespace(record_graphs=lambda *arguments: calls.append(arguments))
     build._record_graphs(runner, sizes, PLAN)
@@ -34,7 +34,7 @@ def all_operators(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"), [(True, [(graph_sizes(512, 8, 0), 64, 16)]), (False, [])]
+    ("asked", "expected"), [(True, [(graph_sizes(512, 8, 0), 64, 16, None)]), (False, [])]
 )
 def test_graphs_are_recorded_where_they_can_be(asked, expected):
     yes = Support.yes()
@@ -47,6 +47,20 @@ def test_an_accelerator_without_graphs_says_so(name, warnings, caplog):
     assert [r.getMessage() for r in caplog.records] == [
         "no graphs are recorded: it cannot"
     ] * warnings
+
+
+@pytest.mark.parametrize(("capacity", "most"), [(None, 256), (6, 6)])
+def test_ranks_record_what_messages_of_fixed_size_hold(capacity, most):
+    settings = {"data_parallel_size": 2, "max_running_requests": 8, "expert_capacity": capacity}
+    ((sizes, *_),) = recorded("cuda", Support.yes(), object(), **settings)
+    assert sizes == graph_sizes(most, 8, 0)
+    assert max(size.tokens for size in sizes) == most
+
+
+def test_ranks_whose_messages_have_any_size_record_nothing(caplog):
+    settings = {"data_parallel_size": 2, "expert_capacity": 0}
+    assert not recorded("cuda", Support.yes(), object(), **settings)
+    assert "no graphs are recorded: expert_capacity=0" in caplog.text
 
 
 def test_references_are_not_recorded(monkeypatch, caplog):

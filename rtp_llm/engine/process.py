@@ -131,6 +131,7 @@ class EngineService:
             for output in self._engine.step():
                 self._outlet.send(output)
             if self._engine.ranks is not None and self._engine.ranks.stopped:
+                self._engine.ranks.leave()
                 return
             if not self._engine.has_work:
                 self._engine.work_idle()

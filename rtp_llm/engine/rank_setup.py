@@ -69,16 +69,13 @@ def share_model(
     if membership is None:
         return Shared(experts=EvenSelections() if settings.fake_balance_expert else None)
     world = World.connect(membership, device, settings.step_timeout)
-    capacity = settings.expert_capacity
-    if capacity is None:
-        capacity = _CAPACITY if device.asynchronous else 0
     balance = balance_options(settings)
     options = ParallelOptions(
         redundant=settings.redundant_expert,
         counts=balance.counts,
         moves=balance.moves,
         fake_balance=settings.fake_balance_expert,
-        padded_tokens=capacity,
+        padded_tokens=padded_tokens(settings, device),
     )
     experts = ParallelExperts(world, device, config.moe, config.moe_layers, options)
     return Shared(world, experts)
@@ -159,6 +156,13 @@ def _check_division(experts: int, spare: int, size: int) -> None:
 def shares_experts(settings: Settings, config: ModelConfig) -> bool:
     """Whether ranks have experts for each other."""
     return settings.data_parallel_size > 1 and config.moe is not None
+
+
+def padded_tokens(settings: Settings, device: Device) -> int:
+    """Steps of at most so many tokens on every rank take messages of fixed size."""
+    if settings.expert_capacity is not None:
+        return settings.expert_capacity
+    return _CAPACITY if device.asynchronous else 0
 
 
 def host_threads(settings: Settings, device: Device) -> int:

@@ -15,6 +15,7 @@ from torch import Tensor
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
 from rtp_llm.executor.graph_inputs import GraphInputs
 from rtp_llm.executor.graph_sizes import GraphSize
+from rtp_llm.executor.shared_graphs import Ranks, SharedGraphs
 from rtp_llm.executor.step_graphs import StepGraphs
 
 if TYPE_CHECKING:
@@ -145,17 +146,26 @@ class ModelRunner:
         self.device.synchronize()
 
     def record_graphs(
-        self, sizes: Sequence[GraphSize], max_model_len: int, block_size: int
-    ) -> None:
+        self,
+        sizes: Sequence[GraphSize],
+        max_model_len: int,
+        block_size: int,
+        ranks: Ranks | None = None,
+    ) -> StepGraphs:
         """Let steps run as graphs from now on; the first sizes are recorded at once.
 
-        The others follow in `work_idle`, or when a batch asks for one.
+        The others follow in `work_idle`, or when a batch asks for one. With ``ranks``, which all do
+        this at the same time, they follow as SharedGraphs says.
         """
         most = GraphSize(*(max(numbers) for numbers in zip(*map(astuple, sizes), strict=True)))
         inputs = GraphInputs(self.cache, self.device, most, max_model_len, block_size)
-        self._graphs = StepGraphs(self._layers, inputs, self.device, sizes)
+        if ranks is None:
+            self._graphs = StepGraphs(self._layers, inputs, self.device, sizes)
+        else:
+            self._graphs = SharedGraphs(self._layers, inputs, self.device, sizes, ranks)
         for _ in range(_RECORDED_AT_ONCE):
             self.work_idle()
+        return self._graphs
 
     @property
     def has_idle_work(self) -> bool:

@@ -28,7 +28,9 @@ _PAUSE = 64
 
 
 @dataclass(frozen=True)
-class _Recorded:
+class Recorded:
+    """A graph and what it computes."""
+
     graph: Graph
     hidden: Tensor
 
@@ -56,7 +58,7 @@ class StepGraphs:
         self._device = device
         self._sizes = sorted(sizes)
         self._waiting = list(sizes)
-        self._recorded: dict[GraphSize, _Recorded] = {}
+        self._recorded: dict[GraphSize, Recorded] = {}
         self._stream = device.new_stream()
         self._pool: object = None
         self._pause = 0
@@ -77,7 +79,7 @@ class StepGraphs:
 
         None when no recorded size holds the batch: it has to run eagerly.
         """
-        size = self._choose(batch)
+        size = self._size_of(batch)
         if size is None:
             return None
         self._inputs.write(batch, size)
@@ -85,9 +87,12 @@ class StepGraphs:
         recorded.graph.replay()
         return recorded.hidden[: batch.num_tokens]
 
-    def _choose(self, batch: Batch) -> GraphSize | None:
+    def _size_of(self, batch: Batch) -> GraphSize | None:
+        """The recorded size that the batch runs in."""
+        return self._choose(batch.num_tokens, batch.num_seqs, batch.max_seqlen_q)
+
+    def _choose(self, *numbers: int) -> GraphSize | None:
         self._pause = max(0, self._pause - 1)
-        numbers = batch.num_tokens, batch.num_seqs, batch.max_seqlen_q
         for size in self._sizes:
             if not size.holds(*numbers):
                 continue
@@ -104,10 +109,11 @@ class StepGraphs:
         total, done = len(self._sizes), len(self._recorded)
         self._bar.draw("recording graphs", done, total, f"{done} of {total}")
         self._waiting.remove(size)
-        try:
-            self._recorded[size] = self._capture(size)
-        except torch.OutOfMemoryError as error:
-            _logger.warning("no more graphs are recorded, memory is short: %s", error)
+        made, problem = self._try(size)
+        if made is not None:
+            self._recorded[size] = made
+        else:
+            _logger.warning("no more graphs are recorded, memory is short: %s", problem)
             self._sizes = [each for each in self._sizes if each in self._recorded]
             self._waiting = []
         self._bar.erase()
@@ -116,19 +122,30 @@ class StepGraphs:
         if not self._waiting:
             self._report()
 
-    def _capture(self, size: GraphSize) -> _Recorded:
+    def _try(self, size: GraphSize) -> tuple[Recorded | None, str]:
+        """The recorded step, or why there is no memory for it."""
+        try:
+            return self._capture(size), ""
+        except torch.OutOfMemoryError as error:
+            return None, str(error)
+
+    def _rehearse(self, batch: ForwardBatch) -> None:
+        """Run the step once."""
+        self._step(batch)
+
+    def _capture(self, size: GraphSize) -> Recorded:
         self._inputs.clear()
         batch = self._inputs.batch(size)
         self._stream.wait_stream(self._device.current_stream())
         with self._device.use_stream(self._stream):
             for _ in range(_WARM_UPS):
-                self._step(batch)
+                self._rehearse(batch)
         self._device.synchronize()
         graph = self._device.new_graph(self._pool)
         with graph.capture(self._stream):
             hidden = self._step(batch)
         self._pool = graph.pool
-        return _Recorded(graph, hidden)
+        return Recorded(graph, hidden)
 
     def _report(self) -> None:
         _logger.info(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -95,6 +96,7 @@ class ParallelExperts:
         self.loads = ExpertLoads(count, config.num_experts, place)
         self._world, self._options = world, options
         self._blocks: list[MoeBlock] = []
+        self._empty: Tensor | None = None  # bool [T, 1]: rows that hold no token, in a padded step
 
     def router(self, index: int, config: MoeConfig) -> ParallelRouter:
         """The router of the block of layer `index`."""
@@ -112,7 +114,26 @@ class ParallelExperts:
         if options.redundant or options.moves:
             expert_map = self.layers[position].map
             steps.append(lambda ids, weights: expert_map.apply(ids))
-        return tuple(steps)
+        return (*steps, self._leave_out)
+
+    def _leave_out(self, ids: Tensor, weights: Tensor) -> None:
+        if self._empty is not None:
+            ids.masked_fill_(self._empty, -1)
+
+    @contextmanager
+    def padded(self, rows: int, tokens: Tensor, alone: bool = False) -> Iterator[None]:
+        """Inside, a step of `rows` rows runs, of which the first `tokens` (int32 [1]) hold a token.
+
+        The others go to no expert and count for none. All ranks run as many rows, or this one
+        tries its part `alone`. Waits for nothing, so that a graph records it.
+        """
+        self.forms.fix(rows, alone)
+        self._empty = torch.arange(rows, device=tokens.device)[:, None] >= tokens
+        self.loads.rows = (~self._empty).long()
+        try:
+            yield
+        finally:
+            self._empty = self.loads.rows = None
 
     def attach(self, model: nn.Module) -> None:
         """Take the loaded model, whose blocks were made with these hooks; trial steps are over."""

@@ -49,11 +49,33 @@ def test_choices_of_trial_steps_are_no_load():
     world = SimpleNamespace(rank=0, size=1, tensors=None, host=None)
     hooks = ParallelExperts(world, CpuDevice(), config, (True,), ParallelOptions(counts=True))
     block = MoeBlock(0, config, LayerOptions(torch.float32, torch.device("cpu"), experts=hooks))
-    (count,) = block.steps
+    count, _ = block.steps
     count(torch.zeros(100, 2, dtype=torch.int32), torch.ones(100, 2))
     hooks.attach(block)
     count(torch.tensor([[3, 5]], dtype=torch.int32), torch.ones(1, 2))
     assert hooks.loads.take().tolist() == [[0, 0, 0, 1, 0, 1]]
+
+
+def test_rows_of_padding_choose_no_expert_and_are_no_load():
+    config = MoeConfig(hidden_size=16, num_experts=6, top_k=2, intermediate_size=8)
+    world = SimpleNamespace(rank=0, size=1, tensors=None, host=None)
+    hooks = ParallelExperts(world, CpuDevice(), config, (True,), ParallelOptions(counts=True))
+    steps = hooks.steps(0, config)
+    chosen = torch.tensor([[1, 5], [2, 1], [0, 3], [0, 3]], dtype=torch.int32)
+    for tokens in (2, 0, 4):
+        ids = chosen.clone()
+        with hooks.padded(4, torch.tensor([tokens], dtype=torch.int32), alone=True):
+            for step in steps:
+                step(ids, torch.ones(4, 2))
+        assert torch.equal(ids[:tokens], chosen[:tokens])
+        assert (ids[tokens:] == -1).all()
+        counted = torch.bincount(chosen[:tokens].flatten(), minlength=6)
+        assert hooks.loads.take().tolist() == [counted.tolist()]
+    ids = chosen.clone()  # and outside all rows hold a token
+    for step in steps:
+        step(ids, torch.ones(4, 2))
+    assert torch.equal(ids, chosen)
+    assert hooks.loads.take().sum() == chosen.numel()
 
 
 TOKENS, RANKS = 6, 3

@@ -1,0 +1,86 @@
+"""Recorded steps of ranks that have experts for each other: all replay the same size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+from torch import Tensor
+
+from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.executor.step_graphs import Recorded, StepGraphs
+
+if TYPE_CHECKING:
+    from rtp_llm._runtime import Batch
+    from rtp_llm.device import Device
+    from rtp_llm.executor.graph_inputs import GraphInputs
+    from rtp_llm.executor.graph_sizes import GraphSize
+
+
+class Ranks(Protocol):
+    """The other ranks, as a recording needs them."""
+
+    def padded(self, rows: int, tokens: Tensor, alone: bool) -> AbstractContextManager[None]:
+        """Inside, a step runs that has so many rows on every rank.
+
+        The first `tokens` (int32 [1]) of this rank hold a token. `alone`: the others take no part.
+        """
+
+    def all_can(self, can: bool) -> bool:
+        """Whether every rank can; all of them ask at the same time."""
+
+
+class SharedGraphs(StepGraphs):
+    """Every rank calls `record_next` and `agree` equally often and with the same numbers.
+
+    So all have recorded the same sizes and choose the same one; in it each rank has room for as
+    many tokens as the fullest of them has. Nothing that one rank may fail in involves the others:
+    steps are tried alone, and while they are recorded no message travels.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[ForwardBatch], Tensor],
+        inputs: GraphInputs,
+        device: Device,
+        sizes: Sequence[GraphSize],
+        ranks: Ranks,
+    ) -> None:
+        """As StepGraphs; `step` is that of this rank."""
+        super().__init__(self._padded, inputs, device, sizes)
+        self._layers, self._ranks = step, ranks
+        self._agreed: GraphSize | None = None
+
+    def agree(self, tokens: int, sequences: int, longest: int) -> bool:
+        """The next step has at most these numbers on any rank: whether all of them replay it."""
+        self._agreed = self._choose(tokens, sequences, longest)
+        return self._agreed is not None
+
+    def replay_empty(self) -> None:
+        """Replay the agreed size on no tokens: only the experts here have something to do."""
+        assert self._agreed is not None
+        self._inputs.clear()
+        self._recorded[self._agreed].graph.replay()
+
+    def discard(self) -> None:
+        """Forget all graphs: a communicator ends only after those that use it."""
+        self._device.synchronize()
+        self._recorded.clear()
+        self._sizes, self._waiting = [], []
+
+    def _size_of(self, batch: Batch) -> GraphSize | None:
+        return self._agreed
+
+    def _padded(self, batch: ForwardBatch, alone: bool = False) -> Tensor:
+        with self._ranks.padded(len(batch.token_ids), batch.cu_seqlens_q[-1:], alone):
+            return self._layers(batch)
+
+    def _rehearse(self, batch: ForwardBatch) -> None:
+        self._padded(batch, alone=True)
+
+    def _try(self, size: GraphSize) -> tuple[Recorded | None, str]:
+        made, problem = super()._try(size)
+        if self._ranks.all_can(made is not None):
+            return made, ""
+        return None, problem or "another rank has none for a graph"
