@@ -60,6 +60,8 @@ class GpuEngine:
         self._numbers = itertools.count(1)
         while self.engine.has_idle_work:  # graphs, which a server records while it waits
             self.engine.work_idle()
+        while self.engine.has_work:  # ranks that share experts record them in steps
+            self.engine.step()
 
     def add(self, prompts: Sequence[list[int]], params: SamplingParams) -> None:
         """Queue prompts."""

@@ -17,6 +17,10 @@ PROGRAMS = {
     "gpu_generate": [*TINY, "--batch", "3", "--peer", "eager"],
     "gpu_moe": ["--shape", "tiny", "--tokens", "5", "--quick"],
     "gpu_profile": [*TINY, "--batch", "2"],
+    "gpu_ranks": [
+        *("--shape", "tiny-moe", "--layers", "2", "--quick", "--tokens", "5", "--batch", "2"),
+        *("--setting", "kv_cache_mem_mb=64"),
+    ],
     "gpu_serve": [*TINY, "--requests", "3", "--longest", "101", "--clients", "2"],
     "gpu_throughput": [*TINY, "--requests", "3", "--longest", "101"],
     "serve_rate": ["--streams", "9", "--tokens", "20", "--endpoint", "chat"],
