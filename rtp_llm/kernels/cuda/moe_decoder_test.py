@@ -22,7 +22,7 @@ from rtp_llm.models.transformers_models_for_tests import (
 )
 from rtp_llm.ops.checks_for_tests import DEVICE
 
-KINDS = ("mixtral", "qwen2_moe", "qwen3_moe")
+KINDS = ("deepseek_v2", "deepseek_v3", "mixtral", "qwen2_moe", "qwen3_moe")
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
