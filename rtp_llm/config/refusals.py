@@ -256,6 +256,20 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "device",
+        "mixtures of experts",
+        "The sorting and the products of experts have no kernels there.",
+        "Allow the slow PyTorch references with --allow-reference-ops, or choose a dense model.",
+        devices="xpu",
+    ),
+    Refusal(
+        "device",
+        "attention over latents",
+        "DeepSeek's attention has kernels for the CPU and for NVIDIA's GPUs only.",
+        "Choose a model of keys and values, or set --device-type to cpu.",
+        devices="rocm, xpu",
+    ),
+    Refusal(
+        "device",
         "int8_weights",
         "Int8 products have kernels for the CPU and for NVIDIA's GPUs only.",
         "Leave --quantization out.",

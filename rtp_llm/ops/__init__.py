@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from rtp_llm.ops.registry import kernel_calls as kernel_calls
     from rtp_llm.ops.registry import load as load
     from rtp_llm.ops.registry import operators_without_kernel as operators_without_kernel
+    from rtp_llm.ops.registry import references_allowed as references_allowed
     from rtp_llm.ops.rope import rope_kv_write as rope_kv_write
     from rtp_llm.ops.rope_inplace import FusedSetKVBufferArg as FusedSetKVBufferArg
     from rtp_llm.ops.rope_inplace import (
@@ -105,6 +106,7 @@ _REGISTRY = (
     "kernel_calls",
     "load",
     "operators_without_kernel",
+    "references_allowed",
 )
 _PUBLIC = {name: f"rtp_llm.ops.{entry.module}" for name, entry in OPERATORS.items()}
 _PUBLIC |= dict.fromkeys(_REGISTRY, "rtp_llm.ops.registry")

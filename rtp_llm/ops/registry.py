@@ -29,6 +29,7 @@ __all__ = [
     "load",
     "operator",
     "operators_without_kernel",
+    "references_allowed",
 ]
 
 _NAMESPACE = "rtp_llm"
@@ -91,6 +92,11 @@ def allow_reference_ops(allowed: bool) -> None:
     _State.allow_references = allowed
     if _State.library:
         _State.fill_gaps()
+
+
+def references_allowed() -> bool:
+    """What allow_reference_ops said last."""
+    return _State.allow_references
 
 
 def operators_without_kernel(torch_type: str) -> list[str]:

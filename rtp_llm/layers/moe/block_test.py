@@ -252,6 +252,18 @@ def test_a_device_without_kernels_and_weights_that_nothing_takes_are_explained(m
         choose_executor(context(weights="int8"))
 
 
+def test_references_compute_experts_where_they_are_allowed():
+    """No kernels of this library are for that device."""
+    there = context(device_type="xpu", capability=(0, 0))
+    with pytest.raises(NoChoiceError, match=r"sum_experts on xpu \(--allow-reference-ops lets"):
+        choose_executor(there)
+    ops.allow_reference_ops(True)
+    try:
+        assert choose_executor(there) is PlainExecutor
+    finally:
+        ops.allow_reference_ops(False)
+
+
 def test_more_experts_of_a_token_than_there_are():
     with pytest.raises(ValueError, match=r"9 experts of a token .* out of 8"):
         config(8, 9)

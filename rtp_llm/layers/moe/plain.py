@@ -31,8 +31,11 @@ class PlainExecutor(Executor):
         if context.weights != "plain":
             return Support.no(f"it takes no {context.weights} weights (--quantization none does)")
         missing = [name for name in _OPERATORS if not ops.has_kernel(name, context.device_type)]
-        if missing:
-            return Support.no(f"no kernel of {', '.join(missing)} on {context.device_type}")
+        if missing and not ops.references_allowed():
+            return Support.no(
+                f"no kernel of {', '.join(missing)} on {context.device_type} "
+                "(--allow-reference-ops lets their slow references run)"
+            )
         return Support.yes()
 
     def execute(self, routed: Routed) -> Tensor:
