@@ -74,10 +74,9 @@ def _longer_context(config: ModelConfig, dtype: torch.dtype, limits: StepLimits,
     if latent is None:
         return 0
     sizes = Forms(latent.rank, latent.rope_size, latent.nope_size, latent.value_size)
-    most = max(tried, limits.max_running * limits.max_model_len)
-    return context_bytes(most, sizes, config.num_heads, dtype) - context_bytes(
-        tried, sizes, config.num_heads, dtype
-    )
+    counts = (max(tried, limits.max_running * limits.max_model_len), tried)
+    most, there = (context_bytes(keys, sizes, config.num_heads, dtype) for keys in counts)
+    return most - there
 
 
 class _LargestSteps:

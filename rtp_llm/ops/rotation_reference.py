@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import wraps
 from typing import Any
 
 import torch
@@ -47,35 +48,8 @@ def rotate_and_store_reference(
     _Pass(locals()).run()
 
 
-def rotate_and_store_meta(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor | None,
-    q_out: Tensor | None,
-    k_out: Tensor | None,
-    v_out: Tensor | None,
-    q_weight: Tensor | None,
-    k_weight: Tensor | None,
-    eps: float,
-    cos_sin: Tensor | None,
-    positions: Tensor | None,
-    cu_seqlens: Tensor | None,
-    past_lengths: Tensor | None,
-    offsets: Tensor | None,
-    slots: Tensor | None,
-    k_cache: Tensor | None,
-    v_cache: Tensor | None,
-    k_scale: Tensor | None,
-    v_scale: Tensor | None,
-    scales: Tensor | None,
-    is_neox: bool,
-    rotary_offset: int,
-    height_pairs: int,
-    width_pairs: int,
-    axes_interleaved: bool,
-    log_length: int,
-    padded_queries: int,
-) -> None:
+@wraps(rotate_and_store_reference, assigned=())  # has its arguments
+def rotate_and_store_meta(*_arguments: Any, **_named: Any) -> None:
     """Changes its arguments only."""
 
 
