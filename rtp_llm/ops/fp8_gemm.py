@@ -9,9 +9,11 @@ rtp_llm.ops.fp8_gemm_choice, which also says where swap-AB is used.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor
 
-from rtp_llm.ops import fp8_gemm_choice, fp8_library
+from rtp_llm.ops import fp8_deep_gemm, fp8_gemm_choice, fp8_library
 from rtp_llm.ops.fp8_activation import fp8_quantize
 from rtp_llm.ops.registry import operator
 
@@ -27,8 +29,10 @@ def _sms(num_sms: int) -> int:
     return fp8_gemm_choice.current().num_sms if num_sms == fp8_gemm_choice.ALL_SMS else num_sms
 
 
-def _linear_swaps(rows: int, swap_ab: bool | None) -> bool:
-    return fp8_gemm_choice.current().swaps_linear(rows) if swap_ab is None else swap_ab
+def _linear_swaps(x: Tensor, swap_ab: bool | None) -> bool:
+    if swap_ab is not None:
+        return swap_ab
+    return fp8_gemm_choice.current().swaps_linear(x.shape[0], x.shape[-1])
 
 
 def _masked_swaps(expected_m: int, most: int, swap_ab: bool | None) -> bool:
@@ -37,11 +41,21 @@ def _masked_swaps(expected_m: int, most: int, swap_ab: bool | None) -> bool:
     return fp8_gemm_choice.current().swaps_masked(expected_m, most)
 
 
-def _in_library(x: Tensor, weight: Tensor, num_sms: int, swap_ab: bool | None) -> bool:
-    """Whether cuBLASLt multiplies: where nothing else was asked for and it was quicker."""
-    left_open = swap_ab is None and num_sms == fp8_gemm_choice.ALL_SMS
-    choice = fp8_gemm_choice.current()
-    return left_open and choice.leaves_to_library(*x.shape) and fp8_library.takes(x, weight)
+def _left_open(num_sms: int, swap_ab: bool | None) -> bool:
+    """Whether a library may multiply: they know neither limits nor swap-AB."""
+    return swap_ab is None and _sms(num_sms) == fp8_gemm_choice.ALL_SMS
+
+
+def _library_for(
+    x: Tensor, weight: Tensor, num_sms: int, swap_ab: bool | None
+) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None:
+    """The plain product of the library that was quicker at these sizes, if there is one."""
+    if x.dim() != 2 or weight.dim() != 2 or not _left_open(num_sms, swap_ab):
+        return None
+    if fp8_deep_gemm.takes(x, weight):
+        return fp8_deep_gemm.product
+    left = fp8_gemm_choice.current().leaves_to_library(x.shape[0], *weight.shape)
+    return fp8_library.product if left and fp8_library.takes(x, weight) else None
 
 
 def fp8_linear(
@@ -54,11 +68,12 @@ def fp8_linear(
 ) -> Tensor:
     """bfloat16 [M, N] of q [M, K] and weight [N, K]; swap_ab: by the table unless given.
 
-    Where the table says so, cuBLASLt multiplies.
+    Where they were quicker, cuBLASLt or DeepGEMM multiply.
     """
-    if q.dim() == 2 and _in_library(q, weight, num_sms, swap_ab):
-        return fp8_library.product(q, scales, weight, weight_scales)
-    swaps = _linear_swaps(q.shape[0], swap_ab)
+    library = _library_for(q, weight, num_sms, swap_ab)
+    if library is not None:
+        return library(q, scales, weight, weight_scales)
+    swaps = _linear_swaps(q, swap_ab)
     product = _FP8_LINEAR.call(q, scales, weight, weight_scales, _sms(num_sms), swaps)
     return product  # type: ignore[no-any-return]
 
@@ -80,6 +95,9 @@ def fp8_grouped_masked(
     int32 [G]. `expected_m` is how many rows a group has as a rule: it tunes, the result does not
     depend on it, and 0 says that nothing is known.
     """
+    left_open = q.dim() == weight.dim() == 3 and _left_open(num_sms, swap_ab)
+    if left_open and fp8_deep_gemm.takes_masked(q, weight, expected_m):
+        return fp8_deep_gemm.masked(q, scales, weight, weight_scales, masked_m, expected_m)
     swaps = _masked_swaps(expected_m, q.shape[-2], swap_ab)
     product = _FP8_GROUPED_MASKED.call(
         q, scales, weight, weight_scales, masked_m, expected_m, _sms(num_sms), swaps
@@ -141,9 +159,10 @@ def deep_gemm_fp8(
 
     lhs [M, K] of a float dtype, rhs_data e4m3 [N, K], rhs_scale float32 [ceil(N / 128), K / 128].
     """
-    if lhs.dim() == 2 and _in_library(lhs, rhs_data, user_deep_gemm_num_sm, swap_ab):
-        return fp8_library.product(*fp8_quantize(lhs), rhs_data, rhs_scale)
-    swaps = _linear_swaps(lhs.shape[0], swap_ab)
+    library = _library_for(lhs, rhs_data, user_deep_gemm_num_sm, swap_ab)
+    if library is not None:
+        return library(*fp8_quantize(lhs), rhs_data, rhs_scale)
+    swaps = _linear_swaps(lhs, swap_ab)
     product = _DEEP_GEMM_FP8.call(lhs, rhs_data, rhs_scale, _sms(user_deep_gemm_num_sm), swaps)
     return product  # type: ignore[no-any-return]
 

@@ -17,18 +17,20 @@ ALL_SMS = -1
 
 @dataclass(frozen=True)
 class Fp8GemmChoice:
-    """`swap_ab`: whether it is used at all, and up to how many rows of each form. `num_sms`:
+    """`swap_ab`: whether it is used at all, and up to how many rows of each form; `short_rows` of
+    plain ones where a row of the weight has fewer than `short_columns` channels. `num_sms`:
     multiprocessors that GEMMs may use, -1 for all. The rest: when cuBLASLt multiplies, where it
-    takes the sizes: plain products of more than `own_rows` rows, and of more than `own_short_rows`
-    where a row of the weight has fewer than `short_columns` channels."""
+    takes the sizes: plain products of more than `own_rows` rows, and those that short rows leave
+    where the weight has more than `wave_outputs` rows: more than a wave of our tiles."""
 
     swap_ab: bool = True
-    linear_rows: int = 256
-    masked_rows: int = 1 << 30  # swapped was quicker at every number of rows (up to 128 measured)
+    linear_rows: int = 128
+    short_rows: int = 64
+    short_columns: int = 4096
+    masked_rows: int = 64
     num_sms: int = ALL_SMS
     own_rows: int = 128
-    own_short_rows: int = 64
-    short_columns: int = 4096
+    wave_outputs: int = 8448
 
     @staticmethod
     def of(swap_ab: bool | None, rows: int | None, num_sms: int | None) -> Fp8GemmChoice:
@@ -36,21 +38,29 @@ class Fp8GemmChoice:
         choice = Fp8GemmChoice(
             swap_ab=swap_ab is not False, num_sms=ALL_SMS if num_sms is None else num_sms
         )
-        return choice if rows is None else replace(choice, linear_rows=rows, masked_rows=rows)
+        if rows is None:
+            return choice
+        return replace(choice, linear_rows=rows, short_rows=rows, masked_rows=rows)
 
-    def swaps_linear(self, rows: int) -> bool:
-        """Whether a plain GEMM of so many rows swaps."""
-        return self.swap_ab and rows <= self.linear_rows
+    def swaps_linear(self, rows: int, columns: int) -> bool:
+        """Whether a plain GEMM of so many rows of x, of so many channels, swaps."""
+        return self.swap_ab and rows <= self._swapped_rows(columns)
 
     def swaps_masked(self, expected_rows: int, most_rows: int) -> bool:
         """Whether a masked grouped GEMM swaps; where the expectation is none, for `most_rows`."""
         known = 0 < expected_rows <= most_rows
         return self.swap_ab and (expected_rows if known else most_rows) <= self.masked_rows
 
-    def leaves_to_library(self, rows: int, columns: int) -> bool:
-        """Whether cuBLASLt was quicker at a plain GEMM; it knows no limit of multiprocessors."""
-        own = self.own_short_rows if columns < self.short_columns else self.own_rows
-        return rows > own and self.num_sms == ALL_SMS
+    def leaves_to_library(self, rows: int, outputs: int, columns: int) -> bool:
+        """Whether cuBLASLt was quicker at a plain GEMM of x [rows, columns], weight [outputs,
+        columns]; it knows no limit of multiprocessors."""
+        if self.num_sms != ALL_SMS:
+            return False
+        own = self.own_rows if outputs <= self.wave_outputs else self._swapped_rows(columns)
+        return rows > own
+
+    def _swapped_rows(self, columns: int) -> int:
+        return self.short_rows if columns < self.short_columns else self.linear_rows
 
 
 class _State:

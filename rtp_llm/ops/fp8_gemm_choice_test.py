@@ -18,8 +18,9 @@ def restore() -> Iterator[None]:
 
 
 def test_each_form_has_its_threshold() -> None:
-    choice = Fp8GemmChoice(linear_rows=32, masked_rows=16)
-    assert [choice.swaps_linear(rows) for rows in (1, 32, 33)] == [True, True, False]
+    choice = Fp8GemmChoice(linear_rows=32, short_rows=8, short_columns=4096, masked_rows=16)
+    assert [choice.swaps_linear(rows, 4096) for rows in (1, 32, 33)] == [True, True, False]
+    assert [choice.swaps_linear(rows, 2048) for rows in (1, 8, 9)] == [True, True, False]
     assert [choice.swaps_masked(rows, 20) for rows in (1, 16, 17)] == [True, True, False]
 
 
@@ -30,10 +31,11 @@ def test_where_no_rows_can_be_expected_the_capacity_decides() -> None:
 
 
 def test_many_rows_are_left_to_the_library() -> None:
-    choice = Fp8GemmChoice(own_rows=128, own_short_rows=64, short_columns=4096)
-    assert [choice.leaves_to_library(rows, 2048) for rows in (64, 65)] == [False, True]
-    assert [choice.leaves_to_library(rows, 4096) for rows in (128, 129)] == [False, True]
-    assert not Fp8GemmChoice(num_sms=64).leaves_to_library(4096, 4096)
+    choice = Fp8GemmChoice(own_rows=128, short_rows=64, short_columns=4096, wave_outputs=8448)
+    assert [choice.leaves_to_library(rows, 8448, 2048) for rows in (128, 129)] == [False, True]
+    assert [choice.leaves_to_library(rows, 8512, 2048) for rows in (64, 65)] == [False, True]
+    assert [choice.leaves_to_library(rows, 8512, 4096) for rows in (128, 129)] == [False, True]
+    assert not Fp8GemmChoice(num_sms=64).leaves_to_library(4096, 4096, 4096)
 
 
 def test_switched_off_nothing_swaps() -> None:

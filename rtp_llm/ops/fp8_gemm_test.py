@@ -116,6 +116,28 @@ def test_many_rows_whoever_multiplies(rows: int) -> None:
     assert 1 - cosine < 1e-3
 
 
+@pytest.mark.skipif(not NATIVE, reason="the reference knows no libraries")
+@pytest.mark.parametrize("shape", [(24576, 1536), (4096, 7168), (7168, 2048), (6144, 16384)])
+def test_sizes_at_which_libraries_were_quicker(shape: tuple[int, int]) -> None:
+    """DeepGEMM takes some of them where it is installed."""
+    weight = Weight(*shape)
+    for rows in (48, 64, 65, 128, 129, 256, 1000):
+        q, scales, x = random_rows(rows, shape[1])
+        assert_product(ops.fp8_linear(q, scales, weight.q, weight.scales), x, weight.value)
+
+
+@pytest.mark.skipif(not NATIVE, reason="the reference knows no libraries")
+def test_masked_sizes_at_which_libraries_were_quicker() -> None:
+    weight = Weight(4, 4096, 6144)
+    counts = [100, 0, 128, 3]
+    q, scales, x = random_rows(4, 128, 6144)
+    q, scales = poisoned_behind(q, scales, counts)
+    masked_m = torch.tensor(counts, dtype=torch.int32)
+    actual = ops.fp8_grouped_masked(q, scales, weight.q, weight.scales, masked_m, 100)
+    for group, rows in enumerate(counts):
+        assert_product(actual[group, :rows], x[group, :rows], weight.value[group])
+
+
 @pytest.mark.parametrize("num_sms", [1, 7, 100, 10000])
 def test_any_number_of_multiprocessors(num_sms: int) -> None:
     weight = Weight(576, 1024)

@@ -4,10 +4,26 @@
 namespace rtp_llm::cuda {
 namespace {
 
-using Wide = TileShape<2, 4>;    // 256 rows
-using Narrow = TileShape<1, 6>;  // 128 rows
+// Rows by outputs.
+using Wide = TileShape<2, 4>;       // 256 x 128
+using Narrow = TileShape<1, 6>;     // 128 x 128
+using Small = TileShape<1, 9, 64>;  // 128 x 64
 
-constexpr int64_t kNarrowRows = 128;  // up to so many tiles of 256 rows would be half empty
+constexpr int64_t kNarrowRows = 256;  // up to so many Wide was slower
+
+template <class Shape>
+int64_t tiles(const Fp8GemmArgs& args) {
+  return ceil_div(args.rows, Shape::kRows) * ceil_div(args.outputs, Shape::kOutputs);
+}
+
+// The largest tiles of which every multiprocessor still has one.
+void plain_tiles(const Fp8GemmArgs& args, int grid, void* stream) {
+  constexpr auto kForm = Fp8Form::kPlain;
+  if (tiles<Small>(args) <= grid) return launch_tile<Small, kForm>(args, grid, stream);
+  const bool narrow = args.rows <= kNarrowRows || tiles<Narrow>(args) <= grid;
+  if (narrow) return launch_tile<Narrow, kForm>(args, grid, stream);
+  launch_tile<Wide, kForm>(args, grid, stream);
+}
 
 }  // namespace
 
@@ -15,8 +31,7 @@ void fp8_tiles(const Fp8GemmArgs& args, int sms, void* stream) {
   const int grid = sms < 2 ? 2 : sms / 2 * 2;  // clusters of two blocks
   switch (args.form) {
     case Fp8Form::kPlain:
-      return args.rows > kNarrowRows ? launch_tile<Wide, Fp8Form::kPlain>(args, grid, stream)
-                                     : launch_tile<Narrow, Fp8Form::kPlain>(args, grid, stream);
+      return plain_tiles(args, grid, stream);
     case Fp8Form::kMasked:
       return launch_tile<Narrow, Fp8Form::kMasked>(args, grid, stream);
     case Fp8Form::kContiguous:

@@ -7,6 +7,7 @@ of both from the number of tokens alone.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,8 +19,8 @@ from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights
 from rtp_llm.layers.moe.router import Routed
 
 _OPERATORS = ("sort_by_expert", "sum_experts")
-# Above so many tokens an expert's place would be mostly empty.
-MOST_MASKED_TOKENS = 256
+# Above so many tokens the contiguous form was quicker, and needs less memory.
+MOST_MASKED_TOKENS = 32
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Fp8MaskedExecutor(_Fp8Executor):
         weights, slots = self._own, self.context.slots
         _, places, offsets = ops.sort_by_expert(routed.ids, slots)
         numbers, scales, rows, counts = ops.scatter_fp8(routed.x, routed.ids, places, offsets)
-        expected = max(1, routed.ids.numel() // slots)
+        expected = usual_rows(routed.ids.numel(), slots)
         pairs = ops.fp8_grouped_masked(
             numbers, scales, weights.gate_up, weights.gate_up_scale, counts, expected
         )
@@ -95,7 +96,7 @@ class Fp8ContiguousExecutor(_Fp8Executor):
         numbers, scales, rows, starts, counts = ops.scatter_fp8_ragged(
             routed.x, routed.ids, places, offsets
         )
-        expected = max(1, routed.ids.numel() // slots)
+        expected = usual_rows(routed.ids.numel(), slots)
         pairs = ops.fp8_grouped_ragged(
             numbers, scales, weights.gate_up, weights.gate_up_scale, starts, counts, expected
         )
@@ -121,3 +122,10 @@ class Fp8Executor(_Fp8Executor):
     def execute(self, routed: Routed) -> Tensor:
         few = routed.x.shape[0] <= MOST_MASKED_TOKENS
         return (self._few if few else self._many).execute(routed)
+
+
+def usual_rows(entries: int, slots: int) -> int:
+    """Rows that most experts do not exceed when entries fall on them by chance: two standard
+    deviations above their mean."""
+    mean = entries / slots
+    return max(1, math.ceil(mean + 2 * math.sqrt(mean)))

@@ -14,6 +14,7 @@ from rtp_llm.layers.moe.fp8_experts import (
     Fp8ContiguousExecutor,
     Fp8Executor,
     Fp8MaskedExecutor,
+    usual_rows,
 )
 from rtp_llm.layers.moe.router import Routed
 from rtp_llm.layers.stacked_weights import StackedLinearWeights
@@ -129,3 +130,10 @@ def test_weights_in_blocks_are_taken_and_no_others(changes, name):
 def test_padded_columns_hold_nothing():
     layer, _ = stack(GATE_UP, 144, 200)
     assert layer.weight.shape == (EXPERTS, 2 * padded(144), padded(200))
+
+
+@pytest.mark.parametrize(("entries", "slots", "rows"), [(0, 8, 1), (8, 128, 1), (512, 8, 80)])
+def test_rows_of_most_experts(entries, slots, rows):
+    assert usual_rows(entries, slots) == rows
+    loads = torch.bincount(torch.randint(slots, (entries,)), minlength=slots)
+    assert (loads <= rows).float().mean() >= 0.75

@@ -1,0 +1,104 @@
+"""DeepGEMM (https://github.com/deepseek-ai/DeepGEMM) as a backend of FP8 products: used where it is
+installed, for the sizes at which it was quicker than everything here (docs/fp8.md).
+
+It compiles a kernel when it first meets a kind of size, in seconds, and keeps it on disk; steps
+that are recorded as graphs meet theirs before a request does.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from rtp_llm.ops.fp8_blocks import BLOCK, E4M3
+
+_logger = logging.getLogger("rtp_llm.ops")
+_HOPPER = 9
+# By (N, K) of the weight, ranges of rows of a plain product: benchmark/gpu_fp8_gemm.py on an H200.
+_QUICKER: dict[tuple[int, int], tuple[range, ...]] = {
+    (24576, 1536): (range(129, 2049),),
+    (4096, 7168): (range(48, 257),),
+    (7168, 2048): (range(48, 65), range(512, 8193)),
+    (6144, 16384): (range(48, 2049),),
+}
+# Of a masked product, rows that a group has as a rule.
+_QUICKER_MASKED: dict[tuple[int, int], range] = {
+    (4096, 7168): range(65, 129),
+    (4096, 6144): range(65, 129),
+}
+
+
+@functools.cache
+def _library() -> ModuleType | None:
+    """The module, if it multiplies here: it needs its torch, its CUDA, and a compiler."""
+    if not torch.cuda.is_available() or torch.version.cuda is None:
+        return None
+    if torch.cuda.get_device_capability()[0] != _HOPPER:
+        return None
+    try:
+        library = importlib.import_module("deep_gemm")
+        _try(library)
+    except ModuleNotFoundError:
+        return None
+    except Exception as error:  # whatever its import, its compiler or its checks raise
+        _logger.warning("DeepGEMM is installed and does not work, so it is not used: %s", error)
+        return None
+    return library
+
+
+def _try(library: ModuleType) -> None:
+    numbers = torch.zeros(BLOCK, BLOCK, device="cuda").to(E4M3)
+    scales = torch.ones(1, BLOCK, device="cuda")
+    out = torch.empty(BLOCK, BLOCK, dtype=torch.bfloat16, device="cuda")
+    library.fp8_gemm_nt((numbers, scales.T), (numbers, scales[:, :1]), out)
+
+
+def takes(x: Tensor, weight: Tensor) -> bool:
+    """Whether it was quicker at x [M, K] by weight [N, K], and is there."""
+    ranges = _QUICKER.get((weight.shape[0], weight.shape[1]), ())
+    return any(x.shape[0] in rows for rows in ranges) and x.is_cuda and _library() is not None
+
+
+def takes_masked(x: Tensor, weight: Tensor, expected_m: int) -> bool:
+    """Whether it was quicker at x [G, Mmax, K] by weight [G, N, K], and is there."""
+    rows = _QUICKER_MASKED.get((weight.shape[1], weight.shape[2]), range(0))
+    expected = _expected(expected_m, x.shape[1])
+    return expected in rows and x.is_cuda and _library() is not None
+
+
+def product(q: Tensor, scales: Tensor, weight: Tensor, weight_scales: Tensor) -> Tensor:
+    """As rtp_llm.ops.fp8_linear, for what `takes` says. RuntimeError on a mismatch."""
+    library = _library()
+    assert library is not None
+    out = q.new_empty((q.shape[0], weight.shape[0]), dtype=torch.bfloat16)
+    library.fp8_gemm_nt((q, scales[:, : q.shape[0]].T), (weight, weight_scales), out)
+    return out
+
+
+def masked(
+    q: Tensor,
+    scales: Tensor,
+    weight: Tensor,
+    weight_scales: Tensor,
+    masked_m: Tensor,
+    expected_m: int,
+) -> Tensor:
+    """As rtp_llm.ops.fp8_grouped_masked, for what `takes_masked` says."""
+    library = _library()
+    assert library is not None
+    most = q.shape[1]
+    out = q.new_empty((*q.shape[:2], weight.shape[1]), dtype=torch.bfloat16)
+    rows = q, scales[..., :most].mT
+    library.m_grouped_fp8_fp4_gemm_nt_masked(
+        rows, (weight, weight_scales), out, masked_m, _expected(expected_m, most)
+    )
+    return out
+
+
+def _expected(expected_m: int, most: int) -> int:
+    return expected_m if 0 < expected_m <= most else most

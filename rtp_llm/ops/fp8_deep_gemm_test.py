@@ -1,0 +1,85 @@
+"""When DeepGEMM multiplies, and that it is left alone where it does not work."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from rtp_llm.ops import fp8_deep_gemm
+
+
+class Load:
+    """Stands in for the import of the library on a GPU that it is for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, outcome: Callable[[], object]) -> None:
+        self.calls = 0
+        self._outcome = outcome
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+        monkeypatch.setattr(torch.version, "cuda", "13.0")
+        monkeypatch.setattr(fp8_deep_gemm, "_try", lambda library: library.probe())
+        monkeypatch.setattr(importlib, "import_module", self)
+
+    def __call__(self, name: str) -> object:
+        assert name == "deep_gemm"
+        self.calls += 1
+        return self._outcome()
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    fp8_deep_gemm._library.cache_clear()
+    yield
+    fp8_deep_gemm._library.cache_clear()
+
+
+def raises(error: Exception) -> Callable[[], object]:
+    def outcome() -> object:
+        raise error
+
+    return outcome
+
+
+def on_gpu(*shape: int) -> SimpleNamespace:
+    return SimpleNamespace(shape=shape, is_cuda=True)
+
+
+def test_it_multiplies_where_it_was_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = Load(monkeypatch, lambda: SimpleNamespace(probe=lambda: None))
+    weight, other = on_gpu(4096, 7168), on_gpu(4096, 7296)
+    taken = {rows: fp8_deep_gemm.takes(on_gpu(rows, 7168), weight) for rows in (47, 48, 256, 257)}
+    assert taken == {47: False, 48: True, 256: True, 257: False}
+    assert not fp8_deep_gemm.takes(on_gpu(64, 7296), other)
+    assert not fp8_deep_gemm.takes(torch.empty(64, 7168), weight)  # on the CPU
+    groups, x = on_gpu(16, 4096, 7168), on_gpu(16, 128, 7168)
+    masked = {rows: fp8_deep_gemm.takes_masked(x, groups, rows) for rows in (0, 64, 65, 128, 129)}
+    assert masked == {0: True, 64: False, 65: True, 128: True, 129: True}  # 129: cut off at 128
+    assert load.calls == 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (raises(ModuleNotFoundError("deep_gemm")), ""),
+        (raises(OSError("undefined symbol: _ZN3c10")), "undefined symbol"),
+        (lambda: SimpleNamespace(probe=raises(RuntimeError("no nvcc"))), "no nvcc"),
+    ],
+    ids=["not there", "another torch", "no compiler"],
+)
+def test_where_it_does_not_work_it_is_asked_once(
+    outcome: Callable[[], object],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    load = Load(monkeypatch, outcome)
+    with caplog.at_level(logging.WARNING, "rtp_llm.ops"):
+        for _ in range(3):
+            assert not fp8_deep_gemm.takes(on_gpu(64, 7168), on_gpu(4096, 7168))
+    assert load.calls == 1
+    assert len(caplog.records) == (1 if words else 0) and words in caplog.text
