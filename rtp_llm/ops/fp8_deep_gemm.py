@@ -18,7 +18,6 @@ from torch import Tensor
 from rtp_llm.ops.fp8_blocks import BLOCK, E4M3
 
 _logger = logging.getLogger("rtp_llm.ops")
-_HOPPER = 9
 # By (N, K) of the weight, ranges of rows of a plain product: benchmark/gpu_fp8_gemm.py on an H200.
 _QUICKER: dict[tuple[int, int], tuple[range, ...]] = {
     (24576, 1536): (range(129, 2049),),
@@ -34,15 +33,11 @@ _QUICKER_MASKED: dict[tuple[int, int], range] = {
 
 
 @functools.cache
-def _library() -> ModuleType | None:
-    """The module, if it multiplies here: it needs its torch, its CUDA, and a compiler."""
-    if not torch.cuda.is_available() or torch.version.cuda is None:
-        return None
-    if torch.cuda.get_device_capability()[0] != _HOPPER:
-        return None
+def _library(device: torch.device) -> ModuleType | None:
+    """The module, if it multiplies there: it needs its torch, its CUDA, and a compiler."""
     try:
         library = importlib.import_module("deep_gemm")
-        _try(library)
+        _try(library, device)
     except ModuleNotFoundError:
         return None
     except Exception as error:  # whatever its import, its compiler or its checks raise
@@ -51,29 +46,31 @@ def _library() -> ModuleType | None:
     return library
 
 
-def _try(library: ModuleType) -> None:
-    numbers = torch.zeros(BLOCK, BLOCK, device="cuda").to(E4M3)
-    scales = torch.ones(1, BLOCK, device="cuda")
-    out = torch.empty(BLOCK, BLOCK, dtype=torch.bfloat16, device="cuda")
+def _try(library: ModuleType, device: torch.device) -> None:
+    numbers = torch.zeros(BLOCK, BLOCK, device=device).to(E4M3)
+    scales = torch.ones(1, BLOCK, device=device)
+    out = torch.empty(BLOCK, BLOCK, dtype=torch.bfloat16, device=device)
     library.fp8_gemm_nt((numbers, scales.T), (numbers, scales[:, :1]), out)
 
 
 def takes(x: Tensor, weight: Tensor) -> bool:
     """Whether it was quicker at x [M, K] by weight [N, K], and is there."""
     ranges = _QUICKER.get((weight.shape[0], weight.shape[1]), ())
-    return any(x.shape[0] in rows for rows in ranges) and x.is_cuda and _library() is not None
+    if not any(x.shape[0] in rows for rows in ranges):
+        return False
+    return x.is_cuda and _library(x.device) is not None
 
 
 def takes_masked(x: Tensor, weight: Tensor, expected_m: int) -> bool:
     """Whether it was quicker at x [G, Mmax, K] by weight [G, N, K], and is there."""
     rows = _QUICKER_MASKED.get((weight.shape[1], weight.shape[2]), range(0))
     expected = _expected(expected_m, x.shape[1])
-    return expected in rows and x.is_cuda and _library() is not None
+    return expected in rows and x.is_cuda and _library(x.device) is not None
 
 
 def product(q: Tensor, scales: Tensor, weight: Tensor, weight_scales: Tensor) -> Tensor:
     """As rtp_llm.ops.fp8_linear, for what `takes` says. RuntimeError on a mismatch."""
-    library = _library()
+    library = _library(q.device)
     assert library is not None
     out = q.new_empty((q.shape[0], weight.shape[0]), dtype=torch.bfloat16)
     library.fp8_gemm_nt((q, scales[:, : q.shape[0]].T), (weight, weight_scales), out)
@@ -89,7 +86,7 @@ def masked(
     expected_m: int,
 ) -> Tensor:
     """As rtp_llm.ops.fp8_grouped_masked, for what `takes_masked` says."""
-    library = _library()
+    library = _library(q.device)
     assert library is not None
     most = q.shape[1]
     out = q.new_empty((*q.shape[:2], weight.shape[1]), dtype=torch.bfloat16)

@@ -14,15 +14,12 @@ from rtp_llm.ops import fp8_deep_gemm
 
 
 class Load:
-    """Stands in for the import of the library on a GPU that it is for."""
+    """Stands in for the import of the library."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, outcome: Callable[[], object]) -> None:
         self.calls = 0
         self._outcome = outcome
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-        monkeypatch.setattr(torch.version, "cuda", "13.0")
-        monkeypatch.setattr(fp8_deep_gemm, "_try", lambda library: library.probe())
+        monkeypatch.setattr(fp8_deep_gemm, "_try", lambda library, device: library.probe())
         monkeypatch.setattr(importlib, "import_module", self)
 
     def __call__(self, name: str) -> object:
@@ -46,7 +43,7 @@ def raises(error: Exception) -> Callable[[], object]:
 
 
 def on_gpu(*shape: int) -> SimpleNamespace:
-    return SimpleNamespace(shape=shape, is_cuda=True)
+    return SimpleNamespace(shape=shape, is_cuda=True, device="a GPU")
 
 
 def test_it_multiplies_where_it_was_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
