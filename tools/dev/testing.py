@@ -20,6 +20,12 @@ _OF_DEVICES = {
 }
 _TOOLKITS = {"cuda": "@local_cuda//:toolkit", "rocm": "@local_rocm//:toolkit"}
 
+# Those of the cache store's asynchronous writer; `./dev soak` has all of the runtime's.
+_OF_THREADS = tuple(
+    f"//rtp_llm/cpp/cache_store:{name}_test"
+    for name in ("async_writer", "concurrent_writer", "full_queue", "bounded_queue")
+)
+
 _BUILDIFIER = ROOT / "tools" / "lint" / "node_modules" / "@bazel" / "buildifier"
 
 
@@ -39,6 +45,7 @@ def test(arguments: Sequence[str]) -> int:
     """Lint and every test, or what is named; prints the closing line, returns the exit code."""
     counts = [lint(), _bazel_test(arguments)]
     if not _names_targets(arguments):
+        counts += [_test_threads(arguments)]
         counts += [_test_device(device, arguments) for device in _OF_DEVICES]
     return _close(counts)
 
@@ -48,6 +55,13 @@ def soak(arguments: Sequence[str]) -> int:
     counts = [_bazel_test(["--test_tag_filters=soak", "--build_tests_only", *arguments])]
     counts += [_bazel_test([f"--config={name}", "//rtp_llm/cpp/..."]) for name in ("asan", "tsan")]
     return _close(counts)
+
+
+def _test_threads(arguments: Sequence[str]) -> tuple[int, int]:
+    """What several threads do, under ThreadSanitizer."""
+    passed, failed = _bazel_test(["--config=tsan", *arguments, *_OF_THREADS])
+    print(f"under ThreadSanitizer: {passed} passed, {failed} failed")
+    return passed, failed
 
 
 def _test_device(device: str, arguments: Sequence[str]) -> tuple[int, int]:

@@ -39,8 +39,15 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
 
 def test_every_device_is_tested(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     assert testing.test(["--test_output=all"]) == 0
-    cpu, *others = runs.tested
+    cpu, threads, *others = runs.tested
     assert cpu == ["--test_output=all"]
+    assert threads[:2] == ["--config=tsan", "--test_output=all"]
+    assert [label.partition(":")[2] for label in threads[2:]] == [
+        "async_writer_test",
+        "concurrent_writer_test",
+        "full_queue_test",
+        "bounded_queue_test",
+    ]
     assert [arguments[0] for arguments in others] == [
         "--config=cuda",
         "--config=rocm",
@@ -48,7 +55,10 @@ def test_every_device_is_tested(runs: Runs, capsys: pytest.CaptureFixture[str]) 
     ]
     assert all(arguments[1] == "--test_output=all" for arguments in others)
     assert "//rtp_llm/kernels/xpu/..." in others[2]
-    assert capsys.readouterr().out.splitlines()[-1] == "12 passed, 0 failed"
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "under ThreadSanitizer: 1 passed, 0 failed",
+        "13 passed, 0 failed",
+    ]
 
 
 def test_named_targets_are_all_that_is_tested(runs: Runs) -> None:
@@ -61,7 +71,7 @@ def test_a_missing_toolkit_is_said_and_sycl_is_never_left_out(
 ) -> None:
     runs.missing = {"cuda", "rocm", "xpu"}
     assert testing.test([]) == 0
-    assert [arguments[:1] for arguments in runs.tested] == [[], ["--config=xpu"]]
+    assert [arguments[:1] for arguments in runs.tested] == [[], ["--config=tsan"], ["--config=xpu"]]
     output = capsys.readouterr()
     assert "no tests of the cuda build" in output.err
     assert "the build needs a toolkit" in output.out
