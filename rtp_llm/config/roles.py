@@ -23,7 +23,7 @@ READERS: dict[str, tuple[str, ...]] = {
     "kv_load_timeout": _PREFILL + _DECODE,
     "prefill_fallback": _DECODE,
     "kv_transport": _PREFILL + _DECODE,
-    "cache_store_mem_mb": _PREFILL,
+    "cache_store_mem_mb": _PREFILL + _DECODE,
     "cache_store_threads": _PREFILL,
     "cache_store_queue_size": _PREFILL,
     "cache_store_when_full": _PREFILL,

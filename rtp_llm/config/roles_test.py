@@ -45,7 +45,7 @@ DECODE = {"role": "decode", "prefill_workers": "a:1"}
         ({"kv_load_timeout": 9}, "kv_load_timeout: .* role to prefill or decode$"),
         ({"prefill_fallback": False}, "prefill_fallback: .* role to decode$"),
         ({"kv_transport": "tcp"}, "kv_transport: .* role to prefill or decode$"),
-        ({"cache_store_mem_mb": 5}, "cache_store_mem_mb: .* role to prefill$"),
+        ({"cache_store_mem_mb": 5}, "cache_store_mem_mb: .* role to prefill or decode$"),
         ({"cache_store_threads": 5}, "cache_store_threads: .* role to prefill$"),
         ({"cache_store_queue_size": 5}, "cache_store_queue_size: .* role to prefill$"),
         ({"cache_store_when_full": "raise"}, "cache_store_when_full: .* role to prefill$"),

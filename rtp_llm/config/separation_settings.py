@@ -85,8 +85,9 @@ class SeparationSettings:
         None,
         "integer",
         "separation",
-        "Host memory of a prefill worker on a GPU for prompts that were computed and not fetched; "
-        "one that does not fit is computed by the decode worker.",
+        "Host memory of a worker on a GPU for blocks on their way: computed and not fetched, or "
+        "fetched and not in the cache yet. A prompt that does not fit is computed by the decode "
+        "worker.",
         unit="MiB",
         minimum=1,
         maximum=2**24,

@@ -93,6 +93,11 @@ def _transport(settings: Settings, engine: Engine) -> str:
     return "tcp"
 
 
+def _host_room(settings: Settings, layout: CacheLayout) -> HostRoom:
+    mebibytes = settings.cache_store_mem_mb
+    return HostRoom(layout, None if mebibytes is None else mebibytes << 20)
+
+
 def _prefill(
     settings: Settings, built: BuiltEngine, layout: CacheLayout, print_of: str
 ) -> BuiltWorker:
@@ -113,8 +118,7 @@ def _prefill(
         outlet, room = InPlaceOutlet(store, layout, figures), None
     else:
         outlet = StagedOutlet(store, layout, figures, cache, device)
-        mebibytes = settings.cache_store_mem_mb
-        room = HostRoom(layout, None if mebibytes is None else mebibytes << 20)
+        room = _host_room(settings, layout)
     writing = WriterSettings.read(settings)
     writer = PromptWriter(layout, engine.scheduler, outlet, device, writing, engine.let_go)
     door.open(Welcome(protocol=PROTOCOL, fingerprint=print_of, offers=offers))
@@ -143,11 +147,12 @@ def _decode(
         load=settings.kv_load_timeout,
         fallback=settings.prefill_fallback,
     )
+    room = _host_room(settings, layout)
 
     def land(parts: Sequence[BlockPart]) -> Landing:
         if _reads_in_place(engine):
             return InPlaceLanding(layout, parts)
-        return StagedLanding(layout, parts, cache, device)
+        return StagedLanding(layout, parts, cache, device, room)
 
     figures = TransferFigures()
     worker = DecodeEngine(engine, peers, client, bell, layout, land, patience, figures)

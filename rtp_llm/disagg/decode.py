@@ -368,6 +368,7 @@ class DecodeEngine:
         code, words = awaited.problem or ("unknown", "")
         if awaited.landing is not None:
             awaited.landing.abandon()
+            awaited.landing = None  # its memory: another worker may be asked now
         self._figures.fail(code)
         self._end(awaited)
         if not awaited.alive:

@@ -1,7 +1,8 @@
-"""Host memory of prompts whose blocks have left a device's cache and are not fetched yet."""
+"""Host memory that blocks pass through on their way from one device's cache to another one's."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -14,25 +15,57 @@ if TYPE_CHECKING:
 _SHARE = 0.5
 
 
+class NoRoomError(RuntimeError):
+    """A prompt's blocks find no room; the message has the sizes and the setting."""
+
+
 class HostRoom:
-    """A bound on it: the cache's blocks are free by then, so nothing else limits it."""
+    """A bound on it: the cache has no place for these blocks any more, or none yet, so nothing else
+    limits them. torch rounds each piece of pinned memory up to a power of two, which counts."""
 
     def __init__(self, layout: CacheLayout, limit: int | None) -> None:
         """``limit`` in bytes; None: half of what is free now."""
         free = CpuDevice().memory_info().free
         self._layout = layout
         self._limit = int(_SHARE * free) if limit is None else limit
+        self._taken = 0
 
     def problem(self, held: Iterable[int], tokens: int) -> str | None:
-        """Why a prompt of so many tokens does not fit beside the ``held`` ones; None if it does."""
-        needed = self._layout.bytes_of(tokens)
-        taken = sum(map(self._layout.bytes_of, held))
+        """Why a prompt of so many tokens does not fit beside the ``held`` ones; None if it does.
+
+        Its pieces are what a step computes of it. How many that will be nobody knows yet, but
+        together they take less than twice their blocks.
+        """
+        needed = 2 * self._layout.bytes_of(tokens)
+        taken = 2 * sum(map(self._layout.bytes_of, held))
+        return self._problem(f"the blocks of {tokens} tokens", needed, taken)
+
+    def take(self, pieces: Iterable[int], owner: object) -> None:
+        """Room for pieces of so many bytes, as long as their ``owner`` is there.
+
+        Raises NoRoomError.
+        """
+        needed = sum(map(rounded, pieces))
+        if problem := self._problem("the blocks of a prompt", needed, self._taken):
+            raise NoRoomError(problem)
+        self._taken += needed
+        weakref.finalize(owner, self._leave, needed)
+
+    def _leave(self, size: int) -> None:
+        self._taken -= size
+
+    def _problem(self, what: str, needed: int, taken: int) -> str | None:
         if taken + needed <= self._limit:
             return None
         return (
-            f"the blocks of {tokens} tokens take {_mib(needed)} of host memory, {_mib(taken)} of "
-            f"{_mib(self._limit)} are taken (--cache-store-mem-mb)"
+            f"{what} take {_mib(needed)} of host memory, {_mib(taken)} of {_mib(self._limit)} are "
+            "taken (--cache-store-mem-mb)"
         )
+
+
+def rounded(size: int) -> int:
+    """What torch takes for so many bytes of pinned memory."""
+    return 1 << (size - 1).bit_length() if size else 0
 
 
 def _mib(size: int) -> str:

@@ -14,6 +14,7 @@ from rtp_llm.disagg.outlets import rows_of, words_of
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
+    from rtp_llm.disagg.host_room import HostRoom
     from rtp_llm.disagg.layout import BlockPart, CacheLayout
     from rtp_llm.executor.kv_cache import KVCache
 
@@ -65,8 +66,16 @@ class StagedLanding:
     """
 
     def __init__(
-        self, layout: CacheLayout, parts: Sequence[BlockPart], cache: KVCache, device: Device
+        self,
+        layout: CacheLayout,
+        parts: Sequence[BlockPart],
+        cache: KVCache,
+        device: Device,
+        room: HostRoom,
     ) -> None:
+        """Raises NoRoomError."""
+        counts = [len(parts[group].blocks) for group in layout.layer_group]
+        room.take(map(layout.layer_bytes, range(layout.num_layers), counts), self)
         self._device = device
         self._stream = device.new_stream()
         self._targets: dict[int, tuple[Tensor, Tensor, Tensor]] = {}

@@ -51,7 +51,7 @@ class CacheLayout:
         self.windows = windows
         self.layer_group = cache.layer_group
         self.planes = tuple(_planes(layer) for layer in cache.layers)
-        self._block_bytes = sum(plane.bytes for layer in self.planes for plane in layer)
+        self._block_bytes = sum(self.layer_bytes(layer, 1) for layer in range(self.num_layers))
 
     @property
     def num_layers(self) -> int:
@@ -61,6 +61,10 @@ class CacheLayout:
     def bytes_of(self, tokens: int) -> int:
         """What the blocks of so many tokens take in all layers; windows may need less."""
         return -(-tokens // self.block_size) * self._block_bytes
+
+    def layer_bytes(self, layer: int, blocks: int) -> int:
+        """What so many blocks take in one layer."""
+        return blocks * sum(plane.bytes for plane in self.planes[layer])
 
     def first_needed(self, group: int, length: int) -> int:
         """The first block that tokens from ``length`` on read, as the scheduler counts it."""

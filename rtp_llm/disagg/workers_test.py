@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from rtp_llm.config.settings import Settings
+from rtp_llm.disagg import build
 from rtp_llm.disagg.figures import TransferFigures
-from rtp_llm.disagg.host_room import HostRoom
+from rtp_llm.disagg.host_room import HostRoom, NoRoomError, rounded
+from rtp_llm.disagg.layout import CacheLayout
 from rtp_llm.disagg.messages import Prefill
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, prompt
 from rtp_llm.engine.attention_for_tests import each_token_alone
@@ -168,7 +171,7 @@ def test_what_host_memory_does_not_hold_is_computed_at_the_decode_worker(
     pair, fused = Pair(folder, **SIZES), TinyEngine(folder, **SIZES)
     worker: Any = pair.prefill.engine
     layout = worker._writer._layout
-    worker._room = HostRoom(layout, layout.bytes_of(40))
+    worker._room = HostRoom(layout, 2 * layout.bytes_of(40))
     prompts = [prompt(30, seed=seed) for seed in (1, 2)]
     requests = [pair.decode.add(each) for each in prompts]
     while sum(isinstance(word, Prefill) for _, word in worker._door._messages) < len(prompts):
@@ -187,6 +190,64 @@ def test_what_host_memory_does_not_hold_is_computed_at_the_decode_worker(
     assert pair.decode.transfers()["delivered"] == 2
     pair.settle()
     pair.close()
+
+
+def test_what_a_decode_workers_host_memory_does_not_hold_is_computed_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same on the other side, whose memory is taken before a prefill worker is asked."""
+    monkeypatch.setattr("rtp_llm.disagg.build._reads_in_place", lambda engine: False)
+    room_for = build._host_room
+    rooms: list[HostRoom] = []
+
+    def small_room(settings: Settings, layout: CacheLayout) -> HostRoom:
+        if settings.role == "prefill":
+            return room_for(settings, layout)
+        pieces = [rounded(layout.layer_bytes(layer, 8)) for layer in range(layout.num_layers)]
+        rooms.append(HostRoom(layout, sum(pieces)))
+        return rooms[0]
+
+    monkeypatch.setattr("rtp_llm.disagg.build._host_room", small_room)
+    pair, fused = Pair(folder, **SIZES), TinyEngine(folder, **SIZES)
+    prompts = [prompt(30, seed=seed) for seed in (1, 2)]
+    requests = [pair.decode.add(each) for each in prompts]
+    pair.until(lambda: pair.finished(*requests))
+    for each, request in zip(prompts, requests, strict=True):
+        assert pair.decode.outcomes[request].tokens == fused.tokens(each)
+    assert pair.decode.failures() == {"load_failed": 1}
+    assert pair.decode.transfers()["fallbacks"] == 1
+    assert pair.prefill.transfers()["prompts"] == 1
+    assert rooms[0]._taken == 0
+    pair.tokens(prompt(32, seed=3))
+    assert pair.decode.failures() == {"load_failed": 1}
+    assert pair.decode.transfers()["delivered"] == 2
+    pair.settle()
+    pair.close()
+
+
+@pytest.mark.parametrize(
+    ("size", "taken"), [(0, 0), (1, 1), (2, 2), (3, 4), (4096, 4096), (4097, 8192)]
+)
+def test_pinned_memory_comes_in_powers_of_two(pair: Pair, size: int, taken: int) -> None:
+    class Owner:
+        """Of some memory."""
+
+    layout = pair.prefill.engine._writer._layout  # type: ignore[union-attr]
+    room, owner = HostRoom(layout, taken), Owner()
+    room.take([size], owner)
+    with pytest.raises(NoRoomError, match="--cache-store-mem-mb"):
+        room.take([1], owner)
+    del owner
+    room.take([taken], room)
+
+
+def test_pieces_of_a_prompt_count_as_the_most_they_may_take(pair: Pair) -> None:
+    """Ten blocks may come as 3, 3, 3 and 1: each takes up to twice what it has, less a block."""
+    layout = pair.prefill.engine._writer._layout  # type: ignore[union-attr]
+    tokens, whole = 10 * layout.block_size, layout.bytes_of(10 * layout.block_size)
+    assert HostRoom(layout, 2 * whole).problem([], tokens) is None
+    assert HostRoom(layout, 2 * whole - 1).problem([], tokens)
+    assert HostRoom(layout, 3 * whole).problem([tokens], tokens)
 
 
 def test_host_memory_is_half_of_what_is_free_unless_it_is_set(pair: Pair) -> None:
