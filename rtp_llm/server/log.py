@@ -2,29 +2,85 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import queue
-import sys
 from logging.handlers import QueueHandler, QueueListener
 
+# Lines that wait for whoever reads stderr; more are dropped, and counted.
+MOST_LINES = 8192
+# At the end nobody is waited for any longer.
+_FLUSH_SECONDS = 5.0
+_STDERR = 2
 
-def configure_logging(level: str) -> QueueListener:
-    """Send the logs of rtp_llm and uvicorn to stderr; stop the listener to flush them.
+
+def configure_logging(level: str) -> LogWriter:
+    """Send the logs of rtp_llm and uvicorn to stderr; stop the writer to flush them.
 
     The access log (rtp_llm.access) is one bare JSON line per request.
     """
-    plain = logging.StreamHandler(sys.stderr)
-    plain.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    plain.addFilter(lambda record: record.name != "rtp_llm.access")
-    bare = logging.StreamHandler(sys.stderr)
-    bare.addFilter(lambda record: record.name == "rtp_llm.access")
-    lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
-    handler = QueueHandler(lines)
+    lines = _Lines(queue.SimpleQueue())
     for name, lowest in (("rtp_llm", level.upper()), ("uvicorn", "WARNING")):
         logger = logging.getLogger(name)
-        logger.handlers = [handler]
+        logger.handlers = [lines]
         logger.setLevel(lowest)
         logger.propagate = False
-    listener = QueueListener(lines, plain, bare)
-    listener.start()
-    return listener
+    writer = LogWriter(lines.queue, _Stderr())
+    writer.lines = lines
+    writer.start()
+    return writer
+
+
+class _Lines(QueueHandler):
+    """Lines for the writer. Never waits: there may be nobody who reads them."""
+
+    queue: queue.SimpleQueue[logging.LogRecord]
+    _dropped = 0
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Called with the handler's lock."""
+        if self.queue.qsize() >= MOST_LINES:
+            self._dropped += 1
+            return
+        self.confess()
+        self.queue.put_nowait(record)
+
+    def confess(self) -> None:
+        """Say how many lines are missing before the next one."""
+        if self._dropped:
+            text = f"{self._dropped} lines were dropped here: stderr was not read"
+            self._dropped = 0
+            fields = {"name": "rtp_llm.server", "levelname": "WARNING", "msg": text}
+            self.queue.put_nowait(logging.makeLogRecord(fields))
+
+
+class _Stderr(logging.Handler):
+    """Written as it is, without a lock: a write that never ends must not hold up the process's."""
+
+    _plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def createLock(self) -> None:
+        """One thread writes."""
+        self.lock = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        bare = record.name == "rtp_llm.access"
+        text = record.getMessage() if bare else self._plain.format(record)
+        rest = f"{text}\n".encode(errors="backslashreplace")
+        with contextlib.suppress(OSError):  # nobody will ever read it
+            while rest:
+                rest = rest[os.write(_STDERR, rest) :]
+
+
+class LogWriter(QueueListener):
+    """Writes them, in a thread."""
+
+    lines: _Lines
+
+    def stop(self) -> None:
+        """Write what is left, if somebody reads it."""
+        self.lines.confess()
+        self.enqueue_sentinel()
+        if self._thread is not None:
+            self._thread.join(_FLUSH_SECONDS)
