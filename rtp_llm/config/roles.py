@@ -31,7 +31,16 @@ READERS: dict[str, tuple[str, ...]] = {
     "answer_timeout": (),
 }
 # All that `rtp-llm route` reads.
-OF_ROUTER = ("workers", "answer_timeout", "host", "port", "max_request_bytes", "log_level")
+OF_ROUTER = (
+    "workers",
+    "answer_timeout",
+    "host",
+    "port",
+    "max_request_bytes",
+    "max_open_requests",
+    "max_open_bytes",
+    "log_level",
+)
 
 
 def is_installed(transport: str) -> bool:

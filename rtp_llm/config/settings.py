@@ -276,6 +276,24 @@ class Settings(SeparationSettings, RankSettings):
         minimum=1,
         maximum=2**31,
     )
+    max_open_requests: int = option(
+        4096,
+        "integer",
+        "server",
+        "Requests that may be open at once, whatever they wait for; more are refused with 503.",
+        minimum=1,
+        maximum=1048576,
+    )
+    max_open_bytes: int = option(
+        2**30,
+        "integer",
+        "server",
+        "What may be held of the bodies of open requests, at least max_request_bytes; what is "
+        "beyond is refused with 503.",
+        unit="bytes",
+        minimum=1,
+        maximum=2**40,
+    )
     start_timeout: float = option(
         3600.0,
         "number",

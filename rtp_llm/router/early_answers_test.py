@@ -13,6 +13,7 @@ import httpx
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rtp_llm.config.settings import Settings
 from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.workers import Workers
 from rtp_llm.server.asgi import send_error, too_large
@@ -63,7 +64,7 @@ def test_a_refusal_comes_through_and_the_worker_stays(worker: Any) -> None:
             workers = Workers([url])
             (asked,) = workers.all
             asked.healthy = True
-            async with http(Proxy(workers, 2**30, 60)) as router, httpx.AsyncClient() as client:
+            async with http(Proxy(workers, Settings())) as router, httpx.AsyncClient() as client:
                 for _ in range(3):
                     answer = await client.post(f"{router}/v1/completions", content=BODY, timeout=20)
                     assert answer.status_code == 413

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from rtp_llm.router.workers import Worker
 T = TypeVar("T")
 
 _CONNECT_SECONDS = 2.0
-_READ_BYTES = 65536
+_READ_BYTES = _PIECE_BYTES = 65536
 # A worker that owes an answer and gives none to so many questions for its health has stopped. Each
 # of them waits for two seconds; any byte from it begins the count anew.
 MOST_UNANSWERED = 4
@@ -53,11 +54,10 @@ async def exchange(
     request = connection.send(_head(worker, asked)) or b""
     reader, writer = await _connect(worker)
     lasts = _Patience(worker, patience, most_unanswered)
+    writer.write(request)
+    # Beside the reading: a worker may refuse a body before it has all of it.
+    sending = asyncio.create_task(_send(connection, asked.body, writer))
     try:
-        writer.write(request)
-        # Not waited for: a worker may refuse a body before it has all of it.
-        for part in (h11.Data(data=asked.body), h11.EndOfMessage()):
-            writer.write(connection.send(part) or b"")
         event: object = None
         while not isinstance(event, h11.EndOfMessage):
             event = connection.next_event()
@@ -70,7 +70,18 @@ async def exchange(
             elif (shown := _event(event)) is not None:
                 yield shown
     finally:
+        sending.cancel()
         writer.transport.abort()  # what it has not taken by now is for nobody
+
+
+async def _send(connection: h11.Connection, body: bytes, writer: asyncio.StreamWriter) -> None:
+    """In pieces, as they are taken: what waits is not held twice."""
+    with contextlib.suppress(OSError):  # whoever reads the answer hears of it
+        for start in range(0, len(body), _PIECE_BYTES):
+            piece = body[start : start + _PIECE_BYTES]
+            writer.write(connection.send(h11.Data(data=piece)) or b"")
+            await writer.drain()
+        writer.write(connection.send(h11.EndOfMessage()) or b"")
 
 
 def _head(worker: Worker, asked: Asked) -> h11.Request:

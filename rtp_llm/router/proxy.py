@@ -12,10 +12,12 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
+from rtp_llm.config.settings import Settings
 from rtp_llm.router.exchange import Asked, OverdueError, exchange
 from rtp_llm.router.workers import Visit, Worker, Workers, pieces_of
 from rtp_llm.server.asgi import read_body, send_error, send_json, wait_for_disconnect
 from rtp_llm.server.errors import SERVER, ApiError, bad_request, unavailable
+from rtp_llm.server.open_requests import OpenRequests
 
 _logger = logging.getLogger("rtp_llm.router")
 _REFUSALS = (429, 503)  # its queue is full, it is starting or going: another one may take it
@@ -29,9 +31,9 @@ class UnreachableError(OSError):
 class Proxy:
     """Sends each request to the worker that has the least to do for it."""
 
-    def __init__(self, workers: Workers, max_body: int, patience: float) -> None:
-        """``max_body`` in bytes; ``patience``: seconds without a byte of an answer."""
-        self._workers, self._max_body, self._patience = workers, max_body, patience
+    def __init__(self, workers: Workers, settings: Settings) -> None:
+        self._workers, self._open = workers, OpenRequests(settings)
+        self._max_body, self._patience = settings.max_request_bytes, settings.answer_timeout
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -41,12 +43,15 @@ class Proxy:
             await send_json(send, status, msgspec.json.encode(content))
             return
         try:
-            body = await read_body(Request(scope, receive), self._max_body)
+            with self._open.enter(receive) as counted:
+                body = await read_body(Request(scope, counted), self._max_body)
+                await self._pass_on(scope, body, receive, send)
         except ClientDisconnect:
             return
         except ApiError as error:
             await send_error(send, error)
-            return
+
+    async def _pass_on(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         asked = Asked(scope["method"], scope["raw_path"] + query, list(scope["headers"]), body)
         forwarding = asyncio.create_task(self._forward(asked, send))

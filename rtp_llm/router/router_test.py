@@ -86,7 +86,7 @@ def proxy_of(*servers: FakeServer, patience: float = 60) -> tuple[Proxy, Workers
     workers = Workers([server.url for server in servers])
     for worker in workers.all:
         worker.healthy = True
-    return Proxy(workers, 2**20, patience), workers
+    return Proxy(workers, Settings(answer_timeout=patience)), workers
 
 
 def test_answers_pass_through() -> None:
@@ -234,7 +234,7 @@ def test_a_body_that_is_too_long_is_refused_as_the_server_does() -> None:
     async def play() -> None:
         async with FakeServer("one") as server:
             _, workers = proxy_of(server)
-            status, body = await ask(Proxy(workers, 100, 60), "x" * 100)
+            status, body = await ask(Proxy(workers, Settings(max_request_bytes=100)), "x" * 100)
             assert status == 413 and json.loads(body)["error"]["code"] == "request_too_large"
             assert not server.bodies
 

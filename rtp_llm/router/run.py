@@ -42,7 +42,7 @@ def route(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings, workers: Workers, listener: socket.socket) -> None:
-    server = HttpServer(Proxy(workers, settings.max_request_bytes, settings.answer_timeout))
+    server = HttpServer(Proxy(workers, settings))
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rtp_llm.config.settings import Settings
 from rtp_llm.router import exchange as module
 from rtp_llm.router import run
 from rtp_llm.router.proxy import Proxy
@@ -94,7 +95,7 @@ async def proxy_of(*urls: str, patience: float = 60) -> AsyncIterator[tuple[Prox
         each.healthy = True
     watching = [asyncio.create_task(run.watch(each)) for each in workers.all]
     try:
-        yield Proxy(workers, 2**26, patience), workers
+        yield Proxy(workers, Settings(answer_timeout=patience)), workers
     finally:
         for task in watching:
             task.cancel()

@@ -15,9 +15,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rtp_llm.server.asgi import send_error, too_large
 from rtp_llm.server.errors import ApiError, internal
+from rtp_llm.server.open_requests import OpenRequests
 from rtp_llm.server.state import ServerState
 
 OPEN_PATHS = frozenset({"/health", "/liveness"})
+BODILESS = frozenset({"GET", "HEAD"})  # answered however many others are open
 CLIENT_CLOSED = 499  # nginx's code for a client that went away; never sent, only counted
 
 _access = logging.getLogger("rtp_llm.access")
@@ -42,6 +44,7 @@ class Gate:
         self._direct = direct
         self._state = state
         self._paths = paths
+        self._open = OpenRequests(state.settings)
         key = state.settings.api_key
         self._key = None if key is None else _digest(key.encode())
 
@@ -52,7 +55,11 @@ class Gate:
         try:
             self._check(scope)
             app = self._direct.get((scope["method"], scope["path"]), self._app)
-            await app(scope, receive, passage.send)
+            if scope["method"] in BODILESS:
+                await app(scope, receive, passage.send)
+                return
+            with self._open.enter(receive) as counted:
+                await app(scope, counted, passage.send)
         except ApiError as error:
             await self._apologise(passage, error)
         except Exception:
