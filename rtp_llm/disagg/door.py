@@ -8,11 +8,11 @@ import logging
 import socket
 import threading
 import time
-from dataclasses import dataclass
 
 from rtp_llm.config.roles import join_address, split_address
 from rtp_llm.disagg.channel import Bell, Channel
 from rtp_llm.disagg.differences import explain
+from rtp_llm.disagg.mailbox import Mailbox
 from rtp_llm.disagg.messages import Hello, Ping, Pong, ToPrefill, Welcome
 
 Visitor = Channel[ToPrefill]
@@ -24,17 +24,6 @@ MOST_VISITORS = 256
 _LOOK_SECONDS = 0.5  # for those that stayed too long
 # How long one may stay that has not greeted us rightly.
 GREETING_SECONDS = 30.0
-# What of one visitor may wait for the engine; it is not read on before the engine has taken that.
-MOST_WAITING = 4096
-MOST_WAITING_BYTES = 96 * 2**20
-
-
-@dataclass
-class _Waiting:
-    """What a visitor said and the engine has not taken."""
-
-    messages: int = 0
-    bytes: int = 0
 
 
 class Door:
@@ -51,10 +40,7 @@ class Door:
 
         Raises OSError when the address cannot be had.
         """
-        self._bell = bell
-        self._messages: list[tuple[Visitor, ToPrefill | None]] = []
-        self._waiting: dict[Visitor, _Waiting] = {}
-        self._taken = threading.Condition()  # guards both
+        self._messages: Mailbox[tuple[Visitor, ToPrefill | None]] = Mailbox(bell.ring)
         host, port = split_address("prefill_address", address)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, port), family=family)
@@ -76,11 +62,7 @@ class Door:
 
     def take(self) -> list[tuple[Visitor, ToPrefill | None]]:
         """What guests said since the last call, in order; the first is Hello, the last None."""
-        with self._taken:
-            taken, self._messages = self._messages, []
-            self._waiting.clear()
-            self._taken.notify_all()
-        return taken
+        return self._messages.take()
 
     def close(self) -> None:
         """Send everybody away."""
@@ -88,8 +70,7 @@ class Door:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        with self._taken:
-            self._taken.notify_all()
+        self._messages.close()
         with self._lock:
             visitors = list(self._visitors)
         for visitor in visitors:
@@ -140,22 +121,8 @@ class Door:
         if known and isinstance(message, Ping):  # whatever the engine computes
             visitor.send(Pong())
         elif known or (message is not None and self._admit(welcome, visitor, message)):
-            self._leave(visitor, message)
-
-    def _leave(self, visitor: Visitor, message: ToPrefill | None) -> None:
-        """For the engine; returns when there is room for another one."""
-        with self._taken:
-            self._messages.append((visitor, message))
-            waiting = self._waiting.setdefault(visitor, _Waiting())
-            waiting.messages += 1
-            waiting.bytes += visitor.heard_bytes
-            self._bell.ring()
-            if message is not None:
-                self._taken.wait_for(lambda: self._closed.is_set() or self._has_room(visitor))
-
-    def _has_room(self, visitor: Visitor) -> bool:
-        waiting = self._waiting.get(visitor, _Waiting())
-        return waiting.messages <= MOST_WAITING and waiting.bytes <= MOST_WAITING_BYTES
+            sender = None if message is None else visitor
+            self._messages.leave((visitor, message), sender, visitor.heard_bytes)
 
     def _admit(self, welcome: Welcome, visitor: Visitor, message: ToPrefill) -> bool:
         """Whether a stranger greets rightly, so that it may stay; else it is sent away."""

@@ -6,15 +6,18 @@ import contextlib
 import logging
 import socket
 import struct
+import threading
 import time
+from typing import Any
 
 import msgspec
 import pytest
 
+from rtp_llm.disagg import mailbox
 from rtp_llm.disagg import peers as peer_module
 from rtp_llm.disagg.channel import Bell
 from rtp_llm.disagg.door import Door
-from rtp_llm.disagg.messages import LONGEST_HELLO, LONGEST_WELCOME, Offer
+from rtp_llm.disagg.messages import LONGEST_HELLO, LONGEST_WELCOME, Failed, Offer
 from rtp_llm.disagg.peers import MismatchError, Peers, wait_for_all
 from rtp_llm.disagg.transports import Transports
 from rtp_llm.disagg.visitors_for_tests import HELLO, OFFERS, WELCOME, until
@@ -124,3 +127,53 @@ def test_other_blocks_are_refused_in_words_and_logged_once(
     assert sum("its blocks are not ours" in each.message for each in caplog.records[began:]) == 1
     peers.close()
     door.close()
+
+
+@pytest.mark.parametrize(
+    ("bound", "limit"), [("MOST_WAITING", 1000), ("MOST_WAITING_BYTES", 10**6)]
+)
+def test_who_says_more_than_the_engine_takes_is_not_read_on(
+    monkeypatch: pytest.MonkeyPatch, bound: str, limit: int
+) -> None:
+    """Nothing is lost: what was said is heard when the engine comes to it."""
+    monkeypatch.setattr(mailbox, bound, limit)
+    said = 20_000
+    names, words = range(2**40, 2**40 + said), "x" * 1000
+    failed = [Failed(name=name, kind="internal", message=words) for name in names]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        peers = Peers([address], HELLO.fingerprint, Bell(), by_tcp())
+        visit = listener.accept()[0]
+        say(visit, WELCOME)
+        until(lambda: peers.take() or peers.all[0].ready)
+        talking = threading.Thread(target=lambda: [say(visit, each) for each in failed])
+        talking.start()
+        size = 1 if bound == "MOST_WAITING" else len(msgspec.msgpack.encode(failed[-1]))
+        until(lambda: len(peers._messages._letters) * size > limit)
+        time.sleep(0.1)
+        assert (len(peers._messages._letters) - 1) * size <= limit and talking.is_alive()
+        heard: list[Any] = []
+        until(lambda: heard.extend(message for _, message in peers.take()) or len(heard) == said)
+        assert [message.name for message in heard] == list(names)
+        talking.join()
+        peers.close()
+        visit.close()
+
+
+def test_nobody_waits_to_be_heard_by_who_has_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox, "MOST_WAITING", 0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        peers = Peers([address], HELLO.fingerprint, Bell(), by_tcp())
+        visit = listener.accept()[0]
+        say(visit, WELCOME)
+        until(lambda: len(peers._messages._letters))
+        peers.close()
+        visit.close()
+        until(lambda: not any(each.name == address for each in threading.enumerate()))
+
+
+def say(visit: socket.socket, message: msgspec.Struct) -> None:
+    frame = msgspec.msgpack.encode(message)
+    visit.sendall(struct.pack("!i", len(frame)) + frame)

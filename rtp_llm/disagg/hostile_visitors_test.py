@@ -17,6 +17,7 @@ import pytest
 from rtp_llm.config.roles import split_address
 from rtp_llm.disagg import channel as channels
 from rtp_llm.disagg import door as doors
+from rtp_llm.disagg import mailbox
 from rtp_llm.disagg.channel import Bell, Channel
 from rtp_llm.disagg.door import Door, Visitor
 from rtp_llm.disagg.messages import LONGEST_HELLO, Hello, Load, Ping, Welcome
@@ -123,7 +124,7 @@ def test_who_says_more_than_the_engine_takes_is_not_read_on(
     door: Door, monkeypatch: pytest.MonkeyPatch, bound: str, limit: int, said: int, length: int
 ) -> None:
     """Nothing is lost, and nobody else waits for it."""
-    monkeypatch.setattr(doors, bound, limit)
+    monkeypatch.setattr(mailbox, bound, limit)
     frames = [msgspec.msgpack.encode(prefill_of(length, name)) for name in range(said)]
     most = 11 if bound == "MOST_WAITING" else limit // len(frames[0]) + 1
     talker, other = Stranger(door), Stranger(door)
@@ -132,11 +133,11 @@ def test_who_says_more_than_the_engine_takes_is_not_read_on(
     _once(lambda: greeted(door) if len(door._guests) > 1 else [])
     talking = threading.Thread(target=lambda: [talker.send(frame) for frame in frames])
     talking.start()
-    until(lambda: len(door._messages) >= most)
+    until(lambda: len(door._messages._letters) >= most)
     other.say(HELLO)
-    until(lambda: len(door._messages) > most)
+    until(lambda: len(door._messages._letters) > most)
     time.sleep(0.1)
-    assert len(door._messages) == most + 1 and talking.is_alive()
+    assert len(door._messages._letters) == most + 1 and talking.is_alive()
     heard: list[Any] = []
     until(lambda: heard.extend(message for _, message in door.take()) or len(heard) > said)
     heard.remove(HELLO)
@@ -147,11 +148,11 @@ def test_who_says_more_than_the_engine_takes_is_not_read_on(
 def test_a_closed_door_waits_for_nobody_to_be_read(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doors, "MOST_WAITING", 1)
+    monkeypatch.setattr(mailbox, "MOST_WAITING", 1)
     talker = Stranger(door)
     for _ in range(5):
         talker.say(HELLO)
-    until(lambda: door._messages)
+    until(lambda: door._messages._letters)
     door.close()
     until(lambda: not door._visitors)
 

@@ -99,7 +99,7 @@ def test_who_comes_while_others_wait_is_told_how_much(pair: Pair) -> None:
     pair.until(lambda: bool(worker._asked))
     until(lambda: Load(waiting_tokens=100) in heard[0])
     second.send(greeting(pair))
-    until(lambda: worker._door._messages)
+    until(lambda: worker._door._messages._letters)
     pair.prefill.step()
     until(lambda: len(heard[1]) > 1)
     assert heard[1][1] == Load(waiting_tokens=100)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import queue
 import socket
 import threading
 import time
@@ -18,6 +16,7 @@ from numpy.typing import NDArray
 from rtp_llm.config.roles import split_address
 from rtp_llm.disagg.channel import Bell, Channel
 from rtp_llm.disagg.differences import explain
+from rtp_llm.disagg.mailbox import Mailbox
 from rtp_llm.disagg.messages import (
     LONGEST_WELCOME,
     PROTOCOL,
@@ -101,9 +100,8 @@ class Peers:
         self.all = [Peer(address) for address in addresses]
         self._transports = transports
         self._hello = Hello(protocol=PROTOCOL, fingerprint=fingerprint)
-        self._bell = bell
-        self._messages: queue.SimpleQueue[tuple[Peer, Channel[ToDecode], ToDecode | None]]
-        self._messages = queue.SimpleQueue()
+        self._messages: Mailbox[tuple[Peer, Channel[ToDecode], ToDecode | None]]
+        self._messages = Mailbox(bell.ring)
         self._closed = threading.Event()
         for peer in self.all:
             keep = threading.Thread(target=self._keep, args=(peer,), name=peer.address, daemon=True)
@@ -116,20 +114,18 @@ class Peers:
         one that has stopped is ended.
         """
         taken: list[tuple[Peer, ToDecode | None]] = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                peer, channel, message = self._messages.get_nowait()
-                peer.heard_at = time.monotonic()
-                if isinstance(message, Welcome):
-                    self._greet(peer, channel, message)
-                elif peer.channel is channel:
-                    if message is None:
-                        peer.channel, peer.transfer_address = None, ""
-                        peer.asked_tokens = peer.waiting_tokens = 0
-                    if isinstance(message, Load):
-                        peer.waiting_tokens = message.waiting_tokens
-                    else:
-                        taken.append((peer, message))
+        for peer, channel, message in self._messages.take():
+            peer.heard_at = time.monotonic()
+            if isinstance(message, Welcome):
+                self._greet(peer, channel, message)
+            elif peer.channel is channel:
+                if message is None:
+                    peer.channel, peer.transfer_address = None, ""
+                    peer.asked_tokens = peer.waiting_tokens = 0
+                if isinstance(message, Load):
+                    peer.waiting_tokens = message.waiting_tokens
+                else:
+                    taken.append((peer, message))
         for peer in self.all:
             self._look_after(peer)
         return taken
@@ -167,6 +163,7 @@ class Peers:
     def close(self) -> None:
         """End all connections."""
         self._closed.set()
+        self._messages.close()
         for peer in self.all:
             if peer.channel is not None:
                 peer.channel.close()
@@ -257,8 +254,8 @@ class Peers:
             if isinstance(message, Welcome):
                 channel.trust()
                 welcomed.set()
-            self._messages.put((peer, channel, message))
-            self._bell.ring()
+            sender = None if message is None else channel
+            self._messages.leave((peer, channel, message), sender, channel.heard_bytes)
             if message is None:
                 ended.set()
 

@@ -47,7 +47,7 @@ class Case:
 
     def hear(self) -> None:
         channel: Any = self.channel
-        self.peers._messages.put((self.peer, channel, Load(waiting_tokens=50)))
+        self.peers._messages.leave((self.peer, channel, Load(waiting_tokens=50)))
 
     def after(self, seconds: float) -> int:
         """The questions so far, when so much time has passed."""

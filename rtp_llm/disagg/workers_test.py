@@ -174,7 +174,8 @@ def test_what_host_memory_does_not_hold_is_computed_at_the_decode_worker(
     worker._room = HostRoom(layout, 2 * layout.bytes_of(40))
     prompts = [prompt(30, seed=seed) for seed in (1, 2)]
     requests = [pair.decode.add(each) for each in prompts]
-    while sum(isinstance(word, Prefill) for _, word in worker._door._messages) < len(prompts):
+    door = worker._door
+    while sum(isinstance(word, Prefill) for _, word in door._messages._letters) < len(prompts):
         pair.decode.step()
         time.sleep(0.0005)
     pair.until(lambda: pair.finished(*requests))

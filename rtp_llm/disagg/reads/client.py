@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rtp_llm.disagg.channel import Bell
+from rtp_llm.disagg.mailbox import Mailbox
 from rtp_llm.disagg.messages import Offer, Stored
 from rtp_llm.disagg.reads.face import Library, Region
 from rtp_llm.disagg.reads.load import ReadLoad
@@ -36,7 +36,8 @@ class ReadClient:
         self._words = Words(_MAX_LOADS)
         self._ours = [*regions, self._words.region]
         self._bell = Bell()
-        self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._orders: Mailbox[Callable[[], None]] = Mailbox()
+        self._taken: deque[Callable[[], None]] = deque()
         self._met: dict[str, PeerMemory] = {}  # of the caller's thread
         self._peers: dict[str, PeerMemory] = {}
         self._loads: dict[str, ReadLoad] = {}
@@ -50,7 +51,7 @@ class ReadClient:
         """A peer says where its memory is. Raises ValueError for what is no memory."""
         peer = PeerMemory(self._library, self._ours, host, offer)
         self._met[address] = peer
-        self._orders.put(lambda: self._replace(address, peer))
+        self._orders.leave(lambda: self._replace(address, peer))
 
     def trouble(self, address: str) -> str:
         """How the library failed with a peer since we met it; nothing if it did not."""
@@ -66,12 +67,12 @@ class ReadClient:
     ) -> ReadLoad:
         """See Client. Raises ValueError for arguments that make no sense."""
         load = ReadLoad(address, request, layers, timeout, self._cancel)
-        self._orders.put(lambda: self._begin(load))
+        self._orders.leave(lambda: self._begin(load))
         return load
 
     def hear(self, address: str, stored: Stored) -> None:
-        """The peer has blocks."""
-        self._orders.put(lambda: self._offer(address, stored))
+        """The peer has blocks; returns when it may say more."""
+        self._orders.leave(lambda: self._offer(address, stored), address, len(stored.rows))
 
     def fileno(self) -> int:
         """See Client."""
@@ -84,11 +85,12 @@ class ReadClient:
     def close(self) -> None:
         """See Client."""
         self._closed.set()
-        self._orders.put(lambda: None)
+        self._orders.leave(lambda: None)
+        self._orders.close()
         self._thread.join()
 
     def _cancel(self, load: ReadLoad) -> None:
-        self._orders.put(lambda: load.fail("cancelled", "it was given up"))
+        self._orders.leave(lambda: load.fail("cancelled", "it was given up"))
 
     # -- its own thread ------------------------------------------------------------------------
 
@@ -126,10 +128,9 @@ class ReadClient:
 
     def _obey(self, pause: float | None) -> None:
         """Take the orders that there are; wait for the first one."""
-        with contextlib.suppress(queue.Empty):
-            self._orders.get(timeout=pause)()
-            while True:
-                self._orders.get_nowait()()
+        self._taken.extend(self._orders.take(0.0 if self._taken else pause))
+        while self._taken:  # one that fails leaves the others for the next time
+            self._taken.popleft()()
 
     def _peer(self, address: str) -> PeerMemory:
         if address not in self._peers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from rtp_llm.disagg import mailbox
 from rtp_llm.disagg.messages import Stored
 from rtp_llm.disagg.reads import load as load_module
 from rtp_llm.disagg.reads.copying_for_tests import CopyingLibrary
@@ -69,6 +71,30 @@ def test_a_word_that_another_request_got_is_not_ours(sides: Sides, library: Copy
     library.hangs = False
     wait_for(lambda: load.done)
     assert load.code == "request_ended"
+
+
+@pytest.mark.parametrize(("bound", "most"), [("MOST_WAITING", 4), ("MOST_WAITING_BYTES", 560 * 4)])
+def test_who_tells_of_more_blocks_than_are_looked_at_is_not_heard_on(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
+    """The library does not come back from a call; what we ask for ourselves never waits."""
+    monkeypatch.setattr(mailbox, bound, most)
+    client: Any = sides.transports._clients["nixl"]
+    goes_on = threading.Event()
+    client._orders.leave(goes_on.wait)
+    wait_for(lambda: not client._orders._letters)
+    sides.begin(1)
+    load = sides.load(1, *[TEN] * 30)
+    telling = threading.Thread(target=lambda: [sides.store(1, each, TEN) for each in range(30)])
+    telling.start()
+    wait_for(lambda: len(client._orders._letters) == 1 + 5)
+    other = sides.load(2, TEN)
+    other.cancel()
+    assert len(client._orders._letters) == 1 + 5 + 2 and telling.is_alive()
+    goes_on.set()
+    wait_for(lambda: load.done and other.done)
+    telling.join()
+    assert (load.code, other.code) == ("none", "cancelled")
 
 
 @pytest.mark.parametrize("broken", ["broken", "unreachable"])
