@@ -142,6 +142,12 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "model",
+        "settings of FP8 products without any",
+        "Neither the model's weights are FP8 nor are they made so, and nothing else reads them.",
+        "Leave --deep-gemm-* out, or set --quantization fp8.",
+    ),
+    Refusal(
+        "model",
         "fp8 with another dtype",
         "Products of 8-bit floats give bfloat16.",
         "Set --dtype bfloat16, or leave --quantization out.",
@@ -279,14 +285,14 @@ REFUSALS: tuple[Refusal, ...] = (
         "device",
         "fp8_products",
         "Products of 8-bit floats have no kernels; FP8 weights become floats.",
-        "Leave --quantization out, or set it to int8 where that is supported.",
+        "Leave --quantization and --deep-gemm-* out; int8 instead where that is supported.",
         devices="cpu, rocm, xpu",
     ),
     Refusal(
         "device",
         "fp8_products on another GPU",
         "The kernels for 8-bit floats are made for compute capability 9.0.",
-        "Leave --quantization out, or set it to int8; FP8 weights become floats.",
+        "Leave --quantization and --deep-gemm-* out, or set int8; FP8 weights become floats.",
         devices="cuda",
     ),
     Refusal(
@@ -330,6 +336,13 @@ REFUSALS: tuple[Refusal, ...] = (
         "One model runs on one device yet.",
         "Start one server, without WORLD_SIZE: --data-parallel-size divides requests and experts.",
         devices=_GPUS,
+    ),
+    Refusal(
+        "device",
+        "--reserve-runtime-mem-mb",
+        "The KV cache has a size of its own, not what steps leave of the device.",
+        "Leave it out; --kv-cache-mem-mb sets that size.",
+        devices="cpu",
     ),
     Refusal(
         "separation",

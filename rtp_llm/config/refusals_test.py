@@ -43,6 +43,7 @@ def test_the_other_rows_of_devices_are_those_that_are_tested() -> None:
         "GPU without compiled kernels",
         "fp8_products on another GPU",
         "operator without a kernel",
+        "--reserve-runtime-mem-mb",
         "mixtures of experts",
         "attention over latents",
     }

@@ -15,7 +15,12 @@ from rtp_llm.engine.memory_plan import plan_memory, weight_bytes, weights_that_f
 from rtp_llm.engine.messages import EngineReady, EngineStartError
 from rtp_llm.engine.phases import Phases
 from rtp_llm.engine.rank_setup import host_threads, padded_tokens, share_model, shares_experts
-from rtp_llm.engine.start_checks import check_operators, check_settings, missing_operators
+from rtp_llm.engine.start_checks import (
+    check_model,
+    check_operators,
+    check_settings,
+    missing_operators,
+)
 from rtp_llm.executor.drawn_tokens import DrawnTokens
 from rtp_llm.executor.graph_sizes import GraphSize, graph_sizes
 from rtp_llm.executor.kv_cache import KVCache
@@ -254,6 +259,7 @@ def _config(settings: Settings) -> ModelConfig:
             f"max_seq_len={settings.max_seq_len} is more than the {config.context_limit} tokens "
             f"that {config.architecture} of {settings.model} was made for: lower max_seq_len"
         )
+    check_model(settings, config)
     return config
 
 

@@ -14,6 +14,7 @@ from rtp_llm.distributed.membership import Membership
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
+    from rtp_llm.models.config import ModelConfig
 
 _QUANTIZATION = {"int8": "int8_weights", "fp8": "fp8_products"}
 # Operators that only a capability needs, and one that only the fused path of some devices calls.
@@ -35,13 +36,35 @@ def check_settings(
     if settings.quantization in _QUANTIZATION:
         feature = _QUANTIZATION[settings.quantization]
         _require(device, feature, f"--quantization {settings.quantization}")
-    if settings.deep_gemm_use_swap_ab:
-        _require(device, "fp8_products", "--deep-gemm-use-swap-ab")
+    for flag in _of_fp8_products(settings):
+        _require(device, "fp8_products", flag)
     if settings.kv_cache_dtype != "auto":
         _require(device, "quantized_kv_cache", f"--kv-cache-dtype {settings.kv_cache_dtype}")
-    host_memory = find_refusal("separation", "--cache-store-mem-mb", device.name)
-    if host_memory and settings.cache_store_mem_mb is not None:
-        raise DeviceError(host_memory.message_on(device.name))
+    for area, flag, asked in (
+        ("separation", "--cache-store-mem-mb", settings.cache_store_mem_mb is not None),
+        ("device", "--reserve-runtime-mem-mb", settings.reserve_runtime_mem_mb != 0),
+    ):
+        if asked and (row := find_refusal(area, flag, device.name)):
+            raise DeviceError(row.message_on(device.name))
+
+
+def check_model(settings: Settings, config: ModelConfig) -> None:
+    """Raise DeviceError where settings of FP8 products are for a model that has none."""
+    if settings.quantization == "fp8" or config.stored_as_fp8:
+        return
+    if flags := _of_fp8_products(settings):
+        row = get_refusal("model", "settings of FP8 products without any")
+        raise DeviceError(f"{row.message} ({', '.join(flags)})")
+
+
+def _of_fp8_products(settings: Settings) -> list[str]:
+    """Flags that only these read, where they are set."""
+    values = {
+        "--deep-gemm-use-swap-ab": settings.deep_gemm_use_swap_ab or None,
+        "--deep-gemm-swap-ab-rows": settings.deep_gemm_swap_ab_rows,
+        "--deep-gemm-num-sm": settings.deep_gemm_num_sm,
+    }
+    return [flag for flag, value in values.items() if value is not None]
 
 
 def check_operators(settings: Settings, device: Device) -> None:

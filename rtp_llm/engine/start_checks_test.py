@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from rtp_llm import ops
@@ -13,7 +15,8 @@ from rtp_llm.device.fake_torch_for_tests import FakeTorch
 from rtp_llm.device.rocm import RocmDevice
 from rtp_llm.device.xpu import XpuDevice
 from rtp_llm.engine import build
-from rtp_llm.engine.start_checks import check_operators, check_settings
+from rtp_llm.engine.start_checks import check_model, check_operators, check_settings
+from rtp_llm.models.transformers_models_for_tests import save_model
 
 KINDS = {kind.name: kind for kind in (CudaDevice, RocmDevice, XpuDevice)}
 GPUS = pytest.mark.parametrize("name", KINDS)
@@ -64,12 +67,58 @@ def test_a_gpu_has_host_memory_for_blocks(name):
     check_settings(Settings(role="prefill", cache_store_mem_mb=64), gpu(name))
 
 
-@pytest.mark.parametrize("name", ["rocm", "xpu"])
-def test_swap_ab_is_refused_where_no_product_of_fp8_is(name, monkeypatch):
-    with pytest.raises(DeviceError, match=rf"fp8_products .* {name}: .* \(--deep-gemm-use-swap-ab"):
-        start(gpu(name), monkeypatch, deep_gemm_use_swap_ab=True)
-    check_settings(Settings(deep_gemm_use_swap_ab=False), gpu(name))
-    check_settings(Settings(), gpu(name))
+OF_FP8_PRODUCTS = pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("deep_gemm_use_swap_ab", True),
+        ("deep_gemm_swap_ab_rows", 0),
+        ("deep_gemm_swap_ab_rows", 64),
+        ("deep_gemm_num_sm", 8),
+    ],
+)
+
+
+@OF_FP8_PRODUCTS
+@pytest.mark.parametrize("name", ["cpu", "rocm", "xpu"])
+def test_what_only_fp8_products_read_is_refused_where_there_are_none(
+    name, setting, value, monkeypatch
+):
+    device = CpuDevice() if name == "cpu" else gpu(name)
+    flag = "--" + setting.replace("_", "-")
+    message = rf"fp8_products .* {name}: .* Leave --quantization and --deep-gemm-\* .* \({flag}\)"
+    with pytest.raises(DeviceError, match=message):
+        start(device, monkeypatch, **{setting: value})
+    check_settings(Settings(deep_gemm_use_swap_ab=False), device)
+    check_settings(Settings(), device)
+
+
+@OF_FP8_PRODUCTS
+def test_the_same_for_a_model_that_has_none(setting, value):
+    settings, flag = Settings(**{setting: value}), "--" + setting.replace("_", "-")
+    floats, blocks = SimpleNamespace(stored_as_fp8=False), SimpleNamespace(stored_as_fp8=True)
+    message = rf"nothing else reads them\. Leave --deep-gemm-\* out, .* fp8\. \({flag}\)"
+    with pytest.raises(DeviceError, match=message):
+        check_model(settings, floats)
+    check_model(settings, blocks)
+    check_model(Settings(quantization="fp8", **{setting: value}), floats)
+    check_model(Settings(deep_gemm_use_swap_ab=False), floats)
+
+
+def test_a_models_floats_are_seen_at_the_start(tmp_path, monkeypatch):
+    save_model(tmp_path, "qwen3")
+    monkeypatch.setattr(build, "check_settings", lambda settings, device: None)
+    monkeypatch.setattr(build, "_prepare", lambda settings, device: None)
+    with pytest.raises(DeviceError, match="settings of FP8 products without any"):
+        build.build_engine(Settings(model=str(tmp_path), device_type="cpu", deep_gemm_num_sm=8))
+
+
+@GPUS
+def test_memory_that_a_cache_leaves_free_is_a_gpus(name, monkeypatch):
+    message = "--reserve-runtime-mem-mb is not supported on cpu: .* --kv-cache-mem-mb sets"
+    with pytest.raises(DeviceError, match=message):
+        start(CpuDevice(), monkeypatch, reserve_runtime_mem_mb=64)
+    check_settings(Settings(), CpuDevice())
+    check_settings(Settings(reserve_runtime_mem_mb=64), gpu(name))
 
 
 @GPUS
