@@ -5,7 +5,8 @@ First token ("first"), time between two tokens ("gap") and a long prompt's first
 one process, interleaved, until the last block is in the store. `--part mixed`: short answers stream
 while long prompts keep coming, at one combined server and at a prefill and a decode server; all on
 this machine, so with few cores they share them. `--part transfer`: bytes per second of blocks over
-loopback, beside a plain socket.
+loopback, beside a plain socket. `--part timeline`: when each layer is computed and its blocks
+travel, with layers and transfers of 5 ms; for several `--writer-threads`, what each took in all.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmark.disagg_timeline import timeline
 from benchmark.gpu_engine import settings_for
 from benchmark.random_model import SHAPES
 from benchmark.report import Report, parser
@@ -39,15 +41,16 @@ PROMPTS = 4  # one after the other: copies of one go on while the next is comput
 
 def main() -> None:
     flags = parser(__doc__.splitlines()[0])
-    flags.add_argument("--part", choices=("step", "mixed", "transfer"), default="step")
+    flags.add_argument("--part", choices=("step", "mixed", "transfer", "timeline"), default="step")
     flags.add_argument("--shape", default="small")
     flags.add_argument("--tokens", type=int, default=1024, help="of a long prompt")
+    flags.add_argument("--layers", type=int, default=8, help="of the timeline")
     flags.add_argument("--rounds", type=int)
     flags.add_argument("--writer-threads", type=int, action="append")
     flags.add_argument("--cache-mib", type=int, default=512)
     flags.add_argument("--seconds", type=float, default=15.0)
     arguments = flags.parse_args()
-    parts = {"step": steps, "mixed": mixed, "transfer": transfer}
+    parts = {"step": steps, "mixed": mixed, "transfer": transfer, "timeline": timeline}
     report = parts[arguments.part](arguments)
     report.print()
     report.write(arguments.json)

@@ -28,12 +28,20 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_it_runs_and_writes_its_figures(name, tmp_path, monkeypatch, capsys):
+TIMELINE = ["--part", "timeline", "--layers", "3", "--rounds", "1"]
+CASES = [
+    *PROGRAMS.items(),
+    ("disagg", TIMELINE),
+    ("disagg", [*TIMELINE, "--writer-threads", "1", "--writer-threads", "3"]),
+]
+
+
+@pytest.mark.parametrize(("name", "flags"), CASES)
+def test_it_runs_and_writes_its_figures(name, flags, tmp_path, monkeypatch, capsys):
     file = tmp_path / "figures.json"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("benchmark.server_process.SERVE", REAL)
-    monkeypatch.setattr("sys.argv", [name, *PROGRAMS[name], "--json", str(file)])
+    monkeypatch.setattr("sys.argv", [name, *flags, "--json", str(file)])
     importlib.import_module(f"benchmark.{name}").main()
     rows = json.loads(file.read_text())["rows"]
     assert rows and all(any(isinstance(value, float) for value in row.values()) for row in rows)
