@@ -40,7 +40,7 @@ def test_many_rows_are_left_to_the_library() -> None:
 
 def test_switched_off_nothing_swaps() -> None:
     choice = Fp8GemmChoice(swap_ab=False)
-    assert not choice.swaps_linear(1)
+    assert not choice.swaps_linear(1, 4096)
     assert not choice.swaps_masked(1, 8)
 
 
@@ -48,7 +48,7 @@ def test_settings_become_a_choice() -> None:
     assert Fp8GemmChoice.of(None, None, None) == Fp8GemmChoice()
     assert Fp8GemmChoice.of(True, None, None).swap_ab
     assert Fp8GemmChoice.of(False, 24, 100) == Fp8GemmChoice(
-        swap_ab=False, linear_rows=24, masked_rows=24, num_sms=100
+        swap_ab=False, linear_rows=24, short_rows=24, masked_rows=24, num_sms=100
     )
 
 

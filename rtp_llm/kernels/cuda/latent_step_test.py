@@ -14,17 +14,17 @@ BLOCK = 16
 
 def mixed_batch() -> ForwardBatch:
     """A prompt, a decode, a prompt behind a context."""
-    queries, keys = (70, 1, 60), np.array([70, 33, 90], dtype=np.int32)
+    queries, keys = (70, 1, 70), np.array([70, 33, 90], dtype=np.int32)
     sums = np.cumsum([0, *queries]).astype(np.int32)
     table = np.arange(18, dtype=np.int32).reshape(3, 6)
     return ForwardBatch(
-        token_ids=torch.zeros(131, dtype=torch.int32),
-        positions=torch.zeros(131, dtype=torch.int32),
+        token_ids=torch.zeros(141, dtype=torch.int32),
+        positions=torch.zeros(141, dtype=torch.int32),
         cu_seqlens_q=torch.tensor(sums),
         seq_lens=torch.tensor(keys),
         max_seqlen_q=70,
         max_seqlen_k=90,
-        slot_mapping=(torch.zeros(131, dtype=torch.int32),),
+        slot_mapping=(torch.zeros(141, dtype=torch.int32),),
         block_table=(torch.tensor(table),),
         kv_cache=(torch.zeros(1, 18, BLOCK, 1, 576),),
         layer_group=(0,),
