@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rtp_llm.config.refusals import find_refusal
 from rtp_llm.config.roles import prefill_addresses
 from rtp_llm.disagg.channel import Bell
 from rtp_llm.disagg.decode import DecodeEngine, Patience
@@ -84,13 +83,8 @@ def _reads_in_place(engine: Engine) -> bool:
 
 
 def _transport(settings: Settings, engine: Engine) -> str:
-    """What --kv-transport means on this device. Raises EngineStartError: it cannot be had."""
-    asked, name = settings.kv_transport, engine.runner.device.name
-    if _reads_in_place(engine):
-        return asked
-    if refusal := find_refusal("separation", f"--kv-transport {asked}", name):
-        raise EngineStartError(refusal.message_on(name))
-    return "tcp"
+    """What --kv-transport means on this device; what it cannot be is refused before."""
+    return settings.kv_transport if _reads_in_place(engine) else "tcp"
 
 
 def _host_room(settings: Settings, layout: CacheLayout) -> HostRoom:

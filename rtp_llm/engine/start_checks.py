@@ -42,6 +42,7 @@ def check_settings(
         _require(device, "quantized_kv_cache", f"--kv-cache-dtype {settings.kv_cache_dtype}")
     for area, flag, asked in (
         ("separation", "--cache-store-mem-mb", settings.cache_store_mem_mb is not None),
+        ("separation", f"--kv-transport {settings.kv_transport}", settings.role != "both"),
         ("device", "--reserve-runtime-mem-mb", settings.reserve_runtime_mem_mb != 0),
     ):
         if asked and (row := find_refusal(area, flag, device.name)):

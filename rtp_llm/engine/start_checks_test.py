@@ -63,6 +63,15 @@ def test_host_memory_for_blocks_that_are_fetched_from_the_cache(monkeypatch):
 
 
 @GPUS
+def test_libraries_that_read_no_memory_of_gpus_yet(name, monkeypatch):
+    for library in ("nixl", "mooncake"):
+        with pytest.raises(DeviceError, match=rf"--kv-transport {library} is not supported on"):
+            start(gpu(name), monkeypatch, role="prefill", kv_transport=library)
+    for transport in ("auto", "tcp"):
+        check_settings(Settings(role="prefill", kv_transport=transport), gpu(name))
+
+
+@GPUS
 def test_a_gpu_has_host_memory_for_blocks(name):
     check_settings(Settings(role="prefill", cache_store_mem_mb=64), gpu(name))
 
