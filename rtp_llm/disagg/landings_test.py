@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from rtp_llm.device.cpu import CpuDevice
+from rtp_llm.disagg.host_room import HostRoom
 from rtp_llm.disagg.landings import StagedLanding
 from rtp_llm.disagg.layout import BlockPart, CacheLayout
 from rtp_llm.disagg.outlets import words_of
@@ -38,7 +39,7 @@ def test_a_landing_is_made_without_waiting_and_fills_its_blocks() -> None:
         for blocks in ([5, 2], [3])
     ]
     device = NoCopiesByHand()
-    landing = StagedLanding(layout, parts, cache, device)
+    landing = StagedLanding(layout, parts, cache, device, HostRoom(layout, 1 << 20))
     assert device.uploads == 1
     for host, _, _ in landing._targets.values():
         host.fill_(7)

@@ -202,8 +202,12 @@ BY_FILES = {
     "adapter folder",
     "weights that are not safetensors",
 }
-# Rows that the settings decide beside the model; tested with the loader, too.
-BY_SETTINGS = {"fp8 with another dtype", "quantized twice"}
+# Rows that the settings decide beside the model; tested with the loader and the start, too.
+BY_SETTINGS = {
+    "fp8 with another dtype",
+    "quantized twice",
+    "settings of FP8 products without any",
+}
 ROWS = {row.name: row for row in REFUSALS if row.area == AREA}
 
 
