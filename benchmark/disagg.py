@@ -2,11 +2,13 @@
 
 First token ("first"), time between two tokens ("gap") and a long prompt's first token ("long").
 `--part step`: milliseconds of each of four prompts with blocks offered to the store and without, in
-one process, interleaved, until the last block is in the store. `--part mixed`: short answers stream
-while long prompts keep coming, at one combined server and at a prefill and a decode server; all on
-this machine, so with few cores they share them. `--part transfer`: bytes per second of blocks over
-loopback, beside a plain socket. `--part timeline`: when each layer is computed and its blocks
-travel, with layers and transfers of 5 ms; for several `--writer-threads`, what each took in all.
+one process, interleaved: until the last step has ended, and until the last block is in the store
+("stored"), which on a GPU is bound by plain copies to the host. `--part mixed`: short answers
+stream while long prompts keep coming, at one combined server and at a prefill and a decode server;
+all on this machine, so with few cores they share them. `--part transfer`: bytes per second of
+blocks over loopback, beside a plain socket. `--part timeline`: when each layer is computed and its
+blocks travel, with layers and transfers of 5 ms; for several `--writer-threads`, what each took in
+all.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from benchmark.random_model import SHAPES
 from benchmark.report import Report, parser
 from benchmark.rounds import interleave
 from benchmark.server_process import ServerProcess, Streamed, speaking_folder, stream
+from rtp_llm.device import Device
 from rtp_llm.disagg.build import build_worker
 from rtp_llm.disagg.layout import BlockPart, make_rows
 from rtp_llm.engine.build import build_engine
@@ -36,6 +39,7 @@ from rtp_llm.native import load_runtime
 from rtp_llm.sampling_params import SamplingParams
 
 MIB = 2**20
+COPY_BYTES = 256 * MIB
 PROMPTS = 4  # one after the other: copies of one go on while the next is computed
 
 
@@ -77,9 +81,11 @@ class StoringEngine:
         self._size = SHAPES[arguments.shape]["vocab_size"]
         self._tokens = arguments.tokens
         self._last = 0
+        self.until_stored: list[float] = []
 
     def prompts(self, stored: bool) -> float:
-        """Seconds of each of several prompts that came at once, until all is stored."""
+        """Seconds of each of several prompts that came at once; `until_stored` gets those until all
+        their blocks are."""
         engine, worker = self.base.engine, self.worker
         params = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True)
         names = range(self._last + 1, self._last + PROMPTS + 1)
@@ -92,8 +98,10 @@ class StoringEngine:
         began = time.perf_counter()
         while engine.has_work:
             engine.step()
-        worker._writer.finish()
         seconds = time.perf_counter() - began
+        worker._writer.finish()
+        if stored:
+            self.until_stored.append((time.perf_counter() - began) / PROMPTS)
         for name in names:
             worker._writer.remove(name << INDEX_BITS)
             worker._store.end(str(name))
@@ -103,7 +111,15 @@ class StoringEngine:
 
 def steps(arguments: Any) -> Report:
     """Prompts with and without the store, for each number of writer threads."""
-    columns = ("writer threads", "off ms", "spread", "on ms", "spread on", "overhead %")
+    columns = (
+        "writer threads",
+        "off ms",
+        "spread",
+        "on ms",
+        "spread on",
+        "overhead %",
+        "stored ms",
+    )
     report = Report(f"Prompts of {arguments.tokens} tokens, shape {arguments.shape!r}", columns)
     rounds = arguments.rounds or (5 if arguments.quick else 9)
     for threads in arguments.writer_threads or [4]:
@@ -122,12 +138,30 @@ def steps(arguments: Any) -> Report:
                 "on ms": 1e3 * on.median,
                 "spread on": tuple(1e3 * value for value in on.spread),
                 "overhead %": 100 * (on.median / off.median - 1),
+                "stored ms": 1e3 * statistics.median(engine.until_stored[-rounds:]),
             }
         )
         engine.worker.close()
     device = engine.base.engine.runner.device
     report.notes.append(f"{device.description()}; {rounds} interleaved rounds, medians")
+    if not device.shares_memory:
+        report.notes.append(f"plain copies to the host: {rate_to_host(device) / 1e9:.1f} GB/s")
     return report
+
+
+def rate_to_host(device: Device) -> float:
+    """Bytes per second of the quickest of a few copies into pinned memory."""
+    source = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device.torch_device)
+    host = device.pinned_empty((COPY_BYTES,), torch.uint8)
+    begin, end = device.new_event(timed=True), device.new_event(timed=True)
+    rates = []
+    for _ in range(5):
+        begin.record()
+        host.copy_(source, non_blocking=True)
+        end.record()
+        end.synchronize()
+        rates.append(1e3 * COPY_BYTES / begin.elapsed_time(end))
+    return max(rates)
 
 
 # -- what callers notice -----------------------------------------------------------------------
