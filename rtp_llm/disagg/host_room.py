@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -29,6 +30,8 @@ class HostRoom:
         self._layout = layout
         self._limit = int(_SHARE * free) if limit is None else limit
         self._taken = 0
+        # An owner may go in any thread, and in the middle of what this one does.
+        self._guard = threading.RLock()
 
     def problem(self, held: Iterable[int], tokens: int) -> str | None:
         """Why a prompt of so many tokens does not fit beside the ``held`` ones; None if it does.
@@ -46,13 +49,15 @@ class HostRoom:
         Raises NoRoomError.
         """
         needed = sum(map(rounded, pieces))
-        if problem := self._problem("the blocks of a prompt", needed, self._taken):
-            raise NoRoomError(problem)
-        self._taken += needed
+        with self._guard:
+            if problem := self._problem("the blocks of a prompt", needed, self._taken):
+                raise NoRoomError(problem)
+            self._taken += needed
         weakref.finalize(owner, self._leave, needed)
 
     def _leave(self, size: int) -> None:
-        self._taken -= size
+        with self._guard:
+            self._taken -= size
 
     def _problem(self, what: str, needed: int, taken: int) -> str | None:
         if taken + needed <= self._limit:
