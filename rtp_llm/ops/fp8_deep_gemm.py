@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from rtp_llm.ops.fp8_blocks import BLOCK, E4M3
+from rtp_llm.ops.fp8_gemm_choice import rows_of_group
 
 _logger = logging.getLogger("rtp_llm.ops")
 # By (N, K) of the weight, ranges of rows of a plain product: benchmark/gpu_fp8_gemm.py on an H200.
@@ -64,7 +65,7 @@ def takes(x: Tensor, weight: Tensor) -> bool:
 def takes_masked(x: Tensor, weight: Tensor, expected_m: int) -> bool:
     """Whether it was quicker at x [G, Mmax, K] by weight [G, N, K], and is there."""
     rows = _QUICKER_MASKED.get((weight.shape[1], weight.shape[2]), range(0))
-    expected = _expected(expected_m, x.shape[1])
+    expected = rows_of_group(expected_m, x.shape[1])
     return expected in rows and x.is_cuda and _library(x.device) is not None
 
 
@@ -92,10 +93,6 @@ def masked(
     out = q.new_empty((*q.shape[:2], weight.shape[1]), dtype=torch.bfloat16)
     rows = q, scales[..., :most].mT
     library.m_grouped_fp8_fp4_gemm_nt_masked(
-        rows, (weight, weight_scales), out, masked_m, _expected(expected_m, most)
+        rows, (weight, weight_scales), out, masked_m, rows_of_group(expected_m, most)
     )
     return out
-
-
-def _expected(expected_m: int, most: int) -> int:
-    return expected_m if 0 < expected_m <= most else most

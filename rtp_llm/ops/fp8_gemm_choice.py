@@ -48,8 +48,7 @@ class Fp8GemmChoice:
 
     def swaps_masked(self, expected_rows: int, most_rows: int) -> bool:
         """Whether a masked grouped GEMM swaps; where the expectation is none, for `most_rows`."""
-        known = 0 < expected_rows <= most_rows
-        return self.swap_ab and (expected_rows if known else most_rows) <= self.masked_rows
+        return self.swap_ab and rows_of_group(expected_rows, most_rows) <= self.masked_rows
 
     def leaves_to_library(self, rows: int, outputs: int, columns: int) -> bool:
         """Whether cuBLASLt was quicker at a plain GEMM of x [rows, columns], weight [outputs,
@@ -61,6 +60,11 @@ class Fp8GemmChoice:
 
     def _swapped_rows(self, columns: int) -> int:
         return self.short_rows if columns < self.short_columns else self.linear_rows
+
+
+def rows_of_group(expected_rows: int, most_rows: int) -> int:
+    """Rows that a group has as a rule; where the expectation is none, as many as it may have."""
+    return expected_rows if 0 < expected_rows <= most_rows else most_rows
 
 
 class _State:
