@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rtp_llm.disagg.outlets import rows_of, words_of
+from rtp_llm.disagg.block_copies import BlockCopies, words_of
+from rtp_llm.disagg.outlets import rows_of
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
@@ -78,20 +79,21 @@ class StagedLanding:
         room.take(map(layout.layer_bytes, range(layout.num_layers), counts), self)
         self._device = device
         self._stream = device.new_stream()
-        self._targets: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        self._targets: dict[int, tuple[Tensor, Tensor, BlockCopies]] = {}
         self.rows: Rows = []
         rows = []
-        # Not from pageable memory: that copy would wait for the step in flight.
-        on_device = device.upload_all(*(part.blocks for part in parts))
+        copies: dict[int, BlockCopies] = {}
         for layer in range(layout.num_layers):
             group = layout.layer_group[layer]
-            part, ids = parts[group], on_device[group]
+            part = parts[group]
             if not len(part.blocks):
                 continue
             memory = words_of(cache.layers[layer])
             shape = (memory.shape[0], len(part.blocks), memory.shape[2])
             host = device.pinned_empty(shape, memory.dtype)
-            self._targets[layer] = (host, memory, ids)
+            if group not in copies:
+                copies[group] = BlockCopies(device, part.blocks, memory[0, 0].nbytes)
+            self._targets[layer] = (host, memory, copies[group])
             rows.append((layer, rows_of(host, layout, layer, part)))
         self.rows = rows
         self._stream.wait_stream(device.current_stream())
@@ -100,9 +102,8 @@ class StagedLanding:
         """Ask for their copies; waits for nothing."""
         with self._device.use_stream(self._stream), torch.inference_mode():
             for layer in layers:
-                host, memory, ids = self._targets[layer]
-                on_device = host.to(memory.device, non_blocking=True)
-                memory.index_copy_(1, ids, on_device)
+                host, memory, copies = self._targets[layer]
+                copies.to_device(host, memory)
 
     def finish(self) -> None:
         """Let the device's own work wait for the copies."""

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rtp_llm.disagg.block_copies import BlockCopies, words_of
 from rtp_llm.disagg.layout import make_rows
 
 if TYPE_CHECKING:
@@ -84,10 +85,11 @@ class StagedOutlet:
         device = self._device
         stream = self._stream()
         with device.use_stream(stream), torch.inference_mode():
-            ids = torch.from_numpy(part.blocks).to(device.torch_device)
-            gathered = self._layers[layer].index_select(1, ids)
-            host = device.pinned_empty(tuple(gathered.shape), gathered.dtype)
-            host.copy_(gathered, non_blocking=True)
+            memory = self._layers[layer]
+            shape = (memory.shape[0], len(part.blocks), memory.shape[2])
+            host = device.pinned_empty(shape, memory.dtype)
+            copies = BlockCopies(device, part.blocks, memory[0, 0].nbytes)
+            copies.to_host(memory, host)
         stream.synchronize()
         return host
 
@@ -96,15 +98,6 @@ class StagedOutlet:
         if stream is None:
             stream = self._own.stream = self._device.new_stream()
         return stream
-
-
-def words_of(layer: Tensor) -> Tensor:
-    """A layer's cache [P, N, ...] as [P, N, words of a block], the same memory.
-
-    Words are int64 where a block consists of such: to gather bytes takes eight times as long.
-    """
-    flat = layer.view(*layer.shape[:2], -1)
-    return flat.view(torch.int64 if layer[0, 0].nbytes % 8 == 0 else torch.uint8)
 
 
 def rows_of(host: Tensor, layout: CacheLayout, layer: int, part: BlockPart) -> NDArray[np.int64]:
