@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
+from collections.abc import Callable
 from types import ModuleType
 
 import torch
@@ -48,10 +49,21 @@ def _library(device: torch.device) -> ModuleType | None:
 
 
 def _try(library: ModuleType, device: torch.device) -> None:
-    numbers = torch.zeros(BLOCK, BLOCK, device=device).to(E4M3)
-    scales = torch.ones(1, BLOCK, device=device)
-    out = torch.empty(BLOCK, BLOCK, dtype=torch.bfloat16, device=device)
-    library.fp8_gemm_nt((numbers, scales.T), (numbers, scales[:, :1]), out)
+    numbers = torch.zeros(1, BLOCK, BLOCK, device=device).to(E4M3)
+    rows = numbers, torch.ones(1, 1, BLOCK, device=device).mT
+    weight = numbers, torch.ones(1, 1, 1, device=device)
+    out = torch.empty(1, BLOCK, BLOCK, dtype=torch.bfloat16, device=device)
+    counts = torch.ones(1, dtype=torch.int32, device=device)
+    _masked_form(library)(rows, weight, out, counts, 1)
+    library.fp8_gemm_nt((rows[0][0], rows[1][0]), (weight[0][0], weight[1][0]), out[0])
+
+
+def _masked_form(library: ModuleType) -> Callable[..., None]:
+    """By its name of today, or that of releases before there were weights of 4 bits."""
+    names = "m_grouped_fp8_fp4_gemm_nt_masked", "m_grouped_fp8_gemm_nt_masked"
+    name = names[0] if hasattr(library, names[0]) else names[1]
+    form: Callable[..., None] = getattr(library, name)
+    return form
 
 
 def takes(x: Tensor, weight: Tensor) -> bool:
@@ -92,7 +104,6 @@ def masked(
     most = q.shape[1]
     out = q.new_empty((*q.shape[:2], weight.shape[1]), dtype=torch.bfloat16)
     rows = q, scales[..., :most].mT
-    library.m_grouped_fp8_fp4_gemm_nt_masked(
-        rows, (weight, weight_scales), out, masked_m, rows_of_group(expected_m, most)
-    )
+    expected = rows_of_group(expected_m, most)
+    _masked_form(library)(rows, (weight, weight_scales), out, masked_m, expected)
     return out
