@@ -94,6 +94,7 @@ class StoringEngine:
             ids = np.random.default_rng(name).integers(0, self._size, self._tokens)
             engine.add(AddRequest(request_id=name, prompt_token_ids=ids.tolist(), params=params))
             if stored:
+                worker._store.begin(str(name), "tcp", lambda _: None)
                 worker._writer.add(name << INDEX_BITS, name, ids.astype(np.int32), "")
         began = time.perf_counter()
         while engine.has_work:

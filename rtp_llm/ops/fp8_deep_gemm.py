@@ -22,10 +22,11 @@ from rtp_llm.ops.fp8_gemm_choice import rows_of_group
 _logger = logging.getLogger("rtp_llm.ops")
 # By (N, K) of the weight, ranges of rows of a plain product: benchmark/gpu_fp8_gemm.py on an H200.
 _QUICKER: dict[tuple[int, int], tuple[range, ...]] = {
-    (24576, 1536): (range(129, 2049),),
-    (4096, 7168): (range(48, 257),),
-    (7168, 2048): (range(48, 65), range(512, 8193)),
-    (6144, 16384): (range(48, 2049),),
+    (24576, 1536): (range(129, 8193),),
+    (4096, 7168): (range(48, 768), range(1536, 8193)),
+    (7168, 2048): (range(48, 65), range(3072, 8193)),
+    (7168, 16384): (range(3072, 8193),),
+    (6144, 16384): (range(48, 384), range(768, 8193)),
 }
 # Of a masked product, rows that a group has as a rule.
 _QUICKER_MASKED: dict[tuple[int, int], range] = {

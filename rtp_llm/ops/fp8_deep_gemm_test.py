@@ -54,8 +54,8 @@ def on_gpu(*shape: int) -> SimpleNamespace:
 def test_it_multiplies_where_it_was_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
     load = Load(monkeypatch, lambda: SimpleNamespace(probe=lambda: None))
     weight, other = on_gpu(4096, 7168), on_gpu(4096, 7296)
-    taken = {rows: fp8_deep_gemm.takes(on_gpu(rows, 7168), weight) for rows in (47, 48, 256, 257)}
-    assert taken == {47: False, 48: True, 256: True, 257: False}
+    taken = {rows: fp8_deep_gemm.takes(on_gpu(rows, 7168), weight) for rows in (47, 48, 767, 768)}
+    assert taken == {47: False, 48: True, 767: True, 768: False}
     assert not fp8_deep_gemm.takes(on_gpu(64, 7296), other)
     assert not fp8_deep_gemm.takes(torch.empty(64, 7168, device="cpu"), weight)
     groups, x = on_gpu(16, 4096, 7168), on_gpu(16, 128, 7168)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 ALL_SMS = -1
+_MULTIPROCESSORS = 132  # of an H100 or H200 (SXM)
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class Fp8GemmChoice:
     plain ones where a row of the weight has fewer than `short_columns` channels. `num_sms`:
     multiprocessors that GEMMs may use, -1 for all. The rest: when cuBLASLt multiplies, where it
     takes the sizes: plain products of more than `own_rows` rows, and those that short rows leave
-    where the weight has more than `wave_outputs` rows: more than a wave of our tiles."""
+    where the weight has more than `wave_outputs` rows: more than a wave of our tiles; but not those
+    of more than `few_rows` that keep all multiprocessors busy with our widest tiles."""
 
     swap_ab: bool = True
     linear_rows: int = 128
@@ -31,6 +33,7 @@ class Fp8GemmChoice:
     num_sms: int = ALL_SMS
     own_rows: int = 128
     wave_outputs: int = 8448
+    few_rows: int = 256
 
     @staticmethod
     def of(swap_ab: bool | None, rows: int | None, num_sms: int | None) -> Fp8GemmChoice:
@@ -56,10 +59,17 @@ class Fp8GemmChoice:
         if self.num_sms != ALL_SMS:
             return False
         own = self.own_rows if outputs <= self.wave_outputs else self._swapped_rows(columns)
-        return rows > own
+        return rows > own and not (rows > self.few_rows and _fills_waves(rows, outputs))
 
     def _swapped_rows(self, columns: int) -> int:
         return self.short_rows if columns < self.short_columns else self.linear_rows
+
+
+def _fills_waves(rows: int, outputs: int) -> bool:
+    """Whether tiles of 256 x 128 leave at most a tenth of their waves empty."""
+    tiles = -(-rows // 256) * -(-outputs // 128)
+    waves = -(-tiles // _MULTIPROCESSORS)
+    return 10 * tiles >= 9 * waves * _MULTIPROCESSORS
 
 
 def rows_of_group(expected_rows: int, most_rows: int) -> int:

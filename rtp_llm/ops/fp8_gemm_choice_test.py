@@ -35,6 +35,10 @@ def test_many_rows_are_left_to_the_library() -> None:
     assert [choice.leaves_to_library(rows, 8448, 2048) for rows in (128, 129)] == [False, True]
     assert [choice.leaves_to_library(rows, 8512, 2048) for rows in (64, 65)] == [False, True]
     assert [choice.leaves_to_library(rows, 8512, 4096) for rows in (128, 129)] == [False, True]
+    # 16 by 8 tiles leave 4 multiprocessors idle, 16 by 9 need a second wave
+    filled = [choice.leaves_to_library(rows, 16 * 128, 4096) for rows in (2048, 2304)]
+    assert filled == [False, True]
+    assert choice.leaves_to_library(256, 132 * 128, 4096), "too few rows for such tiles"
     assert not Fp8GemmChoice(num_sms=64).leaves_to_library(4096, 4096, 4096)
 
 

@@ -151,7 +151,9 @@ def test_any_number_of_multiprocessors(num_sms: int) -> None:
 @both_ways
 @pytest.mark.parametrize("expected_m", [0, 1, 30, 10**6])
 @pytest.mark.parametrize(
-    ("most", "shape"), [(24, (192, 512)), (130, (320, 256)), (1, (64, 128))], ids=str
+    ("most", "shape"),
+    [(24, (192, 512)), (130, (320, 256)), (1, (64, 128)), (140, (1024, 384))],
+    ids=str,
 )
 def test_grouped_masked(
     most: int, shape: tuple[int, int], expected_m: int, *, swap_ab: bool
@@ -195,7 +197,7 @@ def test_every_number_of_rows_of_a_masked_group(*, swap_ab: bool) -> None:
 
 @both_ways
 @pytest.mark.parametrize("expected_m", [0, 3, 65, 10**6])
-@pytest.mark.parametrize("shape", [(64, 128), (192, 512), (320, 256)], ids=str)
+@pytest.mark.parametrize("shape", [(64, 128), (192, 512), (320, 256), (1024, 384)], ids=str)
 def test_grouped_ragged(shape: tuple[int, int], expected_m: int, *, swap_ab: bool) -> None:
     """0 to 130 rows in any order of groups, with gaps; rows in the gaps are NaNs."""
     counts = [*random.sample(range(131), 131 if shape == (64, 128) else 7), 0, 300, 0]
@@ -248,7 +250,7 @@ def test_rows_outside_of_the_buffer_are_not_touched() -> None:
     assert_product(output[1], x[1], weight.value[1])
 
 
-@pytest.mark.parametrize("shape", [(192, 512), (320, 256)], ids=str)
+@pytest.mark.parametrize("shape", [(192, 512), (320, 256), (512, 384)], ids=str)
 def test_grouped_contiguous(shape: tuple[int, int]) -> None:
     groups = [3, 0, -1, 2, 2, 5]  # 128 rows each: shuffled, two of one, one of padding
     weight = Weight(6, *shape)

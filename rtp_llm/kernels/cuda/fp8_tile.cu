@@ -5,9 +5,10 @@ namespace rtp_llm::cuda {
 namespace {
 
 // Rows by outputs.
-using Wide = TileShape<2, 4>;       // 256 x 128
-using Narrow = TileShape<1, 6>;     // 128 x 128
-using Small = TileShape<1, 9, 64>;  // 128 x 64
+using Wide = TileShape<2, 4>;          // 256 x 128
+using Narrow = TileShape<1, 6>;        // 128 x 128
+using Long = TileShape<1, 4, 128, 2>;  // 128 x 256
+using Small = TileShape<1, 9, 64>;     // 128 x 64
 
 constexpr int64_t kNarrowRows = 256;  // up to so many Wide was slower
 
@@ -25,6 +26,16 @@ void plain_tiles(const Fp8GemmArgs& args, int grid, void* stream) {
   launch_tile<Wide, kForm>(args, grid, stream);
 }
 
+// As many rows as a group has are rarely full tiles of 256: few rows by many outputs instead, where
+// two such tiles have no outputs outside of the weight.
+template <Fp8Form form>
+void group_tiles(const Fp8GemmArgs& args, int grid, void* stream) {
+  if (args.outputs % (Long::kCluster * Long::kOutputs) == 0) {
+    return launch_tile<Long, form>(args, grid, stream);
+  }
+  launch_tile<Narrow, form>(args, grid, stream);
+}
+
 }  // namespace
 
 void fp8_tiles(const Fp8GemmArgs& args, int sms, void* stream) {
@@ -33,11 +44,11 @@ void fp8_tiles(const Fp8GemmArgs& args, int sms, void* stream) {
     case Fp8Form::kPlain:
       return plain_tiles(args, grid, stream);
     case Fp8Form::kMasked:
-      return launch_tile<Narrow, Fp8Form::kMasked>(args, grid, stream);
+      return group_tiles<Fp8Form::kMasked>(args, grid, stream);
     case Fp8Form::kContiguous:
-      return launch_tile<Narrow, Fp8Form::kContiguous>(args, grid, stream);
+      return group_tiles<Fp8Form::kContiguous>(args, grid, stream);
     case Fp8Form::kRagged:
-      return launch_tile<Narrow, Fp8Form::kRagged>(args, grid, stream);
+      return group_tiles<Fp8Form::kRagged>(args, grid, stream);
   }
 }
 

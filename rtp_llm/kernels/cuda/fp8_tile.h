@@ -1,9 +1,10 @@
-// FP8 GEMMs of many rows: tiles of 128 or 256 rows of q by 32 to 128 of the weight. Only for
+// FP8 GEMMs of many rows: tiles of 128 or 256 rows of q by 64 to 256 of the weight. Only for
 // sm_90a.
 //
 // Clusters of two blocks work on neighbouring tiles of the weight; each brings half of the rows of
 // q for both. A block's loader warp keeps a ring of boxes of 128 channels full, across tiles; two
-// warpgroups multiply half of the rows each, 64 at a time, and scale and add up after every box.
+// warpgroups multiply half of the rows each, a part of 64 at a time, and scale and add up after
+// every box.
 #pragma once
 
 #include "rtp_llm/kernels/arguments/fp8_gemm.h"
@@ -12,17 +13,20 @@
 
 namespace rtp_llm::cuda {
 
-// W times 64 rows of q for each of two warpgroups, S boxes under way, N rows of the weight.
-template <int W, int S, int N = 128>
+// W times 64 rows of q for each of two warpgroups, S boxes under way, V times N rows of the weight.
+template <int W, int S, int N = 128, int V = 1>
 struct TileShape {
   static constexpr int kWarpgroups = 2;
   // Of a thread that copies and of one that multiplies: as many as equal ones have together.
   static constexpr int kFewRegisters = 40;
   static constexpr int kManyRegisters = 232;
   static constexpr int kWaves = W;
+  static constexpr int kSlices = V;
+  static constexpr int kParts = W * V;
   static constexpr int kStages = S;
   static constexpr int kRows = kWarpgroups * W * 64;
-  static constexpr int kOutputs = N;
+  static constexpr int kSlice = N;
+  static constexpr int kOutputs = V * N;
   static constexpr int kCluster = 2;
   static constexpr int kThreads = (kWarpgroups + 1) * hopper::kWarpgroup;
   static constexpr int kRowBytes = kRows * kChannels;
@@ -147,71 +151,64 @@ class TileLoader {
   RingPlace<Shape::kStages> place_;
 };
 
-// A warpgroup: 64 kWaves rows of q. A thread holds of each 64 the row lane / 4 of its warp's 16 and
-// the one 8 below, and outputs 8 j + 2 (lane % 4) and the next.
+// A warpgroup: 64 kWaves rows of q, in parts of 64 rows by one slice of the weight. A thread holds
+// of a part the row lane / 4 of its warp's 16 and the one 8 below, and outputs 8 j + 2 (lane % 4)
+// and the next.
+//
+// Between two products a warpgroup has as long as the other one's take: what has to be known for
+// the next one is computed while the last one runs, and without a lane's own values, so that it
+// lies in uniform registers.
 template <class Shape>
 class TileProduct {
  public:
-  static constexpr int kSums = Shape::kOutputs / 2;
+  static constexpr int kSums = Shape::kSlice / 2;
 
   __device__ TileProduct(const TileRing<Shape>& ring, const Fp8GemmArgs& args)
       : ring_(ring), args_(args) {
     const int thread = thread_index() - hopper::kWarpgroup;
+    const int warpgroup = __shfl_sync(~0U, thread / hopper::kWarpgroup, 0);
+    const int first_row = warpgroup * 64 * Shape::kWaves;
     lane_ = thread % kGroup;
-    first_row_ = thread / hopper::kWarpgroup * 64 * Shape::kWaves;
-    rows_ = hopper::matrix(ring.rows(0) + first_row_ * kChannels, 16);
+    rows_ = hopper::matrix(ring.rows(0) + first_row * kChannels, 16);
     weight_ = hopper::matrix(ring.weight(0), 16);
-    own_row_ = first_row_ + thread % hopper::kWarpgroup / kGroup * 16 + lane_ / 4;
+    own_row_ = first_row + thread % hopper::kWarpgroup / kGroup * 16 + lane_ / 4;
   }
 
   __device__ void run(const GemmTile& tile, int boxes) {
 #pragma unroll
-    for (int wave = 0; wave < Shape::kWaves; ++wave) {
+    for (int part = 0; part < Shape::kParts; ++part) {
 #pragma unroll
-      for (int i = 0; i < kSums; ++i) sums_[wave][i] = 0;
+      for (int i = 0; i < kSums; ++i) sums_[part][i] = 0;
     }
-    const int tiles = static_cast<int>((args_.outputs + kChannels - 1) / kChannels);
-    const int scale_row = min(tile.output / kChannels, tiles - 1);
-    const float* const scales =
-        args_.weight_scales + (static_cast<int64_t>(tile.group) * tiles + scale_row) * boxes;
-    BoxScales weight_scales(scales, boxes, lane_);
-    if constexpr (Shape::kWaves == 1) {
+    BoxScales weight_scales(args_, tile, boxes);
+    if constexpr (Shape::kParts == 1) {
       run_overlapped(weight_scales, boxes);
     } else {
-      // For products of two boxes there are no registers: the other warpgroup multiplies meanwhile.
-      for (int box = 0; box < boxes; ++box) {
-        const float weight_scale = weight_scales.at(box);
-#pragma unroll
-        for (int wave = 0; wave < Shape::kWaves; ++wave) {
-          float products[kSums];
-          multiply(products, wave);
-          take<0>(products, wave, weight_scale);
-        }
-      }
+      run_parts(weight_scales, boxes);
     }
   }
 
   // Each four lanes of a row exchange their pairs, so that each has eight neighbouring outputs.
   __device__ void store(const GemmTile& tile) const {
-    if (tile.output >= args_.outputs) return;
     const int64_t first = tile.rows_group * args_.rows;
-    auto* const out = static_cast<uint16_t*>(args_.out) + tile.output;
+    auto* const out = static_cast<uint16_t*>(args_.out);
 #pragma unroll
-    for (int wave = 0; wave < Shape::kWaves; ++wave) {
+    for (int part = 0; part < Shape::kParts; ++part) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int row = tile.row + own_row_ + wave * 64 + half * 8;
+        const int row = tile.row + own_row_ + part % Shape::kWaves * 64 + half * 8;
 #pragma unroll
         for (int j = 0; j < kSums / 4; j += 4) {
           uint32_t pairs[4];
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            const float* const sums = sums_[wave] + (j + i) * 4 + half * 2;
+            const float* const sums = sums_[part] + (j + i) * 4 + half * 2;
             pairs[i] = hopper::pair(sums[0], sums[1], BFloat16{});
           }
           transpose(pairs);
-          const int output = (j + lane_ % 4) * 8;
-          if (row < tile.last_row && tile.output + output < args_.outputs) {
+          const int output =
+              tile.output + part / Shape::kWaves * Shape::kSlice + (j + lane_ % 4) * 8;
+          if (row < tile.last_row && output < args_.outputs) {
             *reinterpret_cast<uint4*>(out + (first + row) * args_.outputs + output) = {
                 pairs[0], pairs[1], pairs[2], pairs[3]};
           }
@@ -221,27 +218,34 @@ class TileProduct {
   }
 
  private:
-  // The scales of the weight by box, as many at a time as a warp has lanes; asked for in order.
+  // The scales of the weight's slices for one box after the other, each asked for a box ahead.
   class BoxScales {
    public:
-    __device__ BoxScales(const float* scales, int boxes, int lane)
-        : scales_(scales), boxes_(boxes), lane_(lane), next_(load(0)) {}
-    __device__ float at(int box) {
-      if (box % kGroup == 0) {
-        now_ = next_;
-        next_ = load(box + kGroup);
-      }
-      return __shfl_sync(~0U, now_, box % kGroup);
+    __device__ BoxScales(const Fp8GemmArgs& args, const GemmTile& tile, int boxes) : boxes_(boxes) {
+      const int tiles = static_cast<int>((args.outputs + kChannels - 1) / kChannels);
+      const int row = min(tile.output / kChannels, tiles - 1);
+      scales_ = args.weight_scales + (static_cast<int64_t>(tile.group) * tiles + row) * boxes;
+      slice_step_ = row + 1 < tiles ? boxes : 0;
+      load();
     }
+    __device__ void next() {
+#pragma unroll
+      for (int slice = 0; slice < Shape::kSlices; ++slice) now_[slice] = coming_[slice];
+      if (++box_ < boxes_) load();
+    }
+    __device__ float of(int slice) const { return now_[slice]; }
 
    private:
-    __device__ float load(int box) const {
-      return box + lane_ < boxes_ ? __ldg(scales_ + box + lane_) : 0.0F;
+    __device__ void load() {
+#pragma unroll
+      for (int slice = 0; slice < Shape::kSlices; ++slice) {
+        coming_[slice] = __ldg(scales_ + box_ + slice * slice_step_);
+      }
     }
 
     const float* scales_;
-    int boxes_, lane_;
-    float next_, now_ = 0;
+    int boxes_, slice_step_, box_ = 0;
+    float now_[Shape::kSlices], coming_[Shape::kSlices];
   };
 
   // Of four lanes: pairs[i] of lane q becomes pairs[q] of lane i.
@@ -260,47 +264,96 @@ class TileProduct {
     second = upper ? second : other;
   }
 
+  // For products of two boxes there are no registers: the other warpgroup multiplies meanwhile.
+  __device__ void run_parts(BoxScales& weight_scales, int boxes) {
+    bool came = false;
+    for (int box = 0; box < boxes; ++box) {
+      weight_scales.next();
+      if (!came) hopper::wait(ring_.came(coming_.stage), coming_.turn);
+#pragma unroll
+      for (int part = 0; part < Shape::kParts; ++part) {
+        const RowScales scales(*this, part, weight_scales.of(part / Shape::kWaves));
+        float products[kSums];
+        multiply(products, part);
+        finish<0>(products);
+        if (part == Shape::kParts - 1) {
+          coming_.next();
+          release();
+          came = hopper::is_over(ring_.came(coming_.stage), coming_.turn);
+        }
+        scales.add_up(products, sums_[part]);
+      }
+    }
+  }
+
   // The products of a box are added up while those of the next are made.
   __device__ void run_overlapped(BoxScales& weight_scales, int boxes) {
     float even[kSums], odd[kSums];
-    multiply(even, 0);
+    start(even);
     int box = 0;
     for (; box + 2 < boxes; box += 2) {
-      multiply(odd, 0);
-      take<1>(even, 0, weight_scales.at(box));
-      multiply(even, 0);
-      take<1>(odd, 0, weight_scales.at(box + 1));
+      start(odd);
+      take<1>(even, weight_scales);
+      start(even);
+      take<1>(odd, weight_scales);
     }
     if (box + 1 < boxes) {
-      multiply(odd, 0);
-      take<1>(even, 0, weight_scales.at(box));
-      take<0>(odd, 0, weight_scales.at(box + 1));
+      start(odd);
+      take<1>(even, weight_scales);
+      take<0>(odd, weight_scales);
     } else {
-      take<0>(even, 0, weight_scales.at(box));
+      take<0>(even, weight_scales);
     }
   }
 
-  // Starts the products of 64 rows in the next box.
-  __device__ void multiply(float (&products)[kSums], int wave) {
-    constexpr uint64_t kWaveStep = 64 * kChannels / hopper::kMatrixUnit;
-    const uint64_t stage = coming_.stage * uint64_t{Shape::kStageBytes / hopper::kMatrixUnit};
-    if (wave == 0) hopper::wait(ring_.came(coming_.stage), coming_.turn);
-    hopper::multiply_boxes(products, rows_ + stage + wave * kWaveStep, weight_ + stage);
-    if (wave == Shape::kWaves - 1) coming_.next();
+  // Starts the products of the next box.
+  __device__ void start(float (&products)[kSums]) {
+    hopper::wait(ring_.came(coming_.stage), coming_.turn);
+    multiply(products, 0);
+    coming_.next();
   }
 
-  // Adds up the products, when at most kOpen groups of later ones are still running.
+  // Adds up the products of a box, when at most kOpen later ones are still running.
   template <int kOpen>
-  __device__ void take(float (&products)[kSums], int wave, float weight_scale) {
-    const float* const scales = ring_.scale_values(read_.stage) + own_row_ + wave * 64;
-    const float upper = scales[0] * weight_scale, lower = scales[8] * weight_scale;
+  __device__ void take(float (&products)[kSums], BoxScales& weight_scales) {
+    weight_scales.next();
+    const RowScales scales(*this, 0, weight_scales.of(0));
+    finish<kOpen>(products);
+    release();
+    scales.add_up(products, sums_[0]);
+  }
+
+  // Of a thread's two rows of a part, in the box that is read.
+  struct RowScales {
+    float upper, lower;
+
+    __device__ RowScales(const TileProduct& product, int part, float weight_scale) {
+      const uint32_t scales = product.ring_.scale(product.read_.stage) +
+                              (product.own_row_ + part % Shape::kWaves * 64) * 4;
+      upper = hopper::load_shared(scales) * weight_scale;
+      lower = hopper::load_shared(scales + 8 * 4) * weight_scale;
+    }
+    __device__ void add_up(const float (&products)[kSums], float (&sums)[kSums]) const {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) {
+        sums[i] = fmaf(products[i], i % 4 < 2 ? upper : lower, sums[i]);
+      }
+    }
+  };
+
+  __device__ void multiply(float (&products)[kSums], int part) {
+    constexpr uint64_t kWaveStep = 64 * kChannels / hopper::kMatrixUnit;
+    constexpr uint64_t kSliceStep = Shape::kSlice * kChannels / hopper::kMatrixUnit;
+    const uint64_t stage = coming_.stage * uint64_t{Shape::kStageBytes / hopper::kMatrixUnit};
+    hopper::multiply_boxes(products, rows_ + stage + part % Shape::kWaves * kWaveStep,
+                           weight_ + stage + part / Shape::kWaves * kSliceStep);
+  }
+
+  // Until at most kOpen groups of later products are still running.
+  template <int kOpen>
+  __device__ void finish(float (&products)[kSums]) {
     hopper::wait_for_products<kOpen>();
     hopper::pin(products);
-    if (wave == Shape::kWaves - 1) release();
-#pragma unroll
-    for (int i = 0; i < kSums; ++i) {
-      sums_[wave][i] = fmaf(products[i], i % 4 < 2 ? upper : lower, sums_[wave][i]);
-    }
   }
 
   // Lets both blocks of the cluster copy there again.
@@ -315,9 +368,9 @@ class TileProduct {
   const TileRing<Shape>& ring_;
   const Fp8GemmArgs& args_;
   uint64_t rows_, weight_;  // of the first stage, as the instruction takes them
-  int lane_, first_row_, own_row_;
+  int lane_, own_row_;
   RingPlace<Shape::kStages> coming_, read_;  // boxes to multiply, and to be released
-  float sums_[Shape::kWaves][kSums];
+  float sums_[Shape::kParts][kSums];
 };
 
 template <class Shape, Fp8Form form>

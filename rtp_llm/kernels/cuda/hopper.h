@@ -32,7 +32,21 @@ __device__ inline void arrive_and_expect(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
-// Until the phase of this parity is over.
+// Whether the phase of this parity is over.
+__device__ inline bool is_over(uint32_t barrier, int parity) {
+  int over;
+  asm volatile(
+      "{\n"
+      ".reg .pred over;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 over, [%1], %2;\n"
+      "selp.b32 %0, 1, 0, over;\n"
+      "}"
+      : "=r"(over)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return over != 0;
+}
+// Until it is.
 __device__ inline void wait(uint32_t barrier, int parity) {
   asm volatile(
       "{\n"
@@ -64,6 +78,11 @@ __device__ inline void sync(int barrier, int threads) {
 }
 __device__ inline void arrive_at(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ inline float load_shared(uint32_t address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+  return value;
 }
 // Lets the copy engine and products see what this thread stored in shared memory.
 __device__ inline void publish_stores() {
