@@ -108,6 +108,7 @@ void BlockStore::AddBlocks(Request* request, Layer* layer, const std::vector<Blo
   stats_.requests -= request->blocks > 0;
   stats_.blocks -= request->blocks;
   stats_.bytes -= request->bytes;
+  layer->blocks.reserve(layer->blocks.size() + blocks.size());
   for (const Block& block : blocks) {
     Span& span = layer->blocks[block.key];
     request->blocks += span.rows == 0;

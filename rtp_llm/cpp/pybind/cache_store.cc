@@ -145,11 +145,15 @@ void BindStore(py::module_& module) {
           "store",
           [](BlockStore& store, const std::string& request, uint32_t layer,
              const BlockArray& blocks, const std::optional<py::object>& owner) {
-            return store.Store(request, layer, Blocks(blocks), Owner(owner));
+            const std::vector<Block> taken = Blocks(blocks);
+            std::shared_ptr<void> kept = Owner(owner);
+            // The thread that steps needs the interpreter meanwhile.
+            const py::gil_scoped_release unlock;
+            return store.Store(request, layer, taken, std::move(kept));
           },
           py::arg("request"), py::arg("layer"), py::arg("blocks").noconvert(),
           py::arg("owner") = py::none())
-      .def("end", &BlockStore::End, py::arg("request"))
+      .def("end", &BlockStore::End, py::arg("request"), py::call_guard<py::gil_scoped_release>())
       .def("take_released", &BlockStore::TakeReleased)
       .def("busy", &BlockStore::Busy, py::arg("request"))
       .def("expire", [](BlockStore& store) { store.Expire(BlockStore::Clock::now()); })
