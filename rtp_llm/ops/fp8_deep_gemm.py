@@ -28,11 +28,8 @@ _QUICKER: dict[tuple[int, int], tuple[range, ...]] = {
     (7168, 16384): (range(3072, 8193),),
     (6144, 16384): (range(48, 384), range(768, 8193)),
 }
-# Of a masked product, rows that a group has as a rule.
-_QUICKER_MASKED: dict[tuple[int, int], range] = {
-    (4096, 7168): range(65, 129),
-    (4096, 6144): range(65, 129),
-}
+# By (G, N, K) of the weight, rows that a group has as a rule.
+_QUICKER_MASKED: dict[tuple[int, ...], range] = {(8, 4096, 7168): range(65, 129)}
 
 
 @functools.cache
@@ -77,7 +74,7 @@ def takes(x: Tensor, weight: Tensor) -> bool:
 
 def takes_masked(x: Tensor, weight: Tensor, expected_m: int) -> bool:
     """Whether it was quicker at x [G, Mmax, K] by weight [G, N, K], and is there."""
-    rows = _QUICKER_MASKED.get((weight.shape[1], weight.shape[2]), range(0))
+    rows = _QUICKER_MASKED.get(tuple(weight.shape), range(0))
     expected = rows_of_group(expected_m, x.shape[1])
     return expected in rows and x.is_cuda and _library(x.device) is not None
 

@@ -58,7 +58,7 @@ def test_it_multiplies_where_it_was_quicker(monkeypatch: pytest.MonkeyPatch) -> 
     assert taken == {47: False, 48: True, 767: True, 768: False}
     assert not fp8_deep_gemm.takes(on_gpu(64, 7296), other)
     assert not fp8_deep_gemm.takes(torch.empty(64, 7168, device="cpu"), weight)
-    groups, x = on_gpu(16, 4096, 7168), on_gpu(16, 128, 7168)
+    groups, x = on_gpu(8, 4096, 7168), on_gpu(8, 128, 7168)
     masked = {rows: fp8_deep_gemm.takes_masked(x, groups, rows) for rows in (0, 64, 65, 128, 129)}
     assert masked == {0: True, 64: False, 65: True, 128: True, 129: True}  # 129: cut off at 128
     assert load.calls == 1
@@ -113,10 +113,10 @@ def test_products_where_it_is_installed() -> None:
     if not ops.has_kernel("fp8_linear", DEVICE):
         pytest.skip("no GPU that multiplies FP8")
     assert fp8_deep_gemm._library(torch.device(DEVICE)) is not None
-    groups, rows, n, k = 4, 100, 4096, 7168
+    groups, rows, n, k = 8, 100, 4096, 7168
     q, scales = ops.fp8_quantize(torch.randn(groups, rows, k).to(torch.bfloat16))
     weight, weight_scales = fp8_blocks.quantize_weight(torch.randn(groups, n, k))
-    counts = torch.tensor([100, 0, 1, 77], dtype=torch.int32)
+    counts = torch.tensor([100, 0, 1, 77, 64, 65, 99, 0], dtype=torch.int32)
     assert fp8_deep_gemm.takes_masked(q, weight, rows)
     masked = ops.fp8_grouped_masked(q, scales, weight, weight_scales, counts, rows)
     x = fp8_blocks.dequantize_rows(q, fp8_blocks.row_major(scales, rows))

@@ -128,9 +128,9 @@ def test_sizes_at_which_libraries_were_quicker(shape: tuple[int, int]) -> None:
 
 @pytest.mark.skipif(not NATIVE, reason="the reference knows no libraries")
 def test_masked_sizes_at_which_libraries_were_quicker() -> None:
-    weight = Weight(4, 4096, 6144)
-    counts = [100, 0, 128, 3]
-    q, scales, x = random_rows(4, 128, 6144)
+    weight = Weight(8, 4096, 7168)
+    counts = [100, 0, 128, 3, 64, 65, 127, 1]
+    q, scales, x = random_rows(8, 128, 7168)
     q, scales = poisoned_behind(q, scales, counts)
     masked_m = torch.tensor(counts, dtype=torch.int32)
     actual = ops.fp8_grouped_masked(q, scales, weight.q, weight.scales, masked_m, 100)

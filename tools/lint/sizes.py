@@ -14,7 +14,7 @@ from tools.lint import sources
 FILE_LINES, FILE_LINES_AT_MOST = 400, 600
 FUNCTION_LINES, FUNCTION_LINES_AT_MOST = 40, 80
 MEDIAN_FUNCTION_LINES = 10
-PACKAGE_LINES = 31_000  # with mixtures, MLA, parallel engines, separated prefill and its transports
+PACKAGE_LINES = 31_200  # with mixtures, MLA, parallel engines, separated prefill and its transports
 WAIVERS = Path("tools/lint/waivers.txt")
 
 # In formatted C++, the head of a definition starts at the margin (or one step inside a class), and
