@@ -111,8 +111,9 @@ def _prefill(
     if _reads_in_place(engine):
         outlet, room = InPlaceOutlet(store, layout, figures), None
     else:
-        outlet = StagedOutlet(store, layout, figures, cache, device)
+        outlet = staged = StagedOutlet(store, layout, figures, cache, device)
         room = _host_room(settings, layout)
+        staged.prepare(built.limits.max_batch_tokens, room.limit // 2)
     writing = WriterSettings.read(settings)
     writer = PromptWriter(layout, engine.scheduler, outlet, device, writing, engine.let_go)
     door.open(Welcome(protocol=PROTOCOL, fingerprint=print_of, offers=offers))

@@ -28,7 +28,7 @@ class HostRoom:
         """``limit`` in bytes; None: half of what is free now."""
         free = CpuDevice().memory_info().free
         self._layout = layout
-        self._limit = int(_SHARE * free) if limit is None else limit
+        self.limit = int(_SHARE * free) if limit is None else limit
         self._taken = 0
         # An owner may go in any thread, and in the middle of what this one does.
         self._guard = threading.RLock()
@@ -60,10 +60,10 @@ class HostRoom:
             self._taken -= size
 
     def _problem(self, what: str, needed: int, taken: int) -> str | None:
-        if taken + needed <= self._limit:
+        if taken + needed <= self.limit:
             return None
         return (
-            f"{what} take {_mib(needed)} of host memory, {_mib(taken)} of {_mib(self._limit)} are "
+            f"{what} take {_mib(needed)} of host memory, {_mib(taken)} of {_mib(self.limit)} are "
             "taken (--cache-store-mem-mb)"
         )
 

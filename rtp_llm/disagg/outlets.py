@@ -71,6 +71,17 @@ class StagedOutlet:
         self._pieces = PinnedPieces(device)
         self._own = threading.local()
 
+    def prepare(self, tokens: int, limit: int) -> None:
+        """Take pieces for two steps of so many tokens now, at most ``limit`` bytes: while one is
+        taken no step goes on."""
+        blocks = -(-tokens // self._layout.block_size)
+        for layer in 2 * tuple(range(self._layout.num_layers)):
+            size = rounded(self._layout.layer_bytes(layer, blocks))
+            limit -= size
+            if limit < 0:
+                return
+            self._pieces.add(size)
+
     def send(self, layer: int, prompts: Sequence[PromptBlocks]) -> None:
         """Copy a layer's blocks, wait for the copy, offer it."""
         began = time.monotonic()
@@ -118,6 +129,10 @@ class PinnedPieces:
         self._device = device
         self._free: defaultdict[int, deque[Tensor]] = defaultdict(deque)
 
+    def add(self, size: int) -> None:
+        """One more for tensors of so many bytes."""
+        self._free[rounded(size)].append(self._new(rounded(size)))
+
     def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Not initialised; free again when the tensor is gone, in whatever thread."""
         size = math.prod(shape) * dtype.itemsize
@@ -125,10 +140,13 @@ class PinnedPieces:
         try:
             piece = free.pop()
         except IndexError:
-            piece = self._device.pinned_empty((rounded(size),), torch.uint8)
+            piece = self._new(rounded(size))
         taken = piece[:size].view(dtype).view(shape)
         weakref.finalize(taken, free.append, piece).atexit = False
         return taken
+
+    def _new(self, size: int) -> Tensor:
+        return self._device.pinned_empty((size,), torch.uint8)
 
 
 def rows_of(host: Tensor, layout: CacheLayout, layer: int, part: BlockPart) -> NDArray[np.int64]:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import torch
 
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.disagg.outlets import PinnedPieces
+from rtp_llm.disagg.figures import TransferFigures
+from rtp_llm.disagg.layout import CacheLayout
+from rtp_llm.disagg.outlets import PinnedPieces, StagedOutlet
+
+if TYPE_CHECKING:
+    from rtp_llm.disagg.store_face import Store
+    from rtp_llm.executor.kv_cache import KVCache
 
 
 class CountingDevice(CpuDevice):
@@ -37,6 +45,20 @@ def test_a_piece_is_given_out_again_when_it_is_gone() -> None:
     del third
     assert pieces.take((1, 1, 8193), torch.uint8).nbytes == 8193
     assert device.sizes == [8192, 8192, 16384]
+
+
+def test_pieces_of_two_steps_are_taken_at_the_start_as_far_as_the_limit_goes() -> None:
+    layers = tuple(torch.zeros(2, 6, 4, 1, 8) for _ in range(3))  # 256 bytes a block
+    cache = cast("KVCache", SimpleNamespace(layers=layers, layer_group=(0, 0, 0)))
+    layout = CacheLayout(cache, windows=(0,), block_size=4)
+    for limit, pieces in ((1 << 20, 6), (2048, 4), (511, 0)):
+        device = CountingDevice()
+        outlet = StagedOutlet(cast("Store", None), layout, TransferFigures(), cache, device)
+        outlet.prepare(tokens=5, limit=limit)
+        assert device.sizes == [512] * pieces
+        if pieces:
+            outlet._pieces.take((2, 2, 16), torch.int64)
+            assert len(device.sizes) == pieces
 
 
 def test_threads_never_share_a_piece() -> None:

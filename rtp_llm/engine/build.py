@@ -54,6 +54,7 @@ class BuiltEngine:
 
     engine: Engine
     ready: EngineReady
+    limits: StepLimits
 
 
 def build_engine(
@@ -95,7 +96,7 @@ def build_engine(
     ready = _ready(settings, model, plan, dtype, device, phases.total)
     _log(ready, plan, device, phases)
     _warn_of_dynamic_rope(config, plan)
-    return BuiltEngine(engine, ready)
+    return BuiltEngine(engine, ready, limits)
 
 
 def _prepare(settings: Settings, device: Device) -> None:
