@@ -11,7 +11,12 @@ constexpr int64_t kFp8Block = 128;
 // Blocks that cover `size` rows or columns.
 constexpr int64_t fp8_blocks(int64_t size) { return (size + kFp8Block - 1) / kFp8Block; }
 
-// Rows that a column of activation scales holds: columns begin at 16 bytes.
-constexpr int64_t fp8_scale_rows(int64_t rows) { return (rows + 3) / 4 * 4; }
+// Copies of activation scales begin at 16 bytes: at the scale of a row that is a multiple of this.
+constexpr int64_t kFp8RowUnit = 4;
+
+// Rows that a column of activation scales holds.
+constexpr int64_t fp8_scale_rows(int64_t rows) {
+  return (rows + kFp8RowUnit - 1) / kFp8RowUnit * kFp8RowUnit;
+}
 
 }  // namespace rtp_llm

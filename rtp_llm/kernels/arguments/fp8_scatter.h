@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "rtp_llm/kernels/arguments/fp8_blocks.h"
 #include "rtp_llm/kernels/common/dtype.h"
 
 namespace rtp_llm {
@@ -30,12 +31,10 @@ struct Fp8ScatterArgs {
   bool ragged;  // the experts' rows lie one after the other, each from a multiple of 4 on
 };
 
-// Where an expert's rows may begin, so that copies of their scales can.
-constexpr int64_t kFp8RaggedUnit = 4;
-
-// Rows that hold so many entries of so many experts, however they are spread.
+// Rows that hold so many entries of so many experts, however they are spread: each expert's begin at
+// a multiple of kFp8RowUnit.
 constexpr int64_t fp8_ragged_rows(int64_t entries, int64_t slots) {
-  return (entries + slots * (kFp8RaggedUnit - 1)) / kFp8RaggedUnit * kFp8RaggedUnit;
+  return (entries + slots * (kFp8RowUnit - 1)) / kFp8RowUnit * kFp8RowUnit;
 }
 
 }  // namespace rtp_llm

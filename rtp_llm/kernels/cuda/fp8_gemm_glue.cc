@@ -20,15 +20,19 @@ void limit(Fp8GemmArgs& args, int64_t num_sms, std::optional<bool> swap_ab, int6
   args.expected_rows = rows;
 }
 
+Tensor multiplied(Fp8GemmArgs& args, const Tensor& q) {
+  Tensor out = glue::fp8_gemm_result(args, q);
+  const OnDevice device(q);
+  fp8_gemm(args, device.stream());
+  return out;
+}
+
 Tensor fp8_linear(const Tensor& q, const Tensor& scales, const Tensor& weight,
                   const Tensor& weight_scales, int64_t num_sms, std::optional<bool> swap_ab) {
   Fp8GemmArgs args =
       glue::fp8_gemm_args({q, scales, weight, weight_scales}, Fp8Form::kPlain, nullptr);
   limit(args, num_sms, swap_ab, args.rows);
-  Tensor out = glue::fp8_gemm_result(args, q);
-  const OnDevice device(q);
-  fp8_gemm(args, device.stream());
-  return out;
+  return multiplied(args, q);
 }
 
 // The rows that a group has as a rule: what the caller expects, cut off at what there are.
@@ -48,10 +52,7 @@ Tensor fp8_grouped_masked(const Tensor& q, const Tensor& scales, const Tensor& w
                           int64_t num_sms, std::optional<bool> swap_ab) {
   Fp8GemmArgs args =
       masked_args({q, scales, weight, weight_scales}, masked_m, expected_m, num_sms, swap_ab);
-  Tensor out = glue::fp8_gemm_result(args, q);
-  const OnDevice device(q);
-  fp8_gemm(args, device.stream());
-  return out;
+  return multiplied(args, q);
 }
 
 Tensor fp8_grouped_ragged(const Tensor& q, const Tensor& scales, const Tensor& weight,
@@ -63,10 +64,7 @@ Tensor fp8_grouped_ragged(const Tensor& q, const Tensor& scales, const Tensor& w
   glue::check_sizes(starts, {args.groups + 1}, "fp8_gemm: starts");
   args.starts = starts.data<int32_t>();
   limit(args, num_sms, swap_ab, expected_rows(args, expected_m));
-  Tensor out = glue::fp8_gemm_result(args, q);
-  const OnDevice device(q);
-  fp8_gemm(args, device.stream());
-  return out;
+  return multiplied(args, q);
 }
 
 Tensor fp8_grouped_contiguous(const Tensor& q, const Tensor& scales, const Tensor& weight,
@@ -75,10 +73,7 @@ Tensor fp8_grouped_contiguous(const Tensor& q, const Tensor& scales, const Tenso
   Fp8GemmArgs args =
       glue::fp8_gemm_args({q, scales, weight, weight_scales}, Fp8Form::kContiguous, &m_indices);
   limit(args, num_sms, false, args.rows);
-  Tensor out = glue::fp8_gemm_result(args, q);
-  const OnDevice device(q);
-  fp8_gemm(args, device.stream());
-  return out;
+  return multiplied(args, q);
 }
 
 Tensor deep_gemm_fp8(const Tensor& lhs, const Tensor& rhs_data, const Tensor& rhs_scale,

@@ -1,6 +1,7 @@
 // Which rows of q belong to a group, and the tiles of all groups, as the device reads them.
 #pragma once
 
+#include "rtp_llm/kernels/arguments/fp8_blocks.h"
 #include "rtp_llm/kernels/arguments/fp8_gemm.h"
 #include "rtp_llm/kernels/cuda/gpu.h"
 
@@ -18,7 +19,7 @@ __device__ inline GroupRows rows_of(const Fp8GemmArgs& args, int group) {
   const int rows = static_cast<int>(args.rows);
   if (args.form == Fp8Form::kMasked) return {group, 0, max(0, min(args.indices[group], rows))};
   if (args.form != Fp8Form::kRagged) return {0, 0, rows};
-  constexpr int kUnit = 4;
+  constexpr int kUnit = static_cast<int>(kFp8RowUnit);
   const int first = max(0, min(args.starts[group], rows)) / kUnit * kUnit;
   return {0, first, first + max(0, min(args.indices[group], rows - first))};
 }
