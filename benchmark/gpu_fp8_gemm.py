@@ -13,6 +13,8 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -23,6 +25,7 @@ from benchmark.rounds import interleave
 from rtp_llm import ops
 from rtp_llm.device import Device
 from rtp_llm.ops import fp8_blocks
+from rtp_llm.ops.fp8_deep_gemm import masked_form
 
 SHAPES = ((24576, 1536), (7168, 16384), (4096, 7168), (7168, 2048), (6144, 16384))
 ROWS = (1, 8, 16, 32, 64, 128, 256, 1024, 4096)
@@ -30,7 +33,6 @@ GROUPS, GROUP_ROWS, CAPACITY = (8, 16, 64, 256), (8, 16, 32, 64, 128), 128
 GROUPED_SHAPES = ((4096, 7168), (4096, 6144))
 EXPERTS, EXPERT_SHAPES, EXPERT_ROWS = 128, ((1536, 2048), (2048, 768)), (32, 64, 128, 256, 512)
 COLD_BYTES = 300 << 20  # of weights, several times the L2 cache
-MASKED_FORM = "m_grouped_fp8_fp4_gemm_nt_masked"  # DeepGEMM's, by its name of today
 LIMIT = 2.5e-3  # relative error; rounding to bfloat16 alone is 1.7e-3
 _COLUMNS = ("rows", "swapped_us", "straight_us", "chosen_us", "contiguous_us")
 _PEERS = ("cublaslt_us", "deepgemm_us")
@@ -124,18 +126,21 @@ def library_product(operands: Operands) -> Product | None:
     return product
 
 
-def deep_gemm_product(operands: Operands, form: str, *rest: object) -> Product | None:
+def deep_gemm_product(
+    operands: Operands, form: Callable[[ModuleType], Callable[..., None]], *rest: object
+) -> Product | None:
     """A product of DeepGEMM, given `rest` behind the result, or None where it is not installed."""
     try:
         library = importlib.import_module("deep_gemm")
     except ImportError:
         return None
+    multiply = form(library)
     *groups, rows, _ = operands.q.shape
     out = operands.q.new_empty((*groups, rows, operands.weights[0].shape[-2]), dtype=torch.bfloat16)
     x = (operands.q, operands.scales[..., :rows].mT)
 
     def product(weight: Tensor) -> Tensor:
-        getattr(library, form)(x, (weight, operands.weight_scales), out, *rest)
+        multiply(x, (weight, operands.weight_scales), out, *rest)
         return out
 
     return product
@@ -159,7 +164,7 @@ def linear_times(
         "straight_us": functools.partial(own, swap_ab=False),
         "chosen_us": functools.partial(own, swap_ab=None),
         "cublaslt_us": library_product(operands),
-        "deepgemm_us": deep_gemm_product(operands, "fp8_gemm_nt"),
+        "deepgemm_us": deep_gemm_product(operands, attrgetter("fp8_gemm_nt")),
     }
     return timer(ways, operands, expected)
 
@@ -195,7 +200,7 @@ def masked_times(
         "swapped_us": functools.partial(own, swap_ab=True),
         "straight_us": functools.partial(own, swap_ab=False),
         "chosen_us": functools.partial(own, swap_ab=None),
-        "deepgemm_us": deep_gemm_product(operands, MASKED_FORM, masked_m, rows),
+        "deepgemm_us": deep_gemm_product(operands, masked_form, masked_m, rows),
     }
     return timer(ways, operands, expected)
 
@@ -230,9 +235,10 @@ def ragged_times(
 
     ways = {"swapped_us": True, "straight_us": False, "chosen_us": None}
     dense_ways = {name: functools.partial(own, swap_ab=swap_ab) for name, swap_ab in ways.items()}
+    contiguous_form = attrgetter("m_grouped_fp8_gemm_nt_contiguous")
     filled_ways = {
         "contiguous_us": own_contiguous,
-        "deepgemm_us": deep_gemm_product(operands, "m_grouped_fp8_gemm_nt_contiguous", indices),
+        "deepgemm_us": deep_gemm_product(operands, contiguous_form, indices),
     }
     return timer(dense_ways, operands, dense) | timer(filled_ways, operands, expected)
 

@@ -29,6 +29,7 @@ class BlockCopies:
         self.runs = runs_of(blocks)
         self._ids: Tensor | None = None
         if len(self.runs) > 1 and len(self.runs) * _RUN_BYTES > len(blocks) * block_bytes:
+            # Not from pageable memory: that copy would wait for the step in flight.
             self._ids = device.upload(blocks)
 
     def to_host(self, memory: Tensor, host: Tensor) -> None:

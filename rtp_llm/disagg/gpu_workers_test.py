@@ -77,7 +77,8 @@ def test_loads_that_are_given_up_leave_nothing(tmp_path: Path) -> None:
     pair.close()
 
 
-def test_a_landing_waits_for_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("blocks", [[1, 2, 3], [5, 1, 3]], ids=["a run", "scattered"])
+def test_a_landing_waits_for_nothing(blocks: list[int], tmp_path: Path) -> None:
     """It is made after the next step was launched, and must not wait for that step."""
     from rtp_llm.disagg.layout import BlockPart
 
@@ -86,10 +87,10 @@ def test_a_landing_waits_for_nothing(tmp_path: Path) -> None:
         pytest.skip("this device finds no waits")
     save_model(tmp_path, "qwen3", seed=7)
     pair = made_pair(tmp_path, device_type=GPU, allow_reference_ops=True, enable_cuda_graph=False)
-    blocks = np.arange(1, 4)
+    part = BlockPart(np.arange(3), np.arange(3), np.array(blocks))
     torch_of_it.set_sync_debug_mode("error")
     try:
-        landing = pair.decode.engine._land([BlockPart(blocks - 1, blocks, blocks)])
+        landing = pair.decode.engine._land([part])
         landing.arrived([layer for layer, _ in landing.rows])
         landing.finish()
     finally:

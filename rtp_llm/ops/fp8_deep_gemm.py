@@ -25,7 +25,6 @@ _QUICKER: dict[tuple[int, int], tuple[range, ...]] = {
     (24576, 1536): (range(129, 8193),),
     (4096, 7168): (range(48, 768), range(1536, 8193)),
     (7168, 2048): (range(48, 65), range(3072, 8193)),
-    (7168, 16384): (range(3072, 8193),),
     (6144, 16384): (range(48, 384), range(768, 8193)),
 }
 # By (G, N, K) of the weight, rows that a group has as a rule.
@@ -52,11 +51,11 @@ def _try(library: ModuleType, device: torch.device) -> None:
     weight = numbers, torch.ones(1, 1, 1, device=device)
     out = torch.empty(1, BLOCK, BLOCK, dtype=torch.bfloat16, device=device)
     counts = torch.ones(1, dtype=torch.int32, device=device)
-    _masked_form(library)(rows, weight, out, counts, 1)
+    masked_form(library)(rows, weight, out, counts, 1)
     library.fp8_gemm_nt((rows[0][0], rows[1][0]), (weight[0][0], weight[1][0]), out[0])
 
 
-def _masked_form(library: ModuleType) -> Callable[..., None]:
+def masked_form(library: ModuleType) -> Callable[..., None]:
     """By its name of today, or that of releases before there were weights of 4 bits."""
     names = "m_grouped_fp8_fp4_gemm_nt_masked", "m_grouped_fp8_gemm_nt_masked"
     name = names[0] if hasattr(library, names[0]) else names[1]
@@ -103,5 +102,5 @@ def masked(
     out = q.new_empty((*q.shape[:2], weight.shape[1]), dtype=torch.bfloat16)
     rows = q, scales[..., :most].mT
     expected = rows_of_group(expected_m, most)
-    _masked_form(library)(rows, (weight, weight_scales), out, masked_m, expected)
+    masked_form(library)(rows, (weight, weight_scales), out, masked_m, expected)
     return out

@@ -66,10 +66,10 @@ class Fp8GemmChoice:
 
 
 def _fills_waves(rows: int, outputs: int) -> bool:
-    """Whether tiles of 256 x 128 leave at most a sixth of their waves empty."""
+    """Whether at most a sixth of what waves of 256 x 128 tiles compute is not asked for."""
     tiles = -(-rows // 256) * -(-outputs // 128)
     waves = -(-tiles // _MULTIPROCESSORS)
-    return 6 * tiles >= 5 * waves * _MULTIPROCESSORS
+    return 6 * rows * outputs >= 5 * waves * _MULTIPROCESSORS * 256 * 128
 
 
 def rows_of_group(expected_rows: int, most_rows: int) -> int:

@@ -39,6 +39,8 @@ def test_many_rows_are_left_to_the_library() -> None:
     filled = [choice.leaves_to_library(rows, 16 * 128, 4096) for rows in (2048, 2304)]
     assert filled == [False, True]
     assert choice.leaves_to_library(256, 132 * 128, 4096), "too few rows for such tiles"
+    ends = [choice.leaves_to_library(rows, 7168, 4096) for rows in (1024, 772)]
+    assert ends == [False, True], "as many tiles, and the last ones nearly empty"
     assert not Fp8GemmChoice(num_sms=64).leaves_to_library(4096, 4096, 4096)
 
 

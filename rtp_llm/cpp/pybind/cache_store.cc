@@ -153,7 +153,7 @@ void BindStore(py::module_& module) {
           },
           py::arg("request"), py::arg("layer"), py::arg("blocks").noconvert(),
           py::arg("owner") = py::none())
-      .def("end", &BlockStore::End, py::arg("request"), py::call_guard<py::gil_scoped_release>())
+      .def("end", &BlockStore::End, py::arg("request"))
       .def("take_released", &BlockStore::TakeReleased)
       .def("busy", &BlockStore::Busy, py::arg("request"))
       .def("expire", [](BlockStore& store) { store.Expire(BlockStore::Clock::now()); })

@@ -31,8 +31,8 @@ struct Fp8ScatterArgs {
   bool ragged;  // the experts' rows lie one after the other, each from a multiple of 4 on
 };
 
-// Rows that hold so many entries of so many experts, however they are spread: each expert's begin at
-// a multiple of kFp8RowUnit.
+// Rows that hold so many entries of so many experts, however they are spread: each expert's begin
+// at a multiple of kFp8RowUnit.
 constexpr int64_t fp8_ragged_rows(int64_t entries, int64_t slots) {
   return (entries + slots * (kFp8RowUnit - 1)) / kFp8RowUnit * kFp8RowUnit;
 }

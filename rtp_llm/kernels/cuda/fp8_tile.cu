@@ -26,13 +26,20 @@ void plain_tiles(const Fp8GemmArgs& args, int grid, void* stream) {
   launch_tile<Wide, kForm>(args, grid, stream);
 }
 
+// Narrow tiles of all groups, when each has as many rows as expected.
+template <Fp8Form form>
+int64_t narrow_tiles(const Fp8GemmArgs& args) {
+  if (form == Fp8Form::kContiguous) return tiles<Narrow>(args);
+  return ceil_div(args.expected_rows, Narrow::kRows) * args.groups *
+         ceil_div(args.outputs, Narrow::kOutputs);
+}
+
 // As many rows as a group has are rarely full tiles of 256: few rows by many outputs instead, where
-// two such tiles have no outputs outside of the weight.
+// two such tiles have no outputs outside of the weight, and smaller ones would take several waves.
 template <Fp8Form form>
 void group_tiles(const Fp8GemmArgs& args, int grid, void* stream) {
-  if (args.outputs % (Long::kCluster * Long::kOutputs) == 0) {
-    return launch_tile<Long, form>(args, grid, stream);
-  }
+  const bool whole = args.outputs % (Long::kCluster * Long::kOutputs) == 0;
+  if (whole && narrow_tiles<form>(args) > grid) return launch_tile<Long, form>(args, grid, stream);
   launch_tile<Narrow, form>(args, grid, stream);
 }
 

@@ -92,9 +92,9 @@ class TileLoader {
 // of a part the row lane / 4 of its warp's 16 and the one 8 below, and outputs 8 j + 2 (lane % 4)
 // and the next.
 //
-// Between two products a warpgroup has as long as the other one's take: what has to be known for
-// the next one is computed while the last one runs, and without a lane's own values, so that it
-// lies in uniform registers.
+// Between two products a warpgroup has as long as the other warpgroup's products last: what has to
+// be known for the next one is computed while the last one runs, and without a lane's own values,
+// so that it lies in uniform registers.
 template <class Shape>
 class TileProduct {
  public:
