@@ -131,7 +131,7 @@ class PinnedPieces:
 
     def add(self, size: int) -> None:
         """One more for tensors of so many bytes."""
-        self._free[rounded(size)].append(self._new(rounded(size)))
+        self._free[rounded(size)].append(self._new(size))
 
     def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Not initialised; free again when the tensor is gone, in whatever thread."""
@@ -140,13 +140,13 @@ class PinnedPieces:
         try:
             piece = free.pop()
         except IndexError:
-            piece = self._new(rounded(size))
+            piece = self._new(size)
         taken = piece[:size].view(dtype).view(shape)
         weakref.finalize(taken, free.append, piece).atexit = False
         return taken
 
     def _new(self, size: int) -> Tensor:
-        return self._device.pinned_empty((size,), torch.uint8)
+        return self._device.pinned_empty((rounded(size),), torch.uint8)
 
 
 def rows_of(host: Tensor, layout: CacheLayout, layer: int, part: BlockPart) -> NDArray[np.int64]:

@@ -27,9 +27,8 @@ void plain_tiles(const Fp8GemmArgs& args, int grid, void* stream) {
 }
 
 // Narrow tiles of all groups, when each has as many rows as expected.
-template <Fp8Form form>
 int64_t narrow_tiles(const Fp8GemmArgs& args) {
-  if (form == Fp8Form::kContiguous) return tiles<Narrow>(args);
+  if (args.form == Fp8Form::kContiguous) return tiles<Narrow>(args);
   return ceil_div(args.expected_rows, Narrow::kRows) * args.groups *
          ceil_div(args.outputs, Narrow::kOutputs);
 }
@@ -39,7 +38,7 @@ int64_t narrow_tiles(const Fp8GemmArgs& args) {
 template <Fp8Form form>
 void group_tiles(const Fp8GemmArgs& args, int grid, void* stream) {
   const bool whole = args.outputs % (Long::kCluster * Long::kOutputs) == 0;
-  if (whole && narrow_tiles<form>(args) > grid) return launch_tile<Long, form>(args, grid, stream);
+  if (whole && narrow_tiles(args) > grid) return launch_tile<Long, form>(args, grid, stream);
   launch_tile<Narrow, form>(args, grid, stream);
 }
 
