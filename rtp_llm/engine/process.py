@@ -52,6 +52,7 @@ def main(build: Build | None = None) -> int:
     # Ctrl-C and a stop of the whole group reach this process too; its parent ends it in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     faulthandler.enable()
     settings = msgspec.json.decode(_first_line(), type=Settings)
     address = EngineAddress(Path(sys.argv[1]))

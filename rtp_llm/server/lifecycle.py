@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
-import signal
 import socket
 import time
 
@@ -19,19 +17,14 @@ from rtp_llm.server.app import build_app, try_line
 from rtp_llm.server.engine_face import EngineFace
 from rtp_llm.server.http_server import HttpServer
 from rtp_llm.server.run import url_of
+from rtp_llm.server.shutdown import POLL_SECONDS, StopSignals, drain
 from rtp_llm.server.state import ServerState
 from rtp_llm.text.model_files import ModelFilesError
 from rtp_llm.text.tokenizer import Tokenizer
 
-POLL_SECONDS = 0.1
 # How long a server whose engine died still answers (503), so that its clients and probes learn why.
 DEATH_SECONDS = 3.0
-# How long cut streams may take to write their last event.
-CUT_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
-# `timeout`, terminals and wrappers may deliver one signal twice; nobody asks twice that quickly.
-SAME_SIGNAL_SECONDS = 0.5
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _log = logging.getLogger("rtp_llm.server")
 _engine_log = logging.getLogger("rtp_llm.engine")
@@ -57,15 +50,11 @@ class _Lifecycle:
         self._listener = listener
         self._state = ServerState(settings, engine)
         self._server = HttpServer(build_app(self._state))
-        self._stop = asyncio.Event()
-        self._hurry = 0  # number of the signal that asked for a quick exit
-        self._signalled = 0.0
+        self._signals = StopSignals(_log)
         self._began = began
 
     async def run(self) -> int:
-        loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self._on_signal, number)
+        self._signals.listen()
         self._engine.on_log = _show_engine_log
         serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
         try:
@@ -75,22 +64,8 @@ class _Lifecycle:
         finally:
             self._server.should_exit = True
             await asyncio.wait({serving}, timeout=CLOSE_SECONDS)
-            await self._engine.close(0.0 if self._hurry else CLOSE_SECONDS)
-        return 128 + self._hurry if self._hurry else code
-
-    def _on_signal(self, number: int) -> None:
-        if self._hurry:
-            os._exit(128 + number)
-        now = time.monotonic()
-        first, self._signalled = self._signalled, self._signalled or now
-        if first and now - first < SAME_SIGNAL_SECONDS:
-            return
-        if self._stop.is_set():
-            self._hurry = number
-            _log.warning("second signal: stopping at once")
-            return
-        _log.info("%s: stopping", signal.Signals(number).name)
-        self._stop.set()
+            await self._engine.close(0.0 if self._signals.hurry else CLOSE_SECONDS)
+        return self._signals.exit_code(code)
 
     # -- loading -------------------------------------------------------------------------------
 
@@ -104,7 +79,7 @@ class _Lifecycle:
         )
         while not loading.done():
             await asyncio.wait({loading}, timeout=POLL_SECONDS)
-            if self._stop.is_set() and not loading.done():
+            if self._signals.stop.is_set() and not loading.done():
                 loading.cancel()
                 await asyncio.wait({loading})
                 return 0
@@ -138,7 +113,7 @@ class _Lifecycle:
     # -- serving and stopping ------------------------------------------------------------------
 
     async def _serve_until_told(self) -> int:
-        while not self._stop.is_set():
+        while not self._signals.stop.is_set():
             if self._state.phase == "engine_dead":
                 return await self._bury()
             await asyncio.sleep(POLL_SECONDS)
@@ -155,27 +130,16 @@ class _Lifecycle:
             DEATH_SECONDS,
         )
         deadline = time.monotonic() + DEATH_SECONDS
-        while time.monotonic() < deadline and not self._stop.is_set():
+        while time.monotonic() < deadline and not self._signals.stop.is_set():
             await asyncio.sleep(POLL_SECONDS)
         return 1
 
     async def _drain(self) -> None:
         """Let open answers end for up to shutdown_timeout, then cut the rest, and report."""
-        state = self._state
-        state.start_draining()
-        waiting, before = len(state.answers), state.answered
+        self._state.start_draining()
         seconds = self._settings.shutdown_timeout
-        _log.info("draining %d open requests, for up to %g s", waiting, seconds)
-        deadline = time.monotonic() + seconds
-        while state.answers and time.monotonic() < deadline and not self._hurry:
-            await state.wait_until_idle(POLL_SECONDS)
-        finished = state.answered - before
-        left = list(state.answers)
-        for answer in left:
-            answer.cut()
-        state.metrics.cut.inc(len(left))
-        await state.wait_until_idle(CUT_SECONDS)
-        _log.info("drained: %d requests finished, %d cut", finished, len(left))
+        cut = await drain(self._state, seconds, self._signals, _log)
+        self._state.metrics.cut.inc(cut)
 
 
 def _role_line(settings: Settings, ready: EngineReady) -> str:

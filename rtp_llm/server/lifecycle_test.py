@@ -18,9 +18,9 @@ from rtp_llm.engine import scripted_engine_for_tests as script
 from rtp_llm.engine.allowed_steps_for_tests import AllowedSteps
 from rtp_llm.engine.client import TICK_SECONDS
 from rtp_llm.engine.life_signs import SILENCE_SECONDS
-from rtp_llm.server.lifecycle import SAME_SIGNAL_SECONDS
 from rtp_llm.server.processes_for_tests import ROOT, Process, Stream, children, process
 from rtp_llm.server.serving_for_tests import CHAT, TEXT, wait_for
+from rtp_llm.server.shutdown import SAME_SIGNAL_SECONDS
 
 
 @pytest.fixture(name="steps")

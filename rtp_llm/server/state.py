@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Literal, Protocol
+from typing import Literal
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.engine_face import EngineFace
 from rtp_llm.server.errors import ApiError, unavailable
 from rtp_llm.server.metrics import Metrics
 from rtp_llm.server.sampling import Limits
+from rtp_llm.server.shutdown import Cuttable
 from rtp_llm.text.generation_defaults import GenerationDefaults
 from rtp_llm.text.model_files import ModelFilesError
 from rtp_llm.text.tokenizer import Tokenizer
@@ -23,13 +24,6 @@ _REASONS = {
     "engine_silent": "The engine has given no sign of life for a while",
     "engine_dead": "The engine has stopped",
 }
-
-
-class Cuttable(Protocol):
-    """An open answer that a shutdown may cut."""
-
-    def cut(self) -> None:
-        """End it with an error that the client sees."""
 
 
 class ServerState:
