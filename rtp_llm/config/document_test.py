@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import pytest
+
 from rtp_llm.config import document, refusals
+from rtp_llm.config.command_line import build_parser, flag_name, load_settings
+from rtp_llm.config.options import SettingsError, plain_number
 from rtp_llm.config.settings import options
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -16,6 +21,35 @@ def test_settings_page_is_current() -> None:
 def test_settings_page_names_every_option() -> None:
     for name in options():
         assert f"`RTP_LLM_{name.upper()}`" in document.render()
+
+
+def test_numbers_are_written_without_exponents() -> None:
+    exponent = re.compile(r"\d[eE][+-]?\d")
+    help_text = build_parser().format_help()
+    for text in (document.render(), refusals.render(), help_text, load_settings([], {}).describe()):
+        assert not exponent.search(text)
+    assert "integer 1 to 1048576" in document.render()
+    for name, info in options().items():
+        if info.maximum is not None:
+            with pytest.raises(SettingsError) as caught:
+                load_settings([flag_name(name), "9" * 30], {})
+            assert not exponent.search(str(caught.value)), name
+            assert f"the maximum {info.maximum}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (2**40, "1099511627776"),
+        (1e-7, "0.0000001"),
+        (3600.0, "3600"),
+        (0.25, "0.25"),
+        (1e22, "10000000000000000000000"),
+        (-0.5, "-0.5"),
+    ],
+)
+def test_plain_numbers(value: float, text: str) -> None:
+    assert plain_number(value) == text
 
 
 def test_refusals_page_is_current() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 Kind = Literal["text", "integer", "number", "switch"]
@@ -70,9 +71,11 @@ class Option:
 
     def _check_range(self, name: str, value: float) -> None:
         if self.minimum is not None and value < self.minimum:
-            raise SettingsError(f"{name}: {value} is below the minimum {self.minimum:g}")
+            wanted = f"the minimum {plain_number(self.minimum)}"
+            raise SettingsError(f"{name}: {plain_number(value)} is below {wanted}")
         if self.maximum is not None and value > self.maximum:
-            raise SettingsError(f"{name}: {value} is above the maximum {self.maximum:g}")
+            wanted = f"the maximum {plain_number(self.maximum)}"
+            raise SettingsError(f"{name}: {plain_number(value)} is above {wanted}")
 
     def show(self, value: object) -> str:
         """The value as a user would type it; a secret is masked."""
@@ -82,7 +85,7 @@ class Option:
             return "***"
         if isinstance(value, bool):
             return "on" if value else "off"
-        return str(value)
+        return plain_number(value) if isinstance(value, (int, float)) else str(value)
 
     def describe_values(self) -> str:
         """The accepted values in words, for --help and the documentation."""
@@ -98,9 +101,18 @@ class Option:
             return "text"
         unit = f" ({self.unit})" if self.unit else ""
         noun = self.kind
-        if self.minimum is not None and self.maximum is not None:
-            return f"{noun} {self.minimum:g} to {self.maximum:g}{unit}"
-        return f"{noun} >= {self.minimum:g}{unit}" if self.minimum is not None else noun + unit
+        low, high = self.minimum, self.maximum
+        if low is not None and high is not None:
+            return f"{noun} {plain_number(low)} to {plain_number(high)}{unit}"
+        return f"{noun} >= {plain_number(low)}{unit}" if low is not None else noun + unit
+
+
+def plain_number(value: float) -> str:
+    """The number as people write it: 1048576 and 0.00001, never with an exponent."""
+    if isinstance(value, int):
+        return str(value)
+    digits = f"{Decimal(repr(value)):f}"
+    return digits.removesuffix(".0")
 
 
 _WORDS = {

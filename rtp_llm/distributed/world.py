@@ -52,7 +52,7 @@ class World:
             moves = distributed.new_group(backend=HOST_BACKEND, timeout=limit)
         except RuntimeError as error:
             raise RankLostError(
-                f"rank {rank} of {size}: not all ranks came together within {timeout:g} s "
+                f"rank {rank} of {size}: not all ranks came together within {timeout:.15g} s "
                 f"({str(error).strip().splitlines()[0]})"
             ) from error
         host = distributed.group.WORLD
@@ -70,7 +70,7 @@ class World:
             distributed.monitored_barrier(timeout=limit, wait_all_ranks=True)
         except RuntimeError as error:
             raise RankLostError(
-                f"rank {self.rank} of {self.size} waited {timeout:g} s for the others "
+                f"rank {self.rank} of {self.size} waited {timeout:.15g} s for the others "
                 f"({str(error).strip().splitlines()[0]})"
             ) from error
 

@@ -109,7 +109,7 @@ class EngineClient:
             await self.close(timeout=0.0)
             if isinstance(error, TimeoutError):
                 raise EngineStartError(
-                    f"the engine was not ready after start_timeout={settings.start_timeout:g} s"
+                    f"the engine was not ready after start_timeout={settings.start_timeout:.15g} s"
                 ) from error
             raise
         return self.ready

@@ -51,5 +51,5 @@ class LifeSigns:
         if now - self._heard > GONE_SECONDS:
             return f"the engine process gave no sign of life for {GONE_SECONDS:g} s"
         if self._step.age > step_timeout:
-            return f"a step hangs: it has taken longer than {step_timeout=:g} s"
+            return f"a step hangs: it has taken longer than {step_timeout=:.15g} s"
         return None

@@ -89,7 +89,7 @@ class RankEngines:
             while any(ready is None for ready in self._ready):
                 self._receive()
                 if time.monotonic() > deadline:
-                    self._die(f"the ranks were not ready after start_timeout={timeout:g} s")
+                    self._die(f"the ranks were not ready after start_timeout={timeout:.15g} s")
         except BaseException as error:
             self.close()
             if isinstance(error, EngineDeadError):
