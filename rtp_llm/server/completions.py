@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -11,42 +10,16 @@ import msgspec
 from rtp_llm.engine.messages import TokenLogprob
 from rtp_llm.server.chunks import ChunkFrame, answer_head, usage_content
 from rtp_llm.server.generation import ChoiceDelta, Usage
+from rtp_llm.server.jobs import CompletionForm, Echo
 from rtp_llm.text.tokenizer import Tokenizer
 
 _json = msgspec.json.encode
 _PLAIN = b'{"index":%d,"text":%b,"logprobs":null,"finish_reason":null}'
 
 
-@dataclass(frozen=True)
-class Echo:
-    """The prompt as it is given back: its text, its ids, and where each id's text begins."""
-
-    text: str
-    token_ids: Sequence[int]
-    offsets: Sequence[int]
-
-
-@dataclass(frozen=True)
-class CompletionForm:
-    """How the choices of a request are shown. `echoes`: one per prompt, or None.
-
-    `drop_answer`: only the prompt was asked for (max_tokens 0), what was generated is not shown.
-    """
-
-    model: str
-    choices_per_prompt: int
-    num_choices: int
-    logprobs: bool
-    echoes: Sequence[Echo] | None = None
-    drop_answer: bool = False
-
-    def finish_of(self, delta: ChoiceDelta) -> str | None:
-        """A dropped answer ends for its length, whatever ended the token behind the scenes."""
-        return "length" if self.drop_answer and delta.finish else delta.finish
-
-    def echo_of(self, choice: int) -> Echo | None:
-        """The echo that comes before a choice's text."""
-        return None if self.echoes is None else self.echoes[choice // self.choices_per_prompt]
+def _finish_of(form: CompletionForm, delta: ChoiceDelta) -> str | None:
+    """A dropped answer ends for its length, whatever ended the token behind the scenes."""
+    return "length" if form.drop_answer and delta.finish else delta.finish
 
 
 class LegacyLogprobs:
@@ -151,7 +124,7 @@ class CompletionStream:
             return self._frame.chunk(_PLAIN % (delta.choice, _json(text))) if text else b""
         return self._frame.chunk(
             b'{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b}'
-            % (delta.choice, _json(text), _json(logprobs), _json(self._form.finish_of(delta)))
+            % (delta.choice, _json(text), _json(logprobs), _json(_finish_of(self._form, delta)))
         )
 
     def end(self, usage: Usage) -> bytes:
@@ -173,7 +146,7 @@ class CompletionAnswer:
         """Take a delta."""
         text, logprobs = self._parts.take(delta)
         self._texts[delta.choice].append(text)
-        self._finish[delta.choice] = self._form.finish_of(delta)
+        self._finish[delta.choice] = _finish_of(self._form, delta)
         if logprobs is not None:
             self._append(delta.choice, logprobs)
 

@@ -16,33 +16,14 @@ from rtp_llm.engine.messages import (
     SequenceDelta,
     TokenLogprob,
 )
-from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.server.engine_face import EngineFace
 from rtp_llm.server.errors import from_engine, unavailable
+from rtp_llm.server.jobs import Job
 from rtp_llm.server.metrics import Metrics
 from rtp_llm.text.sequence import SequenceText
 from rtp_llm.text.tokenizer import Tokenizer
 
 Finish = Literal["stop", "length"]
-
-
-@dataclass(frozen=True)
-class Job:
-    """One prompt and what is wanted of it.
-
-    `hidden`: ids that show no text; `first_choice`: number of its first choice; `prompt_only`: the
-    answer is not shown or counted.
-    """
-
-    prompt_ids: list[int]
-    params: SamplingParams
-    hidden: frozenset[int] = frozenset()
-    first_choice: int = 0
-    skip_special_tokens: bool = True
-    include_stop: bool = False
-    continues_prompt: bool = False
-    prompt_only: bool = False
-    cache_salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

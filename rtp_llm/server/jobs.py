@@ -1,0 +1,55 @@
+"""What a request's preparation hands on: prompts to generate from, and how answers are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rtp_llm.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True)
+class Job:
+    """One prompt and what is wanted of it.
+
+    `hidden`: ids that show no text; `first_choice`: number of its first choice; `prompt_only`: the
+    answer is not shown or counted.
+    """
+
+    prompt_ids: list[int]
+    params: SamplingParams
+    hidden: frozenset[int] = frozenset()
+    first_choice: int = 0
+    skip_special_tokens: bool = True
+    include_stop: bool = False
+    continues_prompt: bool = False
+    prompt_only: bool = False
+    cache_salt: str = ""
+
+
+@dataclass(frozen=True)
+class Echo:
+    """The prompt as it is given back: its text, its ids, and where each id's text begins."""
+
+    text: str
+    token_ids: Sequence[int]
+    offsets: Sequence[int]
+
+
+@dataclass(frozen=True)
+class CompletionForm:
+    """How the choices of a request are shown. `echoes`: one per prompt, or None.
+
+    `drop_answer`: only the prompt was asked for (max_tokens 0), what was generated is not shown.
+    """
+
+    model: str
+    choices_per_prompt: int
+    num_choices: int
+    logprobs: bool
+    echoes: Sequence[Echo] | None = None
+    drop_answer: bool = False
+
+    def echo_of(self, choice: int) -> Echo | None:
+        """The echo that comes before a choice's text."""
+        return None if self.echoes is None else self.echoes[choice // self.choices_per_prompt]
