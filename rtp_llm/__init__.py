@@ -9,14 +9,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rtp_llm.llm import LLM, RequestOutput
+    from rtp_llm.llm import LLM
+    from rtp_llm.outputs import RequestOutput
     from rtp_llm.sampling_params import SamplingParams
 
 __version__ = "0.1.0"
 
 _PUBLIC = {
     "LLM": "rtp_llm.llm",
-    "RequestOutput": "rtp_llm.llm",
+    "RequestOutput": "rtp_llm.outputs",
     "SamplingParams": "rtp_llm.sampling_params",
 }
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,15 +16,15 @@ from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step, merge_del
 from rtp_llm.engine.messages import (
     AddRequest,
     EngineDeadError,
-    FinishReason,
     PromptLogprobs,
     RequestError,
     SequenceDelta,
     StepOutput,
-    TokenLogprob,
 )
-from rtp_llm.prompts import Prompt, list_prompts, shorten, token_ids
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.outputs import CompletionOutput, RequestOutput
+from rtp_llm.progress_line import ProgressLine
+from rtp_llm.prompts import PlainPrompt, Prompt, list_prompts, shorten
+from rtp_llm.sampling_params import DEFAULT_MAX_TOKENS, SamplingParams, truncate_prompt
 
 if TYPE_CHECKING:
     from rtp_llm.engine.engine import Engine
@@ -36,39 +34,6 @@ if TYPE_CHECKING:
     from rtp_llm.text.tokenizer import Tokenizer
 
 Message = Mapping[str, Any]
-_DRAW_SECONDS = 0.1
-
-
-@dataclass
-class CompletionOutput:
-    """One generated sequence.
-
-    ``token_ids`` holds all that were drawn, a final end-of-sequence token included, which ``text``
-    does not show. ``stop_reason`` is the stop string or stop token that ended it.
-    """
-
-    index: int
-    text: str = ""
-    token_ids: list[int] = field(default_factory=list)
-    finish_reason: FinishReason | None = None
-    stop_reason: str | int | None = None
-    logprobs: list[TokenLogprob] | None = None
-
-    @property
-    def cumulative_logprob(self) -> float | None:
-        """Sum of the tokens' log-probabilities, when they were asked for."""
-        return None if self.logprobs is None else sum(entry.logprob for entry in self.logprobs)
-
-
-@dataclass
-class RequestOutput:
-    """A prompt and its ``n`` sequences. ``prompt`` is None when the prompt came as token ids."""
-
-    prompt: str | None
-    prompt_token_ids: list[int]
-    outputs: list[CompletionOutput]
-    prompt_logprobs: list[TokenLogprob | None] | None = None
-    cached_tokens: int = 0
 
 
 class LLM:
@@ -134,23 +99,25 @@ class LLM:
         logits_processors: Sequence[LogitsProcessor] = (),
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
-        """Complete prompts (texts, or token ids in lists or arrays), all at once, in their order.
+        """Complete prompts, all at once, in their order.
 
-        One ``sampling_params`` serves all prompts, a list has one for each; None takes the defaults
-        of the model's generation_config.json. ``use_tqdm`` shows a progress line on a terminal.
+        A prompt is a text, token ids in a list or array, ``{"prompt": text}`` or
+        ``{"prompt_token_ids": ids}``. One ``sampling_params`` serves all prompts, a list has one
+        for each; None takes the defaults of the model's generation_config.json. Without
+        ``max_tokens`` an output has at most 16 tokens. ``use_tqdm`` shows a progress line on a
+        terminal.
 
         Raises:
             ValueError: a prompt is empty or too long, or names a token that does not exist.
             TypeError: a prompt is neither text nor token ids.
             EngineDeadError: a step failed, now or before; make a new LLM.
         """
-        listed = [(prompt, self._encode(prompt), True) for prompt in list_prompts(prompts)]
-        return self._run(
-            listed,
-            self._params_for([len(ids) for _, ids, _ in listed], sampling_params),
-            logits_processors,
-            use_tqdm,
-        )
+        listed = [
+            _Encoded(prompt, prompt.token_ids or self.tokenizer.encode(prompt.text or ""))
+            for prompt in list_prompts(prompts)
+        ]
+        asked = self._with_params(listed, sampling_params, DEFAULT_MAX_TOKENS)
+        return self._run(asked, logits_processors, use_tqdm)
 
     def chat(
         self,
@@ -163,90 +130,120 @@ class LLM:
     ) -> list[RequestOutput]:
         """Answer one conversation or several; ``messages`` are ``{"role": ..., "content": ...}``.
 
-        ``template_variables`` go to the chat template. Raises as ``generate``, and
-        ChatTemplateError.
+        ``template_variables`` go to the chat template. Without ``max_tokens`` an answer may fill
+        the context. Raises as ``generate``, and ChatTemplateError.
         """
         single = bool(messages) and isinstance(messages[0], Mapping)
         conversations: Sequence[Any] = [messages] if single else messages
         prompts = []
         for conversation in conversations:
             text = self.tokenizer.apply_chat_template(conversation, **template_variables)
-            prompts.append((text, self.tokenizer.encode(text, add_special_tokens=False), False))
-        params = self._params_for([len(ids) for _, ids, _ in prompts], sampling_params)
-        return self._run(prompts, params, logits_processors, use_tqdm)
+            ids = self.tokenizer.encode(text, add_special_tokens=False)
+            prompts.append(_Encoded(PlainPrompt(text, None), ids, continues=False))
+        asked = self._with_params(prompts, sampling_params, None)
+        return self._run(asked, logits_processors, use_tqdm)
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _encode(self, prompt: Prompt) -> list[int]:
-        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else token_ids(prompt)
+    def _with_params(
+        self,
+        prompts: Sequence[_Encoded],
+        given: SamplingParams | Sequence[SamplingParams] | None,
+        default_max_tokens: int | None,
+    ) -> list[tuple[_Encoded, SamplingParams]]:
+        """Each prompt, truncated as asked, with its parameters."""
+        if given is None or isinstance(given, SamplingParams):
+            listed = [given or self.default_sampling_params()] * len(prompts)
+        else:
+            listed = list(given)
+        if len(listed) != len(prompts):
+            raise ValueError(f"{len(listed)} sampling_params for {len(prompts)} prompts")
+        # Prompts often share one object, whose bad words are tokenised once.
+        completed = {id(each): self._complete(each) for each in listed}
+        return [
+            self._fitted(prompt, completed[id(each)], default_max_tokens, given is None)
+            for prompt, each in zip(prompts, listed, strict=True)
+        ]
 
-    def _params_for(
-        self, lengths: Sequence[int], given: SamplingParams | Sequence[SamplingParams] | None
-    ) -> list[SamplingParams]:
-        """The parameters of each prompt, whose lengths in tokens are given."""
-        if given is None:
-            default = self.default_sampling_params()
-            return [self._fitted(default, length) for length in lengths]
-        if isinstance(given, SamplingParams):
-            return [given] * len(lengths)
-        if len(given) != len(lengths):
-            raise ValueError(f"{len(given)} sampling_params for {len(lengths)} prompts")
-        return list(given)
+    def _fitted(
+        self, prompt: _Encoded, params: SamplingParams, default: int | None, is_own: bool
+    ) -> tuple[_Encoded, SamplingParams]:
+        """A max_tokens that nobody asked for gives way to the context.
 
-    def _fitted(self, default: SamplingParams, prompt_tokens: int) -> SamplingParams:
-        """The model's own max_new_tokens gives way to the context; nobody asked for so many."""
-        room = max(1, self.ready.max_model_len - prompt_tokens)
-        if default.max_tokens is None or default.max_tokens <= room:
-            return default
-        return msgspec.structs.replace(default, max_tokens=room)
+        ``default``: holds when the parameters have none; ``is_own``: they are the model's own.
+        """
+        limit, unset = self.ready.max_model_len, params.max_tokens is msgspec.UNSET
+        wanted = params.max_tokens or (default if unset else None)
+        ids = truncate_prompt(prompt.token_ids, params.truncate_prompt_tokens, limit, wanted or 1)
+        if wanted and (unset or is_own):
+            wanted = min(wanted, max(1, limit - len(ids)))
+        if wanted != params.max_tokens:
+            params = msgspec.structs.replace(params, max_tokens=wanted)
+        return replace(prompt, token_ids=ids), params
 
     def default_sampling_params(self) -> SamplingParams:
         """What the model's generation_config.json asks for, over OpenAI's defaults."""
         used = self.settings.use_generation_config
         return self.tokenizer.defaults.params() if used else SamplingParams()
 
-    def _with_all_eos(self, params: SamplingParams) -> SamplingParams:
-        """The tokenizer may know an end-of-sequence token that the model's files do not name."""
+    def _complete(self, params: SamplingParams) -> SamplingParams:
+        """With what the tokenizer adds: bad words as token ids, and its end-of-sequence tokens.
+
+        It may know one that the model's files do not name.
+        """
+        from rtp_llm.text.bad_words import bad_word_ids
+
+        changed: dict[str, Any] = {}
+        if params.bad_words:
+            words = (*params.bad_words_token_ids, *bad_word_ids(self.tokenizer, params.bad_words))
+            changed["bad_words_token_ids"] = words
         known, size = self.ready.eos_token_ids, self.ready.vocab_size
         more = [t for t in self.tokenizer.eos_token_ids if t not in known and t < size]
-        if params.ignore_eos or not more:
-            return params
-        return msgspec.structs.replace(params, stop_token_ids=(*params.stop_token_ids, *more))
+        if more and not params.ignore_eos:
+            changed["stop_token_ids"] = (*params.stop_token_ids, *more)
+        return msgspec.structs.replace(params, **changed) if changed else params
 
     def _run(
         self,
-        prompts: Sequence[tuple[Prompt, list[int], bool]],
-        params: list[SamplingParams],
+        prompts: Sequence[tuple[_Encoded, SamplingParams]],
         processors: Sequence[LogitsProcessor],
         show: bool,
     ) -> list[RequestOutput]:
         if self._engine is None:
             raise EngineDeadError("this LLM was closed")
         jobs = []
-        for (prompt, ids, continues), asked in zip(prompts, params, strict=True):
-            wanted = self._with_all_eos(asked)
-            jobs.append(_Job(self.tokenizer, self._next_id, prompt, ids, wanted, continues))
+        for prompt, params in prompts:
+            jobs.append(_Job(self.tokenizer, self._next_id, prompt, params))
             self._next_id += 1
-        run = _Run(self._engine, jobs, processors, _ProgressLine(len(jobs), show))
+        run = _Run(self._engine, jobs, processors, ProgressLine(len(jobs), show))
         run.finish_all()
         return [job.output for job in jobs]
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    """A prompt and its token ids. ``continues``: the output goes on with its text."""
+
+    prompt: PlainPrompt
+    token_ids: list[int]
+    continues: bool = True
 
 
 class _Job:
     """One prompt on its way; turns deltas into the output."""
 
     def __init__(
-        self,
-        tokenizer: Tokenizer,
-        request_id: int,
-        prompt: Prompt,
-        ids: list[int],
-        params: SamplingParams,
-        continues: bool,
+        self, tokenizer: Tokenizer, request_id: int, prompt: _Encoded, params: SamplingParams
     ) -> None:
-        self.request = AddRequest(request_id=request_id, prompt_token_ids=ids, params=params)
+        ids = prompt.token_ids
+        self.request = AddRequest(
+            request_id=request_id,
+            prompt_token_ids=ids,
+            params=params,
+            extra_key=prompt.prompt.cache_salt,
+        )
         self.output = RequestOutput(
-            prompt=prompt if isinstance(prompt, str) else None,
+            prompt=prompt.prompt.text,
             prompt_token_ids=ids,
             outputs=[CompletionOutput(index) for index in range(params.n)],
         )
@@ -256,7 +253,7 @@ class _Job:
         # Without stop strings the text can wait for the end, out of the way of the steps.
         self._waiting: dict[int, SequenceDelta] | None = None if params.stop else {}
         hidden = {*tokenizer.eos_token_ids, *params.stop_token_ids}
-        context = ids if continues else ()
+        context = ids if prompt.continues else ()
         self._texts = [_sequence_text(tokenizer, params, context, hidden) for _ in range(params.n)]
 
     def take(self, delta: SequenceDelta) -> bool:
@@ -296,8 +293,15 @@ def _sequence_text(
 ) -> SequenceText:
     from rtp_llm.text.sequence import SequenceText
 
-    detokenizer = tokenizer.detokenizer(context, hidden=hidden)
-    return SequenceText(detokenizer, params.stop, min_tokens=params.min_tokens)
+    detokenizer = tokenizer.detokenizer(
+        context, skip_special_tokens=params.skip_special_tokens, hidden=hidden
+    )
+    return SequenceText(
+        detokenizer,
+        params.stop,
+        min_tokens=params.min_tokens,
+        include_stop=params.include_stop_str_in_output,
+    )
 
 
 class _Run:
@@ -308,7 +312,7 @@ class _Run:
         engine: Engine | RankEngines,
         jobs: list[_Job],
         processors: Sequence[LogitsProcessor],
-        line: _ProgressLine,
+        line: ProgressLine,
     ) -> None:
         self._engine = engine
         self._waiting = deque(jobs)
@@ -368,31 +372,3 @@ class _Run:
         left = [(key, index) for key, job in self._open.items() for index in job.open]
         if left and self._engine.alive:
             self._engine.abort(left)
-
-
-class _ProgressLine:
-    """Prompts done and tokens per second, on a terminal only."""
-
-    def __init__(self, total: int, show: bool, stream: TextIO | None = None) -> None:
-        self.prompts = self.tokens = 0
-        self._total = total
-        self._stream = sys.stderr if stream is None else stream
-        self._show = show and self._stream.isatty()
-        self._began = self._drawn = time.monotonic()
-
-    def draw(self) -> None:
-        """Draw the line, unless that was done a moment ago."""
-        now = time.monotonic()
-        if self._show and now - self._drawn > _DRAW_SECONDS:
-            self._drawn = now
-            rate = self.tokens / (now - self._began)
-            self._stream.write(
-                f"\r\x1b[K{self.prompts}/{self._total} prompts, {self.tokens} tokens, {rate:.1f}/s"
-            )
-            self._stream.flush()
-
-    def clear(self) -> None:
-        """Remove the line."""
-        if self._show:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -16,8 +17,8 @@ import torch
 from rtp_llm import LLM, SamplingParams
 from rtp_llm.config.settings import SettingsError
 from rtp_llm.engine.messages import EngineDeadError
-from rtp_llm.llm import _ProgressLine
 from rtp_llm.models.transformers_models_for_tests import save_model
+from rtp_llm.progress_line import ProgressLine
 from rtp_llm.text.generation_defaults import GenerationDefaults
 from rtp_llm.text.model_folders_for_tests import CHATML, byte_level
 
@@ -74,10 +75,86 @@ def test_arrays_and_tensors_are_token_ids(llm):
     assert llm.generate(np.stack([numbers, numbers]), GREEDY) == [expected, expected]
 
 
-@pytest.mark.parametrize("prompts", [b"ab", [b"ab"], [[1.5]], np.ones(3), 7, {"a": 1}, [None]])
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        b"ab",
+        [b"ab"],
+        [[1.5]],
+        np.ones(3),
+        7,
+        {"a": 1},
+        [None],
+        [True, False],
+        np.array([True]),
+        {"prompt_token_ids": [True]},
+        {"prompt": None},
+        {"prompt": 5},
+    ],
+)
 def test_what_is_no_prompt_is_refused(llm, prompts):
-    with pytest.raises(TypeError, match=r"expected a text|neither a text nor a list of token ids"):
+    with pytest.raises(TypeError, match=r"expected a text|neither a text nor a list|must be texts"):
         llm.generate(prompts, GREEDY)
+
+
+def test_prompts_come_in_the_forms_of_vllm(llm):
+    text = "Once upon"
+    ids = llm.tokenizer.encode(text)
+    (expected,) = llm.generate(text, GREEDY)
+    for prompts in (
+        {"prompt": text},
+        [{"prompt": text}],
+        {"prompt": text, "prompt_token_ids": ids},
+        {"prompt": text, "multi_modal_data": None},
+        {"prompt": text, "cache_salt": "tenant"},
+    ):
+        assert llm.generate(prompts, GREEDY) == [expected]
+    for prompts in ({"prompt_token_ids": ids}, [{"prompt_token_ids": tuple(ids)}]):
+        (output,) = llm.generate(prompts, GREEDY)
+        assert (output.prompt, output.outputs) == (None, expected.outputs)
+    mixed = llm.generate([text, ids, {"prompt": text}, {"prompt_token_ids": ids}], GREEDY)
+    assert [output.outputs for output in mixed] == [expected.outputs] * 4
+    with pytest.raises(ValueError, match="multi_modal_data is not supported: only text"):
+        llm.generate({"prompt": text, "multi_modal_data": {"image": 1}}, GREEDY)
+
+
+def test_without_max_tokens_there_are_sixteen_as_in_vllm(llm, monkeypatch):
+    endless = SamplingParams(temperature=0, ignore_eos=True)
+    (output,) = llm.generate("Once", endless)
+    assert len(output.outputs[0].token_ids) == 16
+    monkeypatch.setattr(llm.tokenizer, "defaults", GenerationDefaults())
+    assert len(llm.generate("Once")[0].outputs[0].token_ids) <= 16
+    full = llm.ready.max_model_len
+    (output,) = llm.generate([[5] * (full - 3)], endless)
+    assert len(output.outputs[0].token_ids) == 3
+    (output,) = llm.chat([{"role": "user", "content": "Hello"}], endless)
+    assert len(output.outputs[0].token_ids) == full - len(output.prompt_token_ids)
+    free = msgspec.structs.replace(endless, max_tokens=None)
+    (output,) = llm.generate("Once", free)
+    assert len(output.outputs[0].token_ids) == full - len(output.prompt_token_ids)
+
+
+def test_a_truncated_prompt_keeps_its_last_tokens(llm):
+    ids = llm.tokenizer.encode("What is 12 + 30?")
+    params = msgspec.structs.replace(GREEDY, truncate_prompt_tokens=3)
+    (output,) = llm.generate("What is 12 + 30?", params)
+    assert output.prompt_token_ids == ids[-3:]
+    assert output.outputs == llm.generate([ids[-3:]], GREEDY)[0].outputs
+    long = msgspec.structs.replace(GREEDY, truncate_prompt_tokens=-1)
+    (output,) = llm.generate("a" * 9999, long)
+    assert len(output.prompt_token_ids) == llm.ready.max_model_len - GREEDY.max_tokens
+
+
+def test_special_tokens_and_the_stop_string_are_shown_when_asked_for(llm):
+    (special,) = llm.tokenizer.encode("<|im_start|>", False)
+    forced = {"temperature": 0, "max_tokens": 2, "logit_bias": {special: 100.0}}
+    assert llm.generate("a", SamplingParams(**forced))[0].outputs[0].text == ""
+    shown = SamplingParams(**forced, skip_special_tokens=False)
+    assert llm.generate("a", shown)[0].outputs[0].text == "<|im_start|>" * 2
+    shown = SamplingParams(
+        **forced, skip_special_tokens=False, stop="start|", include_stop_str_in_output=True
+    )
+    assert llm.generate("a", shown)[0].outputs[0].text == "<|im_start|"
 
 
 def test_the_text_continues_the_prompt(llm):
@@ -259,13 +336,13 @@ def test_the_progress_line_shows_on_a_terminal_only():
             return True
 
     for stream, show, drawn in ((Terminal(), True, True), (Terminal(), False, False)):
-        line = _ProgressLine(7, show, stream)
+        line = ProgressLine(7, show, stream)
         line.tokens, line.prompts, line._drawn = 30, 2, 0.0
         line.draw()
         line.clear()
         assert ("2/7 prompts, 30 tokens" in stream.getvalue()) == drawn
     plain = io.StringIO()
-    line = _ProgressLine(7, True, plain)
+    line = ProgressLine(7, True, plain)
     line._drawn = 0.0
     line.draw()
     line.clear()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -10,31 +11,70 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Prompt: TypeAlias = "str | Sequence[int] | NDArray[np.integer[Any]]"
+Prompt: TypeAlias = "str | Sequence[int] | NDArray[np.integer[Any]] | Mapping[str, Any]"
 _SHOWN = 40  # characters of a prompt in an error
+_EXPECTED = (
+    'expected a text, token ids, {"prompt": text}, {"prompt_token_ids": token ids} or a list of '
+    "those"
+)
+_KEYS = frozenset({"prompt", "prompt_token_ids", "cache_salt"})
+_MULTIMODAL = frozenset({"multi_modal_data", "mm_processor_kwargs", "multi_modal_uuids"})
 
 
-def list_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+@dataclass(frozen=True)
+class PlainPrompt:
+    """One prompt: its text, its token ids, or both (then the ids count).
+
+    Prompts share cached blocks only within the same ``cache_salt``.
+    """
+
+    text: str | None
+    token_ids: list[int] | None
+    cache_salt: str = ""
+
+
+def list_prompts(prompts: Prompt | Sequence[Prompt]) -> list[PlainPrompt]:
     """One prompt or several as a list: a vector of integers is one, a matrix one for each row.
 
-    Raises TypeError for what is neither.
+    Raises TypeError for what is neither, ValueError for images and the like.
     """
     given: Any = _plain(prompts)
-    if isinstance(given, str) or (_is_list(given) and given and isinstance(given[0], Integral)):
-        return [given]
+    if isinstance(given, str | Mapping) or (_is_list(given) and given and _is_id(given[0])):
+        return [plain_prompt(given)]
     if not _is_list(given):
-        raise TypeError(
-            f"prompts is a {type(given).__name__}; expected a text, token ids or a list of those"
-        )
-    return list(given)
+        raise TypeError(f"prompts is a {type(given).__name__}; {_EXPECTED}")
+    return [plain_prompt(prompt) for prompt in given]
+
+
+def plain_prompt(prompt: object) -> PlainPrompt:
+    """One prompt in any of its forms; raises as ``list_prompts``."""
+    if isinstance(prompt, str):
+        return PlainPrompt(prompt, None)
+    if not isinstance(prompt, Mapping):
+        return PlainPrompt(None, token_ids(prompt))
+    given = {key: value for key, value in prompt.items() if value is not None}
+    unknown = given.keys() - _KEYS
+    if unknown & _MULTIMODAL:
+        raise ValueError(f"{min(unknown & _MULTIMODAL)} is not supported: only text is understood")
+    text, ids, salt = (given.get(key) for key in ("prompt", "prompt_token_ids", "cache_salt"))
+    if unknown or (text is None and ids is None):
+        raise TypeError(f"a prompt with the keys {sorted(map(str, prompt))}; {_EXPECTED}")
+    if not isinstance(text, str | None) or not isinstance(salt, str | None):
+        raise TypeError(f"{shorten(prompt)}: prompt and cache_salt must be texts")
+    return PlainPrompt(text, None if ids is None else token_ids(ids), salt or "")
 
 
 def token_ids(prompt: object) -> list[int]:
     """The ids of a prompt that is not text; raises TypeError when they are no integers."""
     ids: Any = _plain(prompt)
-    if not _is_list(ids) or not all(isinstance(token, Integral) for token in ids):
+    if not _is_list(ids) or not all(map(_is_id, ids)):
         raise TypeError(f"{shorten(ids)} is neither a text nor a list of token ids")
     return [int(token) for token in ids]
+
+
+def _is_id(value: object) -> bool:
+    """Python counts its booleans among the integers."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def shorten(prompt: object) -> str:

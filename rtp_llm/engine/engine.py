@@ -28,7 +28,7 @@ from rtp_llm.engine.prompt_logprobs import PromptPart, PromptScorer
 from rtp_llm.engine.step_figures import StepFigures
 from rtp_llm.executor.sampling_flags import NEEDS_HISTORY, PROCESSORS, sampling_flags
 from rtp_llm.native import load_runtime
-from rtp_llm.sampling_params import check_vocabulary
+from rtp_llm.sampling_params import check_token_fields, check_vocabulary
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
@@ -345,7 +345,6 @@ def check_request(request: AddRequest, limits: EngineLimits) -> None:
         raise RequestError("invalid", problem)
     try:
         check_vocabulary("prompt", prompt, limits.vocab_size)
-        check_vocabulary("stop_token_ids", params.stop_token_ids, limits.vocab_size)
-        check_vocabulary("logit_bias", params.logit_bias, limits.vocab_size)
+        check_token_fields(params, limits.vocab_size)
     except ValueError as error:
         raise RequestError("invalid", str(error)) from error

@@ -87,7 +87,7 @@ class FakeStream:
         finish: FinishReason | None = None
         if token in stops and position >= params.min_tokens:
             finish = "stop"
-        elif params.max_tokens is not None and position + 1 >= params.max_tokens:
+        elif params.max_tokens and position + 1 >= params.max_tokens:
             finish = "length"
         if finish:
             self.open.discard(index)

@@ -15,11 +15,12 @@ PACKAGE = "rtp_llm"
 MAY_IMPORT: dict[str, frozenset[str]] = {
     room: frozenset(below.split())
     for room, below in {
-        "__init__": "llm sampling_params",
+        "__init__": "llm outputs sampling_params",
         "cli": "router server engine text loader models attention ops device config",
         "router": "server config keepalive",
         "server": "text engine config sampling_params",
-        "llm": "text engine executor config sampling_params",
+        "llm": "outputs text engine executor config sampling_params",
+        "outputs": "engine",
         "text": "sampling_params",
         "disagg": "engine executor models device native config sampling_params keepalive _runtime",
         "engine": "executor loader models layers distributed ops device native config "
