@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 from typing import Any
 
 import pytest
@@ -274,9 +275,24 @@ async def test_model_defaults_of_sampling() -> None:
 
 
 @run
+async def test_the_shortest_answer_of_the_model_gives_way_to_a_shorter_request() -> None:
+    tokenizer = copy.copy(demo_tokenizer())
+    tokenizer.defaults = GenerationDefaults.read({"min_new_tokens": 5})
+    async with served() as server:
+        server.state.open(tokenizer)
+        await server.chat(max_tokens=9)
+        await server.chat(max_tokens=3)
+        await server.chat(max_tokens=9, min_tokens=1)
+        assert [each.params.min_tokens for each in server.engine.requests] == [5, 3, 1]
+
+
+@run
 async def test_impossible_model_defaults_are_found_at_the_start() -> None:
     tokenizer = copy.copy(demo_tokenizer())
-    tokenizer.defaults = GenerationDefaults.read({"temperature": 1000})
+    tokenizer._files = dataclasses.replace(
+        tokenizer._files, generation_config={"temperature": 1000}
+    )
+    vars(tokenizer).pop("defaults", None)
     async with served() as server:
         with pytest.raises(ModelFilesError, match="temperature=1000"):
             server.state.open(tokenizer)

@@ -96,6 +96,8 @@ def sampling_params(
         asked = getattr(request, name)
         if asked is not None:
             values[name] = asked
+    # A request for a shorter answer than the model's shortest gets it.
+    values.setdefault("min_tokens", min(defaults.min_tokens or 0, max_tokens))
     try:
         return SamplingParams(
             **values,

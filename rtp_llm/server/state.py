@@ -13,7 +13,6 @@ from rtp_llm.server.metrics import Metrics
 from rtp_llm.server.sampling import Limits
 from rtp_llm.server.shutdown import Cuttable
 from rtp_llm.text.generation_defaults import GenerationDefaults
-from rtp_llm.text.model_files import ModelFilesError
 from rtp_llm.text.tokenizer import Tokenizer
 
 Phase = Literal["starting", "ready", "draining", "engine_silent", "engine_dead"]
@@ -66,14 +65,9 @@ class ServerState:
 
         Raises ModelFilesError when the model's sampling defaults could serve no request.
         """
+        if self.settings.use_generation_config:
+            _ = tokenizer.defaults  # reads and checks them
         self._tokenizer = tokenizer
-        try:
-            self.defaults.params()
-        except ValueError as error:
-            self._tokenizer = None
-            raise ModelFilesError(
-                f"generation_config.json: {error}; mend it, or set --use-generation-config off"
-            ) from error
 
     def start_draining(self) -> None:
         """Admit no further request."""

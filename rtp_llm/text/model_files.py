@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from rtp_llm.model_folder import ModelFilesError, is_there, read_json, read_text, shown
+
+__all__ = ["SPECIAL_TOKENS", "ModelFiles", "ModelFilesError", "check_folder", "token_ids"]
 
 SPECIAL_TOKENS = (
     "bos_token",
@@ -19,8 +22,9 @@ SPECIAL_TOKENS = (
 )
 
 
-class ModelFilesError(ValueError):
-    """A file of the model folder is missing or cannot be used; the message names it."""
+_TOKENIZER = "tokenizer_config.json"
+_TEMPLATE = "chat_template.json"
+_HIGHEST_ID = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,9 @@ class ModelFiles:
         check_folder(folder, weights=False)
         return cls(
             folder,
-            read_json(folder / "config.json"),
+            read_json(folder / "config.json", required=True),
             read_json(folder / "generation_config.json"),
-            read_json(folder / "tokenizer_config.json"),
+            read_json(folder / _TOKENIZER),
             read_json(folder / "special_tokens_map.json"),
         )
 
@@ -51,27 +55,71 @@ class ModelFiles:
         """bos_token, eos_token, ... -> the token's text, for those that the model has."""
         found: dict[str, str] = {}
         for name in SPECIAL_TOKENS:
-            value = self.tokenizer_config.get(name) or self.special_tokens_map.get(name)
-            text = value.get("content") if isinstance(value, dict) else value
-            if isinstance(text, str):
-                found[name] = text
+            for file, values in (
+                (_TOKENIZER, self.tokenizer_config),
+                ("special_tokens_map.json", self.special_tokens_map),
+            ):
+                if value := values.get(name):
+                    found[name] = self._token_text(file, name, value)
+                    break
         return found
+
+    def token_ids(self, file: str, key: str) -> tuple[int, ...]:
+        """One id or a list of them in config.json or generation_config.json; () without the key."""
+        values = self.config if file == "config.json" else self.generation_config
+        return token_ids(self.folder / file, key, values.get(key))
 
     def chat_template(self, override: str | None = None) -> str | None:
         """The template's source: the file `override`, or the model's own (None: it has none)."""
         if override is not None:
-            return _read_text(Path(override), "--chat-template")
+            return _read_template(Path(override), "--chat-template")
         file = self.folder / "chat_template.jinja"
-        if file.exists():
-            return _read_text(file, "chat template")
-        named = self.tokenizer_config.get("chat_template")
-        if named is None:
-            named = read_json(self.folder / "chat_template.json").get("chat_template")
-        if isinstance(named, list):
-            named = {entry["name"]: entry["template"] for entry in named}
-        if isinstance(named, dict):
-            named = named.get("default")
-        return named if isinstance(named, str) else None
+        if is_there(file):
+            return _read_template(file, "chat template")
+        if self.tokenizer_config.get("chat_template") is not None:
+            return _choose_template(self.folder / _TOKENIZER, self.tokenizer_config)
+        return _choose_template(self.folder / _TEMPLATE, read_json(self.folder / _TEMPLATE))
+
+    def _token_text(self, file: str, name: str, value: object) -> str:
+        text = value.get("content") if isinstance(value, dict) else value
+        if not isinstance(text, str):
+            raise ModelFilesError(
+                f"{self.folder / file}: {name} must be a text or an object with the text content; "
+                f"not {shown(value)}"
+            )
+        return text
+
+
+def token_ids(file: Path, key: str, value: object) -> tuple[int, ...]:
+    """The ids that `value` of `key` in `file` stands for: one, a list of them or, for null, none.
+
+    Raises ModelFilesError naming file and key.
+    """
+    listed = value if isinstance(value, list) else [] if value is None else [value]
+    for item in listed:
+        if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item <= _HIGHEST_ID:
+            raise ModelFilesError(
+                f"{file}: {key} must be a token id or a list of them; not {shown(value)}"
+            )
+    return tuple(listed)
+
+
+def _choose_template(file: Path, values: Mapping[str, Any]) -> str | None:
+    """The one template, or the one named "default" of several."""
+    named = values.get("chat_template")
+    if named is None or isinstance(named, str):
+        return named
+    pairs: list[tuple[object, object]] = [(0, 0)]
+    if isinstance(named, list) and all(isinstance(entry, dict) for entry in named):
+        pairs = [(entry.get("name"), entry.get("template")) for entry in named]
+    elif isinstance(named, dict):
+        pairs = list(named.items())
+    if not all(isinstance(text, str) for pair in pairs for text in pair):
+        raise ModelFilesError(
+            f"{file}: chat_template must be a text or a list of objects with the texts name and "
+            f"template; not {shown(values['chat_template'])}"
+        )
+    return next((str(text) for name, text in pairs if name == "default"), None)
 
 
 def check_folder(path: str | Path, *, weights: bool = True) -> None:
@@ -80,51 +128,39 @@ def check_folder(path: str | Path, *, weights: bool = True) -> None:
     `weights`: they are needed, too.
     """
     folder = Path(path)
-    if not folder.exists():
+    if not is_there(folder):
         raise ModelFilesError(
             f"no model folder at {folder} (looked in {Path.cwd()}); "
             "give the path of a folder with config.json, *.safetensors and tokenizer.json"
         )
-    if not folder.is_dir():
-        raise ModelFilesError(f"{folder} is a file; give the folder that holds config.json")
-    missing = [name for name in ("config.json", "tokenizer.json") if not (folder / name).exists()]
-    if weights and not any(folder.glob("*.safetensors")):
+    try:
+        if not folder.is_dir():
+            raise ModelFilesError(f"{folder} is a file; give the folder that holds config.json")
+        found = sorted(entry.name for entry in folder.iterdir())
+    except OSError as error:
+        raise ModelFilesError(f"cannot read {folder}: {error.strerror or error}") from error
+    missing = [name for name in ("config.json", "tokenizer.json") if name not in found]
+    if weights and not any(name.endswith(".safetensors") for name in found):
         missing.append("*.safetensors")
-    if not missing:
-        return
-    found = sorted(entry.name for entry in folder.iterdir())[:12]
-    advice = _advice(folder, missing)
-    raise ModelFilesError(
-        f"{folder} lacks {', '.join(missing)} (it holds: {', '.join(found) or 'nothing'}).{advice}"
-    )
+    if missing:
+        held = ", ".join(found[:12]) or "nothing"
+        advice = _advice(found, missing)
+        raise ModelFilesError(f"{folder} lacks {', '.join(missing)} (it holds: {held}).{advice}")
 
 
-def _advice(folder: Path, missing: list[str]) -> str:
-    if "tokenizer.json" in missing and (folder / "tokenizer.model").exists():
+def _advice(found: list[str], missing: list[str]) -> str:
+    if "tokenizer.json" in missing and "tokenizer.model" in found:
         return (
             " Convert tokenizer.model once with transformers: "
             "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
         )
-    if "*.safetensors" in missing and any(folder.glob("*.bin")):
+    if "*.safetensors" in missing and any(name.endswith(".bin") for name in found):
         return " Convert the .bin weights once: save_pretrained(folder) writes safetensors."
     return ""
 
 
-def read_json(path: Path) -> Mapping[str, Any]:
-    """A JSON object; {} when the file is missing. Raises ModelFilesError when it is broken."""
-    if not path.exists():
-        return {}
+def _read_template(path: Path, what: str) -> str:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelFilesError(f"cannot read {path}: {error}") from error
-    if not isinstance(content, dict):
-        raise ModelFilesError(f"{path} must hold a JSON object, not {type(content).__name__}")
-    return content
-
-
-def _read_text(path: Path, what: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelFilesError(f"{what}: cannot read {path}: {error}") from error
+        return read_text(path)
+    except ModelFilesError as error:
+        raise ModelFilesError(f"{what}: {error}") from error

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
+from rtp_llm.model_folder import ModelFilesError, read_bytes
 from rtp_llm.text.chat_template import ChatTemplate, ChatTemplateError
 from rtp_llm.text.detokenizer import ByteDetokenizer, Detokenizer, WindowDetokenizer
-from rtp_llm.text.generation_defaults import GenerationDefaults
-from rtp_llm.text.model_files import ModelFiles, ModelFilesError
+from rtp_llm.text.generation_defaults import GenerationDefaults, not_honoured
+from rtp_llm.text.model_files import ModelFiles
 from rtp_llm.text.token_bytes import TokenBytes, decoder_style
+
+_logger = logging.getLogger("rtp_llm.text")
 
 
 class Tokenizer:
     """Text to ids and back, and chat messages to prompts, as the model was trained with.
 
     `eos_token_ids`: every id that ends an answer, by generation_config, config and tokenizer.
-    `defaults`: the sampling defaults of generation_config.json.
     """
 
     def __init__(
@@ -30,7 +34,7 @@ class Tokenizer:
         added = backend.get_added_tokens_decoder()
         self.special_ids = frozenset(key for key, token in added.items() if token.special)
         self.eos_token_ids = self._find_eos(files)
-        self.defaults = GenerationDefaults.read(files.generation_config)
+        self._files = files
         self._template = None if template is None else ChatTemplate(template, self._special_tokens)
         style = decoder_style(backend)
         self._bytes = None if style is None else TokenBytes(backend, style)
@@ -42,20 +46,28 @@ class Tokenizer:
         Raises ModelFilesError naming the missing or broken file.
         """
         files = ModelFiles.read(path)
-        file = files.folder / "tokenizer.json"
-        try:
-            backend = tokenizers.Tokenizer.from_file(str(file))
-        except Exception as error:  # the binding raises plain Exception
-            raise ModelFilesError(f"cannot read {file}: {error}") from error
-        backend.no_padding()
-        backend.no_truncation()
+        backend = _read_backend(files.folder / "tokenizer.json")
         try:
             return cls(files, backend, files.chat_template(chat_template))
-        except (ChatTemplateError, ModelFilesError) as error:
+        except ModelFilesError:
+            raise
+        except ChatTemplateError as error:
             raise ModelFilesError(f"{path}: {error}") from error
         except Exception as error:  # the files are anybody's; what they break is theirs to mend
             reason = f"{type(error).__name__}: {error}"
             raise ModelFilesError(f"cannot use the tokenizer files of {path}: {reason}") from error
+
+    @cached_property
+    def defaults(self) -> GenerationDefaults:
+        """Sampling defaults of generation_config.json; ModelFilesError when no request has such.
+
+        Keys that would change answers and do not are named in one warning.
+        """
+        file = self._files.folder / "generation_config.json"
+        defaults = GenerationDefaults.read(self._files.generation_config, file)
+        if unused := not_honoured(self._files.generation_config):
+            _logger.warning("%s: not supported, so without effect: %s", file, ", ".join(unused))
+        return defaults
 
     @property
     def vocab_size(self) -> int:
@@ -132,11 +144,23 @@ class Tokenizer:
 
     def _find_eos(self, files: ModelFiles) -> tuple[int, ...]:
         found: dict[int, None] = {}
-        for source in (files.generation_config, files.config):
-            value = source.get("eos_token_id")
-            listed = value if isinstance(value, list) else [value]
-            found.update((token, None) for token in listed if isinstance(token, int))
+        for file in ("generation_config.json", "config.json"):
+            found.update(dict.fromkeys(files.token_ids(file, "eos_token_id")))
         eos = self._backend.token_to_id(self._special_tokens.get("eos_token", ""))
         if eos is not None:
             found[eos] = None
         return tuple(found)
+
+
+def _read_backend(file: Path) -> tokenizers.Tokenizer:
+    """The tokenizer in tokenizer.json, which neither pads nor cuts."""
+    content = read_bytes(file)
+    try:
+        backend = tokenizers.Tokenizer.from_buffer(content)
+        backend.no_padding()
+        backend.no_truncation()
+        return backend
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of the binding is no Exception
+        raise ModelFilesError(f"cannot read {file}: {str(error)[:200]}") from error

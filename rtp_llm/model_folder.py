@@ -1,0 +1,145 @@
+"""Reads the small files of a model folder: anybody's files, so within bounds and never blocking.
+
+Every error is a ModelFilesError that names the file. Links are followed as the system does (the
+cache of huggingface_hub is made of them); what they lead to has to be an ordinary file.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+import os
+import reprlib
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+_MIB = 2**20
+# Longest content of a file in bytes; published ones stay below a tenth of it.
+LIMITS = {
+    "config.json": 4 * _MIB,
+    "generation_config.json": 4 * _MIB,
+    "tokenizer_config.json": 64 * _MIB,
+    "special_tokens_map.json": 64 * _MIB,
+    "chat_template.json": 4 * _MIB,
+    "chat_template.jinja": 4 * _MIB,
+    "tokenizer.json": 512 * _MIB,
+    "model.safetensors.index.json": 256 * _MIB,
+}
+_OTHER_LIMIT = 4 * _MIB
+_LONGEST_SHOWN = 200
+
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+class ModelFilesError(ValueError):
+    """A file of the model folder is missing or cannot be used; the message names it."""
+
+
+def is_there(path: Path) -> bool:
+    """Whether the folder has an entry of this name, be it a link to nothing."""
+    return os.path.lexists(path)
+
+
+def open_file(path: Path) -> BinaryIO:
+    """An ordinary file for reading, unbuffered; ModelFilesError for anything else."""
+    try:
+        _check_kind(path, path.stat().st_mode)
+        # What became a pipe in between must not block either.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        try:
+            _check_kind(path, os.fstat(handle).st_mode)
+            return os.fdopen(handle, "rb", buffering=0)
+        except BaseException:
+            os.close(handle)
+            raise
+    except FileNotFoundError as error:
+        reason = "it is a link to nothing" if is_there(path) else "it is missing"
+        raise ModelFilesError(f"cannot read {path}: {reason}") from error
+    except OSError as error:
+        raise ModelFilesError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        if isinstance(error, ModelFilesError):
+            raise
+        raise ModelFilesError(f"cannot read {path}: {error}") from error
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file of the folder, which may be as long as LIMITS say."""
+    limit = LIMITS.get(path.name, _OTHER_LIMIT)
+    parts: list[bytes] = []
+    length = 0
+    with open_file(path) as file:
+        try:
+            while length <= limit and (part := file.read(limit + 1 - length)):
+                parts.append(part)
+                length += len(part)
+        except OSError as error:
+            raise ModelFilesError(f"cannot read {path}: {error.strerror or error}") from error
+    if length > limit:
+        raise ModelFilesError(f"cannot read {path}: it is longer than {limit} bytes")
+    return b"".join(parts)
+
+
+def read_text(path: Path) -> str:
+    """The UTF-8 text of a file; a byte order mark in front is no part of it."""
+    try:
+        return read_bytes(path).removeprefix(codecs.BOM_UTF8).decode()
+    except UnicodeDecodeError as error:
+        raise ModelFilesError(f"cannot read {path}: it is not UTF-8: {error}") from error
+
+
+def read_json(path: Path, *, required: bool = False) -> dict[str, Any]:
+    """The JSON object in a file; {} when a file is missing that is not `required`."""
+    if not required and not is_there(path):
+        return {}
+    text = read_text(path)
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise ModelFilesError(f"cannot read {path}: it is nested too deeply") from None
+    except ValueError as error:
+        raise ModelFilesError(f"cannot read {path}: {error}") from error
+    if not isinstance(content, dict):
+        raise ModelFilesError(f"{path} must hold a JSON object, not {type(content).__name__}")
+    return content
+
+
+def finite(value: object) -> float | None:
+    """A JSON number as a float; None for booleans, other types, NaN and what no float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def shown(value: object) -> str:
+    """`value` for a message: as Python writes it, cut to 200 characters."""
+    text = _SHORT.repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
+
+
+def _short() -> reprlib.Repr:
+    short = reprlib.Repr()
+    short.maxlevel = 3
+    short.maxstring = short.maxother = 100
+    return short
+
+
+_SHORT = _short()
+
+
+def _check_kind(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "no ordinary file")
+        raise ModelFilesError(f"cannot read {path}: it is {kind}")
