@@ -185,6 +185,80 @@ def test_logit_bias_decides(model):
     assert engine.tokens(prompt, max_tokens=1, logit_bias={free[0]: -100.0}) != free
 
 
+def test_only_allowed_tokens_are_generated(model):
+    engine, reference = model
+    prompt = random_prompt(20, seed=4)
+    allowed = [3, 8, 15, 16, 77, 100]
+
+    def change(logits: torch.Tensor, history: list[int], output: list[int]) -> torch.Tensor:
+        masked = torch.full_like(logits, -torch.inf)
+        masked[allowed] = logits[allowed]
+        return masked
+
+    expected = greedy_with(reference, prompt, 8, change)
+    wanted = {"max_tokens": 8, "ignore_eos": True}
+    assert engine.tokens(prompt, allowed_token_ids=allowed, **wanted) == expected
+    ids = [engine.add(prompt, allowed_token_ids=allowed, n=2, **wanted)]
+    free = engine.add(prompt, **wanted)
+    one = engine.add(prompt, allowed_token_ids=[9], **wanted)
+    engine.run()
+    assert [engine.outcomes[ids[0], index].tokens for index in range(2)] == [expected] * 2
+    assert engine.outcomes[one, 0].tokens == [9] * 8
+    assert engine.outcomes[free, 0].tokens == expected_tokens(reference, prompt, 8)
+    assert engine.tokens(prompt, **wanted) == expected_tokens(reference, prompt, 8)
+
+
+def test_bad_words_are_banned_behind_their_beginning_only(model):
+    engine, reference = model
+    prompt = random_prompt(20, seed=4)
+    wanted = {"max_tokens": 12, "ignore_eos": True}
+    free = expected_tokens(reference, prompt, 12)
+    words = [free[:1], free[3:5], [*free[5:8], 1], [prompt[-1], free[1]], [5]]
+
+    def change(logits: torch.Tensor, history: list[int], output: list[int]) -> torch.Tensor:
+        for word in words:
+            head = word[:-1]
+            if not head or output[-len(head) :] == head:
+                logits[word[-1]] = -torch.inf
+        return logits
+
+    expected = greedy_with(reference, prompt, 12, change)
+    assert expected != free
+    first = engine.add(prompt, bad_words_token_ids=words, **wanted)
+    # Only what was generated counts, not the prompt.
+    other = engine.add(prompt, bad_words_token_ids=[[prompt[-1], free[0]]], **wanted)
+    alone = engine.add(prompt, **wanted)
+    engine.run()
+    assert engine.outcomes[first, 0].tokens == expected
+    assert engine.outcomes[other, 0].tokens == engine.outcomes[alone, 0].tokens == free
+    again = [free[:4], free[:7]]  # of unequal lengths, and longer than what there is at first
+    tokens = engine.tokens(prompt, bad_words_token_ids=again, **wanted)
+    assert tokens[:3] == free[:3] and tokens[3] != free[3]
+    assert engine.tokens(prompt, **wanted) == free
+
+
+def test_logprobs_of_ids_that_were_named(model):
+    engine, reference = model
+    prompt = random_prompt(25)
+    ids = [7, 3, 150]
+    named = engine.add(prompt, logprob_token_ids=ids, max_tokens=6, ignore_eos=True)
+    top = engine.add(prompt, logprobs=1, max_tokens=6, ignore_eos=True)
+    engine.add(prompt, max_tokens=6, ignore_eos=True)
+    engine.run()
+    outcome = engine.outcomes[named, 0]
+    logits = expected_logits(reference, [*prompt, *outcome.tokens])[len(prompt) - 1 : -1]
+    scores = logits.log_softmax(-1)
+    for entry, token, row in zip(outcome.logprobs, outcome.tokens, scores, strict=True):
+        assert entry.token_id == token
+        assert entry.logprob == pytest.approx(float(row[token]), abs=1e-3)
+        assert [i for i, _ in entry.top] == ids
+        assert [v for _, v in entry.top] == pytest.approx(row[ids].tolist(), abs=1e-3)
+    assert [len(entry.top) for entry in engine.outcomes[top, 0].logprobs] == [1] * 6
+    single = engine.add(prompt, logprob_token_ids=[9], logprobs=0, max_tokens=1)
+    engine.run()
+    assert [i for i, _ in engine.outcomes[single, 0].logprobs[0].top] == [9]
+
+
 def test_a_bias_ends_with_its_request(model):
     """The next one in its place has none, also beside others that have some."""
     engine, reference = model

@@ -48,10 +48,18 @@ class RaggedTable:
     def gather(self, slots: NDArray[np.int32], rows: NDArray[np.int32]) -> Pairs:
         """The pairs of ``slots`` [R], labelled with ``rows`` [R]."""
         counts = self._counts[slots]
-        ends = np.cumsum(counts)
-        total = int(ends[-1]) if len(ends) else 0
-        within = np.arange(total) - np.repeat(ends - counts, counts)
-        flat = np.repeat(slots.astype(np.int64) * self._ids.shape[1], counts) + within
+        flat = flat_index(slots, counts, self._ids.shape[1])
         return Pairs(
             np.repeat(rows, counts), self._ids.reshape(-1)[flat], self._values.reshape(-1)[flat]
         )
+
+
+def flat_index(
+    slots: NDArray[np.int32], counts: NDArray[np.int64], width: int
+) -> NDArray[np.int64]:
+    """Places of the first ``counts`` [R] entries of ``slots`` [R] in a table ``width`` wide."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    within = np.arange(total) - np.repeat(ends - counts, counts)
+    flat: NDArray[np.int64] = np.repeat(slots.astype(np.int64) * width, counts) + within
+    return flat

@@ -13,9 +13,11 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.executor import sampling_flags as flag
 from rtp_llm.executor.logits_processor import LogitsProcessor, ProcessorTable
+from rtp_llm.executor.logprob_ids import LogprobIds
 from rtp_llm.executor.ragged_table import RaggedTable
 from rtp_llm.executor.seeds import SeedSource
 from rtp_llm.executor.slot_settings import RowSettings, SlotSettings
+from rtp_llm.executor.token_rules import AllowedTokens, BannedSequences
 from rtp_llm.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -94,6 +96,9 @@ class Sampler:
         self._wanted_logprobs = np.full(num_slots, -1, np.int32)
         self._stop_ids = RaggedTable(num_slots)
         self._biases = RaggedTable(num_slots)
+        self._allowed = AllowedTokens(num_slots, device)
+        self._banned = BannedSequences(num_slots, device)
+        self._logprob_ids = LogprobIds(num_slots, device)
         self._processors = ProcessorTable(num_slots, device)
 
     def add(
@@ -106,12 +111,20 @@ class Sampler:
         """Write the settings of a new request's sequences; min_tokens forbids ``stop_ids``."""
         self._settings.put(slots, params, self._seeds.seeds_for(params.seed, len(slots)))
         self._min_tokens[slots] = params.min_tokens
-        self._wanted_logprobs[slots] = -1 if params.logprobs is None else params.logprobs
+        self._logprob_ids.put(slots, params.logprob_token_ids)
+        none_wanted = params.logprobs is None and not params.logprob_token_ids
+        self._wanted_logprobs[slots] = -1 if none_wanted else params.logprobs or 0
+        self._allowed.put(slots, params.allowed_token_ids)
+        words = params.bad_words_token_ids
+        single = [word[0] for word in words if len(word) == 1]
+        biased = [*params.logit_bias, *single]
+        values = [*params.logit_bias.values(), *[-np.inf] * len(single)]
         for slot in slots:
             if params.min_tokens:
                 self._stop_ids.put(slot, stop_ids, [-np.inf] * len(stop_ids))
             # Empty lists too: all rows are gathered, and a slot's last request may have had some.
-            self._biases.put(slot, list(params.logit_bias), list(params.logit_bias.values()))
+            self._biases.put(slot, biased, values)
+            self._banned.put(slot, [word for word in words if len(word) > 1])
         if processors:
             self._processors.add(processors, list(slots))
 
@@ -148,20 +161,26 @@ class Sampler:
             self._drawn.keep(drawn[0])
         if raw is None:
             return Drawing(self._device.start_download(*drawn))
-        width = min(max(1, int(raw.wanted.max())), raw.logits.shape[1])
         picked = drawn[0].index_select(0, self._upload(raw.rows))
-        scores = ops.top_logprobs(raw.logits, picked, width)
-        rows, wanted = raw.rows.astype(np.int32), np.minimum(raw.wanted, width)
-        return Drawing(self._device.start_download(*drawn, *scores), rows, wanted)
+        slots = batch.row_slots[raw.rows]
+        width = min(max(1, int(raw.wanted.max())), raw.logits.shape[1])
+        chosen, *top = ops.top_logprobs(raw.logits, picked, width)
+        values, ids = self._logprob_ids.replace(raw.logits, slots, *top)
+        own = self._logprob_ids.counts[slots]
+        wanted = np.where(own, own, np.minimum(raw.wanted, width))
+        rows = raw.rows.astype(np.int32)
+        return Drawing(self._device.start_download(*drawn, chosen, values, ids), rows, wanted)
 
     def _prepare(self, logits: Tensor, batch: Batch) -> tuple[RowSettings, Tensor]:
         """Settings and step numbers of the rows, whose logits are edited as they ask."""
         flags = batch.sampling_flags
         if flags & flag.PROCESSORS:
             self._processors.apply(logits, batch)
-        with_history = bool(flags & (flag.PENALTIES | flag.NGRAM))
+        with_history = bool(flags & (flag.PENALTIES | flag.NGRAM | flag.BAD_WORDS))
         history = (batch.history_tokens, batch.history_cu) if with_history else ()
         settings, (steps, *rest) = self._settings.gather(batch.row_slots, batch.row_steps, *history)
+        if flags & flag.ALLOWED:
+            self._allowed.apply(logits, batch.row_slots)
         if flags & flag.MIN_TOKENS:
             early = np.flatnonzero(batch.row_steps < self._min_tokens[batch.row_slots])
             self._add_pairs(logits, self._stop_ids, batch.row_slots[early], early)
@@ -170,6 +189,8 @@ class Sampler:
             self._add_pairs(logits, self._biases, batch.row_slots, rows)
         if with_history:
             self._edit_by_history(logits, flags, settings, *rest)
+        if flags & flag.BAD_WORDS:
+            self._banned.apply(logits, batch.row_slots, steps, *rest)
         return settings, steps
 
     def _edit_by_history(

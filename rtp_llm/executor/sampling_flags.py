@@ -12,9 +12,11 @@ BIAS = 8
 MIN_TOKENS = 16
 LOGPROBS = 32
 PROCESSORS = 64
+ALLOWED = 128
+BAD_WORDS = 256
 
-MODIFYING = PENALTIES | NGRAM | BIAS | MIN_TOKENS | PROCESSORS
-NEEDS_HISTORY = PENALTIES | NGRAM | PROCESSORS
+MODIFYING = PENALTIES | NGRAM | BIAS | MIN_TOKENS | PROCESSORS | ALLOWED | BAD_WORDS
+NEEDS_HISTORY = PENALTIES | NGRAM | PROCESSORS | BAD_WORDS
 
 
 def sampling_flags(params: SamplingParams, has_processors: bool = False) -> int:
@@ -24,13 +26,16 @@ def sampling_flags(params: SamplingParams, has_processors: bool = False) -> int:
         or params.presence_penalty != 0.0
         or params.frequency_penalty != 0.0
     )
+    words = params.bad_words_token_ids
     wanted = {
         RANDOM: not params.greedy,
         PENALTIES: penalties,
         NGRAM: params.no_repeat_ngram_size > 0,
-        BIAS: bool(params.logit_bias),
+        BIAS: bool(params.logit_bias) or any(len(word) == 1 for word in words),
         MIN_TOKENS: params.min_tokens > 0,
-        LOGPROBS: params.logprobs is not None,
+        LOGPROBS: params.logprobs is not None or bool(params.logprob_token_ids),
         PROCESSORS: has_processors,
+        ALLOWED: params.allowed_token_ids is not None,
+        BAD_WORDS: any(len(word) > 1 for word in words),
     }
     return sum(flag for flag, is_wanted in wanted.items() if is_wanted)

@@ -69,6 +69,10 @@ def test_greedy_rows_are_neutral():
         ({"logit_bias": {1: 2.0}, "temperature": 0}, flag.BIAS),
         ({"min_tokens": 2, "temperature": 0}, flag.MIN_TOKENS),
         ({"logprobs": 0, "temperature": 0}, flag.LOGPROBS),
+        ({"logprob_token_ids": [1], "temperature": 0}, flag.LOGPROBS),
+        ({"allowed_token_ids": [1], "temperature": 0}, flag.ALLOWED),
+        ({"bad_words_token_ids": [[1]], "temperature": 0}, flag.BIAS),
+        ({"bad_words_token_ids": [[1, 2]], "temperature": 0}, flag.BAD_WORDS),
     ],
 )
 def test_flags_name_what_is_needed(params, expected):
