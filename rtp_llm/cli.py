@@ -88,12 +88,14 @@ def _explain(loaded: LoadedSettings) -> int:
         ModelFiles.read(settings.model)
         import torch
 
-        from rtp_llm.device import resolve_device
+        from rtp_llm.device import known_devices, resolve_device
+        from rtp_llm.device.built import describe_build
         from rtp_llm.engine.rank_setup import check_ranks
         from rtp_llm.engine.start_checks import check_settings
         from rtp_llm.loader import explain
         from rtp_llm.models.config import read_model_config
 
+        print(f"build: {describe_build(known_devices())}")
         device = resolve_device(settings.device_type)
         check_settings(settings, device)
         check_ranks(settings, read_model_config(settings.model), settings.data_parallel_size)

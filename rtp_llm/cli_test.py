@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,7 @@ def test_a_mixture_is_explained(mixture: str, capsys: pytest.CaptureFixture[str]
     flags = ["--data-parallel-size", "2", "--eplb-mode", "all", "--redundant-expert", "2"]
     assert cli.main(["explain", mixture, "--device-type", "cpu", *flags]) == 0
     out = capsys.readouterr().out
+    assert f"; torch {version('torch')}, for " in out.splitlines()[0]
     assert "experts for cpu, " in out and "plain (priority 0): chosen" in out
 
 

@@ -1,7 +1,8 @@
 """Where the native libraries are: the operator library and the C++ runtime.
 
 A wheel carries them beside the package. In a source tree `./dev build` writes their paths into
-`.rtp_llm_build.json`; an environment variable overrides both. Symbolic links are not resolved:
+`.rtp_llm_build.json`, an entry per device, and the one for the installed torch is taken; an
+environment variable overrides both. Symbolic links are not resolved:
 under Bazel the package consists of them, and the libraries lie beside the links.
 """
 
@@ -9,15 +10,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import os
 import sys
 from pathlib import Path
 from types import ModuleType
 
+from rtp_llm.device.built import BUILD_RECORD, recorded_builds, recorded_device, torch_build
+
 OPS_VARIABLE = "RTP_LLM_OPS_LIBRARY"
 RUNTIME_VARIABLE = "RTP_LLM_RUNTIME"
-BUILD_RECORD = ".rtp_llm_build.json"
 
 _PACKAGE = Path(os.path.abspath(__file__)).parent
 _RUNTIME_MODULE = "rtp_llm._runtime"
@@ -79,19 +80,28 @@ def _from_environment(variable: str) -> Path | None:
 
 
 def _from_build_record(key: str) -> Path | None:
-    record = _PACKAGE.parent / BUILD_RECORD
+    tree = _PACKAGE.parent
+    record = tree / BUILD_RECORD
     if not record.is_file():
         return None
+    torch = torch_build()
     try:
-        value = str(json.loads(record.read_text())[key])
-    except (ValueError, KeyError, TypeError) as error:
+        builds = recorded_builds(tree)
+        device = recorded_device(builds, torch.device)
+        value = str(builds[device or torch.device][key])
+    except (ValueError, KeyError) as error:
         raise NativeLibraryError(
-            f"{record} has no path for {key!r} ({error!r}); run ./dev build cpu again"
+            f"{record} has no path for {key!r} ({error!r}); run ./dev build {torch.device} again"
         ) from error
-    path = _PACKAGE.parent / value
+    if device not in (torch.device, "cpu") and key == "ops_library":
+        raise NativeLibraryError(
+            f"{record} has builds for {', '.join(builds)}, but torch {torch.version} is one for "
+            f"{torch.device}: run ./dev build {torch.device}, or install the torch of {device}"
+        )
+    path = tree / value
     if not path.is_file():
         raise NativeLibraryError(
-            f"{record} names {path}, which is not a file; run ./dev build cpu again"
+            f"{record} names {path}, which is not a file; run ./dev build {device} again"
         )
     return path
 
@@ -110,5 +120,5 @@ def _not_found(what: str, variable: str, installed: str) -> str:
     return (
         f"{what} was not found. Looked at the environment variable {variable} (not set), "
         f"at {installed} (installed by a wheel), and at {_PACKAGE.parent / BUILD_RECORD} "
-        "(written in a source tree by ./dev build cpu)."
+        "(written in a source tree by ./dev build DEVICE)."
     )

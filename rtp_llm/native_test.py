@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rtp_llm import native
+from rtp_llm.device.built import TorchBuild
 
 
 @pytest.fixture
@@ -29,11 +30,15 @@ def _file(path: Path, text: str = "") -> Path:
     return path
 
 
+def _record(device: str = "cpu", **entry: str) -> str:
+    return json.dumps({device: entry})
+
+
 def test_environment_then_package_then_build_record(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded = _file(package.parent / "out/librtp_llm_cpu.so")
-    _file(package.parent / native.BUILD_RECORD, json.dumps({"ops_library": str(recorded)}))
+    _file(package.parent / native.BUILD_RECORD, _record(ops_library=str(recorded)))
     assert native.ops_library_path() == recorded
 
     installed = _file(package / "lib/librtp_llm_cpu.so")
@@ -46,8 +51,26 @@ def test_environment_then_package_then_build_record(
 
 def test_build_record_may_be_relative_to_the_source_tree(package: Path) -> None:
     recorded = _file(package.parent / "bazel-bin/lib.so")
-    _file(package.parent / native.BUILD_RECORD, json.dumps({"ops_library": "bazel-bin/lib.so"}))
+    _file(package.parent / native.BUILD_RECORD, _record(ops_library="bazel-bin/lib.so"))
     assert native.ops_library_path() == recorded
+
+
+def test_the_build_for_the_installed_torch_is_taken(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    libraries = {name: _file(package.parent / f"{name}.so") for name in ("cuda", "cpu", "xpu")}
+    record = package.parent / native.BUILD_RECORD
+
+    def chosen(torch: str, *built: str) -> Path:
+        monkeypatch.setattr(native, "torch_build", lambda: TorchBuild("2.13.0", torch))
+        record.write_text(json.dumps({name: {"ops_library": f"{name}.so"} for name in built}))
+        return native.ops_library_path()
+
+    assert chosen("cpu", "cuda", "cpu") == libraries["cpu"]
+    assert chosen("cuda", "cpu", "cuda") == libraries["cuda"]
+    assert chosen("cuda", "xpu", "cpu") == libraries["cpu"], "it loads beside every torch"
+    with pytest.raises(native.NativeLibraryError, match=r"has builds for cuda, xpu, but torch "):
+        chosen("cpu", "cuda", "xpu")
 
 
 def test_libraries_of_two_devices_are_refused(package: Path) -> None:
@@ -80,10 +103,10 @@ def test_error_names_all_three_places(package: Path) -> None:
 def test_wrong_places_are_errors_and_not_passed_over(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = _file(package.parent / native.BUILD_RECORD, json.dumps({"ops_library": "gone.so"}))
+    record = _file(package.parent / native.BUILD_RECORD, _record(ops_library="gone.so"))
     with pytest.raises(native.NativeLibraryError, match=r"gone\.so, which is not a file; run"):
         native.ops_library_path()
-    for text in ("{}", "[]", "not json"):
+    for text in ("{}", "[]", "not json", '{"device": "cpu", "ops_library": "x.so"}'):
         record.write_text(text)
         with pytest.raises(native.NativeLibraryError, match="has no path for 'ops_library'"):
             native.ops_library_path()
@@ -96,7 +119,7 @@ def test_wrong_places_are_errors_and_not_passed_over(
 def test_runtime_from_variable_and_record(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = native._RUNTIME_MODULE
     recorded = _file(package.parent / "recorded.py", "WHERE = 'recorded'")
-    _file(package.parent / native.BUILD_RECORD, json.dumps({"runtime": str(recorded)}))
+    _file(package.parent / native.BUILD_RECORD, _record(runtime=str(recorded)))
     assert native.load_runtime().WHERE == "recorded"
     assert native.load_runtime() is sys.modules.pop(name)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
@@ -100,10 +99,6 @@ class AcceleratorDevice(Device):
 
     # -- what it is ----------------------------------------------------------------------------
 
-    @abstractmethod
-    def _fits_build(self) -> Support:
-        """Whether this PyTorch was built for the device."""
-
     def _fits_kernels(self) -> Support:
         """Whether our kernels run on this model of the device."""
         return Support.yes()
@@ -111,7 +106,7 @@ class AcceleratorDevice(Device):
     def available(self) -> Support:
         if not hasattr(self._torch, self.torch_type):
             return Support.no(f"this PyTorch has no module torch.{self.torch_type}")
-        fits = self._fits_build()
+        fits = self.fits_torch()
         if not fits:
             return fits
         count = self._backend.device_count() if self._backend.is_available() else 0

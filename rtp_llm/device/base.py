@@ -78,6 +78,10 @@ class Device(ABC):
     def available(self) -> Support:
         """Whether this machine can run it now, or what is missing."""
 
+    def fits_torch(self) -> Support:
+        """Whether this PyTorch was built for the device; asks no driver."""
+        return Support.yes()
+
     @abstractmethod
     def description(self) -> str:
         """One line for the log: model, cores or multiprocessors, instruction sets."""

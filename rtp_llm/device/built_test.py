@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import subprocess
+import sys
 
 import pytest
 
-from rtp_llm.device.built import accelerators_present, built_devices, built_targets
+from rtp_llm.device.built import (
+    BUILD_RECORD,
+    TorchBuild,
+    accelerators_present,
+    built_devices,
+    built_targets,
+    describe_build,
+    torch_build,
+)
 
 KNOWN = ("cuda", "xpu", "cpu")
 
@@ -32,8 +43,12 @@ def test_the_wheels_record_decides(package):
 
 def test_a_source_tree_has_the_device_of_its_operator_library(package):
     assert built_devices(KNOWN, package, {}) == KNOWN
-    (package.parent / ".rtp_llm_build.json").write_text(json.dumps({"device": "cpu"}))
-    assert built_devices(KNOWN, package, {}) == ("cpu",)
+    (package.parent / BUILD_RECORD).write_text(json.dumps({"cuda": {}, "cpu": {}}))
+    assert built_devices(KNOWN, package, {}, "cpu") == ("cpu",)
+    assert built_devices(KNOWN, package, {}, "cuda") == ("cuda", "cpu")
+    assert built_devices(KNOWN, package, {}, "xpu") == ("cpu",)
+    (package.parent / BUILD_RECORD).write_text(json.dumps({"cuda": {}}))
+    assert built_devices(KNOWN, package, {}, "cpu") == ("cuda", "cpu")
     (package / "lib/librtp_llm_xpu.so").touch()
     assert built_devices(KNOWN, package, {}) == ("xpu", "cpu")
     environ = {"RTP_LLM_OPS_LIBRARY": "/x/librtp_llm_cuda.so"}
@@ -41,6 +56,35 @@ def test_a_source_tree_has_the_device_of_its_operator_library(package):
     assert built_devices(KNOWN, package, {"RTP_LLM_OPS_LIBRARY": "/x/mine.so"}) == KNOWN
     environ = {"RTP_LLM_OPS_LIBRARY": "/x/librtp_llm_xpu_bridge.so"}
     assert built_devices(KNOWN, package, environ) == KNOWN
+
+
+@pytest.mark.parametrize(
+    ("lines", "device"),
+    [
+        ("cuda: Optional[str] = None\nhip: Optional[str] = None\nxpu: Optional[str] = None", "cpu"),
+        ("cuda: Optional[str] = '13.0'\nhip: Optional[str] = None", "cuda"),
+        ("cuda: Optional[str] = None\nhip: Optional[str] = '7.2.5'", "rocm"),
+        ("cuda = None\nxpu: Optional[str] = '20260200'", "xpu"),
+    ],
+)
+def test_the_device_of_a_torch(tmp_path, lines, device):
+    file = tmp_path / "version.py"
+    file.write_text(f"__version__ = '2.13.0+x'\n{lines}\n")
+    assert torch_build(file) == TorchBuild("2.13.0+x", device)
+
+
+def test_the_build_and_the_torch_beside_it_are_described(package):
+    version = importlib.metadata.version("torch")
+    expected = f"wheel with kernels for cuda, cpu; torch {version}, for {torch_build().device}"
+    (package / "_build.json").write_text(json.dumps({"device": "cuda"}))
+    assert describe_build(KNOWN, package) == expected
+
+
+def test_the_installed_torch_is_read_without_importing_it():
+    code = "import sys; from rtp_llm.device.built import torch_build as t; print(t().version)"
+    code += "; assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == importlib.metadata.version("torch")
 
 
 def test_accelerators_are_told_from_device_files(tmp_path):

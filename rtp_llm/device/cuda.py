@@ -31,12 +31,15 @@ class CudaDevice(AcceleratorDevice):
         "tensor_parallel": "one model runs on one device yet",
     }
 
-    def _fits_build(self) -> Support:
+    def fits_torch(self) -> Support:
         if self._torch.version.cuda is None:
             return Support.no(f"PyTorch {self._torch.__version__} was built without CUDA")
-        if _PPU_MARKER in self._environ:
-            return Support.no(f"{_PPU_MARKER} is set: this is a PPU, which has no kernels")
         return Support.yes()
+
+    def available(self) -> Support:
+        if self.fits_torch() and _PPU_MARKER in self._environ:
+            return Support.no(f"{_PPU_MARKER} is set: this is a PPU, which has no kernels")
+        return super().available()
 
     def capability(self) -> tuple[int, int]:
         properties = self._properties()

@@ -26,6 +26,13 @@ _CLASSES = {
     "xpu": "rtp_llm.device.xpu:XpuDevice",
     "cpu": "rtp_llm.device.cpu:CpuDevice",
 }
+# The torch that a device's wheel runs beside, and how to get it.
+_TORCH_OF = {
+    "cuda": "torch for CUDA 13 (pip install 'torch>=2.11,<2.14' from PyPI)",
+    "rocm": "torch for ROCm (pip install torch --index-url "
+    "https://download.pytorch.org/whl/rocm7.2)",
+    "xpu": "torch for XPU (pip install torch --index-url https://download.pytorch.org/whl/xpu)",
+}
 # Names that other engines of this family know.
 _WITHOUT_WHEEL = ("yitian", "armcpu", "ppu")
 
@@ -87,6 +94,7 @@ class Resolver:
     def _first_usable(self) -> Device:
         built = self._built()
         devices = [self._make(name) for name in _CLASSES if name in built]
+        self._check_torch(built, devices)
         answers = [(device, device.available()) for device in devices]
         usable = [device for device, answer in answers if answer]
         if not usable:
@@ -95,6 +103,22 @@ class Resolver:
         if usable[0].name == "cpu":
             self._mention_the_cpu([f"{d.name}: {a.reason}" for d, a in answers if not a])
         return usable[0]
+
+    def _check_torch(self, built: tuple[str, ...], devices: list[Device]) -> None:
+        """Without the user's word, a wheel of a device serves on the CPU only by accident.
+
+        Where the driver or the device is missing it does so, aloud: torch itself fits.
+        """
+        if len(built) != 2 or built[0] == "cpu":
+            return
+        answer = devices[0].fits_torch()
+        if not answer:
+            name = built[0]
+            raise DeviceError(
+                f"this is the {name} build of rtp-llm, but {answer.reason}. Install "
+                f"{_TORCH_OF[name]}; or serve on the CPU with --device-type cpu "
+                f"({DEVICE_VARIABLE}=cpu)"
+            )
 
     def _make(self, name: str) -> Device:
         kind = load_class(_CLASSES[name])

@@ -31,11 +31,13 @@ TABLE = [
     (("cpu",), {"cuda": 1}, "cpu", "cpu"),
     (("cuda", "cpu"), {"cuda": 1}, "auto", "cuda"),
     (("cuda", "cpu"), {"cuda": 1}, "cpu", "cpu"),
-    (("cuda", "cpu"), {}, "auto", "cpu"),
-    (("cuda", "cpu"), {"xpu": 1}, "auto", "cpu"),
+    (("cuda", "cpu"), {"cuda": 0}, "auto", "cpu"),
+    (("cuda", "cpu"), {}, "cpu", "cpu"),
+    (("cuda", "cpu"), {"xpu": 1}, "cpu", "cpu"),
     (("rocm", "cpu"), {"rocm": 2}, "auto", "rocm"),
     (("rocm", "cpu"), {"rocm": 2}, "rocm", "rocm"),
-    (("rocm", "cpu"), {"cuda": 2}, "auto", "cpu"),
+    (("rocm", "cpu"), {"rocm": 0}, "auto", "cpu"),
+    (("rocm", "cpu"), {"cuda": 2}, "cpu", "cpu"),
     (("xpu", "cpu"), {"xpu": 1}, "auto", "xpu"),
     (("xpu", "cpu"), {"xpu": 1, "cuda": 1}, "auto", "xpu"),
     (ALL, {"xpu": 1}, "auto", "xpu"),
@@ -79,6 +81,28 @@ def test_a_forced_device_that_is_not_usable_is_an_error(built, counts, asked, me
         resolved(asked, built=built, environ=environ, **counts)
     with pytest.raises(DeviceError, match=message):
         resolved(built=built, environ={**environ, DEVICE_VARIABLE: asked}, **counts)
+
+
+@pytest.mark.parametrize(
+    ("built", "counts", "message"),
+    [
+        ("cuda", {}, r"the cuda build of rtp-llm, but PyTorch \S+ was built without CUDA"),
+        (
+            "cuda",
+            {"xpu": 1},
+            "Install torch for CUDA 13 .*; or serve on the CPU with --device-type",
+        ),
+        ("rocm", {"cuda": 2}, r"built without HIP\. Install torch for ROCm"),
+        (
+            "xpu",
+            {"cuda": 1},
+            r"without XPU\. Install torch for XPU .*_DEVICE_TYPE=cpu",
+        ),
+    ],
+)
+def test_a_wheel_beside_the_torch_of_another_device_is_refused(built, counts, message):
+    with pytest.raises(DeviceError, match=message):
+        resolved(built=(built, "cpu"), **counts)
 
 
 def test_the_users_word_beats_the_variable():

@@ -36,7 +36,7 @@ class RocmDevice(AcceleratorDevice):
         newer = number.startswith("12") or (number.startswith("95") and len(number) == 3)
         return torch.float8_e4m3fn if newer else torch.float8_e4m3fnuz
 
-    def _fits_build(self) -> Support:
+    def fits_torch(self) -> Support:
         if self._torch.version.hip is None:
             return Support.no(f"PyTorch {self._torch.__version__} was built without HIP")
         return Support.yes()

@@ -31,7 +31,7 @@ class XpuDevice(AcceleratorDevice):
         "tensor_parallel": "one model runs on one device yet",
     }
 
-    def _fits_build(self) -> Support:
+    def fits_torch(self) -> Support:
         # The module itself is in every build of PyTorch.
         if getattr(self._torch.version, "xpu", None) is None:
             return Support.no(f"PyTorch {self._torch.__version__} was built without XPU")

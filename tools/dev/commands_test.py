@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -118,3 +119,22 @@ def test_a_json_file_is_meant_from_where_dev_was_called(monkeypatch: pytest.Monk
     monkeypatch.setattr(bench, "CALLED_FROM", Path("/home/me"))
     words = ["--json", "out.json", "--quick"]
     assert bench.absolute_file(words) == ["--json", "/home/me/out.json", "--quick"]
+
+
+def test_the_record_keeps_an_entry_for_each_device_whose_libraries_are_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(wheel, "ROOT", tmp_path)
+    record = tmp_path / ".rtp_llm_build.json"
+    record.write_text('{"device": "cpu", "ops_library": "of an older form"}')
+    (tmp_path / "lib").mkdir()
+    for name in ("_runtime.cpython-311.so", "lib/librtp_llm_cpu.so", "lib/librtp_llm_cuda.so"):
+        (tmp_path / name).touch()
+    wheel._write_build_record(tmp_path, "cuda")
+    wheel._write_build_record(tmp_path, "cpu")
+    entries = json.loads(record.read_text())
+    assert [*entries] == ["cuda", "cpu"]
+    assert entries["cuda"]["ops_library"] == str(tmp_path / "lib/librtp_llm_cuda.so")
+    (tmp_path / "lib/librtp_llm_cuda.so").unlink()
+    wheel._write_build_record(tmp_path, "cpu")
+    assert [*json.loads(record.read_text())] == ["cpu"]

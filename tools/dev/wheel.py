@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tools.dev import bazel
 from tools.dev.steps import ROOT, StepError, write_if_changed
@@ -46,10 +47,24 @@ def copy_to_dist(wheel: Path) -> Path:
 
 
 def _write_build_record(outputs: Path, device: str) -> None:
+    """The entries of other devices stay: the running torch decides which one is taken."""
     (runtime,) = outputs.glob("_runtime.*.so")
-    record = {
-        "device": device,
+    entry = {
         "ops_library": str(outputs / "lib" / f"librtp_llm_{device}.so"),
         "runtime": str(runtime),
     }
-    write_if_changed(ROOT / ".rtp_llm_build.json", json.dumps(record, indent=2) + "\n")
+    record = ROOT / ".rtp_llm_build.json"
+    others = {name: kept for name, kept in _entries(record).items() if _is_there(kept)}
+    write_if_changed(record, json.dumps({**others, device: entry}, indent=2) + "\n")
+
+
+def _entries(record: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(record.read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _is_there(entry: object) -> bool:
+    return isinstance(entry, dict) and all(Path(path).is_file() for path in entry.values())

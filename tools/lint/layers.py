@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "distributed": "device",
         "ops": "native",
         "keepalive": "",
-        "native": "_runtime",
+        "native": "device _runtime",
         "device": "",
         "config": "",
         "model_folder": "",
