@@ -27,6 +27,7 @@ def _rtp_wheel(ctx):
     args.add("--license", ctx.file.license)
     args.add("--lock", ctx.file.lock)
     args.add("--python-tag", PYTHON_TAG)
+    args.add("--readme", ctx.file.readme)
     args.add("--schema-library", ctx.file.schema_library)
     args.add("--status", ctx.info_file)
     args.add("--version-local", row.version_local)
@@ -42,7 +43,7 @@ def _rtp_wheel(ctx):
             args.add(option, value)
     for file in files:
         args.add("--file", "%s=%s" % (file.short_path, file.path))
-    named = [ctx.file.init, ctx.file.license, ctx.file.lock, ctx.file.schema_library, ctx.info_file]
+    named = [ctx.file.init, ctx.file.license, ctx.file.lock, ctx.file.readme, ctx.file.schema_library, ctx.info_file]
     ctx.actions.run(
         executable = ctx.executable._pack,
         arguments = [args],
@@ -61,6 +62,7 @@ _wheel = rule(
         "license": attr.label(allow_single_file = True, mandatory = True),
         "lock": attr.label(allow_single_file = True, mandatory = True),
         "package": attr.label(mandatory = True, providers = [PyInfo]),
+        "readme": attr.label(allow_single_file = True, mandatory = True),
         "schema_library": attr.label(allow_single_file = True, mandatory = True),
         "targets": attr.label(providers = [StringFlagInfo]),
         "wanted": attr.label_list(allow_files = True, mandatory = True),
@@ -81,6 +83,7 @@ def rtp_wheel(name, device):
             "//conditions:default": row.lock,
         }),
         package = "//rtp_llm",
+        readme = "//:README.md",
         schema_library = "//rtp_llm/kernels:librtp_llm_cpu.so",
         target_compatible_with = only_on(device),
         targets = row.targets.flag if row.targets else None,

@@ -123,8 +123,9 @@ def test_the_wheel_asks_for_what_is_locked(device: str, lock: Path) -> None:
     selection = metadata.Selection(tuple(row["excluded"]), row["renamed"])
     *lines, torch = [Requirement(text) for text in metadata.requirements(wanted, lock, selection)]
     assert str(torch.specifier) == str(SpecifierSet(metadata.TORCH_RANGE))
-    asked = {metadata.canonical(line.name): str(line.specifier) for line in lines}
-    assert asked == {name: f"=={pins[name]}" for name in asked}
+    asked = {metadata.canonical(line.name): line.specifier for line in lines}
+    assert all(asked[name].contains(pins[name]) for name in asked)
+    assert all({clause.operator for clause in asked[name]} == {">=", "<"} for name in asked)
     assert {"fastapi", "msgspec", "numpy", "pyzmq", "tokenizers"} <= asked.keys()
 
 

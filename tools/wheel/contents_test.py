@@ -86,7 +86,8 @@ def test_name_is_valid_and_fits_this_interpreter() -> None:
 def test_holds_the_package_and_nothing_else(contents: dict[str, bytes]) -> None:
     package = {name for name in contents if ".dist-info/" not in name}
     assert all(name.startswith("rtp_llm/") for name in package)
-    assert {"rtp_llm/__init__.py", "rtp_llm/cli.py", "rtp_llm/_build.json"} <= package
+    expected = {"rtp_llm/__init__.py", "rtp_llm/cli.py", "rtp_llm/_build.json", "rtp_llm/py.typed"}
+    assert expected <= package
     unwanted = re.compile(r"_test\.py$|_for_tests|BUILD|\.(cc|h|o|a|safetensors)$|__pycache__")
     assert not [name for name in package if unwanted.search(name)]
     libraries = {name for name in package if name.endswith(".so")}
@@ -131,7 +132,7 @@ def test_record_is_complete(contents: dict[str, bytes]) -> None:
             assert (digest, int(size)) == (f"sha256={sha}", len(data))
 
 
-def test_metadata_is_the_lock(contents: dict[str, bytes]) -> None:
+def test_metadata_asks_for_ranges_that_the_lock_lies_in(contents: dict[str, bytes]) -> None:
     message = Parser().parsestr(_file(contents, "METADATA"))
     assert canonicalize_name(message["Name"]) == "rtp-llm"
     assert message["Version"] == WHEEL.name.split("-")[1]
@@ -140,6 +141,13 @@ def test_metadata_is_the_lock(contents: dict[str, bytes]) -> None:
     wanted = [Path("deps/requirements_base.in"), Path(f"deps/requirements_{DEVICE}.in")]
     selection = metadata.Selection(tuple(ROW["excluded"]), ROW["renamed"])
     assert message.get_all("Requires-Dist") == metadata.requirements(wanted, lock, selection)
+    assert not [line for line in message.get_all("Requires-Dist") if "==" in line]
+    assert message["Description-Content-Type"] == "text/markdown"
+    assert "# RTP-LLM" in message.get_payload()
+    assert "Typing :: Typed" in message.get_all("Classifier")
+    assert {"Homepage", "Documentation"} <= {
+        line.partition(",")[0] for line in message.get_all("Project-URL")
+    }
     assert "rtp-llm = rtp_llm.cli:main" in _file(contents, "entry_points.txt")
 
 

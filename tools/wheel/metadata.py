@@ -18,6 +18,32 @@ REQUIRES_PYTHON = ">=3.11,<3.14"
 # The oldest torch that has the stable ABI of the operator library, to the last one tried.
 TORCH_RANGE = ">=2.11,<2.14"
 
+SUMMARY = "LLM inference engine: an OpenAI-compatible server, a Python library, and kernels"
+KEYWORDS = ("llm", "inference", "serving", "openai", "paged-attention", "continuous-batching")
+CLASSIFIERS = (
+    "Development Status :: 4 - Beta",
+    "Environment :: Console",
+    "Environment :: GPU",
+    "Environment :: GPU :: NVIDIA CUDA",
+    "Intended Audience :: Developers",
+    "Intended Audience :: Science/Research",
+    "Operating System :: POSIX :: Linux",
+    "Programming Language :: C++",
+    "Programming Language :: Python :: 3",
+    "Programming Language :: Python :: 3.11",
+    "Programming Language :: Python :: 3.12",
+    "Programming Language :: Python :: 3.13",
+    "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    "Typing :: Typed",
+)
+_HOME = "https://github.com/alibaba/rtp-llm"
+URLS = {
+    "Homepage": _HOME,
+    "Source": _HOME,
+    "Documentation": f"{_HOME}/tree/main/docs",
+    "Issues": f"{_HOME}/issues",
+}
+
 _PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)===?([^\s;\\]+)", re.MULTILINE)
 
 
@@ -45,9 +71,10 @@ class Selection:
 
 
 def requirements(wanted: Iterable[Path], lock: Path, selection: Selection) -> list[str]:
-    """Requires-Dist: what the `wanted` files (.in) name, pinned by `lock`; and torch.
+    """Requires-Dist: the ranges of the `wanted` files (.in), which `lock` lies in; and torch's.
 
-    KeyError when the lock has no pin for one of them, ValueError when its pin does not fit.
+    KeyError when the lock has no pin for one of them; ValueError when its pin does not fit, or
+    when a range is open on one side.
     """
     pins = pins_of(lock)
     lines = []
@@ -57,9 +84,16 @@ def requirements(wanted: Iterable[Path], lock: Path, selection: Selection) -> li
         pin = pins[canonical(requirement.name)]
         if not requirement.specifier.contains(pin, prereleases=True):
             raise ValueError(f"{lock} has {requirement.name} {pin}, which is not {requirement}")
-        requirement.specifier = SpecifierSet(f"=={pin}")
+        if not _is_bounded(requirement.specifier):
+            raise ValueError(f"{requirement}: give a tested lower and an upper bound")
         lines.append(str(requirement))
     return [*lines, f"torch{TORCH_RANGE}"]
+
+
+def _is_bounded(specifier: SpecifierSet) -> bool:
+    operators = {clause.operator for clause in specifier}
+    exact = bool(operators & {"==", "===", "~="})
+    return exact or bool(operators & {">", ">="} and operators & {"<", "<="})
 
 
 def wanted_by(files: Iterable[Path]) -> list[Requirement]:
@@ -91,19 +125,23 @@ def source_version(init: Path) -> str:
     return found.group(1)
 
 
-def metadata(version: str, requires: list[str]) -> str:
-    """Text of METADATA."""
+def metadata(version: str, requires: list[str], description: str) -> str:
+    """Text of METADATA; `description` is the README, in Markdown."""
     lines = [
         "Metadata-Version: 2.4",
         f"Name: {NAME}",
         f"Version: {version}",
-        "Summary: LLM inference engine: an OpenAI server, a Python library, operators and kernels",
+        f"Summary: {SUMMARY}",
         "License-Expression: Apache-2.0",
         "License-File: LICENSE",
+        f"Keywords: {','.join(KEYWORDS)}",
+        *(f"Classifier: {line}" for line in CLASSIFIERS),
+        *(f"Project-URL: {name}, {address}" for name, address in URLS.items()),
         f"Requires-Python: {REQUIRES_PYTHON}",
         *(f"Requires-Dist: {line}" for line in requires),
+        "Description-Content-Type: text/markdown",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n\n" + description
 
 
 def wheel(tag: str) -> str:

@@ -35,12 +35,12 @@ def wanted(tmp_path: Path) -> Path:
     return tmp_path / "base.in"
 
 
-def test_requirements_are_pinned_as_locked(lock: Path, wanted: Path) -> None:
-    text = "# why\n-r other.in\nfastapi>=0.0.1  # what for\nPrometheus_Client[x]>=0.1\n"
+def test_requirements_are_the_ranges_of_the_inputs(lock: Path, wanted: Path) -> None:
+    text = "# why\n-r other.in\nfastapi>=0.0.1,<0.2  # what for\nPrometheus_Client[x]<1,>=0.1\n"
     wanted.write_text(text + "torch==2.13.0\n")
     assert metadata.requirements([wanted], lock, Selection()) == [
-        "fastapi==0.1.0",
-        "Prometheus_Client[x]==0.26.0",
+        "fastapi<0.2,>=0.0.1",
+        "Prometheus_Client[x]<1,>=0.1",
         f"torch{metadata.TORCH_RANGE}",
     ]
 
@@ -57,11 +57,18 @@ def test_a_pin_that_does_not_fit_is_an_error(lock: Path, wanted: Path) -> None:
         metadata.requirements([wanted], lock, Selection())
 
 
+@pytest.mark.parametrize("open_range", ["fastapi", "fastapi>=0.1", "fastapi<1", "fastapi!=0.0.9"])
+def test_a_range_that_is_open_is_an_error(lock: Path, wanted: Path, open_range: str) -> None:
+    wanted.write_text(f"{open_range}\n")
+    with pytest.raises(ValueError, match="give a tested lower and an upper bound"):
+        metadata.requirements([wanted], lock, Selection())
+
+
 def test_names_are_excluded_however_they_are_spelled(lock: Path, wanted: Path) -> None:
-    wanted.write_text("NVIDIA_cublas>=1\nnvidia.nccl-cu13\nTriton\nfastapi\n")
+    wanted.write_text("NVIDIA_cublas>=1\nnvidia.nccl-cu13\nTriton\nfastapi~=0.1.0\n")
     selection = Selection(excluded=("nvidia-*", "triton"))
     pinned = metadata.requirements([wanted], lock, selection)
-    assert pinned == ["fastapi==0.1.0", f"torch{metadata.TORCH_RANGE}"]
+    assert pinned == ["fastapi~=0.1.0", f"torch{metadata.TORCH_RANGE}"]
 
 
 @pytest.mark.parametrize(
@@ -77,12 +84,15 @@ def test_a_new_name_keeps_extras_and_markers(new: str, expected: str) -> None:
     assert selection.apply(wanted) == Requirement(expected)
 
 
-def test_a_new_name_is_pinned_by_the_lock(lock: Path, wanted: Path) -> None:
-    wanted.write_text("client[x]>=0.2; sys_platform == 'linux'\n")
+def test_a_new_name_is_looked_for_in_the_lock(lock: Path, wanted: Path) -> None:
+    wanted.write_text("client[x]>=0.2,<1; sys_platform == 'linux'\n")
     selection = Selection(renamed={"client": "prometheus-client"})
     assert metadata.requirements([wanted], lock, selection)[0] == str(
-        Requirement("prometheus-client[x]==0.26.0; sys_platform == 'linux'")
+        Requirement("prometheus-client[x]>=0.2,<1; sys_platform == 'linux'")
     )
+    wanted.write_text("client>=0.2,<0.26\n")
+    with pytest.raises(ValueError, match=r"has prometheus-client 0\.26\.0, which is not"):
+        metadata.requirements([wanted], lock, selection)
 
 
 def test_source_version(tmp_path: Path) -> None:

@@ -29,7 +29,9 @@ def main() -> None:
     )
     requires = metadata.requirements(options.wanted, options.lock, selection)
     contents |= {
-        f"{info}/METADATA": metadata.metadata(version, requires).encode(),
+        f"{info}/METADATA": metadata.metadata(
+            version, requires, options.readme.read_text()
+        ).encode(),
         f"{info}/WHEEL": metadata.wheel(tag).encode(),
         f"{info}/entry_points.txt": metadata.entry_points().encode(),
         f"{info}/licenses/LICENSE": options.license.read_bytes(),
@@ -70,7 +72,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(fromfile_prefix_chars="@")
     for name in ("device", "python-tag", "version-local"):
         parser.add_argument(f"--{name}", required=True)
-    for name in ("init", "license", "lock", "output", "schema-library", "status"):
+    for name in ("init", "license", "lock", "output", "readme", "schema-library", "status"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--wanted", type=Path, action="append", required=True)
     parser.add_argument("--machine", action="append", required=True)
