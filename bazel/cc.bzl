@@ -1,5 +1,7 @@
 """C++: the runtime, kernels, and the shared objects that go into the wheel."""
 
+load("@cc_rules//:defs.bzl", "cc_binary", "cc_library", "cc_test")
+
 _WARNINGS = [
     "-Wall",
     "-Wextra",
@@ -39,7 +41,7 @@ _OF_DEVICE = {
 
 def rtp_cc_library(name, copts = [], visibility = ["//visibility:public"], **kwargs):
     """Plain C++17, no torch. `copts` may name an instruction set (["-mavx2", "-mfma"])."""
-    native.cc_library(
+    cc_library(
         name = name,
         copts = _WARNINGS + _HIDDEN + copts,
         visibility = visibility,
@@ -48,7 +50,7 @@ def rtp_cc_library(name, copts = [], visibility = ["//visibility:public"], **kwa
 
 def rtp_cc_test(name, srcs, deps = [], copts = [], size = "small", **kwargs):
     """GoogleTest over `srcs`."""
-    native.cc_test(
+    cc_test(
         name = name,
         size = size,
         timeout = kwargs.pop("timeout", PATIENCE[size]),
@@ -62,7 +64,7 @@ def rtp_cc_test(name, srcs, deps = [], copts = [], size = "small", **kwargs):
 
 def rtp_glue_library(name, srcs, hdrs = [], deps = [], copts = [], visibility = ["//visibility:public"], **kwargs):
     """Operator registrations on torch's stable ABI; nobody calls them, so they are always linked."""
-    native.cc_library(
+    cc_library(
         name = name,
         srcs = srcs,
         hdrs = hdrs,
@@ -80,7 +82,7 @@ def rtp_ops_library(name, srcs = [], deps = [], device = "cpu", **kwargs):
     if srcs:
         rtp_glue_library(name = name + "_glue", srcs = srcs, deps = deps)
         deps = [":%s_glue" % name]
-    native.cc_binary(
+    cc_binary(
         name = "lib%s.so" % name,
         linkopts = ["-Wl,--exclude-libs,ALL", _TORCH_RUN_PATH + of_device.run_path],
         linkshared = True,
@@ -92,7 +94,7 @@ def rtp_ops_library(name, srcs = [], deps = [], device = "cpu", **kwargs):
 
 def rtp_pybind_extension(name, srcs, deps = [], copts = [], **kwargs):
     """<name>.so: a pybind11 module without torch; //rtp_llm gives it the interpreter's suffix."""
-    native.cc_binary(
+    cc_binary(
         name = name + ".so",
         srcs = srcs,
         copts = _WARNINGS + _HIDDEN + copts,

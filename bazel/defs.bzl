@@ -44,8 +44,7 @@ def rtp_py_binary(name, srcs, deps = [], **kwargs):
     py_binary(
         name = name,
         srcs = srcs,
-        legacy_create_init = False,
-        python_version = "PY3",
+        legacy_create_init = 0,
         visibility = kwargs.pop("visibility", ["//visibility:public"]),
         deps = deps + _package_deps() + ["//deps:python"],
         **kwargs
@@ -62,8 +61,7 @@ def rtp_py_test(name, srcs, deps = [], data = [], args = [], size = "small", env
         args = ["$(rootpath %s)" % src for src in srcs if src.endswith("_test.py")] + args,
         data = data,
         env = env,
-        legacy_create_init = False,
-        python_version = "PY3",
+        legacy_create_init = 0,
         # A plain interpreter cannot load an extension that wants a sanitizer's run-time library.
         target_compatible_with = kwargs.pop("target_compatible_with", []) + select({
             "//arch_config:unsanitized": [],

@@ -1,6 +1,6 @@
 """CUDA C++: .cu files through nvcc under --config=cuda, the same ones through hipcc under --config=rocm."""
 
-load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+load("@cc_rules//:defs.bzl", "CcInfo", "cc_common", "find_cpp_toolchain")
 load("//3rdparty/gpus:toolkit.bzl", "GpuToolkitInfo")
 load("//arch_config:flags.bzl", "StringFlagInfo")
 

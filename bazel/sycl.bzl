@@ -1,6 +1,6 @@
 """sycl_library: device code, compiled ahead of time by icpx or carried as text for the run-time compiler."""
 
-load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+load("@cc_rules//:defs.bzl", "CcInfo", "cc_common", "find_cpp_toolchain")
 load("@local_python//:defs.bzl", "PYTHON")
 load("//3rdparty/gpus/xpu:toolkit.bzl", "SyclToolkitInfo")
 load("//arch_config:devices.bzl", "only_on")

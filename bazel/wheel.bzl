@@ -1,6 +1,7 @@
 """The wheel of a device."""
 
 load("@local_python//:defs.bzl", "PYTHON_TAG")
+load("@rules_python//python:defs.bzl", "PyInfo")
 load("//arch_config:devices.bzl", "DEVICES", "only_on")
 load("//arch_config:flags.bzl", "StringFlagInfo")
 load("//arch_config:table.bzl", "targets_of")

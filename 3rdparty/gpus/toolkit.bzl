@@ -1,5 +1,7 @@
 """What a build rule has to know of a GPU toolkit: @local_cuda//:toolkit and @local_rocm//:toolkit say it."""
 
+load("@cc_rules//:defs.bzl", "CcInfo")
+
 GpuToolkitInfo = provider(fields = {
     "compiler": "absolute path of nvcc or hipcc; None in a build for another device",
     "environment": "environment variables of the compiler",

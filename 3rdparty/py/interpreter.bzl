@@ -39,6 +39,8 @@ def _interpreter_repository(rctx):
              (found.executable, found.include))
     rctx.symlink(found.include, "include")
     rctx.file("BUILD.bazel", """\
+load("@cc_rules//:defs.bzl", "cc_library")
+
 package(default_visibility = ["//visibility:public"])
 
 cc_library(

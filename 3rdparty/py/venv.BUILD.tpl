@@ -1,4 +1,6 @@
 # The targets of one device's Python packages, reached through //deps only.
+load("@cc_rules//:defs.bzl", "cc_library")
+load("@rules_python//python:defs.bzl", "py_library", "py_runtime")
 load(":link_only.bzl", "cc_link_only")
 
 package(default_visibility = ["//visibility:public"])

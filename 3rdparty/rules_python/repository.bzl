@@ -22,6 +22,7 @@ def _rules_python_repository(rctx):
         rctx.file("WORKSPACE", 'workspace(name = "rules_python")\n')
         rctx.file("python/BUILD.bazel", "")
         rctx.file("python/repositories.bzl", _LOCAL_REPOSITORIES)
+        rctx.file("python/builtins.bzl", "builtin_py_info = PyInfo\n")
         rctx.symlink(rctx.path(rctx.attr._local_defs), "python/defs.bzl")
     else:
         fail("RTP_LLM_RULES_PYTHON must be local or archive, not %r" % choice)

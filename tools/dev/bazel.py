@@ -12,7 +12,8 @@ from pathlib import Path
 
 from tools.dev.steps import CACHE, ROOT, StepError, exit_code, output_of, say, write_if_changed
 
-FIRST_REFUSED = 8  # there, WORKSPACE files are ignored unless asked for, and in 9 always
+FIRST_BY_MODULE = 8  # from there on MODULE.bazel is read in place of WORKSPACE
+FIRST_REFUSED = 10
 
 
 @functools.cache
@@ -27,11 +28,17 @@ def command() -> str:
 
 
 def refuse_version(text: str) -> None:
-    """StepError for `bazel --version` of a too new release; Debian's says `no_version` (4.2.3)."""
+    """StepError for `bazel --version` of a too new release; Debian's says `no_version` (4.2.3).
+
+    Says so where this repository was written for a release without having been run with it.
+    """
     found = re.search(r"(\d+)\.\d+", text)
-    if found and int(found.group(1)) >= FIRST_REFUSED:
+    release = int(found.group(1)) if found else 0
+    if FIRST_BY_MODULE <= release < FIRST_REFUSED:
+        say(f"{text} builds by MODULE.bazel, which was not run yet; Bazel 4.2.3 to 7 are safer")
+    if release >= FIRST_REFUSED:
         raise StepError(
-            f"{text} is too new: this repository builds with Bazel 4.2.3 to 7",
+            f"{text} is too new: this repository is written for Bazel 4.2.3 to 9",
             "put bazelisk on the PATH under the name bazel (.bazeliskrc picks 6.5.0), or Debian's "
             "bazel-bootstrap",
         )
@@ -49,6 +56,8 @@ def write_settings() -> None:
     compiler = os.environ.get("CC") or shutil.which("/usr/bin/gcc")
     if compiler:  # a wrapped gcc at the head of the PATH would be taken otherwise
         lines.append(f"common --repo_env=CC={compiler}")
+    if hipcc := shutil.which("hipcc") or shutil.which("/opt/rocm/bin/hipcc"):
+        lines.append(f"common --repo_env=RTP_LLM_HIPCC={hipcc}")
     for name in ("RTP_LLM_TORCH", "RTP_LLM_TORCH_INDEX"):
         if value := os.environ.get(name):
             lines.append(f"common --repo_env={name}={value}")

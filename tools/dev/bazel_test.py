@@ -12,7 +12,15 @@ def test_accepted_versions(text: str) -> None:
     bazel.refuse_version(text)
 
 
-@pytest.mark.parametrize("text", ["bazel 8.0.0", "bazel 9.1.2", "bazel 10.0.0rc1"])
+@pytest.mark.parametrize("text", ["bazel 8.0.0", "bazel 9.1.2"])
+def test_releases_that_read_module_bazel_are_taken_aloud(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bazel.refuse_version(text)
+    assert f"{text} builds by MODULE.bazel, which was not run yet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["bazel 10.0.0rc1", "bazel 11.2.0"])
 def test_too_new_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(steps.StepError, match="too new") as caught:
         bazel.refuse_version(text)

@@ -132,10 +132,10 @@ def test_another_processor_is_refused(machine: Machine) -> None:
 
 
 def test_too_new_a_bazel_is_refused(machine: Machine) -> None:
-    machine.stand_in("bazel", "#!/bin/bash\necho bazel 8.1.0\n")
+    machine.stand_in("bazel", "#!/bin/bash\necho bazel 10.1.0\n")
     done = machine.dev("setup")
     assert done.returncode == 1
-    assert "bazel 8.1.0 is too new" in done.stderr
+    assert "bazel 10.1.0 is too new" in done.stderr
 
 
 def test_busy_port_stops_serve_before_anything_is_built(machine: Machine) -> None:

@@ -1,3 +1,4 @@
+load("@cc_rules//:defs.bzl", "cc_library")
 load("@//3rdparty/gpus:toolkit.bzl", "gpu_toolkit")
 
 package(default_visibility = ["//visibility:public"])

@@ -1,3 +1,4 @@
+load("@cc_rules//:defs.bzl", "cc_library")
 load("@//3rdparty/gpus:toolkit.bzl", "gpu_toolkit")
 load("@//3rdparty/py:link_only.bzl", "cc_link_only")
 

@@ -1,8 +1,10 @@
 """The C++ toolchain of oneAPI: compiler.py in the place of gcc, and a feature for device code."""
 
-load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "ACTION_NAMES")
+load("@cc_rules//:defs.bzl", "cc_common")
 load(
-    "@bazel_tools//tools/cpp:cc_toolchain_config_lib.bzl",
+    "@cc_rules//:toolchain.bzl",
+    "ACTION_NAMES",
+    "CcToolchainConfigInfo",
     "feature",
     "flag_group",
     "flag_set",

@@ -1,3 +1,5 @@
+load("@cc_rules//:defs.bzl", "cc_library")
+load("@cc_rules//:toolchain.bzl", "cc_toolchain", "cc_toolchain_suite")
 load("@//3rdparty/gpus/sycl:toolchain.bzl", "sycl_toolchain_config")
 load("@//3rdparty/gpus/xpu:toolkit.bzl", "sycl_toolkit")
 load("@//3rdparty/py:link_only.bzl", "cc_link_only")

@@ -1,3 +1,4 @@
+load("@cc_rules//:defs.bzl", "cc_library")
 load("@//3rdparty/gpus/xpu:toolkit.bzl", "sycl_toolkit")
 load("@//3rdparty/py:link_only.bzl", "cc_link_only")
 

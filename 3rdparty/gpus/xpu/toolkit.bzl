@@ -1,5 +1,7 @@
 """What a build rule has to know of the SYCL toolkit: @local_xpu//:toolkit says it."""
 
+load("@cc_rules//:defs.bzl", "CcInfo", "cc_common")
+
 SyclToolkitInfo = provider(fields = {
     "ahead_of_time": "whether there is a compiler for device code; otherwise it is compiled where it runs",
     "headers": "CcInfo of the SYCL headers",
