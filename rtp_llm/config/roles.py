@@ -39,6 +39,8 @@ OF_ROUTER = (
     "max_request_bytes",
     "max_open_requests",
     "max_open_bytes",
+    "api_key",
+    "shutdown_timeout",
     "log_level",
 )
 
