@@ -29,6 +29,8 @@ LIMITS = {
 }
 _OTHER_LIMIT = 4 * _MIB
 _LONGEST_SHOWN = 200
+_LONGEST_NAME = 150
+_HIGHEST_ID = 2**31 - 1
 
 _KINDS = {
     stat.S_IFDIR: "a directory",
@@ -123,10 +125,29 @@ def finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def token_ids(file: Path, key: str, value: object) -> tuple[int, ...]:
+    """The ids that `value` of `key` in `file` stands for: one, a list of them or, for null, none.
+
+    Raises ModelFilesError naming file and key.
+    """
+    listed = value if isinstance(value, list) else [] if value is None else [value]
+    for item in listed:
+        if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item <= _HIGHEST_ID:
+            raise ModelFilesError(
+                f"{file}: {key} must be a token id or a list of them; not {shown(value)}"
+            )
+    return tuple(listed)
+
+
 def shown(value: object) -> str:
     """`value` for a message: as Python writes it, cut to 200 characters."""
     text = _SHORT.repr(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
+
+
+def name_of(text: str) -> str:
+    """A name out of a file for a message: as it is where it is short and can be printed."""
+    return text if text.isprintable() and len(text) <= _LONGEST_NAME else shown(text)
 
 
 def _short() -> reprlib.Repr:

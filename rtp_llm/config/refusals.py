@@ -106,8 +106,8 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "unknown architecture",
-        "There is no file for it in rtp_llm/models.",
-        "Choose a model of a known architecture.",
+        "Its layers are not implemented.",
+        "Choose a model of a supported architecture; the error lists them, the nearest first.",
     ),
     Refusal(
         "model",
@@ -174,8 +174,7 @@ REFUSALS: tuple[Refusal, ...] = (
         "model",
         "other rope type",
         "The rotary embedding may be default, linear, dynamic, llama3 or yarn.",
-        "Remove rope_scaling from config.json to stay within the trained length, "
-        "or choose another model.",
+        "Choose a model with one of these.",
     ),
     Refusal(
         "model",
@@ -193,7 +192,7 @@ REFUSALS: tuple[Refusal, ...] = (
         "model",
         "dual chunk attention",
         "There is no attention backend for it.",
-        "Remove dual_chunk_attention_config from config.json to stay within the trained length.",
+        "Choose the model of the same family without dual_chunk_attention_config.",
     ),
     Refusal(
         "model",

@@ -10,7 +10,8 @@ import torch
 
 from rtp_llm.layers.latent_attention import LatentShape
 from rtp_llm.layers.moe.config import MoeConfig
-from rtp_llm.models.raw_config import ModelConfigError, RawConfig, read_json_object
+from rtp_llm.model_folder import ModelFilesError, is_there, read_json, token_ids
+from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, check_supported, refuse
 from rtp_llm.models.registry import known_architectures, model_class
 from rtp_llm.models.rope_config import read_rope
@@ -126,13 +127,24 @@ def read_model_config(path: str | Path) -> ModelConfig:
     missing or broken config.json.
     """
     folder = Path(path)
-    if (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
-        raise refuse("adapter folder", f"{folder} holds adapter_config.json and no config.json")
-    values = read_json_object(folder / "config.json")
-    check_supported(values, known_architectures())
-    model = model_class(architecture_of(values))
-    raw = RawConfig(folder, values, model.CONFIG_DEFAULTS)
-    return make_config(raw, model.features(raw))
+    file = folder / "config.json"
+    if not is_there(file):
+        if is_there(folder / "adapter_config.json"):
+            raise refuse("adapter folder", f"{folder} holds adapter_config.json and no config.json")
+        raise ModelConfigError(f"{file} is missing: give a Hugging Face model folder")
+    try:
+        values = read_json(file, required=True)
+        check_supported(values, known_architectures())
+        model = model_class(architecture_of(values))
+        raw = RawConfig(folder, values, model.CONFIG_DEFAULTS)
+        raw.check()
+        return make_config(raw, model.features(raw))
+    except (ModelConfigError, UnsupportedModelError):
+        raise
+    except ModelFilesError as error:
+        raise ModelConfigError(str(error)) from error
+    except ValueError as error:  # keys that contradict each other, found by what they describe
+        raise ModelConfigError(f"{file}: {error}") from error
 
 
 def make_config(raw: RawConfig, features: Features) -> ModelConfig:
@@ -140,7 +152,7 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
     heads = raw.integer("num_attention_heads")
     hidden = raw.integer("hidden_size")
     latent = features.latent
-    head_dim = latent.query_size if latent else _head_dim(raw, hidden // heads)
+    head_dim = latent.query_size if latent else _head_dim(raw, hidden, heads)
     layers = raw.integer("num_hidden_layers")
     act = _ACTIVATIONS[raw.text("hidden_act")]
     moe_layers = features.moe_layers or (features.moe is not None,) * layers
@@ -177,23 +189,25 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
     return config
 
 
-def _head_dim(raw: RawConfig, default: int) -> int:
-    head_dim = raw.integer("head_dim", default)
+def _head_dim(raw: RawConfig, hidden: int, heads: int) -> int:
+    if raw.get("head_dim") is None and hidden % heads:
+        raise raw.error("hidden_size", hidden, f"a multiple of num_attention_heads ({heads})")
+    head_dim = raw.integer("head_dim", hidden // heads)
     if head_dim % 2:
         raise raw.error("head_dim", head_dim, "even, since halves of a head rotate together")
     return head_dim
 
 
 def _dtype(raw: RawConfig) -> torch.dtype:
-    name = str(raw.get("dtype") or raw.get("torch_dtype") or "float32").removeprefix("torch.")
+    name = (raw.get("dtype") or raw.get("torch_dtype") or "float32").removeprefix("torch.")
     dtype: torch.dtype = getattr(torch, name)
     return dtype
 
 
 def _eos_token_ids(raw: RawConfig) -> tuple[int, ...]:
     """Ids of generation_config.json and config.json together, each once."""
-    values = read_json_object(raw.folder / "generation_config.json", required=False)
-    generation = RawConfig(raw.folder, values, {}).token_ids("eos_token_id")
+    file = raw.folder / "generation_config.json"
+    generation = token_ids(file, "eos_token_id", read_json(file).get("eos_token_id"))
     return tuple(dict.fromkeys(generation + raw.token_ids("eos_token_id")))
 
 

@@ -220,8 +220,12 @@ def test_every_row_of_the_table_has_its_test():
 def test_what_is_refused_is_refused_with_its_row(tmp_path, name):
     with pytest.raises(UnsupportedModelError) as caught:
         read(tmp_path, **REFUSED[name])
-    assert str(caught.value).startswith(ROWS[name].message)
-    assert "config.json" in str(caught.value)
+    message = str(caught.value)
+    assert "config.json: " in message or name == "unknown architecture"
+    if name == "unknown architecture":
+        assert message.startswith(f"FalconForCausalLM is not supported: {ROWS[name].reason}")
+    else:
+        assert message.startswith(f"LlamaForCausalLM: {ROWS[name].message}")
 
 
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
@@ -244,16 +248,44 @@ def test_only_fp8_blocks_with_dynamic_activations_are_read(tmp_path, changes, me
         read(tmp_path, quantization_config=FP8 | changes)
 
 
-def test_an_unknown_architecture_is_answered_with_the_known_ones(tmp_path):
-    with pytest.raises(UnsupportedModelError, match=r"FalconForCausalLM; known: .*Qwen3ForCausal"):
-        read(tmp_path, architectures=["FalconForCausalLM"])
-    with pytest.raises(UnsupportedModelError, match="no architectures entry"):
-        read(tmp_path, drop=["architectures"])
+@pytest.mark.parametrize(
+    ("named", "changes", "message"),
+    [
+        ("Qwen3NextForCausalLM", {}, r"Its layers are .*first: Qwen3\w+, .*Llama"),
+        ("Qwen3ForSequenceClassification", {}, "Its layers are .* the nearest first: Qwen3ForCaus"),
+        ("MistralForTokenClassification", {}, "Its layers are .* first: MistralForCausalLM, "),
+        ("OtherMoeForCausalLM", {}, r"chooses or computes its experts .*\(config.json: a Moe arch"),
+        ("Gemma3ForCausalLM", {"vision_config": {"depth": 1}}, r"Only text .*vision_config is set"),
+        (
+            "Gemma2ForCausalLM",
+            {"final_logit_softcapping": 30.0},
+            r"do not cap .*softcapping is set",
+        ),
+    ],
+)
+def test_an_unknown_architecture_is_answered_with_the_nearest(tmp_path, named, changes, message):
+    with pytest.raises(UnsupportedModelError, match=message) as caught:
+        read(tmp_path, architectures=[named], **changes)
+    assert str(caught.value).startswith(f"{named} is not supported: ")
+    assert all(name in str(caught.value) for name in known_architectures())
 
 
-def test_a_mixture_of_experts_is_named_before_its_architecture(tmp_path):
-    with pytest.raises(UnsupportedModelError, match="mixture of experts is not supported"):
-        read(tmp_path, architectures=["OtherMoeForCausalLM"])
+def test_a_long_name_of_an_architecture_is_cut(tmp_path):
+    with pytest.raises(UnsupportedModelError, match=r"'xxx.* Its layers are not impl") as caught:
+        read(tmp_path, architectures=["x" * 10**6])
+    assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("listed", [None, [], "LlamaForCausalLM", {"0": "x"}, 5])
+def test_a_model_without_architectures_is_refused(tmp_path, listed):
+    with pytest.raises(UnsupportedModelError, match="no architectures entry is not supported"):
+        read(tmp_path, architectures=listed)
+
+
+def test_no_advice_breaks_a_model():
+    for row in ROWS.values():
+        assert "Remove" not in row.change
+        assert "architectures" not in row.change
 
 
 def test_experts_that_no_layer_has_are_none(tmp_path):

@@ -17,10 +17,20 @@ class DeepseekV2ForCausalLM(DecoderForCausalLM):
     """Softmax over all experts, chosen freely or from the groups with the best single ones."""
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {
+        "first_k_dense_replace": 0,
         "hidden_act": "silu",
+        "kv_lora_rank": 512,
         "max_position_embeddings": 2048,
+        "moe_intermediate_size": 1407,
+        "n_routed_experts": 64,
+        "n_shared_experts": 2,
+        "q_lora_rank": 1536,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
         "rms_norm_eps": 1e-6,
         "routed_scaling_factor": 1.0,
+        "topk_method": "greedy",
+        "v_head_dim": 128,
         "bos_token_id": 1,
         "eos_token_id": 2,
     }
@@ -68,7 +78,7 @@ def sparse_layers(raw: RawConfig) -> tuple[bool, ...]:
     layers = range(raw.integer("num_hidden_layers"))
     if not raw.get("n_routed_experts"):
         return (False,) * len(layers)
-    first = raw.integer("first_k_dense_replace") if raw.get("first_k_dense_replace") else 0
+    first = raw.get("first_k_dense_replace") or 0
     step = raw.integer("moe_layer_freq", 1)
     return tuple(layer >= first and layer % step == 0 for layer in layers)
 

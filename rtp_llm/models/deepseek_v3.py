@@ -17,11 +17,17 @@ class DeepseekV3ForCausalLM(DeepseekV2ForCausalLM):
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {
         **DeepseekV2ForCausalLM.CONFIG_DEFAULTS,
+        "first_k_dense_replace": 3,
         "max_position_embeddings": 4096,
+        "moe_intermediate_size": 2048,
         "n_group": 8,
+        "n_routed_experts": 256,
+        "n_shared_experts": 1,
         "norm_topk_prob": True,
+        "num_experts_per_tok": 8,
         "routed_scaling_factor": 2.5,
         "topk_group": 4,
+        "topk_method": "noaux_tc",
         "bos_token_id": 0,
         "eos_token_id": 1,
     }

@@ -23,6 +23,9 @@ class MixtralForCausalLM(DecoderForCausalLM):
         "num_experts_per_tok": 2,
         "num_key_value_heads": 8,
         "rms_norm_eps": 1e-5,
+        "rope_theta": 1e6,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
     }
 
     @classmethod

@@ -34,7 +34,5 @@ def layer_windows(raw: RawConfig) -> tuple[int, ...]:
     window = raw.integer("sliding_window")
     if kinds := raw.get("layer_types"):
         return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
-    first = raw.get("max_window_layers")
-    if isinstance(first, bool) or not isinstance(first, int) or first < 0:
-        raise raw.error("max_window_layers", first, "an integer from 0")
+    first = raw.count("max_window_layers")
     return tuple(window if layer >= first else 0 for layer in range(layers))

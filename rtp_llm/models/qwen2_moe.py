@@ -56,5 +56,5 @@ def _windows(raw: RawConfig) -> tuple[int, ...]:
     window = raw.integer("sliding_window")
     if kinds := raw.get("layer_types"):
         return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
-    first_full = raw.integer("max_window_layers")
+    first_full = raw.count("max_window_layers")
     return tuple(window if layer % 2 == 0 and layer < first_full else 0 for layer in range(layers))

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rtp_llm.model_folder import ModelFilesError, finite, shown, token_ids
+from rtp_llm.models.config_fields import FIELDS, ROPE_FIELDS, problems
+from rtp_llm.models.refusals import rope_settings
 
-class ModelConfigError(ValueError):
+
+class ModelConfigError(ModelFilesError):
     """A file of the model folder is missing, broken or contradicts itself; the message names it."""
 
 
 @dataclass(frozen=True)
 class RawConfig:
-    """The keys of one config.json, plus what the architecture means by a missing one."""
+    """The keys of one config.json, plus what the architecture means by a missing one.
+
+    What is read is in FIELDS and ROPE_FIELDS, which check() holds it against.
+    """
 
     folder: Path
     values: Mapping[str, Any]
     defaults: Mapping[str, Any]
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "config.json"
+
+    def check(self) -> None:
+        """Raise ModelConfigError for the first value whose type or range is wrong."""
+        for key, wanted in problems(self.values, FIELDS):
+            raise self.error(key, self.values[key], wanted)
+        rope = rope_settings(self.values)
+        for key, wanted in problems(rope, ROPE_FIELDS):
+            raise self.error(f"the rope setting {key}", rope[key], wanted)
 
     def get(self, key: str) -> Any:
         """The value, the architecture's default when the key is missing, or None."""
@@ -34,11 +52,19 @@ class RawConfig:
             raise self.error(key, value, "a positive integer")
         return value
 
+    def count(self, key: str) -> int:
+        """An integer from 0; ModelConfigError when there is none."""
+        value = self.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise self.error(key, value, "an integer from 0")
+        return value
+
     def number(self, key: str) -> float:
         value = self.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        number = finite(value)
+        if number is None:
             raise self.error(key, value, "a number")
-        return float(value)
+        return number
 
     def flag(self, key: str) -> bool:
         value = self.get(key)
@@ -56,27 +82,11 @@ class RawConfig:
 
     def token_ids(self, key: str) -> tuple[int, ...]:
         """One id or a list of ids as a tuple; empty when the key is missing or null."""
-        value = self.get(key)
-        listed = value if isinstance(value, list) else [] if value is None else [value]
-        if any(isinstance(item, bool) or not isinstance(item, int) for item in listed):
-            raise self.error(key, value, "a token id or a list of them")
-        return tuple(listed)
+        try:
+            return token_ids(self.file, key, self.get(key))
+        except ModelFilesError as error:
+            raise ModelConfigError(str(error)) from error
 
     def error(self, key: str, value: Any, wanted: str) -> ModelConfigError:
-        found = "it is missing" if value is None else f"not {value!r}"
-        return ModelConfigError(f"{self.folder / 'config.json'}: {key} must be {wanted}; {found}")
-
-
-def read_json_object(path: Path, required: bool = True) -> dict[str, Any]:
-    """The object in a JSON file ({}: an optional file is missing); ModelConfigError names it."""
-    if not required and not path.exists():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelConfigError(f"{path} is missing: give a Hugging Face model folder") from None
-    except (OSError, ValueError) as error:
-        raise ModelConfigError(f"cannot read {path}: {error}") from error
-    if not isinstance(content, dict):
-        raise ModelConfigError(f"{path} must hold a JSON object, not {type(content).__name__}")
-    return content
+        found = "it is missing" if value is None else f"not {shown(value)}"
+        return ModelConfigError(f"{self.file}: {key} must be {wanted}; {found}")

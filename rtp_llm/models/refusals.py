@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rtp_llm.config.refusals import find_refusal
+from rtp_llm.config.refusals import Refusal, find_refusal
+from rtp_llm.model_folder import name_of, shown
 
 AREA = "model"
 ROPE_STYLES = ("default", "linear", "dynamic", "llama3", "yarn")
@@ -29,12 +31,13 @@ class UnsupportedModelError(ValueError):
     """The model needs something that is not there yet; the message says why and what to do."""
 
 
-def refuse(name: str, detail: str = "") -> UnsupportedModelError:
-    """The error for row `name` of area "model"; `detail` says what was found in the folder."""
-    row = find_refusal(AREA, name)
-    if row is None:
-        raise KeyError(f"no refusal {name!r} in area {AREA!r}")
-    return UnsupportedModelError(f"{row.message} ({detail})" if detail else row.message)
+def refuse(name: str, detail: str = "", architecture: str = "") -> UnsupportedModelError:
+    """The error for row `name` of area "model"; `detail` says what was found in the folder.
+
+    It begins with the `architecture`, where that is known.
+    """
+    message = f"{architecture}: {_row(name).message}" if architecture else _row(name).message
+    return UnsupportedModelError(f"{message} ({detail})" if detail else message)
 
 
 def check_supported(values: Values, architectures: tuple[str, ...]) -> None:
@@ -42,32 +45,63 @@ def check_supported(values: Values, architectures: tuple[str, ...]) -> None:
 
     `architectures` are the names the registry knows.
     """
-    for name, find in CHECKS.items():
-        if detail := find(values):
-            raise refuse(name, f"config.json: {detail}")
     named = architecture_of(values)
+    found = ((name, detail) for name, find in CHECKS.items() if (detail := find(values)))
+    name, detail = next(found, ("", ""))
     if named not in architectures:
-        raise refuse(
-            "unknown architecture", f"config.json: {named}; known: {', '.join(architectures)}"
-        )
+        raise _unknown(named, name, detail, architectures)
+    if name:
+        raise refuse(name, f"config.json: {detail}", named)
+
+
+def _unknown(
+    named: str, name: str, detail: str, architectures: tuple[str, ...]
+) -> UnsupportedModelError:
+    """The error for an architecture that is not in the registry; `name`: a row that applies."""
+    row = _row(name or "unknown architecture")
+    reason = f"{row.reason} (config.json: {detail})" if detail else row.reason
+    likely = sorted(architectures, key=lambda other: -_likeness(named, other))
+    return UnsupportedModelError(
+        f"{named} is not supported: {reason} Supported, the nearest first: {', '.join(likely)}."
+    )
+
+
+def _likeness(one: str, other: str) -> float:
+    """How alike the families of two architectures are called, 0 to 1."""
+    first, second = (name.partition("For")[0].lower() for name in (one, other))
+    return difflib.SequenceMatcher(a=first, b=second).ratio()
+
+
+def _row(name: str) -> Refusal:
+    row = find_refusal(AREA, name)
+    if row is None:
+        raise KeyError(f"no refusal {name!r} in area {AREA!r}")
+    return row
 
 
 def architecture_of(values: Values) -> str:
     """The first entry of `architectures`, or a text saying that there is none."""
-    listed = values.get("architectures") or ["no architectures entry"]
-    return str(listed[0])
+    listed = values.get("architectures")
+    if not isinstance(listed, list) or not listed:
+        return "A model with no architectures entry"
+    first = listed[0]
+    return name_of(first) if isinstance(first, str) and first else shown(first)
 
 
 def rope_settings(values: Values) -> dict[str, Any]:
     """The rope dictionary: `rope_scaling`, else `rope_parameters` (transformers 5), else empty."""
     found = values.get("rope_scaling") or values.get("rope_parameters") or {}
     # Something that is no dictionary names no known type, and so is refused with its text.
-    return dict(found) if isinstance(found, Mapping) else {"rope_type": repr(found)}
+    return dict(found) if isinstance(found, Mapping) else {"rope_type": shown(found)}
 
 
 def rope_style(values: Values) -> str:
     settings = rope_settings(values)
-    return str(settings.get("rope_type") or settings.get("type") or "default")
+    return _text(settings.get("rope_type") or settings.get("type") or "default")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else shown(value)
 
 
 def _keys(*names: str) -> Callable[[Values], str]:
@@ -89,40 +123,42 @@ def _experts(values: Values) -> str:
 
 def _per_layer_rope(values: Values) -> str:
     nested = [key for key, value in rope_settings(values).items() if isinstance(value, Mapping)]
-    return f"rope settings for {', '.join(nested)}" if nested else ""
+    return f"rope settings for {', '.join(map(name_of, nested[:4]))}" if nested else ""
 
 
 def _rope_style(values: Values) -> str:
     style = rope_style(values)
-    return "" if style in ROPE_STYLES else f"rope_type {style!r}"
+    return "" if style in ROPE_STYLES else f"rope_type {shown(style)}"
 
 
 def _partial_rotary(values: Values) -> str:
     factor = rope_settings(values).get("partial_rotary_factor")
     factor = values.get("partial_rotary_factor") if factor is None else factor
-    return "" if factor in (None, 1, 1.0) else f"partial_rotary_factor {factor}"
+    return "" if factor in (None, 1, 1.0) else f"partial_rotary_factor {shown(factor)}"
 
 
 def _activation(values: Values) -> str:
-    name = values.get("hidden_act") or "silu"
-    return "" if name in ACTIVATIONS else f"hidden_act {name!r}"
+    name = values.get("hidden_act")
+    return "" if name is None or name in ACTIVATIONS else f"hidden_act {shown(name)}"
 
 
 def _layer_types(values: Values) -> str:
-    other = [kind for kind in values.get("layer_types") or () if kind not in LAYER_TYPES]
-    return f"layer type {other[0]!r}" if other else ""
+    listed = values.get("layer_types")
+    kinds = listed if isinstance(listed, list) else []
+    other = [kind for kind in kinds if kind not in LAYER_TYPES]
+    return f"layer type {shown(other[0])}" if other else ""
 
 
 def _dtype(values: Values) -> str:
-    name = str(values.get("dtype") or values.get("torch_dtype") or "float32")
-    return "" if name.removeprefix("torch.") in DTYPES else f"dtype {name}"
+    name = _text(values.get("dtype") or values.get("torch_dtype") or "float32")
+    return "" if name.removeprefix("torch.") in DTYPES else f"dtype {name_of(name)}"
 
 
 def _quantized(values: Values) -> str:
     found = _keys("compression_config")(values)
     method = _quantization(values).get("quant_method")
     if _quantization(values) and method != "fp8":
-        return f"quant_method {method!r}"
+        return f"quant_method {shown(method)}"
     return found
 
 
@@ -132,20 +168,20 @@ def _fp8_scales(values: Values) -> str:
     if found and not found.get("weight_block_size"):
         return "no weight_block_size"
     scheme = found.get("activation_scheme", "dynamic")
-    return "" if scheme == "dynamic" else f"activation_scheme {scheme!r}"
+    return "" if scheme == "dynamic" else f"activation_scheme {shown(scheme)}"
 
 
 def _fp8_blocks(values: Values) -> str:
     found = _quantization(values)
     size, numbers = found.get("weight_block_size"), found.get("fmt", "e4m3")
     if numbers not in FP8_NUMBERS:
-        return f"fmt {numbers!r}"
-    return "" if not found or size == FP8_BLOCK else f"weight_block_size {size}"
+        return f"fmt {shown(numbers)}"
+    return "" if not found or size == FP8_BLOCK else f"weight_block_size {shown(size)}"
 
 
 def _quantization(values: Values) -> Mapping[str, Any]:
     found = values.get("quantization_config") or {}
-    return found if isinstance(found, Mapping) else {"quant_method": repr(found)}
+    return found if isinstance(found, Mapping) else {"quant_method": shown(found)}
 
 
 # Row of the table -> what in a config.json makes it apply ("" = nothing). The first match wins.

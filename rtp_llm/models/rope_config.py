@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rtp_llm.models.raw_config import RawConfig
+from rtp_llm.model_folder import finite
+from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import rope_settings, rope_style
 from rtp_llm.ops.rotary_table import RopeConfig
 
 _DEFAULT_THETA = 10000.0
+_SMALLEST_DYNAMIC = 4  # the base grows by a power of dim / (dim - 2)
 
 
 def read_rope(raw: RawConfig, head_dim: int) -> RopeConfig:
@@ -21,11 +23,14 @@ def read_rope(raw: RawConfig, head_dim: int) -> RopeConfig:
     """
     settings = _Settings(raw)
     style = rope_style(raw.values)
-    theta = settings.number("rope_theta", raw.get("rope_theta") or _DEFAULT_THETA)
+    outer_theta = raw.get("rope_theta")
+    theta = settings.number("rope_theta", _DEFAULT_THETA if outer_theta is None else outer_theta)
     length = raw.integer("max_position_embeddings")
     if style in ("llama3", "yarn"):
-        outer = raw.get("original_max_position_embeddings")
-        length = int(outer or settings.number("original_max_position_embeddings", length))
+        inner = settings.number("original_max_position_embeddings", length)
+        length = raw.integer("original_max_position_embeddings", int(inner))
+    if style == "dynamic" and head_dim < _SMALLEST_DYNAMIC:
+        raise raw.error("head_dim", head_dim, f"at least {_SMALLEST_DYNAMIC} for dynamic rope")
     if style == "default":
         return RopeConfig(style=style, rotary_dim=head_dim, theta=theta)
     # Yarn may leave the factor out and mean the ratio of the two lengths.
@@ -52,9 +57,13 @@ class _Settings:
     def number(self, key: str, default: float | None = None) -> float:
         value = self.values.get(key)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            raise self._raw.error(f"the rope setting {key}", value, "a positive number")
-        return float(value)
+        number = finite(value)
+        if number is None or number <= 0:
+            raise self.error(key, value, "a positive number")
+        return number
+
+    def error(self, key: str, value: Any, wanted: str) -> ModelConfigError:
+        return self._raw.error(f"the rope setting {key}", value, wanted)
 
 
 def _nothing(settings: _Settings, factor: float) -> dict[str, Any]:
@@ -62,10 +71,10 @@ def _nothing(settings: _Settings, factor: float) -> dict[str, Any]:
 
 
 def _llama3(settings: _Settings, factor: float) -> dict[str, Any]:
-    return {
-        "low_freq_factor": settings.number("low_freq_factor"),
-        "high_freq_factor": settings.number("high_freq_factor"),
-    }
+    low, high = settings.number("low_freq_factor"), settings.number("high_freq_factor")
+    if high <= low:
+        raise settings.error("high_freq_factor", high, f"greater than low_freq_factor ({low})")
+    return {"low_freq_factor": low, "high_freq_factor": high}
 
 
 def _yarn(settings: _Settings, factor: float) -> dict[str, Any]:

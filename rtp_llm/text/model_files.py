@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rtp_llm.model_folder import ModelFilesError, is_there, read_json, read_text, shown
+from rtp_llm.model_folder import ModelFilesError, is_there, read_json, read_text, shown, token_ids
 
-__all__ = ["SPECIAL_TOKENS", "ModelFiles", "ModelFilesError", "check_folder", "token_ids"]
+__all__ = ["SPECIAL_TOKENS", "ModelFiles", "ModelFilesError", "check_folder"]
 
 SPECIAL_TOKENS = (
     "bos_token",
@@ -24,7 +24,6 @@ SPECIAL_TOKENS = (
 
 _TOKENIZER = "tokenizer_config.json"
 _TEMPLATE = "chat_template.json"
-_HIGHEST_ID = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -88,20 +87,6 @@ class ModelFiles:
                 f"not {shown(value)}"
             )
         return text
-
-
-def token_ids(file: Path, key: str, value: object) -> tuple[int, ...]:
-    """The ids that `value` of `key` in `file` stands for: one, a list of them or, for null, none.
-
-    Raises ModelFilesError naming file and key.
-    """
-    listed = value if isinstance(value, list) else [] if value is None else [value]
-    for item in listed:
-        if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item <= _HIGHEST_ID:
-            raise ModelFilesError(
-                f"{file}: {key} must be a token id or a list of them; not {shown(value)}"
-            )
-    return tuple(listed)
 
 
 def _choose_template(file: Path, values: Mapping[str, Any]) -> str | None:

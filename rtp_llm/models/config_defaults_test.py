@@ -1,0 +1,117 @@
+"""What a key means that config.json leaves out: as transformers' config classes have it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import transformers
+
+from rtp_llm.models.config import read_model_config
+from rtp_llm.models.registry import known_architectures
+
+# Sizes that have to be there: a checkpoint of other ones than somebody's default is likelier.
+NEEDED = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+)
+
+
+def theirs_of(architecture: str, **changes: Any) -> Any:
+    """The config class's own idea of `architecture`, in its own words."""
+    family = architecture.removesuffix("ForCausalLM")
+    return getattr(transformers, f"{family}Config")(**changes)
+
+
+def ours_of(folder: Any, architecture: str, **changes: Any) -> Any:
+    theirs = theirs_of(architecture)
+    values = {key: getattr(theirs, key) for key in NEEDED}
+    if getattr(theirs, "num_experts_per_tok", 0) is None:
+        changes["num_experts_per_tok"] = 6  # DeepSeek-V2's has no default there either
+    content = {"architectures": [architecture], **values, **changes}
+    (folder / "config.json").write_text(json.dumps(content))
+    return read_model_config(folder)
+
+
+@pytest.mark.parametrize("architecture", known_architectures())
+def test_plain_keys(tmp_path, architecture):
+    ours, theirs = ours_of(tmp_path, architecture), theirs_of(architecture)
+    assert ours.rms_norm_eps == theirs.rms_norm_eps
+    assert ours.max_position_embeddings == theirs.max_position_embeddings
+    assert ours.rope.theta == theirs.rope_parameters["rope_theta"]
+    assert ours.rope.style == theirs.rope_parameters["rope_type"] == "default"
+    assert ours.tie_word_embeddings == theirs.tie_word_embeddings
+    assert ours.hidden_act == theirs.hidden_act
+    assert ours.bos_token_id == theirs.bos_token_id
+    assert ours.eos_token_ids == (() if theirs.eos_token_id is None else (theirs.eos_token_id,))
+    assert ours.num_kv_heads == theirs.num_key_value_heads
+    if ours.latent is None:
+        head_dim = getattr(theirs, "head_dim", None)
+        assert ours.head_dim == (head_dim or theirs.hidden_size // theirs.num_attention_heads)
+    biases = getattr(theirs, "attention_bias", getattr(theirs, "qkv_bias", False))
+    assert ours.qkv_bias == (biases or architecture == "Qwen2ForCausalLM")
+    assert ours.mlp_bias == getattr(theirs, "mlp_bias", False)
+
+
+@pytest.mark.parametrize("architecture", known_architectures())
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"use_sliding_window": True},
+        {"use_sliding_window": True, "max_window_layers": 0},
+        {"use_sliding_window": True, "max_window_layers": 3, "sliding_window": 64},
+    ],
+)
+def test_windows(tmp_path, architecture, changes):
+    ours = ours_of(tmp_path, architecture, **changes)
+    theirs = theirs_of(architecture, **changes)
+    knows_windows = hasattr(theirs_of(architecture), "sliding_window")
+    window = theirs.sliding_window or 0 if knows_windows else 0
+    kinds = getattr(theirs, "layer_types", None)
+    kinds = kinds or ["sliding_attention"] * theirs.num_hidden_layers
+    expected = [window if kind == "sliding_attention" else 0 for kind in kinds]
+    assert list(ours.layer_windows) == expected
+
+
+@pytest.mark.parametrize(
+    "architecture", [name for name in known_architectures() if "Moe" in name or "Mix" in name]
+)
+def test_experts(tmp_path, architecture):
+    ours, theirs = ours_of(tmp_path, architecture), theirs_of(architecture)
+    assert ours.moe_layers == (True,) * theirs.num_hidden_layers
+    assert ours.moe.num_experts == theirs.num_experts
+    assert ours.moe.top_k == theirs.num_experts_per_tok
+    size = getattr(theirs, "moe_intermediate_size", theirs.intermediate_size)
+    assert ours.moe.intermediate_size == size
+    assert ours.moe.renormalize == getattr(theirs, "norm_topk_prob", True)
+    shared = getattr(theirs, "shared_expert_intermediate_size", 0)
+    assert ours.moe.shared_intermediate_size == shared
+
+
+@pytest.mark.parametrize("architecture", ["DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"])
+def test_latents_and_their_experts(tmp_path, architecture):
+    ours, theirs = ours_of(tmp_path, architecture), theirs_of(architecture)
+    latent = ours.latent
+    assert latent.query_rank == theirs.q_lora_rank
+    assert latent.rank == theirs.kv_lora_rank
+    assert latent.rope_size == theirs.qk_rope_head_dim
+    assert latent.nope_size == theirs.qk_nope_head_dim
+    assert latent.value_size == theirs.v_head_dim
+    dense = theirs.first_k_dense_replace
+    assert ours.moe_layers == (False,) * dense + (True,) * (theirs.num_hidden_layers - dense)
+    assert ours.moe.num_experts == theirs.n_routed_experts
+    assert ours.moe.top_k == (theirs.num_experts_per_tok or 6)
+    assert ours.moe.intermediate_size == theirs.moe_intermediate_size
+    shared = theirs.n_shared_experts * theirs.moe_intermediate_size
+    assert ours.moe.shared_intermediate_size == shared
+    assert ours.moe.scaling == theirs.routed_scaling_factor
+    assert ours.moe.renormalize == theirs.norm_topk_prob
+    assert (ours.moe.num_groups, ours.moe.top_groups) == (
+        theirs.n_group or 1,
+        theirs.topk_group or 1,
+    )

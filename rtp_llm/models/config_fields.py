@@ -1,0 +1,172 @@
+"""The keys of config.json that are read: their types and ranges, checked before anything else.
+
+Ranges are wide: they keep out what no model has, so that a broken file is named instead of ending
+in an allocation. Whether a key is needed, its architecture says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rtp_llm.model_folder import finite
+
+Kind = Literal["integer", "number", "flag", "text", "texts", "integers", "object"]
+
+MOST_LAYERS = 2**12
+MOST_EXPERTS = 2**14
+LONGEST_CONTEXT = 2**24
+
+
+@dataclass(frozen=True)
+class Field:
+    """What a key may hold besides null; `minimum` and `maximum` of numbers and lengths of lists.
+
+    `above`: a number must be greater than it.
+    """
+
+    kind: Kind
+    minimum: int = 0
+    maximum: float = 0
+    above: float | None = None
+
+    def problem(self, value: Any) -> str:
+        """What `value` must be and is not; empty where it is fine."""
+        if not _TYPES[self.kind](value):
+            return self._type()
+        if self.kind == "integer" and not self.minimum <= value <= self.maximum:
+            if value < self.minimum:
+                return self._type()
+            return f"{self._type()} up to {self.maximum}"
+        if self.kind == "number" and not self._fits(value):
+            return f"a number greater than {self.above} and at most {self.maximum:.0f}"
+        if self.kind in ("texts", "integers") and len(value) > self.maximum:
+            return f"{self._type()} of at most {self.maximum} entries"
+        return ""
+
+    def _fits(self, value: Any) -> bool:
+        number = finite(value)
+        return number is not None and (self.above or 0) < number <= self.maximum
+
+    def _type(self) -> str:
+        if self.kind == "integer":
+            return "a positive integer" if self.minimum else "an integer from 0"
+        return _WORDS[self.kind]
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "integer": _is_integer,
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "flag": lambda value: isinstance(value, bool),
+    "text": lambda value: isinstance(value, str),
+    "texts": lambda value: isinstance(value, list) and all(isinstance(v, str) for v in value),
+    "integers": lambda value: isinstance(value, list) and all(map(_is_integer, value)),
+    "object": lambda value: isinstance(value, dict),
+}
+_WORDS = {
+    "number": "a number",
+    "flag": "true or false",
+    "text": "a text",
+    "texts": "a list of texts",
+    "integers": "a list of integers",
+    "object": "an object",
+}
+
+
+def _size(maximum: int) -> Field:
+    return Field("integer", 1, maximum)
+
+
+def _count(maximum: int) -> Field:
+    return Field("integer", 0, maximum)
+
+
+def _positive(maximum: float) -> Field:
+    return Field("number", above=0, maximum=maximum)
+
+
+_FLAG, _TEXT, _OBJECT = Field("flag"), Field("text"), Field("object")
+
+FIELDS: dict[str, Field] = {
+    "architectures": Field("texts", maximum=16),
+    "attention_bias": _FLAG,
+    "decoder_sparse_step": _size(MOST_LAYERS),
+    "dtype": _TEXT,
+    "first_k_dense_replace": _count(MOST_LAYERS),
+    "head_dim": _size(2**14),
+    "hidden_act": _TEXT,
+    "hidden_size": _size(2**20),
+    "intermediate_size": _size(2**24),
+    "kv_lora_rank": _size(2**16),
+    "layer_types": Field("texts", maximum=MOST_LAYERS),
+    "max_position_embeddings": _size(LONGEST_CONTEXT),
+    "max_window_layers": _count(MOST_LAYERS),
+    "mlp_bias": _FLAG,
+    "mlp_only_layers": Field("integers", maximum=MOST_LAYERS),
+    "moe_intermediate_size": _size(2**24),
+    "moe_layer_freq": _size(MOST_LAYERS),
+    "n_group": _count(MOST_EXPERTS),
+    "n_routed_experts": _count(MOST_EXPERTS),
+    "n_shared_experts": _count(2**10),
+    "norm_topk_prob": _FLAG,
+    "num_attention_heads": _size(2**14),
+    "num_experts": _count(MOST_EXPERTS),
+    "num_experts_per_tok": _count(MOST_EXPERTS),
+    "num_hidden_layers": _size(MOST_LAYERS),
+    "num_key_value_heads": _size(2**14),
+    "num_local_experts": _count(MOST_EXPERTS),
+    "original_max_position_embeddings": _size(LONGEST_CONTEXT),
+    "q_lora_rank": _size(2**16),
+    "qk_nope_head_dim": _size(2**14),
+    "qk_rope_head_dim": _size(2**14),
+    "qkv_bias": _FLAG,
+    "quantization_config": _OBJECT,
+    "rms_norm_eps": _positive(1),
+    "rope_interleave": _FLAG,
+    "rope_parameters": _OBJECT,
+    "rope_scaling": _OBJECT,
+    # A base of one or less turns all pairs of channels alike.
+    "rope_theta": Field("number", above=1, maximum=1e15),
+    "routed_scaling_factor": _positive(1e6),
+    "scoring_func": _TEXT,
+    "shared_expert_intermediate_size": _size(2**24),
+    "sliding_window": _count(LONGEST_CONTEXT),
+    "tie_word_embeddings": _FLAG,
+    "topk_group": _count(MOST_EXPERTS),
+    "topk_method": _TEXT,
+    "torch_dtype": _TEXT,
+    "use_sliding_window": _FLAG,
+    "v_head_dim": _size(2**14),
+    "vocab_size": _size(2**24),
+}
+
+# The keys of rope_scaling and rope_parameters.
+ROPE_FIELDS: dict[str, Field] = {
+    "attention_factor": _positive(1e6),
+    "beta_fast": _positive(1e6),
+    "beta_slow": _positive(1e6),
+    "factor": _positive(1e6),
+    "high_freq_factor": _positive(1e6),
+    "low_freq_factor": _positive(1e6),
+    # Zero stands for "not given".
+    "mscale": Field("number", above=-1e-9, maximum=1e6),
+    "mscale_all_dim": Field("number", above=-1e-9, maximum=1e6),
+    "original_max_position_embeddings": _size(LONGEST_CONTEXT),
+    "rope_theta": FIELDS["rope_theta"],
+    "rope_type": _TEXT,
+    "truncate": _FLAG,
+    "type": _TEXT,
+}
+
+
+def problems(values: Mapping[str, Any], fields: Mapping[str, Field]) -> Iterator[tuple[str, str]]:
+    """(key, what it must be) for every key of `fields` that `values` has with another content."""
+    for key, field in fields.items():
+        value = values.get(key)
+        if value is not None and (problem := field.problem(value)):
+            yield key, problem
