@@ -47,14 +47,107 @@ class ServerSettings:
         maximum=1048576,
     )
     max_open_bytes: int = option(
-        2**30,
+        2**27,
         "integer",
         "server",
-        "What may be held of the bodies of open requests, at least max_request_bytes; what is "
-        "beyond is refused with 503.",
+        "What may be held of bodies that are arriving or wait to be parsed, at least "
+        "max_request_bytes. Beyond it the body that has been arriving longest is refused with 503.",
         unit="bytes",
         minimum=1,
         maximum=2**40,
+    )
+    max_connections: int = option(
+        8192,
+        "integer",
+        "server",
+        "Connections that may be open at once, as far as the system grants descriptors. Beyond it "
+        "the one that has waited longest for a request is closed, or the new one gets 503.",
+        minimum=1,
+        maximum=1048576,
+    )
+    max_connections_per_client: int = option(
+        0,
+        "integer",
+        "server",
+        "The same for one address; 0: no limit of its own. Leave it at 0 behind a reverse proxy, "
+        "whose connections all come from one address.",
+        minimum=0,
+        maximum=1048576,
+    )
+    max_header_bytes: int = option(
+        16384,
+        "integer",
+        "server",
+        "Longest request line and headers together; longer ones are refused with 431.",
+        unit="bytes",
+        minimum=256,
+        maximum=2**24,
+    )
+    max_headers: int = option(
+        100,
+        "integer",
+        "server",
+        "Most headers of a request; more are refused with 431.",
+        minimum=1,
+        maximum=10000,
+    )
+    header_timeout: float = option(
+        10.0,
+        "number",
+        "server",
+        "From the first byte of a request to the end of its headers; later is refused with 408.",
+        unit="seconds",
+        minimum=0.01,
+    )
+    body_timeout: float = option(
+        20.0,
+        "number",
+        "server",
+        "How long min_body_rate is measured; a body that has not come by then and was slower is "
+        "refused with 408.",
+        unit="seconds",
+        minimum=0.01,
+    )
+    min_body_rate: int = option(
+        500,
+        "integer",
+        "server",
+        "Slowest rate at which a body may arrive, over each body_timeout.",
+        unit="bytes/s",
+        minimum=0,
+        maximum=2**31,
+    )
+    keep_alive_timeout: float = option(
+        30.0,
+        "number",
+        "server",
+        "How long a connection may stay open without a request. Set it above the idle time-out of "
+        "a load balancer in front.",
+        unit="seconds",
+        minimum=0.01,
+    )
+    stream_stall_timeout: float = option(
+        30.0,
+        "number",
+        "server",
+        "How long a client may read nothing of an answer that waits for it; then its connection "
+        "is reset and its request aborted.",
+        unit="seconds",
+        minimum=0.01,
+    )
+    cors_origins: str = option(
+        "",
+        "text",
+        "server",
+        "Origins whose web pages may use this server, with commas between, or *; empty: none.",
+    )
+    allowed_hosts: str = option(
+        "",
+        "text",
+        "server",
+        "Names that the Host header may have, with commas between, or *, beside localhost, "
+        "addresses and names without a dot. Asked of servers that listen on loopback without an "
+        "api_key: a web page could reach them under a name of its own.",
     )
     start_timeout: float = option(
         3600.0,

@@ -25,7 +25,7 @@ BODY = b"x" * 2**25  # more than sockets hold
 @asynccontextmanager
 async def http(app: ASGIApp) -> AsyncIterator[str]:
     """The address of an application."""
-    server = HttpServer(app)
+    server = HttpServer(app, Settings())
     listener = socket.create_server(("127.0.0.1", 0))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from rtp_llm.server.asgi import (
+    EVENT_STREAM,
     send_body,
     send_error,
     send_json,
@@ -69,6 +70,7 @@ class _Answer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["rtp_llm.answer"] = self
+        self._scope = scope
         task = self._task = asyncio.create_task(self._guarded(send))
         watcher = asyncio.create_task(wait_for_disconnect(receive))
         self._state.begin_answer(self)
@@ -127,6 +129,7 @@ class StreamedAnswer(_Answer):
     async def _start(self, send: Send) -> None:
         if not self._started:
             self._started = True
+            self._scope[EVENT_STREAM] = True
             await send_start(send, 200, _STREAM_HEADERS)
 
 

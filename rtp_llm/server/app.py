@@ -23,6 +23,7 @@ from rtp_llm.server.protocol import (
     DetokenizeRequest,
     TokenizeRequest,
 )
+from rtp_llm.server.request_headers import with_cors
 from rtp_llm.server.state import ServerState
 
 _BODIES = {
@@ -66,7 +67,7 @@ def build_app(state: ServerState) -> ASGIApp:
         ("POST", "/v1/chat/completions"): _direct(endpoints.chat),
         ("POST", "/v1/completions"): _direct(endpoints.completions),
     }
-    return Gate(app, state, paths, direct)
+    return with_cors(Gate(app, state, paths, direct, frozenset(_BODIES)), state.settings)
 
 
 def _direct(handler: Callable[[Request], Awaitable[Response]]) -> ASGIApp:

@@ -7,6 +7,8 @@ from starlette.types import Receive, Send
 
 from rtp_llm.server.errors import ApiError
 
+# Of a scope whose answer is a stream of server-sent events, each event whole in one message.
+EVENT_STREAM = "rtp_llm.event_stream"
 _JSON = (b"content-type", b"application/json")
 
 

@@ -10,6 +10,7 @@ from rtp_llm.config.refusals import REFUSALS
 from rtp_llm.engine.messages import EngineStats, RequestError
 from rtp_llm.server.serving_for_tests import (
     CHAT,
+    JSON,
     PROMPT,
     demo_tokenizer,
     events,
@@ -146,7 +147,7 @@ async def test_bad_requests(case: int) -> None:
 async def test_bad_json(body: bytes) -> None:
     async with served() as server:
         for path in (CHAT_PATH, TEXT_PATH, "/tokenize", "/detokenize"):
-            response = await server.client.post(path, content=body)
+            response = await server.client.post(path, content=body, headers=JSON)
             check(response, 400, None, "JSON" if body[:9] != b"[" * 9 else "", "invalid_json")
 
 
@@ -229,7 +230,9 @@ async def test_body_too_large() -> None:
             for _ in range(20):
                 yield b" " * 100
 
-        response = await server.client.post(CHAT_PATH, content=parts())  # no content-length
+        response = await server.client.post(
+            CHAT_PATH, content=parts(), headers=JSON
+        )  # no content-length
         check(response, 413, None, "longer than 1000 bytes", "request_too_large")
 
 

@@ -18,7 +18,7 @@ from rtp_llm.server.protocol import (
     Message,
     TokenizeRequest,
 )
-from rtp_llm.server.serving_for_tests import CHAT, PROMPT, served
+from rtp_llm.server.serving_for_tests import CHAT, JSON, PROMPT, served
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 SCALARS = st.one_of(
@@ -89,7 +89,7 @@ def send(requests: list[tuple[str, bytes]]) -> list[int]:
         statuses = []
         async with served() as server:
             for path, body in requests:
-                response = await server.client.post(path, content=body)
+                response = await server.client.post(path, content=body, headers=JSON)
                 statuses.append(response.status_code)
                 if response.status_code >= 400:
                     assert set(response.json()["error"]) == {"message", "type", "param", "code"}

@@ -7,7 +7,7 @@ import hmac
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -16,6 +16,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rtp_llm.server.asgi import send_error, too_large
 from rtp_llm.server.errors import ApiError, internal
 from rtp_llm.server.open_requests import OpenRequests
+from rtp_llm.server.request_headers import (
+    HostCheck,
+    check_content_type,
+    decoded,
+    kept_request_id,
+)
 from rtp_llm.server.state import ServerState
 
 OPEN_PATHS = frozenset({"/health", "/liveness"})
@@ -30,7 +36,7 @@ class Gate:
     """The outermost ASGI application.
 
     `paths`: those known to the router, for metric labels; `direct`: method and path of what is
-    called in place of `app`.
+    called in place of `app`; `json_paths`: those that take a JSON body with POST.
     """
 
     def __init__(
@@ -39,11 +45,13 @@ class Gate:
         state: ServerState,
         paths: frozenset[str],
         direct: Mapping[tuple[str, str], ASGIApp],
+        json_paths: Collection[str],
     ) -> None:
         self._app = app
         self._direct = direct
         self._state = state
-        self._paths = paths
+        self._paths, self._json_paths = paths, json_paths
+        self._hosts = HostCheck(state.settings)
         self._open = OpenRequests(state.settings)
         key = state.settings.api_key
         self._key = None if key is None else _digest(key.encode())
@@ -51,31 +59,37 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        passage = _Passage(scope, send)
+        headers = dict(scope["headers"])
+        passage = _Passage(scope, send, headers)
+        if len(scope["path"]) > 1:
+            scope["path"] = scope["path"].rstrip("/") or "/"
         try:
-            self._check(scope)
+            self._check(scope, headers)
             app = self._direct.get((scope["method"], scope["path"]), self._app)
             if scope["method"] in BODILESS:
                 await app(scope, receive, passage.send)
                 return
+            receive = decoded(headers, receive, self._state.settings.max_request_bytes)
             with self._open.enter(receive) as counted:
                 await app(scope, counted, passage.send)
         except ApiError as error:
             await self._apologise(passage, error)
         except Exception:
-            _log.exception("request %s failed", passage.request_id)
+            _log.exception("request %s of %s failed", passage.request_id, passage.client)
             await self._apologise(passage, internal())
         finally:
             self._finish(passage)
 
-    def _check(self, scope: Scope) -> None:
-        headers = dict(scope["headers"])
+    def _check(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        self._hosts.check(headers)
         if self._key is not None and scope["path"] not in OPEN_PATHS:
             self._check_key(headers.get(b"authorization", b""))
         length = headers.get(b"content-length", b"0")
         limit = self._state.settings.max_request_bytes
         if length.isdigit() and int(length) > limit:
             raise too_large(limit)
+        if scope["method"] == "POST" and scope["path"] in self._json_paths:
+            check_content_type(headers)
 
     def _check_key(self, header: bytes) -> None:
         scheme, _, given = header.partition(b" ")
@@ -103,8 +117,8 @@ class Gate:
 class _Passage:
     """One request on its way through."""
 
-    def __init__(self, scope: Scope, send: Send) -> None:
-        self.request_id = f"req_{uuid.uuid4().hex}"
+    def __init__(self, scope: Scope, send: Send, headers: Mapping[bytes, bytes]) -> None:
+        self.request_id = kept_request_id(headers) or f"req_{uuid.uuid4().hex}"
         self.started = time.perf_counter()
         self.status: int | None = None
         self._scope = scope
@@ -113,6 +127,11 @@ class _Passage:
     @property
     def path(self) -> str:
         return str(self._scope["path"])
+
+    @property
+    def client(self) -> str:
+        """Its address."""
+        return str((self._scope.get("client") or ("",))[0])
 
     @property
     def route(self) -> str:
@@ -137,7 +156,7 @@ class _Passage:
         record: dict[str, Any] = {
             "time": time.time(),
             "id": self.request_id,
-            "client": (self._scope.get("client") or ("",))[0],
+            "client": self.client,
             "method": self._scope["method"],
             "path": self.path,
             "status": code,

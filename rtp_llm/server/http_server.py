@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 from collections.abc import Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from rtp_llm.server.lingering import LingeringProtocol
+from rtp_llm.config.settings import Settings
+from rtp_llm.server.connections import ConnectionPool
+from rtp_llm.server.http_protocol import HttpProtocol
 
-KEEP_ALIVE_SECONDS = 30
+# Ticks of uvicorn's main loop, 0.1 s each, between two looks at all connections.
+SWEEP_TICKS = 5
 # After the drain nothing should be open any more; what is, is not waited for.
 CLOSE_SECONDS = 2
 
@@ -18,21 +23,28 @@ CLOSE_SECONDS = 2
 class HttpServer(uvicorn.Server):
     """Serves one application on sockets that are already bound; stop it with `should_exit`."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self.connections = ConnectionPool(settings)
         super().__init__(
             uvicorn.Config(
                 app,
-                http=LingeringProtocol,
+                http=functools.partial(HttpProtocol, pool=self.connections),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 log_level="warning",
                 access_log=False,
                 server_header=False,
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_keep_alive=settings.keep_alive_timeout,  # type: ignore[arg-type]
                 timeout_graceful_shutdown=CLOSE_SECONDS,
             )
         )
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called by uvicorn every 0.1 s."""
+        if counter % SWEEP_TICKS == 0:
+            self.connections.sweep(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

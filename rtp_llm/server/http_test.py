@@ -132,7 +132,7 @@ def test_a_client_that_goes_away_frees_its_request(
     body = json.dumps({**CHAT, "stream": stream, "ignore_eos": True, "n": 2}).encode()
     head = (
         "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(head.encode() + body)

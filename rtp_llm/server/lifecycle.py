@@ -49,7 +49,8 @@ class _Lifecycle:
         self._engine = engine
         self._listener = listener
         self._state = ServerState(settings, engine)
-        self._server = HttpServer(build_app(self._state))
+        self._server = HttpServer(build_app(self._state), settings)
+        self._state.metrics.watch_connections(self._server.connections)
         self._signals = StopSignals(_log)
         self._began = began
 

@@ -221,7 +221,8 @@ def test_a_client_that_goes_away_ends_its_request_within_a_step(
         host, port = url.removeprefix("http://").split(":")
         body = json.dumps({**CHAT, "stream": stream, "ignore_eos": True}).encode()
         head = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
         )
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(head.encode() + body)

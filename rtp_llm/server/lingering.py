@@ -46,12 +46,20 @@ class LingeringProtocol(HttpToolsProtocol):
         """Our half is closed."""
         return self._end is not None
 
+    @property
+    def unread(self) -> bool:
+        """The client may still be sending."""
+        return self.cycle is not None and self.cycle.more_body
+
     def close(self) -> None:
         """What was written is sent; the second time it is over."""
-        unread = self.cycle is not None and self.cycle.more_body
-        if not unread or self.lingers or self._wire.is_closing():
+        if not self.unread or self.lingers or self._wire.is_closing():
             self._wire.close()
             return
+        self.linger()
+
+    def linger(self) -> None:
+        """Close our half, and drop what still comes."""
         self._end = self.loop.call_later(LINGER_SECONDS, self._wire.close)
         self._wire.write_eof()
         self.flow.resume_reading()

@@ -6,6 +6,8 @@ import contextlib
 import logging
 import os
 import queue
+import time
+from collections.abc import Callable
 from logging.handlers import QueueHandler, QueueListener
 
 # Lines that wait for whoever reads stderr; more are dropped, and counted.
@@ -13,6 +15,8 @@ MOST_LINES = 8192
 # At the end nobody is waited for any longer.
 _FLUSH_SECONDS = 5.0
 _STDERR = 2
+# Of each kind of line that clients can cause (LimitedLog).
+LIMITED_LINES, LIMITED_SECONDS = 10, 10.0
 
 
 def configure_logging(level: str) -> LogWriter:
@@ -53,6 +57,27 @@ class _Lines(QueueHandler):
             self._dropped = 0
             fields = {"name": "rtp_llm.server", "levelname": "WARNING", "msg": text}
             self.queue.put_nowait(logging.makeLogRecord(fields))
+
+
+class LimitedLog:
+    """Warnings that clients can cause: a few of each kind in ten seconds, then their number."""
+
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger, self._clock = logger, clock
+        self._kinds: dict[str, tuple[float, int]] = {}
+
+    def warning(self, kind: str, text: str, *values: object) -> None:
+        """Log ``text % values`` unless as many of its kind were logged as may be."""
+        now = self._clock()
+        began, count = self._kinds.get(kind, (now, 0))
+        if now - began >= LIMITED_SECONDS:
+            if count > LIMITED_LINES:
+                left_out = count - LIMITED_LINES
+                self._logger.warning("%d more lines of the kind %r were left out", left_out, kind)
+            began, count = now, 0
+        self._kinds[kind] = began, count + 1
+        if count < LIMITED_LINES:
+            self._logger.warning(text, *values)
 
 
 class _Stderr(logging.Handler):

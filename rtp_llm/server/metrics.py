@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from rtp_llm.engine.messages import TRANSFER_COUNTERS, TRANSFER_GAUGES, EngineStats
+from rtp_llm.server.connections import ConnectionPool
 
 # Without this, each counter and histogram is scraped twice: its value and when it was created.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -114,6 +115,10 @@ class Metrics:
         """Read the engine's own figures at each scrape."""
         self.registry.register(_EngineCollector(stats, alive, ready))
 
+    def watch_connections(self, pool: ConnectionPool) -> None:
+        """Read the listener's figures at each scrape."""
+        self.registry.register(_ConnectionCollector(pool))
+
     def render(self) -> bytes:
         """The text that Prometheus scrapes."""
         return generate_latest(self.registry)
@@ -146,6 +151,24 @@ class TokenFigures(Collector):
         yield CounterMetricFamily(
             "rtp_llm_generated_tokens", "Tokens generated.", float(self.generated)
         )
+
+
+class _ConnectionCollector(Collector):
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "rtp_llm_open_connections", "Connections of clients.", len(self._pool.open)
+        )
+        refused = CounterMetricFamily(
+            "rtp_llm_refused_connections",
+            "Connections that were refused or cut, by reason.",
+            labels=["reason"],
+        )
+        for reason, count in sorted(self._pool.refused.items()):
+            refused.add_metric([reason], count)
+        yield refused
 
 
 class _EngineCollector(Collector):

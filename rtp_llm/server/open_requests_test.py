@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from rtp_llm.server import open_requests
-from rtp_llm.server.serving_for_tests import PROMPT, fake_engine, listening, wait_for
+from rtp_llm.server.serving_for_tests import JSON, PROMPT, fake_engine, listening, wait_for
 
 BODY = json.dumps(PROMPT).encode().ljust(800)
 MOST, CLIENTS = 5, 40
@@ -25,11 +24,16 @@ class SlowClient:
         self._socket = socket.create_connection((host, int(port)))
         self._socket.settimeout(20)
         head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(BODY)}\r\n"
-        self._socket.sendall(head.encode() + b"Connection: close\r\n\r\n" + BODY[:part])
+        head += "Content-Type: application/json\r\nConnection: close\r\n\r\n"
+        self._socket.sendall(head.encode() + BODY[:part])
         self._rest = BODY[part:]
 
     def finish(self) -> None:
         self._socket.sendall(self._rest)
+
+    def say(self, size: int) -> None:
+        self._socket.sendall(self._rest[:size])
+        self._rest = self._rest[size:]
 
     def answer(self) -> tuple[int, bytes, bytes]:
         """Status, head and body."""
@@ -38,6 +42,11 @@ class SlowClient:
             heard += part
         head, body = heard.split(b"\r\n\r\n", 1)
         return int(head.split()[1]), head.lower(), body
+
+    def was_refused(self) -> bool:
+        status, head, body = self.answer()
+        assert b"retry-after: 1" in head
+        return status == 503 and json.loads(body)["error"]["code"] == "overloaded"
 
     def leave(self) -> None:
         self._socket.close()
@@ -52,49 +61,67 @@ def crowd(url: str, number: int, part: int) -> Iterator[list[SlowClient]]:
 
 
 def is_taken(url: str, size: int = len(BODY)) -> bool:
-    answer = httpx.post(f"{url}/v1/completions", content=BODY[:size].ljust(size))
+    body = BODY[:size].ljust(size)
+    answer = httpx.post(f"{url}/v1/completions", content=body, headers=JSON)
     if answer.status_code == 503:
         assert answer.json()["error"]["code"] == "overloaded"
         assert answer.headers["retry-after"] == "1"
     return answer.status_code == 200
 
 
+def test_so_many_are_open_at_once() -> None:
+    engine = fake_engine()
+    engine.allowed_steps = lambda: 0
+    with listening(engine, max_open_requests=MOST) as url, crowd(url, MOST, len(BODY)) as first:
+        wait_for(lambda: len(engine.streams) == MOST, 20)
+        with crowd(url, CLIENTS, 700) as others:
+            assert all(client.was_refused() for client in others)
+        assert not is_taken(url)
+        assert httpx.get(f"{url}/health").status_code == 200
+        assert 'code="503"' in httpx.get(f"{url}/metrics").text
+        first[0].leave()  # its place is another one's
+        wait_for(lambda: len(engine.streams) == MOST - 1, 20)
+        engine.allowed_steps = lambda: 10**9
+        assert all(client.answer()[0] == 200 for client in first[1:])
+        assert is_taken(url)
+
+
 @pytest.mark.parametrize(
     "bound",
     [
         {"max_open_requests": MOST},
-        {"max_open_bytes": MOST * 700 + 500, "max_request_bytes": 1000},
+        {"max_open_bytes": MOST * 700 + 800, "max_request_bytes": 1000},
     ],
     ids=["requests", "bytes"],
 )
-def test_so_many_are_open_at_once(bound: dict[str, int]) -> None:
-    with listening(fake_engine(), **bound) as url, crowd(url, MOST, 700) as first:
-        wait_for(lambda: not is_taken(url), 20)
-        with crowd(url, CLIENTS, 700) as others:
-            for client in others:
-                status, head, body = client.answer()
-                assert status == 503 and b"retry-after: 1" in head
-                assert json.loads(body)["error"]["code"] == "overloaded"
+def test_slow_bodies_hold_up_nobody(bound: dict[str, int]) -> None:
+    """So many bodies arrive at once; the oldest make way, and a whole one is taken all the time."""
+    with listening(fake_engine(), **bound) as url, crowd(url, CLIENTS, 700) as clients:
+        assert is_taken(url)
+        # The last of them may have made way for that one.
+        assert all(client.was_refused() for client in clients[:-MOST])
+        assert is_taken(url)
         assert httpx.get(f"{url}/health").status_code == 200
-        assert 'code="503"' in httpx.get(f"{url}/metrics").text
-        first[0].leave()  # its place is another one's
-        wait_for(lambda: is_taken(url), 20)
-        for client in first[1:]:
+        for client in clients[-MOST + 1 :]:
             client.finish()
             assert client.answer()[0] == 200
-        assert is_taken(url)
 
 
-def test_one_body_may_be_as_long_as_any(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_body_may_be_as_long_as_any() -> None:
     """Whatever is said of all of them."""
     with listening(fake_engine(), max_open_bytes=1) as url:
         assert is_taken(url)
 
 
-def test_who_says_nothing_of_its_body_loses_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_requests, "BODY_SECONDS", 0.05)
-    with listening(fake_engine(), max_open_requests=1) as url, crowd(url, 1, 700) as clients:
-        status, head, body = clients[0].answer()
+@pytest.mark.parametrize("rate", [0, 10**6])
+def test_who_says_too_little_of_its_body_loses_its_place(rate: int) -> None:
+    """Nothing, or a byte now and then."""
+    bound = {"body_timeout": 0.2, "min_body_rate": rate}
+    with listening(fake_engine(), max_open_requests=1, **bound) as url, crowd(url, 1, 700) as one:
+        for _ in range(10 if rate else 0):
+            with contextlib.suppress(OSError):  # it was refused by now
+                one[0].say(1)
+        status, head, body = one[0].answer()
         assert status == 408 and b"connection: close" in head
         assert json.loads(body)["error"]["code"] == "request_timeout"
-        wait_for(lambda: is_taken(url), 20)
+        assert is_taken(url)

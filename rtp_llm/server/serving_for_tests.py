@@ -26,6 +26,7 @@ from rtp_llm.text.tokenizer import Tokenizer
 
 TEXT = "Once upon a time there was a 😀 house."
 CHAT = {"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}
+JSON = {"Content-Type": "application/json"}  # of a body that is sent as bytes
 PROMPT = {"model": "demo", "prompt": "Hello"}
 
 
@@ -83,7 +84,8 @@ def listening(
 
     listener = socket.create_server(("127.0.0.1", 0))
     state = ServerState(Settings(model=str(demo_folder()), access_log=False, **settings), engine)
-    server = HttpServer(build_app(state))
+    server = HttpServer(build_app(state), state.settings)
+    state.metrics.watch_connections(server.connections)
 
     async def run() -> None:
         await engine.start(state.settings)

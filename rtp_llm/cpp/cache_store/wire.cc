@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "rtp_llm/cpp/cache_store/crc32c.h"
-#include "rtp_llm/cpp/cache_store/worker_key.h"
 
 namespace rtp_llm {
 namespace {
@@ -75,17 +74,13 @@ size_t MaxBody(FrameType type) {
       return kMaxDetailBytes;
     case FrameType::kCancel:
       return 0;
-    case FrameType::kChallenge:
-      return kNonceBytes;
-    case FrameType::kProof:
-      return kNonceBytes + kProofBytes;
   }
   return 0;
 }
 
 bool IsKnown(uint16_t type) {
   return type >= static_cast<uint16_t>(FrameType::kHello) &&
-         type <= static_cast<uint16_t>(FrameType::kProof);
+         type <= static_cast<uint16_t>(FrameType::kCancel);
 }
 
 Header HeaderOf(const std::string& bytes) {

@@ -1,0 +1,87 @@
+"""Connections of the HTTP protocol without sockets, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import uvicorn
+from uvicorn.server import ServerState as UvicornState
+
+from rtp_llm.config.settings import Settings
+from rtp_llm.server.connections import ConnectionPool
+from rtp_llm.server.http_protocol import HttpProtocol
+
+
+class Wire(asyncio.Transport):
+    """What the loop would do for a connection; ``unsent``: the size of its buffer."""
+
+    def __init__(self, peer: str = "192.0.2.1") -> None:
+        super().__init__({"peername": (peer, 9), "sockname": ("127.0.0.1", 8088)})
+        self.sent = b""
+        self.closed = self.aborted = self.ended = self.paused = False
+        self.unsent = 0
+
+    def write(self, data: Any) -> None:
+        self.sent += data
+
+    def write_eof(self) -> None:
+        self.ended = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = self.aborted = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+
+class Listener:
+    """Connections of one pool; requests wait for ``answer``."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.pool = ConnectionPool(Settings(**settings))
+        self.config = uvicorn.Config(
+            self._app, log_config=None, ws="none", interface="asgi3", proxy_headers=False
+        )
+        self.server = UvicornState()
+        self.scopes: list[Any] = []
+        self.bodies: list[int] = []
+        self.gone: list[str] = []
+        self.answer = asyncio.Event()
+
+    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+        self.scopes.append(scope)
+        size = 0
+        message: Any = {"more_body": True}
+        while scope["method"] == "POST" and message.get("more_body"):
+            message = await receive()
+            size += len(message.get("body", b""))
+        self.bodies.append(size)
+        if message.get("type") == "http.disconnect":
+            self.gone.append(scope["path"])
+        await self.answer.wait()
+        head = [(b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.body"})
+
+    def connect(self, peer: str = "192.0.2.1") -> tuple[HttpProtocol, Wire]:
+        protocol = HttpProtocol(self.config, self.server, {}, pool=self.pool)
+        wire = Wire(peer)
+        protocol.connection_made(wire)
+        return protocol, wire
+
+    def sweep(self, seconds: float) -> None:
+        """As the server does so much later."""
+        self.pool.sweep(asyncio.get_running_loop().time() + seconds)
