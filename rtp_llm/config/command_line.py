@@ -10,9 +10,10 @@ import tomllib
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rtp_llm.config.options import Option, SettingsError
+from rtp_llm.config.other_engines import advice
 from rtp_llm.config.settings import Settings, check_names, options
 
 PREFIX = "RTP_LLM_"
@@ -50,18 +51,46 @@ def flag_name(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Errors are one line; an unknown flag is answered with the one that was meant."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does, but for what an unknown flag is told."""
+        found, rest = self.parse_known_args(args, namespace)
+        flags = [word.partition("=")[0] for word in rest if word.startswith("-")]
+        if flags:
+            self.error(f"{flags[0]}: {advice(flags[0], self._option_string_actions)}")
+        if rest:
+            self.error(f"unexpected argument {rest[0]!r}: give one model folder, and flags")
+        return found
+
+    def error(self, message: str) -> NoReturn:
+        """Without the list of all flags, which would push the message off the screen."""
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+class _HelpAll(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        build_parser(
+            parser.prog, parser.description or "", self.const, everything=True
+        ).print_help()
+        parser.exit()
+
+
 def build_parser(
     prog: str = "rtp-llm serve",
     about: str = "Serve a model over the OpenAI protocol.",
     reads: Container[str] | None = None,
+    everything: bool = False,
 ) -> argparse.ArgumentParser:
     """The parser of all flags; values stay texts, so that every source is checked in one place.
 
-    Its help shows what the program ``reads``, None: everything. The other flags are known, too:
-    the program has better words for them than that there is no such flag.
+    Its help shows what the program ``reads`` (None: all settings), without those for experts
+    unless ``everything``. The other flags are known, too: the program has better words for them
+    than that there is no such flag.
     """
-    reads = options() if reads is None else reads
-    parser = argparse.ArgumentParser(
+    asked, reads = reads, options() if reads is None else reads
+    parser = _Parser(
         prog=prog,
         allow_abbrev=False,
         description=about,
@@ -72,20 +101,24 @@ def build_parser(
     folder = options()["model"].help if "model" in reads else argparse.SUPPRESS
     parser.add_argument("model", nargs="?", help=folder)
     parser.add_argument("--config", metavar="FILE", help="TOML file with settings.")
+    hidden = [name for name, info in options().items() if info.advanced and name in reads]
+    if hidden and not everything:
+        text = f"Print this help with {len(hidden)} more flags that few need."
+        parser.add_argument("--help-all", action=_HelpAll, nargs=0, const=asked, help=text)
     groups: dict[str, Any] = {}
     for name, info in options().items():
         if info.positional:
             continue
         group = groups.setdefault(info.group, parser.add_argument_group(info.group))
-        _add_flag(group, name, info, name in reads)
+        _add_flag(group, name, info, name in reads and (everything or not info.advanced))
     return parser
 
 
-def _add_flag(group: Any, name: str, info: Option, is_read: bool) -> None:
+def _add_flag(group: Any, name: str, info: Option, is_shown: bool) -> None:
     default = getattr(Settings, name)
     shown = f"auto = {info.automatic}" if info.automatic else info.show(default)
     text = f"{info.help} [{info.describe_values()}; default: {shown}]".replace("%", "%%")
-    text = text if is_read else argparse.SUPPRESS
+    text = text if is_shown else argparse.SUPPRESS
     extra: dict[str, Any] = {"nargs": "?", "const": "on"} if info.kind == "switch" else {}
     metavar = (info.unit or info.kind).upper().replace(" ", "_")
     group.add_argument(flag_name(name), dest=name, metavar=metavar, help=text, **extra)

@@ -44,6 +44,8 @@ class Option:
     automatic: str = ""
     secret: bool = False
     positional: bool = False
+    advanced: bool = False
+    """Shown by --help-all only."""
 
     def parse(self, name: str, value: object) -> Any:
         """Turn a text (flag, environment) or a TOML value into a checked value of this option.

@@ -30,6 +30,7 @@ class RankSettings:
         minimum=0,
         maximum=65536,
         automatic="256 on a GPU, 0 on the CPU",
+        advanced=True,
     )
     redundant_expert: int = option(
         0,
@@ -55,6 +56,7 @@ class RankSettings:
         unit="steps",
         minimum=1,
         maximum=2**30,
+        advanced=True,
     )
     eplb_balance_layer_per_step: int = option(
         1,
@@ -63,6 +65,7 @@ class RankSettings:
         "Layers whose experts are planned anew at a time.",
         minimum=1,
         maximum=4096,
+        advanced=True,
     )
     eplb_stats_window_size: int = option(
         10,
@@ -71,6 +74,7 @@ class RankSettings:
         "Takes of loads that a plan looks back on.",
         minimum=1,
         maximum=4096,
+        advanced=True,
     )
     balance_method: str = option(
         "mix",
@@ -78,10 +82,12 @@ class RankSettings:
         "ranks",
         "Which layers come next: in turn, any, the most uneven ones, or these and in turn.",
         choices=("round", "random", "most_unbalanced_layer", "mix"),
+        advanced=True,
     )
     fake_balance_expert: bool = option(
         False,
         "switch",
         "ranks",
         "Overwrite the choice of experts by an even one. For measuring only: answers are wrong.",
+        advanced=True,
     )

@@ -101,6 +101,7 @@ class SeparationSettings:
         "under way.",
         minimum=1,
         maximum=1024,
+        advanced=True,
     )
     cache_store_queue_size: int = option(
         10000,
@@ -109,6 +110,7 @@ class SeparationSettings:
         "Layers that may wait for these threads.",
         minimum=1,
         maximum=2**24,
+        advanced=True,
     )
     cache_store_when_full: str = option(
         "block",
@@ -117,4 +119,5 @@ class SeparationSettings:
         "What happens when that many wait: block waits for up to 5 s, raise fails the prompts of "
         "the step at once.",
         choices=("block", "raise"),
+        advanced=True,
     )

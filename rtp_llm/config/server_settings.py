@@ -55,6 +55,7 @@ class ServerSettings:
         unit="bytes",
         minimum=1,
         maximum=2**40,
+        advanced=True,
     )
     max_connections: int = option(
         8192,

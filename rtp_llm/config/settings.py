@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rtp_llm.config.options import Option, SettingsError, option
+from rtp_llm.config.other_engines import known_elsewhere
 from rtp_llm.config.rank_settings import RankSettings
 from rtp_llm.config.separation_settings import SeparationSettings
 from rtp_llm.config.server_settings import ServerSettings
@@ -120,6 +121,7 @@ class Settings(SeparationSettings, RankSettings, ServerSettings):
         "switch",
         "device",
         "On an accelerator, allow the slow PyTorch reference of an operator without a kernel.",
+        advanced=True,
     )
     enable_cuda_graph: bool = option(
         True,
@@ -157,6 +159,7 @@ class Settings(SeparationSettings, RankSettings, ServerSettings):
         "device",
         "Multiply few rows by FP8 weights with the weight as the tall operand (swap-AB).",
         automatic="on where the device multiplies FP8 (NVIDIA GPUs of compute capability 9.0)",
+        advanced=True,
     )
     deep_gemm_swap_ab_rows: int | None = option(
         None,
@@ -167,6 +170,7 @@ class Settings(SeparationSettings, RankSettings, ServerSettings):
         minimum=0,
         maximum=1024,
         automatic="what was measured, for each form (docs/fp8.md)",
+        advanced=True,
     )
     deep_gemm_num_sm: int | None = option(
         None,
@@ -176,6 +180,7 @@ class Settings(SeparationSettings, RankSettings, ServerSettings):
         minimum=1,
         maximum=65536,
         automatic="all of them",
+        advanced=True,
     )
 
     # cache
@@ -281,7 +286,8 @@ def check_names(names: Iterable[str], where: str = "") -> None:
     for name in names:
         if name not in _OPTIONS:
             near = difflib.get_close_matches(name, _OPTIONS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_OPTIONS)}"
+            listed = f"did you mean {near[0]}?" if near else f"there are {', '.join(_OPTIONS)}"
+            hint = known_elsewhere(name) or listed
             raise SettingsError(f"{name}: no such setting{where}; {hint}")
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 import sys
 
@@ -13,7 +14,8 @@ from rtp_llm.config.command_line import (
     load_settings,
 )
 from rtp_llm.config.options import SettingsError
-from rtp_llm.config.settings import Settings, options
+from rtp_llm.config.other_engines import COUNTERPARTS
+from rtp_llm.config.settings import Settings, check_names, options
 
 EXAMPLES = {
     "model": ("folder", "other"),
@@ -138,10 +140,70 @@ def test_unknown_flags_and_abbreviations_exit(capsys) -> None:
         assert argv[0] in capsys.readouterr().err
 
 
-def test_table_is_complete_and_small() -> None:
-    assert len(options()) <= 100
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["m", "--max-model-len", "4096"], "--max-model-len: here it is --max-seq-len"),
+        (["m", "--max-num-seqs=8"], "--max-num-seqs: here it is --max-running-requests"),
+        (["m", "--context-length", "1"], "--context-length: here it is --max-seq-len"),
+        (
+            ["m", "--gpu-memory-utilization", "0.9"],
+            "here it is --kv-cache-mem-mb or --reserve-runtime-mem-mb (MiB, not a share",
+        ),
+        (["m", "--tensor-parallel-size", "2"], "--tensor-parallel-size: not supported yet"),
+        (["m", "--max-modl-len", "1"], "did you mean --max-model-len? (here it is --max-seq-len)"),
+        (
+            ["m", "--max_sequence_len", "1"],
+            "--max-sequence-len: no such flag; did you mean --max-seq",
+        ),
+        (["m", "--xyzzy"], "--xyzzy: no such flag; --help lists them"),
+        (["m", "second"], "unexpected argument 'second': give one model folder, and flags"),
+    ],
+)
+def test_an_unknown_flag_is_answered_with_the_one_that_was_meant(capsys, argv, message) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        load_settings(argv, {})
+    assert stopped.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_names_of_other_engines_in_files_and_python(tmp_path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text("max_num_seqs = 4\n")
+    with pytest.raises(SettingsError, match="here it is --max-running-requests"):
+        load_settings(["--config", str(file)], {})
+    with pytest.raises(SettingsError, match="here it is --max-seq-len"):
+        check_names(["max_model_len"])
+
+
+def test_counterparts_are_real() -> None:
+    for row in COUNTERPARTS:
+        assert set(row.ours) <= options().keys(), row
+        assert row.ours or row.note, row
+        for flag in filter(None, (row.vllm, row.sglang)):
+            named = options().get(flag.removeprefix("--").replace("-", "_"))
+            assert named is None or named.positional, row
+
+
+def test_help_shows_the_flags_that_matter_and_help_all_every_one(capsys) -> None:
+    def shown(*argv: str) -> set[str]:
+        with pytest.raises(SystemExit) as stopped:
+            load_settings(argv, {})
+        assert stopped.value.code == 0
+        return set(re.findall(r"^  (--[\w-]+)", capsys.readouterr().out, re.MULTILINE))
+
+    short, full = shown("--help"), shown("--help-all")
+    assert len(short) <= 60
+    assert {"--max-seq-len", "--port", "--help-all"} <= short
+    every = {flag_name(name) for name, info in options().items() if not info.positional}
+    assert full == every | {"--config"}
+    assert "--fake-balance-expert" in full - short
+
+
+def test_table_is_complete() -> None:
     assert set(options()) == {field.name for field in dataclasses.fields(Settings)}
-    help_text = build_parser().format_help()
+    help_text = build_parser(everything=True).format_help()
     for name, info in options().items():
         assert info.help.endswith("."), name
         assert info.positional or flag_name(name) in help_text

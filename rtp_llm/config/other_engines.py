@@ -1,0 +1,120 @@
+"""Flags of vLLM and SGLang and their counterparts here, for errors and docs/from_vllm.md."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """A flag of other engines: our settings in its place, and what differs.
+
+    Without `ours`, `note` says why there is none, as the rest of the sentence "FLAG: ...".
+    """
+
+    vllm: str
+    sglang: str
+    ours: tuple[str, ...]
+    note: str = ""
+
+
+_NOT_YET = "not supported yet"
+_ONE_DEVICE = f"{_NOT_YET}: a model runs on one device"
+_NO_DOWNLOAD = "nothing is downloaded; run `hf download NAME --local-dir FOLDER` and serve FOLDER"
+
+COUNTERPARTS = (
+    Counterpart("--max-model-len", "--context-length", ("max_seq_len",)),
+    Counterpart("--max-num-seqs", "", ("max_running_requests",)),
+    Counterpart("--max-num-batched-tokens", "--chunked-prefill-size", ("max_batch_tokens_size",)),
+    Counterpart(
+        "--gpu-memory-utilization",
+        "--mem-fraction-static",
+        ("kv_cache_mem_mb", "reserve_runtime_mem_mb"),
+        "MiB, not a share: the size of the KV cache, or what it leaves free; by default it takes "
+        "what a trial step left",
+    ),
+    Counterpart("--block-size", "--page-size", ("seq_size_per_block",)),
+    Counterpart("--device", "", ("device_type",)),
+    Counterpart("", "--random-seed", ("seed",)),
+    Counterpart(
+        "--enable-prefix-caching", "--disable-radix-cache", ("reuse_cache",), "on by default"
+    ),
+    Counterpart("--no-enable-prefix-caching", "", ("reuse_cache",), "off"),
+    Counterpart("--enforce-eager", "--disable-cuda-graph", ("enable_cuda_graph",), "off"),
+    Counterpart("--async-scheduling", "--disable-overlap-schedule", ("enable_overlap",)),
+    Counterpart("--generation-config", "", ("use_generation_config",), "on or off"),
+    Counterpart("--no-enable-log-requests", "", ("access_log",), "off"),
+    Counterpart("--disable-log-requests", "", ("access_log",), "off"),
+    Counterpart("--uvicorn-log-level", "--log-level-http", ("log_level",)),
+    Counterpart("", "--dp-size", ("data_parallel_size",)),
+    Counterpart("", "--disaggregation-mode", ("role",), "prefill or decode"),
+    Counterpart(
+        "--enable-expert-parallel",
+        "--ep-size",
+        ("data_parallel_size",),
+        "experts are divided among the data-parallel ranks by themselves",
+    ),
+    Counterpart("--model", "--model-path", ("model",), "the first argument: rtp-llm serve FOLDER"),
+    Counterpart("--enable-chunked-prefill", "", (), "always on here; leave it out"),
+    Counterpart("--enable-metrics", "--enable-metrics", (), "always on here: GET /metrics"),
+    Counterpart(
+        "--scheduling-policy", "--schedule-policy", (), "a request's `priority` is always honoured"
+    ),
+    Counterpart("--max-logprobs", "", (), "20 for every token, always"),
+    Counterpart(
+        "--trust-remote-code",
+        "--trust-remote-code",
+        (),
+        "code of a model folder is never run here; leave it out",
+    ),
+    Counterpart("--tokenizer", "--tokenizer-path", (), "the tokenizer is that of the model folder"),
+    Counterpart("--tokenizer-mode", "--tokenizer-mode", (), "there is one tokenizer; leave it out"),
+    Counterpart("--download-dir", "--download-dir", (), _NO_DOWNLOAD),
+    Counterpart("--revision", "--revision", (), _NO_DOWNLOAD),
+    Counterpart(
+        "--cpu-offload-gb", "--cpu-offload-gb", (), f"{_NOT_YET}; all weights are on the device"
+    ),
+    Counterpart(
+        "--swap-space", "", (), "a preempted sequence is computed again; nothing is swapped"
+    ),
+    Counterpart("--tensor-parallel-size", "--tp-size", (), _ONE_DEVICE),
+    Counterpart("-tp", "--tp", (), _ONE_DEVICE),
+    Counterpart("--pipeline-parallel-size", "--pp-size", (), _ONE_DEVICE),
+    Counterpart("--speculative-config", "--speculative-algorithm", (), _NOT_YET),
+    Counterpart("--enable-lora", "--enable-lora", (), _NOT_YET),
+    Counterpart("--lora-modules", "--lora-paths", (), _NOT_YET),
+    Counterpart("--enable-auto-tool-choice", "", (), f"{_NOT_YET}: tool calls are refused"),
+    Counterpart("--tool-call-parser", "--tool-call-parser", (), f"{_NOT_YET}: tools are refused"),
+    Counterpart(
+        "--reasoning-parser", "--reasoning-parser", (), f"{_NOT_YET}: thoughts stay in the text"
+    ),
+    Counterpart("--ssl-keyfile", "--ssl-keyfile", (), "put a proxy with TLS before the server"),
+    Counterpart("--ssl-certfile", "--ssl-certfile", (), "put a proxy with TLS before the server"),
+)
+_BY_FLAG = {flag: row for row in COUNTERPARTS for flag in (row.vllm, row.sglang) if flag}
+
+
+def advice(flag: str, known: Iterable[str]) -> str:
+    """What to write in place of the unknown `flag` ("--x-y"); `known` are those that exist."""
+    row = _BY_FLAG.get(flag)
+    if row is None:
+        near = difflib.get_close_matches(flag, [*known, *_BY_FLAG], n=1)
+        if not near:
+            return "no such flag; --help lists them"
+        return f"no such flag; did you mean {near[0]}?" + _also(near[0])
+    if not row.ours:
+        return row.note
+    names = " or ".join("MODEL" if n == "model" else "--" + n.replace("_", "-") for n in row.ours)
+    return f"here it is {names}" + (f" ({row.note})" if row.note else "")
+
+
+def known_elsewhere(name: str) -> str | None:
+    """For a setting's name of another engine (max_model_len): what to use here; else None."""
+    flag = "--" + name.replace("_", "-")
+    return advice(flag, ()) if flag in _BY_FLAG else None
+
+
+def _also(flag: str) -> str:
+    return f" ({advice(flag, ())})" if flag in _BY_FLAG else ""
