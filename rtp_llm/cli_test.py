@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,9 +25,15 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--max-seq-len" in capsys.readouterr().out
 
 
+def test_the_package_is_the_command_too() -> None:
+    command = [sys.executable, "-m", "rtp_llm", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"rtp-llm {__version__}\n"
+
+
 def test_the_help_of_a_router_shows_what_it_reads(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
-        cli.main(["route", "--help"])
+        cli.main(["route", "--help-all"])
     assert stopped.value.code == 0
     out = capsys.readouterr().out
     flags = {"--" + name.replace("_", "-") for name in OF_ROUTER}
@@ -41,6 +49,7 @@ def test_the_help_of_a_router_shows_what_it_reads(capsys: pytest.CaptureFixture[
         (["serve"], 2, "MODEL: give the folder"),
         (["serve", "m", "--port", "x"], 2, "--port: 'x' is not a whole number"),
         (["serve", "/nowhere/model"], 1, "no model folder at /nowhere/model"),
+        (["serve", "Qwen/Qwen3-0.6B"], 1, "hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B\n"),
         (["explain", "/nowhere/model"], 1, "no model folder at /nowhere/model"),
         (["route", "m", "--workers", "http://a:1"], 2, "model: `rtp-llm route` does not read it"),
         (["route", "--dtype", "float16"], 2, "dtype: `rtp-llm route` does not read it, only `rtp-"),

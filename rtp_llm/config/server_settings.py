@@ -74,6 +74,7 @@ class ServerSettings:
         "whose connections all come from one address.",
         minimum=0,
         maximum=1048576,
+        advanced=True,
     )
     max_header_bytes: int = option(
         16384,
@@ -83,6 +84,7 @@ class ServerSettings:
         unit="bytes",
         minimum=256,
         maximum=2**24,
+        advanced=True,
     )
     max_headers: int = option(
         100,
@@ -91,6 +93,7 @@ class ServerSettings:
         "Most headers of a request; more are refused with 431.",
         minimum=1,
         maximum=10000,
+        advanced=True,
     )
     header_timeout: float = option(
         10.0,
@@ -99,6 +102,7 @@ class ServerSettings:
         "From the first byte of a request to the end of its headers; later is refused with 408.",
         unit="seconds",
         minimum=0.01,
+        advanced=True,
     )
     body_timeout: float = option(
         20.0,
@@ -108,6 +112,7 @@ class ServerSettings:
         "refused with 408.",
         unit="seconds",
         minimum=0.01,
+        advanced=True,
     )
     min_body_rate: int = option(
         500,
@@ -117,6 +122,7 @@ class ServerSettings:
         unit="bytes/s",
         minimum=0,
         maximum=2**31,
+        advanced=True,
     )
     keep_alive_timeout: float = option(
         30.0,
@@ -126,6 +132,7 @@ class ServerSettings:
         "a load balancer in front.",
         unit="seconds",
         minimum=0.01,
+        advanced=True,
     )
     stream_stall_timeout: float = option(
         30.0,

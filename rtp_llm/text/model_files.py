@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ SPECIAL_TOKENS = (
 
 _TOKENIZER = "tokenizer_config.json"
 _TEMPLATE = "chat_template.json"
+# As the Hub has them: an owner and a name.
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,8 @@ def check_folder(path: str | Path, *, weights: bool = True) -> None:
     """
     folder = Path(path)
     if not is_there(folder):
+        if _HUB_NAME.fullmatch(str(path)):
+            raise ModelFilesError(_not_downloaded(str(path)))
         raise ModelFilesError(
             f"no model folder at {folder} (looked in {Path.cwd()}); "
             "give the path of a folder with config.json, *.safetensors and tokenizer.json"
@@ -131,6 +136,16 @@ def check_folder(path: str | Path, *, weights: bool = True) -> None:
         held = ", ".join(found[:12]) or "nothing"
         advice = _advice(found, missing)
         raise ModelFilesError(f"{folder} lacks {', '.join(missing)} (it holds: {held}).{advice}")
+
+
+def _not_downloaded(name: str) -> str:
+    folder = name.rpartition("/")[2]
+    return (
+        f"no model folder at {name} (looked in {Path.cwd()}). That is a name on the Hugging Face "
+        "Hub, and nothing is downloaded here. Run first (pip install huggingface_hub):\n"
+        f"  hf download {name} --local-dir {folder}\n"
+        f"then give the folder: {folder}"
+    )
 
 
 def _advice(found: list[str], missing: list[str]) -> str:

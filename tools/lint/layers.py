@@ -16,6 +16,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     room: frozenset(below.split())
     for room, below in {
         "__init__": "llm outputs sampling_params",
+        "__main__": "cli",
         "cli": "router server engine text loader models attention ops device config",
         "router": "server config keepalive",
         "server": "text engine config sampling_params",
