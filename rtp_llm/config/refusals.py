@@ -69,8 +69,14 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "request",
         "reasoning_effort",
-        "There is no common meaning for local models.",
+        "The model's chat template does not name it.",
         "Send what the chat template understands in chat_template_kwargs.",
+    ),
+    Refusal(
+        "request",
+        "chat_template",
+        "Templates are programs, and those of requests run only where clients are trusted.",
+        "Leave the field out, or start the server with --trust-request-chat-template.",
     ),
     Refusal("request", "thinking_budget", "Thinking cannot be limited yet.", _LEAVE_OUT),
     Refusal(
@@ -91,18 +97,6 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal("request", "length_penalty", "There is no beam search yet.", _LEAVE_OUT),
     Refusal("request", "typical_p", "This way of sampling is not implemented.", _LEAVE_OUT),
     Refusal("request", "mirostat", "This way of sampling is not implemented.", _LEAVE_OUT),
-    Refusal(
-        "request",
-        "continue_final_message",
-        "The last message always starts a new answer.",
-        "Use /v1/completions to continue a text.",
-    ),
-    Refusal(
-        "request",
-        "prompt_logprobs",
-        "It has no place in the OpenAI protocol.",
-        "Use /v1/completions with echo and logprobs.",
-    ),
     Refusal(
         "model",
         "unknown architecture",

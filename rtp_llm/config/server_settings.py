@@ -157,6 +157,20 @@ class ServerSettings:
         "addresses and names without a dot. Asked of servers that listen on loopback without an "
         "api_key: a web page could reach them under a name of its own.",
     )
+    strict_fields: bool = option(
+        False,
+        "switch",
+        "server",
+        "Refuse request fields that nobody knows with 400. Otherwise they are named in the "
+        "response header x-rtp-llm-ignored-fields.",
+    )
+    trust_request_chat_template: bool = option(
+        False,
+        "switch",
+        "server",
+        "Let requests bring a chat_template of their own. It is a program: rendered in a sandbox, "
+        "it can still take time and memory.",
+    )
     start_timeout: float = option(
         3600.0,
         "number",

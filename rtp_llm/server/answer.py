@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Protocol
 
@@ -53,9 +54,15 @@ class AnswerWriter(Protocol):
 class _Answer(Response):
     """Runs the generation in a task beside one that waits for the client to go away."""
 
-    def __init__(self, state: ServerState, generation: Generation) -> None:
+    def __init__(
+        self,
+        state: ServerState,
+        generation: Generation,
+        more_headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
         super().__init__()
         self.generation = generation
+        self._more_headers = more_headers
         self.disconnected = False
         self._state = state
         self._task: asyncio.Task[None] | None = None
@@ -111,8 +118,14 @@ class _Answer(Response):
 class StreamedAnswer(_Answer):
     """Server-sent events; headers go out with the first delta, so early errors have a status."""
 
-    def __init__(self, state: ServerState, generation: Generation, writer: StreamWriter) -> None:
-        super().__init__(state, generation)
+    def __init__(
+        self,
+        state: ServerState,
+        generation: Generation,
+        writer: StreamWriter,
+        more_headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        super().__init__(state, generation, more_headers)
         self._writer = writer
 
     async def _generate(self, send: Send) -> None:
@@ -130,18 +143,24 @@ class StreamedAnswer(_Answer):
         if not self._started:
             self._started = True
             self._scope[EVENT_STREAM] = True
-            await send_start(send, 200, _STREAM_HEADERS)
+            await send_start(send, 200, [*_STREAM_HEADERS, *self._more_headers])
 
 
 class WholeAnswer(_Answer):
     """One JSON body when everything is generated."""
 
-    def __init__(self, state: ServerState, generation: Generation, writer: AnswerWriter) -> None:
-        super().__init__(state, generation)
+    def __init__(
+        self,
+        state: ServerState,
+        generation: Generation,
+        writer: AnswerWriter,
+        more_headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        super().__init__(state, generation, more_headers)
         self._writer = writer
 
     async def _generate(self, send: Send) -> None:
         async with aclosing(self.generation.deltas()) as deltas:
             async for delta in deltas:
                 self._writer.add(delta)
-        await send_json(send, 200, self._writer.body(self.generation.usage))
+        await send_json(send, 200, self._writer.body(self.generation.usage), self._more_headers)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.requests import Request
 from starlette.types import Receive, Send
 
@@ -43,11 +45,11 @@ async def send_error(send: Send, error: ApiError) -> None:
 
 
 async def send_json(
-    send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]] | None = None
+    send: Send, status: int, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
     """A whole JSON response."""
     length = (b"content-length", str(len(body)).encode())
-    await send_start(send, status, [_JSON, length, *(headers or [])])
+    await send_start(send, status, [_JSON, length, *headers])
     await send_body(send, body)
 
 

@@ -8,7 +8,12 @@ from typing import Any
 import msgspec
 
 from rtp_llm.engine.messages import TokenLogprob
-from rtp_llm.server.chunks import ChunkFrame, answer_head, usage_content
+from rtp_llm.server.chunks import (
+    ChunkFrame,
+    answer_head,
+    prompt_logprobs_content,
+    usage_content,
+)
 from rtp_llm.server.generation import ChoiceDelta, Usage
 from rtp_llm.server.jobs import CompletionForm, Echo
 from rtp_llm.text.tokenizer import Tokenizer
@@ -25,8 +30,9 @@ def _finish_of(form: CompletionForm, delta: ChoiceDelta) -> str | None:
 class LegacyLogprobs:
     """Collects {"tokens", "token_logprobs", "top_logprobs", "text_offset"}."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, as_ids: bool = False) -> None:
         self._tokenizer = tokenizer
+        self._as_ids = as_ids
 
     def content(self, entries: Sequence[tuple[int, int, TokenLogprob | None]]) -> dict[str, Any]:
         """Entries are (offset, token id, log-probabilities; None for a first prompt token)."""
@@ -47,6 +53,8 @@ class LegacyLogprobs:
 
     def _name(self, token_id: int) -> str:
         """A token's text; one that is no whole character is spelt bytes:\\xNN, as OpenAI does."""
+        if self._as_ids:
+            return f"token_id:{token_id}"
         data = self._tokenizer.token_bytes(token_id)
         try:
             return data.decode()
@@ -59,7 +67,10 @@ class _ChoiceParts:
 
     def __init__(self, form: CompletionForm, tokenizer: Tokenizer, echo: Echo | None) -> None:
         self._form = form
-        self._logprobs = LegacyLogprobs(tokenizer) if form.logprobs else None
+        options = form.options
+        self._logprobs = (
+            LegacyLogprobs(tokenizer, options.tokens_as_ids) if options.logprobs else None
+        )
         self._echo = echo
         self._shift = len(echo.text) if echo else 0
         self._echoed = echo is None
@@ -73,7 +84,7 @@ class _ChoiceParts:
             self._echoed = True
             text = self._echo.text + text
             if self._logprobs:
-                entries += _prompt_entries(self._echo, prompt)
+                entries += _prompt_entries(self._echo, prompt, self._form.options.top_logprobs)
         if not self._form.drop_answer:
             entries += [
                 (entry.offset + self._shift, entry.logprob.token_id, entry.logprob)
@@ -84,11 +95,16 @@ class _ChoiceParts:
 
 
 def _prompt_entries(
-    echo: Echo, prompt: Sequence[TokenLogprob | None] | None
+    echo: Echo, prompt: Sequence[TokenLogprob | None] | None, count: int | None
 ) -> list[tuple[int, int, TokenLogprob | None]]:
+    """`count`: how many of the most likely are shown; `prompt_logprobs` may have asked for more."""
     if prompt is None:
         raise RuntimeError("the engine sent no log-probabilities of the prompt")
-    return list(zip(echo.offsets, echo.token_ids, prompt, strict=True))
+    shown = [
+        each and TokenLogprob(each.token_id, each.logprob, each.top[: count or 0])
+        for each in prompt
+    ]
+    return list(zip(echo.offsets, echo.token_ids, shown, strict=True))
 
 
 class _Parts:
@@ -105,26 +121,59 @@ class _Parts:
         prompt = delta.choice // self._per_prompt
         if delta.prompt_logprobs is not None:
             self._prompts[prompt] = delta.prompt_logprobs
-        return self._choices[delta.choice].take(delta, self._prompts.get(prompt))
+        return self._choices[delta.choice].take(delta, self.prompt_logprobs(delta.choice))
+
+    def prompt_logprobs(self, choice: int) -> Sequence[TokenLogprob | None] | None:
+        """Those of a choice's prompt, if they were asked for and have come."""
+        return self._prompts.get(choice // self._per_prompt)
 
 
 class CompletionStream:
-    """Chunks of one streamed completion."""
+    """Chunks of one streamed completion.
 
-    def __init__(self, form: CompletionForm, tokenizer: Tokenizer, *, include_usage: bool) -> None:
+    `prompts`: the token ids of each; `usage`: what the generation counts.
+    """
+
+    def __init__(
+        self,
+        form: CompletionForm,
+        tokenizer: Tokenizer,
+        prompts: Sequence[Sequence[int]],
+        usage: Usage,
+    ) -> None:
         self._form = form
         self._parts = _Parts(form, tokenizer)
+        self._prompts = prompts
+        self._opened: set[int] = set()
         head = answer_head("cmpl", "text_completion", form.model)
-        self._frame = ChunkFrame(head, include_usage)
+        live = usage if form.options.continuous_usage else None
+        self._frame = ChunkFrame(head, form.options.include_usage, live)
 
     def delta(self, delta: ChoiceDelta) -> bytes:
         """The chunk of one delta; empty when there is nothing to show yet."""
         text, logprobs = self._parts.take(delta)
+        if self._form.options.token_ids:
+            return self._with_ids(delta, text, logprobs)
         if logprobs is None and delta.finish is None:
             return self._frame.chunk(_PLAIN % (delta.choice, _json(text))) if text else b""
+        return self._chunk(delta, text, logprobs)
+
+    def _with_ids(self, delta: ChoiceDelta, text: str, logprobs: dict[str, Any] | None) -> bytes:
+        ids = [] if self._form.drop_answer else delta.token_ids
+        more = b',"token_ids":' + _json(ids)
+        if delta.choice not in self._opened:
+            self._opened.add(delta.choice)
+            prompt = self._prompts[delta.choice // self._form.choices_per_prompt]
+            more += b',"prompt_token_ids":' + _json(prompt)
+        return self._chunk(delta, text, logprobs, more)
+
+    def _chunk(
+        self, delta: ChoiceDelta, text: str, logprobs: dict[str, Any] | None, more: bytes = b""
+    ) -> bytes:
+        finish = _json(_finish_of(self._form, delta))
         return self._frame.chunk(
-            b'{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b}'
-            % (delta.choice, _json(text), _json(logprobs), _json(_finish_of(self._form, delta)))
+            b'{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b%b}'
+            % (delta.choice, _json(text), _json(logprobs), finish, more)
         )
 
     def end(self, usage: Usage) -> bytes:
@@ -133,12 +182,17 @@ class CompletionStream:
 
 
 class CompletionAnswer:
-    """Collects the deltas of a completion that is not streamed."""
+    """Collects the deltas of a completion that is not streamed; `prompts` as of the stream."""
 
-    def __init__(self, form: CompletionForm, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, form: CompletionForm, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]]
+    ) -> None:
         self._form = form
+        self._tokenizer = tokenizer
+        self._prompts = prompts
         self._parts = _Parts(form, tokenizer)
         self._texts: list[list[str]] = [[] for _ in range(form.num_choices)]
+        self._ids: list[list[int]] = [[] for _ in range(form.num_choices)]
         self._logprobs: list[dict[str, list[Any]] | None] = [None] * form.num_choices
         self._finish: list[str | None] = [None] * form.num_choices
 
@@ -147,6 +201,8 @@ class CompletionAnswer:
         text, logprobs = self._parts.take(delta)
         self._texts[delta.choice].append(text)
         self._finish[delta.choice] = _finish_of(self._form, delta)
+        if self._form.options.token_ids and not self._form.drop_answer:
+            self._ids[delta.choice] += delta.token_ids
         if logprobs is not None:
             self._append(delta.choice, logprobs)
 
@@ -160,22 +216,30 @@ class CompletionAnswer:
 
     def body(self, usage: Usage) -> bytes:
         """The answer as JSON."""
-        empty: dict[str, list[Any]] = {
-            name: [] for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")
-        }
-        choices = [
-            {
-                "index": number,
-                "text": "".join(self._texts[number]),
-                "logprobs": (self._logprobs[number] or empty) if self._form.logprobs else None,
-                "finish_reason": self._finish[number],
-            }
-            for number in range(self._form.num_choices)
-        ]
         return _json(
             {
                 **answer_head("cmpl", "text_completion", self._form.model),
-                "choices": choices,
+                "choices": [self._choice(number) for number in range(self._form.num_choices)],
                 "usage": usage_content(usage),
             }
         )
+
+    def _choice(self, number: int) -> dict[str, Any]:
+        options = self._form.options
+        empty: dict[str, list[Any]] = {
+            name: [] for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+        }
+        choice: dict[str, Any] = {
+            "index": number,
+            "text": "".join(self._texts[number]),
+            "logprobs": (self._logprobs[number] or empty) if options.logprobs else None,
+            "finish_reason": self._finish[number],
+        }
+        prompt = self._parts.prompt_logprobs(number)
+        if options.prompt_logprobs is not None and prompt is not None:
+            count = options.prompt_logprobs
+            choice["prompt_logprobs"] = prompt_logprobs_content(self._tokenizer, prompt, count)
+        if options.token_ids:
+            choice["token_ids"] = self._ids[number]
+            choice["prompt_token_ids"] = self._prompts[number // self._form.choices_per_prompt]
+        return choice

@@ -18,6 +18,7 @@ from rtp_llm.server.asgi import read_body
 from rtp_llm.server.chat import ChatAnswer, ChatStream
 from rtp_llm.server.completions import CompletionAnswer, CompletionStream
 from rtp_llm.server.generation import Generation
+from rtp_llm.server.ignored_fields import IgnoredFields
 from rtp_llm.server.jobs import Job
 from rtp_llm.server.prepare import (
     ServedModel,
@@ -26,6 +27,7 @@ from rtp_llm.server.prepare import (
     prepare_detokenize,
     prepare_tokenize,
 )
+from rtp_llm.server.sampling import Limits
 from rtp_llm.server.state import ServerState
 
 # Longer bodies, in bytes, are prepared in a thread: streams must not wait.
@@ -39,47 +41,45 @@ class Endpoints:
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
+        self._ignored = IgnoredFields()
 
     async def chat(self, http: Request) -> Response:
         """POST /v1/chat/completions."""
         self._state.check_admission()
         body = await self._read(http)
         request = await _prepare(prepare_chat, body, self._served_model())
-        generation = self._generation(request.jobs)
-        name, tokenizer = self._state.settings.model_name, self._state.tokenizer
-        logprobs = request.logprobs
+        generation, form = self._generation(request.jobs), request.form
+        tokenizer, ids = self._state.tokenizer, request.jobs[0].prompt_ids
+        headers = self._ignored.headers(request.ignored)
         if not request.stream:
-            choices = request.jobs[0].params.n
-            writer = ChatAnswer(name, tokenizer, choices, logprobs=logprobs)
-            return WholeAnswer(self._state, generation, writer)
-        stream = ChatStream(name, tokenizer, logprobs=logprobs, include_usage=request.include_usage)
-        return StreamedAnswer(self._state, generation, stream)
+            writer = ChatAnswer(form, tokenizer, ids)
+            return WholeAnswer(self._state, generation, writer, headers)
+        stream = ChatStream(form, tokenizer, ids, generation.usage)
+        return StreamedAnswer(self._state, generation, stream, headers)
 
     async def completions(self, http: Request) -> Response:
         """POST /v1/completions."""
         self._state.check_admission()
         body = await self._read(http)
         request = await _prepare(prepare_completion, body, self._served_model())
-        generation = self._generation(request.jobs)
-        tokenizer = self._state.tokenizer
+        generation, form = self._generation(request.jobs), request.form
+        tokenizer, prompts = self._state.tokenizer, [job.prompt_ids for job in request.jobs]
+        headers = self._ignored.headers(request.ignored)
         if not request.stream:
-            return WholeAnswer(self._state, generation, CompletionAnswer(request.form, tokenizer))
-        stream = CompletionStream(request.form, tokenizer, include_usage=request.include_usage)
-        return StreamedAnswer(self._state, generation, stream)
+            writer = CompletionAnswer(form, tokenizer, prompts)
+            return WholeAnswer(self._state, generation, writer, headers)
+        stream = CompletionStream(form, tokenizer, prompts, generation.usage)
+        return StreamedAnswer(self._state, generation, stream, headers)
 
     async def tokenize(self, http: Request) -> Response:
         """POST /tokenize."""
-        body, tokenizer = await self._read(http), self._state.tokenizer
-        name, ready = self._state.settings.model_name, self._state.engine.ready
-        length = ready.max_model_len if ready else None
-        return _json_body(await _prepare(prepare_tokenize, body, name, tokenizer, length))
+        body = await self._read(http)
+        return _json_body(await _prepare(prepare_tokenize, body, self._model()))
 
     async def detokenize(self, http: Request) -> Response:
         """POST /detokenize."""
-        body, tokenizer = await self._read(http), self._state.tokenizer
-        name, ready = self._state.settings.model_name, self._state.engine.ready
-        size = ready.vocab_size if ready else 0
-        return _json_body(await _prepare(prepare_detokenize, body, name, tokenizer, size))
+        body = await self._read(http)
+        return _json_body(await _prepare(prepare_detokenize, body, self._model()))
 
     # -- parts ---------------------------------------------------------------------------------
 
@@ -88,15 +88,22 @@ class Endpoints:
 
     def _served_model(self) -> ServedModel:
         """Raises ApiError 503 before engine and tokenizer are ready."""
+        return self._model(self._state.limits)
+
+    def _model(self, limits: Limits | None = None) -> ServedModel:
+        """Without `limits`: also before the engine is ready."""
         state = self._state
-        limits = state.limits
-        ready = state.engine.ready
+        ready, settings = state.engine.ready, state.settings
+        if limits is None:
+            limits = state.limits if ready else Limits(0, 0)
         return ServedModel(
-            name=state.settings.model_name,
+            name=settings.model_name,
             tokenizer=state.tokenizer,
             defaults=state.defaults,
             limits=limits,
             max_sequences=ready.max_running + ready.max_queued if ready else 0,
+            strict_fields=settings.strict_fields,
+            trust_chat_template=settings.trust_request_chat_template,
         )
 
     def _generation(self, jobs: Sequence[Job]) -> Generation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -98,7 +98,7 @@ class FakeStream:
             finish_reason=finish,
             stop_token_id=token if finish == "stop" else None,
             cached_tokens=self.engine.cached_tokens,
-            logprobs=[self._logprob(token, params.logprobs)]
+            logprobs=[self._logprob(token, params.logprobs, params.logprob_token_ids)]
             if params.logprobs is not None
             else None,
             prompt_logprobs=self._prompt_logprobs() if first else None,
@@ -111,8 +111,10 @@ class FakeStream:
         rest = self.request.prompt_token_ids[1:]
         return [None, *(self._logprob(token, wanted) for token in rest)]
 
-    def _logprob(self, token: int, wanted: int) -> TokenLogprob:
+    def _logprob(self, token: int, wanted: int, ids: Sequence[int] = ()) -> TokenLogprob:
         top = [(token + i, -0.5 - i) for i in range(wanted)]
+        if ids:
+            top = [(each, -2.0) for each in ids]
         return TokenLogprob(token, -0.5, top)
 
 

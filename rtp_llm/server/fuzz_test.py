@@ -59,6 +59,11 @@ LIKELY: dict[str, Any] = {
     "max_tokens": st.integers(-1, 300) | ANY,
     "logit_bias": st.dictionaries(st.integers(-1, 600).map(str), st.floats(-110, 110), max_size=3)
     | ANY,
+    "allowed_token_ids": st.lists(st.integers(-1, 600), max_size=3) | ANY,
+    "logprob_token_ids": st.lists(st.integers(-1, 600), max_size=3) | ANY,
+    "bad_words": st.text(max_size=3) | st.lists(st.text(max_size=3), max_size=4) | ANY,
+    "prompt_logprobs": st.integers(-1, 22) | ANY,
+    "truncate_prompt_tokens": st.integers(-2, 300) | ANY,
     "stop_token_ids": st.lists(st.integers(-1, 600), max_size=3) | ANY,
     "stream_options": st.fixed_dictionaries({}, optional={"include_usage": st.booleans() | ANY})
     | ANY,

@@ -36,13 +36,17 @@ class LogprobEntry:
 
 @dataclass(slots=True)
 class ChoiceDelta:
-    """What one choice gained. `finish` is set on its last delta, and on that only."""
+    """What one choice gained. `finish` is set on its last delta, and on that only.
+
+    `token_ids` may be ahead of the text, parts of which can be held back.
+    """
 
     choice: int
     text: str
     finish: Finish | None = None
     logprobs: list[LogprobEntry] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprob | None] | None = None
+    token_ids: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -85,7 +89,10 @@ class _Choice:
             finish = "stop"
         self.finished = finish is not None
         entries = [] if self.text.offsets is None else self._release(delta.logprobs, before)
-        return ChoiceDelta(self.number, text, finish, entries, delta.prompt_logprobs)
+        ids = delta.token_ids
+        if self.text.stopped:
+            ids = ids[: self.text.num_tokens - before]
+        return ChoiceDelta(self.number, text, finish, entries, delta.prompt_logprobs, ids)
 
     def _release(self, logprobs: list[TokenLogprob] | None, before: int) -> list[LogprobEntry]:
         """Entries go out with their text; those of a stop string never do."""

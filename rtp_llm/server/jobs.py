@@ -28,6 +28,38 @@ class Job:
 
 
 @dataclass(frozen=True)
+class AnswerOptions:
+    """What an answer shows beside its text.
+
+    `continuous_usage`: in every chunk; `token_ids`: those of prompts and answers;
+    `tokens_as_ids`: log-probabilities name tokens "token_id:N"; `top_logprobs` and
+    `prompt_logprobs`: how many of the most likely tokens, None: no log-probabilities.
+    """
+
+    include_usage: bool = False
+    continuous_usage: bool = False
+    token_ids: bool = False
+    tokens_as_ids: bool = False
+    top_logprobs: int | None = None
+    prompt_logprobs: int | None = None
+
+    @property
+    def logprobs(self) -> bool:
+        """Whether those of the answer are shown."""
+        return self.top_logprobs is not None
+
+
+@dataclass(frozen=True)
+class ChatForm:
+    """How the choices of a chat are shown. `echo`: text of the last message, before each."""
+
+    model: str
+    num_choices: int
+    options: AnswerOptions
+    echo: str = ""
+
+
+@dataclass(frozen=True)
 class Echo:
     """The prompt as it is given back: its text, its ids, and where each id's text begins."""
 
@@ -46,7 +78,7 @@ class CompletionForm:
     model: str
     choices_per_prompt: int
     num_choices: int
-    logprobs: bool
+    options: AnswerOptions
     echoes: Sequence[Echo] | None = None
     drop_answer: bool = False
 

@@ -9,7 +9,7 @@ import msgspec
 
 from rtp_llm.config.refusals import find_refusal, get_refusal
 from rtp_llm.server.errors import ApiError, bad_request
-from rtp_llm.server.protocol import Message
+from rtp_llm.server.protocol import Message, StreamOptions
 from rtp_llm.text.chat_template import RESERVED
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -39,26 +39,58 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "mirostat": (0,),
     "verbosity": ("medium",),
 }
+# Names of unknown fields that are told to the client: how many, and characters of each.
+MAX_IGNORED, MAX_IGNORED_LENGTH = 16, 64
+_ODD = re.compile(r"[^A-Za-z0-9_.-]")
 _EMPTY: tuple[Any, ...] = (None, False, "", [], {})
 _PLACE = re.compile(r"(.*?)(?: - at `(.*)`)?", re.DOTALL)
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
-def parse(body: bytes, kind: type[T]) -> T:
-    """Decode `body` as `kind`.
+def parse(body: bytes, kind: type[T], strict: bool = False) -> tuple[T, tuple[str, ...]]:
+    """Decode `body` as `kind`; also the names of the fields that nobody knows.
 
-    Raises ApiError 400: bad JSON, a wrong type (naming the field), a field that is refused or
-    unknown. Fields of IGNORED_FIELDS are taken and not used.
+    Of these, null, false and empty values are not named; `strict` refuses the others. Names are
+    given as a header can carry them. Fields of IGNORED_FIELDS are taken and not used.
+    Raises ApiError 400: bad JSON, a wrong type (naming the field), a field that is refused.
     """
     content = _decode(body)
-    known = kind.__struct_fields__
-    for name, value in content.items():
-        if name not in known and name not in IGNORED_FIELDS:
-            _check_foreign(name, value)
+    unknown = [name for name, value in content.items() if _is_unknown(kind, name, value)]
+    options = content.get("stream_options")
+    if isinstance(options, dict) and "stream_options" in kind.__struct_fields__:
+        known = StreamOptions.__struct_fields__
+        unknown += [
+            f"stream_options.{name}"
+            for name, value in options.items()
+            if name not in known and not is_harmless(name, value)
+        ]
+    if unknown and strict:
+        raise bad_request(
+            f"Unknown field {unknown[0]!r}; it would have been without effect (--strict-fields).",
+            param=unknown[0],
+            code="unknown_field",
+        )
     try:
-        return msgspec.convert(content, kind)
+        return msgspec.convert(content, kind), _plain_names(unknown)
     except msgspec.ValidationError as error:
         raise _describe(str(error)) from error
+
+
+def _is_unknown(kind: type[msgspec.Struct], name: str, value: Any) -> bool:
+    """Raises ApiError 400 for a field that is known and not supported."""
+    if name in kind.__struct_fields__ or name in IGNORED_FIELDS:
+        return False
+    if is_harmless(name, value):
+        return False
+    refusal = find_refusal("request", name)
+    if refusal is not None:
+        raise bad_request(refusal.message, param=name, code="unsupported")
+    return True
+
+
+def _plain_names(names: list[str]) -> tuple[str, ...]:
+    """The first of them, cut, and with nothing in them that means something in a header."""
+    shown = [_ODD.sub("?", name[:MAX_IGNORED_LENGTH]) for name in names[:MAX_IGNORED]]
+    return tuple(shown if len(names) <= MAX_IGNORED else [*shown, "..."])
 
 
 def _decode(body: bytes) -> dict[str, Any]:
@@ -73,15 +105,6 @@ def _decode(body: bytes) -> dict[str, Any]:
     return content
 
 
-def _check_foreign(name: str, value: Any) -> None:
-    refusal = find_refusal("request", name)
-    if refusal is None:
-        message = f"Unknown field {name!r}; it would have been without effect."
-        raise bad_request(message, param=name, code="unknown_field")
-    if not is_harmless(name, value):
-        raise bad_request(refusal.message, param=name, code="unsupported")
-
-
 def is_harmless(name: str, value: Any) -> bool:
     """Whether this value of a refused field asks for nothing."""
     known = (*_EMPTY, *HARMLESS.get(name, ()))
@@ -94,10 +117,6 @@ def _describe(message: str) -> ApiError:
     match = _PLACE.fullmatch(message)
     text, place = match.groups() if match else (message, None)
     param = (place or "").removeprefix("$").removeprefix(".") or None
-    unknown = _UNKNOWN.fullmatch(text)
-    if unknown:
-        name = f"{param}.{unknown.group(1)}" if param else unknown.group(1)
-        return bad_request(f"Unknown field {name!r}.", param=name, code="unknown_field")
     missing = re.fullmatch(r"Object missing required field `(.*)`", text)
     if missing:
         name = f"{param}.{missing.group(1)}" if param else missing.group(1)
@@ -126,17 +145,19 @@ def _template_message(message: Message, at: int) -> dict[str, Any]:
             raise _refused("messages.tool_calls", f"{place}.{name}")
     if not is_harmless("audio", message.audio):
         raise _refused("messages.content", f"{place}.audio")
+    content = _content_text(message, place)
     return {
         "role": "system" if message.role == "developer" else message.role,
-        "content": _content_text(message, place),
+        **({} if content is msgspec.UNSET else {"content": content}),
         "name": message.name,
         "reasoning_content": message.reasoning_content or message.reasoning,
     }
 
 
-def _content_text(message: Message, place: str) -> str | None:
+def _content_text(message: Message, place: str) -> str | msgspec.UnsetType | None:
+    """The text; None where the client sent null, unset where it sent nothing."""
     content = message.content
-    if content is None and message.role != "assistant":
+    if content is msgspec.UNSET and message.role != "assistant":
         raise bad_request(
             f"{place}.content is required.", f"{place}.content", "missing_required_parameter"
         )

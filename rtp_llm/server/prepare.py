@@ -15,18 +15,20 @@ import msgspec
 from rtp_llm.config.refusals import get_refusal
 from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.server.errors import ApiError, bad_request, unknown_model
-from rtp_llm.server.jobs import CompletionForm, Echo, Job
+from rtp_llm.server.jobs import AnswerOptions, ChatForm, CompletionForm, Echo, Job
 from rtp_llm.server.parse import parse, template_messages, template_variables
 from rtp_llm.server.protocol import (
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
-    Message,
     SamplingFields,
     TokenizeRequest,
 )
 from rtp_llm.server.sampling import (
+    Lengths,
     Limits,
+    answer_options,
+    bad_words,
     chat_lengths,
     chat_logprobs,
     check_token_ids,
@@ -41,6 +43,9 @@ from rtp_llm.text.tokenizer import Tokenizer
 
 # A prompt of more characters per token of the context is looked at from its beginning first.
 MANY_CHARACTERS = 16
+# Of a text that is truncated, so many characters per token of the context are looked at: no token
+# is longer.
+LONG_TOKEN = 128
 # Cutting a text changes the tokens at the border only.
 BORDER_TOKENS = 64
 
@@ -59,119 +64,124 @@ class ServedModel:
     defaults: GenerationDefaults
     limits: Limits
     max_sequences: int
+    strict_fields: bool = False
+    trust_chat_template: bool = False
 
 
 @dataclass(frozen=True)
 class PreparedChat:
-    """A chat that can be generated. `logprobs`: they are shown."""
+    """A chat that can be generated. `ignored`: fields that nobody knows."""
 
     jobs: list[Job]
     stream: bool
-    include_usage: bool
-    logprobs: bool
+    form: ChatForm
+    ignored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class PreparedCompletion:
-    """A completion that can be generated: one job per prompt."""
+    """A completion that can be generated: one job per prompt. `ignored`: as of a chat."""
 
     jobs: list[Job]
     stream: bool
-    include_usage: bool
     form: CompletionForm
+    ignored: tuple[str, ...] = ()
 
 
 def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
     """The body of POST /v1/chat/completions; raises ApiError."""
-    request = parse_request(body, ChatRequest, model.name)
+    request, ignored = parse_request(body, ChatRequest, model)
+    _check_best_of(request)
     _check_size(1, request, model)
-    logprobs = chat_logprobs(request)
+    options = answer_options(request, chat_logprobs(request))
     lengths = chat_lengths(request, model.defaults)
-    ids = _chat_ids(request, model)
-    max_tokens = lengths.resolve(len(ids), model.limits)
+    messages = template_messages(request.messages)
+    ids = _chat_ids(request, messages, model, lengths)
     params = sampling_params(
-        request, model.defaults, model.limits, max_tokens=max_tokens, logprobs=logprobs
+        request,
+        model.defaults,
+        model.limits,
+        max_tokens=lengths.resolve(len(ids), model.limits),
+        logprobs=options.top_logprobs,
+        prompt_logprobs=options.prompt_logprobs,
+        bad_words=bad_words(request, model.tokenizer),
     )
+    last = messages[-1]
+    echo = (last.get("content") or "") if request.echo and last["role"] == "assistant" else ""
+    continues = bool(request.continue_final_message)
     return PreparedChat(
-        jobs=[_job(request, model, ids, params)],
+        jobs=[_job(request, model, ids, params, continues_prompt=continues)],
         stream=bool(request.stream),
-        include_usage=_wants_usage(request),
-        logprobs=logprobs is not None,
+        form=ChatForm(model.name, params.n, options, echo),
+        ignored=ignored,
     )
 
 
 def prepare_completion(body: bytes, model: ServedModel) -> PreparedCompletion:
     """The body of POST /v1/completions; raises ApiError."""
-    request = parse_request(body, CompletionRequest, model.name)
-    if request.best_of not in (None, request.n or 1):
-        raise _refused_best_of()
+    request, ignored = parse_request(body, CompletionRequest, model)
+    _check_best_of(request)
+    options = answer_options(request, completion_logprobs(request))
     prompts = _prompts(request, model)
     drop = request.max_tokens == 0 and bool(request.echo)
-    jobs = _completion_jobs(request, model, prompts, drop)
+    jobs = _completion_jobs(request, model, prompts, options, drop)
     choices = jobs[0].params.n
     tokenizer = model.tokenizer
     form = CompletionForm(
         model=model.name,
         choices_per_prompt=choices,
         num_choices=choices * len(jobs),
-        logprobs=request.logprobs is not None,
+        options=options,
         echoes=[_echo(tokenizer, *prompt) for prompt in prompts] if request.echo else None,
         drop_answer=drop,
     )
     return PreparedCompletion(
         jobs=jobs,
         stream=bool(request.stream),
-        include_usage=_wants_usage(request),
         form=form,
+        ignored=ignored,
     )
 
 
-def prepare_tokenize(
-    body: bytes, model_name: str, tokenizer: Tokenizer, max_model_len: int | None
-) -> bytes:
+def prepare_tokenize(body: bytes, model: ServedModel) -> bytes:
     """The body of POST /tokenize to that of its answer; raises ApiError."""
-    request = parse_request(body, TokenizeRequest, model_name)
+    request, _ = parse_request(body, TokenizeRequest, model)
     if (request.prompt is None) == (request.messages is None):
         raise bad_request("Give one of prompt and messages.", param="prompt")
     if request.messages is not None:
-        text = _render(
-            tokenizer,
-            request.messages,
-            request.add_generation_prompt,
-            request.chat_template_kwargs,
-        )
-        ids = tokenizer.encode(text, bool(request.add_special_tokens))
+        messages = template_messages(request.messages)
+        text, add = _render(request, messages, model), bool(request.add_special_tokens)
     else:
-        ids = tokenizer.encode(request.prompt or "", request.add_special_tokens is not False)
+        text, add = request.prompt or "", request.add_special_tokens is not False
+    ids = model.tokenizer.encode(text, add)
     content: dict[str, Any] = {
         "count": len(ids),
-        "max_model_len": max_model_len,
+        "max_model_len": model.limits.max_model_len or None,
         "tokens": ids,
-        "token_strs": tokenizer.tokens(ids) if request.return_token_strs else None,
+        "token_strs": model.tokenizer.tokens(ids) if request.return_token_strs else None,
     }
     return msgspec.json.encode(content)
 
 
-def prepare_detokenize(
-    body: bytes, model_name: str, tokenizer: Tokenizer, vocab_size: int
-) -> bytes:
-    """The body of POST /detokenize to that of its answer; raises ApiError.
-
-    `vocab_size`: of the engine, whose rows may be more than the tokenizer's; 0 before it is ready.
-    """
-    request = parse_request(body, DetokenizeRequest, model_name)
-    size = max(tokenizer.vocab_size, vocab_size)
+def prepare_detokenize(body: bytes, model: ServedModel) -> bytes:
+    """The body of POST /detokenize to that of its answer; raises ApiError."""
+    request, _ = parse_request(body, DetokenizeRequest, model)
+    # The model may have more rows than the tokenizer has tokens.
+    size = max(model.tokenizer.vocab_size, model.limits.vocab_size)
     check_token_ids("tokens", request.tokens, Limits(0, size))
-    text = tokenizer.decode(request.tokens, bool(request.skip_special_tokens))
+    text = model.tokenizer.decode(request.tokens, bool(request.skip_special_tokens))
     return msgspec.json.encode({"prompt": text})
 
 
-def parse_request(body: bytes, kind: type[T], served: str) -> T:
-    """The request; raises ApiError 404 for another model than the served one."""
-    request = parse(body, kind)
-    if request.model is not None and request.model != served:
-        raise unknown_model(request.model, served)
-    return request
+def parse_request(body: bytes, kind: type[T], model: ServedModel) -> tuple[T, tuple[str, ...]]:
+    """The request, and the fields of it that nobody knows.
+
+    Raises ApiError: of `parse`, and 404 for another model than the served one.
+    """
+    request, ignored = parse(body, kind, model.strict_fields)
+    if request.model is not None and request.model != model.name:
+        raise unknown_model(request.model, model.name)
+    return request, ignored
 
 
 # -- parts -------------------------------------------------------------------------------------
@@ -193,40 +203,80 @@ def _check_size(num_prompts: int, request: SamplingFields, model: ServedModel) -
 
 
 def _render(
-    tokenizer: Tokenizer,
-    messages: list[Message],
-    add_generation_prompt: bool | None,
-    variables: dict[str, Any] | None,
+    request: ChatRequest | TokenizeRequest, messages: list[dict[str, Any]], model: ServedModel
 ) -> str:
+    add, final = request.add_generation_prompt, bool(request.continue_final_message)
+    if add and final:
+        raise bad_request(
+            "continue_final_message and add_generation_prompt cannot both be true.",
+            "continue_final_message",
+            "invalid_value",
+        )
+    template = request.chat_template or None
+    if template is not None and not model.trust_chat_template:
+        raise _refused("chat_template")
     try:
-        return tokenizer.apply_chat_template(
-            template_messages(messages),
-            add_generation_prompt is not False,
-            **template_variables(variables),
+        return model.tokenizer.apply_chat_template(
+            messages,
+            add is not False and not final,
+            continue_final_message=final,
+            chat_template=template,
+            **_variables(request, model),
         )
     except ChatTemplateError as error:
         text = str(error)
         raise bad_request(
-            text[:1].upper() + text[1:] + ".", param="messages", code="chat_template"
+            text[:1].upper() + text[1:] + ".",
+            param="messages" if template is None else "chat_template",
+            code="chat_template",
         ) from error
 
 
-def _chat_ids(request: ChatRequest, model: ServedModel) -> list[int]:
-    text = _render(
-        model.tokenizer,
-        request.messages,
-        request.add_generation_prompt,
-        request.chat_template_kwargs,
-    )
-    _check_length(model.tokenizer, text, model.limits.max_model_len, "messages")
-    ids = model.tokenizer.encode(text, bool(request.add_special_tokens))
+def _variables(request: ChatRequest | TokenizeRequest, model: ServedModel) -> dict[str, Any]:
+    """Those of the client; `reasoning_effort` is one where the template reads it."""
+    variables = template_variables(request.chat_template_kwargs)
+    if isinstance(request, ChatRequest) and request.reasoning_effort:
+        read = model.tokenizer.template_variables(request.chat_template or None)
+        if "reasoning_effort" not in read:
+            raise _refused("reasoning_effort")
+        variables.setdefault("reasoning_effort", request.reasoning_effort)
+    return variables
+
+
+def _chat_ids(
+    request: ChatRequest, messages: list[dict[str, Any]], model: ServedModel, lengths: Lengths
+) -> list[int]:
+    text = _render(request, messages, model)
+    ids, _ = _encode(text, "messages", request, model, lengths, bool(request.add_special_tokens))
     if not ids:
         raise bad_request("The messages render to an empty prompt.", param="messages")
     return ids
 
 
+def _encode(
+    text: str,
+    name: str,
+    request: SamplingFields,
+    model: ServedModel,
+    lengths: Lengths,
+    add_special_tokens: bool,
+) -> tuple[list[int], bool]:
+    """The ids of the field `name`, and whether all of them are there.
+
+    `truncate_prompt_tokens` keeps the last of them; a text that it leaves little of is cut first.
+    """
+    keep, limit = request.truncate_prompt_tokens, model.limits.max_model_len
+    if keep is None:
+        _check_length(model.tokenizer, text, limit, name)
+    else:
+        text = text[-LONG_TOKEN * limit :]
+    ids = model.tokenizer.encode(text, add_special_tokens)
+    kept = lengths.truncate(ids, keep, model.limits)
+    return kept, keep is None or len(kept) == len(ids)
+
+
 def _prompts(request: CompletionRequest, model: ServedModel) -> list[tuple[str | None, list[int]]]:
-    """(text if one was given, ids) of each prompt."""
+    """(text if one was given and not cut, ids) of each prompt."""
     given = request.prompt
     prompts: Sequence[Any] = [given] if isinstance(given, str) else given
     kinds = set(map(type, prompts))
@@ -246,12 +296,15 @@ def _prompts(request: CompletionRequest, model: ServedModel) -> list[tuple[str |
 def _prompt(
     item: str | list[int], request: CompletionRequest, model: ServedModel
 ) -> tuple[str | None, list[int]]:
+    lengths = completion_lengths(request, model.defaults)
+    text = None
     if isinstance(item, list):
         check_token_ids("prompt", item, model.limits)
-        text, ids = None, item
+        ids = lengths.truncate(item, request.truncate_prompt_tokens, model.limits)
     else:
-        _check_length(model.tokenizer, item, model.limits.max_model_len, "prompt")
-        text, ids = item, model.tokenizer.encode(item, request.add_special_tokens is not False)
+        add = request.add_special_tokens is not False
+        ids, whole = _encode(item, "prompt", request, model, lengths, add)
+        text = item if whole else None
     if not ids:
         raise bad_request("prompt: must not be empty.", param="prompt", code="invalid_value")
     return text, ids
@@ -261,10 +314,12 @@ def _completion_jobs(
     request: CompletionRequest,
     model: ServedModel,
     prompts: list[tuple[str | None, list[int]]],
+    options: AnswerOptions,
     drop: bool,
 ) -> list[Job]:
-    logprobs = completion_logprobs(request)
     lengths = completion_lengths(request, model.defaults)
+    scored = [options.prompt_logprobs, options.top_logprobs if request.echo else None]
+    words = bad_words(request, model.tokenizer)
     jobs: list[Job] = []
     for _, ids in prompts:
         if drop:
@@ -275,8 +330,9 @@ def _completion_jobs(
             model.defaults,
             model.limits,
             max_tokens=1 if drop else lengths.resolve(len(ids), model.limits),
-            logprobs=None if drop else logprobs,
-            prompt_logprobs=logprobs if request.echo else None,
+            logprobs=None if drop else options.top_logprobs,
+            prompt_logprobs=max((each for each in scored if each is not None), default=None),
+            bad_words=words,
         )
         first = len(jobs) * params.n
         where = {"first_choice": first, "continues_prompt": True, "prompt_only": drop}
@@ -308,12 +364,13 @@ def _echo(tokenizer: Tokenizer, text: str | None, ids: list[int]) -> Echo:
     return Echo(decoded if text is None else text, ids, sequence.offsets or [])
 
 
-def _wants_usage(request: SamplingFields) -> bool:
-    return bool(request.stream_options and request.stream_options.include_usage)
+def _check_best_of(request: ChatRequest | CompletionRequest) -> None:
+    if request.best_of not in (None, request.n or 1):
+        raise _refused("best_of")
 
 
-def _refused_best_of() -> ApiError:
-    return bad_request(get_refusal("request", "best_of").message, "best_of", "unsupported")
+def _refused(name: str) -> ApiError:
+    return bad_request(get_refusal("request", name).message, name, "unsupported")
 
 
 def _check_length(tokenizer: Tokenizer, text: str, limit: int, param: str) -> None:

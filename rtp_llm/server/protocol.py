@@ -7,10 +7,14 @@ from typing import Any, Literal
 import msgspec
 
 
-class StreamOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`include_obfuscation` only pads the stream, so it is taken and not used."""
+class StreamOptions(msgspec.Struct, kw_only=True):
+    """`include_obfuscation` only pads the stream, so it is taken and not used.
+
+    `continuous_usage_stats`: with `include_usage`, every chunk has the usage so far.
+    """
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
     include_obfuscation: bool | None = None
 
 
@@ -37,6 +41,13 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     min_tokens: int | None = None
     ignore_eos: bool | None = None
     stop_token_ids: list[int] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: str | list[str] | None = None
+    logprob_token_ids: list[int] | None = None
+    prompt_logprobs: int | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    truncate_prompt_tokens: int | None = None
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
     add_special_tokens: bool | None = None
@@ -44,18 +55,19 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     cache_salt: str | None = None
 
 
-class Message(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One message of a conversation; the last fields are refused unless they are empty."""
+class Message(msgspec.Struct, kw_only=True):
+    """One message of a conversation; the last fields are refused unless they are empty.
+
+    Fields that are not listed are taken and not used: clients send back whole answers.
+    """
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[dict[str, Any]] | None = None
+    content: str | list[dict[str, Any]] | msgspec.UnsetType | None = msgspec.UNSET
     name: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
-    annotations: list[Any] | None = None
-    tool_calls: list[Any] | None = None
-    tool_call_id: str | None = None
+    tool_calls: Any = None
     function_call: Any = None
     audio: Any = None
 
@@ -67,8 +79,13 @@ class ChatRequest(SamplingFields, kw_only=True):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    best_of: int | None = None
+    reasoning_effort: str | None = None
     # ---
+    echo: bool | None = None
     add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
 
@@ -89,6 +106,8 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
     messages: list[Message] | None = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     return_token_strs: bool | None = None
 

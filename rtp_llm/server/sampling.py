@@ -6,10 +6,19 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from rtp_llm.sampling_params import SamplingParams, check_vocabulary
+from rtp_llm.sampling_params import (
+    MAX_BAD_WORDS,
+    SamplingParams,
+    check_token_fields,
+    check_vocabulary,
+    truncate_prompt,
+)
 from rtp_llm.server.errors import ApiError, bad_request
+from rtp_llm.server.jobs import AnswerOptions
 from rtp_llm.server.protocol import ChatRequest, CompletionRequest, SamplingFields
+from rtp_llm.text.bad_words import bad_word_ids
 from rtp_llm.text.generation_defaults import GenerationDefaults
+from rtp_llm.text.tokenizer import Tokenizer
 
 MAX_STOPS = 64
 MAX_STOP_LENGTH = 1024
@@ -42,6 +51,23 @@ class Lengths:
     name: str
     asked: int | None
     default: int | None
+
+    def truncate(self, ids: list[int], keep: int | None, limits: Limits) -> list[int]:
+        """The end of a prompt that `truncate_prompt_tokens` keeps; ApiError 400 out of its range.
+
+        -1 leaves room for the answer that was asked for.
+        """
+        if keep is not None and keep < 1 and keep != -1:
+            raise bad_request(
+                f"truncate_prompt_tokens={keep} must be -1 or between 1 and "
+                f"{limits.max_model_len}.",
+                "truncate_prompt_tokens",
+                "invalid_value",
+            )
+        try:
+            return truncate_prompt(ids, keep, limits.max_model_len, self.asked or 1)
+        except ValueError as error:
+            raise bad_request(f"{error}.", "truncate_prompt_tokens", "invalid_value") from error
 
     def resolve(self, prompt_tokens: int, limits: Limits) -> int:
         """How many tokens may be generated behind this prompt.
@@ -83,8 +109,9 @@ def sampling_params(
     max_tokens: int,
     logprobs: int | None,
     prompt_logprobs: int | None = None,
+    bad_words: tuple[tuple[int, ...], ...] = (),
 ) -> SamplingParams:
-    """The request's values over the model's defaults over OpenAI's.
+    """The request's values over the model's defaults over OpenAI's; `bad_words` in token ids.
 
     Raises ApiError 400 naming the field that is out of its range.
     """
@@ -92,22 +119,23 @@ def sampling_params(
         name: defaults.pick(name, getattr(request, name), fallback)
         for name, fallback in _WITH_MODEL_DEFAULTS.items()
     }
-    for name in _PLAIN:
-        asked = getattr(request, name)
-        if asked is not None:
-            values[name] = asked
+    plain = {name: getattr(request, name) for name in _PLAIN}
+    values |= {name: value for name, value in plain.items() if value is not None}
     # A request for a shorter answer than the model's shortest gets it.
     values.setdefault("min_tokens", min(defaults.min_tokens or 0, max_tokens))
     try:
-        return SamplingParams(
+        params = SamplingParams(
             **values,
             max_tokens=max_tokens,
             stop=_stops(request),
             stop_token_ids=_stop_token_ids(request, limits),
-            logit_bias=_logit_bias(request, limits),
+            logit_bias=_logit_bias(request),
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
+            bad_words_token_ids=bad_words,
         )
+        check_token_fields(params, limits.vocab_size)
+        return params
     except ValueError as error:
         message = str(error)
         param = re.split(r"\W", message, maxsplit=1)[0] or None
@@ -129,6 +157,8 @@ _PLAIN = (
     "seed",
     "min_tokens",
     "ignore_eos",
+    "allowed_token_ids",
+    "logprob_token_ids",
     "priority",
 )
 
@@ -145,7 +175,7 @@ def _stops(request: SamplingFields) -> tuple[str, ...]:
     return stops
 
 
-def _logit_bias(request: SamplingFields, limits: Limits) -> dict[int, float]:
+def _logit_bias(request: SamplingFields) -> dict[int, float]:
     bias: dict[int, float] = {}
     for key, value in (request.logit_bias or {}).items():
         if not re.fullmatch(r"[0-9]{1,10}", key):
@@ -153,13 +183,11 @@ def _logit_bias(request: SamplingFields, limits: Limits) -> dict[int, float]:
                 f"logit_bias: the key {key!r} is not a token id.", "logit_bias", "invalid_value"
             )
         bias[int(key)] = value
-    check_token_ids("logit_bias", list(bias), limits)
     return bias
 
 
 def _stop_token_ids(request: SamplingFields, limits: Limits) -> tuple[int, ...]:
     ids = request.stop_token_ids or []
-    check_token_ids("stop_token_ids", ids, limits)
     return (*ids, *(() if request.ignore_eos else limits.more_eos_token_ids))
 
 
@@ -180,14 +208,51 @@ def chat_logprobs(request: ChatRequest) -> int | None:
         )
     if top is not None and not 0 <= top <= MAX_TOP_LOGPROBS:
         raise _out_of_range("top_logprobs", top)
-    return (top or 0) if request.logprobs else None
+    return (top or 0) if request.logprobs or request.logprob_token_ids else None
 
 
 def completion_logprobs(request: CompletionRequest) -> int | None:
     """How many alternatives a completion asks for."""
     if request.logprobs is not None and not 0 <= request.logprobs <= MAX_TOP_LOGPROBS:
         raise _out_of_range("logprobs", request.logprobs)
-    return request.logprobs
+    return 0 if request.logprobs is None and request.logprob_token_ids else request.logprobs
+
+
+def answer_options(request: SamplingFields, logprobs: int | None) -> AnswerOptions:
+    """What the answer shows; `logprobs`: as the endpoint's own fields ask for them."""
+    wanted, options = request.prompt_logprobs, request.stream_options
+    if wanted is not None and not 0 <= wanted <= MAX_TOP_LOGPROBS:
+        raise _out_of_range("prompt_logprobs", wanted)
+    if wanted is not None and request.stream:
+        raise bad_request(
+            "prompt_logprobs: cannot be streamed.", "prompt_logprobs", "invalid_value"
+        )
+    include_usage = bool(options and options.include_usage)
+    return AnswerOptions(
+        include_usage=include_usage,
+        continuous_usage=include_usage and bool(options and options.continuous_usage_stats),
+        token_ids=bool(request.return_token_ids),
+        tokens_as_ids=bool(request.return_tokens_as_token_ids),
+        top_logprobs=logprobs,
+        prompt_logprobs=wanted,
+    )
+
+
+def bad_words(request: SamplingFields, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
+    """The token ids of `bad_words`; raises ApiError 400 for too many or too long ones."""
+    given = request.bad_words or ()
+    words = (given,) if isinstance(given, str) else given
+    most = MAX_BAD_WORDS // 2
+    if len(words) > most or any(len(text) > MAX_STOP_LENGTH for text in words):
+        raise bad_request(
+            f"bad_words: at most {most} texts of at most {MAX_STOP_LENGTH} characters are taken.",
+            param="bad_words",
+            code="invalid_value",
+        )
+    try:
+        return bad_word_ids(tokenizer, words)
+    except ValueError as error:
+        raise bad_request(f"{error}.", "bad_words", "invalid_value") from error
 
 
 def _out_of_range(name: str, value: int) -> ApiError:

@@ -8,14 +8,42 @@ from datetime import datetime
 from typing import Any
 
 import jinja2
+import jinja2.defaults
 import jinja2.exceptions
 import jinja2.ext
+import jinja2.meta
 import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
 import jinja2.utils
 
-RESERVED = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
+# Names that a caller's variables may not have: what is rendered, and Jinja's own.
+RESERVED = frozenset(
+    {
+        "messages",
+        "conversation",
+        "tools",
+        "documents",
+        "add_generation_prompt",
+        "continue_final_message",
+        "chat_template",
+        "tokenize",
+        "self",
+        "super",
+        "caller",
+        "loop",
+        "varargs",
+        "kwargs",
+        "context",
+        "environment",
+        *jinja2.defaults.DEFAULT_NAMESPACE,
+        "raise_exception",
+        "strftime_now",
+    }
+)
+# Marks where the last message ends, when the answer is to continue it.
+_END_OF_MESSAGE = "END_OF_FINAL_MESSAGE "
+_MAX_REASON = 1000  # characters of a template's message
 
 REASONING = ("reasoning_content", "thinking", "reasoning")
 
@@ -33,50 +61,100 @@ class ChatTemplate:
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         self._special_tokens = dict(special_tokens)
+        environment = _environment()
         try:
-            self._template = _environment().from_string(source)
-        except jinja2.TemplateError as error:
-            raise ChatTemplateError(f"the chat template does not compile: {error}") from error
+            self._template = environment.from_string(source)
+            undeclared = jinja2.meta.find_undeclared_variables(environment.parse(source))
+        except Exception as error:  # a source nested too deeply ends in RecursionError
+            raise ChatTemplateError(
+                f"the chat template does not compile: {_reason(error)}"
+            ) from error
+        self.variables = frozenset(undeclared)
+        """Names that the template reads and does not set itself."""
 
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
+        /,
         *,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         **variables: Any,
     ) -> str:
         """The prompt of a conversation; `variables` are further names for the template.
 
-        Keys whose value is None are left out of the messages, as most templates expect.
+        `continue_final_message`: the prompt ends with the last message's text. A content that is
+        None stays; other keys whose value is None are left out, as most templates expect.
         Raises ChatTemplateError when the template refuses the messages or fails on them.
         """
         reserved = RESERVED.intersection(variables)
         if reserved:
             raise ChatTemplateError(f"{min(reserved)} cannot be set as a template variable")
         plain = [_plain_message(message) for message in messages]
+        if not continue_final_message:
+            return self._render(plain, variables, add_generation_prompt)
+        if add_generation_prompt:
+            raise ChatTemplateError(
+                "continue_final_message and add_generation_prompt cannot both be set"
+            )
+        return self._render_open(plain, variables)
+
+    def _render_open(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> str:
+        """Up to the end of the last message's text, without what closes the message."""
+        content = messages[-1].get("content") if messages else None
+        if not isinstance(content, str):
+            raise ChatTemplateError("continue_final_message: the last message has no text")
+        marked = {**messages[-1], "content": content + _END_OF_MESSAGE}
+        text = self._render([*messages[:-1], marked], variables, False)
+        end = text.rfind(_END_OF_MESSAGE.strip())
+        if end < 0:
+            raise ChatTemplateError(
+                "continue_final_message: the chat template does not show the last message's text"
+            )
+        # A template that trims its messages would have trimmed the spaces before the mark, too.
+        kept = text[end:].startswith(_END_OF_MESSAGE)
+        return text[:end] if kept else text[:end].rstrip()
+
+    def _render(
+        self,
+        messages: list[dict[str, Any]],
+        variables: dict[str, Any],
+        add_generation_prompt: bool,
+    ) -> str:
         try:
-            return self._template.render(
+            text = self._template.render(
                 {
                     **self._special_tokens,
                     **variables,
-                    "messages": plain,
+                    "messages": messages,
                     "tools": None,
                     "documents": None,
                     "add_generation_prompt": add_generation_prompt,
                 }
             )
+            text.encode()  # half a surrogate pair is no text
         except jinja2.TemplateError as error:
-            raise ChatTemplateError(f"the chat template refused the messages: {error}") from error
+            raise ChatTemplateError(
+                f"the chat template refused the messages: {_reason(error)}"
+            ) from error
         except Exception as error:
             # A template is a program: it can fail on these messages in any way, never on ours.
             raise ChatTemplateError(
-                f"the chat template cannot render these messages: {type(error).__name__}: {error}"
+                f"the chat template cannot render these messages: {_reason(error)}"
             ) from error
+        return text
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, shortened."""
+    text = str(error)
+    shown = text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}..."
+    return shown if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {shown}"
 
 
 def _plain_message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Without empty keys; a message's reasoning is known under every name that templates use."""
-    plain = {key: value for key, value in message.items() if value is not None}
+    """Without empty keys but the content; reasoning is known under every name templates use."""
+    plain = {key: value for key, value in message.items() if value is not None or key == "content"}
     reasoning = next((plain[name] for name in REASONING if name in plain), None)
     if reasoning is not None:
         plain = {"thinking": reasoning, **plain, "reasoning_content": reasoning}

@@ -143,7 +143,10 @@ CHATS: list[list[dict[str, Any]]] = [
 
 
 def reference(template: str, messages: list[dict[str, Any]], **variables: Any) -> str:
-    plain = [{k: v for k, v in message.items() if v is not None} for message in messages]
+    plain = [
+        {k: v for k, v in message.items() if v is not None or k == "content"}
+        for message in messages
+    ]
     rendered, _ = chat_template_utils.render_jinja_template(
         conversations=[plain], chat_template=template, **{**SPECIAL, **variables}
     )
@@ -173,6 +176,68 @@ def test_equals_transformers(name: str, messages: list[dict[str, Any]], prompt: 
         expected = reference(template, messages, add_generation_prompt=prompt, **variables)
         assert own_text == expected
         assert "12 + 30" in own_text
+
+
+LAST = [USER, {"role": "assistant", "content": "The sum is  "}]
+
+
+@pytest.mark.parametrize("name", [name for name in TEMPLATES if name != "features"])
+@pytest.mark.parametrize("content", ["The sum", " The sum is  ", "The sum is\n"])
+def test_a_continued_message_equals_transformers(name: str, content: str) -> None:
+    messages = [USER, {"role": "assistant", "content": content}]
+    text = ChatTemplate(TEMPLATES[name], SPECIAL).render(
+        messages, add_generation_prompt=False, continue_final_message=True
+    )
+    expected = reference(TEMPLATES[name], messages, continue_final_message=True)
+    assert text == expected
+    assert text.rstrip().endswith(content.strip())
+
+
+def test_what_cannot_be_continued_is_refused() -> None:
+    template = ChatTemplate(CHATML, SPECIAL)
+    with pytest.raises(ChatTemplateError, match="cannot both be set"):
+        template.render(LAST, add_generation_prompt=True, continue_final_message=True)
+    for messages in ([], [{"role": "assistant", "content": None}]):
+        with pytest.raises(ChatTemplateError, match="last message has no text"):
+            template.render(messages, add_generation_prompt=False, continue_final_message=True)
+    with pytest.raises(ChatTemplateError, match="does not show the last message"):
+        ChatTemplate("x", SPECIAL).render(
+            LAST, add_generation_prompt=False, continue_final_message=True
+        )
+
+
+def test_an_empty_content_reaches_the_template_as_none() -> None:
+    template = ChatTemplate("{% for m in messages %}{{ m.content is none }}{% endfor %}", SPECIAL)
+    messages = [{"role": "assistant", "content": None}, {"role": "user"}, USER]
+    assert template.render(messages) == "TrueFalseFalse"
+
+
+def test_the_names_that_a_template_reads() -> None:
+    source = "{% set own = 1 %}{{ own }}{% if reasoning_effort %}{{ reasoning_effort }}{% endif %}"
+    assert ChatTemplate(source, SPECIAL).variables == {"reasoning_effort"}
+    assert "enable_thinking" in ChatTemplate(QWEN_3, SPECIAL).variables
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("{{ 1 + 'a' }}", "TypeError: unsupported operand"),
+        ("{{ nothing.at.all }}", "'nothing' is undefined"),
+        ("{{ 1 // 0 }}", "ZeroDivisionError"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
+        ("{{ messages[0].content.encode('latin-1') }}" + "{{ '%c' % 0xd800 }}", "UnicodeEncode"),
+        ("{{ raise_exception('x' * 5000) }}", r"x{1000}\.\.\."),
+        ("{% for i in range(10**9) %}{% endfor %}", "OverflowError"),
+    ],
+)
+def test_any_exception_of_a_template_has_its_words(source: str, words: str) -> None:
+    with pytest.raises(ChatTemplateError, match=words):
+        ChatTemplate(source, SPECIAL).render([{"role": "user", "content": "x"}])
+
+
+def test_a_template_nested_too_deeply_does_not_compile() -> None:
+    with pytest.raises(ChatTemplateError, match="does not compile"):
+        ChatTemplate("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", SPECIAL)
 
 
 def test_strftime_now_shows_the_date() -> None:
@@ -210,10 +275,10 @@ def test_sandbox(source: str) -> None:
         ChatTemplate(source, SPECIAL).render([USER])
 
 
-@pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt"])
+@pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt", "self", "loop"])
 def test_reserved_variables(name: str) -> None:
     if name == "add_generation_prompt":
         assert "assistant" not in ChatTemplate(CHATML, SPECIAL).render([USER], **{name: False})
         return
-    with pytest.raises((ChatTemplateError, TypeError)):
+    with pytest.raises(ChatTemplateError, match=f"{name} cannot be set"):
         ChatTemplate(CHATML, SPECIAL).render([USER], **{name: []})

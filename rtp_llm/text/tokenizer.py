@@ -124,20 +124,40 @@ class Tokenizer:
     def apply_chat_template(
         self,
         messages: Sequence[Mapping[str, Any]],
+        /,
         add_generation_prompt: bool = True,
+        *,
+        continue_final_message: bool = False,
+        chat_template: str | None = None,
         **variables: Any,
     ) -> str:
         """Messages to the prompt's text; encode it with add_special_tokens=False.
 
+        `chat_template`: used instead of the model's.
         Raises ChatTemplateError when there is no template or it refuses the messages.
         """
-        if self._template is None:
+        template = self._template
+        if chat_template is not None:
+            template = ChatTemplate(chat_template, self._special_tokens)
+        if template is None:
             raise ChatTemplateError(
                 "the model has no chat template; use /v1/completions or set --chat-template"
             )
-        return self._template.render(
-            messages, add_generation_prompt=add_generation_prompt, **variables
+        return template.render(
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            **variables,
         )
+
+    def template_variables(self, chat_template: str | None = None) -> frozenset[str]:
+        """Names that the chat template reads; `chat_template`: of this one.
+
+        Raises ChatTemplateError when it does not compile.
+        """
+        if chat_template is not None:
+            return ChatTemplate(chat_template, self._special_tokens).variables
+        return frozenset() if self._template is None else self._template.variables
 
     def _decode_plainly(self, token_ids: Sequence[int]) -> str:
         return self._backend.decode(list(token_ids), skip_special_tokens=False)

@@ -1,0 +1,28 @@
+"""Tells clients and operators which fields of requests were not used."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+HEADER = b"x-rtp-llm-ignored-fields"
+MAX_REMEMBERED = 1024
+
+_log = logging.getLogger("rtp_llm.server")
+
+
+class IgnoredFields:
+    """Logs each field once, whoever sends it how often."""
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+
+    def headers(self, names: Sequence[str]) -> list[tuple[bytes, bytes]]:
+        """The response headers that name them; `names` as `parse` gives them."""
+        if not names:
+            return []
+        new = [name for name in names if name not in self._logged]
+        if new and len(self._logged) < MAX_REMEMBERED:
+            self._logged.update(new)
+            _log.warning("unknown fields of requests are ignored: %s", ", ".join(new))
+        return [(HEADER, ", ".join(names).encode("ascii"))]
