@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 from rtp_llm.config.command_line import load_settings
-from rtp_llm.engine.client import EngineClient
-from rtp_llm.server.run import serve
+from rtp_llm.server.run import engine_client, serve
 
 if __name__ == "__main__":
-    sys.exit(serve(load_settings(), lambda: EngineClient("benchmark.processes.emitting_engine")))
+    loaded = load_settings()
+    module = "benchmark.processes.emitting_engine"
+    sys.exit(serve(loaded, lambda: engine_client(loaded.settings, module)))

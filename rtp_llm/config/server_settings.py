@@ -188,6 +188,16 @@ class ServerSettings:
         unit="seconds",
         minimum=1,
     )
+    restart_engine: int = option(
+        3,
+        "integer",
+        "server",
+        "How often within ten minutes the engine is restarted when it has died or hangs; after "
+        "that the server exits with code 1. 0: it exits at once.",
+        unit="restarts",
+        minimum=0,
+        maximum=1000,
+    )
     shutdown_timeout: float = option(
         30.0,
         "number",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
@@ -24,6 +25,8 @@ _ALIGNMENT = 16  # of arrays that are copied together: what kernels may load at 
 # Enough to fill the device; streams that decode wait for it (29 ms of an H200 for a 0.6B model).
 _BATCH_TOKENS = 8192
 _MOST_THREADS = 8  # of the host: more bring nothing to reading files or converting weights
+
+_MEMORY_POLL_SECONDS = 0.1
 
 
 class Backend(Protocol):
@@ -183,6 +186,12 @@ class AcceleratorDevice(Device):
         free, total = self._backend.mem_get_info(self.torch_device)
         allocated = self._backend.memory_allocated(self.torch_device)
         return MemoryInfo(free=free + self.memory_used() - allocated, total=total)
+
+    def await_free_memory(self, wanted: int, seconds: float) -> int:
+        deadline = time.monotonic() + seconds
+        while (free := self.memory_info().free) < wanted and time.monotonic() < deadline:
+            time.sleep(_MEMORY_POLL_SECONDS)
+        return free
 
     def memory_used(self) -> int:
         return self._backend.memory_reserved(self.torch_device)

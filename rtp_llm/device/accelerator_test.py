@@ -8,6 +8,7 @@ import torch
 from torch.profiler import ProfilerActivity
 
 from rtp_llm.device import CAPABILITIES, DeviceError, Ranks
+from rtp_llm.device.base import MemoryInfo
 from rtp_llm.device.cuda import CudaDevice
 from rtp_llm.device.fake_torch_for_tests import GIB, FakeBackend, FakeEvent, FakeTorch
 from rtp_llm.device.rocm import RocmDevice
@@ -182,6 +183,17 @@ def test_figures(name):
     device.synchronize()
     calls = {"reset_peak_memory_stats": 1, "empty_cache": 1, "synchronize": 1}
     assert backend(device).calls == calls
+
+
+@EACH
+def test_memory_of_a_dead_process_is_awaited(name, monkeypatch):
+    device, _ = made(name)
+    frees = iter([10 * GIB, 30 * GIB, 61 * GIB, 62 * GIB])
+    monkeypatch.setattr(device, "memory_info", lambda: MemoryInfo(next(frees), 80 * GIB))
+    assert device.await_free_memory(60 * GIB, 1000.0) == 61 * GIB
+    assert device.await_free_memory(0, 1000.0) == 62 * GIB
+    monkeypatch.setattr(device, "memory_info", lambda: MemoryInfo(5 * GIB, 80 * GIB))
+    assert device.await_free_memory(60 * GIB, 0.2) == 5 * GIB, "others may have taken it"
 
 
 @EACH

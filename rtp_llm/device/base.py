@@ -141,6 +141,14 @@ class Device(ABC):
         """Memory where weights and KV cache live, as limited for this process."""
 
     @abstractmethod
+    def await_free_memory(self, wanted: int, seconds: float) -> int:
+        """Wait, for so many seconds at most, until `wanted` bytes are free; returns what is.
+
+        A driver gives the memory of a process that died back only some time after its end. 0, at
+        once, where memory is the host's.
+        """
+
+    @abstractmethod
     def memory_used(self) -> int:
         """Bytes of that memory that this process holds now."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 RENDEZVOUS_VARIABLE = "RTP_LLM_RENDEZVOUS"
 
@@ -33,6 +35,10 @@ class Membership:
             return cls(int(environ["RANK"]), int(environ["WORLD_SIZE"]), place)
         except KeyError as error:
             raise ValueError(f"{RENDEZVOUS_VARIABLE} is set and {error.args[0]} is not") from error
+
+    def remove_rendezvous(self) -> None:
+        """Delete the folder in which the processes met, for a launcher that is gone."""
+        shutil.rmtree(Path(self.rendezvous).parent, ignore_errors=True)
 
     def environment(self) -> dict[str, str]:
         """What the process of this rank is given; devices are chosen by LOCAL_RANK."""

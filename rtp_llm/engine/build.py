@@ -12,6 +12,7 @@ from rtp_llm import ops
 from rtp_llm.device import resolve_device
 from rtp_llm.engine.engine import Engine, EngineLimits
 from rtp_llm.engine.memory_plan import plan_memory, weight_bytes, weights_that_fit
+from rtp_llm.engine.memory_release import await_memory
 from rtp_llm.engine.messages import EngineReady, EngineStartError
 from rtp_llm.engine.phases import Phases
 from rtp_llm.engine.rank_setup import host_threads, padded_tokens, share_model, shares_experts
@@ -73,7 +74,7 @@ def build_engine(
     device = resolve_device(settings.device_type)
     check_settings(settings, device)
     block_size = settings.seq_size_per_block or device.default_block_size()
-    _prepare(settings, device)
+    free = _prepare(settings, device)
     phases.end("device")
     config = _config(settings)
     shared = share_model(settings, config, device)
@@ -93,15 +94,16 @@ def build_engine(
     phases.end("warm-up")
     _record_graphs(runner, sizes, plan, engine.ranks)
     phases.end("graphs")
-    ready = _ready(settings, model, plan, dtype, device, phases.total)
+    ready = _ready(settings, engine, plan, dtype, device, phases.total, free)
     _log(ready, plan, device, phases)
     _warn_of_dynamic_rope(config, plan)
     return BuiltEngine(engine, ready, limits)
 
 
-def _prepare(settings: Settings, device: Device) -> None:
-    """Threads and kernels are ready, or missing and named."""
+def _prepare(settings: Settings, device: Device) -> int:
+    """Threads and kernels are ready, or missing and named. Returns the device's free bytes."""
     device.make_current()
+    free = await_memory(device)
     torch.set_num_threads(host_threads(settings, device))
     ops.allow_reference_ops(settings.allow_reference_ops)
     ops.load()
@@ -113,6 +115,7 @@ def _prepare(settings: Settings, device: Device) -> None:
         )
     )
     check_operators(settings, device)
+    return free
 
 
 def _load(
@@ -192,12 +195,14 @@ def _kept_quantization(settings: Settings, model: CausalLM) -> str:
 
 def _ready(
     settings: Settings,
-    model: CausalLM,
+    engine: Engine,
     plan: CachePlan,
     dtype: torch.dtype,
     device: Device,
     seconds: float,
+    free_bytes: int,
 ) -> EngineReady:
+    model = engine.runner.model
     config = model.config
     return EngineReady(
         max_model_len=plan.max_model_len,
@@ -215,6 +220,8 @@ def _ready(
         kv_cache_bytes=plan.bytes,
         num_threads=torch.get_num_threads(),
         start_seconds=seconds,
+        lockstep=engine.ranks is not None,
+        free_bytes=free_bytes,
     )
 
 

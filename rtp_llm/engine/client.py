@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step
 from rtp_llm.engine.life_signs import LifeSigns
 from rtp_llm.engine.link import EngineLink
+from rtp_llm.engine.memory_release import await_memory_environment
 from rtp_llm.engine.messages import (
     AbortRequest,
     AddRequest,
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from rtp_llm.distributed.membership import Membership
 
 TICK_SECONDS = 0.1
-
+# A process that ends by itself gets so long before it is killed, and so long to be gone then.
+_END_SECONDS, _GONE_SECONDS = 1.0, 60.0
 
 _logger = logging.getLogger("rtp_llm.engine")
 
@@ -53,20 +55,29 @@ class EngineClient:
 
     All methods belong to the event loop that runs ``start``. ``on_step`` is called once for each
     step with the number of sequences in it, ``on_log`` with each log line of the engine process
-    (without it they go to this process's log), ``on_death`` when the engine has died.
+    (without it they go to this process's log), ``on_death`` when the engine has died. Before that,
+    ``on_orphan`` is called with each of its streams: True when it sees to it that the stream ends.
     """
 
     def __init__(
-        self, module: str = "rtp_llm.engine.process", membership: Membership | None = None
+        self,
+        module: str = "rtp_llm.engine.process",
+        membership: Membership | None = None,
+        awaited_bytes: int = 0,
     ) -> None:
-        """``module`` is what the process runs (a test has its own), ``membership`` its rank."""
+        """``module`` is what the process runs (a test has its own), ``membership`` its rank.
+
+        ``awaited_bytes``: free memory of the device that the process waits for before it loads.
+        """
         self._module = module
         self._membership = membership
+        self._awaited_bytes = awaited_bytes
         self.ready: EngineReady | None = None
         self.latest_stats = EngineStats()
         self.on_step: Callable[[int], None] | None = None
         self.on_log: Callable[[EngineLog], None] | None = None
         self.on_death: Callable[[], None] | None = None
+        self.on_orphan: Callable[[TokenStream], bool] | None = None
         self._link: EngineLink | None = None
         self._numbers = itertools.count(1)
         # Weak, so that a stream whose consumer forgot it is collected, which aborts the request.
@@ -82,7 +93,17 @@ class EngineClient:
     def spawn(self, settings: Settings) -> None:
         """Start the process without waiting; needs no event loop, so it can come very early."""
         if self._link is None:
-            self._link = EngineLink(self._module, settings, self._membership)
+            environ = await_memory_environment(self._awaited_bytes)
+            self._link = EngineLink(self._module, settings, self._membership, environ)
+
+    def successor(self) -> EngineClient:
+        """A client for the process that takes the place of this one's."""
+        return EngineClient(self._module, self._membership, self.awaited_bytes)
+
+    @property
+    def awaited_bytes(self) -> int:
+        """Free memory of the device, in bytes, as it was before the first start; 0: unknown."""
+        return self._awaited_bytes or (self.ready.free_bytes if self.ready else 0)
 
     def abandon(self) -> None:
         """End a process that was spawned and is not to start; needs no event loop."""
@@ -140,6 +161,21 @@ class EngineClient:
         """Sequences of open requests."""
         return self._sequences
 
+    @property
+    def restarting(self) -> bool:
+        """This client's process is never started again; see RestartingClient."""
+        return False
+
+    @property
+    def restarts_ranks(self) -> bool:
+        """See RanksClient."""
+        return False
+
+    @property
+    def ranks_up(self) -> tuple[int, int]:
+        """Processes that serve, and all of them."""
+        return int(self.alive), 1
+
     def last_words(self) -> str | None:
         """Why the engine is dead, by what is known at this very moment."""
         if self._link is not None and self._failure is None:
@@ -151,6 +187,10 @@ class EngineClient:
     def give_up(self, reason: str) -> None:
         """Count the engine as dead, unless it is."""
         self._die(reason)
+
+    async def reap(self) -> bool:
+        """See a dead engine's process to its end; False when not even a kill ends it."""
+        return self._link is None or await self._link.process.stop(_END_SECONDS, _GONE_SECONDS)
 
     async def close(self, timeout: float = 5.0) -> None:
         """End the engine process, by force after ``timeout`` seconds; open streams get an error."""
@@ -184,10 +224,18 @@ class EngineClient:
         """
         link = self._admit(request)
         stream = TokenStream(request, asyncio.get_running_loop(), self._leave)
+        self._open(stream, request, link)
+        return stream
+
+    def replay(self, stream: TokenStream, request: AddRequest) -> None:
+        """Compute ``request`` for a stream that had no output from another engine."""
+        stream.replay(self._leave)
+        self._open(stream, request, self._require_link())
+
+    def _open(self, stream: TokenStream, request: AddRequest, link: EngineLink) -> None:
         self._streams[request.request_id] = weakref.ref(stream)
         self._sequences += request.params.n
         link.send(request)
-        return stream
 
     def _admit(self, request: AddRequest) -> EngineLink:
         if self._failure is not None:
@@ -297,6 +345,8 @@ class EngineClient:
             self.on_death()
 
     def _fail_streams(self, error: EngineDeadError) -> None:
-        for reference in list(self._streams.values()):
-            if stream := reference():
+        streams = [stream for reference in self._streams.values() if (stream := reference())]
+        self._streams.clear()
+        for stream in streams:
+            if not (self.on_orphan and self.on_orphan(stream)):
                 stream.fail(error)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
+from rtp_llm.distributed.membership import Membership
 from rtp_llm.engine.messages import EngineStats
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ def end_with_parent(address: EngineAddress) -> None:
 def _end_alone(address: EngineAddress) -> NoReturn:
     """The parent is gone, and with it the one who would have removed the sockets."""
     address.remove()
+    if membership := Membership.read(os.environ):
+        membership.remove_rendezvous()
     os._exit(_PARENT_IS_GONE)
 
 

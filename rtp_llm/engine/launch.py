@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,17 +44,21 @@ class EngineProcess:
         address: EngineAddress,
         settings: Settings,
         membership: Membership | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> EngineProcess:
         """Start ``python -m module``, which connects to ``address`` by itself.
 
-        ``membership``: which of several ranks it is.
+        ``membership``: which of several ranks it is; ``environ``: variables that it gets beside
+        this process's own.
         """
         # The engine needs no secret of the HTTP side.
         shared = dataclasses.replace(settings, api_key=None)
         child = subprocess.Popen(
             [sys.executable, "-m", module, str(address.folder)],
             stdin=subprocess.PIPE,
-            env=_environment() | (membership.environment() if membership else {}),
+            env=_environment()
+            | (membership.environment() if membership else {})
+            | dict(environ or {}),
         )
         if child.stdin is not None:
             # A process that died at once is noticed later, by its exit code.
@@ -84,13 +89,18 @@ class EngineProcess:
         if self.running:
             self._child.kill()
 
-    async def stop(self, timeout: float) -> None:
-        """Wait up to ``timeout`` seconds for the process to end, then kill it."""
-        if not await self._ended(timeout):
+    async def stop(self, timeout: float, kill_timeout: float = _KILL_WAIT_SECONDS) -> bool:
+        """Wait up to ``timeout`` seconds for the process to end, then kill it.
+
+        False: ``kill_timeout`` seconds later it is still there, as one that a driver holds.
+        """
+        ended = await self._ended(timeout)
+        if not ended:
             self.kill()
-            await self._ended(_KILL_WAIT_SECONDS)
+            ended = await self._ended(kill_timeout)
         if self._child.stdin is not None:
             self._child.stdin.close()
+        return ended
 
     def wait(self, timeout: float) -> None:
         """As `stop`, for a caller without an event loop."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +24,11 @@ class EngineLink:
     """A spawned engine process and what is needed to talk to it; knows nothing of requests."""
 
     def __init__(
-        self, module: str, settings: Settings, membership: Membership | None = None
+        self,
+        module: str,
+        settings: Settings,
+        membership: Membership | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self._address = EngineAddress.create()
         self._context = zmq.Context()
@@ -37,7 +41,7 @@ class EngineLink:
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(FromEngine)
         try:
-            self.process = EngineProcess.spawn(module, self._address, settings, membership)
+            self.process = EngineProcess.spawn(module, self._address, settings, membership, environ)
         except BaseException:
             self.discard()
             raise

@@ -186,6 +186,8 @@ class EngineReady(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
     num_threads: int
     start_seconds: float
     prefill_address: str = ""  # where decode workers find this one
+    lockstep: bool = False  # all ranks step together; none goes on without the others
+    free_bytes: int = 0  # of a device with its own memory: what was free before anything was loaded
 
 
 class EngineFatal(msgspec.Struct, tag="fatal", frozen=True, kw_only=True):

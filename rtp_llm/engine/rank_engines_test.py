@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import os
 import signal
@@ -132,21 +133,33 @@ def test_streams_of_all_ranks_end_and_the_server_knows(sign, words):
     asyncio.run(life())
 
 
-def test_a_rank_that_is_silent_for_a_while_is_told_to_who_asks(monkeypatch):
+@pytest.mark.parametrize("model", ["scripted", "lockstep"])
+def test_a_rank_that_is_silent_for_a_while_is_told_to_who_asks(monkeypatch, model):
+    """The other one goes on serving unless it needs this one."""
     monkeypatch.setattr(life_signs, "GONE_SECONDS", 30)
 
     async def life() -> None:
         client = RanksClient(2, MODULE)
-        await client.start(SETTINGS)
+        await client.start(dataclasses.replace(SETTINGS, model=model))
         try:
             rank = client._clients[1]._link.process.pid
             os.kill(rank, signal.SIGSTOP)
             async with asyncio.timeout(60):
-                while client.alive:
+                while client._clients[1].alive:
                     await asyncio.sleep(0.05)
                 assert client.failure is None
+                if model == "lockstep":
+                    while client.alive:
+                        await asyncio.sleep(0.05)
+                else:
+                    while client.ranks_up != (1, 2):
+                        await asyncio.sleep(0.05)
+                    assert client.alive
+                    for _ in range(2):  # both by the one that serves
+                        stream = client.generate(request(client.new_request_id(), max_tokens=3))
+                        assert [each async for each in stream][-1].finish_reason == "length"
                 os.kill(rank, signal.SIGCONT)
-                while not client.alive:
+                while not (client.alive and client._clients[1].alive):
                     await asyncio.sleep(0.05)
                 for _ in range(2):  # one on each rank
                     stream = client.generate(request(client.new_request_id(), max_tokens=3))

@@ -116,7 +116,7 @@ class ScriptedEngine(Serving):
 
 
 def build(settings: Settings) -> Any:
-    """A folder named "missing" cannot be loaded."""
+    """A folder named "missing" cannot be loaded; ranks of "lockstep" live and die together."""
     if settings.model == "missing":
         raise ValueError("no such model: missing")
     if settings.model == "crash":
@@ -137,6 +137,7 @@ def build(settings: Settings) -> Any:
         kv_cache_bytes=0,
         num_threads=1,
         start_seconds=0.0,
+        lockstep=settings.model == "lockstep",
     )
     return SimpleNamespace(engine=ScriptedEngine(), ready=ready)
 

@@ -30,6 +30,9 @@ class TokenStream(AsyncIterator[SequenceDelta]):
     ) -> None:
         self.request_id = request.request_id
         self.params = request.params
+        # Kept until there is output: so long another engine may take the request over.
+        self.request: AddRequest | None = request
+        self.replayed = False
         self.num_sequences = request.params.n
         self._loop = loop
         self._on_leave = leave
@@ -53,6 +56,7 @@ class TokenStream(AsyncIterator[SequenceDelta]):
         """Take a delta of the engine."""
         if delta.index not in self._open:
             return
+        self.request = None
         if delta.token_ids and self._prompt_logprobs is not None:
             delta = msgspec.structs.replace(delta, prompt_logprobs=self._prompt_logprobs)
             self._prompt_logprobs = None
@@ -66,6 +70,11 @@ class TokenStream(AsyncIterator[SequenceDelta]):
         """Take the part of the prompt's log-probabilities that begins at token ``start``."""
         if self._prompt_logprobs is not None:
             self._prompt_logprobs[start : start + len(entries)] = entries
+
+    def replay(self, leave: Callable[[TokenStream], None]) -> None:
+        """Another engine computes the request from its beginning; `leave` is its client's."""
+        self.replayed = True
+        self._on_leave = leave
 
     def open_sequences(self) -> list[tuple[int, int]]:
         """(request_id, index) of the sequences that have not ended."""

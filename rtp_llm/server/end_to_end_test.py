@@ -244,8 +244,18 @@ def test_drain_with_the_real_engine(folder: Path) -> None:
 
 
 def test_death_of_the_real_engine(folder: Path) -> None:
-    with process(*FLAGS, command=REAL, model=folder) as server:
+    """It is back once, with the same answers; the second death is the last one."""
+    body = {"model": "tiny", "prompt": "a house", "ignore_eos": True, **GREEDY}
+    with process(*FLAGS, "--restart-engine", "1", command=REAL, model=folder) as server:
         url = server.url
+        (engine,) = children(server.process.pid)
+        before = httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()["choices"]
+        os.kill(engine, signal.SIGKILL)
+        wait_for(lambda: metrics(url)["rtp_llm_engine_restarts_total"] == 1, 60)
+        wait_for(lambda: httpx.get(f"{url}/health").status_code == 200, 120)
+        after = httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()["choices"]
+        assert after == before
+        assert not Path(f"/proc/{engine}").exists()
         (engine,) = children(server.process.pid)
         stream = Stream(url, model="tiny", max_tokens=LONG)
         os.kill(engine, signal.SIGKILL)

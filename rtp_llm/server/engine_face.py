@@ -22,8 +22,20 @@ class DeltaStream(Protocol):
         """Stop reading; aborts the request unless it has ended."""
 
 
+class RestartCounts(Protocol):
+    """What was restarted so far."""
+
+    @property
+    def total(self) -> int:
+        """Restarts of engine processes."""
+
+    @property
+    def replayed(self) -> int:
+        """Requests that were computed again, from their beginning."""
+
+
 class EngineFace(Protocol):
-    """One engine process, seen from the HTTP process."""
+    """One engine process or several, seen from the HTTP process."""
 
     on_step: Callable[[int], None] | None
     on_log: Callable[[EngineLog], None] | None
@@ -34,7 +46,22 @@ class EngineFace(Protocol):
 
     @property
     def failure(self) -> str | None:
-        """Why the engine is dead, None while it is not."""
+        """Why the engine is dead and stays so, None while it is not."""
+
+    @property
+    def restarting(self) -> bool:
+        """The engine is dead and is to be back."""
+
+    @property
+    def restarts(self) -> RestartCounts:
+        """What was restarted so far."""
+
+    @property
+    def ranks_up(self) -> tuple[int, int]:
+        """Engine processes that serve, and all of them."""
+
+    def stop_restarting(self) -> None:
+        """The next death of the engine is the last one."""
 
     @property
     def ready(self) -> EngineReady | None:

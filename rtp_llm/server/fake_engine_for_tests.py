@@ -23,6 +23,7 @@ from rtp_llm.engine.messages import (
     SequenceDelta,
     TokenLogprob,
 )
+from rtp_llm.engine.restarting_client import Restarts
 
 Script = Callable[[AddRequest, int], list[int]]
 EOS = 4  # <|im_end|> of model_folders_for_tests
@@ -30,7 +31,7 @@ EOS = 4  # <|im_end|> of model_folders_for_tests
 
 def ready_message(max_model_len: int = 256, vocab_size: int = 512) -> EngineReady:
     """A ready engine; figures that no test looks at are 1."""
-    plain: dict[Any, Any] = {int: 1, float: 1.0, str: "fake", tuple[int, ...]: (EOS,)}
+    plain: dict[Any, Any] = {int: 1, float: 1.0, str: "fake", bool: False, tuple[int, ...]: (EOS,)}
     values = {field.name: plain[field.type] for field in msgspec.structs.fields(EngineReady)}
     values |= {"max_model_len": max_model_len, "vocab_size": vocab_size}
     values |= {"max_running": 16, "max_queued": 16}
@@ -132,6 +133,8 @@ class FakeEngine:
         self.ready: EngineReady | None = None
         self.latest_stats = EngineStats()
         self.failure: str | None = None
+        self.restarting = False
+        self.restarts = Restarts(0)
         self.start_error: str | None = None
         self.next_ready = ready_message()
         self.refuse: RequestError | None = None
@@ -145,7 +148,14 @@ class FakeEngine:
 
     @property
     def alive(self) -> bool:
-        return self.ready is not None and self.failure is None
+        return self.ready is not None and self.failure is None and not self.restarting
+
+    @property
+    def ranks_up(self) -> tuple[int, int]:
+        return int(self.alive), 1
+
+    def stop_restarting(self) -> None:
+        self.restarts.stop()
 
     def spawn(self, settings: Settings) -> None:
         pass

@@ -2,8 +2,9 @@
 
 A token takes 10 ms once it is allowed (AllowedSteps); a request of priority 99 kills the engine;
 FAKE_START_ERROR lets it not start. FAKE_ENGINE=scripted takes the real client and a real process
-that follows a script instead. When its engine is dead it answers until it is told to stop, and it
-refuses nobody while an engine has to wait for a core, unless FAKE_PATIENCE=0.
+that follows a script instead; its restarts wait 0.2 s at most. When its engine is dead it answers
+until it is told to stop, and it refuses nobody while an engine has to wait for a core, unless
+FAKE_PATIENCE=0.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import os
 import sys
 
 from rtp_llm.config.command_line import load_settings
-from rtp_llm.engine import life_signs
-from rtp_llm.engine.client import EngineClient
+from rtp_llm.config.settings import Settings
+from rtp_llm.engine import life_signs, restarting_client
 from rtp_llm.engine.messages import AddRequest
 from rtp_llm.server import lifecycle
 from rtp_llm.server.engine_face import EngineFace
 from rtp_llm.server.fake_engine_for_tests import FakeEngine, FakeStream, say
-from rtp_llm.server.run import StartError, serve
+from rtp_llm.server.run import StartError, engine_client, serve
 from rtp_llm.server.serving_for_tests import TEXT, demo_tokenizer
 
 
@@ -32,9 +33,9 @@ class MortalEngine(FakeEngine):
         return stream
 
 
-def make_engine() -> EngineFace:
+def make_engine(settings: Settings) -> EngineFace:
     if os.environ.get("FAKE_ENGINE") == "scripted":
-        return EngineClient("rtp_llm.engine.scripted_engine_for_tests")
+        return engine_client(settings, "rtp_llm.engine.scripted_engine_for_tests")
     engine = MortalEngine(say(demo_tokenizer(), TEXT), step_seconds=0.01)
     engine.start_error = os.environ.get("FAKE_START_ERROR")
     return engine
@@ -43,6 +44,7 @@ def make_engine() -> EngineFace:
 def be_patient() -> None:
     """With clients that had to wait for a core, and with an engine that has to."""
     lifecycle.DEATH_SECONDS = 600.0
+    restarting_client.LONGEST_DELAY_SECONDS = 0.2
     if os.environ.get("FAKE_PATIENCE") != "0":
         life_signs.SILENCE_SECONDS = life_signs.GONE_SECONDS
 
@@ -50,6 +52,7 @@ def be_patient() -> None:
 if __name__ == "__main__":
     be_patient()
     try:
-        sys.exit(serve(load_settings(), make_engine))
+        loaded = load_settings()
+        sys.exit(serve(loaded, lambda: make_engine(loaded.settings)))
     except StartError as error:
         sys.exit(f"error: {error}")

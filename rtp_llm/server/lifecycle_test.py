@@ -22,6 +22,8 @@ from rtp_llm.server.processes_for_tests import ROOT, Process, Stream, children, 
 from rtp_llm.server.serving_for_tests import CHAT, TEXT, wait_for
 from rtp_llm.server.shutdown import SAME_SIGNAL_SECONDS
 
+NO_RESTART = ("--restart-engine", "0")
+
 
 @pytest.fixture(name="steps")
 def _steps(tmp_path: Path) -> AllowedSteps:
@@ -158,7 +160,7 @@ def test_texts_are_whole() -> None:
 def test_a_killed_engine_process_is_noticed(steps: AllowedSteps) -> None:
     """The real client, and a real engine process that gets SIGKILL while it streams."""
     assert SILENCE_SECONDS + 2 * TICK_SECONDS < 2, "a dead engine shows within 2 s"
-    with process(FAKE_ENGINE="scripted", **steps.environment) as server:
+    with process(*NO_RESTART, FAKE_ENGINE="scripted", **steps.environment) as server:
         url = server.url
         ready = httpx.get(f"{url}/health")
         assert ready.status_code == 200
@@ -195,7 +197,7 @@ def test_an_engine_process_that_had_to_wait_goes_on(steps: AllowedSteps) -> None
 def test_a_step_that_hangs_is_noticed(steps: AllowedSteps) -> None:
     """The engine's heart beats on, in a thread of its own; its requests must not hang with it."""
     scripted = {"FAKE_ENGINE": "scripted", **steps.environment}
-    with process("--step-timeout", "1", **scripted) as server:
+    with process("--step-timeout", "1", *NO_RESTART, **scripted) as server:
         url = server.url
         stream = Stream(url, max_tokens=200)
         body = {"prompt": [script.SLEEP], "max_tokens": 4}

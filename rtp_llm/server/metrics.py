@@ -25,6 +25,7 @@ from prometheus_client.utils import floatToGoString
 
 from rtp_llm.engine.messages import TRANSFER_COUNTERS, TRANSFER_GAUGES, EngineStats
 from rtp_llm.server.connections import ConnectionPool
+from rtp_llm.server.engine_face import EngineFace
 
 # Without this, each counter and histogram is scraped twice: its value and when it was created.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -109,11 +110,9 @@ class Metrics:
         """One engine step ran with so many sequences."""
         self.batch_size.observe(num_sequences)
 
-    def watch_engine(
-        self, stats: Callable[[], EngineStats], alive: Callable[[], bool], ready: Callable[[], bool]
-    ) -> None:
+    def watch_engine(self, engine: EngineFace, ready: Callable[[], bool]) -> None:
         """Read the engine's own figures at each scrape."""
-        self.registry.register(_EngineCollector(stats, alive, ready))
+        self.registry.register(_EngineCollector(engine, ready))
 
     def watch_connections(self, pool: ConnectionPool) -> None:
         """Read the listener's figures at each scrape."""
@@ -172,26 +171,40 @@ class _ConnectionCollector(Collector):
 
 
 class _EngineCollector(Collector):
-    def __init__(
-        self, stats: Callable[[], EngineStats], alive: Callable[[], bool], ready: Callable[[], bool]
-    ) -> None:
-        self._stats = stats
-        self._alive = alive
+    def __init__(self, engine: EngineFace, ready: Callable[[], bool]) -> None:
+        self._engine = engine
         self._ready = ready
 
     def collect(self) -> Iterator[Metric]:
-        stats = self._stats()
+        stats = self._engine.latest_stats
         for name, text, field in ENGINE_GAUGES:
             yield GaugeMetricFamily(name, text, value=float(getattr(stats, field)))
         for name, text, field in ENGINE_COUNTERS:
             yield CounterMetricFamily(name, text, value=float(getattr(stats, field)))
         yield from _transfers(stats)
         yield GaugeMetricFamily(
-            "rtp_llm_engine_up", "1 while the engine's heartbeat is young.", float(self._alive())
+            "rtp_llm_engine_up",
+            "1 while the engine's heartbeat is young.",
+            float(self._engine.alive),
         )
+        yield from _restarts(self._engine)
         yield GaugeMetricFamily(
             "rtp_llm_ready", "1 while requests are admitted.", float(self._ready())
         )
+
+
+def _restarts(engine: EngineFace) -> Iterator[Metric]:
+    up, ranks = engine.ranks_up
+    yield GaugeMetricFamily("rtp_llm_engine_ranks", "Engine processes.", ranks)
+    yield GaugeMetricFamily("rtp_llm_engine_ranks_up", "Engine processes that serve.", up)
+    yield CounterMetricFamily(
+        "rtp_llm_engine_restarts", "Restarts of engine processes.", engine.restarts.total
+    )
+    yield CounterMetricFamily(
+        "rtp_llm_replayed_requests",
+        "Requests computed again because the engine died before their first token.",
+        engine.restarts.replayed,
+    )
 
 
 def _transfers(stats: EngineStats) -> Iterator[Metric]:

@@ -128,3 +128,24 @@ class Stream:
 def children(pid: int) -> list[int]:
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [int(child) for child in listed]
+
+
+def open_descriptors(server: Process) -> int:
+    """Files, sockets and pipes of the server's process."""
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+
+def status(url: str) -> str:
+    """What its /health says."""
+    return str(httpx.get(f"{url}/health").json()["status"])
+
+
+def figures(url: str) -> dict[str, float]:
+    """The numbers of its /metrics, by name and labels."""
+    return figures_of(httpx.get(f"{url}/metrics").text)
+
+
+def figures_of(text: str) -> dict[str, float]:
+    """The numbers in the text of /metrics."""
+    lines = (line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+    return {name: float(value) for name, value in lines}

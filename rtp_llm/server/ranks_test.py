@@ -51,7 +51,7 @@ def test_a_server_of_two_ranks_answers_as_one_and_ends_with_one_of_them(folder: 
             output.outputs[0].text for output in llm.generate(PROMPTS, SamplingParams(**ASK))
         ]
     mixture = "qwen3_moe" in folder.name
-    flags = (*FLAGS, *(RANKS if mixture else RANKS[:2]))
+    flags = (*FLAGS, "--restart-engine", "0", *(RANKS if mixture else RANKS[:2]))
     with process(*flags, command=REAL, model=folder) as server:
         url = server.url
         assert answers(url) == expected

@@ -15,11 +15,14 @@ from rtp_llm.server.shutdown import Cuttable
 from rtp_llm.text.generation_defaults import GenerationDefaults
 from rtp_llm.text.tokenizer import Tokenizer
 
-Phase = Literal["starting", "ready", "draining", "engine_silent", "engine_dead"]
+Phase = Literal[
+    "starting", "ready", "draining", "engine_restarting", "engine_silent", "engine_dead"
+]
 
 _REASONS = {
     "starting": "The model is still loading",
     "draining": "The server is shutting down",
+    "engine_restarting": "The engine has died and is being restarted",
     "engine_silent": "The engine has given no sign of life for a while",
     "engine_dead": "The engine has stopped",
 }
@@ -39,9 +42,7 @@ class ServerState:
         self._tokenizer: Tokenizer | None = None
         self._draining = False
         engine.on_step = self.metrics.observe_step
-        self.metrics.watch_engine(
-            lambda: engine.latest_stats, lambda: engine.alive, lambda: self.phase == "ready"
-        )
+        self.metrics.watch_engine(engine, lambda: self.phase == "ready")
 
     @property
     def phase(self) -> Phase:
@@ -50,6 +51,8 @@ class ServerState:
             return "engine_dead"
         if self._draining:
             return "draining"
+        if self.engine.restarting:
+            return "engine_restarting"
         if self.engine.ready and not self.engine.alive:
             return "engine_silent"
         return "ready" if self.engine.ready and self._tokenizer else "starting"
@@ -70,8 +73,9 @@ class ServerState:
         self._tokenizer = tokenizer
 
     def start_draining(self) -> None:
-        """Admit no further request."""
+        """Admit no further request, and let an engine that dies now be dead."""
         self._draining = True
+        self.engine.stop_restarting()
 
     def check_admission(self) -> None:
         """Raise ApiError 503 unless requests are admitted."""

@@ -47,7 +47,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 # What is no part of the package may import whatever it tests.
 OF_TESTS = ("_test.py", "_for_tests.py")
 # The server talks to the engine through its client; the rest runs in another process.
-ENGINE_DOORS = {f"rtp_llm.engine.{door}" for door in ("client", "ranks_client", "messages")}
+ENGINE_DOORS = {
+    f"rtp_llm.engine.{door}" for door in ("client", "ranks_client", "restarting_client", "messages")
+}
 # Beside the device classes: tests of a device's kernels, and the names in this table.
 DEVICE_ROOMS = ("rtp_llm/device/", "rtp_llm/kernels/", "tools/lint/")
 DEVICE_MODULES = ("torch.cuda", "torch.xpu", "torch.hip", "torch.accelerator")

@@ -1,0 +1,156 @@
+"""A server whose engine dies and is started again, as its clients and probes see it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from rtp_llm.engine import scripted_engine_for_tests as script
+from rtp_llm.engine.allowed_steps_for_tests import AllowedSteps
+from rtp_llm.server.processes_for_tests import (
+    PATIENCE,
+    Process,
+    Stream,
+    children,
+    figures,
+    figures_of,
+    open_descriptors,
+    process,
+    status,
+)
+from rtp_llm.server.serving_for_tests import CHAT, fake_engine, run, served, wait_for
+
+STREAMS = 50
+
+
+@pytest.fixture(name="steps")
+def _steps(tmp_path: Path) -> AllowedSteps:
+    """One of each engine process; those that begin later wait until the test allows more."""
+    return AllowedSteps(tmp_path, 1)
+
+
+def scripted(steps: AllowedSteps, folder: Path, **more: str) -> dict[str, Any]:
+    """The environment of a server that makes its files in `folder`."""
+    return {"FAKE_ENGINE": "scripted", "TMPDIR": str(folder), **steps.environment, **more}
+
+
+def kill_and_wait(server: Process, url: str) -> list[str]:
+    """The phases that its probes saw from the engine's end until a new one served."""
+    phases = []
+    (engine,) = children(server.process.pid)
+    before = figures(url)["rtp_llm_engine_restarts_total"]
+    os.kill(engine, signal.SIGKILL)
+    wait_for(lambda: figures(url)["rtp_llm_engine_restarts_total"] > before, PATIENCE)
+    while (phase := status(url)) != "ready":
+        phases.append(phase)
+        assert httpx.get(f"{url}/liveness").status_code == 200
+        if len(phases) == 1:
+            refused = httpx.post(f"{url}/v1/chat/completions", json=CHAT)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+            assert refused.json()["error"]["code"] == "engine_restarting"
+    assert not Path(f"/proc/{engine}").exists()
+    return phases
+
+
+def test_a_killed_engine_under_fifty_streams(steps: AllowedSteps, tmp_path: Path) -> None:
+    """Half of them had output: they fail. The others are answered by the next process."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    shared = set(os.listdir("/dev/shm"))
+    with process(**scripted(steps, folder)) as server:
+        url = server.url
+        before, descriptors = len(os.listdir(folder)), open_descriptors(server)
+        begun = [Stream(url, begun=False, max_tokens=40) for _ in range(STREAMS // 2)]
+        wait_for(lambda: figures(url)["rtp_llm_running_sequences"] == STREAMS // 2, PATIENCE)
+        steps.allow(2)
+        wait_for(lambda: all("data: " in stream.text for stream in begun), PATIENCE)
+        waiting = [Stream(url, begun=False, max_tokens=40) for _ in range(STREAMS // 2)]
+        wait_for(lambda: figures(url)["rtp_llm_running_sequences"] == STREAMS, PATIENCE)
+        assert set(kill_and_wait(server, url)) == {"engine_restarting"}
+        steps.allow_all()
+        for stream in begun:
+            assert stream.events()[-1]["error"]["code"] == "engine_dead"
+        for stream in waiting:
+            assert stream.events()[-1] == "[DONE]"
+        assert Stream(url, max_tokens=3).events()[-1] == "[DONE]"
+        assert len(children(server.process.pid)) == 1
+        assert figures(url)["rtp_llm_replayed_requests_total"] == STREAMS // 2
+        poison(url)
+        assert len(os.listdir(folder)) == before
+        wait_for(lambda: open_descriptors(server) <= descriptors, PATIENCE)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.exit_code() == 0
+    assert not os.listdir(folder)
+    assert set(os.listdir("/dev/shm")) <= shared
+
+
+def poison(url: str) -> None:
+    """A request that ends engines is computed twice: it ends two of them and no more."""
+    before = figures(url)
+    body = {"prompt": [script.KILL], "max_tokens": 4}
+    answer = httpx.post(f"{url}/v1/completions", json=body, timeout=PATIENCE)
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "engine_dead"
+    wait_for(lambda: status(url) == "ready", PATIENCE)
+    after = figures(url)
+    for name, more in (("engine_restarts", 2), ("replayed_requests", 1)):
+        assert after[f"rtp_llm_{name}_total"] == before[f"rtp_llm_{name}_total"] + more
+    assert httpx.post(f"{url}/v1/completions", json={**body, "prompt": [7]}).status_code == 200
+
+
+def test_a_dense_rank_comes_back_and_a_killed_server_leaves_nothing(
+    steps: AllowedSteps, tmp_path: Path
+) -> None:
+    """The server is ready all the time."""
+    steps.allow_all()
+    folder = tmp_path / "files"
+    folder.mkdir()
+    with process("--data-parallel-size", "2", **scripted(steps, folder)) as server:
+        url = server.url
+        engines = children(server.process.pid)
+        os.kill(engines[1], signal.SIGKILL)
+        wait_for(lambda: figures(url)["rtp_llm_engine_ranks_up"] == 1, PATIENCE)
+        body = {"prompt": [7], "max_tokens": 4}
+        while (found := figures(url))["rtp_llm_engine_ranks_up"] == 1:
+            assert status(url) == "ready" and found["rtp_llm_ready"] == 1
+            assert httpx.post(f"{url}/v1/completions", json=body).status_code == 200
+        assert found["rtp_llm_engine_ranks_up"] == found["rtp_llm_engine_ranks"] == 2
+        assert engines[0] in children(server.process.pid)
+        engines = children(server.process.pid)
+        assert len(engines) == 2 and os.listdir(folder)
+        server.process.kill()
+        server.process.wait()
+        wait_for(lambda: not any(running(engine) for engine in engines), PATIENCE)
+        assert not os.listdir(folder)
+
+
+def running(pid: int) -> bool:
+    """It may be nobody's child any more, and wait for an init that collects it."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@run
+async def test_metrics_and_phases_of_a_restart() -> None:
+    async with served(fake_engine()) as server:
+        server.engine.restarting = True
+        server.engine.restarts.total, server.engine.restarts.replayed = 2, 7
+        health = await server.client.get("/health")
+        assert (health.status_code, health.json()["status"]) == (503, "engine_restarting")
+        assert "is being restarted" in health.json()["reason"]
+        assert health.headers["retry-after"] == "1"
+        assert (await server.client.get("/liveness")).status_code == 200
+        values = figures_of((await server.client.get("/metrics")).text)
+        assert values["rtp_llm_engine_restarts_total"] == 2
+        assert values["rtp_llm_replayed_requests_total"] == 7
+        assert values["rtp_llm_engine_ranks"] == 1 and values["rtp_llm_engine_ranks_up"] == 0
+        server.state.start_draining()
+        assert server.state.phase == "draining" and not server.engine.restarts.allowed
