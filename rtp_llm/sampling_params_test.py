@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 
+import rtp_llm
 from rtp_llm.sampling_params import SamplingParams, check_token_fields, truncate_prompt
 
 
@@ -139,3 +143,14 @@ def test_every_field_that_names_tokens_is_held_against_the_vocabulary() -> None:
         check_token_fields(SamplingParams(**fields), 9)
         with pytest.raises(ValueError, match=f"{name}: token id 8 is outside the vocabulary of 8"):
             check_token_fields(SamplingParams(**fields), 8)
+
+
+def test_the_page_of_the_python_api_has_every_field() -> None:
+    page = Path(rtp_llm.__file__).parents[1].joinpath("docs/python_api.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| [^|]+ \|$", page, re.MULTILINE)
+    documented = dict(rows)
+    defaults = SamplingParams()
+    for name in SamplingParams.__struct_fields__:
+        assert name in documented, name
+        if name != "max_tokens":
+            assert documented[name].strip() == str(getattr(defaults, name)), name

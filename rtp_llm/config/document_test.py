@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rtp_llm.config import document, refusals
+from rtp_llm.config import document, other_engines, refusals
 from rtp_llm.config.command_line import build_parser, flag_name, load_settings
 from rtp_llm.config.options import SettingsError, plain_number
 from rtp_llm.config.settings import options
 
+NOT_OURS = {"--config", "--local-dir"}
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -50,6 +51,14 @@ def test_numbers_are_written_without_exponents() -> None:
 )
 def test_plain_numbers(value: float, text: str) -> None:
     assert plain_number(value) == text
+
+
+def test_the_page_for_users_of_other_engines_has_their_flags() -> None:
+    page = (DOCS / "from_vllm.md").read_text()
+    assert "\n".join(other_engines.table()) in page, "replace it by other_engines.table()"
+    for flag in re.findall(r"`(--[a-z-]+)", page):
+        name = flag.removeprefix("--").replace("-", "_")
+        assert name in options() or other_engines.known_elsewhere(name) or flag in NOT_OURS, flag
 
 
 def test_refusals_page_is_current() -> None:

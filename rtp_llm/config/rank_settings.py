@@ -24,8 +24,8 @@ class RankSettings:
         None,
         "integer",
         "ranks",
-        "Steps of at most so many tokens on every rank reach experts with messages of fixed size, "
-        "for which no host waits; larger steps with exact ones.",
+        "Tokens of each rank up to which experts are reached in low-latency mode: messages of a "
+        "fixed size, for which the host never waits. Larger steps exchange exact sizes.",
         unit="tokens",
         minimum=0,
         maximum=65536,

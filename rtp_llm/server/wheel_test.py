@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,14 +20,36 @@ DEMO = ROOT / "example" / "demo_model"
 ASK: Any = [{"role": "user", "content": "What is 12 + 30?"}]
 
 
-@pytest.fixture(scope="module", name="url")
-def _url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", name="environment")
+def _environment(tmp_path_factory: pytest.TempPathFactory) -> installed.Installed:
     wheel = installed.find_wheel(Path("rtp_llm/rtp_llm_cpu"))
-    environment = installed.install(wheel, tmp_path_factory.mktemp("environment"))
+    return installed.install(wheel, tmp_path_factory.mktemp("environment"))
+
+
+@pytest.fixture(scope="module", name="url")
+def _url(environment: installed.Installed) -> Iterator[str]:
     command = [str(environment.command), "serve"]
     clean = installed.clean_environment()
     with process("--num-threads", "1", command=command, model=DEMO, base=clean) as server:
         yield f"{server.url}/v1"
+
+
+def test_the_offline_example_of_the_readme_in_an_empty_folder(
+    environment: installed.Installed, tmp_path: Path
+) -> None:
+    shutil.copytree(DEMO, tmp_path / "demo_model")
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (example,) = [block for block in blocks if "from rtp_llm import" in block]
+    done = subprocess.run(
+        [environment.python, "-c", example],
+        cwd=tmp_path,
+        env=installed.clean_environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (promised,) = re.findall(r"# (.*)\n$", example)
+    assert done.stdout == f"{promised}\n"
 
 
 def test_sync(url: str) -> None:
