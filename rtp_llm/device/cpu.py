@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 import torch
@@ -62,13 +63,9 @@ class CpuDevice(Device):
         return f"CPU ({self._processor()}, {self.default_threads()} cores, {_isa()})"
 
     def default_threads(self) -> int:
-        """Cores this process may run on, also limited by a container's CPU quota."""
+        """Cores this process may run on, also limited by the CPU quotas of its control groups."""
         cores = len(os.sched_getaffinity(0))
-        quota = self._cgroup("cpu.max", "cpu/cpu.cfs_quota_us")
-        if quota is None:
-            return cores
-        period = self._cgroup("cpu.max", "cpu/cpu.cfs_period_us", word=1) or 100_000
-        return max(1, min(cores, -(-quota // period)))
+        return max(1, min([cores, *self._cpu_quotas()]))
 
     def default_batch_tokens(self) -> int:
         return _BATCH_TOKENS
@@ -164,12 +161,34 @@ class CpuDevice(Device):
                 return self._numbers(place).get("inactive_file", 0)
         return 0
 
-    def _cgroup(self, v2: str, v1: str, word: int = 0) -> int | None:
+    def _cpu_quotas(self) -> Iterator[int]:
+        """Cores that this process's control groups allow, rounded up: its own and all above it.
+
+        In a container the group is often the root of what it sees; a service of systemd sees its
+        path below the root.
+        """
+        for line in ["0::/", "0:cpu:/", *self._lines("proc/self/cgroup")]:
+            _, controllers, path = line.split(":", 2)
+            if not controllers:
+                roots, files = ["sys/fs/cgroup", "sys/fs/cgroup/unified"], ["cpu.max"]
+            elif "cpu" in controllers.split(","):
+                roots = ["sys/fs/cgroup/cpu", f"sys/fs/cgroup/{controllers}"]
+                files = ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+            else:
+                continue
+            group = PurePosixPath(path)
+            for root, above in itertools.product(roots, (group, *group.parents)):
+                folder = f"{root}/{above.relative_to('/')}"
+                words = " ".join(" ".join(self._lines(f"{folder}/{f}")) for f in files).split()
+                if len(words) == 2 and all(word.isdigit() for word in words):
+                    yield -(-int(words[0]) // max(1, int(words[1])))
+
+    def _cgroup(self, v2: str, v1: str) -> int | None:
         """One number of the control group, version 2 or 1; None where there is no limit."""
-        for place, index in ((v2, word), (v1, 0)):
-            words = " ".join(self._lines(f"sys/fs/cgroup/{place}")).split()
-            if len(words) > index and words[index].isdigit():
-                return int(words[index])
+        for place in (v2, v1):
+            text = " ".join(self._lines(f"sys/fs/cgroup/{place}")).strip()
+            if text.isdigit():
+                return int(text)
         return None
 
     def _numbers(self, place: str) -> dict[str, int]:

@@ -63,11 +63,43 @@ def test_the_first_version_of_control_groups_counts_too(tmp_path):
             2,
         ),
         ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1"}, None),
+        (
+            {
+                "proc/self/cgroup": "1:name=systemd:/x\n0::/services/llm\n",
+                "sys/fs/cgroup/services/llm/cpu.max": "100000 100000",
+            },
+            1,
+        ),
+        (
+            {
+                "proc/self/cgroup": "0::/services/llm\n",
+                "sys/fs/cgroup/services/cpu.max": "90000 100000",
+                "sys/fs/cgroup/services/llm/cpu.max": "max 100000",
+            },
+            1,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:cpu,cpuacct:/llm\n",
+                "sys/fs/cgroup/cpu,cpuacct/llm/cpu.cfs_quota_us": "50000",
+                "sys/fs/cgroup/cpu,cpuacct/llm/cpu.cfs_period_us": "50000",
+            },
+            1,
+        ),
     ],
 )
-def test_threads_follow_the_cpu_quota(tmp_path, files, limit):
-    cores = len(os.sched_getaffinity(0))
-    assert machine(tmp_path, files).default_threads() == min(cores, limit or cores)
+def test_threads_follow_the_cpu_quota(tmp_path, files, limit, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(5)))
+    assert machine(tmp_path, files).default_threads() == (limit or 5)
+
+
+def test_threads_follow_the_affinity():
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert CpuDevice().default_threads() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def test_figures_of_this_machine():

@@ -122,8 +122,13 @@ class EngineProcess:
 
 
 def _environment() -> dict[str, str]:
-    """The parent's environment, with this very package importable."""
+    """The parent's environment, with this very package importable.
+
+    Torch's own threads (OpenMP's; our kernels have others) sleep between operators unless the user
+    says otherwise: they would spin on cores that kernels and other processes want. The library
+    reads this when it is loaded, so it must be there before the process starts.
+    """
     root = str(Path(rtp_llm.__file__).parent.parent)
     inherited = os.environ.get("PYTHONPATH")
     path = root if not inherited else os.pathsep.join([root, inherited])
-    return {**os.environ, "PYTHONPATH": path}
+    return {"OMP_WAIT_POLICY": "passive", **os.environ, "PYTHONPATH": path}

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "rtp_llm/kernels/common/thread_pool.h"
+
 namespace rtp_llm::glue {
 namespace {
 
@@ -77,18 +79,16 @@ std::string shape_text(const int64_t* sizes, int64_t dim) {
   return text.str();
 }
 
-class TorchParallelFor final : public ParallelFor {
+// Torch knows how many threads, but its own (OpenMP's) wait for each other at every loop's end, for
+// milliseconds where something else holds a core.
+class PoolParallelFor final : public ParallelFor {
  public:
   void operator()(int64_t begin, int64_t end, int64_t grain, Body body) const override {
-    if (begin >= end) return;
     if (end - begin <= grain) {
-      body(begin, end);
+      if (begin < end) body(begin, end);
       return;
     }
-    const auto callback = [](int64_t first, int64_t last, void* context) {
-      (*static_cast<const Body*>(context))(first, last);
-    };
-    require(torch_parallel_for(begin, end, grain, callback, &body), "run a parallel loop");
+    ThreadPool::shared().run(num_threads(), begin, end, grain, body);
   }
 
   int num_threads() const override {
@@ -255,7 +255,7 @@ Rows rows_of(const Tensor& tensor, const char* what) {
 }
 
 const ParallelFor& parallel_for() {
-  static const TorchParallelFor instance;
+  static const PoolParallelFor instance;
   return instance;
 }
 
