@@ -463,6 +463,8 @@ class ServerStats(TypedDict):
     connections: int
     accepted: int
     refused: int
+    sent_away: int
+    unauthorized: int
     mismatches: int
     protocol_errors: int
     stalled: int
@@ -474,13 +476,17 @@ class ServerStats(TypedDict):
 class TransferServer:
     """Sends the blocks of a store to the decode workers that ask for them.
 
-    It trusts who can connect and knows the fingerprint; the port belongs into a private network.
+    It trusts who proves the key; without one, who can connect and knows the fingerprint.
 
     Args:
         address: "host:port", or "[host]:port"; port 0 lets the system choose.
         fingerprint: of the model and of how its cache lies in memory, 1 to 4096 bytes. A peer that
             has another one is refused, and told both.
+        max_connections: beyond them a new one takes the place of the oldest that has not been
+            welcomed after ``guest_grace`` seconds, or is refused.
         send_stall: seconds after which a peer that takes nothing is cut off.
+        key: secret that peers must prove to have, without sending it; empty: none.
+        greeting_timeout: seconds until a peer must have been welcomed.
 
     Raises:
         ValueError: an argument is out of range.
@@ -496,6 +502,9 @@ class TransferServer:
         io_threads: int = 2,
         max_connections: int = 256,
         send_stall: float = 5.0,
+        key: bytes = b"",
+        guest_grace: float = 1.0,
+        greeting_timeout: float = 5.0,
     ) -> None: ...
     @property
     def address(self) -> str:
@@ -519,6 +528,7 @@ TransferCode: TypeAlias = Literal[
     "request_ended",
     "cancelled",
     "peer_lost",
+    "unauthorized",
 ]
 """``prefill_timeout``: no answer in time. ``buffer_timeout``: the answer, that a block was not
 stored in time. ``peer_lost``: the connection was cut."""
@@ -576,6 +586,7 @@ class TransferClient:
         checksums: whether the blocks' bytes have a checksum; all else always has.
         connect_timeout: seconds.
         max_loads: at a time; one beyond them fails with "queue_full".
+        key: as the servers'.
 
     Raises:
         ValueError: an argument is out of range.
@@ -590,6 +601,7 @@ class TransferClient:
         checksums: bool = True,
         connect_timeout: float = 1.0,
         max_loads: int = 1024,
+        key: bytes = b"",
     ) -> None: ...
     def load(
         self,

@@ -23,10 +23,6 @@ constexpr size_t kDiscardBytes = 64 << 10;
 // A peer that does not even answer what was cancelled, and says nothing else, has stopped.
 constexpr std::chrono::seconds kOrphanPatience{10};
 
-std::string Describe(const Hello& hello) {
-  return "version " + std::to_string(hello.version) + " and \"" + hello.fingerprint + "\"";
-}
-
 // What the server is told: its answer that it is too late shall come before this side gives up.
 uint32_t TimeoutMs(const Load& load) {
   using std::chrono::milliseconds;
@@ -152,26 +148,9 @@ bool ClientConnection::Receive() {
         return false;
       case FrameReader::Status::kFrame:
         received_ = Reactor::Clock::now();
-        if (!(state_ == State::kGreeting ? OnWelcome(frame) : OnData(frame))) return false;
+        if (!(state_ == State::kGreeting ? OnGreeting(frame) : OnData(frame))) return false;
     }
   }
-  return true;
-}
-
-bool ClientConnection::OnWelcome(const Frame& frame) {
-  Hello peer;
-  if (frame.type != FrameType::kWelcome || !DecodeHello(frame.body, &peer)) return false;
-  if (frame.code != TransferCode::kNone || peer.version != kWireVersion ||
-      peer.fingerprint != shared_->hello.fingerprint) {
-    Fail(TransferCode::kMismatch,
-         "prefill has " + Describe(peer) + ", decode has " + Describe(shared_->hello));
-    return true;
-  }
-  reactor_->CancelTimer(connect_timer_);
-  state_ = State::kReady;
-  ++shared_->connections;
-  ++shared_->connects;
-  Ask();
   return true;
 }
 
@@ -350,6 +329,8 @@ void ClientConnection::Fail(TransferCode code, const std::string& detail) {
   state_ = State::kDown;
   reader_ = FrameReader();
   queue_ = SendQueue();
+  expected_proof_.clear();
+  proven_ = false;
   payload_ = Payload();
   shared_->outstanding -= static_cast<int64_t>(asked_.size());
   const auto asked = std::exchange(asked_, {});

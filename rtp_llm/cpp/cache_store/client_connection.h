@@ -15,12 +15,14 @@
 #include "rtp_llm/cpp/cache_store/socket.h"
 #include "rtp_llm/cpp/cache_store/span_cursor.h"
 #include "rtp_llm/cpp/cache_store/wire.h"
+#include "rtp_llm/cpp/cache_store/worker_key.h"
 
 namespace rtp_llm {
 
 // What the connections of one client have in common.
 struct ClientShared {
   Hello hello;
+  WorkerKey key;
   std::chrono::milliseconds connect_timeout{1000};
 
   std::atomic<int64_t> connections{0};  // now
@@ -70,7 +72,11 @@ class ClientConnection : public PartLane,
   void Connect();
   void TryNextAddress(std::string error);
   void OnConnected();
+  bool OnGreeting(const Frame& frame);
+  bool OnChallenge(const Frame& frame);
+  bool OnProof(const Frame& frame);
   bool OnWelcome(const Frame& frame);
+  void FailUnauthorized(bool peer_has_key);
   bool OnData(const Frame& frame);
   void Ask();
   void Send(const PartPointer& part);
@@ -95,6 +101,8 @@ class ClientConnection : public PartLane,
   FrameReader reader_;
   SendQueue queue_;
   Reactor::Timer connect_timer_;
+  std::string expected_proof_;           // of the peer's key, once it challenged us
+  bool proven_ = false;                  // that it has it
   Reactor::Clock::time_point received_;  // the last bytes
   bool watching_orphans_ = false;
   std::deque<PartPointer> waiting_;

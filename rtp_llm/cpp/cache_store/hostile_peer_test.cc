@@ -135,6 +135,11 @@ TEST(HostilePeerTest, MoreConnectionsThanAllowedAreClosed) {
   const TransferServer server(store, options);
   const Socket first = Connected(server.address());
   const Socket second = Connected(server.address());
+  for (const Socket* welcome : {&first, &second}) Send(*welcome, HelloFrame());
+  char greeting = 0;
+  for (const Socket* welcome : {&first, &second}) {
+    Until([&] { return recv(welcome->fd(), &greeting, 1, MSG_DONTWAIT) == 1; });
+  }
   Until([&] { return server.counters().connections == 2; });
   const Socket third = Connected(server.address());
   Until([&] { return server.counters().refused == 1; });

@@ -14,7 +14,6 @@ constexpr int64_t kMaxWaitingBlocks = 64 << 10;
 // Of one turn, so that connections of a thread take turns.
 constexpr int kFramesPerTurn = 64;
 constexpr size_t kBytesPerTurn = 1 << 20;
-constexpr std::chrono::seconds kHelloTimeout{5};
 
 }  // namespace
 
@@ -27,14 +26,25 @@ ServerConnection::ServerConnection(Socket socket, std::shared_ptr<Reactor> react
 // The reactor has stopped, or the connection is closed.
 ServerConnection::~ServerConnection() {
   for (const auto& [id, load] : loads_) shared_->store->Cancel(load.watch);
+  shared_->guests.Remove(guest_number_);
   --shared_->connections;
 }
 
 void ServerConnection::Start() {
+  guest_number_ = shared_->guests.Add(weak_from_this());
   events_ = EPOLLIN;
   if (!reactor_->Add(socket_.fd(), events_, shared_from_this())) return;
-  hello_timer_ = reactor_->CallAt(Reactor::Clock::now() + kHelloTimeout, [self = weak_from_this()] {
+  const auto late = Reactor::Clock::now() + shared_->greeting_timeout;
+  hello_timer_ = reactor_->CallAt(late, [self = weak_from_this()] {
     if (const auto alive = self.lock()) alive->Violated();
+  });
+}
+
+void ServerConnection::SendAway() {
+  reactor_->Post([self = shared_from_this()] {
+    if (self->welcomed_ || !self->socket_) return;
+    ++self->shared_->sent_away;
+    self->Close();
   });
 }
 
@@ -63,33 +73,74 @@ void ServerConnection::ReadFrames() {
 
 bool ServerConnection::OnFrame(const Frame& frame) {
   if (frame.payload_bytes != 0) return false;
-  if (!welcomed_) return frame.type == FrameType::kHello && OnHello(frame);
+  if (!welcomed_) return OnGuestFrame(frame);
   if (frame.type == FrameType::kLoad) return OnLoad(frame);
   if (frame.type != FrameType::kCancel) return false;
   OnCancel(frame.id);
   return true;
 }
 
+// A hello, and with a key the answer to our challenge; nothing else, and each once.
+bool ServerConnection::OnGuestFrame(const Frame& frame) {
+  if (!nonce_.empty()) return frame.type == FrameType::kProof && OnProof(frame);
+  return frame.type == FrameType::kHello && OnHello(frame);
+}
+
 bool ServerConnection::OnHello(const Frame& frame) {
-  Hello peer;
-  if (!DecodeHello(frame.body, &peer)) return false;
-  const bool suits = peer.version == kWireVersion && peer.fingerprint == shared_->fingerprint;
-  Frame answer;
-  answer.type = FrameType::kWelcome;
-  answer.code = suits ? TransferCode::kNone : TransferCode::kMismatch;
-  answer.body = EncodeHello({kWireVersion, peer.flags & kFlagChecksums, shared_->fingerprint});
+  if (!DecodeHello(frame.body, &hello_)) return false;
+  const bool has_key = (hello_.flags & kFlagKey) != 0;
+  if (has_key != static_cast<bool>(shared_->key)) {
+    Refuse();
+  } else if (has_key) {
+    nonce_ = FreshNonce();
+    Say(FrameType::kChallenge, TransferCode::kNone, nonce_);
+  } else {
+    Welcome();
+  }
+  return true;
+}
+
+bool ServerConnection::OnProof(const Frame& frame) {
+  if (frame.body.size() != kNonceBytes + kProofBytes) return false;
+  const std::string theirs = frame.body.substr(0, kNonceBytes);
+  const std::string proof = shared_->key.Proof(WorkerKey::Side::kDecode, nonce_, theirs);
+  if (!SameBytes(frame.body.substr(kNonceBytes), proof)) {
+    Refuse();
+    return true;
+  }
+  Say(FrameType::kProof, TransferCode::kNone,
+      shared_->key.Proof(WorkerKey::Side::kPrefill, nonce_, theirs));
+  Welcome();
+  return true;
+}
+
+void ServerConnection::Say(FrameType type, TransferCode code, std::string body) {
   Outgoing item;
-  item.text = Encode(answer);
+  item.text = Encode({type, code, 0, 0, std::move(body)});
   queue_.Push(std::move(item));
-  checksums_ = (peer.flags & kFlagChecksums) != 0;
+}
+
+void ServerConnection::Welcome() {
+  const bool suits = hello_.version == kWireVersion && hello_.fingerprint == shared_->fingerprint;
+  Say(FrameType::kWelcome, suits ? TransferCode::kNone : TransferCode::kMismatch,
+      EncodeHello({kWireVersion, hello_.flags & kFlagChecksums, shared_->fingerprint}));
+  checksums_ = (hello_.flags & kFlagChecksums) != 0;
   welcomed_ = suits;
   closing_ = !suits;  // the timer goes on: it also ends a peer that does not read why
   if (suits) {
     reactor_->CancelTimer(hello_timer_);
+    shared_->guests.Remove(guest_number_);
   } else {
     ++shared_->mismatches;
   }
-  return true;
+}
+
+// It is told whether this side has a key, and nothing else.
+void ServerConnection::Refuse() {
+  const uint32_t flags = shared_->key ? kFlagKey : 0;
+  Say(FrameType::kWelcome, TransferCode::kUnauthorized, EncodeHello({kWireVersion, flags, ""}));
+  ++shared_->unauthorized;
+  closing_ = true;
 }
 
 bool ServerConnection::OnLoad(const Frame& frame) {

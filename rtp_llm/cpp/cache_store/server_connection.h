@@ -8,23 +8,32 @@
 #include <unordered_map>
 
 #include "rtp_llm/cpp/cache_store/block_store.h"
+#include "rtp_llm/cpp/cache_store/guest_list.h"
 #include "rtp_llm/cpp/cache_store/reactor.h"
 #include "rtp_llm/cpp/cache_store/send_queue.h"
 #include "rtp_llm/cpp/cache_store/socket.h"
 #include "rtp_llm/cpp/cache_store/wire.h"
+#include "rtp_llm/cpp/cache_store/worker_key.h"
 
 namespace rtp_llm {
+
+class ServerConnection;
 
 // What the connections of one server have in common.
 struct ServerShared {
   std::shared_ptr<BlockStore> store;
   std::string fingerprint;
+  WorkerKey key;
+  GuestList<ServerConnection> guests;
   // How long a peer may take nothing, and how much longer than its load's time-out it may take.
   std::chrono::milliseconds send_stall{5000};
+  std::chrono::milliseconds greeting_timeout{5000};
 
   std::atomic<int64_t> connections{0};
   std::atomic<int64_t> accepted{0};
   std::atomic<int64_t> refused{0};
+  std::atomic<int64_t> sent_away{0};  // guests, to make room
+  std::atomic<int64_t> unauthorized{0};
   std::atomic<int64_t> mismatches{0};
   std::atomic<int64_t> protocol_errors{0};
   std::atomic<int64_t> stalled{0};
@@ -45,6 +54,8 @@ class ServerConnection : public Reactor::Handler,
   // On the reactor's thread, first of all.
   void Start();
   void OnEvents(uint32_t events) override;
+  // From any thread: ends it unless it was welcomed meanwhile.
+  void SendAway();
 
  private:
   struct Load {
@@ -56,7 +67,12 @@ class ServerConnection : public Reactor::Handler,
 
   void ReadFrames();
   bool OnFrame(const Frame& frame);
+  bool OnGuestFrame(const Frame& frame);
   bool OnHello(const Frame& frame);
+  bool OnProof(const Frame& frame);
+  void Say(FrameType type, TransferCode code, std::string body);
+  void Welcome();
+  void Refuse();
   bool OnLoad(const Frame& frame);
   void OnCancel(uint64_t id);
   void OnAnswer(uint64_t id, BlockStore::Answer answer);
@@ -75,6 +91,9 @@ class ServerConnection : public Reactor::Handler,
   uint32_t events_ = 0;
   FrameReader reader_;
   SendQueue queue_;
+  uint64_t guest_number_ = 0;
+  Hello hello_;        // the peer's, once it came
+  std::string nonce_;  // that the peer was challenged with
   bool welcomed_ = false;
   bool closing_ = false;  // once the queue is sent
   bool checksums_ = false;

@@ -47,7 +47,9 @@ TransferClient::TransferClient(TransferClientOptions options)
       shared_(std::make_shared<ClientShared>()),
       active_(std::make_shared<Active>()) {
   shared_->hello.fingerprint = options_.fingerprint;
-  shared_->hello.flags = options_.checksums ? kFlagChecksums : 0;
+  shared_->hello.flags =
+      (options_.checksums ? kFlagChecksums : 0) | (options_.key.empty() ? 0 : kFlagKey);
+  shared_->key = WorkerKey(options_.key);
   shared_->connect_timeout = options_.connect_timeout;
   for (int32_t i = 0; i < options_.io_threads; ++i) {
     reactors_.push_back(std::make_shared<Reactor>());

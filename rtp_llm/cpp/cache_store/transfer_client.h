@@ -22,6 +22,7 @@ struct TransferClientOptions {
   bool checksums = true;  // of the blocks' bytes; frames always have theirs
   std::chrono::milliseconds connect_timeout{1000};
   int32_t max_loads = 1024;  // at a time
+  std::string key;           // as the server's; empty: none
 };
 
 struct TransferClientStats {

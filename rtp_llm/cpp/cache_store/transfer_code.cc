@@ -32,6 +32,8 @@ const char* Name(TransferCode code) {
       return "cancelled";
     case TransferCode::kPeerLost:
       return "peer_lost";
+    case TransferCode::kUnauthorized:
+      return "unauthorized";
   }
   return "unknown";  // a number of a later version
 }

@@ -21,6 +21,7 @@ enum class TransferCode : uint16_t {
   kRequestEnded = 11,
   kCancelled = 12,
   kPeerLost = 13,
+  kUnauthorized = 14,  // the two sides' worker keys differ, or one of them has none
 };
 
 // As it is shown: "buffer_timeout".

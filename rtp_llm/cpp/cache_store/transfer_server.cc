@@ -20,6 +20,8 @@ TransferServerOptions Checked(TransferServerOptions options) {
   require(options.io_threads > 0, "io_threads must be above 0");
   require(options.max_connections > 0, "max_connections must be above 0");
   require(options.send_stall.count() > 0, "send_stall must be above 0");
+  require(options.guest_grace.count() > 0, "guest_grace must be above 0");
+  require(options.greeting_timeout.count() > 0, "greeting_timeout must be above 0");
   require(!options.fingerprint.empty() && options.fingerprint.size() <= kMaxFingerprintBytes,
           "fingerprint must have 1 to 4096 bytes");
   return options;
@@ -31,10 +33,11 @@ TransferServerOptions Checked(TransferServerOptions options) {
 class TransferServer::Acceptor : public Reactor::Handler,
                                  public std::enable_shared_from_this<Acceptor> {
  public:
-  Acceptor(Socket listener, int32_t max_connections, std::vector<std::shared_ptr<Reactor>> reactors,
-           std::shared_ptr<ServerShared> shared)
+  Acceptor(Socket listener, const TransferServerOptions& options,
+           std::vector<std::shared_ptr<Reactor>> reactors, std::shared_ptr<ServerShared> shared)
       : listener_(std::move(listener)),
-        max_connections_(max_connections),
+        max_connections_(options.max_connections),
+        guest_grace_(options.guest_grace),
         reactors_(std::move(reactors)),
         shared_(std::move(shared)) {}
 
@@ -63,7 +66,7 @@ class TransferServer::Acceptor : public Reactor::Handler,
 
  private:
   void Take(Socket socket) {
-    if (shared_->connections >= max_connections_) {
+    if (shared_->connections >= max_connections_ && !MakeRoom()) {
       ++shared_->refused;
       return;
     }
@@ -71,6 +74,12 @@ class TransferServer::Acceptor : public Reactor::Handler,
     const auto connection = std::make_shared<ServerConnection>(std::move(socket), reactor, shared_);
     ++shared_->accepted;  // and counts as a connection already
     reactor->Post([connection] { connection->Start(); });
+  }
+
+  bool MakeRoom() {
+    const auto guest = shared_->guests.TakeOldest(guest_grace_);
+    if (guest) guest->SendAway();
+    return guest != nullptr;
   }
 
   // Until the system has file descriptors again.
@@ -83,6 +92,7 @@ class TransferServer::Acceptor : public Reactor::Handler,
 
   const Socket listener_;
   const int32_t max_connections_;
+  const std::chrono::milliseconds guest_grace_;
   const std::vector<std::shared_ptr<Reactor>> reactors_;
   const std::shared_ptr<ServerShared> shared_;
   size_t next_ = 0;
@@ -94,11 +104,13 @@ TransferServer::TransferServer(std::shared_ptr<BlockStore> store, TransferServer
   shared_->store = std::move(store);
   shared_->fingerprint = options.fingerprint;
   shared_->send_stall = options.send_stall;
+  shared_->greeting_timeout = options.greeting_timeout;
+  shared_->key = WorkerKey(options.key);
   Socket listener = Listen(options.address);
   address_ = LocalAddress(listener.fd());
   for (int32_t i = 0; i < options.io_threads; ++i) reactors_.push_back(std::make_shared<Reactor>());
   const auto acceptor =
-      std::make_shared<Acceptor>(std::move(listener), options.max_connections, reactors_, shared_);
+      std::make_shared<Acceptor>(std::move(listener), options, reactors_, shared_);
   reactors_[0]->Post([acceptor] {
     acceptor->Start();
     acceptor->ExpireLater();

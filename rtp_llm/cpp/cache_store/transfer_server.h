@@ -21,6 +21,13 @@ struct TransferServerOptions {
   int32_t io_threads = 2;
   int32_t max_connections = 256;
   std::chrono::milliseconds send_stall{5000};
+  // Empty: everybody who knows the fingerprint is welcome.
+  std::string key;
+  // When all connections are taken, a new one takes the place of the guest (who was not welcomed
+  // yet) that came first, if that had so much time; else it is refused.
+  std::chrono::milliseconds guest_grace{1000};
+  // How long a guest may take until it is welcomed.
+  std::chrono::milliseconds greeting_timeout{5000};
 };
 
 // Gives the blocks of a store to decode workers. Reads them where they lie: what ended in the store

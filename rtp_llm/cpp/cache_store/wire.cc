@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rtp_llm/cpp/cache_store/crc32c.h"
+#include "rtp_llm/cpp/cache_store/worker_key.h"
 
 namespace rtp_llm {
 namespace {
@@ -74,13 +75,17 @@ size_t MaxBody(FrameType type) {
       return kMaxDetailBytes;
     case FrameType::kCancel:
       return 0;
+    case FrameType::kChallenge:
+      return kNonceBytes;
+    case FrameType::kProof:
+      return kNonceBytes + kProofBytes;
   }
   return 0;
 }
 
 bool IsKnown(uint16_t type) {
   return type >= static_cast<uint16_t>(FrameType::kHello) &&
-         type <= static_cast<uint16_t>(FrameType::kCancel);
+         type <= static_cast<uint16_t>(FrameType::kProof);
 }
 
 Header HeaderOf(const std::string& bytes) {

@@ -20,11 +20,25 @@ namespace rtp_llm {
 //   decode -> prefill  kLoad: blocks of one layer of a request
 //   prefill -> decode  kData: the blocks' bytes, or a code and why; one for each kLoad, in any
 //   order decode -> prefill  kCancel: nobody waits any more; the kData still comes
-enum class FrameType : uint16_t { kHello = 1, kWelcome = 2, kLoad = 3, kData = 4, kCancel = 5 };
+//
+// With a worker key (worker_key.h) these come between the first two:
+//   prefill -> decode  kChallenge: prefill's nonce
+//   decode -> prefill  kProof: decode's nonce, and its proof
+//   prefill -> decode  kProof: prefill's proof; kWelcome follows
+enum class FrameType : uint16_t {
+  kHello = 1,
+  kWelcome = 2,
+  kLoad = 3,
+  kData = 4,
+  kCancel = 5,
+  kChallenge = 6,
+  kProof = 7,
+};
 
 constexpr uint32_t kWireMagic = 0x4b505452;  // "RTPK"
 constexpr uint32_t kWireVersion = 1;
 constexpr uint32_t kFlagChecksums = 1;  // of the blocks' bytes, asked for by decode
+constexpr uint32_t kFlagKey = 2;        // this side has a worker key
 
 // Limits that both sides keep; a peer that does not is cut off before any memory is taken for it.
 constexpr size_t kMaxFingerprintBytes = 4096;

@@ -167,6 +167,8 @@ py::dict ServerStats(const TransferServer& server) {
   result["connections"] = counters.connections.load();
   result["accepted"] = counters.accepted.load();
   result["refused"] = counters.refused.load();
+  result["sent_away"] = counters.sent_away.load();
+  result["unauthorized"] = counters.unauthorized.load();
   result["mismatches"] = counters.mismatches.load();
   result["protocol_errors"] = counters.protocol_errors.load();
   result["stalled"] = counters.stalled.load();
@@ -180,17 +182,28 @@ py::dict ServerStats(const TransferServer& server) {
 void BindServer(py::module_& module) {
   const TransferServerOptions defaults;
   const double stall = std::chrono::duration<double>(defaults.send_stall).count();
+  const double grace = std::chrono::duration<double>(defaults.guest_grace).count();
+  const double greeting = std::chrono::duration<double>(defaults.greeting_timeout).count();
   py::class_<TransferServer, std::shared_ptr<TransferServer>>(module, "TransferServer")
       .def(py::init([](std::shared_ptr<BlockStore> store, std::string address,
                        std::string fingerprint, int32_t io_threads, int32_t max_connections,
-                       double send_stall) {
-             TransferServerOptions options{std::move(address), std::move(fingerprint), io_threads,
-                                           max_connections, Seconds("send_stall", send_stall)};
+                       double send_stall, const py::bytes& key, double guest_grace,
+                       double greeting_timeout) {
+             TransferServerOptions options{std::move(address),
+                                           std::move(fingerprint),
+                                           io_threads,
+                                           max_connections,
+                                           Seconds("send_stall", send_stall),
+                                           std::string(key),
+                                           Seconds("guest_grace", guest_grace),
+                                           Seconds("greeting_timeout", greeting_timeout)};
              return Closing(new TransferServer(std::move(store), std::move(options)));
            }),
            py::arg("store"), py::arg("address") = defaults.address, py::kw_only(),
            py::arg("fingerprint"), py::arg("io_threads") = defaults.io_threads,
-           py::arg("max_connections") = defaults.max_connections, py::arg("send_stall") = stall)
+           py::arg("max_connections") = defaults.max_connections, py::arg("send_stall") = stall,
+           py::arg("key") = py::bytes(), py::arg("guest_grace") = grace,
+           py::arg("greeting_timeout") = greeting)
       .def("close", &TransferServer::Close, py::call_guard<py::gil_scoped_release>())
       .def("stats", &ServerStats)
       .def_property_readonly("address", &TransferServer::address);
@@ -278,18 +291,21 @@ void BindClient(py::module_& module) {
   const double connect_timeout = std::chrono::duration<double>(defaults.connect_timeout).count();
   py::class_<TransferClient, std::shared_ptr<TransferClient>>(module, "TransferClient")
       .def(py::init([](std::string fingerprint, int32_t connections, int32_t io_threads,
-                       bool checksums, double connect_timeout, int32_t max_loads) {
+                       bool checksums, double connect_timeout, int32_t max_loads,
+                       const py::bytes& key) {
              TransferClientOptions options{std::move(fingerprint),
                                            connections,
                                            io_threads,
                                            checksums,
                                            Seconds("connect_timeout", connect_timeout),
-                                           max_loads};
+                                           max_loads,
+                                           std::string(key)};
              return Closing(new TransferClient(std::move(options)));
            }),
            py::kw_only(), py::arg("fingerprint"), py::arg("connections") = defaults.connections,
            py::arg("io_threads") = defaults.io_threads, py::arg("checksums") = defaults.checksums,
-           py::arg("connect_timeout") = connect_timeout, py::arg("max_loads") = defaults.max_loads)
+           py::arg("connect_timeout") = connect_timeout, py::arg("max_loads") = defaults.max_loads,
+           py::arg("key") = py::bytes())
       .def("load", &StartLoad, py::arg("address"), py::arg("request"), py::arg("layers"),
            py::kw_only(), py::arg("timeout"),
            py::arg("partition") = std::pair<uint16_t, uint16_t>(1, 0))
