@@ -50,6 +50,8 @@ OF_ROUTER = (
     "stream_stall_timeout",
     "cors_origins",
     "allowed_hosts",
+    "api_key",
+    "shutdown_timeout",
     "log_level",
 )
 

@@ -21,8 +21,17 @@ _READ_BYTES = _PIECE_BYTES = 65536
 # of them waits for two seconds; any byte from it begins the count anew.
 MOST_UNANSWERED = 4
 _LOOK_SECONDS = 0.25  # at that count
+_GONE_SECONDS = 0.1
 # They are about one connection, and each side has its own.
 _HOP_HEADERS = (b"connection", b"keep-alive", b"transfer-encoding", b"host", b"expect")
+
+
+class UnreachableError(OSError):
+    """No connection could be made: the worker has seen nothing of the request."""
+
+
+class SilentError(OSError):
+    """The worker holds the connection and answers nothing any more."""
 
 
 class OverdueError(OSError):
@@ -45,9 +54,11 @@ async def exchange(
     """The ASGI events of a worker's answer, as they come.
 
     Raises:
+        UnreachableError: nothing was sent.
         OverdueError: nothing came for ``patience`` seconds.
-        OSError, h11.RemoteProtocolError: it cannot be reached, talks nonsense, or has left so many
-            questions for its health unanswered that it must have stopped.
+        SilentError: it has left so many questions for its health unanswered that it must have
+            stopped.
+        OSError, h11.RemoteProtocolError: the connection ended, or what came is nonsense.
         h11.LocalProtocolError: what was asked is no request.
     """
     connection = h11.Connection(h11.CLIENT)
@@ -100,9 +111,26 @@ async def _connect(worker: Worker) -> tuple[asyncio.StreamReader, asyncio.Stream
     try:
         reader, writer = await asyncio.wait_for(opening, _CONNECT_SECONDS)
     except TimeoutError as error:
-        raise OSError(f"no connection within {_CONNECT_SECONDS:g} s") from error
+        raise UnreachableError(f"no connection within {_CONNECT_SECONDS:g} s") from error
+    except OSError as error:
+        raise UnreachableError(str(error)) from error
     end_with_peer(writer.get_extra_info("socket"))
     return reader, writer
+
+
+async def is_gone(worker: Worker) -> bool:
+    """Nobody listens at its address: its process, or its machine, has ended.
+
+    Asked twice, as a process that ends lets go of its connections one after another.
+    """
+    for seconds in (_GONE_SECONDS, 0.0):
+        try:
+            _, writer = await _connect(worker)
+        except UnreachableError:
+            return True
+        writer.transport.abort()
+        await asyncio.sleep(seconds)
+    return False
 
 
 @dataclass(frozen=True)
@@ -126,7 +154,7 @@ class _Patience:
                 if not scope.expired():  # the system's own
                     raise
                 if self.worker.unanswered >= self.most_unanswered:
-                    raise OSError("it answers nothing any more") from error
+                    raise SilentError("it answers nothing any more") from error
                 if clock() >= until:
                     raise OverdueError(f"nothing came for {self.seconds:g} s") from error
 

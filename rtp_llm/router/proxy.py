@@ -1,141 +1,141 @@
-"""The ASGI application of the router: a request goes to one worker, its answer back in pieces."""
+"""The ASGI application of the router: what it answers itself, and what it passes on."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from typing import Any
+import hashlib
+import hmac
+import time
 
-import h11
-import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.router.exchange import Asked, OverdueError, exchange
-from rtp_llm.router.workers import Visit, Worker, Workers, pieces_of
-from rtp_llm.server.asgi import read_body, send_error, send_json, wait_for_disconnect
-from rtp_llm.server.errors import SERVER, ApiError, bad_request, unavailable
+from rtp_llm.router.asked import Wanted, read_wanted
+from rtp_llm.router.exchange import Asked
+from rtp_llm.router.forward import Forwarder
+from rtp_llm.router.metrics import RouterMetrics
+from rtp_llm.router.models import model_of
+from rtp_llm.router.pages import Page, Pages
+from rtp_llm.router.reply import Reply
+from rtp_llm.router.workers import Workers
+from rtp_llm.server.asgi import read_body, send_body, send_start, wait_for_disconnect
+from rtp_llm.server.errors import ApiError, unavailable
 from rtp_llm.server.open_requests import OpenRequests
+from rtp_llm.server.shutdown import Cuttable
 
-_logger = logging.getLogger("rtp_llm.router")
-_REFUSALS = (429, 503)  # its queue is full, it is starting or going: another one may take it
-_MOST_PARTS = 16  # of a refusal, which is kept until another worker was asked
-
-
-class UnreachableError(OSError):
-    """A worker gave no answer at all: another one may be asked."""
+_OPEN_PATHS = ("/health", "/liveness")
+_CLIENT_CLOSED = 499  # nginx's code for a client that went away; never sent, only counted
 
 
 class Proxy:
-    """Sends each request to the worker that has the least to do for it."""
+    """Sends each request to a worker; knows the answers that are open."""
 
     def __init__(self, workers: Workers, settings: Settings) -> None:
         self._workers, self._open = workers, OpenRequests(settings)
-        self._max_body, self._patience = settings.max_request_bytes, settings.answer_timeout
+        self._max_body = settings.max_request_bytes
+        self._key = settings.api_key
+        self.metrics = RouterMetrics(workers, self._open)
+        self._forwarder = Forwarder(workers, settings.answer_timeout, self.metrics)
+        self._pages = Pages(workers, self.metrics)
+        self.answers: set[Cuttable] = set()
+        self.answered = 0
+
+    def start_draining(self) -> None:
+        """Admit no further request."""
+        self._pages.draining = True
+
+    async def wait_until_idle(self, seconds: float) -> bool:
+        """Wait for open answers to end; False when some are left after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while self.answers and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        return not self.answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        path = scope["path"]
-        if scope["method"] in ("GET", "HEAD") and path in ("/health", "/liveness", "/workers"):
-            status, content = self._state(path)
-            await send_json(send, status, msgspec.json.encode(content))
-            return
+        reply, worker = Reply(send), ""
         try:
+            self._check_key(scope)
+            if (page := self._pages.find(scope)) is not None:
+                await _show(page, scope, send)
+                return
+            if self._pages.draining:
+                raise unavailable("The router is shutting down.", "draining")
             with self._open.enter(receive) as counted:
                 body = await read_body(Request(scope, counted), self._max_body)
-                await self._pass_on(scope, body, receive, send)
+                worker = await self._pass_on(scope, body, receive, reply)
         except ClientDisconnect:
-            return
+            pass
         except ApiError as error:
-            await send_error(send, error)
+            await reply.fail(error)
+        finally:
+            self.metrics.requests.labels(worker, str(reply.status or _CLIENT_CLOSED)).inc()
 
-    async def _pass_on(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+    async def _pass_on(self, scope: Scope, body: bytes, receive: Receive, reply: Reply) -> str:
+        """Returns the address of the worker that answered, "" for none."""
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         asked = Asked(scope["method"], scope["raw_path"] + query, list(scope["headers"]), body)
-        forwarding = asyncio.create_task(self._forward(asked, send))
+        wanted = read_wanted(body) if body else Wanted(readable=False)
+        model = model_of(wanted, self._workers)
+        forwarding = asyncio.create_task(self._forwarder.forward(asked, wanted, model, reply))
+        passing = _Passing(forwarding)
+        self.answers.add(passing)
         leaving = asyncio.create_task(wait_for_disconnect(receive))
-        # A client that goes away takes its request with it: closing the connection aborts it.
-        await asyncio.wait({forwarding, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        leaving.cancel()
-        forwarding.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await forwarding
+        try:
+            # A client that goes away takes its request with it: closing the connection aborts it.
+            await asyncio.wait({forwarding, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            leaving.cancel()
+            forwarding.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                return await forwarding
+            if passing.is_cut:
+                message = "The router is shutting down; the answer was cut."
+                await reply.fail(unavailable(message, "shutdown"))
+            return ""
+        finally:
+            self.answers.discard(passing)
+            self.answered += 1
 
-    def _state(self, path: str) -> tuple[int, Any]:
-        able = sum(worker.healthy for worker in self._workers.all)
-        if path == "/workers":
-            return 200, [
-                {"url": each.url, "healthy": each.healthy, "open_requests": each.open_requests}
-                for each in self._workers.all
-            ]
-        if path == "/liveness" or able:
-            return 200, {"status": "ready", "workers": able}
-        return 503, {"status": "no worker", "workers": 0}
-
-    async def _forward(self, asked: Asked, send: Send) -> None:
-        pieces = pieces_of(prompt_bytes(asked.body))
-        tried: list[Worker] = []
-        refusal: list[dict[str, Any]] = []
-        while (worker := self._workers.choose(pieces, tried)) is not None:
-            tried.append(worker)
-            try:
-                with Visit(worker, pieces):
-                    said = await self._exchange(worker, asked, send)
-                if not said:
-                    return
-                refusal = said
-            except ApiError as error:
-                await send_error(send, error)
-                return
-            except UnreachableError as error:
-                _logger.warning("%s does not answer: %s", worker.url, error)
-                worker.healthy = False
-        for event in refusal:
-            await send(event)
-        if not refusal:
-            message = "No server behind this router takes requests now."
-            await send_error(send, unavailable(message, "no_worker"))
-
-    async def _exchange(self, worker: Worker, asked: Asked, send: Send) -> list[dict[str, Any]]:
-        """Passes an answer on; that of a worker which takes no requests is returned instead.
-
-        As long as nothing was passed on raises UnreachableError, or ApiError where another worker
-        would do no better.
-        """
-        begun = False
-        refusal: list[dict[str, Any]] = []
-        async with contextlib.aclosing(exchange(worker, asked, self._patience)) as events:
-            try:
-                async for event in events:
-                    if refusal or event.get("status") in _REFUSALS:
-                        refusal.append(event)
-                        if len(refusal) > _MOST_PARTS:
-                            raise OSError("its refusal does not end")
-                        continue
-                    await send(event)
-                    begun = True
-            except h11.LocalProtocolError as error:
-                raise bad_request(f"This is no HTTP request: {error}.") from error
-            except (OSError, h11.RemoteProtocolError) as error:
-                if not begun and isinstance(error, OverdueError):
-                    _logger.warning("%s owes an answer: %s", worker.url, error)
-                    message = f"The server gave no answer: {error} (see --answer-timeout)."
-                    raise ApiError(504, message, kind=SERVER, code="worker_timeout") from error
-                if not begun:
-                    raise UnreachableError(str(error) or type(error).__name__) from error
-                _logger.warning("%s broke off an answer: %s", worker.url, error)
-                raise
-        return refusal
+    def _check_key(self, scope: Scope) -> None:
+        """With --api-key clients must send it, as to a server."""
+        if self._key is None or scope["path"] in _OPEN_PATHS:
+            return
+        header = dict(scope["headers"]).get(b"authorization", b"")
+        scheme, _, given = header.partition(b" ")
+        known = hmac.compare_digest(_digest(given.strip()), _digest(self._key.encode()))
+        if not (known and scheme.lower() == b"bearer"):
+            message = (
+                "Incorrect API key." if given else "No API key given; send it as a Bearer token."
+            )
+            headers = {"WWW-Authenticate": "Bearer"}
+            raise ApiError(401, message, code="invalid_api_key", headers=headers)
 
 
-def prompt_bytes(body: bytes) -> bytes:
-    """What of a request's body makes its prompt; nothing where it is no JSON object."""
-    try:
-        content = msgspec.json.decode(body)
-        if not isinstance(content, dict):
-            return b""
-        return msgspec.json.encode(content.get("messages", content.get("prompt", "")))
-    except (ValueError, OverflowError, RecursionError):  # the server says what is wrong
-        return b""
+def _digest(key: bytes) -> bytes:
+    """Of equal length for all keys, so that comparing tells nothing about the length either."""
+    return hashlib.sha256(key).digest()
+
+
+class _Passing:
+    """A request at a worker, that a shutdown may cut."""
+
+    def __init__(self, forwarding: asyncio.Task[str]) -> None:
+        self._forwarding = forwarding
+        self.is_cut = False
+
+    def cut(self) -> None:
+        """See Cuttable."""
+        self.is_cut = True
+        self._forwarding.cancel()
+
+
+async def _show(page: Page, scope: Scope, send: Send) -> None:
+    headers = [
+        (b"content-type", page.kind.encode()),
+        (b"content-length", str(len(page.body)).encode()),
+        *([(b"retry-after", b"1")] if page.status == 503 else []),
+    ]
+    await send_start(send, page.status, headers)
+    await send_body(send, b"" if scope["method"] == "HEAD" else page.body)

@@ -12,7 +12,8 @@ import pytest
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings
 from rtp_llm.kept_port_for_tests import kept_port
-from rtp_llm.router.proxy import Proxy, prompt_bytes
+from rtp_llm.router.asked import read_wanted
+from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.run import probe, route
 from rtp_llm.router.workers import PIECE_BYTES, Visit, Worker, Workers, pieces_of
 
@@ -131,14 +132,11 @@ def test_load_outweighs_a_short_prefix() -> None:
 
 def test_a_dead_server_costs_no_request() -> None:
     async def play() -> None:
-        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.close()
-
-        async with FakeServer("two") as two, FakeServer("x", hang_up) as rude:
-            gone = FakeServer("gone")
-            with kept_port() as port:  # where nobody is
-                gone.url = f"http://127.0.0.1:{port}"
-                proxy, workers = proxy_of(gone, rude, two)
+        async with FakeServer("two") as two:
+            gone, too = FakeServer("gone"), FakeServer("gone, too")
+            with kept_port() as port, kept_port() as other:  # where nobody is
+                gone.url, too.url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{other}"
+                proxy, workers = proxy_of(gone, too, two)
                 for number in range(4):
                     assert await ask(proxy, f"hello {number}") == (200, b"two!")
                 assert [worker.healthy for worker in workers.all] == [False, False, True]
@@ -243,7 +241,7 @@ def test_a_body_that_is_too_long_is_refused_as_the_server_does() -> None:
 
 @pytest.mark.parametrize("body", [b'{"prompt":' + b"[" * 100_000, b'{"prompt":"\xff"}'])
 def test_bodies_that_nothing_can_read_are_the_servers_business(body: bytes) -> None:
-    assert prompt_bytes(body) == b""
+    assert read_wanted(body).prompt == b""
 
 
 def test_probes() -> None:
@@ -257,9 +255,12 @@ def test_probes() -> None:
 
 
 def test_what_makes_a_prompt() -> None:
-    assert prompt_bytes(b'{"prompt":"a","seed":1}') == prompt_bytes(b'{"seed":2,"prompt":"a"}')
-    assert prompt_bytes(b'{"messages":[]}') == b"[]"
-    assert prompt_bytes(b"no json") == prompt_bytes(b"[1]") == b""
+    def prompt_of(body: bytes) -> bytes:
+        return read_wanted(body).prompt
+
+    assert prompt_of(b'{"prompt":"a","seed":1}') == prompt_of(b'{"seed":2,"prompt":"a"}')
+    assert prompt_of(b'{"messages":[]}') == b"[]"
+    assert prompt_of(b"no json") == prompt_of(b"[1]") == b""
     assert pieces_of(b"a" * 600)[:2] == pieces_of(b"a" * 512)
 
 

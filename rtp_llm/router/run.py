@@ -1,11 +1,10 @@
-"""The router's process: watch the workers, forward requests, stop."""
+"""The router's process: watch the workers, forward requests, drain, stop."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
-import signal
 import socket
 
 import h11
@@ -13,48 +12,55 @@ import h11
 from rtp_llm.config.roles import check_router
 from rtp_llm.config.settings import Settings
 from rtp_llm.router.exchange import Asked, exchange
+from rtp_llm.router.models import ask_for_models, warn_of_several
 from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.workers import Worker, Workers
 from rtp_llm.server.http_server import HttpServer
 from rtp_llm.server.log import configure_logging
 from rtp_llm.server.run import bind, url_of
+from rtp_llm.server.shutdown import StopSignals, drain
 
 _logger = logging.getLogger("rtp_llm.router")
 PROBE_SECONDS = 0.5
+MODELS_SECONDS = 10.0
 _PROBE_TIMEOUT_SECONDS = 2.0
 
 
 def route(settings: Settings) -> int:
-    """Forward requests until a signal; return the exit code.
+    """Forward requests until a signal, let open ones end; return the exit code.
 
-    Raises SettingsError or StartError before anything was started.
+    0 after a clean stop, 128 + n after a second signal. Raises SettingsError or StartError before
+    anything was started.
     """
     check_router(settings)
     workers = Workers([word.strip() for word in settings.workers.split(",") if word.strip()])
     listener = bind(settings)
     queue = configure_logging(settings.log_level)
     try:
-        asyncio.run(_serve(settings, workers, listener))
-        return 0
+        return asyncio.run(_serve(settings, workers, listener))
     finally:
         listener.close()
         queue.stop()
 
 
-async def _serve(settings: Settings, workers: Workers, listener: socket.socket) -> None:
-    server = HttpServer(Proxy(workers, settings), settings)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+async def _serve(settings: Settings, workers: Workers, listener: socket.socket) -> int:
+    proxy, signals = Proxy(workers, settings), StopSignals(_logger)
+    server = HttpServer(proxy, settings)
+    signals.listen()
     watching = [asyncio.create_task(watch(worker)) for worker in workers.all]
+    watching.append(asyncio.create_task(learn_models(workers, settings.api_key)))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     names = ", ".join(worker.url for worker in workers.all)
     print(f"RTP-LLM router is ready: {url_of(listener)}\n  before {names}", flush=True)
-    await stop.wait()
+    await signals.stop.wait()
+    proxy.start_draining()
+    # The workers are watched on: one that stops ends its answers now, too.
+    await drain(proxy, settings.shutdown_timeout, signals, _logger)
     server.should_exit = True
     await serving
     for task in watching:
         task.cancel()
+    return signals.exit_code(0)
 
 
 async def watch(worker: Worker) -> None:
@@ -66,6 +72,23 @@ async def watch(worker: Worker) -> None:
         if healthy != worker.healthy:
             _logger.info("%s %s", worker.url, "takes requests" if healthy else "takes none")
         worker.healthy = healthy
+        await asyncio.sleep(PROBE_SECONDS)
+
+
+async def learn_models(workers: Workers, key: str | None) -> None:
+    """Ask for the models of each that is well: at once where they are not known, else now and
+    then, as a server may come back with another one."""
+    asked_at: dict[str, float] = {}
+    told: frozenset[str] = frozenset()
+    clock = asyncio.get_running_loop().time
+    while True:
+        for worker in workers.all:
+            seconds = PROBE_SECONDS if worker.models is None else MODELS_SECONDS
+            due = clock() >= asked_at.get(worker.url, -math.inf) + seconds
+            if worker.healthy and due:
+                asked_at[worker.url] = clock()
+                await ask_for_models(worker, key)
+        told = warn_of_several(workers, told)
         await asyncio.sleep(PROBE_SECONDS)
 
 

@@ -7,9 +7,11 @@ import urllib.parse
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.roles import join_address, split_address
+from rtp_llm.router.backoff import Backoff
 
 # A prompt is compared with earlier ones in pieces of so many bytes, a few blocks of tokens.
 PIECE_BYTES = 256
@@ -21,7 +23,8 @@ _REMEMBERED_PIECES = 65_536
 @dataclass(eq=False)
 class Worker:
     """One server. ``open_bytes``: what its open requests from here are worth; ``unanswered``: how
-    often in a row it gave no answer at all when it was asked for its health."""
+    often in a row it gave no answer at all when it was asked for its health; ``models``: its cards
+    of /v1/models by name, None while they are not known."""
 
     url: str
     host: str
@@ -30,6 +33,8 @@ class Worker:
     unanswered: int = 0
     open_requests: int = 0
     open_bytes: int = 0
+    models: dict[str, Any] | None = None
+    backoff: Backoff = field(default_factory=Backoff)
     known: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
 
     @classmethod
@@ -45,6 +50,15 @@ class Worker:
             raise SettingsError(f"workers: {url!r} is no address of the form http://HOST:PORT")
         split_address("workers", join_address(parts.hostname, port))
         return cls(f"http://{parts.netloc}", parts.hostname, port)
+
+    @property
+    def may_be_asked(self) -> bool:
+        """It takes requests, and has not failed too often lately."""
+        return self.healthy and self.backoff.admits
+
+    def serves(self, model: str | None) -> bool:
+        """Whether it may have this model; None: any will do."""
+        return model is None or self.models is None or model in self.models
 
     def remember(self, pieces: Sequence[bytes]) -> None:
         """It has these pieces in its prefix cache for a while."""
@@ -74,12 +88,31 @@ class Workers:
             if any(worker.url == other.url for other in self.all[:number]):
                 raise SettingsError(f"workers: {worker.url!r} stands there twice")
 
-    def choose(self, pieces: Sequence[bytes], without: Sequence[Worker] = ()) -> Worker | None:
-        """The healthy one with the least to do until this prompt is computed; None: there is none.
+    @property
+    def models(self) -> dict[str, Any]:
+        """The cards of all models that some worker has, healthy or not, by name."""
+        return {name: card for each in self.all for name, card in (each.models or {}).items()}
+
+    @property
+    def all_models_known(self) -> bool:
+        """Every worker has said what it has."""
+        return all(worker.models is not None for worker in self.all)
+
+    def choose(
+        self,
+        pieces: Sequence[bytes],
+        without: Sequence[Worker] = (),
+        model: str | None = None,
+    ) -> Worker | None:
+        """The one with the least to do until this prompt is computed; None: none can be asked.
 
         Of equals the one with the fewest open requests, then the one that knows least.
         """
-        able = [worker for worker in self.all if worker.healthy and worker not in without]
+        able = [
+            worker
+            for worker in self.all
+            if worker.may_be_asked and worker not in without and worker.serves(model)
+        ]
 
         def cost(worker: Worker) -> tuple[int, int, int]:
             return (
@@ -94,19 +127,23 @@ class Workers:
 class Visit:
     """A request at a worker, as a context: its cost counts as long as it is open."""
 
-    def __init__(self, worker: Worker, pieces: Sequence[bytes]) -> None:
+    def __init__(self, worker: Worker, pieces: Sequence[bytes], more_bytes: int = 0) -> None:
+        """``more_bytes``: of the prompt, that are in no piece."""
         self._worker, self._pieces = worker, pieces
-        self._cost = ANSWER_BYTES + worker.new_bytes(pieces)
+        self._cost = ANSWER_BYTES + worker.new_bytes(pieces) + more_bytes
+        self._trial = False
 
     def __enter__(self) -> Worker:
         self._worker.open_requests += 1
         self._worker.open_bytes += self._cost
         self._worker.remember(self._pieces)
+        self._trial = self._worker.backoff.begin()
         return self._worker
 
     def __exit__(self, *error: object) -> None:
         self._worker.open_requests -= 1
         self._worker.open_bytes -= self._cost
+        self._worker.backoff.end(self._trial)
 
 
 def pieces_of(text: bytes) -> list[bytes]:

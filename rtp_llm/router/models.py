@@ -1,0 +1,77 @@
+"""Which models the workers have, and who gets a request for one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import h11
+import msgspec
+
+from rtp_llm.router.asked import Wanted
+from rtp_llm.router.exchange import Asked, exchange
+from rtp_llm.router.workers import Worker, Workers
+from rtp_llm.server.errors import ApiError, bad_request
+
+_logger = logging.getLogger("rtp_llm.router")
+_SECONDS = 2.0
+_MOST_BYTES = 2**20
+
+
+class _List(msgspec.Struct):
+    data: list[dict[str, Any]]
+
+
+async def ask_for_models(worker: Worker, key: str | None) -> None:
+    """Read its /v1/models; what cannot be read leaves it as it was. ``key``: the workers' API
+    key."""
+    headers = [] if key is None else [(b"authorization", f"Bearer {key}".encode())]
+    asked = Asked("GET", b"/v1/models", headers, b"")
+    body, status = b"", 0
+    try:
+        async with asyncio.timeout(_SECONDS):
+            async for event in exchange(worker, asked, _SECONDS):
+                status = event.get("status", status)
+                body += event.get("body", b"")
+                if status != 200 or len(body) > _MOST_BYTES:
+                    return
+        cards = msgspec.json.decode(body, type=_List).data
+    except (OSError, h11.RemoteProtocolError, ValueError):  # TimeoutError is an OSError
+        return
+    worker.models = {card["id"]: card for card in cards if isinstance(card.get("id"), str)}
+
+
+def warn_of_several(workers: Workers, told: frozenset[str]) -> frozenset[str]:
+    """Say it when the workers have models of different names; returns the names, for the next
+    call, which says nothing while they are the same."""
+    names = frozenset(workers.models)
+    if len(names) > 1 and names != told:
+        lists = [f"{each.url} has {', '.join(each.models)}" for each in workers.all if each.models]
+        text = "the workers have different models; a request goes where its `model` is: %s"
+        _logger.warning(text, "; ".join(lists))
+    return names
+
+
+def model_of(wanted: Wanted, workers: Workers) -> str | None:
+    """The name that a worker must have for this request; None: any worker will do.
+
+    Raises ApiError where several models are there and this is none of them.
+    """
+    names = workers.models
+    if len(names) < 2 or not wanted.readable:
+        return None
+    served = ", ".join(repr(name) for name in sorted(names))
+    if wanted.model is None:
+        text = f"There are several models behind this router; name one of {served}."
+        raise bad_request(text, "model", "missing_required_parameter")
+    if wanted.model not in names and workers.all_models_known:
+        raise unknown_name(wanted.model, workers)
+    return wanted.model
+
+
+def unknown_name(name: str, workers: Workers) -> ApiError:
+    """404."""
+    served = ", ".join(repr(each) for each in sorted(workers.models))
+    text = f"The model {name!r} does not exist; the servers behind this router have {served}."
+    return ApiError(404, text, param="model", code="model_not_found")
