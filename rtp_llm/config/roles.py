@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import ipaddress
 from typing import TYPE_CHECKING
 
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import options
+from rtp_llm.config.worker_key import read_worker_key
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
@@ -18,6 +20,8 @@ _PREFILL, _DECODE = ("prefill",), ("decode",)
 # Of each setting of separated workers but the role: the roles that read it. None: the router's.
 READERS: dict[str, tuple[str, ...]] = {
     "prefill_address": _PREFILL,
+    "kv_transfer_address": _PREFILL,
+    "worker_key_file": _PREFILL + _DECODE,
     "prefill_workers": _DECODE,
     "prefill_timeout": _PREFILL + _DECODE,
     "kv_load_timeout": _PREFILL + _DECODE,
@@ -80,6 +84,10 @@ def check_role(settings: Settings) -> None:
             "prefill_workers: a decode worker needs at least one: --prefill-workers HOST:PORT,..."
         )
     split_address("prefill_address", settings.prefill_address)
+    if settings.kv_transfer_address is not None:
+        split_address("kv_transfer_address", settings.kv_transfer_address)
+    if settings.worker_key_file is not None:
+        read_worker_key(settings.worker_key_file)
 
 
 def check_one_engine(settings: Settings) -> None:
@@ -148,6 +156,14 @@ def split_address(name: str, address: str) -> tuple[str, int]:
 def join_address(host: str, port: int | str) -> str:
     """What `split_address` takes apart; for people to read and to copy, too."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Only this machine reaches it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _is_host(host: str) -> bool:

@@ -23,8 +23,23 @@ class SeparationSettings:
         "127.0.0.1:8089",
         "text",
         "separation",
-        "HOST:PORT where decode workers find this prefill worker; port 0 takes a free one. There "
-        "is no authentication: use a private network.",
+        "HOST:PORT where decode workers find this prefill worker; port 0 takes a free one. Who "
+        "may come: see worker_key_file.",
+    )
+    kv_transfer_address: str | None = option(
+        None,
+        "text",
+        "separation",
+        "HOST:PORT where decode workers fetch the blocks of this prefill worker by TCP.",
+        automatic="the host of prefill_address and a free port",
+    )
+    worker_key_file: str | None = option(
+        None,
+        "text",
+        "separation",
+        "File with the secret that prefill and decode workers share: 16 to 4096 bytes, readable by "
+        "its owner only. Each side proves to the other that it has it; it is never sent.",
+        automatic="no key: who reaches the ports is trusted",
     )
     prefill_workers: str = option(
         "",

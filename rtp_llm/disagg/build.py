@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rtp_llm.config.roles import prefill_addresses
+from rtp_llm.config.roles import is_loopback, prefill_addresses, split_address
+from rtp_llm.config.worker_key import read_worker_key
 from rtp_llm.disagg.channel import Bell
 from rtp_llm.disagg.decode import DecodeEngine, Patience
 from rtp_llm.disagg.door import Door
@@ -25,6 +26,7 @@ from rtp_llm.disagg.prefill import PrefillEngine
 from rtp_llm.disagg.prompt_writer import KeepingOutlet, PromptWriter
 from rtp_llm.disagg.settings import WriterSettings
 from rtp_llm.disagg.ways import offer_blocks, take_blocks
+from rtp_llm.disagg.worker_key import WorkerKey
 from rtp_llm.engine.messages import EngineReady, EngineStartError
 
 if TYPE_CHECKING:
@@ -92,6 +94,24 @@ def _host_room(settings: Settings, layout: CacheLayout) -> HostRoom:
     return HostRoom(layout, None if mebibytes is None else mebibytes << 20)
 
 
+def _worker_key(settings: Settings) -> WorkerKey | None:
+    path = settings.worker_key_file
+    return None if path is None else WorkerKey(read_worker_key(path))
+
+
+def _warn_if_open(settings: Settings) -> None:
+    if settings.worker_key_file is not None:
+        return
+    for name in ("prefill_address", "kv_transfer_address"):
+        address = getattr(settings, name)
+        if address is not None and not is_loopback(split_address(name, address)[0]):
+            _logger.warning(
+                "whoever reaches %s may ask for prompts and their keys and values: set "
+                "--worker-key-file on all workers",
+                address,
+            )
+
+
 def _prefill(
     settings: Settings, built: BuiltEngine, layout: CacheLayout, print_of: str
 ) -> BuiltWorker:
@@ -99,14 +119,24 @@ def _prefill(
     device, cache = engine.runner.device, engine.runner.cache
     transport, regions = _transport(settings, engine), memory_of(cache)
     expiry = settings.prefill_timeout + settings.kv_load_timeout
+    key = _worker_key(settings)
     try:
-        door = Door(settings.prefill_address, bell)
-        store, offers = offer_blocks(transport, door.host, print_of, regions, expiry)
+        door = Door(settings.prefill_address, bell, key)
+        store, offers = offer_blocks(
+            transport,
+            door.host,
+            print_of,
+            regions,
+            expiry,
+            address=settings.kv_transfer_address,
+            key=key.secret if key else b"",
+        )
     except (OSError, RuntimeError) as error:
         raise EngineStartError(
             f"cannot offer blocks at {settings.prefill_address}: {error} (--prefill-address, "
-            "--kv-transport)"
+            "--kv-transfer-address, --kv-transport)"
         ) from error
+    _warn_if_open(settings)
     outlet: KeepingOutlet
     if _reads_in_place(engine):
         outlet, room = InPlaceOutlet(store, layout, figures), None
@@ -126,13 +156,14 @@ def _prefill(
 def _decode(
     settings: Settings, built: BuiltEngine, layout: CacheLayout, print_of: str
 ) -> BuiltWorker:
-    engine, bell = built.engine, Bell()
+    engine, bell, key = built.engine, Bell(), _worker_key(settings)
     device, cache = engine.runner.device, engine.runner.cache
     try:
-        client = take_blocks(_transport(settings, engine), print_of, memory_of(cache))
+        secret = key.secret if key else b""
+        client = take_blocks(_transport(settings, engine), print_of, memory_of(cache), key=secret)
     except RuntimeError as error:
         raise EngineStartError(f"cannot take blocks: {error} (--kv-transport)") from error
-    peers = Peers(prefill_addresses(settings), print_of, bell, client)
+    peers = Peers(prefill_addresses(settings), print_of, bell, client, key)
     try:
         wait_for_all(peers, _GREETING_SECONDS)
     except MismatchError as error:

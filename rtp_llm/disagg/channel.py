@@ -55,10 +55,12 @@ class Channel(Generic[In]):
         deliver: Callable[[Channel[In], In | None], None],
         greeting: msgspec.Struct | None = None,
         longest_greeting: int = LONGEST_HELLO,
+        heard: In | None = None,
     ) -> None:
         """``incoming``: the type, or union of types, of what is received. ``greeting`` goes out
         first: other threads may send as soon as ``deliver`` has heard of the channel.
-        ``longest_greeting``: bytes of the other side's."""
+        ``longest_greeting``: bytes of the other side's. ``heard``: what was read of it before, to
+        be delivered first."""
         self.peer = join_address(*connected.getpeername()[:2])
         _tune(connected)
         self._socket = connected
@@ -68,6 +70,7 @@ class Channel(Generic[In]):
         self._deliver = deliver
         self._longest = longest_greeting
         self._dismissed = False
+        self._heard = heard
         self.heard_bytes = 0  # of the message that ``deliver`` was called with last
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         if greeting is not None:
@@ -101,6 +104,8 @@ class Channel(Generic[In]):
 
     def _receive(self) -> None:
         try:
+            if self._heard is not None:
+                self._deliver(self, self._heard)
             while not self._dismissed:
                 frame = self._connection.recv_bytes(self._longest)
                 self.heard_bytes = len(frame)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
+import selectors
 import socket
 import threading
 import time
@@ -13,29 +13,33 @@ from rtp_llm.config.roles import join_address, split_address
 from rtp_llm.disagg.channel import Bell, Channel
 from rtp_llm.disagg.differences import explain
 from rtp_llm.disagg.mailbox import Mailbox
-from rtp_llm.disagg.messages import Hello, Ping, Pong, ToPrefill, Welcome
+from rtp_llm.disagg.messages import LONGEST_MESSAGE, Hello, Ping, Pong, ToPrefill, Welcome
+from rtp_llm.disagg.strangers import Stranger, UninvitedError
+from rtp_llm.disagg.worker_key import WorkerKey
 
 Visitor = Channel[ToPrefill]
 _logger = logging.getLogger("rtp_llm.engine")
 # Until the system may have descriptors again.
 _PAUSE_SECONDS = 0.1
-# More decode workers than anybody has; each is two threads here.
+# More decode workers than anybody has; each is two threads here once it has greeted rightly.
 MOST_VISITORS = 256
 _LOOK_SECONDS = 0.5  # for those that stayed too long
 # How long one may stay that has not greeted us rightly.
-GREETING_SECONDS = 30.0
+GREETING_SECONDS = 10.0
+# When all places are taken, one that was here for so long without greeting makes room.
+FAIR_SECONDS = 1.0
 
 
 class Door:
-    """Accepts connections on a thread of its own and greets them; what they say waits for ``take``.
+    """Accepts connections and greets them on one thread; what workers say waits for ``take``.
 
     Nobody is let in before ``open``, and no more than MOST_VISITORS at a time. Greetings are judged
     as they come, whatever the engine computes: who greets wrongly, or not within GREETING_SECONDS,
-    is sent away, and nothing that it said waits. Who says more than may wait is not read on. Who
-    asks whether we are there is answered as well.
+    is sent away, and nothing that it said waits; with a key, who does not prove it is told nothing.
+    Who says more than may wait is not read on. Who asks whether we are there is answered as well.
     """
 
-    def __init__(self, address: str, bell: Bell) -> None:
+    def __init__(self, address: str, bell: Bell, key: WorkerKey | None = None) -> None:
         """Listen on host:port (port 0: a free one); the bell rings when there is something.
 
         Raises OSError when the address cannot be had.
@@ -43,13 +47,17 @@ class Door:
         self._messages: Mailbox[tuple[Visitor, ToPrefill | None]] = Mailbox(bell.ring)
         host, port = split_address("prefill_address", address)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server((host, port), family=family)
-        self._listener.settimeout(_LOOK_SECONDS)
+        self._listener = socket.create_server((host, port), family=family, backlog=1024)
+        self._listener.setblocking(False)
+        self._key = key
         self._closed = threading.Event()
+        self._waking = Bell()
         self._lock = threading.Lock()
-        self._visitors: set[Visitor] = set()
         self._guests: set[Visitor] = set()  # that greeted rightly
-        self._strangers: dict[Visitor, float] = {}  # until when each may stay, the first one first
+        # Of the door's thread alone, the first one first.
+        self._strangers: dict[Stranger, None] = {}
+        self._selector = selectors.DefaultSelector()
+        self._thread: threading.Thread | None = None
         self._full = False
         name = self._listener.getsockname()
         self.host: str = name[0]
@@ -57,7 +65,8 @@ class Door:
 
     def open(self, welcome: Welcome) -> None:
         """Let visitors in, with this greeting; theirs must have the same blocks."""
-        work = threading.Thread(target=self._accept, args=(welcome,), name="door", daemon=True)
+        work = threading.Thread(target=self._run, args=(welcome,), name="door", daemon=True)
+        self._thread = work
         work.start()
 
     def take(self) -> list[tuple[Visitor, ToPrefill | None]]:
@@ -67,79 +76,133 @@ class Door:
     def close(self) -> None:
         """Send everybody away."""
         self._closed.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
+        self._waking.ring()
+        if self._thread is not None:
+            self._thread.join()
         self._listener.close()
         self._messages.close()
         with self._lock:
-            visitors = list(self._visitors)
+            visitors = list(self._guests)
         for visitor in visitors:
             visitor.close()
 
-    def _accept(self, welcome: Welcome) -> None:
-        while not self._closed.is_set():
-            try:
-                self._let_in(self._listener.accept()[0], welcome)
-            except TimeoutError:
-                pass
-            except (OSError, RuntimeError):  # no descriptors or threads, or gone again already
-                self._closed.wait(_PAUSE_SECONDS)
-            self._send_strangers_away()
+    @property
+    def visitors(self) -> int:
+        """How many are here, whether they have greeted or not."""
+        return len(self._guests) + len(self._strangers)
 
-    def _let_in(self, connected: socket.socket, welcome: Welcome) -> None:
-        # Under the lock its end cannot be noticed before it was added.
-        with self._lock:
-            if self._is_full():
-                connected.close()
-                return
-            deliver = functools.partial(self._deliver, welcome)
-            visitor: Visitor = Channel(connected, ToPrefill, deliver, welcome)
-            self._visitors.add(visitor)
-            self._strangers[visitor] = time.monotonic() + GREETING_SECONDS
+    # -- the door's thread ---------------------------------------------------------------------
+
+    def _run(self, welcome: Welcome) -> None:
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._waking.descriptor, selectors.EVENT_READ)
+        while not self._closed.is_set():
+            for ready, _ in self._selector.select(_LOOK_SECONDS):
+                if ready.fileobj is self._listener:
+                    self._accept(welcome)
+                elif ready.data in self._strangers:  # not sent away in this very turn
+                    self._serve(welcome, ready.data)
+            self._send_late_ones_away()
+        for stranger in list(self._strangers):
+            self._send_away(stranger)
+        self._selector.close()
+
+    def _accept(self, welcome: Welcome) -> None:
+        try:
+            connected = self._listener.accept()[0]
+        except BlockingIOError:
+            return
+        except OSError:  # no descriptors, or gone again already
+            self._closed.wait(_PAUSE_SECONDS)
+            return
+        if self._is_full():
+            connected.close()
+            return
+        try:
+            stranger = Stranger(connected, welcome, self._key)
+            self._selector.register(connected, selectors.EVENT_WRITE, stranger)
+        except OSError:  # gone already
+            connected.close()
+            return
+        self._strangers[stranger] = None
+        self._serve(welcome, stranger)
 
     def _is_full(self) -> bool:
-        was, self._full = self._full, len(self._visitors) >= MOST_VISITORS
+        was, self._full = self._full, self.visitors >= MOST_VISITORS
         if self._full and not was:
             _logger.warning("%d decode workers are connected, others are not let in", MOST_VISITORS)
+        first = next(iter(self._strangers), None)
+        if self._full and first and time.monotonic() >= first.came + FAIR_SECONDS:
+            self._send_away(first)
+            return False
         return self._full
 
-    def _send_strangers_away(self) -> None:
-        now = time.monotonic()
-        with self._lock:
-            late = [visitor for visitor, until in self._strangers.items() if until <= now]
-        for visitor in late:
-            _logger.warning("%s did not greet us rightly and is sent away", visitor.peer)
-            visitor.close()
+    def _serve(self, welcome: Welcome, stranger: Stranger) -> None:
+        """Say what there is to say, and hear what it says."""
+        try:
+            stranger.flush()
+            message = None if stranger.has_unsent else stranger.read()
+            stranger.flush()
+            if message is not None:
+                self._judge(welcome, stranger, message)
+                return
+            waits_for = selectors.EVENT_WRITE if stranger.has_unsent else selectors.EVENT_READ
+            self._selector.modify(stranger.socket, waits_for, stranger)
+        except UninvitedError as error:
+            _logger.warning("%s %s", stranger.peer, error)
+            self._send_away(stranger)
+        except (EOFError, OSError, ValueError):  # of msgspec too, and text that is not UTF-8
+            self._send_away(stranger)  # gone, or no worker of ours
 
-    def _deliver(self, welcome: Welcome, visitor: Visitor, message: ToPrefill | None) -> None:
-        with self._lock:
-            known = visitor in self._guests
-            if message is None:
-                self._visitors.discard(visitor)
-                self._guests.discard(visitor)
-                self._strangers.pop(visitor, None)
-        if known and isinstance(message, Ping):  # whatever the engine computes
-            visitor.send(Pong())
-        elif known or (message is not None and self._admit(welcome, visitor, message)):
-            sender = None if message is None else visitor
-            self._messages.leave((visitor, message), sender, visitor.heard_bytes)
-
-    def _admit(self, welcome: Welcome, visitor: Visitor, message: ToPrefill) -> bool:
+    def _judge(self, welcome: Welcome, stranger: Stranger, message: ToPrefill) -> None:
         """Whether a stranger greets rightly, so that it may stay; else it is sent away."""
-        there: tuple[int, str] | None = None
-        if isinstance(message, Hello):
-            there = (message.protocol, message.fingerprint)
         here = (welcome.protocol, welcome.fingerprint)
-        if there == here:
-            with self._lock:
-                self._strangers.pop(visitor, None)
-                self._guests.add(visitor)
-            visitor.trust()
-            return True
-        if there is None:
-            _logger.warning("%s asks for blocks and did not greet us rightly", visitor.peer)
-        else:  # it reads so in our greeting, too
-            differing = "; ".join(explain(there, here))
-            _logger.warning("decode worker %s has other blocks: %s", visitor.peer, differing)
-        visitor.dismiss()
-        return False
+        if not isinstance(message, Hello):
+            _logger.warning("%s asks for blocks and did not greet us rightly", stranger.peer)
+        elif (there := (message.protocol, message.fingerprint)) != here:
+            differing = "; ".join(explain(there, here))  # it reads so in our greeting, too
+            _logger.warning("decode worker %s has other blocks: %s", stranger.peer, differing)
+        else:
+            self._admit(stranger, message)
+            return
+        self._send_away(stranger)
+
+    def _admit(self, stranger: Stranger, hello: Hello) -> None:
+        self._selector.unregister(stranger.socket)
+        # Under the lock its end cannot be noticed before it was added.
+        with self._lock, contextlib.suppress(OSError, RuntimeError):  # gone, or no threads
+            visitor: Visitor = Channel(
+                stranger.socket,
+                ToPrefill,
+                self._deliver,
+                longest_greeting=LONGEST_MESSAGE,
+                heard=hello,
+            )
+            self._guests.add(visitor)
+        del self._strangers[stranger]
+
+    def _send_late_ones_away(self) -> None:
+        latest = time.monotonic() - GREETING_SECONDS
+        for stranger in [each for each in self._strangers if each.came <= latest]:
+            _logger.warning("%s did not greet us rightly and is sent away", stranger.peer)
+            self._send_away(stranger)
+
+    def _send_away(self, stranger: Stranger) -> None:
+        del self._strangers[stranger]
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(stranger.socket)
+        with contextlib.suppress(OSError):  # what it was told goes out before the end
+            stranger.socket.shutdown(socket.SHUT_RDWR)
+        stranger.socket.close()
+
+    # -- their threads -------------------------------------------------------------------------
+
+    def _deliver(self, visitor: Visitor, message: ToPrefill | None) -> None:
+        with self._lock:
+            if message is None:
+                self._guests.discard(visitor)
+        if isinstance(message, Ping):  # whatever the engine computes
+            visitor.send(Pong())
+            return
+        sender = None if message is None else visitor
+        self._messages.leave((visitor, message), sender, visitor.heard_bytes)

@@ -53,7 +53,7 @@ def test_who_does_not_greet_is_sent_away_and_who_does_stays(
         host, port = stranger.socket.getsockname()
         words = f"{host}:{port} did not greet us rightly"
         assert words in caplog.text
-    until(lambda: len(door._visitors) == 1)
+    until(lambda: door.visitors == 1)
     assert not door._strangers
     guest.say(HELLO)
     until(lambda: greeted(door))
@@ -93,7 +93,7 @@ def test_who_has_other_blocks_reads_our_greeting_and_is_sent_away(
     other = Stranger(door)
     other.say(msgspec.structs.replace(HELLO, **wrong))
     assert b"welcome" in other.read_to_the_end()
-    until(lambda: not door._visitors)
+    until(lambda: not door.visitors)
     assert not door.take()
     assert caplog.text.count("has other blocks") == 1
 
@@ -111,7 +111,7 @@ def test_nothing_waits_of_what_strangers_say(door: Door, caplog: pytest.LogCaptu
             for each in (word, *[asked] * 1000):
                 stranger.send(each)
     until(lambda: len(caplog.records) == 2)
-    until(lambda: not door._visitors)
+    until(lambda: not door.visitors)
     assert not door.take()
     assert len(caplog.records) == 2
 
@@ -154,7 +154,7 @@ def test_a_closed_door_waits_for_nobody_to_be_read(
         talker.say(HELLO)
     until(lambda: door._messages._letters)
     door.close()
-    until(lambda: not door._visitors)
+    until(lambda: not door.visitors)
 
 
 def test_both_sides_are_shown_as_they_are_called() -> None:
@@ -177,14 +177,15 @@ def test_more_visitors_than_anybody_has_are_not_let_in(
     door: Door, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(doors, "MOST_VISITORS", 3)
+    monkeypatch.setattr(doors, "FAIR_SECONDS", 600)
     inside = [Stranger(door) for _ in range(3)]
-    until(lambda: len(door._visitors) == 3)
+    until(lambda: door.visitors == 3)
     for _ in range(5):
         assert Stranger(door).read_to_the_end() == b""
-    assert len(door._visitors) == 3
+    assert door.visitors == 3
     assert caplog.text.count("3 decode workers are connected, others are not let in") == 1
     inside.pop().socket.close()
-    until(lambda: len(door._visitors) == 2)
+    until(lambda: door.visitors == 2)
     late = Stranger(door)
     late.say(HELLO)
     until(lambda: greeted(door))
@@ -205,7 +206,7 @@ def test_a_first_word_that_is_none_ends_the_visit(door: Door, words: bytes) -> N
     stranger = Stranger(door)
     stranger.socket.sendall(words)
     stranger.read_to_the_end()
-    until(lambda: not door._visitors)
+    until(lambda: not door.visitors)
 
 
 def test_a_text_that_is_no_text_ends_the_visit(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +218,7 @@ def test_a_text_that_is_no_text_ends_the_visit(door: Door, monkeypatch: pytest.M
         msgspec.msgpack.encode(prefill_of(1)).replace(b"extra_key\xa1k", b"extra_key\xa1\xff")
     )
     stranger.read_to_the_end()
-    until(lambda: not door._visitors)
+    until(lambda: not door.visitors)
     assert not unexpected
 
 
@@ -233,7 +234,7 @@ def test_a_visitor_that_reads_nothing_is_cut_off(
         for number in range(1000):
             visitor.send(Load(waiting_tokens=number))
         assert visitor._outgoing.qsize() <= 101
-        return not door._visitors
+        return not door.visitors
 
     until(talk)
 

@@ -8,7 +8,7 @@ from rtp_llm.engine.messages import FailureKind, TokenLogprob
 from rtp_llm.sampling_params import SamplingParams
 
 # Changes with every change of these structs.
-PROTOCOL = 3
+PROTOCOL = 4
 # The longest message that is taken: a prompt of 2^24 tokens takes 80 MiB.
 LONGEST_MESSAGE = 96 * 2**20
 # The same of the first one that a prefill worker hears: anybody may come, and gets no more memory.
@@ -16,6 +16,28 @@ LONGEST_HELLO = 64 * 2**10
 # And of a decode worker, which goes to whom it was told of: an offer names all memory, and what is
 # needed to reach it by each device.
 LONGEST_WELCOME = 4 * 2**20
+
+
+NONCE_BYTES = 32
+
+
+class Challenge(msgspec.Struct, tag="challenge", frozen=True, kw_only=True):
+    """The first word of a prefill worker that has a key: show that you have it, too."""
+
+    nonce: bytes
+
+
+class Response(msgspec.Struct, tag="response", frozen=True, kw_only=True):
+    """A decode worker's answer: its own nonce, and its proof over both."""
+
+    nonce: bytes
+    mac: bytes
+
+
+class Proof(msgspec.Struct, tag="proof", frozen=True, kw_only=True):
+    """That of the prefill worker. It greets then."""
+
+    mac: bytes
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True, kw_only=True):
@@ -118,4 +140,4 @@ class Load(msgspec.Struct, tag="load", frozen=True, kw_only=True):
 
 
 ToPrefill = Hello | Prefill | Finished | Ping
-ToDecode = Welcome | Pong | Stored | Prefilled | Failed | Load
+ToDecode = Challenge | Proof | Welcome | Pong | Stored | Prefilled | Failed | Load

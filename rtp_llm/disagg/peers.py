@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
@@ -20,6 +21,7 @@ from rtp_llm.disagg.mailbox import Mailbox
 from rtp_llm.disagg.messages import (
     LONGEST_WELCOME,
     PROTOCOL,
+    Challenge,
     Hello,
     Load,
     Ping,
@@ -29,6 +31,7 @@ from rtp_llm.disagg.messages import (
     Welcome,
 )
 from rtp_llm.disagg.transports import Transports
+from rtp_llm.disagg.worker_key import KeyMismatchError, WorkerKey, prove_to_prefill_worker
 
 _logger = logging.getLogger("rtp_llm.engine")
 _CONNECT_SECONDS = 2.0
@@ -41,6 +44,7 @@ WELCOME_SECONDS = 10.0
 # seconds after each question; it answers whatever it computes, so one that does not has stopped.
 QUESTIONS = 4
 QUESTION_SECONDS = 2.0
+_NO_KEY = "it has a worker key and this worker has none (--worker-key-file)"
 # Blocks of prompts that a worker is believed to keep; it evicts by itself, so this is a guess.
 _REMEMBERED_BLOCKS = 65_536
 
@@ -95,8 +99,14 @@ class Peers:
     """All of them; the engine's thread asks, a thread for each keeps it connected."""
 
     def __init__(
-        self, addresses: Sequence[str], fingerprint: str, bell: Bell, transports: Transports
+        self,
+        addresses: Sequence[str],
+        fingerprint: str,
+        bell: Bell,
+        transports: Transports,
+        key: WorkerKey | None = None,
     ) -> None:
+        self._key = key
         self.all = [Peer(address) for address in addresses]
         self._transports = transports
         self._hello = Hello(protocol=PROTOCOL, fingerprint=fingerprint)
@@ -231,15 +241,36 @@ class Peers:
         ended, welcomed = threading.Event(), threading.Event()
         try:
             address = split_address("prefill_workers", peer.address)
-            connected = socket.create_connection(address, timeout=_CONNECT_SECONDS)
+            connected = self._connect(address)
             deliver = self._deliverer(peer, ended, welcomed)
             channel = Channel(connected, ToDecode, deliver, self._hello, LONGEST_WELCOME)
-        except (OSError, RuntimeError) as error:  # not there, or no threads
-            return str(error)
+        except KeyMismatchError as error:
+            return self._note_key(peer, str(error))
+        except (EOFError, OSError, RuntimeError, ValueError) as error:
+            return str(error) or "the connection ended"  # not there, or no threads, or none of ours
         if not ended.wait(WELCOME_SECONDS) and not welcomed.is_set():
             channel.close()
         ended.wait()
-        return "" if welcomed.is_set() else "it does not greet as a prefill worker does"
+        if welcomed.is_set():
+            return ""
+        asked_for_key = self._key is None and (peer.refused or "").endswith(_NO_KEY)
+        return _NO_KEY if asked_for_key else "it does not greet as a prefill worker does"
+
+    def _connect(self, address: tuple[str, int]) -> socket.socket:
+        connected = socket.create_connection(address, timeout=_CONNECT_SECONDS)
+        if self._key is None:
+            return connected
+        with contextlib.ExitStack() as failing:
+            failing.callback(connected.close)
+            prove_to_prefill_worker(connected, self._key, WELCOME_SECONDS)
+            failing.pop_all()
+        return connected
+
+    @staticmethod
+    def _note_key(peer: Peer, trouble: str) -> str:
+        """At the start it is an error."""
+        peer.refused = f"prefill worker {peer.address} cannot be used, {trouble}"
+        return trouble
 
     def _deliverer(
         self, peer: Peer, ended: threading.Event, welcomed: threading.Event
@@ -250,6 +281,10 @@ class Peers:
                     peer.heard_at = time.monotonic()
                     if isinstance(message, Stored):
                         self._transports.hear(peer.address, message)
+                return
+            if isinstance(message, Challenge):  # with a key it was answered before
+                self._note_key(peer, _NO_KEY)
+                channel.close()
                 return
             if isinstance(message, Welcome):
                 channel.trust()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rtp_llm.config.roles import join_address
+from rtp_llm.config.roles import join_address, split_address
 from rtp_llm.disagg.messages import Offer, Stored
 from rtp_llm.disagg.reads.client import ReadClient
 
@@ -42,7 +42,7 @@ class Transports:
             )
         self._by_tcp.pop(address, None)
         if "tcp" in offered and "tcp" in self._clients:
-            self._by_tcp[address] = f"tcp://{join_address(host, int(offered['tcp'].address))}"
+            self._by_tcp[address] = f"tcp://{_place(host, offered['tcp'].address)}"
         client = self._clients[name]
         if not isinstance(client, ReadClient):
             return name, self._by_tcp[address]
@@ -92,6 +92,14 @@ class Transports:
         """See Client."""
         for client in self._clients.values():
             client.close()
+
+
+def _place(host: str, told: bytes) -> str:
+    """A port of the worker's host, or a host and its port. Raises ValueError for nonsense."""
+    text = told.decode()
+    if ":" not in text:
+        return join_address(host, int(text))
+    return join_address(*split_address("transfer address", text))
 
 
 def _listed(names: Mapping[str, object]) -> str:

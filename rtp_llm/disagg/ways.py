@@ -28,9 +28,19 @@ _WORDS = 65_536
 
 
 def offer_blocks(
-    transport: str, host: str, fingerprint: str, regions: Sequence[Region], expiry: float
+    transport: str,
+    host: str,
+    fingerprint: str,
+    regions: Sequence[Region],
+    expiry: float,
+    *,
+    address: str | None = None,
+    key: bytes = b"",
 ) -> tuple[Stores, list[Offer]]:
     """A prefill worker's store and what it greets with; ``regions``: where its blocks lie.
+
+    ``address``: where blocks are sent from by TCP; None: a free port of ``host``. ``key``: what
+    who fetches them by TCP must have; empty: none.
 
     Raises RuntimeError when something cannot be listened to or shared.
     """
@@ -40,11 +50,10 @@ def offer_blocks(
     with contextlib.ExitStack() as open_ones:
         for name in chosen(transport):
             if name == "tcp":
-                here = join_address(host, 0)
-                server = runtime.TransferServer(sent, here, fingerprint=fingerprint)
+                here = address or join_address(host, 0)
+                server = runtime.TransferServer(sent, here, fingerprint=fingerprint, key=key)
                 open_ones.callback(server.close)
-                _, port = split_address("transfer address", server.address)
-                offers.append(Offer(transport=name, address=str(port).encode()))
+                offers.append(Offer(transport=name, address=_told(server.address, host)))
                 continue
             made = _usable(transport, name, lambda library: _share(library, regions, host))
             if made is None:
@@ -57,6 +66,13 @@ def offer_blocks(
     return Stores(sent, shelves, close), offers
 
 
+def _told(address: str, host: str) -> bytes:
+    """The port, after the host where a decode worker would not look for it by itself."""
+    there, port = split_address("kv_transfer_address", address)
+    known = there in (host, "0.0.0.0", "::")
+    return (str(port) if known else join_address(there, port)).encode()
+
+
 def _share(
     library: Library, regions: Sequence[Region], host: str
 ) -> tuple[Shelf, Shared, list[Region]]:
@@ -65,12 +81,14 @@ def _share(
     return Shelf(words), library.share(ours, host), ours
 
 
-def take_blocks(transport: str, fingerprint: str, regions: Sequence[Region]) -> Transports:
-    """A decode worker's transports; ``regions``: where blocks are put."""
+def take_blocks(
+    transport: str, fingerprint: str, regions: Sequence[Region], *, key: bytes = b""
+) -> Transports:
+    """A decode worker's transports; ``regions``: where blocks are put; ``key``: as offer_blocks."""
     clients: dict[str, Client | ReadClient] = {}
     for name in chosen(transport):
         if name == "tcp":
-            clients[name] = load_runtime().TransferClient(fingerprint=fingerprint)
+            clients[name] = load_runtime().TransferClient(fingerprint=fingerprint, key=key)
         elif client := _usable(transport, name, lambda library: ReadClient(library, regions)):
             clients[name] = client
     return Transports(clients)
