@@ -159,11 +159,13 @@ def join_address(host: str, port: int | str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Only this machine reaches it."""
+    """Whether only this machine reaches a listener of this address."""
+    if host.lower() == "localhost":
+        return True
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost"
+        return False
 
 
 def _is_host(host: str) -> bool:

@@ -21,8 +21,10 @@ from rtp_llm.disagg.messages import (
 from rtp_llm.disagg.worker_key import WorkerKey, fresh_nonce
 
 _LENGTH = struct.Struct("!i")
-_HELLO = msgspec.msgpack.Decoder(ToPrefill)
-_RESPONSE = msgspec.msgpack.Decoder(Response | ToPrefill)
+_HELLO: msgspec.msgpack.Decoder[ToPrefill] = msgspec.msgpack.Decoder(ToPrefill)
+_RESPONSE: msgspec.msgpack.Decoder[Response | ToPrefill] = msgspec.msgpack.Decoder(
+    Response | ToPrefill
+)
 
 
 class UninvitedError(Exception):

@@ -22,7 +22,7 @@ from rtp_llm.disagg.messages import (
 )
 
 _LENGTH = struct.Struct("!i")
-_TO_DECODE = msgspec.msgpack.Decoder(ToDecode)
+_TO_DECODE: msgspec.msgpack.Decoder[ToDecode] = msgspec.msgpack.Decoder(ToDecode)
 
 
 class KeyMismatchError(RuntimeError):

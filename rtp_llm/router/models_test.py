@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,27 @@ def test_a_router_with_a_key_asks_for_it() -> None:
         assert case.asked == [0]
         assert (await case.ask(headers=[(b"authorization", b"Bearer secret")])) == (200, b"fine")
         assert (await case.ask(path="/health", method="GET"))[0] == 200
+
+    play(test, well)
+
+
+def test_a_compressed_body_is_read_and_passed_on_plain() -> None:
+    async def test(case: Case) -> None:
+        named(case, "a", "b")
+        body = gzip.compress(b'{"model":"b"}')
+        zipped = [(b"content-encoding", b"gzip")]
+        assert await case.ask(body, headers=zipped) == (200, b"fine")
+        assert case.asked == [0, 1]
+        assert (await case.ask(body, headers=[(b"content-encoding", b"br")]))[0] == 415
+
+    play(test, well, well)
+
+
+def test_a_foreign_name_is_refused() -> None:
+    async def test(case: Case) -> None:
+        assert (await case.ask(headers=[(b"host", b"evil.example")]))[0] == 403
+        assert (await case.ask(headers=[(b"host", b"127.0.0.1:5")]))[0] == 200
+        assert case.asked == [1]
 
     play(test, well)
 

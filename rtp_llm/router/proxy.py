@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import hmac
 import time
+from collections.abc import Mapping
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
@@ -23,6 +24,7 @@ from rtp_llm.router.workers import Workers
 from rtp_llm.server.asgi import read_body, send_body, send_start, wait_for_disconnect
 from rtp_llm.server.errors import ApiError, unavailable
 from rtp_llm.server.open_requests import OpenRequests
+from rtp_llm.server.request_headers import HostCheck, decoded
 from rtp_llm.server.shutdown import Cuttable
 
 _OPEN_PATHS = ("/health", "/liveness")
@@ -35,7 +37,7 @@ class Proxy:
     def __init__(self, workers: Workers, settings: Settings) -> None:
         self._workers, self._open = workers, OpenRequests(settings)
         self._max_body = settings.max_request_bytes
-        self._key = settings.api_key
+        self._key, self._hosts = settings.api_key, HostCheck(settings)
         self.metrics = RouterMetrics(workers, self._open)
         self._forwarder = Forwarder(workers, settings.answer_timeout, self.metrics)
         self._pages = Pages(workers, self.metrics)
@@ -57,14 +59,17 @@ class Proxy:
         """One request."""
         reply, worker = Reply(send), ""
         try:
-            self._check_key(scope)
+            headers = dict(scope["headers"])
+            self._hosts.check(headers)
+            self._check_key(scope["path"], headers)
             if (page := self._pages.find(scope)) is not None:
                 await _show(page, scope, send)
                 return
             if self._pages.draining:
                 raise unavailable("The router is shutting down.", "draining")
             with self._open.enter(receive) as counted:
-                body = await read_body(Request(scope, counted), self._max_body)
+                plain = decoded(headers, counted, self._max_body)
+                body = await read_body(Request(scope, plain), self._max_body)
                 worker = await self._pass_on(scope, body, receive, reply)
         except ClientDisconnect:
             pass
@@ -76,7 +81,8 @@ class Proxy:
     async def _pass_on(self, scope: Scope, body: bytes, receive: Receive, reply: Reply) -> str:
         """Returns the address of the worker that answered, "" for none."""
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
-        asked = Asked(scope["method"], scope["raw_path"] + query, list(scope["headers"]), body)
+        headers = [each for each in scope["headers"] if each[0] != b"content-encoding"]
+        asked = Asked(scope["method"], scope["raw_path"] + query, headers, body)
         wanted = read_wanted(body) if body else Wanted(readable=False)
         model = model_of(wanted, self._workers)
         forwarding = asyncio.create_task(self._forwarder.forward(asked, wanted, model, reply))
@@ -98,19 +104,19 @@ class Proxy:
             self.answers.discard(passing)
             self.answered += 1
 
-    def _check_key(self, scope: Scope) -> None:
+    def _check_key(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         """With --api-key clients must send it, as to a server."""
-        if self._key is None or scope["path"] in _OPEN_PATHS:
+        if self._key is None or path in _OPEN_PATHS:
             return
-        header = dict(scope["headers"]).get(b"authorization", b"")
+        header = headers.get(b"authorization", b"")
         scheme, _, given = header.partition(b" ")
         known = hmac.compare_digest(_digest(given.strip()), _digest(self._key.encode()))
         if not (known and scheme.lower() == b"bearer"):
             message = (
                 "Incorrect API key." if given else "No API key given; send it as a Bearer token."
             )
-            headers = {"WWW-Authenticate": "Bearer"}
-            raise ApiError(401, message, code="invalid_api_key", headers=headers)
+            asks = {"WWW-Authenticate": "Bearer"}
+            raise ApiError(401, message, code="invalid_api_key", headers=asks)
 
 
 def _digest(key: bytes) -> bytes:

@@ -17,6 +17,7 @@ from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.workers import Worker, Workers
 from rtp_llm.server.http_server import HttpServer
 from rtp_llm.server.log import configure_logging
+from rtp_llm.server.request_headers import with_cors
 from rtp_llm.server.run import bind, url_of
 from rtp_llm.server.shutdown import StopSignals, drain
 
@@ -45,7 +46,7 @@ def route(settings: Settings) -> int:
 
 async def _serve(settings: Settings, workers: Workers, listener: socket.socket) -> int:
     proxy, signals = Proxy(workers, settings), StopSignals(_logger)
-    server = HttpServer(proxy, settings)
+    server = HttpServer(with_cors(proxy, settings), settings)
     signals.listen()
     watching = [asyncio.create_task(watch(worker)) for worker in workers.all]
     watching.append(asyncio.create_task(learn_models(workers, settings.api_key)))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive
 
+from rtp_llm.config.roles import is_loopback
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.errors import ApiError, bad_request
 
@@ -53,16 +54,6 @@ class HostCheck:
             "listens on loopback without a key. Set --allowed-hosts, or an --api-key.",
             code="host_not_allowed",
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a listener of this address."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _is_address(name: str) -> bool:
