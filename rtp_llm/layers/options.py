@@ -13,6 +13,8 @@ from rtp_llm.ops.huge_pages import empty_on
 if TYPE_CHECKING:
     from rtp_llm.layers.moe.router import ExpertHooks
 
+_NO_MEMORY = torch.device("meta")
+
 
 @dataclass(frozen=True)
 class LayerOptions:
@@ -22,7 +24,8 @@ class LayerOptions:
     where experts are (None: all of them here), `moe_strategy` what computes them ("auto": the best
     that can). `path` is the layer's place in the checkpoint's names ("model.layers.3.self_attn.");
     `fp8_weights` names the weights that the checkpoint has in FP8 blocks, and `fp8_products` says
-    whether the device multiplies such weights as they are.
+    whether the device multiplies such weights as they are. `planned`: parameters have shapes and
+    take no memory.
     """
 
     dtype: torch.dtype
@@ -34,6 +37,7 @@ class LayerOptions:
     path: str = ""
     fp8_weights: frozenset[str] = frozenset()
     fp8_products: bool = False
+    planned: bool = False
 
     def inside(self, name: str) -> LayerOptions:
         """The options of what is called `name` below this place."""
@@ -53,4 +57,5 @@ class LayerOptions:
 
     def parameter(self, *shape: int, dtype: torch.dtype | None = None) -> nn.Parameter:
         """Memory for a weight that the loader fills; nothing is touched before that."""
-        return nn.Parameter(empty_on(self.device, shape, dtype or self.dtype), requires_grad=False)
+        device = _NO_MEMORY if self.planned else self.device
+        return nn.Parameter(empty_on(device, shape, dtype or self.dtype), requires_grad=False)

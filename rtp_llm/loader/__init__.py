@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rtp_llm.loader.checkpoint import CheckpointError
 from rtp_llm.loader.load import explain, load_model
+from rtp_llm.loader.plan import WeightError
 from rtp_llm.loader.progress import LoadProgress, Progress
-from rtp_llm.loader.stream import WeightError
 
 __all__ = ["CheckpointError", "LoadProgress", "Progress", "WeightError", "explain", "load_model"]

@@ -1,22 +1,19 @@
-"""The safetensors files of a model folder: what is in them and where, without their data.
-
-The format (https://huggingface.co/docs/safetensors): eight bytes with the length of a JSON header,
-the header (name -> dtype, shape, begin and end within the data), the data.
-"""
+"""The safetensors files of a model folder: what is in them and where, without their data."""
 
 from __future__ import annotations
 
-import json
 import math
-import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from rtp_llm.loader.safetensors_header import CheckpointError, StoredTensor, read_header
 from rtp_llm.loader.stacked_experts import split_experts
+from rtp_llm.model_folder import ModelFilesError, is_there, name_of, read_json, shown
 from rtp_llm.models.refusals import refuse
+
+__all__ = ["Checkpoint", "CheckpointError", "TensorEntry"]
 
 _DTYPES = {
     "F64": torch.float64,
@@ -27,11 +24,7 @@ _DTYPES = {
 }
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
-_LONGEST_HEADER = 100_000_000
-
-
-class CheckpointError(ValueError):
-    """A file of the checkpoint is missing, cut off or not what it claims; the message names it."""
+_LISTED = 4
 
 
 @dataclass(frozen=True)
@@ -56,10 +49,14 @@ class TensorEntry:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All tensors of a model folder, in the order in which they lie in the files."""
+    """All tensors of a model folder, in the order in which they lie in the files.
+
+    `unreadable`: those of number types that are not read -> type and file.
+    """
 
     folder: Path
     tensors: dict[str, TensorEntry]
+    unreadable: dict[str, str] = field(default_factory=dict)
 
     @property
     def num_bytes(self) -> int:
@@ -81,95 +78,66 @@ class Checkpoint:
         """
         path = Path(folder)
         tensors: dict[str, TensorEntry] = {}
+        unreadable: dict[str, str] = {}
+        seen: dict[str, Path] = {}
         for file in _files(path):
-            for entry in _read_entries(file):
-                if entry.name in tensors:
-                    raise CheckpointError(
-                        f"{entry.name} is in {tensors[entry.name].file} and again in {file}"
-                    )
-                tensors[entry.name] = entry
-        return cls(path, split_experts(tensors))
+            for stored in read_header(file):
+                name = stored.name
+                if name in seen:
+                    raise CheckpointError(f"{name_of(name)} is in {seen[name]} and again in {file}")
+                seen[name] = file
+                if stored.dtype in _DTYPES:
+                    tensors[name] = _entry(stored, file)
+                else:
+                    unreadable[name] = f"{stored.dtype} in {file}"
+        return cls(path, split_experts(tensors), unreadable)
+
+
+def _entry(stored: StoredTensor, file: Path) -> TensorEntry:
+    return TensorEntry(stored.name, _DTYPES[stored.dtype], stored.shape, file, stored.offset)
 
 
 def _files(folder: Path) -> list[Path]:
-    if (folder / _SINGLE).exists():
+    if is_there(folder / _SINGLE):
         return [folder / _SINGLE]
-    if (folder / _INDEX).exists():
+    if is_there(folder / _INDEX):
         return _indexed_files(folder)
-    found = sorted(folder.glob("*.safetensors"))
+    try:
+        names = sorted(file.name for file in folder.iterdir())
+    except OSError as error:
+        raise CheckpointError(f"cannot read {folder}: {error.strerror or error}") from error
+    found = [folder / name for name in names if name.endswith(".safetensors")]
     if len(found) == 1:
         return found
     if found:
-        names = ", ".join(file.name for file in found)
-        raise CheckpointError(f"{folder} has several safetensors files and no {_INDEX}: {names}")
-    others = [file.name for end in ("*.bin", "*.pth", "*.gguf") for file in folder.glob(end)]
+        listed = ", ".join(file.name for file in found[:12])
+        raise CheckpointError(f"{folder} has several safetensors files and no {_INDEX}: {listed}")
+    others = [name for name in names if name.endswith((".bin", ".pth", ".gguf"))]
     if others:
         raise refuse("weights that are not safetensors", f"{folder} holds {', '.join(others[:4])}")
     raise CheckpointError(f"{folder} holds no weights: neither {_SINGLE} nor {_INDEX}")
 
 
 def _indexed_files(folder: Path) -> list[Path]:
+    index = folder / _INDEX
     try:
-        named = json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].values()
-        files = [folder / str(name) for name in sorted(set(named))]
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise CheckpointError(f"cannot read {folder / _INDEX}: {error!r}") from error
-    missing = [file.name for file in files if not file.exists()]
+        named = read_json(index, required=True).get("weight_map")
+    except ModelFilesError as error:
+        raise CheckpointError(str(error)) from error
+    if not isinstance(named, dict) or not all(isinstance(v, str) for v in named.values()):
+        raise CheckpointError(
+            f"cannot read {index}: weight_map must map tensors to files; not {shown(named)}"
+        )
+    names = sorted(set(named.values()))
+    for name in names:
+        # Where a link leads is the system's business; what the index names is in this folder.
+        if name in ("", "..") or Path(name).name != name or not name.isprintable():
+            raise CheckpointError(
+                f"{index}: weight_map must name files of this folder; not {shown(name)}"
+            )
+    missing = [name for name in names if not is_there(folder / name)]
     if missing:
-        raise CheckpointError(f"{folder / _INDEX} names files that are not there: {missing}")
-    return files
-
-
-def _read_entries(file: Path) -> list[TensorEntry]:
-    size = file.stat().st_size
-    with file.open("rb") as stream:
-        start = stream.read(8)
-        length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
-        if 8 + length > size or length > _LONGEST_HEADER:
-            raise CheckpointError(f"{file} is not a safetensors file{_guess(start)}")
-        text = stream.read(length)
-    try:
-        header = json.loads(text)
-        header.pop("__metadata__", None)
-        listed = [_Fields.read(name, fields) for name, fields in header.items()]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{file} has a broken header: {error!r}") from error
-    entries = [fields.entry(file, 8 + length) for fields in listed]
-    end = max((entry.offset + entry.size for entry in entries), default=0)
-    if end > size:
-        raise CheckpointError(f"{file} is cut off: {size} bytes of {end}; copy it again")
-    return sorted(entries, key=lambda entry: entry.offset)
-
-
-@dataclass(frozen=True)
-class _Fields:
-    """What a header says about one tensor."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    begin: int
-    end: int
-
-    @classmethod
-    def read(cls, name: str, fields: dict[str, Any]) -> _Fields:
-        begin, end = fields["data_offsets"]
-        shape = tuple(int(length) for length in fields["shape"])
-        return cls(name, str(fields["dtype"]), shape, int(begin), int(end))
-
-    def entry(self, file: Path, data: int) -> TensorEntry:
-        """The tensor; `data` is where the file's data begin."""
-        if self.dtype not in _DTYPES:
-            raise refuse("other number type", f"{file}: {self.name} is stored as {self.dtype}")
-        entry = TensorEntry(self.name, _DTYPES[self.dtype], self.shape, file, data + self.begin)
-        size = self.end - self.begin
-        if entry.size != size or self.begin < 0:
-            shape = list(self.shape)
-            raise CheckpointError(f"{file}: {self.name} has {size} bytes for the shape {shape}")
-        return entry
-
-
-def _guess(start: bytes) -> str:
-    if start.startswith(b"version"):
-        return ": it is a Git LFS pointer; fetch the file itself (git lfs pull)"
-    return ": it is shorter than its header says"
+        more = f" and {len(missing) - _LISTED} more" if len(missing) > _LISTED else ""
+        listed = [name_of(name) for name in missing[:_LISTED]]
+        raise CheckpointError(f"{index} names files that are not there: {listed}{more}")
+    return [folder / name for name in names]

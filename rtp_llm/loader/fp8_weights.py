@@ -27,7 +27,7 @@ def fp8_weights(config: ModelConfig, checkpoint: Checkpoint) -> frozenset[str]:
     names = checkpoint.fp8_weights
     if names and not config.stored_as_fp8:
         found = f"{min(names)} and {len(names) - 1} more, but no quantization_config in config.json"
-        raise refuse("8-bit floats without blocks", found)
+        raise refuse("8-bit floats without blocks", found, config.architecture)
     return names
 
 

@@ -19,8 +19,10 @@ from rtp_llm.loader.fp8_weights import (
     tell_of_dequantized,
     why_not_multiplied,
 )
+from rtp_llm.loader.plan import check_weights
 from rtp_llm.loader.progress import Progress, SilentProgress
 from rtp_llm.loader.stream import load_weights
+from rtp_llm.loader.tied import resolve_tied
 from rtp_llm.models.causal_lm import CausalLM, ModelOptions
 from rtp_llm.models.config import ModelConfig, UnsupportedModelError, read_model_config
 from rtp_llm.models.moe import local_experts
@@ -60,16 +62,27 @@ def load_model(
         device, dtype, positions, quantization, block_size, kv_cache_dtype, attention_backend
     )
     _check(config, options, device)
-    checkpoint = None if load_format == "dummy" else Checkpoint.open(path)
+    checkpoint = None if load_format == "dummy" else _open(path, config)
+    if checkpoint is not None:
+        config, checkpoint = resolve_tied(config, checkpoint, dtype)
     options = _with_stored(
         replace(options, experts=experts, moe_strategy=moe_strategy), config, checkpoint, device
     )
     local_experts(config, options.layer_options())
+    if checkpoint is not None:
+        check_weights(config, options, checkpoint)
     model = model_class(config.architecture)(config, options)
     _fill(model, checkpoint, progress or SilentProgress(), dtype, device)
     finish_loading(model)
     shorten_lookups(model)
     return model.eval()
+
+
+def _open(path: str | Path, config: ModelConfig) -> Checkpoint:
+    try:
+        return Checkpoint.open(path)
+    except UnsupportedModelError as error:
+        raise UnsupportedModelError(f"{config.architecture}: {error}") from error
 
 
 def _fill(
@@ -83,7 +96,7 @@ def _fill(
         draw_weights(model, progress)
     else:
         tell_of_dequantized(model, dtype, device)
-        load_weights(model, checkpoint, model.ignores, progress, device)
+        load_weights(model, checkpoint, progress, device)
 
 
 def explain(
@@ -107,7 +120,7 @@ def explain(
         device, dtype, positions, quantization, block_size, kv_cache_dtype, attention_backend
     )
     _check(config, options, device)
-    checkpoint = Checkpoint.open(path)
+    checkpoint = _open(path, config)
     options = _with_stored(replace(options, moe_strategy=moe_strategy), config, checkpoint, device)
     kept = _name(options.dtype) + describe(checkpoint, options.dtype, device)
     if quantization != "none":

@@ -74,6 +74,7 @@ def test_biases_end_up_where_they_belong(tmp_path):
 @pytest.mark.parametrize("stored_twice", [True, False])
 def test_a_tied_head_is_the_embedding(tmp_path, stored_twice):
     weights = tensors()
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
     if not stored_twice:
         del weights["lm_head.weight"]
     model = load(write(tmp_path, weights, tie_word_embeddings=True))
@@ -123,6 +124,8 @@ def test_a_value_that_float16_cannot_hold_is_an_error(tmp_path):
 def test_int8_weights_are_close_and_the_rest_is_exact(tmp_path):
     weights = tensors()
     for tied in (False, True):
+        if tied:
+            del weights["lm_head.weight"]
         model = load(write(tmp_path, weights, tie_word_embeddings=tied), quantization="int8")
         x = torch.randn(5, 24)
         names = [f"model.layers.1.self_attn.{part}_proj.weight" for part in "qkv"]
@@ -160,6 +163,7 @@ def test_progress_counts_every_byte_once(tmp_path):
             self.finished = True
 
     weights = tensors()
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
     for quantization in ("none", "int8"):
         counter = Counter()
         load(

@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rtp_llm.loader.safetensors_header import CheckpointError
+from rtp_llm.models.config_fields import MOST_EXPERTS
+
 if TYPE_CHECKING:
     from rtp_llm.loader.checkpoint import TensorEntry
 
@@ -23,12 +26,23 @@ _STACKED = {
 
 def split_experts(tensors: dict[str, TensorEntry]) -> dict[str, TensorEntry]:
     """`tensors` with those of all experts replaced by "experts.NUMBER.PART.weight"; same order."""
-    return {part.name: part for entry in tensors.values() for part in _parts(entry)}
+    found: dict[str, TensorEntry] = {}
+    for entry in tensors.values():
+        for part in _parts(entry):
+            if part.name in found:
+                raise CheckpointError(f"{entry.file}: {entry.name} holds {part.name} once more")
+            found[part.name] = part
+    return found
+
+
+def _can_split(entry: TensorEntry, parts: int) -> bool:
+    """Whether the rows of an expert are so many `parts`, and it is not more experts than exist."""
+    return entry.shape[0] <= MOST_EXPERTS and entry.shape[1] % parts == 0
 
 
 def _parts(entry: TensorEntry) -> Iterator[TensorEntry]:
     end = next((end for end in _STACKED if entry.name.endswith(end)), None)
-    if end is None or len(entry.shape) != 3 or entry.shape[1] % len(_STACKED[end]):
+    if end is None or len(entry.shape) != 3 or not _can_split(entry, len(_STACKED[end])):
         yield entry
         return
     (experts, rows, columns), names = entry.shape, _STACKED[end]

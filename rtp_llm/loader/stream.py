@@ -10,10 +10,9 @@ cores, as torch would, costs more than the conversion itself when the machine is
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,38 +23,28 @@ from torch import Tensor, nn
 from rtp_llm.device import Device
 from rtp_llm.layers import Elsewhere, WeightTarget, rows_together, weight_targets
 from rtp_llm.loader.checkpoint import Checkpoint, CheckpointError, TensorEntry
+from rtp_llm.loader.plan import WeightError
 from rtp_llm.loader.progress import Progress
 from rtp_llm.loader.staging import Staging
+from rtp_llm.model_folder import open_file
 from rtp_llm.quantization.fp8 import SCALE_NAME
 
 _SPAN_BYTES = 32 * 2**20
 _MOST_THREADS = 8
-_LISTED = 100
-
-_logger = logging.getLogger("rtp_llm.loader")
 
 Targets = dict[str, list[WeightTarget]]
-
-
-class WeightError(ValueError):
-    """Weights are missing, unknown, of the wrong shape or out of range; the message names them."""
 
 
 def load_weights(
     model: nn.Module,
     checkpoint: Checkpoint,
-    ignored: Callable[[str], bool],
     progress: Progress,
     device: Device,
 ) -> None:
-    """Fill every parameter of `model`, which is on `device`; names that are `ignored` stay out.
-
-    Raises WeightError naming all missing, unknown and wrongly shaped weights, before any is read.
-    """
+    """Fill every parameter of `model`, which is on `device` and was held against the checkpoint."""
     targets: Targets = defaultdict(list)
     for name, target in weight_targets(model):
         targets[name].append(target)
-    _check(targets, checkpoint, ignored)
     spans = [
         span
         for name, entry in checkpoint.tensors.items()
@@ -129,7 +118,7 @@ def _workers(device: Device) -> Iterator[ThreadPoolExecutor]:
 
 
 def _load_span(span: _Span, staging: Staging) -> None:
-    with span.entry.file.open("rb", buffering=0) as file:
+    with open_file(span.entry.file) as file:
         for piece in span.pieces(staging.size):
             _load_piece(file.fileno(), piece, staging)
 
@@ -174,33 +163,3 @@ def _read(file: int, piece: _Span, memory: Tensor) -> None:
         if count == 0:
             raise CheckpointError(f"{entry.file} became shorter while it was read")
         left, offset = left[count:], offset + count
-
-
-def _check(targets: Targets, checkpoint: Checkpoint, ignored: Callable[[str], bool]) -> None:
-    found = checkpoint.tensors
-    missing = [name for name in targets if name not in found]
-    unused = [name for name in found if name not in targets]
-    unknown = [name for name in unused if not ignored(name)]
-    shapes = [
-        f"{name} is {list(found[name].shape)}, not {list(places[0].shape)}"
-        for name, places in targets.items()
-        if name in found and found[name].shape != places[0].shape
-    ]
-    problems = [
-        *_list("missing", missing),
-        *_list("not known to this architecture", unknown),
-        *_list("wrongly shaped", shapes),
-    ]
-    if problems:
-        lines = "\n  ".join(problems)
-        raise WeightError(f"the weights in {checkpoint.folder} do not fit:\n  {lines}")
-    if unused:
-        _logger.info("%d tensors have no use here and stay out, such as %s", len(unused), unused[0])
-
-
-def _list(what: str, items: Iterable[str]) -> list[str]:
-    listed = list(items)
-    lines = [f"{what}: {item}" for item in listed[:_LISTED]]
-    if len(listed) > _LISTED:
-        lines.append(f"{what}: {len(listed) - _LISTED} more")
-    return lines

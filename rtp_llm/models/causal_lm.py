@@ -41,7 +41,8 @@ class ModelOptions:
     activations) its number type. `capability`: see Device.capability. `moe_strategy`: what computes
     experts ("auto": the best that can). `fp8_weights` are the names of what the checkpoint stores
     in FP8 blocks, `fp8_products`: the device multiplies these. `attention_backend`: see
-    AttentionConfig.backend. `experts`: where experts are.
+    AttentionConfig.backend. `experts`: where experts are. `planned`: weights have shapes and no
+    memory.
     """
 
     dtype: torch.dtype
@@ -57,6 +58,7 @@ class ModelOptions:
     fp8_products: bool = False
     attention_backend: str = "auto"
     experts: ExpertHooks | None = None
+    planned: bool = False
 
     @property
     def kv_dtype(self) -> torch.dtype:
@@ -72,6 +74,7 @@ class ModelOptions:
             self.capability,
             experts=self.experts,
             moe_strategy=self.moe_strategy,
+            planned=self.planned,
             fp8_weights=self.fp8_weights,
             fp8_products=self.fp8_products and ops.has_kernel("fp8_linear", self.device.type),
         )

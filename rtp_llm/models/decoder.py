@@ -30,7 +30,8 @@ from rtp_llm.layers import (
 from rtp_llm.models.causal_lm import CausalLM, ModelOptions
 from rtp_llm.models.config import ModelConfig
 
-_EMBEDDING = "model.embed_tokens.weight"
+EMBEDDING = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
 
 
 class DecoderLayer(Layer):
@@ -158,5 +159,5 @@ class DecoderForCausalLM(CausalLM):
         if tied and layers.quantization == "none":
             return TiedLogitsHead(self.model.embed_tokens)
         # Quantised, a tied head is a copy of its own: the embedding's rows stay as they are.
-        name = _EMBEDDING if tied else "lm_head.weight"
+        name = EMBEDDING if tied else HEAD
         return LogitsHead(config.vocab_size, config.hidden_size, layers, name)

@@ -1,0 +1,99 @@
+"""Holds a checkpoint against the model that config.json describes, before any memory is taken."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from rtp_llm.layers import WeightTarget, weight_targets
+from rtp_llm.loader.checkpoint import Checkpoint
+from rtp_llm.model_folder import ModelFilesError, name_of
+from rtp_llm.models.causal_lm import ModelOptions
+from rtp_llm.models.config import ModelConfig
+from rtp_llm.models.refusals import refuse
+from rtp_llm.models.registry import model_class
+
+_LISTED = 100
+# A model of more weights than the checkpoint has tensors is not worth planning.
+_MOST_MISSING = 100_000
+
+_logger = logging.getLogger("rtp_llm.loader")
+
+
+class WeightError(ModelFilesError):
+    """Weights are missing, unknown, of the wrong shape or out of range; the message names them."""
+
+
+def check_weights(config: ModelConfig, options: ModelOptions, checkpoint: Checkpoint) -> None:
+    """Raise unless the checkpoint has every weight of the model, in its shape.
+
+    WeightError names all missing, unknown and wrongly shaped weights; UnsupportedModelError one
+    that is stored in a number type that is not read. What nobody reads is named in the log.
+    """
+    _check_count(config, checkpoint)
+    # On no device, with all experts: names and shapes are the same wherever they go.
+    planned = replace(options, planned=True, experts=None, moe_strategy="auto", num_positions=1)
+    model = model_class(config.architecture)(config, planned)
+    targets: dict[str, list[WeightTarget]] = defaultdict(list)
+    for name, target in weight_targets(model):
+        targets[name].append(target)
+    for name in targets:
+        if stored := checkpoint.unreadable.get(name):
+            raise refuse("other number type", f"{name} is stored as {stored}", config.architecture)
+    _check(targets, checkpoint, model.ignores)
+
+
+def _check_count(config: ModelConfig, checkpoint: Checkpoint) -> None:
+    """A model whose layers and experts alone are far more than the tensors is not looked at."""
+    experts = 3 * config.moe.num_experts * sum(config.moe_layers) if config.moe else 0
+    least, held = 2 * config.num_layers + experts, len(checkpoint.tensors)
+    if least > held + _MOST_MISSING:
+        count = 0 if config.moe is None else config.moe.num_experts
+        raise WeightError(
+            f"the weights in {checkpoint.folder} do not fit: config.json has "
+            f"num_hidden_layers {config.num_layers} with {count} experts, so at least {least} "
+            f"tensors, and there are {held}"
+        )
+
+
+def _check(
+    targets: dict[str, list[WeightTarget]],
+    checkpoint: Checkpoint,
+    ignored: Callable[[str], bool],
+) -> None:
+    found = checkpoint.tensors
+    missing = [name for name in targets if name not in found]
+    unused = [name for name in (*found, *checkpoint.unreadable) if name not in targets]
+    unknown = [name for name in unused if not ignored(name)]
+    shapes = [
+        f"{name} is {list(found[name].shape)}, not {list(places[0].shape)}"
+        for name, places in targets.items()
+        if name in found and found[name].shape != places[0].shape
+    ]
+    problems = [
+        *_list("missing", missing),
+        *_list("not known to this architecture", map(name_of, unknown)),
+        *_list("wrongly shaped", shapes),
+    ]
+    if problems:
+        lines = "\n  ".join(problems)
+        raise WeightError(f"the weights in {checkpoint.folder} do not fit:\n  {lines}")
+    if unused:
+        _logger.info("%d tensors have no use here: %s", len(unused), _patterns(unused))
+
+
+def _patterns(names: Iterable[str]) -> str:
+    """All names, those that differ in their numbers only as one: "layers.*.inv_freq (32)"."""
+    counts = Counter(re.sub(r"\d+", "*", name) for name in names)
+    return ", ".join(f"{name_of(pattern)} ({count})" for pattern, count in counts.items())
+
+
+def _list(what: str, items: Iterable[str]) -> list[str]:
+    listed = list(items)
+    lines = [f"{what}: {item}" for item in listed[:_LISTED]]
+    if len(listed) > _LISTED:
+        lines.append(f"{what}: {len(listed) - _LISTED} more")
+    return lines

@@ -1,0 +1,77 @@
+"""Whether a head that config.json calls tied to the embedding is: as transformers 5 decides it.
+
+A checkpoint may hold both. Equal ones share memory; a head of its own wins over config.json. Where
+only the head is there, it is the embedding, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import torch
+
+from rtp_llm.loader.checkpoint import Checkpoint, TensorEntry
+from rtp_llm.loader.safetensors_header import CheckpointError
+from rtp_llm.model_folder import open_file
+from rtp_llm.models.config import ModelConfig
+from rtp_llm.models.decoder import EMBEDDING, HEAD
+
+_PIECE_NUMBERS = 2**22
+
+_logger = logging.getLogger("rtp_llm.loader")
+
+
+def resolve_tied(
+    config: ModelConfig, checkpoint: Checkpoint, dtype: torch.dtype
+) -> tuple[ModelConfig, Checkpoint]:
+    """`config` and `checkpoint` with the head and the embedding that the model computes with.
+
+    `dtype`: what both are kept in, in which they are compared.
+    """
+    known = checkpoint.tensors.keys() | checkpoint.unreadable.keys()
+    if not config.tie_word_embeddings or HEAD not in known:
+        return config, checkpoint
+    if EMBEDDING not in known and HEAD in checkpoint.tensors:
+        return config, _with_embedding(checkpoint)
+    table, head = checkpoint.tensors.get(EMBEDDING), checkpoint.tensors.get(HEAD)
+    if table is None or head is None or _are_equal(table, head, dtype):
+        return config, checkpoint
+    _logger.warning(
+        "config.json ties %s to %s, and the checkpoint holds another one; it is used",
+        HEAD,
+        EMBEDDING,
+    )
+    return replace(config, tie_word_embeddings=False), checkpoint
+
+
+def _with_embedding(checkpoint: Checkpoint) -> Checkpoint:
+    """`checkpoint` with its head under the embedding's name."""
+    tensors = dict(checkpoint.tensors)
+    tensors[EMBEDDING] = replace(tensors.pop(HEAD), name=EMBEDDING)
+    return replace(checkpoint, tensors=tensors)
+
+
+def _are_equal(one: TensorEntry, other: TensorEntry, dtype: torch.dtype) -> bool:
+    """Whether two tensors hold the same numbers in `dtype`; they are read a piece at a time."""
+    if one.shape != other.shape:
+        return False
+    count = one.size // one.dtype.itemsize
+    for start in range(0, count, _PIECE_NUMBERS):
+        length = min(_PIECE_NUMBERS, count - start)
+        pieces = (_numbers(entry, start, length).to(dtype) for entry in (one, other))
+        if not torch.equal(*pieces):
+            return False
+    return True
+
+
+def _numbers(entry: TensorEntry, start: int, length: int) -> torch.Tensor:
+    size = length * entry.dtype.itemsize
+    with open_file(entry.file) as file:
+        file.seek(entry.offset + start * entry.dtype.itemsize)
+        content = bytearray()
+        while len(content) < size and (part := file.read(size - len(content))):
+            content += part
+    if len(content) < size:
+        raise CheckpointError(f"{entry.file} became shorter while it was read")
+    return torch.frombuffer(content, dtype=entry.dtype)
