@@ -130,16 +130,20 @@ class LLM:
     ) -> list[RequestOutput]:
         """Answer one conversation or several; ``messages`` are ``{"role": ..., "content": ...}``.
 
-        ``template_variables`` go to the chat template. Without ``max_tokens`` an answer may fill
-        the context. Raises as ``generate``, and ChatTemplateError.
+        ``template_variables`` go to the chat template, but for ``add_generation_prompt``,
+        ``continue_final_message`` and ``chat_template``, which mean what they do in vLLM.
+        Without ``max_tokens`` an answer may fill the context.
+
+        Raises as ``generate``, and ChatTemplateError.
         """
         single = bool(messages) and isinstance(messages[0], Mapping)
         conversations: Sequence[Any] = [messages] if single else messages
+        continues = bool(template_variables.get("continue_final_message"))
         prompts = []
         for conversation in conversations:
             text = self.tokenizer.apply_chat_template(conversation, **template_variables)
             ids = self.tokenizer.encode(text, add_special_tokens=False)
-            prompts.append(_Encoded(PlainPrompt(text, None), ids, continues=False))
+            prompts.append(_Encoded(PlainPrompt(text, None), ids, continues))
         asked = self._with_params(prompts, sampling_params, None)
         return self._run(asked, logits_processors, use_tqdm)
 

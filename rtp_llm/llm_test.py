@@ -238,6 +238,33 @@ def test_chat_goes_through_the_template(llm):
     assert several[1].cached_tokens >= 0
 
 
+def test_a_chat_may_continue_its_last_message_and_bring_a_template(llm):
+    messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Once"}]
+    (output,) = llm.chat(messages, GREEDY, continue_final_message=True)
+    assert output.prompt.endswith("<|im_start|>assistant\nOnce")
+    (output,) = llm.chat(messages, GREEDY, add_generation_prompt=False)
+    assert output.prompt.endswith("Once<|im_end|>\n")
+    (output,) = llm.chat(messages, GREEDY, chat_template="{{ messages[1].content }}{{ x }}", x=1)
+    assert output.prompt == "Once1"
+
+
+def test_words_and_ids_that_must_not_be_generated(llm):
+    free = llm.generate("Once upon", GREEDY)[0].outputs[0]
+    (upon,) = llm.tokenizer.encode(" upon", False)
+    forced = msgspec.structs.replace(GREEDY, logit_bias={upon: 100.0})
+    assert llm.generate("Once", forced)[0].outputs[0].text == " upon" * 12
+    banned = msgspec.structs.replace(forced, bad_words=["upon"])
+    assert "upon" not in llm.generate("Once", banned)[0].outputs[0].text
+    allowed = msgspec.structs.replace(GREEDY, allowed_token_ids=free.token_ids[:1])
+    (output,) = llm.generate("Once upon", allowed)
+    assert set(output.outputs[0].token_ids) == set(free.token_ids[:1])
+    named = msgspec.structs.replace(GREEDY, logprob_token_ids=[9, 7])
+    (output,) = llm.generate("Once upon", named)
+    assert [i for i, _ in output.outputs[0].logprobs[0].top] == [9, 7]
+    with pytest.raises(ValueError, match="allowed_token_ids: token id 99999"):
+        llm.generate("a", msgspec.structs.replace(GREEDY, allowed_token_ids=[99999]))
+
+
 def test_more_prompts_than_the_queue_holds(folder):
     with LLM(folder, max_running_requests=4, max_queued_requests=8, **SMALL) as small:
         outputs = small.generate([f"prompt {i}" for i in range(40)], GREEDY)

@@ -19,6 +19,7 @@ from rtp_llm.server.jobs import ChatForm
 from rtp_llm.text.tokenizer import Tokenizer
 
 _json = msgspec.json.encode
+_PLAIN = b'{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}'
 
 
 class ChatLogprobs:
@@ -70,7 +71,10 @@ class ChatStream:
         out = b""
         if number not in self._opened:
             out += self._open(number)
-        if delta.text or delta.logprobs or (self._show_ids and delta.token_ids):
+        if not delta.logprobs and not self._show_ids:
+            if delta.text:  # nearly all that a stream is
+                out += self._frame.chunk(_PLAIN % (number, _json(delta.text)))
+        elif delta.text or delta.logprobs or delta.token_ids:
             content = b'{"content":' + _json(delta.text) + b"}"
             ids = delta.token_ids if self._show_ids else None
             out += self._chunk(number, content, delta.logprobs, ids=ids)

@@ -21,7 +21,6 @@ import jinja2.utils
 RESERVED = frozenset(
     {
         "messages",
-        "conversation",
         "tools",
         "documents",
         "add_generation_prompt",
@@ -34,8 +33,6 @@ RESERVED = frozenset(
         "loop",
         "varargs",
         "kwargs",
-        "context",
-        "environment",
         *jinja2.defaults.DEFAULT_NAMESPACE,
         "raise_exception",
         "strftime_now",

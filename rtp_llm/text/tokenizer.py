@@ -125,7 +125,7 @@ class Tokenizer:
         self,
         messages: Sequence[Mapping[str, Any]],
         /,
-        add_generation_prompt: bool = True,
+        add_generation_prompt: bool | None = None,
         *,
         continue_final_message: bool = False,
         chat_template: str | None = None,
@@ -133,6 +133,7 @@ class Tokenizer:
     ) -> str:
         """Messages to the prompt's text; encode it with add_special_tokens=False.
 
+        `add_generation_prompt`: by default unless the final message is continued;
         `chat_template`: used instead of the model's.
         Raises ChatTemplateError when there is no template or it refuses the messages.
         """
@@ -145,7 +146,11 @@ class Tokenizer:
             )
         return template.render(
             messages,
-            add_generation_prompt=add_generation_prompt,
+            add_generation_prompt=(
+                not continue_final_message
+                if add_generation_prompt is None
+                else add_generation_prompt
+            ),
             continue_final_message=continue_final_message,
             **variables,
         )
