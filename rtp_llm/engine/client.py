@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rtp_llm.engine.backlog import Backlog
 from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step
 from rtp_llm.engine.life_signs import LifeSigns
 from rtp_llm.engine.link import EngineLink
@@ -84,6 +85,7 @@ class EngineClient:
         # A plain dictionary of references: looked into for each row of each step.
         self._streams: dict[int, weakref.ref[TokenStream]] = {}
         self._sequences = 0
+        self._backlog = Backlog(self._stop_stalled)
         self._failure: EngineDeadError | None = None
         self._signs = LifeSigns()
         self._watcher: asyncio.Task[None] | None = None
@@ -223,13 +225,13 @@ class EngineClient:
             RequestError: as many sequences as the engine takes are there already (queue_full).
         """
         link = self._admit(request)
-        stream = TokenStream(request, asyncio.get_running_loop(), self._leave)
+        stream = TokenStream(request, asyncio.get_running_loop(), self._leave, self._backlog)
         self._open(stream, request, link)
         return stream
 
     def replay(self, stream: TokenStream, request: AddRequest) -> None:
         """Compute ``request`` for a stream that had no output from another engine."""
-        stream.replay(self._leave)
+        stream.replay(self._leave, self._backlog)
         self._open(stream, request, self._require_link())
 
     def _open(self, stream: TokenStream, request: AddRequest, link: EngineLink) -> None:
@@ -266,6 +268,17 @@ class EngineClient:
             return
         sequences = stream.abort(index)
         self._link.send(AbortRequest(sequences=sequences))
+
+    def _stop_stalled(self, request_id: int) -> None:
+        """Too much waits of this request: its consumer does not read."""
+        stream = self._stream(request_id)
+        if stream is None:
+            self._backlog.forget(request_id)
+            return
+        if self._link is not None and not stream.finished:
+            self._link.send(AbortRequest(sequences=stream.open_sequences()))
+        text = "the answer was read too slowly: more of it waited than is kept"
+        stream.drop(RequestError("stalled", text))
 
     def _leave(self, stream: TokenStream) -> None:
         """The stream delivered all it had, or its consumer went away before; called once."""

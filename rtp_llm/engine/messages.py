@@ -14,7 +14,7 @@ import msgspec
 from rtp_llm.sampling_params import SamplingParams
 
 FinishReason = Literal["stop", "length", "abort"]
-FailureKind = Literal["invalid", "queue_full", "internal"]
+FailureKind = Literal["invalid", "queue_full", "internal", "stalled"]
 
 FINISH_NONE, FINISH_EOS, FINISH_STOP_TOKEN, FINISH_LENGTH = range(4)
 FINISH_REASONS: tuple[FinishReason | None, ...] = (None, "stop", "stop", "length")
@@ -242,7 +242,7 @@ class EngineStartError(RuntimeError):
 
 
 class RequestError(RuntimeError):
-    """One request was refused or given up: ``kind`` is invalid, queue_full or internal."""
+    """One request was refused or given up: ``kind`` is invalid, queue_full, internal or stalled."""
 
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)

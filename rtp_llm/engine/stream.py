@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
+from rtp_llm.engine.backlog import Backlog
 from rtp_llm.engine.deltas import merge_deltas
 from rtp_llm.engine.messages import AddRequest, SequenceDelta, TokenLogprob
 
@@ -15,8 +16,8 @@ class TokenStream(AsyncIterator[SequenceDelta]):
     """Async iterator over the deltas of one request's sequences; it ends when all have ended.
 
     A consumer that is slower than the engine gets several steps in one delta, so what waits here is
-    bounded by the tokens of the request. ``aclose``, cancelling the task that waits for the next
-    delta, or dropping the object aborts the request in the engine.
+    bounded by the tokens of the request, and by what ``backlog`` allows. ``aclose``, cancelling the
+    task that waits for the next delta, or dropping the object aborts the request in the engine.
 
     Raises (from iteration):
         EngineDeadError, RequestError.
@@ -27,6 +28,7 @@ class TokenStream(AsyncIterator[SequenceDelta]):
         request: AddRequest,
         loop: asyncio.AbstractEventLoop,
         leave: Callable[[TokenStream], None],
+        backlog: Backlog | None = None,
     ) -> None:
         self.request_id = request.request_id
         self.params = request.params
@@ -37,6 +39,8 @@ class TokenStream(AsyncIterator[SequenceDelta]):
         self._loop = loop
         self._on_leave = leave
         self._left = False
+        self._backlog, self._behind = backlog, False
+        self._units = 1 + (request.params.logprobs or 0)  # of a token
         self._open = set(range(request.params.n))
         self._waiting: dict[int, SequenceDelta] = {}
         self._prompt_logprobs: list[TokenLogprob | None] | None = None
@@ -61,7 +65,13 @@ class TokenStream(AsyncIterator[SequenceDelta]):
             delta = msgspec.structs.replace(delta, prompt_logprobs=self._prompt_logprobs)
             self._prompt_logprobs = None
         earlier = self._waiting.get(delta.index)
-        self._waiting[delta.index] = merge_deltas(earlier, delta) if earlier else delta
+        if earlier is None:
+            self._waiting[delta.index] = delta
+        else:
+            self._waiting[delta.index] = merged = merge_deltas(earlier, delta)
+            # It has just come to a multiple of 64 tokens.
+            if len(merged.token_ids) & 63 < len(delta.token_ids):
+                self._fall_behind()
         if delta.finish_reason is not None:
             self._open.discard(delta.index)
         self._wake()
@@ -71,10 +81,10 @@ class TokenStream(AsyncIterator[SequenceDelta]):
         if self._prompt_logprobs is not None:
             self._prompt_logprobs[start : start + len(entries)] = entries
 
-    def replay(self, leave: Callable[[TokenStream], None]) -> None:
-        """Another engine computes the request from its beginning; `leave` is its client's."""
+    def replay(self, leave: Callable[[TokenStream], None], backlog: Backlog) -> None:
+        """Another engine computes the request from its beginning; both are its client's."""
         self.replayed = True
-        self._on_leave = leave
+        self._on_leave, self._backlog = leave, backlog
 
     def open_sequences(self) -> list[tuple[int, int]]:
         """(request_id, index) of the sequences that have not ended."""
@@ -86,6 +96,23 @@ class TokenStream(AsyncIterator[SequenceDelta]):
         for _, each in ended:
             self.add(SequenceDelta(index=each, token_ids=[], finish_reason="abort"))
         return ended
+
+    def _fall_behind(self) -> None:
+        if self._backlog is not None:
+            self._behind = True
+            tokens = sum(len(delta.token_ids) for delta in self._waiting.values())
+            self._backlog.note(self.request_id, tokens * self._units)
+
+    def _catch_up(self) -> None:
+        if self._behind and self._backlog is not None:
+            self._behind = False
+            self._backlog.forget(self.request_id)
+
+    def drop(self, error: Exception) -> None:
+        """End the stream with an error in place of what already waits."""
+        self._waiting.clear()
+        self._catch_up()
+        self.fail(error)
 
     def fail(self, error: Exception) -> None:
         """End the stream with an error, after what already waits has been read."""
@@ -100,6 +127,7 @@ class TokenStream(AsyncIterator[SequenceDelta]):
     def _leave(self) -> None:
         if not self._left:
             self._left = True
+            self._catch_up()
             self._on_leave(self)
 
     # -- the consumer's side -------------------------------------------------------------------
@@ -124,6 +152,8 @@ class TokenStream(AsyncIterator[SequenceDelta]):
             finally:
                 self._waker = None
         delta = self._waiting.pop(next(iter(self._waiting)))
+        if self._behind and not self._waiting:
+            self._catch_up()
         if not self._waiting and not self._open and self._error is None:
             # The last delta: the request's place is free before the consumer asks again.
             self._leave()

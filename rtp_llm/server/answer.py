@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Protocol
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -83,8 +84,8 @@ class _Answer(Response):
         self._state.begin_answer(self)
         try:
             await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                self.disconnected = True
+            self.disconnected |= not task.done()
+            if self.disconnected:
                 self._state.metrics.disconnects.inc()
         finally:
             watcher.cancel()
@@ -99,6 +100,9 @@ class _Answer(Response):
         """Whatever ends the generation early becomes an answer that says so."""
         try:
             await self._generate(send)
+            return
+        except ClientDisconnect:
+            self.disconnected = True
             return
         except ApiError as error:
             problem = error

@@ -84,6 +84,9 @@ def from_engine(error: RequestError | EngineDeadError) -> ApiError:
         return unavailable(f"The engine has stopped: {error}.", "engine_dead")
     if error.kind == "queue_full":
         return queue_full(error.message)
+    if error.kind == "stalled":
+        text = error.message[:1].upper() + error.message[1:] + "."
+        return ApiError(408, text, code="read_too_slowly")
     if error.kind == "invalid":
         return bad_request(error.message, code="invalid_value")
     return internal(error.message)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rtp_llm.server.asgi import send_error, too_large
@@ -74,6 +75,8 @@ class Gate:
                 await app(scope, counted, passage.send)
         except ApiError as error:
             await self._apologise(passage, error)
+        except ClientDisconnect:
+            passage.status = None
         except Exception:
             _log.exception("request %s of %s failed", passage.request_id, passage.client)
             await self._apologise(passage, internal())

@@ -101,9 +101,15 @@ class _Choice:
             return []
         taken = zip(offsets[before:], logprobs or (), strict=False)
         self._pending += [LogprobEntry(offset, entry) for offset, entry in taken]
-        keep_all = self.finished and not self.text.stopped
-        ready = [e for e in self._pending if keep_all or e.offset < self.text.visible]
-        self._pending = self._pending[len(ready) :]
+        if self.finished and not self.text.stopped:
+            count = len(self._pending)
+        else:
+            # They are in order. Thousands may wait behind one: those of tokens without text.
+            late = (i for i, e in enumerate(self._pending) if e.offset >= self.text.visible)
+            count = next(late, len(self._pending))
+        if not count:
+            return []
+        ready, self._pending = self._pending[:count], self._pending[count:]
         return ready
 
 
@@ -131,24 +137,25 @@ class Generation:
         return self._run(self._jobs[0]) if len(self._jobs) == 1 else self._merge()
 
     async def _merge(self) -> AsyncGenerator[ChoiceDelta, None]:
-        queue: asyncio.Queue[ChoiceDelta | BaseException | None] = asyncio.Queue()
+        queue: asyncio.Queue[ChoiceDelta | Exception | None]
+        # What nobody takes yet waits as tokens in the engine's streams, where it is bounded.
+        queue = asyncio.Queue(maxsize=len(self._jobs))
 
         async def drain(job: Job) -> None:
             try:
                 async with aclosing(self._run(job)) as deltas:
                     async for delta in deltas:
-                        queue.put_nowait(delta)
-                queue.put_nowait(None)
-            except BaseException as error:
-                queue.put_nowait(error)
-                raise
+                        await queue.put(delta)
+                await queue.put(None)
+            except Exception as error:
+                await queue.put(error)
 
         tasks = [asyncio.create_task(drain(job)) for job in self._jobs]
         try:
             open_jobs = len(tasks)
             while open_jobs:
                 item = await queue.get()
-                if isinstance(item, BaseException):
+                if isinstance(item, Exception):
                     raise item
                 if item is None:
                     open_jobs -= 1

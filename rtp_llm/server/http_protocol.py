@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 import httptools
+from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
@@ -46,7 +47,7 @@ class HttpProtocol(LingeringProtocol):
         self._undelimited = 0  # received of a head that is not complete
         self._deadline = math.inf
         self._refusal: tuple[str, ApiError] | None = None
-        self._deaf = self._half_closed = False
+        self._deaf = self._half_closed = self.lost = False
         self._stalled_since: float | None = None
         self._unsent = 0
 
@@ -62,6 +63,7 @@ class HttpProtocol(LingeringProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Its place is free."""
+        self.lost = True
         self._pool.remove(self)
         if self._active is not None and not self._active.response_complete:
             # uvicorn tells the newest request only.
@@ -331,6 +333,15 @@ class _Flow(FlowControl):
     def __init__(self, transport: asyncio.Transport, protocol: HttpProtocol) -> None:
         super().__init__(transport)
         self._protocol = protocol
+
+    async def drain(self) -> None:
+        """Until more can be sent; raises ClientDisconnect when nothing ever can.
+
+        An answer that only went on would format all that has gathered meanwhile, for nobody.
+        """
+        await super().drain()
+        if self._protocol.lost:
+            raise ClientDisconnect
 
     def resume_reading(self) -> None:
         """Called by every request that waits for its body, or for its client to leave."""
