@@ -8,6 +8,8 @@ import msgspec
 
 # What of a prompt is compared with earlier ones; the rest counts by its length.
 COMPARED_BYTES = 2**18
+# What takes long to be read, see below.
+LONG_BYTES = 2**23
 _NOTHING = msgspec.Raw(b"")
 
 

@@ -107,7 +107,8 @@ class Forwarder:
         async with contextlib.aclosing(exchange(worker, asked, self._patience)) as events:
             try:
                 async for event in events:
-                    clock.answered()
+                    if not clock.has_answer:
+                        clock.answered()
                     if refusal or event.get("status") in _REFUSALS:
                         refusal.append(event)
                         if len(refusal) > _MOST_PARTS:
@@ -147,9 +148,7 @@ class _Clock:
         self.has_answer = False
 
     def answered(self) -> None:
-        """A part of its answer."""
-        if self.has_answer:
-            return
+        """The first part of its answer."""
         self.has_answer = True
         self._worker.backoff.answered()
         seconds = time.perf_counter() - self._began

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Any
 
@@ -30,8 +31,11 @@ async def ask_for_models(worker: Worker, key: str | None) -> None:
     asked = Asked("GET", b"/v1/models", headers, b"")
     body, status = b"", 0
     try:
-        async with asyncio.timeout(_SECONDS):
-            async for event in exchange(worker, asked, _SECONDS):
+        async with (
+            asyncio.timeout(_SECONDS),
+            contextlib.aclosing(exchange(worker, asked, _SECONDS)) as events,
+        ):
+            async for event in events:
                 status = event.get("status", status)
                 body += event.get("body", b"")
                 if status != 200 or len(body) > _MOST_BYTES:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rtp_llm.config.settings import Settings
+from rtp_llm.router import proxy
 from rtp_llm.router.asked import COMPARED_BYTES, read_wanted
 from rtp_llm.router.models import ask_for_models, warn_of_several
 from rtp_llm.router.proxy import Proxy
@@ -60,6 +61,17 @@ def test_one_name_is_not_looked_at() -> None:
     play(test, well, well)
 
 
+def test_who_surely_has_the_model_is_asked_first() -> None:
+    async def test(case: Case) -> None:
+        named(case, None, "b", "c")
+        assert (await case.ask(b'{"model":"b"}'))[0] == 200
+        assert case.asked == [0, 1, 0]
+        assert (await case.ask(b'{"model":"d"}'))[0] == 200
+        assert case.asked == [1, 1, 0]
+
+    play(test, well, well, well)
+
+
 def test_the_lists_of_models_are_one() -> None:
     async def test(case: Case) -> None:
         assert await case.ask(b"", path="/v1/models", method="GET") == (200, b"fine")
@@ -69,6 +81,9 @@ def test_the_lists_of_models_are_one() -> None:
         assert status == 200 and [card["id"] for card in cards["data"]] == ["a", "b"]
         status, body = await case.ask(b"", path="/v1/models/b", method="GET")
         assert json.loads(body) == {"id": "b", "object": "model"}
+        assert (await case.ask(b"", path="/v1/models/", method="GET"))[1] == json.dumps(
+            cards, separators=(",", ":")
+        ).encode()
         assert (await case.ask(b"", path="/v1/models/c", method="GET"))[0] == 404
 
     play(test, well, well)
@@ -125,6 +140,8 @@ def test_the_router_shows_itself() -> None:
         ):
             assert line in lines, body.decode()
         assert case.asked == [1, 0]  # a worker's own are not asked for
+        status, body = await case.ask(b"", path="/metrics", method="GET")
+        assert b'rtp_llm_router_requests_total{code="200",worker=""} 2.0' in body
 
     play(test, well, well)
 
@@ -186,3 +203,18 @@ def test_a_long_body_is_looked_at_in_part() -> None:
     assert wanted.length == len(body) - len(b'{"messages":,"model":"x"}')
     assert read_wanted(b'{"model":7,"prompt":"a"}').model is None
     assert not read_wanted(b'{"model":"a"').readable
+
+
+def test_a_very_long_body_is_read_where_its_model_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy, "LONG_BYTES", 10)
+    body = b'{"model":"b","prompt":"x"}'
+
+    async def test(case: Case) -> None:
+        named(case, "b", "b")
+        monkeypatch.setattr(proxy, "read_wanted", lambda body: pytest.fail("it was read"))
+        assert (await case.ask(body))[0] == 200
+        monkeypatch.setattr(proxy, "read_wanted", read_wanted)
+        named(case, "a", "b")
+        assert (await case.ask(body))[0] == 200 and case.asked == [1, 1]
+
+    play(test, well, well)

@@ -36,10 +36,10 @@ class Pages:
 
     def find(self, scope: Scope) -> Page | None:
         """None: it is a worker's to answer. Raises ApiError 404 for a model that nobody has."""
-        path = scope["path"]
+        path = scope["path"].rstrip("/") or "/"
         if scope["method"] not in ("GET", "HEAD"):
             return None
-        if path.startswith(_MODELS):
+        if path == _MODELS or path.startswith(_MODELS + "/"):
             return self._models(path)
         if path == "/":
             return self._root(scope)

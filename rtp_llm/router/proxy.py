@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.router.asked import Wanted, read_wanted
+from rtp_llm.router.asked import COMPARED_BYTES, LONG_BYTES, Wanted, read_wanted
 from rtp_llm.router.exchange import Asked
 from rtp_llm.router.forward import Forwarder
 from rtp_llm.router.metrics import RouterMetrics
@@ -63,6 +63,7 @@ class Proxy:
             self._hosts.check(headers)
             self._check_key(scope["path"], headers)
             if (page := self._pages.find(scope)) is not None:
+                reply.status = page.status
                 await _show(page, scope, send)
                 return
             if self._pages.draining:
@@ -83,7 +84,7 @@ class Proxy:
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         headers = [each for each in scope["headers"] if each[0] != b"content-encoding"]
         asked = Asked(scope["method"], scope["raw_path"] + query, headers, body)
-        wanted = read_wanted(body) if body else Wanted(readable=False)
+        wanted = self._read(body)
         model = model_of(wanted, self._workers)
         forwarding = asyncio.create_task(self._forwarder.forward(asked, wanted, model, reply))
         passing = _Passing(forwarding)
@@ -103,6 +104,14 @@ class Proxy:
         finally:
             self.answers.discard(passing)
             self.answered += 1
+
+    def _read(self, body: bytes) -> Wanted:
+        """A long body is read only where its model matters."""
+        if not body:
+            return Wanted(readable=False)
+        if len(body) > LONG_BYTES and len(self._workers.models) < 2:
+            return Wanted(None, body[:COMPARED_BYTES], len(body))
+        return read_wanted(body)
 
     def _check_key(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         """With --api-key clients must send it, as to a server."""

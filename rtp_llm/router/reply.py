@@ -37,6 +37,10 @@ class Reply:
 
     async def take(self, event: dict[str, Any]) -> None:
         """An event of the worker's answer."""
+        if self._stream and not self._tail and event["body"].endswith(_ENDS):
+            self._amid = False
+            await self._send(event)  # as nearly all of them
+            return
         if event["type"] == "http.response.start":
             named = dict(event["headers"])
             self._stream, self._whole = _is_stream(named), _is_whole(named)

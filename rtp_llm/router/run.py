@@ -77,8 +77,8 @@ async def watch(worker: Worker) -> None:
 
 
 async def learn_models(workers: Workers, key: str | None) -> None:
-    """Ask for the models of each that is well: at once where they are not known, else now and
-    then, as a server may come back with another one."""
+    """Ask for the models of each that is well: at once where they are not known or it comes back,
+    maybe with another one, else now and then."""
     asked_at: dict[str, float] = {}
     told: frozenset[str] = frozenset()
     clock = asyncio.get_running_loop().time
@@ -86,7 +86,9 @@ async def learn_models(workers: Workers, key: str | None) -> None:
         for worker in workers.all:
             seconds = PROBE_SECONDS if worker.models is None else MODELS_SECONDS
             due = clock() >= asked_at.get(worker.url, -math.inf) + seconds
-            if worker.healthy and due:
+            if not worker.healthy:
+                asked_at.pop(worker.url, None)
+            elif due:
                 asked_at[worker.url] = clock()
                 await ask_for_models(worker, key)
         told = warn_of_several(workers, told)

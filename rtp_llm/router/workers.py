@@ -114,8 +114,9 @@ class Workers:
             if worker.may_be_asked and worker not in without and worker.serves(model)
         ]
 
-        def cost(worker: Worker) -> tuple[int, int, int]:
+        def cost(worker: Worker) -> tuple[bool, int, int, int]:
             return (
+                model is not None and worker.models is None,  # it may have another one
                 worker.open_bytes + worker.new_bytes(pieces),
                 worker.open_requests,
                 len(worker.known),
