@@ -172,6 +172,9 @@ class Result:
     @property
     def cached_tokens(self) -> NDArray[np.int32]:
         """[R], prompt tokens that the prefix cache served."""
+    @property
+    def queue_seconds(self) -> NDArray[np.float32]:
+        """[R], of each sequence the seconds from its arrival to its first admission."""
 
 class SchedulerStats(TypedDict):
     """Counts now, and totals since the start. Blocks are those of all groups together.

@@ -209,6 +209,13 @@ class ServerSettings:
     access_log: bool = option(
         True, "switch", "server", "One JSON line per finished request, without its content."
     )
+    metrics_compat: str = option(
+        "none",
+        "text",
+        "server",
+        "Offer the metrics under another engine's names, too (docs/serving.md).",
+        choices=("none", "vllm", "sglang"),
+    )
     log_level: str = option(
         "info",
         "text",

@@ -75,7 +75,7 @@ class EngineClient:
         self._awaited_bytes = awaited_bytes
         self.ready: EngineReady | None = None
         self.latest_stats = EngineStats()
-        self.on_step: Callable[[int], None] | None = None
+        self.on_step: Callable[[int, int], None] | None = None
         self.on_log: Callable[[EngineLog], None] | None = None
         self.on_death: Callable[[], None] | None = None
         self.on_orphan: Callable[[TokenStream], bool] | None = None
@@ -318,7 +318,7 @@ class EngineClient:
 
     def _take_step(self, output: StepOutput) -> None:
         if self.on_step and output.num_sequences:
-            self.on_step(output.num_sequences)
+            self.on_step(output.num_sequences, output.batch_tokens)
         references = self._streams
         for request_id, delta in decode_step(output):
             # A row of a request that was just aborted has no stream any more.

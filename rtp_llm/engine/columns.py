@@ -37,6 +37,7 @@ def step_columns(
         num_tokens=result.num_tokens.tobytes(),
         finish=result.finish.tobytes(),
         cached_tokens=result.cached_tokens.tobytes(),
+        queue_seconds=result.queue_seconds.tobytes(),
         logprobs=None if logprobs is None else _logprob_columns(logprobs),
         num_sequences=num_sequences,
         batch_tokens=batch_tokens,

@@ -34,9 +34,10 @@ def decode_step(output: StepOutput) -> Iterator[tuple[int, SequenceDelta]]:
         _int32(output.num_tokens),
         output.finish,
         _int32(output.cached_tokens),
+        _float32(output.queue_seconds) or [0.0] * output.num_rows,
         strict=True,
     )
-    for row, (request_id, index, count, finish, cached) in enumerate(columns):
+    for row, (request_id, index, count, finish, cached, queued) in enumerate(columns):
         if not count:
             continue
         ids = tokens[row * width : row * width + count]
@@ -49,6 +50,7 @@ def decode_step(output: StepOutput) -> Iterator[tuple[int, SequenceDelta]]:
                 finish_reason=FINISH_REASONS[finish],
                 stop_token_id=ids[-1] if stopped else None,
                 cached_tokens=cached,
+                queue_seconds=queued,
                 logprobs=logprobs.get(row),
             ),
         )

@@ -34,6 +34,7 @@ def result(*, tokens: list[list[int]], finish: list[int]) -> SimpleNamespace:
         num_tokens=np.array([sum(t >= 0 for t in row) for row in tokens], np.int32),
         finish=np.array(finish, np.uint8),
         cached_tokens=np.arange(count, dtype=np.int32),
+        queue_seconds=np.arange(count, dtype=np.float32) / 4,
     )
 
 
@@ -47,22 +48,38 @@ def test_every_row_becomes_its_delta():
     output = through_the_wire(result(tokens=[[5, -1], [6, 2], [9, -1], [8, 8]], finish=finish))
     assert (output.num_sequences, output.batch_tokens, output.num_rows) == (9, 99, 4)
     assert list(decode_step(output)) == [
-        (7, SequenceDelta(index=0, token_ids=[5], cached_tokens=0)),
+        (7, SequenceDelta(index=0, token_ids=[5], cached_tokens=0, queue_seconds=0.0)),
         (
             7,
             SequenceDelta(
-                index=127, token_ids=[6, 2], finish_reason="stop", stop_token_id=2, cached_tokens=1
+                index=127,
+                token_ids=[6, 2],
+                finish_reason="stop",
+                stop_token_id=2,
+                cached_tokens=1,
+                queue_seconds=0.25,
             ),
         ),
         (
             MAX_REQUEST_ID,
             SequenceDelta(
-                index=3, token_ids=[9], finish_reason="stop", stop_token_id=9, cached_tokens=2
+                index=3,
+                token_ids=[9],
+                finish_reason="stop",
+                stop_token_id=9,
+                cached_tokens=2,
+                queue_seconds=0.5,
             ),
         ),
         (
             1,
-            SequenceDelta(index=0, token_ids=[8, 8], finish_reason="length", cached_tokens=3),
+            SequenceDelta(
+                index=0,
+                token_ids=[8, 8],
+                finish_reason="length",
+                cached_tokens=3,
+                queue_seconds=0.75,
+            ),
         ),
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -226,6 +227,20 @@ def test_priorities_come_first(llama):
         engine.step()
         order += [i for i in ids if engine.outcomes[i, 0].finish and i not in order]
     assert order.index(ids[2]) < order.index(ids[1])
+
+
+def test_deltas_say_how_long_a_sequence_waited_for_its_first_step(llama):
+    engine = TinyEngine(llama[0], max_running_requests=1)
+    began = time.monotonic()
+    first, second = (engine.add([5, 6], max_tokens=20, ignore_eos=True) for _ in range(2))
+    while not engine.outcomes[first, 0].finish:
+        engine.step()
+    ended = time.monotonic()
+    engine.run()
+    waited = [engine.outcomes[each, 0].queue_seconds for each in (first, second)]
+    assert 0 <= waited[0] < waited[1]
+    # It began once the other had ended; steps may overlap by one.
+    assert (ended - began) / 2 < waited[1] <= time.monotonic() - began
 
 
 def test_a_failed_step_ends_the_engine_clearly(llama, monkeypatch):

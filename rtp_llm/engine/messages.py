@@ -83,6 +83,7 @@ class StepOutput(msgspec.Struct, tag="step", frozen=True, kw_only=True):
     num_tokens: bytes  # int32 [R]
     finish: bytes  # uint8 [R], FINISH_*
     cached_tokens: bytes  # int32 [R], prompt tokens served from the prefix cache
+    queue_seconds: bytes = b""  # float32 [R], from arrival to admission; empty: not known
     logprobs: LogprobColumns | None = None
     num_sequences: int = 0
     batch_tokens: int = 0
@@ -229,6 +230,7 @@ class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
     cached_tokens: int = 0
+    queue_seconds: float = 0.0
     logprobs: list[TokenLogprob] | None = None
     prompt_logprobs: list[TokenLogprob | None] | None = None
 

@@ -101,6 +101,7 @@ class ScriptedEngine(Serving):
             num_tokens=np.ones(len(rows), np.int32),
             finish=np.array([FINISH_LENGTH * (row[1] == 1) for row in rows], np.uint8),
             cached_tokens=np.zeros(len(rows), np.int32),
+            queue_seconds=np.zeros(len(rows), np.float32),
         )
         for key, row in zip(keys, rows, strict=True):
             row[0], row[1] = row[0] + 1, row[1] - 1

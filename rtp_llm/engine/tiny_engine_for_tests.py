@@ -22,6 +22,7 @@ class Outcome:
     finish: str | None = None
     stop_token: int | None = None
     cached: int = 0
+    queue_seconds: float = 0.0
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
 
@@ -64,6 +65,7 @@ class TinyEngine:
                 outcome.tokens += delta.token_ids
                 outcome.finish, outcome.stop_token = delta.finish_reason, delta.stop_token_id
                 outcome.cached = delta.cached_tokens
+                outcome.queue_seconds = delta.queue_seconds
                 outcome.logprobs += delta.logprobs or []
 
     def run(self) -> None:

@@ -37,7 +37,7 @@ class RestartCounts(Protocol):
 class EngineFace(Protocol):
     """One engine process or several, seen from the HTTP process."""
 
-    on_step: Callable[[int], None] | None
+    on_step: Callable[[int, int], None] | None
     on_log: Callable[[EngineLog], None] | None
 
     @property

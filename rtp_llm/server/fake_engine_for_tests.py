@@ -99,6 +99,7 @@ class FakeStream:
             finish_reason=finish,
             stop_token_id=token if finish == "stop" else None,
             cached_tokens=self.engine.cached_tokens,
+            queue_seconds=self.engine.queue_seconds,
             logprobs=[self._logprob(token, params.logprobs, params.logprob_token_ids)]
             if params.logprobs is not None
             else None,
@@ -128,7 +129,7 @@ class FakeEngine:
         # A step begins only while fewer than these were taken; see AllowedSteps.
         self.allowed_steps: Callable[[], float] = allowed_steps
         self.steps = 0
-        self.on_step: Callable[[int], None] | None = None
+        self.on_step: Callable[[int, int], None] | None = None
         self.on_log: Callable[[EngineLog], None] | None = None
         self.ready: EngineReady | None = None
         self.latest_stats = EngineStats()
@@ -139,6 +140,7 @@ class FakeEngine:
         self.next_ready = ready_message()
         self.refuse: RequestError | None = None
         self.cached_tokens = 0
+        self.queue_seconds = 0.0
         self.requests: list[AddRequest] = []
         self.aborted: list[tuple[int, int | None]] = []
         self.streams: dict[int, FakeStream] = {}
@@ -187,7 +189,7 @@ class FakeEngine:
                 self.steps += 1
                 batch = sum(stream.step() for stream in list(self.streams.values()))
                 if self.on_step and batch:
-                    self.on_step(batch)
+                    self.on_step(batch, batch)
 
     def abort(self, request_id: int, index: int | None = None) -> None:
         self.aborted.append((request_id, index))

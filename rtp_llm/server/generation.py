@@ -20,6 +20,7 @@ from rtp_llm.server.engine_face import EngineFace
 from rtp_llm.server.errors import from_engine, unavailable
 from rtp_llm.server.jobs import Job
 from rtp_llm.server.metrics import Metrics
+from rtp_llm.server.request_metrics import SequenceTimes
 from rtp_llm.text.sequence import SequenceText
 from rtp_llm.text.tokenizer import Tokenizer
 
@@ -61,7 +62,7 @@ class Usage:
 class _Choice:
     """One sequence: its text so far, and the log-probabilities whose text is not out yet."""
 
-    def __init__(self, number: int, job: Job, tokenizer: Tokenizer) -> None:
+    def __init__(self, number: int, job: Job, tokenizer: Tokenizer, arrival: float) -> None:
         params = job.params
         detokenizer = tokenizer.detokenizer(
             job.prompt_ids if job.continues_prompt else (),
@@ -70,7 +71,7 @@ class _Choice:
         )
         self.number = number
         self.finished = False
-        self.last_time = 0.0
+        self.times = SequenceTimes(arrival)
         self.text = SequenceText(
             detokenizer,
             params.stop,
@@ -169,12 +170,13 @@ class Generation:
     async def _run(self, job: Job) -> AsyncGenerator[ChoiceDelta, None]:
         request_id = self._engine.new_request_id()
         numbers = range(job.first_choice, job.first_choice + job.params.n)
-        choices = [_Choice(number, job, self._tokenizer) for number in numbers]
+        choices = [_Choice(number, job, self._tokenizer, self._started) for number in numbers]
         unfinished = len(choices)
         cached = 0
         try:
             taken = self._engine.generate(_request(request_id, job))
             self._metrics.prompt_tokens.inc(len(job.prompt_ids))
+            self._metrics.requested.begin(len(job.prompt_ids), job.params)
             async with aclosing(taken) as stream:
                 async for delta in stream:
                     choice = choices[delta.index]
@@ -188,8 +190,10 @@ class Generation:
                     before = choice.text.num_tokens
                     visible = choice.take(delta)
                     tokens = 0 if job.prompt_only else choice.text.num_tokens - before
-                    self._count(choice, tokens)
+                    self._count(choice, tokens, delta.queue_seconds)
                     ended = visible.finish is not None
+                    if visible.finish is not None:
+                        self._metrics.requested.end(choice.times, visible.finish)
                     unfinished -= ended
                     if ended and delta.finish_reason is None and unfinished:
                         self._engine.abort(request_id, delta.index)
@@ -198,20 +202,27 @@ class Generation:
                         return
         except (RequestError, EngineDeadError) as error:
             raise from_engine(error) from error
+        finally:
+            if unfinished:
+                self._metrics.requested.abort(unfinished)
         raise unavailable("The request was ended by the server.", "aborted")
 
     def _count_cached(self, more: int) -> None:
         self.usage.cached_tokens += more
         self._metrics.cached_tokens.inc(more)
 
-    def _count(self, choice: _Choice, tokens: int) -> None:
+    def _count(self, choice: _Choice, tokens: int, queued: float) -> None:
         now = time.perf_counter()
+        times = choice.times
         if self.first_token_seconds is None:
             self.first_token_seconds = now - self._started
             self._metrics.first_token.observe(self.first_token_seconds)
-        elif choice.last_time and tokens:
-            self._metrics.tokens.observe_gap(now - choice.last_time, tokens)
-        choice.last_time = now
+        elif times.last_token and tokens:
+            self._metrics.tokens.observe_gap(now - times.last_token, tokens)
+        if not times.first_token:
+            times.first_token, times.queued = now, queued
+        times.last_token = now
+        times.tokens += tokens
         self.usage.completion_tokens += tokens
         self._metrics.tokens.generated += tokens
 

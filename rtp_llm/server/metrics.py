@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from prometheus_client import (
@@ -26,14 +26,14 @@ from prometheus_client.utils import floatToGoString
 from rtp_llm.engine.messages import TRANSFER_COUNTERS, TRANSFER_GAUGES, EngineStats
 from rtp_llm.server.connections import ConnectionPool
 from rtp_llm.server.engine_face import EngineFace
+from rtp_llm.server.metrics_compat import SGLANG, VLLM, SglangGauges, labelled, renamed, vllm_config
+from rtp_llm.server.request_metrics import SECONDS, TOKEN_SECONDS, TOKENS, RequestMetrics
 
 # Without this, each counter and histogram is scraped twice: its value and when it was created.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BATCH_BUCKETS = (1, 2, 4, 8, 12, 15, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2, 5)
 
 # Name, help and field of EngineStats.
 ENGINE_GAUGES = (
@@ -77,8 +77,13 @@ ENGINE_COUNTERS = (
 class Metrics:
     """The server's metrics in a registry of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, model_name: str = "", compat: str = "none") -> None:
+        """`compat`: another engine under whose names they are offered, too (--metrics-compat)."""
         self.registry = registry = CollectorRegistry()
+        self._labels = {"model_name": model_name}
+        self._compat = compat
+        self._sglang = SglangGauges()
+        self._engine: EngineFace | None = None
 
         def counter(name: str, text: str, labels: Sequence[str] = ()) -> Counter:
             return Counter(f"rtp_llm_{name}", text, labels, registry=registry)
@@ -101,17 +106,21 @@ class Metrics:
             "first_token_seconds", "From arrival to the first token.", SECONDS
         )
         self.batch_size = histogram("batch_size", "Sequences in one engine step.", BATCH_BUCKETS)
+        self.step_tokens = histogram("step_tokens", "Tokens computed in one engine step.", TOKENS)
+        self.requested = RequestMetrics(registry)
         self.prompt_tokens = counter("prompt_tokens", "Tokens of prompts.")
         self.cached_tokens = counter("cached_prompt_tokens", "Prompt tokens found cached.")
         self.tokens = TokenFigures()
         registry.register(self.tokens)
 
-    def observe_step(self, num_sequences: int) -> None:
-        """One engine step ran with so many sequences."""
+    def observe_step(self, num_sequences: int, num_tokens: int) -> None:
+        """One engine step ran with so many sequences, and computed so many of their tokens."""
         self.batch_size.observe(num_sequences)
+        self.step_tokens.observe(num_tokens)
 
     def watch_engine(self, engine: EngineFace, ready: Callable[[], bool]) -> None:
         """Read the engine's own figures at each scrape."""
+        self._engine = engine
         self.registry.register(_EngineCollector(engine, ready))
 
     def watch_connections(self, pool: ConnectionPool) -> None:
@@ -120,7 +129,44 @@ class Metrics:
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes."""
-        return generate_latest(self.registry)
+        return generate_latest(_Families(self._collect()))
+
+    def _collect(self) -> Iterator[Metric]:
+        families = list(self.registry.collect())
+        theirs = list(self._of_other_engines(families))
+        yield from labelled(families, self._labels)
+        yield from theirs
+
+    def _of_other_engines(self, families: list[Metric]) -> Iterator[Metric]:
+        ready = self._engine.ready if self._engine else None
+        if self._compat == "vllm":
+            found = [*renamed(families, VLLM), *vllm_config(ready)]
+            yield from labelled(found, {**self._labels, "engine": "0"})
+        elif self._compat == "sglang":
+            stats = self._engine.latest_stats if self._engine else EngineStats()
+            gauges = self._sglang.collect(
+                stats,
+                ready,
+                generated=self.tokens.generated,
+                requests=self.requested.begun,
+                aborted=self._sum(families, "rtp_llm_disconnects", "rtp_llm_cut_requests"),
+            )
+            yield from labelled([*renamed(families, SGLANG), *gauges], self._labels)
+
+    @staticmethod
+    def _sum(families: list[Metric], *names: str) -> float:
+        return sum(s.value for family in families if family.name in names for s in family.samples)
+
+
+class _Families(CollectorRegistry):
+    """Families that were collected already, for the library's own formatter."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        super().__init__()
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
 
 
 class TokenFigures(Collector):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rtp_llm.engine.messages import TRANSFER_COUNTERS, TRANSFER_GAUGES, EngineStats
@@ -14,7 +15,11 @@ TRANSFERS = dict.fromkeys(TRANSFER_COUNTERS | TRANSFER_GAUGES, 2.5)
 async def scrape(server: object) -> dict[str, float]:
     text = (await server.client.get("/metrics")).text  # type: ignore[attr-defined]
     samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
-    return {s.name + "".join(f"|{v}" for v in s.labels.values()): s.value for s in samples}
+    assert all(s.labels["model_name"] == "demo" for s in samples)
+    return {
+        s.name + "".join(f"|{v}" for k, v in s.labels.items() if k != "model_name"): s.value
+        for s in samples
+    }
 
 
 @run
@@ -92,3 +97,89 @@ async def test_every_metric_is_documented() -> None:
     assert len(names) > 20
     missing = sorted(name for name in names if f"`{name}`" not in page)
     assert not missing, f"docs/serving.md does not name {missing}"
+
+
+@run
+async def test_lengths_wishes_and_times_of_requests() -> None:
+    engine = fake_engine("a house.")
+    engine.queue_seconds = 0.75
+    async with served(engine) as server:
+        await server.chat(n=2, max_tokens=30)
+        await server.complete(max_tokens=1)
+        values = await scrape(server)
+        assert values["rtp_llm_request_prompt_tokens_count"] == 2
+        assert values["rtp_llm_request_n_sum"] == 3
+        assert values["rtp_llm_request_max_tokens_sum"] == 31
+        assert values["rtp_llm_request_output_tokens_count"] == 3
+        assert (
+            values["rtp_llm_request_output_tokens_sum"] == values["rtp_llm_generated_tokens_total"]
+        )
+        assert values["rtp_llm_finished_sequences_total|stop"] == 2
+        assert values["rtp_llm_finished_sequences_total|length"] == 1
+        assert values["rtp_llm_request_queue_seconds_sum"] == 3 * 0.75
+        # The fake engine says that it queued for longer than the requests took.
+        assert values["rtp_llm_request_prefill_seconds_sum"] == 0
+        decode = values["rtp_llm_request_decode_seconds_sum"]
+        assert 0 < decode == values["rtp_llm_request_inference_seconds_sum"]
+        assert values["rtp_llm_request_end_to_end_seconds_sum"] >= decode
+        assert values["rtp_llm_request_time_per_output_token_seconds_count"] == 2
+        assert values["rtp_llm_step_tokens_count"] == values["rtp_llm_batch_size_count"] > 0
+
+
+# What other engines' dashboards read, and this engine has (docs/serving.md: the rest).
+COMPAT = {
+    "vllm": """num_requests_running num_requests_waiting kv_cache_usage_perc cache_config_info
+        prompt_tokens_total generation_tokens_total prompt_tokens_cached_total request_success_total
+        num_preemptions_total prefix_cache_queries_total prefix_cache_hits_total
+        time_to_first_token_seconds inter_token_latency_seconds
+        request_time_per_output_token_seconds e2e_request_latency_seconds
+        request_queue_time_seconds request_prefill_time_seconds request_decode_time_seconds
+        request_inference_time_seconds request_prompt_tokens request_generation_tokens
+        request_params_n request_params_max_tokens iteration_tokens_total""",
+    "sglang": """num_running_reqs num_queue_reqs num_used_tokens max_total_num_tokens token_usage
+        cache_hit_rate gen_throughput utilization num_retracted_reqs prompt_tokens_total
+        generation_tokens_total cached_tokens_total num_requests_total num_aborted_requests_total
+        time_to_first_token_seconds inter_token_latency_seconds e2e_request_latency_seconds
+        queue_time_seconds""",
+}
+
+
+@pytest.mark.parametrize("other", COMPAT)
+@run
+async def test_names_of_other_engines(other: str) -> None:
+    async with served(fake_engine("a house."), metrics_compat=other) as server:
+        stats = EngineStats(
+            running=3, total_blocks=10, free_blocks=4, prefix_hit_tokens=30, prefix_query_tokens=40
+        )
+        server.engine.latest_stats = stats
+        await server.chat(n=2)
+        page = (await server.client.get("/metrics")).text
+        theirs = [
+            family
+            for family in text_string_to_metric_families(page)
+            if family.name.startswith(f"{other}:")
+        ]
+        names = {f.name + ("_total" if f.type == "counter" else "") for f in theirs}
+        assert names == {f"{other}:{name}" for name in COMPAT[other].split()}
+        labels = {"model_name": "demo"} | ({"engine": "0"} if other == "vllm" else {})
+        assert all(labels.items() <= s.labels.items() for f in theirs for s in f.samples)
+        values = {s.name: s.value for f in theirs for s in f.samples}
+        if other == "vllm":
+            (success,) = (f for f in theirs if f.name == "vllm:request_success")
+            assert [s.labels["finished_reason"] for s in success.samples] == ["stop"]
+            assert success.samples[0].value == 2
+            assert values["vllm:num_requests_running"] == 3
+            assert values["vllm:time_to_first_token_seconds_count"] == 1
+        else:
+            size = server.engine.ready.block_size
+            assert values["sglang:num_used_tokens"] == 6 * size
+            assert values["sglang:cache_hit_rate"] == 0.75
+            assert values["sglang:num_requests_total"] == 1
+            assert values["sglang:num_aborted_requests_total"] == 0
+
+
+@run
+async def test_our_names_alone_without_the_setting() -> None:
+    async with served() as server:
+        page = (await server.client.get("/metrics")).text
+        assert "vllm:" not in page and "sglang:" not in page

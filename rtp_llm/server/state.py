@@ -34,7 +34,7 @@ class ServerState:
     def __init__(self, settings: Settings, engine: EngineFace) -> None:
         self.settings = settings
         self.engine = engine
-        self.metrics = Metrics()
+        self.metrics = Metrics(settings.model_name, settings.metrics_compat)
         self.created = int(time.time())
         self.answers: set[Cuttable] = set()
         self.answered = 0

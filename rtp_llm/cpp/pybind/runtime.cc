@@ -228,7 +228,9 @@ void BindResult(py::module_& module) {
                              ArrayProperty(&StepResult::num_tokens, &StepResult::num_rows))
       .def_property_readonly("finish", ArrayProperty(&StepResult::finish, &StepResult::num_rows))
       .def_property_readonly("cached_tokens",
-                             ArrayProperty(&StepResult::cached_tokens, &StepResult::num_rows));
+                             ArrayProperty(&StepResult::cached_tokens, &StepResult::num_rows))
+      .def_property_readonly("queue_seconds",
+                             ArrayProperty(&StepResult::queue_seconds, &StepResult::num_rows));
 }
 
 void BindScheduler(py::module_& module) {

@@ -183,6 +183,7 @@ StepResult::StepResult(const SchedulerConfig& config)
       tokens(static_cast<size_t>(config.max_running) * kMaxCommitWidth),
       num_tokens(config.max_running),
       finish(config.max_running),
-      cached_tokens(config.max_running) {}
+      cached_tokens(config.max_running),
+      queue_seconds(config.max_running) {}
 
 }  // namespace rtp_llm

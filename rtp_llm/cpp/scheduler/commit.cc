@@ -88,6 +88,7 @@ void Scheduler::StartFollowers(int32_t leader_slot) {
     follower.leader = -1;
     follower.computed = leader.computed;
     follower.cached_tokens = leader.cached_tokens;
+    follower.queue_seconds = leader.queue_seconds;
     follower.tokens = leader.tokens;
     cache_.Fork(leader.cache, &follower.cache);
     sequences_.running.Insert(follower.rank, slot);
@@ -103,6 +104,7 @@ void Scheduler::CommitRow(const RowOwners& owners, int32_t row, const int32_t* t
   result_.num_tokens[row] = 0;
   result_.finish[row] = static_cast<uint8_t>(FinishReason::kNone);
   result_.cached_tokens[row] = 0;
+  result_.queue_seconds[row] = 0.0f;
   const int32_t slot = owners.slots[row];
   if (!sequences_.IsLive(slot, owners.serials[row])) return;
 
@@ -118,6 +120,7 @@ void Scheduler::CommitRow(const RowOwners& owners, int32_t row, const int32_t* t
   result_.num_tokens[row] = count;
   result_.finish[row] = static_cast<uint8_t>(finish);
   result_.cached_tokens[row] = sequence.cached_tokens;
+  result_.queue_seconds[row] = sequence.queue_seconds;
   if (finish != FinishReason::kNone) Retire(slot);
 }
 

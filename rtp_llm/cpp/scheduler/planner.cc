@@ -130,6 +130,8 @@ void Planner::CountAdmission(Sequence* sequence) {
   if (sequence->admitted) return;  // computed before: its own blocks are not a hit
   sequence->admitted = true;
   sequence->cached_tokens = sequence->computed;
+  sequence->queue_seconds =
+      std::chrono::duration<float>(std::chrono::steady_clock::now() - sequence->arrival).count();
   if (!sequence->cache.path.is_open()) return;
   counters_.prefix_query_tokens += sequence->length;
   counters_.prefix_hit_tokens += sequence->computed;

@@ -73,6 +73,7 @@ int32_t Scheduler::AddSequence(int64_t id, int32_t length, int64_t rank_key,
                                const std::shared_ptr<const RequestOptions>& options) {
   const int32_t slot = sequences_.Take(id);
   Sequence& sequence = sequences_[slot];
+  sequence.arrival = std::chrono::steady_clock::now();
   sequence.rank.key = rank_key;
   sequence.length = length;
   sequence.prompt_length = length;
@@ -203,6 +204,7 @@ void Scheduler::HandOver(int32_t leader_slot) {
   heir.computed = leader.computed;
   heir.step_tokens = leader.step_tokens;
   heir.cached_tokens = leader.cached_tokens;
+  heir.queue_seconds = leader.queue_seconds;
   heir.tokens = std::move(leader.tokens);
   std::swap(heir.cache, leader.cache);
   for (BlockTable& table : heir.cache.tables) table.changed_from = 0;
