@@ -11,6 +11,7 @@ import time
 
 from rtp_llm.config.roles import join_address, split_address
 from rtp_llm.disagg.channel import Bell, Channel
+from rtp_llm.disagg.complaints import Complaints
 from rtp_llm.disagg.differences import explain
 from rtp_llm.disagg.mailbox import Mailbox
 from rtp_llm.disagg.messages import LONGEST_MESSAGE, Hello, Ping, Pong, ToPrefill, Welcome
@@ -59,6 +60,7 @@ class Door:
         self._selector = selectors.DefaultSelector()
         self._thread: threading.Thread | None = None
         self._full = False
+        self._complaints = Complaints()
         name = self._listener.getsockname()
         self.host: str = name[0]
         self.address = join_address(*name[:2])
@@ -103,6 +105,7 @@ class Door:
                 elif ready.data in self._strangers:  # not sent away in this very turn
                     self._serve(welcome, ready.data)
             self._send_late_ones_away()
+            self._complaints.tick()
         for stranger in list(self._strangers):
             self._send_away(stranger)
         self._selector.close()
@@ -149,7 +152,7 @@ class Door:
             waits_for = selectors.EVENT_WRITE if stranger.has_unsent else selectors.EVENT_READ
             self._selector.modify(stranger.socket, waits_for, stranger)
         except UninvitedError as error:
-            _logger.warning("%s %s", stranger.peer, error)
+            self._complaints.warn("%s %s", stranger.peer, error)
             self._send_away(stranger)
         except (EOFError, OSError, ValueError):  # of msgspec too, and text that is not UTF-8
             self._send_away(stranger)  # gone, or no worker of ours
@@ -158,10 +161,10 @@ class Door:
         """Whether a stranger greets rightly, so that it may stay; else it is sent away."""
         here = (welcome.protocol, welcome.fingerprint)
         if not isinstance(message, Hello):
-            _logger.warning("%s asks for blocks and did not greet us rightly", stranger.peer)
+            self._complaints.warn("%s asks for blocks and did not greet us rightly", stranger.peer)
         elif (there := (message.protocol, message.fingerprint)) != here:
             differing = "; ".join(explain(there, here))  # it reads so in our greeting, too
-            _logger.warning("decode worker %s has other blocks: %s", stranger.peer, differing)
+            self._complaints.warn("decode worker %s has other blocks: %s", stranger.peer, differing)
         else:
             self._admit(stranger, message)
             return
@@ -184,7 +187,7 @@ class Door:
     def _send_late_ones_away(self) -> None:
         latest = time.monotonic() - GREETING_SECONDS
         for stranger in [each for each in self._strangers if each.came <= latest]:
-            _logger.warning("%s did not greet us rightly and is sent away", stranger.peer)
+            self._complaints.warn("%s did not greet us rightly and is sent away", stranger.peer)
             self._send_away(stranger)
 
     def _send_away(self, stranger: Stranger) -> None:

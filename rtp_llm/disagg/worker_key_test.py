@@ -15,6 +15,7 @@ import pytest
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.disagg import build as build_module
+from rtp_llm.disagg import complaints
 from rtp_llm.disagg import door as doors
 from rtp_llm.disagg import peers as peer_module
 from rtp_llm.disagg.channel import Bell
@@ -205,6 +206,19 @@ def test_five_hundred_silent_guests_keep_nobody_out(monkeypatch: pytest.MonkeyPa
         until(lambda: door.visitors == 0)
         for guest in guests:
             guest.read_to_the_end()
+
+
+def test_strangers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    made = complaints.Complaints(lambda: now[0])
+    for number in range(500):
+        made.warn("%s has another worker key", number)
+    assert len(caplog.records) == complaints.MOST_LINES
+    now[0] += complaints.WINDOW_SECONDS
+    made.tick()
+    assert caplog.records[-1].getMessage() == "490 more lines about visitors were left out"
+    made.warn("%s has another worker key", 500)
+    assert len(caplog.records) == complaints.MOST_LINES + 2
 
 
 def test_newcomers_are_refused_while_all_have_just_come(monkeypatch: pytest.MonkeyPatch) -> None:
