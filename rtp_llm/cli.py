@@ -85,11 +85,12 @@ def _explain(loaded: LoadedSettings) -> int:
     try:
         check_role(settings)
         check_folder(settings.model)
-        ModelFiles.read(settings.model)
+        template = ModelFiles.read(settings.model).chat_template_source(settings.chat_template)
         import torch
 
         from rtp_llm.device import known_devices, resolve_device
         from rtp_llm.device.built import describe_build
+        from rtp_llm.engine.memory_estimate import explain_cache
         from rtp_llm.engine.rank_setup import check_ranks
         from rtp_llm.engine.start_checks import check_settings
         from rtp_llm.loader import explain
@@ -110,6 +111,8 @@ def _explain(loaded: LoadedSettings) -> int:
             moe_strategy=settings.moe_strategy,
         )
         print(text)
+        print(explain_cache(settings, device))
+        print(f"chat template: {template or 'none; only completions are served'}")
         return 0
     except (ModelFilesError, EngineStartError, ValueError) as error:
         return _complain("explain", error, 1)

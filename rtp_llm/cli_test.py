@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rtp_llm import __version__, cli
+from rtp_llm import LLM, __version__, cli
 from rtp_llm.config.roles import OF_ROUTER
 from rtp_llm.models.transformers_models_for_tests import save_model
 from rtp_llm.text.model_folders_for_tests import byte_level
@@ -85,6 +85,25 @@ def test_a_mixture_is_explained(mixture: str, capsys: pytest.CaptureFixture[str]
     out = capsys.readouterr().out
     assert f"; torch {version('torch')}, for " in out.splitlines()[0]
     assert "experts for cpu, " in out and "plain (priority 0): chosen" in out
+    assert out.splitlines()[-1] == "chat template: none; only completions are served"
+
+
+def test_explain_says_how_many_tokens_fit_as_a_start_would(
+    mixture: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    template = tmp_path / "template.jinja"
+    template.write_text("{{ messages[0]['content'] }}")
+    flags = ["--kv-cache-mem-mb", "8", "--chat-template", str(template), "--seq-size-per-block"]
+    assert cli.main(["explain", mixture, "--device-type", "cpu", *flags, "32"]) == 0
+    cache, chat = capsys.readouterr().out.splitlines()[-2:]
+    assert chat == f"chat template: {template}"
+    with LLM(mixture, device_type="cpu", kv_cache_mem_mb=8, seq_size_per_block=32) as llm:
+        ready = llm.ready
+    fit = (ready.num_blocks - 1) * 32
+    assert cache.startswith(f"KV cache: about {ready.kv_cache_bytes / 2**20:.0f} MiB: ")
+    assert f"{ready.num_blocks} blocks of 32 tokens, {fit} tokens fit; " in cache
+    assert cache.endswith(f"longest sequence {ready.max_model_len} tokens")
+    assert cli.main(["explain", mixture, *flags, "32", "--max-seq-len", "100000"]) == 1
 
 
 @pytest.mark.parametrize(

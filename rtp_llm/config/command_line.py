@@ -32,13 +32,20 @@ class LoadedSettings:
     sources: Mapping[str, str]
     warnings: tuple[str, ...]
 
-    def describe(self) -> str:
-        """The effective configuration, one line per field, secrets masked."""
-        rows = []
-        for name, info in options().items():
-            shown = info.show(getattr(self.settings, name))
-            rows.append(f"  {name} = {shown}  ({self.sources.get(name, 'default')})")
-        return "\n".join(rows)
+    def shown(self, everything: bool = False) -> dict[str, str]:
+        """The settings that differ from their defaults, or all; secrets are masked."""
+        return {
+            name: info.show(value)
+            for name, info in options().items()
+            if (value := getattr(self.settings, name)) != getattr(Settings, name) or everything
+        }
+
+    def describe(self, everything: bool = False) -> str:
+        """The same, one line per field with where its value came from."""
+        return "\n".join(
+            f"  {name} = {shown}  ({self.sources.get(name, 'default')})"
+            for name, shown in self.shown(everything).items()
+        )
 
 
 def environment_name(name: str) -> str:

@@ -57,6 +57,7 @@ OF_ROUTER = (
     "api_key",
     "shutdown_timeout",
     "log_level",
+    "log_format",
 )
 
 

@@ -207,7 +207,7 @@ class ServerSettings:
         minimum=0,
     )
     access_log: bool = option(
-        True, "switch", "server", "One JSON line per finished request, without its content."
+        True, "switch", "server", "One line per finished request, without its content."
     )
     metrics_compat: str = option(
         "none",
@@ -220,6 +220,14 @@ class ServerSettings:
         "info",
         "text",
         "server",
-        "Least severe messages shown.",
+        "Least severe messages shown; debug also prints the settings that are at their defaults.",
         choices=("debug", "info", "warning", "error"),
+    )
+    log_format: str = option(
+        "text",
+        "text",
+        "server",
+        "Form of all log lines, those of requests and of the engine included: text, or json with "
+        "one object per line.",
+        choices=("text", "json"),
     )

@@ -43,12 +43,12 @@ TICK_SECONDS = 0.1
 # A process that ends by itself gets so long before it is killed, and so long to be gone then.
 _END_SECONDS, _GONE_SECONDS = 1.0, 60.0
 
-_logger = logging.getLogger("rtp_llm.engine")
-
 
 def log_line(record: EngineLog) -> None:
     """Write a line of the engine to this process's log."""
-    _logger.log(record.level, "%s", record.message)
+    # Of libraries too, whose loggers nobody has set up in this process.
+    name = record.logger if record.logger.startswith("rtp_llm") else "rtp_llm.engine"
+    logging.getLogger(name).log(record.level, "%s", record.message)
 
 
 class EngineClient:

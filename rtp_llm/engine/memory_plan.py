@@ -67,7 +67,7 @@ def plan_memory(
         CacheSizeError: steps, or one sequence, do not fit beside the weights.
     """
     config = model.config
-    shape = _shape(config, dtype, limits.block_size)
+    shape = cache_shape(config, dtype, limits.block_size)
     one_sequence = shape.bytes_for(limits.max_model_len)
     budget = (
         modest_budget(
@@ -88,7 +88,8 @@ def plan_memory(
     )
 
 
-def _shape(config: ModelConfig, dtype: torch.dtype, block_size: int) -> CacheShape:
+def cache_shape(config: ModelConfig, dtype: torch.dtype, block_size: int) -> CacheShape:
+    """What a token and a block of the model's cache cost."""
     groups = config.layer_groups
     return CacheShape(
         group_layers=tuple(groups.count(group) for group in range(len(config.cache_windows))),

@@ -166,6 +166,7 @@ class EngineLog(msgspec.Struct, tag="log", frozen=True, kw_only=True):
 
     level: int
     message: str
+    logger: str = "rtp_llm.engine"
 
 
 class EngineReady(msgspec.Struct, tag="ready", frozen=True, kw_only=True):

@@ -53,4 +53,5 @@ class LogForwarder(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send the formatted record."""
-        self._outlet.send(EngineLog(level=record.levelno, message=self.format(record)))
+        message = self.format(record)
+        self._outlet.send(EngineLog(level=record.levelno, message=message, logger=record.name))

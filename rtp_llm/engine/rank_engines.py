@@ -204,7 +204,8 @@ class RankEngines:
             case EngineReady():
                 self._ready[rank] = message
             case EngineLog():
-                log_line(EngineLog(level=message.level, message=f"rank {rank}: {message.message}"))
+                text = f"rank {rank}: {message.message}"
+                log_line(msgspec.structs.replace(message, message=text))
             case EngineFatal():
                 self._fatal[rank] = message.message
             case RequestFailed():

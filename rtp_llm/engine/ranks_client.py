@@ -240,7 +240,7 @@ class RanksClient:
 
     def _log_of(self, rank: int) -> Callable[[EngineLog], None]:
         def log(line: EngineLog) -> None:
-            named = EngineLog(level=line.level, message=f"rank {rank}: {line.message}")
+            named = msgspec.structs.replace(line, message=f"rank {rank}: {line.message}")
             (self.on_log or log_line)(named)
 
         return log

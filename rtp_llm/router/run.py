@@ -16,7 +16,7 @@ from rtp_llm.router.models import ask_for_models, warn_of_several
 from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.workers import Worker, Workers
 from rtp_llm.server.http_server import HttpServer
-from rtp_llm.server.log import configure_logging
+from rtp_llm.server.log import announce, configure_logging
 from rtp_llm.server.request_headers import with_cors
 from rtp_llm.server.run import bind, url_of
 from rtp_llm.server.shutdown import StopSignals, drain
@@ -36,7 +36,7 @@ def route(settings: Settings) -> int:
     check_router(settings)
     workers = Workers([word.strip() for word in settings.workers.split(",") if word.strip()])
     listener = bind(settings)
-    queue = configure_logging(settings.log_level)
+    queue = configure_logging(settings.log_level, settings.log_format)
     try:
         return asyncio.run(_serve(settings, workers, listener))
     finally:
@@ -52,7 +52,9 @@ async def _serve(settings: Settings, workers: Workers, listener: socket.socket) 
     watching.append(asyncio.create_task(learn_models(workers, settings.api_key)))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     names = ", ".join(worker.url for worker in workers.all)
-    print(f"RTP-LLM router is ready: {url_of(listener)}\n  before {names}", flush=True)
+    url = url_of(listener)
+    text = f"RTP-LLM router is ready: {url}\n  before {names}"
+    announce(settings.log_format, text, url=url, workers=names)
     await signals.stop.wait()
     proxy.start_draining()
     # The workers are watched on: one that stops ends its answers now, too.

@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -114,7 +113,7 @@ class Gate:
         metrics.requests.labels(path, str(code)).inc()
         metrics.request_seconds.labels(path).observe(seconds)
         if self._state.settings.access_log and passage.path not in OPEN_PATHS:
-            _access.info("%s", msgspec.json.encode(passage.record(code, seconds)).decode())
+            _access.info("request", extra={"fields": passage.record(code, seconds)})
 
 
 class _Passage:
@@ -157,7 +156,6 @@ class _Passage:
     def record(self, code: int, seconds: float) -> dict[str, Any]:
         """The line of the access log; never any content of the request."""
         record: dict[str, Any] = {
-            "time": time.time(),
             "id": self.request_id,
             "client": self.client,
             "method": self._scope["method"],

@@ -10,12 +10,14 @@ import time
 
 import uvloop
 
-from rtp_llm import __version__
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine.messages import EngineLog, EngineReady, EngineStartError
-from rtp_llm.server.app import build_app, try_line
+from rtp_llm.engine.client import log_line
+from rtp_llm.engine.messages import EngineStartError
+from rtp_llm.server.app import build_app
+from rtp_llm.server.banner import Start
 from rtp_llm.server.engine_face import EngineFace
 from rtp_llm.server.http_server import HttpServer
+from rtp_llm.server.log import announce
 from rtp_llm.server.run import url_of
 from rtp_llm.server.shutdown import POLL_SECONDS, StopSignals, drain
 from rtp_llm.server.state import ServerState
@@ -27,7 +29,6 @@ DEATH_SECONDS = 3.0
 CLOSE_SECONDS = 5.0
 
 _log = logging.getLogger("rtp_llm.server")
-_engine_log = logging.getLogger("rtp_llm.engine")
 
 
 def run_lifecycle(
@@ -56,7 +57,7 @@ class _Lifecycle:
 
     async def run(self) -> int:
         self._signals.listen()
-        self._engine.on_log = _show_engine_log
+        self._engine.on_log = log_line
         serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
         try:
             code = await self._load()
@@ -92,24 +93,14 @@ class _Lifecycle:
             return 1
         # What was loaded stays; a collection that walks all of it would hold up every stream.
         gc.freeze()
-        self._announce(ready)
-        return None
-
-    def _announce(self, ready: EngineReady) -> None:
-        seconds = time.monotonic() - self._began
+        start = Start(ready, tokenizer.chat_template_source, time.monotonic() - self._began)
         url = url_of(self._listener)
-        name = self._settings.model_name
-        print(
-            f"RTP-LLM {__version__} is ready: {url}\n"
-            f"  model {name!r}: {ready.architecture}, {ready.dtype}, quantization "
-            f"{ready.quantization}, on {ready.device} with {ready.num_threads} threads; context "
-            f"{ready.max_model_len} tokens\n"
-            f"  weights {ready.weight_bytes / 2**20:.0f} MiB, KV cache "
-            f"{ready.kv_cache_bytes / 2**20:.0f} MiB, ready in {seconds:.1f} s\n"
-            f"{_role_line(self._settings, ready)}"
-            f"try it:\n  {try_line(url, name)}",
-            flush=True,
+        announce(
+            self._settings.log_format,
+            start.text(self._settings, url),
+            **start.fields(self._settings, url),
         )
+        return None
 
     # -- serving and stopping ------------------------------------------------------------------
 
@@ -141,16 +132,3 @@ class _Lifecycle:
         seconds = self._settings.shutdown_timeout
         cut = await drain(self._state, seconds, self._signals, _log)
         self._state.metrics.cut.inc(cut)
-
-
-def _role_line(settings: Settings, ready: EngineReady) -> str:
-    """What a separated worker adds to the announcement."""
-    if settings.role == "prefill":
-        return f"  computes prompts for decode workers: --prefill-workers {ready.prefill_address}\n"
-    if settings.role == "decode":
-        return f"  has prompts computed by {settings.prefill_workers}\n"
-    return ""
-
-
-def _show_engine_log(line: EngineLog) -> None:
-    _engine_log.log(line.level, "%s", line.message)

@@ -35,6 +35,8 @@ def test_serve_and_drain(steps: AllowedSteps) -> None:
     with process(**steps.environment) as server:
         url = server.url
         assert "settings:\n" in server.lines["stdout"]
+        shown = [line for line in server.lines["stdout"] if "  (" in line]
+        assert len(shown) == 2 and shown[1] == "  port = 0  (flag)\n", "the others are defaults"
         server.wait_for("try it")
         curl = server.wait_for("curl ")
         assert url in curl and '"model":"demo"' in curl
@@ -51,8 +53,8 @@ def test_serve_and_drain(steps: AllowedSteps) -> None:
         assert stream.events()[-1] == "[DONE]"
         assert server.exit_code() == 0
         server.wait_for("drained: 1 requests finished, 0 cut", "stderr")
-        record = json.loads(server.wait_for('"first_token_seconds":', "stderr"))
-        assert record["status"] == 200 and record["completion_tokens"] == 20
+        record = server.wait_for(" first_token_seconds=", "stderr")
+        assert " status=200 " in record and record.endswith(" completion_tokens=20\n")
         assert "Hello" not in server.stderr
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{url}/health")
@@ -130,6 +132,28 @@ def test_a_busy_port_is_found_before_the_model_loads() -> None:
             assert server.exit_code() == 1
             assert f"127.0.0.1:{port} is in use" in server.wait_for("error: ", "stderr")
             assert not server.lines["stdout"]
+
+
+def test_json_lines_of_a_server_and_its_engine(steps: AllowedSteps) -> None:
+    steps.allow_all()
+    flags = ("--log-format", "json", "--log-level", "debug")
+    with process(*flags, FAKE_ENGINE="scripted", RTP_LLM_SEEED="1", **steps.environment) as server:
+        ready = json.loads(server.wait_for("is ready: ", "stderr"))
+        url = ready["url"]
+        assert ready["message"].endswith(url) and ready["kv_cache_tokens"] == 63 * 16
+        assert ready["chat_template"] == "tokenizer_config.json" and ready["dtype"] == "float32"
+        body = {"prompt": [script.RAISE], "max_tokens": 4}
+        httpx.post(f"{url}/v1/completions", json=body, timeout=60)
+        server.wait_for('"path":"/v1/completions"', "stderr")
+        lines = [json.loads(line) for line in server.lines["stderr"]]
+        assert not server.lines["stdout"]
+        settings = next(line["settings"] for line in lines if "settings" in line)
+        assert settings["log_format"] == "json" and settings["restart_engine"] == "3"
+        request = next(line for line in lines if line["logger"] == "rtp_llm.access")
+        assert request["status"] == 503 and request["message"] == "request"
+        engine = [line for line in lines if line["logger"] == "rtp_llm.engine"]
+        assert any("ZeroDivisionError: by the script" in line["message"] for line in engine)
+        assert any("RTP_LLM_SEEED" in line["message"] for line in lines)
 
 
 def test_settings_are_printed_with_secrets_masked() -> None:

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from logging.handlers import QueueHandler, QueueListener
 
+import msgspec
+
 # Lines that wait for whoever reads stderr; more are dropped, and counted.
 MOST_LINES = 8192
 # At the end nobody is waited for any longer.
@@ -19,10 +21,11 @@ _STDERR = 2
 LIMITED_LINES, LIMITED_SECONDS = 10, 10.0
 
 
-def configure_logging(level: str) -> LogWriter:
+def configure_logging(level: str, log_format: str = "text") -> LogWriter:
     """Send the logs of rtp_llm and uvicorn to stderr; stop the writer to flush them.
 
-    The access log (rtp_llm.access) is one bare JSON line per request.
+    `log_format`: text, or json with one object per line. The `extra` "fields" of a record, a
+    dictionary, go into either.
     """
     lines = _Lines(queue.SimpleQueue())
     for name, lowest in (("rtp_llm", level.upper()), ("uvicorn", "WARNING")):
@@ -30,7 +33,7 @@ def configure_logging(level: str) -> LogWriter:
         logger.handlers = [lines]
         logger.setLevel(lowest)
         logger.propagate = False
-    writer = LogWriter(lines.queue, _Stderr())
+    writer = LogWriter(lines.queue, _Stderr(_FORMATS[log_format]()))
     writer.lines = lines
     writer.start()
     return writer
@@ -59,6 +62,19 @@ class _Lines(QueueHandler):
             self.queue.put_nowait(logging.makeLogRecord(fields))
 
 
+def announce(log_format: str, text: str, **fields: object) -> None:
+    """Tell who started the program: on stdout, or where all lines are JSON, as one of them.
+
+    `text` may have several lines; JSON has the first of them, and the `fields`.
+    """
+    if log_format == "json":
+        logging.getLogger("rtp_llm.server").info(
+            "%s", text.split("\n", maxsplit=1)[0], extra={"fields": fields}
+        )
+    else:
+        print(text, flush=True)
+
+
 class LimitedLog:
     """Warnings that clients can cause: a few of each kind in ten seconds, then their number."""
 
@@ -80,19 +96,54 @@ class LimitedLog:
             self._logger.warning(text, *values)
 
 
+class _Text(logging.Formatter):
+    """Time, level, logger, message, and fields as name=value."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = getattr(record, "fields", {})
+        return super().format(record) + "".join(f" {k}={_word(v)}" for k, v in fields.items())
+
+
+def _word(value: object) -> str:
+    """Without blanks or quotes as it is; a client's text cannot pretend to be another line."""
+    text = str(value)
+    plain = text.isprintable() and not set(' "=').intersection(text)
+    return text if plain and text else msgspec.json.encode(value).decode()
+
+
+class _Json(logging.Formatter):
+    """One object: time in seconds since 1970, level, logger, message, and the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": record.created,
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        return msgspec.json.encode(line).decode()
+
+
+_FORMATS: dict[str, Callable[[], logging.Formatter]] = {"text": _Text, "json": _Json}
+
+
 class _Stderr(logging.Handler):
     """Written as it is, without a lock: a write that never ends must not hold up the process's."""
 
-    _plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self.formatter: logging.Formatter = formatter
 
     def createLock(self) -> None:
         """One thread writes."""
         self.lock = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        bare = record.name == "rtp_llm.access"
-        text = record.getMessage() if bare else self._plain.format(record)
-        rest = f"{text}\n".encode(errors="backslashreplace")
+        rest = f"{self.formatter.format(record)}\n".encode(errors="backslashreplace")
         with contextlib.suppress(OSError):  # nobody will ever read it
             while rest:
                 rest = rest[os.write(_STDERR, rest) :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -66,8 +67,8 @@ def test_what_nobody_reads_is_dropped_and_said(stderr: Stderr) -> None:
         logging.getLogger("uvicorn").warning("what else is there: %s", "y" * 100)
     writer.stop()
     heard = stderr.all_lines()
-    assert heard.count('{"status": 200}') == 1
-    parts = heard[: heard.index('{"status": 200}')], heard[heard.index('{"status": 200}') + 1 :]
+    (middle,) = [number for number, line in enumerate(heard) if line.endswith('{"status": 200}')]
+    parts = heard[:middle], heard[middle + 1 :]
     for part, word in zip(parts, ("xxx", "yyy"), strict=True):
         shown = sum(word in line for line in part)
         dropped = [re.search(r"WARNING .*: (\d+) lines were dropped here", line) for line in part]
@@ -75,6 +76,64 @@ def test_what_nobody_reads_is_dropped_and_said(stderr: Stderr) -> None:
         assert shown + sum(map(bool, dropped)) == len(part)
     numbers = [int(line.split()[5]) for line in parts[0] if "xxx" in line]
     assert numbers == sorted(numbers) and len(numbers) < SAID
+
+
+SAID_BY_A_CLIENT = 'a"b c\n2026-01-01 00:00:00,000 INFO rtp_llm.server: forged'
+
+
+def say_something() -> None:
+    """A plain line, one of a request, one with a traceback, one of a library."""
+    logger = logging.getLogger("rtp_llm.engine")
+    logger.info("loaded %d layers", 3)
+    fields = {"id": "r1", "path": SAID_BY_A_CLIENT, "seconds": 0.25, "client": ""}
+    logging.getLogger("rtp_llm.access").info("request", extra={"fields": fields})
+    try:
+        raise KeyError("x")
+    except KeyError:
+        logger.exception("it broke:")
+    logging.getLogger("uvicorn.error").warning("slow")
+
+
+def test_json_has_one_object_per_line(stderr: Stderr) -> None:
+    writer = log.configure_logging("info", "json")
+    before = time.time()
+    say_something()
+    log.announce("json", "ready: http://x\n  more", url="http://x")
+    writer.stop()
+    stderr.read()
+    lines = [json.loads(line) for line in stderr.all_lines()]
+    assert [line["logger"] for line in lines] == [
+        "rtp_llm.engine",
+        "rtp_llm.access",
+        "rtp_llm.engine",
+        "uvicorn.error",
+        "rtp_llm.server",
+    ]
+    assert all(before - 1 < line["time"] < time.time() + 1 for line in lines)
+    assert [line["level"] for line in lines] == ["INFO", "INFO", "ERROR", "WARNING", "INFO"]
+    plain, request, broken, _, ready = lines
+    assert plain["message"] == "loaded 3 layers" and set(plain) == {*request} & {*plain}
+    assert request["path"] == SAID_BY_A_CLIENT and request["seconds"] == 0.25
+    assert "KeyError: 'x'" in broken["message"] and "Traceback" in broken["message"]
+    assert ready["message"] == "ready: http://x" and ready["url"] == "http://x"
+
+
+def test_text_has_one_form_for_all_lines(
+    stderr: Stderr, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = log.configure_logging("info")
+    say_something()
+    log.announce("text", "ready: http://x\n  more", url="http://x")
+    writer.stop()
+    stderr.read()
+    lines = stderr.all_lines()
+    form = re.compile(r"[\d-]{10} [\d:]{8},\d{3} (INFO|ERROR|WARNING) [\w.]+: ")
+    traceback = [line for line in lines if not form.match(line)]
+    assert traceback[0].startswith("Traceback") and traceback[-1] == "KeyError: 'x'"
+    request = next(line for line in lines if "rtp_llm.access" in line)
+    assert " id=r1 " in request and ' seconds=0.25 client=""' in request
+    assert r'path="a\"b c\n2026' in request, "what a client says stays in its line"
+    assert capsys.readouterr().out == "ready: http://x\n  more\n"
 
 
 PROGRAM = """

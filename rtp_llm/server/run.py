@@ -6,8 +6,8 @@ This module imports little, so that the engine process starts to load before the
 from __future__ import annotations
 
 import errno
+import logging
 import socket
-import sys
 import time
 from collections.abc import Callable
 
@@ -15,10 +15,11 @@ from rtp_llm.config.command_line import LoadedSettings
 from rtp_llm.config.roles import check_role, join_address
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.engine_face import EngineFace
-from rtp_llm.server.log import configure_logging
+from rtp_llm.server.log import announce, configure_logging
 from rtp_llm.text.model_files import ModelFilesError, check_folder
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+_log = logging.getLogger("rtp_llm.server")
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -41,11 +42,13 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineFace] | None =
     except ModelFilesError as error:
         raise StartError(str(error)) from error
     listener = bind(settings)
-    queue = configure_logging(settings.log_level)
+    queue = configure_logging(settings.log_level, settings.log_format)
     try:
-        print(f"settings:\n{loaded.describe()}", flush=True)
+        everything = settings.log_level == "debug"
+        text = f"settings:\n{loaded.describe(everything)}"
+        announce(settings.log_format, text, settings=loaded.shown(everything))
         for warning in loaded.warnings:
-            print(f"warning: {warning}", file=sys.stderr, flush=True)
+            _log.warning("%s", warning)
         engine = make_engine() if make_engine else _engine_client(settings)
         engine.spawn(settings)
         # The HTTP and tokenizer libraries load while the engine process does its own loading.

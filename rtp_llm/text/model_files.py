@@ -82,6 +82,16 @@ class ModelFiles:
             return _choose_template(self.folder / _TOKENIZER, self.tokenizer_config)
         return _choose_template(self.folder / _TEMPLATE, read_json(self.folder / _TEMPLATE))
 
+    def chat_template_source(self, override: str | None = None) -> str | None:
+        """Where `chat_template` finds it: `override`, or the name of a file of the folder."""
+        if self.chat_template(override) is None:
+            return None
+        if override is not None:
+            return override
+        if is_there(self.folder / "chat_template.jinja"):
+            return "chat_template.jinja"
+        return _TOKENIZER if self.tokenizer_config.get("chat_template") is not None else _TEMPLATE
+
     def _token_text(self, file: str, name: str, value: object) -> str:
         text = value.get("content") if isinstance(value, dict) else value
         if not isinstance(text, str):

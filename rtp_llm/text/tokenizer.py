@@ -35,6 +35,8 @@ class Tokenizer:
         self.special_ids = frozenset(key for key, token in added.items() if token.special)
         self.eos_token_ids = self._find_eos(files)
         self._files = files
+        self.chat_template_source: str | None = None
+        """The file that the chat template came from."""
         self._template = None if template is None else ChatTemplate(template, self._special_tokens)
         style = decoder_style(backend)
         self._bytes = None if style is None else TokenBytes(backend, style)
@@ -48,7 +50,9 @@ class Tokenizer:
         files = ModelFiles.read(path)
         backend = _read_backend(files.folder / "tokenizer.json")
         try:
-            return cls(files, backend, files.chat_template(chat_template))
+            made = cls(files, backend, files.chat_template(chat_template))
+            made.chat_template_source = files.chat_template_source(chat_template)
+            return made
         except ModelFilesError:
             raise
         except ChatTemplateError as error:

@@ -1,0 +1,86 @@
+"""How large the KV cache would be, without loading anything: what `rtp-llm explain` says of it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from rtp_llm.engine.memory_plan import cache_shape
+from rtp_llm.executor.cache_budget import (
+    MIB,
+    CacheBudget,
+    MeasuredMemory,
+    measured_budget,
+    modest_budget,
+    sampler_estimate,
+)
+from rtp_llm.executor.cache_plan import CachePlan, CacheShape, plan_cache
+from rtp_llm.loader.checkpoint import Checkpoint
+from rtp_llm.models.causal_lm import cache_dtype
+from rtp_llm.models.config import read_model_config
+
+if TYPE_CHECKING:
+    from rtp_llm.config.settings import Settings
+    from rtp_llm.device import Device
+    from rtp_llm.models.config import ModelConfig
+
+
+def explain_cache(settings: Settings, device: Device) -> str:
+    """One line. Raises CacheSizeError when model and cache would not fit."""
+    plan = estimate_plan(settings, device)
+    return (
+        f"KV cache: about {plan.bytes / MIB:.0f} MiB: {plan.num_blocks} blocks of "
+        f"{plan.block_size} tokens, {plan.capacity} tokens fit; longest sequence "
+        f"{plan.max_model_len} tokens"
+    )
+
+
+def estimate_plan(settings: Settings, device: Device) -> CachePlan:
+    """As a start would plan it with what is free now; on a GPU it also tries steps, which may take
+    more than the reserve that is assumed here."""
+    config = read_model_config(settings.model)
+    auto = settings.dtype == "auto"
+    dtype: torch.dtype = config.dtype if auto else getattr(torch, settings.dtype)
+    kv_dtype = cache_dtype(settings.kv_cache_dtype, dtype)
+    block_size = settings.seq_size_per_block or device.default_block_size()
+    shape = cache_shape(config, kv_dtype, block_size)
+    weights = _weight_bytes(settings, dtype)
+    return plan_cache(
+        shape,
+        _budget(settings, config, device, shape, weights),
+        context=config.max_position_embeddings,
+        max_seq_len=settings.max_seq_len,
+    )
+
+
+def _budget(
+    settings: Settings, config: ModelConfig, device: Device, shape: CacheShape, weights: int
+) -> CacheBudget:
+    info = device.memory_info()
+    if device.shares_memory:
+        return modest_budget(
+            settings.kv_cache_mem_mb,
+            free=info.free // settings.data_parallel_size,
+            weights=weights,
+            one_sequence=shape.bytes_for(settings.max_seq_len or config.max_position_embeddings),
+        )
+    memory = MeasuredMemory(
+        total=info.total,
+        free=info.free - weights,
+        sampler=sampler_estimate(settings.max_running_requests, config.vocab_size),
+    )
+    return measured_budget(settings.kv_cache_mem_mb, settings.reserve_runtime_mem_mb, memory)
+
+
+def _weight_bytes(settings: Settings, dtype: torch.dtype) -> int:
+    """Weights as they would be kept; with a quantisation, all matrices count as quantised."""
+    if settings.load_format == "dummy":
+        return 0
+    total = 0
+    for entry in Checkpoint.open(settings.model).tensors.values():
+        quantized = settings.quantization != "none" and len(entry.shape) > 1
+        kept = 1 if quantized or entry.dtype.itemsize == 1 else dtype.itemsize
+        total += math.prod(entry.shape) * kept
+    return total
