@@ -37,6 +37,7 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "length_penalty": (1, 1.0),
     "typical_p": (1, 1.0),
     "mirostat": (0,),
+    "repeat_penalty": (1, 1.0),
     "verbosity": ("medium",),
 }
 # Names of unknown fields that are told to the client: how many, and characters of each.
