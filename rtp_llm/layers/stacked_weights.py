@@ -37,7 +37,9 @@ class StackedLinearWeights(nn.Module):
     ) -> None:
         super().__init__()
         self.parts, self.columns, self.experts = dict(parts), columns, experts
-        self.local = tuple(range(experts)) if local is None else local
+        local = tuple(range(experts)) if local is None else local
+        # A plan needs no places: shapes are those of experts elsewhere.
+        self.local = () if options.planned else local
         self._options = options
         self.scale = None
         if weight_form(options, parts) == "fp8":

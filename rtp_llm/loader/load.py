@@ -62,20 +62,13 @@ def load_model(
         device, dtype, positions, quantization, block_size, kv_cache_dtype, attention_backend
     )
     _check(config, options, device)
-    checkpoint = None if load_format == "dummy" else _open(path, config)
-    if checkpoint is not None:
-        config, checkpoint = resolve_tied(config, checkpoint, dtype)
+    checkpoint = None
+    if load_format != "dummy":
+        config, checkpoint = resolve_tied(config, _open(path, config), dtype)
     options = _with_stored(
         replace(options, experts=experts, moe_strategy=moe_strategy), config, checkpoint, device
     )
-    local_experts(config, options.layer_options())
-    if checkpoint is not None:
-        check_weights(config, options, checkpoint)
-    model = model_class(config.architecture)(config, options)
-    _fill(model, checkpoint, progress or SilentProgress(), dtype, device)
-    finish_loading(model)
-    shorten_lookups(model)
-    return model.eval()
+    return _filled(config, options, checkpoint, progress or SilentProgress(), device)
 
 
 def _open(path: str | Path, config: ModelConfig) -> Checkpoint:
@@ -85,18 +78,26 @@ def _open(path: str | Path, config: ModelConfig) -> Checkpoint:
         raise UnsupportedModelError(f"{config.architecture}: {error}") from error
 
 
-def _fill(
-    model: CausalLM,
+def _filled(
+    config: ModelConfig,
+    options: ModelOptions,
     checkpoint: Checkpoint | None,
     progress: Progress,
-    dtype: torch.dtype,
     device: Device,
-) -> None:
+) -> CausalLM:
+    """The model with its weights, ready to run; all that can be checked before it takes memory."""
+    local_experts(config, options.layer_options())
+    if checkpoint is not None:
+        check_weights(config, options, checkpoint)
+    model = model_class(config.architecture)(config, options)
     if checkpoint is None:
         draw_weights(model, progress)
     else:
-        tell_of_dequantized(model, dtype, device)
+        tell_of_dequantized(model, options.dtype, device)
         load_weights(model, checkpoint, progress, device)
+    finish_loading(model)
+    shorten_lookups(model)
+    return model.eval()
 
 
 def explain(
@@ -190,9 +191,10 @@ def _check(config: ModelConfig, options: ModelOptions, device: Device) -> None:
                 f"{feature} is not supported on {device.name}: {answer.reason}. Change --{setting}."
             )
     if options.quantization == "fp8" and options.dtype is not torch.bfloat16:
-        raise refuse("fp8 with another dtype", f"--dtype {_name(options.dtype)}")
+        found = f"--dtype {_name(options.dtype)}"
+        raise refuse("fp8 with another dtype", found, config.architecture)
     if options.quantization == "int8" and config.stored_as_fp8:
-        raise refuse("quantized twice", "--quantization int8")
+        raise refuse("quantized twice", "--quantization int8", config.architecture)
     if options.num_positions > config.context_limit:
         raise UnsupportedModelError(
             f"max_seq_len {options.num_positions} is longer than the {config.context_limit} "

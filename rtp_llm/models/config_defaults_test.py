@@ -19,6 +19,13 @@ NEEDED = (
     "num_hidden_layers",
     "num_attention_heads",
 )
+LLAMA3 = {
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 128,
+}
+YARN = {"factor": 4.0, "original_max_position_embeddings": 128}
 
 
 def theirs_of(architecture: str, **changes: Any) -> Any:
@@ -31,7 +38,7 @@ def ours_of(folder: Any, architecture: str, **changes: Any) -> Any:
     theirs = theirs_of(architecture)
     values = {key: getattr(theirs, key) for key in NEEDED}
     if getattr(theirs, "num_experts_per_tok", 0) is None:
-        changes["num_experts_per_tok"] = 6  # DeepSeek-V2's has no default there either
+        changes.setdefault("num_experts_per_tok", 6)  # DeepSeek-V2's has no default there either
     content = {"architectures": [architecture], **values, **changes}
     (folder / "config.json").write_text(json.dumps(content))
     return read_model_config(folder)
@@ -115,3 +122,79 @@ def test_latents_and_their_experts(tmp_path, architecture):
         theirs.n_group or 1,
         theirs.topk_group or 1,
     )
+
+
+# What published folders say of themselves beside their sizes.
+PUBLISHED = {
+    "Llama-3.1": {
+        "rope_scaling": {"rope_type": "llama3", **LLAMA3},
+        "rope_theta": 500000.0,
+        "eos_token_id": [5, 6, 7],
+        "pretraining_tp": 1,
+        "head_dim": None,
+    },
+    "Qwen2.5": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "max_window_layers": 28,
+        "sliding_window": 131072,
+        "use_sliding_window": False,
+        "rope_theta": 1000000.0,
+        "attention_dropout": 0.0,
+        "bos_token_id": 100,
+    },
+    "Qwen1.5-MoE": {
+        "architectures": ["Qwen2MoeForCausalLM"],
+        "mlp_only_layers": [],
+        "num_experts": 60,
+        "num_experts_per_tok": 4,
+        "moe_intermediate_size": 24,
+        "shared_expert_intermediate_size": 48,
+        "decoder_sparse_step": 1,
+    },
+    "Mixtral": {
+        "architectures": ["MixtralForCausalLM"],
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "sliding_window": None,
+        "rope_theta": 1e6,
+        "router_aux_loss_coef": 0.02,
+    },
+    "DeepSeek-V2-Lite": {
+        "architectures": ["DeepseekV2ForCausalLM"],
+        "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV2Config"},
+        "q_lora_rank": None,
+        "n_group": 1,
+        "topk_group": 1,
+        "topk_method": "greedy",
+        "scoring_func": "softmax",
+        "norm_topk_prob": False,
+        "num_experts_per_tok": 6,
+        "first_k_dense_replace": 1,
+        "moe_layer_freq": 1,
+        "rope_scaling": YARN | {"type": "yarn", "mscale": 0.707, "mscale_all_dim": 0.707},
+    },
+    "DeepSeek-V3": {
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "topk_method": "noaux_tc",
+        "scoring_func": "sigmoid",
+        "num_nextn_predict_layers": 1,
+        "ep_size": 1,
+        "quantization_config": {
+            "activation_scheme": "dynamic",
+            "fmt": "e4m3",
+            "quant_method": "fp8",
+            "weight_block_size": [128, 128],
+        },
+        "rope_scaling": YARN
+        | {"type": "yarn", "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0},
+    },
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_forms_are_read(tmp_path, name):
+    changes = {"architectures": ["LlamaForCausalLM"], **PUBLISHED[name]}
+    sizes = {"num_hidden_layers": 4, "max_position_embeddings": 512}
+    config = ours_of(tmp_path, changes["architectures"][0], **{**changes, **sizes})
+    assert config.num_layers == 4
+    assert (config.moe is not None) == any(word in name for word in ("MoE", "Mix", "Deep"))

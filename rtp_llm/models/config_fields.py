@@ -23,7 +23,7 @@ LONGEST_CONTEXT = 2**24
 class Field:
     """What a key may hold besides null; `minimum` and `maximum` of numbers and lengths of lists.
 
-    `above`: a number must be greater than it.
+    `above`: a number must be greater than it (None: from 0).
     """
 
     kind: Kind
@@ -40,14 +40,17 @@ class Field:
                 return self._type()
             return f"{self._type()} up to {self.maximum}"
         if self.kind == "number" and not self._fits(value):
-            return f"a number greater than {self.above} and at most {self.maximum:.0f}"
+            least = "from 0" if self.above is None else f"greater than {self.above}"
+            return f"a number {least} and at most {self.maximum:.0f}"
         if self.kind in ("texts", "integers") and len(value) > self.maximum:
             return f"{self._type()} of at most {self.maximum} entries"
         return ""
 
     def _fits(self, value: Any) -> bool:
         number = finite(value)
-        return number is not None and (self.above or 0) < number <= self.maximum
+        if number is None or number > self.maximum:
+            return False
+        return number >= 0 if self.above is None else number > self.above
 
     def _type(self) -> str:
         if self.kind == "integer":
@@ -154,8 +157,8 @@ ROPE_FIELDS: dict[str, Field] = {
     "high_freq_factor": _positive(1e6),
     "low_freq_factor": _positive(1e6),
     # Zero stands for "not given".
-    "mscale": Field("number", above=-1e-9, maximum=1e6),
-    "mscale_all_dim": Field("number", above=-1e-9, maximum=1e6),
+    "mscale": Field("number", maximum=1e6),
+    "mscale_all_dim": Field("number", maximum=1e6),
     "original_max_position_embeddings": _size(LONGEST_CONTEXT),
     "rope_theta": FIELDS["rope_theta"],
     "rope_type": _TEXT,

@@ -89,6 +89,7 @@ HOSTILE: list[tuple[str, dict[str, Any]]] = [
     ("attention_factor", rope(attention_factor=0)),
     ("mscale", rope(mscale=["x"], mscale_all_dim=1)),
     ("mscale_all_dim", rope(mscale=1, mscale_all_dim={})),
+    ("mscale must be a number from 0 and", rope(mscale=-1)),
     ("truncate", rope(truncate="no")),
     ("original_max_position_embeddings", rope(original_max_position_embeddings=1.5)),
     ("original_max_position_embeddings", rope(original_max_position_embeddings=0)),
