@@ -68,8 +68,8 @@ class Server:
 def ask_gauge(url: str, name: str) -> float:
     """A number of a server's /metrics; 0 when it is not there."""
     for line in httpx.get(f"{url}/metrics", timeout=30).text.splitlines():
-        if line.startswith(f"{name} "):
-            return float(line.split()[1])
+        if line.startswith((f"{name} ", f'{name}{{model_name="')):
+            return float(line.split()[-1])
     return 0.0
 
 

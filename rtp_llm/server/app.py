@@ -13,10 +13,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rtp_llm import __version__
-from rtp_llm.server.endpoints import Endpoints, json_response
-from rtp_llm.server.errors import INVALID, ApiError, internal, unknown_model
+from rtp_llm.server.endpoints import Endpoints
+from rtp_llm.server.errors import INVALID, ApiError, internal
 from rtp_llm.server.gate import CLIENT_CLOSED, Gate
-from rtp_llm.server.metrics import CONTENT_TYPE
+from rtp_llm.server.missing_endpoints import explain_missing
+from rtp_llm.server.probes import Probes
 from rtp_llm.server.protocol import (
     ChatRequest,
     CompletionRequest,
@@ -47,7 +48,7 @@ def build_app(state: ServerState) -> ASGIApp:
     app.add_exception_handler(HTTPException, _show_http_exception)
     app.add_exception_handler(ClientDisconnect, _show_nothing)
     app.add_exception_handler(Exception, _show_internal)
-    endpoints, probes = Endpoints(state), Probes(state)
+    endpoints, probes = Endpoints(state), Probes(state, app.routes)
     add = app.add_api_route
     add("/v1/chat/completions", endpoints.chat, methods=["POST"], response_model=None)
     add("/v1/completions", endpoints.completions, methods=["POST"], response_model=None)
@@ -58,6 +59,11 @@ def build_app(state: ServerState) -> ASGIApp:
     for path, handler in (("/health", probes.health), ("/liveness", probes.liveness)):
         add(path, handler, methods=["GET"], response_model=None)
         add(path, handler, methods=["HEAD"], response_model=None, include_in_schema=False)
+    for method in ("GET", "POST"):
+        add("/ping", probes.health, methods=[method], response_model=None)
+    add("/load", probes.load, methods=["GET"], response_model=None)
+    add("/server_info", probes.server_info, methods=["GET"], response_model=None)
+    add("/tokenizer_info", probes.tokenizer_info, methods=["GET"], response_model=None)
     add("/metrics", probes.metrics, methods=["GET"], response_model=None)
     add("/version", probes.version, methods=["GET"], response_model=None)
     add("/", probes.page, methods=["GET", "HEAD"], response_model=None, include_in_schema=False)
@@ -87,73 +93,6 @@ def _direct(handler: Callable[[Request], Awaitable[Response]]) -> ASGIApp:
     return app
 
 
-class Probes:
-    """Endpoints that read state only; none of them enqueues work."""
-
-    def __init__(self, state: ServerState) -> None:
-        self._state = state
-
-    async def health(self) -> Response:
-        """200 while requests are admitted, else 503 with the reason."""
-        phase = self._state.phase
-        if phase == "ready":
-            return json_response({"status": "ready"})
-        response = json_response({"status": phase, "reason": self._state.reason}, 503)
-        response.headers["Retry-After"] = "1"
-        return response
-
-    async def liveness(self) -> Response:
-        """200 unless the engine has died; loading and draining are alive."""
-        alive = self._state.phase != "engine_dead"
-        return json_response({"alive": alive}, 200 if alive else 503)
-
-    async def models(self) -> Response:
-        """GET /v1/models."""
-        return json_response({"object": "list", "data": [self._card()]})
-
-    async def model(self, name: str) -> Response:
-        """GET /v1/models/NAME."""
-        served = self._state.settings.model_name
-        if name != served:
-            raise unknown_model(name, served)
-        return json_response(self._card())
-
-    def _card(self) -> dict[str, Any]:
-        ready = self._state.engine.ready
-        return {
-            "id": self._state.settings.model_name,
-            "object": "model",
-            "created": self._state.created,
-            "owned_by": "rtp-llm",
-            "max_model_len": ready.max_model_len if ready else None,
-        }
-
-    async def metrics(self) -> Response:
-        """GET /metrics."""
-        return Response(self._state.metrics.render(), media_type=CONTENT_TYPE)
-
-    async def version(self) -> Response:
-        """GET /version."""
-        return json_response({"version": __version__})
-
-    async def page(self, request: Request) -> Response:
-        """A plain page for a browser that comes to the root."""
-        name = self._state.settings.model_name
-        text = (
-            f"RTP-LLM {__version__} serves {name!r} ({self._state.phase}).\n\n"
-            f"{try_line(str(request.base_url).rstrip('/'), name)}\n\n"
-            "Also here: /v1/models /health /liveness /metrics /version /openapi.json\n"
-        )
-        return Response(text, media_type="text/plain; charset=utf-8")
-
-
-def try_line(url: str, model: str) -> str:
-    """A curl command that asks the served model something."""
-    content = {"model": model, "messages": [{"role": "user", "content": "What is 12 + 30?"}]}
-    body = msgspec.json.encode(content).decode().replace("'", "'\\''")
-    return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'"
-
-
 async def _show_api_error(request: Request, error: Exception) -> Response:
     known = cast(ApiError, error)
     return Response(
@@ -165,12 +104,17 @@ async def _show_http_exception(request: Request, error: Exception) -> Response:
     known = cast(HTTPException, error)
     place = f"{request.method} {request.url.path}"
     messages = {
-        404: (f"There is no such endpoint: {place}.", "unknown_endpoint"),
+        404: (_explain_missing(request), "unknown_endpoint"),
         405: (f"This endpoint does not take the method: {place}.", "method_not_allowed"),
     }
     text, code = messages.get(known.status_code, (str(known.detail), "http_error"))
     shown = ApiError(known.status_code, text, kind=INVALID, code=code, headers=known.headers)
     return await _show_api_error(request, shown)
+
+
+def _explain_missing(request: Request) -> str:
+    paths = {getattr(route, "path", "") for route in request.app.routes}
+    return explain_missing(request.method, request.url.path, paths)
 
 
 async def _show_internal(request: Request, error: Exception) -> Response:

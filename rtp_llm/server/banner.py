@@ -8,7 +8,7 @@ from typing import Any
 from rtp_llm import __version__
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.messages import EngineReady
-from rtp_llm.server.app import try_line
+from rtp_llm.server.probes import try_line
 
 _MIB = 2**20
 
@@ -32,10 +32,10 @@ class Start:
             f"  weights {ready.weight_bytes / _MIB:.0f} MiB, KV cache "
             f"{ready.kv_cache_bytes / _MIB:.0f} MiB: {ready.num_blocks} blocks of "
             f"{ready.block_size} tokens, {self._capacity(settings)} tokens fit\n"
-            f"  chat template: {self.chat_template or 'none'}\n"
+            f"  chat template: {self.chat_template or 'none; ask /v1/completions'}\n"
             f"{_role_line(settings, ready)}"
             f"  ready in {self.seconds:.1f} s\n"
-            f"try it:\n  {try_line(url, name)}"
+            f"try it:\n  {try_line(url, name, chat=self.chat_template is not None)}"
         )
 
     def fields(self, settings: Settings, url: str) -> dict[str, Any]:

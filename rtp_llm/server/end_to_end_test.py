@@ -17,7 +17,15 @@ import pytest
 from example.demo_model.training import sums
 from rtp_llm.models.transformers_models_for_tests import save_model
 from rtp_llm.sampling_params import SamplingParams
-from rtp_llm.server.processes_for_tests import REAL, ROOT, Process, Stream, children, process
+from rtp_llm.server.processes_for_tests import (
+    REAL,
+    ROOT,
+    Process,
+    Stream,
+    children,
+    figures,
+    process,
+)
 from rtp_llm.server.serving_for_tests import events, wait_for
 from rtp_llm.text.model_folders_for_tests import byte_level, with_bos, write_folder
 
@@ -52,11 +60,6 @@ def _server(folder: Path) -> Iterator[Process]:
 @pytest.fixture(name="client")
 def _client(server: Process) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
-
-
-def metrics(url: str) -> dict[str, float]:
-    lines = httpx.get(f"{url}/metrics").text.splitlines()
-    return {k: float(v) for k, v in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 
 
 def test_online_equals_offline(client: openai.OpenAI, folder: Path) -> None:
@@ -189,18 +192,18 @@ def test_a_disconnect_frees_the_blocks(server: Process) -> None:
     url = server.url
     names = ["kv_cache_free_blocks", "running_sequences", "engine_steps_total", "disconnects_total"]
 
-    def figures() -> list[float]:
-        values = metrics(url)
+    def numbers() -> list[float]:
+        values = figures(url)
         return [values[f"rtp_llm_{name}"] for name in names]
 
-    free, _, steps, left = figures()
+    free, _, steps, left = numbers()
     body = {"prompt": "a house", "max_tokens": LONG, "ignore_eos": True, "stream": True, "n": 4}
     with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as got:
-        wait_for(lambda: figures()[1] == 4, 60)
+        wait_for(lambda: numbers()[1] == 4, 60)
         next(got.iter_text())
-    wait_for(lambda: figures()[3] == left + 1, 60)
-    wait_for(lambda: figures()[1] == 0 and figures()[0] >= free, 60)
-    assert figures()[2] < steps + LONG
+    wait_for(lambda: numbers()[3] == left + 1, 60)
+    wait_for(lambda: numbers()[1] == 0 and numbers()[0] >= free, 60)
+    assert numbers()[2] < steps + LONG
 
 
 def test_thirty_two_streams_run_in_one_batch(server: Process) -> None:
@@ -211,13 +214,13 @@ def test_thirty_two_streams_run_in_one_batch(server: Process) -> None:
             posts = [client.post(f"{server.url}/v1/completions", json=body) for _ in range(32)]
             with stopped_engine(server):  # it finds all of them when it goes on
                 waiting = asyncio.gather(*posts)
-                while metrics(server.url)["rtp_llm_open_requests"] < 32:
+                while figures(server.url)["rtp_llm_open_requests"] < 32:
                     await asyncio.sleep(0.05)
             answers = await waiting
             assert all(events(answer.text)[-1] == "[DONE]" for answer in answers)
 
     asyncio.run(ask())
-    values = metrics(server.url)
+    values = figures(server.url)
     small = values['rtp_llm_batch_size_bucket{le="15.0"}']
     assert values["rtp_llm_batch_size_count"] > small, "no step had 16 sequences or more"
 
@@ -235,7 +238,7 @@ def test_drain_with_the_real_engine(folder: Path) -> None:
         (engine,) = children(server.process.pid)
         with stopped_engine(server):
             stream = Stream(url, begun=False, model="tiny", max_tokens=150)
-            wait_for(lambda: metrics(url)["rtp_llm_open_requests"] == 1, 60)
+            wait_for(lambda: figures(url)["rtp_llm_open_requests"] == 1, 60)
             server.process.send_signal(signal.SIGTERM)
             server.wait_for("draining 1 open requests", "stderr")
         assert stream.events()[-1] == "[DONE]"
@@ -251,7 +254,7 @@ def test_death_of_the_real_engine(folder: Path) -> None:
         (engine,) = children(server.process.pid)
         before = httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()["choices"]
         os.kill(engine, signal.SIGKILL)
-        wait_for(lambda: metrics(url)["rtp_llm_engine_restarts_total"] == 1, 60)
+        wait_for(lambda: figures(url)["rtp_llm_engine_restarts_total"] == 1, 60)
         wait_for(lambda: httpx.get(f"{url}/health").status_code == 200, 120)
         after = httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()["choices"]
         assert after == before

@@ -24,7 +24,7 @@ from rtp_llm.server.request_headers import (
 )
 from rtp_llm.server.state import ServerState
 
-OPEN_PATHS = frozenset({"/health", "/liveness"})
+OPEN_PATHS = frozenset({"/health", "/liveness", "/ping"})
 BODILESS = frozenset({"GET", "HEAD"})  # answered however many others are open
 CLIENT_CLOSED = 499  # nginx's code for a client that went away; never sent, only counted
 

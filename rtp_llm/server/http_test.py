@@ -14,6 +14,7 @@ import pytest
 
 from rtp_llm.engine.messages import RequestError
 from rtp_llm.server.fake_engine_for_tests import FakeEngine
+from rtp_llm.server.processes_for_tests import figures_of
 from rtp_llm.server.serving_for_tests import CHAT, TEXT, fake_engine, listening, wait_for
 
 ASK = [{"role": "user", "content": "Hello"}]
@@ -146,8 +147,8 @@ def test_a_client_that_goes_away_frees_its_request(
     key = {"Authorization": "Bearer secret"}
     wait_for(lambda: 'code="499"' in httpx.get(f"{url}/metrics", headers=key).text, 60)
     scraped = httpx.get(f"{url}/metrics", headers=key).text
-    assert "rtp_llm_disconnects_total 1.0" in scraped
-    assert "rtp_llm_open_requests 0.0" in scraped
+    assert figures_of(scraped)["rtp_llm_disconnects_total"] == 1
+    assert figures_of(scraped)["rtp_llm_open_requests"] == 0
 
 
 def test_thirty_two_streams_share_steps(engine: FakeEngine, url: str) -> None:
@@ -170,12 +171,12 @@ def test_thirty_two_streams_share_steps(engine: FakeEngine, url: str) -> None:
             responses = await answers
             assert {response.status_code for response in responses} == {200}
             scraped = (await client.get(f"{url}/metrics")).text
-        lines = dict(line.rsplit(" ", 1) for line in scraped.splitlines() if line[0] != "#")
-        smaller = float(lines['rtp_llm_batch_size_bucket{le="24.0"}'])
+        lines = figures_of(scraped)
+        smaller = lines['rtp_llm_batch_size_bucket{le="24.0"}']
         assert smaller == 40, "those of the first alone"
-        assert float(lines["rtp_llm_batch_size_count"]) == 80
-        assert lines["rtp_llm_first_token_seconds_count"] == "33.0"
-        assert float(lines["rtp_llm_inter_token_seconds_count"]) == 33 * 39
-        assert float(lines["rtp_llm_generated_tokens_total"]) == 33 * 40
+        assert lines["rtp_llm_batch_size_count"] == 80
+        assert lines["rtp_llm_first_token_seconds_count"] == 33
+        assert lines["rtp_llm_inter_token_seconds_count"] == 33 * 39
+        assert lines["rtp_llm_generated_tokens_total"] == 33 * 40
 
     asyncio.run(ask())

@@ -18,7 +18,7 @@ from rtp_llm.engine import scripted_engine_for_tests as script
 from rtp_llm.engine.allowed_steps_for_tests import AllowedSteps
 from rtp_llm.engine.client import TICK_SECONDS
 from rtp_llm.engine.life_signs import SILENCE_SECONDS
-from rtp_llm.server.processes_for_tests import ROOT, Process, Stream, children, process
+from rtp_llm.server.processes_for_tests import ROOT, Process, Stream, children, figures, process
 from rtp_llm.server.serving_for_tests import CHAT, TEXT, wait_for
 from rtp_llm.server.shutdown import SAME_SIGNAL_SECONDS
 
@@ -261,8 +261,7 @@ def test_a_client_that_goes_away_ends_its_request_within_a_step(
 
 
 def figure(url: str, name: str) -> float:
-    (line,) = (x for x in httpx.get(f"{url}/metrics").text.splitlines() if x.startswith(f"{name} "))
-    return float(line.split()[1])
+    return figures(url)[name]
 
 
 @pytest.mark.parametrize("to_the_group", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,8 @@ ROOT = Path(__file__).parents[2]
 FAKE = [sys.executable, "-m", "rtp_llm.server.fake_server_for_tests"]
 PATIENCE = 240.0  # seconds, of what is meant to come; never waited for in full
 REAL = [sys.executable, "-m", "rtp_llm.server.patient_server_for_tests"]
+
+_MODEL = re.compile(r',model_name="[^"]*"|model_name="[^"]*",?')
 
 
 def environment() -> dict[str, str]:
@@ -146,6 +149,6 @@ def figures(url: str) -> dict[str, float]:
 
 
 def figures_of(text: str) -> dict[str, float]:
-    """The numbers in the text of /metrics."""
+    """The numbers in the text of /metrics; of their labels all but the model's name."""
     lines = (line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
-    return {name: float(value) for name, value in lines}
+    return {_MODEL.sub("", name).replace("{}", ""): float(value) for name, value in lines}

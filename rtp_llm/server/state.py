@@ -94,6 +94,11 @@ class ServerState:
         return self._tokenizer
 
     @property
+    def has_chat(self) -> bool:
+        """Whether chats can be rendered; taken for granted until the tokenizer is there."""
+        return self._tokenizer is None or self._tokenizer.has_chat_template
+
+    @property
     def limits(self) -> Limits:
         """Raises ApiError 503 before the engine is ready."""
         ready = self.engine.ready

@@ -37,6 +37,9 @@ class Tokenizer:
         self._files = files
         self.chat_template_source: str | None = None
         """The file that the chat template came from."""
+        self.config = files.tokenizer_config
+        """What tokenizer_config.json holds."""
+        self._template_text = template
         self._template = None if template is None else ChatTemplate(template, self._special_tokens)
         style = decoder_style(backend)
         self._bytes = None if style is None else TokenBytes(backend, style)
@@ -77,6 +80,11 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """Number of ids that have a token; the model may have more rows."""
         return self._backend.get_vocab_size(with_added_tokens=True)
+
+    @property
+    def chat_template(self) -> str | None:
+        """The source of the chat template in use."""
+        return self._template_text
 
     @property
     def has_chat_template(self) -> bool:

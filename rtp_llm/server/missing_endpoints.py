@@ -1,0 +1,51 @@
+"""What a 404 says: endpoints of other servers that are not here, and what to use instead."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+_CHAT = "Send the conversation to /v1/chat/completions."
+_TEXT_ONLY = "This server generates text: /v1/chat/completions and /v1/completions."
+
+# By path without its trailing slash; the beginning of longer ones counts, too.
+_ELSEWHERE = {
+    "/v1/responses": f"The Responses API is not supported yet. {_CHAT}",
+    "/v1/messages": f"Anthropic's Messages API is not supported yet. {_CHAT}",
+    "/v1/assistants": f"The Assistants API is not supported. {_CHAT}",
+    "/v1/threads": f"The Assistants API is not supported. {_CHAT}",
+    "/v1/embeddings": f"Embedding models are not supported yet. {_TEXT_ONLY}",
+    "/v1/rerank": f"Rerankers are not supported yet. {_TEXT_ONLY}",
+    "/v2/rerank": f"Rerankers are not supported yet. {_TEXT_ONLY}",
+    "/rerank": f"Rerankers are not supported yet. {_TEXT_ONLY}",
+    "/v1/score": f"Scoring models are not supported yet. {_TEXT_ONLY}",
+    "/score": f"Scoring models are not supported yet. {_TEXT_ONLY}",
+    "/classify": f"Classifiers are not supported yet. {_TEXT_ONLY}",
+    "/pooling": f"Pooling models are not supported yet. {_TEXT_ONLY}",
+    "/v1/audio": f"Audio is not supported. {_TEXT_ONLY}",
+    "/v1/images": f"Images are not generated here. {_TEXT_ONLY}",
+    "/v1/moderations": f"There is no moderation model here. {_TEXT_ONLY}",
+    "/v1/files": "Files and batches are not stored here; use rtp_llm.LLM for offline batches.",
+    "/v1/batches": "Files and batches are not stored here; use rtp_llm.LLM for offline batches.",
+    "/v1/fine_tuning": "Models are not trained here.",
+    "/v1/load_lora_adapter": "LoRA adapters are not supported yet.",
+    "/v1/unload_lora_adapter": "LoRA adapters are not supported yet.",
+    "/generate": "SGLang's native API is not here. Use /v1/completions (token ids, too).",
+    "/api/generate": "Ollama's API is not here. Use /v1/completions.",
+    "/api/chat": "Ollama's API is not here. Use /v1/chat/completions.",
+    "/completion": "llama.cpp's native API is not here. Use /v1/completions.",
+}
+
+
+def explain_missing(method: str, path: str, paths: Collection[str]) -> str:
+    """One or two sentences for a path that is none of `paths`."""
+    place = f"There is no such endpoint: {method} {path}."
+    plain = path.rstrip("/")
+    for start, reason in _ELSEWHERE.items():
+        if plain == start or plain.startswith(start + "/"):
+            return f"{place} {reason}"
+    if f"/v1{plain}" in paths:
+        return f"{place} Use /v1{plain}: a client's base URL ends with /v1."
+    doubled = plain.removeprefix("/v1")
+    if doubled != plain and doubled in paths:
+        return f"{place} Use {doubled}."
+    return f"{place} GET / lists all of them."
