@@ -15,7 +15,6 @@ from torch import Tensor
 from rtp_llm.ops.attention_inputs import LayerKVCache, PyAttentionInputs
 from rtp_llm.ops.fused_rope_base import FusedRopeBase, device_lengths, host_lengths, prefix_sums
 from rtp_llm.ops.fused_rope_params import FusedRopeAttnParams, padding_offsets
-from rtp_llm.ops.rotation import rotate_and_store
 
 
 class _Prefill(FusedRopeBase):
@@ -31,14 +30,15 @@ class _Prefill(FusedRopeBase):
         whole = [a + b for a, b in zip(new, past, strict=True)]
         longest, longest_past = max(new, default=0), max(past, default=0)
         self._check(inputs, longest_past)
-        offsets = self._offsets(inputs, max(whole, default=0))
+        offsets = self._offsets(inputs, len(new), max(whole, default=0))
         padded = longest if inputs.is_s_padded else 0
         if output is None:
-            output = self._output(len(new) * padded or sum(new), self._returned_heads, inputs)
+            heads = self._returned_heads(offsets is not None)
+            output = self._output(len(new) * padded or sum(new), heads, inputs)
         return FusedRopeAttnParams(
             kv_cache_offset=offsets,
             sequence_lengths=None,
-            position_ids=self._positions(inputs, longest_past),
+            position_ids=self._positions(inputs, sum(new), longest_past),
             tokens=sum(new),
             max_seq_len=longest,
             max_prefix_length=longest_past,
@@ -51,8 +51,8 @@ class _Prefill(FusedRopeBase):
             **self._lengths(inputs, sum(new), padded),
         )
 
-    @property
-    def _returned_heads(self) -> int:
+    def _returned_heads(self, has_table: bool) -> int:
+        """Heads of a step's buffer; with a block table keys and values have a cache."""
         return self._heads
 
     def _check(self, inputs: PyAttentionInputs, longest_past: int) -> None:
@@ -84,7 +84,7 @@ class _Prefill(FusedRopeBase):
     def _arguments(
         self, qkv: Tensor, kv_cache: LayerKVCache | None, params: FusedRopeAttnParams
     ) -> dict[str, Any]:
-        if kv_cache is not None and params.kv_cache_offset is None:
+        if kv_cache is not None and params.kv_cache_offset is None and len(qkv):
             raise RuntimeError("a cache was given, but the step has no block table")
         return self._common(qkv, kv_cache) | {
             "positions": params.position_ids,
@@ -115,8 +115,8 @@ class FusedRopeKVCachePrefillOpQKVOut(_Prefill):
     ) -> Tensor:
         """One layer; the result is overwritten by the next one. Weights: norm heads before."""
         q_out, k_out, v_out = self._parts(params.output)
-        rotate_and_store(
-            **self._arguments(qkv, kv_cache, params),
+        self._run(
+            self._arguments(qkv, kv_cache, params),
             q_out=q_out,
             k_out=k_out,
             v_out=v_out,
@@ -129,8 +129,12 @@ class FusedRopeKVCachePrefillOpQKVOut(_Prefill):
 class FusedRopeKVCachePrefillOpSplitOut(_Prefill):
     """Prefill as ROCm's attention takes it: returns queries, keys and values apart.
 
-    With a cache keys and values are there alone, and what is returned for them is undefined.
+    With a cache keys and values are there alone, and what is returned for them is undefined: no
+    memory is taken for it.
     """
+
+    def _returned_heads(self, has_table: bool) -> int:
+        return self.config.head_num if has_table else self._heads
 
     def forward(
         self,
@@ -141,17 +145,16 @@ class FusedRopeKVCachePrefillOpSplitOut(_Prefill):
         k_weight: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """One layer; the results are overwritten by the next one. [T, H, D] and [T, Hk, D]."""
-        config = self.config
-        counts = (config.head_num, config.kv_head_num, config.kv_head_num)
-        tokens, flat, results, first = len(params.output), params.output.view(-1), [], 0
-        for heads in counts:
-            size = tokens * heads * config.size_per_head
-            part = flat[first : first + size]
-            results.append(part.view(tokens, heads, config.size_per_head))
-            first += size
-        q, k, v = results
-        rotate_and_store(
-            **self._arguments(qkv, kv_cache, params),
+        arguments = self._arguments(qkv, kv_cache, params)
+        q, rest = self._first_heads(params.output, self.config.head_num)
+        k, v = arguments["k"], arguments["v"]
+        if kv_cache is None:
+            if not rest.numel():  # the step was prepared for a cache
+                rest = params.keys_and_values(2 * self.config.kv_head_num)
+            k, rest = self._first_heads(rest, self.config.kv_head_num)
+            v, _ = self._first_heads(rest, self.config.kv_head_num)
+        self._run(
+            arguments,
             q_out=q,
             k_out=k if kv_cache is None else None,
             v_out=v if kv_cache is None else None,
@@ -160,12 +163,19 @@ class FusedRopeKVCachePrefillOpSplitOut(_Prefill):
         )
         return q, k, v
 
+    @staticmethod
+    def _first_heads(buffer: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+        """The buffer's first part as [T, heads, D] without gaps, and the rest as [T, *, D]."""
+        tokens, count, size = buffer.shape
+        flat, end = buffer.view(-1), tokens * heads * size
+        first, rest = flat[:end], flat[end:]
+        return first.view(tokens, heads, size), rest.view(tokens, count - heads, size)
+
 
 class FusedRopeKVCachePrefillOpQOut(_Prefill):
     """Prefill whose attention reads keys and values from the cache: returns queries [T, H, D]."""
 
-    @property
-    def _returned_heads(self) -> int:
+    def _returned_heads(self, has_table: bool) -> int:
         return self.config.head_num
 
     def _check(self, inputs: PyAttentionInputs, longest_past: int) -> None:
@@ -184,8 +194,8 @@ class FusedRopeKVCachePrefillOpQOut(_Prefill):
             raise RuntimeError(
                 "without a cache keys and values would be lost; use FusedRopeKVCachePrefillOpQKVOut"
             )
-        rotate_and_store(
-            **self._arguments(qkv, kv_cache, params),
+        self._run(
+            self._arguments(qkv, kv_cache, params),
             q_out=params.output,
             q_weight=q_weight,
             k_weight=k_weight,
@@ -204,14 +214,14 @@ class FusedRopeKVCacheDecodeOp(FusedRopeBase):
         if output is None:
             output = self._output(len(past), self.config.head_num, inputs)
         return FusedRopeAttnParams(
-            kv_cache_offset=self._offsets(inputs, max(past, default=-1) + 1),
+            kv_cache_offset=self._offsets(inputs, len(past), max(past, default=-1) + 1),
             input_lengths=device_lengths(inputs, "input_lengths"),
             prefix_lengths=None,
             sequence_lengths=device_lengths(inputs, "sequence_lengths"),
             cu_seqlens=None,
             cu_kv_seqlens=None,
             padding_offset=None,
-            position_ids=self._positions(inputs, 0),
+            position_ids=self._positions(inputs, len(past), 0),
             tokens=len(past),
             max_seq_len=0,
             max_prefix_length=0,
@@ -231,14 +241,16 @@ class FusedRopeKVCacheDecodeOp(FusedRopeBase):
         k_weight: Tensor | None = None,
     ) -> Tensor:
         """One layer; the result is overwritten by the next one. Weights: norm heads before."""
-        if kv_cache is None or params.kv_cache_offset is None:
+        if kv_cache is None or (params.kv_cache_offset is None and len(qkv)):
             raise RuntimeError("a decode needs a cache and a block table")
-        rotate_and_store(
-            **self._common(qkv, kv_cache),
+        places = {
+            "positions": params.position_ids,
+            "past_lengths": params.sequence_lengths,
+            "offsets": params.kv_cache_offset,
+        }
+        self._run(
+            self._common(qkv, kv_cache) | places,
             q_out=params.output,
-            positions=params.position_ids,
-            past_lengths=params.sequence_lengths,
-            offsets=params.kv_cache_offset,
             q_weight=q_weight,
             k_weight=k_weight,
         )

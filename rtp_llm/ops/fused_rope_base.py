@@ -18,6 +18,7 @@ from rtp_llm.ops.cache_layout import CacheLayout, vector_rows
 from rtp_llm.ops.fused_rope_params import FusedRopeAttnParams, convert_offset_to_block_array
 from rtp_llm.ops.rope_style import RopeStyle
 from rtp_llm.ops.rotary_table import RopeConfig, rope_table
+from rtp_llm.ops.rotation import rotate_and_store
 
 _INT32_MAX = 2**31 - 1
 
@@ -68,6 +69,12 @@ class FusedRopeBase(ABC):
             }
         return arguments if kv_cache is None else arguments | self._cache(kv_cache)
 
+    @staticmethod
+    def _run(arguments: dict[str, Any], **results: Any) -> None:
+        """The kernel of a layer; an empty batch has nothing to do, and may have no block table."""
+        if len(arguments["q"]):
+            rotate_and_store(**arguments, **results)
+
     def _parts(self, heads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value heads of [T, H + 2 Hk, D]."""
         keys = self.config.head_num
@@ -112,14 +119,14 @@ class FusedRopeBase(ABC):
             raise RuntimeError(f"the cache is {list(base.shape)}; expected {list(physical)}")
         return base.view(2 * blocks, block, config.kv_head_num, *inner)
 
-    def _offsets(self, inputs: PyAttentionInputs, longest: int) -> Tensor | None:
+    def _offsets(self, inputs: PyAttentionInputs, requests: int, longest: int) -> Tensor | None:
         limit = self.config.max_seq_len
         explicit = inputs.combo_position_ids is not None or inputs.context_parallel_info is not None
         if longest > limit and not explicit:
             # Kernels leave out tokens at positions that the rotary table does not have.
             raise RuntimeError(f"a sequence of {longest} tokens; max_seq_len is {limit}")
         table = inputs.kv_cache_kernel_block_id_device
-        if table is None or table.numel() == 0:
+        if table is None or (table.numel() == 0 and (requests or table.dim() != 2)):
             return None
         if table.shape[1] * self.config.kernel_block < longest:
             raise RuntimeError(
@@ -128,10 +135,13 @@ class FusedRopeBase(ABC):
             )
         return self.offsets_of(table)
 
-    def _positions(self, inputs: PyAttentionInputs, longest_prefix: int) -> Tensor | None:
+    def _positions(
+        self, inputs: PyAttentionInputs, tokens: int, longest_prefix: int
+    ) -> Tensor | None:
         ids, parallel = inputs.combo_position_ids, inputs.context_parallel_info
         mrope = self.config.rope_config.style == RopeStyle.Mrope
-        if mrope and (ids is None or ids.numel() == 0 or ids.numel() % 3):
+        count = 0 if ids is None else ids.numel()
+        if mrope and (count % 3 or (tokens and not count)):
             raise RuntimeError("Mrope needs combo_position_ids, three for each token")
         if ids is None and parallel is not None:
             if longest_prefix > 0:
@@ -144,9 +154,10 @@ class FusedRopeBase(ABC):
         """Of ids on the host; reading the device's would wait for it."""
         if ids is None or ids.numel() == 0 or ids.device.type != "cpu":
             return
-        last, limit = int(ids.max()), self.config.max_seq_len
-        if last >= limit:
-            raise RuntimeError(f"a token at position {last}; max_seq_len is {limit}")
+        first, last, limit = int(ids.min()), int(ids.max()), self.config.max_seq_len
+        if first < 0 or last >= limit:
+            wrong = first if first < 0 else last
+            raise RuntimeError(f"a token at position {wrong}; max_seq_len is {limit}")
 
     def _output(self, tokens: int, heads: int, inputs: PyAttentionInputs) -> Tensor:
         """A step's buffer. Zeros: rows of padded slots are never written."""
@@ -161,7 +172,11 @@ def host_lengths(lengths: Tensor, name: str) -> list[int]:
     """Numbers of a host mirror: reading the device's would wait for it."""
     if lengths.device.type != "cpu":
         raise RuntimeError(f"{name} lies on {lengths.device}; expected the host's mirror of it")
-    return [int(length) for length in lengths.tolist()]
+    numbers = [int(length) for length in lengths.tolist()]
+    if min(numbers, default=0) < 0:
+        request, length = next(each for each in enumerate(numbers) if each[1] < 0)
+        raise RuntimeError(f"{name}[{request}] is {length}; expected at least 0")
+    return numbers
 
 
 def device_lengths(inputs: PyAttentionInputs, name: str) -> Tensor:

@@ -13,6 +13,7 @@ from rtp_llm.ops.attention_inputs import PyAttentionInputs
 _INT32_MAX = 2**31 - 1
 # What requests that a smaller step lacks hold: no tokens, no blocks. Sums go on as they end.
 _NOTHING = {"kv_cache_offset": -1}
+_OWN = ("output", "kv_output", "padding_offset")
 _SUMS = ("cu_seqlens", "cu_kv_seqlens")
 
 
@@ -73,6 +74,7 @@ class FusedRopeAttnParams:
     prepared_by: StepMaker
     padded_queries: int = 0  # rows of a request in the output; 0: as many as it has tokens
     kv_cache_offset_h: Tensor | None = None  # no kernel reads offsets on the host
+    kv_output: Tensor | None = None  # of layers without a cache, where one was to be expected
     _most: dict[str, int] = field(init=False, repr=False)  # what a graph was captured for
 
     def __post_init__(self) -> None:
@@ -89,7 +91,7 @@ class FusedRopeAttnParams:
         self._check(**{name: getattr(fresh, name) for name in self._most})
         for entry in fields(self):
             old, new = getattr(self, entry.name, None), getattr(fresh, entry.name, None)
-            if entry.name in ("output", "padding_offset") or not isinstance(old, Tensor):
+            if entry.name in _OWN or not isinstance(old, Tensor):
                 continue
             copy_into(entry.name, old, new)
         if self.padded_queries > 0:
@@ -101,6 +103,13 @@ class FusedRopeAttnParams:
     def prepare_in_place(self, inputs: PyAttentionInputs) -> None:
         """prepare() and copy_() in one: a step for the replay, without a buffer of its own."""
         self.copy_(self.prepared_by.step(inputs, self.output))
+
+    def keys_and_values(self, heads: int) -> Tensor:
+        """The step's buffer [T, heads, D] for keys and values, beside that of queries."""
+        if self.kv_output is None:
+            tokens, _, size = self.output.shape
+            self.kv_output = self.output.new_zeros(tokens, heads, size)
+        return self.kv_output
 
     def update_kv_cache_offset(self, table: Tensor) -> None:
         """Take over another block table [B, M] in place; RuntimeError when it does not fit."""

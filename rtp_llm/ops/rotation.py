@@ -61,8 +61,8 @@ def rotate_and_store(
     slots[t] % S, or by its place in the sequence to the row that offsets int32 [B, 1, 2, M] name
     for its block: of keys, then of values. Negative rows and slots are not stored. What is stored
     is divided by k_scale and v_scale (float32, one number); scales float32 [rows, S, Hk] get 1
-    beside it. RuntimeError on a mismatch. A token whose position is no row of cos_sin is left out,
-    a row or slot outside the cache is not stored.
+    beside it. RuntimeError on a mismatch. A position that is no row of cos_sin, a place without a
+    block in offsets, a row or slot outside the cache: IndexError on the CPU, elsewhere left out.
     """
     _ROTATE_AND_STORE.call(
         q,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rtp_llm import ops
-from rtp_llm.ops.checks_for_tests import FLOAT_DTYPES, assert_near, kernel_runs
+from rtp_llm.ops.checks_for_tests import DEVICE, FLOAT_DTYPES, assert_near, cpu_only, kernel_runs
 from rtp_llm.ops.rope_layouts_for_tests import LAYOUTS as COMMON
 from rtp_llm.ops.rope_layouts_for_tests import MAX_POSITIONS, rotary_table
 from rtp_llm.ops.rotation_reference import rotate_and_store_reference
@@ -16,6 +16,8 @@ from rtp_llm.ops.schema import OPERATORS
 
 BLOCK = 8
 LAYOUTS = [*COMMON, (2, 1, 512, 512, 0)]
+# Where the host cannot read them, numbers may lead out of their tables; the CPU raises.
+OUTSIDE = 0 if DEVICE == "cpu" else 1
 
 every_dtype = pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
 
@@ -48,6 +50,11 @@ def case(lengths: list[int], layout: tuple[int, ...], dtype: torch.dtype) -> dic
         "v_cache": cache,
         "rotary_offset": offset,
     }
+
+
+def some_positions(tokens: int) -> torch.Tensor:
+    """Some of them in no table, where such tokens are left out."""
+    return torch.randint(-OUTSIDE, MAX_POSITIONS + OUTSIDE, (tokens,))
 
 
 def names() -> list[str]:
@@ -150,7 +157,7 @@ def test_results_may_be_the_inputs_and_lie_in_one_tensor(dtype: torch.dtype) -> 
 def test_one_token_of_each_request(dtype: torch.dtype) -> None:
     given = case([1] * 13, LAYOUTS[1], dtype) | {"cu_seqlens": None}
     check(given)
-    check(given | {"positions": torch.randint(-1, MAX_POSITIONS + 1, (13,)).int()})
+    check(given | {"positions": some_positions(13).int()})
 
 
 @pytest.mark.parametrize("interleaved", [True, False])
@@ -219,7 +226,7 @@ def test_every_number_becomes_the_nearest_of_8_bits() -> None:
 def test_slots_of_flat_buffers(dtype: torch.dtype) -> None:
     given = case([4, 8], LAYOUTS[1], torch.bfloat16) | {"offsets": None}
     slots = torch.randperm(40)[:12].to(dtype)
-    slots[3], slots[4] = -1, 40
+    slots[3], slots[4] = -1, 40 if OUTSIDE else -1
     buffers = [torch.zeros(40, 1, 2, 64).bfloat16() for _ in range(2)]
     check(given | {"slots": slots, "k_cache": buffers[0], "v_cache": buffers[1]})
 
@@ -230,6 +237,8 @@ def test_many_tokens(dtype: torch.dtype, layout: tuple[int, ...]) -> None:
     """GPUs have kernels of their own for them."""
     heads, kv_heads, head_dim, _, _ = layout
     given = case([20] * 60 + [0, 3, 61], layout, dtype)
+    if not OUTSIDE:
+        given["past_lengths"][-1] = MAX_POSITIONS - 61
     tokens = len(given["q"])
     packed = torch.randn(tokens, heads + 2 * kv_heads, head_dim).to(dtype)
     given["q"], given["k"] = packed[:, :heads], packed[:, heads:-kv_heads]
@@ -239,11 +248,65 @@ def test_many_tokens(dtype: torch.dtype, layout: tuple[int, ...]) -> None:
     padded = {"q_out": torch.zeros(63 * 61, heads, head_dim).to(dtype), "padded_queries": 61}
     for more in ({}, weights, others, padded, {"cos_sin": None}):
         check(given | more)
-    positions = torch.randint(-1, MAX_POSITIONS + 1, (tokens,))
-    slots = torch.randperm(tokens + 9)[:tokens].int() - 1
+    positions = some_positions(tokens)
+    slots = torch.randperm(tokens + 8 + OUTSIDE)[:tokens].int() - 1
     cache = torch.zeros(tokens + 7, 1, kv_heads, head_dim).to(dtype)
     apart = {"cu_seqlens": None, "past_lengths": None, "offsets": None, "positions": positions}
     check(given | apart | {"slots": slots, "k_cache": cache, "v_cache": cache.clone()})
+
+
+@cpu_only
+@pytest.mark.parametrize("axes", [False, True])
+@pytest.mark.parametrize("bad", [-1, MAX_POSITIONS])
+def test_positions_outside_the_table_raise(axes: bool, bad: int) -> None:
+    positions = torch.zeros(9, 3, dtype=torch.int64) if axes else torch.zeros(9).int()
+    positions.view(9, -1)[6, -1] = bad
+    given = case([4, 5], LAYOUTS[1], torch.float32) | {"positions": positions}
+    given |= {"height_pairs": 11, "width_pairs": 10} if axes else {}
+    before = given["k_cache"].clone()
+    with pytest.raises(IndexError, match=f"token 6 is at position {bad}; expected 0 <= position"):
+        ops.rotate_and_store(**given)
+    assert torch.equal(given["k_cache"], before), "nothing is written"
+    ops.rotate_and_store(**given | {"cos_sin": None, "height_pairs": 0, "width_pairs": 0})
+
+
+@cpu_only
+@pytest.mark.parametrize("turned", [True, False])
+def test_places_outside_the_block_table_raise(turned: bool) -> None:
+    given = case([4, 5], LAYOUTS[1], torch.float32) | ({} if turned else {"cos_sin": None})
+    given["past_lengths"][:] = torch.tensor([3, MAX_POSITIONS - 4])
+    given["positions"] = torch.zeros(9).int()
+    with pytest.raises(IndexError, match=f"token 8 is number {MAX_POSITIONS} of its sequence"):
+        ops.rotate_and_store(**given)
+    given["past_lengths"][:] = torch.tensor([-2, 0])
+    with pytest.raises(IndexError, match="token 0 is number -2 of its sequence"):
+        ops.rotate_and_store(**given)
+
+
+@cpu_only
+@pytest.mark.parametrize("plane", [0, 1])
+def test_blocks_outside_the_cache_raise(plane: int) -> None:
+    given = case([4, 5], LAYOUTS[1], torch.float32)
+    given["past_lengths"][:] = 0
+    rows = len(given["k_cache"])
+    given["offsets"][1, 0, plane, 0] = rows
+    with pytest.raises(IndexError, match=rf"offsets\[1, 0, {plane}, 0\] is {rows}; expected less"):
+        ops.rotate_and_store(**given)
+    given["offsets"][1, 0, plane, 0] = -5  # no block
+    ops.rotate_and_store(**given)
+
+
+@cpu_only
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_slots_outside_the_cache_raise(dtype: torch.dtype) -> None:
+    given = case([4, 8], LAYOUTS[1], torch.bfloat16) | {"offsets": None}
+    buffers = [torch.zeros(10, 4, 2, 64).bfloat16() for _ in range(2)]
+    given |= {"k_cache": buffers[0], "v_cache": buffers[1]}
+    slots = torch.arange(12).to(dtype)
+    slots[7] = 40
+    with pytest.raises(IndexError, match=r"slots\[7\] is 40; expected less than 40"):
+        ops.rotate_and_store(**given | {"slots": slots})
+    assert not buffers[0].any()
 
 
 @pytest.mark.parametrize("gap", [0, 8])
