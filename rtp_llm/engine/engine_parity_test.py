@@ -88,6 +88,13 @@ def test_preemption_changes_nothing(model, reuse):
     assert engine.engine.stats().preemptions > 0
 
 
+def test_blocks_of_one_token_change_nothing(model):
+    folder, prompts, expected = model
+    engine = TinyEngine(folder, seq_size_per_block=1, max_batch_tokens_size=33)
+    assert generate(engine, prompts) == expected
+    assert engine.engine.stats().prefix_hit_tokens > 0
+
+
 def test_colliding_hashes_change_nothing(model, monkeypatch):
     """With a hash of no bits every block of every prompt has the same one."""
     folder, prompts, expected = model

@@ -127,12 +127,13 @@ class ModelRunner:
         """Run a step of two tokens in the padding block, so that no request pays for first use."""
         device = self.device.torch_device
         numbers = torch.arange(2, dtype=torch.int32, device=device)
-        groups = len(self.cache.groups)
+        groups, block_size = len(self.cache.groups), self.cache.layers[0].shape[2]
         batch = ForwardBatch(
             token_ids=torch.zeros_like(numbers),
             positions=numbers,
-            slot_mapping=(numbers,) * groups,
-            block_table=(torch.zeros(1, 1, dtype=torch.int32, device=device),) * groups,
+            slot_mapping=(numbers % block_size,) * groups,
+            # Blocks may be of one token.
+            block_table=(torch.zeros(1, 2, dtype=torch.int32, device=device),) * groups,
             cu_seqlens_q=2 * numbers,
             seq_lens=numbers[1:] + 1,
             max_seqlen_q=2,
