@@ -168,7 +168,7 @@ class Result:
         """[R]."""
     @property
     def finish(self) -> NDArray[np.uint8]:
-        """[R], 0 none, 1 end of sequence, 2 stop token, 3 length."""
+        """[R], 0 none, 1 end of sequence, 2 stop token, 3 length, 4 NaN or +inf, 5 all -inf."""
     @property
     def cached_tokens(self) -> NDArray[np.int32]:
         """[R], prompt tokens that the prefix cache served."""
@@ -239,7 +239,8 @@ class Scheduler:
     def commit(self, tokens: NDArray[np.int32]) -> None:
         """Append the tokens [R] or [R, K] (padded with -1) of the oldest batch; fill ``result``.
 
-        K is 1 with ``overlap``.
+        K is 1 with ``overlap``. In place of a token -2 says that the row's logits have NaN or +inf,
+        -3 that all are -inf: the sequence ends.
 
         Raises:
             ValueError: the shape does not suit, or a live row has no token; nothing has changed.

@@ -280,6 +280,8 @@ class _Job:
             output.logprobs = (output.logprobs or []) + delta.logprobs[:taken]
         output.finish_reason = "stop" if text.stopped else delta.finish_reason
         output.stop_reason = text.stop_string if text.stopped else delta.stop_token_id
+        if output.finish_reason == "error":
+            output.stop_reason = delta.error
         if output.finish_reason is not None:
             self.open.discard(delta.index)
         return text.stopped and delta.finish_reason is None

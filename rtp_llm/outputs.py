@@ -12,7 +12,9 @@ class CompletionOutput:
     """One generated sequence.
 
     ``token_ids`` holds all that were drawn, a final end-of-sequence token included, which ``text``
-    does not show. ``stop_reason`` is the stop string or stop token that ended it.
+    does not show. ``stop_reason`` is the stop string or stop token that ended it. With the
+    ``finish_reason`` "error" it is "model_produced_nan" or "no_allowed_tokens", and the tokens are
+    those that were drawn before.
     """
 
     index: int

@@ -23,6 +23,7 @@ from rtp_llm.disagg.messages import (
 )
 from rtp_llm.engine.deltas import decode_step
 from rtp_llm.engine.messages import (
+    ERROR_MESSAGES,
     INDEX_BITS,
     MAX_REQUEST_ID,
     AddRequest,
@@ -249,6 +250,9 @@ class PrefillEngine:
         for request_id, delta in decode_step(output):
             asked = self._by_request.get(request_id)
             if asked is None or asked.ended:
+                continue
+            if delta.error is not None:
+                self._give_up(asked, delta.error, ERROR_MESSAGES[delta.error])
                 continue
             asked.computed = True
             self._writer.remove(asked.sequence)

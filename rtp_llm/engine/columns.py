@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -74,6 +75,20 @@ def first_token_columns(
         finish=bytes([finish]),
         cached_tokens=np.array([cached_tokens], np.int32).tobytes(),
         logprobs=None if logprobs is None else _one_logprob(logprobs),
+    )
+
+
+def error_columns(request_id: int, indexes: Sequence[int], finish: int) -> StepOutput:
+    """The message that sequences of a request end with an error, outside of a step."""
+    count = len(indexes)
+    return StepOutput(
+        num_rows=count,
+        request_ids=np.full(count, request_id, np.int64).tobytes(),
+        indexes=np.array(indexes, np.int32).tobytes(),
+        tokens=np.full(count, -1, np.int32).tobytes(),
+        num_tokens=np.zeros(count, np.int32).tobytes(),
+        finish=bytes([finish]) * count,
+        cached_tokens=np.zeros(count, np.int32).tobytes(),
     )
 
 

@@ -8,8 +8,10 @@ import msgspec
 
 from rtp_llm.engine.messages import (
     FINISH_EOS,
+    FINISH_LENGTH,
     FINISH_REASONS,
     FINISH_STOP_TOKEN,
+    SEQUENCE_ERRORS,
     LogprobColumns,
     PromptLogprobs,
     SequenceDelta,
@@ -19,9 +21,9 @@ from rtp_llm.engine.messages import (
 
 
 def decode_step(output: StepOutput) -> Iterator[tuple[int, SequenceDelta]]:
-    """(request_id, delta) of every row of the step that has tokens, in row order.
+    """(request_id, delta) of every row of the step that has tokens or an error, in row order.
 
-    A row has none when its sequence ended before the step did.
+    A row has neither when its sequence ended before the step did.
     """
     if not output.num_rows:
         return
@@ -38,7 +40,7 @@ def decode_step(output: StepOutput) -> Iterator[tuple[int, SequenceDelta]]:
         strict=True,
     )
     for row, (request_id, index, count, finish, cached, queued) in enumerate(columns):
-        if not count:
+        if not count and finish <= FINISH_LENGTH:
             continue
         ids = tokens[row * width : row * width + count]
         stopped = finish in (FINISH_EOS, FINISH_STOP_TOKEN)
@@ -51,7 +53,8 @@ def decode_step(output: StepOutput) -> Iterator[tuple[int, SequenceDelta]]:
                 stop_token_id=ids[-1] if stopped else None,
                 cached_tokens=cached,
                 queue_seconds=queued,
-                logprobs=logprobs.get(row),
+                logprobs=logprobs.get(row) if count else None,
+                error=SEQUENCE_ERRORS.get(finish),
             ),
         )
 
@@ -117,7 +120,10 @@ def merge_deltas(first: SequenceDelta, second: SequenceDelta) -> SequenceDelta:
     if second.finish_reason is None:
         return first
     return msgspec.structs.replace(
-        first, finish_reason=second.finish_reason, stop_token_id=second.stop_token_id
+        first,
+        finish_reason=second.finish_reason,
+        stop_token_id=second.stop_token_id,
+        error=second.error,
     )
 
 

@@ -11,8 +11,10 @@ import pytest
 from rtp_llm.engine.columns import step_columns
 from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step, merge_deltas
 from rtp_llm.engine.messages import (
+    FINISH_BANNED,
     FINISH_EOS,
     FINISH_LENGTH,
+    FINISH_NAN,
     FINISH_NONE,
     FINISH_STOP_TOKEN,
     INDEX_BITS,
@@ -82,6 +84,20 @@ def test_every_row_becomes_its_delta():
             ),
         ),
     ]
+
+
+def test_errors_are_told_behind_the_tokens_that_came():
+    finish = [FINISH_NAN, FINISH_BANNED, FINISH_NONE]
+    broken = result(tokens=[[5, -1], [-1, -1], [-1, -1]], finish=finish)
+    first, second = decode_step(through_the_wire(broken))
+    error = {"finish_reason": "error", "error": "model_produced_nan"}
+    assert first == (7, SequenceDelta(index=0, token_ids=[5], cached_tokens=0, **error))
+    error["error"] = "no_allowed_tokens"
+    request_id, delta = second
+    assert (request_id, delta.index, delta.token_ids) == (7, 127, [])
+    assert (delta.finish_reason, delta.error) == ("error", "no_allowed_tokens")
+    merged = merge_deltas(SequenceDelta(index=127, token_ids=[4]), second[1])
+    assert merged == SequenceDelta(index=127, token_ids=[4], **error)
 
 
 def test_rows_without_tokens_say_nothing():

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from rtp_llm.engine.columns import step_columns
+from rtp_llm.engine.columns import error_columns, step_columns
 from rtp_llm.engine.messages import (
+    FINISH_NAN,
     INDEX_BITS,
+    INDEX_MASK,
     MAX_REQUEST_ID,
     AddRequest,
     EngineDeadError,
@@ -297,7 +299,18 @@ class Engine:
             batch_tokens=flight.batch_tokens,
             seconds=self._figures.elapsed(),
         )
-        return [*self._scorer.land(flight.scores), columns]
+        scores, broken = self._scorer.land(flight.scores)
+        return [*scores, *self._end_broken(broken), columns]
+
+    def _end_broken(self, broken: dict[int, set[int]]) -> list[StepOutput]:
+        """End the sequences of requests whose prompt log-probabilities do not exist."""
+        outputs = []
+        for request_id, ids in broken.items():
+            indexes = sorted(each & INDEX_MASK for each in ids)
+            self.abort([(request_id, index) for index in indexes])
+            self._figures.broken += len(indexes)
+            outputs.append(error_columns(request_id, indexes, FINISH_NAN))
+        return outputs
 
     def _forget_flights(self) -> None:
         """Give up the steps that were interrupted: their rows are dead and get no token."""
@@ -309,7 +322,7 @@ class Engine:
     def _commit(self, sampled: Sampled | None) -> None:
         self._scheduler.commit(_NOTHING if sampled is None else sampled.tokens)
         result = self._scheduler.result
-        self._figures.count(sampled, result.num_tokens)
+        self._figures.count(sampled, result)
         if self._processor_slots:
             finished = result.ids[np.flatnonzero(result.finish)].tolist()
             slots = [self._processor_slots.pop(each, -1) for each in finished]

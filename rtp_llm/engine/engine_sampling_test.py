@@ -147,24 +147,78 @@ def test_prompt_logprobs_outlive_the_first_sequence(model, inside, monkeypatch):
     assert not engine.engine._scorer._wishes
 
 
+PENALTIES = {"repetition_penalty": 1.3, "presence_penalty": 1.5, "frequency_penalty": 1.25}
+
+
+def penalised(logits: torch.Tensor, history: list[int], output: list[int]) -> torch.Tensor:
+    """Repetition counts prompt and output, presence and frequency the output alone."""
+    for token in set(history):
+        value = logits[token]
+        logits[token] = value * 1.3 if value < 0 else value / 1.3
+    for token, count in Counter(output).items():
+        logits[token] -= 1.5 + 1.25 * count
+    return logits
+
+
 def test_penalties_follow_their_formulas(model):
     engine, reference = model
     prompt = random_prompt(30, seed=2)
-
-    def change(logits: torch.Tensor, history: list[int], output: list[int]) -> torch.Tensor:
-        counts = Counter(history)
-        for token, count in counts.items():
-            value = logits[token]
-            value = value * 1.3 if value < 0 else value / 1.3
-            logits[token] = value - 0.5 - 0.25 * count
-        return logits
-
-    expected = greedy_with(reference, prompt, 12, change)
-    settings = {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.25}
+    expected = greedy_with(reference, prompt, 12, penalised)
     company = engine.add(random_prompt(12), max_tokens=12)
-    assert engine.tokens(prompt, max_tokens=12, ignore_eos=True, **settings) == expected
+    for _ in range(2):  # the second time with a prefix from the cache
+        several = engine.add(prompt, max_tokens=12, ignore_eos=True, n=3, **PENALTIES)
+        engine.run()
+        for index in range(3):
+            assert engine.outcomes[several, index].tokens == expected
+    assert engine.outcomes[several, 0].cached == 16
     assert engine.outcomes[company, 0].tokens
     assert expected != expected_tokens(reference, prompt, 12)
+
+
+def test_penalties_of_preempted_sequences_know_their_prompts(model, tmp_path):
+    _, reference = model
+    save_model(tmp_path, "qwen3", seed=1)
+    engine = TinyEngine(tmp_path, seq_size_per_block=4, kv_cache_mem_mb=1, max_seq_len=100)
+    prompts = [random_prompt(30, seed=seed) for seed in range(12)]
+    asked = {"max_tokens": 40, "ignore_eos": True, **PENALTIES}
+    ids = [engine.add(prompt, **asked) for prompt in prompts]
+    engine.run()
+    assert engine.engine.stats().preemptions > 2
+    for request_id, prompt in list(zip(ids, prompts, strict=True))[-3:]:  # the first to give way
+        expected = greedy_with(reference, prompt, 40, penalised)
+        assert engine.outcomes[request_id, 0].tokens == expected
+
+
+def test_draws_with_penalties_follow_the_exact_distribution(tmp_path):
+    """Chi-square over all pairs of two tokens; the prompt is full of the tokens to draw."""
+    reference = save_model(tmp_path, "qwen3", seed=1)
+    engine = TinyEngine(tmp_path, max_running_requests=128)
+    allowed = [11, 52, 93, 134, 175]
+    prompt = [*allowed, *allowed[:3], *allowed]
+    temperature, rounds = 6.0, 24
+    asked = {"allowed_token_ids": allowed, "temperature": temperature, "max_tokens": 2, "n": 128}
+    drawn: Counter[tuple[int, ...]] = Counter()
+    for seed in range(rounds):
+        request_id = engine.add(prompt, seed=seed, ignore_eos=True, **asked, **PENALTIES)
+        engine.run()
+        drawn.update(tuple(engine.outcomes[request_id, index].tokens) for index in range(128))
+
+    def chances(output: list[int]) -> torch.Tensor:
+        history = [*prompt, *output]
+        logits = penalised(expected_logits(reference, history)[-1].clone(), history, output)
+        return (logits[allowed].double() / temperature).softmax(0)
+
+    first = chances([])
+    chi_square = 0.0
+    for token, chance in zip(allowed, first.tolist(), strict=True):
+        for other, follows in zip(allowed, chances([token]).tolist(), strict=True):
+            expected = rounds * 128 * chance * follows
+            assert expected > 5
+            chi_square += (drawn[token, other] - expected) ** 2 / expected
+    freedom = len(allowed) ** 2 - 1
+    assert sum(drawn.values()) == rounds * 128
+    # Five standard deviations: the seeds are fixed, so this cannot fail by chance later.
+    assert chi_square < freedom + 5 * (2 * freedom) ** 0.5
 
 
 def test_no_ngram_comes_twice(model):

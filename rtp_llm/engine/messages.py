@@ -13,11 +13,27 @@ import msgspec
 
 from rtp_llm.sampling_params import SamplingParams
 
-FinishReason = Literal["stop", "length", "abort"]
-FailureKind = Literal["invalid", "queue_full", "internal", "stalled"]
+FinishReason = Literal["stop", "length", "abort", "error"]
+SequenceError = Literal["model_produced_nan", "no_allowed_tokens"]
+FailureKind = Literal["invalid", "queue_full", "internal", "stalled"] | SequenceError
 
-FINISH_NONE, FINISH_EOS, FINISH_STOP_TOKEN, FINISH_LENGTH = range(4)
-FINISH_REASONS: tuple[FinishReason | None, ...] = (None, "stop", "stop", "length")
+FINISH_NONE, FINISH_EOS, FINISH_STOP_TOKEN, FINISH_LENGTH, FINISH_NAN, FINISH_BANNED = range(6)
+FINISH_REASONS: tuple[FinishReason | None, ...] = (None, "stop", "stop", "length", "error", "error")
+SEQUENCE_ERRORS: dict[int, SequenceError] = {
+    FINISH_NAN: "model_produced_nan",
+    FINISH_BANNED: "no_allowed_tokens",
+}
+ERROR_MESSAGES: dict[SequenceError, str] = {
+    "model_produced_nan": (
+        "The model's logits for this request have NaN or infinity, so no token can be drawn. "
+        "Either activations overflow (try --dtype bfloat16 or float32, --quantization none and "
+        "--kv-cache-dtype auto) or weights are damaged (compare the files' checksums)."
+    ),
+    "no_allowed_tokens": (
+        "The settings of this request forbid every token: allowed_token_ids, bad_words, "
+        "logit_bias, min_tokens, no_repeat_ngram_size and logits processors leave none to draw."
+    ),
+}
 
 # A sequence's number in the scheduler is request_id << 7 | index: n is at most 128.
 INDEX_BITS = 7
@@ -73,7 +89,8 @@ class StepOutput(msgspec.Struct, tag="step", frozen=True, kw_only=True):
     """What one step produced: R rows, one for each sequence that drew tokens in it.
 
     ``tokens`` is [R, K] padded with -1; ``num_tokens`` says how many of a row are real, a final
-    end-of-sequence or stop token included. A step that only computed prompt chunks has R = 0.
+    end-of-sequence or stop token included. A step that only computed prompt chunks has R = 0. A row
+    that ends with an error (FINISH_NAN, FINISH_BANNED) may have no tokens.
     """
 
     num_rows: int
@@ -224,6 +241,7 @@ class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):
     ``token_ids`` holds every token drawn, a final end-of-sequence or stop token included;
     ``stop_token_id`` is that token, so text leaves out the last id whenever it is not None.
     ``prompt_logprobs`` comes once, with the request's first tokens; its first entry is None.
+    ``error`` goes with the finish_reason "error".
     """
 
     index: int
@@ -234,6 +252,7 @@ class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):
     queue_seconds: float = 0.0
     logprobs: list[TokenLogprob] | None = None
     prompt_logprobs: list[TokenLogprob | None] | None = None
+    error: SequenceError | None = None
 
 
 class EngineDeadError(RuntimeError):
@@ -245,7 +264,7 @@ class EngineStartError(RuntimeError):
 
 
 class RequestError(RuntimeError):
-    """One request was refused or given up: ``kind`` is invalid, queue_full, internal or stalled."""
+    """One request was refused or given up; ``kind`` says why."""
 
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)

@@ -41,9 +41,11 @@ class PromptPart:
     width: int
     scores: Download
 
-    def read(self) -> PromptLogprobs:
-        """The message, once; waits for the device."""
-        chosen, values, top_ids = self.scores.read()
+    def read(self) -> PromptLogprobs | None:
+        """The message, once; None when the model produced NaN or infinity. Waits for the device."""
+        chosen, values, top_ids, highest = self.scores.read()
+        if not np.isfinite(highest).all():
+            return None
         return PromptLogprobs(
             request_id=self.request_id,
             start=self.start,
@@ -110,12 +112,24 @@ class PromptScorer:
         width = min(max(1, wish.width), logits.shape[1])
         device = self._runner.device
         scores = ops.top_logprobs(logits, device.upload(ids), width)
-        return PromptPart(request_id, wish, start, ids, width, device.start_download(*scores))
+        highest = logits.amax(dim=1)  # of NaN it is NaN
+        download = device.start_download(*scores, highest)
+        return PromptPart(request_id, wish, start, ids, width, download)
 
-    def land(self, parts: Sequence[PromptPart]) -> list[PromptLogprobs]:
-        """The messages of a step's parts, but for requests that were aborted meanwhile; waits."""
-        messages = [part.read() for part in parts if part.wish.sequences]
+    def land(self, parts: Sequence[PromptPart]) -> tuple[list[PromptLogprobs], dict[int, set[int]]]:
+        """The messages of a step's parts, but for requests that were aborted meanwhile, and the
+        sequences of requests, by their ids, whose prompts gave NaN or infinity; waits."""
+        messages: list[PromptLogprobs] = []
+        broken: dict[int, set[int]] = {}
         for part in parts:
-            if part.wish.scored:
+            if not part.wish.sequences or part.request_id in broken:
+                continue
+            message = part.read()
+            if message is not None:
+                messages.append(message)
+            else:
+                broken[part.request_id] = set(part.wish.sequences)
+        for part in parts:
+            if part.wish.scored and part.request_id not in broken:  # who aborts those removes them
                 self._wishes.pop(part.request_id, None)
-        return messages
+        return [each for each in messages if each.request_id not in broken], broken

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from rtp_llm.engine.messages import EngineStats
+from rtp_llm.engine.messages import FINISH_LENGTH, EngineStats
 
 if TYPE_CHECKING:
-    from rtp_llm._runtime import Scheduler
+    from rtp_llm._runtime import Result, Scheduler
     from rtp_llm.executor.sampler import Sampled
 
 # Asking the scheduler in every step would cost more than the figures are worth.
@@ -29,7 +28,7 @@ class StepFigures:
         self._scheduler = scheduler
         self._steps = 0
         self._generated = 0
-        self._degenerate = 0
+        self.broken = 0
         self._batch_size = 0
         self._step_seconds = 0.0
         self._began: float | None = None
@@ -56,11 +55,13 @@ class StepFigures:
         began = self._began
         return 0.0 if began is None else time.monotonic() - began
 
-    def count(self, sampled: Sampled | None, num_tokens: NDArray[np.int32]) -> None:
-        """Add a step whose rows gained ``num_tokens`` [R] tokens."""
+    def count(self, sampled: Sampled | None, result: Result) -> None:
+        """Add a step that drew ``sampled`` and committed ``result``."""
+        num_tokens = result.num_tokens
         self._batch_size = int(np.count_nonzero(num_tokens))
         self._generated += int(num_tokens.sum())
-        self._degenerate += sampled.degenerate if sampled else 0
+        if sampled and sampled.broken:  # those of dead rows do not count
+            self.broken += int(np.count_nonzero(result.finish > FINISH_LENGTH))
 
     def refresh(self) -> None:
         """Take a new set; the engine's thread only."""
@@ -82,7 +83,7 @@ class StepFigures:
             steps=self._steps,
             prompt_tokens=self.prompt_tokens,
             generated_tokens=self._generated,
-            degenerate_rows=self._degenerate,
+            degenerate_rows=self.broken,
             batch_size=self._batch_size,
             step_seconds=self._step_seconds,
         )

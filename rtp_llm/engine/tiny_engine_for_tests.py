@@ -20,6 +20,7 @@ class Outcome:
 
     tokens: list[int] = field(default_factory=list)
     finish: str | None = None
+    error: str | None = None
     stop_token: int | None = None
     cached: int = 0
     queue_seconds: float = 0.0
@@ -62,8 +63,11 @@ class TinyEngine:
                 continue
             for request_id, delta in decode_step(output):
                 outcome = self.outcomes[request_id, delta.index]
+                if outcome.finish is not None:  # its client reads no further
+                    continue
                 outcome.tokens += delta.token_ids
                 outcome.finish, outcome.stop_token = delta.finish_reason, delta.stop_token_id
+                outcome.error = delta.error
                 outcome.cached = delta.cached_tokens
                 outcome.queue_seconds = delta.queue_seconds
                 outcome.logprobs += delta.logprobs or []

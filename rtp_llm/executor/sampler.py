@@ -42,10 +42,10 @@ class Logprobs:
 
 @dataclass(frozen=True)
 class Sampled:
-    """tokens int32 [R]; ``degenerate`` rows had no distribution to draw from (NaN, all -inf)."""
+    """tokens int32 [R] as the scheduler's ``commit`` takes them; ``broken`` rows have an error."""
 
     tokens: NDArray[np.int32]
-    degenerate: int
+    broken: int
     logprobs: Logprobs | None
 
 
@@ -64,11 +64,13 @@ class Drawing:
 
     def read(self) -> Sampled:
         """The tokens, once. The only place of a step that waits for the device."""
-        tokens, valid, *scores = self._download.read()
-        degenerate = len(valid) - int(np.count_nonzero(valid))
+        tokens, status, *scores = self._download.read()
+        broken = int(np.count_nonzero(status))
+        if broken:  # errors in place of tokens: -1 - status
+            tokens = np.where(status, -1 - status.astype(np.int32), tokens)
         if self._rows is None or self._wanted is None:
-            return Sampled(tokens, degenerate, None)
-        return Sampled(tokens, degenerate, Logprobs(self._rows, self._wanted, *scores))
+            return Sampled(tokens, broken, None)
+        return Sampled(tokens, broken, Logprobs(self._rows, self._wanted, *scores))
 
 
 @dataclass(frozen=True)
@@ -188,19 +190,26 @@ class Sampler:
             rows = np.arange(batch.num_rows)
             self._add_pairs(logits, self._biases, batch.row_slots, rows)
         if with_history:
-            self._edit_by_history(logits, flags, settings, *rest)
+            self._edit_by_history(logits, flags, settings, steps, *rest)
         if flags & flag.BAD_WORDS:
             self._banned.apply(logits, batch.row_slots, steps, *rest)
         return settings, steps
 
     def _edit_by_history(
-        self, logits: Tensor, flags: int, settings: RowSettings, tokens: Tensor, cu_tokens: Tensor
+        self,
+        logits: Tensor,
+        flags: int,
+        settings: RowSettings,
+        steps: Tensor,
+        tokens: Tensor,
+        cu_tokens: Tensor,
     ) -> None:
         if self._drawn is not None:
             self._drawn.resolve(tokens)
         if flags & flag.PENALTIES:
             penalties = settings.repetition, settings.presence, settings.frequency
-            ops.apply_penalties(logits, tokens, cu_tokens, *penalties)
+            # The n-th token of an output is drawn after n generated ones.
+            ops.apply_penalties(logits, tokens, cu_tokens, steps, *penalties)
         if flags & flag.NGRAM:
             ops.ban_repeated_ngrams(logits, tokens, cu_tokens, settings.ngram_size)
 

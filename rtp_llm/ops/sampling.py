@@ -10,6 +10,9 @@ from torch import Tensor
 
 from rtp_llm.ops.registry import operator
 
+# The status of a row; see ``sample``.
+DRAWN, NOT_FINITE, ALL_BANNED = range(3)
+
 _APPLY_PENALTIES = operator("apply_penalties")
 _BAN_REPEATED_NGRAMS = operator("ban_repeated_ngrams")
 _ADD_LOGIT_BIAS = operator("add_logit_bias")
@@ -21,18 +24,20 @@ def apply_penalties(
     logits: Tensor,
     tokens: Tensor,
     cu_tokens: Tensor,
+    output_lens: Tensor,
     repetition: Tensor,
     presence: Tensor,
     frequency: Tensor,
 ) -> None:
-    """Penalise, in place, every different token of each row's history.
+    """Penalise, in place, the tokens of each row's history: a prompt, then generated tokens.
 
     logits float32 [R, V]; tokens int32, row r's at [cu_tokens[r], cu_tokens[r + 1]); cu_tokens
-    int32 [R + 1]; repetition, presence, frequency float32 [R]. A logit l becomes l * repetition
-    when negative and l / repetition otherwise, then l - presence - frequency * count.
-    RuntimeError on a mismatch.
+    int32 [R + 1]; output_lens int64 [R], how many of them, the last ones, were generated;
+    repetition, presence, frequency float32 [R]. The logit l of every different token becomes
+    l * repetition when negative and l / repetition otherwise; of those that were generated, then,
+    l - presence - frequency * (how often). RuntimeError on a mismatch.
     """
-    _APPLY_PENALTIES.call(logits, tokens, cu_tokens, repetition, presence, frequency)
+    _APPLY_PENALTIES.call(logits, tokens, cu_tokens, output_lens, repetition, presence, frequency)
 
 
 def ban_repeated_ngrams(
@@ -76,9 +81,9 @@ def sample(
     first. One uniform number per row, Philox4x32-10 of (seed, step), so that a row does not depend
     on its batch.
 
-    Returns tokens int32 [R] and ok bool [R]: false for a row with NaN or +inf, or without a finite
-    logit, whose token is the arg max of its finite logits (0 without any). RuntimeError on a
-    mismatch.
+    Returns tokens int32 [R] and status int8 [R]: DRAWN, NOT_FINITE (the row has NaN or +inf) or
+    ALL_BANNED (every logit is -inf). Without a draw the token is the arg max of the row's finite
+    logits, 0 without any. RuntimeError on a mismatch.
     """
     return _SAMPLE.call(  # type: ignore[no-any-return]
         logits, temperature, top_k, top_p, min_p, seeds, steps

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rtp_llm.ops.sampling import ALL_BANNED, DRAWN, NOT_FINITE
+
 _LEAST_LOGPROB = -1e4
 _LOW32 = 0xFFFFFFFF
 
@@ -13,24 +15,29 @@ def apply_penalties_reference(
     logits: Tensor,
     tokens: Tensor,
     cu_tokens: Tensor,
+    output_lens: Tensor,
     repetition: Tensor,
     presence: Tensor,
     frequency: Tensor,
 ) -> None:
     """See rtp_llm.ops.apply_penalties."""
-    row, token = _history(logits, tokens, cu_tokens)
+    row, token, generated = _history(logits, tokens, cu_tokens, output_lens)
+    seen = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
+    seen[row, token] = True
     counts = torch.zeros(logits.shape, dtype=torch.float32, device=logits.device)
-    counts.index_put_((row, token), torch.ones_like(token, dtype=torch.float32), accumulate=True)
+    counts.index_put_((row, token), generated.float(), accumulate=True)
     factor = repetition[:, None]
-    penalised = torch.where(logits < 0, logits * factor, logits / factor)
-    penalised = penalised - presence[:, None] - frequency[:, None] * counts
-    logits.copy_(torch.where(counts > 0, penalised, logits))
+    repeated = torch.where(logits < 0, logits * factor, logits / factor)
+    repeated = torch.where(seen, repeated, logits)
+    penalised = repeated - presence[:, None] - frequency[:, None] * counts
+    logits.copy_(torch.where(counts > 0, penalised, repeated))
 
 
 def apply_penalties_meta(
     logits: Tensor,
     tokens: Tensor,
     cu_tokens: Tensor,
+    output_lens: Tensor,
     repetition: Tensor,
     presence: Tensor,
     frequency: Tensor,
@@ -80,12 +87,13 @@ def sample_reference(
 ) -> tuple[Tensor, Tensor]:
     """See rtp_llm.ops.sample. Weights are float64."""
     finite = logits.isfinite()
-    ok = ~(logits.isnan() | (logits == torch.inf)).any(dim=1) & finite.any(dim=1)
+    broken = (logits.isnan() | (logits == torch.inf)).any(dim=1)
+    status = torch.where(broken, NOT_FINITE, torch.where(finite.any(dim=1), DRAWN, ALL_BANNED))
     cleaned = torch.where(finite, logits, -torch.inf).double()
     # Without a finite logit nothing may become NaN; the first token is taken.
     cleaned = torch.where(finite.any(dim=1, keepdim=True), cleaned, 0)
     ordered, index = cleaned.sort(dim=1, descending=True, stable=True)
-    greedy = ~(temperature > 0) | (top_k == 1) | ~ok
+    greedy = ~(temperature > 0) | (top_k == 1) | (status != DRAWN)
     scale = torch.where(greedy, 1, temperature).double()[:, None]
     weights = torch.exp((ordered - ordered[:, :1]) / scale)
     kept = _keep(weights, top_k, top_p, min_p)
@@ -93,7 +101,7 @@ def sample_reference(
     target = philox_uniform(seeds, steps)[:, None] * cumulative[:, -1:]
     drawn = (cumulative > target).int().argmax(dim=1)
     drawn = torch.where(greedy, 0, drawn)
-    return index.gather(1, drawn[:, None])[:, 0].int(), ok
+    return index.gather(1, drawn[:, None])[:, 0].int(), status.to(torch.int8)
 
 
 def sample_meta(
@@ -107,7 +115,7 @@ def sample_meta(
 ) -> tuple[Tensor, Tensor]:
     """Shapes and dtypes of sample."""
     rows = logits.shape[0]
-    return logits.new_empty(rows, dtype=torch.int32), logits.new_empty(rows, dtype=torch.bool)
+    return logits.new_empty(rows, dtype=torch.int32), logits.new_empty(rows, dtype=torch.int8)
 
 
 def top_logprobs_reference(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -169,10 +177,15 @@ def _keep(weights: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tenso
     return torch.where(inside & likely, kept, 0)
 
 
-def _history(logits: Tensor, tokens: Tensor, cu_tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Row and id of every token of the rows' histories that is in the vocabulary."""
+def _history(
+    logits: Tensor, tokens: Tensor, cu_tokens: Tensor, output_lens: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of every token of the rows' histories that is in the vocabulary: its row, its id, and
+    whether it was generated."""
+    ends = cu_tokens.long()[1:]
     lengths = cu_tokens.long().diff()
     row = torch.repeat_interleave(torch.arange(len(lengths), device=tokens.device), lengths)
     token = tokens[: len(row)].long()
+    generated = torch.arange(len(row), device=tokens.device) >= (ends - output_lens)[row]
     known = (token >= 0) & (token < logits.shape[1])
-    return row[known], token[known]
+    return row[known], token[known], generated[known]

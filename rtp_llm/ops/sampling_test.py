@@ -11,6 +11,7 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.ops import sampling_reference as reference
 from rtp_llm.ops.checks_for_tests import ISAS, cpu_only, kernel_runs, running
+from rtp_llm.ops.sampling import ALL_BANNED, NOT_FINITE
 from rtp_llm.ops.sampling_rows_for_tests import random_logits, random_settings
 
 every_isa = pytest.mark.parametrize("isa", ISAS)
@@ -48,11 +49,11 @@ def test_tokens_equal_the_reference(isa: str, kind: str, vocab: int) -> None:
     logits = random_logits(rows, vocab, kind)
     before = logits.clone()
     options = random_settings(rows, vocab)
-    expected, expected_ok = reference.sample_reference(logits, *options)
+    expected, expected_status = reference.sample_reference(logits, *options)
     with running(isa), kernel_runs("sample"):
-        tokens, ok = ops.sample(logits, *options)
+        tokens, status = ops.sample(logits, *options)
     assert tokens.dtype == torch.int32
-    assert torch.equal(ok, expected_ok)
+    assert torch.equal(status, expected_status)
     assert torch.equal(tokens, expected)
     assert torch.equal(logits, before)
 
@@ -97,10 +98,10 @@ def test_draws_follow_the_distribution(
     draws = 100_000
     logits = torch.randn(40) * 1.5
     rows = logits.expand(draws, -1).contiguous()
-    tokens, ok = ops.sample(rows, *settings(draws, temperature, top_k, top_p, min_p, 7))
+    tokens, status = ops.sample(rows, *settings(draws, temperature, top_k, top_p, min_p, 7))
     expected = expected_distribution(logits, temperature, top_k, top_p, min_p) * draws
     counts = torch.bincount(tokens.long(), minlength=40).double()
-    assert ok.all()
+    assert not status.any()
     assert counts[expected == 0].sum() == 0
     likely = expected > 5
     rest = torch.tensor([draws - counts[likely].sum(), draws - expected[likely].sum()])
@@ -140,8 +141,8 @@ def test_row_does_not_depend_on_its_batch() -> None:
 
 @every_isa
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_broken_rows_are_repaired(isa: str, temperature: float) -> None:
-    logits = torch.randn(6, 300).clamp(max=5)
+def test_rows_without_a_distribution_are_told(isa: str, temperature: float) -> None:
+    logits = torch.randn(7, 300).clamp(max=5)
     logits[:, 123] = 9.0
     logits[0, 7] = torch.nan
     logits[1, 299] = torch.inf
@@ -150,10 +151,13 @@ def test_broken_rows_are_repaired(isa: str, temperature: float) -> None:
     logits[4, :] = -torch.inf
     logits[4, 5] = torch.nan
     logits[4, [77, 88]] = -3.0
+    logits[5, :200] = -torch.inf  # some tokens may well be forbidden
+    logits[5, 250] = 9.5
     with running(isa):
-        tokens, ok = ops.sample(logits, *settings(6, temperature, 1 if temperature else 0))
-    assert ok.tolist() == [False] * 5 + [True]
-    assert tokens.tolist() == [123, 123, 0, 0, 77, 123]
+        tokens, status = ops.sample(logits, *settings(7, temperature, 1 if temperature else 0))
+    assert status.tolist() == [NOT_FINITE, NOT_FINITE, ALL_BANNED, NOT_FINITE, NOT_FINITE, 0, 0]
+    assert tokens.tolist() == [123, 123, 0, 0, 77, 250, 123]
+    assert torch.equal(reference.sample_reference(logits, *settings(7, temperature))[1], status)
 
 
 @pytest.mark.parametrize("top_k", [1, 3, 40])
@@ -175,8 +179,8 @@ def test_rows_of_a_wider_matrix_and_no_rows() -> None:
     options = random_settings(5, 500)
     expected, _ = ops.sample(wide[:, :500].contiguous(), *options)
     assert torch.equal(ops.sample(wide[:, :500], *options)[0], expected)
-    tokens, ok = ops.sample(torch.empty(0, 500), *settings(0))
-    assert tokens.shape == ok.shape == (0,)
+    tokens, status = ops.sample(torch.empty(0, 500), *settings(0))
+    assert tokens.shape == status.shape == (0,)
 
 
 @every_isa
@@ -219,20 +223,34 @@ def test_penalties_equal_the_reference(vocab: int) -> None:
     tokens, cu = random_history(rows, vocab, 60)
     penalties = (torch.rand(rows) + 0.5, torch.rand(rows) - 0.5, torch.rand(rows) - 0.5)
     penalties[0][0], penalties[1][0], penalties[2][0] = 1.0, 0.0, 0.0
+    penalties[0][1] = 1.0
+    output_lens = (torch.rand(rows) * cu.diff()).long()
+    output_lens[2], output_lens[3] = cu.diff()[2] + 5, 0  # more than there are, and none
     logits = torch.randn(rows, vocab)
     expected = logits.clone()
-    reference.apply_penalties_reference(expected, tokens, cu, *penalties)
+    reference.apply_penalties_reference(expected, tokens, cu, output_lens, *penalties)
     with kernel_runs("apply_penalties"):
-        ops.apply_penalties(logits, tokens, cu, *penalties)
+        ops.apply_penalties(logits, tokens, cu, output_lens, *penalties)
     torch.testing.assert_close(logits, expected)
 
 
 def test_penalties_by_hand() -> None:
-    logits = torch.tensor([[2.0, -2.0, 1.0]])
+    """Repetition counts the prompt too, presence and frequency what was generated alone."""
+    logits = torch.tensor([[2.0, -2.0, 1.0, 6.0]])
     one = torch.ones(1)
-    tokens, cu = torch.tensor([0, 1, 0, 9, -1]).int(), torch.tensor([0, 5]).int()
-    ops.apply_penalties(logits, tokens, cu, 2 * one, 0.5 * one, 0.25 * one)
-    assert logits.tolist() == [[2 / 2 - 0.5 - 2 * 0.25, -2 * 2 - 0.5 - 0.25, 1.0]]
+    tokens, cu = torch.tensor([3, 0, 3, 0, 1, 0, 9, -1]).int(), torch.tensor([0, 8]).int()
+    ops.apply_penalties(logits, tokens, cu, torch.tensor([5]), 2 * one, 0.5 * one, 0.25 * one)
+    assert logits.tolist() == [[2 / 2 - 0.5 - 2 * 0.25, -2 * 2 - 0.5 - 0.25, 1.0, 6 / 2]]
+
+
+@pytest.mark.parametrize("repetition", [1.0, 2.0])
+def test_presence_and_frequency_leave_a_prompt_alone(repetition: float) -> None:
+    logits, one = torch.ones(2, 3), torch.ones(2)
+    tokens, cu = torch.tensor([0, 0, 1, 0, 0, 1]).int(), torch.tensor([0, 3, 6]).int()
+    output_lens = torch.tensor([0, 1])
+    ops.apply_penalties(logits, tokens, cu, output_lens, repetition * one, one, one)
+    first = 1 / repetition
+    assert logits.tolist() == [[first, first, 1.0], [first, first - 2, 1.0]]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -273,8 +291,8 @@ def test_logit_bias_adds_up_and_bans() -> None:
 
 def test_meta_functions_give_shapes_and_dtypes() -> None:
     logits = torch.empty(5, 90, device="meta")
-    tokens, ok = ops.sample(logits, *(option.to("meta") for option in settings(5)))
-    assert (tokens.shape, tokens.dtype, ok.dtype) == ((5,), torch.int32, torch.bool)
+    tokens, status = ops.sample(logits, *(option.to("meta") for option in settings(5)))
+    assert (tokens.shape, tokens.dtype, status.dtype) == ((5,), torch.int32, torch.int8)
     chosen, values, ids = ops.top_logprobs(logits, tokens, 4)
     assert (chosen.shape, values.shape, ids.shape) == ((5,), (5, 4), (5, 4))
     assert ids.dtype == torch.int32
@@ -295,6 +313,8 @@ def test_offsets_and_rows_that_are_not_there_are_named() -> None:
     logits, one = torch.randn(2, 10), torch.ones(2)
     ids, falling = torch.zeros(3).int(), torch.tensor([0, 3, 2]).int()
     with pytest.raises(RuntimeError, match="cu_tokens must rise"):
-        ops.apply_penalties(logits, ids, falling, one, one, one)
+        ops.apply_penalties(logits, ids, falling, ids[:2].long(), one, one, one)
+    with pytest.raises(RuntimeError, match="apply_penalties: output_lens"):
+        ops.apply_penalties(logits, ids, falling, ids[:2], one, one, one)
     with pytest.raises(RuntimeError, match=r"rows\[1\] is 3 of 2 rows"):
         ops.add_logit_bias(logits, falling, ids, torch.ones(3))

@@ -85,8 +85,8 @@ _SCHEMAS = (
     ("cache", "copy_blocks(Tensor(a!) cache, Tensor pairs) -> ()"),
     (
         "sampling",
-        "apply_penalties(Tensor(a!) logits, Tensor tokens, Tensor cu_tokens, Tensor repetition, "
-        "Tensor presence, Tensor frequency) -> ()",
+        "apply_penalties(Tensor(a!) logits, Tensor tokens, Tensor cu_tokens, "
+        "Tensor output_lens, Tensor repetition, Tensor presence, Tensor frequency) -> ()",
     ),
     (
         "sampling",

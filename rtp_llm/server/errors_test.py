@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -309,6 +310,35 @@ async def test_queue_full_and_invalid_from_the_engine(stream: bool) -> None:
         server.engine.refuse = None
         assert (await server.chat(stream=stream)).status_code == 200
         assert not server.state.answers
+
+
+BROKEN = [(-2, 500, "model_produced_nan", "NaN"), (-3, 400, "no_allowed_tokens", "forbid every")]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("sign", "status", "code", "words"), BROKEN)
+@run
+async def test_nothing_to_draw(sign: int, status: int, code: str, words: str, stream: bool) -> None:
+    """The status while nothing was sent, an event afterwards; the request's other choices end."""
+    async with served() as server:
+        server.engine.script = lambda request, index: [sign]
+        for answer in (await server.chat(stream=stream), await server.complete(stream=stream)):
+            check(answer, status, None, words, code)
+        many = await server.complete(prompt=["a", "b"], n=2, stream=stream)
+        check(many, status, None, words, code)
+        text = demo_tokenizer().encode("Hello")
+        server.engine.script = lambda request, index: [*text, sign] if index else text * 9
+        answer = await server.chat(stream=stream, n=2, max_tokens=50)
+        if stream:
+            assert answer.status_code == 200
+            told = json.loads(answer.text.strip().split("\n\n")[-1].removeprefix("data: "))
+            assert told["error"]["code"] == code and words in told["error"]["message"]
+        else:
+            check(answer, status, None, words, code)
+        assert len(server.engine.aborted) >= 1
+        assert 'sequences_total{finish_reason="er' in (await server.client.get("/metrics")).text
+        server.engine.script = lambda request, index: text
+        assert (await server.chat(stream=stream)).status_code == 200
 
 
 @run

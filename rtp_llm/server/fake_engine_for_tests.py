@@ -21,12 +21,15 @@ from rtp_llm.engine.messages import (
     FinishReason,
     RequestError,
     SequenceDelta,
+    SequenceError,
     TokenLogprob,
 )
 from rtp_llm.engine.restarting_client import Restarts
 
 Script = Callable[[AddRequest, int], list[int]]
 EOS = 4  # <|im_end|> of model_folders_for_tests
+# In a script: instead of a token the sequence gets this error.
+ERRORS: dict[int, SequenceError] = {-2: "model_produced_nan", -3: "no_allowed_tokens"}
 
 
 def ready_message(max_model_len: int = 256, vocab_size: int = 512) -> EngineReady:
@@ -84,6 +87,11 @@ class FakeStream:
         self.done[index] += 1
         script = self.scripts[index]
         token = script[position] if position < len(script) else EOS
+        if token in ERRORS:
+            self.open.discard(index)
+            return SequenceDelta(
+                index=index, token_ids=[], finish_reason="error", error=ERRORS[token]
+            )
         stops = {*params.stop_token_ids} | (set() if params.ignore_eos else {EOS})
         finish: FinishReason | None = None
         if token in stops and position >= params.min_tokens:

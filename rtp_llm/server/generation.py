@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rtp_llm.engine.messages import (
+    ERROR_MESSAGES,
     AddRequest,
     EngineDeadError,
     RequestError,
@@ -171,8 +172,7 @@ class Generation:
         request_id = self._engine.new_request_id()
         numbers = range(job.first_choice, job.first_choice + job.params.n)
         choices = [_Choice(number, job, self._tokenizer, self._started) for number in numbers]
-        unfinished = len(choices)
-        cached = 0
+        unfinished, cached = len(choices), 0
         try:
             taken = self._engine.generate(_request(request_id, job))
             self._metrics.prompt_tokens.inc(len(job.prompt_ids))
@@ -184,20 +184,22 @@ class Generation:
                         continue
                     if delta.finish_reason == "abort":
                         break
-                    if delta.cached_tokens > cached:
-                        self._count_cached(delta.cached_tokens - cached)
-                        cached = delta.cached_tokens
+                    cached = self._count_cached(delta.cached_tokens, cached)
                     before = choice.text.num_tokens
                     visible = choice.take(delta)
                     tokens = 0 if job.prompt_only else choice.text.num_tokens - before
                     self._count(choice, tokens, delta.queue_seconds)
-                    ended = visible.finish is not None
                     if visible.finish is not None:
                         self._metrics.requested.end(choice.times, visible.finish)
-                    unfinished -= ended
-                    if ended and delta.finish_reason is None and unfinished:
-                        self._engine.abort(request_id, delta.index)
-                    yield visible
+                        unfinished -= 1
+                        if delta.finish_reason is None and unfinished:
+                            self._engine.abort(request_id, delta.index)
+                    if delta.error is None or tokens:
+                        yield visible
+                    if delta.error is not None:
+                        unfinished -= 1
+                        self._metrics.requested.fail()
+                        raise RequestError(delta.error, ERROR_MESSAGES[delta.error])
                     if not unfinished:
                         return
         except (RequestError, EngineDeadError) as error:
@@ -207,9 +209,12 @@ class Generation:
                 self._metrics.requested.abort(unfinished)
         raise unavailable("The request was ended by the server.", "aborted")
 
-    def _count_cached(self, more: int) -> None:
+    def _count_cached(self, cached: int, before: int) -> int:
+        """All that were found cached of a prompt, of which ``before`` are counted."""
+        more = max(0, cached - before)
         self.usage.cached_tokens += more
         self._metrics.cached_tokens.inc(more)
+        return before + more
 
     def _count(self, choice: _Choice, tokens: int, queued: float) -> None:
         now = time.perf_counter()

@@ -70,7 +70,11 @@ ENGINE_COUNTERS = (
     ("rtp_llm_preemptions", "Sequences preempted and recomputed.", "preemptions"),
     ("rtp_llm_prefix_cache_hit_tokens", "Prompt tokens found cached.", "prefix_hit_tokens"),
     ("rtp_llm_prefix_cache_query_tokens", "Prompt tokens looked up.", "prefix_query_tokens"),
-    ("rtp_llm_degenerate_rows", "Rows of logits that had to be repaired.", "degenerate_rows"),
+    (
+        "rtp_llm_degenerate_rows",
+        "Sequences that ended because no token could be drawn: NaN, infinity or all forbidden.",
+        "degenerate_rows",
+    ),
 )
 
 

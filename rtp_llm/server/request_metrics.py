@@ -78,6 +78,10 @@ class RequestMetrics:
         """So many sequences ended before their last token: a client left, or something failed."""
         self._finished.labels("abort").inc(sequences)
 
+    def fail(self) -> None:
+        """A sequence ended because no token could be drawn."""
+        self._finished.labels("error").inc()
+
     def end(self, times: SequenceTimes, finish_reason: str) -> None:
         """A sequence has its last token."""
         self._finished.labels(finish_reason).inc()

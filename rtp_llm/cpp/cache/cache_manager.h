@@ -68,6 +68,14 @@ class CacheManager {
     }
   }
 
+  // Finite logits came from what the cache holds, or NaN; see PrefixCache.
+  void Verify(SequenceCache* cache) {
+    if (cache->path.is_open()) prefix_->Verify(&cache->path);
+  }
+  void Discard(const SequenceCache& cache) {
+    if (cache.path.is_open()) prefix_->Discard(cache.path);
+  }
+
   // `to` (open, empty) shares everything that `from` holds.
   void Fork(const SequenceCache& from, SequenceCache* to);
   // Gives everything back; the cache can be used again as after Open.

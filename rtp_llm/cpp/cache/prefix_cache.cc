@@ -40,6 +40,8 @@ PrefixCache::PrefixCache(std::vector<CacheGroup> groups, std::vector<BlockPool*>
     : groups_(std::move(groups)),
       pools_(std::move(pools)),
       block_size_(groups_.at(0).block_size),
+      whole_chains_(std::all_of(groups_.begin(), groups_.end(),
+                                [](const CacheGroup& group) { return group.NeedsWholeChain(); })),
       hash_mask_(MaskOfBits(hash_bits)),
       capacity_(Capacity(groups_)),
       nodes_(capacity_),
@@ -71,6 +73,7 @@ void PrefixCache::Restart(PrefixPath* path) const {
   path->node = -1;
   path->generation = 0;
   path->depth = 0;
+  path->verified = 0;
   path->hash = Mask(keys_.hash(path->key));
 }
 
@@ -112,6 +115,8 @@ int32_t PrefixCache::Find(const Hash128& hash, int32_t parent, const int32_t* to
 
 void PrefixCache::Walk(const int32_t* tokens, int32_t max_depth, PrefixPath* path) const {
   Refresh(path);
+  if (path->discards != discards_) Restart(path);
+  path->discards = discards_;
   if (path->depth > max_depth) CutTo(max_depth, path);
   while (path->depth < max_depth) {
     const int32_t* block_tokens = tokens + static_cast<size_t>(path->depth) * block_size_;
@@ -200,7 +205,7 @@ int32_t PrefixCache::Create(const Hash128& hash, const PrefixPath& parent, const
     return -1;
   }
   Node& node = nodes_[index];
-  node = Node{hash, ParentCode(parent), 0, 0, node.generation, true};
+  node = Node{hash, ParentCode(parent), 0, 0, node.generation, true, true, false};
   std::memcpy(&tokens_[TokenIndex(index)], tokens, BlockBytes());
   for (int32_t group = 0; group < num_groups(); ++group) BlockOf(index, group) = kNullBlock;
   if (parent.node >= 0) {
@@ -276,7 +281,7 @@ void PrefixCache::Remove(int32_t node) {
   while (true) {
     for (int32_t group = 0; group < num_groups(); ++group) DropBlock(node, group);
     const int32_t parent = nodes_[node].parent;
-    table_.Erase(nodes_[node].hash.low, node);
+    Unlist(node);
     nodes_[node].used = false;
     ++nodes_[node].generation;
     free_nodes_.push_back(node);
@@ -327,7 +332,7 @@ int32_t PrefixCache::CountUnpinned(const PrefixPath& path, int32_t group) const 
 void PrefixCache::CheckNode(int32_t node) const {
   const Node& entry = nodes_[node];
   const std::string name = "prefix node " + std::to_string(node);
-  if (Find(entry.hash, entry.parent, &tokens_[TokenIndex(node)]) != node) {
+  if (entry.listed && Find(entry.hash, entry.parent, &tokens_[TokenIndex(node)]) != node) {
     throw IntegrityError(name + " is not found by its content");
   }
   if (entry.parent >= 0 && !nodes_[entry.parent].used) throw IntegrityError(name + " is an orphan");

@@ -19,6 +19,8 @@ struct PrefixPath {
   int32_t node = -1;  // -1: nothing matched yet
   uint32_t generation = 0;
   int32_t depth = 0;
+  int32_t verified = 0;   // the depth up to which Verify() was told of
+  uint32_t discards = 0;  // of the cache when this was last walked
   Hash128 hash;
 
   bool is_open() const { return key >= 0; }
@@ -61,6 +63,17 @@ class PrefixCache {
   // full.
   bool Extend(const int32_t* tokens, int32_t* blocks, PrefixPath* path);
 
+  // Finite logits came from the path's blocks, so no key or value in them is a NaN: a query reads
+  // every one of them, and a NaN that is read stays. Nothing follows from that about what lies
+  // outside a window.
+  void Verify(PrefixPath* path) {
+    if (path->depth > path->verified) VerifySlow(path);
+  }
+  // NaN came from them. The nodes that were never verified are not found any more; the others have
+  // to be verified again, and go as well if NaN comes from them once more before that. Live
+  // sequences keep the blocks that they hold, but make them known to nobody.
+  void Discard(const PrefixPath& path);
+
   // Evicts until `needed` blocks of the group are free; false if that cannot be had.
   bool MakeFree(int32_t group, int32_t needed);
 
@@ -85,6 +98,8 @@ class PrefixCache {
     int32_t resident;
     uint32_t generation;  // changes when the node is removed, so that old paths are recognised
     bool used;
+    bool listed;    // in the table; what is below a node that is not cannot be reached
+    bool verified;  // as Verify() says
   };
 
   bool IsCurrent(const PrefixPath& path) const;
@@ -101,6 +116,10 @@ class PrefixCache {
   void Offer(int32_t node, int32_t* blocks);
   void DropBlock(int32_t node, int32_t group);
   void PinBlocks(int32_t node, bool pin);
+  void VerifySlow(PrefixPath* path);
+  bool Unlist(int32_t node);
+  bool IsReachable(int32_t node) const;
+  void ReleaseResidents(int32_t top);
   void Remove(int32_t node);
   bool ServesNothing(int32_t node) const;
   void CheckNode(int32_t node) const;
@@ -117,6 +136,7 @@ class PrefixCache {
   const std::vector<CacheGroup> groups_;
   const std::vector<BlockPool*> pools_;
   const int32_t block_size_;
+  const bool whole_chains_;  // in all groups
   const Hash128 hash_mask_;
   const int32_t capacity_;
 
@@ -130,6 +150,7 @@ class PrefixCache {
   std::vector<int32_t> free_nodes_;
   int32_t nodes_touched_ = 0;
   int32_t num_nodes_ = 0;
+  uint32_t discards_ = 0;
 };
 
 }  // namespace rtp_llm

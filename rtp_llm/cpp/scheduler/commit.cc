@@ -7,6 +7,14 @@
 #include "rtp_llm/cpp/scheduler/scheduler.h"
 
 namespace rtp_llm {
+namespace {
+
+FinishReason ErrorOf(int32_t token) {
+  if (token == kNotFiniteRow) return FinishReason::kNotFinite;
+  return token == kAllBannedRow ? FinishReason::kAllBanned : FinishReason::kNone;
+}
+
+}  // namespace
 
 void Scheduler::CheckTokens(const int32_t* tokens, int32_t rows, int32_t width) const {
   const auto fail = [](const std::string& message) { throw std::invalid_argument(message); };
@@ -24,7 +32,8 @@ void Scheduler::CheckTokens(const int32_t* tokens, int32_t rows, int32_t width) 
          " are possible");
   }
   for (int32_t row = 0; row < rows; ++row) {
-    if (tokens[static_cast<size_t>(row) * width] >= 0) continue;
+    const int32_t first = tokens[static_cast<size_t>(row) * width];
+    if (first >= 0 || first == kNotFiniteRow || first == kAllBannedRow) continue;
     if (!sequences_.IsLive(owners.slots[row], owners.serials[row])) continue;
     fail("tokens: row " + std::to_string(row) + " has none");
   }
@@ -116,6 +125,12 @@ void Scheduler::CommitRow(const RowOwners& owners, int32_t row, const int32_t* t
     out[count] = tokens[count];
     ++count;
     finish = sequence.CheckFinish();
+  }
+  if (finish == FinishReason::kNone && count < width) finish = ErrorOf(tokens[count]);
+  if (finish == FinishReason::kNotFinite) {
+    cache_.Discard(sequence.cache);
+  } else if (count > 0) {
+    cache_.Verify(&sequence.cache);
   }
   result_.num_tokens[row] = count;
   result_.finish[row] = static_cast<uint8_t>(finish);

@@ -15,6 +15,10 @@
 
 namespace rtp_llm {
 
+// What Commit() takes in place of a token: the row's logits have NaN or +inf, or are all -inf.
+constexpr int32_t kNotFiniteRow = -2;
+constexpr int32_t kAllBannedRow = -3;
+
 // The queue has no place; the same request may be accepted later.
 class QueueFullError : public std::runtime_error {
  public:
@@ -70,9 +74,10 @@ class Scheduler {
   bool Schedule();
 
   // Tokens drawn in the oldest batch that has none, [rows, width] padded with -1: each row of a
-  // live sequence has at least one. Appends them, applies the stop rules, gives back what ended,
-  // fills result(). Throws std::invalid_argument, with nothing changed, if the tokens do not suit
-  // the batch. With overlap the width is 1.
+  // live sequence has at least one, or an error in its place: kNotFiniteRow or kAllBannedRow, which
+  // ends the sequence. Appends the tokens, applies the stop rules, gives back what ended, fills
+  // result(). Blocks that gave NaN leave the prefix cache. Throws std::invalid_argument, with
+  // nothing changed, if the tokens do not suit the batch. With overlap the width is 1.
   void Commit(const int32_t* tokens, int32_t rows, int32_t width);
 
   // Keeps the cached blocks of a prompt from eviction, or lets go of them; returns how many of its

@@ -26,7 +26,15 @@ struct RequestOptions {
   bool remote_prompt = false;
 };
 
-enum class FinishReason : uint8_t { kNone = 0, kEos = 1, kStopToken = 2, kLength = 3 };
+// The last two are errors: logits with NaN or +inf, and no token left to draw.
+enum class FinishReason : uint8_t {
+  kNone = 0,
+  kEos = 1,
+  kStopToken = 2,
+  kLength = 3,
+  kNotFinite = 4,
+  kAllBanned = 5,
+};
 
 // free -> waiting -> running -> free; preemption: running -> waiting. Of n sequences with one
 // prompt the first (leader) goes this way, the others follow it until its prompt is computed: free

@@ -27,9 +27,15 @@ struct SampleArgs {
   const int64_t* seeds;
   const int64_t* steps;
   int32_t* tokens;
-  // False: the row has a NaN, an infinity or no finite logit, and got the arg max of the finite
-  // ones, or 0.
-  bool* ok;
+  int8_t* status;  // RowStatus
+};
+
+// Whether a row has a distribution to draw from. One that has none gets the arg max of its finite
+// logits, or 0.
+enum RowStatus : int8_t {
+  kDrawn = 0,
+  kNotFinite = 1,  // there is a NaN or +inf
+  kAllBanned = 2,  // every logit is -inf
 };
 
 struct TopLogprobsArgs {
@@ -63,10 +69,12 @@ struct TokenHistory {
 };
 
 // For every different token of a row's history: logit l becomes l * repetition when negative and
-// l / repetition otherwise, then less presence, then less frequency * (times the token occurs).
+// l / repetition otherwise. The last output_lens[r] tokens of the history were generated: for every
+// different one among those less presence, then less frequency * (times it occurs there).
 struct PenaltyArgs {
   MutableRows logits;
   TokenHistory history;
+  const int64_t* output_lens;  // those beyond the history count as all of it
   const float* repetition;
   const float* presence;
   const float* frequency;

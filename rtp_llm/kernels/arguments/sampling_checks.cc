@@ -63,15 +63,16 @@ TopLogprobsArgs top_logprobs_args(const Tensor& logits, const Tensor& tokens, in
 }
 
 PenaltyArgs penalty_args(const Tensor& logits, const Tensor& tokens, const Tensor& cu_tokens,
-                         const Penalties& penalties) {
+                         const Tensor& output_lens, const Penalties& penalties) {
   check_logits(logits, "apply_penalties: logits");
   const int64_t rows = logits.size(0);
+  check_vector(output_lens, DType::kInt64, rows, "apply_penalties: output_lens");
   check_vector(penalties.repetition, DType::kFloat32, rows, "apply_penalties: repetition");
   check_vector(penalties.presence, DType::kFloat32, rows, "apply_penalties: presence");
   check_vector(penalties.frequency, DType::kFloat32, rows, "apply_penalties: frequency");
-  return {mutable_rows_of(logits), history_of(tokens, cu_tokens, rows),
-          penalties.repetition.data<float>(), penalties.presence.data<float>(),
-          penalties.frequency.data<float>()};
+  return {mutable_rows_of(logits),          history_of(tokens, cu_tokens, rows),
+          output_lens.data<int64_t>(),      penalties.repetition.data<float>(),
+          penalties.presence.data<float>(), penalties.frequency.data<float>()};
 }
 
 NgramArgs ngram_args(const Tensor& logits, const Tensor& tokens, const Tensor& cu_tokens,

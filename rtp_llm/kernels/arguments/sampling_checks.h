@@ -26,7 +26,7 @@ struct Penalties {
 SampleArgs sample_args(const Tensor& logits, const SampleSettings& settings);
 TopLogprobsArgs top_logprobs_args(const Tensor& logits, const Tensor& tokens, int64_t k);
 PenaltyArgs penalty_args(const Tensor& logits, const Tensor& tokens, const Tensor& cu_tokens,
-                         const Penalties& penalties);
+                         const Tensor& output_lens, const Penalties& penalties);
 NgramArgs ngram_args(const Tensor& logits, const Tensor& tokens, const Tensor& cu_tokens,
                      const Tensor& ngram_size);
 LogitBiasArgs logit_bias_args(const Tensor& logits, const Tensor& rows, const Tensor& ids,

@@ -33,8 +33,8 @@ constexpr const char* kSchemas[] = {
     "Tensor block_table, int max_seqlen_q, int max_seqlen_k, float scale, bool causal=True, "
     "int window=0, float soft_cap=0.0, Tensor? sinks=None) -> Tensor",
     "copy_blocks(Tensor(a!) cache, Tensor pairs) -> ()",
-    "apply_penalties(Tensor(a!) logits, Tensor tokens, Tensor cu_tokens, Tensor repetition, "
-    "Tensor presence, Tensor frequency) -> ()",
+    "apply_penalties(Tensor(a!) logits, Tensor tokens, Tensor cu_tokens, "
+    "Tensor output_lens, Tensor repetition, Tensor presence, Tensor frequency) -> ()",
     "ban_repeated_ngrams(Tensor(a!) logits, Tensor tokens, Tensor cu_tokens, Tensor ngram_size) "
     "-> ()",
     "add_logit_bias(Tensor(a!) logits, Tensor rows, Tensor ids, Tensor values) -> ()",

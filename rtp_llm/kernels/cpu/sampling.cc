@@ -24,6 +24,12 @@ void for_rows(const LogitRows& logits, void* scratch, const ParallelFor& paralle
   });
 }
 
+// Of a degenerate row.
+RowStatus status_of(const float* x, int64_t size) {
+  const bool banned = std::all_of(x, x + size, [](float logit) { return logit == -INFINITY; });
+  return banned ? kAllBanned : kNotFinite;
+}
+
 int32_t finite_arg_max(const float* x, int64_t size) {
   int64_t best = 0;
   float top = -INFINITY;
@@ -41,7 +47,7 @@ void sample_row(const SamplingKernels& kernels, const SampleArgs& args, int64_t 
   const float* const x = args.logits.row(row);
   const int64_t vocab = args.logits.vocab;
   const RowScan scan = kernels.scan_row(x, vocab, workspace.block_max);
-  args.ok[row] = !scan.degenerate;
+  args.status[row] = scan.degenerate ? status_of(x, vocab) : kDrawn;
   if (scan.degenerate) {
     args.tokens[row] = finite_arg_max(x, vocab);
     return;

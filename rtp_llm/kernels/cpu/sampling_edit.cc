@@ -1,6 +1,7 @@
 // Changes of logits before the draw: a few logits per row each, so no vector code.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "rtp_llm/kernels/cpu/sampling.h"
 
@@ -9,26 +10,34 @@ namespace {
 
 bool known(int32_t token, int64_t vocab) { return token >= 0 && token < vocab; }
 
-// Counts are put back to zero as the tokens are met again.
+// Whoever is penalised gets this count, so that it happens once.
+constexpr int32_t kDone = -1;
+
 void penalize_row(const PenaltyArgs& args, int64_t row, int32_t* counts) {
   const float repetition = args.repetition[row];
   const float presence = args.presence[row];
   const float frequency = args.frequency[row];
   if (repetition == 1.0f && presence == 0.0f && frequency == 0.0f) return;
-  const int32_t* const begin = args.history.begin(row);
   const int32_t* const end = args.history.end(row);
+  const int64_t size = end - args.history.begin(row);
+  const int32_t* const generated = end - std::clamp<int64_t>(args.output_lens[row], 0, size);
+  const int32_t* const begin = repetition == 1.0f ? generated : args.history.begin(row);
   const int64_t vocab = args.logits.vocab;
-  for (const int32_t* token = begin; token != end; ++token) {
+  for (const int32_t* token = generated; token != end; ++token) {
     if (known(*token, vocab)) ++counts[*token];
   }
   float* const logits = args.logits.row(row);
   for (const int32_t* token = begin; token != end; ++token) {
-    if (!known(*token, vocab) || counts[*token] == 0) continue;
+    if (!known(*token, vocab) || counts[*token] == kDone) continue;
+    const int32_t count = std::exchange(counts[*token], kDone);
     float& logit = logits[*token];
     logit = logit < 0.0f ? logit * repetition : logit / repetition;
+    if (count == 0) continue;  // in the prompt only
     logit -= presence;
-    logit -= frequency * static_cast<float>(counts[*token]);
-    counts[*token] = 0;
+    logit -= frequency * static_cast<float>(count);
+  }
+  for (const int32_t* token = begin; token != end; ++token) {
+    if (known(*token, vocab)) counts[*token] = 0;
   }
 }
 

@@ -26,13 +26,13 @@ std::tuple<Tensor, Tensor> sample(const Tensor& logits, const Tensor& temperatur
                                   const Tensor& seeds, const Tensor& steps) {
   SampleArgs args = glue::sample_args(logits, {temperature, top_k, top_p, min_p, seeds, steps});
   Tensor tokens = glue::empty(logits, {logits.size(0)}, DType::kInt32);
-  Tensor ok = glue::empty(logits, {logits.size(0)}, DType::kBool);
+  Tensor status = glue::empty(logits, {logits.size(0)}, DType::kInt8);
   args.tokens = tokens.data<int32_t>();
-  args.ok = ok.data<bool>();
+  args.status = status.data<int8_t>();
   const ParallelFor& parallel = glue::parallel_for();
   const Tensor scratch = make_scratch(logits, args.logits, parallel);
   run_sample(args, scratch.data(), parallel);
-  return std::make_tuple(std::move(tokens), std::move(ok));
+  return std::make_tuple(std::move(tokens), std::move(status));
 }
 
 std::tuple<Tensor, Tensor, Tensor> top_logprobs(const Tensor& logits, const Tensor& tokens,
@@ -52,9 +52,10 @@ std::tuple<Tensor, Tensor, Tensor> top_logprobs(const Tensor& logits, const Tens
 }
 
 void apply_penalties(const Tensor& logits, const Tensor& tokens, const Tensor& cu_tokens,
-                     const Tensor& repetition, const Tensor& presence, const Tensor& frequency) {
+                     const Tensor& output_lens, const Tensor& repetition, const Tensor& presence,
+                     const Tensor& frequency) {
   const PenaltyArgs args =
-      glue::penalty_args(logits, tokens, cu_tokens, {repetition, presence, frequency});
+      glue::penalty_args(logits, tokens, cu_tokens, output_lens, {repetition, presence, frequency});
   check_offsets(args.history, logits.size(0));
   const ParallelFor& parallel = glue::parallel_for();
   const Tensor counts =

@@ -87,14 +87,15 @@ def blocks(at: dict[str, Tensor]) -> None:
 
 def draws(at: dict[str, Tensor]) -> Any:
     history = at["history"], at["cu_tokens"]
-    ops.apply_penalties(at["logits"], *history, at["ones"] * 2, at["ones"], at["ones"])
+    ones, output_lens = at["ones"], at["output_lens"]
+    ops.apply_penalties(at["logits"], *history, output_lens, ones * 2, ones, ones)
     ops.ban_repeated_ngrams(at["logits"], *history, at["sizes"])
     ops.add_logit_bias(at["logits"], at["rows"], at["ids"], at["ones"])
     share = at["ones"] * 0.9
-    tokens, ok = ops.sample(
+    tokens, status = ops.sample(
         at["logits"], at["ones"], at["top_k"], share, at["ones"] * 0, at["seeds"], at["seeds"]
     )
-    return tokens, ok, *ops.top_logprobs(at["logits"], tokens, 5)
+    return tokens, status, *ops.top_logprobs(at["logits"], tokens, 5)
 
 
 def inputs() -> dict[str, Tensor]:
@@ -121,6 +122,7 @@ def inputs() -> dict[str, Tensor]:
         "logits": torch.randn(TOKENS, 50),
         "history": numbers(30, limit=50),
         "cu_tokens": torch.arange(0, 35, 5).int(),
+        "output_lens": numbers(TOKENS, limit=6).long(),
         "ones": torch.rand(TOKENS) + 1,
         "sizes": torch.full((TOKENS,), 2, dtype=torch.int32),
         "rows": torch.arange(TOKENS).int(),

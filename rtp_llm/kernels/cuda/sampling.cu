@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kTeamThreads, kBlocksAtOnce)
   }
   if (team.rank() != 0 || thread_index() != 0) return;
   args.tokens[r] = token;
-  args.ok[r] = ok;
+  args.status[r] = survey.bad != 0 ? kNotFinite : survey.best == 0 ? kAllBanned : kDrawn;
 }
 
 }  // namespace

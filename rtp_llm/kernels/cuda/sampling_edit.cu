@@ -9,6 +9,7 @@ constexpr int kThreads = 256;
 
 // The history of a row. Offsets are kept within the tokens: the host cannot check them.
 struct History {
+ public:
   const int32_t* tokens;
   int size;
 
@@ -18,6 +19,15 @@ struct History {
     tokens = all.tokens + begin;
     size = end > begin ? static_cast<int>(end - begin) : 0;
   }
+
+  // Its last `count` tokens.
+  __device__ History last(int64_t count) const {
+    const int kept = static_cast<int>(within(count, size));
+    return {tokens + size - kept, kept};
+  }
+
+ private:
+  __device__ History(const int32_t* tokens, int size) : tokens(tokens), size(size) {}
 
   __device__ static int64_t within(int64_t offset, int64_t size) {
     return offset < 0 ? 0 : offset < size ? offset : size;
@@ -41,18 +51,20 @@ __global__ void __launch_bounds__(kThreads) penalize_rows(PenaltyArgs args, int3
   const float frequency = args.frequency[row];
   if (repetition == 1.0f && presence == 0.0f && frequency == 0.0f) return;
   const int64_t vocab = args.logits.vocab;
-  const History history(args.history, row);
+  const History all(args.history, row);
+  const History generated = all.last(args.output_lens[row]);
+  const History history = repetition == 1.0f ? generated : all;
   int32_t* const counts = all_counts + row * vocab;
   float* const logits = args.logits.row(row);
   for_tokens(history, vocab, [&](int token) { counts[token] = 0; });
-  for_tokens(history, vocab, [&](int token) { atomicAdd(&counts[token], 1); });
+  for_tokens(generated, vocab, [&](int token) { atomicAdd(&counts[token], 1); });
   for_tokens(history, vocab, [&](int token) {
-    const int count = atomicExch(&counts[token], 0);
-    if (count == 0) return;  // another thread has it
+    const int count = atomicExch(&counts[token], -1);
+    if (count < 0) return;  // another thread has it
     float logit = logits[token];
     logit = logit < 0.0f ? logit * repetition : logit / repetition;
-    logit -= presence;
-    logits[token] = logit - frequency * static_cast<float>(count);
+    if (count > 0) logit = logit - presence - frequency * static_cast<float>(count);
+    logits[token] = logit;
   });
 }
 

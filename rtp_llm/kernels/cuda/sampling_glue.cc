@@ -13,12 +13,12 @@ std::tuple<Tensor, Tensor> sample_tokens(const Tensor& logits, const Tensor& tem
                                          const Tensor& steps) {
   SampleArgs args = glue::sample_args(logits, {temperature, top_k, top_p, min_p, seeds, steps});
   Tensor tokens = glue::empty(logits, {logits.size(0)}, DType::kInt32);
-  Tensor ok = glue::empty(logits, {logits.size(0)}, DType::kBool);
+  Tensor status = glue::empty(logits, {logits.size(0)}, DType::kInt8);
   args.tokens = tokens.data<int32_t>();
-  args.ok = ok.data<bool>();
+  args.status = status.data<int8_t>();
   const OnDevice device(logits);
   sample(args, device.stream());
-  return std::make_tuple(std::move(tokens), std::move(ok));
+  return std::make_tuple(std::move(tokens), std::move(status));
 }
 
 std::tuple<Tensor, Tensor, Tensor> logprobs(const Tensor& logits, const Tensor& tokens, int64_t k) {
@@ -37,9 +37,10 @@ std::tuple<Tensor, Tensor, Tensor> logprobs(const Tensor& logits, const Tensor& 
 }
 
 void penalties(const Tensor& logits, const Tensor& tokens, const Tensor& cu_tokens,
-               const Tensor& repetition, const Tensor& presence, const Tensor& frequency) {
+               const Tensor& output_lens, const Tensor& repetition, const Tensor& presence,
+               const Tensor& frequency) {
   const PenaltyArgs args =
-      glue::penalty_args(logits, tokens, cu_tokens, {repetition, presence, frequency});
+      glue::penalty_args(logits, tokens, cu_tokens, output_lens, {repetition, presence, frequency});
   const Tensor counts = glue::empty(logits, {logits.size(0), logits.size(1)}, DType::kInt32);
   const OnDevice device(logits);
   apply_penalties(args, counts.data<int32_t>(), device.stream());

@@ -27,10 +27,11 @@ def test_a_step_copies_nothing_to_the_host() -> None:
     cu_tokens = HISTORY * torch.arange(ROWS + 1, dtype=torch.int32)
     ids = torch.arange(ROWS, dtype=torch.int32)
     factors, sizes = torch.full((ROWS,), 1.25), torch.full((ROWS,), 2, dtype=torch.int32)
+    generated = torch.arange(ROWS)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as traced:
-        ops.apply_penalties(logits, tokens, cu_tokens, factors, factors, factors)
+        ops.apply_penalties(logits, tokens, cu_tokens, generated, factors, factors, factors)
         ops.ban_repeated_ngrams(logits, tokens, cu_tokens, sizes)
         ops.add_logit_bias(logits, ids, ids, factors)
         drawn, _ = ops.sample(logits, *options)

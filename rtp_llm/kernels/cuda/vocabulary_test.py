@@ -28,9 +28,9 @@ def test_tokens_equal_the_reference(vocab: int, kind: str) -> None:
     torch.manual_seed(0)
     logits = random_logits(32, vocab, kind)
     options = random_settings(32, vocab)
-    tokens, ok = ops.sample(logits, *options)
-    expected, expected_ok = reference.sample_reference(logits, *options)
-    assert torch.equal(ok, expected_ok)
+    tokens, status = ops.sample(logits, *options)
+    expected, expected_status = reference.sample_reference(logits, *options)
+    assert torch.equal(status, expected_status)
     assert_drawn(tokens, expected, logits)
     assert torch.equal(ops.sample(logits, *options)[0], tokens)
 
@@ -67,7 +67,7 @@ def test_outliers_leave_the_order_alone() -> None:
     logits[16:, 5] = -torch.finfo(torch.float32).max
     logits[20:, 6] = torch.finfo(torch.float32).max
     options = random_settings(24, VOCAB)
-    tokens, ok = ops.sample(logits, *options)
-    expected, expected_ok = reference.sample_reference(logits, *options)
-    assert torch.equal(ok, expected_ok)
+    tokens, status = ops.sample(logits, *options)
+    expected, expected_status = reference.sample_reference(logits, *options)
+    assert torch.equal(status, expected_status)
     assert_drawn(tokens, expected, logits)

@@ -97,7 +97,8 @@ def test_history_outside_its_tokens_is_not_read(cu: list[int]) -> None:
     logits, one = torch.ones(2, 4), torch.ones(2)
     tokens = torch.tensor([0, 1, 2, 3, 0], dtype=torch.int32)
     bounds = torch.tensor(cu, dtype=torch.int32)
-    ops.apply_penalties(logits, tokens, bounds, one, one, one)
+    far = torch.tensor([-(2**40), 2**40])
+    ops.apply_penalties(logits, tokens, bounds, far, one, one, one)
     ops.ban_repeated_ngrams(logits, tokens, bounds, torch.full((2,), 2, dtype=torch.int32))
     assert not logits.isnan().any()
 

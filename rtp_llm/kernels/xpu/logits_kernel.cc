@@ -26,21 +26,28 @@ void penalize_row(const Group& group, const PenaltyArgs& args, int64_t row, int3
   const float frequency = args.frequency[row];
   const Range range = range_of(args.history, row);
   const int32_t* const tokens = args.history.tokens + range.begin;
-  const int64_t size = range.end - range.begin;
+  const int64_t size = std::max<int64_t>(range.end - range.begin, 0);
+  const int64_t generated = std::clamp<int64_t>(args.output_lens[row], 0, size);
   const int64_t vocab = args.logits.vocab;
-  for_items(group, size, [&](int64_t i) {
-    if (known(tokens[i], vocab)) Atomic<int32_t>(counts[tokens[i]]).fetch_add(1);
+  for_items(group, generated, [&](int64_t i) {
+    const int32_t token = tokens[size - generated + i];
+    if (known(token, vocab)) Atomic<int32_t>(counts[token]).fetch_add(1);
   });
   sycl::group_barrier(group);
   float* const logits = args.logits.row(row);
-  // Whoever takes the count of a token changes its logit, and leaves zero.
+  // Whoever takes the count of a token changes its logit, and leaves -1 for the others.
   for_items(group, size, [&](int64_t i) {
     if (!known(tokens[i], vocab)) return;
-    const int32_t count = Atomic<int32_t>(counts[tokens[i]]).exchange(0);
-    if (count == 0) return;
+    const int32_t count = Atomic<int32_t>(counts[tokens[i]]).exchange(-1);
+    if (count < 0) return;
     float logit = logits[tokens[i]];
     logit = logit < 0.0f ? logit * repetition : logit / repetition;
-    logits[tokens[i]] = logit - presence - frequency * static_cast<float>(count);
+    if (count > 0) logit = logit - presence - frequency * static_cast<float>(count);
+    logits[tokens[i]] = logit;
+  });
+  sycl::group_barrier(group);
+  for_items(group, size, [&](int64_t i) {
+    if (known(tokens[i], vocab)) Atomic<int32_t>(counts[tokens[i]]).store(0);
   });
   sycl::group_barrier(group);
 }

@@ -20,12 +20,12 @@ std::tuple<Tensor, Tensor> sample_rows(const Tensor& logits, const Tensor& tempe
   SampleArgs args = glue::sample_args(logits, {temperature, top_k, top_p, min_p, seeds, steps});
   check_vocab(args.logits);
   Tensor tokens = glue::empty(logits, {logits.size(0)}, DType::kInt32);
-  Tensor ok = glue::empty(logits, {logits.size(0)}, DType::kBool);
+  Tensor status = glue::empty(logits, {logits.size(0)}, DType::kInt8);
   args.tokens = tokens.data<int32_t>();
-  args.ok = ok.data<bool>();
+  args.status = status.data<int8_t>();
   const OnQueue device(logits);
   sample(device.queue(), args);
-  return std::make_tuple(std::move(tokens), std::move(ok));
+  return std::make_tuple(std::move(tokens), std::move(status));
 }
 
 std::tuple<Tensor, Tensor, Tensor> top_logprobs_of(const Tensor& logits, const Tensor& tokens,
@@ -45,9 +45,10 @@ std::tuple<Tensor, Tensor, Tensor> top_logprobs_of(const Tensor& logits, const T
 }
 
 void penalize(const Tensor& logits, const Tensor& tokens, const Tensor& cu_tokens,
-              const Tensor& repetition, const Tensor& presence, const Tensor& frequency) {
+              const Tensor& output_lens, const Tensor& repetition, const Tensor& presence,
+              const Tensor& frequency) {
   const PenaltyArgs args =
-      glue::penalty_args(logits, tokens, cu_tokens, {repetition, presence, frequency});
+      glue::penalty_args(logits, tokens, cu_tokens, output_lens, {repetition, presence, frequency});
   const int64_t rows = penalty_counts(logits.size(0));
   const Tensor counts = glue::empty(logits, {rows, logits.size(1)}, DType::kInt32);
   const OnQueue device(logits);

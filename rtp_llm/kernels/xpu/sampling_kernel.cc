@@ -99,12 +99,13 @@ void sample(const SampleArgs& args) {
   LogitRow row = {args.logits.row(index), args.logits.vocab, 0.0f, 1.0f};
   const uint64_t first = first_key(group, row);
   row.max = key_logit(first);
-  const bool ok = !is_spoilt(group, row) && sycl::isfinite(row.max);
+  const bool spoilt = is_spoilt(group, row);
+  const bool ok = !spoilt && sycl::isfinite(row.max);
   int32_t token = sycl::isfinite(row.max) ? key_index(first) : 0;
   if (ok) token = sample_row(group, args, index, row, token);
   if (item_index(group) > 0) return;
   args.tokens[index] = token;
-  args.ok[index] = ok;
+  args.status[index] = spoilt ? kNotFinite : ok ? kDrawn : kAllBanned;
 }
 
 void top_logprobs(const RankedLogprobsArgs& ranked) {
