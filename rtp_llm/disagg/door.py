@@ -156,6 +156,10 @@ class Door:
             self._send_away(stranger)
         except (EOFError, OSError, ValueError):  # of msgspec too, and text that is not UTF-8
             self._send_away(stranger)  # gone, or no worker of ours
+        except Exception:  # a defect of ours, that shall not keep all others out
+            _logger.exception("the greeting of %s failed", stranger.peer)
+            if stranger in self._strangers:
+                self._send_away(stranger)
 
     def _judge(self, welcome: Welcome, stranger: Stranger, message: ToPrefill) -> None:
         """Whether a stranger greets rightly, so that it may stay; else it is sent away."""

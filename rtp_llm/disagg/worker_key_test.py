@@ -208,6 +208,23 @@ def test_five_hundred_silent_guests_keep_nobody_out(monkeypatch: pytest.MonkeyPa
             guest.read_to_the_end()
 
 
+def test_a_greeting_that_fails_keeps_nobody_else_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*fingerprints: object) -> list[str]:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(doors, "explain", fail)
+    with door_with(None) as door:
+        other = Stranger(door)
+        other.say(msgspec.structs.replace(HELLO, fingerprint="another"))
+        other.read_to_the_end()
+        assert "a defect" in caplog.text
+        guest = Stranger(door)
+        guest.say(HELLO)
+        until(lambda: [message for _, message in door.take()] == [HELLO])
+
+
 def test_strangers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
     made = complaints.Complaints(lambda: now[0])
