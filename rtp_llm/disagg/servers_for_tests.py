@@ -48,6 +48,18 @@ class Server:
         self.process.process.kill()
         self.process.process.wait()
 
+    def kill_engine(self, seconds: float = 120) -> None:
+        """SIGKILL to the engine process alone; returns when its successor serves."""
+        before = self.gauge("rtp_llm_engine_restarts_total")
+        for child in children(self.process.process.pid):
+            os.kill(child, signal.SIGKILL)
+        deadline = time.monotonic() + seconds
+        while self.gauge("rtp_llm_engine_restarts_total") == before or not self.gauge(
+            "rtp_llm_ready"
+        ):
+            assert time.monotonic() < deadline, "its engine does not come back"
+            time.sleep(0.05)
+
     def restart(self) -> None:
         """Start again what was killed, with the same flags."""
         self.process = self._start()

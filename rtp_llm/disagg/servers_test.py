@@ -40,6 +40,19 @@ def test_text_is_that_of_one_server(pair: tuple[Server, Server]) -> None:
         server.wait_until_idle()
 
 
+def test_killed_engines_come_back_under_their_servers(pair: tuple[Server, Server]) -> None:
+    """The prefill worker at its old address, where the decode worker finds it again."""
+    prompt = STORY * 5
+    expected = complete(pair[1].url, prompt)["text"]
+    for victim in pair:
+        victim.kill_engine()
+        wait_for_peer(pair[1])
+        assert complete(pair[1].url, prompt, cache_salt=victim.url)["text"] == expected
+    for server in pair:
+        assert server.gauge("rtp_llm_engine_restarts_total") == 1
+        server.wait_until_idle()
+
+
 def test_killed_servers_leave_no_block_behind(pair: tuple[Server, Server]) -> None:
     """Either is killed at random moments; every answer of the other stays right."""
     prefill, decode = pair
