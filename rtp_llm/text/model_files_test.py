@@ -11,7 +11,7 @@ import pytest
 
 from rtp_llm.model_folder import ModelFilesError
 from rtp_llm.text.model_files import check_folder
-from rtp_llm.text.model_folders_for_tests import byte_level, write_folder
+from rtp_llm.text.model_folders_for_tests import byte_level, sentencepiece, write_folder
 from rtp_llm.text.tokenizer import Tokenizer
 
 FILES = (
@@ -95,6 +95,16 @@ def test_wrong_sampling_defaults_are_no_matter_where_they_are_not_used(tmp_path:
     tokenizer = Tokenizer.from_folder(folder)
     with pytest.raises(ModelFilesError, match=r"generation_config\.json: top_p must be"):
         _ = tokenizer.defaults
+
+
+def test_merges_that_would_end_the_process_are_refused(tmp_path: Path) -> None:
+    """tokenizers aborts where it cuts a prefix of one byte off a piece that has none of it."""
+    folder = write_folder(tmp_path / "model", sentencepiece(), template=None)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["model"]["continuing_subword_prefix"] = "x"
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ModelFilesError, match=r"tokenizer\.json: model\.merges joins .*prefix \(x"):
+        Tokenizer.from_folder(folder)
 
 
 def test_unsupported_defaults_are_named_in_one_warning(tmp_path: Path, caplog: Any) -> None:

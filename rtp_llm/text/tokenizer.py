@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import tokenizers
 
-from rtp_llm.model_folder import ModelFilesError, read_bytes
+from rtp_llm.model_folder import ModelFilesError, name_of, read_bytes, read_json
 from rtp_llm.text.chat_template import ChatTemplate, ChatTemplateError
 from rtp_llm.text.detokenizer import ByteDetokenizer, Detokenizer, WindowDetokenizer
 from rtp_llm.text.generation_defaults import GenerationDefaults, not_honoured
@@ -18,6 +19,9 @@ from rtp_llm.text.model_files import ModelFiles
 from rtp_llm.text.token_bytes import TokenBytes, decoder_style
 
 _logger = logging.getLogger("rtp_llm.text")
+
+# Pieces of words that are spelled with a prefix, "##ing"; few models have them.
+_PREFIX = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
 
 
 class Tokenizer:
@@ -192,6 +196,8 @@ class Tokenizer:
 def _read_backend(file: Path) -> tokenizers.Tokenizer:
     """The tokenizer in tokenizer.json, which neither pads nor cuts."""
     content = read_bytes(file)
+    if _PREFIX.search(content):
+        _check_merges(file)
     try:
         backend = tokenizers.Tokenizer.from_buffer(content)
         backend.no_padding()
@@ -201,3 +207,24 @@ def _read_backend(file: Path) -> tokenizers.Tokenizer:
         raise
     except BaseException as error:  # a panic of the binding is no Exception
         raise ModelFilesError(f"cannot read {file}: {str(error)[:200]}") from error
+
+
+def _check_merges(file: Path) -> None:
+    """ModelFilesError for a merge whose second half lacks the prefix of such pieces.
+
+    tokenizers 0.23 cuts the prefix off without looking: it ends the process inside a character.
+    """
+    model = read_json(file, required=True).get("model")
+    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
+        return
+    prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
+    if not isinstance(prefix, str) or not isinstance(merges, list):
+        return
+    for merge in merges:
+        halves = merge.split(" ", 1) if isinstance(merge, str) else merge
+        second = halves[-1] if isinstance(halves, list) and halves else ""
+        if isinstance(second, str) and not second.startswith(prefix):
+            raise ModelFilesError(
+                f"{file}: model.merges joins {name_of(second)}, which does not begin with "
+                f"continuing_subword_prefix ({name_of(prefix)})"
+            )
