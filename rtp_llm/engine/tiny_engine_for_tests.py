@@ -23,7 +23,7 @@ class Outcome:
     error: str | None = None
     stop_token: int | None = None
     cached: int = 0
-    queue_seconds: float = 0.0
+    queue_seconds: float = field(default=0.0, compare=False)  # a time: no two runs agree
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
 
