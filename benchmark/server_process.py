@@ -124,6 +124,7 @@ async def stream(url: str, prompt: list[int] | str, max_tokens: int) -> Streamed
     began = time.perf_counter()
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
     head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    head += "Content-Type: application/json\r\n"
     writer.write(head.encode() + b"Connection: close\r\n\r\n" + body)
     times, received = [], b""
     while part := await reader.read(65536):

@@ -11,6 +11,7 @@ from rtp_llm.server.processes_for_tests import REAL
 
 TINY = ["--shape", "tiny", "--quick", "--setting", "kv_cache_mem_mb=64"]
 PROGRAMS = {
+    "abuse": ["--abuse", "slow headers", "--seconds", "0.2", "--connections", "20"],
     "disagg": ["--shape", "tiny", "--quick", "--tokens", "40", "--cache-mib", "16"],
     "fused_rope_steps": [*TINY, "--setting", "max_seq_len=512", "--batch", "2", "--length", "40"],
     "gpu_first_token": [*TINY, "--setting", "max_seq_len=512", "--length", "40"],

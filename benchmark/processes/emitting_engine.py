@@ -83,6 +83,7 @@ class EmittingEngine(Serving):
             num_tokens=np.ones(rows, np.int32),
             finish=(FINISH_LENGTH * ended).astype(np.uint8),
             cached_tokens=np.zeros(rows, np.int32),
+            queue_seconds=np.zeros(rows, np.float32),
         )
         self._keep(~ended)
         self._steps += 1

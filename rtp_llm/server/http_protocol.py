@@ -19,6 +19,8 @@ from rtp_llm.server.lingering import LingeringProtocol
 
 # Requests that wait for the answer to an earlier one of their connection.
 MOST_PIPELINED = 16
+# Of one read: more would be parsed before a limit is looked at.
+SLICE_BYTES = 2**15
 # What the framing of a chunked body may add to it: so many bytes, and a share of its length.
 FRAMING_BYTES, FRAMING_SHARE = 2**16, 0.25
 # How long the rest of a body may take whose request was answered without it.
@@ -110,6 +112,15 @@ class HttpProtocol(LingeringProtocol):
             if self.lingers:
                 super().data_received(data)
             return
+        if len(data) <= SLICE_BYTES:
+            self._parse(data)
+            return
+        view = memoryview(data)
+        for start in range(0, len(data), SLICE_BYTES):
+            if not (self._deaf or self.lingers or self._wire.is_closing()):
+                self._parse(view[start : start + SLICE_BYTES])
+
+    def _parse(self, data: bytes | memoryview) -> None:
         began_in_body, before = self._in_body, self._body_bytes
         self._at_end = False
         self._unset_keepalive_if_required()
