@@ -9,8 +9,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from rtp_llm.router.workers import Worker, Workers
-from rtp_llm.server.metrics import CONTENT_TYPE, SECONDS
+from rtp_llm.server.metrics import CONTENT_TYPE
 from rtp_llm.server.open_requests import OpenRequests
+from rtp_llm.server.request_metrics import SECONDS
 
 __all__ = ["CONTENT_TYPE", "RouterMetrics"]
 
