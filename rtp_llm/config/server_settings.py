@@ -30,7 +30,7 @@ class ServerSettings:
         secret=True,
     )
     max_request_bytes: int = option(
-        32 * 2**20,
+        8 * 2**20,
         "integer",
         "server",
         "Longest request body; longer ones are refused with 413.",
@@ -170,6 +170,26 @@ class ServerSettings:
         "server",
         "Let requests bring a chat_template of their own. It is a program: rendered in a sandbox, "
         "it can still take time and memory.",
+    )
+    max_tokenize_characters: int = option(
+        2**20,
+        "integer",
+        "server",
+        "Longest text that /tokenize takes; longer ones are refused with 400. A long one needs up "
+        "to 400 bytes of memory for a character meanwhile.",
+        unit="characters",
+        minimum=1,
+        maximum=2**31,
+    )
+    prepare_timeout: float = option(
+        30.0,
+        "number",
+        "server",
+        "Longest time to parse, render and tokenise one long request, beside the event loop; one "
+        "that takes longer is refused with 400.",
+        unit="seconds",
+        minimum=0.1,
+        maximum=3600,
     )
     start_timeout: float = option(
         3600.0,

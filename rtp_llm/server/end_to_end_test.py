@@ -22,7 +22,7 @@ from rtp_llm.server.processes_for_tests import (
     ROOT,
     Process,
     Stream,
-    children,
+    engines,
     figures,
     process,
 )
@@ -180,7 +180,7 @@ def test_engine_refusals_reach_the_client(client: openai.OpenAI) -> None:
 @contextmanager
 def stopped_engine(server: Process) -> Iterator[None]:
     """It takes no step meanwhile."""
-    (engine,) = children(server.process.pid)
+    (engine,) = engines(server.process.pid)
     os.kill(engine, signal.SIGSTOP)
     try:
         yield
@@ -235,7 +235,7 @@ def test_tokenize_there_and_back(server: Process) -> None:
 def test_drain_with_the_real_engine(folder: Path) -> None:
     with process(*FLAGS, command=REAL, model=folder) as server:
         url = server.url
-        (engine,) = children(server.process.pid)
+        (engine,) = engines(server.process.pid)
         with stopped_engine(server):
             stream = Stream(url, begun=False, model="tiny", max_tokens=150)
             wait_for(lambda: figures(url)["rtp_llm_open_requests"] == 1, 60)
@@ -251,7 +251,7 @@ def test_death_of_the_real_engine(folder: Path) -> None:
     body = {"model": "tiny", "prompt": "a house", "ignore_eos": True, **GREEDY}
     with process(*FLAGS, "--restart-engine", "1", command=REAL, model=folder) as server:
         url = server.url
-        (engine,) = children(server.process.pid)
+        (engine,) = engines(server.process.pid)
         before = httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()["choices"]
         os.kill(engine, signal.SIGKILL)
         wait_for(lambda: figures(url)["rtp_llm_engine_restarts_total"] == 1, 60)
@@ -259,7 +259,7 @@ def test_death_of_the_real_engine(folder: Path) -> None:
         after = httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()["choices"]
         assert after == before
         assert not Path(f"/proc/{engine}").exists()
-        (engine,) = children(server.process.pid)
+        (engine,) = engines(server.process.pid)
         stream = Stream(url, model="tiny", max_tokens=LONG)
         os.kill(engine, signal.SIGKILL)
         assert stream.events()[-1]["error"]["code"] == "engine_dead"

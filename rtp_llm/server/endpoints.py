@@ -1,13 +1,12 @@
 """The OpenAI endpoints: admit a request, have its body prepared, start what generates the answer.
 
-What a body asks for is worked out by prepare.py.
+What a body asks for is worked out by prepare.py, where preparation.py decides.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -20,20 +19,9 @@ from rtp_llm.server.completions import CompletionAnswer, CompletionStream
 from rtp_llm.server.generation import Generation
 from rtp_llm.server.ignored_fields import IgnoredFields
 from rtp_llm.server.jobs import Job
-from rtp_llm.server.prepare import (
-    ServedModel,
-    prepare_chat,
-    prepare_completion,
-    prepare_detokenize,
-    prepare_tokenize,
-)
 from rtp_llm.server.sampling import Limits
+from rtp_llm.server.served_model import ServedModel
 from rtp_llm.server.state import ServerState
-
-# Longer bodies, in bytes, are prepared in a thread: streams must not wait.
-LONG_BODY = 4096
-
-P = TypeVar("P")
 
 
 class Endpoints:
@@ -47,7 +35,7 @@ class Endpoints:
         """POST /v1/chat/completions."""
         self._state.check_admission()
         body = await self._read(http)
-        request = await _prepare(prepare_chat, body, self._served_model())
+        request = await self._state.preparation.run("chat", body, self._served_model())
         generation, form = self._generation(request.jobs), request.form
         tokenizer, ids = self._state.tokenizer, request.jobs[0].prompt_ids
         headers = self._ignored.headers(request.ignored)
@@ -61,7 +49,7 @@ class Endpoints:
         """POST /v1/completions."""
         self._state.check_admission()
         body = await self._read(http)
-        request = await _prepare(prepare_completion, body, self._served_model())
+        request = await self._state.preparation.run("completion", body, self._served_model())
         generation, form = self._generation(request.jobs), request.form
         tokenizer, prompts = self._state.tokenizer, [job.prompt_ids for job in request.jobs]
         headers = self._ignored.headers(request.ignored)
@@ -74,12 +62,12 @@ class Endpoints:
     async def tokenize(self, http: Request) -> Response:
         """POST /tokenize."""
         body = await self._read(http)
-        return _json_body(await _prepare(prepare_tokenize, body, self._model()))
+        return _json_body(await self._state.preparation.run("tokenize", body, self._model()))
 
     async def detokenize(self, http: Request) -> Response:
         """POST /detokenize."""
         body = await self._read(http)
-        return _json_body(await _prepare(prepare_detokenize, body, self._model()))
+        return _json_body(await self._state.preparation.run("detokenize", body, self._model()))
 
     # -- parts ---------------------------------------------------------------------------------
 
@@ -104,17 +92,13 @@ class Endpoints:
             max_sequences=ready.max_running + ready.max_queued if ready else 0,
             strict_fields=settings.strict_fields,
             trust_chat_template=settings.trust_request_chat_template,
+            max_tokenize_characters=settings.max_tokenize_characters,
+            inline=True,
         )
 
     def _generation(self, jobs: Sequence[Job]) -> Generation:
         self._state.check_admission()
         return Generation(self._state.engine, self._state.tokenizer, self._state.metrics, jobs)
-
-
-async def _prepare(function: Callable[..., P], body: bytes, *rest: Any) -> P:
-    if len(body) < LONG_BODY:
-        return function(body, *rest)
-    return await asyncio.to_thread(function, body, *rest)
 
 
 def json_response(content: Any, status: int = 200) -> Response:

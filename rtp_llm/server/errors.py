@@ -55,6 +55,11 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
     return ApiError(400, message, param=param, code=code)
 
 
+def too_expensive(what: str) -> ApiError:
+    """400: preparing the request would take `what`."""
+    return bad_request(f"Preparing this request takes {what}.", code="request_too_expensive")
+
+
 def unknown_model(asked: str, served: str) -> ApiError:
     """404 for a model that is not served."""
     message = f"The model {asked!r} does not exist; this server serves {served!r}."

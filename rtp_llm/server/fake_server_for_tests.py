@@ -1,10 +1,10 @@
 """`rtp-llm serve` around a fake engine, as a program: python -m ... FOLDER [flags].
 
 A token takes 10 ms once it is allowed (AllowedSteps); a request of priority 99 kills the engine;
-FAKE_START_ERROR lets it not start. FAKE_ENGINE=scripted takes the real client and a real process
-that follows a script instead; its restarts wait 0.2 s at most. When its engine is dead it answers
-until it is told to stop, and it refuses nobody while an engine has to wait for a core, unless
-FAKE_PATIENCE=0.
+FAKE_START_ERROR lets it not start, FAKE_TEXT is what it says, FAKE_CONTEXT how many tokens it has.
+FAKE_ENGINE=scripted takes the real client and a real process that follows a script instead; its
+restarts wait 0.2 s at most. When its engine is dead it answers until it is told to stop, and it
+refuses nobody while an engine has to wait for a core, unless FAKE_PATIENCE=0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rtp_llm.engine import life_signs, restarting_client
 from rtp_llm.engine.messages import AddRequest
 from rtp_llm.server import lifecycle
 from rtp_llm.server.engine_face import EngineFace
-from rtp_llm.server.fake_engine_for_tests import FakeEngine, FakeStream, say
+from rtp_llm.server.fake_engine_for_tests import FakeEngine, FakeStream, ready_message, say
 from rtp_llm.server.run import StartError, engine_client, serve
 from rtp_llm.server.serving_for_tests import TEXT, demo_tokenizer
 
@@ -36,7 +36,9 @@ class MortalEngine(FakeEngine):
 def make_engine(settings: Settings) -> EngineFace:
     if os.environ.get("FAKE_ENGINE") == "scripted":
         return engine_client(settings, "rtp_llm.engine.scripted_engine_for_tests")
-    engine = MortalEngine(say(demo_tokenizer(), TEXT), step_seconds=0.01)
+    script = say(demo_tokenizer(), os.environ.get("FAKE_TEXT", TEXT))
+    engine = MortalEngine(script, step_seconds=0.01)
+    engine.next_ready = ready_message(int(os.environ.get("FAKE_CONTEXT", "256")))
     engine.start_error = os.environ.get("FAKE_START_ERROR")
     return engine
 

@@ -66,6 +66,7 @@ class _Lifecycle:
         finally:
             self._server.should_exit = True
             await asyncio.wait({serving}, timeout=CLOSE_SECONDS)
+            await self._state.preparation.close()
             await self._engine.close(0.0 if self._signals.hurry else CLOSE_SECONDS)
         return self._signals.exit_code(code)
 
@@ -93,6 +94,7 @@ class _Lifecycle:
             return 1
         # What was loaded stays; a collection that walks all of it would hold up every stream.
         gc.freeze()
+        self._state.preparation.start()
         start = Start(ready, tokenizer.chat_template_source, time.monotonic() - self._began)
         url = url_of(self._listener)
         announce(

@@ -18,7 +18,7 @@ from rtp_llm.engine import scripted_engine_for_tests as script
 from rtp_llm.engine.allowed_steps_for_tests import AllowedSteps
 from rtp_llm.engine.client import TICK_SECONDS
 from rtp_llm.engine.life_signs import SILENCE_SECONDS
-from rtp_llm.server.processes_for_tests import ROOT, Process, Stream, children, figures, process
+from rtp_llm.server.processes_for_tests import ROOT, Process, Stream, engines, figures, process
 from rtp_llm.server.serving_for_tests import CHAT, TEXT, wait_for
 from rtp_llm.server.shutdown import SAME_SIGNAL_SECONDS
 
@@ -109,7 +109,7 @@ def exit_code_when_told(server: Process) -> int:
 def test_an_engine_that_dies_while_the_server_drains(steps: AllowedSteps) -> None:
     with process(FAKE_ENGINE="scripted", **steps.environment) as server:
         url = server.url
-        (engine,) = children(server.process.pid)
+        (engine,) = engines(server.process.pid)
         stream = Stream(url, max_tokens=200)
         server.process.send_signal(signal.SIGTERM)
         server.wait_for("draining 1 open requests", "stderr")
@@ -188,7 +188,7 @@ def test_a_killed_engine_process_is_noticed(steps: AllowedSteps) -> None:
         url = server.url
         ready = httpx.get(f"{url}/health")
         assert ready.status_code == 200
-        (engine,) = children(server.process.pid)
+        (engine,) = engines(server.process.pid)
         stream = Stream(url, max_tokens=200)
         os.kill(engine, signal.SIGKILL)
         while httpx.get(f"{url}/health").status_code == 200:
@@ -200,7 +200,7 @@ def test_a_killed_engine_process_is_noticed(steps: AllowedSteps) -> None:
 def test_an_engine_process_that_had_to_wait_goes_on(steps: AllowedSteps) -> None:
     with process(FAKE_ENGINE="scripted", FAKE_PATIENCE="0", **steps.environment) as server:
         url = server.url
-        (engine,) = children(server.process.pid)
+        (engine,) = engines(server.process.pid)
         stream = Stream(url, max_tokens=200)
         while stream.status == 503:  # it has to wait already
             stream = Stream(url, max_tokens=200)
@@ -269,7 +269,7 @@ def test_a_clean_stop_leaves_no_process(steps: AllowedSteps, to_the_group: bool)
     """Also for Ctrl-C, which reaches the engine process, too: it must live through the drain."""
     with process(FAKE_ENGINE="scripted", new_group=True, **steps.environment) as server:
         url = server.url
-        (engine,) = children(server.process.pid)
+        (engine,) = engines(server.process.pid)
         stream = Stream(url, max_tokens=200)
         if to_the_group:
             os.killpg(server.process.pid, signal.SIGINT)

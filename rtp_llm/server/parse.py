@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from rtp_llm.config.refusals import find_refusal, get_refusal
+from rtp_llm.server.bounds import check_bounds
 from rtp_llm.server.errors import ApiError, bad_request
 from rtp_llm.server.protocol import Message, StreamOptions
 from rtp_llm.text.chat_template import RESERVED
@@ -55,6 +56,7 @@ def parse(body: bytes, kind: type[T], strict: bool = False) -> tuple[T, tuple[st
     Raises ApiError 400: bad JSON, a wrong type (naming the field), a field that is refused.
     """
     content = _decode(body)
+    check_bounds(content)
     unknown = [name for name, value in content.items() if _is_unknown(kind, name, value)]
     options = content.get("stream_options")
     if isinstance(options, dict) and "stream_options" in kind.__struct_fields__:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -36,36 +36,22 @@ from rtp_llm.server.sampling import (
     completion_logprobs,
     sampling_params,
 )
+from rtp_llm.server.served_model import NotInline, ServedModel
 from rtp_llm.text.chat_template import ChatTemplateError
-from rtp_llm.text.generation_defaults import GenerationDefaults
 from rtp_llm.text.sequence import SequenceText
 from rtp_llm.text.tokenizer import Tokenizer
 
-# A prompt of more characters per token of the context is looked at from its beginning first.
-MANY_CHARACTERS = 16
+# Characters per token of the context: of a text more than twice as long the beginning is looked
+# at first.
+MANY_CHARACTERS = (4, 16)
 # Of a text that is truncated, so many characters per token of the context are looked at: no token
 # is longer.
 LONG_TOKEN = 128
 # Cutting a text changes the tokens at the border only.
 BORDER_TOKENS = 64
 
+Prepared: TypeAlias = "PreparedChat | PreparedCompletion | bytes"
 T = TypeVar("T", ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
-
-
-@dataclass(frozen=True)
-class ServedModel:
-    """What a preparation must know beside the body.
-
-    `limits`: of the engine; `max_sequences`: those that an empty server holds, running and queued.
-    """
-
-    name: str
-    tokenizer: Tokenizer
-    defaults: GenerationDefaults
-    limits: Limits
-    max_sequences: int
-    strict_fields: bool = False
-    trust_chat_template: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,6 +139,13 @@ def prepare_tokenize(body: bytes, model: ServedModel) -> bytes:
         text, add = _render(request, messages, model), bool(request.add_special_tokens)
     else:
         text, add = request.prompt or "", request.add_special_tokens is not False
+    if len(text) > model.max_tokenize_characters:
+        raise bad_request(
+            f"The text has {len(text)} characters; at most {model.max_tokenize_characters} are "
+            "tokenised at once (see --max-tokenize-characters).",
+            param="prompt" if request.messages is None else "messages",
+            code="text_too_long",
+        )
     ids = model.tokenizer.encode(text, add)
     content: dict[str, Any] = {
         "count": len(ids),
@@ -215,13 +208,16 @@ def _render(
     template = request.chat_template or None
     if template is not None and not model.trust_chat_template:
         raise _refused("chat_template")
+    variables = _variables(request, model)
+    if model.inline and (template or not all(isinstance(v, _PLAIN) for v in variables.values())):
+        raise NotInline
     try:
         return model.tokenizer.apply_chat_template(
             messages,
             add is not False and not final,
             continue_final_message=final,
             chat_template=template,
-            **_variables(request, model),
+            **variables,
         )
     except ChatTemplateError as error:
         text = str(error)
@@ -230,6 +226,10 @@ def _render(
             param="messages" if template is None else "chat_template",
             code="chat_template",
         ) from error
+
+
+# Variables that a template can only look at: no numbers to count up to, no lists to walk.
+_PLAIN = (bool, str, type(None))
 
 
 def _variables(request: ChatRequest | TokenizeRequest, model: ServedModel) -> dict[str, Any]:
@@ -378,14 +378,14 @@ def _check_length(tokenizer: Tokenizer, text: str, limit: int, param: str) -> No
 
     A token rarely has so many characters; where it has, the whole text is tokenised after all.
     """
-    size = MANY_CHARACTERS * limit
-    if len(text) <= size:
-        return
-    count = len(tokenizer.encode(text[:size], False))
-    if count > limit + BORDER_TOKENS:
-        raise bad_request(
-            f"This model's context is {limit} tokens; the first {size} of {len(text)} characters "
-            f"in the prompt alone make {count}.",
-            param=param,
-            code="context_length_exceeded",
-        )
+    for size in (each * limit for each in MANY_CHARACTERS):
+        if len(text) <= 2 * size:
+            return
+        count = len(tokenizer.encode(text[:size], False))
+        if count > limit + BORDER_TOKENS:
+            raise bad_request(
+                f"This model's context is {limit} tokens; the first {size} of {len(text)} "
+                f"characters in the prompt alone make {count}.",
+                param=param,
+                code="context_length_exceeded",
+            )

@@ -152,3 +152,18 @@ def figures_of(text: str) -> dict[str, float]:
     """The numbers in the text of /metrics; of their labels all but the model's name."""
     lines = (line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
     return {_MODEL.sub("", name).replace("{}", ""): float(value) for name, value in lines}
+
+
+def engines(pid: int) -> list[int]:
+    """The children of a server that are engine processes."""
+    # One that was only just forked has the server's own command line.
+    others = ("prepare_process", command_line(pid))
+    return [each for each in children(pid) if not any(o in command_line(each) for o in others)]
+
+
+def command_line(pid: int) -> str:
+    """Empty for one that has just ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""

@@ -13,7 +13,7 @@ import torch
 
 from rtp_llm import LLM, SamplingParams
 from rtp_llm.models.transformers_models_for_tests import save_model
-from rtp_llm.server.processes_for_tests import REAL, Stream, children, figures, process
+from rtp_llm.server.processes_for_tests import REAL, Stream, engines, figures, process
 from rtp_llm.text.model_folders_for_tests import CHATML, byte_level
 
 FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--served-model-name", "tiny")
@@ -56,7 +56,7 @@ def test_a_server_of_two_ranks_answers_as_one_and_ends_with_one_of_them(folder: 
         url = server.url
         assert answers(url) == expected
         assert answers(url) == expected
-        ranks = children(server.process.pid)
+        ranks = engines(server.process.pid)
         assert len(ranks) == 2
         values = figures(url)
         assert values["rtp_llm_generated_tokens_total"] == 2 * 4 * 20

@@ -13,7 +13,7 @@ import httpx
 from rtp_llm.server.processes_for_tests import (
     PATIENCE,
     Stream,
-    children,
+    engines,
     figures,
     open_descriptors,
     process,
@@ -41,7 +41,7 @@ def test_nothing_is_left_of_engines_that_were_killed(tmp_path: Path) -> None:
         for number in range(1, KILLS + 1):
             streams = [Stream(url, begun=False, max_tokens=200) for _ in range(STREAMS)]
             time.sleep(chance.uniform(0, 0.5))
-            (engine,) = children(server.process.pid)
+            (engine,) = engines(server.process.pid)
             os.kill(engine, signal.SIGKILL)
             wait_for(lambda n=number: figures(url)["rtp_llm_engine_restarts_total"] == n, PATIENCE)
             wait_for(lambda: status(url) == "ready", PATIENCE)
@@ -52,7 +52,7 @@ def test_nothing_is_left_of_engines_that_were_killed(tmp_path: Path) -> None:
             assert not Path(f"/proc/{engine}").exists()
             answer = httpx.post(f"{url}/v1/completions", json={"prompt": [7], "max_tokens": 3})
             assert answer.status_code == 200
-        assert len(children(server.process.pid)) == 1
+        assert len(engines(server.process.pid)) == 1
         assert len(os.listdir(tmp_path)) == files
         wait_for(lambda: open_descriptors(server) <= descriptors, PATIENCE)
         assert resident_bytes(server.process.pid) - first < MOST_GROWTH

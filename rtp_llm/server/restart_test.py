@@ -16,7 +16,7 @@ from rtp_llm.server.processes_for_tests import (
     PATIENCE,
     Process,
     Stream,
-    children,
+    engines,
     figures,
     figures_of,
     open_descriptors,
@@ -42,7 +42,7 @@ def scripted(steps: AllowedSteps, folder: Path, **more: str) -> dict[str, Any]:
 def kill_and_wait(server: Process, url: str) -> list[str]:
     """The phases that its probes saw from the engine's end until a new one served."""
     phases = []
-    (engine,) = children(server.process.pid)
+    (engine,) = engines(server.process.pid)
     before = figures(url)["rtp_llm_engine_restarts_total"]
     os.kill(engine, signal.SIGKILL)
     wait_for(lambda: figures(url)["rtp_llm_engine_restarts_total"] > before, PATIENCE)
@@ -78,7 +78,7 @@ def test_a_killed_engine_under_fifty_streams(steps: AllowedSteps, tmp_path: Path
         for stream in waiting:
             assert stream.events()[-1] == "[DONE]"
         assert Stream(url, max_tokens=3).events()[-1] == "[DONE]"
-        assert len(children(server.process.pid)) == 1
+        assert len(engines(server.process.pid)) == 1
         assert figures(url)["rtp_llm_replayed_requests_total"] == STREAMS // 2
         poison(url)
         assert len(os.listdir(folder)) == before
@@ -112,20 +112,20 @@ def test_a_dense_rank_comes_back_and_a_killed_server_leaves_nothing(
     folder.mkdir()
     with process("--data-parallel-size", "2", **scripted(steps, folder)) as server:
         url = server.url
-        engines = children(server.process.pid)
-        os.kill(engines[1], signal.SIGKILL)
+        ranks = engines(server.process.pid)
+        os.kill(ranks[1], signal.SIGKILL)
         wait_for(lambda: figures(url)["rtp_llm_engine_ranks_up"] == 1, PATIENCE)
         body = {"prompt": [7], "max_tokens": 4}
         while (found := figures(url))["rtp_llm_engine_ranks_up"] == 1:
             assert status(url) == "ready" and found["rtp_llm_ready"] == 1
             assert httpx.post(f"{url}/v1/completions", json=body).status_code == 200
         assert found["rtp_llm_engine_ranks_up"] == found["rtp_llm_engine_ranks"] == 2
-        assert engines[0] in children(server.process.pid)
-        engines = children(server.process.pid)
-        assert len(engines) == 2 and os.listdir(folder)
+        assert ranks[0] in engines(server.process.pid)
+        ranks = engines(server.process.pid)
+        assert len(ranks) == 2 and os.listdir(folder)
         server.process.kill()
         server.process.wait()
-        wait_for(lambda: not any(running(engine) for engine in engines), PATIENCE)
+        wait_for(lambda: not any(running(engine) for engine in ranks), PATIENCE)
         assert not os.listdir(folder)
 
 

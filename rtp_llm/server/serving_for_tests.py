@@ -71,7 +71,10 @@ async def served(engine: FakeEngine | None = None, **settings: Any) -> AsyncIter
     state.open(demo_tokenizer())
     transport = httpx.ASGITransport(build_app(state), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-        yield Served(engine, client, state)
+        try:
+            yield Served(engine, client, state)
+        finally:
+            await state.preparation.close()
 
 
 @contextlib.contextmanager
@@ -91,6 +94,7 @@ def listening(
         await engine.start(state.settings)
         state.open(demo_tokenizer())
         await server.serve(sockets=[listener])
+        await state.preparation.close()
 
     def work() -> None:
         with asyncio.Runner(loop_factory=new_loop) as runner:

@@ -10,6 +10,7 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.server.engine_face import EngineFace
 from rtp_llm.server.errors import ApiError, unavailable
 from rtp_llm.server.metrics import Metrics
+from rtp_llm.server.preparation import Preparation
 from rtp_llm.server.sampling import Limits
 from rtp_llm.server.shutdown import Cuttable
 from rtp_llm.text.generation_defaults import GenerationDefaults
@@ -35,6 +36,7 @@ class ServerState:
         self.settings = settings
         self.engine = engine
         self.metrics = Metrics(settings.model_name, settings.metrics_compat)
+        self.preparation = Preparation(settings)
         self.created = int(time.time())
         self.answers: set[Cuttable] = set()
         self.answered = 0

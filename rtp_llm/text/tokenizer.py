@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -19,6 +20,8 @@ from rtp_llm.text.model_files import ModelFiles
 from rtp_llm.text.token_bytes import TokenBytes, decoder_style
 
 _logger = logging.getLogger("rtp_llm.text")
+# One text is nothing to share among threads; asked for, each process would start one per core.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 # Pieces of words that are spelled with a prefix, "##ing"; few models have them.
 _PREFIX = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
@@ -96,8 +99,9 @@ class Tokenizer:
         return self._template is not None
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Text to ids; the GIL is released while it runs."""
-        ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        """Text to ids; other threads run meanwhile, which `encode` of the backend does not let."""
+        batch = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = batch[0].ids
         return ids
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:

@@ -1,0 +1,69 @@
+"""How many of each thing a request may have; docs/serving.md lists them under Limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rtp_llm.server.errors import bad_request
+
+MAX_FIELDS = 256  # at the top of the body
+MAX_DEPTH = 64  # of nested lists and objects
+MAX_MESSAGES = 8192
+MAX_PARTS = 16384  # of the contents of all messages
+MAX_LOGIT_BIAS = 4096
+MAX_STOP_TOKEN_IDS = 4096
+MAX_DETOKENIZE = 2**20
+
+
+def check_count(name: str, count: int, most: int, what: str) -> None:
+    """Raise ApiError 400 with the numbers when there are too many."""
+    if count > most:
+        raise bad_request(
+            f"{name}: {count} {what} are too many; at most {most} are taken.",
+            param=name,
+            code="too_many",
+        )
+
+
+def check_bounds(content: dict[str, Any]) -> None:
+    """Raise ApiError 400 when a body has too many of anything; types are checked elsewhere."""
+    if len(content) > MAX_FIELDS:
+        raise bad_request(
+            f"The body has {len(content)} fields; at most {MAX_FIELDS} are taken.", code="too_many"
+        )
+    _check_list(content, "messages", MAX_MESSAGES, "messages")
+    _check_list(content, "logit_bias", MAX_LOGIT_BIAS, "entries")
+    _check_list(content, "stop_token_ids", MAX_STOP_TOKEN_IDS, "token ids")
+    _check_list(content, "tokens", MAX_DETOKENIZE, "token ids")
+    _check_parts(content.get("messages"))
+    _check_depth(content)
+
+
+def _check_list(content: dict[str, Any], name: str, most: int, what: str) -> None:
+    value = content.get(name)
+    if isinstance(value, list | dict):
+        check_count(name, len(value), most, what)
+
+
+def _check_parts(messages: object) -> None:
+    if not isinstance(messages, list):
+        return
+    contents = [message.get("content") for message in messages if isinstance(message, dict)]
+    parts = sum(len(content) for content in contents if isinstance(content, list))
+    check_count("messages", parts, MAX_PARTS, "content parts")
+
+
+def _check_depth(content: dict[str, Any]) -> None:
+    level: list[Any] = [content]
+    for _ in range(MAX_DEPTH):
+        level = [
+            item
+            for outer in level
+            for item in (outer.values() if type(outer) is dict else outer)
+            if type(item) is dict or type(item) is list
+        ]
+        if not level:
+            return
+    raise bad_request(
+        f"The body is nested too deeply; at most {MAX_DEPTH} levels are taken.", code="invalid_json"
+    )
