@@ -294,6 +294,13 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "device",
         "int8_weights",
+        "Int8 weights have kernels for the CPU and for NVIDIA's GPUs only.",
+        "Leave --quantization out.",
+        devices="rocm, xpu",
+    ),
+    Refusal(
+        "device",
+        "int8_products",
         "Int8 products have kernels for the CPU and for NVIDIA's GPUs only.",
         "Leave --quantization out.",
         devices="rocm, xpu",

@@ -33,13 +33,17 @@ def start(device, monkeypatch, **settings):
 
 
 @pytest.mark.parametrize("name", ["rocm", "xpu"])
-def test_int8_weights(name, monkeypatch):
+@pytest.mark.parametrize(
+    ("quantization", "feature", "what"),
+    [("int8", "int8_weights", "weights"), ("w8a8_int8", "int8_products", "products")],
+)
+def test_int8_weights_and_products(name, quantization, feature, what, monkeypatch):
     message = (
-        f"int8_weights is not supported on {name}: Int8 products have kernels for the CPU and for "
-        r"NVIDIA's GPUs only. Leave --quantization out. \(--quantization int8\)"
+        f"{feature} is not supported on {name}: Int8 {what} have kernels for the CPU and for "
+        rf"NVIDIA's GPUs only. Leave --quantization out. \(--quantization {quantization}\)"
     )
     with pytest.raises(DeviceError, match=message):
-        start(gpu(name), monkeypatch, quantization="int8")
+        start(gpu(name), monkeypatch, quantization=quantization)
 
 
 @pytest.mark.parametrize("name", ["rocm", "xpu"])
@@ -163,7 +167,11 @@ def test_a_page_size_that_is_none(monkeypatch):
 
 @GPUS
 def test_an_operator_without_a_kernel(name, monkeypatch):
-    unused = ["rotate_and_store"] if name == "cuda" else ["int8_linear", "rotate_and_store"]
+    unused = (
+        ["rotate_and_store"]
+        if name == "cuda"
+        else ["int8_linear", "w8a8_int8_linear", "rotate_and_store"]
+    )
     monkeypatch.setattr(ops, "operators_without_kernel", lambda kind: ["sample", *unused])
     message = (
         rf"operator without a kernel is not supported on {name}: .* --allow-reference-ops\. "
@@ -177,8 +185,11 @@ def test_an_operator_without_a_kernel(name, monkeypatch):
 
 
 def test_the_cpu_has_every_kernel_and_takes_every_setting():
-    for dtype in ("auto", "float32", "bfloat16", "float16"):
-        settings = Settings(dtype=dtype, quantization="int8")
+    for dtype, quantization in (
+        *((dtype, "int8") for dtype in ("auto", "float32", "bfloat16", "float16")),
+        ("auto", "w8a8_int8"),
+    ):
+        settings = Settings(dtype=dtype, quantization=quantization)
         check_settings(settings, CpuDevice(), {"WORLD_SIZE": "1", "LOCAL_RANK": "0"})
     check_operators(Settings(), CpuDevice())
     assert "rms_norm" in ops.operators_without_kernel("xpu") or ops.kernel_calls("rms_norm") >= 0

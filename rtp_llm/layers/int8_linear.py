@@ -1,4 +1,4 @@
-"""The linear layer with int8 weights: quantised as the rows arrive, packed when all are there."""
+"""Linear layers with int8 weights: quantised as the rows arrive, packed when all are there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rtp_llm.quantization.int8 import GROUP_SIZE, pack, quantize_rows
 
 
 class Int8Linear(Linear):
-    """Weight int8 with a float32 scale for every GROUP_SIZE columns of a row; bias as it is.
+    """Weight int8 with a float32 scale for every GROUP_SIZE columns of a row; nothing else rounded.
 
     Until finish_loading weight is [rows, columns] and scale [rows, groups]; after it both have the
     kernel's own layout.
@@ -41,6 +41,13 @@ class Int8Linear(Linear):
         weight, scale = pack(self.weight, self.scale)
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.scale = nn.Parameter(scale, requires_grad=False)
+
+
+class W8A8Int8Linear(Int8Linear):
+    """The same weight; rows of x are quantised as they come, GROUP_SIZE columns at a time."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.w8a8_int8_linear(x, self.weight, self.scale, self.bias)
 
 
 class _QuantizingTarget:

@@ -64,6 +64,10 @@ KINDS: dict[str, LinearKind] = {
         "rtp_llm.layers.int8_linear:Int8Linear",
         lambda request: request.options.quantization == "int8" and request.stored == {"float"},
     ),
+    "w8a8_int8": LinearKind(
+        "rtp_llm.layers.int8_linear:W8A8Int8Linear",
+        lambda request: request.options.quantization == "w8a8_int8" and request.stored == {"float"},
+    ),
     "fp8": LinearKind(
         "rtp_llm.layers.fp8_linear:Fp8Linear",
         lambda request: (

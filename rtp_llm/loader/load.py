@@ -29,7 +29,12 @@ from rtp_llm.models.moe import local_experts
 from rtp_llm.models.refusals import refuse
 from rtp_llm.models.registry import model_class
 
-_CAPABILITIES = {"none": None, "int8": "int8_weights", "fp8": "fp8_products"}
+_CAPABILITIES = {
+    "none": None,
+    "int8": "int8_weights",
+    "w8a8_int8": "int8_products",
+    "fp8": "fp8_products",
+}
 
 
 def load_model(
@@ -49,11 +54,11 @@ def load_model(
 ) -> CausalLM:
     """The model in a Hugging Face folder, ready to run on `device`.
 
-    `quantization` ("none", "int8" or "fp8") happens while loading; `max_seq_len` bounds the
-    positions (None: the config's max_position_embeddings); `block_size` and `kv_cache_dtype`
-    ("auto" or "fp8_e4m3") are those of the KV cache; with `load_format` "dummy" no weight is read:
-    they are random. `attention_backend` and `moe_strategy` are the settings of these names;
-    `experts`: where they are.
+    `quantization` ("none", "int8", "w8a8_int8" or "fp8") happens while loading; `max_seq_len`
+    bounds the positions (None: the config's max_position_embeddings); `block_size` and
+    `kv_cache_dtype` ("auto" or "fp8_e4m3") are those of the KV cache; with `load_format` "dummy"
+    no weight is read: they are random. `attention_backend` and `moe_strategy` are the settings of
+    these names; `experts`: where they are.
     Raises UnsupportedModelError, ModelConfigError, CheckpointError, WeightError or NoChoiceError.
     """
     config = read_model_config(path)
@@ -193,8 +198,9 @@ def _check(config: ModelConfig, options: ModelOptions, device: Device) -> None:
     if options.quantization == "fp8" and options.dtype is not torch.bfloat16:
         found = f"--dtype {_name(options.dtype)}"
         raise refuse("fp8 with another dtype", found, config.architecture)
-    if options.quantization == "int8" and config.stored_as_fp8:
-        raise refuse("quantized twice", "--quantization int8", config.architecture)
+    if options.quantization in ("int8", "w8a8_int8") and config.stored_as_fp8:
+        found = f"--quantization {options.quantization}"
+        raise refuse("quantized twice", found, config.architecture)
     if options.num_positions > config.context_limit:
         raise UnsupportedModelError(
             f"max_seq_len {options.num_positions} is longer than the {config.context_limit} "

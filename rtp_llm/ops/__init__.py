@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     )
     from rtp_llm.ops.gemm import int8_linear as int8_linear
     from rtp_llm.ops.gemm import linear as linear
+    from rtp_llm.ops.gemm import w8a8_int8_linear as w8a8_int8_linear
     from rtp_llm.ops.lookup import embedding as embedding
     from rtp_llm.ops.lookup import resolve_tokens as resolve_tokens
     from rtp_llm.ops.mla import mla_attention as mla_attention

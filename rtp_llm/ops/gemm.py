@@ -8,6 +8,7 @@ from rtp_llm.ops.registry import operator
 
 _LINEAR = operator("linear")
 _INT8_LINEAR = operator("int8_linear")
+_W8A8_INT8_LINEAR = operator("w8a8_int8_linear")
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -21,14 +22,24 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x @ dequantised(weight).T + bias, with x quantised to int8 as it comes.
+    """x @ dequantised(weight).T + bias; x is not rounded, sums are float32 and rounded once.
 
     x [T, K] of any float dtype (the row stride is free); weight int8 and scale float32 as
     rtp_llm.quantization.int8.pack made them; bias [O] of x's dtype. Returns [T, O] in x's dtype,
-    contiguous. Each 64 columns of a row of x get a scale of their own, the largest magnitude being
-    127: this adds about as much error as the weight's own rounding, more where single columns stand
-    far out. A row with a NaN or an infinity gives NaN. On the CPU a row of x gives the same bits in
-    every batch. GPUs multiply more than 32 rows as they are, by the dequantised weight.
-    RuntimeError on a mismatch.
+    contiguous. On the CPU a row of x gives the same bits in every batch. GPUs multiply more than
+    32 rows by a weight that was dequantised to x's dtype. RuntimeError on a mismatch.
     """
     return _INT8_LINEAR.call(x, weight, scale, bias)  # type: ignore[no-any-return]
+
+
+def w8a8_int8_linear(
+    x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """As int8_linear, with x quantised to int8 as it comes.
+
+    Each 64 columns of a row of x get a scale of their own, the largest magnitude being 127: this
+    adds about as much error as the weight's own rounding, more where single columns stand far out.
+    A row with a NaN or an infinity gives NaN. On the CPU a row of x gives the same bits in every
+    batch. GPUs multiply more than 32 rows as int8_linear does. RuntimeError on a mismatch.
+    """
+    return _W8A8_INT8_LINEAR.call(x, weight, scale, bias)  # type: ignore[no-any-return]

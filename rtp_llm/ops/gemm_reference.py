@@ -26,6 +26,18 @@ def int8_linear_reference(
 ) -> Tensor:
     """See rtp_llm.ops.int8_linear."""
     numbers, weight_scale = unpack(weight, scale)
+    wide = numbers.double() * weight_scale.double().repeat_interleave(GROUP_SIZE, dim=1)
+    result = x.double() @ wide[:, : x.shape[1]].T
+    if bias is not None:
+        result = result + bias.double()
+    return result.to(x.dtype)
+
+
+def w8a8_int8_linear_reference(
+    x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """See rtp_llm.ops.w8a8_int8_linear."""
+    numbers, weight_scale = unpack(weight, scale)
     columns, groups = numbers.shape[1], weight_scale.shape[1]
     padded = torch.nn.functional.pad(x.float(), (0, columns - x.shape[1]))
     grouped = padded.view(x.shape[0], groups, GROUP_SIZE)
@@ -52,3 +64,10 @@ def int8_linear_meta(
 ) -> Tensor:
     """Shape and dtype of int8_linear."""
     return x.new_empty((x.shape[0], weight.shape[0]))
+
+
+def w8a8_int8_linear_meta(
+    x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """Shape and dtype of w8a8_int8_linear."""
+    return int8_linear_meta(x, weight, scale, bias)

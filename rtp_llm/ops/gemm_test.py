@@ -18,12 +18,21 @@ from rtp_llm.ops.checks_for_tests import (
     kernel_runs,
     running,
 )
-from rtp_llm.ops.gemm_reference import int8_linear_reference, linear_reference
+from rtp_llm.ops.gemm_reference import (
+    int8_linear_reference,
+    linear_reference,
+    w8a8_int8_linear_reference,
+)
 from rtp_llm.ops.int8_layout import GROUP_SIZE, num_groups, pack, unpack
 
 with_int8 = pytest.mark.skipif(
     DEVICE == "xpu" or torch.version.hip is not None, reason="its kernels are for other devices"
 )
+REFERENCES = {
+    "int8_linear": int8_linear_reference,
+    "w8a8_int8_linear": w8a8_int8_linear_reference,
+}
+every_int8 = pytest.mark.parametrize("name", REFERENCES)
 every_isa = pytest.mark.parametrize("isa", ISAS)
 every_dtype = pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
 
@@ -139,32 +148,36 @@ def packed_weight(o: int, k: int) -> tuple[Tensor, Tensor]:
     return pack(weight, torch.rand(o, num_groups(k)) / 127)
 
 
-def int8_expected(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+def int8_expected(
+    name: str, x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None
+) -> Tensor:
     if DEVICE == "cpu" or len(x) <= 32:
-        return int8_linear_reference(x, weight, scale, bias)
+        return REFERENCES[name](x, weight, scale, bias)
     numbers, scales = unpack(weight, scale)
     wide = numbers.float() * scales.repeat_interleave(GROUP_SIZE, dim=1)
     return linear_reference(x, wide[:, : x.shape[1]].to(x.dtype), bias)
 
 
 @with_int8
+@every_int8
 @every_isa
 @every_dtype
-def test_int8_linear_equals_reference(isa: str, dtype: torch.dtype) -> None:
+def test_int8_linear_equals_reference(isa: str, dtype: torch.dtype, name: str) -> None:
     for index, (m, k, o) in enumerate(random_shapes(25)):
         x = rows(m, k, dtype, gap=(0, 3, 16)[index % 3])
         weight, scale = packed_weight(o, k)
         bias = torch.randn(o).to(dtype) if index % 4 else None
-        with running(isa), kernel_runs("int8_linear"):
-            actual = ops.int8_linear(x, weight, scale, bias)
+        with running(isa), kernel_runs(name):
+            actual = getattr(ops, name)(x, weight, scale, bias)
         assert actual.is_contiguous()
         size = float(k) ** 0.5
-        assert_near(actual / size, int8_expected(x, weight, scale, bias) / size)
+        assert_near(actual / size, int8_expected(name, x, weight, scale, bias) / size)
 
 
 @with_int8
+@every_int8
 @every_isa
-def test_int8_linear_of_largest_numbers_is_exact(isa: str) -> None:
+def test_int8_linear_of_largest_numbers_is_exact(isa: str, name: str) -> None:
     k = 4 * GROUP_SIZE
     for sign in (1, -1):
         x = torch.full((9, k), 127.0)
@@ -172,57 +185,80 @@ def test_int8_linear_of_largest_numbers_is_exact(isa: str) -> None:
             torch.full((21, k), sign * 127, dtype=torch.int8), torch.ones(21, num_groups(k))
         )
         with running(isa):
-            result = ops.int8_linear(x, weight, scale)
+            result = getattr(ops, name)(x, weight, scale)
         assert torch.equal(result, torch.full((9, 21), float(sign * 127 * 127 * k)))
 
 
 @cpu_only
+@every_int8
 @every_isa
-def test_int8_row_does_not_depend_on_its_batch(isa: str) -> None:
+def test_int8_row_does_not_depend_on_its_batch(isa: str, name: str) -> None:
     weight, scale = packed_weight(90, 700)
     x = rows(300, 700, torch.bfloat16)
     with running(isa):
-        together = ops.int8_linear(x, weight, scale)
+        together = getattr(ops, name)(x, weight, scale)
         for m in (1, 2, 3, 4, 5, 6, 7, 8, 9, 20):
-            assert torch.equal(ops.int8_linear(x[:m], weight, scale), together[:m])
+            assert torch.equal(getattr(ops, name)(x[:m], weight, scale), together[:m])
 
 
 @with_int8
 @every_isa
-def test_int8_rows_that_are_not_finite_give_nan_and_others_do_not(isa: str) -> None:
+def test_int8_linear_does_not_round_x(isa: str) -> None:
+    """Small numbers beside a large one: eight bits would lose them."""
+    x = torch.full((3, GROUP_SIZE), 0.125)
+    x[:, 5] = 1000.0
+    numbers = torch.randint(-127, 128, (20, GROUP_SIZE), dtype=torch.int8)
+    numbers[:, 5] = 0
+    weight, scale = pack(numbers, torch.ones(20, 1))
+    with running(isa):
+        result = ops.int8_linear(x, weight, scale)
+    assert torch.equal(result, (0.125 * numbers.float().sum(1)).expand(3, 20))
+    assert not ops.w8a8_int8_linear(x, weight, scale).any()
+
+
+@with_int8
+@every_int8
+@every_isa
+def test_int8_rows_that_are_not_finite_give_no_number_and_others_do(isa: str, name: str) -> None:
     weight, scale = packed_weight(20, 200)
     x = torch.randn(6, 200)
     x[1, 199], x[3, 0], x[4, 70] = torch.nan, torch.inf, -torch.inf
     x[5] = 0
     with running(isa):
-        result = ops.int8_linear(x, weight, scale)
-    assert result[[1, 3, 4]].isnan().all()
+        result = getattr(ops, name)(x, weight, scale)
+    assert not result[[1, 3, 4]].isfinite().any()
+    assert result[1].isnan().all()
+    if name == "w8a8_int8_linear":
+        assert result[[3, 4]].isnan().all()
     assert result[[0, 2]].isfinite().all()
     assert not result[5].any()
 
 
 @with_int8
+@every_int8
 @pytest.mark.parametrize("shape", [(0, 8, 4), (3, 0, 4), (3, 8, 0)])
-def test_int8_linear_of_nothing(shape: tuple[int, int, int]) -> None:
+def test_int8_linear_of_nothing(shape: tuple[int, int, int], name: str) -> None:
     m, k, o = shape
     bias = torch.randn(o)
     weight, scale = pack(torch.zeros(o, k, dtype=torch.int8), torch.ones(o, num_groups(k)))
-    result = ops.int8_linear(torch.ones(m, k), weight, scale, bias)
+    result = getattr(ops, name)(torch.ones(m, k), weight, scale, bias)
     assert torch.equal(result, bias.expand(m, o))
 
 
 @with_int8
-def test_wrong_int8_arguments_are_named() -> None:
+@every_int8
+def test_wrong_int8_arguments_are_named(name: str) -> None:
+    product = getattr(ops, name)
     x = torch.zeros(3, 70)
     weight, scale = packed_weight(5, 70)
     with pytest.raises(RuntimeError, match=r"int8_linear: weight is float32 \[5, 128\]; expected"):
-        ops.int8_linear(x, weight.float(), scale)
+        product(x, weight.float(), scale)
     with pytest.raises(RuntimeError, match=r"int8_linear: weight is int8 \[5, 128\] and x has 60"):
-        ops.int8_linear(x[:, :60], weight, scale)
+        product(x[:, :60], weight, scale)
     with pytest.raises(RuntimeError, match=r"int8_linear: scale is float32 \[4, 2\]; expected"):
-        ops.int8_linear(x, weight, scale[:4])
+        product(x, weight, scale[:4])
     with pytest.raises(RuntimeError, match=r"int8_linear: bias is float32 \[3\]; expected shape"):
-        ops.int8_linear(x, weight, scale, torch.zeros(3))
+        product(x, weight, scale, torch.zeros(3))
 
 
 def test_linear_is_traceable() -> None:
@@ -234,9 +270,10 @@ def test_linear_is_traceable() -> None:
 
 
 @with_int8
-def test_int8_linear_is_traceable() -> None:
+@every_int8
+def test_int8_linear_is_traceable(name: str) -> None:
     torch.library.opcheck(
-        torch.ops.rtp_llm.int8_linear.default,
+        getattr(torch.ops.rtp_llm, name).default,
         (torch.randn(3, 8), *packed_weight(5, 8), torch.randn(5)),
         test_utils=("test_schema", "test_faketensor"),
     )

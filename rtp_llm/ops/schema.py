@@ -58,6 +58,10 @@ _SCHEMAS = (
         "gemm",
         "int8_linear(Tensor x, Tensor weight, Tensor scale, Tensor? bias=None) -> Tensor",
     ),
+    (
+        "gemm",
+        "w8a8_int8_linear(Tensor x, Tensor weight, Tensor scale, Tensor? bias=None) -> Tensor",
+    ),
     ("lookup", "embedding(Tensor ids, Tensor table) -> Tensor"),
     ("lookup", "resolve_tokens(Tensor(a!) ids, Tensor previous) -> ()"),
     (

@@ -18,6 +18,7 @@ constexpr const char* kSchemas[] = {
     "gelu_and_mul(Tensor x, bool tanh) -> Tensor",
     "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor",
     "int8_linear(Tensor x, Tensor weight, Tensor scale, Tensor? bias=None) -> Tensor",
+    "w8a8_int8_linear(Tensor x, Tensor weight, Tensor scale, Tensor? bias=None) -> Tensor",
     "embedding(Tensor ids, Tensor table) -> Tensor",
     "resolve_tokens(Tensor(a!) ids, Tensor previous) -> ()",
     "rope_kv_write(Tensor(a!) qkv, Tensor positions, Tensor? cos_sin, Tensor(b!)? kv_cache, "

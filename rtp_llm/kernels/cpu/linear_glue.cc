@@ -44,12 +44,13 @@ Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias)
   return out;
 }
 
-Tensor int8_linear(const Tensor& x, const Tensor& weight, const Tensor& scale,
-                   const OptionalTensor& bias) {
+template <void (*kRun)(const Int8LinearArgs&, const ParallelFor&)>
+Tensor packed_linear(const Tensor& x, const Tensor& weight, const Tensor& scale,
+                     const OptionalTensor& bias) {
   Int8LinearArgs args = glue::int8_linear_args(x, weight, scale, bias);
   Tensor out = glue::empty(x, {args.m, args.n}, args.dtype);
   args.out = out.data();
-  run_int8_linear(args, glue::parallel_for());
+  kRun(args, glue::parallel_for());
   return out;
 }
 
@@ -57,7 +58,8 @@ Tensor int8_linear(const Tensor& x, const Tensor& weight, const Tensor& scale,
 
 STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
   glue::implement<linear>(library, "linear");
-  glue::implement<int8_linear>(library, "int8_linear");
+  glue::implement<packed_linear<run_int8_linear>>(library, "int8_linear");
+  glue::implement<packed_linear<run_w8a8_int8_linear>>(library, "w8a8_int8_linear");
 }
 
 }  // namespace rtp_llm::cpu

@@ -1,9 +1,7 @@
 // out = x weight^T + bias for int8 weights with a float32 scale for every 64 columns of a row.
 //
-// x is quantised as it comes, with a scale for every 64 columns of its rows too, so that products
-// are sums of whole numbers; the sums over the groups of columns are float32, in order: a row of x
-// gives the same bits in every batch, and on every instruction set up to the rounding of the
-// scales.
+// Sums over a group of columns are scaled and added in order, in float32: a row of x gives the same
+// bits in every batch.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +11,11 @@
 
 namespace rtp_llm::cpu {
 
+// Weight-only: x is multiplied as it is.
 void run_int8_linear(const Int8LinearArgs& args, const ParallelFor& parallel);
+
+// x is quantised as it comes, with a scale for every 64 columns of its rows too, so that products
+// are sums of whole numbers: the same bits on every instruction set up to the rounding of scales.
+void run_w8a8_int8_linear(const Int8LinearArgs& args, const ParallelFor& parallel);
 
 }  // namespace rtp_llm::cpu

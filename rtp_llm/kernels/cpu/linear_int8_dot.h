@@ -1,4 +1,4 @@
-// Dot products of 4 bytes per lane, for each instruction set. Included by linear_int8_kernels.h.
+// Dot products of 4 bytes per lane, for each instruction set. Included by linear_int8_rows.h.
 //
 // Weight bytes come as the numbers plus 128. Either an instruction takes them as they are, and the
 // dot product starts at -128 times the sum of x; or the numbers are restored as they are read, and

@@ -14,97 +14,16 @@ namespace rtp_llm::cpu::RTP_LLM_INT8_ISA {
 using namespace rtp_llm::cpu::RTP_LLM_ISA;  // NOLINT: the vectors of vec.h
 }  // namespace rtp_llm::cpu::RTP_LLM_INT8_ISA
 
-#include "rtp_llm/kernels/cpu/linear_int8_dot.h"
-#include "rtp_llm/kernels/cpu/linear_int8_quantize.h"
+#include "rtp_llm/kernels/cpu/linear_int8_rows.h"
 
 namespace rtp_llm::cpu::RTP_LLM_INT8_ISA {
 namespace {
 
-constexpr int kParts = kInt8BlockRows / Vec::kWidth;  // vectors of a weight block
-
-// Rows of x in a tile, and weight blocks that meet it in registers.
-#if defined(__AVX512F__)
-constexpr int kMostRows = 7;
-constexpr int most_blocks(int x_rows) { return x_rows <= 2 ? 4 : 2; }
-#elif defined(__AVX2__)
-constexpr int kMostRows = 4;
-constexpr int most_blocks(int x_rows) { return x_rows == 1 ? 2 : 1; }
-#else
-constexpr int kMostRows = 1;
-constexpr int most_blocks(int /*x_rows*/) { return 1; }
-#endif
-// Weight blocks that meet all tiles of x before the next ones are read.
-constexpr int kPassBlocks = most_blocks(1);
-
-struct WeightBlocks {
-  const uint8_t* weight[kPassBlocks];
-  const float* scale[kPassBlocks];
-  int64_t next;  // bytes to the weights that are fetched meanwhile
-};
-
-#define RTP_LLM_ALWAYS_INLINE inline __attribute__((always_inline))
-
-// The products of one group of columns, whole numbers: kRows rows of x by kBlocks blocks.
-template <int kRows, int kBlocks>
-RTP_LLM_ALWAYS_INLINE void group_dots(const int32_t* x, const uint8_t* const (&weight)[kBlocks],
-                                      int64_t next, Dots (&dots)[kRows][kBlocks * kParts]) {
-  constexpr int kVectors = kBlocks * kParts;
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) dots[i][v] = Dots::first(x + kInt8Steps * kRows + i);
-  }
-  for (int s = 0; s < kInt8Steps; ++s) {
-    Weights w[kVectors];
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) {
-      const uint8_t* step = weight[v / kParts] + s * kInt8BlockRows * 4;
-      w[v] = Weights::load(step + v % kParts * Vec::kWidth * 4);
-      if (v % kParts == 0) {
-        // Twice, as linear_tile.h does.
-        __builtin_prefetch(step + next, 0, 2);
-        __builtin_prefetch(step + next / 2, 0, 2);
-      }
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) {
-      const Column column = Column::load(x + s * kRows + i);
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) dots[i][v] = w[v].add(column, dots[i][v]);
-    }
-  }
-}
-
-// Adds the products of one group of columns, scaled, to the sums of kRows rows of x.
-template <int kRows, int kBlocks>
-RTP_LLM_ALWAYS_INLINE void add_group(const int32_t* x, const WeightBlocks& blocks, int first,
-                                     int64_t group, Vec (&sum)[kRows][kBlocks * kParts]) {
-  const uint8_t* weight[kBlocks];
-#pragma GCC unroll 8
-  for (int b = 0; b < kBlocks; ++b) {
-    weight[b] = blocks.weight[first + b] + group * kInt8GroupColumns * kInt8BlockRows;
-  }
-  Dots dots[kRows][kBlocks * kParts];
-  group_dots<kRows, kBlocks>(x, weight, blocks.next, dots);
-#pragma GCC unroll 16
-  for (int v = 0; v < kBlocks * kParts; ++v) {
-    const Vec weight_scale = Vec::load(blocks.scale[first + v / kParts] + group * kInt8BlockRows +
-                                       v % kParts * Vec::kWidth);
-#pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) {
-      float x_scale;
-      std::memcpy(&x_scale, x + (kInt8Steps + 1) * kRows + i, sizeof(x_scale));
-      sum[i][v] = fma(dots[i][v].to_float(), weight_scale * Vec::set(x_scale), sum[i][v]);
-    }
-  }
-}
-
-#undef RTP_LLM_ALWAYS_INLINE
-
 // sums[(i * kPassBlocks + b) * 16 + j]: row i of x by row j of block b.
-template <int kRows>
-void multiply_rows(const int32_t* x, const WeightBlocks& blocks, int64_t groups, float* sums) {
-  constexpr int kBlocks = most_blocks(kRows);
+template <class Rows, int kRows>
+void multiply_rows(const typename Rows::Word* x, const WeightBlocks& blocks, int64_t groups,
+                   float* sums) {
+  constexpr int kBlocks = Rows::most_blocks(kRows);
   for (int first = 0; first < kPassBlocks; first += kBlocks) {
     Vec sum[kRows][kBlocks * kParts];
 #pragma GCC unroll 8
@@ -113,7 +32,8 @@ void multiply_rows(const int32_t* x, const WeightBlocks& blocks, int64_t groups,
       for (int v = 0; v < kBlocks * kParts; ++v) sum[i][v] = Vec::zero();
     }
     for (int64_t g = 0; g < groups; ++g) {
-      add_group<kRows, kBlocks>(x + g * kInt8GroupWords * kRows, blocks, first, g, sum);
+      Rows::template add_group<kRows, kBlocks>(x + g * Rows::kGroupWords * kRows, blocks, first, g,
+                                               sum);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
@@ -126,12 +46,12 @@ void multiply_rows(const int32_t* x, const WeightBlocks& blocks, int64_t groups,
 }
 
 // Calls multiply_rows for a height that is known at run time only.
-template <int kRows = kMostRows>
-void multiply_any(int rows, const int32_t* x, const WeightBlocks& blocks, int64_t groups,
-                  float* sums) {
+template <class Rows, int kRows = Rows::kMostRows>
+void multiply_any(int rows, const typename Rows::Word* x, const WeightBlocks& blocks,
+                  int64_t groups, float* sums) {
   if constexpr (kRows > 0) {
-    if (rows == kRows) return multiply_rows<kRows>(x, blocks, groups, sums);
-    multiply_any<kRows - 1>(rows, x, blocks, groups, sums);
+    if (rows == kRows) return multiply_rows<Rows, kRows>(x, blocks, groups, sums);
+    multiply_any<Rows, kRows - 1>(rows, x, blocks, groups, sums);
   }
 }
 
@@ -167,9 +87,10 @@ void store_sums(const Int8LinearArgs& args, int64_t row, int rows, int64_t first
   }
 }
 
+template <class Rows>
 void multiply(const Int8LinearArgs& args, const Int8LinearBlock& block, int64_t begin,
               int64_t end) {
-  alignas(64) float sums[kMostRows * kPassBlocks * kInt8BlockRows];
+  alignas(64) float sums[Rows::kMostRows * kPassBlocks * kInt8BlockRows];
   for (int64_t pass = begin; pass < end; pass += kPassBlocks) {
     const WeightBlocks blocks = weight_blocks(args, block, pass);
     const int64_t first = pass * kInt8BlockRows;
@@ -178,8 +99,9 @@ void multiply(const Int8LinearArgs& args, const Int8LinearBlock& block, int64_t 
     for (int tile = 0; tile < block.tiles; ++tile) {
       const int row = block.tile_begin(tile);
       const int rows = block.tile_begin(tile + 1) - row;
-      multiply_any(rows, block.panel + row * args.groups * kInt8GroupWords, blocks, args.groups,
-                   sums);
+      const auto* x = static_cast<const typename Rows::Word*>(block.panel);
+      multiply_any<Rows>(rows, x + row * args.groups * Rows::kGroupWords, blocks, args.groups,
+                         sums);
       visit_float_dtype(args.dtype, [&](auto element) {
         store_sums<decltype(element)>(args, block.first + row, rows, first,
                                       static_cast<int>(stop - first), sums);
@@ -190,6 +112,9 @@ void multiply(const Int8LinearArgs& args, const Int8LinearBlock& block, int64_t 
 
 }  // namespace
 
-const Int8LinearKernels kInt8LinearKernels = {kMostRows, quantize, multiply};
+const Int8LinearKernels kInt8LinearKernels = {FloatRows::kMostRows, FloatRows::kGroupWords, pack,
+                                              multiply<FloatRows>};
+const Int8LinearKernels kW8A8Int8LinearKernels = {
+    QuantizedRows::kMostRows, QuantizedRows::kGroupWords, quantize, multiply<QuantizedRows>};
 
 }  // namespace rtp_llm::cpu::RTP_LLM_INT8_ISA

@@ -1,4 +1,4 @@
-// Rows of x as int8_linear() multiplies them. Included by linear_int8_kernels.h.
+// Rows of x as w8a8_int8_linear() multiplies them. Included by linear_int8_rows.h.
 #pragma once
 
 namespace rtp_llm::cpu::RTP_LLM_INT8_ISA {
@@ -44,7 +44,7 @@ void quantize_tile(const Int8LinearArgs& args, const Int8LinearBlock& block, int
   const int rows = block.tile_begin(tile + 1) - begin;
   for (int i = 0; i < rows; ++i) {
     const T* x = static_cast<const T*>(args.x) + (block.first + begin + i) * args.x_stride;
-    int32_t* words = block.panel + begin * args.groups * kInt8GroupWords + i;
+    int32_t* words = static_cast<int32_t*>(block.panel) + begin * args.groups * kInt8GroupWords + i;
     for (int64_t g = 0; g < args.groups; ++g, words += rows * kInt8GroupWords) {
       const int64_t rest = args.k - g * kInt8GroupColumns;
       const int count = rest < kInt8GroupColumns ? static_cast<int>(rest) : kInt8GroupColumns;

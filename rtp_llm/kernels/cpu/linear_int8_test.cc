@@ -92,9 +92,9 @@ struct Problem {
   }
 };
 
-void check(const Shape& shape) {
+void check_by(void (*run)(const Int8LinearArgs&, const ParallelFor&), const Shape& shape) {
   Problem problem(shape);
-  run_int8_linear(problem.args(), SerialFor());
+  run(problem.args(), SerialFor());
   for (int64_t i = 0; i < shape.m; ++i) {
     for (int64_t j = 0; j < shape.n; ++j) {
       const double expected = problem.expected(i, j);
@@ -102,6 +102,26 @@ void check(const Shape& shape) {
                   1.0 + std::abs(expected) * 1e-6)
           << "row " << i << " column " << j << " of m " << shape.m << " n " << shape.n << " k "
           << shape.k;
+    }
+  }
+}
+
+// Whole numbers: no rounding of x, and sums that float32 holds up to its own rounding.
+void check(const Shape& shape) {
+  check_by(run_int8_linear, shape);
+  check_by(run_w8a8_int8_linear, shape);
+}
+
+// The group in which x has a number far out keeps its small ones, which 8 bits cannot hold.
+void check_small_numbers_beside_large_ones() {
+  Problem problem({3, 20, 64});
+  for (size_t i = 0; i < problem.x.size(); ++i) {
+    problem.x[i] = i % 64 == 0 ? 65536.0f : 0.25f + static_cast<float>(i % 7);
+  }
+  run_int8_linear(problem.args(), SerialFor());
+  for (int64_t i = 0; i < 3; ++i) {
+    for (int64_t j = 0; j < 20; ++j) {
+      ASSERT_NEAR(problem.out[static_cast<size_t>(i * 20 + j)], problem.expected(i, j), 8.0);
     }
   }
 }
@@ -121,7 +141,9 @@ TEST_P(Int8LinearTest, EqualsPlainLoops) {
   for (const Shape& shape : shapes) check(shape);
 }
 
-// More rows than are quantised at once.
+TEST_P(Int8LinearTest, WeightOnlyDoesNotRoundX) { check_small_numbers_beside_large_ones(); }
+
+// More rows than are packed at once.
 TEST_P(Int8LinearTest, ManyRows) { check({190, 2, 20000}); }
 
 INSTANTIATE_TEST_SUITE_P(EveryIsa, Int8LinearTest,

@@ -5,14 +5,13 @@
 #include <algorithm>
 
 #include "rtp_llm/kernels/cuda/launch.h"
+#include "rtp_llm/kernels/cuda/linear_int8_tile.h"
 #include "rtp_llm/kernels/cuda/pack.h"
 
 namespace rtp_llm::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kSteps = kInt8GroupColumns / 4;  // words of a row in a group
-constexpr float kLeast = 1e-30f;               // a group whose largest is smaller counts as zero
+constexpr float kLeast = 1e-30f;  // a group whose largest is smaller counts as zero
 // 1.5 * 2^23: whole numbers of up to 22 bits are added to its bits, or found there.
 constexpr float kMagic = 12582912.0f;
 constexpr int kMagicBits = 0x4b400000;
@@ -117,34 +116,6 @@ __device__ inline Columns load_columns(const Int8LinearArgs& args, const int8_t*
   return columns;
 }
 
-// What a lane multiplies of a group of a block of weights: rows lane / 4 and that plus 8. Behind
-// the last group and the last row are zeros.
-struct Weights {
-  uint32_t word[2][4];
-  float scale[2];
-
-  __device__ void load_from(const Int8LinearArgs& args, int64_t block, int64_t group) {
-    if (group >= args.groups) return;
-    const int64_t first = block * kInt8BlockRows;
-    const int rows = static_cast<int>(std::min<int64_t>(kInt8BlockRows, args.n - first));
-    const uint32_t* const words =
-        reinterpret_cast<const uint32_t*>(args.weight + first * args.groups * kInt8GroupColumns) +
-        group * kSteps * rows;
-    const float* const scales = args.scale + first * args.groups + group * rows;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = thread_index() % kGroup / 4 + 8 * half;
-      const bool there = row < rows;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int step = thread_index() % 4 + 4 * i;
-        word[half][i] = there ? __ldg(words + step * rows + row) ^ 0x80808080U : 0;
-      }
-      scale[half] = there ? __ldg(scales + row) : 0.0f;
-    }
-  }
-};
-
 // sums += 16 rows of weights times 8 of x, over 32 columns: words 2 * half and 2 * half + 1.
 __device__ inline void multiply(int (&sums)[4], const Weights& weights, const Columns& columns,
                                 int half) {
@@ -177,37 +148,6 @@ struct Sums {
   }
 };
 
-template <class T>
-__device__ inline void store_sum(const Int8LinearArgs& args, int64_t row, int64_t output,
-                                 float sum) {
-  if (row >= args.m || output >= args.n) return;
-  if (args.bias != nullptr) sum += to_float(static_cast<const T*>(args.bias)[output]);
-  static_cast<T*>(args.out)[row * args.out_stride + output] = from_float<T>(sum);
-}
-
-// The rest of a tile: sums of the warps that split the groups are added in their order.
-template <class T, int kTiles>
-__device__ inline void add_warps(const Int8LinearArgs& args, int64_t block,
-                                 const Sums (&sums)[kTiles]) {
-  __shared__ float parts[kWarps][kTiles][4][kGroup];
-  const int lane = thread_index() % kGroup;
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) parts[thread_index() / kGroup][tile][i][lane] = sums[tile].value[i];
-  }
-  __syncthreads();
-  for (int at = thread_index(); at < kTiles * 4 * kGroup; at += kWarps * kGroup) {
-    const int tile = at / (4 * kGroup);
-    const int i = at / kGroup % 4;
-    float sum = 0.0f;
-#pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) sum += parts[warp][tile][i][at % kGroup];
-    store_sum<T>(args, 8 * tile + at % 4 * 2 + i % 2,
-                 block * kInt8BlockRows + at % kGroup / 4 + 8 * (i / 2), sum);
-  }
-}
-
 // A block of weights per thread block, whose warps split the groups, kDepth of which are on their
 // way at any time; the first ones before x is there.
 template <class T, int kTiles, int kDepth>
@@ -234,7 +174,7 @@ __global__ void __launch_bounds__(kWarps* kGroup, 2)
       ahead[i].load_from(args, block, group + kDepth * kWarps);
     }
   }
-  add_warps<T, kTiles>(args, block, sums);
+  add_warps<T>(args, block, sums);
 }
 
 constexpr int kWideColumns = 16;  // of a thread of widen_weights
@@ -281,17 +221,17 @@ void run(const Int8LinearArgs& args, int8_t* numbers, float* scales, void* strea
   constexpr int kThreads = kWarps * kGroup;
   const int64_t quads = args.m * args.groups * 4;
   if (quads > 0) {
-    launch_overlapped<quantize_rows<T>>(blocks(ceil_div(quads, kThreads), "int8_linear"), kThreads,
-                                        0, stream, args, numbers, scales);
+    launch_overlapped<quantize_rows<T>>(blocks(ceil_div(quads, kThreads), "w8a8_int8_linear"),
+                                        kThreads, 0, stream, args, numbers, scales);
   }
   launch_overlapped<few_rows<T, kTiles, kDepth>>(
-      blocks(ceil_div(args.n, kInt8BlockRows), "int8_linear"), kThreads, 0, stream, args,
+      blocks(ceil_div(args.n, kInt8BlockRows), "w8a8_int8_linear"), kThreads, 0, stream, args,
       static_cast<const int8_t*>(numbers), static_cast<const float*>(scales));
 }
 
 }  // namespace
 
-void int8_linear(const Int8LinearArgs& args, int8_t* numbers, float* scales, void* stream) {
+void w8a8_int8_linear(const Int8LinearArgs& args, int8_t* numbers, float* scales, void* stream) {
   if (args.m == 0 || args.n == 0) return;
   visit_float_dtype(args.dtype, [&](auto element) {
     using T = decltype(element);
@@ -303,7 +243,7 @@ void int8_linear(const Int8LinearArgs& args, int8_t* numbers, float* scales, voi
       run<T, 4, 2>(args, numbers, scales, stream);
     }
   });
-  check_launch("int8_linear");
+  check_launch("w8a8_int8_linear");
 }
 
 void widen_int8_weight(const Int8LinearArgs& args, void* out, void* stream) {

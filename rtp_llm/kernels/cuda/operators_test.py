@@ -7,7 +7,7 @@ import torch
 from rtp_llm import ops
 
 # Whose kernels take NVIDIA's instructions.
-_NVIDIA_ONLY = {"int8_linear"}
+_NVIDIA_ONLY = {"int8_linear", "w8a8_int8_linear"}
 
 
 def test_every_operator_has_a_kernel() -> None:
