@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from rtp_llm.server.processes_for_tests import REAL, ROOT, Process, children
+from rtp_llm.server.processes_for_tests import REAL, ROOT, Process, children, engines
 
 DEMO = ROOT / "example" / "demo_model"
 # Codes of refusals while an engine, or a server behind a router, has to wait for a core.
@@ -51,7 +51,7 @@ class Server:
     def kill_engine(self, seconds: float = 120) -> None:
         """SIGKILL to the engine process alone; returns when its successor serves."""
         before = self.gauge("rtp_llm_engine_restarts_total")
-        for child in children(self.process.process.pid):
+        for child in engines(self.process.process.pid):
             os.kill(child, signal.SIGKILL)
         deadline = time.monotonic() + seconds
         while self.gauge("rtp_llm_engine_restarts_total") == before or not self.gauge(
