@@ -194,6 +194,18 @@ async def test_variables_that_a_template_could_count_to_leave_the_event_loop() -
 
 
 @run
+async def test_a_template_of_a_request_is_compiled_and_rendered_in_the_process() -> None:
+    async with roomy(trust_request_chat_template=True, prepare_timeout=2) as server:
+        assert (await server.chat(chat_template="x")).status_code == 200
+        assert server.state.preparation.pid is not None
+        for a_name, more in (("", {}), ("{{ reasoning_effort }}", {"reasoning_effort": "low"})):
+            answer = await server.chat(**ask("loop"), chat_template=a_name + ENDLESS, **more)
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"]) == (400, "request_too_expensive")
+        assert (await server.chat()).status_code == 200
+
+
+@run
 async def test_short_bodies_go_first_and_many_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -208,10 +208,12 @@ def _render(
     template = request.chat_template or None
     if template is not None and not model.trust_chat_template:
         raise _refused("chat_template")
-    variables = _variables(request, model)
-    if model.inline and (template or not all(isinstance(v, _PLAIN) for v in variables.values())):
-        raise NotInline
+    if model.inline and template is not None:
+        raise NotInline  # even compiling it may take long: constants are folded
     try:
+        variables = _variables(request, model)
+        if model.inline and not all(isinstance(each, _PLAIN) for each in variables.values()):
+            raise NotInline
         return model.tokenizer.apply_chat_template(
             messages,
             add is not False and not final,

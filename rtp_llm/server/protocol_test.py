@@ -341,6 +341,8 @@ async def test_a_template_of_the_request_needs_the_operators_trust() -> None:
             response = await server.chat(chat_template=broken)
             error = response.json()["error"]
             assert (response.status_code, error["param"]) == (400, "chat_template")
+            again = await server.chat(chat_template=broken, reasoning_effort="low")
+            assert again.status_code == 400
             assert error["code"] == "chat_template" and words in error["message"]
 
 
