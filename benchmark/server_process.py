@@ -78,7 +78,11 @@ class ServerProcess:
 
     def __exit__(self, *_error: object) -> None:
         self._process.terminate()
-        self._process.wait(timeout=60)
+        try:
+            self._process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # it is busy with what it was asked
+            self._process.wait()
         self._reader.join()
 
     @property
