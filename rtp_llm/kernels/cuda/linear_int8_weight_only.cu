@@ -48,9 +48,21 @@ struct FloatColumns {
   __device__ FloatColumns(const Int8LinearArgs& args, int64_t row, int64_t group) {
     row = std::min(row, args.m - 1);
     const T* const x = static_cast<const T*>(args.x) + row * args.x_stride;
+    // Four columns are one load.
+    const bool whole =
+        args.k % 4 == 0 && args.x_stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.x) % 8 == 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int64_t column = group * kInt8GroupColumns + 16 * i + thread_index() % 4 * 4;
+      if constexpr (sizeof(T) == 2) {
+        if (whole) {
+          const uint2 four =
+              column < args.k ? *reinterpret_cast<const uint2*>(x + column) : uint2{};
+          pair[i][0][0] = four.x;
+          pair[i][0][1] = four.y;
+          continue;
+        }
+      }
       uint32_t bits[4][kTerms] = {};
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
