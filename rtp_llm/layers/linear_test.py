@@ -67,7 +67,7 @@ def test_rows_can_be_read_straight_into_a_plain_weight_only():
 
 
 def test_an_unknown_quantisation_lists_the_known_ones():
-    with pytest.raises(ValueError, match="'int2'; none of plain, fused, int8, fp8 does"):
+    with pytest.raises(ValueError, match="'int2'; none of plain, fused, int8, w8a8_int8, fp8 does"):
         make_linear(8, {"x": 8}, False, options("int2"))
 
 
