@@ -64,7 +64,7 @@ def test_a_killed_engine_under_fifty_streams(steps: AllowedSteps, tmp_path: Path
     shared = set(os.listdir("/dev/shm"))
     with process(**scripted(steps, folder)) as server:
         url = server.url
-        before, descriptors = len(os.listdir(folder)), open_descriptors(server)
+        before = len(os.listdir(folder))
         begun = [Stream(url, begun=False, max_tokens=40) for _ in range(STREAMS // 2)]
         wait_for(lambda: figures(url)["rtp_llm_running_sequences"] == STREAMS // 2, PATIENCE)
         steps.allow(2)
@@ -80,6 +80,7 @@ def test_a_killed_engine_under_fifty_streams(steps: AllowedSteps, tmp_path: Path
         assert Stream(url, max_tokens=3).events()[-1] == "[DONE]"
         assert len(engines(server.process.pid)) == 1
         assert figures(url)["rtp_llm_replayed_requests_total"] == STREAMS // 2
+        descriptors = open_descriptors(server)
         poison(url)
         assert len(os.listdir(folder)) == before
         wait_for(lambda: open_descriptors(server) <= descriptors, PATIENCE)
