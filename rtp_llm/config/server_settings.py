@@ -236,6 +236,9 @@ class ServerSettings:
         "Offer the metrics under another engine's names, too (docs/serving.md).",
         choices=("none", "vllm", "sglang"),
     )
+    enable_docs: bool = option(
+        True, "switch", "server", "Describe the API under /docs and /openapi.json.", advanced=True
+    )
     log_level: str = option(
         "info",
         "text",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import cast
 
-import msgspec
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -13,26 +12,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rtp_llm import __version__
+from rtp_llm.server.docs_page import HEADERS, render
 from rtp_llm.server.endpoints import Endpoints
 from rtp_llm.server.errors import INVALID, ApiError, internal
 from rtp_llm.server.gate import CLIENT_CLOSED, Gate
 from rtp_llm.server.missing_endpoints import explain_missing
+from rtp_llm.server.openapi import BODIES, describe
 from rtp_llm.server.probes import Probes
-from rtp_llm.server.protocol import (
-    ChatRequest,
-    CompletionRequest,
-    DetokenizeRequest,
-    TokenizeRequest,
-)
 from rtp_llm.server.request_headers import with_cors
 from rtp_llm.server.state import ServerState
-
-_BODIES = {
-    "/v1/chat/completions": ChatRequest,
-    "/v1/completions": CompletionRequest,
-    "/tokenize": TokenizeRequest,
-    "/detokenize": DetokenizeRequest,
-}
 
 
 def build_app(state: ServerState) -> ASGIApp:
@@ -40,6 +28,7 @@ def build_app(state: ServerState) -> ASGIApp:
     app = FastAPI(
         title="RTP-LLM",
         version=__version__,
+        openapi_url="/openapi.json" if state.settings.enable_docs else None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -54,26 +43,42 @@ def build_app(state: ServerState) -> ASGIApp:
     add("/v1/completions", endpoints.completions, methods=["POST"], response_model=None)
     add("/tokenize", endpoints.tokenize, methods=["POST"], response_model=None)
     add("/detokenize", endpoints.detokenize, methods=["POST"], response_model=None)
-    add("/v1/models", probes.models, methods=["GET"], response_model=None)
-    add("/v1/models/{name:path}", probes.model, methods=["GET"], response_model=None)
-    for path, handler in (("/health", probes.health), ("/liveness", probes.liveness)):
-        add(path, handler, methods=["GET"], response_model=None)
-        add(path, handler, methods=["HEAD"], response_model=None, include_in_schema=False)
-    for method in ("GET", "POST"):
-        add("/ping", probes.health, methods=[method], response_model=None)
-    add("/load", probes.load, methods=["GET"], response_model=None)
-    add("/server_info", probes.server_info, methods=["GET"], response_model=None)
-    add("/tokenizer_info", probes.tokenizer_info, methods=["GET"], response_model=None)
-    add("/metrics", probes.metrics, methods=["GET"], response_model=None)
-    add("/version", probes.version, methods=["GET"], response_model=None)
-    add("/", probes.page, methods=["GET", "HEAD"], response_model=None, include_in_schema=False)
-    _describe_bodies(app)
+    _add_probes(app, probes, state.settings.enable_docs)
+    trusts = state.settings.trust_request_chat_template
+    app.openapi = lambda: describe(  # type: ignore[method-assign]
+        app, state.vocab_size, trusts_templates=trusts
+    )
     paths = frozenset(getattr(route, "path", "") for route in app.routes)
     direct = {
         ("POST", "/v1/chat/completions"): _direct(endpoints.chat),
         ("POST", "/v1/completions"): _direct(endpoints.completions),
     }
-    return with_cors(Gate(app, state, paths, direct, frozenset(_BODIES)), state.settings)
+    return with_cors(Gate(app, state, paths, direct, frozenset(BODIES)), state.settings)
+
+
+def _add_probes(app: FastAPI, probes: Probes, has_docs: bool) -> None:
+    add = app.add_api_route
+    add("/v1/models", probes.models, methods=["GET"], response_model=None)
+    add("/v1/models/{name:path}", probes.model, methods=["GET"], response_model=None)
+    for path, handler in (("/health", probes.health), ("/liveness", probes.liveness)):
+        add(path, handler, methods=["GET"], response_model=None)
+        add(path, handler, methods=["HEAD"], response_model=None, include_in_schema=False)
+    both = ["GET", "POST"]
+    add("/ping", probes.health, methods=both, response_model=None, include_in_schema=False)
+    add("/load", probes.load, methods=["GET"], response_model=None)
+    add("/server_info", probes.server_info, methods=["GET"], response_model=None)
+    add("/tokenizer_info", probes.tokenizer_info, methods=["GET"], response_model=None)
+    add("/metrics", probes.metrics, methods=["GET"], response_model=None)
+    add("/version", probes.version, methods=["GET"], response_model=None)
+    if has_docs:
+        add("/docs", _docs, methods=["GET"], response_model=None, include_in_schema=False)
+    add("/", probes.page, methods=["GET", "HEAD"], response_model=None, include_in_schema=False)
+
+
+async def _docs(request: Request) -> Response:
+    """The API, described for people."""
+    page = render(request.app.openapi())
+    return Response(page, headers=HEADERS, media_type="text/html; charset=utf-8")
 
 
 def _direct(handler: Callable[[Request], Awaitable[Response]]) -> ASGIApp:
@@ -125,20 +130,3 @@ async def _show_internal(request: Request, error: Exception) -> Response:
 async def _show_nothing(request: Request, error: Exception) -> Response:
     """The client went away while it sent its body; nobody reads this."""
     return Response(status_code=CLIENT_CLOSED)
-
-
-def _describe_bodies(app: FastAPI) -> None:
-    """Put the request structs into /openapi.json; FastAPI sees only a raw request."""
-    place = "#/components/schemas/{name}"
-    _, components = msgspec.json.schema_components(_BODIES.values(), ref_template=place)
-    plain = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        schema = plain()
-        schema.setdefault("components", {}).setdefault("schemas", {}).update(components)
-        for path, kind in _BODIES.items():
-            content = {"application/json": {"schema": {"$ref": place.format(name=kind.__name__)}}}
-            schema["paths"][path]["post"]["requestBody"] = {"required": True, "content": content}
-        return schema
-
-    app.openapi = openapi  # type: ignore[method-assign]

@@ -73,9 +73,27 @@ def parse(body: bytes, kind: type[T], strict: bool = False) -> tuple[T, tuple[st
             code="unknown_field",
         )
     try:
-        return msgspec.convert(content, kind), _plain_names(unknown)
+        return _convert(content, kind), _plain_names(unknown)
     except msgspec.ValidationError as error:
         raise _describe(str(error)) from error
+
+
+def _convert(content: dict[str, Any], kind: type[T]) -> T:
+    """As `kind`; where that fails, with 5.0 for 5, which JSON Schema takes for an integer, too."""
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        if "expected `int" not in str(error).lower():
+            raise
+    return msgspec.convert(_with_integers(content), kind)
+
+
+def _with_integers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_integers(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_integers(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _is_unknown(kind: type[msgspec.Struct], name: str, value: Any) -> bool:

@@ -1,0 +1,238 @@
+"""What the server answers, as types: for /openapi.json, and for tests that hold answers against it.
+
+Fields with a default are absent unless the request asked for them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+FinishReason = Literal["stop", "length", "error"]
+
+
+class _Answer(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Every answer has these fields and no others."""
+
+
+class PromptTokensDetails(_Answer):
+    """Of the prompt's tokens."""
+
+    cached_tokens: int
+
+
+class UsageAnswer(_Answer):
+    """Token counts of a request; a prompt counts once whatever `n` is."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+
+
+class TopLogprob(_Answer):
+    """One token and its log-probability."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ChatLogprob(_Answer):
+    """The token that was drawn, and the most likely ones in its place."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobsAnswer(_Answer):
+    """Log-probabilities of a chat answer."""
+
+    content: list[ChatLogprob]
+    refusal: None
+
+
+class PromptLogprob(_Answer):
+    """One token of a prompt; `rank` is null for a token that is not among the most likely."""
+
+    logprob: float
+    rank: int | None
+    decoded_token: str
+
+
+class AssistantMessage(_Answer):
+    """The answer of the model."""
+
+    role: Literal["assistant"]
+    content: str
+    refusal: None
+
+
+class ChatChoice(_Answer):
+    """One of `n` answers."""
+
+    index: int
+    message: AssistantMessage
+    logprobs: ChatLogprobsAnswer | None
+    finish_reason: FinishReason
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChatAnswerBody(_Answer):
+    """POST /v1/chat/completions without `stream`."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: UsageAnswer
+    prompt_logprobs: list[dict[str, PromptLogprob] | None] | msgspec.UnsetType = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChunkDelta(_Answer):
+    """What a chunk adds; the first one has the role."""
+
+    role: Literal["assistant"] | msgspec.UnsetType = msgspec.UNSET
+    content: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChunkChoice(_Answer):
+    """One choice of a chunk."""
+
+    index: int
+    delta: ChunkDelta
+    logprobs: ChatLogprobsAnswer | None
+    finish_reason: FinishReason | None
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChatChunk(_Answer):
+    """One `data:` event of a streamed chat."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    usage: UsageAnswer | msgspec.UnsetType | None = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+
+
+class LegacyLogprobsAnswer(_Answer):
+    """Log-probabilities of a completion, a list entry for each token."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
+class CompletionChoice(_Answer):
+    """One answer to one prompt; of a streamed one, what it gained."""
+
+    index: int
+    text: str
+    logprobs: LegacyLogprobsAnswer | None
+    finish_reason: FinishReason | None
+    prompt_logprobs: list[dict[str, PromptLogprob] | None] | msgspec.UnsetType = msgspec.UNSET
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+
+
+class CompletionAnswerBody(_Answer):
+    """POST /v1/completions; streamed, `usage` is there when it was asked for."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: UsageAnswer | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class TokenizeAnswer(_Answer):
+    """POST /tokenize."""
+
+    count: int
+    max_model_len: int | None
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class DetokenizeAnswer(_Answer):
+    """POST /detokenize."""
+
+    prompt: str
+
+
+class ModelCard(_Answer):
+    """A model that is served."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    root: str
+    parent: None
+    max_model_len: int | None
+
+
+class ModelList(_Answer):
+    """GET /v1/models."""
+
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+class HealthAnswer(_Answer):
+    """`status` is ready, or why the server is not; then with the reason."""
+
+    status: str
+    reason: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class LivenessAnswer(_Answer):
+    """Whether the server is of any use any more."""
+
+    alive: bool
+
+
+class LoadAnswer(_Answer):
+    """Open requests that generate."""
+
+    server_load: int
+
+
+class VersionAnswer(_Answer):
+    """GET /version."""
+
+    version: str
+
+
+class ServerInfoAnswer(_Answer):
+    """GET /server_info."""
+
+    version: str
+    phase: str
+    settings: dict[str, str]
+    engine: dict[str, Any] | None
+
+
+class ErrorDetail(_Answer):
+    """OpenAI's error object."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorAnswer(_Answer):
+    """Every answer that is no success."""
+
+    error: ErrorDetail
