@@ -69,7 +69,7 @@ def steps(tmp_path, monkeypatch):
 def test_streams_run_side_by_side_and_end(steps):
     async def test(client):
         sizes = []
-        client.on_step = sizes.append
+        client.on_step = lambda sequences, tokens: sizes.append((sequences, tokens))
         jobs = [collect(client.generate(request(client, 100 * i, n=2))) for i in range(1, 9)]
         answers = asyncio.gather(*jobs)
         await eventually(lambda: client.latest_stats.running == 16)
@@ -77,7 +77,7 @@ def test_streams_run_side_by_side_and_end(steps):
         for number, tokens in enumerate(await answers, 1):
             expected = list(range(100 * number, 100 * number + 8))
             assert tokens == {0: expected, 1: expected}
-        assert sizes == [16] * 8
+        assert sizes == [(16, 16)] * 8
         assert client.alive
 
     serve(test)
