@@ -6,7 +6,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import rtp_llm
 from rtp_llm.sampling_params import SamplingParams, check_token_fields, truncate_prompt
 
 
@@ -146,7 +145,7 @@ def test_every_field_that_names_tokens_is_held_against_the_vocabulary() -> None:
 
 
 def test_the_page_of_the_python_api_has_every_field() -> None:
-    page = Path(rtp_llm.__file__).parents[1].joinpath("docs/python_api.md").read_text()
+    page = Path(__file__).parents[1].joinpath("docs/python_api.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| [^|]+ \|$", page, re.MULTILINE)
     documented = dict(rows)
     defaults = SamplingParams()

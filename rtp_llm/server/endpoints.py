@@ -19,6 +19,7 @@ from rtp_llm.server.completions import CompletionAnswer, CompletionStream
 from rtp_llm.server.generation import Generation
 from rtp_llm.server.ignored_fields import IgnoredFields
 from rtp_llm.server.jobs import Job
+from rtp_llm.server.prepare import PreparedBody
 from rtp_llm.server.sampling import Limits
 from rtp_llm.server.served_model import ServedModel
 from rtp_llm.server.state import ServerState
@@ -62,14 +63,19 @@ class Endpoints:
     async def tokenize(self, http: Request) -> Response:
         """POST /tokenize."""
         body = await self._read(http)
-        return _json_body(await self._state.preparation.run("tokenize", body, self._model()))
+        return self._answer(await self._state.preparation.run("tokenize", body, self._model()))
 
     async def detokenize(self, http: Request) -> Response:
         """POST /detokenize."""
         body = await self._read(http)
-        return _json_body(await self._state.preparation.run("detokenize", body, self._model()))
+        return self._answer(await self._state.preparation.run("detokenize", body, self._model()))
 
     # -- parts ---------------------------------------------------------------------------------
+
+    def _answer(self, prepared: PreparedBody) -> Response:
+        response = _json_body(prepared.body)
+        response.raw_headers += self._ignored.headers(prepared.ignored)
+        return response
 
     async def _read(self, http: Request) -> bytes:
         return await read_body(http, self._state.settings.max_request_bytes)

@@ -31,7 +31,8 @@ def _steps(tmp_path: Path) -> AllowedSteps:
     return AllowedSteps(tmp_path, 1)
 
 
-def test_serve_and_drain(steps: AllowedSteps) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_serve_and_drain(steps: AllowedSteps, number: signal.Signals) -> None:
     with process(**steps.environment) as server:
         url = server.url
         assert "settings:\n" in server.lines["stdout"]
@@ -42,7 +43,7 @@ def test_serve_and_drain(steps: AllowedSteps) -> None:
         assert url in curl and '"model":"demo"' in curl
         assert httpx.get(f"{url}/health").json() == {"status": "ready"}
         stream = Stream(url, max_tokens=20)
-        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(number)
         server.wait_for("draining 1 open requests", "stderr")
         assert httpx.get(f"{url}/health").status_code == 503
         assert httpx.get(f"{url}/liveness").status_code == 200

@@ -15,6 +15,7 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.server.errors import ApiError, too_expensive, unavailable
 from rtp_llm.server.prepare import (
     Prepared,
+    PreparedBody,
     PreparedChat,
     PreparedCompletion,
 )
@@ -87,7 +88,7 @@ class Preparation:
     @overload
     async def run(
         self, kind: Literal["tokenize", "detokenize"], body: bytes, model: ServedModel
-    ) -> bytes: ...
+    ) -> PreparedBody: ...
 
     async def run(self, kind: Kind, body: bytes, model: ServedModel) -> Prepared:
         """What the body asks for.

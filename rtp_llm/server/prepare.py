@@ -50,8 +50,16 @@ LONG_TOKEN = 128
 # Cutting a text changes the tokens at the border only.
 BORDER_TOKENS = 64
 
-Prepared: TypeAlias = "PreparedChat | PreparedCompletion | bytes"
+Prepared: TypeAlias = "PreparedChat | PreparedCompletion | PreparedBody"
 T = TypeVar("T", ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
+
+
+@dataclass(frozen=True)
+class PreparedBody:
+    """The body of an answer that needs no engine. `ignored`: fields that nobody knows."""
+
+    body: bytes
+    ignored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,9 +137,9 @@ def prepare_completion(body: bytes, model: ServedModel) -> PreparedCompletion:
     )
 
 
-def prepare_tokenize(body: bytes, model: ServedModel) -> bytes:
+def prepare_tokenize(body: bytes, model: ServedModel) -> PreparedBody:
     """The body of POST /tokenize to that of its answer; raises ApiError."""
-    request, _ = parse_request(body, TokenizeRequest, model)
+    request, ignored = parse_request(body, TokenizeRequest, model)
     if (request.prompt is None) == (request.messages is None):
         raise bad_request("Give one of prompt and messages.", param="prompt")
     if request.messages is not None:
@@ -153,17 +161,17 @@ def prepare_tokenize(body: bytes, model: ServedModel) -> bytes:
         "tokens": ids,
         "token_strs": model.tokenizer.tokens(ids) if request.return_token_strs else None,
     }
-    return msgspec.json.encode(content)
+    return PreparedBody(msgspec.json.encode(content), ignored)
 
 
-def prepare_detokenize(body: bytes, model: ServedModel) -> bytes:
+def prepare_detokenize(body: bytes, model: ServedModel) -> PreparedBody:
     """The body of POST /detokenize to that of its answer; raises ApiError."""
-    request, _ = parse_request(body, DetokenizeRequest, model)
+    request, ignored = parse_request(body, DetokenizeRequest, model)
     # The model may have more rows than the tokenizer has tokens.
     size = max(model.tokenizer.vocab_size, model.limits.vocab_size)
     check_token_ids("tokens", request.tokens, Limits(0, size))
     text = model.tokenizer.decode(request.tokens, bool(request.skip_special_tokens))
-    return msgspec.json.encode({"prompt": text})
+    return PreparedBody(msgspec.json.encode({"prompt": text}), ignored)
 
 
 def parse_request(body: bytes, kind: type[T], model: ServedModel) -> tuple[T, tuple[str, ...]]:

@@ -18,6 +18,7 @@ from rtp_llm.server.errors import ApiError
 from rtp_llm.server.jobs import Echo, Job
 from rtp_llm.server.prepare import (
     Prepared,
+    PreparedBody,
     PreparedChat,
     PreparedCompletion,
     prepare_chat,
@@ -78,13 +79,14 @@ class Answer(msgspec.Struct, frozen=True):
     """What became of a call: exactly one of the three, or none where the tail is all.
 
     `lengths`: of the lists of integers that the tail holds: of each prompt, then of each echo's
-    offsets.
+    offsets. `ignored`: with a tail that is all.
     """
 
     refusal: Refusal | None = None
     chat: PreparedChat | None = None
     completion: PreparedCompletion | None = None
     lengths: list[int] = []
+    ignored: tuple[str, ...] = ()
 
 
 def frame(head: msgspec.Struct, tail: bytes = b"") -> list[bytes]:
@@ -108,8 +110,8 @@ def refuse(error: ApiError) -> list[bytes]:
 
 def pack(prepared: Prepared) -> list[bytes]:
     """The frame of a result."""
-    if isinstance(prepared, bytes):
-        return frame(Answer(), prepared)
+    if isinstance(prepared, PreparedBody):
+        return frame(Answer(ignored=prepared.ignored), prepared.body)
     lists: list[Sequence[int]] = [job.prompt_ids for job in prepared.jobs]
     jobs = [replace(job, prompt_ids=[]) for job in prepared.jobs]
     if isinstance(prepared, PreparedChat):
@@ -134,7 +136,7 @@ def unpack(head: bytes, tail: bytes) -> Prepared:
     if answer.chat is not None:
         return replace(answer.chat, jobs=_filled(answer.chat.jobs, lists))
     if answer.completion is None:
-        return tail
+        return PreparedBody(tail, answer.ignored)
     jobs, form = _filled(answer.completion.jobs, lists), answer.completion.form
     if form.echoes is not None:
         offsets = lists[len(jobs) :]

@@ -376,3 +376,17 @@ def test_a_request_with_none_of_these_is_written_as_before() -> None:
     assert set(chat["choices"][0]) == {"index", "message", "logprobs", "finish_reason"}
     assert set(text) == set(chat)
     assert set(text["choices"][0]) == {"index", "text", "logprobs", "finish_reason"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": [1]})]
+)
+@pytest.mark.parametrize("padding", [0, 2**14])
+@run
+async def test_answers_without_the_engine_name_them_too(path, body, padding) -> None:
+    """Also where the body was long enough for the preparation process."""
+    async with served() as server:
+        sent = {**body, "xyzzy": "x" * (padding + 1)}
+        answer = await server.client.post(path, json=sent)
+        assert answer.status_code == 200
+        assert answer.headers[HEADER] == "xyzzy"
