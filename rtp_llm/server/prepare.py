@@ -185,9 +185,6 @@ def parse_request(body: bytes, kind: type[T], model: ServedModel) -> tuple[T, tu
     return request, ignored
 
 
-# -- parts -------------------------------------------------------------------------------------
-
-
 def _check_size(num_prompts: int, request: SamplingFields, model: ServedModel) -> None:
     """A request that no empty server could take is a bad one, not one to try again.
 
