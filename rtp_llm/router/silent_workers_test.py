@@ -222,7 +222,7 @@ def test_one_that_reads_no_request_is_given_up() -> None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             async with proxy_of(url) as (proxy, workers):
-                status, _ = await ask(proxy, b"x" * 2**25)
+                status, _ = await ask(proxy, b"x" * (7 * 2**20))
                 assert status == 502 and not workers.all[0].healthy
 
     play_out(play)
