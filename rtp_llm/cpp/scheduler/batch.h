@@ -117,7 +117,7 @@ struct StepResult {
   HostArray<int32_t> num_tokens;     // [R]
   HostArray<uint8_t> finish;         // [R] FinishReason
   HostArray<int32_t> cached_tokens;  // [R]
-  HostArray<float> queue_seconds;    // [R], of the sequence: from its arrival to its first admission
+  HostArray<float> queue_seconds;  // [R], of the sequence: from its arrival to its first admission
 };
 
 }  // namespace rtp_llm

@@ -66,9 +66,9 @@ struct Sequence {
   int32_t pending_row = -1;  // row of the batch in flight that draws the last token; -1: all known
   int32_t prompt_length = 0;
   int32_t max_length = 0;
-  int32_t cached_tokens = 0;  // of the prompt, served by the prefix cache at first admission
+  int32_t cached_tokens = 0;   // of the prompt, served by the prefix cache at first admission
   float queue_seconds = 0.0f;  // from its arrival to its first admission
-  int32_t batch_row = -1;     // row of the block table that was written last
+  int32_t batch_row = -1;      // row of the block table that was written last
   int64_t id = 0;
   std::chrono::steady_clock::time_point arrival;
   Rank rank;
