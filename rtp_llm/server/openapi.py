@@ -155,7 +155,8 @@ def _success(path: str) -> Schema:
         return {_JSON: {"schema": {"type": "object"}}}
     content = {_JSON: _schema_of(_ANSWERS[path])}
     if path in _CHUNKS:
-        content[_EVENTS] = _schema_of(_CHUNKS[path])
+        kinds = (_CHUNKS[path], responses.ErrorAnswer)  # what fails in the middle is an event, too
+        content[_EVENTS] = {"schema": {"anyOf": [_schema_of(kind)["schema"] for kind in kinds]}}
     return content
 
 
