@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rtp_llm.config.options import Option, SettingsError
+from rtp_llm.config.options import Option, SettingsError, flag_name
 from rtp_llm.config.other_engines import advice
 from rtp_llm.config.settings import Settings, check_names, options
 
@@ -51,11 +51,6 @@ class LoadedSettings:
 def environment_name(name: str) -> str:
     """The environment variable of a field."""
     return PREFIX + name.upper()
-
-
-def flag_name(name: str) -> str:
-    """The documented flag of a field."""
-    return "--" + name.replace("_", "-")
 
 
 class _Parser(argparse.ArgumentParser):

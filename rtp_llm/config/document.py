@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from rtp_llm.config.command_line import environment_name, flag_name
-from rtp_llm.config.options import Option
+from rtp_llm.config.command_line import environment_name
+from rtp_llm.config.options import Option, flag_name
 from rtp_llm.config.roles import OF_ROUTER
 from rtp_llm.config.settings import Settings, options
 

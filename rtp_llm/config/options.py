@@ -173,6 +173,11 @@ _PARSERS = {
 }
 
 
+def flag_name(name: str) -> str:
+    """The documented flag of a field."""
+    return "--" + name.replace("_", "-")
+
+
 def option(default: object, kind: Kind, group: str, help: str, **limits: Any) -> Any:
     """A dataclass field that carries its Option; `limits` are the other fields of Option."""
     info = Option(kind=kind, group=group, help=help, **limits)

@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rtp_llm.config.options import flag_name
+
 
 @dataclass(frozen=True)
 class Counterpart:
@@ -106,7 +108,7 @@ def advice(flag: str, known: Iterable[str]) -> str:
         return f"no such flag; did you mean {near[0]}?" + _also(near[0])
     if not row.ours:
         return row.note
-    names = " or ".join("MODEL" if name == "model" else _flag(name) for name in row.ours)
+    names = " or ".join("MODEL" if name == "model" else flag_name(name) for name in row.ours)
     return f"here it is {names}" + (f" ({row.note})" if row.note else "")
 
 
@@ -115,19 +117,15 @@ def table() -> list[str]:
     lines = ["| vLLM | SGLang | here |", "| --- | --- | --- |"]
     for row in COUNTERPARTS:
         cells = [f"`{flag}`" if flag else "" for flag in (row.vllm, row.sglang)]
-        ours = ", ".join("`MODEL`" if n == "model" else f"`{_flag(n)}`" for n in row.ours)
+        ours = ", ".join("`MODEL`" if n == "model" else f"`{flag_name(n)}`" for n in row.ours)
         here = f"{ours}: {row.note}" if ours and row.note else ours or f"none: {row.note}"
         lines.append(f"| {cells[0]} | {cells[1]} | {here} |")
     return lines
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
 def known_elsewhere(name: str) -> str | None:
     """For a setting's name of another engine (max_model_len): what to use here; else None."""
-    flag = _flag(name)
+    flag = flag_name(name)
     return advice(flag, ()) if flag in _BY_FLAG else None
 
 
