@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -19,8 +19,8 @@ from rtp_llm.engine import life_signs
 from rtp_llm.engine import scripted_engine_for_tests as script
 from rtp_llm.engine.allowed_steps_for_tests import AllowedSteps
 from rtp_llm.engine.client import EngineClient
-from rtp_llm.engine.messages import AddRequest, EngineDeadError, EngineStartError, RequestError
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.engine.client_calls_for_tests import collect, eventually, request
+from rtp_llm.engine.messages import EngineDeadError, EngineStartError, RequestError
 
 MODULE = "rtp_llm.engine.scripted_engine_for_tests"
 
@@ -35,26 +35,6 @@ def serve(test: Callable[[EngineClient], Awaitable[None]], **settings: object) -
             await client.close()
 
     asyncio.run(run())
-
-
-def request(client: EngineClient, *prompt: int, **params: object) -> AddRequest:
-    return AddRequest(
-        request_id=client.new_request_id(),
-        prompt_token_ids=list(prompt),
-        params=SamplingParams(**params),
-    )
-
-
-async def collect(stream: AsyncIterator) -> dict[int, list[int]]:
-    tokens: dict[int, list[int]] = {}
-    async for delta in stream:
-        tokens.setdefault(delta.index, []).extend(delta.token_ids)
-    return tokens
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.02)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -15,10 +15,10 @@ from rtp_llm.engine import restarting_client
 from rtp_llm.engine import scripted_engine_for_tests as script
 from rtp_llm.engine.allowed_steps_for_tests import AllowedSteps
 from rtp_llm.engine.client import EngineClient
-from rtp_llm.engine.messages import AddRequest, EngineDeadError, EngineStartError, RequestError
+from rtp_llm.engine.client_calls_for_tests import collect, eventually, request
+from rtp_llm.engine.messages import EngineDeadError, EngineStartError, RequestError
 from rtp_llm.engine.ranks_client import RanksClient
 from rtp_llm.engine.restarting_client import RestartingClient, Restarts
-from rtp_llm.sampling_params import SamplingParams
 
 MODULE = "rtp_llm.engine.scripted_engine_for_tests"
 LONG = 10**6  # tokens
@@ -69,26 +69,6 @@ def clients(client: RestartingClient) -> list[EngineClient]:
 
 def pids(client: RestartingClient) -> list[int]:
     return [each._link.process.pid for each in clients(client) if each._link]
-
-
-def request(client: RestartingClient, *prompt: int, **params: object) -> AddRequest:
-    return AddRequest(
-        request_id=client.new_request_id(),
-        prompt_token_ids=list(prompt),
-        params=SamplingParams(**params),
-    )
-
-
-async def collect(stream: AsyncIterator) -> dict[int, list[int]]:
-    tokens: dict[int, list[int]] = {}
-    async for delta in stream:
-        tokens.setdefault(delta.index, []).extend(delta.token_ids)
-    return tokens
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.01)
 
 
 def test_what_had_no_output_is_computed_by_the_next_process(steps):
