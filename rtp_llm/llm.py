@@ -29,7 +29,7 @@ from rtp_llm.sampling_params import DEFAULT_MAX_TOKENS, SamplingParams, truncate
 if TYPE_CHECKING:
     from rtp_llm.engine.engine import Engine
     from rtp_llm.engine.rank_engines import RankEngines
-    from rtp_llm.executor.logits_processor import LogitsProcessor
+    from rtp_llm.worker.heads.logits_processor import LogitsProcessor
     from rtp_llm.text.sequence import SequenceText
     from rtp_llm.text.tokenizer import Tokenizer
 

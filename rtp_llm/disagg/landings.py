@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.disagg.host_room import HostRoom
     from rtp_llm.disagg.layout import BlockPart, CacheLayout
-    from rtp_llm.executor.kv_cache import KVCache
+    from rtp_llm.worker.cache.kv_cache import KVCache
 
 Rows = Sequence[tuple[int, NDArray[np.int64]]]
 

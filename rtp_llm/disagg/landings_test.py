@@ -14,7 +14,7 @@ from rtp_llm.disagg.block_copies import words_of
 from rtp_llm.disagg.host_room import HostRoom
 from rtp_llm.disagg.landings import StagedLanding
 from rtp_llm.disagg.layout import BlockPart, CacheLayout
-from rtp_llm.executor.kv_cache import KVCache
+from rtp_llm.worker.cache.kv_cache import KVCache
 
 
 class NoCopiesByHand(CpuDevice):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rtp_llm.executor.kv_cache import KVCache
+    from rtp_llm.worker.cache.kv_cache import KVCache
     from rtp_llm.models.config import ModelConfig
 
 # Numbers of planes in the store's rows: keys, values, or both in one (latents).

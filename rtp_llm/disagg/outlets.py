@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rtp_llm.disagg.layout import BlockPart, CacheLayout
     from rtp_llm.disagg.store_face import Store
     from rtp_llm.disagg.write_op import PromptBlocks
-    from rtp_llm.executor.kv_cache import KVCache
+    from rtp_llm.worker.cache.kv_cache import KVCache
 
 
 class InPlaceOutlet:

@@ -15,7 +15,7 @@ from rtp_llm.disagg.outlets import PinnedPieces, StagedOutlet
 
 if TYPE_CHECKING:
     from rtp_llm.disagg.store_face import Store
-    from rtp_llm.executor.kv_cache import KVCache
+    from rtp_llm.worker.cache.kv_cache import KVCache
 
 
 class CountingDevice(CpuDevice):

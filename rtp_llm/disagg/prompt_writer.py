@@ -40,7 +40,7 @@ class SentPrompt:
 
 
 class PromptWriter:
-    """The executor's StepWriter: opens a cycle of the writer for steps with such prompts.
+    """The worker's StepWriter: opens a cycle of the writer for steps with such prompts.
 
     The forward thread waits for nothing inside the layers, and for copies of a step only when the
     one after the next begins. A failure of a task, or a full queue, is a failure of the step's

@@ -22,13 +22,13 @@ from rtp_llm.engine.start_checks import (
     check_settings,
     missing_operators,
 )
-from rtp_llm.executor.drawn_tokens import DrawnTokens
-from rtp_llm.executor.graph_sizes import GraphSize, graph_sizes
-from rtp_llm.executor.kv_cache import KVCache
-from rtp_llm.executor.model_runner import ModelRunner
-from rtp_llm.executor.sampler import Sampler
-from rtp_llm.executor.shared_graphs import SharedGraphs
-from rtp_llm.executor.warm_up import StepLimits
+from rtp_llm.worker.sampled_tokens import DrawnTokens
+from rtp_llm.worker.graphs.capture_sizes import GraphSize, graph_sizes
+from rtp_llm.worker.cache.kv_cache import KVCache
+from rtp_llm.worker.model_runner import ModelRunner
+from rtp_llm.worker.heads.sampler import Sampler
+from rtp_llm.worker.graphs.shared_graphs import SharedGraphs
+from rtp_llm.worker.warm_up import StepLimits
 from rtp_llm.loader import LoadProgress, load_model
 from rtp_llm.models.causal_lm import cache_dtype
 from rtp_llm.models.config import read_model_config
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.engine.rank_setup import Shared
     from rtp_llm.engine.rank_steps import RankSteps
-    from rtp_llm.executor.cache_plan import CachePlan
+    from rtp_llm.worker.cache.plan import CachePlan
     from rtp_llm.loader import Progress
     from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.models.config import ModelConfig

@@ -17,7 +17,7 @@ from rtp_llm.engine.messages import (
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Result
-    from rtp_llm.executor.sampler import Logprobs
+    from rtp_llm.worker.heads.sampler import Logprobs
 
 
 def step_columns(

@@ -28,16 +28,16 @@ from rtp_llm.engine.messages import (
 )
 from rtp_llm.engine.prompt_logprobs import PromptPart, PromptScorer
 from rtp_llm.engine.step_figures import StepFigures
-from rtp_llm.executor.sampling_flags import NEEDS_HISTORY, PROCESSORS, sampling_flags
+from rtp_llm.worker.heads.sampling_flags import NEEDS_HISTORY, PROCESSORS, sampling_flags
 from rtp_llm.native import load_runtime
 from rtp_llm.sampling_params import check_token_fields, check_vocabulary
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
     from rtp_llm.engine.rank_steps import RankSteps
-    from rtp_llm.executor.logits_processor import LogitsProcessor
-    from rtp_llm.executor.model_runner import ModelRunner
-    from rtp_llm.executor.sampler import Drawing, Sampled, Sampler
+    from rtp_llm.worker.heads.logits_processor import LogitsProcessor
+    from rtp_llm.worker.model_runner import ModelRunner
+    from rtp_llm.worker.heads.sampler import Drawing, Sampled, Sampler
 
 _NOTHING = np.empty(0, np.int32)
 

@@ -9,7 +9,7 @@ import pytest
 
 from rtp_llm.engine.messages import EngineDeadError, RequestError
 from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
-from rtp_llm.executor.model_runner import ModelRunner
+from rtp_llm.worker.model_runner import ModelRunner
 from rtp_llm.models.transformers_models_for_tests import (
     clear_prompt,
     expected_tokens,

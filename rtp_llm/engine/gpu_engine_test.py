@@ -153,7 +153,7 @@ def test_the_cache_takes_the_free_memory_but_the_reserve(tmp_path, monkeypatch):
 
 
 def test_what_does_not_fit_is_refused_with_the_numbers(tmp_path):
-    from rtp_llm.executor.cache_budget import CacheSizeError
+    from rtp_llm.worker.cache.budget import CacheSizeError
 
     save_model(tmp_path, "qwen3", seed=7)
     total = DEVICE.memory_info().total // 2**20

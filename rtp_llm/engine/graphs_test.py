@@ -10,8 +10,8 @@ import torch
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import Support
 from rtp_llm.engine import build
-from rtp_llm.executor.graph_sizes import graph_sizes
-from rtp_llm.executor.warm_up import StepLimits
+from rtp_llm.worker.graphs.capture_sizes import graph_sizes
+from rtp_llm.worker.warm_up import StepLimits
 
 PLAN = SimpleNamespace(max_model_len=64, block_size=16)
 LIMITS = StepLimits(max_batch_tokens=512, max_running=8, max_model_len=128, block_size=16)

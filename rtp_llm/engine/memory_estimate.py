@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rtp_llm.engine.memory_plan import cache_shape
-from rtp_llm.executor.cache_budget import (
+from rtp_llm.worker.cache.budget import (
     MIB,
     CacheBudget,
     MeasuredMemory,
@@ -16,7 +16,7 @@ from rtp_llm.executor.cache_budget import (
     modest_budget,
     sampler_estimate,
 )
-from rtp_llm.executor.cache_plan import CachePlan, CacheShape, plan_cache
+from rtp_llm.worker.cache.plan import CachePlan, CacheShape, plan_cache
 from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.models.causal_lm import cache_dtype
 from rtp_llm.models.config import read_model_config

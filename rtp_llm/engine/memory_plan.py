@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rtp_llm.executor.cache_budget import (
+from rtp_llm.worker.cache.budget import (
     MIB,
     CacheBudget,
     CacheSizeError,
@@ -19,8 +19,8 @@ from rtp_llm.executor.cache_budget import (
     modest_budget,
     sampler_estimate,
 )
-from rtp_llm.executor.cache_plan import CachePlan, CacheShape, plan_cache
-from rtp_llm.executor.warm_up import StepLimits, measure_steps
+from rtp_llm.worker.cache.plan import CachePlan, CacheShape, plan_cache
+from rtp_llm.worker.warm_up import StepLimits, measure_steps
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings

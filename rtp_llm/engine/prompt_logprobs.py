@@ -16,7 +16,7 @@ from rtp_llm.engine.messages import INDEX_BITS, PromptLogprobs
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch
     from rtp_llm.device import Download
-    from rtp_llm.executor.model_runner import ModelRunner
+    from rtp_llm.worker.model_runner import ModelRunner
 
 # Logits of a whole prompt would be prompt x vocabulary numbers; a slice keeps them to some MiB.
 _SLICE = 64

@@ -40,7 +40,7 @@ from rtp_llm.engine.ranks_client import LOOK_SECONDS, LOOKS, reason_of
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
-    from rtp_llm.executor.logits_processor import LogitsProcessor
+    from rtp_llm.worker.heads.logits_processor import LogitsProcessor
 
 _POLL_MILLISECONDS = 100
 _CLOSE_SECONDS = 5.0

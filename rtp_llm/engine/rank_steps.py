@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rtp_llm.distributed.balancer import Balancer
     from rtp_llm.distributed.lockstep import Agreement, Lockstep
     from rtp_llm.distributed.world import World
-    from rtp_llm.executor.shared_graphs import SharedGraphs
+    from rtp_llm.worker.graphs.shared_graphs import SharedGraphs
     from rtp_llm.layers.moe.parallel import ParallelExperts
 
 
@@ -89,7 +89,7 @@ class RankSteps:
             self.graphs.discard()
         self._world.close()
 
-    # -- what recording needs of the ranks (executor.shared_graphs.Ranks) ------------------------
+    # -- what recording needs of the ranks (worker.graphs.shared_graphs.Ranks) ------------------------
 
     def padded(self, rows: int, tokens: Tensor, alone: bool) -> AbstractContextManager[None]:
         """Inside, a step runs that is as large on every rank; see ParallelExperts."""

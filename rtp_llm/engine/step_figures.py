@@ -14,7 +14,7 @@ from rtp_llm.engine.messages import FINISH_LENGTH, EngineStats
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Result, Scheduler
-    from rtp_llm.executor.sampler import Sampled
+    from rtp_llm.worker.heads.sampler import Sampled
 
 # Asking the scheduler in every step would cost more than the figures are worth.
 _REFRESH_SECONDS = 0.05

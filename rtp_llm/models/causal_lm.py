@@ -1,4 +1,4 @@
-"""What every language model offers to the executor and to the loader."""
+"""What every language model offers to the worker and to the loader."""
 
 from __future__ import annotations
 

@@ -20,13 +20,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "cli": "router server engine text loader models attention ops device config",
         "router": "server config keepalive",
         "server": "text engine config sampling_params",
-        "llm": "outputs text engine executor config sampling_params",
+        "llm": "outputs text engine worker config sampling_params",
         "outputs": "engine",
         "text": "model_folder sampling_params",
-        "disagg": "engine executor models device native config sampling_params keepalive _runtime",
-        "engine": "executor loader models layers distributed ops device native config "
+        "disagg": "engine worker models device native config sampling_params keepalive _runtime",
+        "engine": "worker loader models layers distributed ops device native config "
         "sampling_params _runtime",
-        "executor": "loader models attention ops device config sampling_params _runtime",
+        "worker": "loader models attention ops device config sampling_params _runtime",
         "loader": "models layers attention quantization device model_folder",
         "models": "layers attention ops config model_folder",
         "layers": "attention quantization distributed kernels ops device",

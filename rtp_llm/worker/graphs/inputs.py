@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.device import StagedNumbers
-from rtp_llm.executor.graph_sizes import GraphSize
+from rtp_llm.worker.graphs.capture_sizes import GraphSize
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch
     from rtp_llm.device import Device
-    from rtp_llm.executor.kv_cache import KVCache
+    from rtp_llm.worker.cache.kv_cache import KVCache
 
 
 class GraphInputs:

@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.executor import sampling_flags as flag
-from rtp_llm.executor.logits_processor import LogitsProcessor, ProcessorTable
-from rtp_llm.executor.logprob_ids import LogprobIds
-from rtp_llm.executor.ragged_table import RaggedTable
-from rtp_llm.executor.seeds import SeedSource
-from rtp_llm.executor.slot_settings import RowSettings, SlotSettings
-from rtp_llm.executor.token_rules import AllowedTokens, BannedSequences
+from rtp_llm.worker.heads import sampling_flags as flag
+from rtp_llm.worker.heads.logits_processor import LogitsProcessor, ProcessorTable
+from rtp_llm.worker.heads.logprob_ids import LogprobIds
+from rtp_llm.worker.heads.ragged_table import RaggedTable
+from rtp_llm.worker.heads.seeds import SeedSource
+from rtp_llm.worker.heads.slot_settings import RowSettings, SlotSettings
+from rtp_llm.worker.heads.token_rules import AllowedTokens, BannedSequences
 from rtp_llm.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch
     from rtp_llm.device import Device, Download
-    from rtp_llm.executor.drawn_tokens import DrawnTokens
+    from rtp_llm.worker.sampled_tokens import DrawnTokens
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
-from rtp_llm.executor.step_graphs import Recorded, StepGraphs
+from rtp_llm.worker.graphs.step_graphs import Recorded, StepGraphs
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch
     from rtp_llm.device import Device
-    from rtp_llm.executor.graph_inputs import GraphInputs
-    from rtp_llm.executor.graph_sizes import GraphSize
+    from rtp_llm.worker.graphs.inputs import GraphInputs
+    from rtp_llm.worker.graphs.capture_sizes import GraphSize
 
 
 class Ranks(Protocol):

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.executor import step_graphs
-from rtp_llm.executor.graph_inputs import GraphInputs
-from rtp_llm.executor.graph_sizes import GraphSize, decode_sizes, graph_sizes, prompt_sizes
-from rtp_llm.executor.step_graphs import StepGraphs
+from rtp_llm.worker.graphs import step_graphs
+from rtp_llm.worker.graphs.inputs import GraphInputs
+from rtp_llm.worker.graphs.capture_sizes import GraphSize, decode_sizes, graph_sizes, prompt_sizes
+from rtp_llm.worker.graphs.step_graphs import StepGraphs
 from rtp_llm.terminal_bar import TerminalBar
 
 BLOCK = 4

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from rtp_llm.device import resolve_device
-from rtp_llm.executor.logits_processor import ProcessorTable
+from rtp_llm.worker.heads.logits_processor import ProcessorTable
 
 
 def batch(*slots: int) -> SimpleNamespace:

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from rtp_llm.device import resolve_device
-from rtp_llm.executor import sampling_flags as flag
-from rtp_llm.executor.slot_settings import SlotSettings
+from rtp_llm.worker.heads import sampling_flags as flag
+from rtp_llm.worker.heads.slot_settings import SlotSettings
 from rtp_llm.sampling_params import SamplingParams
 
 

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from rtp_llm.executor.ragged_table import RaggedTable
+from rtp_llm.worker.heads.ragged_table import RaggedTable
 
 
 def test_gathering_equals_a_loop_over_the_slots():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rtp_llm.executor.cache_budget import (
+from rtp_llm.worker.cache.budget import (
     GRAPH_BYTES,
     MIB,
     CacheSizeError,

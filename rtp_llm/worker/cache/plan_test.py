@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rtp_llm.executor.cache_budget import (
+from rtp_llm.worker.cache.budget import (
     MIB,
     CacheBudget,
     CacheSizeError,
@@ -12,7 +12,7 @@ from rtp_llm.executor.cache_budget import (
     measured_budget,
     modest_budget,
 )
-from rtp_llm.executor.cache_plan import CacheShape, plan_cache
+from rtp_llm.worker.cache.plan import CacheShape, plan_cache
 
 GIB = 2**30
 # Qwen3-0.6B in bfloat16: 28 layers, 8 heads of 128: 112 KiB a token, 1.75 MiB a block.

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
-from rtp_llm.executor.graph_sizes import GraphSize
+from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.terminal_bar import TerminalBar
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch
     from rtp_llm.device import Device
     from rtp_llm.device.streams import Graph
-    from rtp_llm.executor.graph_inputs import GraphInputs
+    from rtp_llm.worker.graphs.inputs import GraphInputs
 
 _logger = logging.getLogger("rtp_llm.engine")
 _WARM_UPS = 2  # what a kernel compiles or allocates when it is first called is not for a graph

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.executor.ragged_table import flat_index
+from rtp_llm.worker.heads.ragged_table import flat_index
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device

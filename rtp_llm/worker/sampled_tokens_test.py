@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from rtp_llm.device import resolve_device
-from rtp_llm.executor.drawn_tokens import DrawnTokens
+from rtp_llm.worker.sampled_tokens import DrawnTokens
 
 
 def int32(*values: int) -> torch.Tensor:

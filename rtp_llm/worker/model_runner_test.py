@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.executor.model_runner import ModelRunner
+from rtp_llm.worker.model_runner import ModelRunner
 
 
 class Model:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rtp_llm.executor.cache_budget import MIB, CacheBudget, CacheSizeError
+from rtp_llm.worker.cache.budget import MIB, CacheBudget, CacheSizeError
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The KV cache: how much memory it gets, and the tensors themselves."""

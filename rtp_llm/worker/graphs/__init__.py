@@ -1,0 +1,1 @@
+"""Steps captured as CUDA or HIP graphs, and their replay."""

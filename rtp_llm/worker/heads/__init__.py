@@ -1,0 +1,1 @@
+"""What becomes of hidden states: sampled tokens and log-probabilities."""
