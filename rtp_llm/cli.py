@@ -91,7 +91,7 @@ def _explain(loaded: LoadedSettings) -> int:
         from rtp_llm.device import known_devices, resolve_device
         from rtp_llm.device.built import describe_build
         from rtp_llm.engine.memory_estimate import explain_cache
-        from rtp_llm.engine.rank_setup import check_ranks
+        from rtp_llm.engine.replicas.rank_setup import check_ranks
         from rtp_llm.engine.start_checks import check_settings
         from rtp_llm.loader import explain
         from rtp_llm.models.config import read_model_config

@@ -28,10 +28,10 @@ from rtp_llm.sampling_params import DEFAULT_MAX_TOKENS, SamplingParams, truncate
 
 if TYPE_CHECKING:
     from rtp_llm.engine.engine import Engine
-    from rtp_llm.engine.rank_engines import RankEngines
-    from rtp_llm.worker.heads.logits_processor import LogitsProcessor
+    from rtp_llm.engine.replicas.rank_engines import RankEngines
     from rtp_llm.text.sequence import SequenceText
     from rtp_llm.text.tokenizer import Tokenizer
+    from rtp_llm.worker.heads.logits_processor import LogitsProcessor
 
 Message = Mapping[str, Any]
 
@@ -63,7 +63,7 @@ class LLM:
         self._processes: RankEngines | None = None
         self._engine: Engine | RankEngines | None
         if self.settings.data_parallel_size > 1:
-            from rtp_llm.engine.rank_engines import RankEngines
+            from rtp_llm.engine.replicas.rank_engines import RankEngines
 
             self._engine = self._processes = RankEngines(self.settings)
             self.ready = self._processes.ready

@@ -24,8 +24,8 @@ from rtp_llm.engine.messages import (
     EngineStats,
     StepOutput,
 )
-from rtp_llm.engine.process import main
-from rtp_llm.engine.service_face import Serving
+from rtp_llm.engine.process.main import main
+from rtp_llm.engine.process.serving import Serving
 
 RATE_VARIABLE = "EMITTING_STEPS_PER_SECOND"
 VOCABULARY = 30000

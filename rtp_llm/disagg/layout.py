@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rtp_llm.worker.cache.kv_cache import KVCache
     from rtp_llm.models.config import ModelConfig
+    from rtp_llm.worker.cache.kv_cache import KVCache
 
 # Numbers of planes in the store's rows: keys, values, or both in one (latents).
 _K, _V, _KV = 0, 1, 2

@@ -6,12 +6,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from rtp_llm.device.early import start_driver
-from rtp_llm.engine import process
 from rtp_llm.engine.phases import Phases
+from rtp_llm.engine.process import main as process
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
-    from rtp_llm.engine.service_face import Built
+    from rtp_llm.engine.process.serving import Built
 
 
 def _build(settings: Settings) -> Built:

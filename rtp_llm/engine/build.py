@@ -15,36 +15,41 @@ from rtp_llm.engine.memory_plan import plan_memory, weight_bytes, weights_that_f
 from rtp_llm.engine.memory_release import await_memory
 from rtp_llm.engine.messages import EngineReady, EngineStartError
 from rtp_llm.engine.phases import Phases
-from rtp_llm.engine.rank_setup import host_threads, padded_tokens, share_model, shares_experts
+from rtp_llm.engine.replicas.rank_setup import (
+    host_threads,
+    padded_tokens,
+    share_model,
+    shares_experts,
+)
 from rtp_llm.engine.start_checks import (
     check_model,
     check_operators,
     check_settings,
     missing_operators,
 )
-from rtp_llm.worker.sampled_tokens import DrawnTokens
-from rtp_llm.worker.graphs.capture_sizes import GraphSize, graph_sizes
-from rtp_llm.worker.cache.kv_cache import KVCache
-from rtp_llm.worker.model_runner import ModelRunner
-from rtp_llm.worker.heads.sampler import Sampler
-from rtp_llm.worker.graphs.shared_graphs import SharedGraphs
-from rtp_llm.worker.warm_up import StepLimits
 from rtp_llm.loader import LoadProgress, load_model
 from rtp_llm.models.causal_lm import cache_dtype
 from rtp_llm.models.config import read_model_config
 from rtp_llm.native import load_runtime
 from rtp_llm.ops import fp8_gemm_choice
 from rtp_llm.ops.fp8_gemm_choice import Fp8GemmChoice
+from rtp_llm.worker.cache.kv_cache import KVCache
+from rtp_llm.worker.graphs.capture_sizes import GraphSize, graph_sizes
+from rtp_llm.worker.graphs.shared_graphs import SharedGraphs
+from rtp_llm.worker.heads.sampler import Sampler
+from rtp_llm.worker.model_runner import ModelRunner
+from rtp_llm.worker.sampled_tokens import DrawnTokens
+from rtp_llm.worker.warm_up import StepLimits
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
-    from rtp_llm.engine.rank_setup import Shared
-    from rtp_llm.engine.rank_steps import RankSteps
-    from rtp_llm.worker.cache.plan import CachePlan
+    from rtp_llm.engine.replicas.rank_setup import Shared
+    from rtp_llm.engine.replicas.rank_steps import RankSteps
     from rtp_llm.loader import Progress
     from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.models.config import ModelConfig
+    from rtp_llm.worker.cache.plan import CachePlan
 
 _logger = logging.getLogger("rtp_llm.engine")
 

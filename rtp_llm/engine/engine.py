@@ -27,17 +27,17 @@ from rtp_llm.engine.messages import (
     StepOutput,
 )
 from rtp_llm.engine.prompt_logprobs import PromptPart, PromptScorer
-from rtp_llm.engine.step_figures import StepFigures
-from rtp_llm.worker.heads.sampling_flags import NEEDS_HISTORY, PROCESSORS, sampling_flags
+from rtp_llm.engine.step_metrics import StepMetrics
 from rtp_llm.native import load_runtime
 from rtp_llm.sampling_params import check_token_fields, check_vocabulary
+from rtp_llm.worker.heads.sampling_flags import NEEDS_HISTORY, PROCESSORS, sampling_flags
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
-    from rtp_llm.engine.rank_steps import RankSteps
+    from rtp_llm.engine.replicas.rank_steps import RankSteps
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
-    from rtp_llm.worker.model_runner import ModelRunner
     from rtp_llm.worker.heads.sampler import Drawing, Sampled, Sampler
+    from rtp_llm.worker.model_runner import ModelRunner
 
 _NOTHING = np.empty(0, np.int32)
 
@@ -99,7 +99,7 @@ class Engine:
         self._flight: _Flight | None = None
         self._interrupted = False
         self._failure: str | None = None
-        self._figures = StepFigures(scheduler)
+        self._figures = StepMetrics(scheduler)
 
     # -- requests ------------------------------------------------------------------------------
 

@@ -9,13 +9,13 @@ import pytest
 
 from rtp_llm.engine.messages import EngineDeadError, RequestError
 from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
-from rtp_llm.worker.model_runner import ModelRunner
 from rtp_llm.models.transformers_models_for_tests import (
     clear_prompt,
     expected_tokens,
     random_prompt,
     save_model,
 )
+from rtp_llm.worker.model_runner import ModelRunner
 
 LENGTHS = (1, 3, 16, 17, 31, 40, 48, 65, 100, 5, 16, 33, 64, 80, 2, 20)
 

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from rtp_llm.engine.memory_plan import cache_shape
+from rtp_llm.loader.checkpoint import Checkpoint
+from rtp_llm.models.causal_lm import cache_dtype
+from rtp_llm.models.config import read_model_config
 from rtp_llm.worker.cache.budget import (
     MIB,
     CacheBudget,
@@ -17,9 +20,6 @@ from rtp_llm.worker.cache.budget import (
     sampler_estimate,
 )
 from rtp_llm.worker.cache.plan import CachePlan, CacheShape, plan_cache
-from rtp_llm.loader.checkpoint import Checkpoint
-from rtp_llm.models.causal_lm import cache_dtype
-from rtp_llm.models.config import read_model_config
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings

@@ -28,8 +28,8 @@ from rtp_llm.engine.messages import (
     RequestError,
     StepOutput,
 )
-from rtp_llm.engine.process import main
-from rtp_llm.engine.service_face import Serving
+from rtp_llm.engine.process.main import main
+from rtp_llm.engine.process.serving import Serving
 
 # A step with SLEEP in it ends when it is allowed, and never where no test says how many are.
 SLEEP, RAISE, KILL, REFUSE, QUEUE_FULL, STOP_BEATING = 9001, 9002, 9003, 9004, 9005, 9006

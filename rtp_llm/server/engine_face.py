@@ -1,4 +1,4 @@
-"""What the server needs of an engine client; rtp_llm.engine.client.EngineClient fits it."""
+"""What the server needs of an engine client; EngineClient and RanksClient fit it."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import msgspec
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.allowed_steps_for_tests import allowed_steps
+from rtp_llm.engine.client.restarting_client import Restarts
 from rtp_llm.engine.messages import (
     AddRequest,
     EngineDeadError,
@@ -24,7 +25,6 @@ from rtp_llm.engine.messages import (
     SequenceError,
     TokenLogprob,
 )
-from rtp_llm.engine.restarting_client import Restarts
 
 Script = Callable[[AddRequest, int], list[int]]
 EOS = 4  # <|im_end|> of model_folders_for_tests

@@ -14,7 +14,7 @@ import sys
 
 from rtp_llm.config.command_line import load_settings
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine import life_signs, restarting_client
+from rtp_llm.engine.client import liveness, restarting_client
 from rtp_llm.engine.messages import AddRequest
 from rtp_llm.server import lifecycle
 from rtp_llm.server.engine_face import EngineFace
@@ -48,7 +48,7 @@ def be_patient() -> None:
     lifecycle.DEATH_SECONDS = 600.0
     restarting_client.LONGEST_DELAY_SECONDS = 0.2
     if os.environ.get("FAKE_PATIENCE") != "0":
-        life_signs.SILENCE_SECONDS = life_signs.GONE_SECONDS
+        liveness.SILENCE_SECONDS = liveness.GONE_SECONDS
 
 
 if __name__ == "__main__":

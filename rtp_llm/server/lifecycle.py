@@ -11,7 +11,7 @@ import time
 import uvloop
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine.client import log_line
+from rtp_llm.engine.client.engine_client import log_line
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.server.app import build_app
 from rtp_llm.server.banner import Start

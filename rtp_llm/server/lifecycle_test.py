@@ -16,8 +16,8 @@ import pytest
 
 from rtp_llm.engine import scripted_engine_for_tests as script
 from rtp_llm.engine.allowed_steps_for_tests import AllowedSteps
-from rtp_llm.engine.client import TICK_SECONDS
-from rtp_llm.engine.life_signs import SILENCE_SECONDS
+from rtp_llm.engine.client.engine_client import TICK_SECONDS
+from rtp_llm.engine.client.liveness import SILENCE_SECONDS
 from rtp_llm.server.processes_for_tests import ROOT, Process, Stream, engines, figures, process
 from rtp_llm.server.serving_for_tests import CHAT, TEXT, wait_for
 from rtp_llm.server.shutdown import SAME_SIGNAL_SECONDS
@@ -168,7 +168,7 @@ def test_settings_are_printed_with_secrets_masked() -> None:
 
 def test_the_http_process_does_not_import_torch() -> None:
     code = (
-        "import sys, rtp_llm.server.lifecycle, rtp_llm.engine.client, rtp_llm.cli\n"
+        "import sys, rtp_llm.server.lifecycle, rtp_llm.engine.client.engine_client, rtp_llm.cli\n"
         "print([name for name in ('torch', 'transformers') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 
 from rtp_llm import cli
-from rtp_llm.engine import life_signs
+from rtp_llm.engine.client import liveness
 
 if __name__ == "__main__":
-    life_signs.SILENCE_SECONDS = life_signs.GONE_SECONDS
+    liveness.SILENCE_SECONDS = liveness.GONE_SECONDS
     sys.exit(cli.main(["serve", *sys.argv[1:]]))

@@ -61,18 +61,18 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineFace] | None =
 
 
 def _engine_client(settings: Settings) -> EngineFace:
-    module = "rtp_llm.engine.process" if settings.role == "both" else "rtp_llm.disagg.process"
+    module = "rtp_llm.engine.process.main" if settings.role == "both" else "rtp_llm.disagg.process"
     return engine_client(settings, module)
 
 
 def engine_client(settings: Settings, module: str) -> EngineFace:
     """A client of as many processes of `module` as there are ranks, with restarts."""
-    from rtp_llm.engine.client import EngineClient
-    from rtp_llm.engine.restarting_client import RestartingClient, Restarts
+    from rtp_llm.engine.client.engine_client import EngineClient
+    from rtp_llm.engine.client.restarting_client import RestartingClient, Restarts
 
     restarts = Restarts(settings.restart_engine)
     if settings.data_parallel_size > 1:
-        from rtp_llm.engine.ranks_client import RanksClient
+        from rtp_llm.engine.replicas.ranks_client import RanksClient
 
         ranks = RanksClient(settings.data_parallel_size, module, restarts)
         return RestartingClient(ranks, restarts)

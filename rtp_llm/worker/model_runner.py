@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
-from rtp_llm.worker.graphs.inputs import GraphInputs
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
+from rtp_llm.worker.graphs.inputs import GraphInputs
 from rtp_llm.worker.graphs.shared_graphs import Ranks, SharedGraphs
 from rtp_llm.worker.graphs.step_graphs import StepGraphs
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch
     from rtp_llm.device import Device
-    from rtp_llm.worker.sampled_tokens import DrawnTokens
-    from rtp_llm.worker.cache.kv_cache import KVCache
     from rtp_llm.models.causal_lm import CausalLM
+    from rtp_llm.worker.cache.kv_cache import KVCache
+    from rtp_llm.worker.sampled_tokens import DrawnTokens
 
 # The largest batch, in which all smaller ones can run, and that of one sequence.
 _RECORDED_AT_ONCE = 2

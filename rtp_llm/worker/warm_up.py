@@ -13,8 +13,8 @@ from rtp_llm import ops
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
 from rtp_llm.attention.latent import context_bytes
 from rtp_llm.attention.latent_step import Forms
-from rtp_llm.worker.cache.plan import CachePlan
 from rtp_llm.worker.cache.kv_cache import KVCache
+from rtp_llm.worker.cache.plan import CachePlan
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device

@@ -11,8 +11,8 @@ from rtp_llm import ops
 from rtp_llm.ops.huge_pages import empty_on
 
 if TYPE_CHECKING:
-    from rtp_llm.worker.cache.plan import CachePlan
     from rtp_llm.models.config import ModelConfig
+    from rtp_llm.worker.cache.plan import CachePlan
 
 
 class KVCache:

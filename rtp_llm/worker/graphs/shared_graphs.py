@@ -14,8 +14,8 @@ from rtp_llm.worker.graphs.step_graphs import Recorded, StepGraphs
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch
     from rtp_llm.device import Device
-    from rtp_llm.worker.graphs.inputs import GraphInputs
     from rtp_llm.worker.graphs.capture_sizes import GraphSize
+    from rtp_llm.worker.graphs.inputs import GraphInputs
 
 
 class Ranks(Protocol):

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
-from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.terminal_bar import TerminalBar
+from rtp_llm.worker.graphs.capture_sizes import GraphSize
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.worker.graphs import step_graphs
-from rtp_llm.worker.graphs.inputs import GraphInputs
-from rtp_llm.worker.graphs.capture_sizes import GraphSize, decode_sizes, graph_sizes, prompt_sizes
-from rtp_llm.worker.graphs.step_graphs import StepGraphs
 from rtp_llm.terminal_bar import TerminalBar
+from rtp_llm.worker.graphs import step_graphs
+from rtp_llm.worker.graphs.capture_sizes import GraphSize, decode_sizes, graph_sizes, prompt_sizes
+from rtp_llm.worker.graphs.inputs import GraphInputs
+from rtp_llm.worker.graphs.step_graphs import StepGraphs
 
 BLOCK = 4
 SMALL = 10**9  # bytes of weights

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm import ops
+from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.worker.heads import sampling_flags as flag
 from rtp_llm.worker.heads.logits_processor import LogitsProcessor, ProcessorTable
 from rtp_llm.worker.heads.logprob_ids import LogprobIds
@@ -18,7 +19,6 @@ from rtp_llm.worker.heads.ragged_table import RaggedTable
 from rtp_llm.worker.heads.seeds import SeedSource
 from rtp_llm.worker.heads.slot_settings import RowSettings, SlotSettings
 from rtp_llm.worker.heads.token_rules import AllowedTokens, BannedSequences
-from rtp_llm.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from rtp_llm.device import resolve_device
+from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.worker.heads import sampling_flags as flag
 from rtp_llm.worker.heads.slot_settings import SlotSettings
-from rtp_llm.sampling_params import SamplingParams
 
 
 def test_settings_come_back_in_the_order_of_the_rows():

@@ -1,0 +1,365 @@
+"""The HTTP process's side of the engine. Imports no torch: it must be up at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import time
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rtp_llm.engine.client.backlog import Backlog
+from rtp_llm.engine.client.link import EngineLink
+from rtp_llm.engine.client.liveness import Liveness
+from rtp_llm.engine.client.stream import TokenStream
+from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step
+from rtp_llm.engine.memory_release import await_memory_environment
+from rtp_llm.engine.messages import (
+    AbortRequest,
+    AddRequest,
+    EngineDeadError,
+    EngineFatal,
+    EngineLog,
+    EngineReady,
+    EngineStartError,
+    EngineStats,
+    FromEngine,
+    PromptLogprobs,
+    RequestError,
+    RequestFailed,
+    Shutdown,
+    StepOutput,
+    Wake,
+)
+
+if TYPE_CHECKING:
+    from rtp_llm.config.settings import Settings
+    from rtp_llm.distributed.membership import Membership
+
+TICK_SECONDS = 0.1
+# A process that ends by itself gets so long before it is killed, and so long to be gone then.
+_END_SECONDS, _GONE_SECONDS = 1.0, 60.0
+
+
+def log_line(record: EngineLog) -> None:
+    """Write a line of the engine to this process's log."""
+    # Of libraries too, whose loggers nobody has set up in this process.
+    name = record.logger if record.logger.startswith("rtp_llm") else "rtp_llm.engine"
+    logging.getLogger(name).log(record.level, "%s", record.message)
+
+
+class EngineClient:
+    """Starts the engine process, hands it requests and gives each its stream of deltas.
+
+    All methods belong to the event loop that runs ``start``. ``on_step`` is called once for each
+    step with the number of sequences in it, ``on_log`` with each log line of the engine process
+    (without it they go to this process's log), ``on_death`` when the engine has died. Before that,
+    ``on_orphan`` is called with each of its streams: True when it sees to it that the stream ends.
+    """
+
+    def __init__(
+        self,
+        module: str = "rtp_llm.engine.process.main",
+        membership: Membership | None = None,
+        awaited_bytes: int = 0,
+    ) -> None:
+        """``module`` is what the process runs (a test has its own), ``membership`` its rank.
+
+        ``awaited_bytes``: free memory of the device that the process waits for before it loads.
+        """
+        self._module = module
+        self._membership = membership
+        self._awaited_bytes = awaited_bytes
+        self.ready: EngineReady | None = None
+        self.latest_stats = EngineStats()
+        self.on_step: Callable[[int, int], None] | None = None
+        self.on_log: Callable[[EngineLog], None] | None = None
+        self.on_death: Callable[[], None] | None = None
+        self.on_orphan: Callable[[TokenStream], bool] | None = None
+        self._link: EngineLink | None = None
+        self._numbers = itertools.count(1)
+        # Weak, so that a stream whose consumer forgot it is collected, which aborts the request.
+        # A plain dictionary of references: looked into for each row of each step.
+        self._streams: dict[int, weakref.ref[TokenStream]] = {}
+        self._sequences = 0
+        self._backlog = Backlog(self._stop_stalled)
+        self._failure: EngineDeadError | None = None
+        self._signs = Liveness()
+        self._watcher: asyncio.Task[None] | None = None
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def spawn(self, settings: Settings) -> None:
+        """Start the process without waiting; needs no event loop, so it can come very early."""
+        if self._link is None:
+            environ = await_memory_environment(self._awaited_bytes)
+            self._link = EngineLink(self._module, settings, self._membership, environ)
+
+    def successor(self) -> EngineClient:
+        """A client for the process that takes the place of this one's."""
+        return EngineClient(self._module, self._membership, self.awaited_bytes)
+
+    @property
+    def awaited_bytes(self) -> int:
+        """Free memory of the device, in bytes, as it was before the first start; 0: unknown."""
+        return self._awaited_bytes or (self.ready.free_bytes if self.ready else 0)
+
+    def abandon(self) -> None:
+        """End a process that was spawned and is not to start; needs no event loop."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.process.wait(0.0)
+            link.discard()
+
+    async def start(self, settings: Settings) -> EngineReady:
+        """Spawn the process unless that was done, and wait until the model serves.
+
+        Raises:
+            EngineStartError: with the engine's own message, its exit code or the time-out.
+        """
+        self.spawn(settings)
+        link = self._require_link()
+        loop = asyncio.get_running_loop()
+        self._started: asyncio.Future[EngineReady] = loop.create_future()
+        loop.add_reader(link.descriptor, self._receive, link)
+        self._watcher = loop.create_task(self._watch(link, settings.step_timeout))
+        try:
+            self.ready = await asyncio.wait_for(self._started, settings.start_timeout)
+        except BaseException as error:
+            await self.close(timeout=0.0)
+            if isinstance(error, TimeoutError):
+                raise EngineStartError(
+                    f"the engine was not ready after start_timeout={settings.start_timeout:.15g} s"
+                ) from error
+            raise
+        return self.ready
+
+    def _require_link(self) -> EngineLink:
+        if self._link is None:
+            raise EngineDeadError("the engine is not running")
+        return self._link
+
+    @property
+    def alive(self) -> bool:
+        """The model is loaded, the process runs and its heartbeat is young."""
+        return (
+            self.ready is not None
+            and self._failure is None
+            and self._link is not None
+            and self._link.process.running
+            and not self._signs.silent(time.monotonic())
+        )
+
+    @property
+    def failure(self) -> str | None:
+        """Why the engine is dead, None while it is not."""
+        return str(self._failure) if self._failure else None
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences of open requests."""
+        return self._sequences
+
+    @property
+    def restarting(self) -> bool:
+        """This client's process is never started again; see RestartingClient."""
+        return False
+
+    @property
+    def restarts_ranks(self) -> bool:
+        """See RanksClient."""
+        return False
+
+    @property
+    def ranks_up(self) -> tuple[int, int]:
+        """Processes that serve, and all of them."""
+        return int(self.alive), 1
+
+    def last_words(self) -> str | None:
+        """Why the engine is dead, by what is known at this very moment."""
+        if self._link is not None and self._failure is None:
+            self._receive(self._link)
+            if self._failure is None and not self._link.process.running:
+                self._die(self._link.process.epitaph())
+        return self.failure
+
+    def give_up(self, reason: str) -> None:
+        """Count the engine as dead, unless it is."""
+        self._die(reason)
+
+    async def reap(self) -> bool:
+        """See a dead engine's process to its end; False when not even a kill ends it."""
+        return self._link is None or await self._link.process.stop(_END_SECONDS, _GONE_SECONDS)
+
+    async def close(self, timeout: float = 5.0) -> None:
+        """End the engine process, by force after ``timeout`` seconds; open streams get an error."""
+        link, self._link = self._link, None
+        if link is None:
+            return
+        self._fail_streams(EngineDeadError("the engine was shut down"))
+        link.send(Shutdown())
+        await link.process.stop(timeout)
+        if self._watcher is not None:
+            asyncio.get_running_loop().remove_reader(link.descriptor)
+            self._watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watcher
+        link.discard()
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def new_request_id(self) -> int:
+        """A number that no request of this client had."""
+        return next(self._numbers)
+
+    def generate(self, request: AddRequest) -> TokenStream:
+        """Send the request and return the stream of its deltas (an async iterator).
+
+        Closing the stream, cancelling the task that waits on it or dropping it aborts the request.
+
+        Raises:
+            EngineDeadError: the engine is not alive.
+            RequestError: as many sequences as the engine takes are there already (queue_full).
+        """
+        link = self._admit(request)
+        stream = TokenStream(request, asyncio.get_running_loop(), self._leave, self._backlog)
+        self._open(stream, request, link)
+        return stream
+
+    def replay(self, stream: TokenStream, request: AddRequest) -> None:
+        """Compute ``request`` for a stream that had no output from another engine."""
+        stream.replay(self._leave, self._backlog)
+        self._open(stream, request, self._require_link())
+
+    def _open(self, stream: TokenStream, request: AddRequest, link: EngineLink) -> None:
+        self._streams[request.request_id] = weakref.ref(stream)
+        self._sequences += request.params.n
+        link.send(request)
+
+    def _admit(self, request: AddRequest) -> EngineLink:
+        if self._failure is not None:
+            raise self._failure
+        link = self._require_link()
+        if self.ready is None:
+            raise EngineDeadError("the engine is still loading")
+        if request.request_id in self._streams:
+            raise ValueError(f"request_id={request.request_id} is in use")
+        # The engine checks this too, but cannot answer while a long step runs.
+        limit = self.ready.max_running + self.ready.max_queued
+        if self._sequences + request.params.n > limit:
+            raise RequestError(
+                "queue_full",
+                f"{self._sequences} sequences are running or waiting, at most {limit} are taken",
+            )
+        return link
+
+    def wake(self, number: int) -> None:
+        """Tell the engine that another rank got the request of this number."""
+        if self._link is not None:
+            self._link.send(Wake(number=number))
+
+    def abort(self, request_id: int, index: int | None = None) -> None:
+        """Stop a request, or one of its sequences; the stream ends with finish_reason "abort"."""
+        stream = self._stream(request_id)
+        if stream is None or self._link is None:
+            return
+        sequences = stream.abort(index)
+        self._link.send(AbortRequest(sequences=sequences))
+
+    def _stop_stalled(self, request_id: int) -> None:
+        """Too much waits of this request: its consumer does not read."""
+        stream = self._stream(request_id)
+        if stream is None:
+            self._backlog.forget(request_id)
+            return
+        if self._link is not None and not stream.finished:
+            self._link.send(AbortRequest(sequences=stream.open_sequences()))
+        text = "the answer was read too slowly: more of it waited than is kept"
+        stream.drop(RequestError("stalled", text))
+
+    def _leave(self, stream: TokenStream) -> None:
+        """The stream delivered all it had, or its consumer went away before; called once."""
+        self._streams.pop(stream.request_id, None)
+        self._sequences -= stream.num_sequences
+        if not stream.finished and self._failure is None and self._link is not None:
+            self._link.send(AbortRequest(sequences=stream.open_sequences()))
+
+    # -- what the engine says ------------------------------------------------------------------
+
+    def _receive(self, link: EngineLink) -> None:
+        for message in link.receive():
+            self._signs.hear(message, time.monotonic())
+            self._take(message)
+
+    def _take(self, message: FromEngine) -> None:
+        match message:
+            case StepOutput():
+                self._take_step(message)
+            case EngineStats():
+                self.latest_stats = message
+            case PromptLogprobs():
+                if stream := self._stream(message.request_id):
+                    wanted = stream.params.prompt_logprobs or 0
+                    entries = decode_prompt_logprobs(message, wanted)
+                    stream.add_prompt_logprobs(message.start, entries)
+            case RequestFailed():
+                if stream := self._stream(message.request_id):
+                    stream.fail(RequestError(message.kind, message.message))
+            case EngineLog():
+                (self.on_log or log_line)(message)
+            case EngineReady():
+                if not self._started.done():
+                    self._started.set_result(message)
+            case EngineFatal():
+                self._die(message.message)
+
+    def _take_step(self, output: StepOutput) -> None:
+        if self.on_step and output.num_sequences:
+            self.on_step(output.num_sequences, output.batch_tokens)
+        references = self._streams
+        for request_id, delta in decode_step(output):
+            # A row of a request that was just aborted has no stream any more.
+            if (reference := references.get(request_id)) and (stream := reference()):
+                stream.add(delta)
+
+    def _stream(self, request_id: int) -> TokenStream | None:
+        reference = self._streams.get(request_id)
+        return None if reference is None else reference()
+
+    # -- its death -----------------------------------------------------------------------------
+
+    async def _watch(self, link: EngineLink, step_timeout: float) -> None:
+        while self._failure is None and self._link is not None:
+            await asyncio.sleep(TICK_SECONDS)
+            now = time.monotonic()
+            self._signs.look(now)
+            if not link.process.running:
+                # Its last words may still be on their way from the kernel to the inbox.
+                await asyncio.sleep(TICK_SECONDS / 2)
+                self._receive(link)
+                self._die(link.process.epitaph())
+            elif self.ready is not None:
+                self._receive(link)
+                if reason := self._signs.failure(now, step_timeout):
+                    self._die(reason)
+
+    def _die(self, reason: str) -> None:
+        if self._failure is not None or self._link is None:
+            return
+        self._failure = EngineDeadError(reason)
+        if not self._started.done():
+            self._started.set_exception(EngineStartError(reason))
+        self._fail_streams(self._failure)
+        self._link.kill_soon()
+        if self.on_death:
+            self.on_death()
+
+    def _fail_streams(self, error: EngineDeadError) -> None:
+        streams = [stream for reference in self._streams.values() if (stream := reference())]
+        self._streams.clear()
+        for stream in streams:
+            if not (self.on_orphan and self.on_orphan(stream)):
+                stream.fail(error)

@@ -1,0 +1,1 @@
+"""The engine process: its loop, its heartbeat, what it sends."""

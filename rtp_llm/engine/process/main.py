@@ -1,0 +1,168 @@
+"""The engine process: takes requests from one client, steps, sends what the steps produced."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import logging
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from io import FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import zmq
+
+from rtp_llm.config.settings import Settings
+from rtp_llm.device.early import start_driver
+from rtp_llm.engine.address import EngineAddress
+from rtp_llm.engine.messages import (
+    AbortRequest,
+    AddRequest,
+    EngineFatal,
+    EngineStartError,
+    RequestError,
+    RequestFailed,
+    Shutdown,
+    ToEngine,
+    Wake,
+)
+from rtp_llm.engine.phases import Phases
+from rtp_llm.engine.process.heartbeat import Heartbeat, end_with_parent
+from rtp_llm.engine.process.sender import LogForwarder, Sender
+
+if TYPE_CHECKING:
+    from rtp_llm.engine.process.serving import Built, Serving
+
+Build = Callable[[Settings], "Built"]
+
+# At the start, errors of these types were written for the user and say all.
+_FOR_THE_USER = (ValueError, OSError, ImportError, EngineStartError)
+_logger = logging.getLogger("rtp_llm.engine")
+
+
+def main(build: Build | None = None) -> int:
+    """Run the process; returns its exit code.
+
+    The first argument is the folder of the sockets; the settings come as the first line of standard
+    input, which then stays open for as long as the parent lives.
+    """
+    # Ctrl-C and a stop of the whole group reach this process too; its parent ends it in order.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    faulthandler.enable()
+    settings = msgspec.json.decode(_first_line(), type=Settings)
+    address = EngineAddress(Path(sys.argv[1]))
+    end_with_parent(address)
+    sender = Sender(address)
+    level = settings.log_level.upper()
+    logging.basicConfig(level=level, format="%(message)s", handlers=[LogForwarder(sender)])
+    heartbeat = Heartbeat(sender, address)
+    heartbeat.start()
+    serving = False
+    try:
+        built = (build or _build)(settings)
+        heartbeat.source = built.engine.stats
+        service = EngineService(built.engine, address, sender)
+        # What was loaded stays; a collection that walks all of torch would hold up a step.
+        gc.freeze()
+        sender.send(built.ready)
+        serving = True
+        service.run()
+    except Exception as error:
+        if serving or not isinstance(error, _FOR_THE_USER):
+            _logger.exception("the engine ends:")
+        sender.send(EngineFatal(message=_describe(error)))
+        return 1
+    finally:
+        sender.close()
+    return 0
+
+
+def _first_line() -> bytes:
+    """The first line of standard input, and not a byte more."""
+    with FileIO(0, closefd=False) as file:
+        return file.readline()
+
+
+def _build(settings: Settings) -> Built:
+    phases = Phases()
+    start_driver(settings.device_type)
+    # torch takes seconds to import; by now the heartbeat is there.
+    from rtp_llm.engine.build import build_engine
+
+    phases.end("imports")
+    return build_engine(settings, phases=phases)
+
+
+def _describe(error: Exception) -> str:
+    """The message alone for errors that were written for the user, the type too for the others."""
+    if isinstance(error, _FOR_THE_USER):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+class EngineService:
+    """The loop of the process: read what came, step while there is work, wait otherwise."""
+
+    def __init__(self, engine: Serving, address: EngineAddress, sender: Sender) -> None:
+        self._engine = engine
+        self._sender = sender
+        self._inbox: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PULL)
+        self._inbox.set_hwm(0)
+        self._inbox.bind(address.to_engine)
+        self._decoder = msgspec.msgpack.Decoder(ToEngine)
+        self._poller = zmq.Poller()
+        self._poller.register(self._inbox, zmq.POLLIN)
+        for descriptor in engine.descriptors:
+            self._poller.register(descriptor, zmq.POLLIN)
+
+    def run(self) -> None:
+        """Serve until the client says Shutdown. Raises what a step raises."""
+        while True:
+            for message in self._messages():
+                if isinstance(message, Shutdown):
+                    if self._engine.ranks is not None:
+                        self._engine.ranks.leave()
+                    return
+                self._take(message)
+            for output in self._engine.step():
+                self._sender.send(output)
+            if self._engine.ranks is not None and self._engine.ranks.stopped:
+                self._engine.ranks.leave()
+                return
+            if not self._engine.has_work:
+                self._engine.work_idle()
+
+    def _messages(self) -> Iterator[ToEngine]:
+        """What has come; first waits for something while the engine has nothing to do."""
+        if not self._engine.can_go_on and not self._engine.has_idle_work:
+            self._poller.poll(self._engine.patience)
+        while True:
+            try:
+                frame = self._inbox.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            yield self._decoder.decode(frame)
+
+    def _take(self, message: AddRequest | AbortRequest | Wake) -> None:
+        if isinstance(message, AbortRequest):
+            self._engine.abort(message.sequences)
+            return
+        if self._engine.ranks is not None:
+            self._engine.ranks.wake(message.number)
+        if isinstance(message, Wake):
+            return
+        try:
+            self._engine.add(message)
+        except RequestError as error:
+            self._sender.send(
+                RequestFailed(request_id=message.request_id, kind=error.kind, message=error.message)
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

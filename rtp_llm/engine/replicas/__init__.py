@@ -1,0 +1,1 @@
+"""Data parallel: several engines that share experts, behind one engine or client."""

@@ -1,0 +1,94 @@
+"""Counters of the engine, readable from another thread while a step runs."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from rtp_llm.engine.messages import FINISH_LENGTH, EngineStats
+
+if TYPE_CHECKING:
+    from rtp_llm._runtime import Result, Scheduler
+    from rtp_llm.worker.heads.sampler import Sampled
+
+# Asking the scheduler in every step would cost more than the figures are worth.
+_REFRESH_SECONDS = 0.05
+
+
+class StepMetrics:
+    """Written by the engine's thread; ``read`` gives any thread the latest whole set."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.prompt_tokens = 0
+        self._scheduler = scheduler
+        self._steps = 0
+        self._generated = 0
+        self.broken = 0
+        self._batch_size = 0
+        self._step_seconds = 0.0
+        self._began: float | None = None
+        self._refreshed = 0.0
+        self._latest = EngineStats()
+        self.refresh()
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Around one step."""
+        self._began = time.monotonic()
+        try:
+            yield
+        finally:
+            now = time.monotonic()
+            self._step_seconds = now - self._began
+            self._began = None
+        self._steps += 1
+        if now - self._refreshed > _REFRESH_SECONDS:
+            self.refresh()
+
+    def elapsed(self) -> float:
+        """Seconds since the present step began, 0 between steps."""
+        began = self._began
+        return 0.0 if began is None else time.monotonic() - began
+
+    def count(self, sampled: Sampled | None, result: Result) -> None:
+        """Add a step that drew ``sampled`` and committed ``result``."""
+        num_tokens = result.num_tokens
+        self._batch_size = int(np.count_nonzero(num_tokens))
+        self._generated += int(num_tokens.sum())
+        if sampled and sampled.broken:  # those of dead rows do not count
+            self.broken += int(np.count_nonzero(result.finish > FINISH_LENGTH))
+
+    def refresh(self) -> None:
+        """Take a new set; the engine's thread only."""
+        self._refreshed = time.monotonic()
+        state = self._scheduler.stats()
+        total = state["total_blocks"]
+        self._latest = EngineStats(
+            running=state["running"],
+            waiting=state["waiting"],
+            receiving=state["receiving"],
+            held=state["held"],
+            free_blocks=state["free_blocks"],
+            total_blocks=total,
+            cached_blocks=state["cached_blocks"],
+            kv_used_ratio=1.0 - state["free_blocks"] / total,
+            preemptions=state["preemptions"],
+            prefix_hit_tokens=state["prefix_hit_tokens"],
+            prefix_query_tokens=state["prefix_query_tokens"],
+            steps=self._steps,
+            prompt_tokens=self.prompt_tokens,
+            generated_tokens=self._generated,
+            degenerate_rows=self.broken,
+            batch_size=self._batch_size,
+            step_seconds=self._step_seconds,
+        )
+
+    def read(self) -> EngineStats:
+        """The latest set, with the age of the step that is running."""
+        latest, age = self._latest, self.elapsed()
+        return msgspec.structs.replace(latest, step_age=age)
