@@ -18,9 +18,9 @@ from torch import Tensor
 from benchmark.gpu_limits import Rates, measure_rates
 from benchmark.gpu_time import microseconds, the_gpu
 from benchmark.report import Report, parser
-from rtp_llm.attention.latent import LatentBackend, LatentConfig
-from rtp_llm.attention.latent_factory import make_latent_backend
-from rtp_llm.attention.latent_step import ExpandedPart, LatentPart
+from rtp_llm.attention.mla import MlaBackend, MlaConfig
+from rtp_llm.attention.mla_factory import make_mla_backend
+from rtp_llm.attention.mla_step import ExpandedPart, MlaPart
 from rtp_llm.device import Device
 
 LATENT, ROPE, NOPE, VALUE, BLOCK = 512, 64, 128, 128, 64
@@ -34,7 +34,7 @@ class Bench:
     """One backend on one GPU, and what the GPU reaches in its own measurements."""
 
     device: Device
-    backend: LatentBackend
+    backend: MlaBackend
     rounds: int
     rates: Rates
 
@@ -105,7 +105,7 @@ class Bench:
         index = {"dtype": torch.int32, "device": place}
         cu_seqlens = torch.tensor([0, tokens], **index)
         table = torch.arange(tokens // BLOCK, **index).view(1, -1)
-        part = LatentPart(None, cu_seqlens, cu_seqlens[1:], table, tokens, tokens)
+        part = MlaPart(None, cu_seqlens, cu_seqlens[1:], table, tokens, tokens)
         places = torch.arange(tokens, device=place)
         expanded = ExpandedPart(**vars(part), places=places, starts=cu_seqlens[:1])
         q = torch.randn(tokens, heads, NOPE + ROPE, device=place).bfloat16()
@@ -128,12 +128,12 @@ class Bench:
         return microseconds(self.device, work, self.rounds)
 
 
-def _part(pool: Tensor, batch: int, context: int) -> LatentPart:
+def _part(pool: Tensor, batch: int, context: int) -> MlaPart:
     """Sequences of one length in random blocks of the pool, which may share some."""
     blocks = torch.randint(len(pool), (batch, context // BLOCK), device=pool.device).int()
     index = {"dtype": torch.int32, "device": pool.device}
     cu_seqlens = torch.arange(batch + 1, **index)
-    return LatentPart(None, cu_seqlens, torch.full((batch,), context, **index), blocks, 1, context)
+    return MlaPart(None, cu_seqlens, torch.full((batch,), context, **index), blocks, 1, context)
 
 
 def main() -> None:
@@ -145,11 +145,11 @@ def main() -> None:
     rounds = arguments.rounds or (2 if arguments.quick else 5)
     device = the_gpu()
     half = torch.bfloat16
-    config = LatentConfig(
+    config = MlaConfig(
         device.name, half, half, arguments.heads, LATENT, ROPE, NOPE, VALUE, 192**-0.5, BLOCK,
         capability=device.capability(), backend=arguments.backend,
     )  # fmt: skip
-    bench = Bench(device, make_latent_backend(config), rounds, measure_rates(device))
+    bench = Bench(device, make_mla_backend(config), rounds, measure_rates(device))
     decoded = bench.decode(BATCHES, CONTEXTS[: 2 if arguments.quick else 3])
     decoded.print()
     prompted = bench.prompts()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from rtp_llm.attention.backend import AttentionBackend, AttentionConfig
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
 from rtp_llm.attention.factory import check_backend, explain, make_backend
-from rtp_llm.attention.latent import LatentBackend, LatentConfig, LatentWeights
-from rtp_llm.attention.latent_factory import (
-    check_latent_backend,
-    explain_latent,
-    make_latent_backend,
+from rtp_llm.attention.mla import MlaBackend, MlaConfig, MlaWeights
+from rtp_llm.attention.mla_factory import (
+    check_mla_backend,
+    explain_mla,
+    make_mla_backend,
 )
 from rtp_llm.attention.rotation import Rotation
 
@@ -18,14 +18,14 @@ __all__ = [
     "AttentionConfig",
     "ForwardBatch",
     "HostNumbers",
-    "LatentBackend",
-    "LatentConfig",
-    "LatentWeights",
+    "MlaBackend",
+    "MlaConfig",
+    "MlaWeights",
     "Rotation",
     "check_backend",
-    "check_latent_backend",
+    "check_mla_backend",
     "explain",
-    "explain_latent",
+    "explain_mla",
     "make_backend",
-    "make_latent_backend",
+    "make_mla_backend",
 ]

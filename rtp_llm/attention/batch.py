@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from rtp_llm.attention.latent_step import LatentStep
+    from rtp_llm.attention.mla_step import MlaStep
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ForwardBatch:
     per group [B, M] (-1 = no block); kv_cache per layer [2, N, S, Hk, D], with latents [1, N, S, 1,
     R + P]; layer_group per layer. max_seqlen_q and max_seqlen_k are host numbers, so that no layer
     has to ask the device. `host` has more of them; None where they are not those of the step, as
-    when a graph is recorded. latent_step: what rtp_llm.attention.latent prepares for its layers.
+    when a graph is recorded. mla_step: what rtp_llm.attention.mla prepares for its layers.
     on_written is told of every layer whose keys and values are written.
     """
 
@@ -53,7 +53,7 @@ class ForwardBatch:
     kv_cache: tuple[Tensor, ...]
     layer_group: tuple[int, ...]
     host: HostNumbers | None = None
-    latent_step: LatentStep | None = None
+    mla_step: MlaStep | None = None
     on_written: Callable[[int], None] | None = None
 
     def layer_written(self, layer: int) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.attention import latent_step
+from rtp_llm.attention import mla_step
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def each_token_alone() -> Iterator[None]:
     """Engines that are built and used inside attend for each token as for a sequence's only one."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(torch, "bmm", _row_by_row)
-        patched.setattr(latent_step, "LEAST_EXPANDED", 2**30)
+        patched.setattr(mla_step, "LEAST_EXPANDED", 2**30)
         for name in ("paged_attention", "mla_attention"):
             patched.setattr(ops, name, _alone(getattr(ops, name)))
         yield

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from rtp_llm.layers.attention import AttentionLayer, AttentionShape
 from rtp_llm.layers.embedding import Embedding, LogitsHead, TiedLogitsHead
-from rtp_llm.layers.latent_attention import LatentAttentionLayer, LatentShape
 from rtp_llm.layers.layer import Layer, shorten_lookups
 from rtp_llm.layers.linear import Linear
 from rtp_llm.layers.linear_factory import make_linear
+from rtp_llm.layers.mla_attention import MlaAttentionLayer, MlaShape
 from rtp_llm.layers.mlp import GatedMLP
 from rtp_llm.layers.moe import MoeBlock, MoeConfig
 from rtp_llm.layers.norm import RMSNorm
@@ -31,8 +31,8 @@ __all__ = [
     "Elsewhere",
     "Embedding",
     "GatedMLP",
-    "LatentAttentionLayer",
-    "LatentShape",
+    "MlaAttentionLayer",
+    "MlaShape",
     "Layer",
     "LayerOptions",
     "Linear",

@@ -13,13 +13,13 @@ from rtp_llm import ops
 from rtp_llm.attention import (
     AttentionConfig,
     ForwardBatch,
-    LatentConfig,
+    MlaConfig,
     check_backend,
-    check_latent_backend,
+    check_mla_backend,
     explain,
-    explain_latent,
+    explain_mla,
 )
-from rtp_llm.layers import LatentShape, Layer, LayerOptions
+from rtp_llm.layers import Layer, LayerOptions, MlaShape
 from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.models.config import Features, ModelConfig
 from rtp_llm.models.raw_config import RawConfig
@@ -94,9 +94,9 @@ class ModelOptions:
             backend=self.attention_backend,
         )
 
-    def latent_attention(self, config: ModelConfig, shape: LatentShape) -> LatentConfig:
+    def mla_attention(self, config: ModelConfig, shape: MlaShape) -> MlaConfig:
         """The same for a model whose cache holds latents."""
-        return LatentConfig(
+        return MlaConfig(
             device_type=self.device_type,
             dtype=self.dtype,
             kv_dtype=self.kv_dtype,
@@ -117,10 +117,10 @@ class ModelOptions:
 
         NoChoiceError where none is, as making the model raises it.
         """
-        if config.latent is not None:
-            latent = self.latent_attention(config, config.latent)
-            check_latent_backend(latent)
-            return explain_latent(latent)
+        if config.mla is not None:
+            latent = self.mla_attention(config, config.mla)
+            check_mla_backend(latent)
+            return explain_mla(latent)
         attention = self.attention(config)
         check_backend(attention)
         return explain(attention)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from rtp_llm.layers.latent_attention import LatentShape
+from rtp_llm.layers.mla_attention import MlaShape
 from rtp_llm.layers.moe.config import MoeConfig
 from rtp_llm.model_folder import ModelFilesError, is_there, read_json, token_ids
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
@@ -46,7 +46,7 @@ class Features:
     layer_windows: tuple[int, ...] | None = None
     moe: MoeConfig | None = None
     moe_layers: tuple[bool, ...] = ()
-    latent: LatentShape | None = None
+    mla: MlaShape | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ModelConfig:
     None where no layer's is.
     `hidden_act` is "silu", "gelu" or "gelu_tanh"; `dtype` is the one the checkpoint names;
     `stored_as_fp8`: its linear weights are in FP8 blocks (rtp_llm/quantization/fp8.py). With
-    `latent` the cache holds latents instead of keys and values.
+    `mla` the cache holds latents instead of keys and values.
     """
 
     architecture: str
@@ -84,7 +84,7 @@ class ModelConfig:
     moe: MoeConfig | None = None
     moe_layers: tuple[bool, ...] = ()
     stored_as_fp8: bool = False
-    latent: LatentShape | None = None
+    mla: MlaShape | None = None
 
     @property
     def attention_bias(self) -> bool:
@@ -115,8 +115,8 @@ class ModelConfig:
     @property
     def cache_row(self) -> tuple[int, int, int]:
         """What a layer's cache holds of a token: planes, heads of each, elements of a head."""
-        if self.latent is not None:
-            return 1, 1, self.latent.cache_size
+        if self.mla is not None:
+            return 1, 1, self.mla.cache_size
         return 2, self.num_kv_heads, self.head_dim
 
 
@@ -151,8 +151,8 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
     """The typed config from a config.json and what its architecture adds to it."""
     heads = raw.integer("num_attention_heads")
     hidden = raw.integer("hidden_size")
-    latent = features.latent
-    head_dim = latent.query_size if latent else _head_dim(raw, hidden, heads)
+    mla = features.mla
+    head_dim = mla.query_size if mla else _head_dim(raw, hidden, heads)
     layers = raw.integer("num_hidden_layers")
     act = _ACTIVATIONS[raw.text("hidden_act")]
     moe_layers = features.moe_layers or (features.moe is not None,) * layers
@@ -166,7 +166,7 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
         num_kv_heads=raw.integer("num_key_value_heads", heads),
         head_dim=head_dim,
         rms_norm_eps=raw.number("rms_norm_eps"),
-        rope=read_rope(raw, latent.rope_size if latent else head_dim),
+        rope=read_rope(raw, mla.rope_size if mla else head_dim),
         max_position_embeddings=raw.integer("max_position_embeddings"),
         tie_word_embeddings=raw.flag("tie_word_embeddings"),
         qkv_bias=features.qkv_bias,
@@ -183,7 +183,7 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
         moe_layers=moe_layers,
         # Other quantised checkpoints were refused.
         stored_as_fp8=bool(raw.get("quantization_config")),
-        latent=latent,
+        mla=mla,
     )
     _check(raw, config)
     return config

@@ -56,7 +56,7 @@ def test_plain_keys(tmp_path, architecture):
     assert ours.bos_token_id == theirs.bos_token_id
     assert ours.eos_token_ids == (() if theirs.eos_token_id is None else (theirs.eos_token_id,))
     assert ours.num_kv_heads == theirs.num_key_value_heads
-    if ours.latent is None:
+    if ours.mla is None:
         head_dim = getattr(theirs, "head_dim", None)
         assert ours.head_dim == (head_dim or theirs.hidden_size // theirs.num_attention_heads)
     biases = getattr(theirs, "attention_bias", getattr(theirs, "qkv_bias", False))
@@ -103,7 +103,7 @@ def test_experts(tmp_path, architecture):
 @pytest.mark.parametrize("architecture", ["DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"])
 def test_latents_and_their_experts(tmp_path, architecture):
     ours, theirs = ours_of(tmp_path, architecture), theirs_of(architecture)
-    latent = ours.latent
+    latent = ours.mla
     assert latent.query_rank == theirs.q_lora_rank
     assert latent.rank == theirs.kv_lora_rank
     assert latent.rope_size == theirs.qk_rope_head_dim

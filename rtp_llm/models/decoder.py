@@ -9,19 +9,19 @@ from torch import Tensor, nn
 from rtp_llm.attention import (
     AttentionBackend,
     ForwardBatch,
-    LatentBackend,
+    MlaBackend,
     make_backend,
-    make_latent_backend,
+    make_mla_backend,
 )
 from rtp_llm.layers import (
     AttentionLayer,
     AttentionShape,
     Embedding,
     GatedMLP,
-    LatentAttentionLayer,
     Layer,
     LayerOptions,
     LogitsHead,
+    MlaAttentionLayer,
     MoeBlock,
     RMSNorm,
     Rotary,
@@ -41,7 +41,7 @@ class DecoderLayer(Layer):
         self,
         index: int,
         config: ModelConfig,
-        backend: AttentionBackend | LatentBackend,
+        backend: AttentionBackend | MlaBackend,
         options: LayerOptions,
     ) -> None:
         super().__init__()
@@ -70,24 +70,24 @@ def make_feed_forward(index: int, config: ModelConfig, options: LayerOptions) ->
     return GatedMLP(hidden, inner, config.hidden_act, config.mlp_bias, options.inside("mlp"))
 
 
-def _backend(config: ModelConfig, options: ModelOptions) -> AttentionBackend | LatentBackend:
-    if config.latent is not None:
-        return make_latent_backend(options.latent_attention(config, config.latent))
+def _backend(config: ModelConfig, options: ModelOptions) -> AttentionBackend | MlaBackend:
+    if config.mla is not None:
+        return make_mla_backend(options.mla_attention(config, config.mla))
     return make_backend(options.attention(config))
 
 
 def _attention(
     index: int,
     config: ModelConfig,
-    backend: AttentionBackend | LatentBackend,
+    backend: AttentionBackend | MlaBackend,
     options: LayerOptions,
 ) -> Layer:
     """The attention layer that works with `backend`, which is that of _backend(config)."""
     hidden, heads = config.hidden_size, config.num_heads
-    if isinstance(backend, LatentBackend):
-        assert config.latent is not None
-        return LatentAttentionLayer(
-            index, hidden, heads, config.latent, config.qkv_bias, backend, options
+    if isinstance(backend, MlaBackend):
+        assert config.mla is not None
+        return MlaAttentionLayer(
+            index, hidden, heads, config.mla, config.qkv_bias, backend, options
         )
     shape = AttentionShape(
         hidden_size=hidden,

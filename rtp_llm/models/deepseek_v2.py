@@ -8,7 +8,7 @@ from rtp_llm.layers.moe import MoeConfig
 from rtp_llm.layers.moe.config import ExpertNames
 from rtp_llm.models.config import Features
 from rtp_llm.models.decoder import DecoderForCausalLM
-from rtp_llm.models.latent_config import read_latent
+from rtp_llm.models.mla_config import read_mla
 from rtp_llm.models.raw_config import RawConfig
 from rtp_llm.models.refusals import architecture_of
 
@@ -43,7 +43,7 @@ class DeepseekV2ForCausalLM(DecoderForCausalLM):
             qkv_bias=bias,
             output_bias=bias,
             mlp_bias=raw.flag("mlp_bias"),
-            latent=read_latent(raw),
+            mla=read_mla(raw),
             moe=cls.experts(raw) if any(sparse) else None,
             moe_layers=sparse,
         )

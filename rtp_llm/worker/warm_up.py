@@ -11,8 +11,8 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
-from rtp_llm.attention.latent import context_bytes
-from rtp_llm.attention.latent_step import Forms
+from rtp_llm.attention.mla import context_bytes
+from rtp_llm.attention.mla_step import Forms
 from rtp_llm.worker.cache.kv_cache import KVCache
 from rtp_llm.worker.cache.plan import CachePlan
 
@@ -70,7 +70,7 @@ def measure_steps(
 
 def _longer_context(config: ModelConfig, dtype: torch.dtype, limits: StepLimits, tried: int) -> int:
     """Bytes that expanding latents takes at most beyond what it took for ``tried`` keys."""
-    latent = config.latent
+    latent = config.mla
     if latent is None:
         return 0
     sizes = Forms(latent.rank, latent.rope_size, latent.nope_size, latent.value_size)

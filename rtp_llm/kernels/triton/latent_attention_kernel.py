@@ -113,7 +113,7 @@ def heads_kernel(
     PADDED_ROPE: tl.constexpr, PADDED_VALUE: tl.constexpr, TOKENS: tl.constexpr,
     KEYS: tl.constexpr,
 ):  # fmt: skip
-    """Grid (tiles of TOKENS tokens, heads); out [T, h, Dv]. See rtp_llm.attention.latent."""
+    """Grid (tiles of TOKENS tokens, heads); out [T, h, Dv]. See rtp_llm.attention.mla."""
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
     head = tl.program_id(1)
     seq, first, count, start, num_keys = tokens_of(

@@ -9,19 +9,19 @@ import torch
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.attention.latent import LatentBackend, LatentConfig
-from rtp_llm.attention.latent_step import LEAST_EXPANDED, ExpandedPart, LatentPart
+from rtp_llm.attention.mla import MlaBackend, MlaConfig
+from rtp_llm.attention.mla_step import LEAST_EXPANDED, ExpandedPart, MlaPart
 from rtp_llm.device import Support
 
 
-class TritonLatentBackend(LatentBackend):
+class TritonMlaBackend(MlaBackend):
     """One kernel over latents for any mixture, one over expanded heads; waits for nothing."""
 
     name: ClassVar[str] = "triton"
     priority: ClassVar[int] = 10
 
     @classmethod
-    def supports(cls, config: LatentConfig) -> Support:
+    def supports(cls, config: MlaConfig) -> Support:
         if config.device_type != "cuda":
             return Support.no("its tiles were chosen and tested on NVIDIA GPUs only")
         if importlib.util.find_spec("triton") is None:
@@ -34,7 +34,7 @@ class TritonLatentBackend(LatentBackend):
             )
         return Support.yes()
 
-    def attend_latents(self, q: Tensor, cache: Tensor, part: LatentPart) -> Tensor:
+    def attend_latents(self, q: Tensor, cache: Tensor, part: MlaPart) -> Tensor:
         from rtp_llm.kernels.triton.latent_attention import latent_attention
 
         return latent_attention(
@@ -69,7 +69,7 @@ class TritonLatentBackend(LatentBackend):
         device, heads = kv_cache.device, config.num_heads
         cu_seqlens = torch.tensor([0, 2], dtype=torch.int32, device=device)
         nothing = torch.zeros(1, dtype=torch.int32, device=device)
-        part = LatentPart(None, cu_seqlens, nothing, nothing.view(1, 1), LEAST_EXPANDED, 1)
+        part = MlaPart(None, cu_seqlens, nothing, nothing.view(1, 1), LEAST_EXPANDED, 1)
         cache = kv_cache.view(kv_cache.shape[1], kv_cache.shape[2], -1)
         wide = torch.zeros(2, heads, cache.shape[2], dtype=config.dtype, device=device)
         self.attend_latents(wide, cache, part)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rtp_llm.attention import ForwardBatch, LatentBackend, LatentWeights
+from rtp_llm.attention import ForwardBatch, MlaBackend, MlaWeights
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.linear import PlainLinear
 from rtp_llm.layers.linear_factory import make_linear
@@ -18,7 +18,7 @@ _INNER_EPS = 1e-6
 
 
 @dataclass(frozen=True)
-class LatentShape:
+class MlaShape:
     """Sizes of latent attention in elements; `query_rank` 0: queries are not compressed.
 
     `rank` of the latent, `rope_size` of the rotated key; a head's query has nope_size + rope_size,
@@ -43,7 +43,7 @@ class LatentShape:
         return self.rank + self.rope_size
 
 
-class LatentAttentionLayer(Layer):
+class MlaAttentionLayer(Layer):
     """Latent attention of layer `index` over the paged cache."""
 
     def __init__(
@@ -51,9 +51,9 @@ class LatentAttentionLayer(Layer):
         index: int,
         hidden: int,
         num_heads: int,
-        shape: LatentShape,
+        shape: MlaShape,
         bias: bool,
-        backend: LatentBackend,
+        backend: MlaBackend,
         options: LayerOptions,
     ) -> None:
         super().__init__()
@@ -94,6 +94,6 @@ class LatentAttentionLayer(Layer):
             q = self.q_b_proj.normed(self.q_a_layernorm, q, None)
         heads = q.view(len(q), self.num_heads, shape.query_size)
         kv_b = self.kv_b_proj.weight.view(self.num_heads, -1, shape.rank)
-        weights = LatentWeights(self.kv_a_layernorm.weight, self.kv_a_layernorm.eps, kv_b)
+        weights = MlaWeights(self.kv_a_layernorm.weight, self.kv_a_layernorm.eps, kv_b)
         mixed = self.backend.attend(heads, kv, self.index, cos_sin, weights, batch)
         return self.o_proj.add_to(residual, mixed)

@@ -8,21 +8,21 @@ import torch
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.attention.latent import LatentBackend, LatentConfig
-from rtp_llm.attention.latent_step import EXPANDED_BLOCK, ExpandedPart, LatentPart
+from rtp_llm.attention.mla import MlaBackend, MlaConfig
+from rtp_llm.attention.mla_step import EXPANDED_BLOCK, ExpandedPart, MlaPart
 from rtp_llm.device import Support
 
 _OPERATORS = ("mla_rotate_and_store", "mla_attention")
 
 
-class PagedLatentBackend(LatentBackend):
+class PagedMlaBackend(MlaBackend):
     """`mla_attention` for latents; `paged_attention` over keys and values that were expanded."""
 
     name: ClassVar[str] = "paged"
     priority: ClassVar[int] = 0
 
     @classmethod
-    def supports(cls, config: LatentConfig) -> Support:
+    def supports(cls, config: MlaConfig) -> Support:
         if config.kv_dtype != config.dtype:
             return Support.no(
                 "latents are kept in the type of the activations: leave --kv-cache-dtype out"
@@ -32,7 +32,7 @@ class PagedLatentBackend(LatentBackend):
             return Support.no(f"the operator library has no {', '.join(missing)} for it")
         return Support.yes()
 
-    def attend_latents(self, q: Tensor, cache: Tensor, part: LatentPart) -> Tensor:
+    def attend_latents(self, q: Tensor, cache: Tensor, part: MlaPart) -> Tensor:
         return ops.mla_attention(
             q,
             cache,

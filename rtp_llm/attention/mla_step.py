@@ -39,7 +39,7 @@ EXPANDED_BLOCK = 64
 
 @dataclass(frozen=True)
 class Forms:
-    """Sizes of a model's heads; see LatentConfig."""
+    """Sizes of a model's heads; see MlaConfig."""
 
     latent_size: int
     rope_size: int
@@ -58,7 +58,7 @@ class Forms:
 
 
 @dataclass(frozen=True)
-class LatentPart:
+class MlaPart:
     """Sequences of a batch that attend in one form.
 
     `rows` int64 are their tokens in the batch (None: all of it); the lengths are theirs alone.
@@ -73,7 +73,7 @@ class LatentPart:
 
 
 @dataclass(frozen=True)
-class ExpandedPart(LatentPart):
+class ExpandedPart(MlaPart):
     """Sequences whose context is expanded into K rows, sequence behind sequence.
 
     `places` int64 [K] are the rows' places in the cache; `starts` int32 [B] a sequence's first row,
@@ -94,16 +94,16 @@ class ExpandedPart(LatentPart):
 
 
 @dataclass(frozen=True)
-class LatentStep:
+class MlaStep:
     """The parts of a step; None: no sequence takes that form."""
 
-    absorbed: LatentPart | None
+    absorbed: MlaPart | None
     expanded: ExpandedPart | None = None
 
 
-def plan_step(batch: ForwardBatch, forms: Forms) -> LatentStep:
+def plan_step(batch: ForwardBatch, forms: Forms) -> MlaStep:
     """Choose for every sequence; waits for no device."""
-    whole = LatentPart(
+    whole = MlaPart(
         None,
         batch.cu_seqlens_q,
         batch.seq_lens,
@@ -113,18 +113,18 @@ def plan_step(batch: ForwardBatch, forms: Forms) -> LatentStep:
     )
     host = batch.host
     if host is None or batch.max_seqlen_q < LEAST_EXPANDED:
-        return LatentStep(whole)
+        return MlaStep(whole)
     new = np.diff(host.cu_seqlens_q)
     expands = forms.expands(new, host.seq_lens)
     _keep_room(expands, new, _room(host.seq_lens))
     if not expands.any():
-        return LatentStep(whole)
+        return MlaStep(whole)
     block_size = batch.kv_cache[0].shape[2]
     if expands.all():
-        return LatentStep(None, _expanded(whole, host.seq_lens, block_size))
+        return MlaStep(None, _expanded(whole, host.seq_lens, block_size))
     chosen = _part(whole, host, np.flatnonzero(expands))
     others = _part(whole, host, np.flatnonzero(~expands))
-    return LatentStep(others, _expanded(chosen, host.seq_lens[expands], block_size))
+    return MlaStep(others, _expanded(chosen, host.seq_lens[expands], block_size))
 
 
 def _keep_room(expands: NDArray[np.bool_], new: NDArray[np.int32], room: NDArray[np.int32]) -> None:
@@ -145,13 +145,13 @@ def _room(keys: NDArray[np.int32]) -> NDArray[np.int32]:
     return -(-keys // EXPANDED_BLOCK) * EXPANDED_BLOCK
 
 
-def _part(whole: LatentPart, host: HostNumbers, sequences: NDArray[np.int64]) -> LatentPart:
+def _part(whole: MlaPart, host: HostNumbers, sequences: NDArray[np.int64]) -> MlaPart:
     starts, ends = host.cu_seqlens_q[sequences], host.cu_seqlens_q[sequences + 1]
     counts = ends - starts
     tokens = [np.arange(start, end) for start, end in zip(starts, ends, strict=True)]
     numbers = (sequences, np.concatenate(tokens), _sums(counts))
     chosen, rows, sums = _uploaded(whole.seq_lens.device, *numbers)
-    return LatentPart(
+    return MlaPart(
         rows.long(),
         sums,
         whole.seq_lens[chosen],
@@ -161,7 +161,7 @@ def _part(whole: LatentPart, host: HostNumbers, sequences: NDArray[np.int64]) ->
     )
 
 
-def _expanded(part: LatentPart, keys: NDArray[np.int32], block_size: int) -> ExpandedPart:
+def _expanded(part: MlaPart, keys: NDArray[np.int32], block_size: int) -> ExpandedPart:
     room = _room(keys)
     (sums,) = _uploaded(part.seq_lens.device, _sums(room))
     row = torch.arange(int(room.sum()), dtype=torch.int32, device=sums.device)

@@ -13,20 +13,20 @@ from rtp_llm import ops
 from rtp_llm.attention import (
     ForwardBatch,
     HostNumbers,
-    LatentConfig,
-    LatentWeights,
-    explain_latent,
-    latent,
-    latent_step,
-    make_latent_backend,
+    MlaConfig,
+    MlaWeights,
+    explain_mla,
+    make_mla_backend,
+    mla,
+    mla_step,
 )
-from rtp_llm.attention.latent import context_bytes
-from rtp_llm.attention.latent_hopper import HopperLatentBackend
-from rtp_llm.attention.latent_step import EXPANDED_BLOCK, MOST_EXPANDED_KEYS, Forms, plan_step
+from rtp_llm.attention.mla import context_bytes
+from rtp_llm.attention.mla_sm90 import Sm90MlaBackend
+from rtp_llm.attention.mla_step import EXPANDED_BLOCK, MOST_EXPANDED_KEYS, Forms, plan_step
 from rtp_llm.device.choice import NoChoiceError
 
 DEEPSEEK = Forms(512, 64, 128, 128)
-CONFIG = LatentConfig(
+CONFIG = MlaConfig(
     "cpu", torch.float32, torch.float32, 4, latent_size=24, rope_size=8, nope_size=12,
     value_size=10, scale=20**-0.5, block_size=4,
 )  # fmt: skip
@@ -150,7 +150,7 @@ def test_what_a_context_takes_is_bounded():
     assert few == 8192 * 1152 + 2**28
     assert most == more == 2**18 * 1152 + 2**28
     # The pass holds in 32 bits too, where one head of the most keys is all of it.
-    assert latent._PASS_BYTES >= 2**18 * (128 + 128) * 4
+    assert mla._PASS_BYTES >= 2**18 * (128 + 128) * 4
     assert context_bytes(100, DEEPSEEK, 2, torch.float32) == 100 * (576 + 2 * 256) * 4
 
 
@@ -158,7 +158,7 @@ def test_one_sequence_beyond_the_bound_is_absorbed_and_leaves_room_for_others():
     lengths = [(40, 4000), (500, MOST_EXPANDED_KEYS), (600, MOST_EXPANDED_KEYS + 1)]
     queries, keys = (np.array(numbers, dtype=np.int32) for numbers in zip(*lengths, strict=True))
     chosen = np.ones(3, dtype=np.bool_)
-    latent_step._keep_room(chosen, queries, latent_step._room(keys))
+    mla_step._keep_room(chosen, queries, mla_step._room(keys))
     assert chosen.tolist() == [False, True, False]
 
 
@@ -171,7 +171,7 @@ def test_numbers_go_to_a_device_from_pinned_memory(monkeypatch):
         return tuple(map(torch.from_numpy, arrays))
 
     batch = batch_of(MIXED)
-    monkeypatch.setattr(latent_step, "pinned", pinned)
+    monkeypatch.setattr(mla_step, "pinned", pinned)
     monkeypatch.setattr(torch, "from_numpy", Mock(side_effect=torch.from_numpy))
     moved = {
         name: getattr(batch, name).to(there) for name in ("cu_seqlens_q", "seq_lens", "positions")
@@ -189,23 +189,23 @@ def test_without_numbers_on_the_host_all_is_absorbed():
     assert step.absorbed.rows is None
 
 
-@pytest.mark.parametrize("pass_bytes", [latent._PASS_BYTES, 40_000])
+@pytest.mark.parametrize("pass_bytes", [mla._PASS_BYTES, 40_000])
 @pytest.mark.parametrize(("most_keys", "expanded"), [(MOST_EXPANDED_KEYS, [70, 90]), (130, [70])])
 def test_a_mixture_gives_what_the_absorbed_form_gives(pass_bytes, most_keys, expanded, monkeypatch):
     """Heads of the expanded form may come in several passes, and only some keys have room."""
-    monkeypatch.setattr(latent, "_PASS_BYTES", pass_bytes)
-    monkeypatch.setattr(latent_step, "MOST_EXPANDED_KEYS", most_keys)
+    monkeypatch.setattr(mla, "_PASS_BYTES", pass_bytes)
+    monkeypatch.setattr(mla_step, "MOST_EXPANDED_KEYS", most_keys)
     torch.manual_seed(1)
     q, kv = torch.randn(134, 4, 20), torch.randn(134, 32)
-    weights = LatentWeights(torch.rand(24), 1e-6, torch.randn(4, 22, 24) / 5)
+    weights = MlaWeights(torch.rand(24), 1e-6, torch.randn(4, 22, 24) / 5)
     cos_sin = torch.randn(200, 8)
-    backend = make_latent_backend(CONFIG)
+    backend = make_mla_backend(CONFIG)
     results, caches, told = [], [], []
     for host in (True, False):
         batch = replace(batch_of(MIXED), on_written=told.append)
         batch = backend.prepare(batch if host else replace(batch, host=None))
         if host:
-            assert batch.latent_step.expanded.seq_lens.tolist() == expanded
+            assert batch.mla_step.expanded.seq_lens.tolist() == expanded
         results.append(backend.attend(q.clone(), kv, 0, cos_sin, weights, batch))
         caches.append(batch.kv_cache[0])
     assert told == [0, 0]
@@ -215,8 +215,8 @@ def test_a_mixture_gives_what_the_absorbed_form_gives(pass_bytes, most_keys, exp
 
 
 def test_the_table_of_expanded_rows_is_made_once_a_step():
-    batch = make_latent_backend(CONFIG).prepare(batch_of(MIXED))
-    part = batch.latent_step.expanded
+    batch = make_mla_backend(CONFIG).prepare(batch_of(MIXED))
+    part = batch.mla_step.expanded
     assert part.table is part.table
     assert part.table.dtype == torch.int32
     for row, (start, keys) in enumerate(zip(part.starts, part.seq_lens, strict=True)):
@@ -228,18 +228,18 @@ def test_the_table_of_expanded_rows_is_made_once_a_step():
 
 def test_what_cannot_be_is_refused_with_the_reason():
     with pytest.raises(NoChoiceError, match="leave --kv-cache-dtype out"):
-        make_latent_backend(replace(CONFIG, kv_dtype=torch.float8_e4m3fn))
+        make_mla_backend(replace(CONFIG, kv_dtype=torch.float8_e4m3fn))
     with pytest.raises(NoChoiceError, match="no mla_rotate_and_store, mla_attention for it"):
-        make_latent_backend(replace(CONFIG, device_type="xpu"))
+        make_mla_backend(replace(CONFIG, device_type="xpu"))
     with pytest.raises(NoChoiceError, match="--attention-backend hopper: "):
-        make_latent_backend(replace(CONFIG, backend="hopper"))
+        make_mla_backend(replace(CONFIG, backend="hopper"))
     with pytest.raises(ValueError, match="not been prepared"):
-        make_latent_backend(CONFIG).attend(
+        make_mla_backend(CONFIG).attend(
             torch.randn(1, 4, 20),
             torch.randn(1, 32),
             0,
             None,
-            LatentWeights(torch.rand(24), 1e-6, torch.randn(4, 22, 24)),
+            MlaWeights(torch.rand(24), 1e-6, torch.randn(4, 22, 24)),
             batch_of([(1, 1)]),
         )
 
@@ -250,7 +250,7 @@ def test_hoppers_kernel_takes_only_its_sizes():
         ({}, "capability 9.0"),
         ({"device_type": "cuda", "capability": (8, 0)}, "capability 9.0"),
     ):
-        answer = HopperLatentBackend.supports(replace(real, **changed))
+        answer = Sm90MlaBackend.supports(replace(real, **changed))
         assert not answer
         assert reason in answer.reason
 
@@ -269,19 +269,19 @@ def test_what_hoppers_kernel_cannot_take(changed, reason, monkeypatch):
         CONFIG, device_type="cuda", capability=(9, 0), latent_size=512, rope_size=64,
         block_size=64, dtype=torch.bfloat16,
     )  # fmt: skip
-    answer = HopperLatentBackend.supports(replace(hopper, **changed))
+    answer = Sm90MlaBackend.supports(replace(hopper, **changed))
     assert not answer
     assert reason in answer.reason
 
 
 def test_the_choice_is_explained():
-    text = explain_latent(CONFIG)
+    text = explain_mla(CONFIG)
     assert "4 heads over latents of 24 and keys of 8" in text
     assert "paged (priority 0): chosen" in text
     assert "triton (priority 10): no: its tiles" in text
-    forced = explain_latent(replace(CONFIG, backend="paged"))
+    forced = explain_mla(replace(CONFIG, backend="paged"))
     assert "paged (priority 0): chosen by --attention-backend" in forced
     with pytest.raises(
         NoChoiceError, match="flashinfer is unknown; there are auto, hopper, triton, paged"
     ):
-        make_latent_backend(replace(CONFIG, backend="flashinfer"))
+        make_mla_backend(replace(CONFIG, backend="flashinfer"))

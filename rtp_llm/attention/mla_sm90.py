@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.attention.latent import LatentConfig
-from rtp_llm.attention.latent_step import LatentPart
-from rtp_llm.attention.latent_triton import TritonLatentBackend
+from rtp_llm.attention.mla import MlaConfig
+from rtp_llm.attention.mla_step import MlaPart
+from rtp_llm.attention.mla_triton import TritonMlaBackend
 from rtp_llm.device import Support
 
 _CAPABILITY = (9, 0)
@@ -22,14 +22,14 @@ _FEW_HEADS = 16
 _FEW_SEQUENCES = 64
 
 
-class HopperLatentBackend(TritonLatentBackend):
+class Sm90MlaBackend(TritonMlaBackend):
     """Its own kernel where each sequence has one new token, 64 heads a block; else Triton's."""
 
     name: ClassVar[str] = "hopper"
     priority: ClassVar[int] = 20
 
     @classmethod
-    def supports(cls, config: LatentConfig) -> Support:
+    def supports(cls, config: MlaConfig) -> Support:
         block = config.block_size
         if config.device_type != "cuda" or config.capability != _CAPABILITY:
             return Support.no("its instructions are those of compute capability 9.0")
@@ -43,7 +43,7 @@ class HopperLatentBackend(TritonLatentBackend):
             return Support.no(f"blocks of {block}; it takes 8, 16, 32 and multiples of 64")
         return super().supports(config)
 
-    def attend_latents(self, q: Tensor, cache: Tensor, part: LatentPart) -> Tensor:
+    def attend_latents(self, q: Tensor, cache: Tensor, part: MlaPart) -> Tensor:
         is_decode = part.max_seqlen_q == 1 and len(q) == len(part.seq_lens)
         is_small = self.config.num_heads <= _FEW_HEADS and len(q) < _FEW_SEQUENCES
         if not is_decode or is_small:

@@ -7,7 +7,7 @@ absorbed: the query goes through the key part instead, attends to latents as the
     and the result goes through the value part;
 expanded: the latents of the context become keys and values of every head, for this step only.
 
-rtp_llm/attention/latent_step.py says which sequences of a step take which, and why.
+rtp_llm/attention/mla_step.py says which sequences of a step take which, and why.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.attention.batch import ForwardBatch
-from rtp_llm.attention.latent_step import (
+from rtp_llm.attention.mla_step import (
     MOST_EXPANDED_KEYS,
     ExpandedPart,
     Forms,
-    LatentPart,
-    LatentStep,
+    MlaPart,
+    MlaStep,
     plan_step,
 )
 from rtp_llm.device import Support
@@ -45,7 +45,7 @@ def context_bytes(keys: int, sizes: Forms, num_heads: int, dtype: torch.dtype) -
 
 
 @dataclass(frozen=True)
-class LatentConfig:
+class MlaConfig:
     """What a model with latents on a device asks of attention; the same for all its layers.
 
     Sizes of a head are in elements: R = `latent_size` and P = `rope_size` are what the cache holds
@@ -68,7 +68,7 @@ class LatentConfig:
     backend: str = "auto"
 
 
-class LatentWeights(NamedTuple):
+class MlaWeights(NamedTuple):
     """What attention needs of a layer: the latent's norm [R], and kv_b [H, Dn + Dv, R]."""
 
     norm_weight: Tensor
@@ -76,7 +76,7 @@ class LatentWeights(NamedTuple):
     kv_b: Tensor
 
 
-class LatentBackend(ABC):
+class MlaBackend(ABC):
     """Computes attention over latents; one file each, one row in the factory's table.
 
     `priority`: of the backends that say yes, the highest one is taken.
@@ -87,10 +87,10 @@ class LatentBackend(ABC):
 
     @classmethod
     @abstractmethod
-    def supports(cls, config: LatentConfig) -> Support:
+    def supports(cls, config: MlaConfig) -> Support:
         """Yes, or no with the reason; called once, before anything is allocated."""
 
-    def __init__(self, config: LatentConfig) -> None:
+    def __init__(self, config: MlaConfig) -> None:
         self.config = config
         self._forms = Forms(
             config.latent_size, config.rope_size, config.nope_size, config.value_size
@@ -98,7 +98,7 @@ class LatentBackend(ABC):
 
     def prepare(self, batch: ForwardBatch) -> ForwardBatch:
         """The batch with what its layers share; once a step, before the first layer."""
-        return replace(batch, latent_step=plan_step(batch, self._forms))
+        return replace(batch, mla_step=plan_step(batch, self._forms))
 
     def warm_up(self, kv_cache: Tensor) -> None:
         """Compile what steps need that are not recorded as graphs; see AttentionBackend."""
@@ -110,7 +110,7 @@ class LatentBackend(ABC):
         kv: Tensor,
         layer: int,
         cos_sin: Tensor | None,
-        weights: LatentWeights,
+        weights: MlaWeights,
         batch: ForwardBatch,
     ) -> Tensor:
         """From the projections to attention's result [T, H * Dv]; writes latents and keys.
@@ -118,7 +118,7 @@ class LatentBackend(ABC):
         `q` [T, H, Dn + P]; what is in it afterwards is not said. `kv` [T, R + P] holds latents
         before their norm and keys before their rotation. `batch` comes from `prepare`.
         """
-        step = batch.latent_step
+        step = batch.mla_step
         if step is None:
             raise ValueError("the batch has not been prepared for attention over latents")
         planes = batch.kv_cache[layer]
@@ -143,7 +143,7 @@ class LatentBackend(ABC):
             return self._absorbed(q, wide, cache, weights.kv_b, only_absorbed).flatten(1)
         return self._by_parts(q, cache, weights.kv_b, step).flatten(1)
 
-    def _by_parts(self, q: Tensor, cache: Tensor, kv_b: Tensor, step: LatentStep) -> Tensor:
+    def _by_parts(self, q: Tensor, cache: Tensor, kv_b: Tensor, step: MlaStep) -> Tensor:
         """Results [T, H, Dv] of a step with expanded sequences; zeros for tokens of none."""
         out = q.new_zeros(*q.shape[:2], self.config.value_size)
         if step.absorbed is not None:
@@ -161,7 +161,7 @@ class LatentBackend(ABC):
         return q.new_empty(*q.shape[:2], self.config.latent_size + self.config.rope_size)
 
     def _absorbed(
-        self, q: Tensor, wide: Tensor, cache: Tensor, kv_b: Tensor, part: LatentPart
+        self, q: Tensor, wide: Tensor, cache: Tensor, kv_b: Tensor, part: MlaPart
     ) -> Tensor:
         """Results [T, H, Dv]; the rotated parts of `wide` are there already."""
         config = self.config
@@ -188,7 +188,7 @@ class LatentBackend(ABC):
         return results[0] if len(results) == 1 else torch.cat(results, dim=1)
 
     @abstractmethod
-    def attend_latents(self, q: Tensor, cache: Tensor, part: LatentPart) -> Tensor:
+    def attend_latents(self, q: Tensor, cache: Tensor, part: MlaPart) -> Tensor:
         """Attention of `q` [T, H, R + P] over cache [N, S, R + P] -> [T, H, R]."""
 
     @abstractmethod
@@ -200,7 +200,7 @@ class LatentBackend(ABC):
         """
 
 
-def _put(out: Tensor, part: LatentPart, result: Tensor) -> None:
+def _put(out: Tensor, part: MlaPart, result: Tensor) -> None:
     """Into the rows of the part's tokens."""
     if part.rows is None:
         out.copy_(result)

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from rtp_llm.attention import latent_step
+from rtp_llm.attention import mla_step
 from rtp_llm.models.config import ModelConfigError, read_model_config
 from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
 from rtp_llm.models.fp8_checkpoints_for_tests import store_as_fp8
@@ -78,7 +78,7 @@ def test_both_forms_of_attention_agree(tmp_path, kind, monkeypatch):
     prompt = random_prompt(150)
     logits = {}
     for name, least in (("expanded", 1), ("absorbed", 10_000), ("as chosen", 32)):
-        monkeypatch.setattr(latent_step, "LEAST_EXPANDED", least)
+        monkeypatch.setattr(mla_step, "LEAST_EXPANDED", least)
         for chunk in (150, 50):
             logits[name, chunk] = ContiguousRunner(model, 1, 160).prefill(prompt, chunk)
     for result in logits.values():

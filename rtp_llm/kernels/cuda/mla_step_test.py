@@ -7,7 +7,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from rtp_llm.attention import ForwardBatch, HostNumbers
-from rtp_llm.attention.latent_step import EXPANDED_BLOCK, Forms, LatentStep, plan_step
+from rtp_llm.attention.mla_step import EXPANDED_BLOCK, Forms, MlaStep, plan_step
 
 BLOCK = 16
 
@@ -35,7 +35,7 @@ def mixed_batch() -> ForwardBatch:
 def test_planning_waits_for_nothing() -> None:
     batch, forms = mixed_batch(), Forms(512, 64, 128, 128)
 
-    def plan() -> LatentStep:
+    def plan() -> MlaStep:
         return plan_step(batch, forms)
 
     plan()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from rtp_llm.layers import LatentShape
+from rtp_llm.layers import MlaShape
 from rtp_llm.models.raw_config import RawConfig
 from rtp_llm.models.refusals import rope_settings, rope_style
 from rtp_llm.models.rope_config import yarn_scale
 
 
-def read_latent(raw: RawConfig) -> LatentShape:
+def read_mla(raw: RawConfig) -> MlaShape:
     """The sizes of a DeepSeek model's attention; ModelConfigError names a key that does not fit."""
     query_rank = 0 if raw.get("q_lora_rank") is None else raw.integer("q_lora_rank")
     if raw.flag("attention_bias") and not query_rank:
@@ -18,7 +18,7 @@ def read_latent(raw: RawConfig) -> LatentShape:
     if rope_size % 2:
         raise raw.error("qk_rope_head_dim", rope_size, "even, since its channels rotate in pairs")
     nope_size = raw.integer("qk_nope_head_dim")
-    return LatentShape(
+    return MlaShape(
         query_rank=query_rank,
         rank=raw.integer("kv_lora_rank"),
         rope_size=rope_size,
