@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.router.asked import COMPARED_BYTES, LONG_BYTES, Wanted, read_wanted
@@ -23,7 +23,7 @@ from rtp_llm.router.reply import Reply
 from rtp_llm.router.workers import Workers
 from rtp_llm.server.asgi import read_body, send_body, send_start, wait_for_disconnect
 from rtp_llm.server.errors import ApiError, unavailable
-from rtp_llm.server.open_requests import OpenRequests
+from rtp_llm.server.open_requests import Body, OpenRequests
 from rtp_llm.server.request_headers import HostCheck, decoded
 from rtp_llm.server.shutdown import Cuttable
 
@@ -68,7 +68,7 @@ class Proxy:
                 return
             if self._pages.draining:
                 raise unavailable("The router is shutting down.", "draining")
-            with self._open.enter(receive) as counted:
+            with self._open.enter(scope, receive) as counted:
                 plain = decoded(headers, counted, self._max_body)
                 body = await read_body(Request(scope, plain), self._max_body)
                 worker = await self._pass_on(scope, body, receive, reply)
@@ -78,6 +78,22 @@ class Proxy:
             await reply.fail(error)
         finally:
             self.metrics.requests.labels(worker, str(reply.status or _CLIENT_CLOSED)).inc()
+
+    def buffer_body(self, scope: Scope) -> Body | None:
+        """See BufferBody. What would be refused without its body is called at once."""
+        headers = dict(scope["headers"])
+        if scope["method"] != "POST" or self._pages.draining:
+            return None
+        try:
+            self._hosts.check(headers)
+            self._check_key(scope["path"], headers)
+            decoded(headers, _unread, self._max_body)
+            return self._open.expect(self._note_abandoned)
+        except ApiError:
+            return None
+
+    def _note_abandoned(self) -> None:
+        self.metrics.requests.labels("", str(_CLIENT_CLOSED)).inc()
 
     async def _pass_on(self, scope: Scope, body: bytes, receive: Receive, reply: Reply) -> str:
         """Returns the address of the worker that answered, "" for none."""
@@ -126,6 +142,10 @@ class Proxy:
             )
             asks = {"WWW-Authenticate": "Bearer"}
             raise ApiError(401, message, code="invalid_api_key", headers=asks)
+
+
+async def _unread() -> Message:
+    raise AssertionError("read before the application was called")
 
 
 def _digest(key: bytes) -> bytes:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import resource
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Protocol
 
 from rtp_llm.config.settings import Settings
@@ -15,6 +16,8 @@ from rtp_llm.server.log import LimitedLog
 
 # Descriptors that are kept for files, the engine and the log.
 _OTHER_DESCRIPTORS = 256
+# Connections that a sweep looks at in one turn of the loop: all of them may be late at once.
+SWEEP_LOT = 64
 
 
 class Connection(Protocol):
@@ -90,10 +93,13 @@ class ConnectionPool:
             self._waiting[connection] = None
             self._waiting.move_to_end(connection, last=not first)
 
-    def sweep(self, now: float) -> None:
-        """Look at every connection; called a few times a second."""
-        for connection in list(self.open):
-            connection.check(now)
+    def sweep(self, now: float) -> Iterator[None]:
+        """Look at every connection, as many at a time; called a few times a second."""
+        for number, connection in enumerate(list(self.open), 1):
+            if connection in self.open:
+                connection.check(now)
+            if number % SWEEP_LOT == 0:
+                yield
 
     def count(self, reason: str, peer: str, text: str = "") -> None:
         """Count a connection that was refused or cut, and log it, but not every one of a flood."""

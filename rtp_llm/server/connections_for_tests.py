@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 from typing import Any
 
 import uvicorn
 from uvicorn.server import ServerState as UvicornState
 
 from rtp_llm.config.settings import Settings
+from rtp_llm.server.asgi import send_error
 from rtp_llm.server.connections import ConnectionPool
+from rtp_llm.server.errors import ApiError
 from rtp_llm.server.http_protocol import HttpProtocol
+from rtp_llm.server.open_requests import Body, OpenRequests
 
 
 class Wire(asyncio.Transport):
@@ -48,9 +52,13 @@ class Wire(asyncio.Transport):
 
 
 class Listener:
-    """Connections of one pool; requests wait for ``answer``."""
+    """Connections of one pool; requests wait for ``answer``.
 
-    def __init__(self, **settings: Any) -> None:
+    With ``opened`` bodies come in whole before the application is called.
+    """
+
+    def __init__(self, opened: OpenRequests | None = None, **settings: Any) -> None:
+        self.opened, self.abandoned = opened, 0
         self.pool = ConnectionPool(Settings(**settings))
         self.config = uvicorn.Config(
             self._app, log_config=None, ws="none", interface="asgi3", proxy_headers=False
@@ -61,8 +69,26 @@ class Listener:
         self.gone: list[str] = []
         self.answer = asyncio.Event()
 
+    def _buffer_body(self, scope: Any) -> Body | None:
+        if self.opened is None or scope["path"] == "/unbuffered":
+            return None
+        return self.opened.expect(self._abandon)
+
+    def _abandon(self) -> None:
+        self.abandoned += 1
+
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
         self.scopes.append(scope)
+        if self.opened is None:
+            await self._serve(scope, receive, send)
+            return
+        try:
+            with self.opened.enter(scope, receive) as counted:
+                await self._serve(scope, counted, send)
+        except ApiError as error:
+            await send_error(send, error)
+
+    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         size = 0
         message: Any = {"more_body": True}
         while scope["method"] == "POST" and message.get("more_body"):
@@ -77,11 +103,13 @@ class Listener:
         await send({"type": "http.response.body"})
 
     def connect(self, peer: str = "192.0.2.1") -> tuple[HttpProtocol, Wire]:
-        protocol = HttpProtocol(self.config, self.server, {}, pool=self.pool)
+        protocol = HttpProtocol(
+            self.config, self.server, {}, pool=self.pool, buffer_body=self._buffer_body
+        )
         wire = Wire(peer)
         protocol.connection_made(wire)
         return protocol, wire
 
     def sweep(self, seconds: float) -> None:
         """As the server does so much later."""
-        self.pool.sweep(asyncio.get_running_loop().time() + seconds)
+        collections.deque(self.pool.sweep(asyncio.get_running_loop().time() + seconds), 0)

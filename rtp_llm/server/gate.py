@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import logging
@@ -15,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rtp_llm.server.asgi import send_error, too_large
 from rtp_llm.server.errors import ApiError, internal
-from rtp_llm.server.open_requests import OpenRequests
+from rtp_llm.server.open_requests import BODY, Body, OpenRequests
 from rtp_llm.server.request_headers import (
     HostCheck,
     check_content_type,
@@ -61,8 +62,7 @@ class Gate:
             return
         headers = dict(scope["headers"])
         passage = _Passage(scope, send, headers)
-        if len(scope["path"]) > 1:
-            scope["path"] = scope["path"].rstrip("/") or "/"
+        scope["path"] = _path(scope)
         try:
             self._check(scope, headers)
             app = self._direct.get((scope["method"], scope["path"]), self._app)
@@ -70,7 +70,7 @@ class Gate:
                 await app(scope, receive, passage.send)
                 return
             receive = decoded(headers, receive, self._state.settings.max_request_bytes)
-            with self._open.enter(receive) as counted:
+            with self._open.enter(scope, receive) as counted:
                 await app(scope, counted, passage.send)
         except ApiError as error:
             await self._apologise(passage, error)
@@ -81,6 +81,24 @@ class Gate:
             await self._apologise(passage, internal())
         finally:
             self._finish(passage)
+
+    def buffer_body(self, scope: Scope) -> Body | None:
+        """See BufferBody. What would be refused without its body is called at once."""
+        path, headers = _path(scope), dict(scope["headers"])
+        if scope["method"] != "POST" or path not in self._json_paths:
+            return None
+        try:
+            scope["path"] = path
+            self._check(scope, headers)
+            decoded(headers, _unread, self._state.settings.max_request_bytes)
+            if ("POST", path) in self._direct:
+                self._state.check_admission()
+            return self._open.expect(functools.partial(self._note_abandoned, scope))
+        except ApiError:
+            return None
+
+    def _note_abandoned(self, scope: Scope) -> None:
+        self._finish(_Passage(scope, _unsent, dict(scope["headers"])))
 
     def _check(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         self._hosts.check(headers)
@@ -121,7 +139,8 @@ class _Passage:
 
     def __init__(self, scope: Scope, send: Send, headers: Mapping[bytes, bytes]) -> None:
         self.request_id = kept_request_id(headers) or f"req_{uuid.uuid4().hex}"
-        self.started = time.perf_counter()
+        body: Body | None = scope.get(BODY)
+        self.started = body.began if body else time.perf_counter()
         self.status: int | None = None
         self._scope = scope
         self._send = send
@@ -174,6 +193,18 @@ class _Passage:
                 "completion_tokens": usage.completion_tokens,
             }
         return record
+
+
+def _path(scope: Scope) -> str:
+    return scope["path"].rstrip("/") or "/"
+
+
+async def _unread() -> Message:
+    raise AssertionError("read before the application was called")
+
+
+async def _unsent(_message: Message) -> None:
+    raise AssertionError("answered after its client went away")
 
 
 def _digest(key: bytes) -> bytes:

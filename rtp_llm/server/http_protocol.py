@@ -13,9 +13,9 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from rtp_llm.server.asgi import EVENT_STREAM
+from rtp_llm.server.buffering import CONTINUE, BufferingProtocol
 from rtp_llm.server.connections import ConnectionPool
 from rtp_llm.server.errors import ApiError, bad_request, unavailable
-from rtp_llm.server.lingering import LingeringProtocol
 
 # Requests that wait for the answer to an earlier one of their connection.
 MOST_PIPELINED = 16
@@ -28,7 +28,6 @@ REST_SECONDS = 5.0
 # After a client closed its half: when to look whether it is there to read, beside each sweep.
 LOOK_SECONDS = (0.02, 0.2)
 _TCP_CLOSE = 7  # the state of a socket that was reset, in the first byte of TCP_INFO
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _COMMENT = b"2\r\n:\n\r\n"  # of server-sent events, as a chunk; readers skip it
 
 
@@ -36,14 +35,13 @@ class _RefusedError(Exception):
     """Ends the parser's work on what was received."""
 
 
-class HttpProtocol(LingeringProtocol):
+class HttpProtocol(BufferingProtocol):
     """uvicorn's, with the limits of the settings; ConnectionPool.sweep looks at its deadlines."""
 
     def __init__(self, *args: Any, pool: ConnectionPool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.peer = ""
         self._pool, self._limits = pool, pool.settings
-        self._active: Any = None  # the cycle that is being answered; self.cycle: the newest
         self._in_head = self._in_body = self._at_end = False
         self._head_bytes = self._num_headers = self._framing = self._body_bytes = 0
         self._undelimited = 0  # received of a head that is not complete
@@ -67,12 +65,16 @@ class HttpProtocol(LingeringProtocol):
         """Its place is free."""
         self.lost = True
         self._pool.remove(self)
+        self.forget()
         if self._active is not None and not self._active.response_complete:
             # uvicorn tells the newest request only.
             self._active.disconnected = True
             self._active.message_event.set()
         self.pipeline.clear()
         super().connection_lost(exc)
+        if self._active is None or self._active.response_complete:
+            # Nothing refers to it any more, so that its memory is free before cycles are collected.
+            self.cycle = self._active = self.flow = self.transport = None  # type: ignore[assignment]
 
     def evict(self) -> None:
         """See Connection."""
@@ -91,6 +93,8 @@ class HttpProtocol(LingeringProtocol):
             self._check_stall(now, self._stalled_since)
         if self._half_closed:
             self._look()
+        if self._body is not None:
+            self._body.check(now)
         if now < self._deadline:
             return
         if self.flow.read_paused:  # it is we who do not read
@@ -121,6 +125,10 @@ class HttpProtocol(LingeringProtocol):
                 self._parse(view[start : start + SLICE_BYTES])
 
     def _parse(self, data: bytes | memoryview) -> None:
+        self._feed(data)
+        self.begin()
+
+    def _feed(self, data: bytes | memoryview) -> None:
         began_in_body, before = self._in_body, self._body_bytes
         self._at_end = False
         self._unset_keepalive_if_required()
@@ -185,7 +193,7 @@ class HttpProtocol(LingeringProtocol):
         self.cycle.keep_alive = False  # the newest one
         self._half_closed = True
         if cycle.scope["http_version"] == "1.1":
-            self._wire.write(_COMMENT if cycle.response_started else _CONTINUE)
+            self._wire.write(_COMMENT if cycle.response_started else CONTINUE)
             for seconds in LOOK_SECONDS:
                 self.loop.call_later(seconds, self._look)
         return True
@@ -248,10 +256,6 @@ class HttpProtocol(LingeringProtocol):
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        self._active = cycle
-        super()._start_asgi_task(cycle, app)
-
     def on_response_complete(self) -> None:
         """The next request of the connection, if there is one."""
         waiting = bool(self.pipeline)
@@ -284,6 +288,7 @@ class HttpProtocol(LingeringProtocol):
                 return
             active.disconnected = True
             active.message_event.set()
+            self.forget()
         self.pipeline.clear()
         self._write_error(error)
         self.linger()

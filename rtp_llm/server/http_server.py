@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.connections import ConnectionPool
 from rtp_llm.server.http_protocol import HttpProtocol
+from rtp_llm.server.run import BACKLOG
 
 # Ticks of uvicorn's main loop, 0.1 s each, between two looks at all connections.
 SWEEP_TICKS = 5
@@ -21,20 +22,27 @@ CLOSE_SECONDS = 2
 
 
 class HttpServer(uvicorn.Server):
-    """Serves one application on sockets that are already bound; stop it with `should_exit`."""
+    """Serves one application on sockets that are already bound; stop it with `should_exit`.
+
+    An application with a method `buffer_body` is asked which bodies it need not wait for itself.
+    """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self.connections = ConnectionPool(settings)
+        protocol = functools.partial(
+            HttpProtocol, pool=self.connections, buffer_body=getattr(app, "buffer_body", None)
+        )
         super().__init__(
             uvicorn.Config(
                 app,
-                http=functools.partial(HttpProtocol, pool=self.connections),  # type: ignore[arg-type]
+                http=protocol,  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 log_level="warning",
                 access_log=False,
                 server_header=False,
+                backlog=BACKLOG,
                 timeout_keep_alive=settings.keep_alive_timeout,  # type: ignore[arg-type]
                 timeout_graceful_shutdown=CLOSE_SECONDS,
             )
@@ -43,7 +51,8 @@ class HttpServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Called by uvicorn every 0.1 s."""
         if counter % SWEEP_TICKS == 0:
-            self.connections.sweep(asyncio.get_running_loop().time())
+            for _ in self.connections.sweep(asyncio.get_running_loop().time()):
+                await asyncio.sleep(0)  # others have a turn
         return await super().on_tick(counter)
 
     @contextlib.contextmanager

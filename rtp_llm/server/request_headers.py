@@ -9,11 +9,12 @@ import zlib
 from collections.abc import Mapping
 
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp, Message, Receive
+from starlette.types import ASGIApp, Message, Receive, Scope
 
 from rtp_llm.config.roles import is_loopback
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.errors import ApiError, bad_request
+from rtp_llm.server.open_requests import Body, BufferBody
 
 # Of a header that names a request: what is kept of a client's, and what is not.
 _ID = re.compile(rb"[!-~]{1,128}")
@@ -150,12 +151,19 @@ def _broken() -> ApiError:
     return bad_request("The body is no valid gzip stream.", code="invalid_encoding")
 
 
+class _Cors(CORSMiddleware):
+    def buffer_body(self, scope: Scope) -> Body | None:
+        """See BufferBody: the application decides."""
+        ask: BufferBody | None = getattr(self.app, "buffer_body", None)
+        return ask(scope) if ask else None
+
+
 def with_cors(app: ASGIApp, settings: Settings) -> ASGIApp:
     """The application for web pages of ``cors_origins``; the browser's question needs no key."""
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
     if not origins:
         return app
-    return CORSMiddleware(
+    return _Cors(
         app,
         allow_origins=origins,
         allow_methods=["GET", "HEAD", "POST"],

@@ -19,6 +19,9 @@ from rtp_llm.server.log import announce, configure_logging
 from rtp_llm.text.model_files import ModelFilesError, check_folder
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+# Connections that wait to be accepted, if the system allows as many (net.core.somaxconn). One that
+# finds no place there is tried again by its client's system, but only after a second.
+BACKLOG = 8192
 _log = logging.getLogger("rtp_llm.server")
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -83,7 +86,7 @@ def bind(settings: Settings) -> socket.socket:
     """The listening socket; raises StartError when the address cannot be had."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
     except OSError as error:
         place = join_address(settings.host, settings.port)
         if error.errno == errno.EADDRINUSE:
