@@ -7,11 +7,13 @@ import json
 import socket
 from typing import Any
 
+import httpx
 import pytest
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.router import exchange as module
 from rtp_llm.router.proxy import Proxy
+from rtp_llm.router.run import server_of
 from rtp_llm.router.workers import Worker, Workers
 
 BODY = 2**23  # bytes: more than sockets hold
@@ -107,5 +109,24 @@ def test_clients_that_say_half_of_their_bodies_are_not_forwarded() -> None:
             await client.leave()
             assert client.sent[0]["status"] == 503  # nobody is behind the router
         assert proxy._open.count == proxy._open.bytes == 0
+
+    asyncio.run(play())
+
+
+def test_metrics_count_connections_open_and_refused() -> None:
+    async def play() -> None:
+        settings = Settings(max_headers=20)
+        server = server_of(Proxy(Workers(["http://127.0.0.1:1"]), settings), settings)
+        listener = socket.create_server(("127.0.0.1", 0))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/metrics"
+        async with httpx.AsyncClient() as client:
+            many = {f"x-{number}": "" for number in range(30)}
+            assert (await client.get(url, headers=many)).status_code == 431
+            lines = (await client.get(url)).text.splitlines()
+        assert 'rtp_llm_router_refused_connections_total{reason="headers"} 1.0' in lines
+        assert "rtp_llm_router_open_connections 1.0" in lines
+        server.should_exit = True
+        await serving
 
     asyncio.run(play())

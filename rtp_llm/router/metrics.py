@@ -9,7 +9,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from rtp_llm.router.workers import Worker, Workers
-from rtp_llm.server.metrics import CONTENT_TYPE
+from rtp_llm.server.connections import ConnectionPool
+from rtp_llm.server.metrics import CONTENT_TYPE, ConnectionCollector
 from rtp_llm.server.open_requests import OpenRequests
 from rtp_llm.server.request_metrics import SECONDS
 
@@ -74,6 +75,10 @@ class RouterMetrics:
             registry=registry,
         )
         registry.register(_Gauges(workers, opened))
+
+    def watch_connections(self, pool: ConnectionPool) -> None:
+        """Read the listener's figures at each scrape."""
+        self._registry.register(ConnectionCollector(pool, _PREFIX))
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes."""

@@ -15,6 +15,7 @@ from rtp_llm.router import proxy
 from rtp_llm.router.asked import COMPARED_BYTES, read_wanted
 from rtp_llm.router.models import ask_for_models, warn_of_several
 from rtp_llm.router.proxy import Proxy
+from rtp_llm.router.run import server_of
 from rtp_llm.router.workers_for_tests import Case, Fake, play, well
 
 
@@ -151,9 +152,11 @@ def test_every_metric_is_documented() -> None:
 
     async def test(case: Case) -> None:
         named(case, "a")
+        server_of(case.proxy, Settings())
         text = case.proxy.metrics.render().decode()
         found = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
         assert len(found) > 10
+        assert "rtp_llm_router_open_connections" in found
         for name in found:
             assert f"`{name}`" in page, name
 

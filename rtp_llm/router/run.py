@@ -46,7 +46,7 @@ def route(settings: Settings) -> int:
 
 async def _serve(settings: Settings, workers: Workers, listener: socket.socket) -> int:
     proxy, signals = Proxy(workers, settings), StopSignals(_logger)
-    server = HttpServer(with_cors(proxy, settings), settings)
+    server = server_of(proxy, settings)
     signals.listen()
     watching = [asyncio.create_task(watch(worker)) for worker in workers.all]
     watching.append(asyncio.create_task(learn_models(workers, settings.api_key)))
@@ -64,6 +64,13 @@ async def _serve(settings: Settings, workers: Workers, listener: socket.socket) 
     for task in watching:
         task.cancel()
     return signals.exit_code(0)
+
+
+def server_of(proxy: Proxy, settings: Settings) -> HttpServer:
+    """What the proxy is served by; its connections are in the proxy's metrics."""
+    server = HttpServer(with_cors(proxy, settings), settings)
+    proxy.metrics.watch_connections(server.connections)
+    return server
 
 
 async def watch(worker: Worker) -> None:

@@ -129,7 +129,7 @@ class Metrics:
 
     def watch_connections(self, pool: ConnectionPool) -> None:
         """Read the listener's figures at each scrape."""
-        self.registry.register(_ConnectionCollector(pool))
+        self.registry.register(ConnectionCollector(pool))
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes."""
@@ -202,16 +202,18 @@ class TokenFigures(Collector):
         )
 
 
-class _ConnectionCollector(Collector):
-    def __init__(self, pool: ConnectionPool) -> None:
-        self._pool = pool
+class ConnectionCollector(Collector):
+    """The open and the refused connections of a listener; ``prefix``: of the metrics' names."""
+
+    def __init__(self, pool: ConnectionPool, prefix: str = "rtp_llm_") -> None:
+        self._pool, self._prefix = pool, prefix
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
-            "rtp_llm_open_connections", "Connections of clients.", len(self._pool.open)
+            self._prefix + "open_connections", "Connections of clients.", len(self._pool.open)
         )
         refused = CounterMetricFamily(
-            "rtp_llm_refused_connections",
+            self._prefix + "refused_connections",
             "Connections that were refused or cut, by reason.",
             labels=["reason"],
         )
