@@ -3,6 +3,10 @@
 The demo model, 16 requests of 100 tokens, on an idle machine and beside a loop that is pinned to
 the last core of this process. Engines take turns. Run it at a priority that other work of the
 machine does not share: nice -n -20 python3 -m benchmark.busy_core
+
+--tree compares another checkout, in which `bazel build //rtp_llm:native_files` was run. On a shared
+machine, chrt -f 10 with --idle and a --pause as long as a run keeps the cores for the run: 5% of
+each second are not for real-time threads that never pause.
 """
 
 from __future__ import annotations
@@ -11,7 +15,9 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from benchmark.report import Report, parser
 from benchmark.rounds import interleave
@@ -35,21 +41,39 @@ def main() -> None:
         metavar="NAME=FILE",
         help="another operator library to compare, with the default threads",
     )
+    flags.add_argument(
+        "--tree",
+        action="append",
+        default=[],
+        metavar="NAME=FOLDER",
+        help="another checkout to compare, with the default threads and what Bazel built there",
+    )
+    flags.add_argument("--pause", type=float, default=0.0, help="seconds before each run")
+    flags.add_argument("--idle", action="store_true", help="leave out what runs beside a loop")
     arguments = flags.parse_args()
     rounds = arguments.rounds or (1 if arguments.quick else 5)
     tokens = 10 if arguments.quick else TOKENS
     report = Report(f"{REQUESTS} requests of {tokens} tokens", COLUMNS)
     with contextlib.ExitStack() as stack:
         engines = {
-            name: stack.enter_context(DecodingEngine(threads, tokens))
+            name: stack.enter_context(DecodingEngine(threads, tokens, pause=arguments.pause))
             for name, threads in ((DEFAULT, 0), ("1 thread", 1), ("2 threads", 2))
         }
-        for name, _, file in (text.partition("=") for text in arguments.library):
-            engines[name] = stack.enter_context(DecodingEngine(0, tokens, library=file))
+        others = [
+            *(
+                _named(text, lambda file: {"RTP_LLM_OPS_LIBRARY": file})
+                for text in arguments.library
+            ),
+            *(_named(text, built_in) for text in arguments.tree),
+        ]
+        for name, environment in others:
+            engine = DecodingEngine(0, tokens, environment, arguments.pause)
+            engines[name] = stack.enter_context(engine)
         measure(report, "idle", engines, rounds)
-        core = max(os.sched_getaffinity(0))
-        with _spinning(core):
-            measure(report, f"core {core} busy", engines, rounds)
+        if not arguments.idle:
+            core = max(os.sched_getaffinity(0))
+            with _spinning(core):
+                measure(report, f"core {core} busy", engines, rounds)
     report.notes.append(f"Medians of {rounds} interleaved rounds.")
     report.print()
     report.write(arguments.json)
@@ -58,16 +82,23 @@ def main() -> None:
 class DecodingEngine:
     """A process that holds an engine, so that several take turns."""
 
-    def __init__(self, threads: int, tokens: int, library: str | None = None) -> None:
-        program = [sys.executable, "-m", "benchmark.processes.decoding_engine"]
-        environment = {**os.environ, **({"RTP_LLM_OPS_LIBRARY": library} if library else {})}
+    def __init__(
+        self,
+        threads: int,
+        tokens: int,
+        environment: Mapping[str, str] | None = None,
+        pause: float = 0.0,
+    ) -> None:
+        """``environment``: what differs from ours; ``pause``: seconds before each run."""
+        program = ROOT / "benchmark" / "processes" / "decoding_engine.py"
         self._child = subprocess.Popen(
-            [*program, str(DEMO), str(threads), str(REQUESTS), str(tokens)],
+            [sys.executable, program, DEMO, str(threads), str(REQUESTS), str(tokens)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment,
+            env={"PYTHONPATH": str(ROOT), **os.environ, **(environment or {})},
         )
+        self._pause = pause
         self.threads = int(self._answer())
 
     def __enter__(self) -> DecodingEngine:
@@ -80,6 +111,7 @@ class DecodingEngine:
     def decode(self) -> float:
         """Seconds for all requests."""
         assert self._child.stdin is not None
+        time.sleep(self._pause)
         self._child.stdin.write("\n")
         self._child.stdin.flush()
         return self._answer()
@@ -89,6 +121,25 @@ class DecodingEngine:
         if not (line := self._child.stdout.readline()):
             raise SystemExit("an engine ended; what it said is above")
         return float(line)
+
+
+def built_in(tree: str) -> dict[str, str]:
+    """The environment that an engine of another checkout needs."""
+    built = Path(tree).resolve() / "bazel-bin" / "rtp_llm"
+    try:
+        runtime, library = next(built.glob("_runtime*.so")), built / "lib" / "librtp_llm_cpu.so"
+    except StopIteration:
+        raise SystemExit(f"{tree} has no bazel-bin/rtp_llm/_runtime*.so; build it first") from None
+    return {
+        "PYTHONPATH": os.pathsep.join([tree, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "RTP_LLM_RUNTIME": str(runtime),
+        "RTP_LLM_OPS_LIBRARY": str(library),
+    }
+
+
+def _named(text: str, read: Callable[[str], dict[str, str]]) -> tuple[str, dict[str, str]]:
+    name, _, value = text.partition("=")
+    return name, read(value)
 
 
 def measure(report: Report, machine: str, engines: dict[str, DecodingEngine], rounds: int) -> None:
