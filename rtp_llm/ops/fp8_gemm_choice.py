@@ -3,7 +3,7 @@ multiprocessors. One state for the process, set at start-up before any worker mu
 
 With swap-AB the weight is the tall operand of the matrix instruction (64 rows) and the tokens the
 narrow one (8 to 64), so that few tokens waste nothing. Each threshold is what a benchmark showed
-(benchmark/gpu_fp8_gemm.py, docs/fp8.md).
+(benchmark/gpu_fp8_gemm.py, docs/performance_models.md).
 """
 
 from __future__ import annotations
