@@ -11,6 +11,7 @@ each second are not for real-time threads that never pause.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import subprocess
@@ -32,25 +33,7 @@ _SPIN = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True
 
 
 def main() -> None:
-    flags = parser(__doc__.splitlines()[0])
-    flags.add_argument("--rounds", type=int)
-    flags.add_argument(
-        "--library",
-        action="append",
-        default=[],
-        metavar="NAME=FILE",
-        help="another operator library to compare, with the default threads",
-    )
-    flags.add_argument(
-        "--tree",
-        action="append",
-        default=[],
-        metavar="NAME=FOLDER",
-        help="another checkout to compare, with the default threads and what Bazel built there",
-    )
-    flags.add_argument("--pause", type=float, default=0.0, help="seconds before each run")
-    flags.add_argument("--idle", action="store_true", help="leave out what runs beside a loop")
-    arguments = flags.parse_args()
+    arguments = read_flags()
     rounds = arguments.rounds or (1 if arguments.quick else 5)
     tokens = 10 if arguments.quick else TOKENS
     report = Report(f"{REQUESTS} requests of {tokens} tokens", COLUMNS)
@@ -77,6 +60,29 @@ def main() -> None:
     report.notes.append(f"Medians of {rounds} interleaved rounds.")
     report.print()
     report.write(arguments.json)
+
+
+def read_flags() -> argparse.Namespace:
+    """The benchmark's own beside those of all."""
+    flags = parser(__doc__.splitlines()[0])
+    flags.add_argument("--rounds", type=int)
+    flags.add_argument(
+        "--library",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="another operator library to compare, with the default threads",
+    )
+    flags.add_argument(
+        "--tree",
+        action="append",
+        default=[],
+        metavar="NAME=FOLDER",
+        help="another checkout to compare, with the default threads and what Bazel built there",
+    )
+    flags.add_argument("--pause", type=float, default=0.0, help="seconds before each run")
+    flags.add_argument("--idle", action="store_true", help="leave out what runs beside a loop")
+    return flags.parse_args()
 
 
 class DecodingEngine:
