@@ -17,7 +17,7 @@ from rtp_llm.server.endpoints import Endpoints
 from rtp_llm.server.errors import INVALID, ApiError, internal
 from rtp_llm.server.gate import CLIENT_CLOSED, Gate
 from rtp_llm.server.missing_endpoints import explain_missing
-from rtp_llm.server.openapi import BODIES, describe
+from rtp_llm.server.openapi import BODIES, Served, describe
 from rtp_llm.server.probes import Probes
 from rtp_llm.server.request_headers import with_cors
 from rtp_llm.server.state import ServerState
@@ -44,16 +44,26 @@ def build_app(state: ServerState) -> ASGIApp:
     add("/tokenize", endpoints.tokenize, methods=["POST"], response_model=None)
     add("/detokenize", endpoints.detokenize, methods=["POST"], response_model=None)
     _add_probes(app, probes, state.settings.enable_docs)
-    trusts = state.settings.trust_request_chat_template
-    app.openapi = lambda: describe(  # type: ignore[method-assign]
-        app, state.vocab_size, trusts_templates=trusts
-    )
+    app.openapi = lambda: describe(app, _served(state))  # type: ignore[method-assign]
     paths = frozenset(getattr(route, "path", "") for route in app.routes)
     direct = {
         ("POST", "/v1/chat/completions"): _direct(endpoints.chat),
         ("POST", "/v1/completions"): _direct(endpoints.completions),
     }
     return with_cors(Gate(app, state, paths, direct, frozenset(BODIES)), state.settings)
+
+
+def _served(state: ServerState) -> Served:
+    ready, settings = state.engine.ready, state.settings
+    known: dict[str, int] = {}
+    if ready is not None:
+        known = {"max_model_len": ready.max_model_len, "vocab_size": ready.vocab_size}
+        known["max_sequences"] = ready.max_running + ready.max_queued
+    return Served(
+        name=settings.model_name,
+        trusts_templates=settings.trust_request_chat_template,
+        **known,
+    )
 
 
 def _add_probes(app: FastAPI, probes: Probes, has_docs: bool) -> None:

@@ -79,9 +79,13 @@ def _words(schema: Schema) -> str:
         return f"<a href='#{name}'>{name}</a>"
     if kinds := schema.get("anyOf"):
         return " or ".join(_words(each) for each in kinds)
+    if "contentSchema" in schema:
+        return f"{_words(schema['contentSchema'])} as JSON"
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
         return " or ".join(f"<code>{escape(repr(value))}</code>" for value in values)
+    if "data" in (properties := schema.get("properties", {})):
+        return f"events of {_words(properties['data'])}"
     if schema.get("type") == "array":
         return f"list of {_words(schema.get('items', {}))}"
     names = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "more than"}

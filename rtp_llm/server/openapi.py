@@ -1,13 +1,14 @@
 """/openapi.json: what clients may send and what they get, error answers included.
 
 Types come from protocol.py and responses.py; what types cannot say (ranges, refused fields) is
-added from the tables that the checks themselves use. What depends on two fields (min_tokens and
-max_tokens) or on the model (the context) has a 400 that no schema foresees.
+added from the tables that the checks themselves use, and from the served model. What depends on
+two fields (min_tokens and max_tokens, prompt and answer) has a 400 that no schema foresees.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from rtp_llm.server.protocol import (
     DetokenizeRequest,
     TokenizeRequest,
 )
+from rtp_llm.server.sampling import MAX_STOP_LENGTH, MAX_STOPS
 
 Schema = dict[str, Any]
 BODIES: Mapping[str, type[msgspec.Struct]] = {
@@ -70,7 +72,6 @@ _PROBES = ("/health", "/liveness")  # their 503 is an answer of their own
 
 _RANGES: Mapping[str, tuple[float | None, float | None]] = {
     "n": (1, params.MAX_SEQUENCES),
-    "best_of": (1, params.MAX_SEQUENCES),
     "max_tokens": (1, None),
     "max_completion_tokens": (1, None),
     "min_tokens": (0, None),
@@ -86,18 +87,29 @@ _RANGES: Mapping[str, tuple[float | None, float | None]] = {
     "top_logprobs": (0, 20),
     "logprobs": (0, 20),
     "prompt_logprobs": (0, 20),
-    "truncate_prompt_tokens": (-1, None),
+    "truncate_prompt_tokens": (1, None),
 }
 _LONGEST = {"logprob_token_ids": params.MAX_LOGPROB_TOKEN_IDS}
 _EMPTY: list[Any] = [None, False, "", [], {}]
 _TOKEN_IDS = ("stop_token_ids", "allowed_token_ids", "logprob_token_ids", "tokens")
 
 
-def describe(app: FastAPI, vocab_size: int | None, *, trusts_templates: bool) -> Schema:
-    """The document; `vocab_size` bounds token ids once the model is known.
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """What the document says of the served model; zeros while it is not known.
 
-    `trusts_templates`: requests may bring a chat template.
+    `max_sequences`: of one request; `trusts_templates`: requests may bring a chat template.
     """
+
+    name: str
+    max_model_len: int = 0
+    vocab_size: int = 0
+    max_sequences: int = 0
+    trusts_templates: bool = False
+
+
+def describe(app: FastAPI, served: Served) -> Schema:
+    """The document of `app`, whose requests are for the model `served`."""
     kinds = {*BODIES.values(), *_ANSWERS.values(), *_CHUNKS.values(), responses.ErrorAnswer}
     place = "#/components/schemas/{name}"
     _, components = msgspec.json.schema_components(
@@ -105,16 +117,18 @@ def describe(app: FastAPI, vocab_size: int | None, *, trusts_templates: bool) ->
     )
     for kind in (ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest):
         properties = components[kind.__name__]["properties"]
-        _bound(properties, vocab_size)
-        if not trusts_templates and "chat_template" in properties:
-            properties["chat_template"] = _only_null("--trust-request-chat-template allows it.")
+        _bound(properties, served)
+        if not served.trusts_templates and "chat_template" in properties:
+            properties["chat_template"] = _nothing("--trust-request-chat-template allows it.")
     for name in ("ChatRequest", "CompletionRequest"):
         _name_refused(components[name]["properties"])
     chat, completion = (components[name] for name in ("ChatRequest", "CompletionRequest"))
     for each in (chat, completion):
-        each["properties"]["best_of"] = _only_null("Or the value of n.")
-    chat["properties"]["reasoning_effort"] = _only_null("Or a text, if the template names it.")
-    completion["properties"]["prompt"] = _prompts(vocab_size)
+        each["properties"]["best_of"] = {"enum": [None, 1], "description": "Or the value of n."}
+    chat["properties"]["reasoning_effort"] = _nothing("Or a text, if the template names it.")
+    completion["properties"]["prompt"] = _prompts(served.vocab_size)
+    for each in _types(completion["properties"]["max_tokens"], "integer"):
+        each["minimum"] = 0  # with echo: the prompt alone
     components["Message"] = _messages(components["Message"])
     components["TokenizeRequest"] = _either(components["TokenizeRequest"], "prompt", "messages")
     schema = FastAPI.openapi(app)
@@ -124,6 +138,8 @@ def describe(app: FastAPI, vocab_size: int | None, *, trusts_templates: bool) ->
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():
             _describe_operation(operation, path, method)
+    (name,) = schema["paths"]["/v1/models/{name}"]["get"]["parameters"]
+    name["schema"] = {"enum": [served.name]}
     return schema
 
 
@@ -155,38 +171,72 @@ def _success(path: str) -> Schema:
         return {_JSON: {"schema": {"type": "object"}}}
     content = {_JSON: _schema_of(_ANSWERS[path])}
     if path in _CHUNKS:
-        kinds = (_CHUNKS[path], responses.ErrorAnswer)  # what fails in the middle is an event, too
-        content[_EVENTS] = {"schema": {"anyOf": [_schema_of(kind)["schema"] for kind in kinds]}}
+        content[_EVENTS] = {"schema": _event(_CHUNKS[path])}
     return content
+
+
+def _event(chunk: type[msgspec.Struct]) -> Schema:
+    """One event of a stream; what fails in the middle is an event, too."""
+    kinds = [_schema_of(kind)["schema"] for kind in (chunk, responses.ErrorAnswer)]
+    said = {"type": "string", "contentMediaType": _JSON, "contentSchema": {"anyOf": kinds}}
+    data = {"anyOf": [{"const": "[DONE]"}, said]}
+    return {"type": "object", "required": ["data"], "properties": {"data": data}}
 
 
 def _schema_of(kind: type[msgspec.Struct]) -> Schema:
     return {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}}
 
 
-def _bound(properties: Schema, vocab_size: int | None) -> None:
+def _bound(properties: Schema, served: Served) -> None:
     """Ranges and lengths that the checks of requests have."""
-    for name, (low, high) in _RANGES.items():
+    for name, (low, high) in {**_RANGES, **_ranges_of(served)}.items():
         for each in _types(properties.get(name), "integer", "number"):
             if low is not None:
                 each["minimum"] = low
             if high is not None:
                 each["maximum"] = high
+    if "truncate_prompt_tokens" in properties:
+        properties["truncate_prompt_tokens"]["anyOf"].insert(0, {"const": -1})
+    if "model" in properties:
+        properties["model"] = {"enum": [served.name, None]}
     for each in _types(properties.get("top_p"), "number"):
         each |= {"exclusiveMinimum": 0, "maximum": 1}
+    _bound_lists(properties, served)
+
+
+def _ranges_of(served: Served) -> Mapping[str, tuple[float | None, float | None]]:
+    """Those that depend on the model."""
+    ranges: dict[str, tuple[float | None, float | None]] = {}
+    if served.max_model_len:
+        answer = served.max_model_len - 1  # a prompt has a token at least
+        ranges |= {"max_tokens": (1, answer), "max_completion_tokens": (1, answer)}
+        ranges["min_tokens"] = (0, answer)
+        ranges["truncate_prompt_tokens"] = (1, served.max_model_len)
+    if served.max_sequences:
+        ranges["n"] = (1, min(params.MAX_SEQUENCES, served.max_sequences))
+    return ranges
+
+
+def _bound_lists(properties: Schema, served: Served) -> None:
     for name in _TOKEN_IDS:
         for each in _types(properties.get(name), "array"):
-            each["items"] = _token_id(vocab_size)
+            each["items"] = _token_id(served.vocab_size)
             if name in _LONGEST:
                 each["maxItems"] = _LONGEST[name]
             if name == "allowed_token_ids":
                 each["minItems"] = 1
     for each in _types(properties.get("logit_bias"), "object"):
-        each["propertyNames"] = {"pattern": "^(0|[1-9][0-9]*)$"}
+        each["propertyNames"] = {"pattern": "^(0|[1-9][0-9]{0,9})$"}
         each["maxProperties"] = params.MAX_LOGIT_BIAS
         each["additionalProperties"] = {"type": "number", "minimum": -100, "maximum": 100}
     for each in _types(properties.get("messages"), "array"):
         each["minItems"] = 1
+    text = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
+    for name, most in (("stop", MAX_STOPS), ("bad_words", params.MAX_BAD_WORDS // 2)):
+        for each in _types(properties.get(name), "array"):
+            each |= {"items": text, "maxItems": most}
+    for each in _types(properties.get("stop"), "string"):
+        each |= text
 
 
 def _name_refused(properties: Schema) -> None:
@@ -208,7 +258,7 @@ def _messages(message: Schema) -> Schema:
     return message | {"required": ["role", "content"]}
 
 
-def _prompts(vocab_size: int | None) -> Schema:
+def _prompts(vocab_size: int) -> Schema:
     """A text, texts, token ids, or lists of token ids."""
     ids = {"type": "array", "items": _token_id(vocab_size), "minItems": 1}
     text = {"type": "string"}
@@ -216,12 +266,12 @@ def _prompts(vocab_size: int | None) -> Schema:
     return {"anyOf": [text, texts, ids, {"type": "array", "items": ids, "minItems": 1}]}
 
 
-def _token_id(vocab_size: int | None) -> Schema:
+def _token_id(vocab_size: int) -> Schema:
     return {"type": "integer", "minimum": 0} | ({"maximum": vocab_size - 1} if vocab_size else {})
 
 
-def _only_null(otherwise: str) -> Schema:
-    return {"type": "null", "description": otherwise}
+def _nothing(otherwise: str) -> Schema:
+    return {"enum": [None, ""], "description": otherwise}
 
 
 def _either(schema: Schema, *names: str) -> Schema:

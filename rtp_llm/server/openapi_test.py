@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
+import jsonschema_rs
 import msgspec
 import pytest
 import schemathesis
@@ -48,7 +49,50 @@ def test_a_chat_from_the_schema_is_often_a_valid_one(url: str) -> None:
 
     ask()
     assert len(statuses) >= 60
-    assert statuses.count(200) >= len(statuses) // 3, statuses
+    assert statuses.count(200) >= len(statuses) // 2, statuses
+
+
+@pytest.mark.parametrize("body", [{"messages": MESSAGES}, {"prompt": "a house."}])
+def test_events_of_streams_are_what_the_schema_says(url: str, body: dict[str, Any]) -> None:
+    path = CHAT if "messages" in body else COMPLETION
+    operation = schemathesis.openapi.from_url(f"{url}/openapi.json")[path]["POST"]
+    operation.Case(body=body | {"stream": True}, media_type="application/json").call_and_validate()
+
+
+@run
+async def test_what_the_schema_excludes_is_refused_and_what_it_has_is_taken() -> None:
+    async with served(fake_engine("a house.")) as server:
+        schema = (await server.client.get("/openapi.json")).json()
+        kinds = schema["components"]["schemas"]
+        # (path, body, field, whether the server takes it)
+        for path, body, field, taken in (
+            ("/tokenize", {"prompt": "a", "chat_template": "x"}, "chat_template", False),
+            ("/tokenize", {"prompt": "a", "chat_template": ""}, "chat_template", True),
+            (CHAT, {"max_tokens": 0, "max_completion_tokens": 4}, "max_tokens", False),
+            (CHAT, {"max_tokens": 256, "max_completion_tokens": 4}, "max_tokens", False),
+            (CHAT, {"max_tokens": 9, "max_completion_tokens": 4}, "max_tokens", True),
+            (CHAT, {"logit_bias": {"01": 1}}, "logit_bias", False),
+            (CHAT, {"logit_bias": {"10": 1}}, "logit_bias", True),
+            (CHAT, {"best_of": 1}, "best_of", True),
+            (CHAT, {"reasoning_effort": ""}, "reasoning_effort", True),
+            (CHAT, {"model": "other"}, "model", False),
+            (CHAT, {"n": 33}, "n", False),
+            (CHAT, {"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", False),
+            (CHAT, {"truncate_prompt_tokens": -1}, "truncate_prompt_tokens", True),
+            (CHAT, {"truncate_prompt_tokens": 257}, "truncate_prompt_tokens", False),
+            (CHAT, {"stop": [""]}, "stop", False),
+            (CHAT, {"stop": ""}, "stop", False),
+            (CHAT, {"bad_words": ""}, "bad_words", True),
+            (CHAT, {"bad_words": [""]}, "bad_words", False),
+            (COMPLETION, {"max_tokens": 0, "echo": True}, "max_tokens", True),
+        ):
+            whole = body | ({"messages": MESSAGES} if path == CHAT else {"prompt": "a house."})
+            answer = await server.client.post(path, json=whole)
+            assert answer.is_success == taken, (body, answer.text)
+            name = {CHAT: "ChatRequest", COMPLETION: "CompletionRequest"}.get(path)
+            kind = kinds[name] if name else kinds["TokenizeRequest"]["anyOf"][0]
+            validator = jsonschema_rs.validator_for(kind["properties"][field])
+            assert validator.is_valid(body[field]) == taken, (body, kind["properties"][field])
 
 
 EVERYTHING = {

@@ -160,12 +160,12 @@ def template_messages(request_messages: list[Message]) -> list[dict[str, Any]]:
 def _template_message(message: Message, at: int) -> dict[str, Any]:
     place = f"messages[{at}]"
     if message.role in ("tool", "function"):
-        raise _refused("messages.tool", f"{place}.role")
+        raise refused("messages.tool", f"{place}.role")
     for name in ("tool_calls", "function_call"):
         if not is_harmless(name, getattr(message, name)):
-            raise _refused("messages.tool_calls", f"{place}.{name}")
+            raise refused("messages.tool_calls", f"{place}.{name}")
     if not is_harmless("audio", message.audio):
-        raise _refused("messages.content", f"{place}.audio")
+        raise refused("messages.content", f"{place}.audio")
     content = _content_text(message, place)
     return {
         "role": "system" if message.role == "developer" else message.role,
@@ -188,7 +188,7 @@ def _content_text(message: Message, place: str) -> str | msgspec.UnsetType | Non
     for index, part in enumerate(content):
         param = f"{place}.content[{index}]"
         if part.get("type") not in ("text", "refusal"):
-            raise _refused("messages.content", param)
+            raise refused("messages.content", param)
         text = part.get(part["type"])
         if not isinstance(text, str):
             raise bad_request(f"{param}.text: expected str.", f"{param}.text", "invalid_type")
@@ -196,7 +196,8 @@ def _content_text(message: Message, place: str) -> str | msgspec.UnsetType | Non
     return "\n".join(texts)
 
 
-def _refused(name: str, param: str) -> ApiError:
+def refused(name: str, param: str) -> ApiError:
+    """400 for what the table of refusals has under `name`."""
     return bad_request(get_refusal("request", name).message, param=param, code="unsupported")
 
 

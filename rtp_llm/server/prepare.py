@@ -12,11 +12,10 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from rtp_llm.config.refusals import get_refusal
 from rtp_llm.sampling_params import SamplingParams
-from rtp_llm.server.errors import ApiError, bad_request, unknown_model
+from rtp_llm.server.errors import bad_request, unknown_model
 from rtp_llm.server.jobs import AnswerOptions, ChatForm, CompletionForm, Echo, Job
-from rtp_llm.server.parse import parse, template_messages, template_variables
+from rtp_llm.server.parse import parse, refused, template_messages
 from rtp_llm.server.protocol import (
     ChatRequest,
     CompletionRequest,
@@ -24,6 +23,7 @@ from rtp_llm.server.protocol import (
     SamplingFields,
     TokenizeRequest,
 )
+from rtp_llm.server.render import check_template, render
 from rtp_llm.server.sampling import (
     Lengths,
     Limits,
@@ -36,8 +36,7 @@ from rtp_llm.server.sampling import (
     completion_logprobs,
     sampling_params,
 )
-from rtp_llm.server.served_model import NotInline, ServedModel
-from rtp_llm.text.chat_template import ChatTemplateError
+from rtp_llm.server.served_model import ServedModel
 from rtp_llm.text.sequence import SequenceText
 from rtp_llm.text.tokenizer import Tokenizer
 
@@ -88,7 +87,7 @@ def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
     _check_best_of(request)
     _check_size(1, request, model)
     options = answer_options(request, chat_logprobs(request))
-    lengths = chat_lengths(request, model.defaults)
+    lengths = chat_lengths(request, model.defaults, model.limits)
     messages = template_messages(request.messages)
     ids = _chat_ids(request, messages, model, lengths)
     params = sampling_params(
@@ -140,11 +139,12 @@ def prepare_completion(body: bytes, model: ServedModel) -> PreparedCompletion:
 def prepare_tokenize(body: bytes, model: ServedModel) -> PreparedBody:
     """The body of POST /tokenize to that of its answer; raises ApiError."""
     request, ignored = parse_request(body, TokenizeRequest, model)
+    check_template(request, model)
     if (request.prompt is None) == (request.messages is None):
         raise bad_request("Give one of prompt and messages.", param="prompt")
     if request.messages is not None:
         messages = template_messages(request.messages)
-        text, add = _render(request, messages, model), bool(request.add_special_tokens)
+        text, add = render(request, messages, model), bool(request.add_special_tokens)
     else:
         text, add = request.prompt or "", request.add_special_tokens is not False
     if len(text) > model.max_tokenize_characters:
@@ -200,60 +200,10 @@ def _check_size(num_prompts: int, request: SamplingFields, model: ServedModel) -
         )
 
 
-def _render(
-    request: ChatRequest | TokenizeRequest, messages: list[dict[str, Any]], model: ServedModel
-) -> str:
-    add, final = request.add_generation_prompt, bool(request.continue_final_message)
-    if add and final:
-        raise bad_request(
-            "continue_final_message and add_generation_prompt cannot both be true.",
-            "continue_final_message",
-            "invalid_value",
-        )
-    template = request.chat_template or None
-    if template is not None and not model.trust_chat_template:
-        raise _refused("chat_template")
-    if model.inline and template is not None:
-        raise NotInline  # even compiling it may take long: constants are folded
-    try:
-        variables = _variables(request, model)
-        if model.inline and not all(isinstance(each, _PLAIN) for each in variables.values()):
-            raise NotInline
-        return model.tokenizer.apply_chat_template(
-            messages,
-            add is not False and not final,
-            continue_final_message=final,
-            chat_template=template,
-            **variables,
-        )
-    except ChatTemplateError as error:
-        text = str(error)
-        raise bad_request(
-            text[:1].upper() + text[1:] + ".",
-            param="messages" if template is None else "chat_template",
-            code="chat_template",
-        ) from error
-
-
-# Variables that a template can only look at: no numbers to count up to, no lists to walk.
-_PLAIN = (bool, str, type(None))
-
-
-def _variables(request: ChatRequest | TokenizeRequest, model: ServedModel) -> dict[str, Any]:
-    """Those of the client; `reasoning_effort` is one where the template reads it."""
-    variables = template_variables(request.chat_template_kwargs)
-    if isinstance(request, ChatRequest) and request.reasoning_effort:
-        read = model.tokenizer.template_variables(request.chat_template or None)
-        if "reasoning_effort" not in read:
-            raise _refused("reasoning_effort")
-        variables.setdefault("reasoning_effort", request.reasoning_effort)
-    return variables
-
-
 def _chat_ids(
     request: ChatRequest, messages: list[dict[str, Any]], model: ServedModel, lengths: Lengths
 ) -> list[int]:
-    text = _render(request, messages, model)
+    text = render(request, messages, model)
     ids, _ = _encode(text, "messages", request, model, lengths, bool(request.add_special_tokens))
     if not ids:
         raise bad_request("The messages render to an empty prompt.", param="messages")
@@ -373,11 +323,7 @@ def _echo(tokenizer: Tokenizer, text: str | None, ids: list[int]) -> Echo:
 
 def _check_best_of(request: ChatRequest | CompletionRequest) -> None:
     if request.best_of not in (None, request.n or 1):
-        raise _refused("best_of")
-
-
-def _refused(name: str) -> ApiError:
-    return bad_request(get_refusal("request", name).message, name, "unsupported")
+        raise refused("best_of", "best_of")
 
 
 def _check_length(tokenizer: Tokenizer, text: str, limit: int, param: str) -> None:

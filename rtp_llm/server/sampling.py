@@ -88,9 +88,19 @@ class Lengths:
         return wanted
 
 
-def chat_lengths(request: ChatRequest, defaults: GenerationDefaults) -> Lengths:
-    """max_completion_tokens wins over max_tokens; without either: the rest of the context."""
+def chat_lengths(request: ChatRequest, defaults: GenerationDefaults, limits: Limits) -> Lengths:
+    """max_completion_tokens wins over max_tokens; without either: the rest of the context.
+
+    Raises ApiError 400 for a max_tokens that nothing could mean, also where it does not count.
+    """
     if request.max_completion_tokens is not None:
+        most = limits.max_model_len - 1
+        if request.max_tokens is not None and not 1 <= request.max_tokens <= most:
+            raise bad_request(
+                f"max_tokens={request.max_tokens} must be between 1 and {most}.",
+                "max_tokens",
+                "invalid_value",
+            )
         return Lengths("messages", "max_completion_tokens", request.max_completion_tokens, None)
     return Lengths("messages", "max_tokens", request.max_tokens, defaults.max_tokens)
 
@@ -175,10 +185,13 @@ def _stops(request: SamplingFields) -> tuple[str, ...]:
     return stops
 
 
+_TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")  # without leading zeros: each id has one key
+
+
 def _logit_bias(request: SamplingFields) -> dict[int, float]:
     bias: dict[int, float] = {}
     for key, value in (request.logit_bias or {}).items():
-        if not re.fullmatch(r"[0-9]{1,10}", key):
+        if not _TOKEN_ID.fullmatch(key):
             raise bad_request(
                 f"logit_bias: the key {key!r} is not a token id.", "logit_bias", "invalid_value"
             )

@@ -15,13 +15,17 @@ _CONFIGURATION = """
 expected-statuses = ["2xx", "400", "404", "429"]
 """
 
+_FLAGS = ("--checks", "all", "--suppress-health-check", "all", "--no-color")
+# A report says which field of which body it was.
+_FLAGS += ("--output-sanitize", "false", "--output-truncate", "false")
+
 
 def find_nothing(url: str, folder: Path, *flags: str) -> int:
     """How many cases ran; AssertionError with the report when a check found something."""
     (folder / "schemathesis.toml").write_text(_CONFIGURATION)
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json"]
     done = subprocess.run(
-        [*command, "--checks", "all", "--suppress-health-check", "all", "--no-color", *flags],
+        [*command, *_FLAGS, *flags],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,

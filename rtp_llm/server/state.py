@@ -101,11 +101,6 @@ class ServerState:
         return self._tokenizer is None or self._tokenizer.has_chat_template
 
     @property
-    def vocab_size(self) -> int | None:
-        """Of the loaded model; None before."""
-        return self.engine.ready.vocab_size if self.engine.ready else None
-
-    @property
     def limits(self) -> Limits:
         """Raises ApiError 503 before the engine is ready."""
         ready = self.engine.ready
