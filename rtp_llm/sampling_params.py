@@ -80,7 +80,8 @@ class SamplingParams(msgspec.Struct, metaclass=_ChecksArguments, frozen=True, kw
 
     ``temperature`` 0 means greedy; ``top_k`` 0 or less means no limit. ``max_tokens`` None means
     up to the context; without it ``LLM.generate`` takes 16 and ``LLM.chat`` None. ``logprobs`` and
-    ``prompt_logprobs`` are how many of the most likely tokens to report (0: the chosen one only);
+    ``prompt_logprobs`` are how many of the most likely tokens to report (0: the chosen one only;
+    of a prompt -1: the whole vocabulary);
     ``logprob_token_ids`` reports these instead. ``stop`` strings (one or several) are matched on
     text, above the engine; ``stop_token_ids`` in the engine. A lower ``priority`` goes first.
 
@@ -135,10 +136,10 @@ class SamplingParams(msgspec.Struct, metaclass=_ChecksArguments, frozen=True, kw
         self._check_bad_words()
         if self.seed is not None:
             _check_int("seed", self.seed, -_INT64_MAX - 1, _INT64_MAX)
-        for name in ("logprobs", "prompt_logprobs"):
-            count = getattr(self, name)
-            if count is not None:
-                _check_int(name, count, 0, MAX_LOGPROBS)
+        if self.logprobs is not None:
+            _check_int("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        if self.prompt_logprobs is not None:
+            _check_int("prompt_logprobs", self.prompt_logprobs, -1, _INT32_MAX)
         if self.truncate_prompt_tokens is not None and self.truncate_prompt_tokens != -1:
             _check_int("truncate_prompt_tokens", self.truncate_prompt_tokens, 1, _INT32_MAX)
         for name in ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output"):

@@ -61,7 +61,7 @@ def test_defaults_are_those_of_openai() -> None:
         ("truncate_prompt_tokens", -2, "truncate_prompt_tokens=-2"),
         ("skip_special_tokens", 1, "skip_special_tokens=1 must be true or false"),
         ("logprobs", 101, "logprobs=101 must be between 0 and 100"),
-        ("prompt_logprobs", -1, "prompt_logprobs=-1"),
+        ("prompt_logprobs", -2, "prompt_logprobs=-2"),
         ("priority", 101, "priority=101 must be between -100 and 100"),
     ],
 )

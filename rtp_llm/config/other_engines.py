@@ -64,7 +64,12 @@ COUNTERPARTS = (
     Counterpart(
         "--scheduling-policy", "--schedule-policy", (), "a request's `priority` is always honoured"
     ),
-    Counterpart("--max-logprobs", "", (), "20 for every token, always"),
+    Counterpart(
+        "--max-logprobs",
+        "",
+        ("max_prompt_logprobs",),
+        "of a prompt's tokens; 20 for each generated one, always",
+    ),
     Counterpart(
         "--trust-remote-code",
         "--trust-remote-code",

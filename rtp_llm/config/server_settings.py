@@ -181,6 +181,16 @@ class ServerSettings:
         minimum=1,
         maximum=2**31,
     )
+    max_prompt_logprobs: int = option(
+        20,
+        "integer",
+        "server",
+        "Most alternatives of each prompt token that prompt_logprobs may ask for; -1: the whole "
+        "vocabulary. An alternative takes about 100 bytes of the answer.",
+        minimum=-1,
+        maximum=2**31 - 1,
+        advanced=True,
+    )
     prepare_timeout: float = option(
         30.0,
         "number",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 
 import msgspec
 
@@ -84,6 +85,7 @@ def decode_prompt_logprobs(message: PromptLogprobs, wanted: int) -> list[TokenLo
         message.top_values,
         message.width,
         [wanted] * len(ids),
+        _int32(message.ranks),
     )
 
 
@@ -94,16 +96,19 @@ def _token_logprobs(
     top_values: bytes,
     width: int,
     wanted: list[int],
+    ranks: list[int] | None = None,
 ) -> list[TokenLogprob]:
     values, all_values = _float32(chosen), _float32(top_values)
     all_ids = _int32(top_ids)
     result = []
-    for row, (token, value, count) in enumerate(zip(ids, values, wanted, strict=True)):
+    ranked: Iterable[int | None] = ranks if ranks is not None else repeat(None, len(ids))
+    columns = zip(ids, values, wanted, ranked, strict=True)
+    for row, (token, value, count, rank) in enumerate(columns):
         start = row * width
         top = list(
             zip(all_ids[start : start + count], all_values[start : start + count], strict=True)
         )
-        result.append(TokenLogprob(token, value, top))
+        result.append(TokenLogprob(token, value, top, rank))
     return result
 
 

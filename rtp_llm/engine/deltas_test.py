@@ -139,11 +139,12 @@ def test_prompt_logprobs_keep_as_many_as_were_asked():
         chosen=np.array([-1, -2], np.float32).tobytes(),
         top_ids=np.array([[1, 2], [3, 4]], np.int32).tobytes(),
         top_values=np.array([[-1, -2], [-3, -4]], np.float32).tobytes(),
+        ranks=np.array([5, 7], np.int32).tobytes(),
         width=2,
     )
     assert decode_prompt_logprobs(message, 1) == [
-        TokenLogprob(8, -1.0, [(1, -1.0)]),
-        TokenLogprob(9, -2.0, [(3, -3.0)]),
+        TokenLogprob(8, -1.0, [(1, -1.0)], rank=5),
+        TokenLogprob(9, -2.0, [(3, -3.0)], rank=7),
     ]
 
 

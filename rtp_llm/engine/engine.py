@@ -93,7 +93,7 @@ class Engine:
         self.blocked = False
         """Nothing can run before a transfer to or from another worker ends; see ``step``."""
         self._queue_full = load_runtime().QueueFullError
-        self._scorer = PromptScorer(runner)
+        self._scorer = PromptScorer(runner, limits.vocab_size)
         self._processor_slots: dict[int, int] = {}
         self._overlap = runner.drawn is not None
         self._flight: _Flight | None = None

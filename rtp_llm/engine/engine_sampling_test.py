@@ -97,6 +97,23 @@ def test_logprobs_are_those_of_a_plain_softmax(model):
             assert [v for _, v in entry.top] == pytest.approx(values.tolist(), abs=1e-3)
 
 
+def test_prompt_logprobs_of_the_whole_vocabulary(model):
+    engine, reference = model
+    prompt = random_prompt(40, seed=3)
+    request_id = engine.add(prompt, prompt_logprobs=-1, max_tokens=1)
+    engine.run()
+    scores = expected_logits(reference, prompt)[:-1].log_softmax(-1)
+    entries = engine.outcomes[request_id, 0].prompt_logprobs
+    assert sorted(entries) == list(range(1, 40))
+    for position, entry in entries.items():
+        assert len(entry.top) == scores.shape[1]
+        values = dict(entry.top)
+        assert values[prompt[position]] == entry.logprob
+        assert [i for i, _ in entry.top].index(prompt[position]) + 1 == entry.rank
+        row = [values[token] for token in range(scores.shape[1])]
+        assert row == pytest.approx(scores[position - 1].tolist(), abs=2e-3)
+
+
 @pytest.mark.parametrize("length", [2, 40, 150])
 def test_prompt_logprobs_of_a_chunked_prompt(model, length):
     engine, reference = model
@@ -111,6 +128,9 @@ def test_prompt_logprobs_of_a_chunked_prompt(model, length):
         for position, entry in entries.items():
             row = scores[position - 1]
             assert entry.token_id == prompt[position]
+            own = row[prompt[position]]
+            sure, perhaps = (int((row >= own + d).sum()) for d in (1e-3, -1e-3))
+            assert sure <= entry.rank <= perhaps and entry.rank >= 1
             assert entry.logprob == pytest.approx(float(row[prompt[position]]), abs=2e-3)
             assert [i for i, _ in entry.top] == row.topk(3).indices.tolist()
 

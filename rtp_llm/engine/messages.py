@@ -119,6 +119,7 @@ class PromptLogprobs(msgspec.Struct, tag="prompt_logprobs", frozen=True, kw_only
     chosen: bytes  # float32 [P]
     top_ids: bytes  # int32 [P, width]
     top_values: bytes  # float32 [P, width]
+    ranks: bytes  # int32 [P], of the prompt's own tokens; 1 is the most likely
     width: int
 
 
@@ -228,11 +229,15 @@ FromEngine = (
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
-    """One token's log-probability and the most likely (token id, log-probability) in its place."""
+    """One token's log-probability and the most likely (token id, log-probability) in its place.
+
+    ``rank``: how many tokens are at least as likely as this one, itself included; of prompt tokens.
+    """
 
     token_id: int
     logprob: float
     top: list[tuple[int, float]]
+    rank: int | None = None
 
 
 class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):

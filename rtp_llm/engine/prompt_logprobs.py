@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 # Logits of a whole prompt would be prompt x vocabulary numbers; a slice keeps them to some MiB.
 _SLICE = 64
+# Alternatives of a slice: who reads its message has an event loop that must not stand still.
+_SLICE_ENTRIES = 2**15
 
 
 @dataclass
@@ -43,7 +46,7 @@ class PromptPart:
 
     def read(self) -> PromptLogprobs | None:
         """The message, once; None when the model produced NaN or infinity. Waits for the device."""
-        chosen, values, top_ids, highest = self.scores.read()
+        chosen, values, top_ids, highest, ranks = self.scores.read()
         if not np.isfinite(highest).all():
             return None
         return PromptLogprobs(
@@ -53,6 +56,7 @@ class PromptPart:
             chosen=chosen.tobytes(),
             top_ids=top_ids.tobytes(),
             top_values=values.tobytes(),
+            ranks=ranks.tobytes(),
             width=self.width,
         )
 
@@ -65,12 +69,14 @@ class PromptScorer:
     again after a preemption gives the same parts again; the reader stores them by position.
     """
 
-    def __init__(self, runner: ModelRunner) -> None:
+    def __init__(self, runner: ModelRunner, vocab_size: int) -> None:
         self._runner = runner
+        self._vocab_size = vocab_size
         self._wishes: dict[int, _Wish] = {}
 
     def add(self, sequence_ids: Sequence[int], prompt: NDArray[np.int32], width: int) -> None:
-        """Score the prompt of a request's sequences, ``width`` top values for each token."""
+        """Score the prompt of a request's sequences, ``width`` top values a token; -1: all."""
+        width = self._vocab_size if width < 0 else min(max(1, width), self._vocab_size)
         if len(prompt) > 1:
             wish = _Wish(prompt, width, set(sequence_ids))
             self._wishes[sequence_ids[0] >> INDEX_BITS] = wish
@@ -98,8 +104,9 @@ class PromptScorer:
             begin, end = batch.cu_seqlens_q[row : row + 2].tolist()
             first = int(batch.positions[begin]) + 1
             last = min(first + end - begin, len(wish.prompt))
-            for start in range(first, last, _SLICE):
-                stop = min(start + _SLICE, last)
+            size = max(1, min(_SLICE, _SLICE_ENTRIES // wish.width))
+            for start in range(first, last, size):
+                stop = min(start + size, last)
                 tokens = np.arange(begin + start - first, begin + stop - first, dtype=np.int32)
                 yield self._part(hidden, tokens, request_id, start, wish)
             wish.scored = last == len(wish.prompt)
@@ -109,12 +116,14 @@ class PromptScorer:
     ) -> PromptPart:
         logits = self._runner.logits(hidden, tokens)
         ids = wish.prompt[start : start + len(tokens)]
-        width = min(max(1, wish.width), logits.shape[1])
         device = self._runner.device
-        scores = ops.top_logprobs(logits, device.upload(ids), width)
+        tokens_on_device = device.upload(ids)
+        scores = ops.top_logprobs(logits, tokens_on_device, wish.width)
         highest = logits.amax(dim=1)  # of NaN it is NaN
-        download = device.start_download(*scores, highest)
-        return PromptPart(request_id, wish, start, ids, width, download)
+        own = logits.gather(1, tokens_on_device.long()[:, None])
+        ranks = (logits >= own).sum(dim=1, dtype=torch.int32)
+        download = device.start_download(*scores, highest, ranks)
+        return PromptPart(request_id, wish, start, ids, wish.width, download)
 
     def land(self, parts: Sequence[PromptPart]) -> tuple[list[PromptLogprobs], dict[int, set[int]]]:
         """The messages of a step's parts, but for requests that were aborted meanwhile, and the

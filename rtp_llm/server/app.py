@@ -61,6 +61,7 @@ def _served(state: ServerState) -> Served:
         known["max_sequences"] = ready.max_running + ready.max_queued
     return Served(
         name=settings.model_name,
+        max_prompt_logprobs=settings.max_prompt_logprobs,
         trusts_templates=settings.trust_request_chat_template,
         **known,
     )

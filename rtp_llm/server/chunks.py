@@ -47,14 +47,14 @@ def prompt_logprobs_content(
 ) -> list[dict[str, Any] | None]:
     """A prompt's log-probabilities as vLLM shows them: by token id, the prompt's own first.
 
-    `count`: how many of the most likely are shown; `rank` is null for a token not among them.
+    `count`: how many of the most likely are shown.
     """
     return [None if each is None else _prompt_token(tokenizer, each, count) for each in entries]
 
 
 def _prompt_token(tokenizer: Tokenizer, entry: TokenLogprob, count: int) -> dict[str, Any]:
     top = {token: (value, rank) for rank, (token, value) in enumerate(entry.top[:count], 1)}
-    own = {entry.token_id: top.get(entry.token_id, (entry.logprob, None))}
+    own = {entry.token_id: top.get(entry.token_id, (entry.logprob, entry.rank))}
     return {
         str(token): {
             "logprob": value,

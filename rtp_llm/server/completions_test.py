@@ -194,3 +194,27 @@ async def test_answer_continues_the_prompt() -> None:
         server.engine.script = lambda request, index: says
         answer = (await server.complete(prompt=half[:1])).json()
         assert answer["choices"][0]["text"] == "😀"
+
+
+@run
+async def test_prompt_log_probabilities_of_the_whole_vocabulary() -> None:
+    for most, asked, words in (
+        (20, -1, "-1 (the whole vocabulary, 512 tokens) must be between 0 and 20 (see --max-"),
+        (511, -1, "--max-prompt-logprobs"),
+        (30, 31, "31 must be between 0 and 30 (see --max-prompt-logprobs)"),
+        (-1, 513, "513 must be between 0 and 512"),
+        (-1, -2, "-2 must be between 0 and 512"),
+    ):
+        async with served(max_prompt_logprobs=most) as server:
+            answer = await server.complete(prompt_logprobs=asked)
+            assert answer.status_code == 400 and words in answer.json()["error"]["message"]
+            stream = await server.chat(prompt_logprobs=1, stream=True)
+            assert stream.status_code == 400
+    for most in (-1, 512, 1000):
+        async with served(max_prompt_logprobs=most) as server:
+            for ask in (server.chat, server.complete):
+                assert (await ask(prompt_logprobs=-1)).is_success
+                assert server.engine.requests[-1].params.prompt_logprobs == 512
+            schema = (await server.client.get("/openapi.json")).json()
+            field = schema["components"]["schemas"]["ChatRequest"]["properties"]["prompt_logprobs"]
+            assert {"type": "integer", "minimum": -1, "maximum": 512} in field["anyOf"]

@@ -99,6 +99,7 @@ class Endpoints:
             strict_fields=settings.strict_fields,
             trust_chat_template=settings.trust_request_chat_template,
             max_tokenize_characters=settings.max_tokenize_characters,
+            max_prompt_logprobs=settings.max_prompt_logprobs,
             inline=True,
         )
 

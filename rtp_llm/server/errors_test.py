@@ -109,7 +109,7 @@ CASES: list[tuple[str, dict[str, Any], int, str | None, str]] = [
     (CHAT_PATH, {"bad_words": ["x"] * 257}, 400, "bad_words", "at most 256 texts"),
     (CHAT_PATH, {"bad_words": ["abc " * 100]}, 400, "bad_words", "between 1 and 32"),
     (CHAT_PATH, {"prompt_logprobs": 21}, 400, "prompt_logprobs", "between 0 and 20"),
-    (CHAT_PATH, {"prompt_logprobs": 1, "stream": True}, 400, "prompt_logprobs", "streamed"),
+    (CHAT_PATH, {"prompt_logprobs": 1, "stream": True}, 400, "prompt_logprobs", "stream=true"),
     (CHAT_PATH, {"truncate_prompt_tokens": 0}, 400, "truncate_prompt_tokens", "must be -1 or"),
     (CHAT_PATH, {"truncate_prompt_tokens": 257}, 400, "truncate_prompt_tokens", "context of 256"),
     (CHAT_PATH, {"best_of": 2}, 400, "best_of", "not ranked"),

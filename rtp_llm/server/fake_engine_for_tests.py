@@ -125,7 +125,7 @@ class FakeStream:
         top = [(token + i, -0.5 - i) for i in range(wanted)]
         if ids:
             top = [(each, -2.0) for each in ids]
-        return TokenLogprob(token, -0.5, top)
+        return TokenLogprob(token, -0.5, top, rank=1)
 
 
 class FakeEngine:

@@ -86,7 +86,6 @@ _RANGES: Mapping[str, tuple[float | None, float | None]] = {
     "priority": (-params.MAX_PRIORITY, params.MAX_PRIORITY),
     "top_logprobs": (0, 20),
     "logprobs": (0, 20),
-    "prompt_logprobs": (0, 20),
     "truncate_prompt_tokens": (1, None),
 }
 _LONGEST = {"logprob_token_ids": params.MAX_LOGPROB_TOKEN_IDS}
@@ -98,13 +97,15 @@ _TOKEN_IDS = ("stop_token_ids", "allowed_token_ids", "logprob_token_ids", "token
 class Served:
     """What the document says of the served model; zeros while it is not known.
 
-    `max_sequences`: of one request; `trusts_templates`: requests may bring a chat template.
+    `max_sequences`: of one request; `max_prompt_logprobs`: as the setting; `trusts_templates`:
+    requests may bring a chat template.
     """
 
     name: str
     max_model_len: int = 0
     vocab_size: int = 0
     max_sequences: int = 0
+    max_prompt_logprobs: int = 0
     trusts_templates: bool = False
 
 
@@ -212,6 +213,9 @@ def _ranges_of(served: Served) -> Mapping[str, tuple[float | None, float | None]
         ranges |= {"max_tokens": (1, answer), "max_completion_tokens": (1, answer)}
         ranges["min_tokens"] = (0, answer)
         ranges["truncate_prompt_tokens"] = (1, served.max_model_len)
+    most = served.max_prompt_logprobs
+    whole = most == -1 or 0 < served.vocab_size <= most
+    ranges["prompt_logprobs"] = (-1, served.vocab_size or None) if whole else (0, most)
     if served.max_sequences:
         ranges["n"] = (1, min(params.MAX_SEQUENCES, served.max_sequences))
     return ranges

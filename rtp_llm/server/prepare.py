@@ -34,6 +34,7 @@ from rtp_llm.server.sampling import (
     check_token_ids,
     completion_lengths,
     completion_logprobs,
+    prompt_logprobs,
     sampling_params,
 )
 from rtp_llm.server.served_model import ServedModel
@@ -86,7 +87,7 @@ def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
     request, ignored = parse_request(body, ChatRequest, model)
     _check_best_of(request)
     _check_size(1, request, model)
-    options = answer_options(request, chat_logprobs(request))
+    options = answer_options(request, chat_logprobs(request), _prompt_logprobs(request, model))
     lengths = chat_lengths(request, model.defaults, model.limits)
     messages = template_messages(request.messages)
     ids = _chat_ids(request, messages, model, lengths)
@@ -114,7 +115,9 @@ def prepare_completion(body: bytes, model: ServedModel) -> PreparedCompletion:
     """The body of POST /v1/completions; raises ApiError."""
     request, ignored = parse_request(body, CompletionRequest, model)
     _check_best_of(request)
-    options = answer_options(request, completion_logprobs(request))
+    options = answer_options(
+        request, completion_logprobs(request), _prompt_logprobs(request, model)
+    )
     prompts = _prompts(request, model)
     drop = request.max_tokens == 0 and bool(request.echo)
     jobs = _completion_jobs(request, model, prompts, options, drop)
@@ -319,6 +322,10 @@ def _echo(tokenizer: Tokenizer, text: str | None, ids: list[int]) -> Echo:
     sequence = SequenceText(tokenizer.detokenizer(), track_offsets=True)
     decoded = sequence.feed(ids, finished=True)
     return Echo(decoded if text is None else text, ids, sequence.offsets or [])
+
+
+def _prompt_logprobs(request: SamplingFields, model: ServedModel) -> int | None:
+    return prompt_logprobs(request, model.max_prompt_logprobs, model.limits.vocab_size)
 
 
 def _check_best_of(request: ChatRequest | CompletionRequest) -> None:

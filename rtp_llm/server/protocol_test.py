@@ -242,7 +242,7 @@ async def test_prompt_log_probabilities_in_the_form_of_vllm() -> None:
         body = {"prompt_logprobs": 0, "echo": True, "logprobs": 2}
         choice = (await server.complete(**body)).json()["choices"][0]
         assert server.engine.requests[-1].params.prompt_logprobs == 2
-        assert [each["rank"] for each in choice["prompt_logprobs"][1].values()] == [None]
+        assert [each["rank"] for each in choice["prompt_logprobs"][1].values()] == [1]
         assert len(choice["logprobs"]["top_logprobs"][1]) == 2
         body = {"prompt_logprobs": 2, "echo": True, "logprobs": 0}
         choice = (await server.complete(**body)).json()["choices"][0]

@@ -56,10 +56,10 @@ class ChatLogprobsAnswer(_Answer):
 
 
 class PromptLogprob(_Answer):
-    """One token of a prompt; `rank` is null for a token that is not among the most likely."""
+    """One token of a prompt; `rank`: its place among all, 1 is the most likely."""
 
     logprob: float
-    rank: int | None
+    rank: int
     decoded_token: str
 
 

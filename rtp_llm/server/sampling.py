@@ -231,15 +231,37 @@ def completion_logprobs(request: CompletionRequest) -> int | None:
     return 0 if request.logprobs is None and request.logprob_token_ids else request.logprobs
 
 
-def answer_options(request: SamplingFields, logprobs: int | None) -> AnswerOptions:
-    """What the answer shows; `logprobs`: as the endpoint's own fields ask for them."""
-    wanted, options = request.prompt_logprobs, request.stream_options
-    if wanted is not None and not 0 <= wanted <= MAX_TOP_LOGPROBS:
-        raise _out_of_range("prompt_logprobs", wanted)
-    if wanted is not None and request.stream:
+def prompt_logprobs(request: SamplingFields, most: int, vocab_size: int) -> int | None:
+    """How many alternatives of each prompt token are asked for; -1 asks for the vocabulary.
+
+    `most`: --max-prompt-logprobs. Raises ApiError 400.
+    """
+    wanted = request.prompt_logprobs
+    if wanted is None:
+        return None
+    most = vocab_size if most == -1 else min(most, vocab_size)
+    count = vocab_size if wanted == -1 else wanted
+    if not 0 <= count <= most:
+        all_of = f" (the whole vocabulary, {vocab_size} tokens)" if wanted == -1 else ""
         raise bad_request(
-            "prompt_logprobs: cannot be streamed.", "prompt_logprobs", "invalid_value"
+            f"prompt_logprobs: {wanted}{all_of} must be between 0 and {most} "
+            "(see --max-prompt-logprobs).",
+            "prompt_logprobs",
+            "invalid_value",
         )
+    if request.stream:
+        raise bad_request(
+            "prompt_logprobs: not available when stream=true.", "prompt_logprobs", "invalid_value"
+        )
+    return count
+
+
+def answer_options(
+    request: SamplingFields, logprobs: int | None, prompt_logprobs: int | None
+) -> AnswerOptions:
+    """What the answer shows: log-probabilities as `prompt_logprobs` and the endpoint's own fields
+    ask for them."""
+    options = request.stream_options
     include_usage = bool(options and options.include_usage)
     return AnswerOptions(
         include_usage=include_usage,
@@ -247,7 +269,7 @@ def answer_options(request: SamplingFields, logprobs: int | None) -> AnswerOptio
         token_ids=bool(request.return_token_ids),
         tokens_as_ids=bool(request.return_tokens_as_token_ids),
         top_logprobs=logprobs,
-        prompt_logprobs=wanted,
+        prompt_logprobs=prompt_logprobs,
     )
 
 

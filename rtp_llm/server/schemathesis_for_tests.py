@@ -15,9 +15,9 @@ _CONFIGURATION = """
 expected-statuses = ["2xx", "400", "404", "429"]
 """
 
-_FLAGS = ("--checks", "all", "--suppress-health-check", "all", "--no-color")
 # A report says which field of which body it was.
-_FLAGS += ("--output-sanitize", "false", "--output-truncate", "false")
+_WHOLE = ("--output-sanitize", "false", "--output-truncate", "false")
+_FLAGS = ("--checks", "all", "--suppress-health-check", "all", "--no-color", *_WHOLE)
 
 
 def find_nothing(url: str, folder: Path, *flags: str) -> int:

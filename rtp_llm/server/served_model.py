@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rtp_llm.server.sampling import Limits
+from rtp_llm.server.sampling import MAX_TOP_LOGPROBS, Limits
 from rtp_llm.text.generation_defaults import GenerationDefaults
 from rtp_llm.text.tokenizer import Tokenizer
 
@@ -22,6 +22,7 @@ class ModelFacts:
     limits: Limits
     max_sequences: int
     max_tokenize_characters: int
+    max_prompt_logprobs: int = MAX_TOP_LOGPROBS
     strict_fields: bool = False
     trust_chat_template: bool = False
 
