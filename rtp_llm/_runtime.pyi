@@ -275,16 +275,6 @@ class Scheduler:
         """
     def let_go(self, id: int) -> bool:
         """The transfer has stopped for certain; False if nothing was held."""
-    def set_resident(
-        self, prompt: ArrayLike, *, extra_key: bytes = b"", resident: bool = True
-    ) -> int:
-        """Keep the cached blocks of ``prompt`` from eviction, or let go of them; calls nest.
-
-        Returns how many of its tokens are concerned.
-
-        Raises:
-            ValueError: a live request could not fit any more, or it was not resident.
-        """
     @property
     def batch(self) -> Batch: ...
     @property

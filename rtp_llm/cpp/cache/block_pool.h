@@ -14,7 +14,7 @@ constexpr int32_t kPaddingBlock = 0;  // row 0 of every cache: padding reads and
 enum class Holder {
   kRequest,  // a sequence has it in its table
   kCache,    // the prefix cache can serve it
-  kPin,      // anything else: a resident entry, a copy or a transfer in flight
+  kPin,      // anything else: a copy or a transfer in flight
 };
 
 // Reference-counted ids of one group's cache blocks, [first_block, end_block). Thread safe:

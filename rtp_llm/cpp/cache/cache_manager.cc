@@ -238,32 +238,6 @@ void CacheManager::Close(SequenceCache* cache) {
   if (prefix_ != nullptr) prefix_->Close(&cache->path);
 }
 
-int32_t CacheManager::UsableBlocks(int32_t group) const {
-  const int32_t resident = prefix_ == nullptr ? 0 : prefix_->resident_blocks(group);
-  return pools_[group]->total_blocks() - resident;
-}
-
-int32_t CacheManager::SetResident(const int32_t* tokens, int32_t length,
-                                  const std::string& extra_key, bool resident,
-                                  const std::vector<int32_t>& spare) {
-  Require(prefix_ != nullptr, "resident prefix: the prefix cache is switched off");
-  PrefixPath path = prefix_->Open(extra_key);
-  prefix_->Walk(tokens, length / block_size_, &path);
-  std::string problem;
-  if (!resident && path.depth > 0 && !prefix_->IsResident(path)) problem = "it is not resident";
-  for (int32_t group = 0; resident && group < num_groups(); ++group) {
-    const int32_t left = UsableBlocks(group) - prefix_->CountUnpinned(path, group);
-    if (left >= spare[group]) continue;
-    problem = "group " + std::to_string(group) + " would keep " + std::to_string(left) +
-              " usable blocks, a live request may need " + std::to_string(spare[group]);
-  }
-  const int32_t found = path.depth * block_size_;
-  if (problem.empty()) prefix_->SetResident(path, resident);
-  prefix_->Close(&path);
-  Require(problem.empty(), "resident prefix: " + problem);
-  return found;
-}
-
 void CacheManager::CheckTables(int32_t group, const std::vector<const SequenceCache*>& live) const {
   const BlockPool& pool = *pools_[group];
   std::vector<int32_t> holders(pool.total_blocks());

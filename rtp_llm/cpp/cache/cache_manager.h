@@ -87,14 +87,7 @@ class CacheManager {
   int32_t BlocksNeeded(int32_t group, int32_t length, int32_t chunk) const {
     return groups_[group].BlocksForChunk(length, chunk);
   }
-  // Blocks that are not kept by resident prefixes.
-  int32_t UsableBlocks(int32_t group) const;
   int32_t AvailableBlocks(int32_t group) const { return pools_[group]->available_blocks(); }
-
-  // Keeps the cached part of a prompt from eviction for good, or lets go of it. Returns the number
-  // of tokens concerned. `spare[g]` blocks must stay usable, else std::invalid_argument.
-  int32_t SetResident(const int32_t* tokens, int32_t length, const std::string& extra_key,
-                      bool resident, const std::vector<int32_t>& spare);
 
   int32_t num_groups() const { return static_cast<int32_t>(groups_.size()); }
   int32_t block_size() const { return block_size_; }

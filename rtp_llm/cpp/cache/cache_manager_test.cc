@@ -244,24 +244,6 @@ TEST_F(CacheManagerTest, AForkThatFindsNoBlockLosesNothing) {
   manager.CheckIntegrity({});
 }
 
-TEST_F(CacheManagerTest, ResidentPrefixesLeaveEnoughForRequests) {
-  CacheManager manager({Full(11)}, true, 128);
-  const std::vector<int32_t> tokens = Range(24);
-  SequenceCache cache = Open(&manager);
-  Compute(&manager, tokens, 24, 24, &cache);
-  manager.Close(&cache);
-  EXPECT_THROW(manager.SetResident(tokens.data(), 24, "", true, {5}), std::invalid_argument);
-  EXPECT_EQ(manager.UsableBlocks(0), 10);
-  EXPECT_EQ(manager.SetResident(tokens.data(), 24, "other", true, {5}), 0);
-  EXPECT_EQ(manager.SetResident(tokens.data(), 23, "", true, {5}), 20);
-  EXPECT_EQ(manager.UsableBlocks(0), 5);
-  EXPECT_THROW(manager.SetResident(tokens.data(), 24, "", false, {0}), std::invalid_argument);
-  EXPECT_EQ(manager.SetResident(tokens.data(), 20, "", false, {0}), 20);
-  EXPECT_EQ(manager.UsableBlocks(0), 10);
-  CacheManager without({Full(11)}, false, 128);
-  EXPECT_THROW(without.SetResident(tokens.data(), 8, "", true, {0}), std::invalid_argument);
-}
-
 TEST_F(CacheManagerTest, IntegrityCheckSeesLostAndSharedBlocks) {
   CacheManager manager({Full(11)}, true, 128);
   SequenceCache cache = Open(&manager);

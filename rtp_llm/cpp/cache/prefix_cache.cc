@@ -47,8 +47,7 @@ PrefixCache::PrefixCache(std::vector<CacheGroup> groups, std::vector<BlockPool*>
       nodes_(capacity_),
       tokens_(static_cast<size_t>(capacity_) * block_size_),
       blocks_(capacity_ * groups_.size()),
-      table_(capacity_),
-      resident_blocks_(groups_.size()) {
+      table_(capacity_) {
   for (const BlockPool* pool : pools_) owner_.emplace_back(pool->total_blocks(), -1);
 }
 
@@ -205,7 +204,7 @@ int32_t PrefixCache::Create(const Hash128& hash, const PrefixPath& parent, const
     return -1;
   }
   Node& node = nodes_[index];
-  node = Node{hash, ParentCode(parent), 0, 0, node.generation, true, true, false};
+  node = Node{hash, ParentCode(parent), 0, node.generation, true, true, false};
   std::memcpy(&tokens_[TokenIndex(index)], tokens, BlockBytes());
   for (int32_t group = 0; group < num_groups(); ++group) BlockOf(index, group) = kNullBlock;
   if (parent.node >= 0) {
@@ -224,7 +223,6 @@ void PrefixCache::Offer(int32_t node, int32_t* blocks) {
     BlockPool& pool = *pools_[group];
     if (blocks[group] == kNullBlock || blocks[group] == cached) continue;
     if (cached == kNullBlock) {
-      if (nodes_[node].resident > 0) continue;  // it stays as it was when it was pinned
       cached = blocks[group];
       owner_[group][cached - pool.first_block()] = node;
       pool.Acquire(Holder::kCache, cached);
@@ -269,7 +267,7 @@ void PrefixCache::DropBlock(int32_t node, int32_t group) {
 }
 
 bool PrefixCache::ServesNothing(int32_t node) const {
-  if (nodes_[node].children > 0 || nodes_[node].resident > 0) return false;
+  if (nodes_[node].children > 0) return false;
   for (int32_t group = 0; group < num_groups(); ++group) {
     if (BlockOf(node, group) != kNullBlock) return false;
   }
@@ -294,39 +292,6 @@ void PrefixCache::Remove(int32_t node) {
     if (!ServesNothing(parent)) return;
     node = parent;
   }
-}
-
-void PrefixCache::SetResident(const PrefixPath& path, bool resident) {
-  for (int32_t node = path.node; node >= 0; node = nodes_[node].parent) {
-    const bool changes = resident ? nodes_[node].resident++ == 0 : --nodes_[node].resident == 0;
-    if (changes) PinBlocks(node, resident);
-  }
-  if (path.node >= 0 && ServesNothing(path.node)) Remove(path.node);
-}
-
-void PrefixCache::PinBlocks(int32_t node, bool pin) {
-  for (int32_t group = 0; group < num_groups(); ++group) {
-    const int32_t block = BlockOf(node, group);
-    if (block == kNullBlock) continue;
-    if (pin) {
-      pools_[group]->Acquire(Holder::kPin, block);
-    } else {
-      pools_[group]->Release(Holder::kPin, block);
-    }
-    resident_blocks_[group] += pin ? 1 : -1;
-  }
-}
-
-bool PrefixCache::IsResident(const PrefixPath& path) const {
-  return path.node >= 0 && nodes_[path.node].resident > 0;
-}
-
-int32_t PrefixCache::CountUnpinned(const PrefixPath& path, int32_t group) const {
-  int32_t count = 0;
-  for (int32_t node = path.node; node >= 0; node = nodes_[node].parent) {
-    if (nodes_[node].resident == 0 && BlockOf(node, group) != kNullBlock) ++count;
-  }
-  return count;
 }
 
 void PrefixCache::CheckNode(int32_t node) const {

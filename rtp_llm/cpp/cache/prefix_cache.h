@@ -32,7 +32,7 @@ struct PrefixPath {
 // tokens, its parent (the node itself, not its hash) and, at the first level, the extra key are
 // equal: a collision costs time, never another prompt's cache. Every block of a node carries one
 // kCache reference. When blocks run short the least recently used idle one goes, leaves first in
-// groups that need whole chains; resident nodes are pinned and stay.
+// groups that need whole chains.
 //
 // Not thread safe: it belongs to the scheduler's thread. The pools it works on are.
 class PrefixCache {
@@ -77,13 +77,6 @@ class PrefixCache {
   // Evicts until `needed` blocks of the group are free; false if that cannot be had.
   bool MakeFree(int32_t group, int32_t needed);
 
-  // Keeps all blocks that the path has now from eviction, or lets go of them; calls nest.
-  void SetResident(const PrefixPath& path, bool resident);
-  bool IsResident(const PrefixPath& path) const;
-  // Blocks of the path that SetResident(path, true) would newly pin in a group.
-  int32_t CountUnpinned(const PrefixPath& path, int32_t group) const;
-  int32_t resident_blocks(int32_t group) const { return resident_blocks_[group]; }
-
   int32_t num_nodes() const { return num_nodes_; }
   int32_t num_keys() const { return keys_.size(); }
 
@@ -95,7 +88,6 @@ class PrefixCache {
     Hash128 hash;
     int32_t parent;  // node, or -1 - key at the first level
     int32_t children;
-    int32_t resident;
     uint32_t generation;  // changes when the node is removed, so that old paths are recognised
     bool used;
     bool listed;    // in the table; what is below a node that is not cannot be reached
@@ -115,11 +107,8 @@ class PrefixCache {
   int32_t TakeNode();
   void Offer(int32_t node, int32_t* blocks);
   void DropBlock(int32_t node, int32_t group);
-  void PinBlocks(int32_t node, bool pin);
   void VerifySlow(PrefixPath* path);
-  bool Unlist(int32_t node);
-  bool IsReachable(int32_t node) const;
-  void ReleaseResidents(int32_t top);
+  void Unlist(int32_t node);
   void Remove(int32_t node);
   bool ServesNothing(int32_t node) const;
   void CheckNode(int32_t node) const;
@@ -146,7 +135,6 @@ class PrefixCache {
   NodeTable table_;
   ExtraKeys keys_;                           // referenced by open paths and first-level nodes
   std::vector<std::vector<int32_t>> owner_;  // [group][block - first_block] -> node
-  std::vector<int32_t> resident_blocks_;     // per group
   std::vector<int32_t> free_nodes_;
   int32_t nodes_touched_ = 0;
   int32_t num_nodes_ = 0;

@@ -87,14 +87,6 @@ class Fixture {
     End(&request);
     return depth * kBlock;
   }
-  PrefixPath PathOf(const Tokens& tokens) {
-    PrefixPath path = cache->Open("");
-    cache->Walk(tokens.data(), static_cast<int32_t>(tokens.size()) / kBlock, &path);
-    PrefixPath plain = path;
-    cache->Close(&path);
-    return plain;
-  }
-
   BlockPool& pool(size_t group = 0) { return *pools_[group]; }
   void Check() {
     cache->CheckIntegrity();
@@ -193,26 +185,6 @@ TEST(PrefixCacheTest, ParentsWaitForPinnedChildren) {
   EXPECT_EQ(fixture.Cached({1, 1, 2, 2}), 4);
   fixture.pool().Release(Holder::kPin, child);
   EXPECT_TRUE(fixture.cache->MakeFree(0, 3));
-  fixture.Check();
-}
-
-TEST(PrefixCacheTest, ResidentPrefixesStay) {
-  Fixture fixture({Full(7)});
-  fixture.RunAndEnd({1, 1, 2, 2});
-  fixture.RunAndEnd({1, 1, 3, 3});
-  const PrefixPath path = fixture.PathOf({1, 1, 2, 2});
-  fixture.cache->SetResident(path, true);
-  fixture.cache->SetResident(fixture.PathOf({1, 1}), true);  // nests
-  EXPECT_EQ(fixture.cache->resident_blocks(0), 2);
-  EXPECT_FALSE(fixture.cache->MakeFree(0, 6));
-  EXPECT_TRUE(fixture.cache->MakeFree(0, 4));
-  EXPECT_EQ(fixture.Cached({1, 1, 2, 2}), 4);
-  fixture.cache->SetResident(path, false);
-  EXPECT_EQ(fixture.cache->resident_blocks(0), 1);
-  EXPECT_TRUE(fixture.cache->MakeFree(0, 5));
-  EXPECT_EQ(fixture.Cached({1, 1, 2, 2}), 2);
-  fixture.cache->SetResident(fixture.PathOf({1, 1}), false);
-  EXPECT_TRUE(fixture.cache->MakeFree(0, 6));
   fixture.Check();
 }
 

@@ -84,12 +84,6 @@ void Commit(Scheduler& scheduler, const Tokens& tokens) {
                    static_cast<int32_t>(width));
 }
 
-int32_t SetResident(Scheduler& scheduler, const Tokens& prompt, const py::bytes& extra_key,
-                    bool resident) {
-  return scheduler.SetResident(RequireFlat(prompt).data(), static_cast<int32_t>(prompt.size()),
-                               extra_key, resident);
-}
-
 std::vector<std::tuple<int64_t, int32_t, int32_t>> TakeReceivers(Scheduler& scheduler) {
   std::vector<std::tuple<int64_t, int32_t, int32_t>> result;
   for (const Receiver& receiver : scheduler.TakeReceivers()) {
@@ -246,8 +240,6 @@ void BindScheduler(py::module_& module) {
       .def("abort", &Scheduler::Abort, py::arg("ids"))
       .def("schedule", &Scheduler::Schedule)
       .def("commit", &Commit, py::arg("tokens"))
-      .def("set_resident", &SetResident, py::arg("prompt"), py::kw_only(),
-           py::arg("extra_key") = py::bytes(), py::arg("resident") = true)
       .def("take_receivers", &TakeReceivers)
       .def(
           "deliver",

@@ -121,7 +121,7 @@ def test_views_are_not_copies_and_keep_the_scheduler_alive() -> None:
     np.testing.assert_array_equal(table, before)
 
 
-def test_prefix_cache_extra_key_and_residents() -> None:
+def test_prefix_cache_and_extra_key() -> None:
     scheduler = make_scheduler(num_blocks=16)
     prompt = list(range(13))
 
@@ -132,12 +132,6 @@ def test_prefix_cache_extra_key_and_residents() -> None:
         return int(scheduler.result.cached_tokens[0])
 
     assert [cached_tokens(key) for key in (b"", b"", b"\0a", b"\0b")] == [0, 12, 0, 0]
-    assert scheduler.set_resident(prompt) == 12
-    with pytest.raises(ValueError, match="15"):
-        scheduler.add([2], [1] * 50, max_tokens=10)
-    assert scheduler.set_resident(prompt, resident=False) == 12
-    with pytest.raises(ValueError, match="not resident"):
-        scheduler.set_resident(prompt, resident=False)
     stats = scheduler.stats()
     assert (stats["prefix_hit_tokens"], stats["prefix_query_tokens"]) == (12, 4 * 13)
     assert stats["cached_blocks"] == 9

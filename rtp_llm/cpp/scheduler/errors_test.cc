@@ -209,19 +209,5 @@ TEST_F(ErrorsTest, APreemptedSequenceDoesNotTakeThemUpAgain) {
   Drain();
 }
 
-TEST_F(ErrorsTest, ResidentPrefixesThatGaveNaNAreLetGo) {
-  AddCounting(1, 16, 1);
-  ASSERT_TRUE(Step());
-  std::vector<int32_t> prompt(16);
-  std::iota(prompt.begin(), prompt.end(), 0);
-  ASSERT_EQ(scheduler->SetResident(prompt.data(), 16, "", true), 16);
-  for (const int64_t id : {2, 3}) {
-    AddCounting(id, 17, 4);
-    ASSERT_TRUE(Step(kBroken));
-  }
-  EXPECT_EQ(Cached(17), 0);
-  Drain();  // and every block is free again
-}
-
 }  // namespace
 }  // namespace rtp_llm

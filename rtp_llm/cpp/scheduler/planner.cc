@@ -151,7 +151,7 @@ bool Planner::HasBlocksFor(const Sequence& sequence, int32_t cached_tokens) cons
   const int32_t have = cached_tokens / cache_.block_size();
   for (int32_t group = 0; group < cache_.num_groups(); ++group) {
     const int32_t reserve =
-        std::min(sequences_.running_places, cache_.UsableBlocks(group) / kReserveDivisor);
+        std::min(sequences_.running_places, cache_.pool(group).total_blocks() / kReserveDivisor);
     const int32_t needed = MissingBlocks(group, sequence, have) + reserve;
     if (needed > cache_.AvailableBlocks(group)) return false;
   }

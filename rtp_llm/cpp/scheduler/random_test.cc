@@ -63,7 +63,6 @@ class RandomTest : public testing::TestWithParam<World> {
     live_.clear();
     flying_.clear();
     next_id_ = 1;
-    pinned_ = 0;
     const World& world = GetParam();
     SchedulerConfig config;
     config.groups = world.groups;
@@ -290,31 +289,11 @@ class RandomTest : public testing::TestWithParam<World> {
     return length >= live.max_length ? FinishReason::kLength : FinishReason::kNone;
   }
 
-  void TogglePin() {
-    const int32_t length = pinned_ > 0 ? pinned_ : Size(templates_[0]);
-    try {
-      scheduler_->SetResident(templates_[0].data(), length, "", pinned_ == 0);
-    } catch (const std::invalid_argument&) {
-      pinned_ = 0;  // would leave too little, or NaN came from it
-      return;
-    }
-    pinned_ = pinned_ > 0 ? 0 : PinnedLength();
-  }
-
-  int32_t PinnedLength() {
-    // As long as it is pinned, the same length finds the same blocks.
-    const auto* tokens = templates_[0].data();
-    const int32_t found = scheduler_->SetResident(tokens, Size(templates_[0]), "", true);
-    scheduler_->SetResident(templates_[0].data(), found, "", false);
-    return found;
-  }
-
   void Play(int32_t steps) {
     for (int32_t i = 0; i < steps; ++i) {
       const int32_t arrivals = i / 500 % 2 == 0 ? 2 : 5;  // busy and quiet times
       if (Below(arrivals) == 0) AddRandom();
       if (Below(40) == 0) AbortRandom();
-      if (GetParam().prefix_cache && Below(50) == 0) TogglePin();
       Step();
       ASSERT_FALSE(HasFatalFailure()) << "step " << i;
       ASSERT_NO_THROW(if (i % 8 == 0) scheduler_->CheckIntegrity()) << "step " << i;
@@ -331,7 +310,6 @@ class RandomTest : public testing::TestWithParam<World> {
   void CheckEnd() {
     EXPECT_FALSE(scheduler_->has_work()) << "a request never ends";
     EXPECT_TRUE(live_.empty());
-    if (pinned_ > 0) TogglePin();
     scheduler_->CheckIntegrity();
     const SchedulerStats stats = scheduler_->stats();
     EXPECT_EQ(stats.free_blocks, stats.total_blocks) << "a block is lost";
@@ -358,7 +336,6 @@ class RandomTest : public testing::TestWithParam<World> {
   std::map<int64_t, Live> live_;
   std::deque<Drawn> flying_;
   int64_t next_id_ = 1;
-  int32_t pinned_ = 0;
   int32_t finished_ = 0;
   int32_t broken_ = 0;
   int32_t hits_ = 0;

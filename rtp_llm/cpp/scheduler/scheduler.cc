@@ -118,7 +118,7 @@ void Scheduler::CheckRequest(const std::vector<int64_t>& ids, const int32_t* pro
 void Scheduler::CheckFits(int32_t prompt_length, int32_t max_length) const {
   for (int32_t group = 0; group < cache_.num_groups(); ++group) {
     const int32_t needed = planner_.BlocksAlone(group, max_length);
-    const int32_t usable = cache_.UsableBlocks(group);
+    const int32_t usable = cache_.pool(group).total_blocks();
     Require(needed <= usable, "prompt of " + std::to_string(prompt_length) + " tokens and " +
                                   std::to_string(max_length - prompt_length) + " new ones need " +
                                   std::to_string(needed) + " cache blocks of " +
@@ -216,19 +216,6 @@ void Scheduler::HandOver(int32_t leader_slot) {
     batch_.seq_slots[i] = heir_slot;
     batch_.seq_serials[i] = heir.rank.serial;
   }
-}
-
-int32_t Scheduler::SetResident(const int32_t* prompt, int32_t length, const std::string& extra_key,
-                               bool resident) {
-  std::vector<int32_t> spare(cache_.num_groups());
-  for (int32_t slot = 0; slot < sequences_.capacity(); ++slot) {
-    if (sequences_[slot].state == SequenceState::kFree) continue;
-    for (int32_t group = 0; group < cache_.num_groups(); ++group) {
-      spare[group] =
-          std::max(spare[group], planner_.BlocksAlone(group, sequences_[slot].max_length));
-    }
-  }
-  return cache_.SetResident(prompt, length, extra_key, resident, spare);
 }
 
 SchedulerStats Scheduler::stats() const {

@@ -80,11 +80,6 @@ class Scheduler {
   // nothing changed, if the tokens do not suit the batch. With overlap the width is 1.
   void Commit(const int32_t* tokens, int32_t rows, int32_t width);
 
-  // Keeps the cached blocks of a prompt from eviction, or lets go of them; returns how many of its
-  // tokens that concerns. Throws std::invalid_argument if a live request could not fit any more.
-  int32_t SetResident(const int32_t* prompt, int32_t length, const std::string& extra_key,
-                      bool resident);
-
   // With options.remote_prompt (ids.size() is 1, max_tokens at least 2) another worker computes the
   // prompt. In its turn such a sequence gets blocks for all of it; that is told here once. Then it
   // waits for Deliver() or ComputeHere(), which throw std::invalid_argument if it does not receive.

@@ -241,21 +241,6 @@ TEST_F(SchedulerTest, CachedTokensAreReported) {
   EXPECT_EQ(scheduler->stats().prefix_query_tokens, 42);
 }
 
-TEST_F(SchedulerTest, ResidentPrefixesAreNotAllowedToBlockLiveRequests) {
-  SchedulerConfig config = DefaultConfig();
-  config.groups[0].num_blocks = 21;
-  Start(config);
-  std::vector<int32_t> prompt(40, 5);
-  scheduler->Add({1}, prompt.data(), 40, MaxTokens(1));
-  while (Ended().empty()) ASSERT_TRUE(Step());
-  Add(2, 50, 12);  // 16 of 20 blocks
-  EXPECT_THROW(scheduler->SetResident(prompt.data(), 40, "", true), std::invalid_argument);
-  EXPECT_EQ(scheduler->SetResident(prompt.data(), 16, "", true), 16);
-  EXPECT_THROW(Add(3, 50, 16), std::invalid_argument);
-  EXPECT_EQ(scheduler->SetResident(prompt.data(), 16, "", false), 16);
-  EXPECT_EQ(Drain(), Ids{2});
-}
-
 class EventsTest : public SchedulerFixture {
  protected:
   static constexpr int kEvents = 7;
