@@ -143,7 +143,7 @@ def steps(arguments: Any) -> Report:
             }
         )
         engine.worker.close()
-    device = engine.base.engine.runner.device
+    device = engine.base.worker.runner.device
     report.notes.append(f"{device.description()}; {rounds} interleaved rounds, medians")
     if not device.shares_memory:
         report.notes.append(f"plain copies to the host: {rate_to_host(device) / 1e9:.1f} GB/s")

@@ -232,8 +232,8 @@ def _round(engine: GpuEngine, rank: int, size: int, batch: int) -> list[float]:
     vocabulary = engine.engine.limits.vocab_size
     mine = prompts(batch * size, PROMPT)[rank::size]
     engine.add([[token % vocabulary for token in prompt] for prompt in mine], greedy(STEPS))
-    if engine.engine.ranks is not None:
-        engine.engine.ranks.wake(0)
+    if engine.built.step_group is not None:
+        engine.built.step_group.wake(0)
     steps = []
     while engine.engine.has_work:
         steps.append(engine.step())

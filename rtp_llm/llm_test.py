@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import subprocess
@@ -301,12 +302,12 @@ def test_a_bad_prompt_is_named_and_the_rest_dropped(llm, prompt, params, words):
 @pytest.mark.parametrize(
     "place",
     [
-        "_scheduler.add",
-        "_sampler.add",
+        "_admission._scheduler.add",
+        "_worker.sampler.add",
         "step",
         "_scheduler.schedule",
-        "_runner.forward",
-        "_sampler.launch",
+        "_worker.runner.forward",
+        "_worker.sampler.submit",
         "_scheduler.commit",
     ],
 )
@@ -314,8 +315,9 @@ def test_a_bad_prompt_is_named_and_the_rest_dropped(llm, prompt, params, words):
 def test_an_interrupt_leaves_the_engine_usable(llm, monkeypatch, place, after):
     """Ctrl-C between any two lines of a step, or while requests are added."""
     expected = llm.generate("a", GREEDY)
-    *path, name = place.split(".")
-    owner = getattr(llm._engine, path[0]) if path else llm._engine
+    *path, attribute, name = ["_engine", *place.split(".")]
+    parent = functools.reduce(getattr, path, llm)
+    owner = getattr(parent, attribute)
     original = getattr(owner, name)
     calls = []
 
@@ -327,9 +329,7 @@ def test_an_interrupt_leaves_the_engine_usable(llm, monkeypatch, place, after):
         return result
 
     double = _Double(owner, **{name: interrupted})
-    monkeypatch.setattr(llm, "_engine", double) if not path else monkeypatch.setattr(
-        llm._engine, path[0], double
-    )
+    monkeypatch.setattr(parent, attribute, double)
     with pytest.raises(KeyboardInterrupt):
         llm.generate(["a", "b", "c"], SamplingParams(max_tokens=50, ignore_eos=True))
     monkeypatch.undo()

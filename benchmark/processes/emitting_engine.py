@@ -25,7 +25,7 @@ from rtp_llm.engine.messages import (
     StepOutput,
 )
 from rtp_llm.engine.process.main import main
-from rtp_llm.engine.process.serving import Serving
+from rtp_llm.engine.serving import Serving
 
 RATE_VARIABLE = "EMITTING_STEPS_PER_SECOND"
 VOCABULARY = 30000
@@ -113,7 +113,7 @@ def build(settings: Settings) -> Any:
         start_seconds=0.0,
     )
     engine = EmittingEngine(float(os.environ.get(RATE_VARIABLE, "0")))
-    return SimpleNamespace(engine=engine, ready=ready)
+    return SimpleNamespace(engine=engine, ready=ready, step_group=None)
 
 
 if __name__ == "__main__":

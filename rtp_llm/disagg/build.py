@@ -31,8 +31,8 @@ from rtp_llm.engine.messages import EngineReady, EngineStartError
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
+    from rtp_llm.device import Device
     from rtp_llm.engine.build import BuiltEngine
-    from rtp_llm.engine.engine import Engine
 
 _logger = logging.getLogger("rtp_llm.engine")
 # How long the start waits for prefill workers; later ones are found later.
@@ -45,6 +45,7 @@ class BuiltWorker:
 
     engine: PrefillEngine | DecodeEngine
     ready: EngineReady
+    step_group: None = None  # it has one rank
 
 
 def build_worker(settings: Settings, built: BuiltEngine) -> BuiltWorker:
@@ -55,8 +56,8 @@ def build_worker(settings: Settings, built: BuiltEngine) -> BuiltWorker:
         ValueError: settings that cannot work.
     """
     layout = CacheLayout(
-        built.engine.runner.cache,
-        built.engine.runner.model.config.cache_windows,
+        built.worker.runner.cache,
+        built.worker.runner.model.config.cache_windows,
         built.ready.block_size,
     )
     print_of = _fingerprint(settings, built)
@@ -66,7 +67,7 @@ def build_worker(settings: Settings, built: BuiltEngine) -> BuiltWorker:
 
 
 def _fingerprint(settings: Settings, built: BuiltEngine) -> str:
-    runner, ready = built.engine.runner, built.ready
+    runner, ready = built.worker.runner, built.ready
     dummy = settings.load_format == "dummy"
     content = "dummy" if dummy else model_digest(settings.model)
     return fingerprint(
@@ -79,14 +80,14 @@ def _fingerprint(settings: Settings, built: BuiltEngine) -> str:
     )
 
 
-def _reads_in_place(engine: Engine) -> bool:
+def _reads_in_place(device: Device) -> bool:
     """The host can read and write the cache itself."""
-    return engine.runner.device.torch_device.type == "cpu"
+    return device.torch_device.type == "cpu"
 
 
-def _transport(settings: Settings, engine: Engine) -> str:
+def _transport(settings: Settings, device: Device) -> str:
     """What --kv-transport means on this device; what it cannot be is refused before."""
-    return settings.kv_transport if _reads_in_place(engine) else "tcp"
+    return settings.kv_transport if _reads_in_place(device) else "tcp"
 
 
 def _host_room(settings: Settings, layout: CacheLayout) -> HostRoom:
@@ -116,8 +117,9 @@ def _prefill(
     settings: Settings, built: BuiltEngine, layout: CacheLayout, print_of: str
 ) -> BuiltWorker:
     engine, bell, figures = built.engine, Bell(), TransferFigures()
-    device, cache = engine.runner.device, engine.runner.cache
-    transport, regions = _transport(settings, engine), memory_of(cache)
+    runner = built.worker.runner
+    device, cache = runner.device, runner.cache
+    transport, regions = _transport(settings, device), memory_of(cache)
     expiry = settings.prefill_timeout + settings.kv_load_timeout
     key = _worker_key(settings)
     try:
@@ -138,14 +140,15 @@ def _prefill(
         ) from error
     _warn_if_open(settings)
     outlet: KeepingOutlet
-    if _reads_in_place(engine):
+    if _reads_in_place(device):
         outlet, room = InPlaceOutlet(store, layout, figures), None
     else:
         outlet = staged = StagedOutlet(store, layout, figures, cache, device)
         room = _host_room(settings, layout)
         staged.prepare(built.limits.max_batch_tokens, room.limit // 2)
     writing = WriterSettings.read(settings)
-    writer = PromptWriter(layout, engine.scheduler, outlet, device, writing, engine.let_go)
+    writer = PromptWriter(layout, engine.remote_prompts, outlet, device, writing)
+    runner.writer = writer
     door.open(Welcome(protocol=PROTOCOL, fingerprint=print_of, offers=offers))
     worker = PrefillEngine(engine, writer, store, door, bell, figures, room)
     _logger.info("decode workers find this prefill worker at %s", door.address)
@@ -157,10 +160,11 @@ def _decode(
     settings: Settings, built: BuiltEngine, layout: CacheLayout, print_of: str
 ) -> BuiltWorker:
     engine, bell, key = built.engine, Bell(), _worker_key(settings)
-    device, cache = engine.runner.device, engine.runner.cache
+    runner = built.worker.runner
+    device, cache = runner.device, runner.cache
     try:
         secret = key.secret if key else b""
-        client = take_blocks(_transport(settings, engine), print_of, memory_of(cache), key=secret)
+        client = take_blocks(_transport(settings, device), print_of, memory_of(cache), key=secret)
     except RuntimeError as error:
         raise EngineStartError(f"cannot take blocks: {error} (--kv-transport)") from error
     peers = Peers(prefill_addresses(settings), print_of, bell, client, key)
@@ -176,7 +180,7 @@ def _decode(
     room = _host_room(settings, layout)
 
     def land(parts: Sequence[BlockPart]) -> Landing:
-        if _reads_in_place(engine):
+        if _reads_in_place(device):
             return InPlaceLanding(layout, parts)
         return StagedLanding(layout, parts, cache, device, room)
 

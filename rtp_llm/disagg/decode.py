@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtp_llm.disagg.cache_keys import chain_keys
+from rtp_llm.disagg.engine_with_transfers import EngineWithTransfers
 from rtp_llm.disagg.messages import Failed, Finished, Prefill, Prefilled
 from rtp_llm.engine.columns import first_token_columns
 from rtp_llm.engine.messages import (
@@ -77,15 +78,13 @@ class _Awaited:
         return self.request.request_id << INDEX_BITS
 
 
-class DecodeEngine:
+class DecodeEngine(EngineWithTransfers):
     """Around an engine: requests whose prompt another worker may compute take that way.
 
     The scheduler gives such a sequence its blocks; only then the prefill worker is asked, and the
     load begins beside its work. Blocks are held until the load has stopped for certain, whatever
     becomes of the request meanwhile.
     """
-
-    ranks: None = None  # a worker has one
 
     def __init__(
         self,
@@ -98,14 +97,18 @@ class DecodeEngine:
         patience: Patience,
         figures: TransferFigures,
     ) -> None:
-        self._engine, self._peers, self._client, self._bell = engine, peers, client, bell
+        super().__init__(engine)
+        self._peers, self._client, self._bell = peers, client, bell
         self._layout, self._land, self._patience = layout, land, patience
         self._figures = figures
         self._awaited: dict[int, _Awaited] = {}  # by sequence
         self._by_name: dict[int, _Awaited] = {}
-        self.descriptors = (bell.descriptor, client.fileno())
 
     # -- as an engine --------------------------------------------------------------------------
+
+    @property
+    def descriptors(self) -> Sequence[int]:
+        return self._bell.descriptor, self._client.fileno()
 
     @property
     def patience(self) -> int | None:
@@ -118,29 +121,20 @@ class DecodeEngine:
         return self._engine.has_work or bool(self._awaited)
 
     @property
-    def can_go_on(self) -> bool:
-        """Of the engine; a transfer makes itself heard by a descriptor."""
-        return self._engine.can_go_on
-
-    @property
     def has_idle_work(self) -> bool:
         """Of the engine."""
         return self._engine.has_idle_work and not self._awaited
-
-    def work_idle(self) -> None:
-        """Of the engine."""
-        self._engine.work_idle()
 
     def add(self, request: AddRequest) -> None:
         """Queue a request. Raises RequestError."""
         if not self._may_separate(request):
             self._engine.add(request)
             return
-        (slot,) = self._engine.add(request, remote_prompt=True)
+        (seed,) = self._engine.add(request, remote_prompt=True)
         tokens = np.array(request.prompt_token_ids, np.int32)
         awaited = _Awaited(
             request=request,
-            seed=self._engine.sampler.seed_of(slot),
+            seed=seed,
             keys=chain_keys(tokens, self._layout.block_size, request.extra_key),
         )
         self._awaited[awaited.sequence] = awaited
@@ -185,7 +179,7 @@ class DecodeEngine:
         for awaited in list(self._by_name.values()):
             arrived += self._follow(awaited)
         outputs = self._engine.step()
-        for sequence, _, cached in self._engine.scheduler.take_receivers():
+        for sequence, _, cached in self._engine.remote_prompts.take_receivers():
             self._awaited[sequence].cached = cached
             arrived += self._ask(self._awaited[sequence])
         return [*arrived, *outputs]
@@ -206,7 +200,7 @@ class DecodeEngine:
         peer = self._peers.choose(awaited.keys, self._layout.block_size)
         if peer is None:
             self._figures.fail("connect_failed")
-            self._engine.compute_here(awaited.sequence)
+            self._engine.remote_prompts.prefill_locally(awaited.sequence)
             del self._awaited[awaited.sequence]
             return []
         return self._ask_peer(awaited, peer)
@@ -264,7 +258,7 @@ class DecodeEngine:
     def _hold(self, awaited: _Awaited) -> list[BlockPart]:
         size = self._layout.block_size
         first, end = awaited.cached // size, -(-len(awaited.request.prompt_token_ids) // size)
-        held = self._engine.scheduler.hold(awaited.sequence, first, end)
+        held = self._engine.remote_prompts.pin(awaited.sequence, first, end)
         return [
             self._layout.part(group, first, blocks, awaited.keys)
             for group, blocks in enumerate(held)
@@ -350,7 +344,9 @@ class DecodeEngine:
         self._end(awaited)
         cached = first.cached_tokens
         sequence = awaited.sequence
-        finish = self._engine.scheduler.deliver(sequence, first.token, cached_tokens=cached)
+        finish = self._engine.remote_prompts.finish_recv(
+            sequence, first.token, cached_tokens=cached
+        )
         seconds = time.monotonic() - awaited.began
         self._figures.add(delivered=1, seconds=seconds)
         output: StepOutput = first_token_columns(
@@ -380,7 +376,7 @@ class DecodeEngine:
         if self._patience.fallback:
             _logger.warning("a prompt is computed here: %s (%s)", words, code)
             self._figures.add(fallbacks=1)
-            self._engine.compute_here(awaited.sequence)
+            self._engine.remote_prompts.prefill_locally(awaited.sequence)
             return []
         self._engine.abort([(awaited.request.request_id, 0)])
         message = f"the prefill worker failed ({code}): {words}; try again"
@@ -389,7 +385,7 @@ class DecodeEngine:
 
     def _end(self, awaited: _Awaited) -> None:
         """Nothing writes to its blocks any more, and the other side may let go of its own."""
-        self._engine.let_go(awaited.sequence)
+        self._engine.remote_prompts.unpin(awaited.sequence)
         peer = awaited.peer
         if peer is not None and peer.channel is not None and not awaited.told:
             peer.channel.send(Finished(name=awaited.name))

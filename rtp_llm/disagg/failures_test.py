@@ -295,7 +295,7 @@ def test_layers_travel_while_later_ones_are_computed(pair: Pair) -> None:
     writer.begin = watched
     while not cycles:
         pair.prefill.step()
-    layers = len(pair.prefill.base.engine.runner.cache.layers)
+    layers = len(pair.prefill.base.worker.runner.cache.layers)
     assert cycles[0].seen == [set(range(layer + 1)) for layer in range(layers)]
 
 

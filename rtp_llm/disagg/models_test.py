@@ -98,7 +98,7 @@ def fused(kind: str, folder: Path) -> TinyEngine:
 
 def test_the_cache_is_of_the_kind_that_is_meant(kind: str, pair: Pair) -> None:
     for worker in (pair.prefill, pair.decode):
-        cache = worker.base.engine.runner.cache
+        cache = worker.base.worker.runner.cache
         assert len(cache.groups) == (2 if KINDS[kind][1] is HYBRID else 1)
         layer = cache.layers[0]
         assert len(layer) == KINDS[kind][0]

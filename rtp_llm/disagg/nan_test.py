@@ -23,7 +23,7 @@ def pair(folder: Path) -> Iterator[Pair]:
 
 def poison(worker: Worker, token: int) -> torch.Tensor:
     """The token's embedding is NaN from now on."""
-    row: torch.Tensor = worker.base.engine.runner.model.model.embed_tokens.weight[token]
+    row: torch.Tensor = worker.base.worker.runner.model.model.embed_tokens.weight[token]
     return row.fill_(torch.nan)
 
 

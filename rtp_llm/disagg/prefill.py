@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from rtp_llm.disagg.engine_with_transfers import EngineWithTransfers
 from rtp_llm.disagg.messages import (
     Failed,
     Finished,
@@ -67,14 +68,12 @@ class _Asked:
         return self.request_id << INDEX_BITS
 
 
-class PrefillEngine:
+class PrefillEngine(EngineWithTransfers):
     """Around an engine; serves its HTTP process's requests as well.
 
     The blocks of a prompt stay until the decode worker says that it has them, its connection ends
     or its patience is over, and neither a copy nor the store reads them any more.
     """
-
-    ranks: None = None  # a worker has one
 
     def __init__(
         self,
@@ -87,49 +86,25 @@ class PrefillEngine:
         room: HostRoom | None = None,
     ) -> None:
         """``room`` None: blocks are fetched from where they are."""
-        self._engine, self._writer, self._store, self._door = engine, writer, store, door
+        super().__init__(engine)
+        self._writer, self._store, self._door = writer, store, door
         self._bell, self._figures, self._room = bell, figures, room
         self._numbers = itertools.count(_FIRST_REQUEST)
         self._asked: dict[int, _Asked] = {}  # by name
         self._by_request: dict[int, _Asked] = {}
         self._told_tokens = 0
         self._visitors: set[Visitor] = set()
-        engine.runner.writer = writer
-        self.descriptors = (bell.descriptor, store.fileno())
 
     # -- as an engine --------------------------------------------------------------------------
+
+    @property
+    def descriptors(self) -> Sequence[int]:
+        return self._bell.descriptor, self._store.fileno()
 
     @property
     def patience(self) -> int | None:
         """Deadlines pass and copies end by themselves."""
         return _TICK_MILLISECONDS if self._asked or self._writer.under_way else None
-
-    @property
-    def has_work(self) -> bool:
-        """Of the engine."""
-        return self._engine.has_work
-
-    @property
-    def can_go_on(self) -> bool:
-        """Of the engine."""
-        return self._engine.can_go_on
-
-    @property
-    def has_idle_work(self) -> bool:
-        """Of the engine."""
-        return self._engine.has_idle_work
-
-    def work_idle(self) -> None:
-        """Of the engine."""
-        self._engine.work_idle()
-
-    def add(self, request: AddRequest) -> None:
-        """A request of the HTTP process: computed and decoded here."""
-        self._engine.add(request)
-
-    def abort(self, sequences: Sequence[tuple[int, int]]) -> None:
-        """Stop such requests."""
-        self._engine.abort(sequences)
 
     def stats(self) -> EngineStats:
         """The engine's, with those of transfers."""
@@ -293,7 +268,7 @@ class PrefillEngine:
         for asked in [each for each in self._asked.values() if each.ended]:
             if self._writer.reads(asked.sequence) or self._store.busy(str(asked.name)):
                 continue
-            self._engine.let_go(asked.sequence)
+            self._engine.remote_prompts.unpin(asked.sequence)
             del self._asked[asked.name], self._by_request[asked.request_id]
 
     def _tell_load(self) -> None:

@@ -11,7 +11,7 @@ from rtp_llm.engine.process import main as process
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
-    from rtp_llm.engine.process.serving import Built
+    from rtp_llm.engine.serving import Built
 
 
 def _build(settings: Settings) -> Built:

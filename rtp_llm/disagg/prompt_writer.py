@@ -17,10 +17,11 @@ from rtp_llm.disagg.write_cycles import Cycle, WriteCycles
 from rtp_llm.disagg.write_op import CacheStoreInputs, Outlet, WriteCacheStoreOp
 
 if TYPE_CHECKING:
-    from rtp_llm._runtime import Batch, Scheduler
     from rtp_llm.device import Device
     from rtp_llm.disagg.layout import CacheLayout
     from rtp_llm.disagg.settings import WriterSettings
+    from rtp_llm.engine.remote_prompts import RemotePrompts
+    from rtp_llm.worker.plan import StepPlan
 
 
 class KeepingOutlet(Outlet, Protocol):
@@ -50,15 +51,12 @@ class PromptWriter:
     def __init__(
         self,
         layout: CacheLayout,
-        scheduler: Scheduler,
+        prompts: RemotePrompts,
         outlet: KeepingOutlet,
         device: Device,
         settings: WriterSettings,
-        let_go: Callable[[int], object],
     ) -> None:
-        """``let_go`` is told of sequences whose blocks no copy reads any more."""
-        self._layout, self._scheduler, self._outlet = layout, scheduler, outlet
-        self._let_go = let_go
+        self._layout, self._remote_prompts, self._outlet = layout, prompts, outlet
         self._new_event = device.new_event
         self._cycles = WriteCycles(settings, device.make_current, self._end)
         self._prompts: dict[int, SentPrompt] = {}
@@ -105,7 +103,7 @@ class PromptWriter:
         """End the threads."""
         self._cycles.close()
 
-    def begin(self, batch: Batch) -> AbstractContextManager[Callable[[int], None]] | None:
+    def begin(self, batch: StepPlan) -> AbstractContextManager[Callable[[int], None]] | None:
         """The context of a step's layers; None when no prompt of the batch is for others."""
         if not self._prompts:
             return None
@@ -129,11 +127,11 @@ class PromptWriter:
             if not self._under_way[sequence]:
                 del self._under_way[sequence]
                 if not self._outlet.keeps_blocks:
-                    self._let_go(sequence)
+                    self._remote_prompts.unpin(sequence)
         if cycle.error is not None:
             self._failures.update(dict.fromkeys(cycle.sequences, cycle.error))
 
-    def _inputs(self, batch: Batch, rows: list[int]) -> CacheStoreInputs:
+    def _inputs(self, batch: StepPlan, rows: list[int]) -> CacheStoreInputs:
         """Of the rows of the batch: what the step completes, in whole blocks until the prompt ends.
 
         The blocks are held from now on: they belong to the store as well.
@@ -149,7 +147,7 @@ class PromptWriter:
         for row, prompt, length in zip(rows, prompts, lengths, strict=True):
             blocks = -(-min(length, prompt.length) // size)
             if blocks > prompt.stored:
-                self._scheduler.hold(int(batch.seq_ids[row]), prompt.stored, blocks)
+                self._remote_prompts.pin(int(batch.seq_ids[row]), prompt.stored, blocks)
                 prompt.stored = blocks
         return CacheStoreInputs(
             input_lengths_host=torch.tensor(lengths, dtype=torch.int32),
@@ -162,7 +160,7 @@ class PromptWriter:
         )
 
     def _tables(
-        self, batch: Batch, rows: list[int], prompts: list[SentPrompt]
+        self, batch: StepPlan, rows: list[int], prompts: list[SentPrompt]
     ) -> tuple[torch.Tensor, ...]:
         """Copies of the block tables' rows, without the blocks that no later token reads."""
         tables = []

@@ -65,17 +65,16 @@ class Bench:
     ) -> None:
         self.tiny = TinyEngine(folder, seq_size_per_block=BLOCK, **settings)
         engine = self.tiny.engine
-        runner = engine.runner
+        runner = self.tiny.built.worker.runner
         self.layout = CacheLayout(runner.cache, runner.model.config.cache_windows, BLOCK)
         self.store = store
         outlet = InPlaceOutlet(store, self.layout, TransferFigures())  # type: ignore[arg-type]
         self.writer = PromptWriter(
             self.layout,
-            engine.scheduler,
+            engine.remote_prompts,
             outlet,
             runner.device,
             writer or WriterSettings(),
-            engine.let_go,
         )
         runner.writer = self.writer
 
@@ -96,7 +95,7 @@ class Bench:
     @property
     def held(self) -> int:
         """Sequences whose blocks are held."""
-        return int(self.tiny.engine.scheduler.stats()["held"])
+        return int(self.tiny.built.scheduler.stats()["held"])
 
     def expected(self, prompt: list[int], name: int) -> dict[Any, Any]:
         """What a store has to hold, read from the caches of a second, plain computation."""
@@ -129,8 +128,8 @@ def test_every_block_is_offered_once_with_its_key(folder: Path, length: int) -> 
     assert found == bench.expected(prompt(length), 9)
     calls = len(bench.store.times)
     assert calls <= bench.layout.num_layers * (-(-length // 7))
-    assert bench.tiny.engine.scheduler.stats()["held"] == 1
-    bench.tiny.engine.let_go(sequence)
+    assert bench.tiny.built.scheduler.stats()["held"] == 1
+    bench.tiny.engine.remote_prompts.unpin(sequence)
     bench.tiny.assert_all_free()
 
 
@@ -216,7 +215,7 @@ def test_a_failing_store_fails_the_prompt_and_not_the_engine(folder: Path) -> No
     assert sequence == asked and "store is full" in str(error)
     assert not bench.writer.take_failures()
     bench.writer.remove(sequence)
-    bench.tiny.engine.let_go(sequence)
+    bench.tiny.engine.remote_prompts.unpin(sequence)
     store.error = None
     bench.send(prompt(10), name=6)
     assert {place[0] for place in store.blocks} == {"6"}
@@ -224,8 +223,8 @@ def test_a_failing_store_fails_the_prompt_and_not_the_engine(folder: Path) -> No
 
 def test_a_forward_that_throws_leaves_the_writer_idle(folder: Path) -> None:
     bench = Bench(folder, KeptStore())
-    engine = bench.tiny.engine
-    runner = engine.runner
+    engine, scheduler = bench.tiny.engine, bench.tiny.built.scheduler
+    runner = bench.tiny.built.worker.runner
     sequence = bench.begin(prompt(10), name=4)
     second = runner.model.model.layers[1]
     forward = second.forward
@@ -233,18 +232,18 @@ def test_a_forward_that_throws_leaves_the_writer_idle(folder: Path) -> None:
     def broken(*arguments: Any) -> Any:
         raise ArithmeticError("layer 1")
 
-    assert engine.scheduler.schedule()
+    assert scheduler.schedule()
     second.forward = broken
     with pytest.raises(ArithmeticError, match="layer 1"), torch.inference_mode():
-        runner.forward(engine.scheduler.batch)
+        runner.forward(scheduler.batch)
     assert not bench.writer.under_way
     assert {place[1] for place in bench.store.blocks} == {0}
     second.forward = forward
-    engine.scheduler.abort([sequence])
-    engine.scheduler.commit(np.full(1, -1, np.int32))
+    scheduler.abort([sequence])
+    scheduler.commit(np.full(1, -1, np.int32))
     bench.writer.remove(sequence)
-    engine.let_go(sequence)
-    engine.let_go(bench.send(prompt(10), name=8))
+    engine.remote_prompts.unpin(sequence)
+    engine.remote_prompts.unpin(bench.send(prompt(10), name=8))
     stored = {place[1] for place in bench.store.blocks if place[0] == "8"}
     assert stored == set(range(bench.layout.num_layers))
     bench.tiny.assert_all_free()

@@ -43,7 +43,7 @@ class Worker:
 
     @property
     def scheduler(self) -> Any:
-        return self.base.engine.scheduler
+        return self.base.scheduler
 
     def add(self, prompt: Sequence[int], *, key: str = "", **params: Any) -> int:
         """Queue a request, greedy unless it says otherwise; returns its id."""

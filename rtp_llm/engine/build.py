@@ -10,7 +10,8 @@ import torch
 
 from rtp_llm import ops
 from rtp_llm.device import resolve_device
-from rtp_llm.engine.engine import Engine, EngineLimits
+from rtp_llm.engine.admission import EngineLimits
+from rtp_llm.engine.engine import Engine
 from rtp_llm.engine.memory_plan import plan_memory, weight_bytes, weights_that_fit
 from rtp_llm.engine.memory_release import await_memory
 from rtp_llm.engine.messages import EngineReady, EngineStartError
@@ -21,6 +22,7 @@ from rtp_llm.engine.replicas.rank_setup import (
     share_model,
     shares_experts,
 )
+from rtp_llm.engine.replicas.rank_worker import RankWorker
 from rtp_llm.engine.start_checks import (
     check_model,
     check_operators,
@@ -37,11 +39,13 @@ from rtp_llm.worker.cache.kv_cache import KVCache
 from rtp_llm.worker.graphs.capture_sizes import GraphSize, graph_sizes
 from rtp_llm.worker.graphs.shared_graphs import SharedGraphs
 from rtp_llm.worker.heads.sampler import Sampler
+from rtp_llm.worker.local_worker import LocalWorker
 from rtp_llm.worker.model_runner import ModelRunner
-from rtp_llm.worker.sampled_tokens import DrawnTokens
+from rtp_llm.worker.sampled_tokens import SampledTokens
 from rtp_llm.worker.warm_up import StepLimits
 
 if TYPE_CHECKING:
+    from rtp_llm._runtime import Scheduler
     from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
     from rtp_llm.engine.replicas.rank_setup import Shared
@@ -56,11 +60,14 @@ _logger = logging.getLogger("rtp_llm.engine")
 
 @dataclass(frozen=True)
 class BuiltEngine:
-    """An engine that is ready to step, and the figures of what was built."""
+    """An engine that is ready to step, and what it is made of."""
 
     engine: Engine
     ready: EngineReady
     limits: StepLimits
+    worker: LocalWorker
+    scheduler: Scheduler
+    step_group: RankSteps | None = None
 
 
 def build_engine(
@@ -92,17 +99,22 @@ def build_engine(
     plan = plan_memory(settings, model, kv_dtype, device, limits, len(sizes))
     phases.end("trial steps")
     cache = KVCache(config, plan, kv_dtype, device.torch_device)
-    runner = ModelRunner(model, cache, device, _drawn_tokens(settings, device))
-    engine = _assemble(settings, plan, limits, runner, shared.steps(model, device, settings))
+    runner = ModelRunner(model, cache, device, _sampled_tokens(settings, device))
+    scheduler = _scheduler(settings, plan, limits, runner)
+    num_slots = settings.max_running_requests + settings.max_queued_requests
+    worker = LocalWorker(runner, Sampler(num_slots, device, runner.sampled))
+    ranks = shared.steps(model, device, settings)
     phases.end("cache")
     runner.warm_up()
     phases.end("warm-up")
-    _record_graphs(runner, sizes, plan, engine.ranks)
+    _record_graphs(runner, sizes, plan, ranks)
     phases.end("graphs")
-    ready = _ready(settings, engine, plan, dtype, device, phases.total, free)
+    ready = _ready(settings, runner.model, plan, dtype, device, phases.total, free)
     _log(ready, plan, device, phases)
     _warn_of_dynamic_rope(config, plan)
-    return BuiltEngine(engine, ready, limits)
+    together = worker if ranks is None else RankWorker(worker, ranks)
+    engine = Engine(scheduler, together, _engine_limits(ready), settings.seed)
+    return BuiltEngine(engine, ready, limits, worker, scheduler, ranks)
 
 
 def _prepare(settings: Settings, device: Device) -> int:
@@ -200,14 +212,13 @@ def _kept_quantization(settings: Settings, model: CausalLM) -> str:
 
 def _ready(
     settings: Settings,
-    engine: Engine,
+    model: CausalLM,
     plan: CachePlan,
     dtype: torch.dtype,
     device: Device,
     seconds: float,
     free_bytes: int,
 ) -> EngineReady:
-    model = engine.runner.model
     config = model.config
     return EngineReady(
         max_model_len=plan.max_model_len,
@@ -225,7 +236,7 @@ def _ready(
         kv_cache_bytes=plan.bytes,
         num_threads=torch.get_num_threads(),
         start_seconds=seconds,
-        lockstep=engine.ranks is not None,
+        lockstep=shares_experts(settings, config),
         free_bytes=free_bytes,
     )
 
@@ -276,21 +287,17 @@ def _config(settings: Settings) -> ModelConfig:
     return config
 
 
-def _drawn_tokens(settings: Settings, device: Device) -> DrawnTokens | None:
+def _sampled_tokens(settings: Settings, device: Device) -> SampledTokens | None:
     """What lets steps overlap; None where they do not."""
     wanted = settings.enable_overlap
     overlap = device.asynchronous if wanted is None else wanted
-    return DrawnTokens(settings.max_running_requests, device) if overlap else None
+    return SampledTokens(settings.max_running_requests, device) if overlap else None
 
 
-def _assemble(
-    settings: Settings,
-    plan: CachePlan,
-    limits: StepLimits,
-    runner: ModelRunner,
-    ranks: RankSteps | None,
-) -> Engine:
-    runtime, config = load_runtime(), runner.model.config
+def _scheduler(
+    settings: Settings, plan: CachePlan, limits: StepLimits, runner: ModelRunner
+) -> Scheduler:
+    runtime = load_runtime()
     groups = [
         runtime.CacheGroup(
             kind="sliding_window" if window else "full",
@@ -298,9 +305,9 @@ def _assemble(
             block_size=plan.block_size,
             window=window,
         )
-        for window in config.cache_windows
+        for window in runner.model.config.cache_windows
     ]
-    scheduler = runtime.Scheduler(
+    scheduler: Scheduler = runtime.Scheduler(
         runtime.SchedulerConfig(
             groups=groups,
             max_running=settings.max_running_requests,
@@ -308,16 +315,17 @@ def _assemble(
             max_batch_tokens=limits.max_batch_tokens,
             max_model_len=plan.max_model_len,
             prefix_cache=settings.reuse_cache,
-            overlap=runner.drawn is not None,
+            overlap=runner.sampled is not None,
         )
     )
-    num_slots = settings.max_running_requests + settings.max_queued_requests
-    sampler = Sampler(num_slots, runner.device, settings.seed, runner.drawn)
-    checked = EngineLimits(
-        max_model_len=plan.max_model_len,
-        vocab_size=config.vocab_size,
-        max_running=settings.max_running_requests,
-        max_queued=settings.max_queued_requests,
-        eos_token_ids=config.eos_token_ids,
+    return scheduler
+
+
+def _engine_limits(ready: EngineReady) -> EngineLimits:
+    return EngineLimits(
+        max_model_len=ready.max_model_len,
+        vocab_size=ready.vocab_size,
+        max_running=ready.max_running,
+        max_queued=ready.max_queued,
+        eos_token_ids=ready.eos_token_ids,
     )
-    return Engine(runner, sampler, scheduler, checked, ranks)

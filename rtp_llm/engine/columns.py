@@ -11,6 +11,7 @@ from rtp_llm.engine.messages import (
     INDEX_BITS,
     INDEX_MASK,
     LogprobColumns,
+    PromptLogprobs,
     StepOutput,
     TokenLogprob,
 )
@@ -18,18 +19,14 @@ from rtp_llm.engine.messages import (
 if TYPE_CHECKING:
     from rtp_llm._runtime import Result
     from rtp_llm.worker.heads.sampler import Logprobs
+    from rtp_llm.worker.heads.score import PromptScores
+    from rtp_llm.worker.worker import StepOutputs
 
 
-def step_columns(
-    result: Result,
-    logprobs: Logprobs | None,
-    *,
-    num_sequences: int,
-    batch_tokens: int,
-    seconds: float,
-) -> StepOutput:
+def step_columns(result: Result, outputs: StepOutputs, seconds: float) -> StepOutput:
     """The message of a step; the arrays of ``result`` are copied into it."""
     ids = result.ids
+    logprobs = outputs.sampled.logprobs if outputs.sampled else None
     return StepOutput(
         num_rows=len(ids),
         request_ids=(ids >> INDEX_BITS).tobytes(),
@@ -40,8 +37,8 @@ def step_columns(
         cached_tokens=result.cached_tokens.tobytes(),
         queue_seconds=result.queue_seconds.tobytes(),
         logprobs=None if logprobs is None else _logprob_columns(logprobs),
-        num_sequences=num_sequences,
-        batch_tokens=batch_tokens,
+        num_sequences=outputs.num_seqs,
+        batch_tokens=outputs.num_tokens,
         seconds=seconds,
     )
 
@@ -54,6 +51,20 @@ def _logprob_columns(logprobs: Logprobs) -> LogprobColumns:
         top_ids=logprobs.ids.tobytes(),
         top_values=logprobs.values.tobytes(),
         width=logprobs.values.shape[1],
+    )
+
+
+def score_columns(scores: PromptScores) -> PromptLogprobs:
+    """The message of a part of a prompt's log-probabilities."""
+    return PromptLogprobs(
+        request_id=scores.sequence >> INDEX_BITS,
+        start=scores.start,
+        token_ids=scores.ids.tobytes(),
+        chosen=scores.chosen.tobytes(),
+        top_ids=scores.top_ids.tobytes(),
+        top_values=scores.values.tobytes(),
+        ranks=scores.ranks.tobytes(),
+        width=scores.values.shape[1],
     )
 
 
@@ -78,13 +89,14 @@ def first_token_columns(
     )
 
 
-def error_columns(request_id: int, indexes: Sequence[int], finish: int) -> StepOutput:
-    """The message that sequences of a request end with an error, outside of a step."""
-    count = len(indexes)
+def error_columns(sequences: Sequence[int], finish: int) -> StepOutput:
+    """The message that sequences end with an error, outside of a step."""
+    count = len(sequences)
+    ids = np.array(sequences, np.int64)
     return StepOutput(
         num_rows=count,
-        request_ids=np.full(count, request_id, np.int64).tobytes(),
-        indexes=np.array(indexes, np.int32).tobytes(),
+        request_ids=(ids >> INDEX_BITS).tobytes(),
+        indexes=(ids & INDEX_MASK).astype(np.int32).tobytes(),
         tokens=np.full(count, -1, np.int32).tobytes(),
         num_tokens=np.zeros(count, np.int32).tobytes(),
         finish=bytes([finish]) * count,

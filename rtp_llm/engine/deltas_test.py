@@ -24,6 +24,8 @@ from rtp_llm.engine.messages import (
     SequenceDelta,
     TokenLogprob,
 )
+from rtp_llm.worker.heads.sampler import Sampled
+from rtp_llm.worker.worker import StepOutputs
 
 
 def result(*, tokens: list[list[int]], finish: list[int]) -> SimpleNamespace:
@@ -41,7 +43,8 @@ def result(*, tokens: list[list[int]], finish: list[int]) -> SimpleNamespace:
 
 
 def through_the_wire(result, logprobs=None):
-    output = step_columns(result, logprobs, num_sequences=9, batch_tokens=99, seconds=0.5)
+    sampled = Sampled(result.tokens, 0, logprobs)
+    output = step_columns(result, StepOutputs(9, 99, sampled), 0.5)
     return msgspec.msgpack.decode(msgspec.msgpack.encode(output), type=FromEngine)
 
 

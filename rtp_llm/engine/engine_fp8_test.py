@@ -43,7 +43,7 @@ def test_where_it_is_multiplied_a_weight_takes_a_byte(folders, monkeypatch):
     engine = TinyEngine(folders[0], dtype="bfloat16")
     assert engine.ready.quantization == "fp8"
     files = load_file(folders[0] / "model.safetensors").values()
-    rotary = engine.engine.runner.model.model.rotary.cos_sin.nbytes
+    rotary = engine.built.worker.runner.model.model.rotary.cos_sin.nbytes
     assert engine.ready.weight_bytes == sum(tensor.nbytes for tensor in files) + rotary
     assert [len(tokens) for tokens in answers(engine)] == [24] * len(PROMPTS)
     made = TinyEngine(folders[1], dtype="bfloat16", quantization="fp8")

@@ -143,14 +143,14 @@ def test_prompt_logprobs_outlive_the_first_sequence(model, inside, monkeypatch):
     engine.run()
     request_id = engine.add(prompt, prompt_logprobs=2, n=3, max_tokens=2, ignore_eos=True)
     engine.step()
-    forward = engine.engine._runner.forward
+    forward = engine.built.worker.runner.forward
 
     def forward_and_abort(batch: Any) -> Any:
         engine.engine.abort([(request_id, 0), (request_id, 2)])
         return forward(batch)
 
     if inside:
-        monkeypatch.setattr(engine.engine._runner, "forward", forward_and_abort)
+        monkeypatch.setattr(engine.built.worker.runner, "forward", forward_and_abort)
     else:
         engine.engine.abort([(request_id, 0), (request_id, 2)])
     engine.step()
@@ -160,11 +160,11 @@ def test_prompt_logprobs_outlive_the_first_sequence(model, inside, monkeypatch):
     assert entries == engine.outcomes[alone, 0].prompt_logprobs
     assert sorted(entries) == list(range(1, len(prompt)))
     assert [len(engine.outcomes[request_id, i].tokens) for i in range(3)] == [0, 2, 0]
-    assert not engine.engine._scorer._wishes
+    assert not engine.built.worker.scorer._wishes
     engine.add(prompt, prompt_logprobs=2, n=2)
     engine.step()
     engine.engine.abort([(request_id + 1, 0), (request_id + 1, 1)])
-    assert not engine.engine._scorer._wishes
+    assert not engine.built.worker.scorer._wishes
 
 
 PENALTIES = {"repetition_penalty": 1.3, "presence_penalty": 1.5, "frequency_penalty": 1.25}

@@ -104,7 +104,8 @@ def test_ten_thousand_requests_leave_no_trace(overlap, tmp_path):
     assert load.refused > 0
     assert load.aborted > 0
     assert engine.engine.stats().preemptions > 0
-    inner = engine.engine
-    assert not inner._processor_slots
-    assert not inner._scorer._wishes
-    assert not inner._sampler._processors._members
+    assert not engine.engine._watched
+    worker = engine.built.worker
+    assert not worker._processor_slots
+    assert not worker.scorer._wishes
+    assert not worker.sampler._processors._members

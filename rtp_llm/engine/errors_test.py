@@ -35,7 +35,7 @@ def model(request, tmp_path_factory) -> Any:
 def poisoned(folder: Any, **settings: Any) -> tuple[TinyEngine, torch.Tensor]:
     """An engine, and the row of its embedding that is NaN from now on."""
     engine = TinyEngine(folder, seq_size_per_block=4, **settings)
-    row: torch.Tensor = engine.engine.runner.model.model.embed_tokens.weight[POISON]
+    row: torch.Tensor = engine.built.worker.runner.model.model.embed_tokens.weight[POISON]
     row.fill_(torch.nan)
     return engine, row
 
@@ -140,7 +140,7 @@ def test_a_prompt_without_scores_has_no_answer(model):
     folder, reference, settings = model
     engine = TinyEngine(folder, max_batch_tokens_size=16, **settings)
     prompt, expected = safe_prompt(reference, 40, 5)
-    logits = engine.engine.runner.logits
+    logits = engine.built.worker.runner.logits
 
     def broken(hidden: torch.Tensor, rows: Any) -> torch.Tensor:
         result = logits(hidden, rows)
@@ -148,7 +148,7 @@ def test_a_prompt_without_scores_has_no_answer(model):
             result[1] = torch.inf
         return result
 
-    engine.engine.runner.logits = broken
+    engine.built.worker.runner.logits = broken
     bad = engine.add(prompt, prompt_logprobs=2, n=2, max_tokens=5, ignore_eos=True)
     fine = engine.add(prompt, max_tokens=5, ignore_eos=True)
     engine.run()
@@ -157,7 +157,7 @@ def test_a_prompt_without_scores_has_no_answer(model):
     assert not engine.outcomes[bad, 0].prompt_logprobs
     assert engine.outcomes[fine, 0].tokens == expected
     assert engine.engine.stats().degenerate_rows == 2
-    assert not engine.engine._scorer._wishes
+    assert not engine.built.worker.scorer._wishes
     engine.assert_all_free()
 
 

@@ -40,7 +40,7 @@ def test_sequences_of_nan_end_alone(architecture, tmp_path):
     clean = tiny_engine(tmp_path, **small)
     add_all(clean)
     engine = tiny_engine(tmp_path, **small)
-    engine.engine.runner.model.model.embed_tokens.weight[POISON] = torch.nan
+    engine.built.worker.runner.model.model.embed_tokens.weight[POISON] = torch.nan
     bad = []
     for number in range(40):  # every block has held NaN afterwards
         prompt = random_prompt(60, number, vocabulary=POISON)

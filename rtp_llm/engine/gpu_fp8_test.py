@@ -85,7 +85,7 @@ def test_quantising_while_loading_makes_the_stored_blocks(folders):
     kept, made = tiny_engine(stored), tiny_engine(wide, quantization="fp8")
     assert made.ready.weight_bytes == kept.ready.weight_bytes
     assert made.ready.weight_bytes < 0.75 * tiny_engine(wide).ready.weight_bytes
-    parameters = (engine.engine.runner.model.parameters() for engine in (kept, made))
+    parameters = (engine.built.worker.runner.model.parameters() for engine in (kept, made))
     for one, two in zip(*parameters, strict=True):
         if one.dtype is torch.float8_e4m3fn:
             assert (one.float() != two.float()).float().mean() < 1e-3

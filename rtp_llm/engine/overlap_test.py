@@ -14,7 +14,7 @@ from rtp_llm.engine import build
 from rtp_llm.engine.attention_for_tests import each_token_alone
 from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
 from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
-from rtp_llm.worker.heads.sampler import Drawing
+from rtp_llm.worker.heads.sampler import SampleHandle
 from rtp_llm.worker.model_runner import ModelRunner
 
 WISHES: list[dict[str, Any]] = [
@@ -123,8 +123,8 @@ def test_the_prefix_cache_serves_as_much(folder):
 )
 def test_steps_overlap_where_the_device_works_on_or_where_told(asked, asynchronous, expected):
     device: Any = SimpleNamespace(asynchronous=asynchronous, torch_device=torch.device("cpu"))
-    drawn = build._drawn_tokens(Settings(model="m", enable_overlap=asked), device)
-    assert (drawn is not None) == expected
+    sampled = build._sampled_tokens(Settings(model="m", enable_overlap=asked), device)
+    assert (sampled is not None) == expected
 
 
 class Calls:
@@ -132,7 +132,7 @@ class Calls:
 
     def __init__(self, monkeypatch):
         self.made: list[str] = []
-        for owner, name in ((ModelRunner, "forward"), (Drawing, "read")):
+        for owner, name in ((ModelRunner, "forward"), (SampleHandle, "read")):
             monkeypatch.setattr(owner, name, self._noted(name, getattr(owner, name)))
 
     def _noted(self, name, function):
@@ -189,13 +189,13 @@ def test_logits_processors_see_every_token_of_their_sequences(folder):
     assert all(min(history) >= 0 for _, history in recorders[1].seen)
 
 
-def test_only_steps_with_a_processor_are_read_before_the_next(folder, monkeypatch):
+def test_steps_with_a_processor_overlap_too(folder, monkeypatch):
     engine = TinyEngine(folder, enable_overlap=True)
     engine.add([5, 6, 7], max_tokens=3, ignore_eos=True, processors=[lambda logits, rows: None])
     engine.add([8, 9], max_tokens=5, ignore_eos=True)
     calls = Calls(monkeypatch)
     engine.run()
-    assert calls.made == ["forward", "read"] * 3 + ["forward", "forward", "read", "read"]
+    assert calls.made == ["forward"] + ["forward", "read"] * 4 + ["read"]
 
 
 def test_work_is_left_while_a_step_is_in_flight(folder):
@@ -219,7 +219,7 @@ def test_scores_of_an_aborted_prompt_stay_where_they_are(folder):
     del engine.outcomes[victim, 0]
     engine.run()
     assert len(engine.outcomes[one_left, 0].prompt_logprobs) == 15
-    assert not engine.engine._scorer._wishes
+    assert not engine.built.worker.scorer._wishes
     engine.assert_all_free()
 
 
@@ -235,7 +235,7 @@ def test_after_an_interrupt_the_engine_goes_on(folder, where, monkeypatch):
     def interrupt(*args: object) -> None:
         raise KeyboardInterrupt
 
-    owner = ModelRunner if where == "forward" else Drawing
+    owner = ModelRunner if where == "forward" else SampleHandle
     with monkeypatch.context() as patched:
         patched.setattr(owner, where, interrupt)
         with pytest.raises(KeyboardInterrupt):

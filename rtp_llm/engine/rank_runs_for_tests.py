@@ -145,7 +145,7 @@ def play(
     if replays:
         record_on_cpu(found.replays)
     tiny = TinyEngine(folder, data_parallel_size=size, **settings)
-    ranks = tiny.engine.ranks
+    ranks = tiny.built.step_group
     assert ranks is not None
     while plays.quiet and tiny.engine.has_work:
         tiny.step()

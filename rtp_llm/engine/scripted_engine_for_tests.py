@@ -29,7 +29,8 @@ from rtp_llm.engine.messages import (
     StepOutput,
 )
 from rtp_llm.engine.process.main import main
-from rtp_llm.engine.process.serving import Serving
+from rtp_llm.engine.serving import Serving
+from rtp_llm.worker.worker import StepOutputs
 
 # A step with SLEEP in it ends when it is allowed, and never where no test says how many are.
 SLEEP, RAISE, KILL, REFUSE, QUEUE_FULL, STOP_BEATING = 9001, 9002, 9003, 9004, 9005, 9006
@@ -107,9 +108,7 @@ class ScriptedEngine(Serving):
             row[0], row[1] = row[0] + 1, row[1] - 1
             if not row[1]:
                 del self.running[key]
-        return step_columns(
-            result, None, num_sequences=len(rows), batch_tokens=len(rows), seconds=STEP_SECONDS
-        )
+        return step_columns(result, StepOutputs(len(rows), len(rows)), STEP_SECONDS)
 
     def stats(self) -> EngineStats:
         age = 0.0 if self.began is None else time.monotonic() - self.began
@@ -140,7 +139,7 @@ def build(settings: Settings) -> Any:
         start_seconds=0.0,
         lockstep=settings.model == "lockstep",
     )
-    return SimpleNamespace(engine=ScriptedEngine(), ready=ready)
+    return SimpleNamespace(engine=ScriptedEngine(), ready=ready, step_group=None)
 
 
 if __name__ == "__main__":

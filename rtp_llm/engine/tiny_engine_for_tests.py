@@ -34,6 +34,7 @@ class TinyEngine:
     def __init__(self, folder: Path, **settings: Any) -> None:
         small = {"kv_cache_mem_mb": 8, "dtype": "float32", "num_threads": 1}
         built = build_engine(Settings(model=str(folder), **{**small, **settings}))
+        self.built = built
         self.engine = built.engine
         self.ready = built.ready
         self.outcomes: dict[tuple[int, int], Outcome] = {}

@@ -19,11 +19,11 @@ from rtp_llm.worker.graphs.shared_graphs import Ranks, SharedGraphs
 from rtp_llm.worker.graphs.step_graphs import StepGraphs
 
 if TYPE_CHECKING:
-    from rtp_llm._runtime import Batch
     from rtp_llm.device import Device
     from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.worker.cache.kv_cache import KVCache
-    from rtp_llm.worker.sampled_tokens import DrawnTokens
+    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.sampled_tokens import SampledTokens
 
 # The largest batch, in which all smaller ones can run, and that of one sequence.
 _RECORDED_AT_ONCE = 2
@@ -32,7 +32,7 @@ _RECORDED_AT_ONCE = 2
 class StepWriter(Protocol):
     """Takes keys and values to another worker while later layers still run."""
 
-    def begin(self, batch: Batch) -> AbstractContextManager[Callable[[int], None]] | None:
+    def begin(self, batch: StepPlan) -> AbstractContextManager[Callable[[int], None]] | None:
         """None: nothing of this batch is for others.
 
         Else around the layers, each of which is told of once its keys and values are written; an
@@ -40,15 +40,15 @@ class StepWriter(Protocol):
         """
 
 
-class _Resolving:
+class _Substituting:
     """A model that first looks up tokens of the step before, inside recorded graphs too."""
 
-    def __init__(self, model: CausalLM, drawn: DrawnTokens) -> None:
+    def __init__(self, model: CausalLM, sampled: SampledTokens) -> None:
         self._model = model
-        self._drawn = drawn
+        self._sampled = sampled
 
     def __call__(self, batch: ForwardBatch) -> Tensor:
-        self._drawn.resolve(batch.token_ids)
+        self._sampled.substitute(batch.token_ids)
         hidden: Tensor = self._model(batch)
         return hidden
 
@@ -56,22 +56,22 @@ class _Resolving:
 class ModelRunner:
     """The model, its KV cache, and how a step passes through them.
 
-    With ``drawn`` batches may name tokens that the host does not know yet; ``writer`` may be set
+    With ``sampled`` batches may name tokens that the host does not know yet; ``writer`` may be set
     where keys and values are for other workers too.
     """
 
     def __init__(
-        self, model: CausalLM, cache: KVCache, device: Device, drawn: DrawnTokens | None = None
+        self, model: CausalLM, cache: KVCache, device: Device, sampled: SampledTokens | None = None
     ) -> None:
         self.model = model
         self.cache = cache
         self.device = device
-        self.drawn = drawn
+        self.sampled = sampled
         self.writer: StepWriter | None = None
-        self._layers = model if drawn is None else _Resolving(model, drawn)
+        self._layers = model if sampled is None else _Substituting(model, sampled)
         self._graphs: StepGraphs | None = None
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: StepPlan) -> Tensor:
         """Copy forked blocks, run all layers; hidden states [T, hidden] of the batch's tokens."""
         for group, pairs in enumerate(batch.copy_pairs):
             if len(pairs):
@@ -86,7 +86,7 @@ class ModelRunner:
         return hidden
 
     def _forward_batch(
-        self, batch: Batch, on_written: Callable[[int], None] | None = None
+        self, batch: StepPlan, on_written: Callable[[int], None] | None = None
     ) -> ForwardBatch:
         groups = len(batch.slot_mapping)
         token_ids, positions, cu_seqlens_q, seq_lens, *rest = self.device.upload_all(

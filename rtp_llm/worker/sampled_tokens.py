@@ -1,4 +1,4 @@
-"""The tokens that the last step drew, on the device: the next step names them by their rows."""
+"""The tokens that the last step sampled, on the device: the next one names them by their rows."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from rtp_llm.device import Device
 
 
-class DrawnTokens:
-    """Lets a step be launched before the host knows the tokens of the step before.
+class SampledTokens:
+    """Lets a step be submitted before the host knows the tokens of the step before.
 
-    They lie at one place, so that recorded graphs find them. All of it happens in the order of the
+    They lie at one place, so that captured graphs find them. All of it happens in the order of the
     device's work: a step reads the tokens before its own replace them.
     """
 
     def __init__(self, max_rows: int, device: Device) -> None:
         self._tokens = torch.zeros(max_rows, dtype=torch.int32, device=device.torch_device)
 
-    def resolve(self, ids: Tensor) -> None:
+    def substitute(self, ids: Tensor) -> None:
         """Replace each -(r + 1) among ``ids`` (int32 [T]) by the token of row r, in place."""
         ops.resolve_tokens(ids, self._tokens)
 
     def keep(self, tokens: Tensor) -> None:
-        """A step drew ``tokens`` (int32 [R])."""
+        """A step sampled ``tokens`` (int32 [R])."""
         self._tokens[: len(tokens)].copy_(tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from rtp_llm.device import resolve_device
-from rtp_llm.worker.sampled_tokens import DrawnTokens
+from rtp_llm.worker.sampled_tokens import SampledTokens
 
 
 def int32(*values: int) -> torch.Tensor:
@@ -13,31 +13,31 @@ def int32(*values: int) -> torch.Tensor:
 
 
 def test_ids_name_rows_of_the_last_step_only():
-    drawn = DrawnTokens(4, resolve_device("cpu"))
-    drawn.keep(int32(50, 60, 70))
+    sampled = SampledTokens(4, resolve_device("cpu"))
+    sampled.keep(int32(50, 60, 70))
     ids = int32(5, -1, -3, 0, -2)
-    drawn.resolve(ids)
+    sampled.substitute(ids)
     assert ids.tolist() == [5, 50, 70, 0, 60]
-    drawn.keep(int32(80))
+    sampled.keep(int32(80))
     ids = int32(-1)
-    drawn.resolve(ids)
+    sampled.substitute(ids)
     assert ids.tolist() == [80]
 
 
 def test_a_step_without_rows_leaves_them():
-    drawn = DrawnTokens(2, resolve_device("cpu"))
-    drawn.keep(int32(9, 8))
-    drawn.keep(int32())
+    sampled = SampledTokens(2, resolve_device("cpu"))
+    sampled.keep(int32(9, 8))
+    sampled.keep(int32())
     ids = int32(-2, -1)
-    drawn.resolve(ids)
+    sampled.substitute(ids)
     assert ids.tolist() == [8, 9]
 
 
 def test_what_is_kept_does_not_change_with_its_source():
-    drawn = DrawnTokens(2, resolve_device("cpu"))
+    sampled = SampledTokens(2, resolve_device("cpu"))
     tokens = int32(1, 2)
-    drawn.keep(tokens)
+    sampled.keep(tokens)
     tokens += 10
     ids = int32(-1, -2)
-    drawn.resolve(ids)
+    sampled.substitute(ids)
     assert ids.tolist() == [1, 2]

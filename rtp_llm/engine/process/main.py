@@ -34,7 +34,7 @@ from rtp_llm.engine.process.heartbeat import Heartbeat, end_with_parent
 from rtp_llm.engine.process.sender import LogForwarder, Sender
 
 if TYPE_CHECKING:
-    from rtp_llm.engine.process.serving import Built, Serving
+    from rtp_llm.engine.serving import Built
 
 Build = Callable[[Settings], "Built"]
 
@@ -66,7 +66,7 @@ def main(build: Build | None = None) -> int:
     try:
         built = (build or _build)(settings)
         heartbeat.source = built.engine.stats
-        service = EngineService(built.engine, address, sender)
+        service = EngineService(built, address, sender)
         # What was loaded stays; a collection that walks all of torch would hold up a step.
         gc.freeze()
         sender.send(built.ready)
@@ -108,8 +108,8 @@ def _describe(error: Exception) -> str:
 class EngineService:
     """The loop of the process: read what came, step while there is work, wait otherwise."""
 
-    def __init__(self, engine: Serving, address: EngineAddress, sender: Sender) -> None:
-        self._engine = engine
+    def __init__(self, built: Built, address: EngineAddress, sender: Sender) -> None:
+        self._engine, self._group = built.engine, built.step_group
         self._sender = sender
         self._inbox: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PULL)
         self._inbox.set_hwm(0)
@@ -117,7 +117,7 @@ class EngineService:
         self._decoder = msgspec.msgpack.Decoder(ToEngine)
         self._poller = zmq.Poller()
         self._poller.register(self._inbox, zmq.POLLIN)
-        for descriptor in engine.descriptors:
+        for descriptor in self._engine.descriptors:
             self._poller.register(descriptor, zmq.POLLIN)
 
     def run(self) -> None:
@@ -125,14 +125,14 @@ class EngineService:
         while True:
             for message in self._messages():
                 if isinstance(message, Shutdown):
-                    if self._engine.ranks is not None:
-                        self._engine.ranks.leave()
+                    if self._group is not None:
+                        self._group.leave()
                     return
                 self._take(message)
             for output in self._engine.step():
                 self._sender.send(output)
-            if self._engine.ranks is not None and self._engine.ranks.stopped:
-                self._engine.ranks.leave()
+            if self._group is not None and self._group.stopped:
+                self._group.leave()
                 return
             if not self._engine.has_work:
                 self._engine.work_idle()
@@ -152,8 +152,8 @@ class EngineService:
         if isinstance(message, AbortRequest):
             self._engine.abort(message.sequences)
             return
-        if self._engine.ranks is not None:
-            self._engine.ranks.wake(message.number)
+        if self._group is not None:
+            self._group.wake(message.number)
         if isinstance(message, Wake):
             return
         try:

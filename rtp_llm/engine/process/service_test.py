@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ import zmq
 from rtp_llm.engine.address import EngineAddress
 from rtp_llm.engine.messages import AddRequest, Shutdown
 from rtp_llm.engine.process.main import EngineService
-from rtp_llm.engine.process.serving import Serving
+from rtp_llm.engine.serving import Serving
 from rtp_llm.sampling_params import SamplingParams
 
 REQUEST = AddRequest(request_id=1, prompt_token_ids=[1], params=SamplingParams())
@@ -71,7 +72,7 @@ def test_requests_wait_for_one_part_of_idle_work_and_it_waits_for_them(address):
         assert service._inbox.poll(5000)
 
     engine = Engine(4, send)
-    service = EngineService(engine, address, None)
+    service = EngineService(SimpleNamespace(engine=engine, step_group=None), address, None)
     sender.connect(address.to_engine)
     thread = threading.Thread(target=service.run, daemon=True)
     thread.start()

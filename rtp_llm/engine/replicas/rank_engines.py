@@ -15,10 +15,10 @@ import numpy as np
 import zmq
 
 from rtp_llm.distributed.membership import Membership
+from rtp_llm.engine.admission import EngineLimits, check_request
 from rtp_llm.engine.client.engine_client import log_line
 from rtp_llm.engine.client.link import EngineLink
 from rtp_llm.engine.client.liveness import Liveness
-from rtp_llm.engine.engine import EngineLimits, check_request
 from rtp_llm.engine.messages import (
     AbortRequest,
     AddRequest,

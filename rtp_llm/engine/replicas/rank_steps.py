@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from rtp_llm._runtime import Batch
     from rtp_llm.distributed.balancer import Balancer
     from rtp_llm.distributed.lockstep import Agreement, Lockstep
     from rtp_llm.distributed.world import World
     from rtp_llm.layers.moe.parallel import ParallelExperts
     from rtp_llm.worker.graphs.shared_graphs import SharedGraphs
+    from rtp_llm.worker.plan import StepPlan
 
 
 class RankSteps:
@@ -44,8 +44,8 @@ class RankSteps:
         self._lockstep.seen = max(self._lockstep.seen, number)
         self._awake = True
 
-    def begin(self, batch: Batch | None, has_more: bool = False) -> bool:
-        """A step with this rank's `batch`; with None, take part in that of the others.
+    def begin(self, plan: StepPlan | None, has_more: bool = False) -> bool:
+        """A step with this rank's `plan`; with None, take part in that of the others.
 
         `has_more`: sequences are open here, so that the others must not wait for messages even if
         none of them can be in this step: where steps overlap, the last one is not read yet.
@@ -53,7 +53,7 @@ class RankSteps:
         False: this rank computes nothing, having no tokens or because a rank leaves. Raises
         RankLostError where one is gone.
         """
-        tokens, *sizes = _sizes(batch)
+        tokens, *sizes = _sizes(plan)
         agreed = self._lockstep.agree(tokens, self._balancer.ready, has_more, *sizes)
         self.stopped = agreed.stop
         self._awake = not agreed.idle
@@ -100,6 +100,6 @@ class RankSteps:
         return self._lockstep.all_can(can)
 
 
-def _sizes(batch: Batch | None) -> tuple[int, int, int]:
+def _sizes(plan: StepPlan | None) -> tuple[int, int, int]:
     """Tokens, sequences, and the most tokens of one."""
-    return (batch.num_tokens, batch.num_seqs, batch.max_seqlen_q) if batch else (0, 0, 0)
+    return (plan.num_tokens, plan.num_seqs, plan.max_seqlen_q) if plan else (0, 0, 0)

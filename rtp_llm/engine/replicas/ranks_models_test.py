@@ -102,7 +102,7 @@ def two_ranks(
 
 def expert_bytes(engine: TinyEngine) -> int:
     """Weights and scales of all routed experts."""
-    blocks = engine.engine.runner.model.modules()
+    blocks = engine.built.worker.runner.model.modules()
     experts = [block.experts for block in blocks if isinstance(block, MoeBlock)]
     return sum(parameter.nbytes for each in experts for parameter in each.parameters())
 

@@ -15,9 +15,9 @@ from rtp_llm.device import StagedNumbers
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
 
 if TYPE_CHECKING:
-    from rtp_llm._runtime import Batch
     from rtp_llm.device import Device
     from rtp_llm.worker.cache.kv_cache import KVCache
+    from rtp_llm.worker.plan import StepPlan
 
 
 class GraphInputs:
@@ -76,7 +76,7 @@ class GraphInputs:
         self._numbers.zero_()
         self._numbers[4:] = -1
 
-    def write(self, batch: Batch, size: GraphSize) -> None:
+    def write(self, batch: StepPlan, size: GraphSize) -> None:
         """The numbers of ``batch``, for a step of ``size`` that holds it; waits for no device."""
         host = self._staged.begin()
         self._write_numbers(host[: self._count].reshape(self._shape), batch, size)
@@ -92,7 +92,7 @@ class GraphInputs:
         self._tables[:, : batch.num_seqs, :width].copy_(tables)
 
     @staticmethod
-    def _write_numbers(numbers: NDArray[np.int32], batch: Batch, size: GraphSize) -> None:
+    def _write_numbers(numbers: NDArray[np.int32], batch: StepPlan, size: GraphSize) -> None:
         tokens, sequences = batch.num_tokens, batch.num_seqs
         numbers[0, : sequences + 1] = batch.cu_seqlens_q
         numbers[0, sequences + 1 : size.sequences + 1] = tokens

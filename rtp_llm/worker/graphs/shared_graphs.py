@@ -12,10 +12,10 @@ from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.worker.graphs.step_graphs import Recorded, StepGraphs
 
 if TYPE_CHECKING:
-    from rtp_llm._runtime import Batch
     from rtp_llm.device import Device
     from rtp_llm.worker.graphs.capture_sizes import GraphSize
     from rtp_llm.worker.graphs.inputs import GraphInputs
+    from rtp_llm.worker.plan import StepPlan
 
 
 class Ranks(Protocol):
@@ -69,7 +69,7 @@ class SharedGraphs(StepGraphs):
         self._recorded.clear()
         self._sizes, self._waiting = [], []
 
-    def _size_of(self, batch: Batch) -> GraphSize | None:
+    def _size_of(self, batch: StepPlan) -> GraphSize | None:
         return self._agreed
 
     def _padded(self, batch: ForwardBatch, alone: bool = False) -> Tensor:

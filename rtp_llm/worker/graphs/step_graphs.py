@@ -16,10 +16,10 @@ from rtp_llm.terminal_bar import TerminalBar
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
 
 if TYPE_CHECKING:
-    from rtp_llm._runtime import Batch
     from rtp_llm.device import Device
     from rtp_llm.device.streams import Graph
     from rtp_llm.worker.graphs.inputs import GraphInputs
+    from rtp_llm.worker.plan import StepPlan
 
 _logger = logging.getLogger("rtp_llm.engine")
 _WARM_UPS = 2  # what a kernel compiles or allocates when it is first called is not for a graph
@@ -74,7 +74,7 @@ class StepGraphs:
         if self._waiting:
             self._record(self._waiting[0])
 
-    def replay(self, batch: Batch) -> Tensor | None:
+    def replay(self, batch: StepPlan) -> Tensor | None:
         """The step's rows [T, ...] for the batch, valid until the next replay.
 
         None when no recorded size holds the batch: it has to run eagerly.
@@ -87,7 +87,7 @@ class StepGraphs:
         recorded.graph.replay()
         return recorded.hidden[: batch.num_tokens]
 
-    def _size_of(self, batch: Batch) -> GraphSize | None:
+    def _size_of(self, batch: StepPlan) -> GraphSize | None:
         """The recorded size that the batch runs in."""
         return self._choose(batch.num_tokens, batch.num_seqs, batch.max_seqlen_q)
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from rtp_llm._runtime import Batch
     from rtp_llm.device import Device
+    from rtp_llm.worker.plan import StepPlan
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,29 @@ class ProcessorTable:
             if not members.any():
                 del self._members[key]
 
-    def apply(self, logits: Tensor, batch: Batch) -> None:
-        """Let every processor change its rows of ``logits`` [R, vocabulary] in place."""
-        slots = batch.row_slots
+    def apply(
+        self, logits: Tensor, plan: StepPlan, previous: NDArray[np.int32] | None = None
+    ) -> None:
+        """Let every processor change its rows of ``logits`` [R, vocabulary] in place.
+
+        Histories may name rows of the step before, whose tokens are ``previous``.
+        """
+        slots = plan.row_slots
+        history = plan.history_tokens
+        if previous is not None:
+            rows_before = np.flatnonzero(history < 0)
+            history = history.copy()
+            history[rows_before] = previous[-1 - history[rows_before]]
         for processor, members in self._members.values():
             rows = np.flatnonzero(members[slots])
             if not len(rows):
                 continue
             group = ProcessorRows(
-                batch.row_ids[rows],
-                batch.row_steps[rows],
+                plan.row_ids[rows],
+                plan.row_steps[rows],
                 rows,
-                batch.history_tokens,
-                batch.history_cu,
+                history,
+                plan.history_cu,
             )
             if len(rows) == len(slots):
                 processor(logits, group)

@@ -1,8 +1,7 @@
-"""From logits to one token for each row, batched: no loop over requests in a step."""
+"""The head that samples: from logits to one token for each row, without a loop over requests."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,19 +10,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.worker.heads import sampling_flags as flag
-from rtp_llm.worker.heads.logits_processor import LogitsProcessor, ProcessorTable
+from rtp_llm.worker.heads.logits_processor import ProcessorTable
 from rtp_llm.worker.heads.logprob_ids import LogprobIds
 from rtp_llm.worker.heads.ragged_table import RaggedTable
-from rtp_llm.worker.heads.seeds import SeedSource
 from rtp_llm.worker.heads.slot_settings import RowSettings, SlotSettings
 from rtp_llm.worker.heads.token_rules import AllowedTokens, BannedSequences
 
 if TYPE_CHECKING:
-    from rtp_llm._runtime import Batch
     from rtp_llm.device import Device, Download
-    from rtp_llm.worker.sampled_tokens import DrawnTokens
+    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.sampled_tokens import SampledTokens
+    from rtp_llm.worker.worker import NewSequences
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Sampled:
     logprobs: Logprobs | None
 
 
-class Drawing:
+class SampleHandle:
     """The tokens of a step on their way to the host."""
 
     def __init__(
@@ -83,16 +81,15 @@ class _RawRows:
 
 
 class Sampler:
-    """Draws tokens. A sequence's settings are written once, under its slot, when it is added."""
+    """Samples tokens. A sequence's settings are written once, under its slot, when it is added."""
 
     def __init__(
-        self, num_slots: int, device: Device, seed: int, drawn: DrawnTokens | None = None
+        self, num_slots: int, device: Device, sampled: SampledTokens | None = None
     ) -> None:
-        """``drawn`` keeps each step's tokens for the batch that is launched after it."""
+        """``sampled`` keeps each step's tokens for the step that is submitted after it."""
         self._device = device
-        self._drawn = drawn
+        self._sampled = sampled
         self._upload = device.upload
-        self._seeds = SeedSource(seed)
         self._settings = SlotSettings(num_slots, device)
         self._min_tokens = np.zeros(num_slots, np.int64)
         self._wanted_logprobs = np.full(num_slots, -1, np.int32)
@@ -103,15 +100,10 @@ class Sampler:
         self._logprob_ids = LogprobIds(num_slots, device)
         self._processors = ProcessorTable(num_slots, device)
 
-    def add(
-        self,
-        slots: Sequence[int],
-        params: SamplingParams,
-        stop_ids: Sequence[int],
-        processors: Sequence[LogitsProcessor] = (),
-    ) -> None:
-        """Write the settings of a new request's sequences; min_tokens forbids ``stop_ids``."""
-        self._settings.put(slots, params, self._seeds.seeds_for(params.seed, len(slots)))
+    def add(self, sequences: NewSequences) -> None:
+        """Write the settings of a new request's sequences."""
+        slots, params, stop_ids = sequences.slots, sequences.params, sequences.stop_ids
+        self._settings.put(slots, params, sequences.seeds)
         self._min_tokens[slots] = params.min_tokens
         self._logprob_ids.put(slots, params.logprob_token_ids)
         none_wanted = params.logprobs is None and not params.logprob_token_ids
@@ -127,30 +119,29 @@ class Sampler:
             # Empty lists too: all rows are gathered, and a slot's last request may have had some.
             self._biases.put(slot, biased, values)
             self._banned.put(slot, [word for word in words if len(word) > 1])
-        if processors:
-            self._processors.add(processors, list(slots))
-
-    def seed_of(self, slot: int) -> int:
-        """The seed of a slot's sequence, its request's own or one drawn for it."""
-        return self._settings.seed_of(slot)
+        if sequences.processors:
+            self._processors.add(sequences.processors, list(slots))
 
     def release(self, slots: NDArray[np.int32] | list[int]) -> None:
         """The sequences of ``slots`` have ended; needed only for those with processors."""
         self._processors.release(slots)
 
-    def launch(self, logits: Tensor, batch: Batch) -> Drawing:
-        """Draw a token for each row of ``logits`` (float32 [R, vocabulary], changed in place).
+    def submit(
+        self, logits: Tensor, plan: StepPlan, previous: NDArray[np.int32] | None = None
+    ) -> SampleHandle:
+        """Sample a token for each row of ``logits`` (float32 [R, vocabulary], changed in place).
 
-        Waits for nothing; the arrays of ``batch`` may change afterwards.
+        ``previous`` are the tokens of the step before, if the histories of rows with logits
+        processors may name them. Waits for nothing; the arrays of ``plan`` may change afterwards.
         """
-        flags = batch.sampling_flags
-        raw = self._keep_raw(logits, batch) if flags & flag.LOGPROBS else None
+        flags = plan.sampling_flags
+        raw = self._keep_raw(logits, plan) if flags & flag.LOGPROBS else None
         if flags & (flag.RANDOM | flag.MODIFYING):
-            settings, steps = self._prepare(logits, batch)
+            settings, steps = self._prepare(logits, plan, previous)
         else:
-            settings = self._settings.greedy(batch.num_rows)
-            steps = settings.seeds  # nothing is drawn at random
-        drawn = ops.sample(
+            settings = self._settings.greedy(plan.num_rows)
+            steps = settings.seeds  # nothing is sampled at random
+        sampled = ops.sample(
             logits,
             settings.temperature,
             settings.top_k,
@@ -159,40 +150,44 @@ class Sampler:
             settings.seeds,
             steps,
         )
-        if self._drawn is not None:
-            self._drawn.keep(drawn[0])
+        if self._sampled is not None:
+            self._sampled.keep(sampled[0])
         if raw is None:
-            return Drawing(self._device.start_download(*drawn))
-        picked = drawn[0].index_select(0, self._upload(raw.rows))
-        slots = batch.row_slots[raw.rows]
+            return SampleHandle(self._device.start_download(*sampled))
+        picked = sampled[0].index_select(0, self._upload(raw.rows))
+        slots = plan.row_slots[raw.rows]
         width = min(max(1, int(raw.wanted.max())), raw.logits.shape[1])
         chosen, *top = ops.top_logprobs(raw.logits, picked, width)
         values, ids = self._logprob_ids.replace(raw.logits, slots, *top)
         own = self._logprob_ids.counts[slots]
         wanted = np.where(own, own, np.minimum(raw.wanted, width))
         rows = raw.rows.astype(np.int32)
-        return Drawing(self._device.start_download(*drawn, chosen, values, ids), rows, wanted)
+        return SampleHandle(
+            self._device.start_download(*sampled, chosen, values, ids), rows, wanted
+        )
 
-    def _prepare(self, logits: Tensor, batch: Batch) -> tuple[RowSettings, Tensor]:
+    def _prepare(
+        self, logits: Tensor, plan: StepPlan, previous: NDArray[np.int32] | None
+    ) -> tuple[RowSettings, Tensor]:
         """Settings and step numbers of the rows, whose logits are edited as they ask."""
-        flags = batch.sampling_flags
+        flags = plan.sampling_flags
         if flags & flag.PROCESSORS:
-            self._processors.apply(logits, batch)
+            self._processors.apply(logits, plan, previous)
         with_history = bool(flags & (flag.PENALTIES | flag.NGRAM | flag.BAD_WORDS))
-        history = (batch.history_tokens, batch.history_cu) if with_history else ()
-        settings, (steps, *rest) = self._settings.gather(batch.row_slots, batch.row_steps, *history)
+        history = (plan.history_tokens, plan.history_cu) if with_history else ()
+        settings, (steps, *rest) = self._settings.gather(plan.row_slots, plan.row_steps, *history)
         if flags & flag.ALLOWED:
-            self._allowed.apply(logits, batch.row_slots)
+            self._allowed.apply(logits, plan.row_slots)
         if flags & flag.MIN_TOKENS:
-            early = np.flatnonzero(batch.row_steps < self._min_tokens[batch.row_slots])
-            self._add_pairs(logits, self._stop_ids, batch.row_slots[early], early)
+            early = np.flatnonzero(plan.row_steps < self._min_tokens[plan.row_slots])
+            self._add_pairs(logits, self._stop_ids, plan.row_slots[early], early)
         if flags & flag.BIAS:
-            rows = np.arange(batch.num_rows)
-            self._add_pairs(logits, self._biases, batch.row_slots, rows)
+            rows = np.arange(plan.num_rows)
+            self._add_pairs(logits, self._biases, plan.row_slots, rows)
         if with_history:
             self._edit_by_history(logits, flags, settings, steps, *rest)
         if flags & flag.BAD_WORDS:
-            self._banned.apply(logits, batch.row_slots, steps, *rest)
+            self._banned.apply(logits, plan.row_slots, steps, *rest)
         return settings, steps
 
     def _edit_by_history(
@@ -204,8 +199,8 @@ class Sampler:
         tokens: Tensor,
         cu_tokens: Tensor,
     ) -> None:
-        if self._drawn is not None:
-            self._drawn.resolve(tokens)
+        if self._sampled is not None:
+            self._sampled.substitute(tokens)
         if flags & flag.PENALTIES:
             penalties = settings.repetition, settings.presence, settings.frequency
             # The n-th token of an output is drawn after n generated ones.
@@ -224,11 +219,11 @@ class Sampler:
         if len(pairs.rows):
             ops.add_logit_bias(logits, *self._device.upload_all(*pairs))
 
-    def _keep_raw(self, logits: Tensor, batch: Batch) -> _RawRows:
+    def _keep_raw(self, logits: Tensor, plan: StepPlan) -> _RawRows:
         """The model's own logits of the rows that want log-probabilities, and those rows."""
-        wanted = self._wanted_logprobs[batch.row_slots]
+        wanted = self._wanted_logprobs[plan.row_slots]
         rows = np.flatnonzero(wanted >= 0)
-        if len(rows) < batch.num_rows:
+        if len(rows) < plan.num_rows:
             return _RawRows(logits.index_select(0, self._upload(rows)), rows, wanted[rows])
-        will_change = batch.sampling_flags & flag.MODIFYING
+        will_change = plan.sampling_flags & flag.MODIFYING
         return _RawRows(logits.clone() if will_change else logits, rows, wanted)

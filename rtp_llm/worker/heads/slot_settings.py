@@ -66,10 +66,6 @@ class SlotSettings:
         self._ints[:, slots] = [[params.top_k], [params.no_repeat_ngram_size]]
         self._seeds[slots] = seeds
 
-    def seed_of(self, slot: int) -> int:
-        """The slot's seed."""
-        return int(self._seeds[slot])
-
     def gather(
         self, slots: NDArray[np.int32], *others: NDArray[Any]
     ) -> tuple[RowSettings, list[Tensor]]:

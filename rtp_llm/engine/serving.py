@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from rtp_llm.engine.messages import AddRequest, EngineReady, EngineStats, FromEngine
 
-if TYPE_CHECKING:
-    from rtp_llm.engine.replicas.rank_steps import RankSteps
-
 
 class Serving(Protocol):
-    """Takes requests, steps, says what the steps produced.
-
-    Who inherits from it waits for nothing but requests.
-    """
+    """Takes requests, steps, says what the steps produced."""
 
     @property
     def descriptors(self) -> Sequence[int]:
@@ -38,10 +32,10 @@ class Serving(Protocol):
 
     @property
     def has_idle_work(self) -> bool:
-        """There is something to do for when no sequence is there."""
+        """There is something for ``work_idle`` to do when no sequence is there."""
 
     def work_idle(self) -> None:
-        """Do a part of it."""
+        """Do a part of it, as long as a request may wait for."""
 
     def add(self, request: AddRequest) -> object:
         """Queue a request. Raises RequestError."""
@@ -52,17 +46,26 @@ class Serving(Protocol):
     def step(self) -> Sequence[FromEngine]:
         """Finish one step; what it produced."""
 
-    @property
-    def ranks(self) -> RankSteps | None:
-        """How it steps together with other ranks; None: alone."""
-        return None
-
     def stats(self) -> EngineStats:
-        """The latest figures; any thread."""
+        """The latest metrics; any thread."""
+
+
+class StepGroup(Protocol):
+    """Engines whose workers step together: each must hear of all requests, and that one leaves."""
+
+    @property
+    def stopped(self) -> bool:
+        """Another one has left, so this one must leave, too."""
+
+    def wake(self, number: int) -> None:
+        """Request ``number`` was read, by this engine or by another one."""
+
+    def leave(self) -> None:
+        """Step no more; the others are told."""
 
 
 class Built(Protocol):
-    """What is served, and the figures of what was built."""
+    """What is served, and the numbers of what was built."""
 
     @property
     def engine(self) -> Serving:
@@ -70,4 +73,9 @@ class Built(Protocol):
 
     @property
     def ready(self) -> EngineReady:
-        """The figures."""
+        """What the client is told."""
+
+    @property
+    def step_group(self) -> StepGroup | None:
+        """None: the engine steps alone."""
+        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rtp_llm.worker.heads.seeds import SeedSource
+from rtp_llm.engine.seeds import SeedSource
 
 
 def test_a_given_seed_is_the_first_sequences_own():

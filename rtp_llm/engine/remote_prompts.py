@@ -1,0 +1,49 @@
+"""The scheduler's side of prompts that are computed by another worker, or for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from rtp_llm._runtime import Scheduler
+
+
+class RemotePrompts:
+    """Cache blocks that transfers read or write; the engine's thread only.
+
+    ``changed`` is told when blocks may have become free, or there is something to compute.
+    """
+
+    def __init__(self, scheduler: Scheduler, changed: Callable[[], None]) -> None:
+        self._scheduler, self._changed = scheduler, changed
+
+    def pin(self, sequence: int, first: int, end: int) -> tuple[NDArray[np.int32], ...]:
+        """Keep entries [first, end) of a sequence's block tables, whatever becomes of it; the
+        blocks, per cache group."""
+        return self._scheduler.hold(sequence, first, end)
+
+    def unpin(self, sequence: int) -> None:
+        """Nothing reads or writes the blocks any more that were pinned for a transfer."""
+        self._scheduler.let_go(sequence)
+        self._changed()
+
+    def take_receivers(self) -> list[tuple[int, int, int]]:
+        """Sequences that got blocks for a prompt which another worker computes, each once: id,
+        slot, and the tokens that the prefix cache served."""
+        return self._scheduler.take_receivers()
+
+    def finish_recv(self, sequence: int, token: int, *, cached_tokens: int) -> int:
+        """All blocks of a prompt are written; ``token`` is the first of the output.
+
+        Returns why the sequence ended with that token, 0 if it goes on.
+        """
+        return self._scheduler.deliver(sequence, token, cached_tokens=cached_tokens)
+
+    def prefill_locally(self, sequence: int) -> None:
+        """The prompt that was to come from another worker is computed here, in its turn."""
+        self._scheduler.compute_here(sequence)
+        self._changed()

@@ -1,0 +1,45 @@
+"""A worker that has experts for the workers of other engines, and they for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rtp_llm.worker.worker import NewSequences, StepHandle, Worker
+
+if TYPE_CHECKING:
+    from rtp_llm.engine.replicas.rank_steps import RankSteps
+    from rtp_llm.worker.local_worker import LocalWorker
+    from rtp_llm.worker.plan import StepPlan
+
+
+class RankWorker(Worker):
+    """Every step begins when all ranks have agreed on it; those without a plan take part."""
+
+    def __init__(self, local: LocalWorker, ranks: RankSteps) -> None:
+        self._local, self._ranks = local, ranks
+
+    @property
+    def overlaps(self) -> bool:
+        return self._local.overlaps
+
+    def add(self, sequences: NewSequences) -> None:
+        self._local.add(sequences)
+
+    def end(self, ids: Iterable[int], *, aborted: bool) -> None:
+        self._local.end(ids, aborted=aborted)
+
+    def execute(self, plan: StepPlan | None, *, more: bool = False) -> StepHandle | None:
+        if not self._ranks.begin(plan, more):
+            return None
+        handle = self._local.execute(plan)
+        self._ranks.end()
+        return handle
+
+    @property
+    def awake(self) -> bool:
+        return self._ranks.awake
+
+    @property
+    def stopped(self) -> bool:
+        return self._ranks.stopped

@@ -1,0 +1,42 @@
+"""How a step ended that did not come to its end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from rtp_llm.engine.messages import EngineDeadError
+
+
+class StepGuard:
+    """An exception leaves the scheduler between two states: nothing can be asked of it any more.
+
+    After KeyboardInterrupt the sequences that were running can still be aborted: the steps that
+    were under way are ``interrupted``, until somebody sets that back.
+    """
+
+    def __init__(self) -> None:
+        self.interrupted = False
+        self._failure: str | None = None
+
+    @property
+    def alive(self) -> bool:
+        """No step has failed."""
+        return self._failure is None
+
+    def check(self) -> None:
+        """Raise EngineDeadError if a step has failed."""
+        if self._failure is not None:
+            raise EngineDeadError(self._failure)
+
+    @contextlib.contextmanager
+    def watch(self) -> Iterator[None]:
+        """Around a step; exceptions pass."""
+        try:
+            yield
+        except Exception as error:
+            self._failure = f"a step failed: {type(error).__name__}: {error}"
+            raise
+        except KeyboardInterrupt:
+            self.interrupted = True
+            raise

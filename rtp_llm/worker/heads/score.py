@@ -1,0 +1,150 @@
+"""The head that scores prompts: log-probabilities of prompt tokens, where they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rtp_llm import ops
+
+if TYPE_CHECKING:
+    from rtp_llm.device import Download
+    from rtp_llm.worker.model_runner import ModelRunner
+    from rtp_llm.worker.plan import StepPlan
+
+# Logits of a whole prompt would be prompt x vocabulary numbers; a slice keeps them to some MiB.
+_SLICE = 64
+# Alternatives of a slice: who reads its message has an event loop that must not stand still.
+_SLICE_ENTRIES = 2**15
+
+
+@dataclass(frozen=True)
+class PromptScores:
+    """Log-probabilities of P prompt tokens from position ``start`` on, of sequence ``sequence``.
+
+    ids int32 [P], chosen float32 [P], values float32 [P, k], top_ids int32 [P, k], ranks int32 [P]:
+    how many tokens are at least as likely, itself included.
+    """
+
+    sequence: int
+    start: int
+    ids: NDArray[np.int32]
+    chosen: NDArray[np.float32]
+    values: NDArray[np.float32]
+    top_ids: NDArray[np.int32]
+    ranks: NDArray[np.int32]
+
+
+@dataclass
+class _Wish:
+    prompt: NDArray[np.int32]
+    width: int
+    sequences: set[int]  # that live; one of them, whichever, computes the prompt
+    scored: bool = False  # to its end; its last parts may still be on their way
+
+
+@dataclass(frozen=True)
+class ScorePart:
+    """Log-probabilities of some tokens of a prompt on their way to the host."""
+
+    sequence: int
+    wish: _Wish
+    start: int
+    ids: NDArray[np.int32]
+    scores: Download
+
+    def read(self) -> PromptScores | None:
+        """The scores, once; None when the model produced NaN or infinity. Waits for the device."""
+        chosen, values, top_ids, highest, ranks = self.scores.read()
+        if not np.isfinite(highest).all():
+            return None
+        place = self.sequence, self.start
+        return PromptScores(*place, self.ids, chosen, values, top_ids, ranks)
+
+
+class ScoreHead:
+    """Scores the prompt tokens that pass through a step, chunk by chunk.
+
+    Token p's distribution is the hidden state of token p - 1, so a chunk of tokens a to b gives
+    those of tokens a + 1 to b + 1, the one after the prompt left out. A prompt that is computed
+    again after a preemption gives the same parts again; the reader stores them by position.
+    """
+
+    def __init__(self, runner: ModelRunner) -> None:
+        self._runner = runner
+        self._wishes: dict[int, _Wish] = {}  # by each sequence of a request
+
+    def add(self, sequences: Sequence[int], prompt: NDArray[np.int32], width: int) -> None:
+        """Score the prompt that the sequences share, ``width`` top values a token; -1: all."""
+        vocabulary = self._runner.model.config.vocab_size
+        width = vocabulary if width < 0 else min(max(1, width), vocabulary)
+        if len(prompt) > 1:
+            wish = _Wish(prompt, width, set(sequences))
+            self._wishes.update(dict.fromkeys(sequences, wish))
+
+    def remove(self, sequence: int) -> None:
+        """It was aborted; another one of its request goes on with the prompt."""
+        wish = self._wishes.pop(sequence, None)
+        if wish is not None:
+            wish.sequences.discard(sequence)
+
+    def submit(self, hidden: Tensor, plan: StepPlan) -> list[ScorePart]:
+        """The parts that this step's hidden states [T, C] give; waits for nothing."""
+        return list(self._parts(hidden, plan)) if self._wishes else []
+
+    def _parts(self, hidden: Tensor, plan: StepPlan) -> Iterator[ScorePart]:
+        for row in np.flatnonzero(np.isin(plan.seq_ids, list(self._wishes))).tolist():
+            sequence = int(plan.seq_ids[row])
+            wish = self._wishes[sequence]
+            if wish.scored:  # and computed again after a preemption
+                continue
+            begin, end = plan.cu_seqlens_q[row : row + 2].tolist()
+            first = int(plan.positions[begin]) + 1
+            last = min(first + end - begin, len(wish.prompt))
+            size = max(1, min(_SLICE, _SLICE_ENTRIES // wish.width))
+            for start in range(first, last, size):
+                stop = min(start + size, last)
+                tokens = np.arange(begin + start - first, begin + stop - first, dtype=np.int32)
+                yield self._part(hidden, tokens, sequence, start, wish)
+            wish.scored = last == len(wish.prompt)
+
+    def _part(
+        self, hidden: Tensor, tokens: NDArray[np.int32], sequence: int, start: int, wish: _Wish
+    ) -> ScorePart:
+        logits = self._runner.logits(hidden, tokens)
+        ids = wish.prompt[start : start + len(tokens)]
+        device = self._runner.device
+        tokens_on_device = device.upload(ids)
+        scores = ops.top_logprobs(logits, tokens_on_device, wish.width)
+        highest = logits.amax(dim=1)  # of NaN it is NaN
+        own = logits.gather(1, tokens_on_device.long()[:, None])
+        ranks = (logits >= own).sum(dim=1, dtype=torch.int32)
+        download = device.start_download(*scores, highest, ranks)
+        return ScorePart(sequence, wish, start, ids, download)
+
+    def read(self, parts: Sequence[ScorePart]) -> tuple[list[PromptScores], list[frozenset[int]]]:
+        """The scores of a step's parts, but for requests that were aborted meanwhile, and the
+        sequences of each request whose prompt gave NaN or infinity; waits."""
+        found: list[tuple[_Wish, PromptScores]] = []
+        broken: dict[int, _Wish] = {}
+        for part in parts:
+            wish = part.wish
+            if not wish.sequences or id(wish) in broken:
+                continue
+            scores = part.read()
+            if scores is not None:
+                found.append((wish, scores))
+            else:
+                broken[id(wish)] = wish
+        for part in parts:
+            if part.wish.scored and id(part.wish) not in broken:  # who aborts those removes them
+                for sequence in part.wish.sequences:
+                    self._wishes.pop(sequence, None)
+        kept = [scores for wish, scores in found if id(wish) not in broken]
+        return kept, [frozenset(wish.sequences) for wish in broken.values()]

@@ -1,0 +1,91 @@
+"""The worker that computes in this process, on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rtp_llm.worker.heads.sampling_flags import PROCESSORS
+from rtp_llm.worker.heads.score import ScoreHead, ScorePart
+from rtp_llm.worker.plan import StepPlan
+from rtp_llm.worker.worker import NewSequences, StepHandle, StepOutputs, Worker
+
+if TYPE_CHECKING:
+    from rtp_llm.worker.heads.sampler import SampleHandle, Sampler
+    from rtp_llm.worker.model_runner import ModelRunner
+
+
+class LocalWorker(Worker):
+    """The model's layers, then a head for each kind of output."""
+
+    def __init__(self, runner: ModelRunner, sampler: Sampler) -> None:
+        self.runner = runner
+        self.sampler = sampler
+        self.scorer = ScoreHead(runner)
+        self._processor_slots: dict[int, int] = {}  # of sequences with logits processors
+
+    @property
+    def overlaps(self) -> bool:
+        return self.runner.sampled is not None
+
+    def add(self, sequences: NewSequences) -> None:
+        self.sampler.add(sequences)
+        width = sequences.params.prompt_logprobs
+        if width is not None:
+            self.scorer.add(sequences.ids, sequences.prompt, width)
+        if sequences.processors:
+            self._processor_slots.update(zip(sequences.ids, sequences.slots, strict=True))
+
+    def end(self, ids: Iterable[int], *, aborted: bool) -> None:
+        for each in ids:
+            if aborted:
+                self.scorer.remove(each)
+            if each in self._processor_slots:
+                self.sampler.release([self._processor_slots.pop(each)])
+
+    def execute(self, plan: StepPlan | None, *, more: bool = False) -> StepHandle | None:
+        if plan is None:
+            return None
+        hidden = self.runner.forward(plan)
+        scores = self.scorer.submit(hidden, plan)
+        logits = self.runner.logits(hidden, plan.logit_rows) if plan.num_rows else None
+        step = _LocalStep(self, plan, logits, scores)
+        if not plan.sampling_flags & PROCESSORS:
+            step.submit_sampling(None)
+        return step
+
+    @property
+    def has_idle_work(self) -> bool:
+        return self.runner.has_idle_work
+
+    def work_idle(self) -> None:
+        self.runner.work_idle()
+
+
+class _LocalStep:
+    """A step on the device; ``logits`` None: no prompt comes to its end in it."""
+
+    def __init__(
+        self, worker: LocalWorker, plan: StepPlan, logits: Tensor | None, scores: list[ScorePart]
+    ) -> None:
+        self._worker, self._plan, self._logits, self._scores = worker, plan, logits, scores
+        self._sizes = plan.num_seqs, plan.num_tokens
+        self._sampling: SampleHandle | None = None
+
+    def submit_sampling(self, previous: NDArray[np.int32] | None) -> None:
+        """Sample from the logits, which are not needed any more."""
+        if self._logits is not None:
+            self._sampling = self._worker.sampler.submit(self._logits, self._plan, previous)
+            self._logits = None
+
+    def sample(self, previous: NDArray[np.int32] | None) -> None:
+        self.submit_sampling(previous)
+
+    def read(self) -> StepOutputs:
+        sampled = self._sampling.read() if self._sampling is not None else None
+        scores, broken = self._worker.scorer.read(self._scores)
+        return StepOutputs(*self._sizes, sampled, scores, broken)

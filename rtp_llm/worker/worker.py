@@ -1,0 +1,121 @@
+"""The interface between the engine, which decides what a step computes, and what computes it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.worker.plan import StepPlan
+
+if TYPE_CHECKING:
+    from rtp_llm.worker.heads.logits_processor import LogitsProcessor
+    from rtp_llm.worker.heads.sampler import Sampled
+    from rtp_llm.worker.heads.score import PromptScores
+
+
+@dataclass(frozen=True)
+class NewSequences:
+    """The sequences of one request; plans name them by ``ids``, their settings by ``slots``.
+
+    ``stop_ids`` are forbidden before ``params.min_tokens``.
+    """
+
+    ids: Sequence[int]
+    slots: Sequence[int]
+    seeds: Sequence[int]
+    prompt: NDArray[np.int32]
+    params: SamplingParams
+    stop_ids: Sequence[int]
+    processors: Sequence[LogitsProcessor] = ()
+
+
+@dataclass(frozen=True)
+class StepOutputs:
+    """What a step of so many sequences and tokens gave.
+
+    ``broken``: sequences whose prompt scores have NaN or infinity, each set those of one request.
+    """
+
+    num_seqs: int
+    num_tokens: int
+    sampled: Sampled | None = None
+    scores: Sequence[PromptScores] = ()
+    broken: Sequence[frozenset[int]] = ()
+
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        """int32 [R] as the scheduler's ``commit`` takes them."""
+        return np.empty(0, np.int32) if self.sampled is None else self.sampled.tokens
+
+
+class StepHandle(Protocol):
+    """A step that was submitted and whose outputs are not read yet."""
+
+    def sample(self, previous: NDArray[np.int32] | None) -> None:
+        """Give it the tokens of the step before, [R'] (None: it names none of them).
+
+        Called once, before the plan's arrays change. Most steps find those tokens on the device and
+        ignore this; what the host edits between the layers and the sampling waits for it, while
+        the device computes the layers.
+        """
+
+    def read(self) -> StepOutputs:
+        """The outputs, once; waits for the device."""
+
+
+class Worker(ABC):
+    """Executes plans with one model, in their order. Belongs to the engine's thread."""
+
+    @property
+    @abstractmethod
+    def overlaps(self) -> bool:
+        """A plan may name tokens of the one before, which nobody has read yet."""
+
+    @abstractmethod
+    def add(self, sequences: NewSequences) -> None:
+        """Sequences that the plans from now on may name."""
+
+    @abstractmethod
+    def end(self, ids: Iterable[int], *, aborted: bool) -> None:
+        """Sequences that no later plan names; ``aborted``: what they were to give is unwanted too.
+
+        Need not be told of sequences without logits processors that come to their end.
+        """
+
+    @abstractmethod
+    def execute(self, plan: StepPlan | None, *, more: bool = False) -> StepHandle | None:
+        """Begin a step; waits for nothing that the device computes.
+
+        None for ``plan``: there is nothing to compute, but other workers may have something for
+        this one; ``more``: sequences are open all the same. None is returned where nothing was
+        begun.
+        """
+
+    # -- between requests ----------------------------------------------------------------------
+
+    @property
+    def has_idle_work(self) -> bool:
+        """There is something to do for when no sequence is there: `work_idle`, again and again."""
+        return False
+
+    def work_idle(self) -> None:
+        """Do a part of it, as long as a request may wait for."""
+        return
+
+    # -- workers that step together ------------------------------------------------------------
+
+    @property
+    def awake(self) -> bool:
+        """`execute` must be called, with or without a plan: another worker may need this one."""
+        return False
+
+    @property
+    def stopped(self) -> bool:
+        """A worker that this one steps with has left: nothing is computed any more."""
+        return False
