@@ -147,8 +147,7 @@ def _prefill(
         room = _host_room(settings, layout)
         staged.prepare(built.limits.max_batch_tokens, room.limit // 2)
     writing = WriterSettings.read(settings)
-    writer = PromptWriter(layout, engine.remote_prompts, outlet, device, writing)
-    runner.writer = writer
+    runner.writer = writer = PromptWriter(layout, engine.remote_prompts, outlet, device, writing)
     door.open(Welcome(protocol=PROTOCOL, fingerprint=print_of, offers=offers))
     worker = PrefillEngine(engine, writer, store, door, bell, figures, room)
     _logger.info("decode workers find this prefill worker at %s", door.address)

@@ -84,9 +84,8 @@ def build_engine(
     """
     phases = phases or Phases()
     device = resolve_device(settings.device_type)
-    check_settings(settings, device)
-    block_size = settings.seq_size_per_block or device.default_block_size()
     free = _prepare(settings, device)
+    block_size = settings.seq_size_per_block or device.default_block_size()
     phases.end("device")
     config = _config(settings)
     shared = share_model(settings, config, device)
@@ -99,26 +98,24 @@ def build_engine(
     plan = plan_memory(settings, model, kv_dtype, device, limits, len(sizes))
     phases.end("trial steps")
     cache = KVCache(config, plan, kv_dtype, device.torch_device)
-    runner = ModelRunner(model, cache, device, _sampled_tokens(settings, device))
-    scheduler = _scheduler(settings, plan, limits, runner)
-    num_slots = settings.max_running_requests + settings.max_queued_requests
-    worker = LocalWorker(runner, Sampler(num_slots, device, runner.sampled))
+    worker = _worker(settings, model, cache, device)
+    scheduler = _scheduler(settings, plan, limits, worker.runner)
     ranks = shared.steps(model, device, settings)
     phases.end("cache")
-    runner.warm_up()
+    worker.runner.warm_up()
     phases.end("warm-up")
-    _record_graphs(runner, sizes, plan, ranks)
+    _record_graphs(worker.runner, sizes, plan, ranks)
     phases.end("graphs")
-    ready = _ready(settings, runner.model, plan, dtype, device, phases.total, free)
+    ready = _ready(settings, model, plan, dtype, device, phases.total, free)
     _log(ready, plan, device, phases)
     _warn_of_dynamic_rope(config, plan)
-    together = worker if ranks is None else RankWorker(worker, ranks)
-    engine = Engine(scheduler, together, _engine_limits(ready), settings.seed)
+    engine = _engine(settings, scheduler, worker, ranks, ready)
     return BuiltEngine(engine, ready, limits, worker, scheduler, ranks)
 
 
 def _prepare(settings: Settings, device: Device) -> int:
     """Threads and kernels are ready, or missing and named. Returns the device's free bytes."""
+    check_settings(settings, device)
     device.make_current()
     free = await_memory(device)
     torch.set_num_threads(host_threads(settings, device))
@@ -294,6 +291,12 @@ def _sampled_tokens(settings: Settings, device: Device) -> SampledTokens | None:
     return SampledTokens(settings.max_running_requests, device) if overlap else None
 
 
+def _worker(settings: Settings, model: CausalLM, cache: KVCache, device: Device) -> LocalWorker:
+    runner = ModelRunner(model, cache, device, _sampled_tokens(settings, device))
+    num_slots = settings.max_running_requests + settings.max_queued_requests
+    return LocalWorker(runner, Sampler(num_slots, device, runner.sampled))
+
+
 def _scheduler(
     settings: Settings, plan: CachePlan, limits: StepLimits, runner: ModelRunner
 ) -> Scheduler:
@@ -321,11 +324,19 @@ def _scheduler(
     return scheduler
 
 
-def _engine_limits(ready: EngineReady) -> EngineLimits:
-    return EngineLimits(
+def _engine(
+    settings: Settings,
+    scheduler: Scheduler,
+    worker: LocalWorker,
+    ranks: RankSteps | None,
+    ready: EngineReady,
+) -> Engine:
+    limits = EngineLimits(
         max_model_len=ready.max_model_len,
         vocab_size=ready.vocab_size,
         max_running=ready.max_running,
         max_queued=ready.max_queued,
         eos_token_ids=ready.eos_token_ids,
     )
+    together = worker if ranks is None else RankWorker(worker, ranks)
+    return Engine(scheduler, together, limits, settings.seed)

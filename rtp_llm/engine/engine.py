@@ -55,8 +55,6 @@ class Engine(Serving):
         self._guard = StepGuard()
         self._metrics = StepMetrics(scheduler)
 
-    # -- requests ------------------------------------------------------------------------------
-
     def add(
         self,
         request: AddRequest,
@@ -93,8 +91,6 @@ class Engine(Serving):
         self._blocked = False
         self._metrics.refresh()
 
-    # -- what there is to do -------------------------------------------------------------------
-
     @property
     def has_work(self) -> bool:
         """Some sequence is waiting or running, here or at a worker that this one must step with,
@@ -116,8 +112,6 @@ class Engine(Serving):
     def alive(self) -> bool:
         """No step has failed."""
         return self._guard.alive
-
-    # -- a step --------------------------------------------------------------------------------
 
     def step(self) -> list[StepOutput | PromptLogprobs]:
         """Finish one step; what it produced, the step's own columns last. Empty without work.
@@ -195,8 +189,6 @@ class Engine(Serving):
         for rows in self._scheduler.uncommitted:
             self._scheduler.commit(np.full(rows, -1, np.int32))
         self._guard.interrupted = False
-
-    # -- metrics -------------------------------------------------------------------------------
 
     def stats(self) -> EngineStats:
         """The latest metrics; may be called from any thread, also while a step runs."""
