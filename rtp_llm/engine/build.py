@@ -84,8 +84,9 @@ def build_engine(
     """
     phases = phases or Phases()
     device = resolve_device(settings.device_type)
-    free = _prepare(settings, device)
+    check_settings(settings, device)
     block_size = settings.seq_size_per_block or device.default_block_size()
+    free = _prepare(settings, device)
     phases.end("device")
     config = _config(settings)
     shared = share_model(settings, config, device)
@@ -97,8 +98,7 @@ def build_engine(
     sizes = _sizes_to_record(settings, model, device, limits)
     plan = plan_memory(settings, model, kv_dtype, device, limits, len(sizes))
     phases.end("trial steps")
-    cache = KVCache(config, plan, kv_dtype, device.torch_device)
-    worker = _worker(settings, model, cache, device)
+    worker = _worker(settings, model, KVCache(config, plan, kv_dtype, device.torch_device), device)
     scheduler = _scheduler(settings, plan, limits, worker.runner)
     ranks = shared.steps(model, device, settings)
     phases.end("cache")
@@ -107,15 +107,13 @@ def build_engine(
     _record_graphs(worker.runner, sizes, plan, ranks)
     phases.end("graphs")
     ready = _ready(settings, model, plan, dtype, device, phases.total, free)
-    _log(ready, plan, device, phases)
-    _warn_of_dynamic_rope(config, plan)
+    _log(ready, config, plan, device, phases)
     engine = _engine(settings, scheduler, worker, ranks, ready)
     return BuiltEngine(engine, ready, limits, worker, scheduler, ranks)
 
 
 def _prepare(settings: Settings, device: Device) -> int:
     """Threads and kernels are ready, or missing and named. Returns the device's free bytes."""
-    check_settings(settings, device)
     device.make_current()
     free = await_memory(device)
     torch.set_num_threads(host_threads(settings, device))
@@ -238,7 +236,9 @@ def _ready(
     )
 
 
-def _log(ready: EngineReady, plan: CachePlan, device: Device, phases: Phases) -> None:
+def _log(
+    ready: EngineReady, config: ModelConfig, plan: CachePlan, device: Device, phases: Phases
+) -> None:
     _logger.info("start: %s", phases)
     _logger.info(
         "%s in %s (%s weights, %.0f MiB) on %s with %d threads; KV cache of %d tokens (%.0f MiB), "
@@ -253,6 +253,7 @@ def _log(ready: EngineReady, plan: CachePlan, device: Device, phases: Phases) ->
         plan.bytes / 2**20,
         plan.max_model_len,
     )
+    _warn_of_dynamic_rope(config, plan)
 
 
 def _warn_of_dynamic_rope(config: ModelConfig, plan: CachePlan) -> None:
