@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +23,13 @@ MIB = 2**20
 HEALTH_SECONDS, STILL_SECONDS = 2.5, 10.0
 GROWTH_BYTES = 256 * MIB
 LEFT_BYTES = 64 * MIB
+# Bodies that never end, at once; and what all of them may leave behind the third and fourth time:
+# of the first two the allocators keep what they had to ask for.
+SLOW_BODIES, SLOW_LEFT_BYTES = 1500, 2 * MIB
+SLOW_BODY = (
+    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 100000\r\n\r\n{"
+)
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 JSON = {"Content-Type": "application/json"}
 CONTEXT = 4096
@@ -192,3 +201,59 @@ def test_neighbours_go_on(name: str, server: Process) -> None:
     assert neighbour.longest_still < STILL_SECONDS
     assert neighbour.most_bytes - before < GROWTH_BYTES
     wait_for(lambda: _resident(pid) - before < LEFT_BYTES, PATIENCE)
+
+
+# In a process of its own, so that it competes with no thread here: at each line that it is told, as
+# many connections, a byte more on each, and how many of them were neither answered nor cut.
+SLOW_CLIENT = f"""
+import resource, socket, sys
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, {2 * SLOW_BODIES})), hard))
+for line in sys.stdin:
+    clients = []
+    for _ in range({SLOW_BODIES}):
+        clients.append(socket.create_connection(("127.0.0.1", int(sys.argv[1]))))
+        clients[-1].sendall({SLOW_BODY!r})
+    waiting = 0
+    for client in clients:
+        client.sendall(b" ")
+    print("open", flush=True)
+    sys.stdin.readline()
+    for client in clients:
+        try:
+            client.recv(1, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            waiting += 1
+        client.close()
+    print(waiting, flush=True)
+"""
+
+
+def _open_connections(server: Process) -> float:
+    text = httpx.get(f"{server.url}/metrics", timeout=PATIENCE).text
+    (line,) = (each for each in text.splitlines() if each.startswith("rtp_llm_open_connections"))
+    return float(line.split()[-1])
+
+
+def test_slow_bodies_leave_nothing(server: Process) -> None:
+    """Neighbours go on, and no more memory is held after each time than after the one before."""
+    pid, left = server.process.pid, [_resident(server.process.pid)]
+    command = [sys.executable, "-c", SLOW_CLIENT, server.url.rpartition(":")[2]]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as client:
+        assert client.stdin is not None and client.stdout is not None
+        for _ in range(4):
+            with Neighbour(server) as neighbour:
+                client.stdin.write("begin\n")
+                assert client.stdout.readline() == "open\n"
+                wait_for(lambda: _open_connections(server) >= SLOW_BODIES, PATIENCE)
+                client.stdin.write("end\n")
+                assert int(client.stdout.readline()) == SLOW_BODIES
+                wait_for(lambda: _open_connections(server) < SLOW_BODIES // 2, PATIENCE)
+            assert neighbour.longest_health < HEALTH_SECONDS
+            assert neighbour.longest_still < STILL_SECONDS
+            assert neighbour.most_bytes - left[0] < GROWTH_BYTES
+            left.append(_resident(pid))
+        client.stdin.close()
+    assert left[-1] - left[2] < SLOW_LEFT_BYTES, left

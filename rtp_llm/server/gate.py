@@ -98,7 +98,12 @@ class Gate:
             return None
 
     def _note_abandoned(self, scope: Scope) -> None:
-        self._finish(_Passage(scope, _unsent, dict(scope["headers"])))
+        """Many may go away at once: this is all that is done for one."""
+        seconds = time.perf_counter() - scope[BODY].began
+        self._count(scope["path"], CLIENT_CLOSED, seconds)
+        if self._state.settings.access_log:
+            passage = _Passage(scope, _unsent, dict(scope["headers"]))
+            _log_access(passage, CLIENT_CLOSED, seconds)
 
     def _check(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         self._hosts.check(headers)
@@ -124,14 +129,16 @@ class Gate:
             await send_error(passage.send, error)
 
     def _finish(self, passage: _Passage) -> None:
-        path = passage.route if passage.route in self._paths else "other"
         seconds = time.perf_counter() - passage.started
         code = CLIENT_CLOSED if passage.disconnected else passage.status or CLIENT_CLOSED
+        self._count(passage.route if passage.route in self._paths else "other", code, seconds)
+        if self._state.settings.access_log and passage.path not in OPEN_PATHS:
+            _log_access(passage, code, seconds)
+
+    def _count(self, path: str, code: int, seconds: float) -> None:
         metrics = self._state.metrics
         metrics.requests.labels(path, str(code)).inc()
         metrics.request_seconds.labels(path).observe(seconds)
-        if self._state.settings.access_log and passage.path not in OPEN_PATHS:
-            _access.info("request", extra={"fields": passage.record(code, seconds)})
 
 
 class _Passage:
@@ -193,6 +200,10 @@ class _Passage:
                 "completion_tokens": usage.completion_tokens,
             }
         return record
+
+
+def _log_access(passage: _Passage, code: int, seconds: float) -> None:
+    _access.info("request", extra={"fields": passage.record(code, seconds)})
 
 
 def _path(scope: Scope) -> str:

@@ -149,8 +149,9 @@ class Body:
     def abandon(self) -> None:
         """Its client went away."""
         self.leave()
-        if self._on_abandon is not None:
-            self._on_abandon()
+        tell, self._on_abandon = self._on_abandon, None
+        if tell is not None:
+            tell()
 
     # -- in the application ----------------------------------------------------------------------
 
