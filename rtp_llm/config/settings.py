@@ -128,8 +128,8 @@ class Settings(SeparationSettings, RankSettings, ServerSettings):
         True,
         "switch",
         "device",
-        "Record steps of decoding and of short prompts as graphs where the device can; off: every "
-        "step runs eagerly.",
+        "Capture decode steps and short prompts as CUDA or HIP graphs where the device can; "
+        "off: every step runs eagerly.",
     )
     attention_backend: str = option(
         "auto",
@@ -158,7 +158,7 @@ class Settings(SeparationSettings, RankSettings, ServerSettings):
         None,
         "switch",
         "device",
-        "Multiply few rows by FP8 weights with the weight as the tall operand (swap-AB).",
+        "Use swap-AB for FP8 products of few rows: the weight takes the tensor cores' 64-row side.",
         automatic="on where the device multiplies FP8 (NVIDIA GPUs of compute capability 9.0)",
         advanced=True,
     )
@@ -166,11 +166,11 @@ class Settings(SeparationSettings, RankSettings, ServerSettings):
         None,
         "integer",
         "device",
-        "Up to how many rows, of a group as a rule, FP8 products are swapped.",
+        "Most rows (per group in grouped products) for which FP8 products use swap-AB.",
         unit="rows",
         minimum=0,
         maximum=1024,
-        automatic="what was measured, for each form (docs/fp8.md)",
+        automatic="as measured, for each kind of product (docs/fp8.md)",
         advanced=True,
     )
     deep_gemm_num_sm: int | None = option(
@@ -224,7 +224,7 @@ class Settings(SeparationSettings, RankSettings, ServerSettings):
         automatic="16; on xpu 64, or what XPU_SEQ_SIZE_PER_BLOCK says",
     )
     reuse_cache: bool = option(
-        True, "switch", "cache", "Reuse the KV cache of prompts that begin alike (prefix cache)."
+        True, "switch", "cache", "Prefix cache: reuse the KV cache of prompts that begin alike."
     )
 
     # scheduling
