@@ -26,6 +26,7 @@ from rtp_llm.engine.messages import (
 )
 from rtp_llm.engine.process.main import main
 from rtp_llm.engine.serving import Serving
+from rtp_llm.worker.worker import StepOutputs
 
 RATE_VARIABLE = "EMITTING_STEPS_PER_SECOND"
 VOCABULARY = 30000
@@ -87,7 +88,7 @@ class EmittingEngine(Serving):
         )
         self._keep(~ended)
         self._steps += 1
-        return [step_columns(result, None, num_sequences=rows, batch_tokens=rows, seconds=0.0)]
+        return [step_columns(result, StepOutputs(rows, rows), seconds=0.0)]
 
     def stats(self) -> EngineStats:
         return EngineStats(running=len(self._ids), steps=self._steps)
