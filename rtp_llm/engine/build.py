@@ -33,8 +33,8 @@ from rtp_llm.loader import LoadProgress, load_model
 from rtp_llm.models.causal_lm import cache_dtype
 from rtp_llm.models.config import read_model_config
 from rtp_llm.native import load_runtime
-from rtp_llm.ops import fp8_gemm_choice
-from rtp_llm.ops.fp8_gemm_choice import Fp8GemmChoice
+from rtp_llm.ops.fp8 import fp8_gemm_choice
+from rtp_llm.ops.fp8.fp8_gemm_choice import Fp8GemmChoice
 from rtp_llm.worker.cache.kv_cache import KVCache
 from rtp_llm.worker.graphs.capture_sizes import GraphSize, graph_sizes
 from rtp_llm.worker.graphs.shared_graphs import SharedGraphs

@@ -15,7 +15,7 @@ from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, check_supported, refuse
 from rtp_llm.models.registry import known_architectures, model_class
 from rtp_llm.models.rope_config import read_rope
-from rtp_llm.ops.rotary_table import RopeConfig
+from rtp_llm.ops.rope.rotary_table import RopeConfig
 
 __all__ = [
     "Features",
