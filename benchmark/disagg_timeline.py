@@ -10,17 +10,18 @@ import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from benchmark.report import Report
+from rtp_llm.attention import CacheGroups, FullAttentionSpec
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.disagg.layout import CacheLayout
 from rtp_llm.disagg.settings import WriterSettings
 from rtp_llm.disagg.write_cycles import WriteCycles
 from rtp_llm.disagg.write_op import CacheStoreInputs, PromptBlocks, WriteCacheStoreOp
+from rtp_llm.worker.cache.kv_cache import KVCache
 
 LAYER_SECONDS = 0.005
 _BLOCK_SIZE, _BLOCKS = 16, 4
@@ -38,9 +39,8 @@ class Layer:
 def run(layers: int, threads: int) -> list[Layer]:
     """One step; returns when everything has travelled."""
     seen = [Layer() for _ in range(layers)]
-    cache: Any = SimpleNamespace(
-        layers=[torch.zeros(2, _BLOCKS, _BLOCK_SIZE, 8)] * layers, layer_group=(0,) * layers
-    )
+    groups = CacheGroups.of([FullAttentionSpec(1, 8, torch.float32)] * layers)
+    cache = KVCache(groups, (_BLOCKS,), _BLOCK_SIZE, torch.device("cpu"))
     writing = WriterSettings(threads=threads)
     device, began = CpuDevice(), 0.0
     cycles = WriteCycles(writing, device.make_current, lambda cycle: None)
@@ -57,7 +57,7 @@ def run(layers: int, threads: int) -> list[Layer]:
             seen[layer].transfer = (start, now())
 
     with cycles.step([1]) as cycle:
-        layout = CacheLayout(cache, (0,), _BLOCK_SIZE)
+        layout = CacheLayout(cache)
         op = WriteCacheStoreOp(_inputs(), layout, Wire(), cycle.submit, device.new_event)
         began = time.perf_counter()
         for index, layer in enumerate(seen):

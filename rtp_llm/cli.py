@@ -109,9 +109,9 @@ def _explain(loaded: LoadedSettings) -> int:
             kv_cache_dtype=settings.kv_cache_dtype,
             attention_backend=settings.attention_backend,
             moe_strategy=settings.moe_strategy,
-            max_seq_len=settings.max_seq_len,
         )
-        print(text, explain_cache(settings, device), sep="\n")
+        print(text)
+        print(explain_cache(settings, device))
         print(f"chat template: {template or 'none; only completions are served'}")
         return 0
     except (ModelFilesError, EngineStartError, ValueError) as error:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import pytest
 
 from rtp_llm import LLM, __version__, cli
 from rtp_llm.config.roles import OF_ROUTER
-from rtp_llm.model_folder import ModelFilesError
 from rtp_llm.models.transformers_models_for_tests import save_model
 from rtp_llm.text.model_folders_for_tests import byte_level
 
@@ -106,34 +104,6 @@ def test_explain_says_how_many_tokens_fit_as_a_start_would(
     assert f"{ready.num_blocks} blocks of 32 tokens, {fit} tokens fit; " in cache
     assert cache.endswith(f"longest sequence {ready.max_model_len} tokens")
     assert cli.main(["explain", mixture, *flags, "32", "--max-seq-len", "100000"]) == 1
-
-
-def test_explain_and_start_refuse_the_same_folders(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tokenizer = byte_level()
-    save_model(tmp_path, "qwen3", vocab_size=tokenizer.get_vocab_size())
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text("{}")
-    values = json.loads((tmp_path / "config.json").read_text())
-    explain = ["explain", str(tmp_path), "--device-type", "cpu"]
-    cases: list[tuple[dict[str, int], str]] = [
-        ({"intermediate_size": values["intermediate_size"] + 8}, "wrongly shaped: model.layers.0"),
-        (
-            {"max_position_embeddings": 2**24, "head_dim": 128},
-            "max_position_embeddings is 16777216, and the rotary table of so many positions would "
-            "take 8192 MiB. Set --max-seq-len",
-        ),
-    ]
-    for changed, message in cases:
-        (tmp_path / "config.json").write_text(json.dumps({**values, **changed}))
-        assert cli.main(explain) == 1
-        assert message in capsys.readouterr().err
-        with pytest.raises((ModelFilesError, ValueError), match=re.escape(message)):
-            LLM(str(tmp_path), device_type="cpu")
-    huge = {**values, "max_position_embeddings": 2**24, "rope_scaling": None}
-    (tmp_path / "config.json").write_text(json.dumps(huge))
-    assert cli.main([*explain, "--max-seq-len", "512"]) == 0
 
 
 @pytest.mark.parametrize(

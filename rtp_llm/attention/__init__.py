@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
-from rtp_llm.attention.backend import AttentionBackend, AttentionConfig
-from rtp_llm.attention.batch import ForwardBatch, HostNumbers
-from rtp_llm.attention.factory import check_backend, explain, make_backend
-from rtp_llm.attention.mla import MlaBackend, MlaConfig, MlaWeights
-from rtp_llm.attention.mla_factory import (
-    check_mla_backend,
-    explain_mla,
-    make_mla_backend,
+from rtp_llm.attention.backend import (
+    AttentionBackend,
+    AttentionConfig,
+    Backend,
+    BackendConfig,
+    BackendOptions,
 )
+from rtp_llm.attention.batch import ForwardBatch, HostNumbers
+from rtp_llm.attention.cache_spec import (
+    CacheGroup,
+    CacheGroups,
+    CacheSpec,
+    FullAttentionSpec,
+    MlaSpec,
+    RecurrentSpec,
+    SlidingWindowSpec,
+)
+from rtp_llm.attention.factory import check_backend, explain, make_backend
+from rtp_llm.attention.group_backends import GroupBackends, together
+from rtp_llm.attention.mla import MlaBackend, MlaConfig, MlaWeights
 from rtp_llm.attention.rotation import Rotation
 
 __all__ = [
     "AttentionBackend",
     "AttentionConfig",
+    "Backend",
+    "BackendConfig",
+    "BackendOptions",
+    "CacheGroup",
+    "CacheGroups",
+    "CacheSpec",
     "ForwardBatch",
+    "FullAttentionSpec",
+    "GroupBackends",
     "HostNumbers",
     "MlaBackend",
     "MlaConfig",
+    "MlaSpec",
     "MlaWeights",
+    "RecurrentSpec",
     "Rotation",
+    "SlidingWindowSpec",
     "check_backend",
-    "check_mla_backend",
     "explain",
-    "explain_mla",
     "make_backend",
-    "make_mla_backend",
+    "together",
 ]

@@ -1,10 +1,10 @@
-"""The interface of an attention backend."""
+"""The interface of what computes a layer's sequence mixer over a paged cache."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,13 +15,50 @@ from rtp_llm.device import Support
 
 
 @dataclass(frozen=True)
-class AttentionConfig:
-    """What a model on a device asks of attention; the same for all its layers but the window.
+class BackendOptions:
+    """What device and settings say to every backend.
 
-    `device_type` is one of rtp_llm.device.known_devices(); `windows` are the cache groups' windows
-    (0 = full); `block_size` is in tokens; `capability` the compute capability of an NVIDIA GPU, for
-    other devices and where it is not known (0, 0); `backend` the name of the one that was asked for
-    ("auto": none).
+    `device_type` is one of rtp_llm.device.known_devices(); `kv_dtype` the number type of keys and
+    values in the cache; `block_size` is in tokens; `capability` the compute capability of an NVIDIA
+    GPU, for other devices and where it is not known (0, 0); `backend` the name of the one that was
+    asked for ("auto": none).
+    """
+
+    device_type: str
+    dtype: torch.dtype
+    kv_dtype: torch.dtype
+    block_size: int
+    capability: tuple[int, int] = (0, 0)
+    backend: str = "auto"
+
+
+class BackendConfig(Protocol):
+    """What the layers of a cache group ask of their backend: the options, and sizes of their own.
+
+    Which class it is of says which family of backends is asked.
+    """
+
+    @property
+    def device_type(self) -> str: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def kv_dtype(self) -> torch.dtype: ...
+    @property
+    def num_heads(self) -> int: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def capability(self) -> tuple[int, int]: ...
+    @property
+    def backend(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """What layers with keys and values ask; `windows` are those of the cache groups (0 = full).
+
+    See BackendOptions for what is not about heads.
     """
 
     device_type: str
@@ -38,30 +75,75 @@ class AttentionConfig:
     capability: tuple[int, int] = (0, 0)
     backend: str = "auto"
 
+    def __str__(self) -> str:
+        windows = ", ".join(str(window) for window in self.windows if window)
+        kind = f"window {windows}" if windows else "full"
+        kind += ", and full" if windows and 0 in self.windows else ""
+        dtype = str(self.dtype).removeprefix("torch.")
+        return (
+            f"{self.device_type}, {dtype}, {self.num_heads} heads over {self.num_kv_heads} "
+            f"KV heads of {self.head_dim}, blocks of {self.block_size}, {kind}"
+        )
 
-class AttentionBackend(ABC):
-    """Computes attention over the paged cache; one file each, one row in the factory's table."""
+
+ConfigT = TypeVar("ConfigT", bound=BackendConfig)
+
+
+class Backend(ABC, Generic[ConfigT]):
+    """Runs the sequence mixer of one or more cache groups; one row in the factory's table.
+
+    A family adds its own `attend`, which its layers call.
+    """
 
     name: ClassVar[str]
     priority: ClassVar[int]
+    config_class: ClassVar[type]
+    """What its family is asked with; backends of other families are never asked."""
 
     @classmethod
     @abstractmethod
-    def supports(cls, config: AttentionConfig) -> Support:
+    def supports(cls, config: ConfigT) -> Support:
         """Yes, or no with the reason; called once, before anything is allocated."""
 
     @classmethod
-    def rank(cls, config: AttentionConfig) -> int:
+    def rank(cls, config: ConfigT) -> int:
         """Of the backends that say yes, the highest one is taken."""
         return cls.priority
 
     @classmethod
-    def remark(cls, config: AttentionConfig) -> str:
+    def remark(cls, config: ConfigT) -> str:
         """What an explanation of the choice has to add about this backend, if anything."""
         return ""
 
-    def __init__(self, config: AttentionConfig) -> None:
+    def __init__(self, config: ConfigT) -> None:
         self.config = config
+
+    def prepare(self, batch: ForwardBatch, group: int) -> object:
+        """What the layers of cache group `group` share in this step: `batch.prepared[group]`.
+
+        Called once a step, before the first layer.
+        """
+        return None
+
+    def warm_up(self, kv_cache: Tensor) -> None:
+        """Compile what steps need that are not recorded as graphs; once, before the first request.
+
+        `kv_cache` is that of any layer of the group; nothing of it is read.
+        """
+        return
+
+    def context_bytes(self, keys: int) -> int:
+        """Memory that steps take at most because their queries see so many keys in all."""
+        return 0
+
+
+class AttentionBackend(Backend[AttentionConfig]):
+    """Attention over keys and values, full or in a window."""
+
+    config_class = AttentionConfig
+
+    def __init__(self, config: AttentionConfig) -> None:
+        super().__init__(config)
         self.scale = config.head_dim**-0.5
         self._rotate = rotate_on(config.device_type)
         self._q_size = config.num_heads * config.head_dim
@@ -82,17 +164,6 @@ class AttentionBackend(ABC):
         batch.layer_written(layer)
         q = qkv[:, : self._q_size].view(len(qkv), heads, head_dim)
         return self.forward(q, layer, window, batch).flatten(1)
-
-    def prepare(self, batch: ForwardBatch) -> ForwardBatch:
-        """The batch with what its layers share; once a step, before the first layer."""
-        return batch
-
-    def warm_up(self, kv_cache: Tensor) -> None:
-        """Compile what steps need that are not recorded as graphs; once, before the first request.
-
-        `kv_cache` is any layer's; nothing of it is read.
-        """
-        return
 
     @abstractmethod
     def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from rtp_llm.attention.mla_step import MlaStep
 
 
 @dataclass(frozen=True)
@@ -30,15 +26,20 @@ class HostNumbers:
 class ForwardBatch:
     """T new tokens of B sequences, prefill chunks and decodes mixed; index tensors are int32.
 
-    A cache group is a set of layers that share a block table (same window). Lengths and blocks
-    are those after the step's keys and values have been written:
+    A cache group is a set of layers that share a block table (equal specs, see
+    rtp_llm.attention.cache_spec). Lengths and blocks are those after the step's keys and values
+    have been written:
 
     token_ids, positions [T]; cu_seqlens_q [B+1] prefix sums of new tokens; seq_lens [B] keys in
     all; slot_mapping per group [T] (block * block_size + offset, -1 = not written); block_table
-    per group [B, M] (-1 = no block); kv_cache per layer [2, N, S, Hk, D], with latents [1, N, S, 1,
+    per group [B, M] (-1 = no block); kv_cache per layer [2, N, S, Hk, D], with MLA [1, N, S, 1,
     R + P]; layer_group per layer. max_seqlen_q and max_seqlen_k are host numbers, so that no layer
     has to ask the device. `host` has more of them; None where they are not those of the step, as
-    when a graph is recorded. mla_step: what rtp_llm.attention.mla prepares for its layers.
+    when a graph is recorded. prepared: per group what its backend shares among its layers.
+    Of recurrent groups, states per layer [N, ...] each; state_read and state_write per group [B]:
+    the block whose states a sequence goes on from (-1: it begins, from zeros whatever a block
+    holds) and the block that gets those after the step's tokens (0 pads; never -1). A published
+    block is read and not written again, so the two may differ. None: not a recurrent group.
     on_written is told of every layer whose keys and values are written.
     """
 
@@ -53,7 +54,10 @@ class ForwardBatch:
     kv_cache: tuple[Tensor, ...]
     layer_group: tuple[int, ...]
     host: HostNumbers | None = None
-    mla_step: MlaStep | None = None
+    prepared: tuple[object, ...] = ()
+    states: tuple[tuple[Tensor, ...], ...] = ()
+    state_read: tuple[Tensor | None, ...] = ()
+    state_write: tuple[Tensor | None, ...] = ()
     on_written: Callable[[int], None] | None = None
 
     def layer_written(self, layer: int) -> None:

@@ -12,14 +12,15 @@ rtp_llm/attention/mla_step.py says which sequences of a step take which, and why
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from rtp_llm import ops
+from rtp_llm.attention.backend import Backend
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.attention.mla_step import (
     MOST_EXPANDED_KEYS,
@@ -29,7 +30,6 @@ from rtp_llm.attention.mla_step import (
     MlaStep,
     plan_step,
 )
-from rtp_llm.device import Support
 
 # Expanded keys and values of one pass; a pass takes as many heads as fit. One head of the most keys
 # that a step expands fits: 2**18 * (128 + 128) numbers of four bytes.
@@ -46,11 +46,11 @@ def context_bytes(keys: int, sizes: Forms, num_heads: int, dtype: torch.dtype) -
 
 @dataclass(frozen=True)
 class MlaConfig:
-    """What a model with latents on a device asks of attention; the same for all its layers.
+    """What layers whose cache holds latents ask.
 
     Sizes of a head are in elements: R = `latent_size` and P = `rope_size` are what the cache holds
     of a token, Dn = `nope_size` and P make a query, Dv = `value_size` a result. `scale` multiplies
-    the scores; `backend` is the one asked for by name. See AttentionConfig for the rest.
+    the scores. See BackendOptions for what is not about heads.
     """
 
     device_type: str
@@ -67,6 +67,13 @@ class MlaConfig:
     capability: tuple[int, int] = (0, 0)
     backend: str = "auto"
 
+    def __str__(self) -> str:
+        dtype = str(self.dtype).removeprefix("torch.")
+        return (
+            f"{self.device_type}, {dtype}, {self.num_heads} heads over latents of "
+            f"{self.latent_size} and keys of {self.rope_size}, blocks of {self.block_size}"
+        )
+
 
 class MlaWeights(NamedTuple):
     """What attention needs of a layer: the latent's norm [R], and kv_b [H, Dn + Dv, R]."""
@@ -76,33 +83,22 @@ class MlaWeights(NamedTuple):
     kv_b: Tensor
 
 
-class MlaBackend(ABC):
-    """Computes attention over latents; one file each, one row in the factory's table.
+class MlaBackend(Backend[MlaConfig]):
+    """Attention over latents."""
 
-    `priority`: of the backends that say yes, the highest one is taken.
-    """
-
-    name: ClassVar[str]
-    priority: ClassVar[int]
-
-    @classmethod
-    @abstractmethod
-    def supports(cls, config: MlaConfig) -> Support:
-        """Yes, or no with the reason; called once, before anything is allocated."""
+    config_class = MlaConfig
 
     def __init__(self, config: MlaConfig) -> None:
-        self.config = config
+        super().__init__(config)
         self._forms = Forms(
             config.latent_size, config.rope_size, config.nope_size, config.value_size
         )
 
-    def prepare(self, batch: ForwardBatch) -> ForwardBatch:
-        """The batch with what its layers share; once a step, before the first layer."""
-        return replace(batch, mla_step=plan_step(batch, self._forms))
+    def prepare(self, batch: ForwardBatch, group: int) -> MlaStep:
+        return plan_step(batch, self._forms, group)
 
-    def warm_up(self, kv_cache: Tensor) -> None:
-        """Compile what steps need that are not recorded as graphs; see AttentionBackend."""
-        return
+    def context_bytes(self, keys: int) -> int:
+        return context_bytes(keys, self._forms, self.config.num_heads, self.config.kv_dtype)
 
     def attend(
         self,
@@ -118,9 +114,10 @@ class MlaBackend(ABC):
         `q` [T, H, Dn + P]; what is in it afterwards is not said. `kv` [T, R + P] holds latents
         before their norm and keys before their rotation. `batch` comes from `prepare`.
         """
-        step = batch.mla_step
-        if step is None:
+        group = batch.layer_group[layer]
+        if not batch.prepared:
             raise ValueError("the batch has not been prepared for attention over latents")
+        step = cast(MlaStep, batch.prepared[group])
         planes = batch.kv_cache[layer]
         cache = planes.view(planes.shape[1], planes.shape[2], -1)
         rotated = q[..., self.config.nope_size :]
@@ -135,7 +132,7 @@ class MlaBackend(ABC):
             cos_sin,
             batch.positions,
             cache,
-            batch.slot_mapping[0],
+            batch.slot_mapping[group],
             self.config.is_neox,
         )
         batch.layer_written(layer)

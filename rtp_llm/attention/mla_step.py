@@ -101,13 +101,13 @@ class MlaStep:
     expanded: ExpandedPart | None = None
 
 
-def plan_step(batch: ForwardBatch, forms: Forms) -> MlaStep:
-    """Choose for every sequence; waits for no device."""
+def plan_step(batch: ForwardBatch, forms: Forms, group: int = 0) -> MlaStep:
+    """Choose for every sequence, for the layers of a cache group; waits for no device."""
     whole = MlaPart(
         None,
         batch.cu_seqlens_q,
         batch.seq_lens,
-        batch.block_table[0],
+        batch.block_table[group],
         batch.max_seqlen_q,
         batch.max_seqlen_k,
     )
@@ -119,7 +119,7 @@ def plan_step(batch: ForwardBatch, forms: Forms) -> MlaStep:
     _keep_room(expands, new, _room(host.seq_lens))
     if not expands.any():
         return MlaStep(whole)
-    block_size = batch.kv_cache[0].shape[2]
+    block_size = batch.kv_cache[batch.layer_group.index(group)].shape[2]
     if expands.all():
         return MlaStep(None, _expanded(whole, host.seq_lens, block_size))
     chosen = _part(whole, host, np.flatnonzero(expands))

@@ -15,8 +15,8 @@ from rtp_llm.attention import (
     HostNumbers,
     MlaConfig,
     MlaWeights,
-    explain_mla,
-    make_mla_backend,
+    explain,
+    make_backend,
     mla,
     mla_step,
 )
@@ -30,6 +30,10 @@ CONFIG = MlaConfig(
     "cpu", torch.float32, torch.float32, 4, latent_size=24, rope_size=8, nope_size=12,
     value_size=10, scale=20**-0.5, block_size=4,
 )  # fmt: skip
+
+
+def prepared(backend, batch):
+    return replace(batch, prepared=(backend.prepare(batch, 0),))
 
 
 def int32(values):
@@ -199,13 +203,13 @@ def test_a_mixture_gives_what_the_absorbed_form_gives(pass_bytes, most_keys, exp
     q, kv = torch.randn(134, 4, 20), torch.randn(134, 32)
     weights = MlaWeights(torch.rand(24), 1e-6, torch.randn(4, 22, 24) / 5)
     cos_sin = torch.randn(200, 8)
-    backend = make_mla_backend(CONFIG)
+    backend = make_backend(CONFIG)
     results, caches, told = [], [], []
     for host in (True, False):
         batch = replace(batch_of(MIXED), on_written=told.append)
-        batch = backend.prepare(batch if host else replace(batch, host=None))
+        batch = prepared(backend, batch if host else replace(batch, host=None))
         if host:
-            assert batch.mla_step.expanded.seq_lens.tolist() == expanded
+            assert batch.prepared[0].expanded.seq_lens.tolist() == expanded
         results.append(backend.attend(q.clone(), kv, 0, cos_sin, weights, batch))
         caches.append(batch.kv_cache[0])
     assert told == [0, 0]
@@ -215,8 +219,7 @@ def test_a_mixture_gives_what_the_absorbed_form_gives(pass_bytes, most_keys, exp
 
 
 def test_the_table_of_expanded_rows_is_made_once_a_step():
-    batch = make_mla_backend(CONFIG).prepare(batch_of(MIXED))
-    part = batch.mla_step.expanded
+    part = make_backend(CONFIG).prepare(batch_of(MIXED), 0).expanded
     assert part.table is part.table
     assert part.table.dtype == torch.int32
     for row, (start, keys) in enumerate(zip(part.starts, part.seq_lens, strict=True)):
@@ -228,13 +231,13 @@ def test_the_table_of_expanded_rows_is_made_once_a_step():
 
 def test_what_cannot_be_is_refused_with_the_reason():
     with pytest.raises(NoChoiceError, match="leave --kv-cache-dtype out"):
-        make_mla_backend(replace(CONFIG, kv_dtype=torch.float8_e4m3fn))
+        make_backend(replace(CONFIG, kv_dtype=torch.float8_e4m3fn))
     with pytest.raises(NoChoiceError, match="no mla_rotate_and_store, mla_attention for it"):
-        make_mla_backend(replace(CONFIG, device_type="xpu"))
+        make_backend(replace(CONFIG, device_type="xpu"))
     with pytest.raises(NoChoiceError, match="--attention-backend hopper: "):
-        make_mla_backend(replace(CONFIG, backend="hopper"))
+        make_backend(replace(CONFIG, backend="hopper"))
     with pytest.raises(ValueError, match="not been prepared"):
-        make_mla_backend(CONFIG).attend(
+        make_backend(CONFIG).attend(
             torch.randn(1, 4, 20),
             torch.randn(1, 32),
             0,
@@ -275,13 +278,13 @@ def test_what_hoppers_kernel_cannot_take(changed, reason, monkeypatch):
 
 
 def test_the_choice_is_explained():
-    text = explain_mla(CONFIG)
+    text = explain(CONFIG)
     assert "4 heads over latents of 24 and keys of 8" in text
     assert "paged (priority 0): chosen" in text
     assert "triton (priority 10): no: its tiles" in text
-    forced = explain_mla(replace(CONFIG, backend="paged"))
+    forced = explain(replace(CONFIG, backend="paged"))
     assert "paged (priority 0): chosen by --attention-backend" in forced
     with pytest.raises(
         NoChoiceError, match="flashinfer is unknown; there are auto, hopper, triton, paged"
     ):
-        make_mla_backend(replace(CONFIG, backend="flashinfer"))
+        make_backend(replace(CONFIG, backend="flashinfer"))

@@ -12,12 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rtp_llm.attention import CacheGroups, FullAttentionSpec, MlaSpec, SlidingWindowSpec
 from rtp_llm.device import cpu
 from rtp_llm.disagg.cache_keys import chain_keys
 from rtp_llm.disagg.layout import CacheLayout
 from rtp_llm.disagg.prompt_writer import PromptWriter
 from rtp_llm.disagg.settings import WriterSettings
 from rtp_llm.disagg.write_op import PromptBlocks
+from rtp_llm.worker.cache.kv_cache import KVCache
 
 CASES, BATCH = 10_000, 50
 POOL = 4096  # blocks of the caches, in numbers alone
@@ -63,10 +65,11 @@ def names_of(layer: int, rows: NDArray[np.int64]) -> Names:
 
 
 def layout_of(block_size: int, window: int) -> CacheLayout:
-    """Two layers: one sees everything, one a window; the second has its planes in one."""
-    planes = [torch.empty((count, POOL, block_size, 1, 1), dtype=torch.int8) for count in (2, 1)]
-    cache: Any = SimpleNamespace(layers=planes, layer_group=(0, 1))
-    return CacheLayout(cache, (0, window), block_size)
+    """Two layers: one sees everything, one a window, or has one plane."""
+    wide = FullAttentionSpec(1, 1, torch.int8)
+    window_spec = SlidingWindowSpec(1, 1, torch.int8, window=window)
+    groups = CacheGroups.of([wide, window_spec if window else MlaSpec(1, 0, torch.int8)])
+    return CacheLayout(KVCache(groups, (POOL, POOL), block_size, torch.device("cpu")))
 
 
 def random_case(choose: np.random.Generator, sequence: int, block_size: int) -> Case:

@@ -55,11 +55,7 @@ def build_worker(settings: Settings, built: BuiltEngine) -> BuiltWorker:
         EngineStartError: the address is taken, or a prefill worker's blocks mean something else.
         ValueError: settings that cannot work.
     """
-    layout = CacheLayout(
-        built.worker.runner.cache,
-        built.worker.runner.model.config.cache_windows,
-        built.ready.block_size,
-    )
+    layout = CacheLayout(built.worker.runner.cache)
     print_of = _fingerprint(settings, built)
     if settings.role == "prefill":
         return _prefill(settings, built, layout, print_of)
@@ -72,7 +68,6 @@ def _fingerprint(settings: Settings, built: BuiltEngine) -> str:
     content = "dummy" if dummy else model_digest(settings.model)
     return fingerprint(
         runner.model.config,
-        ready.block_size,
         runner.cache,
         weights=ready.dtype,
         quantization=ready.quantization,

@@ -7,9 +7,7 @@ _REMEDIES = {
     "model": _FOLDER,
     "layers": _FOLDER,
     "vocabulary": _FOLDER,
-    "row": _FOLDER,
-    "groups": _FOLDER,
-    "windows": _FOLDER,
+    "group": _FOLDER,  # and its number
     "content": _FOLDER,
     "dtype": "give both the same --kv-cache-dtype and --dtype",
     "block_size": "give both the same --seq-size-per-block",
@@ -29,7 +27,7 @@ def explain(there: tuple[int, str], here: tuple[int, str]) -> list[str]:
     names = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
     return [
         f"{_shown(name)} is {_shown(theirs.get(name))} there and {_shown(ours.get(name))} here: "
-        f"{_REMEDIES.get(name, _UNKNOWN)}"
+        f"{_REMEDIES.get(name.rstrip('0123456789'), _UNKNOWN)}"
         for name in names[:_MOST_LINES]
     ]
 

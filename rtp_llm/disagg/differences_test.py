@@ -7,8 +7,9 @@ import pytest
 from rtp_llm.disagg.differences import explain
 
 OURS = (
-    "Qwen3ForCausalLM layers=3 vocabulary=199 row=2x2x64 dtype=float32 block_size=4 groups=0,0,0 "
-    "windows=0 tp=1 weights=float32 quantization=none content=0123456789abcdef"
+    "Qwen3ForCausalLM layers=3 vocabulary=199 dtype=float32 block_size=4 group0=full:2x2x64:0,2 "
+    "group1=sliding_window-8:2x2x64:1 tp=1 weights=float32 quantization=none "
+    "content=0123456789abcdef"
 )
 
 
@@ -21,6 +22,8 @@ OURS = (
         ("dtype=float32", "dtype=float8_e4m3fn", "dtype is float8_e4m3fn .*--kv-cache-dtype"),
         ("weights=float32", "weights=bfloat16", "weights is bfloat16 there .*--dtype"),
         ("=none", "=int8", "quantization is int8 there .*--quantization"),
+        ("-8", "-16", "group1 is sliding_window-16:2x2x64:1 there .*serve the same model folder"),
+        ("2x2x64:0", "2x4x64:0", "group0 is full:2x4x64:0,2 there and full:2x2x64:0,2 here"),
         ("tp=1", "tp=2", "tp is 2 there and 1 here: start both with as many tensor-parallel"),
         (" tp=1", "", "tp is not said there and 1 here"),
         ("tp=1", "tp=1 cp=2", "cp is 2 there and not said here: install the same version"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rtp_llm.attention import CacheGroups, FullAttentionSpec, SlidingWindowSpec
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.disagg.block_copies import words_of
 from rtp_llm.disagg.host_room import HostRoom
@@ -31,9 +31,12 @@ class NoCopiesByHand(CpuDevice):
 
 
 def test_a_landing_is_made_without_waiting_and_fills_its_blocks() -> None:
-    layers = tuple(torch.zeros(2, 6, 4, 1, 8) for _ in range(3))
-    cache = cast("KVCache", SimpleNamespace(layers=layers, layer_group=(0, 1, 0)))
-    layout = CacheLayout(cache, windows=(0, 4), block_size=4)
+    full = FullAttentionSpec(1, 8, torch.float32)
+    window = SlidingWindowSpec(1, 8, torch.float32, window=4)
+    groups = CacheGroups.of([full, window, full])
+    cache = KVCache(groups, num_blocks=(6, 6), block_size=4, device=torch.device("cpu"))
+    layers = [layer.zero_() for layer in cache.layers]
+    layout = CacheLayout(cache)
     parts = [
         BlockPart(np.arange(len(blocks)), np.arange(len(blocks)), np.array(blocks))
         for blocks in ([5, 2], [3])

@@ -45,10 +45,9 @@ class BlockPart:
 class CacheLayout:
     """The planes of every layer; knows addresses, touches no memory."""
 
-    def __init__(self, cache: KVCache, windows: tuple[int, ...], block_size: int) -> None:
-        """``windows`` of the cache groups (0: full)."""
-        self.block_size = block_size
-        self.windows = windows
+    def __init__(self, cache: KVCache) -> None:
+        self.block_size = cache.block_size
+        self._groups = cache.groups
         self.layer_group = cache.layer_group
         self.planes = tuple(_planes(layer) for layer in cache.layers)
         self._block_bytes = sum(self.layer_bytes(layer, 1) for layer in range(self.num_layers))
@@ -68,8 +67,10 @@ class CacheLayout:
 
     def first_needed(self, group: int, length: int) -> int:
         """The first block that tokens from ``length`` on read, as the scheduler counts it."""
-        window = self.windows[group]
-        return max(0, length - window + 1) // self.block_size if window else 0
+        spec = self._groups[group].spec
+        if spec.kind == "recurrent":  # the state after all before it
+            return max(0, length - 1) // self.block_size
+        return max(0, length - spec.window + 1) // self.block_size if spec.window else 0
 
     def part(
         self, group: int, first: int, blocks: NDArray[np.int32], keys: NDArray[np.int64]
@@ -111,7 +112,6 @@ def memory_of(cache: KVCache) -> list[tuple[int, int]]:
 
 def fingerprint(
     config: ModelConfig,
-    block_size: int,
     cache: KVCache,
     *,
     weights: str,
@@ -124,13 +124,12 @@ def fingerprint(
     rtp_llm.disagg.differences. Tensor parallelism is not there yet: a worker that has it will say
     another ``tp``.
     """
-    row = "x".join(map(str, config.cache_row))
-    dtype = str(cache.layers[0].dtype).removeprefix("torch.")
-    groups = ",".join(map(str, cache.layer_group))
-    windows = ",".join(map(str, config.cache_windows))
+    specs = [group.spec for group in cache.groups if group.spec.kind != "recurrent"]
+    dtypes = dict.fromkeys(str(spec.memory_dtype).removeprefix("torch.") for spec in specs)
+    groups = " ".join(f"group{g}={group.identity}" for g, group in enumerate(cache.groups))
     return (
         f"{config.architecture} layers={len(cache.layers)} vocabulary={config.vocab_size} "
-        f"row={row} dtype={dtype} block_size={block_size} groups={groups} windows={windows} tp=1 "
+        f"dtype={','.join(dtypes)} block_size={cache.block_size} {groups} tp=1 "
         f"weights={weights} quantization={quantization} content={content}"
     )
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import torch
 
+from rtp_llm.attention import CacheGroups, FullAttentionSpec
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.disagg.figures import TransferFigures
 from rtp_llm.disagg.layout import CacheLayout
 from rtp_llm.disagg.outlets import PinnedPieces, StagedOutlet
+from rtp_llm.worker.cache.kv_cache import KVCache
 
 if TYPE_CHECKING:
     from rtp_llm.disagg.store_face import Store
-    from rtp_llm.worker.cache.kv_cache import KVCache
 
 
 class CountingDevice(CpuDevice):
@@ -48,9 +48,9 @@ def test_a_piece_is_given_out_again_when_it_is_gone() -> None:
 
 
 def test_pieces_of_two_steps_are_taken_at_the_start_as_far_as_the_limit_goes() -> None:
-    layers = tuple(torch.zeros(2, 6, 4, 1, 8) for _ in range(3))  # 256 bytes a block
-    cache = cast("KVCache", SimpleNamespace(layers=layers, layer_group=(0, 0, 0)))
-    layout = CacheLayout(cache, windows=(0,), block_size=4)
+    groups = CacheGroups.of([FullAttentionSpec(1, 8, torch.float32)] * 3)  # 256 bytes a block
+    cache = KVCache(groups, num_blocks=(6,), block_size=4, device=torch.device("cpu"))
+    layout = CacheLayout(cache)
     for limit, pieces in ((1 << 20, 6), (2048, 4), (511, 0)):
         device = CountingDevice()
         outlet = StagedOutlet(cast("Store", None), layout, TransferFigures(), cache, device)

@@ -66,7 +66,7 @@ class Bench:
         self.tiny = TinyEngine(folder, seq_size_per_block=BLOCK, **settings)
         engine = self.tiny.engine
         runner = self.tiny.built.worker.runner
-        self.layout = CacheLayout(runner.cache, runner.model.config.cache_windows, BLOCK)
+        self.layout = CacheLayout(runner.cache)
         self.store = store
         outlet = InPlaceOutlet(store, self.layout, TransferFigures())  # type: ignore[arg-type]
         self.writer = PromptWriter(

@@ -12,7 +12,7 @@ from rtp_llm import ops
 from rtp_llm.device import resolve_device
 from rtp_llm.engine.admission import EngineLimits
 from rtp_llm.engine.engine import Engine
-from rtp_llm.engine.memory_plan import plan_memory, weight_bytes, weights_that_fit
+from rtp_llm.engine.memory_plan import plan_memory, step_limits, weight_bytes, weights_that_fit
 from rtp_llm.engine.memory_release import await_memory
 from rtp_llm.engine.messages import EngineReady, EngineStartError
 from rtp_llm.engine.phases import Phases
@@ -30,11 +30,10 @@ from rtp_llm.engine.start_checks import (
     missing_operators,
 )
 from rtp_llm.loader import LoadProgress, load_model
-from rtp_llm.models.causal_lm import cache_dtype
 from rtp_llm.models.config import read_model_config
 from rtp_llm.native import load_runtime
-from rtp_llm.ops.fp8 import fp8_gemm_choice
-from rtp_llm.ops.fp8.fp8_gemm_choice import Fp8GemmChoice
+from rtp_llm.ops import fp8_gemm_choice
+from rtp_llm.ops.fp8_gemm_choice import Fp8GemmChoice
 from rtp_llm.worker.cache.kv_cache import KVCache
 from rtp_llm.worker.graphs.capture_sizes import GraphSize, graph_sizes
 from rtp_llm.worker.graphs.shared_graphs import SharedGraphs
@@ -93,12 +92,12 @@ def build_engine(
     dtype = config.dtype if settings.dtype == "auto" else _dtype(settings.dtype)
     model = _load(settings, device, dtype, block_size, shared, progress)
     phases.end("weights")
-    limits = _limits(settings, config, device, block_size)
-    kv_dtype = cache_dtype(settings.kv_cache_dtype, dtype)
+    limits = step_limits(settings, config, device, block_size)
     sizes = _sizes_to_record(settings, model, device, limits)
-    plan = plan_memory(settings, model, kv_dtype, device, limits, len(sizes))
+    plan = plan_memory(settings, model, device, limits, len(sizes))
     phases.end("trial steps")
-    worker = _worker(settings, model, KVCache(config, plan, kv_dtype, device.torch_device), device)
+    cache = KVCache(model.cache_groups(), plan.num_blocks, plan.block_size, device.torch_device)
+    worker = _worker(settings, model, cache, device)
     scheduler = _scheduler(settings, plan, limits, worker.runner)
     ranks = shared.steps(model, device, settings)
     phases.end("cache")
@@ -157,16 +156,6 @@ def _load(
     return model
 
 
-def _limits(settings: Settings, config: ModelConfig, device: Device, block_size: int) -> StepLimits:
-    budget = max(device.default_batch_tokens(), settings.max_running_requests)
-    return StepLimits(
-        max_batch_tokens=settings.max_batch_tokens_size or budget,
-        max_running=settings.max_running_requests,
-        max_model_len=settings.max_seq_len or config.max_position_embeddings,
-        block_size=block_size,
-    )
-
-
 def _sizes_to_record(
     settings: Settings, model: CausalLM, device: Device, limits: StepLimits
 ) -> list[GraphSize]:
@@ -219,7 +208,7 @@ def _ready(
         max_model_len=plan.max_model_len,
         vocab_size=config.vocab_size,
         eos_token_ids=config.eos_token_ids,
-        num_blocks=plan.num_blocks,
+        num_blocks=plan.full_blocks,
         block_size=plan.block_size,
         max_running=settings.max_running_requests,
         max_queued=settings.max_queued_requests,
@@ -304,12 +293,12 @@ def _scheduler(
     runtime = load_runtime()
     groups = [
         runtime.CacheGroup(
-            kind="sliding_window" if window else "full",
-            num_blocks=plan.num_blocks,
+            kind=group.spec.kind,
+            num_blocks=num_blocks,
             block_size=plan.block_size,
-            window=window,
+            window=group.spec.window,
         )
-        for window in runner.model.config.cache_windows
+        for group, num_blocks in zip(runner.cache.groups, plan.num_blocks, strict=True)
     ]
     scheduler: Scheduler = runtime.Scheduler(
         runtime.SchedulerConfig(

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rtp_llm.engine.memory_plan import cache_shape
+from rtp_llm.engine.memory_plan import step_limits
 from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.models.causal_lm import cache_dtype
 from rtp_llm.models.config import read_model_config
+from rtp_llm.models.registry import model_class
 from rtp_llm.worker.cache.budget import (
     MIB,
     CacheBudget,
@@ -28,16 +29,24 @@ if TYPE_CHECKING:
 
 
 def explain_cache(settings: Settings, device: Device) -> str:
-    """One line. Raises CacheSizeError when model and cache would not fit."""
-    plan = estimate_plan(settings, device)
-    return (
-        f"KV cache: about {plan.bytes / MIB:.0f} MiB: {plan.num_blocks} blocks of "
+    """A line, and one for each cache group where there are several.
+
+    Raises CacheSizeError when model and cache would not fit.
+    """
+    shape, plan = estimate_plan(settings, device)
+    lines = [
+        f"KV cache: about {plan.bytes / MIB:.0f} MiB: {plan.full_blocks} blocks of "
         f"{plan.block_size} tokens, {plan.capacity} tokens fit; longest sequence "
         f"{plan.max_model_len} tokens"
-    )
+    ]
+    if len(shape.groups) > 1:
+        for group, blocks in zip(shape.groups, plan.num_blocks, strict=True):
+            size = blocks * group.block_bytes(plan.block_size) / MIB
+            lines.append(f"  {group}: {blocks} blocks, {size:.0f} MiB")
+    return "\n".join(lines)
 
 
-def estimate_plan(settings: Settings, device: Device) -> CachePlan:
+def estimate_plan(settings: Settings, device: Device) -> tuple[CacheShape, CachePlan]:
     """As a start would plan it with what is free now; on a GPU it also tries steps, which may take
     more than the reserve that is assumed here."""
     config = read_model_config(settings.model)
@@ -45,14 +54,16 @@ def estimate_plan(settings: Settings, device: Device) -> CachePlan:
     dtype: torch.dtype = config.dtype if auto else getattr(torch, settings.dtype)
     kv_dtype = cache_dtype(settings.kv_cache_dtype, dtype)
     block_size = settings.seq_size_per_block or device.default_block_size()
-    shape = cache_shape(config, kv_dtype, block_size)
+    groups = model_class(config.architecture).groups_of(config, kv_dtype)
+    shape = step_limits(settings, config, device, block_size).cache_shape(groups)
     weights = _weight_bytes(settings, dtype)
-    return plan_cache(
+    plan = plan_cache(
         shape,
         _budget(settings, config, device, shape, weights),
         context=config.max_position_embeddings,
         max_seq_len=settings.max_seq_len,
     )
+    return shape, plan
 
 
 def _budget(

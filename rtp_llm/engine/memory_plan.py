@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from rtp_llm.worker.cache.budget import (
     modest_budget,
     sampler_estimate,
 )
-from rtp_llm.worker.cache.plan import CachePlan, CacheShape, plan_cache
+from rtp_llm.worker.cache.plan import CachePlan, plan_cache
 from rtp_llm.worker.warm_up import StepLimits, measure_steps
 
 if TYPE_CHECKING:
@@ -54,7 +53,6 @@ def weights_that_fit(device: Device, model: str) -> Iterator[None]:
 def plan_memory(
     settings: Settings,
     model: CausalLM,
-    dtype: torch.dtype,
     device: Device,
     limits: StepLimits,
     graphs: int,
@@ -67,7 +65,7 @@ def plan_memory(
         CacheSizeError: steps, or one sequence, do not fit beside the weights.
     """
     config = model.config
-    shape = cache_shape(config, dtype, limits.block_size)
+    shape = limits.cache_shape(model.cache_groups())
     one_sequence = shape.bytes_for(limits.max_model_len)
     budget = (
         modest_budget(
@@ -78,7 +76,7 @@ def plan_memory(
             one_sequence=one_sequence,
         )
         if device.shares_memory
-        else _measured(settings, model, dtype, device, limits, graphs)
+        else _measured(settings, model, device, limits, graphs)
     )
     return plan_cache(
         shape,
@@ -88,13 +86,15 @@ def plan_memory(
     )
 
 
-def cache_shape(config: ModelConfig, dtype: torch.dtype, block_size: int) -> CacheShape:
-    """What a token and a block of the model's cache cost."""
-    groups = config.layer_groups
-    return CacheShape(
-        group_layers=tuple(groups.count(group) for group in range(len(config.cache_windows))),
-        token_elements=math.prod(config.cache_row),
-        element_size=dtype.itemsize,
+def step_limits(
+    settings: Settings, config: ModelConfig, device: Device, block_size: int
+) -> StepLimits:
+    """The largest step and the longest sequence that `settings` allow."""
+    budget = max(device.default_batch_tokens(), settings.max_running_requests)
+    return StepLimits(
+        max_batch_tokens=settings.max_batch_tokens_size or budget,
+        max_running=settings.max_running_requests,
+        max_model_len=settings.max_seq_len or config.max_position_embeddings,
         block_size=block_size,
     )
 
@@ -102,14 +102,13 @@ def cache_shape(config: ModelConfig, dtype: torch.dtype, block_size: int) -> Cac
 def _measured(
     settings: Settings,
     model: CausalLM,
-    dtype: torch.dtype,
     device: Device,
     limits: StepLimits,
     graphs: int,
 ) -> CacheBudget:
     before = device.memory_info()
     try:
-        peaks = measure_steps(model, dtype, device, limits)
+        peaks = measure_steps(model, device, limits)
     except torch.OutOfMemoryError as error:
         raise CacheSizeError(
             f"no room for steps: {before.free // MIB} of {before.total // MIB} MiB are free beside "

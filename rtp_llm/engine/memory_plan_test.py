@@ -58,14 +58,14 @@ def model(tmp_path_factory):
 
 def plan(model, device, graphs=40, **settings):
     asked = Settings(model="m", max_running_requests=6, **settings)
-    return plan_memory(asked, model, torch.float32, device, LIMITS, graphs)
+    return plan_memory(asked, model, device, LIMITS, graphs)
 
 
 def test_the_measured_steps_are_the_largest(model):
     batches, rows = [], []
 
     class Watched:
-        config = model.config
+        cache_groups, context_bytes = model.cache_groups, model.context_bytes
 
         def __call__(self, batch):
             batches.append(batch)
@@ -76,7 +76,7 @@ def test_the_measured_steps_are_the_largest(model):
             return model.compute_logits(hidden)
 
     device = OwnMemory(peaks=(5 * MIB, 2 * MIB))
-    peaks = measure_steps(Watched(), torch.float32, device, LIMITS)
+    peaks = measure_steps(Watched(), device, LIMITS)
     assert (peaks.prompt, peaks.decode) == (5 * MIB, 2 * MIB)
     prompts, decode = batches
     assert prompts.cu_seqlens_q.tolist() == [0, 40, 80, 100]
@@ -93,7 +93,7 @@ def test_the_longest_contexts_are_counted_where_steps_expand_latents(tmp_path):
     """Prompts behind long prefixes gather more latents than a trial of fresh prompts does."""
     save_model(tmp_path, "deepseek_v3", seed=3)
     model = load_model(tmp_path, device=CpuDevice(), dtype=torch.float32)
-    peaks = measure_steps(model, torch.float32, OwnMemory(peaks=(5 * MIB, 2 * MIB)), LIMITS)
+    peaks = measure_steps(model, OwnMemory(peaks=(5 * MIB, 2 * MIB)), LIMITS)
     latent, heads = model.config.mla, model.config.num_heads
     # Six sequences of forty tokens may be there, a hundred tokens were tried.
     expanded = heads * (latent.nope_size + latent.value_size)
@@ -103,8 +103,8 @@ def test_the_longest_contexts_are_counted_where_steps_expand_latents(tmp_path):
 
 def test_a_device_of_its_own_memory_gives_what_steps_leave(model):
     result = plan(model, OwnMemory(peaks=(5 * GIB, GIB)), graphs=0)
-    block = result.bytes // result.num_blocks
-    assert result.num_blocks == 15 * GIB // block
+    block = result.bytes // result.full_blocks
+    assert result.full_blocks == 15 * GIB // block
     assert result.max_model_len == model.config.max_position_embeddings
 
 

@@ -10,6 +10,7 @@ from rtp_llm.layers.embedding import Embedding, LogitsHead, TiedLogitsHead
 from rtp_llm.layers.layer import Layer, shorten_lookups
 from rtp_llm.layers.linear import Linear
 from rtp_llm.layers.linear_factory import make_linear
+from rtp_llm.layers.mixer import Mixer, MixerShape
 from rtp_llm.layers.mla_attention import MlaAttentionLayer, MlaShape
 from rtp_llm.layers.mlp import GatedMLP
 from rtp_llm.layers.moe import MoeBlock, MoeConfig
@@ -31,6 +32,8 @@ __all__ = [
     "Elsewhere",
     "Embedding",
     "GatedMLP",
+    "Mixer",
+    "MixerShape",
     "MlaAttentionLayer",
     "MlaShape",
     "Layer",

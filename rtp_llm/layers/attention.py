@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from rtp_llm.attention import AttentionBackend, ForwardBatch, Rotation
-from rtp_llm.layers.layer import Layer
+from rtp_llm.attention import (
+    AttentionBackend,
+    AttentionConfig,
+    Backend,
+    BackendOptions,
+    CacheSpec,
+    ForwardBatch,
+    FullAttentionSpec,
+    Rotation,
+    SlidingWindowSpec,
+)
 from rtp_llm.layers.linear_factory import make_linear
+from rtp_llm.layers.mixer import Mixer
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
 
@@ -26,8 +38,28 @@ class AttentionShape:
     norm_eps: float | None = None
     window: int = 0
 
+    def cache_spec(self, dtype: torch.dtype) -> CacheSpec:
+        if self.window:
+            return SlidingWindowSpec(self.num_kv_heads, self.head_dim, dtype, window=self.window)
+        return FullAttentionSpec(self.num_kv_heads, self.head_dim, dtype)
 
-class AttentionLayer(Layer):
+    def backend_config(self, options: BackendOptions) -> AttentionConfig:
+        return AttentionConfig(
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_kv_heads,
+            head_dim=self.head_dim,
+            windows=(self.window,),
+            **vars(options),
+        )
+
+    def make(
+        self, index: int, backend: Backend[Any] | None, options: LayerOptions
+    ) -> AttentionLayer:
+        assert isinstance(backend, AttentionBackend)
+        return AttentionLayer(index, self, backend, options)
+
+
+class AttentionLayer(Mixer):
     """Attention of layer `index` over the paged cache, on the fused projection in place."""
 
     q_norm: RMSNorm | None
@@ -46,6 +78,9 @@ class AttentionLayer(Layer):
         if shape.norm_eps is not None:
             self.q_norm = RMSNorm(shape.head_dim, shape.norm_eps, options)
             self.k_norm = RMSNorm(shape.head_dim, shape.norm_eps, options)
+
+    def cache_spec(self) -> CacheSpec:
+        return self.shape.cache_spec(self.backend.config.kv_dtype)
 
     def forward(
         self,

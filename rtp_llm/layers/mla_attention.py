@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from rtp_llm.attention import ForwardBatch, MlaBackend, MlaWeights
-from rtp_llm.layers.layer import Layer
+from rtp_llm.attention import (
+    Backend,
+    BackendOptions,
+    CacheSpec,
+    ForwardBatch,
+    MlaBackend,
+    MlaConfig,
+    MlaSpec,
+    MlaWeights,
+)
 from rtp_llm.layers.linear import PlainLinear
 from rtp_llm.layers.linear_factory import make_linear
+from rtp_llm.layers.mixer import Mixer
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
 
@@ -19,18 +30,22 @@ _INNER_EPS = 1e-6
 
 @dataclass(frozen=True)
 class MlaShape:
-    """Sizes of latent attention in elements; `query_rank` 0: queries are not compressed.
+    """Sizes of one layer's MLA in elements; `query_rank` 0: queries are not compressed.
 
     `rank` of the latent, `rope_size` of the rotated key; a head's query has nope_size + rope_size,
-    its value `value_size`. `scale` of the scores; `is_neox`: halves rotate together.
+    its value `value_size`. `scale` of the scores; `bias`: of the projections from and to the hidden
+    state; `is_neox`: halves rotate together.
     """
 
+    hidden_size: int
+    num_heads: int
     query_rank: int
     rank: int
     rope_size: int
     nope_size: int
     value_size: int
     scale: float
+    bias: bool = False
     is_neox: bool = False
 
     @property
@@ -42,23 +57,38 @@ class MlaShape:
         """Elements that the cache holds of a token and layer."""
         return self.rank + self.rope_size
 
+    def cache_spec(self, dtype: torch.dtype) -> CacheSpec:
+        return MlaSpec(self.rank, self.rope_size, dtype)
 
-class MlaAttentionLayer(Layer):
+    def backend_config(self, options: BackendOptions) -> MlaConfig:
+        return MlaConfig(
+            num_heads=self.num_heads,
+            latent_size=self.rank,
+            rope_size=self.rope_size,
+            nope_size=self.nope_size,
+            value_size=self.value_size,
+            scale=self.scale,
+            is_neox=self.is_neox,
+            **vars(options),
+        )
+
+    def make(
+        self, index: int, backend: Backend[Any] | None, options: LayerOptions
+    ) -> MlaAttentionLayer:
+        assert isinstance(backend, MlaBackend)
+        return MlaAttentionLayer(index, self, backend, options)
+
+
+class MlaAttentionLayer(Mixer):
     """Latent attention of layer `index` over the paged cache."""
 
     def __init__(
-        self,
-        index: int,
-        hidden: int,
-        num_heads: int,
-        shape: MlaShape,
-        bias: bool,
-        backend: MlaBackend,
-        options: LayerOptions,
+        self, index: int, shape: MlaShape, backend: MlaBackend, options: LayerOptions
     ) -> None:
         super().__init__()
         self.index, self.shape, self.backend = index, shape, backend
-        self.num_heads = num_heads
+        hidden, bias = shape.hidden_size, shape.bias
+        self.num_heads = num_heads = shape.num_heads
         queries = num_heads * shape.query_size
         # One product for all that reads the hidden state.
         first = {"q_a_proj": shape.query_rank} if shape.query_rank else {"q_proj": queries}
@@ -74,6 +104,9 @@ class MlaAttentionLayer(Layer):
         rows = num_heads * (shape.nope_size + shape.value_size)
         self.kv_b_proj = PlainLinear(shape.rank, {"kv_b_proj": rows}, False, options.dequantized())
         self.o_proj = make_linear(num_heads * shape.value_size, {"o_proj": hidden}, bias, options)
+
+    def cache_spec(self) -> CacheSpec:
+        return self.shape.cache_spec(self.backend.config.kv_dtype)
 
     def forward(
         self,

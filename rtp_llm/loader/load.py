@@ -29,9 +29,6 @@ from rtp_llm.models.moe import local_experts
 from rtp_llm.models.refusals import refuse
 from rtp_llm.models.registry import model_class
 
-# The rotary table of a context that nobody asked for; longer ones need --max-seq-len.
-MAX_ROTARY_BYTES = 2**30
-
 _CAPABILITIES = {
     "none": None,
     "int8": "int8_weights",
@@ -65,7 +62,7 @@ def load_model(
     Raises UnsupportedModelError, ModelConfigError, CheckpointError, WeightError or NoChoiceError.
     """
     config = read_model_config(path)
-    positions = _positions(config, max_seq_len)
+    positions = max_seq_len or config.max_position_embeddings
     options = _options(
         device, dtype, positions, quantization, block_size, kv_cache_dtype, attention_backend
     )
@@ -118,31 +115,30 @@ def explain(
     kv_cache_dtype: str = "auto",
     attention_backend: str = "auto",
     moe_strategy: str = "auto",
-    max_seq_len: int | None = None,
 ) -> str:
     """What would run and why: device, model, number type, attention backend, the others' reasons.
 
     Reads config.json and the headers of the weights only; raises as load_model does.
     """
     config = read_model_config(path)
-    dtype, positions = dtype or config.dtype, _positions(config, max_seq_len)
+    dtype, positions = dtype or config.dtype, config.max_position_embeddings
     options = _options(
         device, dtype, positions, quantization, block_size, kv_cache_dtype, attention_backend
     )
     _check(config, options, device)
-    config, checkpoint = resolve_tied(config, _open(path, config), dtype, compare=False)
+    checkpoint = _open(path, config)
     options = _with_stored(replace(options, moe_strategy=moe_strategy), config, checkpoint, device)
+    kept = _name(options.dtype) + describe(checkpoint, options.dtype, device)
+    if quantization != "none":
+        kept += f", linear weights {quantization}"
     experts = local_experts(config, options.layer_options())
-    check_weights(config, options, checkpoint)
     return "\n".join(
         [
             f"device: {device.description()}",
             f"model: {config.architecture}, {config.num_layers} layers, "
             f"context {config.max_position_embeddings} (at most {config.context_limit})",
-            f"weights: {checkpoint.num_bytes / 2**20:.1f} MiB in files, kept as "
-            + _kept(options, checkpoint, device),
-            f"KV cache: {config.kv_bytes_per_token(options.kv_dtype)} bytes per token",
-            options.explain_attention(config),
+            f"weights: {checkpoint.num_bytes / 2**20:.1f} MiB in files, kept as {kept}",
+            *_explain_mixers(config, options),
             *([] if experts is None else [explain_experts(experts, moe_strategy)]),
             "not on this device:",
             *(f"  {feature}: {reason}" for feature, reason in device.refused.items()),
@@ -150,25 +146,16 @@ def explain(
     )
 
 
-def _positions(config: ModelConfig, max_seq_len: int | None) -> int:
-    """How many the rotary table has; raises UnsupportedModelError for a huge one unasked."""
-    if max_seq_len is not None:
-        return max_seq_len
-    positions = config.max_position_embeddings
-    size = positions * config.rope.rotary_dim * torch.float32.itemsize
-    if config.rope.style != "none" and size > MAX_ROTARY_BYTES:
-        raise UnsupportedModelError(
-            f"{config.architecture}: max_position_embeddings is {positions}, and the rotary table "
-            f"of so many positions would take {size >> 20} MiB. Set --max-seq-len to the longest "
-            "sequence that is to be served."
-        )
-    return positions
-
-
-def _kept(options: ModelOptions, checkpoint: Checkpoint, device: Device) -> str:
-    kept = _name(options.dtype) + describe(checkpoint, options.dtype, device)
-    plain = options.quantization == "none"
-    return kept if plain else f"{kept}, linear weights {options.quantization}"
+def _explain_mixers(config: ModelConfig, options: ModelOptions) -> list[str]:
+    """What the cache holds, each group where there are several, and the backends."""
+    model = model_class(config.architecture)
+    cache = model.groups_of(config, options.kv_dtype)
+    groups = cache.groups if len(cache.groups) > 1 else ()
+    return [
+        f"KV cache: {cache.token_bytes} bytes per token",
+        *(f"  {group}" for group in groups),
+        model.explain_backends(config, options),
+    ]
 
 
 def _with_stored(

@@ -23,12 +23,11 @@ _logger = logging.getLogger("rtp_llm.loader")
 
 
 def resolve_tied(
-    config: ModelConfig, checkpoint: Checkpoint, dtype: torch.dtype, *, compare: bool = True
+    config: ModelConfig, checkpoint: Checkpoint, dtype: torch.dtype
 ) -> tuple[ModelConfig, Checkpoint]:
     """`config` and `checkpoint` with the head and the embedding that the model computes with.
 
-    `dtype`: what both are kept in, in which they are compared; without `compare` no tensor is read
-    and two of one shape count as equal.
+    `dtype`: what both are kept in, in which they are compared.
     """
     known = checkpoint.tensors.keys() | checkpoint.unreadable.keys()
     if not config.tie_word_embeddings or HEAD not in known:
@@ -36,9 +35,7 @@ def resolve_tied(
     if EMBEDDING not in known and HEAD in checkpoint.tensors:
         return config, _with_embedding(checkpoint)
     table, head = checkpoint.tensors.get(EMBEDDING), checkpoint.tensors.get(HEAD)
-    if table is None or head is None:
-        return config, checkpoint
-    if table.shape == head.shape and (not compare or _are_equal(table, head, dtype)):
+    if table is None or head is None or _are_equal(table, head, dtype):
         return config, checkpoint
     _logger.warning(
         "config.json ties %s to %s, and the checkpoint holds another one; it is used",
@@ -56,7 +53,9 @@ def _with_embedding(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _are_equal(one: TensorEntry, other: TensorEntry, dtype: torch.dtype) -> bool:
-    """Whether tensors of one shape hold the same numbers in `dtype`, reading a piece at a time."""
+    """Whether two tensors hold the same numbers in `dtype`; they are read a piece at a time."""
+    if one.shape != other.shape:
+        return False
     count = one.size // one.dtype.itemsize
     for start in range(0, count, _PIECE_NUMBERS):
         length = min(_PIECE_NUMBERS, count - start)

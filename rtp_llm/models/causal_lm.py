@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,15 +12,15 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.attention import (
-    AttentionConfig,
+    BackendConfig,
+    BackendOptions,
+    CacheGroups,
     ForwardBatch,
-    MlaConfig,
     check_backend,
-    check_mla_backend,
     explain,
-    explain_mla,
+    together,
 )
-from rtp_llm.layers import Layer, LayerOptions, MlaShape
+from rtp_llm.layers import Layer, LayerOptions, MixerShape
 from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.models.config import Features, ModelConfig
 from rtp_llm.models.raw_config import RawConfig
@@ -41,7 +42,7 @@ class ModelOptions:
     activations) its number type. `capability`: see Device.capability. `moe_strategy`: what computes
     experts ("auto": the best that can). `fp8_weights` are the names of what the checkpoint stores
     in FP8 blocks, `fp8_products`: the device multiplies these. `attention_backend`: see
-    AttentionConfig.backend. `experts`: where experts are. `planned`: weights have shapes and no
+    BackendOptions.backend. `experts`: where experts are. `planned`: weights have shapes and no
     memory.
     """
 
@@ -79,51 +80,16 @@ class ModelOptions:
             fp8_products=self.fp8_products and ops.has_kernel("fp8_linear", self.device.type),
         )
 
-    def attention(self, config: ModelConfig) -> AttentionConfig:
-        """What the attention backend of `config` is chosen for."""
-        return AttentionConfig(
+    def backend_options(self) -> BackendOptions:
+        """What every attention backend is told."""
+        return BackendOptions(
             device_type=self.device_type,
             dtype=self.dtype,
             kv_dtype=self.kv_dtype,
-            num_heads=config.num_heads,
-            num_kv_heads=config.num_kv_heads,
-            head_dim=config.head_dim,
             block_size=self.block_size,
-            windows=config.cache_windows,
             capability=self.capability,
             backend=self.attention_backend,
         )
-
-    def mla_attention(self, config: ModelConfig, shape: MlaShape) -> MlaConfig:
-        """The same for a model whose cache holds latents."""
-        return MlaConfig(
-            device_type=self.device_type,
-            dtype=self.dtype,
-            kv_dtype=self.kv_dtype,
-            num_heads=config.num_heads,
-            latent_size=shape.rank,
-            rope_size=shape.rope_size,
-            nope_size=shape.nope_size,
-            value_size=shape.value_size,
-            scale=shape.scale,
-            block_size=self.block_size,
-            is_neox=shape.is_neox,
-            capability=self.capability,
-            backend=self.attention_backend,
-        )
-
-    def explain_attention(self, config: ModelConfig) -> str:
-        """Which attention backend is chosen for `config`, and why not the others.
-
-        NoChoiceError where none is, as making the model raises it.
-        """
-        if config.mla is not None:
-            latent = self.mla_attention(config, config.mla)
-            check_mla_backend(latent)
-            return explain_mla(latent)
-        attention = self.attention(config)
-        check_backend(attention)
-        return explain(attention)
 
 
 class CausalLM(Layer):
@@ -142,6 +108,45 @@ class CausalLM(Layer):
     def features(cls, raw: RawConfig) -> Features:
         """What this architecture adds to the common keys of config.json."""
 
+    @classmethod
+    @abstractmethod
+    def mixers(cls, config: ModelConfig) -> tuple[MixerShape, ...]:
+        """The sequence mixer of each layer."""
+
+    @classmethod
+    def groups_of(cls, config: ModelConfig, kv_dtype: torch.dtype) -> CacheGroups:
+        """What its layers will keep of a sequence; nothing is made."""
+        return CacheGroups.of([mixer.cache_spec(kv_dtype) for mixer in cls.mixers(config)])
+
+    @classmethod
+    def backend_configs(
+        cls, config: ModelConfig, options: ModelOptions
+    ) -> list[BackendConfig | None]:
+        """What the layers of each cache group ask of a backend."""
+        mixers, asked = cls.mixers(config), options.backend_options()
+        groups = cls.groups_of(config, options.kv_dtype).groups
+        return [mixers[group.layers[0]].backend_config(asked) for group in groups]
+
+    @classmethod
+    def explain_backends(cls, config: ModelConfig, options: ModelOptions) -> str:
+        """Which backend is chosen for which layers, and why not the others.
+
+        NoChoiceError where none is, as making the model raises it.
+        """
+        configs = dict.fromkeys(together(cls.backend_configs(config, options)))
+        asked = [each for each in configs if each is not None]
+        for each in asked:
+            check_backend(each)
+        return "\n".join(map(explain, asked))
+
+    @abstractmethod
+    def cache_groups(self) -> CacheGroups:
+        """What its layers keep of a sequence, as they say it."""
+
+    @abstractmethod
+    def context_bytes(self, keys: int) -> int:
+        """Memory that steps take at most because their queries see so many keys in all."""
+
     def ignores(self, name: str) -> bool:
         """Whether a checkpoint's tensor `name` holds nothing to load."""
         tied = ("lm_head.weight",) if self.config.tie_word_embeddings else ()
@@ -152,8 +157,8 @@ class CausalLM(Layer):
         """Hidden states [T, hidden] of the batch's tokens, normalised; fills the KV caches."""
 
     @abstractmethod
-    def warm_up(self, kv_cache: Tensor) -> None:
-        """Compile what kernels compile when they are first called; `kv_cache` is any layer's."""
+    def warm_up(self, kv_cache: Sequence[Tensor]) -> None:
+        """Compile what kernels compile when they are first called; `kv_cache` of each layer."""
 
     @abstractmethod
     def compute_logits(self, hidden: Tensor) -> Tensor:

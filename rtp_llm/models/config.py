@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, check_supported, refuse
 from rtp_llm.models.registry import known_architectures, model_class
 from rtp_llm.models.rope_config import read_rope
-from rtp_llm.ops.rope.rotary_table import RopeConfig
+from rtp_llm.ops.rotary_table import RopeConfig
 
 __all__ = [
     "Features",
@@ -97,27 +96,6 @@ class ModelConfig:
             reach = int(self.rope.factor * self.rope.max_position)
             return max(reach, self.max_position_embeddings)
         return self.max_position_embeddings
-
-    @property
-    def cache_windows(self) -> tuple[int, ...]:
-        """One entry per KV cache group: its window (0 = full attention), full attention first."""
-        return tuple(sorted(set(self.layer_windows)))
-
-    @property
-    def layer_groups(self) -> tuple[int, ...]:
-        """For each layer the index of its group in `cache_windows`."""
-        return tuple(self.cache_windows.index(window) for window in self.layer_windows)
-
-    def kv_bytes_per_token(self, dtype: torch.dtype) -> int:
-        """Bytes that one token takes in the KV caches of all layers together."""
-        return self.num_layers * math.prod(self.cache_row) * dtype.itemsize
-
-    @property
-    def cache_row(self) -> tuple[int, int, int]:
-        """What a layer's cache holds of a token: planes, heads of each, elements of a head."""
-        if self.mla is not None:
-            return 1, 1, self.mla.cache_size
-        return 2, self.num_kv_heads, self.head_dim
 
 
 def read_model_config(path: str | Path) -> ModelConfig:

@@ -46,9 +46,10 @@ def test_a_plain_llama(tmp_path):
     assert config.dtype is torch.bfloat16
     assert (config.qkv_bias, config.output_bias, config.mlp_bias, config.qk_norm) == (False,) * 4
     assert config.layer_windows == (0,) * 4
-    assert (config.cache_windows, config.layer_groups) == ((0,), (0,) * 4)
+    groups = model_class(config.architecture).groups_of(config, torch.float32)
+    assert (len(groups.groups), groups.layer_group) == (1, (0,) * 4)
     assert (config.eos_token_ids, config.bos_token_id) == ((2,), 1)
-    assert config.kv_bytes_per_token(torch.float32) == 2 * 4 * 2 * 16 * 4
+    assert groups.token_bytes == 2 * 4 * 2 * 16 * 4
     assert not config.tie_word_embeddings
 
 
@@ -102,7 +103,9 @@ def test_qwen_windows(tmp_path, architecture, changes, windows):
 def test_layers_of_one_window_share_a_cache_group(tmp_path):
     changes = {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 2}
     config = read(tmp_path, architectures=["Qwen2ForCausalLM"], **changes)
-    assert (config.cache_windows, config.layer_groups) == ((0, 24), (0, 0, 1, 1))
+    groups = model_class(config.architecture).groups_of(config, torch.float32)
+    assert [group.spec.window for group in groups.groups] == [0, 24]
+    assert groups.layer_group == (0, 0, 1, 1)
 
 
 LLAMA3 = {

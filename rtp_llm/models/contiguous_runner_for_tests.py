@@ -23,7 +23,7 @@ class ContiguousRunner:
     def __init__(
         self, model: CausalLM, sequences: int, max_tokens: int, block_size: int = 16
     ) -> None:
-        config = model.config
+        cache = self._groups = model.cache_groups()
         self.model, self._size = model, block_size
         per_sequence = -(-max_tokens // block_size)
         blocks = 1 + sequences * per_sequence
@@ -31,12 +31,12 @@ class ContiguousRunner:
         generator = torch.Generator(torch.get_default_device()).manual_seed(7)
         self._tables = [
             1 + torch.randperm(blocks - 1, generator=generator).view(sequences, per_sequence)
-            for _ in config.cache_windows
+            for _ in cache.groups
         ]
-        planes, *row = config.cache_row
-        shape = (planes, blocks, block_size, *row)
         self._caches = tuple(
-            torch.full(shape, torch.nan, dtype=dtype) for _ in range(config.num_layers)
+            torch.full(spec.layer_shape(blocks, block_size), torch.nan, dtype=dtype)
+            for spec in cache.specs
+            if spec is not None
         )
         self._lengths = [0] * sequences
 
@@ -77,7 +77,7 @@ class ContiguousRunner:
             slot_mapping=tuple(self._slots(table, positions) for table in self._tables),
             block_table=tuple(self._visible(table) for table in self._tables),
             kv_cache=self._caches,
-            layer_group=self.model.config.layer_groups,
+            layer_group=self._groups.layer_group,
             host=self._host(counts),
         )
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from rtp_llm.attention import (
-    AttentionBackend,
-    ForwardBatch,
-    MlaBackend,
-    make_backend,
-    make_mla_backend,
-)
+from rtp_llm.attention import Backend, CacheGroups, ForwardBatch, GroupBackends
 from rtp_llm.layers import (
-    AttentionLayer,
     AttentionShape,
     Embedding,
     GatedMLP,
     Layer,
     LayerOptions,
     LogitsHead,
-    MlaAttentionLayer,
+    MixerShape,
     MoeBlock,
     RMSNorm,
     Rotary,
@@ -41,14 +35,15 @@ class DecoderLayer(Layer):
         self,
         index: int,
         config: ModelConfig,
-        backend: AttentionBackend | MlaBackend,
+        mixer: MixerShape,
+        backend: Backend[Any] | None,
         options: LayerOptions,
     ) -> None:
         super().__init__()
         hidden, eps = config.hidden_size, config.rms_norm_eps
         options = options.inside(f"layers.{index}")
         self.input_layernorm = RMSNorm(hidden, eps, options)
-        self.self_attn = _attention(index, config, backend, options.inside("self_attn"))
+        self.self_attn = mixer.make(index, backend, options.inside("self_attn"))
         self.post_attention_layernorm = RMSNorm(hidden, eps, options)
         self.mlp = make_feed_forward(index, config, options)
 
@@ -70,54 +65,32 @@ def make_feed_forward(index: int, config: ModelConfig, options: LayerOptions) ->
     return GatedMLP(hidden, inner, config.hidden_act, config.mlp_bias, options.inside("mlp"))
 
 
-def _backend(config: ModelConfig, options: ModelOptions) -> AttentionBackend | MlaBackend:
-    if config.mla is not None:
-        return make_mla_backend(options.mla_attention(config, config.mla))
-    return make_backend(options.attention(config))
-
-
-def _attention(
-    index: int,
-    config: ModelConfig,
-    backend: AttentionBackend | MlaBackend,
-    options: LayerOptions,
-) -> Layer:
-    """The attention layer that works with `backend`, which is that of _backend(config)."""
-    hidden, heads = config.hidden_size, config.num_heads
-    if isinstance(backend, MlaBackend):
-        assert config.mla is not None
-        return MlaAttentionLayer(
-            index, hidden, heads, config.mla, config.qkv_bias, backend, options
-        )
-    shape = AttentionShape(
-        hidden_size=hidden,
-        num_heads=heads,
-        num_kv_heads=config.num_kv_heads,
-        head_dim=config.head_dim,
-        qkv_bias=config.qkv_bias,
-        output_bias=config.output_bias,
-        norm_eps=config.rms_norm_eps if config.qk_norm else None,
-        window=config.layer_windows[index],
-    )
-    return AttentionLayer(index, shape, backend, options)
-
-
 class Decoder(Layer):
     """Embedding, layers and the last norm."""
 
-    def __init__(self, config: ModelConfig, options: ModelOptions, layers: LayerOptions) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        options: ModelOptions,
+        layers: LayerOptions,
+        mixers: Sequence[MixerShape],
+        backends: GroupBackends,
+    ) -> None:
+        """``mixers`` of the layers, ``backends`` of the cache groups that they form."""
         super().__init__()
         layers = layers.inside("model")
-        self.backend = backend = _backend(config, options)
+        self.backends = backends
+        groups = CacheGroups.of([mixer.cache_spec(options.kv_dtype) for mixer in mixers])
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, layers)
         self.layers = nn.ModuleList(
-            DecoderLayer(index, config, backend, layers) for index in range(config.num_layers)
+            DecoderLayer(index, config, mixer, backends[group], layers)
+            for index, (mixer, group) in enumerate(zip(mixers, groups.layer_group, strict=True))
         )
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, layers)
         self.rotary = Rotary(config.rope, options.num_positions, options.device)
 
     def forward(self, batch: ForwardBatch) -> Tensor:
-        batch = self.backend.prepare(batch)
+        batch = self.backends.prepare(batch)
         residual: Tensor = self.embed_tokens(batch.token_ids)
         cos_sin = self.rotary.cos_sin
         pending: Tensor | None = None
@@ -135,15 +108,41 @@ class DecoderForCausalLM(CausalLM):
         super().__init__()
         self.config = config
         layers = options.layer_options()
-        self.model = Decoder(config, options, layers)
+        backends = GroupBackends(self.backend_configs(config, options))
+        self.model = Decoder(config, options, layers, self.mixers(config), backends)
         self.lm_head = self._make_head(config, layers)
+
+    @classmethod
+    def mixers(cls, config: ModelConfig) -> tuple[MixerShape, ...]:
+        if config.mla is not None:
+            return (config.mla,) * config.num_layers
+        return tuple(
+            AttentionShape(
+                hidden_size=config.hidden_size,
+                num_heads=config.num_heads,
+                num_kv_heads=config.num_kv_heads,
+                head_dim=config.head_dim,
+                qkv_bias=config.qkv_bias,
+                output_bias=config.output_bias,
+                norm_eps=config.rms_norm_eps if config.qk_norm else None,
+                window=window,
+            )
+            for window in config.layer_windows
+        )
+
+    def cache_groups(self) -> CacheGroups:
+        layers = (layer for layer in self.model.layers if isinstance(layer, DecoderLayer))
+        return CacheGroups.of([layer.self_attn.cache_spec() for layer in layers])
+
+    def context_bytes(self, keys: int) -> int:
+        return self.model.backends.context_bytes(keys)
 
     def forward(self, batch: ForwardBatch) -> Tensor:
         hidden: Tensor = self.model(batch)
         return hidden
 
-    def warm_up(self, kv_cache: Tensor) -> None:
-        self.model.backend.warm_up(kv_cache)
+    def warm_up(self, kv_cache: Sequence[Tensor]) -> None:
+        self.model.backends.warm_up(kv_cache, self.cache_groups().layer_group)
         for layer in self.model.layers:
             if isinstance(layer.mlp, MoeBlock):
                 layer.mlp.executor.warm_up()

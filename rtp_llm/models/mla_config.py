@@ -18,13 +18,17 @@ def read_mla(raw: RawConfig) -> MlaShape:
     if rope_size % 2:
         raise raw.error("qk_rope_head_dim", rope_size, "even, since its channels rotate in pairs")
     nope_size = raw.integer("qk_nope_head_dim")
+    heads = raw.integer("num_attention_heads")
     return MlaShape(
+        hidden_size=raw.integer("hidden_size"),
+        num_heads=heads,
         query_rank=query_rank,
         rank=raw.integer("kv_lora_rank"),
         rope_size=rope_size,
         nope_size=nope_size,
         value_size=raw.integer("v_head_dim"),
         scale=(nope_size + rope_size) ** -0.5 * _yarn_scale(raw),
+        bias=raw.flag("attention_bias"),
         is_neox=raw.get("rope_interleave") is False,
     )
 

@@ -127,7 +127,7 @@ class ModelRunner:
         """Run a step of two tokens in the padding block, so that no request pays for first use."""
         device = self.device.torch_device
         numbers = torch.arange(2, dtype=torch.int32, device=device)
-        groups, block_size = len(self.cache.groups), self.cache.layers[0].shape[2]
+        groups, block_size = len(self.cache.groups), self.cache.block_size
         batch = ForwardBatch(
             token_ids=torch.zeros_like(numbers),
             positions=numbers,
@@ -142,7 +142,7 @@ class ModelRunner:
             layer_group=self.cache.layer_group,
         )
         with torch.inference_mode():
-            self.model.warm_up(self.cache.layers[0])
+            self.model.warm_up(self.cache.layers)
             self.logits(self._layers(batch), np.arange(2, dtype=np.int32))
         self.device.synchronize()
 

@@ -11,15 +11,13 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
-from rtp_llm.attention.mla import context_bytes
-from rtp_llm.attention.mla_step import Forms
+from rtp_llm.attention.cache_spec import CacheGroups
 from rtp_llm.worker.cache.kv_cache import KVCache
-from rtp_llm.worker.cache.plan import CachePlan
+from rtp_llm.worker.cache.plan import CacheShape
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.models.causal_lm import CausalLM
-    from rtp_llm.models.config import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -30,6 +28,10 @@ class StepLimits:
     max_running: int
     max_model_len: int
     block_size: int
+
+    def cache_shape(self, groups: CacheGroups) -> CacheShape:
+        """What blocks of a model's cache cost, and what these steps need of them."""
+        return CacheShape(groups.groups, self.block_size, self.max_running, self.max_batch_tokens)
 
     @property
     def most_decoding(self) -> int:
@@ -45,9 +47,7 @@ class StepPeaks:
     decode: int
 
 
-def measure_steps(
-    model: CausalLM, dtype: torch.dtype, device: Device, limits: StepLimits
-) -> StepPeaks:
+def measure_steps(model: CausalLM, device: Device, limits: StepLimits) -> StepPeaks:
     """Run a step of prompts as long as they can be, and one in which all sequences decode.
 
     Both end in logits and a draw for each sequence. All keys and values go to one block, which is
@@ -56,35 +56,29 @@ def measure_steps(
     Raises:
         torch.OutOfMemoryError: one of them does not fit.
     """
-    steps = _LargestSteps(model, dtype, device, limits)
+    steps = _LargestSteps(model, device, limits)
     tokens, longest = limits.max_batch_tokens, limits.max_model_len
     prompts = [min(longest, tokens - start) for start in range(0, tokens, longest)]
     # A step has at most so many sequences, prompts too.
     prompts = prompts[: limits.max_running]
     with torch.inference_mode():
         return StepPeaks(
-            prompt=steps.peak(prompts) + _longer_context(model.config, dtype, limits, sum(prompts)),
+            prompt=steps.peak(prompts) + _longer_context(model, limits, sum(prompts)),
             decode=steps.peak([1] * limits.most_decoding),
         )
 
 
-def _longer_context(config: ModelConfig, dtype: torch.dtype, limits: StepLimits, tried: int) -> int:
-    """Bytes that expanding latents takes at most beyond what it took for ``tried`` keys."""
-    latent = config.mla
-    if latent is None:
-        return 0
-    sizes = Forms(latent.rank, latent.rope_size, latent.nope_size, latent.value_size)
-    counts = (max(tried, limits.max_running * limits.max_model_len), tried)
-    most, there = (context_bytes(keys, sizes, config.num_heads, dtype) for keys in counts)
-    return most - there
+def _longer_context(model: CausalLM, limits: StepLimits, tried: int) -> int:
+    """Bytes that steps take for the longest contexts beyond what they took for ``tried`` keys."""
+    most = max(tried, limits.max_running * limits.max_model_len)
+    return model.context_bytes(most) - model.context_bytes(tried)
 
 
 class _LargestSteps:
-    def __init__(
-        self, model: CausalLM, dtype: torch.dtype, device: Device, limits: StepLimits
-    ) -> None:
-        plan = CachePlan(1, limits.block_size, limits.max_model_len, 0)
-        self._cache = KVCache(model.config, plan, dtype, device.torch_device)
+    def __init__(self, model: CausalLM, device: Device, limits: StepLimits) -> None:
+        groups = model.cache_groups()
+        one_each = (1,) * len(groups.groups)
+        self._cache = KVCache(groups, one_each, limits.block_size, device.torch_device)
         self._model, self._device, self._limits = model, device, limits
 
     def peak(self, lengths: list[int]) -> int:

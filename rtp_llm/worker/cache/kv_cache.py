@@ -1,42 +1,61 @@
-"""The KV cache's memory: one tensor for each cache group, seen by each layer as its own part."""
+"""The cache's memory: one tensor for each cache group, seen by each layer as its own part."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from rtp_llm import ops
+from rtp_llm.attention.cache_spec import CacheGroup, CacheGroups, RecurrentSpec
 from rtp_llm.ops.huge_pages import empty_on
-
-if TYPE_CHECKING:
-    from rtp_llm.models.config import ModelConfig
-    from rtp_llm.worker.cache.plan import CachePlan
 
 
 class KVCache:
-    """``groups[g]`` is [L, P, N, S, Hk, D] over the L layers of the group; ``layers`` in the order
-    of the model, [P, N, S, Hk, D] each. The P planes are keys and values, or one of latents.
+    """``memory[g]`` is what the layers of group g keep, [L, P, N, ...]; ``layers`` in the order of
+    the model has each layer's part [P, N, ...] as its spec describes it, an empty tensor where a
+    layer keeps nothing. ``states`` of a recurrent layer are [N, ...] each, no tensor of others.
 
     The memory is not initialised: the system gives its pages when they are first written.
     """
 
     def __init__(
-        self, config: ModelConfig, plan: CachePlan, dtype: torch.dtype, device: torch.device
+        self,
+        groups: CacheGroups,
+        num_blocks: Sequence[int],
+        block_size: int,
+        device: torch.device,
     ) -> None:
-        self.layer_group = config.layer_groups
-        planes, *row = config.cache_row
-        block = (plan.num_blocks, plan.block_size, *row)
-        self.groups = tuple(
-            empty_on(device, (self.layer_group.count(group), planes, *block), dtype)
-            for group in range(len(config.cache_windows))
+        """``num_blocks`` of each group."""
+        self.groups = groups.groups
+        self.layer_group = groups.layer_group
+        self.block_size = block_size
+        self.memory = tuple(
+            _memory(group, blocks, block_size, device)
+            for group, blocks in zip(self.groups, num_blocks, strict=True)
         )
-        parts = [iter(group) for group in self.groups]
-        self.layers: tuple[Tensor, ...] = tuple(next(parts[g]) for g in self.layer_group)
+        parts = [iter(memory) for memory in self.memory]
+        nothing = torch.empty(0, device=device)
+        self.layers: tuple[Tensor, ...] = tuple(
+            nothing if g < 0 else next(parts[g]) for g in self.layer_group
+        )
+        self.states = tuple(
+            spec.states(layer) if isinstance(spec, RecurrentSpec) else ()
+            for spec, layer in zip(groups.specs, self.layers, strict=True)
+        )
 
     def copy_blocks(self, group: int, pairs: Tensor) -> None:
         """Copy whole blocks of all layers of a group; pairs int32 [P, 2] of (source, target)."""
-        memory = self.groups[group]
-        # The copy moves bytes, and its operator knows no number of 8 bits.
-        ops.copy_blocks(memory.view(torch.float16) if memory.itemsize == 1 else memory, pairs)
+        ops.copy_blocks(_as_pages(self.memory[group]), pairs)
+
+
+def _as_pages(memory: Tensor) -> Tensor:
+    """[L, P, N, S, Hk, D], as the operator wants it, of numbers that it knows: it moves bytes."""
+    wide = memory.view(torch.float16) if memory.itemsize == 1 else memory
+    return wide if wide.dim() == 6 else wide[..., None, None]
+
+
+def _memory(group: CacheGroup, num_blocks: int, block_size: int, device: torch.device) -> Tensor:
+    shape = group.spec.layer_shape(num_blocks, block_size)
+    return empty_on(device, (len(group.layers), *shape), group.spec.memory_dtype)

@@ -1,45 +1,119 @@
-"""How many blocks the KV cache has: arithmetic over the model, the settings and a memory budget."""
+"""How many blocks each cache group has: arithmetic over specs, settings and a memory budget.
+
+Groups of full attention (MLA too) hold every token, so they all get the same number of blocks, n,
+and n is the capacity. The others need less than that:
+
+- Sliding window w: a running sequence keeps the blocks that its next query sees, at most
+  ceil(w / S) + 1, and a step's chunks, C tokens in all, add ceil(C / S) and one for each sequence.
+  With R sequences that is R * (ceil(w / S) + 2) + ceil(C / S). As much again is for the ends of
+  cached prefixes, and never less than a quarter of n: a cached prefix of four windows or more can
+  then be hit. More than n is never needed: a sequence has no more blocks here than in a full group.
+- Recurrent: a block is one state. A running sequence keeps two, the one that it reads and the one
+  that it writes (a published state is never written again), and as many again are for cached
+  prefixes: 4 R, and one that pads. A state may be as large as thousands of tokens of keys and
+  values, so states take at most STATE_SHARE of the budget, whatever R is: the scheduler lets
+  sequences wait for a state as for a block.
+
+What these do not take goes to n. With full groups alone n is the budget over the bytes of a block.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
+from rtp_llm.attention.cache_spec import CacheGroup
 from rtp_llm.worker.cache.budget import MIB, CacheBudget, CacheSizeError
+
+# States of running sequences and of prefixes, as a multiple of max_running_requests.
+STATES_PER_SEQUENCE = 4
+# The least with which one sequence runs: what it reads, what it writes, and the padding block.
+LEAST_STATES = 3
+# Half for states and half for tokens, as SGLang's mamba_full_memory_ratio of 0.9 comes out.
+STATE_SHARE = 0.5
+# Of the blocks of a full group, for the windows of cached prefixes.
+LEAST_WINDOW_SHARE = 4
 
 
 @dataclass(frozen=True)
 class CacheShape:
-    """What a token costs: ``token_elements`` in each of the ``group_layers`` of the groups."""
+    """What blocks cost: the groups, tokens per block, and the most that a step can have.
 
-    group_layers: tuple[int, ...]
-    token_elements: int
-    element_size: int
+    ``max_running`` sequences run at once; a step computes at most ``max_batch_tokens`` tokens.
+    """
+
+    groups: tuple[CacheGroup, ...]
     block_size: int
+    max_running: int
+    max_batch_tokens: int
 
-    @property
-    def block_bytes(self) -> int:
-        """Bytes of one block of every group, of all layers."""
-        token = self.token_elements * self.element_size
-        return sum(self.group_layers) * token * self.block_size
+    def __post_init__(self) -> None:
+        if self.groups[0].spec.kind == "recurrent":
+            raise ValueError("a cache is planned by its tokens: some layer must have attention")
+
+    def num_blocks(self, full: int, states: int) -> tuple[int, ...]:
+        """Blocks of each group where full groups have ``full`` and recurrent ones ``states``."""
+        counts = {"full": full, "recurrent": states}
+        return tuple(
+            min(full, self._windows(spec.window, full)) if spec.window else counts[spec.kind]
+            for spec in (group.spec for group in self.groups)
+        )
+
+    def bytes(self, full: int, states: int) -> int:
+        """What these blocks take."""
+        costs = (group.block_bytes(self.block_size) for group in self.groups)
+        counts = self.num_blocks(full, states)
+        return sum(cost * count for cost, count in zip(costs, counts, strict=True))
 
     def bytes_for(self, tokens: int) -> int:
-        """Bytes of the blocks that hold ``tokens``, the padding block included."""
-        return (-(-tokens // self.block_size) + 1) * self.block_bytes
+        """Bytes of the blocks with which one sequence of ``tokens`` runs, padding included."""
+        return self.bytes(self._blocks(tokens) + 1, LEAST_STATES)
+
+    def states_within(self, budget: int) -> int:
+        """Blocks of each recurrent group; 0 without such a group."""
+        cost = self.bytes(0, 1)
+        if not cost:
+            return 0
+        fit = int(STATE_SHARE * budget) // cost
+        return max(LEAST_STATES, min(fit, 1 + STATES_PER_SEQUENCE * self.max_running))
+
+    def full_within(self, budget: int) -> int:
+        """The most blocks of a full group that fit beside what the others need; 0 if none."""
+        states = self.states_within(budget)
+        # A block costs at least what one of the cheapest group does, so no more can fit.
+        least = min(group.block_bytes(self.block_size) for group in self.groups)
+        candidates = range(1, max(0, budget) // least + 2)
+        return bisect_right(candidates, budget, key=lambda full: self.bytes(full, states))
+
+    def _windows(self, window: int, full: int) -> int:
+        if all(group.spec.kind != "full" for group in self.groups):
+            return full  # the capacity is counted in blocks of windows
+        running = self.max_running * (self._blocks(window) + 2)
+        live = 1 + running + self._blocks(self.max_batch_tokens)
+        return max(2 * live, -(-full // LEAST_WINDOW_SHARE))
+
+    def _blocks(self, tokens: int) -> int:
+        return -(-tokens // self.block_size)
 
 
 @dataclass(frozen=True)
 class CachePlan:
     """The decision: ``num_blocks`` of each group, of which block 0 only pads."""
 
-    num_blocks: int
+    num_blocks: tuple[int, ...]
     block_size: int
     max_model_len: int
     bytes: int
 
     @property
+    def full_blocks(self) -> int:
+        """Blocks of the group that holds the most tokens: it comes first."""
+        return self.num_blocks[0]
+
+    @property
     def capacity(self) -> int:
         """Tokens that fit."""
-        return (self.num_blocks - 1) * self.block_size
+        return (self.full_blocks - 1) * self.block_size
 
 
 def plan_cache(
@@ -54,7 +128,7 @@ def plan_cache(
         CacheSizeError: a sequence of ``max_seq_len`` tokens, or of one block, does not fit.
     """
     wanted = max_seq_len or context
-    blocks = max(0, budget.bytes) // shape.block_bytes
+    blocks = shape.full_within(budget.bytes)
     capacity = max(0, blocks - 1) * shape.block_size
     if capacity < shape.block_size or (max_seq_len is not None and capacity < max_seq_len):
         need = -(-shape.bytes_for(wanted) // MIB)
@@ -62,9 +136,10 @@ def plan_cache(
             f"the KV cache holds {capacity} tokens with {budget.source}, but one sequence of "
             f"max_seq_len={wanted} tokens needs {need} MiB: {budget.remedy}, or lower max_seq_len"
         )
+    states = shape.states_within(budget.bytes)
     return CachePlan(
-        num_blocks=blocks,
+        num_blocks=shape.num_blocks(blocks, states),
         block_size=shape.block_size,
         max_model_len=min(wanted, capacity),
-        bytes=blocks * shape.block_bytes,
+        bytes=shape.bytes(blocks, states),
     )

@@ -1,0 +1,228 @@
+"""What a layer keeps of a sequence between steps, and the groups that layers of equal specs form.
+
+The cache's memory, its plan, `rtp-llm explain`, the runtime's groups and the transfer between
+workers are all made from these specs. A block is what the runtime hands out: `block_size` tokens of
+keys and values, or one recurrent state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+Kind = Literal["full", "sliding_window", "recurrent"]
+# Each state of a block begins at a multiple of this, as vectorised kernels ask.
+STATE_ALIGNMENT = 256
+
+
+@dataclass(frozen=True)
+class FullAttentionSpec:
+    """Keys and values of all tokens: `heads` KV heads of `dim` elements each."""
+
+    heads: int
+    dim: int
+    dtype: torch.dtype
+
+    kind: ClassVar[Kind] = "full"
+    window: ClassVar[int] = 0
+
+    @property
+    def memory_dtype(self) -> torch.dtype:
+        return self.dtype
+
+    def layer_shape(self, num_blocks: int, block_size: int) -> tuple[int, ...]:
+        """Of one layer's cache: [2, N, S, Hk, D], keys then values."""
+        return 2, num_blocks, block_size, self.heads, self.dim
+
+    def block_bytes(self, block_size: int) -> int:
+        """Bytes of one block of one layer."""
+        return math.prod(self.layer_shape(1, block_size)) * self.dtype.itemsize
+
+    @property
+    def identity(self) -> str:
+        """Kind and sizes of a token in a word, for workers that compare theirs."""
+        window = f"-{self.window}" if self.window else ""
+        return f"{self.kind}{window}:2x{self.heads}x{self.dim}"
+
+    def __str__(self) -> str:
+        return f"full attention, {self.heads} KV heads of {self.dim} in {_name(self.dtype)}"
+
+
+@dataclass(frozen=True)
+class SlidingWindowSpec(FullAttentionSpec):
+    """Keys and values of the last `window` tokens, a query's own included."""
+
+    window: int = 0  # type: ignore[misc]  # a constant of the parent
+
+    kind: ClassVar[Kind] = "sliding_window"
+
+    def __str__(self) -> str:
+        return (
+            f"sliding window of {self.window}, {self.heads} KV heads of {self.dim} "
+            f"in {_name(self.dtype)}"
+        )
+
+
+@dataclass(frozen=True)
+class MlaSpec:
+    """One latent of `rank` and one rotated key of `rope` elements for each token (MLA)."""
+
+    rank: int
+    rope: int
+    dtype: torch.dtype
+
+    kind: ClassVar[Kind] = "full"
+    window: ClassVar[int] = 0
+
+    @property
+    def memory_dtype(self) -> torch.dtype:
+        return self.dtype
+
+    def layer_shape(self, num_blocks: int, block_size: int) -> tuple[int, ...]:
+        """Of one layer's cache: [1, N, S, 1, R + P], the latent first."""
+        return 1, num_blocks, block_size, 1, self.rank + self.rope
+
+    def block_bytes(self, block_size: int) -> int:
+        """Bytes of one block of one layer."""
+        return math.prod(self.layer_shape(1, block_size)) * self.dtype.itemsize
+
+    @property
+    def identity(self) -> str:
+        """Kind and sizes of a token in a word, for workers that compare theirs."""
+        return f"{self.kind}:{self.rank}+{self.rope}"
+
+    def __str__(self) -> str:
+        return f"MLA, latents of {self.rank} and keys of {self.rope} in {_name(self.dtype)}"
+
+
+@dataclass(frozen=True)
+class RecurrentSpec:
+    """States of fixed size: one block holds all of a layer's states after some token.
+
+    `shapes` of the states of one layer (a convolution's and a linear attention's, say), with their
+    number types.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[torch.dtype, ...]
+
+    kind: ClassVar[Kind] = "recurrent"
+    window: ClassVar[int] = 0
+    memory_dtype: ClassVar[torch.dtype] = torch.uint8
+
+    def layer_shape(self, num_blocks: int, block_size: int) -> tuple[int, ...]:
+        """Of one layer's cache: [1, N, bytes], whatever the block size."""
+        return 1, num_blocks, self.block_bytes(block_size)
+
+    def block_bytes(self, block_size: int) -> int:
+        """Bytes of the states of one layer, padded to STATE_ALIGNMENT each."""
+        return self._offsets[-1]
+
+    def states(self, layer: Tensor) -> tuple[Tensor, ...]:
+        """Each state of a layer's cache [1, N, bytes] as [N, *shape], in the same memory."""
+        pieces = zip(self._offsets, self.shapes, self.dtypes, strict=False)
+        return tuple(
+            layer[0, :, at : at + math.prod(shape) * dtype.itemsize]
+            .view(dtype)
+            .view(layer.shape[1], *shape)
+            for at, shape, dtype in pieces
+        )
+
+    @property
+    def identity(self) -> str:
+        """Kind and sizes in a word, for workers that compare theirs."""
+        states = zip(self.shapes, self.dtypes, strict=True)
+        sizes = (f"{'x'.join(map(str, shape))}.{_name(dtype)}" for shape, dtype in states)
+        return f"{self.kind}:{'+'.join(sizes)}"
+
+    @property
+    def _offsets(self) -> list[int]:
+        """Where each state begins, and where the last one ends."""
+        ends = [0]
+        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
+            size = math.prod(shape) * dtype.itemsize
+            ends.append(ends[-1] + -(-size // STATE_ALIGNMENT) * STATE_ALIGNMENT)
+        return ends
+
+    def __str__(self) -> str:
+        states = (
+            f"{'x'.join(map(str, shape))} in {_name(dtype)}"
+            for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
+        )
+        return f"recurrent states of {' and '.join(states)}"
+
+
+CacheSpec = FullAttentionSpec | SlidingWindowSpec | MlaSpec | RecurrentSpec
+# Groups come in this order, windows from narrow to wide.
+_ORDER: tuple[Kind, ...] = ("full", "sliding_window", "recurrent")
+
+
+@dataclass(frozen=True)
+class CacheGroup:
+    """The layers of one spec: they share a block table and a budget of blocks."""
+
+    spec: CacheSpec
+    layers: tuple[int, ...]
+
+    def block_bytes(self, block_size: int) -> int:
+        """Bytes of one block, of all layers of the group."""
+        return len(self.layers) * self.spec.block_bytes(block_size)
+
+    @property
+    def identity(self) -> str:
+        """Spec and layers in a word: "sliding_window-512:2x8x128:0-3,5"."""
+        return f"{self.spec.identity}:{_ranges(self.layers)}"
+
+    def __str__(self) -> str:
+        return f"{len(self.layers)} {'layer' if len(self.layers) == 1 else 'layers'} of {self.spec}"
+
+
+@dataclass(frozen=True)
+class CacheGroups:
+    """The specs of a model's layers, in order (None: a layer without a cache), and their groups."""
+
+    specs: tuple[CacheSpec | None, ...]
+
+    @classmethod
+    def of(cls, specs: Sequence[CacheSpec | None]) -> CacheGroups:
+        return cls(tuple(specs))
+
+    @cached_property
+    def groups(self) -> tuple[CacheGroup, ...]:
+        """Full attention first, then windows from narrow to wide, then recurrent states."""
+        distinct = {spec: None for spec in self.specs if spec is not None}
+        ordered = sorted(distinct, key=lambda spec: (_ORDER.index(spec.kind), spec.window))
+        return tuple(
+            CacheGroup(spec, tuple(i for i, each in enumerate(self.specs) if each == spec))
+            for spec in ordered
+        )
+
+    @cached_property
+    def layer_group(self) -> tuple[int, ...]:
+        """For each layer the index of its group; -1: it has no cache."""
+        found = {layer: g for g, group in enumerate(self.groups) for layer in group.layers}
+        return tuple(found.get(layer, -1) for layer in range(len(self.specs)))
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes that one token takes in all layers; recurrent states grow with no token."""
+        return sum(group.block_bytes(1) for group in self.groups if group.spec.kind != "recurrent")
+
+
+def _ranges(layers: tuple[int, ...]) -> str:
+    """0, 1, 2, 5 as "0-2,5"."""
+    there = set(layers)
+    starts = [layer for layer in layers if layer - 1 not in there]
+    ends = [layer for layer in layers if layer + 1 not in there]
+    pairs = zip(starts, ends, strict=True)
+    return ",".join(f"{a}-{b}" if b > a else str(a) for a, b in pairs)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,1 +1,0 @@
-#include "rtp_llm/kernels/cpu/gemm/linear_int8_kernels.h"

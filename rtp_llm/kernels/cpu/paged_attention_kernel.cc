@@ -1,0 +1,1 @@
+#include "rtp_llm/kernels/cpu/paged_attention_kernels.h"
