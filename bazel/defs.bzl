@@ -24,6 +24,7 @@ rtp_pybind_extension = _rtp_pybind_extension
 sycl_library = _sycl_library
 
 _RUNNER = "//bazel:run_pytest.py"
+_FIXTURES = "//:conftest.py"
 
 def _package_deps():
     """Modules below rtp_llm/ need the package's own __init__.py to be importable."""
@@ -56,7 +57,7 @@ def rtp_py_test(name, srcs, deps = [], data = [], args = [], size = "small", env
         name = name,
         size = size,
         timeout = kwargs.pop("timeout", PATIENCE[size]),
-        srcs = [_RUNNER] + srcs,
+        srcs = [_RUNNER, _FIXTURES] + srcs,
         main = _RUNNER,
         args = ["$(rootpath %s)" % src for src in srcs if src.endswith("_test.py")] + args,
         data = data,
@@ -70,3 +71,29 @@ def rtp_py_test(name, srcs, deps = [], data = [], args = [], size = "small", env
         deps = deps + _package_deps() + ["//deps:python"],
         **kwargs
     )
+
+def rtp_py_tests(name = "tests", families = {}, exclude = [], size = "medium", tags = [], gpu_tags = [], **kwargs):
+    """Every *_test.py of the package: few processes, many files, since each process imports torch.
+
+    gpu_*test.py are in `gpu_tests` (tag gpu, and `gpu_tags`), *_soak_test.py in `soak_tests` (tag soak),
+    the files that a pattern of `families` ({target: patterns}) names in that target, the others in
+    `name`. A file is in the first that takes it; those that `exclude` names have a target of their own.
+    """
+    rest = native.glob(["**/*_test.py"], exclude = exclude)
+    for target, patterns, more_tags in [
+        ("soak_tests", ["**/*_soak_test.py"], ["soak"]),
+        ("gpu_tests", ["**/gpu_*test.py"], ["gpu"] + gpu_tags),
+    ] + [(family, patterns, []) for family, patterns in families.items()] + [(name, ["**/*_test.py"], [])]:
+        named = native.glob(patterns, allow_empty = True)
+        srcs = [src for src in rest if src in named]
+        rest = [src for src in rest if src not in named]
+        if srcs:
+            rtp_py_test(
+                name = target,
+                size = "large" if target == "soak_tests" else size,
+                srcs = srcs,
+                tags = tags + more_tags,
+                **kwargs
+            )
+        elif target in families:
+            fail("//%s: no file for %s" % (native.package_name(), target))

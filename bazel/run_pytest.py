@@ -10,6 +10,8 @@ import pytest
 
 def main() -> int:
     args = ["-p", "no:cacheprovider", "-q", "--import-mode=importlib", "--rootdir=."]
+    # Which test hangs is seen long before the target's time is over.
+    args += ["-o", "faulthandler_timeout=240"]
     if folder := os.environ.get("TEST_TMPDIR"):
         # pytest's usual place is shared by all tests that run, and cleaned by each of them.
         args.append(f"--basetemp={folder}/pytest")

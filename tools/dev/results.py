@@ -6,8 +6,9 @@ import json
 import urllib.parse
 import urllib.request
 import xml.etree.ElementTree as ElementTree
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ SLOWEST = 10
 
 @dataclass(frozen=True)
 class Target:
-    """One test target: its outcome, how long it ran when it last did, and its cases."""
+    """One test target: its outcome, how long it ran when it last did, and its cases.
+
+    `files` has the seconds of each of its test files (of each test suite in C++).
+    """
 
     label: str
     status: str
@@ -25,6 +29,7 @@ class Target:
     passed: int
     failed: int
     skipped: int
+    files: dict[str, float] = field(default_factory=dict)
 
 
 def read(events: Path) -> list[Target]:
@@ -47,31 +52,42 @@ def read(events: Path) -> list[Target]:
 
 
 def report(targets: Iterable[Target]) -> Iterator[str]:
-    """Lines for a person: what failed, and the ten targets that took the longest."""
+    """Lines for a person: what failed, and the ten targets and files that took the longest."""
     targets = list(targets)
     for target in targets:
         if target.failed:
             yield f"failed: {target.label} ({target.status.lower()})"
-    slowest = sorted(targets, key=lambda target: -target.seconds)[:SLOWEST]
-    if slowest:
-        yield "slowest targets:"
-    for target in slowest:
-        note = " (result from an earlier run)" if target.cached else ""
-        yield f"  {target.seconds:6.1f} s  {target.label}{note}"
+    yield from _slowest("targets", ((target, target.label, target.seconds) for target in targets))
+    files = ((target, *file) for target in targets for file in target.files.items())
+    yield from _slowest("files", files)
     if skipped := sum(target.skipped for target in targets):
         yield f"skipped cases: {skipped}"
 
 
+def _slowest(what: str, found: Iterable[tuple[Target, str, float]]) -> Iterator[str]:
+    """Lines of the ten whose seconds are most; `found` are (target, name, seconds)."""
+    first = sorted(found, key=lambda row: -row[2])[:SLOWEST]
+    if first:
+        yield f"slowest {what}:"
+    for target, name, seconds in first:
+        note = " (result from an earlier run)" if target.cached else ""
+        yield f"  {seconds:6.1f} s  {name}{note}"
+
+
 def _target(label: str, summary: dict[str, Any], cached: bool, reports: list[Path]) -> Target:
     status = summary["overallStatus"]
-    counts = [_cases(path) for path in reports]
-    passed, failed, skipped = (sum(column) for column in zip((0, 0, 0), *counts, strict=True))
+    cases = [case for path in reports for case in _cases(path)]
+    outcomes = Counter(map(_outcome, cases))
+    passed, failed, skipped = (outcomes[name] for name in ("passed", "failed", "skipped"))
+    files: defaultdict[str, float] = defaultdict(float)
+    for case in cases:
+        files[case.get("classname", "")] += float(case.get("time") or 0)
     if status not in ("PASSED", "FLAKY"):
         failed = max(failed, 1)  # a crash or a timeout leaves no failed case in the report
     elif passed + skipped == 0:
         passed = 1
     seconds = int(summary.get("totalRunDurationMillis", 0)) / 1000
-    return Target(label, status, seconds, cached, passed, failed, skipped)
+    return Target(label, status, seconds, cached, passed, failed, skipped, files)
 
 
 def _reports(outputs: Iterable[dict[str, str]]) -> Iterator[Path]:
@@ -80,18 +96,17 @@ def _reports(outputs: Iterable[dict[str, str]]) -> Iterator[Path]:
             yield Path(urllib.request.url2pathname(urllib.parse.urlparse(output["uri"]).path))
 
 
-def _cases(path: Path) -> tuple[int, int, int]:
-    """(passed, failed, skipped) cases of a JUnit report."""
-    passed = failed = skipped = 0
+def _cases(path: Path) -> list[ElementTree.Element]:
+    """The cases of a JUnit report; none when it is missing or damaged."""
     try:
-        cases = list(ElementTree.parse(path).iter("testcase"))
+        return list(ElementTree.parse(path).iter("testcase"))
     except (OSError, ElementTree.ParseError):
-        return 0, 0, 0
-    for case in cases:
-        if case.find("failure") is not None or case.find("error") is not None:
-            failed += 1
-        elif case.find("skipped") is not None or case.get("status") == "notrun":
-            skipped += 1
-        else:
-            passed += 1
-    return passed, failed, skipped
+        return []
+
+
+def _outcome(case: ElementTree.Element) -> str:
+    if case.find("failure") is not None or case.find("error") is not None:
+        return "failed"
+    if case.find("skipped") is not None or case.get("status") == "notrun":
+        return "skipped"
+    return "passed"

@@ -53,3 +53,14 @@ def test_report_names_failures_and_the_ten_slowest(tmp_path: Path) -> None:
     assert lines[2].split() == ["11.0", "s", "//t11"]
     assert sum(" s  //t" in line for line in lines) == 10
     assert lines[-1] == "skipped cases: 12"
+
+
+def test_report_names_the_slowest_files(tmp_path: Path) -> None:
+    cases = '<testcase classname="x.{0}_test" name="{1}" time="{2}"/>'
+    more = "".join(cases.format(*case) for case in (("a", "f", 2), ("a", "g", 1.5), ("b", "f", 3)))
+    lines = list(results.report(results.read(_events(tmp_path, {"//x": ("PASSED", 9, more)}))))
+    start = lines.index("slowest files:")
+    assert [line.split() for line in lines[start + 1 : start + 3]] == [
+        ["3.5", "s", "x.a_test"],
+        ["3.0", "s", "x.b_test"],
+    ]

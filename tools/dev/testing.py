@@ -21,10 +21,7 @@ _OF_DEVICES = {
 _TOOLKITS = {"cuda": "@local_cuda//:toolkit", "rocm": "@local_rocm//:toolkit"}
 
 # Those of the cache store's asynchronous writer; `./dev soak` has all of the runtime's.
-_OF_THREADS = tuple(
-    f"//rtp_llm/cpp/cache_store:{name}_test"
-    for name in ("async_writer", "concurrent_writer", "full_queue", "bounded_queue")
-)
+_OF_THREADS = ("//rtp_llm/cpp/cache_store:writer_tests",)
 
 _BUILDIFIER = ROOT / "tools" / "lint" / "node_modules" / "@bazel" / "buildifier"
 
