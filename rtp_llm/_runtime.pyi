@@ -22,19 +22,21 @@ class IntegrityError(RuntimeError):
 class CacheGroup:
     """Layers that share one block table and the rows [first_block, num_blocks) of their caches.
 
-    Row 0 is the padding block. ``window`` counts the tokens that a query sees, itself included.
+    Row 0 is the padding block. ``window`` counts the tokens that a query sees, itself included. A
+    block of a recurrent group is one state of all its layers; a snapshot of it may be kept every
+    ``block_size`` tokens.
     """
 
     def __init__(
         self,
-        kind: Literal["full", "sliding_window"],
+        kind: Literal["full", "sliding_window", "recurrent"],
         num_blocks: int,
         block_size: int,
         window: int = 0,
         first_block: int = 1,
     ) -> None: ...
     @property
-    def kind(self) -> Literal["full", "sliding_window"]: ...
+    def kind(self) -> Literal["full", "sliding_window", "recurrent"]: ...
     @property
     def num_blocks(self) -> int: ...
     @property
@@ -45,7 +47,12 @@ class CacheGroup:
     def first_block(self) -> int: ...
 
 class SchedulerConfig:
-    """``max_running`` and ``max_queued`` count sequences; all groups share one block size.
+    """``max_running`` and ``max_queued`` count sequences.
+
+    Full and sliding-window groups share one block size; recurrent groups share one too, which is a
+    multiple of it and at most ``max_batch_tokens``: prompts are cut into chunks that end on it.
+    Every ``recurrent_snapshot_interval`` such blocks of output the prefix cache keeps the state
+    (0: those of prompts only).
 
     One level of priority is worth ``aging_steps`` steps of waiting. ``hash_bits`` below 128 forces
     hash collisions, for tests. With ``overlap`` a batch may be scheduled while the tokens of the
@@ -61,6 +68,7 @@ class SchedulerConfig:
         max_batch_tokens: int = 2048,
         max_model_len: int,
         prefix_cache: bool = True,
+        recurrent_snapshot_interval: int = 0,
         hash_bits: int = 128,
         aging_steps: int = 256,
         overlap: bool = False,
@@ -78,6 +86,8 @@ class SchedulerConfig:
     @property
     def prefix_cache(self) -> bool: ...
     @property
+    def recurrent_snapshot_interval(self) -> int: ...
+    @property
     def hash_bits(self) -> int: ...
     @property
     def aging_steps(self) -> int: ...
@@ -85,7 +95,10 @@ class SchedulerConfig:
     def overlap(self) -> bool: ...
 
 class Batch:
-    """A step's input: B sequences (those with one token first), T tokens, R rows that draw."""
+    """A step's input: B sequences (those with one token first), T tokens, R rows that draw.
+
+    Properties per group have one array for each group of the configuration, in its order.
+    """
 
     @property
     def num_seqs(self) -> int: ...
@@ -117,15 +130,32 @@ class Batch:
         """[B]; the first sequence's id for n sequences whose prompt is computed together."""
     @property
     def slot_mapping(self) -> tuple[NDArray[np.int32], ...]:
-        """Per group [T], block * block_size + offset."""
+        """Per group [T], block * block_size + offset; [0] for recurrent groups."""
     @property
     def block_table(self) -> tuple[NDArray[np.int32], ...]:
-        """Per group [B, M], -1 where a sequence has no block; M may exceed what is needed."""
+        """Per group [B, M], -1 where a sequence has no block; M may exceed what is needed.
+
+        [0, 0] for recurrent groups.
+        """
+    @property
+    def state_read(self) -> tuple[NDArray[np.int32], ...]:
+        """Per recurrent group [B], the block of the state before a sequence's first token.
+
+        -1: it starts from zeros, whatever ``state_write`` holds. [0] for other groups.
+        """
+    @property
+    def state_write(self) -> tuple[NDArray[np.int32], ...]:
+        """Per recurrent group [B], the block for the state after a sequence's last token.
+
+        The one that is read, where nobody else reads that; never one that another sequence of the
+        step reads or writes. [0] for other groups.
+        """
     @property
     def copy_pairs(self) -> tuple[NDArray[np.int32], ...]:
         """Per group [P, 2], blocks (source, target) to copy before the forward pass.
 
-        No target is a source, and no target occurs twice.
+        No target is a source, and no target occurs twice. Recurrent groups have none: forked
+        sequences read one state and write one each.
         """
     @property
     def logit_rows(self) -> NDArray[np.int32]:
@@ -176,6 +206,13 @@ class Result:
     def queue_seconds(self) -> NDArray[np.float32]:
         """[R], of each sequence the seconds from its arrival to its first admission."""
 
+class GroupStats(TypedDict):
+    """Blocks of one group; ``free_blocks`` include cached ones that would be evicted."""
+
+    free_blocks: int
+    total_blocks: int
+    cached_blocks: int
+
 class SchedulerStats(TypedDict):
     """Counts now, and totals since the start. Blocks are those of all groups together.
 
@@ -189,6 +226,7 @@ class SchedulerStats(TypedDict):
     free_blocks: int
     total_blocks: int
     cached_blocks: int
+    groups: list[GroupStats]
     preemptions: int
     prefix_hit_tokens: int
     prefix_query_tokens: int
@@ -268,7 +306,9 @@ class Scheduler:
         """Keep entries [first, end) of a sequence's block tables from being given to others.
 
         Until ``let_go``, whatever becomes of the sequence; more may follow under the same id.
-        Returns the blocks, per group, -1 where a window needs none.
+        Returns the blocks, per group, -1 where a window needs none. Of a recurrent group that is
+        the state after the prompt, one block if the entries (of the other groups' block size)
+        include the prompt's last one, else none.
 
         Raises:
             ValueError: there is no such sequence, or it has not so many blocks.

@@ -125,6 +125,11 @@ int32_t BlockPool::references(Holder holder, int32_t block) const {
   return At(block).references[Index(holder)];
 }
 
+bool BlockPool::IsPrivate(int32_t block) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return At(block).IsPrivate();
+}
+
 int32_t BlockPool::free_blocks() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return static_cast<int32_t>(free_.size());

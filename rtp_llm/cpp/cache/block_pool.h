@@ -44,6 +44,8 @@ class BlockPool {
   void Refresh(int32_t block);
 
   int32_t references(Holder holder, int32_t block) const;
+  // One request holds it and nobody else, so that it may be written without anyone noticing.
+  bool IsPrivate(int32_t block) const;
   int32_t free_blocks() const;
   int32_t idle_blocks() const;
   // What requests can get: free blocks and those that eviction would free.
@@ -66,6 +68,9 @@ class BlockPool {
     bool idle = false;
 
     bool IsFree() const { return references[0] == 0 && references[1] == 0 && references[2] == 0; }
+    bool IsPrivate() const {
+      return references[0] == 1 && references[1] == 0 && references[2] == 0;
+    }
     bool ShouldIdle() const {
       return references[0] == 0 && references[1] > 0 && references[2] == 0;
     }

@@ -15,13 +15,45 @@ void Require(bool condition, const std::string& message) {
   if (!condition) throw std::invalid_argument(message);
 }
 
+// Full and sliding-window groups have the smallest block size.
+int32_t SmallestBlock(const std::vector<CacheGroup>& groups) {
+  int32_t size = std::numeric_limits<int32_t>::max();
+  for (const CacheGroup& group : groups) size = std::min(size, group.block_size);
+  return size;
+}
+
+int32_t StateBlock(const std::vector<CacheGroup>& groups) {
+  for (const CacheGroup& group : groups) {
+    if (group.IsRecurrent()) return group.block_size;
+  }
+  return 1;
+}
+
+void CheckBlockSize(const CacheGroup& group, int32_t smallest, int32_t state,
+                    const std::string& name) {
+  const std::string problem = name + "block_size=" + std::to_string(group.block_size);
+  if (group.IsRecurrent()) {
+    Require(group.block_size == state, problem + ": all recurrent groups share one block_size");
+    Require(group.block_size % smallest == 0,
+            problem + " of a recurrent group must be a multiple of " + std::to_string(smallest) +
+                ", that of the other groups");
+  } else {
+    Require(group.block_size == smallest,
+            problem +
+                ": all full and sliding_window groups share one block_size, and a recurrent "
+                "group's is a multiple of it");
+  }
+}
+
 std::vector<CacheGroup> Checked(std::vector<CacheGroup> groups) {
   Require(!groups.empty(), "groups: at least one cache group is needed");
+  const int32_t smallest = SmallestBlock(groups);
+  const int32_t state = StateBlock(groups);
   for (size_t i = 0; i < groups.size(); ++i) {
     const CacheGroup& group = groups[i];
     const std::string name = "groups[" + std::to_string(i) + "]: ";
     Require(group.block_size > 0, name + "block_size must be positive");
-    Require(group.block_size == groups[0].block_size, name + "all groups share one block_size");
+    CheckBlockSize(group, smallest, state, name);
     Require(group.first_block >= 1,
             name + "first_block must be at least 1: block 0 is for padding");
     Require(group.num_blocks > group.first_block,
@@ -38,16 +70,21 @@ std::vector<CacheGroup> Checked(std::vector<CacheGroup> groups) {
   return groups;
 }
 
+int32_t Last(const BlockTable& table) { return static_cast<int32_t>(table.blocks.size()) - 1; }
+
 }  // namespace
 
 CacheManager::CacheManager(std::vector<CacheGroup> groups, bool prefix_cache, int32_t hash_bits)
-    : groups_(Checked(std::move(groups))), block_size_(groups_[0].block_size) {
+    : groups_(Checked(std::move(groups))),
+      block_size_(SmallestBlock(groups_)),
+      state_block_size_(StateBlock(groups_)) {
   std::vector<BlockPool*> pools;
   for (const CacheGroup& group : groups_) {
     pools_.push_back(std::make_unique<BlockPool>(group.first_block, group.num_blocks));
     pools.push_back(pools_.back().get());
   }
-  if (prefix_cache) prefix_ = std::make_unique<PrefixCache>(groups_, std::move(pools), hash_bits);
+  if (!prefix_cache) return;
+  prefix_ = std::make_unique<PrefixCache>(groups_, std::move(pools), block_size_, hash_bits);
 }
 
 void CacheManager::Open(const std::string& extra_key, bool use_prefix_cache, SequenceCache* cache) {
@@ -64,19 +101,33 @@ int32_t CacheManager::Lookup(const int32_t* tokens, int32_t length, SequenceCach
 
 int32_t CacheManager::Attach(SequenceCache* cache) {
   if (!cache->path.is_open()) return 0;
+  prefix_->Refresh(&cache->path);
+  const bool inside = prefix_->HasChildren(cache->path);
+  const int32_t known = cache->path.depth * block_size_;
   std::vector<std::vector<int32_t>*> tables;
   for (BlockTable& table : cache->tables) tables.push_back(&table.blocks);
   prefix_->Attach(&cache->path, tables.data());
   const int32_t tokens = cache->path.depth * block_size_;
   for (int32_t group = 0; group < num_groups(); ++group) {
-    cache->tables[group].first_live = groups_[group].FirstLiveBlock(tokens);
-    cache->tables[group].changed_from = 0;
+    BlockTable& table = cache->tables[group];
+    table.changed_from = 0;
+    if (groups_[group].IsRecurrent()) {
+      if (tokens > 0) table.blocks = {table.blocks.back()};
+    } else {
+      table.first_live = groups_[group].FirstLiveBlock(tokens);
+    }
   }
+  const int32_t junction = known / state_block_size_ * state_block_size_;
+  cache->junction = inside && junction > tokens ? junction : 0;
   return tokens;
 }
 
 void CacheManager::Trim(int32_t first, SequenceCache* cache) {
   for (int32_t group = 0; group < num_groups(); ++group) {
+    if (groups_[group].IsRecurrent()) {
+      TrimState(group, cache);
+      continue;
+    }
     BlockTable& table = cache->tables[group];
     const int32_t size = static_cast<int32_t>(table.blocks.size());
     const int32_t first_live = std::min(size, groups_[group].FirstLiveBlock(first));
@@ -90,8 +141,17 @@ void CacheManager::Trim(int32_t first, SequenceCache* cache) {
   }
 }
 
+// The device reads the older one no more: its next step comes after the one that did.
+void CacheManager::TrimState(int32_t group, SequenceCache* cache) {
+  std::vector<int32_t>& blocks = cache->tables[group].blocks;
+  if (blocks.size() < 2) return;
+  pools_[group]->Release(Holder::kRequest, blocks.front());
+  blocks.erase(blocks.begin());
+}
+
 bool CacheManager::SharesTail(int32_t group, int32_t first, const SequenceCache& cache) const {
   if (!cache.may_share_tail || first % block_size_ == 0) return false;
+  if (groups_[group].IsRecurrent()) return false;
   const int32_t block = cache.tables[group].blocks[first / block_size_];
   return pools_[group]->references(Holder::kRequest, block) > 1;
 }
@@ -101,20 +161,24 @@ bool CacheManager::MakeFree(int32_t group, int32_t needed) {
   return prefix_ != nullptr && prefix_->MakeFree(group, needed);
 }
 
+int32_t CacheManager::MissingBlocks(int32_t group, int32_t end, const SequenceCache& cache) const {
+  if (groups_[group].IsRecurrent()) return WritesInPlace(group, cache) ? 0 : 1;
+  const int32_t size = static_cast<int32_t>(cache.tables[group].blocks.size());
+  return std::max(0, groups_[group].BlocksForTokens(end) - size);
+}
+
 bool CacheManager::ReserveSlow(int32_t first, int32_t count, SequenceCache* cache,
                                std::vector<BlockCopy>* copies) {
   Trim(first, cache);
-  const int32_t end_block = groups_[0].BlocksForTokens(first + count);
-  const auto missing = [&](int32_t group) {
-    return std::max(0, end_block - static_cast<int32_t>(cache->tables[group].blocks.size()));
-  };
+  const int32_t end = first + count;
   for (int32_t group = 0; group < num_groups(); ++group) {
-    const int32_t needed = missing(group) + (SharesTail(group, first, *cache) ? 1 : 0);
+    const int32_t needed =
+        MissingBlocks(group, end, *cache) + (SharesTail(group, first, *cache) ? 1 : 0);
     if (!MakeFree(group, needed)) return false;
   }
   for (int32_t group = 0; group < num_groups(); ++group) {
     if (SharesTail(group, first, *cache)) ForkTail(group, first, cache, copies);
-    const int32_t needed = missing(group);
+    const int32_t needed = MissingBlocks(group, end, *cache);
     if (needed == 0) continue;
     BlockTable& table = cache->tables[group];
     const int32_t size = static_cast<int32_t>(table.blocks.size());
@@ -130,8 +194,12 @@ bool CacheManager::ReserveSlow(int32_t first, int32_t count, SequenceCache* cach
 
 bool CacheManager::ReserveReceived(int32_t length, SequenceCache* cache) {
   Trim(length, cache);
-  const int32_t end_block = groups_[0].BlocksForTokens(length + 1);
+  const int32_t end_block = length / block_size_ + 1;
   for (int32_t group = 0; group < num_groups(); ++group) {
+    if (groups_[group].IsRecurrent()) {
+      if (!ReserveReceivedState(group, cache)) return false;
+      continue;
+    }
     BlockTable& table = cache->tables[group];
     const int32_t dead = groups_[group].FirstLiveBlock(length);
     if (static_cast<int32_t>(table.blocks.size()) < dead) table.blocks.resize(dead, kNullBlock);
@@ -145,6 +213,18 @@ bool CacheManager::ReserveReceived(int32_t length, SequenceCache* cache) {
       throw IntegrityError("free blocks vanished: only the scheduler's thread may allocate");
     }
   }
+  return true;
+}
+
+// The state after the prompt comes from elsewhere, into a block that nobody else reads.
+bool CacheManager::ReserveReceivedState(int32_t group, SequenceCache* cache) {
+  std::vector<int32_t>& blocks = cache->tables[group].blocks;
+  const int32_t size = static_cast<int32_t>(blocks.size());
+  pools_[group]->Release(Holder::kRequest, blocks.data(), size);
+  blocks.clear();
+  int32_t block = kNullBlock;
+  if (!MakeFree(group, 1) || !pools_[group]->Allocate(1, &block)) return false;
+  blocks = {block};
   return true;
 }
 
@@ -176,6 +256,10 @@ int32_t CacheManager::FittingTokens(int32_t first, int32_t count, SequenceCache*
   int64_t end = int64_t{first} + count;
   for (int32_t group = 0; group < num_groups(); ++group) {
     int64_t blocks = AvailableBlocks(group);
+    if (groups_[group].IsRecurrent()) {
+      if (blocks < MissingBlocks(group, first + count, *cache)) return 0;
+      continue;
+    }
     if (SharesTail(group, first, *cache)) --blocks;
     if (blocks < 0) return 0;
     blocks += static_cast<int64_t>(cache->tables[group].blocks.size());
@@ -184,34 +268,55 @@ int32_t CacheManager::FittingTokens(int32_t first, int32_t count, SequenceCache*
   return static_cast<int32_t>(std::max<int64_t>(0, end - first));
 }
 
-void CacheManager::PublishSlow(const int32_t* tokens, int32_t computed, SequenceCache* cache) {
-  prefix_->Refresh(&cache->path);
-  std::vector<int32_t> blocks(groups_.size());
-  while (cache->path.depth < computed / block_size_) {
-    const int32_t index = cache->path.depth;
-    for (int32_t group = 0; group < num_groups(); ++group) {
-      blocks[group] = cache->tables[group].blocks[index];
+bool CacheManager::BlocksOfNode(int32_t index, int32_t state_end, const SequenceCache& cache,
+                                std::vector<int32_t>* blocks) const {
+  bool any = false;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    const std::vector<int32_t>& table = cache.tables[group].blocks;
+    int32_t& block = (*blocks)[group];
+    if (!groups_[group].IsRecurrent()) {
+      block = table[index];
+    } else {
+      block = (index + 1) * block_size_ == state_end ? table.back() : kNullBlock;
     }
-    // Received, where only windows keep anything: the prefix cache holds no node without a block.
-    if (std::count(blocks.begin(), blocks.end(), kNullBlock) == num_groups()) return;
+    any |= block != kNullBlock;
+  }
+  return any;
+}
+
+void CacheManager::PublishSlow(const int32_t* tokens, int32_t computed, bool keep_state,
+                               SequenceCache* cache) {
+  prefix_->Refresh(&cache->path);
+  const int32_t state_end = keep_state && computed % state_block_size_ == 0 ? computed : 0;
+  std::vector<int32_t> blocks(groups_.size());
+  // Nodes without a block are worth their place only as links to one that has.
+  int32_t depth = computed / block_size_;
+  while (depth > cache->path.depth && !BlocksOfNode(depth - 1, state_end, *cache, &blocks)) --depth;
+  while (cache->path.depth < depth) {
+    const int32_t index = cache->path.depth;
+    BlocksOfNode(index, state_end, *cache, &blocks);
     if (!prefix_->Extend(tokens + static_cast<size_t>(index) * block_size_, blocks.data(),
                          &cache->path)) {
       return;
     }
     for (int32_t group = 0; group < num_groups(); ++group) {
+      if (blocks[group] == kNullBlock) continue;
       BlockTable& table = cache->tables[group];
-      if (table.blocks[index] == blocks[group]) continue;
-      table.blocks[index] = blocks[group];
-      table.changed_from = std::min(table.changed_from, index);
+      const int32_t entry = groups_[group].IsRecurrent() ? Last(table) : index;
+      if (table.blocks[entry] == blocks[group]) continue;
+      table.blocks[entry] = blocks[group];
+      table.changed_from = std::min(table.changed_from, entry);
     }
   }
 }
 
 void CacheManager::Fork(const SequenceCache& from, SequenceCache* to) {
   for (int32_t group = 0; group < num_groups(); ++group) {
-    to->tables[group] = from.tables[group];
-    to->tables[group].changed_from = 0;
-    const std::vector<int32_t>& blocks = from.tables[group].blocks;
+    BlockTable& table = to->tables[group];
+    table = from.tables[group];
+    table.changed_from = 0;
+    std::vector<int32_t>& blocks = table.blocks;
+    if (groups_[group].IsRecurrent()) blocks.erase(blocks.begin(), blocks.end() - 1);
     pools_[group]->Acquire(Holder::kRequest, blocks.data(), static_cast<int32_t>(blocks.size()));
   }
   if (to->path.is_open()) {
@@ -231,6 +336,7 @@ void CacheManager::Release(SequenceCache* cache) {
     table.changed_from = 0;
   }
   cache->may_share_tail = false;
+  cache->junction = 0;
 }
 
 void CacheManager::Close(SequenceCache* cache) {
@@ -243,6 +349,9 @@ void CacheManager::CheckTables(int32_t group, const std::vector<const SequenceCa
   std::vector<int32_t> holders(pool.total_blocks());
   for (const SequenceCache* cache : live) {
     const BlockTable& table = cache->tables[group];
+    if (groups_[group].IsRecurrent() && table.blocks.size() > 2) {
+      throw IntegrityError("a sequence holds more states than a step needs");
+    }
     for (size_t i = 0; i < table.blocks.size(); ++i) {
       const int32_t block = table.blocks[i];
       if ((block == kNullBlock) != (static_cast<int32_t>(i) < table.first_live)) {

@@ -12,6 +12,9 @@
 namespace rtp_llm {
 
 // One sequence's blocks in one group: entry i holds tokens [i * block_size, (i + 1) * block_size).
+// In a recurrent group the last entry holds the state after the step that was reserved last, and if
+// there are two, the first one the state before it. It stays until the next step is reserved,
+// because the device still reads it.
 struct BlockTable {
   std::vector<int32_t> blocks;
   int32_t first_live = 0;    // entries before it are kNullBlock
@@ -23,6 +26,9 @@ struct SequenceCache {
   std::vector<BlockTable> tables;  // per group
   PrefixPath path;              // the full blocks that are in the prefix cache; closed = not used
   bool may_share_tail = false;  // a fork may share the block that is written next
+  // Recurrent groups: a snapshot here (in tokens) would have served this prompt, and is likely to
+  // serve others, since it is where prompts part; 0: none.
+  int32_t junction = 0;
 };
 
 // Before the next forward, `source` must be copied to `target` in all layers of `group`. The source
@@ -48,8 +54,9 @@ class CacheManager {
   int32_t Attach(SequenceCache* cache);
 
   // Gives tokens [first, first + count) a block to be written to in every group, freeing what fell
-  // out of windows and forking a shared tail block (its copy is appended to `copies`). False, with
-  // nothing taken, if there are not enough blocks.
+  // out of windows and forking a shared tail block (its copy is appended to `copies`; a state needs
+  // none, it is read in one block and written in another). False, with nothing taken, if there are
+  // not enough blocks.
   bool Reserve(int32_t first, int32_t count, SequenceCache* cache, std::vector<BlockCopy>* copies) {
     return HasRoom(first, count, *cache) || ReserveSlow(first, count, cache, copies);
   }
@@ -61,10 +68,11 @@ class CacheManager {
   int32_t FittingTokens(int32_t first, int32_t count, SequenceCache* cache);
   void ReleaseCopies(std::vector<BlockCopy>* copies);
 
-  // Makes the full blocks among the first `computed` tokens available to others.
-  void Publish(const int32_t* tokens, int32_t computed, SequenceCache* cache) {
+  // Makes the full blocks among the first `computed` tokens available to others, the state after
+  // them too if `keep_state` and it is at the end of a block.
+  void Publish(const int32_t* tokens, int32_t computed, bool keep_state, SequenceCache* cache) {
     if (cache->path.is_open() && computed >= (cache->path.depth + 1) * block_size_) {
-      PublishSlow(tokens, computed, cache);
+      PublishSlow(tokens, computed, keep_state, cache);
     }
   }
 
@@ -91,6 +99,8 @@ class CacheManager {
 
   int32_t num_groups() const { return static_cast<int32_t>(groups_.size()); }
   int32_t block_size() const { return block_size_; }
+  // Of the recurrent groups: prompts are cut into chunks that end at its multiples; 1: anywhere.
+  int32_t state_block_size() const { return state_block_size_; }
   const CacheGroup& group(int32_t index) const { return groups_[index]; }
   BlockPool& pool(int32_t group) { return *pools_[group]; }
   const BlockPool& pool(int32_t group) const { return *pools_[group]; }
@@ -105,14 +115,22 @@ class CacheManager {
   bool ReserveSlow(int32_t first, int32_t count, SequenceCache* cache,
                    std::vector<BlockCopy>* copies);
   void Trim(int32_t first, SequenceCache* cache);
+  void TrimState(int32_t group, SequenceCache* cache);
+  bool WritesInPlace(int32_t group, const SequenceCache& cache) const;
+  int32_t MissingBlocks(int32_t group, int32_t end, const SequenceCache& cache) const;
+  bool ReserveReceivedState(int32_t group, SequenceCache* cache);
   bool SharesTail(int32_t group, int32_t first, const SequenceCache& cache) const;
   void ForkTail(int32_t group, int32_t first, SequenceCache* cache, std::vector<BlockCopy>* copies);
-  void PublishSlow(const int32_t* tokens, int32_t computed, SequenceCache* cache);
+  void PublishSlow(const int32_t* tokens, int32_t computed, bool keep_state, SequenceCache* cache);
+  // What a sequence can offer to the prefix cache's node number `index`, per group; false: nothing.
+  bool BlocksOfNode(int32_t index, int32_t state_end, const SequenceCache& cache,
+                    std::vector<int32_t>* blocks) const;
   bool MakeFree(int32_t group, int32_t needed);
   void CheckTables(int32_t group, const std::vector<const SequenceCache*>& live) const;
 
   const std::vector<CacheGroup> groups_;
   const int32_t block_size_;
+  const int32_t state_block_size_;
   std::vector<std::unique_ptr<BlockPool>> pools_;
   std::unique_ptr<PrefixCache> prefix_;
 };
@@ -122,10 +140,20 @@ inline bool CacheManager::HasRoom(int32_t first, int32_t count, const SequenceCa
   const int32_t last_block = (first + count - 1) / block_size_;
   for (size_t group = 0; group < groups_.size(); ++group) {
     const BlockTable& table = cache.tables[group];
+    if (groups_[group].IsRecurrent()) {
+      if (!WritesInPlace(static_cast<int32_t>(group), cache)) return false;
+      continue;
+    }
     if (last_block >= static_cast<int32_t>(table.blocks.size())) return false;
     if (groups_[group].FirstLiveBlock(first) > table.first_live) return false;
   }
   return true;
+}
+
+// A state may be overwritten if nobody else reads it, now or later.
+inline bool CacheManager::WritesInPlace(int32_t group, const SequenceCache& cache) const {
+  const std::vector<int32_t>& blocks = cache.tables[group].blocks;
+  return blocks.size() == 1 && pools_[group]->IsPrivate(blocks[0]);
 }
 
 }  // namespace rtp_llm

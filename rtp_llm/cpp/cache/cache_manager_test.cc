@@ -47,7 +47,7 @@ class CacheManagerTest : public testing::Test {
       const int32_t count = std::min(chunk, end - at);
       ASSERT_TRUE(manager->Reserve(at, count, cache, &copies_));
       at += count;
-      manager->Publish(tokens.data(), at, cache);
+      manager->Publish(tokens.data(), at, true, cache);
     }
   }
 
@@ -133,7 +133,7 @@ TEST_F(CacheManagerTest, WindowsKeepToTheirBound) {
           ASSERT_EQ(table.blocks[position / kBlock] != kNullBlock, needed) << position;
         }
         at += count;
-        manager.Publish(tokens.data(), at, &cache);
+        manager.Publish(tokens.data(), at, true, &cache);
       }
       manager.CheckIntegrity({&cache});
       manager.Close(&cache);

@@ -33,13 +33,19 @@ int32_t Capacity(const std::vector<CacheGroup>& groups) {
   return static_cast<int32_t>(std::min(capacity, 4 * blocks + 64));
 }
 
+// Here all groups count in nodes: a snapshot stands for the node at whose end it was taken.
+std::vector<CacheGroup> PerNode(std::vector<CacheGroup> groups, int32_t block_size) {
+  for (CacheGroup& group : groups) group.block_size = block_size;
+  return groups;
+}
+
 }  // namespace
 
 PrefixCache::PrefixCache(std::vector<CacheGroup> groups, std::vector<BlockPool*> pools,
-                         int32_t hash_bits)
-    : groups_(std::move(groups)),
+                         int32_t block_size, int32_t hash_bits)
+    : groups_(PerNode(std::move(groups), block_size)),
       pools_(std::move(pools)),
-      block_size_(groups_.at(0).block_size),
+      block_size_(block_size),
       whole_chains_(std::all_of(groups_.begin(), groups_.end(),
                                 [](const CacheGroup& group) { return group.NeedsWholeChain(); })),
       hash_mask_(MaskOfBits(hash_bits)),

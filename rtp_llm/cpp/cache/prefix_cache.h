@@ -30,16 +30,18 @@ struct PrefixPath {
 //
 // A node is found by the 128-bit chained hash of everything up to it, and is a hit only if its
 // tokens, its parent (the node itself, not its hash) and, at the first level, the extra key are
-// equal: a collision costs time, never another prompt's cache. Every block of a node carries one
+// equal: a collision costs time, never another prompt's cache. A recurrent group's snapshot belongs
+// to the node at whose end it was taken; most nodes have none. Every block of a node carries one
 // kCache reference. When blocks run short the least recently used idle one goes, leaves first in
 // groups that need whole chains.
 //
 // Not thread safe: it belongs to the scheduler's thread. The pools it works on are.
 class PrefixCache {
  public:
-  // `pools[g]` are the blocks of `groups[g]`; all groups have one block size. `hash_bits` below 128
+  // `pools[g]` are the blocks of `groups[g]`, a node has `block_size` tokens. `hash_bits` below 128
   // forces collisions, for tests.
-  PrefixCache(std::vector<CacheGroup> groups, std::vector<BlockPool*> pools, int32_t hash_bits);
+  PrefixCache(std::vector<CacheGroup> groups, std::vector<BlockPool*> pools, int32_t block_size,
+              int32_t hash_bits);
 
   // Every path that was opened or copied must be closed, which resets it.
   PrefixPath Open(const std::string& extra_key);
@@ -51,6 +53,11 @@ class PrefixCache {
 
   // Moves the path down along `tokens` for as long as nodes exist, to at most `max_depth`.
   void Walk(const int32_t* tokens, int32_t max_depth, PrefixPath* path) const;
+
+  // Whether longer prefixes than this one are known.
+  bool HasChildren(const PrefixPath& path) const {
+    return path.node >= 0 && nodes_[path.node].children > 0;
+  }
 
   // Cuts the path to the longest prefix that every group can serve, and takes a kRequest reference
   // on its live blocks. `tables[g]` receives `depth` entries, kNullBlock where the group keeps

@@ -25,7 +25,7 @@ class Fixture {
       pools_.push_back(std::make_unique<BlockPool>(group.first_block, group.num_blocks));
       pools.push_back(pools_.back().get());
     }
-    cache = std::make_unique<PrefixCache>(groups, pools, hash_bits);
+    cache = std::make_unique<PrefixCache>(groups, pools, kBlock, hash_bits);
   }
 
   struct Request {

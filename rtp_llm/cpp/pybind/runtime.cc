@@ -30,7 +30,9 @@ using Tokens = py::array_t<int32_t, py::array::c_style>;
 
 const std::map<std::string, GroupKind>& Kinds() {
   static const std::map<std::string, GroupKind> kinds = {
-      {"full", GroupKind::kFull}, {"sliding_window", GroupKind::kSlidingWindow}};
+      {"full", GroupKind::kFull},
+      {"sliding_window", GroupKind::kSlidingWindow},
+      {"recurrent", GroupKind::kRecurrent}};
   return kinds;
 }
 
@@ -38,7 +40,8 @@ CacheGroup MakeGroup(const std::string& kind, int32_t num_blocks, int32_t block_
                      int32_t window, int32_t first_block) {
   const auto found = Kinds().find(kind);
   if (found == Kinds().end()) {
-    throw std::invalid_argument("kind=\"" + kind + "\" must be \"full\" or \"sliding_window\"");
+    throw std::invalid_argument("kind=\"" + kind +
+                                "\" must be \"full\", \"sliding_window\" or \"recurrent\"");
   }
   return {found->second, num_blocks, block_size, window, first_block};
 }
@@ -111,6 +114,15 @@ py::dict Stats(const Scheduler& scheduler) {
   result["free_blocks"] = stats.free_blocks;
   result["total_blocks"] = stats.total_blocks;
   result["cached_blocks"] = stats.cached_blocks;
+  py::list groups;
+  for (const GroupStats& each : stats.groups) {
+    py::dict group;
+    group["free_blocks"] = each.free_blocks;
+    group["total_blocks"] = each.total_blocks;
+    group["cached_blocks"] = each.cached_blocks;
+    groups.append(std::move(group));
+  }
+  result["groups"] = std::move(groups);
   result["preemptions"] = stats.preemptions;
   result["prefix_hit_tokens"] = stats.prefix_hit_tokens;
   result["prefix_query_tokens"] = stats.prefix_query_tokens;
@@ -153,22 +165,35 @@ void BindConfig(py::module_& module) {
   py::class_<Config>(module, "SchedulerConfig")
       .def(py::init([](std::vector<CacheGroup> groups, int32_t max_running, int32_t max_queued,
                        int32_t max_batch_tokens, int32_t max_model_len, bool prefix_cache,
-                       int32_t hash_bits, int32_t aging_steps, bool overlap) {
-             return Config{std::move(groups), max_running,   max_queued,
-                           max_batch_tokens,  max_model_len, prefix_cache,
-                           hash_bits,         aging_steps,   overlap};
+                       int32_t recurrent_snapshot_interval, int32_t hash_bits, int32_t aging_steps,
+                       bool overlap) {
+             Config config;
+             config.groups = std::move(groups);
+             config.max_running = max_running;
+             config.max_queued = max_queued;
+             config.max_batch_tokens = max_batch_tokens;
+             config.max_model_len = max_model_len;
+             config.prefix_cache = prefix_cache;
+             config.recurrent_snapshot_interval = recurrent_snapshot_interval;
+             config.hash_bits = hash_bits;
+             config.aging_steps = aging_steps;
+             config.overlap = overlap;
+             return config;
            }),
            py::arg("groups"), py::kw_only(), py::arg("max_running") = Config().max_running,
            py::arg("max_queued") = Config().max_queued,
            py::arg("max_batch_tokens") = Config().max_batch_tokens, py::arg("max_model_len"),
-           py::arg("prefix_cache") = true, py::arg("hash_bits") = Config().hash_bits,
-           py::arg("aging_steps") = Config().aging_steps, py::arg("overlap") = false)
+           py::arg("prefix_cache") = true,
+           py::arg("recurrent_snapshot_interval") = Config().recurrent_snapshot_interval,
+           py::arg("hash_bits") = Config().hash_bits, py::arg("aging_steps") = Config().aging_steps,
+           py::arg("overlap") = false)
       .def_readonly("groups", &Config::groups)
       .def_readonly("max_running", &Config::max_running)
       .def_readonly("max_queued", &Config::max_queued)
       .def_readonly("max_batch_tokens", &Config::max_batch_tokens)
       .def_readonly("max_model_len", &Config::max_model_len)
       .def_readonly("prefix_cache", &Config::prefix_cache)
+      .def_readonly("recurrent_snapshot_interval", &Config::recurrent_snapshot_interval)
       .def_readonly("hash_bits", &Config::hash_bits)
       .def_readonly("aging_steps", &Config::aging_steps)
       .def_readonly("overlap", &Config::overlap);
@@ -177,9 +202,15 @@ void BindConfig(py::module_& module) {
 void BindBatch(py::module_& module) {
   using Shape = std::vector<py::ssize_t>;
   using Arrays = Batch::GroupArrays;
-  const auto per_token = [](const Batch& batch, const Arrays&) { return Shape{batch.num_tokens}; };
+  // Arrays of another kind of group are empty.
+  const auto per_token = [](const Batch& batch, const Arrays& group) {
+    return Shape{group.recurrent ? 0 : batch.num_tokens};
+  };
   const auto table = [](const Batch& batch, const Arrays& group) {
-    return Shape{batch.num_seqs, group.table_width};
+    return Shape{group.recurrent ? 0 : batch.num_seqs, group.table_width};
+  };
+  const auto states = [](const Batch& batch, const Arrays& group) {
+    return Shape{group.recurrent ? batch.num_seqs : 0};
   };
   const auto pairs = [](const Batch&, const Arrays& group) { return Shape{group.num_copies, 2}; };
   py::class_<Batch>(module, "Batch")
@@ -197,6 +228,8 @@ void BindBatch(py::module_& module) {
       .def_property_readonly("seq_ids", ArrayProperty(&Batch::seq_ids, &Batch::num_seqs))
       .def_property_readonly("slot_mapping", GroupProperty(&Arrays::slot_mapping, per_token))
       .def_property_readonly("block_table", GroupProperty(&Arrays::block_table, table))
+      .def_property_readonly("state_read", GroupProperty(&Arrays::state_read, states))
+      .def_property_readonly("state_write", GroupProperty(&Arrays::state_write, states))
       .def_property_readonly("copy_pairs", GroupProperty(&Arrays::copy_pairs, pairs))
       .def_property_readonly("logit_rows", ArrayProperty(&Batch::logit_rows, &Batch::num_rows))
       .def_property_readonly("row_ids", ArrayProperty(&Batch::row_ids, &Batch::num_rows))

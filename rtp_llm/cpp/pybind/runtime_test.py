@@ -106,6 +106,51 @@ def test_dtypes_and_groups() -> None:
     scheduler.check_integrity()
 
 
+def test_recurrent_groups_have_states_in_place_of_tables() -> None:
+    groups = [
+        runtime.CacheGroup("full", 20, BLOCK),
+        runtime.CacheGroup("recurrent", 6, 2 * BLOCK),
+    ]
+    scheduler = make_scheduler(groups=groups)
+    scheduler.add([1, 2], [5] * 11, max_tokens=4)
+    scheduler.schedule()
+    batch = scheduler.batch
+    for name in ["slot_mapping", "block_table", "state_read", "state_write"]:
+        arrays = getattr(batch, name)
+        assert len(arrays) == 2, name
+        assert all(array.dtype == np.int32 and array.flags.c_contiguous for array in arrays)
+    assert (batch.slot_mapping[0].shape, batch.slot_mapping[1].shape) == ((8,), (0,))
+    assert batch.block_table[1].shape == (0, 0)
+    assert batch.state_read[0].shape == batch.state_write[0].shape == (0,)
+    assert batch.state_read[1].tolist() == [-1], "it starts from zeros"
+    snapshot = int(batch.state_write[1][0])
+    scheduler.commit(np.zeros(0, np.int32))
+    scheduler.schedule()
+    assert batch.state_read[1].tolist() == [snapshot]
+    prompt = int(batch.state_write[1][0])
+    assert prompt != snapshot, "a published block is not written again"
+    scheduler.commit(np.array([1, 2], np.int32))
+    scheduler.schedule()
+    assert batch.state_read[1].tolist() == [prompt, prompt], "both go on from there"
+    assert len({prompt, *batch.state_write[1].tolist()}) == 3
+    assert batch.copy_pairs[1].shape == (0, 2)
+    full, recurrent = scheduler.stats()["groups"]
+    assert (full["total_blocks"], recurrent["total_blocks"]) == (19, 5)
+    assert recurrent == {"total_blocks": 5, "free_blocks": 2, "cached_blocks": 1}
+    scheduler.check_integrity()
+
+
+def test_a_budget_below_a_recurrent_block_is_refused() -> None:
+    groups = [runtime.CacheGroup("recurrent", 6, 32)]
+    with pytest.raises(ValueError, match=r"max_batch_tokens=16 .* block_size=32"):
+        make_scheduler(groups=groups)
+    with pytest.raises(ValueError, match="recurrent_snapshot_interval=-1"):
+        make_scheduler(recurrent_snapshot_interval=-1)
+    config = runtime.SchedulerConfig(groups, max_model_len=64, recurrent_snapshot_interval=3)
+    assert config.recurrent_snapshot_interval == 3
+    assert config.groups[0].kind == "recurrent"
+
+
 def test_views_are_not_copies_and_keep_the_scheduler_alive() -> None:
     scheduler = make_scheduler()
     scheduler.add([1], [1, 2, 3], max_tokens=4)

@@ -12,6 +12,7 @@ constexpr int32_t kWidthStep = 16;
 int32_t RoundUp(int32_t value, int32_t step) { return (value + step - 1) / step * step; }
 
 size_t MaxTableWidth(const SchedulerConfig& config, const CacheGroup& group) {
+  if (group.IsRecurrent()) return 0;
   return RoundUp(group.BlocksForTokens(config.max_model_len), kWidthStep);
 }
 
@@ -25,12 +26,15 @@ void CopyTokens(const Sequence& sequence, int32_t first, int32_t count, int32_t*
 }  // namespace
 
 Batch::GroupArrays::GroupArrays(const SchedulerConfig& config, const CacheGroup& group)
-    : slot_mapping(config.max_batch_tokens),
+    : slot_mapping(group.IsRecurrent() ? 0 : config.max_batch_tokens),
       block_table(config.max_running * MaxTableWidth(config, group)),
       copy_pairs(2 * size_t{1} * config.max_running),
+      state_read(group.IsRecurrent() ? config.max_running : 0),
+      state_write(group.IsRecurrent() ? config.max_running : 0),
+      recurrent(group.IsRecurrent()),
       rows(config.max_running) {}
 
-Batch::Batch(const SchedulerConfig& config)
+Batch::Batch(const SchedulerConfig& config, int32_t block_size)
     : token_ids(config.max_batch_tokens),
       positions(config.max_batch_tokens),
       cu_seqlens_q(config.max_running + 1),
@@ -45,7 +49,7 @@ Batch::Batch(const SchedulerConfig& config)
       row_steps(config.max_running),
       history_tokens(static_cast<size_t>(config.max_running) * config.max_model_len),
       history_cu(config.max_running + 1),
-      block_size_(config.groups.at(0).block_size) {
+      block_size_(block_size) {
   groups.reserve(config.groups.size());
   for (const CacheGroup& group : config.groups) groups.emplace_back(config, group);
 }
@@ -94,6 +98,7 @@ void Batch::AddTokens(const Sequence& sequence) {
   int32_t* position = &positions[num_tokens];
   for (int32_t i = 0; i < count; ++i) position[i] = first + i;
   for (size_t g = 0; g < groups.size(); ++g) {
+    if (groups[g].recurrent) continue;
     const int32_t* blocks = sequence.cache.tables[g].blocks.data();
     int32_t* slots = &groups[g].slot_mapping[num_tokens];
     for (int32_t done = 0; done < count;) {
@@ -132,6 +137,10 @@ void Batch::FillTables(SequenceSet* sequences) {
   const int32_t needed = RoundUp((max_seqlen_k + block_size_ - 1) / block_size_, kWidthStep);
   for (size_t g = 0; g < groups.size(); ++g) {
     GroupArrays& group = groups[g];
+    if (group.recurrent) {
+      FillStates(*sequences, static_cast<int32_t>(g));
+      continue;
+    }
     if (needed > group.table_width || 2 * needed < group.table_width) {
       group.table_width = needed;
       for (GroupArrays::Row& row : group.rows) row = {};
@@ -141,6 +150,16 @@ void Batch::FillTables(SequenceSet* sequences) {
     }
   }
   for (int32_t row = 0; row < num_seqs; ++row) (*sequences)[seq_slots[row]].batch_row = row;
+}
+
+void Batch::FillStates(const SequenceSet& sequences, int32_t group) {
+  GroupArrays& arrays = groups[group];
+  for (int32_t row = 0; row < num_seqs; ++row) {
+    const Sequence& sequence = sequences[seq_slots[row]];
+    const std::vector<int32_t>& blocks = sequence.cache.tables[group].blocks;
+    arrays.state_read[row] = sequence.computed == 0 ? kNullBlock : blocks.front();
+    arrays.state_write[row] = blocks.back();
+  }
 }
 
 void Batch::FillTableRow(int32_t row, Sequence* sequence, int32_t group) {

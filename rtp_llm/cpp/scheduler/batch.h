@@ -29,9 +29,15 @@ class Batch {
   struct GroupArrays {
     GroupArrays(const SchedulerConfig& config, const CacheGroup& group);
 
+    // Full and sliding-window groups:
     HostArray<int32_t> slot_mapping;  // [T] block * block_size + offset
     HostArray<int32_t> block_table;   // [B, table_width], kNullBlock where there is none
     HostArray<int32_t> copy_pairs;    // [P, 2] source, target
+    // Recurrent groups, the block of the state before a sequence's first token (kNullBlock: start
+    // from zeros) and after its last one. No row writes a block that another one reads or writes.
+    HostArray<int32_t> state_read;   // [B]
+    HostArray<int32_t> state_write;  // [B]
+    bool recurrent = false;
     int32_t table_width = 0;
     int32_t num_copies = 0;
 
@@ -43,7 +49,8 @@ class Batch {
     std::vector<Row> rows;
   };
 
-  explicit Batch(const SchedulerConfig& config);
+  // `block_size` is that of the full and sliding-window groups.
+  Batch(const SchedulerConfig& config, int32_t block_size);
 
   // Fills everything from the sequences' step_tokens.
   void Fill(SequenceSet* sequences, const std::vector<BlockCopy>& copies);
@@ -84,6 +91,7 @@ class Batch {
   void AddRows(int32_t slot, const Sequence& sequence, const SequenceSet& sequences);
   void AddRow(int32_t slot, const Sequence& owner, const Sequence& source);
   void FillTables(SequenceSet* sequences);
+  void FillStates(const SequenceSet& sequences, int32_t group);
   void FillTableRow(int32_t row, Sequence* sequence, int32_t group);
   void FillCopies(const std::vector<BlockCopy>& copies);
 

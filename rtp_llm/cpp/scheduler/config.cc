@@ -24,6 +24,14 @@ void SchedulerConfig::Validate() const {
   RequireRange("max_model_len", max_model_len, 2, kMaxTokens);
   RequireRange("hash_bits", hash_bits, 0, 128);
   RequireRange("aging_steps", aging_steps, 1, 1 << 20);
+  RequireRange("recurrent_snapshot_interval", recurrent_snapshot_interval, 0, 1 << 20);
+  for (const CacheGroup& group : groups) {
+    if (!group.IsRecurrent() || group.block_size <= max_batch_tokens) continue;
+    throw std::invalid_argument(
+        "max_batch_tokens=" + std::to_string(max_batch_tokens) +
+        " must be at least the recurrent groups' block_size=" + std::to_string(group.block_size) +
+        ": a prompt is cut into chunks that end on a block");
+  }
 }
 
 }  // namespace rtp_llm

@@ -14,6 +14,9 @@ struct SchedulerConfig {
   int32_t max_batch_tokens = 2048;
   int32_t max_model_len = 0;
   bool prefix_cache = true;
+  // Recurrent groups: every so many blocks of output the state is kept as a snapshot, in the prefix
+  // cache; 0: only those of prompts.
+  int32_t recurrent_snapshot_interval = 0;
   int32_t hash_bits = 128;  // less forces hash collisions, for tests
   // One level of priority is worth this many steps of waiting, so that nobody waits for ever.
   int32_t aging_steps = 256;

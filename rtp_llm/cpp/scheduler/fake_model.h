@@ -17,13 +17,15 @@ namespace rtp_llm {
 // Stands in for the device and its model in tests. It draws tokens when it runs a batch, so that
 // the next one can name them by their rows; the test commits them when it likes. A cache cell holds
 // a number that depends on every token up to its position and on the extra key, so that whatever a
-// sequence would read can be compared with what it should read. Blocks that nobody holds are
+// sequence would read can be compared with what it should read. A block of a recurrent group is one
+// cell: the number of the last token that the state has seen. Blocks that nobody holds are
 // overwritten before every step.
 class FakeModel {
  public:
   explicit FakeModel(Scheduler* scheduler) : scheduler_(*scheduler) {
     for (const CacheGroup& group : scheduler_.config().groups) {
-      cells_.emplace_back(static_cast<size_t>(group.num_blocks) * group.block_size, kPoison);
+      sizes_.push_back(group.IsRecurrent() ? 1 : group.block_size);
+      cells_.emplace_back(static_cast<size_t>(group.num_blocks) * sizes_.back(), kPoison);
     }
   }
 
@@ -68,17 +70,22 @@ class FakeModel {
   void Scribble(const std::vector<std::vector<int32_t>>& blocks) {
     for (size_t g = 0; g < cells_.size(); ++g) {
       for (const int32_t block : blocks[g]) {
-        if (block != kNullBlock) std::fill_n(CellsOf(g, block), block_size(), kPoison);
+        if (block != kNullBlock) std::fill_n(CellsOf(g, block), sizes_[g], kPoison);
       }
     }
   }
   void Receive(int64_t id, int32_t first, const std::vector<std::vector<int32_t>>& blocks) {
     const std::vector<uint64_t>& truth = truths_.at(id).cells;
     for (size_t g = 0; g < cells_.size(); ++g) {
+      if (IsRecurrent(g)) {
+        ASSERT_EQ(blocks[g].size(), 1u);
+        *CellsOf(g, blocks[g][0]) = truth.back();
+        continue;
+      }
       for (size_t i = 0; i < blocks[g].size(); ++i) {
         if (blocks[g][i] == kNullBlock) continue;
-        const size_t begin = (first + i) * block_size();
-        const size_t count = std::min<size_t>(block_size(), truth.size() - begin);
+        const size_t begin = (first + i) * sizes_[g];
+        const size_t count = std::min<size_t>(sizes_[g], truth.size() - begin);
         std::copy_n(&truth[begin], count, CellsOf(g, blocks[g][i]));
       }
     }
@@ -95,6 +102,9 @@ class FakeModel {
     ASSERT_EQ(batch.cu_seqlens_q[0], 0);
     ASSERT_EQ(batch.cu_seqlens_q[batch.num_seqs], batch.num_tokens);
     ASSERT_LE(batch.num_tokens, scheduler_.config().max_batch_tokens);
+    for (size_t g = 0; g < cells_.size(); ++g) {
+      if (IsRecurrent(g)) UpdateStates(g);
+    }
     int32_t longest_query = 0;
     int32_t longest = 0;
     for (int32_t b = 0; b < batch.num_seqs; ++b) {
@@ -117,14 +127,60 @@ class FakeModel {
     uint64_t last = 0;
   };
 
-  int32_t block_size() const { return scheduler_.cache().block_size(); }
+  bool IsRecurrent(size_t group) const { return scheduler_.config().groups[group].IsRecurrent(); }
   uint64_t* CellsOf(size_t group, int32_t block) {
-    return &cells_[group][static_cast<size_t>(block) * block_size()];
+    return &cells_[group][static_cast<size_t>(block) * sizes_[group]];
+  }
+
+  // Sequences may be computed in any order, so nobody may write what another one reads; and a
+  // published state is never written again.
+  void CheckStateBlocks(size_t group) {
+    const Batch& batch = scheduler_.batch();
+    const Batch::GroupArrays& arrays = batch.groups[group];
+    const CacheGroup& layout = scheduler_.config().groups[group];
+    const BlockPool& pool = scheduler_.cache().pool(static_cast<int32_t>(group));
+    std::map<int32_t, int32_t> readers;
+    std::set<int32_t> written;
+    for (int32_t b = 0; b < batch.num_seqs; ++b) ++readers[arrays.state_read[b]];
+    for (int32_t b = 0; b < batch.num_seqs; ++b) {
+      const int32_t block = arrays.state_write[b];
+      ASSERT_GE(block, layout.first_block);
+      ASSERT_LT(block, layout.num_blocks);
+      ASSERT_TRUE(written.insert(block).second) << "two sequences write one state";
+      ASSERT_EQ(readers[block], arrays.state_read[b] == block ? 1 : 0) << "another one reads it";
+      const bool live = truths_.count(batch.seq_ids[b]) > 0;
+      ASSERT_TRUE(!live || pool.references(Holder::kCache, block) == 0) << "it is published";
+      ASSERT_TRUE(!live || pool.references(Holder::kPin, block) == 0) << "it is being sent";
+    }
+  }
+
+  void UpdateStates(size_t group) {
+    ASSERT_NO_FATAL_FAILURE(CheckStateBlocks(group));
+    const Batch& batch = scheduler_.batch();
+    const Batch::GroupArrays& arrays = batch.groups[group];
+    for (int32_t b = 0; b < batch.num_seqs; ++b) {
+      uint64_t& state = *CellsOf(group, arrays.state_write[b]);
+      const auto found = truths_.find(batch.seq_ids[b]);
+      if (found == truths_.end()) {
+        state = kPoison;
+        continue;
+      }
+      const std::vector<uint64_t>& truth = found->second.cells;
+      const int32_t end = batch.seq_lens[b];
+      const int32_t first = end - (batch.cu_seqlens_q[b + 1] - batch.cu_seqlens_q[b]);
+      const int32_t read = arrays.state_read[b];
+      ASSERT_EQ(read == kNullBlock, first == 0) << "only the first token has no state before it";
+      if (first > 0) {
+        ASSERT_EQ(*CellsOf(group, read), truth[first - 1])
+            << "sequence " << batch.seq_ids[b] << " would go on from a wrong state at " << first;
+      }
+      state = truth[end - 1];
+    }
   }
 
   void PoisonFree(int32_t group) {
     const BlockPool& pool = scheduler_.cache().pool(group);
-    const int32_t size = scheduler_.cache().block_size();
+    const int32_t size = sizes_[group];
     for (int32_t block = pool.first_block(); block < pool.end_block(); ++block) {
       if (pool.references(Holder::kRequest, block) + pool.references(Holder::kCache, block) +
               pool.references(Holder::kPin, block) ==
@@ -136,7 +192,8 @@ class FakeModel {
 
   void Copy(int32_t group) {
     const Batch::GroupArrays& arrays = scheduler_.batch().groups[group];
-    const int32_t size = scheduler_.cache().block_size();
+    const int32_t size = sizes_[group];
+    ASSERT_TRUE(arrays.num_copies == 0 || !IsRecurrent(group));
     std::set<int32_t> sources;
     std::set<int32_t> targets;
     for (int32_t i = 0; i < arrays.num_copies; ++i) {
@@ -158,6 +215,7 @@ class FakeModel {
     ASSERT_GT(end, begin);
     if (found == truths_.end()) {  // the device writes all the same: nobody may read that
       for (size_t g = 0; g < cells_.size(); ++g) {
+        if (IsRecurrent(g)) continue;
         for (int32_t t = begin; t < end; ++t) cells_[g][batch.groups[g].slot_mapping[t]] = kPoison;
       }
       return;
@@ -169,6 +227,7 @@ class FakeModel {
       ASSERT_EQ(batch.positions[t], position);
       ASSERT_EQ(Resolved(batch.token_ids[t]), truth.tokens[position]);
       for (size_t g = 0; g < cells_.size(); ++g) {
+        if (IsRecurrent(g)) continue;
         const int32_t slot = batch.groups[g].slot_mapping[t];
         ASSERT_EQ(slot, SlotOf(static_cast<int32_t>(g), b, position));
         cells_[g][slot] = truth.cells[position];
@@ -201,6 +260,7 @@ class FakeModel {
     const int32_t size = scheduler_.cache().block_size();
     for (size_t g = 0; g < cells_.size(); ++g) {
       const CacheGroup& layout = scheduler_.config().groups[g];
+      if (layout.IsRecurrent()) continue;
       const bool windowed = layout.kind == GroupKind::kSlidingWindow;
       const int32_t visible = windowed ? std::max(0, first_query - layout.window + 1) : 0;
       for (int32_t position = visible; position < end; ++position) {
@@ -241,6 +301,7 @@ class FakeModel {
 
   Scheduler& scheduler_;
   std::unordered_map<int64_t, Truth> truths_;
+  std::vector<int32_t> sizes_;  // cells of a block, per group
   std::vector<std::vector<uint64_t>> cells_;
   std::vector<int32_t> drawn_;  // by the batch that ran last, for each of its rows
 };

@@ -49,12 +49,45 @@ void Scheduler::CheckSequence(int32_t slot) const {
   for (int32_t group = 0; group < cache_.num_groups(); ++group) {
     const auto size = static_cast<int32_t>(sequence.cache.tables[group].blocks.size());
     const int32_t end = sequence.computed + sequence.step_tokens;
-    Expect(size * cache_.block_size() >= end, id, "has tokens without a block");
+    const bool recurrent = cache_.group(group).IsRecurrent();
+    const int32_t held = recurrent ? (size > 0 ? end : 0) : size * cache_.block_size();
+    Expect(held >= end, id, "has tokens without a block");
+    if (recurrent) CheckState(sequence, group);
+  }
+}
+
+// A state that is being written is nobody else's.
+void Scheduler::CheckState(const Sequence& sequence, int32_t group) const {
+  const std::vector<int32_t>& blocks = sequence.cache.tables[group].blocks;
+  if (sequence.step_tokens == 0 || blocks.empty()) return;
+  const BlockPool& pool = cache_.pool(group);
+  Expect(pool.references(Holder::kRequest, blocks.back()) == 1 &&
+             pool.references(Holder::kCache, blocks.back()) == 0,
+         sequence.id, "writes to a state that others read");
+}
+
+// Of the states that sequences go on from, those in one block are the same.
+void Scheduler::CheckSharedStates(int32_t group, const std::vector<int32_t>& live) const {
+  std::unordered_map<int32_t, int32_t> user_of_block;
+  for (const int32_t slot : live) {
+    const Sequence& sequence = sequences_[slot];
+    const std::vector<int32_t>& blocks = sequence.cache.tables[group].blocks;
+    if (sequence.computed == 0 || sequence.state != SequenceState::kRunning) continue;
+    const int32_t block = sequence.step_tokens > 0 ? blocks.front() : blocks.back();
+    const auto [user, first] = user_of_block.try_emplace(block, slot);
+    if (first) continue;
+    const Sequence& other = sequences_[user->second];
+    Expect(other.computed == sequence.computed && SamePrefix(sequence, other, other.computed),
+           sequence.id, "shares a state with another prompt");
   }
 }
 
 void Scheduler::CheckSharing(const std::vector<int32_t>& live) const {
   for (int32_t group = 0; group < cache_.num_groups(); ++group) {
+    if (cache_.group(group).IsRecurrent()) {
+      CheckSharedStates(group, live);
+      continue;
+    }
     std::unordered_map<int32_t, std::pair<int32_t, size_t>> user_of_block;
     for (const int32_t slot : live) {
       const std::vector<int32_t>& blocks = sequences_[slot].cache.tables[group].blocks;

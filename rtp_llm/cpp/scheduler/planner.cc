@@ -19,7 +19,7 @@ Planner::Planner(const SchedulerConfig& config, CacheManager* cache, SequenceSet
 
 int32_t Planner::BlocksAlone(int32_t group, int32_t max_length) const {
   // The last token is returned and never computed. Chunks shrink as far as they must.
-  return cache_.BlocksNeeded(group, max_length - 1, 1);
+  return cache_.BlocksNeeded(group, max_length - 1, cache_.state_block_size());
 }
 
 void Planner::Plan() {
@@ -42,7 +42,13 @@ void Planner::PlanRunning() {
     Sequence& sequence = sequences_[slot];
     int32_t& budget = sequence.decoding ? decode_budget_ : prefill_budget_;
     int32_t count = std::min(sequence.computable(), budget);
-    if (count > 0) count = ReserveOrPreempt(slot, count);
+    if (count == 0) continue;
+    count = CutChunk(sequence, count);
+    if (count == 0) {
+      prefill_budget_ = 0;
+      continue;
+    }
+    count = ReserveOrPreempt(slot, count);
     if (count == 0) continue;
     sequence.step_tokens = count;
     budget -= count;
@@ -63,14 +69,35 @@ int32_t Planner::ReserveOrPreempt(int32_t slot, int32_t count) {
 
 int32_t Planner::ReserveFitting(int32_t count, Sequence* sequence) {
   if (cache_.Reserve(sequence->computed, count, &sequence->cache, &copies_)) return count;
-  const int32_t fitting = cache_.FittingTokens(sequence->computed, count, &sequence->cache);
-  if (fitting <= 0 || fitting >= count) return 0;
+  int32_t fitting = cache_.FittingTokens(sequence->computed, count, &sequence->cache);
+  if (fitting >= count) return 0;
+  fitting = CutChunk(*sequence, fitting);
+  if (fitting <= 0) return 0;
   return cache_.Reserve(sequence->computed, fitting, &sequence->cache, &copies_) ? fitting : 0;
 }
 
+// How many of the next `count` tokens of a sequence make a chunk; 0: it must wait for more.
+int32_t Planner::CutChunk(const Sequence& sequence, int32_t count) const {
+  const int32_t block = cache_.state_block_size();
+  if (block == 1 || sequence.decoding) return count;
+  const int32_t first = sequence.computed;
+  const bool keeps = sequence.cache.path.is_open();
+  int32_t end = first + count;
+  if (end < sequence.length) {
+    end = end / block * block;
+  } else if (const int32_t last = (end - 1) / block * block; keeps && last > first) {
+    end = last;  // the same prompt again, or one that goes on from it, starts there
+  }
+  const int32_t junction = sequence.cache.junction;
+  if (keeps && junction > first) end = std::min(end, junction);
+  return std::max(0, end - first);
+}
+
 void Planner::Admit() {
-  while (!sequences_.waiting.empty() && prefill_budget_ > 0) {
+  while (!sequences_.waiting.empty()) {
     const int32_t slot = sequences_.waiting.first();
+    const int32_t chunk = std::min(cache_.state_block_size(), sequences_[slot].length);
+    if (prefill_budget_ < chunk) return;
     // Preempted in this very plan, while its last token is drawn: it may end with that one.
     if (sequences_[slot].is_pending()) return;
     const bool has_place =
@@ -96,7 +123,8 @@ bool Planner::TryAdmit(int32_t slot) {
 bool Planner::TryStart(int32_t slot, bool alone) {
   Sequence& sequence = sequences_[slot];
   if (!alone && !HasBlocksFor(sequence, sequence.computed)) return false;
-  const int32_t count = ReserveFitting(std::min(sequence.remaining(), prefill_budget_), &sequence);
+  const int32_t most = CutChunk(sequence, std::min(sequence.remaining(), prefill_budget_));
+  const int32_t count = ReserveFitting(most, &sequence);
   if (count > 0) Start(slot, count);
   return count > 0;
 }
@@ -139,10 +167,11 @@ void Planner::CountAdmission(Sequence* sequence) {
 
 int32_t Planner::MissingBlocks(int32_t group, const Sequence& sequence, int32_t have) const {
   const CacheGroup& layout = cache_.group(group);
+  const auto followers = static_cast<int32_t>(sequence.followers.size());
   const int32_t whole = layout.BlocksForTokens(sequence.length) - have;
   const int32_t live = layout.BlocksForChunk(sequence.length, config_.max_batch_tokens);
-  // Each follower will fork the last block.
-  return std::max(0, std::min(whole, live)) + static_cast<int32_t>(sequence.followers.size());
+  // Each follower will fork the last block, or write a state of its own.
+  return std::max(0, layout.IsRecurrent() ? live : std::min(whole, live)) + followers;
 }
 
 // Running prompts need nothing on top: one that is not reserved to its end has used up the budget,

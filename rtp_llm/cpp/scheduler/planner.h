@@ -23,6 +23,10 @@ struct PlannerCounters {
 // - Every decoding sequence gets its token first; what is left of the token budget goes to prompts
 // in
 //   order of rank, in chunks.
+// - With recurrent groups a chunk ends on a block of theirs unless it is the prompt's last, so that
+//   there is a state to keep; also where prompts are known to part, and on the last block before
+//   the end. A prompt whose next block lies beyond the budget waits for a step with fewer decodes,
+//   and those behind it with it.
 // - The head of the queue is never skipped. It is admitted when its whole prompt fits beside what
 // the
 //   running prompts still need and a small reserve for decodes, or when nothing else runs.
@@ -56,6 +60,7 @@ class Planner {
   void PlanRunning();
   int32_t ReserveOrPreempt(int32_t slot, int32_t count);
   int32_t ReserveFitting(int32_t count, Sequence* sequence);
+  int32_t CutChunk(const Sequence& sequence, int32_t count) const;
   void Admit();
   bool TryAdmit(int32_t slot);
   bool TryStart(int32_t slot, bool alone);

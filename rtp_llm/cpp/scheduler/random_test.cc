@@ -31,6 +31,7 @@ struct World {
   int32_t hash_bits;
   int32_t width;
   bool overlap = false;
+  int32_t snapshot_interval = 0;
 };
 
 CacheGroup Full(int32_t num_blocks, int32_t first_block = 1) {
@@ -38,6 +39,10 @@ CacheGroup Full(int32_t num_blocks, int32_t first_block = 1) {
 }
 CacheGroup Window(int32_t num_blocks, int32_t window, int32_t first_block = 1) {
   return {GroupKind::kSlidingWindow, num_blocks, 4, window, first_block};
+}
+
+CacheGroup Recurrent(int32_t num_blocks, int32_t block_size, int32_t first_block = 1) {
+  return {GroupKind::kRecurrent, num_blocks, block_size, 0, first_block};
 }
 
 void PrintTo(const World& world, std::ostream* out) { *out << world.name; }
@@ -74,6 +79,7 @@ class RandomTest : public testing::TestWithParam<World> {
     config.hash_bits = world.hash_bits;
     config.aging_steps = 5;
     config.overlap = world.overlap;
+    config.recurrent_snapshot_interval = world.snapshot_interval;
     scheduler_ = std::make_unique<Scheduler>(config);
     model_ = std::make_unique<FakeModel>(scheduler_.get());
     transfers_ = std::make_unique<FakeTransfers>(scheduler_.get(), model_.get());
@@ -384,7 +390,35 @@ INSTANTIATE_TEST_SUITE_P(
               true,
               2,
               1,
-              true}),
+              true},
+        World{"Recurrent", {Recurrent(8, 4)}, 6, 16, true, 128, 1},
+        World{"RecurrentSnapshots", {Recurrent(7, 4)}, 6, 16, true, 128, 3, false, 2},
+        World{"Hybrid", {Full(24), Recurrent(9, 8)}, 6, 24, true, 128, 1},
+        World{"HybridNoPrefixCache", {Full(24), Recurrent(7, 8)}, 6, 24, false, 128, 2},
+        World{"HybridForcedCollisions", {Full(28), Recurrent(12, 4)}, 6, 24, true, 0, 1, false, 1},
+        World{"HybridTinyBudget", {Full(18), Recurrent(5, 8)}, 6, 11, true, 128, 1},
+        World{"HybridWindow", {Window(16, 9), Recurrent(12, 8)}, 6, 16, true, 128, 1, false, 1},
+        World{"AllKinds",
+              {Full(26), Window(20, 7), Recurrent(9, 8), Recurrent(24, 8, 9)},
+              5,
+              24,
+              true,
+              2,
+              2,
+              false,
+              1},
+        World{"OverlapRecurrent", {Recurrent(8, 4)}, 6, 16, true, 128, 1, true, 1},
+        World{"OverlapHybrid", {Full(24), Recurrent(9, 8)}, 6, 24, true, 128, 1, true},
+        World{"OverlapHybridTinyBudget", {Full(18), Recurrent(5, 8)}, 6, 11, true, 0, 1, true, 1},
+        World{"OverlapAllKinds",
+              {Recurrent(12, 4), Window(20, 7), Full(26)},
+              5,
+              16,
+              true,
+              2,
+              1,
+              true,
+              2}),
     testing::PrintToStringParamName());
 
 }  // namespace

@@ -38,7 +38,7 @@ FinishReason Scheduler::Deliver(int64_t id, int32_t token, int32_t cached_tokens
   sequence.decoding = true;
   sequence.computed = sequence.length;
   sequence.cached_tokens = cached_tokens;
-  cache_.Publish(sequence.tokens.data(), sequence.computed, &sequence.cache);
+  cache_.Publish(sequence.tokens.data(), sequence.computed, true, &sequence.cache);
   sequence.Append(token);
   const FinishReason finish = sequence.CheckFinish();
   if (finish != FinishReason::kNone) Retire(slot);
@@ -58,21 +58,48 @@ void Scheduler::ComputeHere(int64_t id) {
   ++sequences_.waiting_places;
 }
 
+std::vector<int32_t> Scheduler::TableEntries(const Sequence& sequence, int32_t group, int32_t first,
+                                             int32_t end) const {
+  const std::vector<int32_t>& blocks = sequence.cache.tables[group].blocks;
+  if (first < 0 || end < first || end > static_cast<int32_t>(blocks.size())) {
+    throw std::invalid_argument("sequence " + std::to_string(sequence.id) + " has " +
+                                std::to_string(blocks.size()) + " blocks, not [" +
+                                std::to_string(first) + ", " + std::to_string(end) + ")");
+  }
+  std::vector<int32_t> entries(blocks.begin() + first, blocks.begin() + end);
+  // Those that fall out of a window before the prompt ends are of no use to others.
+  const int32_t live = cache_.group(group).FirstLiveBlock(sequence.prompt_length);
+  std::fill_n(entries.begin(), std::clamp(live - first, 0, end - first), kNullBlock);
+  return entries;
+}
+
+// The state after the prompt belongs to the prompt's last entry.
+std::vector<int32_t> Scheduler::StateEntries(const Sequence& sequence, int32_t group, int32_t first,
+                                             int32_t end) const {
+  if (first < 0 || end < first) throw std::invalid_argument("entries end before they begin");
+  const int32_t last = (sequence.prompt_length - 1) / cache_.block_size();
+  if (last < first || last >= end) return {};
+  const int32_t computed = sequence.state == SequenceState::kReceiving
+                               ? sequence.prompt_length
+                               : sequence.computed + sequence.step_tokens;
+  if (computed != sequence.prompt_length) {
+    throw std::invalid_argument("sequence " + std::to_string(sequence.id) +
+                                " has the state after " + std::to_string(computed) +
+                                " tokens, not after the prompt's " +
+                                std::to_string(sequence.prompt_length));
+  }
+  return {sequence.cache.tables[group].blocks.back()};
+}
+
 std::vector<std::vector<int32_t>> Scheduler::Hold(int64_t id, int32_t first, int32_t end) {
   const int32_t slot = sequences_.Find(id);
   if (slot < 0) throw std::invalid_argument("sequence " + std::to_string(id) + " is not there");
+  const Sequence& sequence = sequences_[slot];
   std::vector<std::vector<int32_t>> added(cache_.num_groups());
   for (int32_t group = 0; group < cache_.num_groups(); ++group) {
-    const std::vector<int32_t>& blocks = sequences_[slot].cache.tables[group].blocks;
-    if (first < 0 || end < first || end > static_cast<int32_t>(blocks.size())) {
-      throw std::invalid_argument("sequence " + std::to_string(id) + " has " +
-                                  std::to_string(blocks.size()) + " blocks, not [" +
-                                  std::to_string(first) + ", " + std::to_string(end) + ")");
-    }
-    added[group].assign(blocks.begin() + first, blocks.begin() + end);
-    // Those that fall out of a window before the prompt ends are of no use to others.
-    const int32_t live = cache_.group(group).FirstLiveBlock(sequences_[slot].prompt_length);
-    std::fill_n(added[group].begin(), std::clamp(live - first, 0, end - first), kNullBlock);
+    const bool recurrent = cache_.group(group).IsRecurrent();
+    added[group] = recurrent ? StateEntries(sequence, group, first, end)
+                             : TableEntries(sequence, group, first, end);
   }
   std::vector<std::vector<int32_t>>& held = held_[id];
   held.resize(cache_.num_groups());

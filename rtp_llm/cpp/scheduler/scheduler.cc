@@ -31,7 +31,7 @@ Scheduler::Scheduler(SchedulerConfig config)
       cache_(config_.groups, config_.prefix_cache, config_.hash_bits),
       sequences_(config_.max_sequences()),
       planner_(config_, &cache_, &sequences_),
-      batch_(config_),
+      batch_(config_, cache_.block_size()),
       result_(config_),
       owners_in_flight_(config_) {}
 
@@ -122,8 +122,9 @@ void Scheduler::CheckFits(int32_t prompt_length, int32_t max_length) const {
     Require(needed <= usable, "prompt of " + std::to_string(prompt_length) + " tokens and " +
                                   std::to_string(max_length - prompt_length) + " new ones need " +
                                   std::to_string(needed) + " cache blocks of " +
-                                  std::to_string(cache_.block_size()) + " tokens in group " +
-                                  std::to_string(group) + ", there are " + std::to_string(usable));
+                                  std::to_string(cache_.group(group).block_size) +
+                                  " tokens in group " + std::to_string(group) + ", there are " +
+                                  std::to_string(usable));
   }
 }
 
@@ -225,9 +226,12 @@ SchedulerStats Scheduler::stats() const {
   stats.receiving = static_cast<int64_t>(sequences_.receiving.size());
   stats.held = static_cast<int64_t>(held_.size());
   for (int32_t group = 0; group < cache_.num_groups(); ++group) {
-    stats.free_blocks += cache_.AvailableBlocks(group);
-    stats.total_blocks += cache_.pool(group).total_blocks();
-    stats.cached_blocks += cache_.pool(group).cached_blocks();
+    const BlockPool& pool = cache_.pool(group);
+    const GroupStats each{pool.available_blocks(), pool.total_blocks(), pool.cached_blocks()};
+    stats.groups.push_back(each);
+    stats.free_blocks += each.free_blocks;
+    stats.total_blocks += each.total_blocks;
+    stats.cached_blocks += each.cached_blocks;
   }
   stats.preemptions = planner_.counters().preemptions;
   stats.prefix_hit_tokens = planner_.counters().prefix_hit_tokens;

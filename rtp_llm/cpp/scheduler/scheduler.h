@@ -32,6 +32,13 @@ struct Receiver {
   int32_t cached_tokens;  // the first ones of the prompt, which the prefix cache served
 };
 
+// Of one cache group.
+struct GroupStats {
+  int64_t free_blocks = 0;  // evictable cached blocks included
+  int64_t total_blocks = 0;
+  int64_t cached_blocks = 0;  // held by the prefix cache
+};
+
 struct SchedulerStats {
   int64_t running = 0;  // receiving ones included
   int64_t waiting = 0;
@@ -40,6 +47,7 @@ struct SchedulerStats {
   int64_t free_blocks = 0;    // of all groups, evictable cached blocks included
   int64_t total_blocks = 0;   // of all groups
   int64_t cached_blocks = 0;  // of all groups, held by the prefix cache
+  std::vector<GroupStats> groups;
   int64_t preemptions = 0;
   int64_t prefix_hit_tokens = 0;
   int64_t prefix_query_tokens = 0;
@@ -92,8 +100,9 @@ class Scheduler {
 
   // Keeps entries [first, end) of a live sequence's block tables for a transfer: whatever becomes
   // of the sequence, nobody else gets them before LetGo(). Returns them, per group, kNullBlock for
-  // those that what follows the prompt does not read. More of them may follow under the same id.
-  // Throws std::invalid_argument if the sequence does not have them.
+  // those that what follows the prompt does not read. Of a recurrent group that is the state after
+  // the prompt, one block if the entries include the prompt's last one, else nothing. More of them
+  // may follow under the same id. Throws std::invalid_argument if the sequence does not have them.
   std::vector<std::vector<int32_t>> Hold(int64_t id, int32_t first, int32_t end);
   // The transfer has stopped for certain. False if nothing was held under this id.
   bool LetGo(int64_t id);
@@ -121,6 +130,7 @@ class Scheduler {
   int32_t AddSequence(int64_t id, int32_t length, int64_t rank_key,
                       const std::shared_ptr<const RequestOptions>& options);
   void CountComputed();
+  bool KeepsState(const Sequence& sequence) const;
   void LetFly();
   void CommitRow(const RowOwners& owners, int32_t row, const int32_t* tokens, int32_t width);
   void StartFollowers(int32_t leader);
@@ -130,7 +140,13 @@ class Scheduler {
   int32_t& places_of(SequenceState state);
   RankedSlots& list_of(SequenceState state);
   Sequence& ReceivingSequence(int64_t id);
+  std::vector<int32_t> TableEntries(const Sequence& sequence, int32_t group, int32_t first,
+                                    int32_t end) const;
+  std::vector<int32_t> StateEntries(const Sequence& sequence, int32_t group, int32_t first,
+                                    int32_t end) const;
   void CheckSequence(int32_t slot) const;
+  void CheckState(const Sequence& sequence, int32_t group) const;
+  void CheckSharedStates(int32_t group, const std::vector<int32_t>& live) const;
   void CheckSharing(const std::vector<int32_t>& live) const;
 
   const SchedulerConfig config_;
