@@ -106,7 +106,7 @@ class StoringEngine:
         for name in names:
             worker._writer.remove(name << INDEX_BITS)
             worker._store.end(str(name))
-            engine.let_go(name << INDEX_BITS)
+            engine.remote_prompts.unpin(name << INDEX_BITS)
         return seconds / PROMPTS
 
 

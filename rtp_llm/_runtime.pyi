@@ -216,7 +216,7 @@ class GroupStats(TypedDict):
 class SchedulerStats(TypedDict):
     """Counts now, and totals since the start. Blocks are those of all groups together.
 
-    ``running`` includes ``receiving``; ``held`` counts what ``hold`` keeps blocks for.
+    ``running`` includes ``receiving``; ``held`` counts what ``pin`` keeps blocks for.
     """
 
     running: int
@@ -285,9 +285,9 @@ class Scheduler:
         """
     def take_receivers(self) -> list[tuple[int, int, int]]:
         """(id, slot, cached tokens) of sequences that own the blocks of their prompt since the
-        last call and wait for ``deliver`` or ``compute_here``; the prefix cache served the
+        last call and wait for ``finish_recv`` or ``prefill_locally``; the prefix cache served the
         cached tokens."""
-    def deliver(self, id: int, token: int, *, cached_tokens: int = 0) -> int:
+    def finish_recv(self, id: int, token: int, *, cached_tokens: int = 0) -> int:
         """The blocks hold the prompt: the sequence runs, ``token`` is its first.
 
         ``cached_tokens`` is what is reported as served by a prefix cache. Returns the finish code
@@ -296,16 +296,16 @@ class Scheduler:
         Raises:
             ValueError: the sequence does not receive.
         """
-    def compute_here(self, id: int) -> None:
+    def prefill_locally(self, id: int) -> None:
         """Give the blocks back: the prompt is computed here after all, in its turn.
 
         Raises:
             ValueError: the sequence does not receive.
         """
-    def hold(self, id: int, first: int, end: int) -> tuple[NDArray[np.int32], ...]:
+    def pin(self, id: int, first: int, end: int) -> tuple[NDArray[np.int32], ...]:
         """Keep entries [first, end) of a sequence's block tables from being given to others.
 
-        Until ``let_go``, whatever becomes of the sequence; more may follow under the same id.
+        Until ``unpin``, whatever becomes of the sequence; more may follow under the same id.
         Returns the blocks, per group, -1 where a window needs none. Of a recurrent group that is
         the state after the prompt, one block if the entries (of the other groups' block size)
         include the prompt's last one, else none.
@@ -313,7 +313,7 @@ class Scheduler:
         Raises:
             ValueError: there is no such sequence, or it has not so many blocks.
         """
-    def let_go(self, id: int) -> bool:
+    def unpin(self, id: int) -> bool:
         """The transfer has stopped for certain; False if nothing was held."""
     @property
     def batch(self) -> Batch: ...

@@ -117,7 +117,7 @@ def asked_for(layout: CacheLayout, case: Case) -> Names:
 
 def test_every_block_that_decode_asks_for_was_stored_under_its_name() -> None:
     choose = np.random.default_rng()
-    scheduler: Any = SimpleNamespace(hold=lambda *_: None)
+    prompts: Any = SimpleNamespace(pin=lambda *_: None, unpin=lambda _: None)
     device = cpu.CpuDevice()
     asked = 0
     for begin in range(0, CASES, BATCH):
@@ -125,7 +125,7 @@ def test_every_block_that_decode_asks_for_was_stored_under_its_name() -> None:
         layout = layout_of(block_size, window=int(choose.integers(1, 6 * block_size + 2)))
         outlet = NamesOnly(layout)
         one = WriterSettings(threads=1)
-        writer = PromptWriter(layout, scheduler, outlet, device, one, let_go=lambda _: None)
+        writer = PromptWriter(layout, prompts, outlet, device, one)
         cases = [random_case(choose, begin + index, block_size) for index in range(BATCH)]
         for case in cases:
             writer.add(case.sequence, case.name, case.tokens, "")

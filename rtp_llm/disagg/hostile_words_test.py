@@ -165,7 +165,7 @@ def test_blocks_that_come_back_wake_who_waits_for_them(pair: Pair) -> None:
     engine = pair.prefill.base.engine
     engine.blocked = True
     pair.prefill.add(prompt(9))
-    engine.let_go(1)
+    engine.remote_prompts.unpin(1)
     assert engine.can_go_on
 
 

@@ -24,11 +24,11 @@ class RemotePrompts:
     def pin(self, sequence: int, first: int, end: int) -> tuple[NDArray[np.int32], ...]:
         """Keep entries [first, end) of a sequence's block tables, whatever becomes of it; the
         blocks, per cache group."""
-        return self._scheduler.hold(sequence, first, end)
+        return self._scheduler.pin(sequence, first, end)
 
     def unpin(self, sequence: int) -> None:
         """Nothing reads or writes the blocks any more that were pinned for a transfer."""
-        self._scheduler.let_go(sequence)
+        self._scheduler.unpin(sequence)
         self._changed()
 
     def take_receivers(self) -> list[tuple[int, int, int]]:
@@ -41,9 +41,9 @@ class RemotePrompts:
 
         Returns why the sequence ended with that token, 0 if it goes on.
         """
-        return self._scheduler.deliver(sequence, token, cached_tokens=cached_tokens)
+        return self._scheduler.finish_recv(sequence, token, cached_tokens=cached_tokens)
 
     def prefill_locally(self, sequence: int) -> None:
         """The prompt that was to come from another worker is computed here, in its turn."""
-        self._scheduler.compute_here(sequence)
+        self._scheduler.prefill_locally(sequence)
         self._changed()

@@ -95,8 +95,8 @@ std::vector<std::tuple<int64_t, int32_t, int32_t>> TakeReceivers(Scheduler& sche
   return result;
 }
 
-py::tuple Hold(Scheduler& scheduler, int64_t id, int32_t first, int32_t end) {
-  const auto held = scheduler.Hold(id, first, end);
+py::tuple Pin(Scheduler& scheduler, int64_t id, int32_t first, int32_t end) {
+  const auto held = scheduler.Pin(id, first, end);
   py::tuple result(held.size());
   for (size_t i = 0; i < held.size(); ++i) {
     result[i] = py::array_t<int32_t>(static_cast<py::ssize_t>(held[i].size()), held[i].data());
@@ -275,14 +275,14 @@ void BindScheduler(py::module_& module) {
       .def("commit", &Commit, py::arg("tokens"))
       .def("take_receivers", &TakeReceivers)
       .def(
-          "deliver",
+          "finish_recv",
           [](Scheduler& scheduler, int64_t id, int32_t token, int32_t cached_tokens) {
-            return static_cast<int>(scheduler.Deliver(id, token, cached_tokens));
+            return static_cast<int>(scheduler.FinishRecv(id, token, cached_tokens));
           },
           py::arg("id"), py::arg("token"), py::kw_only(), py::arg("cached_tokens") = 0)
-      .def("compute_here", &Scheduler::ComputeHere, py::arg("id"))
-      .def("hold", &Hold, py::arg("id"), py::arg("first"), py::arg("end"))
-      .def("let_go", &Scheduler::LetGo, py::arg("id"))
+      .def("prefill_locally", &Scheduler::PrefillLocally, py::arg("id"))
+      .def("pin", &Pin, py::arg("id"), py::arg("first"), py::arg("end"))
+      .def("unpin", &Scheduler::Unpin, py::arg("id"))
       .def_property_readonly("batch", &Scheduler::batch, inside)
       .def_property_readonly("result", &Scheduler::result, inside)
       .def_property_readonly("uncommitted", &Scheduler::uncommitted)

@@ -247,12 +247,12 @@ def test_a_prompt_of_another_worker() -> None:
     assert not scheduler.schedule()
     [(each, _, cached)] = scheduler.take_receivers()
     assert (each, cached) == (1, 0)
-    (blocks,) = scheduler.hold(1, 0, 3)
+    (blocks,) = scheduler.pin(1, 0, 3)
     assert blocks.dtype == np.int32 and len(set(blocks.tolist())) == 3
     assert scheduler.stats()["receiving"] == scheduler.stats()["held"] == 1
-    assert scheduler.let_go(1) and not scheduler.let_go(1)
-    assert scheduler.deliver(1, 5, cached_tokens=4) == 0
+    assert scheduler.unpin(1) and not scheduler.unpin(1)
+    assert scheduler.finish_recv(1, 5, cached_tokens=4) == 0
     with pytest.raises(ValueError, match="does not receive"):
-        scheduler.compute_here(1)
+        scheduler.prefill_locally(1)
     assert scheduler.schedule()
     assert scheduler.batch.token_ids.tolist() == [5]

@@ -27,7 +27,7 @@ class FakeTransfers {
       const int32_t first = receiver.cached_tokens / size;
       const int32_t end = (length_of(receiver.id) + size - 1) / size;
       ASSERT_LT(first, end);
-      transfers_[receiver.id] = {first, scheduler_.Hold(receiver.id, first, end)};
+      transfers_[receiver.id] = {first, scheduler_.Pin(receiver.id, first, end)};
     }
   }
 
@@ -47,8 +47,8 @@ class FakeTransfers {
     const auto [first, blocks] = transfers_.at(id);
     if (complete) model_.Receive(id, first, blocks);
     transfers_.erase(id);
-    ASSERT_TRUE(scheduler_.LetGo(id));
-    ASSERT_FALSE(scheduler_.LetGo(id));
+    ASSERT_TRUE(scheduler_.Unpin(id));
+    ASSERT_FALSE(scheduler_.Unpin(id));
   }
 
  private:

@@ -173,19 +173,19 @@ class RandomTest : public testing::TestWithParam<World> {
     const bool complete = live != live_.end() && Below(4) != 0;
     transfers_->End(id, complete);
     if (complete) {
-      Deliver(id, &live->second);
+      FinishRecv(id, &live->second);
     } else if (live != live_.end()) {
-      scheduler_->ComputeHere(id);
+      scheduler_->PrefillLocally(id);
       ++given_up_;
     }
   }
 
-  void Deliver(int64_t id, Live* live) {
+  void FinishRecv(int64_t id, Live* live) {
     const int32_t token = model_->Next(id, kVocabulary);
     model_->Append(id, token);
     live->output.push_back(token);
     const FinishReason finish = Expected(*live, Size(live->prompt) + 1, token);
-    ASSERT_EQ(scheduler_->Deliver(id, token, 0), finish);
+    ASSERT_EQ(scheduler_->FinishRecv(id, token, 0), finish);
     ++delivered_;
     if (finish == FinishReason::kNone) return;
     live_.erase(id);

@@ -27,7 +27,7 @@ Sequence& Scheduler::ReceivingSequence(int64_t id) {
   return sequences_[slot];
 }
 
-FinishReason Scheduler::Deliver(int64_t id, int32_t token, int32_t cached_tokens) {
+FinishReason Scheduler::FinishRecv(int64_t id, int32_t token, int32_t cached_tokens) {
   Sequence& sequence = ReceivingSequence(id);
   if (token < 0) throw std::invalid_argument("token " + std::to_string(token) + " is negative");
   const int32_t slot = sequences_.Find(id);
@@ -45,7 +45,7 @@ FinishReason Scheduler::Deliver(int64_t id, int32_t token, int32_t cached_tokens
   return finish;
 }
 
-void Scheduler::ComputeHere(int64_t id) {
+void Scheduler::PrefillLocally(int64_t id) {
   Sequence& sequence = ReceivingSequence(id);
   const int32_t slot = sequences_.Find(id);
   cache_.Release(&sequence.cache);
@@ -91,7 +91,7 @@ std::vector<int32_t> Scheduler::StateEntries(const Sequence& sequence, int32_t g
   return {sequence.cache.tables[group].blocks.back()};
 }
 
-std::vector<std::vector<int32_t>> Scheduler::Hold(int64_t id, int32_t first, int32_t end) {
+std::vector<std::vector<int32_t>> Scheduler::Pin(int64_t id, int32_t first, int32_t end) {
   const int32_t slot = sequences_.Find(id);
   if (slot < 0) throw std::invalid_argument("sequence " + std::to_string(id) + " is not there");
   const Sequence& sequence = sequences_[slot];
@@ -111,7 +111,7 @@ std::vector<std::vector<int32_t>> Scheduler::Hold(int64_t id, int32_t first, int
   return added;
 }
 
-bool Scheduler::LetGo(int64_t id) {
+bool Scheduler::Unpin(int64_t id) {
   const auto found = held_.find(id);
   if (found == held_.end()) return false;
   for (int32_t group = 0; group < cache_.num_groups(); ++group) {

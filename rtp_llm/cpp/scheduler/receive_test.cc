@@ -38,7 +38,7 @@ TEST_F(ReceiveTest, OwnsItsBlocksAndRunsOnceTheyHaveArrived) {
   EXPECT_FALSE(Schedule());
   scheduler->CheckIntegrity();
 
-  EXPECT_EQ(scheduler->Deliver(1, 77, 0), FinishReason::kNone);
+  EXPECT_EQ(scheduler->FinishRecv(1, 77, 0), FinishReason::kNone);
   ASSERT_TRUE(Schedule());
   EXPECT_EQ(BatchCounts(), std::vector<int32_t>{1});
   EXPECT_EQ(scheduler->batch().token_ids[0], 77);
@@ -62,7 +62,7 @@ TEST_F(ReceiveTest, FirstTokenMayEndIt) {
   options.eos_token_ids = {7};
   Add(Ids{1}, 6, options);
   Schedule();
-  EXPECT_EQ(scheduler->Deliver(1, 7, 0), FinishReason::kEos);
+  EXPECT_EQ(scheduler->FinishRecv(1, 7, 0), FinishReason::kEos);
   EXPECT_FALSE(scheduler->has_work());
   Drain();
 }
@@ -75,14 +75,14 @@ TEST_F(ReceiveTest, OthersRunMeanwhile) {
   Commit();
   ASSERT_TRUE(Step());
   EXPECT_EQ(scheduler->stats().receiving, 1);
-  scheduler->Deliver(1, 5, 0);
+  scheduler->FinishRecv(1, 5, 0);
   Drain();
 }
 
 TEST_F(ReceiveTest, ArrivedPromptServesOthers) {
   AddRemote(1, 9);
   Schedule();
-  scheduler->Deliver(1, 5, 4);
+  scheduler->FinishRecv(1, 5, 4);
   std::vector<int32_t> prompt(9);
   std::iota(prompt.begin(), prompt.end(), 1000);
   scheduler->Add({2}, prompt.data(), 9, MaxTokens(2));
@@ -105,7 +105,7 @@ TEST_F(ReceiveTest, TakesTheCachedPartFromHere) {
   const auto receivers = scheduler->TakeReceivers();
   ASSERT_EQ(receivers.size(), 1u);
   EXPECT_EQ(receivers[0].cached_tokens, 8);
-  scheduler->Deliver(2, 3, 8);
+  scheduler->FinishRecv(2, 3, 8);
   Drain();
 }
 
@@ -113,7 +113,7 @@ TEST_F(ReceiveTest, ComputedHereAfterAll) {
   AddRemote(1, 10);
   Add(2, 6, 3);
   Step();
-  scheduler->ComputeHere(1);
+  scheduler->PrefillLocally(1);
   EXPECT_EQ(scheduler->stats().waiting, 1);
   scheduler->CheckIntegrity();
   ASSERT_TRUE(Schedule());
@@ -126,27 +126,27 @@ TEST_F(ReceiveTest, ComputedHereAfterAll) {
 TEST_F(ReceiveTest, HeldBlocksOutliveTheirSequence) {
   AddRemote(1, 10);
   Schedule();
-  const Blocks held = scheduler->Hold(1, 0, 3);
+  const Blocks held = scheduler->Pin(1, 0, 3);
   EXPECT_EQ(held[0].size(), 3u);
   scheduler->Abort({1});
   EXPECT_FALSE(scheduler->has_work());
   EXPECT_EQ(Available(), 100 - 3);
   EXPECT_EQ(scheduler->stats().held, 1);
   scheduler->CheckIntegrity();
-  EXPECT_TRUE(scheduler->LetGo(1));
-  EXPECT_FALSE(scheduler->LetGo(1));
+  EXPECT_TRUE(scheduler->Unpin(1));
+  EXPECT_FALSE(scheduler->Unpin(1));
   Drain();
 }
 
 TEST_F(ReceiveTest, HeldBlocksOfAFinishedPromptStayUntilTheyAreRead) {
   Add(1, 10, 1);
   Schedule();
-  scheduler->Hold(1, 0, 2);
-  scheduler->Hold(1, 2, 3);
+  scheduler->Pin(1, 0, 2);
+  scheduler->Pin(1, 2, 3);
   Commit();
   EXPECT_EQ(Ended(), Ids{1});
   EXPECT_EQ(Available(), 100 - 3);
-  EXPECT_TRUE(scheduler->LetGo(1));
+  EXPECT_TRUE(scheduler->Unpin(1));
   Drain();
 }
 
@@ -165,7 +165,7 @@ TEST_F(ReceiveTest, IsNeverPreempted) {
   EXPECT_EQ(scheduler->stats().preemptions, 0);
   EXPECT_EQ(scheduler->stats().receiving, 1);
   scheduler->CheckIntegrity();
-  scheduler->Deliver(2, 5, 0);  // now it may be, for it can be computed here
+  scheduler->FinishRecv(2, 5, 0);  // now it may be, for it can be computed here
   ASSERT_TRUE(Step());
   EXPECT_EQ(scheduler->stats().preemptions, 1);
   Drain();
@@ -183,7 +183,7 @@ TEST_F(ReceiveTest, WaitsForAllItsBlocks) {
   }
   Schedule();
   EXPECT_EQ(Receivers(), Ids{2});
-  scheduler->Deliver(2, 5, 0);
+  scheduler->FinishRecv(2, 5, 0);
   Drain();
 }
 
@@ -193,11 +193,11 @@ TEST_F(ReceiveTest, WindowGroupsReceiveTheirTailOnly) {
   Start(config);
   AddRemote(1, 60);
   Schedule();
-  const Blocks held = scheduler->Hold(1, 0, 15);
+  const Blocks held = scheduler->Pin(1, 0, 15);
   EXPECT_EQ(std::count(held[0].begin(), held[0].end(), kNullBlock), 0);
   EXPECT_EQ(std::count(held[1].begin(), held[1].end(), kNullBlock), 13);  // 55 and later are read
-  scheduler->LetGo(1);
-  scheduler->Deliver(1, 5, 0);
+  scheduler->Unpin(1);
+  scheduler->FinishRecv(1, 5, 0);
   Drain();
 }
 
@@ -207,13 +207,13 @@ TEST_F(ReceiveTest, HoldsOfAWindowOnlyWhatLaterTokensRead) {
   Start(config);
   Add(1, 60, 1);
   ASSERT_TRUE(Schedule());
-  const Blocks held = scheduler->Hold(1, 0, 8);
+  const Blocks held = scheduler->Pin(1, 0, 8);
   EXPECT_EQ(std::count(held[0].begin(), held[0].end(), kNullBlock), 8);
   Commit();
   ASSERT_TRUE(Schedule());
-  const Blocks tail = scheduler->Hold(1, 8, 15);
+  const Blocks tail = scheduler->Pin(1, 8, 15);
   EXPECT_EQ(std::count(tail[0].begin(), tail[0].end(), kNullBlock), 5);
-  scheduler->LetGo(1);
+  scheduler->Unpin(1);
   Commit();
   Drain();
 }
@@ -226,12 +226,12 @@ TEST_F(ReceiveTest, RefusesWhatMakesNoSense) {
   EXPECT_THROW(AddRemote(1, 199, 4), std::invalid_argument);  // no room for a second new token
   Add(1, 8, 4);
   Schedule();
-  EXPECT_THROW(scheduler->Deliver(1, 5, 0), std::invalid_argument);
-  EXPECT_THROW(scheduler->ComputeHere(1), std::invalid_argument);
-  EXPECT_THROW(scheduler->Deliver(2, 5, 0), std::invalid_argument);
-  EXPECT_THROW(scheduler->Hold(2, 0, 1), std::invalid_argument);
-  EXPECT_THROW(scheduler->Hold(1, 0, 3), std::invalid_argument);
-  EXPECT_FALSE(scheduler->LetGo(1));
+  EXPECT_THROW(scheduler->FinishRecv(1, 5, 0), std::invalid_argument);
+  EXPECT_THROW(scheduler->PrefillLocally(1), std::invalid_argument);
+  EXPECT_THROW(scheduler->FinishRecv(2, 5, 0), std::invalid_argument);
+  EXPECT_THROW(scheduler->Pin(2, 0, 1), std::invalid_argument);
+  EXPECT_THROW(scheduler->Pin(1, 0, 3), std::invalid_argument);
+  EXPECT_FALSE(scheduler->Unpin(1));
   Commit();
   Drain();
 }

@@ -90,22 +90,23 @@ class Scheduler {
 
   // With options.remote_prompt (ids.size() is 1, max_tokens at least 2) another worker computes the
   // prompt. In its turn such a sequence gets blocks for all of it; that is told here once. Then it
-  // waits for Deliver() or ComputeHere(), which throw std::invalid_argument if it does not receive.
+  // waits for FinishRecv() or PrefillLocally(), which throw std::invalid_argument if it does not
+  // receive.
   std::vector<Receiver> TakeReceivers();
   // All blocks are written: it runs from now on, `token` being the first one of its output and
   // `cached_tokens` what the other worker's prefix cache served. Says whether that token ended it.
-  FinishReason Deliver(int64_t id, int32_t token, int32_t cached_tokens);
+  FinishReason FinishRecv(int64_t id, int32_t token, int32_t cached_tokens);
   // It is computed here after all, in its turn.
-  void ComputeHere(int64_t id);
+  void PrefillLocally(int64_t id);
 
   // Keeps entries [first, end) of a live sequence's block tables for a transfer: whatever becomes
-  // of the sequence, nobody else gets them before LetGo(). Returns them, per group, kNullBlock for
+  // of the sequence, nobody else gets them before Unpin(). Returns them, per group, kNullBlock for
   // those that what follows the prompt does not read. Of a recurrent group that is the state after
   // the prompt, one block if the entries include the prompt's last one, else nothing. More of them
   // may follow under the same id. Throws std::invalid_argument if the sequence does not have them.
-  std::vector<std::vector<int32_t>> Hold(int64_t id, int32_t first, int32_t end);
+  std::vector<std::vector<int32_t>> Pin(int64_t id, int32_t first, int32_t end);
   // The transfer has stopped for certain. False if nothing was held under this id.
-  bool LetGo(int64_t id);
+  bool Unpin(int64_t id);
 
   // Numbers of rows of the batches that wait for Commit(), the oldest first.
   std::vector<int32_t> uncommitted() const;
