@@ -18,8 +18,8 @@ from torch import Tensor
 from benchmark.gpu_limits import Rates, measure_rates
 from benchmark.gpu_time import microseconds, the_gpu
 from benchmark.report import Report, parser
+from rtp_llm.attention.factory import make_backend
 from rtp_llm.attention.mla import MlaBackend, MlaConfig
-from rtp_llm.attention.mla_factory import make_mla_backend
 from rtp_llm.attention.mla_step import ExpandedPart, MlaPart
 from rtp_llm.device import Device
 
@@ -149,7 +149,9 @@ def main() -> None:
         device.name, half, half, arguments.heads, LATENT, ROPE, NOPE, VALUE, 192**-0.5, BLOCK,
         capability=device.capability(), backend=arguments.backend,
     )  # fmt: skip
-    bench = Bench(device, make_mla_backend(config), rounds, measure_rates(device))
+    backend = make_backend(config)
+    assert isinstance(backend, MlaBackend)
+    bench = Bench(device, backend, rounds, measure_rates(device))
     decoded = bench.decode(BATCHES, CONTEXTS[: 2 if arguments.quick else 3])
     decoded.print()
     prompted = bench.prompts()
