@@ -58,7 +58,8 @@ def _complain(command: str, error: Exception, code: int) -> int:
 
 
 def _serve(loaded: LoadedSettings) -> int:
-    from rtp_llm.server.run import StartError, serve
+    from rtp_llm.server.listener import StartError
+    from rtp_llm.server.run import serve
 
     try:
         return serve(loaded)
@@ -68,7 +69,7 @@ def _serve(loaded: LoadedSettings) -> int:
 
 def _route(loaded: LoadedSettings) -> int:
     from rtp_llm.router.run import route
-    from rtp_llm.server.run import StartError
+    from rtp_llm.server.listener import StartError
 
     try:
         return route(loaded.settings)
@@ -94,7 +95,7 @@ def _explain(loaded: LoadedSettings) -> int:
         from rtp_llm.engine.replicas.rank_setup import check_ranks
         from rtp_llm.engine.start_checks import check_settings
         from rtp_llm.loader import explain
-        from rtp_llm.models.config import read_model_config
+        from rtp_llm.models.config_reader import read_model_config
 
         print(f"build: {describe_build(known_devices())}")
         device = resolve_device(settings.device_type)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ _GROUPS = ("model", "device", "cache", "scheduling", "separation", "server", "ra
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(SeparationSettings, RankSettings, ServerSettings):
-    """All settings, checked; made by `Settings(model=..., dtype=...)` or `Settings.load(argv)`.
+    """All settings, checked; made by `Settings(model=..., dtype=...)` or load_settings().
 
     Raises SettingsError naming the field when a value does not fit. None means "auto" where that
     is allowed.
@@ -258,18 +258,6 @@ class Settings(SeparationSettings, RankSettings, ServerSettings):
     def __post_init__(self) -> None:
         for name, info in options().items():
             info.check(name, getattr(self, name))
-
-    @classmethod
-    def load(
-        cls, argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None
-    ) -> Settings:
-        """Settings from flags, environment and the TOML file of `--config`; the earlier named wins.
-
-        `argv` excludes the program's name (None: sys.argv[1:]); `environ` None: os.environ.
-        """
-        from rtp_llm.config.command_line import load_settings
-
-        return load_settings(argv, environ).settings
 
     @functools.cached_property
     def model_name(self) -> str:

@@ -210,7 +210,7 @@ def test_table_is_complete() -> None:
 
 
 def test_load_accepts_argv_and_environ() -> None:
-    settings = Settings.load(["/models/demo/"], {})
+    settings = load_settings(["/models/demo/"], {}).settings
     assert settings.model_name == "demo"
     assert Settings(model="/models/demo", served_model_name="x").model_name == "x"
     with pytest.raises(dataclasses.FrozenInstanceError):

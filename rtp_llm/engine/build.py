@@ -30,7 +30,7 @@ from rtp_llm.engine.start_checks import (
     missing_operators,
 )
 from rtp_llm.loader import LoadProgress, load_model
-from rtp_llm.models.config import read_model_config
+from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.native import load_runtime
 from rtp_llm.ops import fp8_gemm_choice
 from rtp_llm.ops.fp8_gemm_choice import Fp8GemmChoice

@@ -10,7 +10,7 @@ import torch
 from rtp_llm.engine.memory_plan import step_limits
 from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.models.causal_lm import cache_dtype
-from rtp_llm.models.config import read_model_config
+from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.models.registry import model_class
 from rtp_llm.worker.cache.budget import (
     MIB,

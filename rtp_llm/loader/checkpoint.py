@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import torch
 
 from rtp_llm.loader.safetensors_header import CheckpointError, StoredTensor, read_header
 from rtp_llm.loader.stacked_experts import split_experts
+from rtp_llm.loader.tensor_entry import TensorEntry
 from rtp_llm.model_folder import ModelFilesError, is_there, name_of, read_json, shown
 from rtp_llm.models.refusals import refuse
 
@@ -25,26 +25,6 @@ _DTYPES = {
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _LISTED = 4
-
-
-@dataclass(frozen=True)
-class TensorEntry:
-    """One tensor: its bytes are `size` bytes at `offset` of `file`."""
-
-    name: str
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    file: Path
-    offset: int
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one entry of the first axis."""
-        return math.prod(self.shape[1:]) * self.dtype.itemsize
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)

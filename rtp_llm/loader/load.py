@@ -24,7 +24,8 @@ from rtp_llm.loader.progress import Progress, SilentProgress
 from rtp_llm.loader.stream import load_weights
 from rtp_llm.loader.tied import resolve_tied
 from rtp_llm.models.causal_lm import CausalLM, ModelOptions
-from rtp_llm.models.config import ModelConfig, UnsupportedModelError, read_model_config
+from rtp_llm.models.config import ModelConfig, UnsupportedModelError
+from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.models.moe import local_experts
 from rtp_llm.models.refusals import refuse
 from rtp_llm.models.registry import model_class

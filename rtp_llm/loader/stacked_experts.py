@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rtp_llm.loader.safetensors_header import CheckpointError
+from rtp_llm.loader.tensor_entry import TensorEntry
 from rtp_llm.models.config_fields import MOST_EXPERTS
-
-if TYPE_CHECKING:
-    from rtp_llm.loader.checkpoint import TensorEntry
 
 # Ends of names -> the parts below each other in the rows of an expert.
 _STACKED = {

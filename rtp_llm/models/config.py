@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
 from rtp_llm.layers.mla_attention import MlaShape
 from rtp_llm.layers.moe.config import MoeConfig
-from rtp_llm.model_folder import ModelFilesError, is_there, read_json, token_ids
+from rtp_llm.model_folder import read_json, token_ids
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
-from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, check_supported, refuse
-from rtp_llm.models.registry import known_architectures, model_class
+from rtp_llm.models.refusals import UnsupportedModelError, architecture_of
 from rtp_llm.models.rope_config import read_rope
 from rtp_llm.ops.rotary_table import RopeConfig
 
@@ -22,7 +20,6 @@ __all__ = [
     "ModelConfigError",
     "UnsupportedModelError",
     "make_config",
-    "read_model_config",
 ]
 
 _ACTIVATIONS = {
@@ -96,33 +93,6 @@ class ModelConfig:
             reach = int(self.rope.factor * self.rope.max_position)
             return max(reach, self.max_position_embeddings)
         return self.max_position_embeddings
-
-
-def read_model_config(path: str | Path) -> ModelConfig:
-    """The model in a Hugging Face folder.
-
-    Raises UnsupportedModelError (reason and way out) for what is refused and ModelConfigError for a
-    missing or broken config.json.
-    """
-    folder = Path(path)
-    file = folder / "config.json"
-    if not is_there(file):
-        if is_there(folder / "adapter_config.json"):
-            raise refuse("adapter folder", f"{folder} holds adapter_config.json and no config.json")
-        raise ModelConfigError(f"{file} is missing: give a Hugging Face model folder")
-    try:
-        values = read_json(file, required=True)
-        check_supported(values, known_architectures())
-        model = model_class(architecture_of(values))
-        raw = RawConfig(folder, values, model.CONFIG_DEFAULTS)
-        raw.check()
-        return make_config(raw, model.features(raw))
-    except (ModelConfigError, UnsupportedModelError):
-        raise
-    except ModelFilesError as error:
-        raise ModelConfigError(str(error)) from error
-    except ValueError as error:  # keys that contradict each other, found by what they describe
-        raise ModelConfigError(f"{file}: {error}") from error
 
 
 def make_config(raw: RawConfig, features: Features) -> ModelConfig:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import transformers
 
-from rtp_llm.models.config import read_model_config
+from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.models.registry import known_architectures
 
 # Sizes that have to be there: a checkpoint of other ones than somebody's default is likelier.

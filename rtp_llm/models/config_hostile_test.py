@@ -13,8 +13,9 @@ from rtp_llm.device import resolve_device
 from rtp_llm.layers import options as layer_options
 from rtp_llm.loader import load_model
 from rtp_llm.model_folder import ModelFilesError
-from rtp_llm.models.config import ModelConfigError, UnsupportedModelError, read_model_config
+from rtp_llm.models.config import ModelConfigError, UnsupportedModelError
 from rtp_llm.models.config_fields import FIELDS, ROPE_FIELDS
+from rtp_llm.models.config_reader import read_model_config
 
 NAN, INFINITY = float("nan"), float("inf")
 BASE: dict[str, Any] = {

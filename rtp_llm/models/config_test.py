@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from rtp_llm.config.refusals import REFUSALS
-from rtp_llm.models.config import ModelConfigError, UnsupportedModelError, read_model_config
+from rtp_llm.models.config import ModelConfigError, UnsupportedModelError
+from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.models.refusals import AREA, CHECKS
 from rtp_llm.models.registry import known_architectures, model_class
 

@@ -16,9 +16,9 @@ from rtp_llm.router.models import ask_for_models, warn_of_several
 from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.workers import Worker, Workers
 from rtp_llm.server.http_server import HttpServer
+from rtp_llm.server.listener import bind, url_of
 from rtp_llm.server.log import announce, configure_logging
 from rtp_llm.server.request_headers import with_cors
-from rtp_llm.server.run import bind, url_of
 from rtp_llm.server.shutdown import StopSignals, drain
 
 _logger = logging.getLogger("rtp_llm.router")

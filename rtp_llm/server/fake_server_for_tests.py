@@ -19,7 +19,8 @@ from rtp_llm.engine.messages import AddRequest
 from rtp_llm.server import lifecycle
 from rtp_llm.server.engine_face import EngineFace
 from rtp_llm.server.fake_engine_for_tests import FakeEngine, FakeStream, ready_message, say
-from rtp_llm.server.run import StartError, engine_client, serve
+from rtp_llm.server.listener import StartError
+from rtp_llm.server.run import engine_client, serve
 from rtp_llm.server.serving_for_tests import TEXT, demo_tokenizer
 
 

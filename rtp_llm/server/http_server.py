@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.connections import ConnectionPool
 from rtp_llm.server.http_protocol import HttpProtocol
-from rtp_llm.server.run import BACKLOG
+from rtp_llm.server.listener import BACKLOG
 
 # Ticks of uvicorn's main loop, 0.1 s each, between two looks at all connections.
 SWEEP_TICKS = 5

@@ -17,8 +17,8 @@ from rtp_llm.server.app import build_app
 from rtp_llm.server.banner import Start
 from rtp_llm.server.engine_face import EngineFace
 from rtp_llm.server.http_server import HttpServer
+from rtp_llm.server.listener import url_of
 from rtp_llm.server.log import announce
-from rtp_llm.server.run import url_of
 from rtp_llm.server.shutdown import POLL_SECONDS, StopSignals, drain
 from rtp_llm.server.state import ServerState
 from rtp_llm.text.model_files import ModelFilesError

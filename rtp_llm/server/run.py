@@ -5,29 +5,20 @@ This module imports little, so that the engine process starts to load before the
 
 from __future__ import annotations
 
-import errno
 import logging
-import socket
 import time
 from collections.abc import Callable
 
 from rtp_llm.config.command_line import LoadedSettings
-from rtp_llm.config.roles import check_role, join_address
+from rtp_llm.config.roles import check_role
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.engine_face import EngineFace
+from rtp_llm.server.listener import StartError, bind
 from rtp_llm.server.log import announce, configure_logging
 from rtp_llm.text.model_files import ModelFilesError, check_folder
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
-# Connections that wait to be accepted, if the system allows as many (net.core.somaxconn). One that
-# finds no place there is tried again by its client's system, but only after a second.
-BACKLOG = 8192
 _log = logging.getLogger("rtp_llm.server")
-_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-
-
-class StartError(RuntimeError):
-    """The server cannot start; the message says what to change."""
 
 
 def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineFace] | None = None) -> int:
@@ -80,25 +71,3 @@ def engine_client(settings: Settings, module: str) -> EngineFace:
         ranks = RanksClient(settings.data_parallel_size, module, restarts)
         return RestartingClient(ranks, restarts)
     return RestartingClient(EngineClient(module), restarts)
-
-
-def bind(settings: Settings) -> socket.socket:
-    """The listening socket; raises StartError when the address cannot be had."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        place = join_address(settings.host, settings.port)
-        if error.errno == errno.EADDRINUSE:
-            raise StartError(
-                f"{place} is in use by another program; stop that one, or choose another port "
-                "with --port (0 takes a free one)"
-            ) from error
-        reason = error.strerror or error
-        raise StartError(f"cannot listen on {place}: {reason} (--host, --port)") from error
-
-
-def url_of(listener: socket.socket) -> str:
-    """An address that works from this machine, also when the server listens on all of them."""
-    host, port = listener.getsockname()[:2]
-    return f"http://{join_address(_LOOPBACK.get(host, host), port)}"

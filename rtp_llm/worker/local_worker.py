@@ -11,8 +11,9 @@ from torch import Tensor
 
 from rtp_llm.worker.heads.sampling_flags import PROCESSORS
 from rtp_llm.worker.heads.score import ScoreHead, ScorePart
+from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan import StepPlan
-from rtp_llm.worker.worker import NewSequences, StepHandle, StepOutputs, Worker
+from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
 
 if TYPE_CHECKING:
     from rtp_llm.worker.heads.sampler import SampleHandle, Sampler

@@ -10,29 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan import StepPlan
 
 if TYPE_CHECKING:
-    from rtp_llm.worker.heads.logits_processor import LogitsProcessor
     from rtp_llm.worker.heads.sampler import Sampled
     from rtp_llm.worker.heads.score import PromptScores
-
-
-@dataclass(frozen=True)
-class NewSequences:
-    """The sequences of one request; plans name them by ``ids``, their settings by ``slots``.
-
-    ``stop_ids`` are forbidden before ``params.min_tokens``.
-    """
-
-    ids: Sequence[int]
-    slots: Sequence[int]
-    seeds: Sequence[int]
-    prompt: NDArray[np.int32]
-    params: SamplingParams
-    stop_ids: Sequence[int]
-    processors: Sequence[LogitsProcessor] = ()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.lint import architecture, layers, sizes, sources
+from tools.lint import architecture, cycles, layers, sizes, sources
 
 BUILDIFIER = "tools/lint/node_modules/.bin/buildifier"
 
@@ -32,6 +32,7 @@ def checks(root: Path) -> Iterator[Check]:
     python = [sys.executable, "-m"]
     yield Check("sizes", function=sizes.check)
     yield Check("layers", function=layers.check)
+    yield Check("cycles", function=cycles.check)
     yield Check("architecture", function=architecture.check)
     ruff_format = [*python, "ruff", "format", "--quiet"]
     yield Check("ruff format", [*ruff_format, "--diff", "."], [*ruff_format, "."])

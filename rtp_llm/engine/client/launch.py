@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-import rtp_llm
 from rtp_llm.engine.address import EngineAddress
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def _environment() -> dict[str, str]:
     says otherwise: they would spin on cores that kernels and other processes want. The library
     reads this when it is loaded, so it must be there before the process starts.
     """
-    root = str(Path(rtp_llm.__file__).parent.parent)
+    root = str(Path(__file__).parents[3])
     inherited = os.environ.get("PYTHONPATH")
     path = root if not inherited else os.pathsep.join([root, inherited])
     return {"OMP_WAIT_POLICY": "passive", **os.environ, "PYTHONPATH": path}

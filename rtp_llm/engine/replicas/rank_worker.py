@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rtp_llm.worker.worker import NewSequences, StepHandle, Worker
+from rtp_llm.worker.new_sequences import NewSequences
+from rtp_llm.worker.worker import StepHandle, Worker
 
 if TYPE_CHECKING:
     from rtp_llm.engine.replicas.rank_steps import RankSteps

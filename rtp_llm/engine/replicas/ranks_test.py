@@ -20,7 +20,7 @@ from rtp_llm.engine.client.launch import EngineProcess
 from rtp_llm.engine.messages import AddRequest, EngineDeadError, EngineLog, EngineStartError
 from rtp_llm.engine.replicas.rank_setup import check_ranks
 from rtp_llm.engine.replicas.ranks_client import RanksClient
-from rtp_llm.models.config import read_model_config
+from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.models.transformers_models_for_tests import clear_prompt, save_model
 from rtp_llm.text.model_folders_for_tests import byte_level
 

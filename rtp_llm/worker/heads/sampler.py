@@ -19,9 +19,9 @@ from rtp_llm.worker.heads.token_rules import AllowedTokens, BannedSequences
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device, Download
+    from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
-    from rtp_llm.worker.worker import NewSequences
 
 
 @dataclass(frozen=True)

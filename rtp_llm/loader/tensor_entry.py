@@ -1,0 +1,29 @@
+"""Where a tensor of a checkpoint lies."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """One tensor: its bytes are `size` bytes at `offset` of `file`."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    file: Path
+    offset: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one entry of the first axis."""
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize

@@ -1,0 +1,38 @@
+"""From a model folder to its typed config: the architecture that config.json names reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rtp_llm.model_folder import ModelFilesError, is_there, read_json
+from rtp_llm.models.config import ModelConfig, make_config
+from rtp_llm.models.raw_config import ModelConfigError, RawConfig
+from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, check_supported, refuse
+from rtp_llm.models.registry import known_architectures, model_class
+
+
+def read_model_config(path: str | Path) -> ModelConfig:
+    """The model in a Hugging Face folder.
+
+    Raises UnsupportedModelError (reason and way out) for what is refused and ModelConfigError for a
+    missing or broken config.json.
+    """
+    folder = Path(path)
+    file = folder / "config.json"
+    if not is_there(file):
+        if is_there(folder / "adapter_config.json"):
+            raise refuse("adapter folder", f"{folder} holds adapter_config.json and no config.json")
+        raise ModelConfigError(f"{file} is missing: give a Hugging Face model folder")
+    try:
+        values = read_json(file, required=True)
+        check_supported(values, known_architectures())
+        model = model_class(architecture_of(values))
+        raw = RawConfig(folder, values, model.CONFIG_DEFAULTS)
+        raw.check()
+        return make_config(raw, model.features(raw))
+    except (ModelConfigError, UnsupportedModelError):
+        raise
+    except ModelFilesError as error:
+        raise ModelConfigError(str(error)) from error
+    except ValueError as error:  # keys that contradict each other, found by what they describe
+        raise ModelConfigError(f"{file}: {error}") from error

@@ -1,0 +1,31 @@
+"""What a worker is told of sequences before a plan names them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtp_llm.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from rtp_llm.worker.heads.logits_processor import LogitsProcessor
+
+
+@dataclass(frozen=True)
+class NewSequences:
+    """The sequences of one request; plans name them by ``ids``, their settings by ``slots``.
+
+    ``stop_ids`` are forbidden before ``params.min_tokens``.
+    """
+
+    ids: Sequence[int]
+    slots: Sequence[int]
+    seeds: Sequence[int]
+    prompt: NDArray[np.int32]
+    params: SamplingParams
+    stop_ids: Sequence[int]
+    processors: Sequence[LogitsProcessor] = ()
