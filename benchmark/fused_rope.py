@@ -16,7 +16,7 @@ from torch import Tensor
 
 from benchmark.gpu_time import copy_bandwidth, microseconds, the_gpu
 from benchmark.report import Report, parser
-from rtp_llm import ops
+from rtp_llm import compat, ops
 
 HEADS, KV_HEADS, HEAD_DIM, BLOCK = 16, 8, 128, 16
 DECODE = (1, 4, 16, 64, 128, 256)
@@ -70,7 +70,7 @@ class Case:
             torch.empty(tokens, HEADS, HEAD_DIM, device=device, dtype=dtype),
             torch.zeros(2, blocks, BLOCK, KV_HEADS, HEAD_DIM, device=device, dtype=dtype),
             ops.rope_table(ops.RopeConfig("default", HEAD_DIM), PROMPT, device),
-            ops.convert_offset_to_block_array(table, blocks),
+            compat.convert_offset_to_block_array(table, blocks),
             past,
             None if decode else steps,
             in_sequence.int(),

@@ -146,7 +146,9 @@ def main() -> None:
     arguments = flags.parse_args()
     rounds = arguments.rounds or (3 if arguments.quick else 10)
     device = the_gpu()
-    attend = importlib.import_module("rtp_llm.kernels.triton.paged_attention").paged_attention
+    attend = importlib.import_module(
+        "rtp_llm.kernels.triton.attention.paged_attention"
+    ).paged_attention
     bench = Bench(device, attend, rounds, arguments.heads)
     decoded = bench.decode(quick=arguments.quick)
     decoded.print()

@@ -24,8 +24,8 @@ from benchmark.report import Report, parser
 from benchmark.rounds import interleave
 from rtp_llm import ops
 from rtp_llm.device import Device
-from rtp_llm.ops import fp8_blocks
-from rtp_llm.ops.fp8_deep_gemm import masked_form
+from rtp_llm.ops.fp8 import fp8_blocks
+from rtp_llm.ops.fp8.fp8_deep_gemm import masked_form
 
 SHAPES = ((24576, 1536), (7168, 16384), (4096, 7168), (7168, 2048), (6144, 16384))
 ROWS = (1, 8, 16, 32, 64, 128, 256, 1024, 4096)

@@ -11,10 +11,12 @@ from rtp_llm import ops
 from rtp_llm.attention import AttentionConfig, ForwardBatch, Rotation
 from rtp_llm.attention.decode import DecodeBackend
 from rtp_llm.attention.paged import PagedAttentionBackend
-from rtp_llm.ops.checks_for_tests import assert_near
-from rtp_llm.ops.decode_reference import decode_attention_reference
-from rtp_llm.ops.decode_steps_for_tests import DecodeStep, norms_and_rotation
-from rtp_llm.ops.paged_batches_for_tests import Shape
+from rtp_llm.ops.attention.decode_attention_reference import (
+    decode_attention_reference,
+)
+from rtp_llm.testing.decode_steps import DecodeStep, norms_and_rotation
+from rtp_llm.testing.operator_checks import assert_near
+from rtp_llm.testing.paged_batches import Shape
 
 SHAPE = Shape(4, 2, 64)
 CONFIG = AttentionConfig("cpu", torch.float32, torch.float32, 4, 2, 64, 16, (0, 24), soft_cap=5.0)

@@ -27,8 +27,8 @@ from rtp_llm.attention.steps_for_tests import (
     step_of,
 )
 from rtp_llm.device.choice import NoChoiceError
-from rtp_llm.ops.checks_for_tests import assert_near
-from rtp_llm.ops.paged_batches_for_tests import PagedBatch
+from rtp_llm.testing.operator_checks import assert_near
+from rtp_llm.testing.paged_batches import PagedBatch
 
 HALF = torch.bfloat16
 CUDA = AttentionConfig("cuda", HALF, HALF, 16, 8, 128, 16, capability=(9, 0))

@@ -18,7 +18,7 @@ from rtp_llm.attention.steps_for_tests import (
     step_of,
 )
 from rtp_llm.device.usable_gpu_for_tests import usable_gpu
-from rtp_llm.ops.paged_batches_for_tests import PagedBatch
+from rtp_llm.testing.paged_batches import PagedBatch
 
 GPU = usable_gpu("cuda")
 CAPABILITY = GPU.capability() if GPU is not None else (0, 0)

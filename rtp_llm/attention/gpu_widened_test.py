@@ -13,7 +13,7 @@ from rtp_llm.attention.steps_for_tests import forget_old_blocks, shape_of, step_
 from rtp_llm.attention.triton import TritonAttentionBackend
 from rtp_llm.attention.widened import WidenedBackend
 from rtp_llm.device.usable_gpu_for_tests import usable_gpu
-from rtp_llm.ops.paged_batches_for_tests import PagedBatch
+from rtp_llm.testing.paged_batches import PagedBatch
 
 GPU = usable_gpu("cuda")
 CAPABILITY = GPU.capability() if GPU is not None else (0, 0)

@@ -35,7 +35,7 @@ class TritonMlaBackend(MlaBackend):
         return Support.yes()
 
     def attend_latents(self, q: Tensor, cache: Tensor, part: MlaPart) -> Tensor:
-        from rtp_llm.kernels.triton.latent_attention import latent_attention
+        from rtp_llm.kernels.triton.mla.mla_attention import latent_attention
 
         return latent_attention(
             q,
@@ -50,7 +50,7 @@ class TritonMlaBackend(MlaBackend):
         )
 
     def attend_heads(self, q: Tensor, keys: Tensor, expanded: Tensor, part: ExpandedPart) -> Tensor:
-        from rtp_llm.kernels.triton.latent_attention import expanded_attention
+        from rtp_llm.kernels.triton.mla.mla_attention import expanded_attention
 
         return expanded_attention(
             q,

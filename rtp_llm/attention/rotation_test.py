@@ -7,7 +7,7 @@ import torch
 
 from rtp_llm.attention import rotation as ways
 from rtp_llm.attention.rotation import Rotation
-from rtp_llm.ops.checks_for_tests import assert_near
+from rtp_llm.testing.operator_checks import assert_near
 
 HEADS, KV_HEADS, HEAD_DIM, TOKENS = 4, 2, 32, 5
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from rtp_llm.attention import AttentionConfig, ForwardBatch, HostNumbers
-from rtp_llm.ops.paged_batches_for_tests import PagedBatch, Shape
+from rtp_llm.testing.paged_batches import PagedBatch, Shape
 
 
 def shape_of(config: AttentionConfig) -> Shape:

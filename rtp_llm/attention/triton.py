@@ -41,7 +41,7 @@ class TritonAttentionBackend(PagedAttentionBackend):
 
     def warm_up(self, kv_cache: Tensor) -> None:
         """Every tile of prompts and mixed batches, for each window, on a sequence without keys."""
-        from rtp_llm.kernels.triton.paged_attention import paged_attention, prompt_tiles
+        from rtp_llm.kernels.triton.attention.paged_attention import paged_attention, prompt_tiles
 
         config = self.config
         heads, kv_heads, head = config.num_heads, config.num_kv_heads, config.head_dim
@@ -59,6 +59,6 @@ class TritonAttentionBackend(PagedAttentionBackend):
 
     @classmethod
     def kernel(cls) -> Callable[..., Tensor]:
-        from rtp_llm.kernels.triton.paged_attention import paged_attention
+        from rtp_llm.kernels.triton.attention.paged_attention import paged_attention
 
         return paged_attention

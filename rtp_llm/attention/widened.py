@@ -56,8 +56,8 @@ class WidenedBackend(PartialBackend):
 
     @classmethod
     def kernel(cls) -> Callable[[Tensor, Tensor, Tensor], None]:
-        """What has the face of rtp_llm.kernels.triton.widen_pages.widen_pages."""
-        from rtp_llm.kernels.triton.widen_pages import widen_pages
+        """What has the face of rtp_llm.kernels.triton.kv_cache.widen_pages.widen_pages."""
+        from rtp_llm.kernels.triton.kv_cache.widen_pages import widen_pages
 
         return widen_pages
 

@@ -14,8 +14,8 @@ from rtp_llm.attention import widened as module
 from rtp_llm.attention.steps_for_tests import forget_old_blocks, shape_of, step_of
 from rtp_llm.attention.widened import WidenedBackend
 from rtp_llm.device import Support
-from rtp_llm.ops.checks_for_tests import assert_near
-from rtp_llm.ops.paged_batches_for_tests import PagedBatch
+from rtp_llm.testing.operator_checks import assert_near
+from rtp_llm.testing.paged_batches import PagedBatch
 
 HALF, NARROW = torch.bfloat16, torch.float8_e4m3fn
 CONFIG = AttentionConfig("cpu", HALF, NARROW, 4, 2, 64, 16)

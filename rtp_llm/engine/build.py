@@ -32,8 +32,8 @@ from rtp_llm.engine.start_checks import (
 from rtp_llm.loader import LoadProgress, load_model
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.native import load_runtime
-from rtp_llm.ops import fp8_gemm_choice
-from rtp_llm.ops.fp8_gemm_choice import Fp8GemmChoice
+from rtp_llm.ops.fp8 import fp8_gemm_choice
+from rtp_llm.ops.fp8.fp8_gemm_choice import Fp8GemmChoice
 from rtp_llm.worker.cache.kv_cache import KVCache
 from rtp_llm.worker.graphs.capture_sizes import GraphSize, graph_sizes
 from rtp_llm.worker.graphs.shared_graphs import SharedGraphs

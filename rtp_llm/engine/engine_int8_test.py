@@ -15,7 +15,7 @@ from rtp_llm.models.transformers_models_for_tests import (
     random_prompt,
     save_model,
 )
-from rtp_llm.ops.gemm_reference import w8a8_int8_linear_reference
+from rtp_llm.ops.gemm.linear_reference import w8a8_int8_linear_reference
 from rtp_llm.quantization.int8 import dequantize_rows, pack, quantize_rows
 
 # (length, seed) of prompts for which the formula's best token is at every step more than 0.29 ahead

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rtp_llm.layers.weights import RowsTarget, WeightTarget
-from rtp_llm.ops.fp8_blocks import BLOCK, num_blocks
+from rtp_llm.ops.fp8.fp8_blocks import BLOCK, num_blocks
 from rtp_llm.quantization.fp8 import (
     SCALE_NAME,
     WEIGHT_NAME,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rtp_llm.ops.rotary_table import RopeConfig, rope_table
+from rtp_llm.ops.rope.rotary_table import RopeConfig, rope_table
 
 
 class Rotary(nn.Module):

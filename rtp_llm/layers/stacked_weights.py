@@ -11,7 +11,7 @@ from rtp_llm.layers.fp8_targets import NamedTargets, float_targets, fp8_targets
 from rtp_llm.layers.linear_factory import multiplies_fp8
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights import Elsewhere, WeightTarget
-from rtp_llm.ops.fp8_blocks import BLOCK, E4M3, num_blocks
+from rtp_llm.ops.fp8.fp8_blocks import BLOCK, E4M3, num_blocks
 from rtp_llm.quantization.fp8 import SCALE_NAME, WEIGHT_NAME, BlockRows, padded
 
 

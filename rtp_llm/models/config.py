@@ -12,7 +12,7 @@ from rtp_llm.model_folder import read_json, token_ids
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of
 from rtp_llm.models.rope_config import read_rope
-from rtp_llm.ops.rotary_table import RopeConfig
+from rtp_llm.ops.rope.rotary_table import RopeConfig
 
 __all__ = [
     "Features",

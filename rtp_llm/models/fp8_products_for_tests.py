@@ -10,8 +10,8 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.ops import fp8_gemm_reference
-from rtp_llm.ops.fp8_blocks import dequantize_rows, dequantize_weight
+from rtp_llm.ops.fp8 import fp8_gemm_reference
+from rtp_llm.ops.fp8.fp8_blocks import dequantize_rows, dequantize_weight
 
 
 def multiply_fp8_on_cpu(put: Callable[[Any, str, Any], None] = setattr) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from rtp_llm.model_folder import finite
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import rope_settings, rope_style
-from rtp_llm.ops.rotary_table import RopeConfig
+from rtp_llm.ops.rope.rotary_table import RopeConfig
 
 _DEFAULT_THETA = 10000.0
 _SMALLEST_DYNAMIC = 4  # the base grows by a power of dim / (dim - 2)

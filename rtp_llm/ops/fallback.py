@@ -42,7 +42,7 @@ class Fallbacks:
                 if entry in self._missing[key]:
                     function = (
                         _reference(entry, key)
-                        if allow_references or entry.portable
+                        if allow_references or entry.composite
                         else _refusal(entry, key, native_library)
                     )
                     self._library.impl(entry.name, function, key)  # type: ignore[no-untyped-call]
@@ -82,7 +82,7 @@ def _refusal(entry: OperatorEntry, key: str, native_library: str) -> Callable[..
 
 def _reference(entry: OperatorEntry, key: str) -> Callable[..., Any]:
     reference = lazy(entry.reference)
-    told = entry.portable
+    told = entry.composite
 
     def run(*args: Any, **kwargs: Any) -> Any:
         nonlocal told

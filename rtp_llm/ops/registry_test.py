@@ -16,9 +16,9 @@ import torch
 
 from rtp_llm import native, ops
 from rtp_llm.ops import registry
-from rtp_llm.ops.checks_for_tests import ISAS
 from rtp_llm.ops.fallback import Fallbacks
 from rtp_llm.ops.schema import OPERATORS, OperatorEntry, schema_hash
+from rtp_llm.testing.operator_checks import ISAS
 
 every_operator = pytest.mark.parametrize("entry", OPERATORS.values(), ids=lambda entry: entry.name)
 

@@ -14,7 +14,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from rtp_llm.ops.fp8_blocks import BLOCK, num_blocks, quantize_weight
+from rtp_llm.ops.fp8.fp8_blocks import BLOCK, num_blocks, quantize_weight
 
 # Ends of names in checkpoints.
 WEIGHT_NAME = "weight"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rtp_llm.ops.int8_layout import GROUP_SIZE, num_groups, pack
+from rtp_llm.ops.gemm.int8_layout import GROUP_SIZE, num_groups, pack
 
 __all__ = ["GROUP_SIZE", "dequantize_rows", "pack", "quantize_rows"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rtp_llm.ops.int8_layout import pack, unpack
+from rtp_llm.ops.gemm.int8_layout import pack, unpack
 from rtp_llm.quantization.int8 import GROUP_SIZE, dequantize_rows, quantize_rows
 
 SHAPES = [(1, 1), (3, 63), (16, 64), (17, 65), (31, 200), (64, 256), (5, 1000)]

@@ -8,7 +8,7 @@ from tools.lint import architecture
 
 _PAGE = """\
 1. `rtp_llm/server/app.py`: in.
-2. `rtp_llm/ops/norm.py`: down.
+2. `rtp_llm/ops/norm/norm.py`: down.
 
 | `rtp_llm/server/` | HTTP |
 | `rtp_llm/ops/` | operators, see `torch.ops.rtp_llm` |
@@ -29,8 +29,8 @@ def test_page_that_fits(root: Path) -> None:
 
 
 def test_missing_file(root: Path) -> None:
-    (root / "rtp_llm/ops/norm.py").unlink()
-    assert architecture.check(root) == ["ARCHITECTURE.md: rtp_llm/ops/norm.py does not exist"]
+    (root / "rtp_llm/ops/norm/norm.py").unlink()
+    assert architecture.check(root) == ["ARCHITECTURE.md: rtp_llm/ops/norm/norm.py does not exist"]
 
 
 def test_unnamed_room(root: Path) -> None:
@@ -40,6 +40,6 @@ def test_unnamed_room(root: Path) -> None:
 
 
 def test_too_many_files(root: Path) -> None:
-    lines = "".join(f"{n}. `rtp_llm/ops/norm.py`: x\n" for n in range(3, 14))
+    lines = "".join(f"{n}. `rtp_llm/ops/norm/norm.py`: x\n" for n in range(3, 14))
     (root / "ARCHITECTURE.md").write_text(_PAGE + lines)
     assert architecture.check(root) == ["ARCHITECTURE.md: 13 files on a request's way, 1 to 12 fit"]

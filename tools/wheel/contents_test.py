@@ -88,7 +88,9 @@ def test_holds_the_package_and_nothing_else(contents: dict[str, bytes]) -> None:
     assert all(name.startswith("rtp_llm/") for name in package)
     expected = {"rtp_llm/__init__.py", "rtp_llm/cli.py", "rtp_llm/_build.json", "rtp_llm/py.typed"}
     assert expected <= package
-    unwanted = re.compile(r"_test\.py$|_for_tests|BUILD|\.(cc|h|o|a|safetensors)$|__pycache__")
+    unwanted = re.compile(
+        r"_test\.py$|_for_tests|rtp_llm/testing/|BUILD|\.(cc|h|o|a|safetensors)$|__pycache__"
+    )
     assert not [name for name in package if unwanted.search(name)]
     libraries = {name for name in package if name.endswith(".so")}
     assert {LIBRARY} < libraries

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "rtp_llm/kernels/cpu/activation.h"
-#include "rtp_llm/kernels/cpu/norm.h"
-#include "rtp_llm/kernels/cpu/rope.h"
+#include "rtp_llm/kernels/cpu/activation/activation.h"
+#include "rtp_llm/kernels/cpu/norm/norm.h"
+#include "rtp_llm/kernels/cpu/rope/rope.h"
 
 namespace rtp_llm::cpu {
 namespace {

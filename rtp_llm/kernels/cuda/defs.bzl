@@ -2,27 +2,35 @@
 
 load("//bazel:defs.bzl", "cuda_library", "gpu_library", "rtp_glue_library", "rtp_py_test")
 
-def gpu_operators(name, arguments, srcs = None, private_hdrs = [], nvidia_only = False, glue_deps = []):
+def gpu_operators(
+        name,
+        arguments,
+        family = None,
+        srcs = None,
+        private_hdrs = [],
+        nvidia_only = False,
+        glue_deps = []):
     """Kernels `name` (<name>.cu, <name>.h) and their registration `<name>_glue` (<name>_glue.cc).
 
-    `arguments` are families of //rtp_llm/kernels/arguments. nvidia_only: not for ROCm.
-    `glue_deps`: what else the registration calls.
+    `family` is their folder, `name` when not given; `arguments` are what they include of
+    //rtp_llm/kernels/common. nvidia_only: not for ROCm. `glue_deps`: what else the registration calls.
     """
-    folder = "//rtp_llm/kernels/arguments:"
+    folder = "//rtp_llm/kernels/common:"
+    stem = "%s/%s" % (family or name, name)
     library = cuda_library if nvidia_only else gpu_library
     library(
         name = name,
-        srcs = srcs or [name + ".cu"],
-        hdrs = [name + ".h"] + private_hdrs,
-        deps = [":gpu"] + [folder + family for family in arguments],
+        srcs = srcs or [stem + ".cu"],
+        hdrs = [stem + ".h"] + private_hdrs,
+        deps = [":gpu"] + [folder + given for given in arguments],
     )
     rtp_glue_library(
         name = name + "_glue",
-        srcs = [name + "_glue.cc"],
+        srcs = [stem + "_glue.cc"],
         deps = [
             ":" + name,
             ":on_device",
-        ] + glue_deps + [folder + family + "_checks" for family in arguments],
+        ] + glue_deps + [folder + given + "_checks" for given in arguments],
     )
 
 def gpu_test(name, srcs, deps = []):
@@ -30,7 +38,7 @@ def gpu_test(name, srcs, deps = []):
     rtp_py_test(
         name = name,
         srcs = srcs,
-        args = ["-p", "rtp_llm.kernels.cuda.gpu_for_tests"],
+        args = ["-p", "rtp_llm.testing.gpu"],
         tags = ["gpu"],
-        deps = deps + ["//rtp_llm/kernels/cuda:gpu_for_tests"],
+        deps = deps + ["//rtp_llm/testing:gpu"],
     )

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.device import resolve_device
-from rtp_llm.kernels.cuda.gpu_for_tests import captured
 from rtp_llm.layers.fused_linear import FusedLinear
 from rtp_llm.loader import load_model
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
 from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
-from rtp_llm.ops.checks_for_tests import DEVICE, kernel_runs
+from rtp_llm.testing.gpu import captured
+from rtp_llm.testing.operator_checks import DEVICE, kernel_runs
 
 LAYERS = 2
 TOLERANCE = 6e-2  # of the largest logit

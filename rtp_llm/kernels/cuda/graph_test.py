@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.kernels.cuda.gpu_for_tests import captured
-from rtp_llm.ops.checks_for_tests import DEVICE
-from rtp_llm.ops.paged_batches_for_tests import PagedBatch, Shape
+from rtp_llm.testing.gpu import captured
+from rtp_llm.testing.operator_checks import DEVICE
+from rtp_llm.testing.paged_batches import PagedBatch, Shape
 
 HEADS, KV_HEADS, HEAD_DIM, TOKENS = 4, 2, 64, 6
 WIDTH = (HEADS + 2 * KV_HEADS) * HEAD_DIM

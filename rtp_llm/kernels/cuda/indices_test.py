@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from rtp_llm import ops
-from rtp_llm.ops.attention_reference import paged_attention_reference
-from rtp_llm.ops.paged_batches_for_tests import PagedBatch, Shape
+from rtp_llm.ops.attention.paged_attention_reference import (
+    paged_attention_reference,
+)
+from rtp_llm.testing.paged_batches import PagedBatch, Shape
 
 
 @pytest.fixture(autouse=True)

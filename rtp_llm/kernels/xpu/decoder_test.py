@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from rtp_llm.device import resolve_device
-from rtp_llm.kernels.xpu.bridge import bridge_for_tests  # noqa: F401 (loads the bridge)
 from rtp_llm.loader import load_model
 from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
 from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
-from rtp_llm.ops.checks_for_tests import kernel_runs
 from rtp_llm.ops.fallback import lazy
 from rtp_llm.ops.registry import operator
 from rtp_llm.ops.schema import OPERATORS
+from rtp_llm.testing import xpu_bridge  # noqa: F401 (loads the bridge)
+from rtp_llm.testing.operator_checks import kernel_runs
 
 LAYERS = 2
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 6e-2}

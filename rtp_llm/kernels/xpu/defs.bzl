@@ -3,42 +3,44 @@
 load("//arch_config:devices.bzl", "only_on")
 load("//bazel:defs.bzl", "rtp_cc_library", "rtp_glue_library", "rtp_py_test", "sycl_library")
 
-_ARGUMENTS = "//rtp_llm/kernels/arguments:"
+_ARGUMENTS = "//rtp_llm/kernels/common:"
 
-def xpu_glue(name, deps):
-    """Registrations in <name>.cc: `name` for torch's XPU device, `name`_bridge for the tests' bridge."""
+def xpu_glue(name, deps, family):
+    """Registrations in <family>/<name>.cc: `name` for torch's XPU device, `name`_bridge for the tests' bridge."""
     for target, defines, queue in [
         (name, [], ":on_queue"),
         (name + "_bridge", ["-DRTP_LLM_XPU_BRIDGE"], ":on_queue_headers"),
     ]:
         rtp_glue_library(
             name = target,
-            srcs = [name + ".cc"],
+            srcs = ["%s/%s.cc" % (family, name)],
             copts = defines,
             target_compatible_with = only_on("xpu"),
             deps = deps + [queue],
         )
 
-def xpu_operators(name, arguments, programs = None, headers = []):
+def xpu_operators(name, arguments, family = None, programs = None, headers = []):
     """Kernels `name` (<name>.h, <name>.cc, <name>_kernel.cc) and their registration in <name>_glue.cc.
 
-    `arguments` are families of //rtp_llm/kernels/arguments, `programs` the device sources, `headers`
-    what these share.
+    `family` is their folder, `name` when not given; `arguments` are what they include of
+    //rtp_llm/kernels/common, `programs` the device sources, `headers` what these share.
     """
-    families = [_ARGUMENTS + family for family in arguments]
+    given = [_ARGUMENTS + each for each in arguments]
+    family = family or name
+    stem = "%s/%s" % (family, name)
     rtp_cc_library(
         name = name + "_headers",
-        hdrs = [name + ".h"] + headers,
-        deps = families + [":queue"],
+        hdrs = [stem + ".h"] + headers,
+        deps = given + [":queue"],
     )
     sycl_library(
         name = name + "_kernels",
-        srcs = programs or [name + "_kernel.cc"],
+        srcs = programs or [stem + "_kernel.cc"],
         deps = [":device", ":%s_headers" % name],
     )
     rtp_cc_library(
         name = name,
-        srcs = [name + ".cc"],
+        srcs = [stem + ".cc"],
         target_compatible_with = only_on("xpu"),
         deps = [
             ":launch",
@@ -48,7 +50,8 @@ def xpu_operators(name, arguments, programs = None, headers = []):
     )
     xpu_glue(
         name = name + "_glue",
-        deps = [":" + name, ":launch", ":%s_headers" % name] + [family + "_checks" for family in families],
+        deps = [":" + name, ":launch", ":%s_headers" % name] + [each + "_checks" for each in given],
+        family = family,
     )
 
 def xpu_test(name, srcs, deps = [], **kwargs):
@@ -57,13 +60,13 @@ def xpu_test(name, srcs, deps = [], **kwargs):
     rtp_py_test(
         name = name,
         srcs = srcs,
-        args = ["-p", "rtp_llm.kernels.xpu.bridge.bridge_for_tests"],
+        args = ["-p", "rtp_llm.testing.xpu_bridge"],
         data = [bridge],
         env = {
             "RTP_LLM_OPS_LIBRARY": "$(rootpath %s)" % bridge,
             "RTP_LLM_TESTED_DEVICE": "xpu",
         },
         target_compatible_with = only_on("xpu"),
-        deps = deps + ["//rtp_llm/kernels/xpu/bridge:bridge_for_tests"],
+        deps = deps + ["//rtp_llm/testing:xpu_bridge"],
         **kwargs
     )

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from rtp_llm import ops
-from rtp_llm.kernels.xpu.bridge import bridge_for_tests  # noqa: F401 (loads the bridge)
-from rtp_llm.ops.checks_for_tests import FLOAT_DTYPES
-from rtp_llm.ops.paged_batches_for_tests import PagedBatch, Shape
+from rtp_llm.testing import xpu_bridge  # noqa: F401 (loads the bridge)
+from rtp_llm.testing.operator_checks import FLOAT_DTYPES
+from rtp_llm.testing.paged_batches import PagedBatch, Shape
 
 SLOTS, POSITIONS, LARGEST = 40, 16, 2**31 - 1
 

@@ -14,7 +14,7 @@ from rtp_llm.layers.moe.executor import Executor, ExpertContext
 from rtp_llm.layers.moe.router import Routed
 
 if TYPE_CHECKING:
-    from rtp_llm.kernels.triton.moe_experts import Tiles
+    from rtp_llm.kernels.triton.moe.moe_experts import Tiles
 
 _OPERATORS = ("sort_by_expert", "sum_experts")
 
@@ -47,14 +47,14 @@ class TritonExecutor(Executor):
         return Support.yes()
 
     def execute(self, routed: Routed) -> Tensor:
-        from rtp_llm.kernels.triton.moe_experts import choose_tiles
+        from rtp_llm.kernels.triton.moe.moe_experts import choose_tiles
 
         tiles = choose_tiles(routed.ids.numel(), self.context.slots, routed.x.device)
         return self._execute(routed, tiles)
 
     def warm_up(self) -> None:
         """Every tile, on one token without an expert."""
-        from rtp_llm.kernels.triton.moe_experts import all_tiles
+        from rtp_llm.kernels.triton.moe.moe_experts import all_tiles
 
         config, like = self.context.config, self.weights.gate_up.weight
         x = like.new_zeros(1, config.hidden_size)
@@ -64,7 +64,7 @@ class TritonExecutor(Executor):
             self._execute(Routed(x, ids, weights), tiles)
 
     def _execute(self, routed: Routed, tiles: Tiles) -> Tensor:
-        from rtp_llm.kernels.triton.moe_experts import down, gate_up
+        from rtp_llm.kernels.triton.moe.moe_experts import down, gate_up
 
         gate_up_weight, down_weight = self.weights.gate_up.weight, self.weights.down.weight
         rows, places, offsets = ops.sort_by_expert(routed.ids, self.context.slots)

@@ -3,7 +3,7 @@
 #include <sycl/sycl.hpp>
 
 #include "rtp_llm/kernels/xpu/bridge/host_queue.h"
-#include "rtp_llm/kernels/xpu/copy.h"
+#include "rtp_llm/kernels/xpu/kv_cache/copy.h"
 #include "rtp_llm/kernels/xpu/on_queue.h"
 
 namespace rtp_llm::xpu {

@@ -1,0 +1,130 @@
+#include "rtp_llm/kernels/common/attention/decode_attention_checks.h"
+
+namespace rtp_llm::glue {
+namespace {
+
+void take_cache(DecodeAttentionArgs& args, const Tensor& qkv, const Tensor& cache) {
+  check_dim(cache, 5, "decode_attention: kv_cache");
+  RTP_LLM_CHECK(cache.dtype() == qkv.dtype() || cache.dtype() == DType::kFloat8E4m3fn,
+                "decode_attention: kv_cache is ", cache.describe(), "; expected ",
+                dtype_name(qkv.dtype()), " or float8_e4m3fn");
+  const int64_t block_size = cache.size(2);
+  RTP_LLM_CHECK(cache.size(0) == 2 && cache.size(1) > 0 && cache.size(1) <= INT32_MAX &&
+                    block_size >= 8 && block_size <= INT32_MAX &&
+                    (block_size & (block_size - 1)) == 0 && cache.size(3) > 0 && cache.size(4) > 0,
+                "decode_attention: kv_cache is ", cache.describe(),
+                "; expected [2, blocks, block size, KV heads, head size] with a block size that is "
+                "a power of two from 8 on");
+  const int64_t width = cache.size(3) * cache.size(4);
+  RTP_LLM_CHECK(qkv.size(1) % cache.size(4) == 0 && qkv.size(1) > 2 * width &&
+                    (qkv.size(1) - 2 * width) % width == 0,
+                "decode_attention: qkv is ", qkv.describe(), " and kv_cache ", cache.describe(),
+                "; expected rows of query heads, a multiple of the KV heads, then key and value "
+                "heads");
+  check_inner_contiguous(cache, 1, "decode_attention: kv_cache");
+  args.cache_dtype = cache.dtype();
+  args.k_cache = cache.data();
+  args.v_cache = static_cast<char*>(cache.data()) + cache.stride(0) * element_size(cache.dtype());
+  args.num_blocks = cache.size(1);
+  while (int64_t{1} << args.block_bits < block_size) ++args.block_bits;
+  args.num_kv_heads = static_cast<int>(cache.size(3));
+  args.head_dim = static_cast<int>(cache.size(4));
+  args.num_heads = static_cast<int>(qkv.size(1) / cache.size(4) - 2 * cache.size(3));
+  args.kv_block_stride = cache.stride(1);
+  args.kv_token_stride = cache.stride(2);
+  args.kv_head_stride = cache.stride(3);
+}
+
+void take_indices(DecodeAttentionArgs& args, const DecodeTensors& tensors) {
+  const auto vector = [&](const Tensor& index, const char* what) {
+    check_index(index, what);
+    check_sizes(index, {args.num_seqs}, what);
+    return index.data<int32_t>();
+  };
+  args.positions = vector(tensors.positions, "decode_attention: positions");
+  args.seq_lens = vector(tensors.seq_lens, "decode_attention: seq_lens");
+  args.slots = vector(tensors.slot_mapping, "decode_attention: slot_mapping");
+  const Tensor& table = tensors.block_table;
+  check_dim(table, 2, "decode_attention: block_table");
+  check_dtype(table, DType::kInt32, "decode_attention: block_table");
+  check_sizes(table, {args.num_seqs, table.size(1)}, "decode_attention: block_table");
+  check_contiguous_rows(table, "decode_attention: block_table");
+  args.block_table = table.data<int32_t>();
+  args.table_width = table.size(1);
+  args.table_stride = table.stride(0);
+  check_index(tensors.counters, "decode_attention: counters");
+  RTP_LLM_CHECK(tensors.counters.numel() >= args.num_seqs * args.num_kv_heads,
+                "decode_attention: counters is ", tensors.counters.describe(), "; expected ",
+                args.num_seqs * args.num_kv_heads, " numbers at least");
+  args.counters = tensors.counters.data<int32_t>();
+}
+
+void take_rotation(DecodeAttentionArgs& args, const OptionalTensor& table,
+                   const DecodeOptions& options) {
+  args.is_neox = options.is_neox;
+  if (!table.has_value()) return;
+  check_dtype(*table, DType::kFloat32, "decode_attention: cos_sin");
+  check_dim(*table, 2, "decode_attention: cos_sin");
+  check_contiguous(*table, "decode_attention: cos_sin");
+  RTP_LLM_CHECK(table->size(1) % 2 == 0 && options.rotary_offset >= 0 &&
+                    options.rotary_offset + table->size(1) <= args.head_dim,
+                "decode_attention: cos_sin is ", table->describe(), " and rotary_offset ",
+                options.rotary_offset, "; expected an even rotary size within heads of ",
+                args.head_dim);
+  args.cos_sin = table->data<float>();
+  args.num_positions = table->size(0);
+  args.rotary_dim = static_cast<int>(table->size(1));
+  args.rotary_offset = static_cast<int>(options.rotary_offset);
+}
+
+const void* weight_of(const DecodeAttentionArgs& args, const OptionalTensor& weight,
+                      const char* what) {
+  if (!weight.has_value()) return nullptr;
+  check_dtype(*weight, args.dtype, what);
+  check_sizes(*weight, {args.head_dim}, what);
+  check_contiguous(*weight, what);
+  return weight->data();
+}
+
+const float* scale_of(const OptionalTensor& scale, const char* what) {
+  if (!scale.has_value()) return nullptr;
+  check_dtype(*scale, DType::kFloat32, what);
+  RTP_LLM_CHECK(scale->numel() == 1, what, " is ", scale->describe(), "; expected one number");
+  return scale->data<float>();
+}
+
+}  // namespace
+
+DecodeAttentionArgs decode_attention_args(const DecodeTensors& tensors,
+                                          const DecodeOptions& options) {
+  const Tensor& qkv = tensors.qkv;
+  check_dim(qkv, 2, "decode_attention: qkv");
+  check_contiguous_rows(qkv, "decode_attention: qkv");
+  RTP_LLM_CHECK(qkv.dtype() == DType::kBFloat16 || qkv.dtype() == DType::kFloat16,
+                "decode_attention: qkv is ", qkv.describe(), "; expected bfloat16 or float16");
+  DecodeAttentionArgs args = {};
+  args.dtype = qkv.dtype();
+  args.qkv = qkv.data();
+  args.num_seqs = qkv.size(0);
+  args.qkv_stride = qkv.stride(0);
+  take_cache(args, qkv, tensors.kv_cache);
+  take_indices(args, tensors);
+  take_rotation(args, tensors.cos_sin, options);
+  args.q_weight = weight_of(args, tensors.q_weight, "decode_attention: q_weight");
+  args.k_weight = weight_of(args, tensors.k_weight, "decode_attention: k_weight");
+  RTP_LLM_CHECK((args.q_weight == nullptr) == (args.k_weight == nullptr),
+                "decode_attention: q_weight and k_weight go together; one of them is None");
+  args.k_scale = scale_of(tensors.k_scale, "decode_attention: k_scale");
+  args.v_scale = scale_of(tensors.v_scale, "decode_attention: v_scale");
+  RTP_LLM_CHECK(options.window >= 0 && options.window <= INT32_MAX && options.soft_cap >= 0.0,
+                "decode_attention: window is ", options.window, " and soft_cap ", options.soft_cap,
+                "; expected 0 (none) or a positive value");
+  args.window = static_cast<int>(options.window);
+  args.early = options.early;
+  args.eps = static_cast<float>(options.eps);
+  args.scale = static_cast<float>(options.scale);
+  args.soft_cap = static_cast<float>(options.soft_cap);
+  return args;
+}
+
+}  // namespace rtp_llm::glue

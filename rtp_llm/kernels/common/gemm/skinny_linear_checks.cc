@@ -1,0 +1,82 @@
+#include "rtp_llm/kernels/common/gemm/skinny_linear_checks.h"
+
+namespace rtp_llm::glue {
+namespace {
+
+constexpr uintptr_t kAccessBytes = 16;
+
+// A matrix whose rows begin at multiples of an access.
+void check_matrix(const Tensor& matrix, const char* what) {
+  check_dim(matrix, 2, what);
+  check_contiguous_rows(matrix, what);
+  const auto bytes = static_cast<uintptr_t>(element_size(matrix.dtype()));
+  const bool aligned = reinterpret_cast<uintptr_t>(matrix.data()) % kAccessBytes == 0 &&
+                       static_cast<uintptr_t>(matrix.stride(0)) * bytes % kAccessBytes == 0;
+  RTP_LLM_CHECK(aligned || matrix.numel() == 0, what, " is ", matrix.describe(),
+                " with a row stride of ", matrix.stride(0),
+                "; expected rows at multiples of 16 bytes");
+}
+
+}  // namespace
+
+SkinnyLinearArgs skinny_linear_args(const Tensor& x, const Tensor& weight,
+                                    const OptionalTensor& bias, const SkinnyLimits& limits) {
+  RTP_LLM_CHECK(x.dtype() == DType::kBFloat16 || x.dtype() == DType::kFloat16,
+                "fused linear: x is ", x.describe(), "; expected bfloat16 or float16");
+  check_matrix(x, "fused linear: x");
+  check_dtype(weight, x.dtype(), "fused linear: weight");
+  check_matrix(weight, "fused linear: weight");
+  RTP_LLM_CHECK(weight.size(1) == x.size(1), "fused linear: weight is ", weight.describe(),
+                " and x ", x.describe(), "; expected equal numbers of columns");
+  RTP_LLM_CHECK(x.size(0) <= limits.rows, "fused linear: x is ", x.describe(),
+                "; expected at most ", limits.rows, " rows");
+  RTP_LLM_CHECK(weight.size(0) % limits.outputs == 0 && weight.size(1) % limits.columns == 0,
+                "fused linear: weight is ", weight.describe(), "; expected multiples of ",
+                limits.outputs, " and ", limits.columns);
+  if (bias.has_value()) {
+    check_dtype(*bias, x.dtype(), "fused linear: bias");
+    check_sizes(*bias, {weight.size(0)}, "fused linear: bias");
+    check_contiguous(*bias, "fused linear: bias");
+  }
+  SkinnyLinearArgs args = {};
+  args.x = x.data();
+  args.weight = weight.data();
+  args.bias = bias.has_value() ? bias->data() : nullptr;
+  args.rows = x.size(0);
+  args.columns = x.size(1);
+  args.outputs = weight.size(0);
+  args.x_stride = x.stride(0);
+  args.weight_stride = weight.stride(0);
+  args.dtype = x.dtype();
+  return args;
+}
+
+void set_norm(SkinnyLinearArgs& args, const Tensor& x, const Tensor& norm_weight, double eps) {
+  check_dtype(norm_weight, x.dtype(), "fused linear: norm_weight");
+  check_sizes(norm_weight, {x.size(1)}, "fused linear: norm_weight");
+  check_contiguous(norm_weight, "fused linear: norm_weight");
+  RTP_LLM_CHECK(reinterpret_cast<uintptr_t>(norm_weight.data()) % kAccessBytes == 0,
+                "fused linear: norm_weight does not begin at a multiple of 16 bytes");
+  args.norm_weight = norm_weight.data();
+  args.eps = static_cast<float>(eps);
+}
+
+void set_residual(SkinnyLinearArgs& args, const Tensor& x, const Tensor& residual) {
+  check_dtype(residual, x.dtype(), "fused linear: residual");
+  check_sizes(residual, {args.rows, args.outputs}, "fused linear: residual");
+  check_contiguous_rows(residual, "fused linear: residual");
+  RTP_LLM_CHECK(x.data() != residual.data() || x.numel() == 0,
+                "fused linear: x and residual are the same memory");
+  args.out = residual.data();
+  args.out_stride = residual.stride(0);
+  args.end = LinearEnd::kAdd;
+}
+
+Activation activation_named(const std::string& name) {
+  if (name == "silu") return Activation::kSilu;
+  if (name == "gelu") return Activation::kGelu;
+  if (name == "gelu_tanh") return Activation::kGeluTanh;
+  fail("fused linear: activation is '", name, "'; expected silu, gelu or gelu_tanh");
+}
+
+}  // namespace rtp_llm::glue

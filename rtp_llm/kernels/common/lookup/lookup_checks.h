@@ -1,0 +1,15 @@
+// Checks the tensors of the embedding and of the resolution of tokens and describes them to
+// kernels, for every device. The ids are not looked at.
+#pragma once
+
+#include "rtp_llm/kernels/common/lookup/lookup.h"
+#include "rtp_llm/kernels/common/glue.h"
+
+namespace rtp_llm::glue {
+
+// `out` is left to the caller: [ids, columns of the table].
+EmbeddingArgs embedding_args(const Tensor& ids, const Tensor& table);
+
+ResolveTokensArgs resolve_tokens_args(const Tensor& ids, const Tensor& previous);
+
+}  // namespace rtp_llm::glue

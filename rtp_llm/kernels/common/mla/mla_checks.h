@@ -1,0 +1,36 @@
+// Checks the tensors of mla_rotate_and_store and mla_attention and describes them to kernels, for
+// every device. What index tensors hold is not looked at.
+#pragma once
+
+#include "rtp_llm/kernels/common/mla/mla.h"
+#include "rtp_llm/kernels/common/glue.h"
+
+namespace rtp_llm::glue {
+
+struct MlaStoreTensors {
+  const Tensor& q;
+  const Tensor& q_out;
+  const Tensor& kv;
+  const Tensor& norm_weight;
+  const OptionalTensor& cos_sin;
+  const Tensor& positions;
+  const Tensor& cache;
+  const Tensor& slots;
+};
+
+MlaStoreArgs mla_store_args(const MlaStoreTensors& tensors, double eps, bool is_neox);
+
+struct MlaAttentionTensors {
+  const Tensor& q;
+  const Tensor& cache;
+  const Tensor& cu_seqlens_q;
+  const Tensor& seq_lens;
+  const Tensor& block_table;
+};
+
+// Paged attention with one KV head, whose values are the first `latent_size` elements of its keys.
+// `out` [tokens, heads, latent_size] is left to the caller.
+PagedAttentionArgs mla_attention_args(const MlaAttentionTensors& tensors, int64_t latent_size,
+                                      double scale);
+
+}  // namespace rtp_llm::glue

@@ -1,0 +1,268 @@
+#include "rtp_llm/kernels/common/rope/fused_rope_checks.h"
+
+namespace rtp_llm::glue {
+namespace {
+
+bool is_float8(DType dtype) {
+  return dtype == DType::kFloat8E4m3fn || dtype == DType::kFloat8E4m3fnuz;
+}
+
+// [tokens, heads, head_dim] without gaps within a head.
+HeadsView heads_of(const Tensor& tensor, int64_t heads, int64_t head_dim, const char* what) {
+  check_dim(tensor, 3, what);
+  check_sizes(tensor, {tensor.size(0), heads, head_dim}, what);
+  check_inner_contiguous(tensor, 1, what);
+  return {tensor.data(), tensor.stride(0), tensor.stride(1)};
+}
+
+HeadsView input_of(const FusedRopeArgs& args, const Tensor& tensor, int64_t heads,
+                   const char* what) {
+  check_dtype(tensor, args.dtype, what);
+  check_sizes(tensor, {args.tokens, heads, args.head_dim}, what);
+  return heads_of(tensor, heads, args.head_dim, what);
+}
+
+HeadsView output_of(FusedRopeArgs& args, const OptionalTensor& tensor, int64_t heads,
+                    const char* what) {
+  if (!tensor.has_value()) return {};
+  RTP_LLM_CHECK(tensor->dtype() == args.dtype || is_float8(tensor->dtype()), what, " is ",
+                tensor->describe(), "; expected ", dtype_name(args.dtype), " or 8-bit floats");
+  RTP_LLM_CHECK(args.out_dtype == DType::kOther || args.out_dtype == tensor->dtype(), what, " is ",
+                tensor->describe(), "; expected the dtype of the other results, ",
+                dtype_name(args.out_dtype));
+  args.out_dtype = tensor->dtype();
+  return heads_of(*tensor, heads, args.head_dim, what);
+}
+
+const void* weight_of(const FusedRopeArgs& args, const OptionalTensor& weight, const char* what) {
+  if (!weight.has_value()) return nullptr;
+  check_dtype(*weight, args.dtype, what);
+  check_sizes(*weight, {args.head_dim}, what);
+  check_contiguous(*weight, what);
+  return weight->data();
+}
+
+void take_heads(FusedRopeArgs& args, const FusedRopeHeads& heads) {
+  check_float_dtype(heads.q, "rotate_and_store: q");
+  check_dim(heads.q, 3, "rotate_and_store: q");
+  check_dim(heads.k, 3, "rotate_and_store: k");
+  const int64_t q_heads = heads.q.size(1);
+  const int64_t kv_heads = heads.k.size(1);
+  const int64_t head_dim = heads.q.size(2);
+  RTP_LLM_CHECK(q_heads > 0 && kv_heads > 0 && head_dim > 0 && head_dim <= 65536 &&
+                    q_heads + 2 * kv_heads <= 65536,
+                "rotate_and_store: q is ", heads.q.describe(), " and k ", heads.k.describe(),
+                "; expected [tokens, heads, head size]");
+  RTP_LLM_CHECK(heads.q.size(0) < INT32_MAX, "rotate_and_store: q is ", heads.q.describe(),
+                "; expected fewer than ", INT32_MAX, " tokens");
+  args.dtype = heads.q.dtype();
+  args.tokens = heads.q.size(0);
+  args.num_heads = static_cast<int>(q_heads);
+  args.num_kv_heads = static_cast<int>(kv_heads);
+  args.head_dim = static_cast<int>(head_dim);
+  args.q = input_of(args, heads.q, q_heads, "rotate_and_store: q");
+  args.k = input_of(args, heads.k, kv_heads, "rotate_and_store: k");
+  if (heads.v.has_value()) args.v = input_of(args, *heads.v, kv_heads, "rotate_and_store: v");
+  args.out_dtype = DType::kOther;
+  args.q_out = output_of(args, heads.q_out, q_heads, "rotate_and_store: q_out");
+  args.k_out = output_of(args, heads.k_out, kv_heads, "rotate_and_store: k_out");
+  args.v_out = output_of(args, heads.v_out, kv_heads, "rotate_and_store: v_out");
+  RTP_LLM_CHECK(heads.v.has_value() || !heads.v_out.has_value(),
+                "rotate_and_store: v_out without v");
+  RTP_LLM_CHECK(heads.q_weight.has_value() == heads.k_weight.has_value(),
+                "rotate_and_store: q_weight and k_weight go together; one of them is None");
+  args.q_weight = weight_of(args, heads.q_weight, "rotate_and_store: q_weight");
+  args.k_weight = weight_of(args, heads.k_weight, "rotate_and_store: k_weight");
+}
+
+void check_rows(const FusedRopeArgs& args, const FusedRopeHeads& heads) {
+  const auto check_tokens = [&](const OptionalTensor& out, const char* what) {
+    if (out.has_value()) check_sizes(*out, {args.tokens, out->size(1), out->size(2)}, what);
+  };
+  check_tokens(heads.k_out, "rotate_and_store: k_out");
+  check_tokens(heads.v_out, "rotate_and_store: v_out");
+  if (args.padded_queries == 0) return check_tokens(heads.q_out, "rotate_and_store: q_out");
+  RTP_LLM_CHECK(
+      !heads.q_out.has_value() || (args.cu_seqlens != nullptr &&
+                                   heads.q_out->size(0) == args.requests * args.padded_queries),
+      "rotate_and_store: q_out is ", heads.q_out.has_value() ? heads.q_out->describe() : "None",
+      "; expected ", args.padded_queries, " rows for each of ", args.requests, " requests");
+}
+
+IndexView index_of(const Tensor& index, const char* what) {
+  RTP_LLM_CHECK(index.dtype() == DType::kInt32 || index.dtype() == DType::kInt64, what, " is ",
+                index.describe(), "; expected int32 or int64");
+  check_contiguous(index, what);
+  return {index.data(), index.dtype() == DType::kInt64, index.dim() > 1 ? index.size(1) : 1};
+}
+
+void take_rotation(FusedRopeArgs& args, const FusedRopePlaces& places,
+                   const FusedRopeOptions& options) {
+  args.is_neox = options.is_neox;
+  args.axes_interleaved = options.axes_interleaved;
+  args.log_length = options.log_length;
+  if (places.cos_sin.has_value()) {
+    const Tensor& table = *places.cos_sin;
+    check_dtype(table, DType::kFloat32, "rotate_and_store: cos_sin");
+    check_dim(table, 2, "rotate_and_store: cos_sin");
+    check_contiguous(table, "rotate_and_store: cos_sin");
+    RTP_LLM_CHECK(table.size(1) % 2 == 0 && options.rotary_offset >= 0 &&
+                      options.rotary_offset + table.size(1) <= args.head_dim,
+                  "rotate_and_store: cos_sin is ", table.describe(), " and rotary_offset ",
+                  options.rotary_offset, "; expected an even rotary size within heads of ",
+                  args.head_dim);
+    args.cos_sin = table.data<float>();
+    args.num_positions = table.size(0);
+    args.rotary_dim = static_cast<int>(table.size(1));
+    args.rotary_offset = static_cast<int>(options.rotary_offset);
+  }
+  const int64_t pairs = args.rotary_dim / 2;
+  RTP_LLM_CHECK(options.height_pairs >= 0 && options.width_pairs >= 0 &&
+                    options.height_pairs + options.width_pairs <= pairs,
+                "rotate_and_store: ", options.height_pairs, " pairs of height and ",
+                options.width_pairs, " of width; expected at most ", pairs, " in all");
+  args.height_pairs = static_cast<int>(options.height_pairs);
+  args.width_pairs = static_cast<int>(options.width_pairs);
+  RTP_LLM_CHECK(!has_axes(args) || places.positions.has_value(),
+                "rotate_and_store: positions on several axes must be given; they are None");
+  if (!places.positions.has_value()) return;
+  const Tensor& positions = *places.positions;
+  args.positions = index_of(positions, "rotate_and_store: positions");
+  RTP_LLM_CHECK(positions.dim() >= 1 && positions.dim() <= 2 && positions.size(0) == args.tokens &&
+                    (!has_axes(args) || args.positions.step == 3),
+                "rotate_and_store: positions is ", positions.describe(), "; expected ",
+                has_axes(args) ? "three numbers" : "a number", " for each of ", args.tokens,
+                " tokens");
+}
+
+void take_requests(FusedRopeArgs& args, const FusedRopePlaces& places) {
+  RTP_LLM_CHECK(places.past.has_value() || !places.cu_seqlens.has_value(),
+                "rotate_and_store: cu_seqlens without past_lengths");
+  if (!places.past.has_value()) return;
+  RTP_LLM_CHECK(places.past->numel() < INT32_MAX, "rotate_and_store: past_lengths is ",
+                places.past->describe(), "; expected fewer than ", INT32_MAX, " requests");
+  check_index(*places.past, "rotate_and_store: past_lengths");
+  args.past = places.past->data<int32_t>();
+  args.requests = static_cast<int>(places.past->size(0));
+  if (!places.cu_seqlens.has_value()) {
+    RTP_LLM_CHECK(args.requests == args.tokens, "rotate_and_store: ", args.tokens, " tokens of ",
+                  args.requests, " requests without cu_seqlens; expected a token for each");
+    return;
+  }
+  check_index(*places.cu_seqlens, "rotate_and_store: cu_seqlens");
+  check_sizes(*places.cu_seqlens, {args.requests + 1}, "rotate_and_store: cu_seqlens");
+  args.cu_seqlens = places.cu_seqlens->data<int32_t>();
+}
+
+CacheView cache_of(FusedRopeArgs& args, const Tensor& cache, const char* what) {
+  RTP_LLM_CHECK(cache.dtype() == args.dtype || is_float8(cache.dtype()), what, " is ",
+                cache.describe(), "; expected ", dtype_name(args.dtype), " or 8-bit floats");
+  RTP_LLM_CHECK(cache.dim() == 4 || cache.dim() == 6, what, " is ", cache.describe(),
+                "; expected 4 dimensions, or 6 when tokens come in runs and channels in chunks");
+  CacheView view = {cache.data(), cache.size(0), cache.stride(0), cache.stride(1), 0, 1, 0, 0, 0};
+  if (cache.dim() == 4) {
+    check_sizes(cache, {cache.size(0), cache.size(1), args.num_kv_heads, args.head_dim}, what);
+    check_inner_contiguous(cache, 1, what);
+    view.head_stride = cache.stride(2);
+    view.chunk = args.head_dim;
+  } else {
+    const int64_t run = cache.size(2);
+    const int64_t chunk = cache.size(5);
+    RTP_LLM_CHECK(run > 0 && run <= INT32_MAX && chunk > 0 && args.head_dim % chunk == 0 &&
+                      (chunk == args.head_dim || (chunk & (chunk - 1)) == 0),
+                  what, " is ", cache.describe(), "; expected [rows, runs, tokens of a run, ",
+                  args.num_kv_heads, ", chunks, channels of a chunk], ", args.head_dim,
+                  " channels in all, in chunks of a power of two");
+    check_sizes(
+        cache, {cache.size(0), cache.size(1), run, args.num_kv_heads, args.head_dim / chunk, chunk},
+        what);
+    RTP_LLM_CHECK(chunk == 1 || cache.stride(5) == 1, what, " is ", cache.describe(),
+                  "; expected no gaps within a chunk");
+    view.head_stride = cache.stride(3);
+    view.run = static_cast<int>(run);
+    view.in_run_stride = cache.stride(2);
+    view.chunk = static_cast<int>(chunk);
+    view.chunk_stride = cache.stride(4);
+  }
+  const int64_t tokens = cache.size(1) * view.run;
+  RTP_LLM_CHECK(tokens > 0 && tokens <= INT32_MAX, what, " is ", cache.describe(),
+                "; expected blocks of at least one token");
+  return view;
+}
+
+int64_t tokens_of_block(const Tensor& cache) {
+  return cache.size(1) * (cache.dim() == 6 ? cache.size(2) : 1);
+}
+
+void take_places(FusedRopeArgs& args, const FusedRopeCache& cache, bool has_past) {
+  RTP_LLM_CHECK(cache.offsets.has_value() != cache.slots.has_value(),
+                "rotate_and_store: a cache needs either offsets or slots");
+  if (cache.slots.has_value()) {
+    args.slots = index_of(*cache.slots, "rotate_and_store: slots");
+    check_sizes(*cache.slots, {args.tokens}, "rotate_and_store: slots");
+    return;
+  }
+  const Tensor& offsets = *cache.offsets;
+  check_dtype(offsets, DType::kInt32, "rotate_and_store: offsets");
+  check_dim(offsets, 4, "rotate_and_store: offsets");
+  check_contiguous(offsets, "rotate_and_store: offsets");
+  RTP_LLM_CHECK(has_past, "rotate_and_store: offsets without past_lengths");
+  check_sizes(offsets, {args.requests, 1, 2, offsets.size(3)}, "rotate_and_store: offsets");
+  RTP_LLM_CHECK(offsets.size(3) < INT32_MAX, "rotate_and_store: offsets is ", offsets.describe(),
+                "; expected fewer than ", INT32_MAX, " blocks of a request");
+  args.offsets = offsets.data<int32_t>();
+  args.table_width = static_cast<int>(offsets.size(3));
+}
+
+const float* scale_of(const OptionalTensor& scale, const char* what) {
+  if (!scale.has_value()) return nullptr;
+  check_dtype(*scale, DType::kFloat32, what);
+  RTP_LLM_CHECK(scale->numel() == 1, what, " is ", scale->describe(), "; expected one number");
+  return scale->data<float>();
+}
+
+void take_cache(FusedRopeArgs& args, const FusedRopeCache& cache, bool has_values, bool has_past) {
+  args.cache_dtype = args.dtype;
+  RTP_LLM_CHECK(cache.k_cache.has_value() == cache.v_cache.has_value(),
+                "rotate_and_store: k_cache and v_cache go together; one of them is None");
+  RTP_LLM_CHECK(
+      cache.k_cache.has_value() || (!cache.offsets.has_value() && !cache.slots.has_value()),
+      "rotate_and_store: offsets or slots without a cache");
+  if (!cache.k_cache.has_value()) return;
+  RTP_LLM_CHECK(has_values, "rotate_and_store: a cache without v");
+  args.k_cache = cache_of(args, *cache.k_cache, "rotate_and_store: k_cache");
+  args.v_cache = cache_of(args, *cache.v_cache, "rotate_and_store: v_cache");
+  check_dtype(*cache.v_cache, cache.k_cache->dtype(), "rotate_and_store: v_cache");
+  args.cache_dtype = cache.k_cache->dtype();
+  args.block_size = static_cast<int>(tokens_of_block(*cache.k_cache));
+  RTP_LLM_CHECK(tokens_of_block(*cache.v_cache) == args.block_size, "rotate_and_store: v_cache is ",
+                cache.v_cache->describe(), "; expected blocks of ", args.block_size, " tokens");
+  take_places(args, cache, has_past);
+  args.k_scale = scale_of(cache.k_scale, "rotate_and_store: k_scale");
+  args.v_scale = scale_of(cache.v_scale, "rotate_and_store: v_scale");
+  if (!cache.scales.has_value()) return;
+  check_dtype(*cache.scales, DType::kFloat32, "rotate_and_store: scales");
+  check_sizes(*cache.scales, {args.k_cache.rows, args.block_size, args.num_kv_heads},
+              "rotate_and_store: scales");
+  args.scales = cache.scales->data<float>();
+  args.scale_row_stride = cache.scales->stride(0);
+  args.scale_token_stride = cache.scales->stride(1);
+  args.scale_head_stride = cache.scales->stride(2);
+}
+
+}  // namespace
+
+FusedRopeArgs fused_rope_args(const FusedRopeHeads& heads, const FusedRopePlaces& places,
+                              const FusedRopeCache& cache, const FusedRopeOptions& options) {
+  FusedRopeArgs args = {};
+  args.eps = static_cast<float>(options.eps);
+  args.padded_queries = options.padded_queries;
+  take_heads(args, heads);
+  take_rotation(args, places, options);
+  take_requests(args, places);
+  take_cache(args, cache, heads.v.has_value(), places.past.has_value());
+  check_rows(args, heads);
+  return args;
+}
+
+}  // namespace rtp_llm::glue

@@ -1,0 +1,34 @@
+#include "rtp_llm/kernels/common/activation/activation_checks.h"
+#include "rtp_llm/kernels/cpu/activation/activation.h"
+
+namespace rtp_llm::cpu {
+namespace {
+
+using glue::Tensor;
+
+// About what 128 KiB of memory traffic costs: exponentials, not bytes, bound these.
+constexpr int64_t kGrainPieces = 4;
+
+Tensor gated(const Tensor& x, Activation activation, const char* what) {
+  GatedActivationArgs args = glue::gated_activation_args(x, activation, what);
+  Tensor out = glue::empty_with_last(x, args.size);
+  args.out = out.data();
+  const int64_t pieces = args.rows * pieces_of_row(args);
+  glue::run(RTP_LLM_PICK_ISA(gated_activation), args, pieces, kGrainPieces);
+  return out;
+}
+
+Tensor silu_and_mul(const Tensor& x) { return gated(x, Activation::kSilu, "silu_and_mul: x"); }
+
+Tensor gelu_and_mul(const Tensor& x, bool tanh) {
+  return gated(x, tanh ? Activation::kGeluTanh : Activation::kGelu, "gelu_and_mul: x");
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
+  glue::implement<silu_and_mul>(library, "silu_and_mul");
+  glue::implement<gelu_and_mul>(library, "gelu_and_mul");
+}
+
+}  // namespace rtp_llm::cpu

@@ -1,0 +1,81 @@
+#include "rtp_llm/kernels/cpu/activation/activation.h"
+
+#include "rtp_llm/kernels/cpu/vec.h"
+
+namespace rtp_llm::cpu::RTP_LLM_ISA {
+namespace {
+
+Vec sigmoid(Vec x) {
+  const Vec one = Vec::set(1.0f);
+  return one / (one + exp(Vec::zero() - x));
+}
+
+struct Silu {
+  Vec operator()(Vec x) const { return x * sigmoid(x); }
+};
+
+// 0.5 x (1 + tanh(u)) = x sigmoid(2u)
+struct GeluTanh {
+  Vec operator()(Vec x) const {
+    const Vec u = x * fma(x * x, Vec::set(0.7978845608f * 0.044715f), Vec::set(0.7978845608f));
+    return x * sigmoid(u + u);
+  }
+};
+
+// 0.5 x erfc(-x / sqrt 2), with formula 7.1.26 of Abramowitz and Stegun (error below 1.5e-7) for
+// erfc of the magnitude.
+struct Gelu {
+  Vec operator()(Vec x) const {
+    const Vec one = Vec::set(1.0f);
+    const Vec z = abs(x) * Vec::set(0.7071067812f);
+    const Vec t = one / fma(z, Vec::set(0.3275911f), one);
+    Vec p = Vec::set(1.061405429f);
+    p = fma(p, t, Vec::set(-1.453152027f));
+    p = fma(p, t, Vec::set(1.421413741f));
+    p = fma(p, t, Vec::set(-0.284496736f));
+    p = fma(p, t, Vec::set(0.254829592f));
+    const Vec erfc = p * t * exp(Vec::zero() - z * z);
+    // erfc / 2 for negative x, 1 - erfc / 2 for the others.
+    const Vec tail = Vec::set(0.5f) * erfc;
+    const Vec half = Vec::set(0.5f);
+    return x * (half + copysign(half - tail, x));
+  }
+};
+
+template <class F, class T>
+void apply(const T* gate, const T* up, T* out, int64_t size) {
+  const F f;
+  for_vectors(size, [&](int64_t i, int count) {
+    (f(Vec::load(gate + i, count)) * Vec::load(up + i, count)).store(out + i, count);
+  });
+}
+
+template <class T>
+void apply_piece(const GatedActivationArgs& args, int64_t piece) {
+  const int64_t pieces = (args.size + kActivationPiece - 1) / kActivationPiece;
+  const int64_t row = piece / pieces;
+  const int64_t first = piece % pieces * kActivationPiece;
+  const int64_t rest = args.size - first;
+  const int64_t size = rest < kActivationPiece ? rest : kActivationPiece;
+  const T* gate = static_cast<const T*>(args.x) + row * args.x_stride + first;
+  const T* up = gate + args.size;
+  T* out = static_cast<T*>(args.out) + row * args.size + first;
+  switch (args.activation) {
+    case Activation::kSilu:
+      return apply<Silu>(gate, up, out, size);
+    case Activation::kGelu:
+      return apply<Gelu>(gate, up, out, size);
+    case Activation::kGeluTanh:
+      return apply<GeluTanh>(gate, up, out, size);
+  }
+}
+
+}  // namespace
+
+void gated_activation(const GatedActivationArgs& args, int64_t begin, int64_t end) {
+  visit_float_dtype(args.dtype, [&](auto element) {
+    for (int64_t piece = begin; piece < end; ++piece) apply_piece<decltype(element)>(args, piece);
+  });
+}
+
+}  // namespace rtp_llm::cpu::RTP_LLM_ISA

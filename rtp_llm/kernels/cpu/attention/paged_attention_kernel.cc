@@ -1,0 +1,1 @@
+#include "rtp_llm/kernels/cpu/attention/paged_attention_kernels.h"

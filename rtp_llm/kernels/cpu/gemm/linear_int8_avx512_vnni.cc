@@ -1,0 +1,2 @@
+// The AVX-512 kernels with dot products of bytes.
+#include "rtp_llm/kernels/cpu/gemm/linear_int8_kernels.h"

@@ -1,0 +1,1 @@
+#include "rtp_llm/kernels/cpu/gemm/linear_kernels.h"

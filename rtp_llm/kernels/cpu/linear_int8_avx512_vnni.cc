@@ -1,2 +1,0 @@
-// The AVX-512 kernels with dot products of bytes.
-#include "rtp_llm/kernels/cpu/linear_int8_kernels.h"

@@ -1,0 +1,38 @@
+#include "rtp_llm/kernels/common/lookup/lookup_checks.h"
+#include "rtp_llm/kernels/cpu/lookup/lookup.h"
+
+namespace rtp_llm::cpu {
+namespace {
+
+using glue::Tensor;
+
+Tensor embedding_lookup(const Tensor& ids, const Tensor& table) {
+  EmbeddingArgs args = glue::embedding_args(ids, table);
+  const int64_t bad = first_out_of_range(args.ids, args.count, args.table_rows);
+  if (bad < args.count) {
+    glue::fail_index("embedding: ids[", bad, "] is ", args.ids[bad], "; expected 0 <= id < ",
+                     args.table_rows, ", the rows of the table");
+  }
+  Tensor out = glue::empty(table, {args.count, table.size(1)}, table.dtype());
+  args.out = out.data();
+  glue::run(&embedding, args, args.count, grain_rows(args.row_bytes * 2));
+  return out;
+}
+
+void resolve_tokens_in_place(const Tensor& ids, const Tensor& previous) {
+  const ResolveTokensArgs args = glue::resolve_tokens_args(ids, previous);
+  const int64_t bad = resolve_tokens(args);
+  if (bad < args.count) {
+    glue::fail_index("resolve_tokens: ids[", bad, "] is ", args.ids[bad], "; expected at least ",
+                     -args.rows, ", which names the last row of previous");
+  }
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
+  glue::implement<embedding_lookup>(library, "embedding");
+  glue::implement<resolve_tokens_in_place>(library, "resolve_tokens");
+}
+
+}  // namespace rtp_llm::cpu

@@ -1,2 +1,0 @@
-// The AVX-512 kernels with bfloat16 products.
-#include "rtp_llm/kernels/cpu/paged_attention_kernels.h"

@@ -1,1 +1,0 @@
-#include "rtp_llm/kernels/cpu/paged_attention_kernels.h"

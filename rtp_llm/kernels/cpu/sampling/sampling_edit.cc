@@ -1,0 +1,83 @@
+// Changes of logits before the draw: a few logits per row each, so no vector code.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "rtp_llm/kernels/cpu/sampling/sampling.h"
+
+namespace rtp_llm::cpu {
+namespace {
+
+bool known(int32_t token, int64_t vocab) { return token >= 0 && token < vocab; }
+
+// Whoever is penalised gets this count, so that it happens once.
+constexpr int32_t kDone = -1;
+
+void penalize_row(const PenaltyArgs& args, int64_t row, int32_t* counts) {
+  const float repetition = args.repetition[row];
+  const float presence = args.presence[row];
+  const float frequency = args.frequency[row];
+  if (repetition == 1.0f && presence == 0.0f && frequency == 0.0f) return;
+  const int32_t* const end = args.history.end(row);
+  const int64_t size = end - args.history.begin(row);
+  const int32_t* const generated = end - std::clamp<int64_t>(args.output_lens[row], 0, size);
+  const int32_t* const begin = repetition == 1.0f ? generated : args.history.begin(row);
+  const int64_t vocab = args.logits.vocab;
+  for (const int32_t* token = generated; token != end; ++token) {
+    if (known(*token, vocab)) ++counts[*token];
+  }
+  float* const logits = args.logits.row(row);
+  for (const int32_t* token = begin; token != end; ++token) {
+    if (!known(*token, vocab) || counts[*token] == kDone) continue;
+    const int32_t count = std::exchange(counts[*token], kDone);
+    float& logit = logits[*token];
+    logit = logit < 0.0f ? logit * repetition : logit / repetition;
+    if (count == 0) continue;  // in the prompt only
+    logit -= presence;
+    logit -= frequency * static_cast<float>(count);
+  }
+  for (const int32_t* token = begin; token != end; ++token) {
+    if (known(*token, vocab)) counts[*token] = 0;
+  }
+}
+
+void ban_row(const NgramArgs& args, int64_t row) {
+  const int64_t n = args.ngram_size[row];
+  const int32_t* const begin = args.history.begin(row);
+  const int32_t* const end = args.history.end(row);
+  if (n < 1 || end - begin < n) return;
+  float* const logits = args.logits.row(row);
+  const int32_t* const suffix = end - (n - 1);
+  for (const int32_t* at = begin; at + n <= end; ++at) {
+    const int32_t next = at[n - 1];
+    if (std::equal(suffix, end, at) && known(next, args.logits.vocab)) logits[next] = -INFINITY;
+  }
+}
+
+}  // namespace
+
+void run_penalties(const PenaltyArgs& args, int32_t* counts, const ParallelFor& parallel) {
+  const int64_t rows = args.logits.num_rows;
+  const int64_t workers = std::min<int64_t>(parallel.num_threads(), rows);
+  parallel(0, workers, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t worker = begin; worker < end; ++worker) {
+      int32_t* const own = counts + worker * args.logits.vocab;
+      for (int64_t row = worker; row < rows; row += workers) penalize_row(args, row, own);
+    }
+  });
+}
+
+void run_ngram_ban(const NgramArgs& args, const ParallelFor& parallel) {
+  parallel(0, args.logits.num_rows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) ban_row(args, row);
+  });
+}
+
+void run_logit_bias(const LogitBiasArgs& args) {
+  for (int64_t i = 0; i < args.size; ++i) {
+    if (known(args.ids[i], args.logits.vocab))
+      args.logits.row(args.rows[i])[args.ids[i]] += args.values[i];
+  }
+}
+
+}  // namespace rtp_llm::cpu

@@ -1,0 +1,166 @@
+#include "rtp_llm/kernels/cpu/sampling/sampling_scan.h"
+#include "rtp_llm/kernels/cpu/vec_tile.h"
+
+namespace rtp_llm::cpu::RTP_LLM_ISA {
+namespace {
+
+constexpr float kInf = __builtin_inff();
+
+Vec bucket_of(Vec x, const Weighting& w) {
+  const Vec below = (Vec::set(w.max) - x) * Vec::set(w.buckets_per_logit);
+  return round(min(below, Vec::set(kLastBucket)));
+}
+
+Vec weight_of(Vec x, const Weighting& w) { return exp2((x - Vec::set(w.max)) * Vec::set(w.scale)); }
+
+// body(vector, offset, lanes) over a row; lanes behind `size` are -inf.
+template <class Body>
+void for_logits(const float* x, int64_t size, Body&& body) {
+  int64_t i = 0;
+  for (; i + kWidth <= size; i += kWidth) body(Vec::load(x + i), i, kWidth);
+  if (i == size) return;
+  float rest[kWidth];
+  for (int lane = 0; lane < kWidth; ++lane) rest[lane] = i + lane < size ? x[i + lane] : -kInf;
+  body(Vec::load(rest), i, static_cast<int>(size - i));
+}
+
+// body(lane) for every set bit below `lanes`.
+template <class Body>
+void for_lanes(uint32_t mask, int lanes, Body&& body) {
+  for (; mask != 0; mask &= mask - 1) {
+    const int lane = __builtin_ctz(mask);
+    if (lane < lanes) body(lane);
+  }
+}
+
+// body(begin, length) over runs so short that float32 sums within one lose nothing that matters.
+template <class Body>
+void for_runs(int64_t size, Body&& body) {
+  constexpr int64_t kRun = 2048;
+  for (int64_t begin = 0; begin < size; begin += kRun) {
+    body(begin, size - begin < kRun ? size - begin : kRun);
+  }
+}
+
+void fill_from_run(const float* x, int64_t size, const Weighting& weighting, int64_t first,
+                   bool with_counts, Histogram* histogram) {
+  const Vec offset = Vec::set(static_cast<float>(first - 1));
+  const Vec later = Vec::set(static_cast<float>(kBuckets + 1));
+  Vec late_mass = Vec::zero();
+  int64_t late_count = 0;
+  for_logits(x, size, [&](Vec logit, int64_t, int lanes) {
+    const Vec bucket = min(max(bucket_of(logit, weighting) - offset, Vec::zero()), later);
+    const Vec weight = weight_of(logit, weighting);
+    // Most of a vocabulary is far below the maximum: no scattering there.
+    if (lanes_less(bucket, later) == 0) {
+      late_mass = late_mass + weight;
+      late_count += lanes;
+      return;
+    }
+    float buckets[kWidth], weights[kWidth];
+    bucket.store(buckets);
+    weight.store(weights);
+    for (int lane = 0; lane < kWidth; ++lane) {
+      histogram->mass[static_cast<int>(buckets[lane])] += weights[lane];
+    }
+    if (!with_counts) return;
+    for (int lane = 0; lane < lanes; ++lane) ++histogram->count[static_cast<int>(buckets[lane])];
+  });
+  histogram->mass[kBuckets + 1] += late_mass.sum();
+  if (with_counts) histogram->count[kBuckets + 1] += late_count;
+}
+
+struct BlockScan {
+  Vec max = Vec::set(-kInf);
+  Vec min = Vec::set(kInf);
+  uint32_t bad = 0;
+
+  // A NaN never gets into max or min, which take the second operand then.
+  void add(Vec x) {
+    max = RTP_LLM_ISA::max(x, max);
+    min = RTP_LLM_ISA::min(x, min);
+    bad |= lanes_not_less(x, Vec::set(kInf));
+  }
+};
+
+}  // namespace
+
+RowScan scan_row(const float* x, int64_t size, float* block_max) {
+  RowScan scan = {-kInf, kInf, 0, false};
+  int64_t best = 0;
+  uint32_t bad = 0;
+  for (int64_t begin = 0; begin < size; begin += kScanBlock) {
+    const int64_t length = size - begin < kScanBlock ? size - begin : kScanBlock;
+    BlockScan block;
+    int64_t i = begin;
+    for (; i + kWidth <= begin + length; i += kWidth) block.add(Vec::load(x + i));
+    float top = block.max.max_element();
+    float low = -(Vec::zero() - block.min).max_element();
+    for (; i < begin + length; ++i) {
+      bad |= x[i] < kInf ? 0U : 1U;
+      top = x[i] > top ? x[i] : top;
+      low = x[i] < low ? x[i] : low;
+    }
+    bad |= block.bad;
+    *block_max++ = top;
+    scan.min = low < scan.min ? low : scan.min;
+    if (top > scan.max) {
+      scan.max = top;
+      best = begin;
+    }
+  }
+  scan.degenerate = bad != 0 || scan.max == -kInf;
+  if (scan.max > -kInf) {
+    scan.arg_max = best;
+    while (!(x[scan.arg_max] == scan.max)) ++scan.arg_max;
+  }
+  return scan;
+}
+
+void fill_histogram(const float* x, int64_t size, const Weighting& weighting, int64_t first,
+                    bool with_counts, Histogram* histogram) {
+  __builtin_memset(histogram->mass, 0, sizeof histogram->mass);
+  if (with_counts) __builtin_memset(histogram->count, 0, sizeof histogram->count);
+  for_runs(size, [&](int64_t begin, int64_t length) {
+    fill_from_run(x + begin, length, weighting, first, with_counts, histogram);
+  });
+}
+
+int64_t collect_bucket(const float* x, int64_t size, const Weighting& weighting, int64_t bucket,
+                       uint64_t* keys) {
+  const Vec wanted = Vec::set(static_cast<float>(bucket));
+  uint64_t* end = keys;
+  for_logits(x, size, [&](Vec logit, int64_t i, int lanes) {
+    const uint32_t found = lanes_equal(bucket_of(logit, weighting), wanted);
+    for_lanes(found, lanes, [&](int lane) { *end++ = order_key(x[i + lane], i + lane); });
+  });
+  return end - keys;
+}
+
+int64_t collect_at_least(const float* x, int64_t size, const float* block_max, float least,
+                         uint64_t* keys) {
+  uint64_t* end = keys;
+  for (int64_t begin = 0; begin < size; begin += kScanBlock, ++block_max) {
+    if (*block_max < least) continue;
+    const int64_t length = size - begin < kScanBlock ? size - begin : kScanBlock;
+    for_logits(x + begin, length, [&](Vec logit, int64_t i, int lanes) {
+      const uint32_t found = ~lanes_less(logit, Vec::set(least));
+      for_lanes(found & ((1U << kWidth) - 1U), lanes,
+                [&](int lane) { *end++ = order_key(x[begin + i + lane], begin + i + lane); });
+    });
+  }
+  return end - keys;
+}
+
+double sum_weights(const float* x, int64_t size, const Weighting& weighting) {
+  double total = 0.0;
+  for_runs(size, [&](int64_t begin, int64_t length) {
+    Vec sum = Vec::zero();
+    for_logits(x + begin, length,
+               [&](Vec logit, int64_t, int) { sum = sum + weight_of(logit, weighting); });
+    total += sum.sum();
+  });
+  return total;
+}
+
+}  // namespace rtp_llm::cpu::RTP_LLM_ISA

@@ -1,0 +1,92 @@
+// The order of a row (logit descending, index ascending), sorted only where somebody looks.
+#pragma once
+
+#include <cstdint>
+
+#include "rtp_llm/kernels/cpu/sampling/sampling_scan.h"
+
+namespace rtp_llm::cpu {
+
+struct SamplingKernels {
+  decltype(&scalar::scan_row) scan_row;
+  decltype(&scalar::fill_histogram) fill_histogram;
+  decltype(&scalar::collect_bucket) collect_bucket;
+  decltype(&scalar::collect_at_least) collect_at_least;
+  decltype(&scalar::sum_weights) sum_weights;
+
+  static SamplingKernels pick();
+};
+
+// A thread's scratch for rows of `vocab` logits.
+struct SamplingWorkspace {
+  Histogram* histogram;
+  uint64_t* keys;      // [vocab]
+  float* block_max;    // [blocks]
+  float* block_order;  // [blocks], free to be reordered
+
+  SamplingWorkspace(void* base, int64_t vocab);
+  static size_t bytes(int64_t vocab);
+};
+
+// Leaves the k first tokens of the row's order, sorted, in workspace.keys; returns how many there
+// are (k, or the whole row). The row has been scanned into workspace.block_max.
+int64_t first_tokens(const SamplingKernels& kernels, const float* x, int64_t size, int64_t k,
+                     const SamplingWorkspace& workspace);
+
+// A row's tokens with weights relative to the arg max. Every filter keeps a prefix of the order, so
+// all that is remembered of filters is the mass that they leave.
+//
+// Prefixes are found through a histogram of weights, or in a list of the first tokens when a small
+// top-k made one. Within one bucket of the histogram tokens are sorted; sums over a bucket never
+// exceed the histogram's, so that a draw cannot get past the end of the prefix.
+class RowOrder {
+ public:
+  RowOrder(const SamplingKernels& kernels, const float* x, int64_t size, const RowScan& scan,
+           float temperature, const SamplingWorkspace& workspace);
+
+  // Leaves out everything behind the first k tokens; before any other filter.
+  void keep_first(int64_t k);
+  // Leaves out everything behind the smallest prefix with `share` of the mass that is left.
+  void keep_mass(double share);
+  // Leaves out tokens with less than `least` of the first token's weight, least <= 1.
+  void keep_weight(double least);
+  // The first token at which the mass exceeds `share` of what is left, 0 <= share < 1.
+  int32_t draw(double share);
+
+ private:
+  // Tokens that are sorted in workspace_.keys, and the mass of those before them.
+  struct Segment {
+    int64_t size;
+    double before, mass;
+  };
+  struct Prefix {
+    int32_t last;
+    double mass;
+  };
+
+  double weight(uint64_t key) const;
+  double mass();
+  void load_window(int64_t first);
+  Segment sort_bucket(int64_t bucket, double before, double mass);
+  // The first segment for which reached(mass, count) holds at its end; empty when none.
+  template <class Reached>
+  Segment find_segment(Reached&& reached);
+  // The shortest prefix that ends in `segment` and for which reached(mass, count) holds, where
+  // count is that of the segment's tokens. The whole segment when none.
+  template <class Reached>
+  Prefix find_prefix(const Segment& segment, Reached&& reached) const;
+  Prefix find_mass(double mass, bool beyond);
+
+  const SamplingKernels& kernels_;
+  const float* const x_;
+  const int64_t size_;
+  const SamplingWorkspace& workspace_;
+  Weighting weighting_;
+  double exact_scale_;
+  double mass_ = -1.0;        // of what is left; negative: not known yet
+  int64_t window_ = -1;       // first bucket of the histogram that is loaded
+  bool counted_ = false;      // the histogram has counts
+  Segment list_ = {0, 0, 0};  // of a small top-k
+};
+
+}  // namespace rtp_llm::cpu

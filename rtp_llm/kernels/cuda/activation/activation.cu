@@ -1,0 +1,55 @@
+#include "rtp_llm/kernels/cuda/activation/activation.h"
+
+#include "rtp_llm/kernels/cuda/gated.h"
+#include "rtp_llm/kernels/cuda/launch.h"
+#include "rtp_llm/kernels/cuda/pack.h"
+
+namespace rtp_llm::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// Rows on the first axis of the grid, pieces of a row on the second.
+template <class T, int N, class F>
+__global__ void __launch_bounds__(kThreads) gate(GatedActivationArgs args) {
+  const int64_t column = (int64_t{blockIdx.y} * kThreads + thread_index()) * N;
+  if (column >= args.size) return;
+  const T* const x = static_cast<const T*>(args.x) + blockIdx.x * args.x_stride + column;
+  Pack<T, N> pack = load<N>(x);
+  const Pack<T, N> up = load<N>(x + args.size);
+  const F f;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    pack.element[i] = from_float<T>(f(to_float(pack.element[i])) * to_float(up.element[i]));
+  }
+  store(static_cast<T*>(args.out) + blockIdx.x * args.size + column, pack);
+}
+
+template <class F>
+void run(const GatedActivationArgs& args, const char* what, void* stream) {
+  const int64_t bytes = element_size(args.dtype);
+  const bool wide = multiples(
+      kAccessBytes, {address(args.x), address(args.out), args.size * bytes, args.x_stride * bytes});
+  visit_access(args.dtype, wide, [&](auto element, auto width) {
+    constexpr int N = decltype(width)::value;
+    const dim3 grid(blocks(args.rows, what), side_blocks(ceil_div(args.size, kThreads * N), what));
+    gate<decltype(element), N, F><<<grid, kThreads, 0, static_cast<Stream>(stream)>>>(args);
+  });
+  check_launch(what);
+}
+
+}  // namespace
+
+void gated_activation(const GatedActivationArgs& args, void* stream) {
+  if (args.rows == 0 || args.size == 0) return;
+  switch (args.activation) {
+    case Activation::kSilu:
+      return run<Silu>(args, "silu_and_mul", stream);
+    case Activation::kGelu:
+      return run<Gelu>(args, "gelu_and_mul", stream);
+    case Activation::kGeluTanh:
+      return run<GeluTanh>(args, "gelu_and_mul", stream);
+  }
+}
+
+}  // namespace rtp_llm::cuda

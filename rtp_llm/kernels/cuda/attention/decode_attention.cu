@@ -1,0 +1,42 @@
+#include "rtp_llm/kernels/cuda/attention/decode_attention.h"
+
+#include "rtp_llm/kernels/cuda/attention/decode_attention_launch.h"
+
+namespace rtp_llm::cuda {
+namespace {
+
+void check_alignment(const DecodeAttentionArgs& args) {
+  const int64_t size = element_size(args.cache_dtype);
+  if (!multiples(kAccessBytes,
+                 {address(args.k_cache), address(args.v_cache), args.kv_block_stride * size,
+                  args.kv_token_stride * size, args.kv_head_stride * size})) {
+    throw std::runtime_error(
+        "decode_attention: kv_cache has heads that do not begin at multiples "
+        "of 16 bytes");
+  }
+}
+
+}  // namespace
+
+int64_t decode_attention_scratch(const DecodeAttentionArgs& args) {
+  int64_t numbers = 0;
+  visit_heads(args, [&](auto d, auto n) {
+    const int64_t splits = decode_schedule<d, n>(args).splits;
+    numbers = splits == 1 ? 0 : args.num_seqs * args.num_heads * splits * (args.head_dim + 2);
+  });
+  return numbers;
+}
+
+void decode_attention(const DecodeAttentionArgs& args, void* stream) {
+  check_alignment(args);
+  if (args.num_seqs == 0) return;
+  if (args.cache_dtype == DType::kFloat8E4m3fn) {
+    decode_attention_float8(args, stream);
+  } else if (args.dtype == DType::kBFloat16) {
+    launch_decode_attention<BFloat16, BFloat16>(args, stream);
+  } else {
+    launch_decode_attention<Float16, Float16>(args, stream);
+  }
+}
+
+}  // namespace rtp_llm::cuda

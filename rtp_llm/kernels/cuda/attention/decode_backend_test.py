@@ -1,0 +1,58 @@
+"""The decode backend of an NVIDIA GPU beside the backend that it takes the steps from."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rtp_llm import ops
+from rtp_llm.attention import AttentionConfig, ForwardBatch, Rotation, make_backend
+from rtp_llm.attention.paged import PagedAttentionBackend
+from rtp_llm.testing.decode_steps import DecodeStep, norms_and_rotation
+from rtp_llm.testing.operator_checks import assert_near, kernel_runs
+from rtp_llm.testing.paged_batches import Shape
+
+pytestmark = pytest.mark.skipif(
+    not ops.has_kernel("decode_attention", "cuda"), reason="this build has no such kernel"
+)
+SHAPE = Shape(16, 8, 128)
+CONFIG = AttentionConfig(
+    "cuda", torch.bfloat16, torch.bfloat16, 16, 8, 128, 16, (0, 300), capability=(9, 0)
+)
+
+
+@pytest.mark.parametrize("window", [0, 300])
+@pytest.mark.parametrize("norm", [True, False])
+def test_a_step_is_what_separate_kernels_do(window: int, norm: bool) -> None:
+    torch.manual_seed(0)
+    options = norms_and_rotation(128, torch.bfloat16)
+    rotation = Rotation(**options) if norm else Rotation(options["cos_sin"])
+    step = DecodeStep.random([1, 40, 2000, 16, 700, 0], SHAPE, torch.bfloat16)
+    other = step.copy()
+    backend = make_backend(CONFIG)
+    assert backend.name == "decode"
+    qkv = step.arguments["qkv"].contiguous()
+    with kernel_runs("decode_attention"):
+        actual = backend.attend(qkv.clone(), 0, window, batch_of(step), rotation)
+    plain = PagedAttentionBackend(CONFIG)
+    expected = plain.attend(qkv.clone(), 0, window, batch_of(other), rotation)
+    assert_near(actual, expected)
+    keys = (cache.nan_to_num() for cache in (step.cache, other.cache))
+    assert_near(*keys, tolerance=8e-3)
+
+
+def batch_of(step: DecodeStep) -> ForwardBatch:
+    given = step.arguments
+    lens = given["seq_lens"]
+    return ForwardBatch(
+        token_ids=given["positions"],
+        positions=given["positions"],
+        cu_seqlens_q=torch.cat([lens.new_zeros(1), (lens > 0).int().cumsum(0).int()]),
+        seq_lens=lens,
+        max_seqlen_q=1,
+        max_seqlen_k=int(lens.max()),
+        slot_mapping=(given["slot_mapping"],),
+        block_table=(given["block_table"],),
+        kv_cache=(step.cache,),
+        layer_group=(0,),
+    )

@@ -1,0 +1,136 @@
+#include "rtp_llm/kernels/cuda/attention/prompt_attention.h"
+
+#include "rtp_llm/kernels/cuda/launch.h"
+
+#if defined(__HIPCC__)
+
+namespace rtp_llm::cuda {
+bool takes_prompt(const PagedAttentionArgs&, const AttentionBounds&) { return false; }
+void prompt_attention(const PagedAttentionArgs&, const AttentionBounds&, void*) {}
+}  // namespace rtp_llm::cuda
+
+#else
+
+#include "rtp_llm/kernels/cuda/hopper.h"
+#include "rtp_llm/kernels/cuda/attention/prompt_attention_softmax.h"
+#include "rtp_llm/kernels/cuda/tensor_map.h"
+
+namespace rtp_llm::cuda {
+namespace {
+
+constexpr int kThreads = 3 * hopper::kWarpgroup;
+constexpr int64_t kCachedBytes = 32LL << 20;  // keys and values that stay in the L2 cache
+
+template <class T, int kHead>
+__global__ void __launch_bounds__(kThreads, 1)
+    attend_prompts(const __grid_constant__ CUtensorMap queries,
+                   const __grid_constant__ CUtensorMap keys,
+                   const __grid_constant__ CUtensorMap values, const PromptArgs args) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  // Of a thread that loads and of one that multiplies: together what three equal ones would have.
+  constexpr int kLoaderRegisters = 40, kAttenderRegisters = 232;
+  extern __shared__ uint8_t memory[];
+  __shared__ uint64_t barriers[SharedTiles<kHead>::kBarriers];
+  __shared__ unsigned int missing[kStages];
+  wait_for_previous();
+  const PromptTile tile(args);
+  if (tile.first_row >= tile.num_rows) return;
+  const SharedTiles<kHead> shared(memory, barriers, missing);
+  if (threadIdx.x == 0) shared.init_barriers();
+  __syncthreads();
+  if (threadIdx.x < hopper::kWarpgroup) {
+    hopper::give_registers<kLoaderRegisters>();
+    if (threadIdx.x < kGroup) Loader<kHead>(shared, tile, args).run(&queries, &keys, &values);
+  } else {
+    hopper::take_registers<kAttenderRegisters>();
+    Attender<T, kHead> attender(shared, tile, args);
+    attender.run();
+    attender.store();
+  }
+#endif
+}
+
+struct Heads {
+  const void* data;
+  int64_t head_dim, heads, rows, head_stride, row_stride;  // strides in elements
+};
+
+// How the copy engine finds boxes of `box_rows` rows, `box_heads` heads and 64 channels.
+CUtensorMap map_of(const Heads& tensor, DType dtype, int box_heads, int box_rows) {
+  const auto type = dtype == DType::kBFloat16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                              : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  return tensor_map({tensor.data,
+                     type,
+                     {tensor.head_dim, tensor.heads, tensor.rows},
+                     {tensor.head_stride * 2, tensor.row_stride * 2},
+                     {kHalf, box_heads, box_rows},
+                     true},
+                    "prompt_attention");
+}
+
+PromptArgs prompt_args(const PagedAttentionArgs& args, const AttentionBounds& bounds) {
+  PromptArgs prompt = {};
+  static_cast<PagedAttentionArgs&>(prompt) = args;
+  prompt.group = args.num_heads / args.num_kv_heads;
+  prompt.tile_tokens = kRows / prompt.group;
+  prompt.page_rows = args.block_size < kKeys ? args.block_size : kKeys;
+  prompt.tiles = static_cast<int>(args.num_tokens / prompt.tile_tokens + args.num_seqs + 1);
+  const int64_t head_bytes = bounds.max_keys * args.head_dim * 4;
+  const int64_t heads = head_bytes > 0 ? kCachedBytes / head_bytes : args.num_kv_heads;
+  prompt.neighbours = static_cast<int>(heads < 1 ? 1 : heads);
+  if (prompt.neighbours > args.num_kv_heads) prompt.neighbours = args.num_kv_heads;
+  return prompt;
+}
+
+template <class T, int kHead>
+void run(const PagedAttentionArgs& args, const AttentionBounds& bounds, void* stream) {
+  const PromptArgs prompt = prompt_args(args, bounds);
+  const int64_t rows = args.num_blocks * args.block_size;
+  const Heads q = {
+      args.q, kHead, args.num_heads, args.num_tokens, args.q_head_stride, args.q_token_stride};
+  Heads kv = {args.k, kHead, args.num_kv_heads, rows, args.kv_head_stride, args.kv_token_stride};
+  const CUtensorMap queries = map_of(q, args.dtype, prompt.group, prompt.tile_tokens);
+  const CUtensorMap keys = map_of(kv, args.dtype, 1, prompt.page_rows);
+  kv.data = args.v;
+  const CUtensorMap values = map_of(kv, args.dtype, 1, prompt.page_rows);
+  constexpr int kBytes = SharedTiles<kHead>::kBytes;
+  allow_shared<attend_prompts<T, kHead> >(kBytes, "prompt_attention");
+  const unsigned int grid =
+      blocks(static_cast<int64_t>(prompt.tiles) * args.num_kv_heads, "prompt_attention");
+  launch_overlapped<attend_prompts<T, kHead> >(dim3(grid), dim3(kThreads), kBytes, stream, queries,
+                                               keys, values, prompt);
+  check_launch("prompt_attention");
+}
+
+}  // namespace
+
+bool takes_prompt(const PagedAttentionArgs& args, const AttentionBounds& bounds) {
+  if (bounds.max_queries <= 1 || args.num_seqs == 0 || args.num_tokens == 0) return false;
+  if (args.dtype != DType::kBFloat16 && args.dtype != DType::kFloat16) return false;
+  if (args.head_dim != 64 && args.head_dim != 128) return false;
+  if (args.num_heads > kRows * args.num_kv_heads || !(args.scale > 0)) return false;
+  const int page = args.block_size;
+  if (page < kKeys ? page < 8 || kKeys % page != 0 : page % kKeys != 0) return false;
+  // A plane of the cache is one tensor of rows, and the copy engine wants multiples of 16 bytes.
+  if (args.kv_block_stride != page * args.kv_token_stride) return false;
+  if (!multiples(8, {args.q_token_stride, args.q_head_stride, args.kv_token_stride,
+                     args.kv_head_stride}) ||
+      !multiples(16, {address(args.q), address(args.k), address(args.v)})) {
+    return false;
+  }
+  return args.num_blocks > 0 && args.num_blocks * page <= INT32_MAX &&
+         runs_hopper_code<attend_prompts<BFloat16, 128> >();
+}
+
+void prompt_attention(const PagedAttentionArgs& args, const AttentionBounds& bounds, void* stream) {
+  const bool wide = args.head_dim == 128;
+  if (args.dtype == DType::kBFloat16) {
+    wide ? run<BFloat16, 128>(args, bounds, stream) : run<BFloat16, 64>(args, bounds, stream);
+  } else {
+    wide ? run<Float16, 128>(args, bounds, stream) : run<Float16, 64>(args, bounds, stream);
+  }
+}
+
+}  // namespace rtp_llm::cuda
+
+#endif

@@ -1,0 +1,194 @@
+// What a block of prompt_attention.cu works on: its rows, and how their keys come. Only for sm_90a.
+#pragma once
+
+#include "rtp_llm/kernels/common/attention/paged_attention.h"
+#include "rtp_llm/kernels/cuda/hopper.h"
+
+namespace rtp_llm::cuda {
+
+constexpr int kRows = 128;  // of a tile: tokens times the query heads of a KV head
+constexpr int kKeys = 128;  // of a step
+constexpr int kHalf = 64;   // channels in 128 bytes, a row of what the copy engine swizzles
+constexpr int kStages = 2;  // tiles of keys in flight
+
+struct PromptArgs : PagedAttentionArgs {
+  int group;        // query heads of a KV head
+  int tile_tokens;  // tokens of a tile
+  int page_rows;    // keys that one copy brings: a block's, or kKeys
+  int tiles;        // of a KV head
+  int neighbours;   // KV heads that are worked on at once, so that their keys stay in the L2 cache
+};
+
+// A tile: tokens [first_row, first_row + tile_tokens) of a sequence, for one KV head.
+struct PromptTile {
+  int sequence, kv_head;
+  int first_token;  // of the sequence in the batch
+  int num_rows;     // tokens of the sequence in the batch
+  int first_row;    // of the tile, counted within them
+  int num_keys;     // of the sequence
+  int begin;        // position of the first row
+  int first_step;   // the first tile of keys that a row sees
+  int steps;        // how many tiles of keys there are; they are taken from the last one on
+
+  // The long tiles of a causal prompt come first: the short ones fill the gaps at the end.
+  __device__ explicit PromptTile(const PromptArgs& args) {
+    const int per_section = args.tiles * args.neighbours;
+    const int section = static_cast<int>(blockIdx.x) / per_section;
+    const int rest = static_cast<int>(blockIdx.x) % per_section;
+    const int left = args.num_kv_heads - section * args.neighbours;
+    const int heads = left < args.neighbours ? left : args.neighbours;
+    kv_head = section * args.neighbours + rest % heads;
+    find(args, args.tiles - 1 - rest / heads);
+    begin = num_keys - num_rows + first_row;
+    const int rows = min(args.tile_tokens, num_rows - first_row);
+    const int end = args.causal ? min(num_keys, begin + rows) : num_keys;
+    first_step = args.window > 0 ? max(0, begin - args.window + 1) / kKeys : 0;
+    steps = max(0, (end + kKeys - 1) / kKeys - first_step);
+  }
+
+  // Sequence i owns the tiles from cu[i] / tile_tokens + i on: at least as many as it needs. Tokens
+  // behind the last one count as one more, without keys.
+  __device__ void find(const PromptArgs& args, int tile) {
+    const int num_seqs = static_cast<int>(args.num_seqs);
+    int low = 0, high = num_seqs + 1;
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (args.cu_seqlens_q[middle] / args.tile_tokens + middle <= tile) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    sequence = low - 1;
+    first_token = args.cu_seqlens_q[sequence];
+    const bool inside = sequence < num_seqs;
+    num_rows = (inside ? args.cu_seqlens_q[sequence + 1] : static_cast<int>(args.num_tokens)) -
+               first_token;
+    num_keys = inside ? args.seq_lens[sequence] : 0;
+    first_row = (tile - (first_token / args.tile_tokens + sequence)) * args.tile_tokens;
+  }
+
+  // The first key of a step.
+  __device__ int key_of(int step) const { return (first_step + steps - 1 - step) * kKeys; }
+};
+
+// The tiles in shared memory and their barriers. Each half of a tile is [rows, 64 channels].
+template <int kHead>
+struct SharedTiles {
+  static constexpr int kHalves = kHead / kHalf;
+  static constexpr int kHalfBytes = kKeys * kHalf * 2;
+  static constexpr int kTileBytes = kHalves * kHalfBytes;
+  static constexpr int kAlignment = 1024;  // of what is swizzled
+  static constexpr int kBytes = kAlignment + (1 + 2 * kStages) * kTileBytes;
+  static constexpr int kBarriers = 1 + 4 * kStages;
+
+  uint8_t* start;
+  uint32_t queries, keys, values;
+  uint32_t barriers;
+  unsigned int* missing;  // of each stage: the pages without a block, a bit each
+
+  __device__ SharedTiles(uint8_t* memory, uint64_t* barrier_memory, unsigned int* missing_memory)
+      : missing(missing_memory) {
+    const uint32_t raw = hopper::shared_address(memory);
+    queries = (raw + kAlignment - 1) / kAlignment * kAlignment;
+    start = memory + (queries - raw);
+    keys = queries + kTileBytes;
+    values = keys + kStages * kTileBytes;
+    barriers = hopper::shared_address(barrier_memory);
+  }
+
+  __device__ uint32_t queries_came() const { return barriers; }
+  __device__ uint32_t keys_came(int stage) const { return barriers + 8 * (1 + stage); }
+  __device__ uint32_t keys_read(int stage) const { return keys_came(kStages + stage); }
+  __device__ uint32_t values_came(int stage) const { return keys_came(2 * kStages + stage); }
+  __device__ uint32_t values_read(int stage) const { return keys_came(3 * kStages + stage); }
+
+  __device__ void init_barriers() const {
+    constexpr int kReaders = 2 * hopper::kWarpgroup / kGroup;  // a warp each
+    hopper::init_barrier(queries_came(), 1);
+    for (int stage = 0; stage < kStages; ++stage) {
+      hopper::init_barrier(keys_came(stage), 1);
+      hopper::init_barrier(values_came(stage), 1);
+      hopper::init_barrier(keys_read(stage), kReaders);
+      hopper::init_barrier(values_read(stage), kReaders);
+    }
+    hopper::publish_barriers();
+  }
+};
+
+// One warp: a lane for each page and half of a tile.
+template <int kHead>
+class Loader {
+ public:
+  __device__ Loader(const SharedTiles<kHead>& shared, const PromptTile& tile,
+                    const PromptArgs& args)
+      : shared_(shared), tile_(tile), args_(args) {
+    const int pages = kKeys / args.page_rows;
+    lane_ = thread_index();
+    page_ = lane_ % pages;
+    half_ = lane_ / pages;
+    place_ = half_ * Tiles::kHalfBytes + page_ * args.page_rows * kHalf * 2;
+    table_ = args.block_table + tile.sequence * args.table_stride;
+  }
+
+  // All tiles, each as soon as the one that lay in its place was read.
+  __device__ void run(const CUtensorMap* queries, const CUtensorMap* keys,
+                      const CUtensorMap* values) {
+    if (tile_.steps == 0) return;
+    if (lane_ == 0) load_queries(queries);
+    int row = row_of(0);
+    for (int step = 0; step < tile_.steps; ++step) {
+      const int next = row_of(step + 1);  // while the copies of this step are waited for
+      const int stage = step % kStages, turn = step / kStages & 1;
+      const int offset = stage * Tiles::kTileBytes;
+      hopper::wait(shared_.keys_read(stage), turn ^ 1);
+      const unsigned int missing = __ballot_sync(~0U, row < 0 && half_ == 0);
+      if (lane_ == 0) shared_.missing[stage] = missing;
+      load(shared_.keys + offset, keys, shared_.keys_came(stage), row);
+      hopper::wait(shared_.values_read(stage), turn ^ 1);
+      load(shared_.values + offset, values, shared_.values_came(stage), row);
+      row = next;
+    }
+  }
+
+ private:
+  using Tiles = SharedTiles<kHead>;
+
+  __device__ void load_queries(const CUtensorMap* queries) {
+    const uint32_t came = shared_.queries_came();
+    const int rows = args_.group * args_.tile_tokens;
+    hopper::arrive_and_expect(came, Tiles::kHalves * kHalf * 2 * rows);
+    for (int half = 0; half < Tiles::kHalves; ++half) {
+      hopper::copy_box(shared_.queries + half * Tiles::kHalfBytes, queries, came, half * kHalf,
+                       tile_.kv_head * args_.group, tile_.first_token + tile_.first_row);
+    }
+  }
+
+  // The row of this lane's page in the cache; outside of it, so that zeros come, where there is no
+  // block.
+  __device__ int row_of(int step) const {
+    constexpr int kNowhere = -kKeys;
+    const int key = tile_.key_of(step) + page_ * args_.page_rows;
+    const int block = key / args_.block_size;
+    if (step >= tile_.steps || key >= tile_.num_keys || block >= args_.table_width) return kNowhere;
+    const int id = table_[block];
+    const bool present = id >= 0 && id < args_.num_blocks;
+    return present ? id * args_.block_size + key % args_.block_size : kNowhere;
+  }
+
+  __device__ void load(uint32_t to, const CUtensorMap* from, uint32_t came, int row) {
+    if (lane_ == 0) hopper::arrive_and_expect(came, Tiles::kTileBytes);
+    __syncwarp();
+    if (half_ < Tiles::kHalves) {
+      hopper::copy_box(to + place_, from, came, half_ * kHalf, tile_.kv_head, row);
+    }
+  }
+
+  const SharedTiles<kHead>& shared_;
+  const PromptTile& tile_;
+  const PromptArgs& args_;
+  const int32_t* table_;
+  int lane_, page_, half_, place_;
+};
+
+}  // namespace rtp_llm::cuda

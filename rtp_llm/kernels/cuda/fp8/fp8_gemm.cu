@@ -1,0 +1,29 @@
+#include "rtp_llm/kernels/cuda/fp8/fp8_gemm.h"
+
+#include "rtp_llm/kernels/cuda/fp8/fp8_groups.h"
+#include "rtp_llm/kernels/cuda/fp8/fp8_kernels.h"
+#include "rtp_llm/kernels/cuda/launch.h"
+#include "rtp_llm/kernels/cuda/tensor_map.h"
+
+namespace rtp_llm::cuda {
+
+void fp8_gemm(const Fp8GemmArgs& args, void* stream) {
+  constexpr int kHopper = 9;
+  const int major = of_device<cudaDevAttrComputeCapabilityMajor>();
+  if (major != kHopper || tensor_map_encoder() == nullptr) {
+    throw std::runtime_error("fp8_gemm: this GPU has compute capability " + std::to_string(major) +
+                             ".x; block-scaled FP8 needs 9.0 (H100, H200)");
+  }
+  if (args.groups == 0 || args.rows == 0 || args.outputs == 0) return;
+  if (args.groups > kMostGroups && args.form != Fp8Form::kContiguous) {
+    throw std::runtime_error("fp8_gemm: " + std::to_string(args.groups) + " groups; at most " +
+                             std::to_string(kMostGroups) + " are supported");
+  }
+  const bool limited = args.num_sms > 0 && args.num_sms < multiprocessors();
+  const int sms = limited ? args.num_sms : multiprocessors();
+  if (!args.swap_ab || args.form == Fp8Form::kContiguous) return fp8_tiles(args, sms, stream);
+  if (args.form != Fp8Form::kPlain || limited) return fp8_stream_masked(args, sms, stream);
+  fp8_stream(args, sms, stream);
+}
+
+}  // namespace rtp_llm::cuda

@@ -1,0 +1,12 @@
+// GEMMs of block-scaled FP8 on GPUs of compute capability 9.0.
+#pragma once
+
+#include "rtp_llm/kernels/common/fp8/fp8_gemm.h"
+
+namespace rtp_llm::cuda {
+
+// Rows that nothing asks for, of masks and padding, are left as they are. RuntimeError on other
+// GPUs.
+void fp8_gemm(const Fp8GemmArgs& args, void* stream);
+
+}  // namespace rtp_llm::cuda

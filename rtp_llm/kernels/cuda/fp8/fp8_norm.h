@@ -1,0 +1,10 @@
+// Norms whose result is block-scaled FP8.
+#pragma once
+
+#include "rtp_llm/kernels/common/fp8/fp8_norm.h"
+
+namespace rtp_llm::cuda {
+
+void fp8_norm(const Fp8NormArgs& args, void* stream);
+
+}  // namespace rtp_llm::cuda

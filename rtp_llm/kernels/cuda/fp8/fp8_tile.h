@@ -1,0 +1,353 @@
+// FP8 GEMMs of many rows: tiles of 128 or 256 rows of q by 64 to 256 of the weight. Only for
+// sm_90a.
+//
+// Clusters of two blocks work on neighbouring tiles of the weight; each brings half of the rows of
+// q for both. A block's loader warp keeps a ring of boxes of 128 channels full, across tiles; two
+// warpgroups multiply half of the rows each, a part of 64 at a time, and scale and add up after
+// every box.
+#pragma once
+
+#include "rtp_llm/kernels/common/fp8/fp8_gemm.h"
+#include "rtp_llm/kernels/cuda/fp8/fp8_ring.h"
+#include "rtp_llm/kernels/cuda/fp8/fp8_tile_schedule.h"
+
+namespace rtp_llm::cuda {
+
+// W times 64 rows of q for each of two warpgroups, S boxes under way, V times N rows of the weight.
+template <int W, int S, int N = 128, int V = 1>
+struct TileShape {
+  static constexpr int kWarpgroups = 2;
+  // Of a thread that copies and of one that multiplies: as many as equal ones have together.
+  static constexpr int kFewRegisters = 40;
+  static constexpr int kManyRegisters = 232;
+  static constexpr int kWaves = W;
+  static constexpr int kSlices = V;
+  static constexpr int kParts = W * V;
+  static constexpr int kStages = S;
+  static constexpr int kRows = kWarpgroups * W * 64;
+  static constexpr int kSlice = N;
+  static constexpr int kOutputs = V * N;
+  static constexpr int kCluster = 2;
+  static constexpr int kThreads = (kWarpgroups + 1) * hopper::kWarpgroup;
+  static constexpr int kRowBytes = kRows * kChannels;
+  static constexpr int kWeightBytes = kOutputs * kChannels;
+  static constexpr int kScaleBytes = kRows * 4;
+  static constexpr int kStageBytes = kRowBytes + kWeightBytes;
+  static constexpr int kBoxBytes = kStageBytes + kScaleBytes;
+  static constexpr int kBytes = 1024 + S * (kStageBytes + kScaleBytes);
+};
+
+struct TileMaps {
+  CUtensorMap weight;  // [G, N, K]: boxes of a tile's outputs x 128
+  CUtensorMap rows;    // [G, M, K]: boxes of half a tile's rows x 128
+  CUtensorMap scales;  // [G, K / 128, scale rows]: boxes of 1 x a tile's rows
+};
+
+template <class Shape>
+struct TileRing : Fp8Ring<Shape> {
+  using Fp8Ring<Shape>::Fp8Ring;
+
+  __device__ uint32_t rows(int stage) const { return this->box(stage); }
+  __device__ uint32_t weight(int stage) const { return rows(stage) + Shape::kRowBytes; }
+  // Of both blocks of the cluster: a copy goes to both.
+  __device__ void init_barriers() const {
+    this->init_barriers_for(Shape::kCluster * Shape::kWarpgroups * hopper::kWarpgroup / kGroup);
+  }
+};
+
+// The one thread that copies.
+template <class Shape>
+class TileLoader {
+ public:
+  __device__ TileLoader(const TileRing<Shape>& ring, const TileMaps& maps, int rank)
+      : ring_(ring), maps_(maps), rank_(rank) {}
+
+  __device__ void run(const GemmTile& tile, int boxes) {
+    constexpr int kHalf = Shape::kRows / 2;
+    constexpr uint16_t kBoth = 3;
+    for (int box = 0; box < boxes; ++box) {
+      const int stage = place_.stage;
+      const uint32_t came = ring_.came(stage);
+      hopper::wait(ring_.read(stage), place_.turn ^ 1);
+      hopper::arrive_and_expect(came, Shape::kBoxBytes);
+      hopper::copy_box_to(kBoth, ring_.rows(stage) + rank_ * kHalf * kChannels, &maps_.rows, came,
+                          box * kChannels, tile.row + rank_ * kHalf, tile.rows_group,
+                          hopper::kNoHint);
+      hopper::copy_box(ring_.weight(stage), &maps_.weight, came, box * kChannels, tile.output,
+                       tile.group, hopper::kNoHint);
+      hopper::copy_box(ring_.scale(stage), &maps_.scales, came, tile.row, box, tile.rows_group,
+                       hopper::kNoHint);
+      place_.next();
+    }
+  }
+
+ private:
+  const TileRing<Shape>& ring_;
+  const TileMaps& maps_;
+  int rank_;
+  RingPlace<Shape::kStages> place_;
+};
+
+// A warpgroup: 64 kWaves rows of q, in parts of 64 rows by one slice of the weight. A thread holds
+// of a part the row lane / 4 of its warp's 16 and the one 8 below, and outputs 8 j + 2 (lane % 4)
+// and the next.
+//
+// Between two products a warpgroup has as long as the other warpgroup's products last: what has to
+// be known for the next one is computed while the last one runs, and without a lane's own values,
+// so that it lies in uniform registers.
+template <class Shape>
+class TileProduct {
+ public:
+  static constexpr int kSums = Shape::kSlice / 2;
+
+  __device__ TileProduct(const TileRing<Shape>& ring, const Fp8GemmArgs& args)
+      : ring_(ring), args_(args) {
+    const int thread = thread_index() - hopper::kWarpgroup;
+    const int warpgroup = __shfl_sync(~0U, thread / hopper::kWarpgroup, 0);
+    const int first_row = warpgroup * 64 * Shape::kWaves;
+    lane_ = thread % kGroup;
+    rows_ = hopper::matrix(ring.rows(0) + first_row * kChannels, 16);
+    weight_ = hopper::matrix(ring.weight(0), 16);
+    own_row_ = first_row + thread % hopper::kWarpgroup / kGroup * 16 + lane_ / 4;
+  }
+
+  __device__ void run(const GemmTile& tile, int boxes) {
+#pragma unroll
+    for (int part = 0; part < Shape::kParts; ++part) {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) sums_[part][i] = 0;
+    }
+    BoxScales weight_scales(args_, tile, boxes);
+    if constexpr (Shape::kParts == 1) {
+      run_overlapped(weight_scales, boxes);
+    } else {
+      run_parts(weight_scales, boxes);
+    }
+  }
+
+  // Each four lanes of a row exchange their pairs, so that each has eight neighbouring outputs.
+  __device__ void store(const GemmTile& tile) const {
+    const int64_t first = tile.rows_group * args_.rows;
+    auto* const out = static_cast<uint16_t*>(args_.out);
+#pragma unroll
+    for (int part = 0; part < Shape::kParts; ++part) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = tile.row + own_row_ + part % Shape::kWaves * 64 + half * 8;
+#pragma unroll
+        for (int j = 0; j < kSums / 4; j += 4) {
+          uint32_t pairs[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float* const sums = sums_[part] + (j + i) * 4 + half * 2;
+            pairs[i] = hopper::pair(sums[0], sums[1], BFloat16{});
+          }
+          transpose(pairs);
+          const int output =
+              tile.output + part / Shape::kWaves * Shape::kSlice + (j + lane_ % 4) * 8;
+          if (row < tile.last_row && output < args_.outputs) {
+            *reinterpret_cast<uint4*>(out + (first + row) * args_.outputs + output) = {
+                pairs[0], pairs[1], pairs[2], pairs[3]};
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  // The scales of the weight's slices for one box after the other, each asked for a box ahead.
+  class BoxScales {
+   public:
+    __device__ BoxScales(const Fp8GemmArgs& args, const GemmTile& tile, int boxes) : boxes_(boxes) {
+      const int tiles = static_cast<int>((args.outputs + kChannels - 1) / kChannels);
+      const int row = min(tile.output / kChannels, tiles - 1);
+      scales_ = args.weight_scales + (static_cast<int64_t>(tile.group) * tiles + row) * boxes;
+      slice_step_ = row + 1 < tiles ? boxes : 0;
+      load();
+    }
+    __device__ void next() {
+#pragma unroll
+      for (int slice = 0; slice < Shape::kSlices; ++slice) now_[slice] = coming_[slice];
+      if (++box_ < boxes_) load();
+    }
+    __device__ float of(int slice) const { return now_[slice]; }
+
+   private:
+    __device__ void load() {
+#pragma unroll
+      for (int slice = 0; slice < Shape::kSlices; ++slice) {
+        coming_[slice] = __ldg(scales_ + box_ + slice * slice_step_);
+      }
+    }
+
+    const float* scales_;
+    int boxes_, slice_step_, box_ = 0;
+    float now_[Shape::kSlices], coming_[Shape::kSlices];
+  };
+
+  // Of four lanes: pairs[i] of lane q becomes pairs[q] of lane i.
+  __device__ void transpose(uint32_t (&pairs)[4]) const {
+    const bool odd = lane_ % 2 != 0, high = lane_ % 4 >= 2;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) swap(pairs[i], pairs[i + 1], odd, 1);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) swap(pairs[i], pairs[i + 2], high, 2);
+  }
+
+  // The first of the upper lanes against the second of the lower ones.
+  __device__ static void swap(uint32_t& first, uint32_t& second, bool upper, int mask) {
+    const uint32_t other = exchange(upper ? first : second, mask);
+    first = upper ? other : first;
+    second = upper ? second : other;
+  }
+
+  // For products of two boxes there are no registers: the other warpgroup multiplies meanwhile.
+  __device__ void run_parts(BoxScales& weight_scales, int boxes) {
+    bool came = false;
+    for (int box = 0; box < boxes; ++box) {
+      weight_scales.next();
+      if (!came) hopper::wait(ring_.came(coming_.stage), coming_.turn);
+#pragma unroll
+      for (int part = 0; part < Shape::kParts; ++part) {
+        const RowScales scales(*this, part, weight_scales.of(part / Shape::kWaves));
+        float products[kSums];
+        multiply(products, part);
+        finish<0>(products);
+        if (part == Shape::kParts - 1) {
+          coming_.next();
+          release();
+          came = hopper::is_over(ring_.came(coming_.stage), coming_.turn);
+        }
+        scales.add_up(products, sums_[part]);
+      }
+    }
+  }
+
+  // The products of a box are added up while those of the next are made.
+  __device__ void run_overlapped(BoxScales& weight_scales, int boxes) {
+    float even[kSums], odd[kSums];
+    start(even);
+    int box = 0;
+    for (; box + 2 < boxes; box += 2) {
+      start(odd);
+      take<1>(even, weight_scales);
+      start(even);
+      take<1>(odd, weight_scales);
+    }
+    if (box + 1 < boxes) {
+      start(odd);
+      take<1>(even, weight_scales);
+      take<0>(odd, weight_scales);
+    } else {
+      take<0>(even, weight_scales);
+    }
+  }
+
+  // Starts the products of the next box.
+  __device__ void start(float (&products)[kSums]) {
+    hopper::wait(ring_.came(coming_.stage), coming_.turn);
+    multiply(products, 0);
+    coming_.next();
+  }
+
+  // Adds up the products of a box, when at most kOpen later ones are still running.
+  template <int kOpen>
+  __device__ void take(float (&products)[kSums], BoxScales& weight_scales) {
+    weight_scales.next();
+    const RowScales scales(*this, 0, weight_scales.of(0));
+    finish<kOpen>(products);
+    release();
+    scales.add_up(products, sums_[0]);
+  }
+
+  // Of a thread's two rows of a part, in the box that is read.
+  struct RowScales {
+    float upper, lower;
+
+    __device__ RowScales(const TileProduct& product, int part, float weight_scale) {
+      const uint32_t scales = product.ring_.scale(product.read_.stage) +
+                              (product.own_row_ + part % Shape::kWaves * 64) * 4;
+      upper = hopper::load_shared(scales) * weight_scale;
+      lower = hopper::load_shared(scales + 8 * 4) * weight_scale;
+    }
+    __device__ void add_up(const float (&products)[kSums], float (&sums)[kSums]) const {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) {
+        sums[i] = fmaf(products[i], i % 4 < 2 ? upper : lower, sums[i]);
+      }
+    }
+  };
+
+  __device__ void multiply(float (&products)[kSums], int part) {
+    constexpr uint64_t kWaveStep = 64 * kChannels / hopper::kMatrixUnit;
+    constexpr uint64_t kSliceStep = Shape::kSlice * kChannels / hopper::kMatrixUnit;
+    const uint64_t stage = coming_.stage * uint64_t{Shape::kStageBytes / hopper::kMatrixUnit};
+    hopper::multiply_boxes(products, rows_ + stage + part % Shape::kWaves * kWaveStep,
+                           weight_ + stage + part / Shape::kWaves * kSliceStep);
+  }
+
+  // Until at most kOpen groups of later products are still running.
+  template <int kOpen>
+  __device__ void finish(float (&products)[kSums]) {
+    hopper::wait_for_products<kOpen>();
+    hopper::pin(products);
+  }
+
+  // Lets both blocks of the cluster copy there again.
+  __device__ void release() {
+    __syncwarp();
+    if (lane_ < Shape::kCluster) {
+      hopper::arrive_there(hopper::in_block(ring_.read(read_.stage), lane_));
+    }
+    read_.next();
+  }
+
+  const TileRing<Shape>& ring_;
+  const Fp8GemmArgs& args_;
+  uint64_t rows_, weight_;  // of the first stage, as the instruction takes them
+  int lane_, own_row_;
+  RingPlace<Shape::kStages> coming_, read_;  // boxes to multiply, and to be released
+  float sums_[Shape::kParts][kSums];
+};
+
+template <class Shape, Fp8Form form>
+__global__ void __launch_bounds__(Shape::kThreads, 1)
+    tile_gemm(const __grid_constant__ TileMaps maps, const Fp8GemmArgs args) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ uint8_t memory[];
+  __shared__ uint64_t barriers[2 * Shape::kStages];
+  const TileRing<Shape> ring(memory, barriers);
+  const int rank = hopper::cluster_rank();
+  if (threadIdx.x == 0) ring.init_barriers();
+  hopper::meet_cluster();
+  wait_for_previous();
+  let_next_start();
+  const int boxes = static_cast<int>(args.columns / kChannels);
+  const int step = static_cast<int>(gridDim.x) / Shape::kCluster;
+  int number = static_cast<int>(blockIdx.x) / Shape::kCluster;
+  TileSchedule<Shape, form> schedule(args, rank);
+  GemmTile tile;
+  if (threadIdx.x < hopper::kWarpgroup) {
+    hopper::give_registers<Shape::kFewRegisters>();
+    if (threadIdx.x == 0) {
+      TileLoader<Shape> loader(ring, maps, rank);
+      for (; schedule.find(number, tile); number += step) {
+        if (tile.group >= 0) loader.run(tile, boxes);
+      }
+    }
+    __syncwarp();
+  } else {
+    hopper::take_registers<Shape::kManyRegisters>();
+    TileProduct<Shape> product(ring, args);
+    for (; schedule.find(number, tile); number += step) {
+      if (tile.group < 0) continue;
+      product.run(tile, boxes);
+      product.store(tile);
+    }
+  }
+  // What the other block copies here and releases here has to find this block.
+  hopper::meet_cluster();
+#endif
+}
+
+}  // namespace rtp_llm::cuda

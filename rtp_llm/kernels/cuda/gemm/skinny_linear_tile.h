@@ -1,0 +1,370 @@
+// The parts of a block that multiplies few rows ("tokens") with a weight: 16 rows of the weight at
+// a time, whose columns its warps share.
+//
+// The weight is the operand that matrix instructions want 16 rows of, tokens are the narrow one.
+// The order of columns within a product is free: a lane takes 16 bytes of a row, where the
+// instruction wants four times 4, and tokens are taken in the same order. What a lane multiplies it
+// has copied itself, so that copies need no barrier; they are all under way before the block waits
+// for the kernel in front.
+#pragma once
+
+#include <type_traits>
+
+#include "rtp_llm/kernels/common/gemm/skinny_linear.h"
+#include "rtp_llm/kernels/cuda/pack.h"
+
+namespace rtp_llm::cuda {
+
+constexpr int kTileRows = 16;  // of the weight
+constexpr int kPiece = 64;     // columns that a warp multiplies at a time
+constexpr int kParts = 4;      // accesses of a lane to a piece of 16 rows
+constexpr int kTileTokens = 8;
+constexpr int kSkew = 32;  // elements between rows of tokens, for the banks of shared memory
+
+// J tiles of tokens, W warps, S pieces under way for each; registers for B blocks at once on a
+// multiprocessor, of which G are used: the rest is for the kernel behind, which loads by then.
+// Where a warp has at most S pieces of a row, it can keep its columns of the tokens in registers.
+template <int J, int W, int S, int B, int G, bool keeps>
+struct SkinnyShape {
+  static constexpr int kTokenTiles = J;
+  static constexpr int kTokens = J * kTileTokens;
+  static constexpr int kWarps = W;
+  static constexpr int kThreads = W * kGroup;
+  static constexpr int kSlots = S;
+  static constexpr int kBlocks = B;
+  static constexpr int kGrid = G;
+  static constexpr bool kKeeps = keeps;
+  static constexpr int kSums = J * 4;  // of a lane
+};
+
+// A thread's part of the work.
+struct SkinnyLane {
+  int thread = thread_index();
+  int warp = thread / kGroup;
+  int lane = thread % kGroup;
+  int row = lane / 4;         // of the weight's tile (and the row 8 below), and of the tokens' tile
+  int column = lane % 4 * 8;  // where 16 bytes begin, in each half of a piece
+};
+
+// A block's shared memory.
+template <class T, class Shape>
+struct SkinnyMemory {
+  __device__ SkinnyMemory(uint4* shared, const SkinnyLinearArgs& args)
+      : ring(shared),
+        sums(reinterpret_cast<float*>(ring + Shape::kSlots * kParts * Shape::kThreads)),
+        squares(sums + 2 * Shape::kWarps * Shape::kSums * kGroup),
+        tokens(reinterpret_cast<T*>(squares + Shape::kWarps * Shape::kTokens)),
+        pitch(static_cast<int>(args.columns) + kSkew),
+        norm_weight(tokens + (Shape::kKeeps ? 0 : args.rows * pitch)) {}
+
+  static int64_t bytes(int64_t rows, int64_t columns, bool norm) {
+    constexpr int64_t kRing = int64_t{Shape::kSlots} * kParts * Shape::kThreads * sizeof(uint4);
+    constexpr int64_t kFloats =
+        Shape::kWarps * (2 * Shape::kSums * kGroup + Shape::kTokens) * sizeof(float);
+    const int64_t staged = Shape::kKeeps ? 0 : rows * (columns + kSkew);
+    const int64_t elements = staged + (norm ? columns : 0);
+    return kRing + kFloats + elements * int64_t{sizeof(T)};
+  }
+
+  uint4* ring;     // [slot][part][thread]
+  float* sums;     // [2][warp][sum][lane]
+  float* squares;  // [warp][token]
+  T* tokens;       // [token][pitch]
+  int pitch;
+  T* norm_weight;  // [columns]
+};
+
+// 16 bytes to shared memory; they are there when the group of copies was waited for.
+__device__ inline void copy_later(void* to, const void* from) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(address), "l"(from)
+               : "memory");
+}
+__device__ inline void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// All groups but the last `most` are there.
+template <int most>
+__device__ inline void wait_for_groups() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(most) : "memory");
+}
+
+// 16 bytes that another kernel wrote, past the multiprocessor's own cache.
+__device__ inline uint4 load_fresh(const void* from) {
+  return __ldcg(static_cast<const uint4*>(from));
+}
+
+// sums += 16 rows of the weight x 8 tokens over 16 columns.
+template <class T>
+__device__ inline void multiply(float (&sums)[4], uint32_t w0, uint32_t w1, uint32_t w2,
+                                uint32_t w3, uint32_t x0, uint32_t x1) {
+#define RTP_LLM_MULTIPLY(type)                                                        \
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                 \
+               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])           \
+               : "r"(w0), "r"(w1), "r"(w2), "r"(w3), "r"(x0), "r"(x1))
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    RTP_LLM_MULTIPLY("bf16");
+  } else {
+    RTP_LLM_MULTIPLY("f16");
+  }
+#undef RTP_LLM_MULTIPLY
+}
+
+// The pieces of weight that a lane multiplies, in order: of each tile of the block those of its
+// warp. kSlots of them are under way.
+template <class T, class Shape, LinearEnd end>
+class SkinnyWeights {
+ public:
+  __device__ SkinnyWeights(const SkinnyLinearArgs& args, const SkinnyLane& lane, uint4* ring)
+      : stride_(args.weight_stride),
+        first_(static_cast<const T*>(args.weight) + lane.row * stride_ + lane.column),
+        below_((end == LinearEnd::kGate ? args.outputs / 2 : kTileRows / 2) * stride_),
+        ring_(ring + lane.thread),
+        tiles_(static_cast<int>(args.outputs / kTileRows)),
+        pieces_(static_cast<int>(args.columns / kPiece)),
+        warp_(lane.warp),
+        tile_(static_cast<int>(blockIdx.x)),
+        piece_(lane.warp) {}
+
+  // Starts to copy the piece after those before into the slot that was taken last.
+  __device__ void request() {
+    if (tile_ < tiles_ && piece_ < pieces_) {
+      constexpr int kStep = end == LinearEnd::kGate ? kTileRows / 2 : kTileRows;
+      const T* const from = first_ + tile_ * kStep * stride_ + piece_ * kPiece;
+      uint4* const to = ring_ + slot_ * kParts * Shape::kThreads;
+      copy_later(to, from);
+      copy_later(to + Shape::kThreads, from + below_);
+      copy_later(to + 2 * Shape::kThreads, from + kPiece / 2);
+      copy_later(to + 3 * Shape::kThreads, from + below_ + kPiece / 2);
+    }
+    end_group();
+    slot_ = slot_ + 1 == Shape::kSlots ? 0 : slot_ + 1;
+    piece_ += Shape::kWarps;
+    if (piece_ - warp_ >= pieces_) {
+      piece_ = warp_;
+      tile_ += static_cast<int>(gridDim.x);
+    }
+  }
+
+  // The oldest piece under way; request() follows once it was multiplied.
+  __device__ void take(uint4 (&piece)[kParts]) const {
+    wait_for_groups<Shape::kSlots - 1>();
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      piece[i] = ring_[(slot_ * kParts + i) * Shape::kThreads];
+    }
+  }
+
+ private:
+  int64_t stride_;
+  const T* first_;
+  int64_t below_;
+  uint4* ring_;
+  int tiles_;
+  int pieces_;
+  int warp_;
+  int tile_;
+  int piece_;
+  int slot_ = 0;
+};
+
+// Starts to copy the norm's weights of the warp's own columns.
+template <class T, class Shape>
+__device__ inline void request_norm(const SkinnyLinearArgs& args, const SkinnyLane& lane,
+                                    const SkinnyMemory<T, Shape>& memory) {
+  constexpr int kLanes = 8;  // for a piece
+  const int first = lane.lane % kLanes * 8;
+  for (int piece = lane.warp + lane.lane / kLanes * Shape::kWarps; piece * kPiece < args.columns;
+       piece += kGroup / kLanes * Shape::kWarps) {
+    const int column = piece * kPiece + first;
+    copy_later(memory.norm_weight + column, static_cast<const T*>(args.norm_weight) + column);
+  }
+  end_group();
+}
+
+// x times the norm's weight, rounded; adds the squares of x to `squares`.
+__device__ inline uint32_t weighted(uint32_t x, uint32_t norm_weight, float& squares) {
+  const float low = __uint_as_float(x << 16), high = __uint_as_float(x & 0xffff0000U);
+  squares += low * low;
+  squares += high * high;
+  const __nv_bfloat162 product = __hmul2(reinterpret_cast<const __nv_bfloat162&>(x),
+                                         reinterpret_cast<const __nv_bfloat162&>(norm_weight));
+  return reinterpret_cast<const uint32_t&>(product);
+}
+__device__ inline uint4 weighted(const uint4& x, const uint4& norm_weight, float& squares) {
+  return {weighted(x.x, norm_weight.x, squares), weighted(x.y, norm_weight.y, squares),
+          weighted(x.z, norm_weight.z, squares), weighted(x.w, norm_weight.w, squares)};
+}
+
+// Adds up what the lanes of a token have, of every pass over tokens.
+template <int passes, class T, class Shape>
+__device__ inline void store_squares(const SkinnyLinearArgs& args, const SkinnyLane& lane,
+                                     const SkinnyMemory<T, Shape>& memory, int at_once,
+                                     float (&squares)[passes]) {
+  constexpr int kLanes = 8;  // of a group, all of one token
+#pragma unroll
+  for (int pass = 0; pass < passes; ++pass) {
+    for (int mask = 1; mask < kGroup; mask *= 2) {
+      // Groups that differ by less have other tokens.
+      if (mask >= kLanes && mask < kLanes * at_once) continue;
+      squares[pass] += exchange(squares[pass], mask);
+    }
+    const int token = lane.lane / kLanes + pass * at_once;
+    if (lane.lane % kLanes == 0 && lane.lane / kLanes < at_once && token < args.rows) {
+      memory.squares[lane.warp * Shape::kTokens + token] = squares[pass];
+    }
+  }
+}
+
+// Brings the warp's own columns of all tokens to shared memory. Eight lanes take a piece of a
+// token; where tokens are few, the four groups of eight share the pieces. Many loads are under way
+// at once: each takes most of a microsecond.
+template <bool norm, class T, class Shape>
+__device__ inline void stage_tokens(const SkinnyLinearArgs& args, const SkinnyLane& lane,
+                                    const SkinnyMemory<T, Shape>& memory) {
+  constexpr int kLanes = 8, kGroups = kGroup / kLanes;
+  constexpr int kPasses = Shape::kTokens / kGroups, kBatch = 8 / kPasses;
+  const int first = lane.lane % kLanes * 8, group = lane.lane / kLanes;
+  const int at_once = args.rows <= 2 ? static_cast<int>(args.rows) : kGroups;  // tokens
+  const int step = kGroups / at_once * Shape::kWarps;
+  const int pieces = static_cast<int>(args.columns / kPiece);
+  float squares[kPasses] = {};
+  for (int begin = lane.warp + group / at_once * Shape::kWarps; begin < pieces;
+       begin += kBatch * step) {
+    uint4 x[kPasses * kBatch];
+#pragma unroll
+    for (int i = 0; i < kPasses * kBatch; ++i) {
+      const int token = group % at_once + i / kBatch * at_once, piece = begin + i % kBatch * step;
+      if (token >= args.rows || piece >= pieces) continue;
+      const T* const from = static_cast<const T*>(args.x) + token * args.x_stride;
+      x[i] = load_fresh(from + piece * kPiece + first);
+    }
+#pragma unroll
+    for (int i = 0; i < kPasses * kBatch; ++i) {
+      const int token = group % at_once + i / kBatch * at_once, piece = begin + i % kBatch * step;
+      if (token >= args.rows || piece >= pieces) continue;
+      const int column = piece * kPiece + first;
+      if (norm) {
+        const uint4 factor = *reinterpret_cast<const uint4*>(memory.norm_weight + column);
+        x[i] = weighted(x[i], factor, squares[i / kBatch]);
+      }
+      *reinterpret_cast<uint4*>(memory.tokens + token * memory.pitch + column) = x[i];
+    }
+  }
+  if (norm) store_squares<kPasses>(args, lane, memory, at_once, squares);
+  __syncwarp();
+}
+
+// The warp's own columns of all tokens in the order of the instruction's operand, in registers.
+template <class Shape>
+struct SkinnyTokens {
+  uint4 x[Shape::kSlots][Shape::kTokenTiles][2];  // [piece][tile of tokens][half of the piece]
+};
+
+// Multiplies tokens in registers with the norm's weights, and stores the sums of their squares.
+template <class T, class Shape>
+__device__ inline void weigh_tokens(const SkinnyLane& lane, const SkinnyMemory<T, Shape>& memory,
+                                    int pieces, SkinnyTokens<Shape>& tokens) {
+  constexpr int kEach = Shape::kTokenTiles * 2;
+  float squares[Shape::kTokenTiles] = {};
+#pragma unroll
+  for (int i = 0; i < Shape::kSlots * kEach; ++i) {
+    const int piece = lane.warp + i / kEach * Shape::kWarps;
+    if (piece >= pieces) break;
+    const T* const factor =
+        memory.norm_weight + piece * kPiece + i % 2 * (kPiece / 2) + lane.column;
+    uint4& x = tokens.x[i / kEach][i % kEach / 2][i % 2];
+    x = weighted(x, *reinterpret_cast<const uint4*>(factor), squares[i % kEach / 2]);
+  }
+#pragma unroll
+  for (int j = 0; j < Shape::kTokenTiles; ++j) {
+    squares[j] += exchange(squares[j], 1);
+    squares[j] += exchange(squares[j], 2);
+    if (lane.column == 0) {
+      memory.squares[lane.warp * Shape::kTokens + j * kTileTokens + lane.row] = squares[j];
+    }
+  }
+}
+
+template <bool norm, class T, class Shape>
+__device__ inline void keep_tokens(const SkinnyLinearArgs& args, const SkinnyLane& lane,
+                                   const SkinnyMemory<T, Shape>& memory,
+                                   SkinnyTokens<Shape>& tokens) {
+  constexpr int kEach = Shape::kTokenTiles * 2;
+  const int pieces = static_cast<int>(args.columns / kPiece);
+#pragma unroll
+  for (int i = 0; i < Shape::kSlots * kEach; ++i) {
+    const int piece = lane.warp + i / kEach * Shape::kWarps;
+    const int token = i % kEach / 2 * kTileTokens + lane.row;
+    uint4& x = tokens.x[i / kEach][i % kEach / 2][i % 2];
+    x = {0, 0, 0, 0};
+    if (token >= args.rows || piece >= pieces) continue;
+    const T* const from = static_cast<const T*>(args.x) + token * args.x_stride;
+    x = load_fresh(from + piece * kPiece + i % 2 * (kPiece / 2) + lane.column);
+  }
+  if (norm) weigh_tokens<T>(lane, memory, pieces, tokens);
+}
+
+// 16 rows of the weight x 8 tokens over a piece, to sums of which neighbours can be added at once.
+template <class T>
+__device__ inline void multiply_piece(float (&even)[4], float (&odd)[4], const uint4 (&w)[kParts],
+                                      const uint4& low, const uint4& high) {
+  multiply<T>(even, w[0].x, w[1].x, w[0].y, w[1].y, low.x, low.y);
+  multiply<T>(odd, w[0].z, w[1].z, w[0].w, w[1].w, low.z, low.w);
+  multiply<T>(even, w[2].x, w[3].x, w[2].y, w[3].y, high.x, high.y);
+  multiply<T>(odd, w[2].z, w[3].z, w[2].w, w[3].w, high.z, high.w);
+}
+
+// The warp's share of a tile's sums, of tokens in registers.
+template <class T, class Shape, LinearEnd end>
+__device__ inline void multiply_kept(const SkinnyLinearArgs& args, const SkinnyLane& lane,
+                                     const SkinnyTokens<Shape>& tokens,
+                                     SkinnyWeights<T, Shape, end>& weights,
+                                     float (&even)[Shape::kTokenTiles][4],
+                                     float (&odd)[Shape::kTokenTiles][4]) {
+  const int pieces = static_cast<int>(args.columns / kPiece);
+#pragma unroll
+  for (int h = 0; h < Shape::kSlots; ++h) {
+    if (h * Shape::kWarps >= pieces) break;
+    uint4 w[kParts];
+    weights.take(w);
+    if (h * Shape::kWarps + lane.warp < pieces) {
+#pragma unroll
+      for (int j = 0; j < Shape::kTokenTiles; ++j) {
+        multiply_piece<T>(even[j], odd[j], w, tokens.x[h][j][0], tokens.x[h][j][1]);
+      }
+    }
+    weights.request();
+  }
+}
+
+// The same of tokens in shared memory.
+template <class T, class Shape, LinearEnd end>
+__device__ inline void multiply_staged(const SkinnyLinearArgs& args, const SkinnyLane& lane,
+                                       const SkinnyMemory<T, Shape>& memory,
+                                       SkinnyWeights<T, Shape, end>& weights,
+                                       float (&even)[Shape::kTokenTiles][4],
+                                       float (&odd)[Shape::kTokenTiles][4]) {
+  const int pieces = static_cast<int>(args.columns / kPiece);
+#pragma unroll 1
+  for (int first = 0; first < pieces; first += Shape::kWarps) {
+    const int piece = first + lane.warp;
+    uint4 w[kParts];
+    weights.take(w);
+    if (piece < pieces) {
+#pragma unroll
+      for (int j = 0; j < Shape::kTokenTiles; ++j) {
+        const int token = j * kTileTokens + lane.row;
+        uint4 low{0, 0, 0, 0}, high{0, 0, 0, 0};
+        if (token < args.rows) {
+          const T* const x = memory.tokens + token * memory.pitch + piece * kPiece + lane.column;
+          low = *reinterpret_cast<const uint4*>(x);
+          high = *reinterpret_cast<const uint4*>(x + kPiece / 2);
+        }
+        multiply_piece<T>(even[j], odd[j], w, low, high);
+      }
+    }
+    weights.request();
+  }
+}
+
+}  // namespace rtp_llm::cuda

@@ -1,0 +1,40 @@
+#include "rtp_llm/kernels/common/kv_cache/copy_blocks_checks.h"
+#include "rtp_llm/kernels/common/lookup/lookup_checks.h"
+#include "rtp_llm/kernels/cuda/kv_cache/copy.h"
+#include "rtp_llm/kernels/cuda/on_device.h"
+
+namespace rtp_llm::cuda {
+namespace {
+
+using glue::Tensor;
+
+Tensor embedding_lookup(const Tensor& ids, const Tensor& table) {
+  EmbeddingArgs args = glue::embedding_args(ids, table);
+  Tensor out = glue::empty(table, {ids.size(0), table.size(1)}, table.dtype());
+  args.out = out.data();
+  const OnDevice device(table);
+  embedding(args, device.stream());
+  return out;
+}
+
+void resolve_tokens_in_place(const Tensor& ids, const Tensor& previous) {
+  const ResolveTokensArgs args = glue::resolve_tokens_args(ids, previous);
+  const OnDevice device(ids);
+  resolve_tokens(args, device.stream());
+}
+
+void copy_blocks_of_cache(const Tensor& cache, const Tensor& pairs) {
+  const CopyBlocksArgs args = glue::copy_blocks_args(cache, pairs);
+  const OnDevice device(cache);
+  copy_blocks(args, device.stream());
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
+  glue::implement<embedding_lookup>(library, "embedding");
+  glue::implement<resolve_tokens_in_place>(library, "resolve_tokens");
+  glue::implement<copy_blocks_of_cache>(library, "copy_blocks");
+}
+
+}  // namespace rtp_llm::cuda

@@ -1,5 +1,0 @@
-#include "rtp_llm/kernels/common/torch_linear.h"
-
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
-  rtp_llm::glue::implement<rtp_llm::glue::torch_linear>(library, "linear");
-}

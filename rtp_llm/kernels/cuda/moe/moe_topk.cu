@@ -1,0 +1,231 @@
+// Selection of experts: a group of lanes for each token, with its scores in registers.
+#include "rtp_llm/kernels/cuda/launch.h"
+#include "rtp_llm/kernels/cuda/moe/moe.h"
+#include "rtp_llm/kernels/cuda/reduce.h"
+
+namespace rtp_llm::cuda {
+namespace {
+
+constexpr int kTokens = 4;  // of a block
+constexpr int kNobody = INT32_MAX;
+
+struct Candidate {
+  float value;
+  int id;
+};
+
+// The higher value, the lower id among equals. A number that is none was made the lowest before.
+__device__ inline Candidate better(Candidate a, Candidate b) {
+  const bool second = b.value > a.value || (b.value == a.value && b.id < a.id);
+  return second ? b : a;
+}
+
+// The id of the best candidate of a group.
+__device__ inline int best_of_group(Candidate mine) {
+#if defined(__HIPCC__)
+#pragma unroll
+  for (int mask = kGroup / 2; mask > 0; mask /= 2) {
+    mine = better(mine, {exchange(mine.value, mask), exchange(mine.id, mask)});
+  }
+  return mine.id;
+#else
+  // Bits whose order is that of the values; adding zero makes both zeros one.
+  const uint32_t bits = __float_as_uint(mine.value + 0.0f);
+  const uint32_t key = bits >> 31 ? ~bits : bits | 0x80000000U;
+  const uint32_t best = __reduce_max_sync(0xffffffffU, key);
+  const int id = key == best ? mine.id : kNobody;
+  return __reduce_min_sync(0xffffffffU, id);
+#endif
+}
+
+__device__ inline float lowest() { return -__int_as_float(0x7f800000); }
+
+__device__ inline float ordered(float value) { return value == value ? value : lowest(); }
+
+// Bits of the groups that stay. Each lane adds up the best of one group, from shared memory.
+__device__ inline uint32_t best_groups(const TopkArgs& args, const float* choice, int lane) {
+  const int size = args.experts / args.groups;
+  Candidate mine = {lowest(), kNobody};
+  if (lane < args.groups) {
+    float sum = 0.0f;
+    Candidate last = {-lowest(), -1};  // the one taken before
+    for (int i = 0; i < args.group_best; ++i) {
+      Candidate best = {lowest(), kNobody};
+      for (int e = lane * size; e < (lane + 1) * size; ++e) {
+        const Candidate here = {choice[e + e / kGroup], e};
+        const bool later = better(last, here).id == last.id && here.id != last.id;
+        if (later) best = better(best, here);
+      }
+      sum += best.value;
+      last = best;
+    }
+    mine = {ordered(sum), lane};
+  }
+  uint32_t kept = 0;
+  for (int i = 0; i < args.top_groups; ++i) {
+    const int group = best_of_group(mine);
+    kept |= 1U << group;
+    if (group == lane) mine = {lowest(), kNobody};
+  }
+  return kept;
+}
+
+__device__ inline void put_id(const TopkArgs& args, int64_t at, int id) {
+  if (args.wide_ids) {
+    static_cast<int64_t*>(args.ids)[at] = id;
+  } else {
+    static_cast<int32_t*>(args.ids)[at] = id;
+  }
+}
+
+// Scores of the experts lane, lane + 32, ... of one token.
+template <int N>
+__device__ inline void score(const TopkArgs& args, int64_t token, int lane, float (&scores)[N]) {
+  const float* const logits = args.logits + token * args.logits_stride;
+  float most = lowest();
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const int e = lane + i * kGroup;
+    scores[i] = e < args.experts ? logits[e] : lowest();
+    most = scores[i] > most ? scores[i] : most;
+  }
+  if (args.sigmoid) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) scores[i] = 1.0f / (1.0f + expf(-scores[i]));
+    return;
+  }
+  most = reduce_group(most, Max());
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    scores[i] = expf(scores[i] - most);
+    if (lane + i * kGroup < args.experts) sum += scores[i];
+  }
+  sum = reduce_group(sum, Sum());
+#pragma unroll
+  for (int i = 0; i < N; ++i) scores[i] /= sum;
+}
+
+// Bits of this lane's experts that are in the best groups.
+template <int N>
+__device__ inline uint32_t of_best_groups(const TopkArgs& args, const float* choice, int lane) {
+  const uint32_t kept = best_groups(args, choice, lane);
+  const int size = args.experts / args.groups;
+  uint32_t bits = 0;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const int e = lane + i * kGroup;
+    if (e < args.experts) bits |= (kept >> (e / size) & 1U) << i;
+  }
+  return bits;
+}
+
+// Takes the k best of the open experts; the lane that holds one writes it. Returns the sum of the
+// scores of this lane's.
+template <int N>
+__device__ inline float take_best(const TopkArgs& args, int64_t token, bool valid, int lane,
+                                  uint32_t open, const float (&choice)[N],
+                                  const float (&scores)[N]) {
+  float sum = 0.0f;
+  for (int j = 0; j < args.k; ++j) {
+    Candidate best = {lowest(), kNobody};
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if (open >> i & 1U) best = better(best, {choice[i], lane + i * kGroup});
+    }
+    const int id = best_of_group(best);
+    if (id % kGroup != lane) continue;
+    open &= ~(1U << (id / kGroup));
+    float weight = 0.0f;
+#pragma unroll
+    for (int i = 0; i < N; ++i) weight = i == id / kGroup ? scores[i] : weight;
+    sum += weight;
+    if (valid) {
+      put_id(args, token * args.k + j, id);
+      args.weights[token * args.k + j] = weight;
+    }
+  }
+  return sum;
+}
+
+template <int N, bool grouped>
+__global__ void __launch_bounds__(kTokens* kGroup) select_kernel(TopkArgs args) {
+  __shared__ float shared[grouped ? kTokens : 1][grouped ? N * (kGroup + 1) : 1];
+  const int lane = thread_index() % kGroup;
+  const int row = thread_index() / kGroup;
+  const int64_t token = int64_t{blockIdx.x} * kTokens + row;
+  const bool valid = token < args.tokens;
+  let_next_start();
+  wait_for_previous();
+  float scores[N];
+  float choice[N];
+  score<N>(args, valid ? token : 0, lane, scores);
+  uint32_t open = 0;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const int e = lane + i * kGroup;
+    const bool there = e < args.experts;
+    choice[i] = ordered(scores[i] + (args.bias != nullptr && there ? args.bias[e] : 0.0f));
+    open |= (there ? 1U : 0U) << i;
+    if constexpr (grouped) shared[row][e + i] = choice[i];
+  }
+  if constexpr (grouped) {
+    __syncthreads();
+    open &= of_best_groups<N>(args, shared[row], lane);
+  }
+  float sum = take_best<N>(args, token, valid, lane, open, choice, scores);
+  sum = reduce_group(sum, Sum());
+  __syncthreads();  // other lanes' weights are read
+  if (!valid) return;
+  const float scale = args.renormalize && sum > 0.0f ? args.scaling / sum : args.scaling;
+  for (int j = lane; j < args.k; j += kGroup) args.weights[token * args.k + j] *= scale;
+}
+
+template <int N>
+void launch(const TopkArgs& args, void* stream) {
+  const dim3 grid(blocks(ceil_div(args.tokens, kTokens), "select_topk"));
+  const dim3 block(kTokens * kGroup);
+  if (args.top_groups < args.groups) {
+    launch_overlapped<select_kernel<N, true>>(grid, block, 0, stream, args);
+  } else {
+    launch_overlapped<select_kernel<N, false>>(grid, block, 0, stream, args);
+  }
+}
+
+__global__ void fake_balance_kernel(FakeBalanceArgs args) {
+  const int64_t i = int64_t{blockIdx.x} * thread_count() + thread_index();
+  if (i >= args.count) return;
+  const int64_t rank = (args.first_rank + i % args.ranks) % args.ranks;
+  const int64_t id = rank * args.local + (args.first + i / args.ranks) % args.local;
+  if (args.wide_ids) {
+    static_cast<int64_t*>(args.ids)[i] = id;
+  } else {
+    static_cast<int32_t*>(args.ids)[i] = static_cast<int32_t>(id);
+  }
+  args.scales[i] = 1.0f;
+}
+
+}  // namespace
+
+void select_experts(const TopkArgs& args, void* stream) {
+  if (args.tokens == 0) return;
+  if (args.experts <= 4 * kGroup) {
+    launch<4>(args, stream);
+  } else if (args.experts <= 8 * kGroup) {
+    launch<8>(args, stream);
+  } else {
+    launch<32>(args, stream);
+  }
+  check_launch("select_topk");
+}
+
+void fake_balance(const FakeBalanceArgs& args, void* stream) {
+  if (args.count == 0) return;
+  constexpr int kThreads = 256;
+  const char* const what = "fake_balance_expert";
+  const dim3 grid(blocks(ceil_div(args.count, kThreads), what));
+  fake_balance_kernel<<<grid, kThreads, 0, static_cast<Stream>(stream)>>>(args);
+  check_launch(what);
+}
+
+}  // namespace rtp_llm::cuda

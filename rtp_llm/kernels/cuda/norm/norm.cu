@@ -1,0 +1,172 @@
+#include "rtp_llm/kernels/cuda/norm/norm.h"
+
+#include "rtp_llm/kernels/cuda/launch.h"
+#include "rtp_llm/kernels/cuda/pack.h"
+#include "rtp_llm/kernels/cuda/reduce.h"
+
+namespace rtp_llm::cuda {
+namespace {
+
+// Packs of a row that a thread keeps in registers from the sum to the product; of longer rows it
+// reads the rest again.
+constexpr int kKept = 2;
+
+// One row for a team of threads, of which this one takes the packs at first, first + step, ...
+template <class T>
+struct Row {
+  const T* x;
+  T* residual;  // null, or what x is added to; the norm is then of the sum
+  const T* weight;
+  T* out;
+  int64_t size;
+  int64_t first;
+  int64_t step;
+};
+
+template <class T, int N>
+__device__ inline Pack<T, N> take(const Row<T>& row, int64_t at) {
+  Pack<T, N> pack = load<N>(row.x + at);
+  if (row.residual == nullptr) return pack;
+  const Pack<T, N> other = load<N>(row.residual + at);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    pack.element[i] = from_float<T>(to_float(other.element[i]) + to_float(pack.element[i]));
+  }
+  store(row.residual + at, pack);
+  return pack;
+}
+
+template <class T, int N>
+__device__ inline float squares(const Pack<T, N>& pack) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const float value = to_float(pack.element[i]);
+    sum += value * value;
+  }
+  return sum;
+}
+
+template <class T, int N>
+__device__ inline void give(const Row<T>& row, int64_t at, Pack<T, N> pack,
+                            const Pack<T, N>& weight, float inverse) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const float scaled = to_float(pack.element[i]) * inverse * to_float(weight.element[i]);
+    pack.element[i] = from_float<T>(scaled);
+  }
+  store(row.out + at, pack);
+}
+
+// team_sum adds a number of every thread of the team.
+template <int N, class T, class TeamSum>
+__device__ inline void norm_row(const Row<T>& row, float eps, TeamSum team_sum) {
+  Pack<T, N> kept[kKept];
+  Pack<T, N> weight[kKept];
+  float sum = 0.0f;
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int64_t at = row.first + k * row.step;
+    if (at >= row.size) break;
+    weight[k] = load<N>(row.weight + at);
+    kept[k] = take<T, N>(row, at);
+    sum += squares(kept[k]);
+  }
+  const int64_t rest = row.first + kKept * row.step;
+  for (int64_t at = rest; at < row.size; at += row.step) sum += squares(take<T, N>(row, at));
+  const float inverse = 1.0f / sqrtf(team_sum(sum) / static_cast<float>(row.size) + eps);
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int64_t at = row.first + k * row.step;
+    if (at < row.size) give(row, at, kept[k], weight[k], inverse);
+  }
+  const T* const source = row.residual == nullptr ? row.x : row.residual;
+  for (int64_t at = rest; at < row.size; at += row.step) {
+    give(row, at, load<N>(source + at), load<N>(row.weight + at), inverse);
+  }
+}
+
+// A block for each row.
+template <class T, int N>
+__global__ void __launch_bounds__(kMaxThreads)
+    norm_rows(RmsNormArgs args, void* residual, int64_t residual_stride) {
+  const int64_t index = blockIdx.x;
+  Row<T> row;
+  row.x = static_cast<const T*>(args.x) + index * args.x_stride;
+  row.residual =
+      residual == nullptr ? nullptr : static_cast<T*>(residual) + index * residual_stride;
+  row.weight = static_cast<const T*>(args.weight);
+  row.out = static_cast<T*>(args.out) + index * args.out_stride;
+  row.size = args.size;
+  row.first = int64_t{thread_index()} * N;
+  row.step = int64_t{thread_count()} * N;
+  norm_row<N>(row, args.eps, [](float sum) { return reduce_block(sum, 0.0f, Sum{}); });
+}
+
+// A group of lanes for each query and key head.
+template <class T, int N>
+__global__ void __launch_bounds__(kMaxThreads) norm_heads(QkRmsNormArgs args) {
+  const int64_t heads = args.num_heads + args.num_kv_heads;
+  const int64_t index = int64_t{blockIdx.x} * (thread_count() / kGroup) + thread_index() / kGroup;
+  if (index >= args.tokens * heads) return;
+  const int64_t head = index % heads;
+  T* const data = static_cast<T*>(args.qkv) + index / heads * args.stride + head * args.head_dim;
+  Row<T> row;
+  row.x = data;
+  row.residual = nullptr;
+  row.weight = static_cast<const T*>(head < args.num_heads ? args.q_weight : args.k_weight);
+  row.out = data;
+  row.size = args.head_dim;
+  row.first = int64_t{thread_index() % kGroup} * N;
+  row.step = kGroup * N;
+  norm_row<N>(row, args.eps, [](float sum) { return reduce_group(sum, Sum{}); });
+}
+
+void run_rows(const RmsNormArgs& args, void* residual, int64_t residual_stride, const char* what,
+              void* stream) {
+  if (args.rows == 0 || args.size == 0) return;
+  const int64_t bytes = element_size(args.dtype);
+  const bool wide =
+      multiples(kAccessBytes, {address(args.x), address(args.weight), address(args.out),
+                               address(residual), args.size * bytes, args.x_stride * bytes,
+                               args.out_stride * bytes, residual_stride * bytes});
+  const unsigned int grid = blocks(args.rows, what);
+  visit_access(args.dtype, wide, [&](auto element, auto width) {
+    constexpr int N = decltype(width)::value;
+    const int64_t threads = round_up(ceil_div(args.size, N), kGroup);
+    const int block = static_cast<int>(threads < kMaxThreads ? threads : kMaxThreads);
+    norm_rows<decltype(element), N>
+        <<<grid, block, 0, static_cast<Stream>(stream)>>>(args, residual, residual_stride);
+  });
+  check_launch(what);
+}
+
+}  // namespace
+
+void rms_norm(const RmsNormArgs& args, void* stream) {
+  run_rows(args, nullptr, 0, "rms_norm", stream);
+}
+
+void add_rms_norm(const AddRmsNormArgs& args, void* stream) {
+  const RmsNormArgs rows{args.x,        args.weight,   args.x,     args.rows, args.size,
+                         args.x_stride, args.x_stride, args.dtype, args.eps};
+  run_rows(rows, args.residual, args.residual_stride, "fused_add_rms_norm", stream);
+}
+
+void qk_rms_norm(const QkRmsNormArgs& args, void* stream) {
+  const int64_t heads = args.tokens * (args.num_heads + args.num_kv_heads);
+  if (heads == 0 || args.head_dim == 0) return;
+  constexpr int kThreads = 256;
+  const int64_t bytes = element_size(args.dtype);
+  const bool wide =
+      multiples(kAccessBytes, {address(args.qkv), address(args.q_weight), address(args.k_weight),
+                               args.head_dim * bytes, args.stride * bytes});
+  visit_access(args.dtype, wide, [&](auto element, auto width) {
+    norm_heads<decltype(element), decltype(width)::value>
+        <<<blocks(ceil_div(heads, kThreads / kGroup), "qk_rms_norm"), kThreads, 0,
+           static_cast<Stream>(stream)>>>(args);
+  });
+  check_launch("qk_rms_norm");
+}
+
+}  // namespace rtp_llm::cuda

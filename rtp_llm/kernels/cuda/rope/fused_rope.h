@@ -1,0 +1,12 @@
+// Queries and keys rotated (and normalised), keys and values into the cache, in one pass.
+#pragma once
+
+#include "rtp_llm/kernels/common/rope/fused_rope.h"
+
+namespace rtp_llm::cuda {
+
+// A token whose position is not a row of the table is left out altogether; one that has no place in
+// the cache is not stored.
+void fused_rope(const FusedRopeArgs& args, void* stream);
+
+}  // namespace rtp_llm::cuda

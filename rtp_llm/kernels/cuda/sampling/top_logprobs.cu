@@ -1,0 +1,105 @@
+#include "rtp_llm/kernels/cuda/launch.h"
+#include "rtp_llm/kernels/cuda/sampling/launch_team.h"
+#include "rtp_llm/kernels/cuda/sampling/sampling.h"
+#include "rtp_llm/kernels/cuda/sampling/sampling_order.h"
+
+namespace rtp_llm::cuda {
+namespace {
+
+__device__ inline float log_probability(float logit, double log_sum) {
+  if (!is_finite(logit)) return kLeastLogprob;
+  return fmaxf(static_cast<float>(logit - log_sum), kLeastLogprob);
+}
+
+// The logarithm of the sum of exponentials of the finite logits; -inf when there is none.
+__device__ inline double log_sum_exp(Order& order, const Survey& survey) {
+  if (survey.best == 0) return -INFINITY;
+  const double sum = static_cast<double>(order.mass_up_to(0)) / order.unit();
+  return logit_of(survey.best) + log(sum);
+}
+
+// The k first keys of the row into keys [size], in order, by a team that could not sort them in
+// shared memory.
+__device__ inline void first_keys(const Team& team, const Slice& slice, Order& order, int k,
+                                  Key* keys, int size, int* found) {
+  const Key least = order.place_of(Measure::kCount, static_cast<Mass>(k - 1)).key;
+  if (team.rank() == 0 && thread_index() == 0) *found = 0;
+  for (int i = team.rank() * thread_count() + thread_index(); i < size - k;
+       i += team.size() * thread_count()) {
+    keys[k + i] = 0;
+  }
+  sync(team);
+  int* const next = team.of(found, 0);
+  for_logits(slice, [&](float x, int i) {
+    const Key key = key_of(x, i);
+    if (key >= least) keys[atomicAdd(next, 1)] = key;
+  });
+  sync(team);
+  if (team.rank() == 0) sort_keys(keys, size);
+}
+
+template <int kBlocksAtOnce>
+__global__ void __launch_bounds__(kTeamThreads, kBlocksAtOnce)
+    logprobs_of_rows(TopLogprobsArgs args, Key* scratch, int words, bool keep) {
+  __shared__ Workspace shared;
+  __shared__ int found;
+  const Team team;
+  const RowMemory memory(team);
+  const int64_t r = blockIdx.x / team.size();
+  wait_for_previous();
+  const int vocab = static_cast<int>(args.logits.vocab);
+  const float* const logits = args.logits.row(r);
+  const int k = static_cast<int>(args.k);
+  Slice slice = slice_of(team, logits, vocab);
+  const Survey survey = survey_row(team, slice, keep ? memory.logits : nullptr, shared.surveys);
+  let_next_start();
+  const Weighting weighting(logit_of(survey.best), 1.0f, vocab);
+  Order order(team, slice, survey, weighting, shared, memory.parts);
+  const double log_sum = log_sum_exp(order, survey);
+  const Key* keys = order.sorted();
+  if (k > 0) {
+    order.look(Order::kCounts);
+    if (k > kFew || !order.sort_first(k)) {
+      keys = scratch + r * words;
+      first_keys(team, slice, order, k, scratch + r * words, words, &found);
+    }
+  }
+  if (team.rank() != 0) return;
+  const int token = args.tokens[r];
+  if (thread_index() == 0) {
+    args.chosen[r] =
+        token >= 0 && token < vocab ? log_probability(logits[token], log_sum) : kLeastLogprob;
+  }
+  for (int i = thread_index(); i < k; i += thread_count()) {
+    args.ids[r * k + i] = index_of(keys[i]);
+    args.values[r * k + i] = log_probability(logit_of(keys[i]), log_sum);
+  }
+}
+
+}  // namespace
+
+int64_t top_logprobs_words(int64_t k) {
+  int64_t words = 1;
+  while (words < k) words *= 2;
+  return words;
+}
+
+void top_logprobs(const TopLogprobsArgs& args, void* scratch, void* stream) {
+  const int64_t rows = args.logits.num_rows;
+  if (rows == 0) return;
+  const int64_t words = top_logprobs_words(args.k);
+  if (words > INT32_MAX) throw std::runtime_error("top_logprobs: k is too large for a GPU");
+  const TeamShape shape = team_shape<logprobs_of_rows<1>>(rows, args.logits.vocab);
+  const auto launch = [&](auto at_once) {
+    launch_teams<logprobs_of_rows<decltype(at_once)::value>>(shape, rows, "top_logprobs", stream,
+                                                             args, static_cast<Key*>(scratch),
+                                                             static_cast<int>(words), shape.keep);
+  };
+  if (rows > kMostInTeams) {
+    launch(std::integral_constant<int, 2>{});
+  } else {
+    launch(std::integral_constant<int, 1>{});
+  }
+}
+
+}  // namespace rtp_llm::cuda

@@ -1,0 +1,128 @@
+"""Launches the experts of a mixture in Triton: gate and up with the activation, then down."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+
+import torch
+import triton
+from torch import Tensor
+
+from rtp_llm.kernels.triton.moe.moe_experts_kernel import down_kernel, gate_up_kernel
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Entries and columns of a program, columns of x at a time, warps, stages of loads."""
+
+    rows: int
+    columns: int
+    step: int
+    warps: int
+    stages: int
+    group: int = 1
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The tiles of both products."""
+
+    gate_up: Tile
+    down: Tile
+
+
+# Entries that an expert has in the mean -> tiles; measured on an H200 with the shape of
+# Qwen3-30B-A3B, 1 to 4096 tokens.
+_FEW = Tiles(Tile(16, 32, 128, 4, 3), Tile(16, 64, 128, 4, 3))
+_SOME = Tiles(Tile(32, 64, 128, 4, 3), Tile(32, 128, 128, 4, 3))
+_MANY = Tiles(Tile(64, 64, 64, 4, 3), Tile(64, 128, 64, 4, 4))
+_MOST = Tiles(Tile(128, 128, 64, 8, 4, 8), Tile(128, 256, 64, 8, 4, 8))
+_BY_LOAD = ((12.0, _FEW), (24.0, _SOME), (48.0, _MANY), (math.inf, _MOST))
+_ROOM_LEFT = 8 << 10  # of shared memory, for what Triton puts there beside the stages
+
+
+def choose_tiles(entries: int, experts: int, device: torch.device, size: int = 2) -> Tiles:
+    """The tiles for `entries` (token, expert) pairs over `experts`, of elements of `size` bytes."""
+    load = entries / experts
+    tiles = next(tiles for most, tiles in _BY_LOAD if load <= most)
+    return _fitted(tiles, shared_memory(device), size)
+
+
+def all_tiles(device: torch.device, size: int = 2) -> tuple[Tiles, ...]:
+    """Every choice, for compiling ahead."""
+    return tuple(_fitted(tiles, shared_memory(device), size) for _, tiles in _BY_LOAD)
+
+
+@cache
+def shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that a program may have."""
+    properties = triton.runtime.driver.active.utils.get_device_properties(device.index or 0)
+    return int(properties["max_shared_mem"])
+
+
+def _fitted(tiles: Tiles, room: int, size: int) -> Tiles:
+    return Tiles(
+        _with_fewer_stages(tiles.gate_up, 2, room, size),
+        _with_fewer_stages(tiles.down, 1, room, size),
+    )
+
+
+def _with_fewer_stages(tile: Tile, weights: int, room: int, size: int) -> Tile:
+    """The tile, or one with fewer stages or columns, whose stages (of x and `weights`) fit."""
+    stage = tile.step * (tile.rows + weights * tile.columns) * size
+    stages = (room - _ROOM_LEFT) // stage
+    if stages < 2:
+        return _with_fewer_stages(replace(tile, columns=tile.columns // 2), weights, room, size)
+    return replace(tile, stages=min(tile.stages, stages))
+
+
+def gate_up(
+    x: Tensor, weight: Tensor, rows: Tensor, offsets: Tensor, top_k: int, tile: Tile
+) -> Tensor:
+    """silu(gate) * up of each sorted entry: [R, I].
+
+    x [T, K] (contiguous, 16-bit), weight [E, 2 I, K] of its dtype; rows int32 [R] and offsets int32
+    [E + 1] as ops.sort_by_expert makes them. Rows of entries without an expert are undefined.
+    """
+    out = x.new_empty(rows.numel(), weight.shape[1] // 2)
+    _launch(gate_up_kernel, out, x, weight, rows, offsets, top_k, tile)
+    return out
+
+
+def down(x: Tensor, weight: Tensor, rows: Tensor, offsets: Tensor, tile: Tile) -> Tensor:
+    """Each sorted entry x [R, I] by its expert's weight [E, N, I]: [R, N]."""
+    out = x.new_empty(x.shape[0], weight.shape[1])
+    _launch(down_kernel, out, x, weight, rows, offsets, 1, tile)
+    return out
+
+
+def _launch(
+    kernel: triton.JITFunction[object],
+    out: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    rows: Tensor,
+    offsets: Tensor,
+    top_k: int,
+    tile: Tile,
+) -> None:
+    entries, size = out.shape
+    if entries == 0:
+        return
+    experts, _, depth = weight.shape
+    tiles = tile_bound(entries, experts, tile.rows)
+    groups = -(-tiles // tile.group)
+    columns = -(-size // tile.columns)
+    kernel[(groups * tile.group * columns,)](
+        out, x, weight, rows, offsets, entries, SIZE=size, DEPTH=depth, TOP_K=top_k,
+        EXPERTS=experts, PADDED=triton.next_power_of_2(experts), ROWS=tile.rows,
+        COLUMNS=tile.columns, STEP=tile.step, GROUP=tile.group,
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+
+
+def tile_bound(entries: int, experts: int, rows: int) -> int:
+    """How many tiles hold `entries` of `experts`, however they are distributed."""
+    return min(entries, entries // rows + min(entries, experts))

@@ -1,0 +1,32 @@
+#include "rtp_llm/kernels/common/activation/activation_checks.h"
+#include "rtp_llm/kernels/xpu/activation/activation.h"
+#include "rtp_llm/kernels/xpu/on_queue.h"
+
+namespace rtp_llm::xpu {
+namespace {
+
+using glue::Tensor;
+
+Tensor gated(const Tensor& x, Activation activation, const char* what) {
+  GatedActivationArgs args = glue::gated_activation_args(x, activation, what);
+  Tensor out = glue::empty_with_last(x, args.size);
+  args.out = out.data();
+  const OnQueue device(x);
+  gated_activation(device.queue(), args);
+  return out;
+}
+
+Tensor silu_and_mul(const Tensor& x) { return gated(x, Activation::kSilu, "silu_and_mul: x"); }
+
+Tensor gelu_and_mul(const Tensor& x, bool tanh) {
+  return gated(x, tanh ? Activation::kGeluTanh : Activation::kGelu, "gelu_and_mul: x");
+}
+
+}  // namespace
+
+RTP_LLM_XPU_OPERATORS(library) {
+  glue::implement<silu_and_mul>(library, "silu_and_mul");
+  glue::implement<gelu_and_mul>(library, "gelu_and_mul");
+}
+
+}  // namespace rtp_llm::xpu

@@ -1,0 +1,58 @@
+#include "rtp_llm/kernels/xpu/kv_cache/copy.h"
+
+#include "rtp_llm/kernels/xpu/launch.h"
+
+namespace rtp_llm::xpu {
+namespace {
+
+int64_t pieces_of(int64_t bytes) { return ceil_div(bytes, kCopyPiece); }
+
+// Items that copy words of 16 bytes.
+int64_t items_for_bytes(int64_t bytes) {
+  return items_for(ceil_div(bytes < kCopyPiece ? bytes : kCopyPiece, 16));
+}
+
+}  // namespace
+
+void embedding(Queue& queue, const EmbeddingArgs& args) {
+  submit(queue,
+         {"copy_kernel", "embedding", args.count * pieces_of(args.row_bytes),
+          items_for_bytes(args.row_bytes)},
+         args);
+}
+
+void resolve_tokens(Queue& queue, const ResolveTokensArgs& args) {
+  submit(queue,
+         {"copy_kernel", "resolve_tokens", ceil_div(args.count, kCopyPiece), items_for(args.count)},
+         args);
+}
+
+void copy_blocks(Queue& queue, const CopyBlocksArgs& args) {
+  const int64_t blocks = args.num_layers * args.num_planes * args.num_pairs;
+  submit(queue,
+         {"copy_kernel", "copy_blocks", blocks * pieces_of(args.block_bytes),
+          items_for_bytes(args.block_bytes)},
+         args);
+}
+
+void strided_copy(Queue& queue, const StridedCopyArgs& args) {
+  const bool no_gaps = args.rows == 1 || (args.to_stride_bytes == args.row_bytes &&
+                                          args.from_stride_bytes == args.row_bytes);
+  if (no_gaps) {
+    copy(queue, args.to, args.from, args.rows * args.row_bytes);
+    return;
+  }
+  submit(queue,
+         {"copy_kernel", "strided_copy", args.rows * pieces_of(args.row_bytes),
+          items_for_bytes(args.row_bytes)},
+         args);
+}
+
+void batched_copy(Queue& queue, const BatchedCopyArgs& args) {
+  submit(queue,
+         {"copy_kernel", "batched_copy", args.count * pieces_of(args.most_bytes),
+          items_for_bytes(args.most_bytes)},
+         args);
+}
+
+}  // namespace rtp_llm::xpu

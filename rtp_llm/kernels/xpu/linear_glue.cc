@@ -1,6 +1,0 @@
-#include "rtp_llm/kernels/common/torch_linear.h"
-#include "rtp_llm/kernels/xpu/on_queue.h"
-
-RTP_LLM_XPU_OPERATORS(library) {
-  rtp_llm::glue::implement<rtp_llm::glue::torch_linear>(library, "linear");
-}

@@ -1,0 +1,23 @@
+"""Norms whose result is block-scaled FP8, which products of rtp_llm.ops.fp8.fp8_gemm multiply."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rtp_llm.ops.registry import operator
+
+_NORM_FP8 = operator("norm_fp8")
+MOST_CHANNELS = 16384
+
+
+def norm_fp8(
+    residual: Tensor, pending: Tensor | None, weight: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """fp8_quantize(rms_norm(residual, weight, eps)) after residual += pending in place.
+
+    residual [T, K] and pending [T, K] (None: nothing is added; the row strides are free), weight
+    [K] of one float dtype; K is a multiple of 128 and at most MOST_CHANNELS. The sum is rounded to
+    that dtype, its norm is not. Returns (q e4m3 [T, K], scales float32 [K / 128, T rounded up to
+    4]). A device may lack it (ops.has_kernel). RuntimeError on a mismatch.
+    """
+    return _NORM_FP8.call(residual, pending, weight, eps)  # type: ignore[no-any-return]

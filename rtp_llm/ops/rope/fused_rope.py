@@ -1,0 +1,95 @@
+"""Rotary embedding, per-head norm and cache write in one pass, for any layout of heads and cache.
+
+`rope_kv_write` is the same for the engine's own layout; the classes of rtp_llm.compat and
+`apply_rope_with_cos_sin_cache_inplace` are made of this operator.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rtp_llm.ops.registry import operator
+
+_ROTATE_AND_STORE = operator("rotate_and_store")
+
+
+def rotate_and_store(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor | None = None,
+    *,
+    q_out: Tensor | None = None,
+    k_out: Tensor | None = None,
+    v_out: Tensor | None = None,
+    q_weight: Tensor | None = None,
+    k_weight: Tensor | None = None,
+    eps: float = 1e-6,
+    cos_sin: Tensor | None = None,
+    positions: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    past_lengths: Tensor | None = None,
+    offsets: Tensor | None = None,
+    slots: Tensor | None = None,
+    k_cache: Tensor | None = None,
+    v_cache: Tensor | None = None,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
+    scales: Tensor | None = None,
+    is_neox: bool = True,
+    rotary_offset: int = 0,
+    height_pairs: int = 0,
+    width_pairs: int = 0,
+    axes_interleaved: bool = False,
+    log_length: int = 0,
+    padded_queries: int = 0,
+) -> None:
+    """Norm, then rotation, of query and key heads; results to *_out, keys and values to the cache.
+
+    q [T, H, D], k and v [T, Hk, D] of one float dtype, and the results of the same shape, of that
+    dtype or of 8-bit floats, may be strided by token and head; a result may be its input.
+    q_weight and k_weight [D]: RMS norm of each head. cos_sin float32 [positions, R]: cosines, then
+    sines; None = no rotation; pairs as for `rope_kv_write`. positions int32 or int64 [T], or [T, 3]
+    when height_pairs or width_pairs pairs turn by the second or third number; None = the place in
+    the sequence, past_lengths[b] + (index among the request's new tokens). past_lengths int32 [B]
+    and cu_seqlens int32 [B + 1]: the requests; without cu_seqlens each has one token. log_length:
+    queries at positions beyond grow by log(position + 1) / log(log_length). padded_queries: tokens
+    of request b start at row b * padded_queries of q_out.
+
+    k_cache and v_cache [rows, S, Hk, D], of q's dtype or 8-bit floats (saturating), any strides
+    but within a head; or [rows, S / a, a, Hk, D / c, c], where runs of a tokens and chunks of c
+    channels (a power of two) may lie anywhere. Token t goes to row slots[t] // S, place
+    slots[t] % S, or by its place in the sequence to the row that offsets int32 [B, 1, 2, M] name
+    for its block: of keys, then of values. Negative rows and slots are not stored. What is stored
+    is divided by k_scale and v_scale (float32, one number); scales float32 [rows, S, Hk] get 1
+    beside it. RuntimeError on a mismatch. A position that is no row of cos_sin, a place without a
+    block in offsets, a row or slot outside the cache: IndexError on the CPU, elsewhere left out.
+    """
+    _ROTATE_AND_STORE.call(
+        q,
+        k,
+        v,
+        q_out,
+        k_out,
+        v_out,
+        q_weight,
+        k_weight,
+        eps,
+        cos_sin,
+        positions,
+        cu_seqlens,
+        past_lengths,
+        offsets,
+        slots,
+        k_cache,
+        v_cache,
+        k_scale,
+        v_scale,
+        scales,
+        is_neox,
+        rotary_offset,
+        height_pairs,
+        width_pairs,
+        axes_interleaved,
+        log_length,
+        padded_queries,
+    )
