@@ -113,7 +113,10 @@ def test_explain_says_how_many_tokens_fit_as_a_start_would(
         (["--cache-store-threads", "2"], "cache_store_threads: not read with --role both"),
         (["--eplb-mode", "eplb"], "eplb_mode: one rank has nothing to balance"),
         (["--moe-strategy", "triton"], "tested on NVIDIA GPUs only"),
-        (["--attention-backend", "hopper"], "--attention-backend hopper: its instructions are"),
+        (
+            ["--attention-backend", "cuda_sm90"],
+            "--attention-backend cuda_sm90: its instructions are",
+        ),
         (["--quantization", "int8"], "plain: it takes no int8 weights"),
         (["--quantization", "fp8"], "fp8_products is not supported on cpu"),
     ],

@@ -18,11 +18,11 @@ _BACKENDS = (
     "rtp_llm.attention.paged:PagedAttentionBackend",
     "rtp_llm.attention.flashinfer:FlashInferBackend",
     "rtp_llm.attention.triton:TritonAttentionBackend",
-    "rtp_llm.attention.widened:WidenedBackend",
-    "rtp_llm.attention.hopper:HopperAttentionBackend",
+    "rtp_llm.attention.fp8_dequant:Fp8DequantBackend",
+    "rtp_llm.attention.cuda_sm90:CudaSm90Backend",
     "rtp_llm.attention.mla_paged:PagedMlaBackend",
     "rtp_llm.attention.mla_triton:TritonMlaBackend",
-    "rtp_llm.attention.mla_sm90:Sm90MlaBackend",
+    "rtp_llm.attention.mla_cuda_sm90:CudaSm90MlaBackend",
 )
 SETTING = "--attention-backend"
 Answers = list[tuple[type[Backend[Any]], Support]]

@@ -94,7 +94,7 @@ def test_hopper_gpus_have_a_backend_for_prompts(monkeypatch, change, reason):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     half = {"device_type": "cuda", "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
     config = dataclasses.replace(CONFIG, **{**half, "capability": (9, 0), **change})
-    line = next(line for line in explain(config).splitlines() if line.startswith("  hopper"))
+    line = next(line for line in explain(config).splitlines() if line.startswith("  cuda_sm90"))
     assert line.endswith(": chosen") if not reason else reason in line
 
 

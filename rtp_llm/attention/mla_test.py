@@ -21,7 +21,7 @@ from rtp_llm.attention import (
     mla_step,
 )
 from rtp_llm.attention.mla import context_bytes
-from rtp_llm.attention.mla_sm90 import Sm90MlaBackend
+from rtp_llm.attention.mla_cuda_sm90 import CudaSm90MlaBackend
 from rtp_llm.attention.mla_step import EXPANDED_BLOCK, MOST_EXPANDED_KEYS, Forms, plan_step
 from rtp_llm.device.choice import NoChoiceError
 
@@ -234,8 +234,8 @@ def test_what_cannot_be_is_refused_with_the_reason():
         make_backend(replace(CONFIG, kv_dtype=torch.float8_e4m3fn))
     with pytest.raises(NoChoiceError, match="no mla_rotate_and_store, mla_attention for it"):
         make_backend(replace(CONFIG, device_type="xpu"))
-    with pytest.raises(NoChoiceError, match="--attention-backend hopper: "):
-        make_backend(replace(CONFIG, backend="hopper"))
+    with pytest.raises(NoChoiceError, match="--attention-backend cuda_sm90: "):
+        make_backend(replace(CONFIG, backend="cuda_sm90"))
     with pytest.raises(ValueError, match="not been prepared"):
         make_backend(CONFIG).attend(
             torch.randn(1, 4, 20),
@@ -253,7 +253,7 @@ def test_hoppers_kernel_takes_only_its_sizes():
         ({}, "capability 9.0"),
         ({"device_type": "cuda", "capability": (8, 0)}, "capability 9.0"),
     ):
-        answer = Sm90MlaBackend.supports(replace(real, **changed))
+        answer = CudaSm90MlaBackend.supports(replace(real, **changed))
         assert not answer
         assert reason in answer.reason
 
@@ -272,7 +272,7 @@ def test_what_hoppers_kernel_cannot_take(changed, reason, monkeypatch):
         CONFIG, device_type="cuda", capability=(9, 0), latent_size=512, rope_size=64,
         block_size=64, dtype=torch.bfloat16,
     )  # fmt: skip
-    answer = Sm90MlaBackend.supports(replace(hopper, **changed))
+    answer = CudaSm90MlaBackend.supports(replace(hopper, **changed))
     assert not answer
     assert reason in answer.reason
 
@@ -285,6 +285,6 @@ def test_the_choice_is_explained():
     forced = explain(replace(CONFIG, backend="paged"))
     assert "paged (priority 0): chosen by --attention-backend" in forced
     with pytest.raises(
-        NoChoiceError, match="flashinfer is unknown; there are auto, hopper, triton, paged"
+        NoChoiceError, match="flashinfer is unknown; there are auto, cuda_sm90, triton, paged"
     ):
         make_backend(replace(CONFIG, backend="flashinfer"))

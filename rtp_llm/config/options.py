@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
+
+_logger = logging.getLogger("rtp_llm.config")
 
 Kind = Literal["text", "integer", "number", "switch"]
 
@@ -39,6 +42,8 @@ class Option:
     help: str
     unit: str = ""
     choices: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+    """Old names of choices with their new ones, which are taken for one version."""
     minimum: float | None = None
     maximum: float | None = None
     automatic: str = ""
@@ -66,10 +71,23 @@ class Option:
             return
         if not _has_kind(value, self.kind):
             raise SettingsError(f"{name}: {value!r} is not {_WORDS[self.kind]}")
-        if self.choices and value not in self.choices:
+        if self.choices and value not in self.choices and value not in dict(self.renamed):
             raise SettingsError(f"{name}: {value!r} is not one of {', '.join(self.choices)}")
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             self._check_range(name, value)
+
+    def current(self, name: str, value: Any) -> Any:
+        """The new name of a choice that was renamed, with a warning; any other value as it is."""
+        new = dict(self.renamed).get(value) if self.renamed else None
+        if new is None:
+            return value
+        _logger.warning(
+            "%s %s is called %s now; the next version drops the old name",
+            flag_name(name),
+            value,
+            new,
+        )
+        return new
 
     def _check_range(self, name: str, value: float) -> None:
         if self.minimum is not None and value < self.minimum:

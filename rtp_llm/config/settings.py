@@ -137,7 +137,8 @@ class Settings(SeparationSettings, RankSettings, ServerSettings):
         "device",
         "What computes attention; auto takes what is fastest for the model here, as `rtp-llm "
         "explain` says. Another name takes every step that it can.",
-        choices=("auto", "flashinfer", "hopper", "widened", "triton", "paged"),
+        choices=("auto", "flashinfer", "cuda_sm90", "fp8_dequant", "triton", "paged"),
+        renamed=(("hopper", "cuda_sm90"), ("widened", "fp8_dequant")),
     )
     moe_strategy: str = option(
         "auto",
@@ -258,6 +259,8 @@ class Settings(SeparationSettings, RankSettings, ServerSettings):
     def __post_init__(self) -> None:
         for name, info in options().items():
             info.check(name, getattr(self, name))
+            if info.renamed:
+                object.__setattr__(self, name, info.current(name, getattr(self, name)))
 
     @functools.cached_property
     def model_name(self) -> str:

@@ -222,3 +222,19 @@ def test_import_is_light() -> None:
     code = f"import sys, rtp_llm.config; print([m for m in {heavy!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("old", "new"), [("hopper", "cuda_sm90"), ("widened", "fp8_dequant")])
+def test_old_names_of_choices_are_taken_with_a_warning(
+    old: str, new: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded = load_settings(["model", "--attention-backend", old], {}).settings
+    assert loaded.attention_backend == new
+    assert f"--attention-backend {old} is called {new} now" in caplog.text
+    caplog.clear()
+    assert Settings(model="m", attention_backend=old).attention_backend == new
+    assert len(caplog.records) == 1
+    assert Settings(model="m", attention_backend=new).attention_backend == new
+    assert len(caplog.records) == 1
+    with pytest.raises(SettingsError, match="cuda_sm90, fp8_dequant"):
+        Settings(model="m", attention_backend="Hopper")

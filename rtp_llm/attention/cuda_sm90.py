@@ -21,10 +21,10 @@ _MOST_GROUP = 128  # rows of a tile
 _TILE_KEYS = 128
 
 
-class HopperAttentionBackend(PagedAttentionBackend):
+class CudaSm90Backend(PagedAttentionBackend):
     """The operator, whose kernel for prompts is the quickest there; single tokens go to Triton."""
 
-    name: ClassVar[str] = "hopper"
+    name: ClassVar[str] = "cuda_sm90"
     priority: ClassVar[int] = 20
 
     @classmethod

@@ -22,10 +22,10 @@ _FEW_HEADS = 16
 _FEW_SEQUENCES = 64
 
 
-class Sm90MlaBackend(TritonMlaBackend):
+class CudaSm90MlaBackend(TritonMlaBackend):
     """Its own kernel where each sequence has one new token, 64 heads a block; else Triton's."""
 
-    name: ClassVar[str] = "hopper"
+    name: ClassVar[str] = "cuda_sm90"
     priority: ClassVar[int] = 20
 
     @classmethod

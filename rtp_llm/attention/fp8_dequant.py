@@ -1,4 +1,4 @@
-"""Prompts over a KV cache of 8-bit floats on Hopper GPUs: widened first, then read as 16-bit ones.
+"""Prompts over a KV cache of 8-bit floats on Hopper GPUs: its pages become 16-bit ones first.
 
 The quickest kernel for prompts multiplies keys and values as they lie in the cache, so they must
 have the type of the queries. To widen the pages that a step sees costs a few bytes for each key,
@@ -19,7 +19,7 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.attention.backend import AttentionBackend, AttentionConfig, PartialBackend
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
-from rtp_llm.attention.hopper import HopperAttentionBackend
+from rtp_llm.attention.cuda_sm90 import CudaSm90Backend
 from rtp_llm.attention.pages import list_pages, pinned
 from rtp_llm.attention.rotation import Rotation
 from rtp_llm.device import Support
@@ -32,7 +32,7 @@ _ROWS_WORTH_IT = 256
 
 @dataclass(frozen=True)
 class _Plan:
-    """`pages` int32 [2 P]: what is widened, keys then values, counted over both planes; `table`
+    """`pages` int32 [2 P]: what is dequantised, keys then values, counted over both planes; `table`
     int32 [B, M]: where it is then.
     """
 
@@ -40,10 +40,10 @@ class _Plan:
     table: Tensor
 
 
-class WidenedBackend(PartialBackend):
+class Fp8DequantBackend(PartialBackend):
     """Steps with enough queries for each key, whose lengths the host knows."""
 
-    name: ClassVar[str] = "widened"
+    name: ClassVar[str] = "fp8_dequant"
     priority: ClassVar[int] = 15
 
     @classmethod
@@ -52,7 +52,7 @@ class WidenedBackend(PartialBackend):
             return Support.no("the KV cache has the type of the queries, there is nothing to widen")
         if importlib.util.find_spec("triton") is None:
             return Support.no("the package triton is not installed")
-        return HopperAttentionBackend.supports(replace(config, kv_dtype=config.dtype))
+        return CudaSm90Backend.supports(replace(config, kv_dtype=config.dtype))
 
     @classmethod
     def kernel(cls) -> Callable[[Tensor, Tensor, Tensor], None]:

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from rtp_llm.attention import AttentionConfig, make_backend
+from rtp_llm.attention.fp8_dequant import Fp8DequantBackend
 from rtp_llm.attention.steps_for_tests import forget_old_blocks, shape_of, step_of
 from rtp_llm.attention.triton import TritonAttentionBackend
-from rtp_llm.attention.widened import WidenedBackend
 from rtp_llm.device.usable_gpu_for_tests import usable_gpu
 from rtp_llm.testing.paged_batches import PagedBatch
 
@@ -20,7 +20,8 @@ CAPABILITY = GPU.capability() if GPU is not None else (0, 0)
 HALF, NARROW = torch.bfloat16, torch.float8_e4m3fn
 CONFIG = AttentionConfig("cuda", HALF, NARROW, 16, 8, 128, 16, capability=CAPABILITY)
 pytestmark = pytest.mark.skipif(
-    GPU is None or not WidenedBackend.supports(CONFIG), reason="no Hopper GPU, or not built for it"
+    GPU is None or not Fp8DequantBackend.supports(CONFIG),
+    reason="no Hopper GPU, or not built for it",
 )
 
 
@@ -41,9 +42,9 @@ def test_prompts_are_what_the_reference_says(
     monkeypatch: pytest.MonkeyPatch, lengths: list[tuple[int, int]], window: int
 ) -> None:
     # Nothing is left to another backend: all of these are worth it, or made to be.
-    monkeypatch.setattr("rtp_llm.attention.widened._ROWS_WORTH_IT", 1)
+    monkeypatch.setattr("rtp_llm.attention.fp8_dequant._ROWS_WORTH_IT", 1)
     config = replace(CONFIG, windows=(window,))
-    backend = WidenedBackend(config, TritonAttentionBackend(config))
+    backend = Fp8DequantBackend(config, TritonAttentionBackend(config))
     monkeypatch.setattr(backend.others, "forward", None)
     batch = PagedBatch.random(lengths, shape_of(config), HALF)
     narrow = batch.kv_cache.to(NARROW)
@@ -62,9 +63,9 @@ def test_pages_are_widened(page: int, dtype: torch.dtype) -> None:
     cache = torch.randn(50, page).to(NARROW)
     pages = torch.randint(50, (33,), dtype=torch.int32)
     out = torch.full((33, page), torch.nan, dtype=dtype)
-    WidenedBackend.kernel()(cache, pages, out)
+    Fp8DequantBackend.kernel()(cache, pages, out)
     assert torch.equal(out, cache.to(dtype)[pages.long()])
-    WidenedBackend.kernel()(cache, pages[:0], out[:0])
+    Fp8DequantBackend.kernel()(cache, pages[:0], out[:0])
 
 
 def test_it_is_what_the_factory_takes() -> None:
@@ -72,4 +73,4 @@ def test_it_is_what_the_factory_takes() -> None:
     while backend is not None:
         names.append(backend.name)
         backend = getattr(backend, "others", None)
-    assert names == ["decode", "widened", "triton"]
+    assert names == ["decode", "fp8_dequant", "triton"]

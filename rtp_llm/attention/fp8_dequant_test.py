@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from rtp_llm.attention import AttentionBackend, AttentionConfig, explain
-from rtp_llm.attention import widened as module
+from rtp_llm.attention import fp8_dequant as module
+from rtp_llm.attention.fp8_dequant import Fp8DequantBackend
 from rtp_llm.attention.steps_for_tests import forget_old_blocks, shape_of, step_of
-from rtp_llm.attention.widened import WidenedBackend
 from rtp_llm.device import Support
 from rtp_llm.testing.operator_checks import assert_near
 from rtp_llm.testing.paged_batches import PagedBatch
@@ -46,7 +46,7 @@ def widen_pages(cache, pages, out):
 @pytest.fixture(autouse=True)
 def on_the_cpu(monkeypatch):
     torch.manual_seed(0)
-    monkeypatch.setattr(WidenedBackend, "kernel", staticmethod(lambda: widen_pages))
+    monkeypatch.setattr(Fp8DequantBackend, "kernel", staticmethod(lambda: widen_pages))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(Tensor, "pin_memory", lambda self: self)  # there is no GPU to copy to
 
@@ -74,18 +74,18 @@ def test_it_is_attention_over_the_widened_cache(monkeypatch, lengths, window):
     if window:
         forget_old_blocks(batch, window)
     others = _Others()
-    actual = WidenedBackend(CONFIG, others).forward(batch.q, 0, window, step_over(batch, narrow))
+    actual = Fp8DequantBackend(CONFIG, others).forward(batch.q, 0, window, step_over(batch, narrow))
     assert not others.steps
     assert_near(actual, expected.to(HALF))
 
 
 def test_layers_of_a_step_share_a_plan_and_all_share_the_scratch(monkeypatch):
     monkeypatch.setattr(module, "_ROWS_WORTH_IT", 1)
-    backend = WidenedBackend(CONFIG, _Others())
+    backend = Fp8DequantBackend(CONFIG, _Others())
     made = []
-    plan = WidenedBackend._make_plan
+    plan = Fp8DequantBackend._make_plan
     monkeypatch.setattr(
-        WidenedBackend, "_make_plan", lambda *given: made.append(given) or plan(*given)
+        Fp8DequantBackend, "_make_plan", lambda *given: made.append(given) or plan(*given)
     )
     for number in range(3):
         batch, narrow = narrow_batch([(60 + number, 70 + number)])
@@ -109,7 +109,7 @@ def test_layers_of_a_step_share_a_plan_and_all_share_the_scratch(monkeypatch):
 def test_steps_where_widening_costs_more_than_it_saves_are_left(lengths, taken):
     batch, narrow = narrow_batch(lengths)
     others = _Others()
-    WidenedBackend(CONFIG, others).forward(batch.q, 0, 0, step_over(batch, narrow))
+    Fp8DequantBackend(CONFIG, others).forward(batch.q, 0, 0, step_over(batch, narrow))
     assert (not others.steps) == taken
 
 
@@ -119,7 +119,7 @@ def test_more_pages_than_the_scratch_holds_are_left(monkeypatch):
     for most, left in ((pages, 0), (pages - 1, 1)):
         monkeypatch.setattr(module, "_SCRATCH_BYTES", most * 2 * 2 * 16 * 2 * 64)
         others = _Others()
-        WidenedBackend(CONFIG, others).forward(batch.q, 0, 0, step_over(batch, narrow))
+        Fp8DequantBackend(CONFIG, others).forward(batch.q, 0, 0, step_over(batch, narrow))
         assert len(others.steps) == left
 
 
@@ -127,7 +127,7 @@ def test_recorded_steps_are_left():
     batch, narrow = narrow_batch([(600, 600)])
     others = _Others()
     step = dataclasses.replace(step_over(batch, narrow), host=None)
-    WidenedBackend(CONFIG, others).forward(batch.q, 0, 0, step)
+    Fp8DequantBackend(CONFIG, others).forward(batch.q, 0, 0, step)
     assert others.steps == [step]
 
 
@@ -142,7 +142,7 @@ def test_recorded_steps_are_left():
 )
 def test_what_it_supports(change, reason):
     config = dataclasses.replace(CUDA, **change)
-    answer = WidenedBackend.supports(config)
+    answer = Fp8DequantBackend.supports(config)
     assert bool(answer) == (not reason)
     assert reason in answer.reason
-    assert "  widened (priority 15): " in explain(config)
+    assert "  fp8_dequant (priority 15): " in explain(config)
