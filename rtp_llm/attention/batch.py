@@ -39,7 +39,7 @@ class ForwardBatch:
     Of recurrent groups, states per layer [N, ...] each; state_read and state_write per group [B]:
     the block whose states a sequence goes on from (-1: it begins, from zeros whatever a block
     holds) and the block that gets those after the step's tokens (0 pads; never -1). A published
-    block is read and not written again, so the two may differ. None: not a recurrent group.
+    block is read and not written again, so the two may differ.
     on_written is told of every layer whose keys and values are written.
     """
 
@@ -56,8 +56,8 @@ class ForwardBatch:
     host: HostNumbers | None = None
     prepared: tuple[object, ...] = ()
     states: tuple[tuple[Tensor, ...], ...] = ()
-    state_read: tuple[Tensor | None, ...] = ()
-    state_write: tuple[Tensor | None, ...] = ()
+    state_read: tuple[Tensor, ...] = ()
+    state_write: tuple[Tensor, ...] = ()
     on_written: Callable[[int], None] | None = None
 
     def layer_written(self, layer: int) -> None:

@@ -260,7 +260,7 @@ class DecodeEngine(EngineWithTransfers):
         first, end = awaited.cached // size, -(-len(awaited.request.prompt_token_ids) // size)
         held = self._engine.remote_prompts.pin(awaited.sequence, first, end)
         return [
-            self._layout.part(group, first, blocks, awaited.keys)
+            self._layout.held(group, first, blocks, awaited.keys)
             for group, blocks in enumerate(held)
         ]
 

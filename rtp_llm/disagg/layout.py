@@ -67,10 +67,10 @@ class CacheLayout:
 
     def first_needed(self, group: int, length: int) -> int:
         """The first block that tokens from ``length`` on read, as the scheduler counts it."""
-        spec = self._groups[group].spec
-        if spec.kind == "recurrent":  # the state after all before it
+        if self.is_recurrent(group):  # the state after all before it
             return max(0, length - 1) // self.block_size
-        return max(0, length - spec.window + 1) // self.block_size if spec.window else 0
+        window = self._groups[group].spec.window
+        return max(0, length - window + 1) // self.block_size if window else 0
 
     def part(
         self, group: int, first: int, blocks: NDArray[np.int32], keys: NDArray[np.int64]
@@ -79,6 +79,17 @@ class CacheLayout:
         there = np.flatnonzero(blocks >= 0)
         positions = there + first
         return BlockPart(positions, keys[positions], blocks[there].astype(np.int64))
+
+    def held(
+        self, group: int, first: int, blocks: NDArray[np.int32], keys: NDArray[np.int64]
+    ) -> BlockPart:
+        """Of what was pinned from entry ``first`` on; of states that is the prompt's last alone."""
+        start = len(keys) - len(blocks) if self.is_recurrent(group) else first
+        return self.part(group, start, blocks, keys)
+
+    def is_recurrent(self, group: int) -> bool:
+        """It has states instead of tables."""
+        return self._groups[group].spec.kind == "recurrent"
 
     def rows(self, layer: int, part: BlockPart) -> NDArray[np.int64]:
         """int64 [planes * N, 7], as the store reads them, with addresses in the cache itself."""

@@ -165,11 +165,25 @@ class PromptWriter:
         """Copies of the block tables' rows, without the blocks that no later token reads."""
         tables = []
         for group, table in enumerate(batch.block_table):
+            if self._layout.is_recurrent(group):
+                tables.append(_last_states(batch.state_write[group][rows], prompts))
+                continue
             picked = table[rows]
             for row, prompt in zip(picked, prompts, strict=True):
                 row[: self._layout.first_needed(group, prompt.length)] = -1
             tables.append(torch.from_numpy(picked))
         return tuple(tables)
+
+
+def _last_states(blocks: NDArray[np.int32], prompts: list[SentPrompt]) -> torch.Tensor:
+    """As a table [len(prompts), entries] of the states after a step: each is its prompt's last.
+
+    Rows of prompts that go on are cut off before it, as their lengths are.
+    """
+    table = np.full((len(prompts), max(len(prompt.keys) for prompt in prompts)), -1, np.int32)
+    for row, block, prompt in zip(table, blocks, prompts, strict=True):
+        row[len(prompt.keys) - 1] = block
+    return torch.from_numpy(table)
 
 
 def _padded(keys: list[NDArray[np.int64]]) -> torch.Tensor:

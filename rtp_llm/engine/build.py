@@ -295,7 +295,7 @@ def _scheduler(
         runtime.CacheGroup(
             kind=group.spec.kind,
             num_blocks=num_blocks,
-            block_size=plan.block_size,
+            block_size=plan.state_interval if group.spec.kind == "recurrent" else plan.block_size,
             window=group.spec.window,
         )
         for group, num_blocks in zip(runner.cache.groups, plan.num_blocks, strict=True)

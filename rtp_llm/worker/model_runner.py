@@ -96,18 +96,22 @@ class ModelRunner:
             batch.seq_lens,
             *batch.slot_mapping,
             *batch.block_table,
+            *(batch.state_read + batch.state_write if self.cache.recurrent else ()),
         )
         return ForwardBatch(
             token_ids=token_ids,
             positions=positions,
             slot_mapping=tuple(rest[:groups]),
-            block_table=tuple(rest[groups:]),
+            block_table=tuple(rest[groups : 2 * groups]),
+            state_read=tuple(rest[2 * groups : 3 * groups]),
+            state_write=tuple(rest[3 * groups :]),
             cu_seqlens_q=cu_seqlens_q,
             seq_lens=seq_lens,
             max_seqlen_q=batch.max_seqlen_q,
             max_seqlen_k=batch.max_seqlen_k,
             kv_cache=self.cache.layers,
             layer_group=self.cache.layer_group,
+            states=self.cache.states,
             host=HostNumbers(batch.cu_seqlens_q, batch.seq_lens, batch.block_table),
             on_written=on_written,
         )
@@ -140,6 +144,9 @@ class ModelRunner:
             max_seqlen_k=2,
             kv_cache=self.cache.layers,
             layer_group=self.cache.layer_group,
+            states=self.cache.states,
+            state_read=(numbers[:1] - 1,) * groups,
+            state_write=(numbers[:1],) * groups,
         )
         with torch.inference_mode():
             self.model.warm_up(self.cache.layers)

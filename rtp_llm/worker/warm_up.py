@@ -113,6 +113,9 @@ class _LargestSteps:
             max_seqlen_k=limits.max_model_len,
             kv_cache=cache.layers,
             layer_group=cache.layer_group,
+            states=cache.states,
+            state_read=(torch.full_like(seq_lens, -1).to(place),) * groups,
+            state_write=(torch.zeros_like(seq_lens).to(place),) * groups,
             host=HostNumbers(cu_seqlens_q.numpy(), seq_lens.numpy(), (table.numpy(),) * groups),
         )
 

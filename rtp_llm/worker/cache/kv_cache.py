@@ -15,7 +15,8 @@ from rtp_llm.ops.huge_pages import empty_on
 class KVCache:
     """``memory[g]`` is what the layers of group g keep, [L, P, N, ...]; ``layers`` in the order of
     the model has each layer's part [P, N, ...] as its spec describes it, an empty tensor where a
-    layer keeps nothing. ``states`` of a recurrent layer are [N, ...] each, no tensor of others.
+    layer keeps nothing. ``states`` of a recurrent layer are [N, ...] each, no tensor of others;
+    ``recurrent`` are the groups that have such.
 
     The memory is not initialised: the system gives its pages when they are first written.
     """
@@ -30,7 +31,10 @@ class KVCache:
         """``num_blocks`` of each group."""
         self.groups = groups.groups
         self.layer_group = groups.layer_group
-        self.block_size = block_size
+        self.recurrent = tuple(
+            g for g, group in enumerate(self.groups) if group.spec.kind == "recurrent"
+        )
+        self.block_size = block_size  # of attention
         self.memory = tuple(
             _memory(group, blocks, block_size, device)
             for group, blocks in zip(self.groups, num_blocks, strict=True)

@@ -29,6 +29,9 @@ from rtp_llm.worker.cache.budget import MIB, CacheBudget, CacheSizeError
 STATES_PER_SEQUENCE = 4
 # The least with which one sequence runs: what it reads, what it writes, and the padding block.
 LEAST_STATES = 3
+# Tokens between two states that the prefix cache may keep. Prompts are cut there: more often would
+# make smaller chunks, less often would find shorter prefixes.
+STATE_INTERVAL = 256
 # Half for states and half for tokens, as SGLang's mamba_full_memory_ratio of 0.9 comes out.
 STATE_SHARE = 0.5
 # Of the blocks of a full group, for the windows of cached prefixes.
@@ -58,6 +61,12 @@ class CacheShape:
             min(full, self._windows(spec.window, full)) if spec.window else counts[spec.kind]
             for spec in (group.spec for group in self.groups)
         )
+
+    @property
+    def state_interval(self) -> int:
+        """Tokens, in whole blocks, after which a state may be kept; a step must reach it."""
+        most = min(STATE_INTERVAL, self.max_batch_tokens)
+        return max(1, most // self.block_size) * self.block_size
 
     def bytes(self, full: int, states: int) -> int:
         """What these blocks take."""
@@ -98,10 +107,14 @@ class CacheShape:
 
 @dataclass(frozen=True)
 class CachePlan:
-    """The decision: ``num_blocks`` of each group, of which block 0 only pads."""
+    """The decision: ``num_blocks`` of each group, of which block 0 only pads.
+
+    ``state_interval``: the tokens after which the state of a recurrent group may be kept.
+    """
 
     num_blocks: tuple[int, ...]
     block_size: int
+    state_interval: int
     max_model_len: int
     bytes: int
 
@@ -140,6 +153,7 @@ def plan_cache(
     return CachePlan(
         num_blocks=shape.num_blocks(blocks, states),
         block_size=shape.block_size,
+        state_interval=shape.state_interval,
         max_model_len=min(wanted, capacity),
         bytes=shape.bytes(blocks, states),
     )

@@ -37,24 +37,41 @@ class GraphInputs:
     ) -> None:
         """`max_model_len` in tokens is the longest sequence that a batch can have."""
         groups, blocks = len(cache.groups), -(-max_model_len // block_size)
+        self._recurrent = cache.recurrent
+        self._tabled = [group for group in range(groups) if group not in cache.recurrent]
         # A step copies all its numbers at once: a row for each input, then the tables' used parts.
-        self._shape = (4 + groups, max(most.tokens, most.sequences) + 1)
+        rows = 4 + groups + 2 * len(self._recurrent)
+        self._first_state = 4 + groups
+        self._shape = (rows, max(most.tokens, most.sequences) + 1)
         self._count = math.prod(self._shape)
-        self._staged = StagedNumbers(device, self._count + groups * most.sequences * blocks)
+        tables = torch.full((len(self._tabled), most.sequences, blocks), -1, dtype=torch.int32)
+        self._staged = StagedNumbers(device, self._count + tables.numel())
         self._numbers = self._staged.on_device[: self._count].view(self._shape)
-        tables = torch.full((groups, most.sequences, blocks), -1, dtype=torch.int32)
         self._tables = tables.to(device.torch_device)
-        self._whole = ForwardBatch(
+        self._whole = self._views(cache, max_model_len)
+
+    def _views(self, cache: KVCache, max_model_len: int) -> ForwardBatch:
+        """What the largest step reads; groups have tables or states, and nothing of the other."""
+        groups = len(cache.groups)
+        table, read, write = ([self._tables[:0, 0]] * groups for _ in range(3))
+        for row, group in enumerate(self._tabled):
+            table[group] = self._tables[row]
+        for place, group in enumerate(self._recurrent):
+            read[group], write[group] = self._numbers[self._first_state + 2 * place :][:2]
+        return ForwardBatch(
             token_ids=self._numbers[1],
             positions=self._numbers[2],
             cu_seqlens_q=self._numbers[0],
             seq_lens=self._numbers[3],
-            slot_mapping=tuple(self._numbers[4:]),
-            block_table=tuple(self._tables),
+            slot_mapping=tuple(self._numbers[4 : 4 + groups]),
+            block_table=tuple(table),
             max_seqlen_q=1,
             max_seqlen_k=max_model_len,
             kv_cache=cache.layers,
             layer_group=cache.layer_group,
+            states=cache.states,
+            state_read=tuple(read),
+            state_write=tuple(write),
         )
 
     def batch(self, size: GraphSize) -> ForwardBatch:
@@ -68,6 +85,8 @@ class GraphInputs:
             seq_lens=whole.seq_lens[:sequences],
             slot_mapping=tuple(slots[:tokens] for slots in whole.slot_mapping),
             block_table=tuple(table[:sequences] for table in whole.block_table),
+            state_read=tuple(states[:sequences] for states in whole.state_read),
+            state_write=tuple(states[:sequences] for states in whole.state_write),
             max_seqlen_q=size.longest,
         )
 
@@ -75,24 +94,23 @@ class GraphInputs:
         """No sequence has a token, and nothing is written to the cache."""
         self._numbers.zero_()
         self._numbers[4:] = -1
+        self._numbers[self._first_state + 1 :: 2] = 0
 
     def write(self, batch: StepPlan, size: GraphSize) -> None:
         """The numbers of ``batch``, for a step of ``size`` that holds it; waits for no device."""
         host = self._staged.begin()
         self._write_numbers(host[: self._count].reshape(self._shape), batch, size)
-        width = min(batch.block_table[0].shape[1], self._tables.shape[2])
-        used = (len(batch.block_table), batch.num_seqs, width)
+        tables = batch.block_table
+        width = min(tables[0].shape[1], self._tables.shape[2])  # attention comes first
+        used = (len(self._tabled), batch.num_seqs, width)
         end = self._count + math.prod(used)
-        for table, part in zip(
-            batch.block_table, host[self._count : end].reshape(used), strict=True
-        ):
-            part[:] = table[:, :width]
+        for group, part in zip(self._tabled, host[self._count : end].reshape(used), strict=True):
+            part[:] = tables[group][:, :width]
         self._staged.send(end)
-        tables = self._staged.on_device[self._count : end].view(used)
-        self._tables[:, : batch.num_seqs, :width].copy_(tables)
+        sent = self._staged.on_device[self._count : end].view(used)
+        self._tables[:, : batch.num_seqs, :width].copy_(sent)
 
-    @staticmethod
-    def _write_numbers(numbers: NDArray[np.int32], batch: StepPlan, size: GraphSize) -> None:
+    def _write_numbers(self, numbers: NDArray[np.int32], batch: StepPlan, size: GraphSize) -> None:
         tokens, sequences = batch.num_tokens, batch.num_seqs
         numbers[0, : sequences + 1] = batch.cu_seqlens_q
         numbers[0, sequences + 1 : size.sequences + 1] = tokens
@@ -102,5 +120,10 @@ class GraphInputs:
             numbers[row, :tokens] = values
             numbers[row, tokens : size.tokens] = 0
         for row, slots in enumerate(batch.slot_mapping, 4):
-            numbers[row, :tokens] = slots
+            if len(slots):
+                numbers[row, :tokens] = slots
             numbers[row, tokens : size.tokens] = -1
+        for place, group in enumerate(self._recurrent):
+            read, write = numbers[self._first_state + 2 * place :][:2]
+            read[:sequences], read[sequences : size.sequences] = batch.state_read[group], -1
+            write[:sequences], write[sequences : size.sequences] = batch.state_write[group], 0

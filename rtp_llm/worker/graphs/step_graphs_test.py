@@ -103,7 +103,9 @@ def batch_of(lengths, groups=1, width=2):
 def made(sizes, groups=1, record=True, bar=None):
     model = Model()
     device = Device(model)
-    cache = SimpleNamespace(groups=(None,) * groups, layers=(), layer_group=())
+    cache = SimpleNamespace(
+        groups=(None,) * groups, layers=(), layer_group=(), recurrent=(), states=()
+    )
     inputs = GraphInputs(
         cache, device, GraphSize(1024, 64, 1024), max_model_len=9, block_size=BLOCK
     )
