@@ -21,6 +21,10 @@ CacheGroup Window(int32_t num_blocks, int32_t window, int32_t first_block = 1) {
   return {GroupKind::kSlidingWindow, num_blocks, kBlock, window, first_block};
 }
 
+CacheGroup Recurrent(int32_t num_blocks, int32_t block_size, int32_t first_block = 1) {
+  return {GroupKind::kRecurrent, num_blocks, block_size, 0, first_block};
+}
+
 std::vector<int32_t> Range(int32_t count) {
   std::vector<int32_t> tokens(count);
   std::iota(tokens.begin(), tokens.end(), 0);
@@ -67,6 +71,11 @@ TEST_F(CacheManagerTest, RefusesGroupsThatCannotWork) {
   refuse({{GroupKind::kFull, 4, 0, 0, 1}});
   refuse({Full(4), {GroupKind::kFull, 4, kBlock * 2, 0, 1}});
   refuse({{GroupKind::kFull, 1 << 30, kBlock, 0, 1}});
+  refuse({Full(4), Recurrent(4, kBlock + 2)});
+  refuse({Full(4), Recurrent(4, kBlock / 2)});
+  refuse({Recurrent(4, kBlock), Recurrent(4, kBlock * 2)});
+  refuse({Recurrent(1, kBlock)});
+  refuse({{GroupKind::kRecurrent, 4, kBlock, 8, 1}});
 }
 
 TEST_F(CacheManagerTest, GrowsByWholeBlocksOnly) {
@@ -84,6 +93,103 @@ TEST_F(CacheManagerTest, GrowsByWholeBlocksOnly) {
   EXPECT_EQ(manager.FittingTokens(13, 2, &cache), 2);
   manager.Close(&cache);
   EXPECT_EQ(manager.AvailableBlocks(0), 9);
+}
+
+TEST_F(CacheManagerTest, NodesHaveTheSmallestBlockSize) {
+  EXPECT_EQ(CacheManager({Recurrent(4, 12), Full(9)}, true, 128).block_size(), kBlock);
+  EXPECT_EQ(CacheManager({Recurrent(4, 12), Full(9)}, true, 128).state_block_size(), 12);
+  EXPECT_EQ(CacheManager({Recurrent(4, 12)}, true, 128).block_size(), 12);
+  EXPECT_EQ(CacheManager({Full(9)}, true, 128).state_block_size(), 1);
+}
+
+TEST_F(CacheManagerTest, ServesTheDeepestSnapshotThatAllGroupsReach) {
+  for (const bool windowed : {false, true}) {
+    CacheManager manager({windowed ? Window(40, 30) : Full(40), Recurrent(9, 2 * kBlock)}, true,
+                         128);
+    const std::vector<int32_t> tokens = Range(60);
+    SequenceCache first = Open(&manager);
+    Compute(&manager, tokens, 36, 12, &first);  // snapshots after 24 tokens only
+    for (int32_t length = 1; length <= 40; ++length) {
+      SequenceCache other = Open(&manager);
+      manager.Lookup(tokens.data(), length, &other);
+      const int32_t served = manager.Attach(&other);
+      EXPECT_EQ(served, length > 24 ? 24 : 0) << length;
+      ASSERT_EQ(other.tables[1].blocks.size(), served > 0 ? 1u : 0u);
+      // Where the prompt parts from a known one lies a junction, if a block ends there.
+      const int32_t known = std::min(36, (length - 1) / kBlock * kBlock);
+      const int32_t junction = known < 36 ? known / 8 * 8 : 0;
+      EXPECT_EQ(other.junction, junction > served ? junction : 0) << length;
+      manager.Close(&other);
+      EXPECT_EQ(other.junction, 0);
+    }
+    manager.CheckIntegrity({&first});
+    manager.Close(&first);
+    manager.CheckIntegrity({});
+  }
+}
+
+// Most nodes of such a tree have no block at all.
+TEST_F(CacheManagerTest, RecurrentGroupsAloneKeepSnapshotsBehindLinks) {
+  CacheManager manager({Recurrent(4, kBlock)}, true, 128);
+  const std::vector<int32_t> tokens = Range(60);
+  SequenceCache cache = Open(&manager);
+  Compute(&manager, tokens, 40, 20, &cache);
+  EXPECT_EQ(manager.prefix_cache()->num_nodes(), 10);
+  EXPECT_EQ(manager.pool(0).cached_blocks(), 2);
+  manager.CheckIntegrity({&cache});
+  manager.Close(&cache);
+  SequenceCache other = Open(&manager);
+  manager.Lookup(tokens.data(), 45, &other);
+  EXPECT_EQ(manager.Attach(&other), 40);
+  ASSERT_TRUE(manager.Reserve(40, 3, &other, &copies_));
+  manager.Publish(tokens.data(), 43, true, &other);
+  EXPECT_EQ(manager.prefix_cache()->num_nodes(), 10) << "no node that would serve nothing";
+  manager.Close(&other);
+  SequenceCache third = Open(&manager);
+  ASSERT_TRUE(manager.Reserve(0, 4, &third, &copies_));
+  SequenceCache fourth = Open(&manager);
+  ASSERT_TRUE(manager.Reserve(0, 4, &fourth, &copies_));
+  SequenceCache fifth = Open(&manager);
+  ASSERT_TRUE(manager.Reserve(0, 4, &fifth, &copies_));
+  EXPECT_EQ(manager.prefix_cache()->num_nodes(), 0) << "links go with what they lead to";
+  for (SequenceCache* each : {&third, &fourth, &fifth}) manager.Close(each);
+  manager.CheckIntegrity({});
+}
+
+TEST_F(CacheManagerTest, AStateIsWrittenInPlaceOnlyWhereNobodyElseHasIt) {
+  CacheManager manager({Recurrent(6, kBlock)}, true, 128);
+  const std::vector<int32_t> tokens = Range(40);
+  SequenceCache cache = Open(&manager);
+  const auto blocks = [&]() -> const std::vector<int32_t>& { return cache.tables[0].blocks; };
+  ASSERT_TRUE(manager.Reserve(0, 3, &cache, &copies_));
+  const int32_t current = blocks().back();
+  ASSERT_TRUE(manager.Reserve(3, 1, &cache, &copies_));
+  EXPECT_EQ(blocks(), std::vector<int32_t>{current}) << "private";
+  manager.pool(0).Acquire(Holder::kPin, current);
+  ASSERT_TRUE(manager.Reserve(3, 1, &cache, &copies_));
+  EXPECT_EQ(blocks().size(), 2u) << "a transfer reads it";
+  EXPECT_EQ(blocks().front(), current) << "and so does the step";
+  manager.pool(0).Release(Holder::kPin, current);
+  manager.Publish(tokens.data(), 4, false, &cache);
+  EXPECT_EQ(manager.pool(0).cached_blocks(), 0) << "not to be kept";
+  manager.Publish(tokens.data(), 4, true, &cache);
+  EXPECT_EQ(manager.pool(0).cached_blocks(), 1);
+  const int32_t snapshot = blocks().back();
+  ASSERT_TRUE(manager.Reserve(4, 1, &cache, &copies_));
+  EXPECT_EQ(blocks().front(), snapshot);
+  EXPECT_NE(blocks().back(), snapshot) << "published";
+  SequenceCache fork = Open(&manager);
+  manager.Fork(cache, &fork);
+  EXPECT_EQ(fork.tables[0].blocks, std::vector<int32_t>{blocks().back()}) << "the latest only";
+  ASSERT_TRUE(manager.Reserve(5, 1, &fork, &copies_));
+  ASSERT_TRUE(manager.Reserve(5, 1, &cache, &copies_));
+  EXPECT_EQ(fork.tables[0].blocks.front(), blocks().front()) << "both read it";
+  EXPECT_NE(fork.tables[0].blocks.back(), blocks().back());
+  EXPECT_TRUE(copies_.empty());
+  manager.CheckIntegrity({&cache, &fork});
+  manager.Close(&cache);
+  manager.Close(&fork);
+  manager.CheckIntegrity({});
 }
 
 TEST_F(CacheManagerTest, ServesAllButAtLeastOneToken) {
