@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -60,12 +61,18 @@ class Fallbacks:
         return torch._C._dispatch_has_kernel_for_dispatch_key(qualified, key)
 
 
+def function_of(target: str) -> Callable[..., Any]:
+    """The function "module:name"; the name may have dots."""
+    module, _, name = target.partition(":")
+    function: Callable[..., Any] = attrgetter(name)(importlib.import_module(module))
+    return function
+
+
 def lazy(target: str) -> Callable[..., Any]:
     """The function "module:name", imported when it is first called."""
-    module, _, name = target.partition(":")
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return getattr(importlib.import_module(module), name)(*args, **kwargs)
+        return function_of(target)(*args, **kwargs)
 
     return call
 

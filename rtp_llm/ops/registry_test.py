@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import logging
 import os
@@ -16,7 +15,7 @@ import torch
 
 from rtp_llm import native, ops
 from rtp_llm.ops import registry
-from rtp_llm.ops.fallback import Fallbacks
+from rtp_llm.ops.fallback import Fallbacks, function_of
 from rtp_llm.ops.schema import OPERATORS, OperatorEntry, schema_hash
 from rtp_llm.testing.operator_checks import ISAS
 
@@ -37,10 +36,7 @@ def test_operator_has_kernel_face_reference_and_meta(entry: OperatorEntry) -> No
     schema = getattr(torch.ops.rtp_llm, entry.name).default._schema
     assert list(face) == [argument.name for argument in schema.arguments]
     for target in (entry.reference, entry.meta):
-        module, _, name = target.partition(":")
-        assert list(
-            inspect.signature(getattr(importlib.import_module(module), name)).parameters
-        ) == list(face)
+        assert list(inspect.signature(function_of(target)).parameters) == list(face)
 
 
 def test_no_module_hides_a_function_of_the_package() -> None:

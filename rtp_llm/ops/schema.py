@@ -1,7 +1,8 @@
-"""The table of operators: their schemas and where their Python parts are.
+"""The table of operators, read from their declarations; nothing here imports torch.
 
-The schemas repeat those of rtp_llm/kernels/common/schema.cc; the hashes of both are compared when
-the library is loaded. Nothing here imports torch, so that a build can read the hash.
+A declaration is a typed function in rtp_llm/ops/<family>/<file>.py under `@operator`; declare.py
+says what the decorator makes of it. Its text is read here, so that a build can make the C++ half of
+operators (generate.py) and the package its table of names without importing what it declares.
 
 T tokens, H query heads, Hk KV heads, D head size, B sequences, N blocks, S block size,
 V vocabulary, R sampled rows. Index tensors are int32 unless said.
@@ -9,12 +10,23 @@ V vocabulary, R sampled rows. Index tensors are int32 unless said.
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+# Of annotations in declarations; all but MutableTensor may have `| None`.
+_TYPES = ("Tensor", "MutableTensor", "bool", "float", "int", "str")
+
+
+class DeclarationError(ValueError):
+    """A declaration that no schema can be made of; the message names file and line."""
 
 
 @dataclass(frozen=True)
 class OperatorEntry:
-    """One operator: `module` ("family.file") holds its function, `module`_reference its reference.
+    """One operator: `module` ("family.file") declares it, `module`_reference holds its reference.
 
     A family never has the name of an operator: importing it would hide the function of the package.
     """
@@ -23,6 +35,7 @@ class OperatorEntry:
     module: str
     optional: bool = False  # a device may lack it: layers ask has_kernel() and go another way
     composite: bool = False  # where there is no kernel plain PyTorch is its form, without asking
+    declared: bool = False  # by @operator, whose body is the Meta function
 
     @property
     def name(self) -> str:
@@ -37,20 +50,86 @@ class OperatorEntry:
     @property
     def meta(self) -> str:
         """ "module:function" that gives results of the right shape and dtype without data."""
+        if self.declared:
+            return f"rtp_llm.ops.{self.module}:{self.name}.meta"
         return f"rtp_llm.ops.{self.module}_reference:{self.name}_meta"
 
 
+def declarations(folder: Path) -> Iterator[OperatorEntry]:
+    """Every `@operator` below `folder`, by file and line. Raises DeclarationError."""
+    for path in sorted(folder.glob("*/*.py")):
+        if path.name.endswith(("_reference.py", "_test.py")):
+            continue
+        text = path.read_text()
+        if "@operator" in text:
+            module = f"{path.parent.name}.{path.stem}"
+            for node in ast.parse(text, str(path)).body:
+                if isinstance(node, ast.FunctionDef):
+                    yield from _declared(node, module, path)
+
+
+def _declared(node: ast.FunctionDef, module: str, path: Path) -> Iterator[OperatorEntry]:
+    for decorator in node.decorator_list:
+        name = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if isinstance(name, ast.Name) and name.id == "operator":
+            options = decorator.keywords if isinstance(decorator, ast.Call) else []
+            flags = {str(option.arg): bool(ast.literal_eval(option.value)) for option in options}
+            flags["optional"] = flags.get("optional", False) or flags.get("composite", False)
+            try:
+                yield OperatorEntry(schema_of(node), module, declared=True, **flags)
+            except DeclarationError as error:
+                raise DeclarationError(f"{path}:{node.lineno}: {node.name}: {error}") from None
+
+
+def schema_of(node: ast.FunctionDef) -> str:
+    """The schema of a typed function. Raises DeclarationError."""
+    if node.args.vararg or node.args.kwarg:
+        raise DeclarationError("an operator has no *args or **kwargs")
+    positional = [*node.args.posonlyargs, *node.args.args]
+    missing = [None] * (len(positional) - len(node.args.defaults))
+    named = zip(
+        [*positional, *node.args.kwonlyargs],
+        [*missing, *node.args.defaults, *node.args.kw_defaults],
+        strict=True,
+    )
+    letters = iter("abcdefghijklmnop")
+    parameters = [
+        f"{_type_of(argument, letters)} {argument.arg}" + ("" if value is None else _default(value))
+        for argument, value in named
+    ]
+    return f"{node.name}({', '.join(parameters)}) -> {_result_of(node.returns)}"
+
+
+def _default(value: ast.expr) -> str:
+    return f"={ast.literal_eval(value)!r}"
+
+
+def _type_of(argument: ast.arg, letters: Iterator[str]) -> str:
+    text = "" if argument.annotation is None else ast.unparse(argument.annotation)
+    base = text.removesuffix(" | None")
+    if base not in _TYPES:
+        raise DeclarationError(
+            f"{argument.arg} is {text or 'without a type'}; expected {', '.join(_TYPES)}"
+        )
+    if base == "MutableTensor":
+        base = f"Tensor({next(letters)}!)"
+    return base + ("?" if text != base and text.endswith(" | None") else "")
+
+
+def _result_of(returns: ast.expr | None) -> str:
+    text = "" if returns is None else ast.unparse(returns)
+    if text == "None":
+        return "()"
+    parts = text.removeprefix("tuple[").removesuffix("]").split(", ")
+    if not set(parts) <= {"Tensor", "int"}:
+        raise DeclarationError(
+            f"it returns {text or 'nothing said'}; expected tensors, int or None"
+        )
+    return f"({', '.join(parts)})" if text.startswith("tuple[") else text
+
+
+# Not yet declared where their functions are.
 _SCHEMAS = (
-    ("norm.norm", "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor"),
-    (
-        "norm.norm",
-        "fused_add_rms_norm(Tensor(a!) x, Tensor(b!) residual, Tensor weight, float eps) -> ()",
-    ),
-    (
-        "norm.norm",
-        "qk_rms_norm(Tensor(a!) qkv, Tensor q_weight, Tensor k_weight, int num_heads, "
-        "int num_kv_heads, float eps) -> ()",
-    ),
     ("activation.activation", "silu_and_mul(Tensor x) -> Tensor"),
     ("activation.activation", "gelu_and_mul(Tensor x, bool tanh) -> Tensor"),
     ("gemm.linear", "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor"),
@@ -63,7 +142,7 @@ _SCHEMAS = (
         "w8a8_int8_linear(Tensor x, Tensor weight, Tensor scale, Tensor? bias=None) -> Tensor",
     ),
     ("lookup.lookup", "embedding(Tensor ids, Tensor table) -> Tensor"),
-    ("lookup.lookup", "resolve_tokens(Tensor(a!) ids, Tensor previous) -> ()"),
+    ("lookup.lookup", "substitute_tokens(Tensor(a!) ids, Tensor previous) -> ()"),
     (
         "rope.rope",
         "rope_kv_write(Tensor(a!) qkv, Tensor positions, Tensor? cos_sin, Tensor(b!)? kv_cache, "
@@ -227,6 +306,7 @@ _COMPOSITE_SCHEMAS = (
 )
 
 _ENTRIES = (
+    *declarations(FOLDER),
     *(OperatorEntry(schema, module) for module, schema in _SCHEMAS),
     *(OperatorEntry(schema, module, optional=True) for module, schema in _OPTIONAL_SCHEMAS),
     *(
@@ -238,9 +318,9 @@ OPERATORS: dict[str, OperatorEntry] = {entry.name: entry for entry in _ENTRIES}
 
 
 def schema_hash() -> str:
-    """64-bit FNV-1a of the schemas, each followed by a newline; 16 hexadecimal digits."""
+    """64-bit FNV-1a of the sorted schemas, each and a newline; 16 hexadecimal digits."""
     value = 0xCBF29CE484222325
-    for entry in OPERATORS.values():
-        for byte in f"{entry.schema}\n".encode():
+    for schema in sorted(entry.schema for entry in OPERATORS.values()):
+        for byte in f"{schema}\n".encode():
             value = (value ^ byte) * 0x100000001B3 % 2**64
     return f"{value:016x}"

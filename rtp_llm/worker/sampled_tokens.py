@@ -25,7 +25,7 @@ class SampledTokens:
 
     def substitute(self, ids: Tensor) -> None:
         """Replace each -(r + 1) among ``ids`` (int32 [T]) by the token of row r, in place."""
-        ops.resolve_tokens(ids, self._tokens)
+        ops.substitute_tokens(ids, self._tokens)
 
     def keep(self, tokens: Tensor) -> None:
         """A step sampled ``tokens`` (int32 [R])."""

@@ -1,5 +1,5 @@
 // What operator glue is written with: tensors, checks, threads and registration on torch's stable
-// ABI. Only *_glue.cc files and schema.cc include this; kernels see plain pointers.
+// ABI. Only checks, glue and schema.cc include this; kernels see plain pointers.
 //
 // torch's own TORCH_BOX costs about 0.7 us more per call (shared pointers, tuples, outputs made
 // through the dispatcher), which shows at batch 1.
@@ -183,6 +183,15 @@ inline constexpr uint64_t kResults<void> = 0;
 template <class... Ts>
 constexpr uint64_t kResults<std::tuple<Ts...>> = sizeof...(Ts);
 
+}  // namespace detail
+
+// A member of a call (the structs in <family>/calls.h, made from the declarations in rtp_llm/ops),
+// from torch's stack.
+template <class T>
+T take(StableIValue value) {
+  return detail::Argument<const T&>::take(value);
+}
+
 // Throws unless the tensors among the arguments are on one device.
 class SameDevice {
  public:
@@ -212,8 +221,45 @@ class SameDevice {
   int32_t index_ = 0;
 };
 
+// What checks make of a call: the arguments of the kernel, and the results that they point to.
+template <class Args, class Result>
+struct Prepared {
+  Args args;
+  Result result;
+};
+template <class Args>
+struct Prepared<Args, void> {
+  Args args;
+};
+
+namespace detail {
+
 template <auto function>
 struct Boxed;
+
+// Of a function that takes a call.
+template <auto function>
+struct BoxedCall;
+
+template <class R, class Call, R (*function)(const Call&)>
+struct BoxedCall<function> {
+  static_assert(std::is_same_v<R, typename Call::Result>, "the schema has another result");
+  using Taken = Call;
+  static inline CallCounter* counter = nullptr;
+
+  static void call(StableIValue* stack, uint64_t num_args, uint64_t num_results) {
+    RTP_LLM_CHECK(num_args == Call::kArguments && num_results == kResults<R>, "the schema has ",
+                  num_args, " arguments and ", num_results, " results, the kernel ",
+                  Call::kArguments, " and ", kResults<R>);
+    const Call taken(stack);
+    if constexpr (std::is_void_v<R>) {
+      function(taken);
+    } else {
+      give_result(stack, function(taken));
+    }
+    counter->fetch_add(1, std::memory_order_relaxed);
+  }
+};
 
 template <class R, class... Args, R (*function)(Args...)>
 struct Boxed<function> {
@@ -250,6 +296,14 @@ template <auto function>
 void implement(torch::stable::detail::StableLibrary& library, const char* name) {
   detail::Boxed<function>::counter = &call_counter(name);
   library.impl(name, &detail::Boxed<function>::call);
+}
+
+// The same of a function that takes a call, whose name and types come from the declaration.
+template <auto function>
+void implement(torch::stable::detail::StableLibrary& library) {
+  using Boxed = detail::BoxedCall<function>;
+  Boxed::counter = &call_counter(Boxed::Taken::kName);
+  library.impl(Boxed::Taken::kName, &Boxed::call);
 }
 
 // The same without a counter: for what is no kernel.

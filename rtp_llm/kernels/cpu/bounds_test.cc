@@ -66,9 +66,9 @@ TEST_P(KernelBounds, AddRmsNorm) {
       auto x = numbers(dtype, 3 * size);
       auto residual = numbers(dtype, 3 * size);
       const auto weight = numbers(dtype, size);
-      const AddRmsNormArgs args{x.data(), residual.data(), weight.data(), 3, size, size,
-                                size,     dtype,           1e-6f};
-      RTP_LLM_PICK_ISA(add_rms_norm)(args, 0, 3);
+      const FusedAddRmsNormArgs args{x.data(), residual.data(), weight.data(), 3, size, size,
+                                     size,     dtype,           1e-6f};
+      RTP_LLM_PICK_ISA(fused_add_rms_norm)(args, 0, 3);
       EXPECT_NE(residual, numbers(dtype, 3 * size));
     }
   }

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "rtp_llm/kernels/common/dtype.h"
+#include "rtp_llm/kernels/common/operator.h"
 
 #if defined(__AVX512F__)
 #define RTP_LLM_ISA avx512

@@ -1,6 +1,7 @@
 """Rules of the GPU kernels."""
 
 load("//bazel:defs.bzl", "cuda_library", "gpu_library", "rtp_glue_library", "rtp_py_test")
+load("//rtp_llm/kernels:generated.bzl", "generated_glue")
 
 def gpu_operators(
         name,
@@ -9,11 +10,13 @@ def gpu_operators(
         srcs = None,
         private_hdrs = [],
         nvidia_only = False,
-        glue_deps = []):
+        glue_deps = [],
+        marked = False):
     """Kernels `name` (<name>.cu, <name>.h) and their registration `<name>_glue` (<name>_glue.cc).
 
     `family` is their folder, `name` when not given; `arguments` are what they include of
     //rtp_llm/kernels/common. nvidia_only: not for ROCm. `glue_deps`: what else the registration calls.
+    `marked`: RTP_LLM_OPERATOR marks the kernels, and the registration is made from that.
     """
     folder = "//rtp_llm/kernels/common:"
     stem = "%s/%s" % (family or name, name)
@@ -24,14 +27,17 @@ def gpu_operators(
         hdrs = [stem + ".h"] + private_hdrs,
         deps = [":gpu"] + [folder + given for given in arguments],
     )
-    rtp_glue_library(
+    glue = dict(
         name = name + "_glue",
-        srcs = [stem + "_glue.cc"],
         deps = [
             ":" + name,
             ":on_device",
         ] + glue_deps + [folder + given + "_checks" for given in arguments],
     )
+    if marked:
+        generated_glue(device = "cuda", kernels = srcs or [stem + ".cu"], **glue)
+    else:
+        rtp_glue_library(srcs = [stem + "_glue.cc"], **glue)
 
 def gpu_test(name, srcs, deps = []):
     """pytest with its tensors on the GPU that the build is for; skipped on a machine without one."""

@@ -46,7 +46,7 @@ def gates(at: dict[str, Tensor]) -> Any:
 
 
 def products(at: dict[str, Tensor]) -> Any:
-    ops.resolve_tokens(at["ids"], at["previous"])
+    ops.substitute_tokens(at["ids"], at["previous"])
     return ops.linear(ops.embedding(at["ids"], at["table"]), at["table"])
 
 

@@ -30,7 +30,7 @@ def test_embedding_of_an_unknown_id_is_zero() -> None:
 
 def test_tokens_of_unknown_rows_stay_as_they_are() -> None:
     ids, least = int32(4, -1, -3, -4, -(2**31)), -(2**31)
-    ops.resolve_tokens(ids, int32(7, 8, 9))
+    ops.substitute_tokens(ids, int32(7, 8, 9))
     assert ids.tolist() == [4, 7, 9, -4, least]
 
 

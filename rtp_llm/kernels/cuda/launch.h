@@ -9,6 +9,7 @@
 #include <string>
 #include <type_traits>
 
+#include "rtp_llm/kernels/common/operator.h"
 #include "rtp_llm/kernels/cuda/gpu.h"
 
 namespace rtp_llm::cuda {

@@ -2,18 +2,22 @@
 
 load("//arch_config:devices.bzl", "only_on")
 load("//bazel:defs.bzl", "rtp_cc_library", "rtp_glue_library", "rtp_py_test", "sycl_library")
+load("//rtp_llm/kernels:generated.bzl", "glue_source")
 
 _ARGUMENTS = "//rtp_llm/kernels/common:"
 
-def xpu_glue(name, deps, family):
-    """Registrations in <family>/<name>.cc: `name` for torch's XPU device, `name`_bridge for the tests' bridge."""
+def xpu_glue(name, deps, family = None):
+    """Registrations in <family>/<name>.cc: `name` for torch's XPU device, `name`_bridge for the tests' bridge.
+
+    Without `family`: in <name>.cc, a generated file.
+    """
     for target, defines, queue in [
         (name, [], ":on_queue"),
         (name + "_bridge", ["-DRTP_LLM_XPU_BRIDGE"], ":on_queue_headers"),
     ]:
         rtp_glue_library(
             name = target,
-            srcs = ["%s/%s.cc" % (family, name)],
+            srcs = ["%s/%s.cc" % (family, name) if family else ":%s.cc" % name],
             copts = defines,
             target_compatible_with = only_on("xpu"),
             deps = deps + [queue],
@@ -52,6 +56,21 @@ def xpu_operators(name, arguments, family = None, programs = None, headers = [])
         name = name + "_glue",
         deps = [":" + name, ":launch", ":%s_headers" % name] + [each + "_checks" for each in given],
         family = family,
+    )
+
+def xpu_marked_operators(name, arguments, family = None):
+    """Kernels that RTP_LLM_OPERATOR marks in <family>/<name>_kernel.cc, and their registration."""
+    given = [_ARGUMENTS + each for each in arguments]
+    program = "%s/%s_kernel.cc" % (family or name, name)
+    sycl_library(
+        name = name + "_kernels",
+        srcs = [program],
+        deps = given + [":device"],
+    )
+    glue_source(name + "_glue", "xpu", [program])
+    xpu_glue(
+        name = name + "_glue",
+        deps = [":launch", ":%s_kernels" % name] + [each + "_checks" for each in given],
     )
 
 def xpu_test(name, srcs, deps = [], **kwargs):

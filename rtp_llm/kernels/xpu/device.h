@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "rtp_llm/kernels/common/operator.h"
+
 namespace rtp_llm::xpu {
 
 using BFloat16 = sycl::ext::oneapi::bfloat16;

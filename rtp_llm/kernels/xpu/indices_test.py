@@ -45,7 +45,7 @@ def test_id_outside_the_table_gives_a_row_of_nan(dtype: torch.dtype, bad: int) -
 
 def test_token_of_a_row_outside_stays_as_it_is() -> None:
     ids = torch.tensor([4, -1, -3, -4, -LARGEST], dtype=torch.int32)
-    ops.resolve_tokens(ids, torch.tensor([7, 8, 9], dtype=torch.int32))
+    ops.substitute_tokens(ids, torch.tensor([7, 8, 9], dtype=torch.int32))
     assert ids.tolist() == [4, 7, 9, -4, -LARGEST]
 
 

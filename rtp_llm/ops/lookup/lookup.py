@@ -7,7 +7,7 @@ from torch import Tensor
 from rtp_llm.ops.registry import operator
 
 _EMBEDDING = operator("embedding")
-_RESOLVE = operator("resolve_tokens")
+_RESOLVE = operator("substitute_tokens")
 
 
 def embedding(ids: Tensor, table: Tensor) -> Tensor:
@@ -18,7 +18,7 @@ def embedding(ids: Tensor, table: Tensor) -> Tensor:
     return _EMBEDDING.call(ids, table)  # type: ignore[no-any-return]
 
 
-def resolve_tokens(ids: Tensor, previous: Tensor) -> None:
+def substitute_tokens(ids: Tensor, previous: Tensor) -> None:
     """ids[t] = previous[-ids[t] - 1] wherever it is negative, in place; int32 [T] and [R].
 
     So a batch can name tokens that the host does not know yet: by their rows in the step before.

@@ -18,15 +18,15 @@ def embedding_meta(ids: Tensor, table: Tensor) -> Tensor:
     return table.new_empty((ids.shape[0], table.shape[1]))
 
 
-def resolve_tokens_reference(ids: Tensor, previous: Tensor) -> None:
-    """See rtp_llm.ops.resolve_tokens."""
+def substitute_tokens_reference(ids: Tensor, previous: Tensor) -> None:
+    """See rtp_llm.ops.substitute_tokens."""
     if ids.numel() and -int(ids.min()) > len(previous):
-        raise IndexError(f"resolve_tokens: ids name rows beyond the {len(previous)} of previous")
+        raise IndexError(f"substitute_tokens: ids name rows beyond the {len(previous)} of previous")
     named = ids < 0
     rows = torch.where(named, -1 - ids, 0)
     if len(previous):
         ids.copy_(torch.where(named, previous.index_select(0, rows), ids))
 
 
-def resolve_tokens_meta(ids: Tensor, previous: Tensor) -> None:
+def substitute_tokens_meta(ids: Tensor, previous: Tensor) -> None:
     """It makes no tensor."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rtp_llm import ops
-from rtp_llm.ops.lookup.lookup_reference import embedding_reference, resolve_tokens_reference
+from rtp_llm.ops.lookup.lookup_reference import embedding_reference, substitute_tokens_reference
 from rtp_llm.testing.operator_checks import FLOAT_DTYPES, cpu_only, kernel_runs
 
 
@@ -61,10 +61,10 @@ def test_negative_ids_are_rows_of_the_step_before(count: int, rows: int) -> None
     values = previous.tolist()
     expected = [each if each >= 0 else values[-each - 1] for each in ids.tolist()]
     with_reference = ids.clone()
-    resolve_tokens_reference(with_reference, previous)
+    substitute_tokens_reference(with_reference, previous)
     before = previous.clone()
-    with kernel_runs("resolve_tokens"):
-        ops.resolve_tokens(ids, previous)
+    with kernel_runs("substitute_tokens"):
+        ops.substitute_tokens(ids, previous)
     assert ids.tolist() == expected
     assert with_reference.tolist() == expected
     assert torch.equal(previous, before)
@@ -72,33 +72,33 @@ def test_negative_ids_are_rows_of_the_step_before(count: int, rows: int) -> None
 
 def test_ids_without_a_negative_one_need_no_rows() -> None:
     ids, none = torch.arange(5, dtype=torch.int32), torch.zeros(0, dtype=torch.int32)
-    for function in (ops.resolve_tokens, resolve_tokens_reference):
+    for function in (ops.substitute_tokens, substitute_tokens_reference):
         function(ids, none)
         assert ids.tolist() == [0, 1, 2, 3, 4]
 
 
 @cpu_only
-@pytest.mark.parametrize("function", [ops.resolve_tokens, resolve_tokens_reference])
+@pytest.mark.parametrize("function", [ops.substitute_tokens, substitute_tokens_reference])
 def test_a_row_that_the_step_before_had_not_is_named(function: object) -> None:
     assert callable(function)
     ids, previous = torch.tensor([3, -2, -4], dtype=torch.int32), torch.arange(3).int()
     with pytest.raises(IndexError):
         function(ids, previous)
     with pytest.raises(IndexError, match=r"ids\[2\] is -4; expected at least -3"):
-        ops.resolve_tokens(torch.tensor([3, -2, -4], dtype=torch.int32), previous)
+        ops.substitute_tokens(torch.tensor([3, -2, -4], dtype=torch.int32), previous)
 
 
 def test_wrong_arguments_of_the_resolution_are_named() -> None:
     ids = torch.zeros(3, dtype=torch.int32)
     with pytest.raises(RuntimeError, match=r"ids is int64 \[3\]; expected int32"):
-        ops.resolve_tokens(ids.long(), ids)
+        ops.substitute_tokens(ids.long(), ids)
     with pytest.raises(RuntimeError, match=r"previous is int64 \[3\]; expected int32"):
-        ops.resolve_tokens(ids, ids.long())
+        ops.substitute_tokens(ids, ids.long())
 
 
 def test_the_resolution_is_traceable() -> None:
     torch.library.opcheck(
-        torch.ops.rtp_llm.resolve_tokens.default,
+        torch.ops.rtp_llm.substitute_tokens.default,
         (torch.tensor([1, -1], dtype=torch.int32), torch.tensor([7], dtype=torch.int32)),
         test_utils=("test_schema", "test_faketensor"),
     )

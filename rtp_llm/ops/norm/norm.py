@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rtp_llm.ops.registry import operator
-
-_RMS_NORM = operator("rms_norm")
-_FUSED_ADD_RMS_NORM = operator("fused_add_rms_norm")
-_QK_RMS_NORM = operator("qk_rms_norm")
+from rtp_llm.ops.declare import MutableTensor, operator
 
 
+@operator
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight over the last dimension.
 
@@ -18,19 +15,22 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     contiguous. weight [C] of the same dtype. Returns a contiguous tensor like x.
     RuntimeError on a mismatch.
     """
-    return _RMS_NORM.call(x, weight, eps)  # type: ignore[no-any-return]
+    return x.new_empty(x.shape)
 
 
-def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> None:
+@operator
+def fused_add_rms_norm(
+    x: MutableTensor, residual: MutableTensor, weight: Tensor, eps: float
+) -> None:
     """In place: residual += x, rounded to its dtype; then x = rms_norm(residual, weight, eps).
 
     x and residual [..., C] as x of rms_norm, of one shape and dtype, in different memory.
     """
-    _FUSED_ADD_RMS_NORM.call(x, residual, weight, eps)
 
 
+@operator
 def qk_rms_norm(
-    qkv: Tensor,
+    qkv: MutableTensor,
     q_weight: Tensor,
     k_weight: Tensor,
     num_heads: int,
@@ -41,4 +41,13 @@ def qk_rms_norm(
 
     qkv [T, (H + 2 Hk) D] with a free row stride: query, key, then value heads. Weights [D].
     """
-    _QK_RMS_NORM.call(qkv, q_weight, k_weight, num_heads, num_kv_heads, eps)
+
+
+@operator
+def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """rms_norm(x, weight, eps) * silu(gate), all in float32: the norm of gated delta nets.
+
+    x and gate [..., D] of one shape and dtype, as x of rms_norm; of three dimensions [T, H, D] the
+    strides of tokens and heads are free. weight [D] of the same dtype. Returns a contiguous tensor.
+    """
+    return x.new_empty(x.shape)

@@ -1,4 +1,4 @@
-"""Plain PyTorch references and Meta functions of the norms."""
+"""Plain PyTorch references of the norms."""
 
 from __future__ import annotations
 
@@ -13,19 +13,10 @@ def rms_norm_reference(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return (wide * inverse * weight.float()).to(x.dtype)
 
 
-def rms_norm_meta(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Shape and dtype of rms_norm."""
-    return x.new_empty(x.shape)
-
-
 def fused_add_rms_norm_reference(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> None:
     """See rtp_llm.ops.fused_add_rms_norm."""
     residual.copy_((residual.float() + x.float()).to(residual.dtype))
     x.copy_(rms_norm_reference(residual, weight, eps))
-
-
-def fused_add_rms_norm_meta(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> None:
-    """Changes its arguments only."""
 
 
 def qk_rms_norm_reference(
@@ -44,12 +35,7 @@ def qk_rms_norm_reference(
     key.copy_(rms_norm_reference(key, k_weight, eps))
 
 
-def qk_rms_norm_meta(
-    qkv: Tensor,
-    q_weight: Tensor,
-    k_weight: Tensor,
-    num_heads: int,
-    num_kv_heads: int,
-    eps: float,
-) -> None:
-    """Changes its arguments only."""
+def gated_rms_norm_reference(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """See rtp_llm.ops.gated_rms_norm."""
+    normed = rms_norm_reference(x.float(), weight.float(), eps)
+    return (normed * torch.nn.functional.silu(gate.float())).to(x.dtype)

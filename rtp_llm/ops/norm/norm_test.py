@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import torch
 
 from rtp_llm import ops
 from rtp_llm.ops.norm.norm_reference import (
     fused_add_rms_norm_reference,
+    gated_rms_norm_reference,
     qk_rms_norm_reference,
     rms_norm_reference,
 )
@@ -141,6 +144,63 @@ def test_wrong_arguments_are_named() -> None:
         ops.qk_rms_norm(x, torch.zeros(2), torch.zeros(3), 2, 1, EPS)
 
 
+def gated_inputs(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    x, gate = ((torch.randn(shape) * 3).to(dtype) for _ in range(2))
+    return x, gate, torch.randn(shape[-1]).to(dtype)
+
+
+@every_isa
+@every_dtype
+def test_gated_rms_norm_equals_reference(isa: str, dtype: torch.dtype) -> None:
+    for shape in [*SHAPES, (3, 5, 128), (2, 2, 3, 17)]:
+        inputs = gated_inputs(shape, dtype)
+        with running(isa), kernel_runs("gated_rms_norm"):
+            actual = ops.gated_rms_norm(*inputs, EPS)
+        assert_near(actual, gated_rms_norm_reference(*inputs, EPS))
+
+
+@every_isa
+def test_gated_rms_norm_of_strided_tokens_and_heads(isa: str) -> None:
+    wide = torch.randn(6, 9, 80)
+    x, gate, weight = wide[::2, 1:5, 3:67], wide[1::2, 4:8, 16:], torch.randn(64)
+    with running(isa):
+        assert_near(
+            ops.gated_rms_norm(x, gate, weight, EPS), gated_rms_norm_reference(x, gate, weight, EPS)
+        )
+        x, gate = wide[:, 0, 3:67], wide[:, 1, 16:]
+        assert_near(
+            ops.gated_rms_norm(x, gate, weight, EPS), gated_rms_norm_reference(x, gate, weight, EPS)
+        )
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (8, 0), (0, 3, 8), (3, 0, 8), (2, 3, 0)])
+def test_gated_rms_norm_of_nothing(shape: tuple[int, ...]) -> None:
+    empty = torch.empty(shape)
+    assert ops.gated_rms_norm(empty, empty, torch.empty(shape[-1]), EPS).shape == shape
+
+
+@every_dtype
+def test_gated_rms_norm_is_that_of_transformers(dtype: torch.dtype) -> None:
+    module = importlib.import_module("transformers.models.qwen3_next.modeling_qwen3_next")
+    x, gate, weight = gated_inputs((40, 128), dtype)
+    layer = module.Qwen3NextRMSNormGated(128, eps=EPS).to(dtype).to(x.device)
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        assert_near(ops.gated_rms_norm(x, gate, weight, EPS), layer(x, gate))
+
+
+def test_gated_rms_norm_refuses_what_does_not_fit() -> None:
+    x, gate, weight = gated_inputs((4, 8), torch.float32)
+    with pytest.raises(RuntimeError, match=r"gated_rms_norm: gate is float32 \[3, 8\]"):
+        ops.gated_rms_norm(x, gate[:3], weight, EPS)
+    with pytest.raises(RuntimeError, match="gated_rms_norm: gate is bfloat16"):
+        ops.gated_rms_norm(x, gate.bfloat16(), weight, EPS)
+    with pytest.raises(RuntimeError, match=r"gated_rms_norm: weight is float32 \[7\]"):
+        ops.gated_rms_norm(x, gate, weight[:7], EPS)
+    with pytest.raises(RuntimeError, match="has gaps"):
+        ops.gated_rms_norm(x[:, ::2], gate[:, ::2], weight[:4], EPS)
+
+
 def test_operators_are_traceable() -> None:
     x, weight, qkv = torch.randn(3, 8), torch.randn(8), torch.randn(3, 32)
     space = torch.ops.rtp_llm
@@ -151,4 +211,7 @@ def test_operators_are_traceable() -> None:
     )
     torch.library.opcheck(
         space.qk_rms_norm.default, (qkv, weight, weight, 2, 1, EPS), test_utils=tests
+    )
+    torch.library.opcheck(
+        space.gated_rms_norm.default, (x, x.clone(), weight, EPS), test_utils=tests
     )

@@ -15,7 +15,7 @@ struct EmbeddingArgs {
   int64_t table_stride_bytes;
 };
 
-struct ResolveTokensArgs {
+struct SubstituteTokensArgs {
   int32_t* ids;  // a negative one is -(row + 1)
   const int32_t* previous;
   int64_t count;

@@ -17,9 +17,9 @@ EmbeddingArgs embedding_args(const Tensor& ids, const Tensor& table) {
           table.stride(0) * element};
 }
 
-ResolveTokensArgs resolve_tokens_args(const Tensor& ids, const Tensor& previous) {
-  check_index(ids, "resolve_tokens: ids");
-  check_index(previous, "resolve_tokens: previous");
+SubstituteTokensArgs substitute_tokens_args(const Tensor& ids, const Tensor& previous) {
+  check_index(ids, "substitute_tokens: ids");
+  check_index(previous, "substitute_tokens: previous");
   return {ids.data<int32_t>(), previous.data<int32_t>(), ids.size(0), previous.size(0)};
 }
 

@@ -22,7 +22,7 @@ struct RmsNormArgs {
 };
 
 // residual[r] += x[r], rounded to the element type; then x[r] = norm(residual[r]).
-struct AddRmsNormArgs {
+struct FusedAddRmsNormArgs {
   void* x;
   void* residual;
   const void* weight;
@@ -45,6 +45,23 @@ struct QkRmsNormArgs {
   int64_t num_kv_heads;
   int64_t head_dim;
   int64_t stride;
+  DType dtype;
+  float eps;
+};
+
+// out[r] = norm(x[r]) * silu(gate[r]); row r is the (r % inner)th of group r / inner.
+struct GatedRmsNormArgs {
+  const void* x;
+  const void* gate;
+  const void* weight;
+  void* out;
+  int64_t rows;
+  int64_t size;
+  int64_t inner;
+  int64_t x_stride;  // of rows in a group
+  int64_t x_group_stride;
+  int64_t gate_stride;
+  int64_t gate_group_stride;
   DType dtype;
   float eps;
 };

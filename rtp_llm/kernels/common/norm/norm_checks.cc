@@ -9,6 +9,23 @@ void check_weight(const Tensor& weight, const Tensor& x, int64_t size, const cha
   check_contiguous(weight, what);
 }
 
+// Rows in groups that may lie anywhere.
+struct GroupedRows {
+  int64_t count;
+  int64_t inner;
+  int64_t stride;
+  int64_t group_stride;
+};
+
+GroupedRows grouped_rows_of(const Tensor& tensor, const char* what) {
+  if (tensor.dim() != 3) {
+    const Rows rows = rows_of(tensor, what);
+    return {rows.count, rows.count, rows.stride, 0};
+  }
+  check_inner_contiguous(tensor, 1, what);
+  return {tensor.size(0) * tensor.size(1), tensor.size(1), tensor.stride(1), tensor.stride(0)};
+}
+
 }  // namespace
 
 RmsNormArgs rms_norm_args(const Tensor& x, const Tensor& weight, double eps) {
@@ -19,41 +36,56 @@ RmsNormArgs rms_norm_args(const Tensor& x, const Tensor& weight, double eps) {
           x.dtype(), static_cast<float>(eps)};
 }
 
-AddRmsNormArgs add_rms_norm_args(const Tensor& x, const Tensor& residual, const Tensor& weight,
-                                 double eps) {
-  check_float_dtype(x, "fused_add_rms_norm: x");
-  check_dtype(residual, x.dtype(), "fused_add_rms_norm: residual");
-  check_same_sizes(residual, x, "fused_add_rms_norm: residual");
-  const Rows rows = rows_of(x, "fused_add_rms_norm: x");
-  const Rows residual_rows = rows_of(residual, "fused_add_rms_norm: residual");
-  check_weight(weight, x, rows.size, "fused_add_rms_norm: weight");
-  RTP_LLM_CHECK(x.data() != residual.data() || x.numel() == 0,
-                "fused_add_rms_norm: x and residual are the same memory");
-  return {x.data(),
-          residual.data(),
-          weight.data(),
-          rows.count,
-          rows.size,
-          rows.stride,
-          residual_rows.stride,
-          x.dtype(),
-          static_cast<float>(eps)};
+Prepared<RmsNormArgs, Tensor> prepare(const RmsNormCall& call) {
+  RmsNormArgs args = rms_norm_args(call.x, call.weight, call.eps);
+  Tensor out = empty_like(call.x);
+  args.out = out.data();
+  return {args, std::move(out)};
 }
 
-QkRmsNormArgs qk_rms_norm_args(const Tensor& qkv, const Tensor& q_weight, const Tensor& k_weight,
-                               int64_t num_heads, int64_t num_kv_heads, double eps) {
-  check_float_dtype(qkv, "qk_rms_norm: qkv");
-  check_dim(qkv, 2, "qk_rms_norm: qkv");
-  const Rows rows = rows_of(qkv, "qk_rms_norm: qkv");
-  const int64_t heads = num_heads + 2 * num_kv_heads;
-  RTP_LLM_CHECK(num_heads > 0 && num_kv_heads > 0 && rows.size % heads == 0, "qk_rms_norm: qkv is ",
-                qkv.describe(), "; expected rows of ", num_heads, " + 2 * ", num_kv_heads,
-                " heads");
+Prepared<FusedAddRmsNormArgs, void> prepare(const FusedAddRmsNormCall& call) {
+  check_float_dtype(call.x, "fused_add_rms_norm: x");
+  check_dtype(call.residual, call.x.dtype(), "fused_add_rms_norm: residual");
+  check_same_sizes(call.residual, call.x, "fused_add_rms_norm: residual");
+  const Rows rows = rows_of(call.x, "fused_add_rms_norm: x");
+  const Rows residual_rows = rows_of(call.residual, "fused_add_rms_norm: residual");
+  check_weight(call.weight, call.x, rows.size, "fused_add_rms_norm: weight");
+  RTP_LLM_CHECK(call.x.data() != call.residual.data() || call.x.numel() == 0,
+                "fused_add_rms_norm: x and residual are the same memory");
+  return {{call.x.data(), call.residual.data(), call.weight.data(), rows.count, rows.size,
+           rows.stride, residual_rows.stride, call.x.dtype(), static_cast<float>(call.eps)}};
+}
+
+Prepared<QkRmsNormArgs, void> prepare(const QkRmsNormCall& call) {
+  check_float_dtype(call.qkv, "qk_rms_norm: qkv");
+  check_dim(call.qkv, 2, "qk_rms_norm: qkv");
+  const Rows rows = rows_of(call.qkv, "qk_rms_norm: qkv");
+  const int64_t heads = call.num_heads + 2 * call.num_kv_heads;
+  RTP_LLM_CHECK(call.num_heads > 0 && call.num_kv_heads > 0 && rows.size % heads == 0,
+                "qk_rms_norm: qkv is ", call.qkv.describe(), "; expected rows of ", call.num_heads,
+                " + 2 * ", call.num_kv_heads, " heads");
   const int64_t head_dim = rows.size / heads;
-  check_weight(q_weight, qkv, head_dim, "qk_rms_norm: q_weight");
-  check_weight(k_weight, qkv, head_dim, "qk_rms_norm: k_weight");
-  return {qkv.data(),   q_weight.data(), k_weight.data(), rows.count,  num_heads,
-          num_kv_heads, head_dim,        rows.stride,     qkv.dtype(), static_cast<float>(eps)};
+  check_weight(call.q_weight, call.qkv, head_dim, "qk_rms_norm: q_weight");
+  check_weight(call.k_weight, call.qkv, head_dim, "qk_rms_norm: k_weight");
+  return {{call.qkv.data(), call.q_weight.data(), call.k_weight.data(), rows.count, call.num_heads,
+           call.num_kv_heads, head_dim, rows.stride, call.qkv.dtype(),
+           static_cast<float>(call.eps)}};
+}
+
+Prepared<GatedRmsNormArgs, Tensor> prepare(const GatedRmsNormCall& call) {
+  check_float_dtype(call.x, "gated_rms_norm: x");
+  check_dtype(call.gate, call.x.dtype(), "gated_rms_norm: gate");
+  check_same_sizes(call.gate, call.x, "gated_rms_norm: gate");
+  const GroupedRows rows = grouped_rows_of(call.x, "gated_rms_norm: x");
+  const GroupedRows gates = grouped_rows_of(call.gate, "gated_rms_norm: gate");
+  const int64_t size = call.x.size(-1);
+  check_weight(call.weight, call.x, size, "gated_rms_norm: weight");
+  Tensor out = empty_like(call.x);
+  const int64_t inner = rows.inner > 0 ? rows.inner : 1;
+  return {{call.x.data(), call.gate.data(), call.weight.data(), out.data(), rows.count, size, inner,
+           rows.stride, rows.group_stride, gates.stride, gates.group_stride, call.x.dtype(),
+           static_cast<float>(call.eps)},
+          std::move(out)};
 }
 
 }  // namespace rtp_llm::glue

@@ -20,7 +20,7 @@ void embedding(const EmbeddingArgs& args, int64_t begin, int64_t end) {
   }
 }
 
-int64_t resolve_tokens(const ResolveTokensArgs& args) {
+int64_t substitute_tokens(const SubstituteTokensArgs& args) {
   for (int64_t i = 0; i < args.count; ++i) {
     if (args.ids[i] >= 0) continue;
     const int64_t row = -1 - int64_t{args.ids[i]};

@@ -15,6 +15,6 @@ void embedding(const EmbeddingArgs& args, int64_t begin, int64_t end);
 
 // Replaces the negative ids. The first position whose row is not there, with nothing changed from
 // there on; the count of ids when all are.
-int64_t resolve_tokens(const ResolveTokensArgs& args);
+int64_t substitute_tokens(const SubstituteTokensArgs& args);
 
 }  // namespace rtp_llm::cpu

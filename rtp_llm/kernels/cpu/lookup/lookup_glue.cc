@@ -19,11 +19,11 @@ Tensor embedding_lookup(const Tensor& ids, const Tensor& table) {
   return out;
 }
 
-void resolve_tokens_in_place(const Tensor& ids, const Tensor& previous) {
-  const ResolveTokensArgs args = glue::resolve_tokens_args(ids, previous);
-  const int64_t bad = resolve_tokens(args);
+void substitute_tokens_in_place(const Tensor& ids, const Tensor& previous) {
+  const SubstituteTokensArgs args = glue::substitute_tokens_args(ids, previous);
+  const int64_t bad = substitute_tokens(args);
   if (bad < args.count) {
-    glue::fail_index("resolve_tokens: ids[", bad, "] is ", args.ids[bad], "; expected at least ",
+    glue::fail_index("substitute_tokens: ids[", bad, "] is ", args.ids[bad], "; expected at least ",
                      -args.rows, ", which names the last row of previous");
   }
 }
@@ -32,7 +32,7 @@ void resolve_tokens_in_place(const Tensor& ids, const Tensor& previous) {
 
 STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
   glue::implement<embedding_lookup>(library, "embedding");
-  glue::implement<resolve_tokens_in_place>(library, "resolve_tokens");
+  glue::implement<substitute_tokens_in_place>(library, "substitute_tokens");
 }
 
 }  // namespace rtp_llm::cpu

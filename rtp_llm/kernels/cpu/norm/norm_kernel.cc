@@ -33,6 +33,17 @@ void scale_row(const T* x, const T* weight, T* out, int64_t size, float inverse)
 }
 
 template <class T>
+void gate_row(const T* x, const T* gate, const T* weight, T* out, int64_t size, float inverse) {
+  const Vec factor = Vec::set(inverse);
+  const Vec one = Vec::set(1.0f);
+  for_vectors(size, [&](int64_t i, int count) {
+    const Vec g = Vec::load(gate + i, count);
+    const Vec silu = g / (one + exp(Vec::zero() - g));
+    (Vec::load(x + i, count) * factor * Vec::load(weight + i, count) * silu).store(out + i, count);
+  });
+}
+
+template <class T>
 void add_row(const T* x, T* residual, int64_t size) {
   for_vectors(size, [&](int64_t i, int count) {
     (Vec::load(residual + i, count) + Vec::load(x + i, count)).store(residual + i, count);
@@ -41,6 +52,7 @@ void add_row(const T* x, T* residual, int64_t size) {
 
 }  // namespace
 
+RTP_LLM_OPERATOR(rms_norm, args.rows, grain_rows(args.size * 8))
 void rms_norm(const RmsNormArgs& args, int64_t begin, int64_t end) {
   visit_float_dtype(args.dtype, [&](auto element) {
     using T = decltype(element);
@@ -53,7 +65,8 @@ void rms_norm(const RmsNormArgs& args, int64_t begin, int64_t end) {
   });
 }
 
-void add_rms_norm(const AddRmsNormArgs& args, int64_t begin, int64_t end) {
+RTP_LLM_OPERATOR(fused_add_rms_norm, args.rows, grain_rows(args.size * 12))
+void fused_add_rms_norm(const FusedAddRmsNormArgs& args, int64_t begin, int64_t end) {
   visit_float_dtype(args.dtype, [&](auto element) {
     using T = decltype(element);
     const auto* weight = static_cast<const T*>(args.weight);
@@ -66,6 +79,8 @@ void add_rms_norm(const AddRmsNormArgs& args, int64_t begin, int64_t end) {
   });
 }
 
+RTP_LLM_OPERATOR(qk_rms_norm, args.tokens,
+                 grain_rows((args.num_heads + 2 * args.num_kv_heads) * args.head_dim * 8))
 void qk_rms_norm(const QkRmsNormArgs& args, int64_t begin, int64_t end) {
   visit_float_dtype(args.dtype, [&](auto element) {
     using T = decltype(element);
@@ -76,6 +91,24 @@ void qk_rms_norm(const QkRmsNormArgs& args, int64_t begin, int64_t end) {
         scale_row(head, static_cast<const T*>(weight), head, args.head_dim,
                   inverse_rms(head, args.head_dim, args.eps));
       }
+    }
+  });
+}
+
+RTP_LLM_OPERATOR(gated_rms_norm, args.rows, grain_rows(args.size * 24))
+void gated_rms_norm(const GatedRmsNormArgs& args, int64_t begin, int64_t end) {
+  visit_float_dtype(args.dtype, [&](auto element) {
+    using T = decltype(element);
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t group = row / args.inner;
+      const int64_t index = row % args.inner;
+      const T* x =
+          static_cast<const T*>(args.x) + group * args.x_group_stride + index * args.x_stride;
+      const T* gate = static_cast<const T*>(args.gate) + group * args.gate_group_stride +
+                      index * args.gate_stride;
+      gate_row(x, gate, static_cast<const T*>(args.weight),
+               static_cast<T*>(args.out) + row * args.size, args.size,
+               inverse_rms(x, args.size, args.eps));
     }
   });
 }

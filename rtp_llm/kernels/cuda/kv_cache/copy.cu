@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads) copy_rows(EmbeddingArgs args) {
   static_cast<Unit*>(args.out)[blockIdx.x * size + at] = unit;
 }
 
-__global__ void __launch_bounds__(kThreads) resolve_ids(ResolveTokensArgs args) {
+__global__ void __launch_bounds__(kThreads) substitute_ids(SubstituteTokensArgs args) {
   const int64_t at = int64_t{blockIdx.x} * kThreads + thread_index();
   if (at >= args.count) return;
   const int64_t row = -1 - int64_t{args.ids[at]};
@@ -76,11 +76,11 @@ void embedding(const EmbeddingArgs& args, void* stream) {
   check_launch("embedding");
 }
 
-void resolve_tokens(const ResolveTokensArgs& args, void* stream) {
+void substitute_tokens(const SubstituteTokensArgs& args, void* stream) {
   if (args.count == 0) return;
-  const dim3 grid(blocks(ceil_div(args.count, kThreads), "resolve_tokens"));
-  resolve_ids<<<grid, kThreads, 0, static_cast<Stream>(stream)>>>(args);
-  check_launch("resolve_tokens");
+  const dim3 grid(blocks(ceil_div(args.count, kThreads), "substitute_tokens"));
+  substitute_ids<<<grid, kThreads, 0, static_cast<Stream>(stream)>>>(args);
+  check_launch("substitute_tokens");
 }
 
 void copy_blocks(const CopyBlocksArgs& args, void* stream) {

@@ -10,7 +10,7 @@ namespace rtp_llm::cuda {
 void embedding(const EmbeddingArgs& args, void* stream);
 
 // An id whose row is not there stays as it is.
-void resolve_tokens(const ResolveTokensArgs& args, void* stream);
+void substitute_tokens(const SubstituteTokensArgs& args, void* stream);
 
 // A pair that names a block outside the cache is skipped.
 void copy_blocks(const CopyBlocksArgs& args, void* stream);

@@ -17,10 +17,10 @@ Tensor embedding_lookup(const Tensor& ids, const Tensor& table) {
   return out;
 }
 
-void resolve_tokens_in_place(const Tensor& ids, const Tensor& previous) {
-  const ResolveTokensArgs args = glue::resolve_tokens_args(ids, previous);
+void substitute_tokens_in_place(const Tensor& ids, const Tensor& previous) {
+  const SubstituteTokensArgs args = glue::substitute_tokens_args(ids, previous);
   const OnDevice device(ids);
-  resolve_tokens(args, device.stream());
+  substitute_tokens(args, device.stream());
 }
 
 void copy_blocks_of_cache(const Tensor& cache, const Tensor& pairs) {
@@ -33,7 +33,7 @@ void copy_blocks_of_cache(const Tensor& cache, const Tensor& pairs) {
 
 STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
   glue::implement<embedding_lookup>(library, "embedding");
-  glue::implement<resolve_tokens_in_place>(library, "resolve_tokens");
+  glue::implement<substitute_tokens_in_place>(library, "substitute_tokens");
   glue::implement<copy_blocks_of_cache>(library, "copy_blocks");
 }
 

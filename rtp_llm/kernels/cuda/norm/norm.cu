@@ -1,5 +1,6 @@
 #include "rtp_llm/kernels/cuda/norm/norm.h"
 
+#include "rtp_llm/kernels/cuda/gated.h"
 #include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/pack.h"
 #include "rtp_llm/kernels/cuda/reduce.h"
@@ -122,6 +123,37 @@ __global__ void __launch_bounds__(kMaxThreads) norm_heads(QkRmsNormArgs args) {
   norm_row<N>(row, args.eps, [](float sum) { return reduce_group(sum, Sum{}); });
 }
 
+// A group of lanes for each row.
+template <class T, int N>
+__global__ void __launch_bounds__(kMaxThreads) gate_rows(GatedRmsNormArgs args) {
+  const int64_t index = int64_t{blockIdx.x} * (thread_count() / kGroup) + thread_index() / kGroup;
+  if (index >= args.rows) return;
+  const int64_t group = index / args.inner;
+  const int64_t at = index % args.inner;
+  const T* const x =
+      static_cast<const T*>(args.x) + group * args.x_group_stride + at * args.x_stride;
+  const T* const gate =
+      static_cast<const T*>(args.gate) + group * args.gate_group_stride + at * args.gate_stride;
+  const T* const weight = static_cast<const T*>(args.weight);
+  T* const out = static_cast<T*>(args.out) + index * args.size;
+  const int64_t first = int64_t{thread_index() % kGroup} * N;
+  float sum = 0.0f;
+  for (int64_t i = first; i < args.size; i += kGroup * N) sum += squares(load<N>(x + i));
+  const float mean = reduce_group(sum, Sum{}) / static_cast<float>(args.size);
+  const float inverse = 1.0f / sqrtf(mean + args.eps);
+  for (int64_t i = first; i < args.size; i += kGroup * N) {
+    Pack<T, N> result = load<N>(x + i);
+    const Pack<T, N> factors = load<N>(weight + i);
+    const Pack<T, N> gates = load<N>(gate + i);
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const float normed = to_float(result.element[k]) * inverse * to_float(factors.element[k]);
+      result.element[k] = from_float<T>(normed * Silu{}(to_float(gates.element[k])));
+    }
+    store(out + i, result);
+  }
+}
+
 void run_rows(const RmsNormArgs& args, void* residual, int64_t residual_stride, const char* what,
               void* stream) {
   if (args.rows == 0 || args.size == 0) return;
@@ -143,16 +175,19 @@ void run_rows(const RmsNormArgs& args, void* residual, int64_t residual_stride, 
 
 }  // namespace
 
+RTP_LLM_OPERATOR(rms_norm)
 void rms_norm(const RmsNormArgs& args, void* stream) {
   run_rows(args, nullptr, 0, "rms_norm", stream);
 }
 
-void add_rms_norm(const AddRmsNormArgs& args, void* stream) {
+RTP_LLM_OPERATOR(fused_add_rms_norm)
+void fused_add_rms_norm(const FusedAddRmsNormArgs& args, void* stream) {
   const RmsNormArgs rows{args.x,        args.weight,   args.x,     args.rows, args.size,
                          args.x_stride, args.x_stride, args.dtype, args.eps};
   run_rows(rows, args.residual, args.residual_stride, "fused_add_rms_norm", stream);
 }
 
+RTP_LLM_OPERATOR(qk_rms_norm)
 void qk_rms_norm(const QkRmsNormArgs& args, void* stream) {
   const int64_t heads = args.tokens * (args.num_heads + args.num_kv_heads);
   if (heads == 0 || args.head_dim == 0) return;
@@ -167,6 +202,23 @@ void qk_rms_norm(const QkRmsNormArgs& args, void* stream) {
            static_cast<Stream>(stream)>>>(args);
   });
   check_launch("qk_rms_norm");
+}
+
+RTP_LLM_OPERATOR(gated_rms_norm)
+void gated_rms_norm(const GatedRmsNormArgs& args, void* stream) {
+  if (args.rows == 0 || args.size == 0) return;
+  constexpr int kThreads = 256;
+  const int64_t bytes = element_size(args.dtype);
+  const bool wide = multiples(
+      kAccessBytes, {address(args.x), address(args.gate), address(args.weight), address(args.out),
+                     args.size * bytes, args.x_stride * bytes, args.x_group_stride * bytes,
+                     args.gate_stride * bytes, args.gate_group_stride * bytes});
+  visit_access(args.dtype, wide, [&](auto element, auto width) {
+    gate_rows<decltype(element), decltype(width)::value>
+        <<<blocks(ceil_div(args.rows, kThreads / kGroup), "gated_rms_norm"), kThreads, 0,
+           static_cast<Stream>(stream)>>>(args);
+  });
+  check_launch("gated_rms_norm");
 }
 
 }  // namespace rtp_llm::cuda

@@ -21,10 +21,11 @@ void embedding(Queue& queue, const EmbeddingArgs& args) {
          args);
 }
 
-void resolve_tokens(Queue& queue, const ResolveTokensArgs& args) {
-  submit(queue,
-         {"copy_kernel", "resolve_tokens", ceil_div(args.count, kCopyPiece), items_for(args.count)},
-         args);
+void substitute_tokens(Queue& queue, const SubstituteTokensArgs& args) {
+  submit(
+      queue,
+      {"copy_kernel", "substitute_tokens", ceil_div(args.count, kCopyPiece), items_for(args.count)},
+      args);
 }
 
 void copy_blocks(Queue& queue, const CopyBlocksArgs& args) {

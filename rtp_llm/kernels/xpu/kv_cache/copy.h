@@ -14,7 +14,7 @@ namespace rtp_llm::xpu {
 void embedding(Queue& queue, const EmbeddingArgs& args);
 
 // An id whose row is not there stays as it is.
-void resolve_tokens(Queue& queue, const ResolveTokensArgs& args);
+void substitute_tokens(Queue& queue, const SubstituteTokensArgs& args);
 
 // A pair that names a block outside the cache is left out.
 void copy_blocks(Queue& queue, const CopyBlocksArgs& args);

@@ -61,7 +61,7 @@ void embedding(const EmbeddingArgs& args) {
 }
 
 // A group per piece of the ids.
-void resolve_tokens(const ResolveTokensArgs& args) {
+void substitute_tokens(const SubstituteTokensArgs& args) {
   const Group group = this_group();
   const int64_t first = group_index(group) * kCopyPiece;
   for_items(group, std::min(args.count - first, kCopyPiece), [&](int64_t i) {
@@ -111,8 +111,8 @@ void batched_copy(const BatchedCopyArgs& args) {
 }  // namespace rtp_llm::xpu
 
 RTP_LLM_XPU_ENTRY(embedding, rtp_llm::EmbeddingArgs) { rtp_llm::xpu::embedding(args); }
-RTP_LLM_XPU_ENTRY(resolve_tokens, rtp_llm::ResolveTokensArgs) {
-  rtp_llm::xpu::resolve_tokens(args);
+RTP_LLM_XPU_ENTRY(substitute_tokens, rtp_llm::SubstituteTokensArgs) {
+  rtp_llm::xpu::substitute_tokens(args);
 }
 RTP_LLM_XPU_ENTRY(copy_blocks, rtp_llm::CopyBlocksArgs) { rtp_llm::xpu::copy_blocks(args); }
 RTP_LLM_XPU_ENTRY(strided_copy, rtp_llm::xpu::StridedCopyArgs) { rtp_llm::xpu::strided_copy(args); }

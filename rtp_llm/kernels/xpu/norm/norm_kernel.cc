@@ -30,6 +30,7 @@ void scale(const Group& group, const T* x, const T* weight, T* out, int64_t size
 }  // namespace
 
 // A group per row.
+RTP_LLM_OPERATOR(rms_norm, args.rows, items_for(args.size))
 template <class T>
 void rms_norm(const RmsNormArgs& args) {
   const Group group = this_group();
@@ -42,8 +43,9 @@ void rms_norm(const RmsNormArgs& args) {
 }
 
 // A group per row; an item reads back only what it wrote itself.
+RTP_LLM_OPERATOR(fused_add_rms_norm, args.rows, items_for(args.size))
 template <class T>
-void add_rms_norm(const AddRmsNormArgs& args) {
+void fused_add_rms_norm(const FusedAddRmsNormArgs& args) {
   const Group group = this_group();
   const int64_t row = group_index(group);
   T* const x = static_cast<T*>(args.x) + row * args.x_stride;
@@ -57,6 +59,8 @@ void add_rms_norm(const AddRmsNormArgs& args) {
 }
 
 // A group per query or key head of a token.
+RTP_LLM_OPERATOR(qk_rms_norm, args.tokens*(args.num_heads + args.num_kv_heads),
+                 items_for(args.head_dim))
 template <class T>
 void qk_rms_norm(const QkRmsNormArgs& args) {
   const Group group = this_group();
@@ -70,8 +74,32 @@ void qk_rms_norm(const QkRmsNormArgs& args) {
   scale(group, x, static_cast<const T*>(weight), x, args.head_dim, factor);
 }
 
+// A group per row.
+RTP_LLM_OPERATOR(gated_rms_norm, args.rows, items_for(args.size))
+template <class T>
+void gated_rms_norm(const GatedRmsNormArgs& args) {
+  const Group group = this_group();
+  const int64_t row = group_index(group);
+  const int64_t outer = row / args.inner;
+  const int64_t index = row % args.inner;
+  const T* const x =
+      static_cast<const T*>(args.x) + outer * args.x_group_stride + index * args.x_stride;
+  const T* const gate =
+      static_cast<const T*>(args.gate) + outer * args.gate_group_stride + index * args.gate_stride;
+  const T* const weight = static_cast<const T*>(args.weight);
+  T* const out = static_cast<T*>(args.out) + row * args.size;
+  const float sum = sum_of_squares(group, x, args.size);
+  const float factor = inverse_rms(group, sum, args.size, args.eps);
+  for_items(group, args.size, [&](int64_t i) {
+    const auto g = static_cast<float>(gate[i]);
+    const float normed = static_cast<float>(x[i]) * factor * static_cast<float>(weight[i]);
+    out[i] = static_cast<T>(normed * g / (1.0f + sycl::exp(-g)));
+  });
+}
+
 }  // namespace rtp_llm::xpu
 
 RTP_LLM_XPU_KERNELS(rms_norm, rtp_llm::RmsNormArgs)
-RTP_LLM_XPU_KERNELS(add_rms_norm, rtp_llm::AddRmsNormArgs)
+RTP_LLM_XPU_KERNELS(fused_add_rms_norm, rtp_llm::FusedAddRmsNormArgs)
 RTP_LLM_XPU_KERNELS(qk_rms_norm, rtp_llm::QkRmsNormArgs)
+RTP_LLM_XPU_KERNELS(gated_rms_norm, rtp_llm::GatedRmsNormArgs)

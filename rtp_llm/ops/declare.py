@@ -1,0 +1,69 @@
+"""`@operator`: a typed function declares an operator of torch.ops.rtp_llm.
+
+    @operator
+    def fused_add_rms_norm(
+        x: MutableTensor, residual: MutableTensor, weight: Tensor, eps: float
+    ) -> None:
+        \"\"\"What it does, shapes, dtypes, errors.\"\"\"
+
+Its parameters are written here and nowhere else: the schema, the C++ struct that kernels are given
+and the glue that fills it are made from them (generate.py). The body is the Meta function: it makes
+results of the right shape and dtype without data; operators that only write in place have none. A
+call runs the operator. Options: `optional` (a device may lack a kernel: layers ask has_kernel),
+`composite` (so, and where there is none the plain PyTorch reference is its form, without asking).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any, TypeAlias, TypeVar, overload
+
+from torch import Tensor
+
+from rtp_llm.ops.registry import operator as operator_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# A tensor that the operator writes to.
+MutableTensor: TypeAlias = Tensor
+
+
+@overload
+def operator(function: F) -> F: ...
+
+
+@overload
+def operator(*, optional: bool = False, composite: bool = False) -> Callable[[F], F]: ...
+
+
+def operator(
+    function: F | None = None, *, optional: bool = False, composite: bool = False
+) -> F | Callable[[F], F]:
+    """See above. The table of rtp_llm.ops.schema knows the options from the text."""
+    return _calling if function is None else _calling(function)
+
+
+def _calling(function: F) -> F:
+    """A function with the parameters of `function` that calls its operator, all by position.
+
+    Made from text: `*args` would cost each call 0.2 us.
+    """
+    name = function.__name__
+    given = ", ".join(inspect.signature(function).parameters)
+    scope: dict[str, Any] = {"_operator": operator_of(name)}
+    exec(f"def {name}({_header(function)}):\n    return _operator.call({given})", scope)
+    call: Any = update_wrapper(scope[name], function)
+    call.__defaults__, call.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    call.meta = function
+    return call  # type: ignore[no-any-return]
+
+
+def _header(function: Callable[..., Any]) -> str:
+    parameters = inspect.signature(function).parameters.values()
+    names = [each.name for each in parameters]
+    keywords = [each.kind is inspect.Parameter.KEYWORD_ONLY for each in parameters]
+    if any(keywords):
+        names.insert(keywords.index(True), "*")
+    return ", ".join(names)
