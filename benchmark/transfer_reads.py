@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 from numpy.typing import NDArray
 
-from rtp_llm.disagg.ways import offer_blocks, take_blocks
+from rtp_llm.disagg.transports.registry import offer_blocks, take_blocks
 
 Layers = Sequence[tuple[int, NDArray[np.int64]]]
 _PATIENCE = 600.0

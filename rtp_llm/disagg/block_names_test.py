@@ -41,7 +41,7 @@ class Case:
 
 
 class NamesOnly:
-    """An outlet that keeps the names of what it is given."""
+    """A send buffer that keeps the names of what it is given."""
 
     keeps_blocks = True
 
@@ -123,18 +123,20 @@ def test_every_block_that_decode_asks_for_was_stored_under_its_name() -> None:
     for begin in range(0, CASES, BATCH):
         block_size = int(choose.choice([1, 3, 4, 8, 16, 64]))
         layout = layout_of(block_size, window=int(choose.integers(1, 6 * block_size + 2)))
-        outlet = NamesOnly(layout)
+        send_buffer = NamesOnly(layout)
         one = WriterSettings(threads=1)
-        writer = PromptWriter(layout, prompts, outlet, device, one)
+        writer = PromptWriter(layout, prompts, send_buffer, device, one)
         cases = [random_case(choose, begin + index, block_size) for index in range(BATCH)]
         for case in cases:
             writer.add(case.sequence, case.name, case.tokens, "")
         compute(writer, cases, choose)
         for case in cases:
-            wanted, stored = asked_for(layout, case), outlet.names[str(case.name)]
+            wanted, stored = asked_for(layout, case), send_buffer.names[str(case.name)]
             assert wanted <= stored, (case, block_size, wanted - stored)
             assert case.cached > 0 or wanted == stored
             asked += len(wanted)
-        assert outlet.given == sum(map(len, outlet.names.values())), "a block was stored twice"
+        assert send_buffer.given == sum(map(len, send_buffer.names.values())), (
+            "a block was stored twice"
+        )
         writer.close()
     assert asked > CASES

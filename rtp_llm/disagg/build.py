@@ -11,21 +11,21 @@ import msgspec
 
 from rtp_llm.config.roles import is_loopback, prefill_addresses, split_address
 from rtp_llm.config.worker_key import read_worker_key
-from rtp_llm.disagg.channel import Bell
+from rtp_llm.disagg.connection import Waker
 from rtp_llm.disagg.decode import DecodeEngine, Patience
-from rtp_llm.disagg.door import Door
-from rtp_llm.disagg.figures import TransferFigures
-from rtp_llm.disagg.host_room import HostRoom
-from rtp_llm.disagg.landings import InPlaceLanding, Landing, StagedLanding
 from rtp_llm.disagg.layout import BlockPart, CacheLayout, fingerprint, memory_of
+from rtp_llm.disagg.listener import Listener
 from rtp_llm.disagg.messages import PROTOCOL, Welcome
+from rtp_llm.disagg.metrics import TransferMetrics
 from rtp_llm.disagg.model_digest import model_digest
-from rtp_llm.disagg.outlets import InPlaceOutlet, StagedOutlet
 from rtp_llm.disagg.peers import MismatchError, Peers, wait_for_all
+from rtp_llm.disagg.pinned_pool import PinnedPool
 from rtp_llm.disagg.prefill import PrefillEngine
-from rtp_llm.disagg.prompt_writer import KeepingOutlet, PromptWriter
+from rtp_llm.disagg.prompt_writer import PinningSendBuffer, PromptWriter
+from rtp_llm.disagg.receive_buffers import InPlaceReceiveBuffer, ReceiveBuffer, StagedReceiveBuffer
+from rtp_llm.disagg.send_buffers import InPlaceSendBuffer, StagedSendBuffer
 from rtp_llm.disagg.settings import WriterSettings
-from rtp_llm.disagg.ways import offer_blocks, take_blocks
+from rtp_llm.disagg.transports.registry import offer_blocks, take_blocks
 from rtp_llm.disagg.worker_key import WorkerKey
 from rtp_llm.engine.messages import EngineReady, EngineStartError
 
@@ -41,7 +41,7 @@ _GREETING_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class BuiltWorker:
-    """A worker that is ready to step, and the figures of what was built."""
+    """A worker that is ready to step, and the metrics of what was built."""
 
     engine: PrefillEngine | DecodeEngine
     ready: EngineReady
@@ -85,9 +85,9 @@ def _transport(settings: Settings, device: Device) -> str:
     return settings.kv_transport if _reads_in_place(device) else "tcp"
 
 
-def _host_room(settings: Settings, layout: CacheLayout) -> HostRoom:
+def _pinned_pool(settings: Settings, layout: CacheLayout) -> PinnedPool:
     mebibytes = settings.cache_store_mem_mb
-    return HostRoom(layout, None if mebibytes is None else mebibytes << 20)
+    return PinnedPool(layout, None if mebibytes is None else mebibytes << 20)
 
 
 def _worker_key(settings: Settings) -> WorkerKey | None:
@@ -111,17 +111,17 @@ def _warn_if_open(settings: Settings) -> None:
 def _prefill(
     settings: Settings, built: BuiltEngine, layout: CacheLayout, print_of: str
 ) -> BuiltWorker:
-    engine, bell, figures = built.engine, Bell(), TransferFigures()
+    engine, waker, metrics = built.engine, Waker(), TransferMetrics()
     runner = built.worker.runner
     device, cache = runner.device, runner.cache
     transport, regions = _transport(settings, device), memory_of(cache)
     expiry = settings.prefill_timeout + settings.kv_load_timeout
     key = _worker_key(settings)
     try:
-        door = Door(settings.prefill_address, bell, key)
+        listener = Listener(settings.prefill_address, waker, key)
         store, offers = offer_blocks(
             transport,
-            door.host,
+            listener.host,
             print_of,
             regions,
             expiry,
@@ -134,26 +134,26 @@ def _prefill(
             "--kv-transfer-address, --kv-transport)"
         ) from error
     _warn_if_open(settings)
-    outlet: KeepingOutlet
+    send_buffer: PinningSendBuffer
     if _reads_in_place(device):
-        outlet, room = InPlaceOutlet(store, layout, figures), None
+        send_buffer, pool = InPlaceSendBuffer(store, layout, metrics), None
     else:
-        outlet = staged = StagedOutlet(store, layout, figures, cache, device)
-        room = _host_room(settings, layout)
-        staged.prepare(built.limits.max_batch_tokens, room.limit // 2)
-    writing = WriterSettings.read(settings)
-    runner.writer = writer = PromptWriter(layout, engine.remote_prompts, outlet, device, writing)
-    door.open(Welcome(protocol=PROTOCOL, fingerprint=print_of, offers=offers))
-    worker = PrefillEngine(engine, writer, store, door, bell, figures, room)
-    _logger.info("decode workers find this prefill worker at %s", door.address)
-    ready = msgspec.structs.replace(built.ready, prefill_address=door.address)
+        send_buffer = staged = StagedSendBuffer(store, layout, metrics, cache, device)
+        pool = _pinned_pool(settings, layout)
+        staged.prepare(built.limits.max_batch_tokens, pool.limit // 2)
+    writing, prompts = WriterSettings.read(settings), engine.remote_prompts
+    runner.writer = writer = PromptWriter(layout, prompts, send_buffer, device, writing)
+    listener.open(Welcome(protocol=PROTOCOL, fingerprint=print_of, offers=offers))
+    worker = PrefillEngine(engine, writer, store, listener, waker, metrics, pool)
+    _logger.info("decode workers find this prefill worker at %s", listener.address)
+    ready = msgspec.structs.replace(built.ready, prefill_address=listener.address)
     return BuiltWorker(worker, ready)
 
 
 def _decode(
     settings: Settings, built: BuiltEngine, layout: CacheLayout, print_of: str
 ) -> BuiltWorker:
-    engine, bell, key = built.engine, Bell(), _worker_key(settings)
+    engine, waker, key = built.engine, Waker(), _worker_key(settings)
     runner = built.worker.runner
     device, cache = runner.device, runner.cache
     try:
@@ -161,7 +161,7 @@ def _decode(
         client = take_blocks(_transport(settings, device), print_of, memory_of(cache), key=secret)
     except RuntimeError as error:
         raise EngineStartError(f"cannot take blocks: {error} (--kv-transport)") from error
-    peers = Peers(prefill_addresses(settings), print_of, bell, client, key)
+    peers = Peers(prefill_addresses(settings), print_of, waker, client, key)
     try:
         wait_for_all(peers, _GREETING_SECONDS)
     except MismatchError as error:
@@ -171,13 +171,13 @@ def _decode(
         load=settings.kv_load_timeout,
         fallback=settings.prefill_fallback,
     )
-    room = _host_room(settings, layout)
+    pool = _pinned_pool(settings, layout)
 
-    def land(parts: Sequence[BlockPart]) -> Landing:
+    def new_buffer(parts: Sequence[BlockPart]) -> ReceiveBuffer:
         if _reads_in_place(device):
-            return InPlaceLanding(layout, parts)
-        return StagedLanding(layout, parts, cache, device, room)
+            return InPlaceReceiveBuffer(layout, parts)
+        return StagedReceiveBuffer(layout, parts, cache, device, pool)
 
-    figures = TransferFigures()
-    worker = DecodeEngine(engine, peers, client, bell, layout, land, patience, figures)
+    metrics = TransferMetrics()
+    worker = DecodeEngine(engine, peers, client, waker, layout, new_buffer, patience, metrics)
     return BuiltWorker(worker, built.ready)

@@ -29,12 +29,12 @@ from rtp_llm.engine.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rtp_llm.disagg.channel import Bell
-    from rtp_llm.disagg.figures import TransferFigures
-    from rtp_llm.disagg.landings import Landing
+    from rtp_llm.disagg.connection import Waker
+    from rtp_llm.disagg.connector import Client, LoadHandle
     from rtp_llm.disagg.layout import BlockPart, CacheLayout
+    from rtp_llm.disagg.metrics import TransferMetrics
     from rtp_llm.disagg.peers import Peer, Peers
-    from rtp_llm.disagg.store_face import Client, Loading
+    from rtp_llm.disagg.receive_buffers import ReceiveBuffer
     from rtp_llm.engine.engine import Engine
 
 _logger = logging.getLogger("rtp_llm.engine")
@@ -66,11 +66,11 @@ class _Awaited:
     peer: Peer | None = None
     name: int = 0
     began: float = 0.0
-    load: Loading | None = None
-    landing: Landing | None = None
+    load: LoadHandle | None = None
+    buffer: ReceiveBuffer | None = None
     first: Prefilled | None = None
     first_at: float = 0.0
-    problem: tuple[str, str] | None = None  # (code, words)
+    problem: tuple[str, str] | None = None  # (code, reason)
     told: bool = False  # the peer need not be told any more
 
     @property
@@ -91,16 +91,16 @@ class DecodeEngine(EngineWithTransfers):
         engine: Engine,
         peers: Peers,
         client: Client,
-        bell: Bell,
+        waker: Waker,
         layout: CacheLayout,
-        land: Callable[[Sequence[BlockPart]], Landing],
+        new_buffer: Callable[[Sequence[BlockPart]], ReceiveBuffer],
         patience: Patience,
-        figures: TransferFigures,
+        metrics: TransferMetrics,
     ) -> None:
         super().__init__(engine)
-        self._peers, self._client, self._bell = peers, client, bell
-        self._layout, self._land, self._patience = layout, land, patience
-        self._figures = figures
+        self._peers, self._client, self._waker = peers, client, waker
+        self._layout, self._new_buffer, self._patience = layout, new_buffer, patience
+        self._metrics = metrics
         self._awaited: dict[int, _Awaited] = {}  # by sequence
         self._by_name: dict[int, _Awaited] = {}
 
@@ -108,7 +108,7 @@ class DecodeEngine(EngineWithTransfers):
 
     @property
     def descriptors(self) -> Sequence[int]:
-        return self._bell.descriptor, self._client.fileno()
+        return self._waker.descriptor, self._client.fileno()
 
     @property
     def patience(self) -> int | None:
@@ -163,7 +163,7 @@ class DecodeEngine(EngineWithTransfers):
 
     def stats(self) -> EngineStats:
         """The engine's, with those of transfers."""
-        counts, failures = self._figures.read()
+        counts, failures = self._metrics.read()
         counts["awaited_prompts"] = len(self._awaited)
         return msgspec.structs.replace(
             self._engine.stats(), transfers=counts, transfer_failures=failures
@@ -171,7 +171,7 @@ class DecodeEngine(EngineWithTransfers):
 
     def step(self) -> Sequence[FromEngine]:
         """See what arrived, step, ask for the prompts whose turn has come."""
-        self._bell.silence()
+        self._waker.clear()
         self._client.clear()
         for peer, message in self._peers.take():
             self._hear(peer, message)
@@ -199,7 +199,7 @@ class DecodeEngine(EngineWithTransfers):
         awaited.asked = time.monotonic()
         peer = self._peers.choose(awaited.keys, self._layout.block_size)
         if peer is None:
-            self._figures.fail("connect_failed")
+            self._metrics.fail("connect_failed")
             self._engine.remote_prompts.prefill_locally(awaited.sequence)
             del self._awaited[awaited.sequence]
             return []
@@ -214,34 +214,34 @@ class DecodeEngine(EngineWithTransfers):
         if peer is None:
             return None
         _logger.warning("another prefill worker is asked for a prompt: %s", why)
-        self._figures.add(retries=1)
+        self._metrics.add(retries=1)
         same = (failed.request, failed.seed, failed.keys)
         awaited = _Awaited(*same, cached=failed.cached, asked=failed.asked, tried=tried)
         self._awaited[awaited.sequence] = awaited
         return self._ask_peer(awaited, peer)
 
     def _ask_peer(self, awaited: _Awaited, peer: Peer) -> list[FromEngine]:
-        assert peer.channel is not None  # it is ready
+        assert peer.connection is not None  # it is ready
         awaited.peer, awaited.name = peer, secrets.randbits(63)
         awaited.began = time.monotonic()
         self._by_name[awaited.name] = awaited
         parts = self._hold(awaited)
         try:
-            awaited.landing = self._land(parts)
+            awaited.buffer = self._new_buffer(parts)
             awaited.load = self._client.load(
                 peer.transfer_address,
                 str(awaited.name),
-                awaited.landing.rows,
+                awaited.buffer.rows,
                 timeout=self._left(awaited),
             )
-        except (RuntimeError, ValueError) as error:  # no memory to land in, or refused
+        except (RuntimeError, ValueError) as error:  # no memory for its buffer, or refused
             awaited.told = True  # it was never asked
             awaited.problem = ("load_failed", f"{type(error).__name__}: {error}")
             return self._fail(awaited)
-        peer.channel.send(self._order(awaited, peer))
+        peer.connection.send(self._order(awaited, peer))
         peer.asked_tokens += len(awaited.request.prompt_token_ids)
         peer.remember(awaited.keys)
-        self._figures.add(asked=1)
+        self._metrics.add(asked=1)
         return []
 
     def _order(self, awaited: _Awaited, peer: Peer) -> Prefill:
@@ -280,48 +280,50 @@ class DecodeEngine(EngineWithTransfers):
                 for awaited in self._by_name.values():
                     if awaited.peer is peer:
                         awaited.told = True
-                        words = f"the connection to prefill worker {peer.address} is lost"
-                        self._stop(awaited, "peer_lost", words)
+                        reason = f"the connection to prefill worker {peer.address} is lost"
+                        self._stop(awaited, "peer_lost", reason)
 
     def _take_first(self, awaited: _Awaited, first: Prefilled) -> None:
         size, length = self._engine.limits.vocab_size, len(awaited.request.prompt_token_ids)
         if 0 <= first.token < size and 0 <= first.cached_tokens <= length:
             awaited.first, awaited.first_at = first, time.monotonic()
             return
-        words = f"token {first.token} of {size}, {first.cached_tokens} of {length} tokens cached"
-        self._stop(awaited, "invalid_answer", words)
+        reason = f"token {first.token} of {size}, {first.cached_tokens} of {length} tokens cached"
+        self._stop(awaited, "invalid_answer", reason)
 
     @staticmethod
     def _computed(peer: Peer, awaited: _Awaited) -> None:
         tokens = len(awaited.request.prompt_token_ids)
         peer.asked_tokens = max(0, peer.asked_tokens - tokens)
 
-    def _stop(self, awaited: _Awaited, code: str, words: str) -> None:
+    def _stop(self, awaited: _Awaited, code: str, reason: str) -> None:
         """Give the transfer up; `_follow` goes on when the load has stopped."""
         if awaited.problem is None:
-            awaited.problem = (code, words)
+            awaited.problem = (code, reason)
         if awaited.load is not None:
             awaited.load.cancel()
 
     def _follow(self, awaited: _Awaited) -> list[FromEngine]:
         """How far it is; what its arrival, or its end, gives to the client."""
-        load, landing = awaited.load, awaited.landing
-        if load is None or landing is None:
+        load, buffer = awaited.load, awaited.buffer
+        if load is None or buffer is None:
             return []
         # Asked first: what arrives between the two questions is seen by the next call.
         done = load.done
         if awaited.problem is None:
             if layers := load.poll():
-                landing.arrived(layers)
+                buffer.arrived(layers)
             if done and load.code != "none":
                 self._stop(awaited, load.code, load.message)
             elif not done and awaited.first is not None and self._is_late(awaited):
-                words = f"blocks did not arrive within {self._patience.load:g} s of the first token"
-                self._stop(awaited, "buffer_timeout", words)
+                reason = (
+                    f"blocks did not arrive within {self._patience.load:g} s of the first token"
+                )
+                self._stop(awaited, "buffer_timeout", reason)
             elif done and awaited.first is None and self._is_overdue(awaited):
                 longest = self._patience.prefill + self._patience.load
-                words = f"the blocks came, but no token within {longest:g} s of the question"
-                self._stop(awaited, "prefill_timeout", words)
+                reason = f"the blocks came, but no token within {longest:g} s of the question"
+                self._stop(awaited, "prefill_timeout", reason)
         if not done:
             return []
         if awaited.problem is not None:
@@ -339,8 +341,8 @@ class DecodeEngine(EngineWithTransfers):
         return awaited.asked + self._patience.prefill - time.monotonic()
 
     def _deliver(self, awaited: _Awaited, first: Prefilled) -> list[FromEngine]:
-        if awaited.landing is not None:
-            awaited.landing.finish()
+        if awaited.buffer is not None:
+            awaited.buffer.finish()
         self._end(awaited)
         cached = first.cached_tokens
         sequence = awaited.sequence
@@ -348,7 +350,7 @@ class DecodeEngine(EngineWithTransfers):
             sequence, first.token, cached_tokens=cached
         )
         seconds = time.monotonic() - awaited.began
-        self._figures.add(delivered=1, seconds=seconds)
+        self._metrics.add(delivered=1, seconds=seconds)
         output: StepOutput = first_token_columns(
             awaited.request.request_id,
             first.token,
@@ -361,34 +363,34 @@ class DecodeEngine(EngineWithTransfers):
     def _fail(self, awaited: _Awaited) -> list[FromEngine]:
         """The load has stopped without success: let another worker compute the prompt, compute it
         here, or fail the request."""
-        code, words = awaited.problem or ("unknown", "")
-        if awaited.landing is not None:
-            awaited.landing.abandon()
-            awaited.landing = None  # its memory: another worker may be asked now
-        self._figures.fail(code)
+        code, reason = awaited.problem or ("unknown", "")
+        if awaited.buffer is not None:
+            awaited.buffer.abandon()
+            awaited.buffer = None  # its memory: another worker may be asked now
+        self._metrics.fail(code)
         self._end(awaited)
         if not awaited.alive:
             return []
         # What this worker itself cannot do, it cannot do for another one either.
-        other = None if code == "load_failed" else self._ask_another(awaited, f"{words} ({code})")
+        other = None if code == "load_failed" else self._ask_another(awaited, f"{reason} ({code})")
         if other is not None:
             return other
         if self._patience.fallback:
-            _logger.warning("a prompt is computed here: %s (%s)", words, code)
-            self._figures.add(fallbacks=1)
+            _logger.warning("a prompt is computed here: %s (%s)", reason, code)
+            self._metrics.add(fallbacks=1)
             self._engine.remote_prompts.prefill_locally(awaited.sequence)
             return []
         self._engine.abort([(awaited.request.request_id, 0)])
-        message = f"the prefill worker failed ({code}): {words}; try again"
+        message = f"the prefill worker failed ({code}): {reason}; try again"
         request_id = awaited.request.request_id
         return [RequestFailed(request_id=request_id, kind="internal", message=message)]
 
     def _end(self, awaited: _Awaited) -> None:
-        """Nothing writes to its blocks any more, and the other side may let go of its own."""
+        """Nothing writes to its blocks any more, and the other side may release its own."""
         self._engine.remote_prompts.unpin(awaited.sequence)
         peer = awaited.peer
-        if peer is not None and peer.channel is not None and not awaited.told:
-            peer.channel.send(Finished(name=awaited.name))
+        if peer is not None and peer.connection is not None and not awaited.told:
+            peer.connection.send(Finished(name=awaited.name))
             if awaited.first is None:
                 self._computed(peer, awaited)
         del self._awaited[awaited.sequence], self._by_name[awaited.name]

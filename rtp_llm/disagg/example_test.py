@@ -99,4 +99,4 @@ def test_requests_through_the_router_have_their_prompts_from_the_prefill_worker(
         if delivered >= 2 and ask_gauge(prefill, "rtp_llm_transfer_prompts_total") >= 2:
             break
         assert time.monotonic() < deadline, httpx.get(f"{decode}/metrics").text
-        time.sleep(0.3)  # figures come with the heartbeat
+        time.sleep(0.3)  # metrics come with the heartbeat

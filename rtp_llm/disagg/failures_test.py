@@ -143,8 +143,8 @@ def test_numbers_at_their_limits_end_no_engine(folder: Path, fused: TinyEngine, 
 def test_a_block_that_never_comes_is_not_waited_for(pair: Pair, fused: TinyEngine) -> None:
     """The store of the prefill worker loses a layer, and says nothing."""
     writer: Any = pair.prefill.engine._writer  # type: ignore[union-attr]
-    send = writer._outlet.send
-    writer._outlet.send = lambda layer, prompts: layer == 1 or send(layer, prompts)
+    send = writer._send_buffer.send
+    writer._send_buffer.send = lambda layer, prompts: layer == 1 or send(layer, prompts)
     tokens = prompt(50, seed=9)
     assert pair.tokens(tokens) == fused.tokens(tokens)
     assert pair.decode.failures() == {"buffer_timeout": 1}
@@ -154,16 +154,16 @@ def test_a_block_that_never_comes_is_not_waited_for(pair: Pair, fused: TinyEngin
 
 def test_a_store_that_fails_leaves_the_prompt_to_us(pair: Pair, fused: TinyEngine) -> None:
     writer: Any = pair.prefill.engine._writer  # type: ignore[union-attr]
-    send = writer._outlet.send
+    send = writer._send_buffer.send
 
     def broken(layer: int, prompts: Any) -> None:
         raise OSError("no room")
 
-    writer._outlet.send = broken
+    writer._send_buffer.send = broken
     tokens = prompt(50, seed=10)
     assert pair.tokens(tokens) == fused.tokens(tokens)
     assert pair.prefill.failures() == {"store_failed": 1}
-    writer._outlet.send = send
+    writer._send_buffer.send = send
     delivered = pair.decode.transfers().get("delivered", 0)
     assert pair.tokens(prompt(51, seed=11)) == fused.tokens(prompt(51, seed=11))
     assert pair.decode.transfers()["delivered"] == delivered + 1
@@ -171,10 +171,10 @@ def test_a_store_that_fails_leaves_the_prompt_to_us(pair: Pair, fused: TinyEngin
 
 
 def no_pinned_memory(engine: Any) -> None:
-    def land(parts: Any) -> Any:
+    def new_receive_buffer(parts: Any) -> Any:
         raise RuntimeError("CUDA error: out of memory")
 
-    engine._land = land
+    engine._new_buffer = new_receive_buffer
 
 
 def client_refuses(engine: Any) -> None:
@@ -209,7 +209,7 @@ def test_a_load_that_cannot_begin_ends_no_engine(
         assert "(load_failed)" in pair.decode.errors[request]
     assert pair.decode.failures() == {"load_failed": 1}
     pair.settle()
-    engine._land, engine._client = whole["_land"], whole["_client"]
+    engine._new_buffer, engine._client = whole["_new_buffer"], whole["_client"]
     assert pair.tokens(tokens) == fused.tokens(tokens)
     assert pair.decode.transfers()["delivered"] == 1
     pair.settle()
@@ -302,13 +302,13 @@ def test_layers_travel_while_later_ones_are_computed(pair: Pair) -> None:
 def test_blocks_are_held_until_copies_of_a_prompt_that_nobody_wants_have_ended(pair: Pair) -> None:
     """Its name and its blocks could be another prompt's by then."""
     writer: Any = pair.prefill.engine._writer  # type: ignore[union-attr]
-    gate, send = threading.Event(), writer._outlet.send
+    gate, send = threading.Event(), writer._send_buffer.send
 
     def wait_and_send(*arguments: Any) -> None:
         assert gate.wait(60)
         send(*arguments)
 
-    writer._outlet.send = wait_and_send
+    writer._send_buffer.send = wait_and_send
     request = pair.decode.add(prompt(20))
     pair.until(lambda: writer.under_way)
     pair.decode.engine.abort([(request, 0)])

@@ -78,7 +78,7 @@ def test_loads_that_are_given_up_leave_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("blocks", [[1, 2, 3], [5, 1, 3]], ids=["a run", "scattered"])
-def test_a_landing_waits_for_nothing(blocks: list[int], tmp_path: Path) -> None:
+def test_a_receive_buffer_waits_for_nothing(blocks: list[int], tmp_path: Path) -> None:
     """It is made after the next step was launched, and must not wait for that step."""
     from rtp_llm.disagg.layout import BlockPart
 
@@ -90,9 +90,9 @@ def test_a_landing_waits_for_nothing(blocks: list[int], tmp_path: Path) -> None:
     part = BlockPart(np.arange(3), np.arange(3), np.array(blocks))
     torch_of_it.set_sync_debug_mode("error")
     try:
-        landing = pair.decode.engine._land([part])
-        landing.arrived([layer for layer, _ in landing.rows])
-        landing.finish()
+        receive_buffer = pair.decode.engine._new_buffer([part])
+        receive_buffer.arrived([layer for layer, _ in receive_buffer.rows])
+        receive_buffer.finish()
     finally:
         torch_of_it.set_sync_debug_mode("default")
     pair.settle()

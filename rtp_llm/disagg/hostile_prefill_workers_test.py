@@ -13,19 +13,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from rtp_llm.disagg import mailbox
+from rtp_llm.disagg import bounded_queue as queue
 from rtp_llm.disagg import peers as peer_module
-from rtp_llm.disagg.channel import Bell
-from rtp_llm.disagg.door import Door
+from rtp_llm.disagg.connection import Waker
+from rtp_llm.disagg.listener import Listener
 from rtp_llm.disagg.messages import LONGEST_HELLO, LONGEST_WELCOME, Failed, Offer
 from rtp_llm.disagg.peers import MismatchError, Peers, wait_for_all
-from rtp_llm.disagg.transports import Transports
-from rtp_llm.disagg.visitors_for_tests import HELLO, OFFERS, WELCOME, until
-from rtp_llm.disagg.ways import take_blocks
+from rtp_llm.disagg.raw_peers_for_tests import HELLO, OFFERS, WELCOME, until
+from rtp_llm.disagg.transports.client import TransportClient
+from rtp_llm.disagg.transports.registry import take_blocks
 from rtp_llm.kept_port_for_tests import kept_port
 
 
-def by_tcp() -> Transports:
+def by_tcp() -> TransportClient:
     return take_blocks("tcp", HELLO.fingerprint, [])
 
 
@@ -39,22 +39,22 @@ def test_a_prefill_worker_that_accepts_and_says_nothing_is_tried_again(
     impatient: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(peer_module, "WELCOME_SECONDS", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server(("127.0.0.1", 0)) as server:
         peers = Peers(
-            [f"127.0.0.1:{listener.getsockname()[1]}"], HELLO.fingerprint, Bell(), by_tcp()
+            [f"127.0.0.1:{server.getsockname()[1]}"], HELLO.fingerprint, Waker(), by_tcp()
         )
-        visits = [listener.accept()[0] for _ in range(3)]
+        visits = [server.accept()[0] for _ in range(3)]
         assert not peers.all[0].ready
         # From now on it greets: the last visit, and those after it if that one was given up.
         monkeypatch.setattr(peer_module, "WELCOME_SECONDS", 60)
-        listener.settimeout(0.02)
+        server.settimeout(0.02)
         frame = msgspec.msgpack.encode(WELCOME)
 
         def is_greeted() -> bool:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 visits[-1].sendall(struct.pack("!i", len(frame)) + frame)
             with contextlib.suppress(TimeoutError):
-                visits.append(listener.accept()[0])
+                visits.append(server.accept()[0])
             peers.take()
             return peers.all[0].ready
 
@@ -75,24 +75,24 @@ def test_a_prefill_worker_that_accepts_and_says_nothing_is_tried_again(
 def test_a_prefill_workers_greeting_may_be_long(impatient: None, length: int, trouble: str) -> None:
     offers = [*OFFERS, Offer(transport="nixl", address=b"x" * length)]
     long = msgspec.structs.replace(WELCOME, offers=offers)
-    door = Door("127.0.0.1:0", Bell())
-    door.open(long)
-    peers = Peers([door.address], HELLO.fingerprint, Bell(), by_tcp())
+    listener = Listener("127.0.0.1:0", Waker())
+    listener.open(long)
+    peers = Peers([listener.address], HELLO.fingerprint, Waker(), by_tcp())
     (peer,) = peers.all
     until(lambda: peers.take() or peer.ready or peer.trouble)
     assert (peer.ready, peer.trouble) == (not trouble, trouble)
     peers.close()
-    door.close()
+    listener.close()
 
 
 def test_another_version_is_told_by_its_number(impatient: None) -> None:
     """Whatever else it says: the first version greeted with a port."""
     old = {"type": "welcome", "protocol": 1, "fingerprint": HELLO.fingerprint, "transfer_port": 5}
     frame = msgspec.msgpack.encode(old)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        peers = Peers([address], HELLO.fingerprint, Bell(), by_tcp())
-        visit = listener.accept()[0]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        peers = Peers([address], HELLO.fingerprint, Waker(), by_tcp())
+        visit = server.accept()[0]
         visit.sendall(struct.pack("!i", len(frame)) + frame)
         with pytest.raises(MismatchError, match="install the same version of rtp-llm on both"):
             wait_for_all(peers, 60)
@@ -102,7 +102,7 @@ def test_another_version_is_told_by_its_number(impatient: None) -> None:
 def test_nobody_there_is_logged_once(impatient: None, caplog: pytest.LogCaptureFixture) -> None:
     with kept_port() as port:
         address = f"127.0.0.1:{port}"
-        peers = Peers([address], HELLO.fingerprint, Bell(), by_tcp())
+        peers = Peers([address], HELLO.fingerprint, Waker(), by_tcp())
         until(lambda: "Connection refused" in peers.all[0].trouble)
         time.sleep(0.2)
         assert caplog.text.count(f"prefill worker {address} cannot be asked: ") == 1
@@ -113,20 +113,20 @@ def test_other_blocks_are_refused_in_words_and_logged_once(
     impatient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    door = Door("127.0.0.1:0", Bell())
-    door.open(WELCOME)
-    peers = Peers([door.address], "Model tp=2", Bell(), by_tcp())
+    listener = Listener("127.0.0.1:0", Waker())
+    listener.open(WELCOME)
+    peers = Peers([listener.address], "Model tp=2", Waker(), by_tcp())
     with pytest.raises(MismatchError) as raised:
         wait_for_all(peers, 20)
     *_, there, here, why = str(raised.value).splitlines()
     assert "Model tp=1" in there and "Model tp=2" in here
     assert "tp is 1 there and 2 here: start both with as many tensor-parallel ranks" in why
-    peers = Peers([door.address], "Model tp=2", Bell(), by_tcp())
+    peers = Peers([listener.address], "Model tp=2", Waker(), by_tcp())
     began = len(caplog.records)
     until(lambda: peers.take() or caplog.text.count("has other blocks") > 8)
     assert sum("its blocks are not ours" in each.message for each in caplog.records[began:]) == 1
     peers.close()
-    door.close()
+    listener.close()
 
 
 @pytest.mark.parametrize(
@@ -136,23 +136,23 @@ def test_who_says_more_than_the_engine_takes_is_not_read_on(
     monkeypatch: pytest.MonkeyPatch, bound: str, limit: int
 ) -> None:
     """Nothing is lost: what was said is heard when the engine comes to it."""
-    monkeypatch.setattr(mailbox, bound, limit)
+    monkeypatch.setattr(queue, bound, limit)
     said = 20_000
-    names, words = range(2**40, 2**40 + said), "x" * 1000
-    failed = [Failed(name=name, kind="internal", message=words) for name in names]
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        peers = Peers([address], HELLO.fingerprint, Bell(), by_tcp())
-        visit = listener.accept()[0]
+    names, text = range(2**40, 2**40 + said), "x" * 1000
+    failed = [Failed(name=name, kind="internal", message=text) for name in names]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        peers = Peers([address], HELLO.fingerprint, Waker(), by_tcp())
+        visit = server.accept()[0]
         say(visit, WELCOME)
         until(lambda: peers.take() or peers.all[0].ready)
         talking = threading.Thread(target=lambda: [say(visit, each) for each in failed])
         talking.start()
         size = 1 if bound == "MOST_WAITING" else len(msgspec.msgpack.encode(failed[-1]))
-        until(lambda: len(peers._messages._letters) * size > limit)
+        until(lambda: len(peers._messages._items) * size > limit)
         time.sleep(0.1)
-        assert (len(peers._messages._letters) - 1) * size <= limit and talking.is_alive()
+        assert (len(peers._messages._items) - 1) * size <= limit and talking.is_alive()
         heard: list[Any] = []
         until(lambda: heard.extend(message for _, message in peers.take()) or len(heard) == said)
         assert [message.name for message in heard] == list(names)
@@ -162,13 +162,13 @@ def test_who_says_more_than_the_engine_takes_is_not_read_on(
 
 
 def test_nobody_waits_to_be_heard_by_who_has_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mailbox, "MOST_WAITING", 0)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        peers = Peers([address], HELLO.fingerprint, Bell(), by_tcp())
-        visit = listener.accept()[0]
+    monkeypatch.setattr(queue, "MOST_WAITING", 0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        peers = Peers([address], HELLO.fingerprint, Waker(), by_tcp())
+        visit = server.accept()[0]
         say(visit, WELCOME)
-        until(lambda: len(peers._messages._letters))
+        until(lambda: len(peers._messages._items))
         peers.close()
         visit.close()
         until(lambda: not any(each.name == address for each in threading.enumerate()))

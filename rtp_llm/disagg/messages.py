@@ -22,7 +22,7 @@ NONCE_BYTES = 32
 
 
 class Challenge(msgspec.Struct, tag="challenge", frozen=True, kw_only=True):
-    """The first word of a prefill worker that has a key: show that you have it, too."""
+    """First message of a prefill worker that has a key: prove that you have it, too."""
 
     nonce: bytes
 
@@ -41,7 +41,7 @@ class Proof(msgspec.Struct, tag="proof", frozen=True, kw_only=True):
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True, kw_only=True):
-    """A decode worker's first word: who it is, and what its blocks are."""
+    """A decode worker's first message: its protocol and the layout of its blocks."""
 
     protocol: int
     fingerprint: str
@@ -50,7 +50,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, kw_only=True):
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """A transport by which a prefill worker's blocks may be had.
 
-    ``address`` is the transport's own word for where; ``regions`` are (address, bytes) of the
+    ``address`` is in the transport's own format; ``regions`` are (address, bytes) of the
     memory that a reader may ask for, of transports by which the decode worker reads itself.
     """
 
@@ -60,7 +60,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Welcome(msgspec.Struct, tag="welcome", frozen=True, kw_only=True):
-    """The prefill worker's first word: how blocks are to be had. Decode workers choose.
+    """The prefill worker's greeting: the transports it offers. Decode workers choose.
 
     All but the first two may be missing: another version's is read as far as its number.
     """
@@ -87,7 +87,7 @@ class Prefill(msgspec.Struct, tag="prefill", frozen=True, kw_only=True):
 
 
 class Finished(msgspec.Struct, tag="finished", frozen=True, kw_only=True):
-    """The blocks were loaded, or are not wanted any more: let go of them."""
+    """The blocks were loaded, or are not needed any more: release them."""
 
     name: int
 
@@ -103,13 +103,13 @@ class Pong(msgspec.Struct, tag="pong", frozen=True, kw_only=True):
 class Stored(msgspec.Struct, tag="stored", frozen=True, kw_only=True):
     """Blocks of a layer are there to be read: ``rows`` int64 [N, 7] as the store has them.
 
-    They are what they are as long as the word at address ``word`` is the name.
+    They are valid as long as the generation counter at address ``counter`` is the name.
     """
 
     name: int
     layer: int
     rows: bytes
-    word: int
+    counter: int = msgspec.field(name="word")  # as the protocol has called it
 
 
 class Prefilled(msgspec.Struct, tag="prefilled", frozen=True, kw_only=True):

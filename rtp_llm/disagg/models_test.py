@@ -146,8 +146,8 @@ def content(rows: list[list[int]]) -> dict[tuple[int, ...], bytes]:
 
 def test_what_arrives_is_what_was_computed_byte_by_byte(pair: Pair) -> None:
     sent: dict[int, list[list[int]]] = {}
-    outlet: Any = pair.prefill.engine._writer._outlet  # type: ignore[union-attr]
-    send, layout = outlet.send, outlet._layout
+    send_buffer: Any = pair.prefill.engine._writer._send_buffer  # type: ignore[union-attr]
+    send, layout = send_buffer.send, send_buffer._layout
 
     def watched(layer: int, prompts: Any) -> None:
         for each in prompts:
@@ -160,12 +160,12 @@ def test_what_arrives_is_what_was_computed_byte_by_byte(pair: Pair) -> None:
 
     def looked_at(awaited: Any, first: Any) -> Any:
         # Neither side has let go of a block yet.
-        for layer, rows in awaited.landing.rows:
+        for layer, rows in awaited.buffer.rows:
             assert content(rows.tolist()) == content(sent[layer])
             compared.append(layer)
         return deliver(awaited, first)
 
-    outlet.send, decode._deliver = watched, looked_at
+    send_buffer.send, decode._deliver = watched, looked_at
     pair.tokens(prompt(47, seed=70))
-    outlet.send, decode._deliver = send, deliver
+    send_buffer.send, decode._deliver = send, deliver
     assert compared == list(range(layout.num_layers))

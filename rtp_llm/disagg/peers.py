@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtp_llm.config.roles import split_address
-from rtp_llm.disagg.channel import Bell, Channel
+from rtp_llm.disagg.bounded_queue import BoundedQueue
+from rtp_llm.disagg.connection import MessageConnection, Waker
 from rtp_llm.disagg.differences import explain
-from rtp_llm.disagg.mailbox import Mailbox
 from rtp_llm.disagg.messages import (
     LONGEST_WELCOME,
     PROTOCOL,
@@ -30,7 +30,7 @@ from rtp_llm.disagg.messages import (
     ToDecode,
     Welcome,
 )
-from rtp_llm.disagg.transports import Transports
+from rtp_llm.disagg.transports.client import TransportClient
 from rtp_llm.disagg.worker_key import KeyMismatchError, WorkerKey, prove_to_prefill_worker
 
 _logger = logging.getLogger("rtp_llm.engine")
@@ -55,12 +55,12 @@ class MismatchError(RuntimeError):
 
 @dataclass(eq=False)
 class Peer:
-    """One prefill worker. ``channel`` is None while it is not connected; ``heard_at`` is when it
+    """One prefill worker. ``connection`` is None while it is not connected; ``heard_at`` is when it
     said something last, ``questioned_at`` when it was last asked whether it is there, in monotonic
     seconds, ``unanswered`` how often in vain; ``trouble`` why it was last not connected."""
 
     address: str
-    channel: Channel[ToDecode] | None = None
+    connection: MessageConnection[ToDecode] | None = None
     transport: str = ""
     transfer_address: str = ""
     refused: str | None = None
@@ -75,7 +75,7 @@ class Peer:
     @property
     def ready(self) -> bool:
         """It can be asked."""
-        return self.channel is not None and bool(self.transfer_address)
+        return self.connection is not None and bool(self.transfer_address)
 
     def remember(self, keys: NDArray[np.int64]) -> None:
         """It computes these blocks, so it has them for a while."""
@@ -102,16 +102,16 @@ class Peers:
         self,
         addresses: Sequence[str],
         fingerprint: str,
-        bell: Bell,
-        transports: Transports,
+        waker: Waker,
+        transports: TransportClient,
         key: WorkerKey | None = None,
     ) -> None:
         self._key = key
         self.all = [Peer(address) for address in addresses]
         self._transports = transports
         self._hello = Hello(protocol=PROTOCOL, fingerprint=fingerprint)
-        self._messages: Mailbox[tuple[Peer, Channel[ToDecode], ToDecode | None]]
-        self._messages = Mailbox(bell.ring)
+        self._messages: BoundedQueue[tuple[Peer, MessageConnection[ToDecode], ToDecode | None]]
+        self._messages = BoundedQueue(waker.wake)
         self._closed = threading.Event()
         for peer in self.all:
             keep = threading.Thread(target=self._keep, args=(peer,), name=peer.address, daemon=True)
@@ -124,13 +124,13 @@ class Peers:
         one that has stopped is ended.
         """
         taken: list[tuple[Peer, ToDecode | None]] = []
-        for peer, channel, message in self._messages.take():
+        for peer, connection, message in self._messages.take():
             peer.heard_at = time.monotonic()
             if isinstance(message, Welcome):
-                self._greet(peer, channel, message)
-            elif peer.channel is channel:
+                self._greet(peer, connection, message)
+            elif peer.connection is connection:
                 if message is None:
-                    peer.channel, peer.transfer_address = None, ""
+                    peer.connection, peer.transfer_address = None, ""
                     peer.asked_tokens = peer.waiting_tokens = 0
                 if isinstance(message, Load):
                     peer.waiting_tokens = message.waiting_tokens
@@ -158,16 +158,16 @@ class Peers:
         able = [peer for peer in self.all if peer.ready and peer not in without]
         chosen = min(able, key=cost, default=None)
         if chosen is not None:
-            self._look_at_way(chosen)
+            self._fall_back_to_tcp(chosen)
         return chosen
 
-    def _look_at_way(self, peer: Peer) -> None:
+    def _fall_back_to_tcp(self, peer: Peer) -> None:
         """No library is asked again that has failed, where TCP will do."""
         instead = self._transports.instead(peer.address, peer.transfer_address)
         if instead is None:
             return
-        words = "blocks of prefill worker %s go by tcp until it connects anew: %s failed, %s"
-        _logger.warning(words, peer.address, peer.transport, instead[0])
+        reason = "blocks of prefill worker %s go by tcp until it connects anew: %s failed, %s"
+        _logger.warning(reason, peer.address, peer.transport, instead[0])
         peer.transport, peer.transfer_address = instead[1]
 
     def close(self) -> None:
@@ -175,13 +175,13 @@ class Peers:
         self._closed.set()
         self._messages.close()
         for peer in self.all:
-            if peer.channel is not None:
-                peer.channel.close()
+            if peer.connection is not None:
+                peer.connection.close()
 
     def _look_after(self, peer: Peer) -> None:
         """Ask one that owes us prompts and says nothing whether it is there; when it has stopped,
         leave it alone until it greets anew."""
-        if peer.channel is None or not peer.asked_tokens:
+        if peer.connection is None or not peer.asked_tokens:
             return
         if peer.heard_at >= peer.questioned_at:
             peer.unanswered = 0
@@ -191,12 +191,12 @@ class Peers:
         peer.questioned_at = time.monotonic()
         if peer.unanswered < QUESTIONS:
             peer.unanswered += 1
-            peer.channel.send(Ping())
+            peer.connection.send(Ping())
         else:
             _logger.warning("prefill worker %s says nothing and is left out", peer.address)
-            peer.channel.close()
+            peer.connection.close()
 
-    def _greet(self, peer: Peer, channel: Channel[ToDecode], welcome: Welcome) -> None:
+    def _greet(self, peer: Peer, connection: MessageConnection[ToDecode], welcome: Welcome) -> None:
         there = (welcome.protocol, welcome.fingerprint)
         here = (self._hello.protocol, self._hello.fingerprint)
         if there != here:
@@ -206,26 +206,26 @@ class Peers:
                 f"  here:  protocol {here[0]}, {here[1]}",
                 *(f"  {line}" for line in explain(there, here)),
             ]
-            self._refuse(peer, channel, "\n".join(lines))
+            self._refuse(peer, connection, "\n".join(lines))
             return
         host, _ = split_address("prefill_workers", peer.address)
         try:
             met = self._transports.meet(peer.address, host, welcome.offers)
         except ValueError as error:
-            self._refuse(peer, channel, str(error))
+            self._refuse(peer, connection, str(error))
             return
-        peer.channel, (peer.transport, peer.transfer_address) = channel, met
+        peer.connection, (peer.transport, peer.transfer_address) = connection, met
         peer.refused = None
         _logger.info("prefill worker %s is connected, blocks by %s", peer.address, peer.transport)
 
     @staticmethod
-    def _refuse(peer: Peer, channel: Channel[ToDecode], words: str) -> None:
+    def _refuse(peer: Peer, connection: MessageConnection[ToDecode], reason: str) -> None:
         """It is asked to greet again and again; the log has it once."""
-        refused = f"prefill worker {peer.address} cannot be used, {words}"
+        refused = f"prefill worker {peer.address} cannot be used, {reason}"
         if refused != peer.refused:
             _logger.error("%s", refused)
         peer.refused = refused
-        channel.close()
+        connection.close()
 
     def _keep(self, peer: Peer) -> None:
         """Connect, wait for the end of the connection, connect again."""
@@ -243,13 +243,15 @@ class Peers:
             address = split_address("prefill_workers", peer.address)
             connected = self._connect(address)
             deliver = self._deliverer(peer, ended, welcomed)
-            channel = Channel(connected, ToDecode, deliver, self._hello, LONGEST_WELCOME)
+            connection = MessageConnection(
+                connected, ToDecode, deliver, self._hello, LONGEST_WELCOME
+            )
         except KeyMismatchError as error:
             return self._note_key(peer, str(error))
         except (EOFError, OSError, RuntimeError, ValueError) as error:
             return str(error) or "the connection ended"  # not there, or no threads, or none of ours
         if not ended.wait(WELCOME_SECONDS) and not welcomed.is_set():
-            channel.close()
+            connection.close()
         ended.wait()
         if welcomed.is_set():
             return ""
@@ -274,23 +276,23 @@ class Peers:
 
     def _deliverer(
         self, peer: Peer, ended: threading.Event, welcomed: threading.Event
-    ) -> Callable[[Channel[ToDecode], ToDecode | None], None]:
-        def deliver(channel: Channel[ToDecode], message: ToDecode | None) -> None:
+    ) -> Callable[[MessageConnection[ToDecode], ToDecode | None], None]:
+        def deliver(connection: MessageConnection[ToDecode], message: ToDecode | None) -> None:
             if isinstance(message, Stored | Pong):  # not for the engine, whose steps take time
-                if peer.channel is channel:
+                if peer.connection is connection:
                     peer.heard_at = time.monotonic()
                     if isinstance(message, Stored):
                         self._transports.hear(peer.address, message)
                 return
             if isinstance(message, Challenge):  # with a key it was answered before
                 self._note_key(peer, _NO_KEY)
-                channel.close()
+                connection.close()
                 return
             if isinstance(message, Welcome):
-                channel.trust()
+                connection.trust()
                 welcomed.set()
-            sender = None if message is None else channel
-            self._messages.leave((peer, channel, message), sender, channel.heard_bytes)
+            sender = None if message is None else connection
+            self._messages.put((peer, connection, message), sender, connection.heard_bytes)
             if message is None:
                 ended.set()
 

@@ -36,12 +36,12 @@ from rtp_llm.engine.messages import (
 )
 
 if TYPE_CHECKING:
-    from rtp_llm.disagg.channel import Bell
-    from rtp_llm.disagg.door import Door, Visitor
-    from rtp_llm.disagg.figures import TransferFigures
-    from rtp_llm.disagg.host_room import HostRoom
+    from rtp_llm.disagg.connection import Waker
+    from rtp_llm.disagg.listener import DecodeWorker, Listener
+    from rtp_llm.disagg.metrics import TransferMetrics
+    from rtp_llm.disagg.pinned_pool import PinnedPool
     from rtp_llm.disagg.prompt_writer import PromptWriter
-    from rtp_llm.disagg.stores import Stores
+    from rtp_llm.disagg.transports.store import TransportStore
     from rtp_llm.engine.engine import Engine
     from rtp_llm.sampling_params import SamplingParams
 
@@ -56,7 +56,7 @@ class _Asked:
     """A prompt of another worker. ``deadline``: nobody wants it after that (monotonic seconds)."""
 
     name: int
-    visitor: Visitor
+    decode_worker: DecodeWorker
     request_id: int
     tokens: int
     deadline: float
@@ -79,27 +79,27 @@ class PrefillEngine(EngineWithTransfers):
         self,
         engine: Engine,
         writer: PromptWriter,
-        store: Stores,
-        door: Door,
-        bell: Bell,
-        figures: TransferFigures,
-        room: HostRoom | None = None,
+        store: TransportStore,
+        listener: Listener,
+        waker: Waker,
+        metrics: TransferMetrics,
+        pool: PinnedPool | None = None,
     ) -> None:
-        """``room`` None: blocks are fetched from where they are."""
+        """``pool`` None: blocks are fetched from where they are."""
         super().__init__(engine)
-        self._writer, self._store, self._door = writer, store, door
-        self._bell, self._figures, self._room = bell, figures, room
+        self._writer, self._store, self._listener = writer, store, listener
+        self._waker, self._metrics, self._pool = waker, metrics, pool
         self._numbers = itertools.count(_FIRST_REQUEST)
         self._asked: dict[int, _Asked] = {}  # by name
         self._by_request: dict[int, _Asked] = {}
         self._told_tokens = 0
-        self._visitors: set[Visitor] = set()
+        self._decode_workers: set[DecodeWorker] = set()
 
     # -- as an engine --------------------------------------------------------------------------
 
     @property
     def descriptors(self) -> Sequence[int]:
-        return self._bell.descriptor, self._store.fileno()
+        return self._waker.descriptor, self._store.fileno()
 
     @property
     def patience(self) -> int | None:
@@ -108,7 +108,7 @@ class PrefillEngine(EngineWithTransfers):
 
     def stats(self) -> EngineStats:
         """The engine's, with those of transfers."""
-        counts, failures = self._figures.read()
+        counts, failures = self._metrics.read()
         counts["writer_queue"] = self._writer.queued
         return msgspec.structs.replace(
             self._engine.stats(), transfers=counts, transfer_failures=failures
@@ -116,9 +116,9 @@ class PrefillEngine(EngineWithTransfers):
 
     def step(self) -> Sequence[FromEngine]:
         """Take what decode workers said, step, tell them what became of their prompts."""
-        self._bell.silence()
-        for visitor, message in self._door.take():
-            self._hear(visitor, message)
+        self._waker.clear()
+        for decode_worker, message in self._listener.take():
+            self._hear(decode_worker, message)
         outputs = self._engine.step()
         for sequence, error in self._writer.take_failures().items():
             if asked := self._by_request.get(sequence >> INDEX_BITS):
@@ -134,42 +134,44 @@ class PrefillEngine(EngineWithTransfers):
 
     def close(self) -> None:
         """End connections and threads; for tests, a process just ends."""
-        self._door.close()
+        self._listener.close()
         self._store.close()
         self._writer.close()
 
     # -- decode workers ------------------------------------------------------------------------
 
-    def _hear(self, visitor: Visitor, message: ToPrefill | None) -> None:
+    def _hear(self, decode_worker: DecodeWorker, message: ToPrefill | None) -> None:
         match message:
             case Hello():
-                self._visitors.add(visitor)
-                visitor.send(Load(waiting_tokens=self._told_tokens))
+                self._decode_workers.add(decode_worker)
+                decode_worker.send(Load(waiting_tokens=self._told_tokens))
             case None:
-                self._visitors.discard(visitor)
-                for lost in [each for each in self._asked.values() if each.visitor is visitor]:
+                self._decode_workers.discard(decode_worker)
+                for lost in [
+                    each for each in self._asked.values() if each.decode_worker is decode_worker
+                ]:
                     if not lost.ended:
-                        self._figures.fail("peer_lost")
+                        self._metrics.fail("peer_lost")
                     self._end(lost)
             case Prefill():
-                self._begin(visitor, message)
+                self._begin(decode_worker, message)
             case Finished():
                 if asked := self._asked.get(message.name):
                     self._end(asked)
 
-    def _begin(self, visitor: Visitor, message: Prefill) -> None:
+    def _begin(self, decode_worker: DecodeWorker, message: Prefill) -> None:
         if refusal := self._refusal(message):
-            self._refuse(visitor, message.name, *refusal)
+            self._refuse(decode_worker, message.name, *refusal)
             return
         try:
-            self._store.begin(str(message.name), message.transport, visitor.send)
+            self._store.begin(str(message.name), message.transport, decode_worker.send)
         except ValueError as error:
-            self._refuse(visitor, message.name, "invalid", str(error))
+            self._refuse(decode_worker, message.name, "invalid", str(error))
             return
         request_id = next(self._numbers)
         asked = _Asked(
             name=message.name,
-            visitor=visitor,
+            decode_worker=decode_worker,
             request_id=request_id,
             tokens=len(message.prompt_token_ids),
             deadline=time.monotonic() + message.patience,
@@ -185,12 +187,12 @@ class PrefillEngine(EngineWithTransfers):
             )
         except RequestError as error:
             self._store.forget(str(message.name))
-            self._refuse(visitor, message.name, error.kind, error.message)
+            self._refuse(decode_worker, message.name, error.kind, error.message)
             return
         tokens = np.array(message.prompt_token_ids, np.int32)
         self._writer.add(asked.sequence, message.name, tokens, message.extra_key)
         self._asked[message.name] = self._by_request[request_id] = asked
-        self._figures.add(prompts=1)
+        self._metrics.add(prompts=1)
 
     def _problem_of(self, message: Prefill) -> str | None:
         """What no decode worker of ours says, and what this side could not bear."""
@@ -202,24 +204,26 @@ class PrefillEngine(EngineWithTransfers):
             return "a prompt for another worker has one answer, and no log-probabilities itself"
         return None
 
-    def _refuse(self, visitor: Visitor, name: int, kind: FailureKind, words: str) -> None:
+    def _refuse(
+        self, decode_worker: DecodeWorker, name: int, kind: FailureKind, reason: str
+    ) -> None:
         """Its load waits until the decode worker has heard why, and gives it up."""
-        self._figures.fail(kind)
-        visitor.send(Failed(name=name, kind=kind, message=words))
+        self._metrics.fail(kind)
+        decode_worker.send(Failed(name=name, kind=kind, message=reason))
 
     def _refusal(self, message: Prefill) -> tuple[FailureKind, str] | None:
-        """Kind and words of why it is not begun."""
+        """Kind and reason of why it is not begun."""
         if problem := self._problem_of(message):
             return "invalid", problem
-        if problem := self._room_problem(message):
+        if problem := self._pool_problem(message):
             return "queue_full", problem
         return None
 
-    def _room_problem(self, message: Prefill) -> str | None:
-        if self._room is None:
+    def _pool_problem(self, message: Prefill) -> str | None:
+        if self._pool is None:
             return None
         held = (asked.tokens for asked in self._asked.values())
-        return self._room.problem(held, len(message.prompt_token_ids))
+        return self._pool.problem(held, len(message.prompt_token_ids))
 
     def _answer(self, output: StepOutput) -> None:
         for request_id, delta in decode_step(output):
@@ -231,7 +235,7 @@ class PrefillEngine(EngineWithTransfers):
                 continue
             asked.computed = True
             self._writer.remove(asked.sequence)
-            asked.visitor.send(
+            asked.decode_worker.send(
                 Prefilled(
                     name=asked.name,
                     token=delta.token_ids[0],
@@ -243,8 +247,8 @@ class PrefillEngine(EngineWithTransfers):
     def _give_up(self, asked: _Asked, code: str, reason: str) -> None:
         if asked.ended:
             return
-        self._figures.fail(code)
-        asked.visitor.send(Failed(name=asked.name, kind="internal", message=reason))
+        self._metrics.fail(code)
+        asked.decode_worker.send(Failed(name=asked.name, kind="internal", message=reason))
         self._end(asked)
 
     def _end(self, asked: _Asked) -> None:
@@ -276,8 +280,8 @@ class PrefillEngine(EngineWithTransfers):
         if waiting == self._told_tokens:
             return
         self._told_tokens = waiting
-        for visitor in self._visitors:
-            visitor.send(Load(waiting_tokens=waiting))
+        for decode_worker in self._decode_workers:
+            decode_worker.send(Load(waiting_tokens=waiting))
 
 
 def first_token_only(params: SamplingParams) -> SamplingParams:

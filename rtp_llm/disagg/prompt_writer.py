@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rtp_llm.disagg.cache_keys import chain_keys
 from rtp_llm.disagg.write_cycles import Cycle, WriteCycles
-from rtp_llm.disagg.write_op import CacheStoreInputs, Outlet, WriteCacheStoreOp
+from rtp_llm.disagg.write_op import CacheStoreInputs, SendBuffer, WriteCacheStoreOp
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rtp_llm.worker.plan import StepPlan
 
 
-class KeepingOutlet(Outlet, Protocol):
-    """An outlet that says whether the store reads the cache itself, after its tasks have ended."""
+class PinningSendBuffer(SendBuffer, Protocol):
+    """A send buffer that says whether the store reads the cache itself, so that it stays pinned."""
 
     keeps_blocks: bool
 
@@ -52,11 +52,11 @@ class PromptWriter:
         self,
         layout: CacheLayout,
         prompts: RemotePrompts,
-        outlet: KeepingOutlet,
+        send_buffer: PinningSendBuffer,
         device: Device,
         settings: WriterSettings,
     ) -> None:
-        self._layout, self._remote_prompts, self._outlet = layout, prompts, outlet
+        self._layout, self._remote_prompts, self._send_buffer = layout, prompts, send_buffer
         self._new_event = device.new_event
         self._cycles = WriteCycles(settings, device.make_current, self._end)
         self._prompts: dict[int, SentPrompt] = {}
@@ -118,7 +118,7 @@ class PromptWriter:
         self._under_way.update(sequences)  # before an earlier cycle ends, whose blocks they share
         with self._cycles.step(sequences) as cycle:
             yield WriteCacheStoreOp(
-                inputs, self._layout, self._outlet, cycle.submit, self._new_event
+                inputs, self._layout, self._send_buffer, cycle.submit, self._new_event
             )
 
     def _end(self, cycle: Cycle) -> None:
@@ -126,7 +126,7 @@ class PromptWriter:
         for sequence in cycle.sequences:
             if not self._under_way[sequence]:
                 del self._under_way[sequence]
-                if not self._outlet.keeps_blocks:
+                if not self._send_buffer.keeps_blocks:
                     self._remote_prompts.unpin(sequence)
         if cycle.error is not None:
             self._failures.update(dict.fromkeys(cycle.sequences, cycle.error))

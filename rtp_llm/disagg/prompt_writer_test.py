@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 
 from rtp_llm.disagg.cache_keys import chain_keys
-from rtp_llm.disagg.figures import TransferFigures
 from rtp_llm.disagg.layout import CacheLayout
-from rtp_llm.disagg.outlets import InPlaceOutlet
+from rtp_llm.disagg.metrics import TransferMetrics
 from rtp_llm.disagg.prompt_writer import PromptWriter
+from rtp_llm.disagg.send_buffers import InPlaceSendBuffer
 from rtp_llm.disagg.settings import WriterSettings
 from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
 from rtp_llm.models.transformers_models_for_tests import save_model
@@ -68,11 +68,11 @@ class Bench:
         runner = self.tiny.built.worker.runner
         self.layout = CacheLayout(runner.cache)
         self.store = store
-        outlet = InPlaceOutlet(store, self.layout, TransferFigures())  # type: ignore[arg-type]
+        send_buffer = InPlaceSendBuffer(store, self.layout, TransferMetrics())  # type: ignore[arg-type]
         self.writer = PromptWriter(
             self.layout,
             engine.remote_prompts,
-            outlet,
+            send_buffer,
             runner.device,
             writer or WriterSettings(),
         )
@@ -265,7 +265,7 @@ def gated(folder: Path, **settings: Any) -> tuple[Bench, GatedStore]:
     """Whose blocks are copied away, so that they are held for the copies only."""
     store = GatedStore()
     bench = Bench(folder, store, **settings)
-    bench.writer._outlet.keeps_blocks = False
+    bench.writer._send_buffer.keeps_blocks = False
     return bench, store
 
 

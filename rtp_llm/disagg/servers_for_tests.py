@@ -127,7 +127,7 @@ def wait_for_peer(decode: Server, seconds: float = 60) -> None:
     while True:
         before = decode.gauge("rtp_llm_transfer_delivered_total")
         complete(decode.url, "Are you there?", max_tokens=2)
-        time.sleep(0.3)  # figures come with the heartbeat
+        time.sleep(0.3)  # metrics come with the heartbeat
         if decode.gauge("rtp_llm_transfer_delivered_total") > before:
             return
         assert time.monotonic() < deadline, "the prefill worker is not found again"

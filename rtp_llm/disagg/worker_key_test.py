@@ -15,15 +15,15 @@ import pytest
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.disagg import build as build_module
-from rtp_llm.disagg import complaints
-from rtp_llm.disagg import door as doors
+from rtp_llm.disagg import listener as listener_module
 from rtp_llm.disagg import peers as peer_module
-from rtp_llm.disagg.channel import Bell
-from rtp_llm.disagg.door import Door
+from rtp_llm.disagg import rate_limited_log as log
+from rtp_llm.disagg.connection import Waker
+from rtp_llm.disagg.listener import Listener
 from rtp_llm.disagg.messages import NONCE_BYTES, Challenge, Proof, Response
 from rtp_llm.disagg.peers import MismatchError, Peers, wait_for_all
-from rtp_llm.disagg.visitors_for_tests import HELLO, WELCOME, Stranger, until
-from rtp_llm.disagg.ways import take_blocks
+from rtp_llm.disagg.raw_peers_for_tests import HELLO, WELCOME, RawPeer, until
+from rtp_llm.disagg.transports.registry import take_blocks
 from rtp_llm.disagg.worker_key import WorkerKey, fresh_nonce
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, prompt
 from rtp_llm.kept_port_for_tests import kept_port
@@ -34,8 +34,8 @@ OTHER = WorkerKey(b"another key of many more bytes")
 
 
 @contextlib.contextmanager
-def door_with(key: WorkerKey | None) -> Iterator[Door]:
-    made = Door("127.0.0.1:0", Bell(), key)
+def listener_with(key: WorkerKey | None) -> Iterator[Listener]:
+    made = Listener("127.0.0.1:0", Waker(), key)
     made.open(WELCOME)
     try:
         yield made
@@ -46,7 +46,7 @@ def door_with(key: WorkerKey | None) -> Iterator[Door]:
 @contextlib.contextmanager
 def peers_of(address: str, key: WorkerKey | None) -> Iterator[Peers]:
     transports = take_blocks("tcp", HELLO.fingerprint, [])
-    made = Peers([address], HELLO.fingerprint, Bell(), transports, key)
+    made = Peers([address], HELLO.fingerprint, Waker(), transports, key)
     try:
         yield made
     finally:
@@ -55,18 +55,18 @@ def peers_of(address: str, key: WorkerKey | None) -> Iterator[Peers]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(listener_module, "_LOOK_SECONDS", 0.02)
     for name in ("_RETRY_SECONDS", "_REFUSED_SECONDS"):
         monkeypatch.setattr(peer_module, name, 0.02)
 
 
-def challenge_of(stranger: Stranger) -> Challenge:
-    return msgspec.msgpack.decode(frame_of(stranger), type=Challenge)
+def challenge_of(raw_peer: RawPeer) -> Challenge:
+    return msgspec.msgpack.decode(frame_of(raw_peer), type=Challenge)
 
 
-def frame_of(stranger: Stranger) -> bytes:
-    (length,) = struct.unpack("!i", exactly(stranger.socket, 4))
-    return exactly(stranger.socket, length)
+def frame_of(raw_peer: RawPeer) -> bytes:
+    (length,) = struct.unpack("!i", exactly(raw_peer.socket, 4))
+    return exactly(raw_peer.socket, length)
 
 
 def exactly(connected: socket.socket, size: int) -> bytes:
@@ -84,10 +84,10 @@ def response_to(challenge: Challenge, key: WorkerKey = KEY, side: Any = "decode"
 
 
 def test_workers_with_the_same_key_find_each_other() -> None:
-    with door_with(KEY) as door, peers_of(door.address, KEY) as peers:
+    with listener_with(KEY) as listener, peers_of(listener.address, KEY) as peers:
         wait_for_all(peers, 20)
         assert peers.all[0].ready
-        until(lambda: [message for _, message in door.take()] == [HELLO])
+        until(lambda: [message for _, message in listener.take()] == [HELLO])
 
 
 @pytest.mark.parametrize(
@@ -107,23 +107,23 @@ def test_other_keys_are_an_error_at_the_start(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with (
-        door_with(prefill) as door,
-        peers_of(door.address, decode) as peers,
+        listener_with(prefill) as listener,
+        peers_of(listener.address, decode) as peers,
         pytest.raises(MismatchError, match=told),
     ):
         wait_for_all(peers, 20)
     assert logged in caplog.text
-    assert not door.take()
+    assert not listener.take()
 
 
 def test_a_response_is_good_for_one_connection_and_one_side() -> None:
-    with door_with(KEY) as door:
-        honest = Stranger(door)
+    with listener_with(KEY) as listener:
+        honest = RawPeer(listener)
         response = response_to(challenge_of(honest))
         honest.say(response)
         assert isinstance(msgspec.msgpack.decode(frame_of(honest), type=Proof), Proof)
         assert b"welcome" in frame_of(honest)
-        replaying, reflecting, keyless, short = (Stranger(door) for _ in range(4))
+        replaying, reflecting, keyless, short = (RawPeer(listener) for _ in range(4))
         challenge_of(replaying)
         replaying.say(response)
         reflecting.say(response_to(challenge_of(reflecting), side="prefill"))
@@ -131,10 +131,10 @@ def test_a_response_is_good_for_one_connection_and_one_side() -> None:
         keyless.say(HELLO)
         nonce = challenge_of(short).nonce
         short.say(Response(nonce=b"x", mac=KEY.proof("decode", nonce, b"x")))
-        for stranger in (replaying, reflecting, keyless, short):
-            assert stranger.read_to_the_end() == b""  # nothing about the model, nor a proof
-        until(lambda: door.visitors == 1)
-        assert not door.take()
+        for raw_peer in (replaying, reflecting, keyless, short):
+            assert raw_peer.read_to_the_end() == b""  # nothing about the model, nor a proof
+        until(lambda: listener.connections == 1)
+        assert not listener.take()
 
 
 def test_proofs_differ_by_key_side_and_nonce() -> None:
@@ -153,9 +153,9 @@ def test_a_prefill_worker_must_prove_its_key_too(proves: bool) -> None:
     """It is told nothing by one that was lured to it."""
     heard: list[bytes] = []
 
-    def answer(listener: socket.socket) -> None:
+    def answer(server: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            near = listener.accept()[0]
+            near = server.accept()[0]
             words: list[msgspec.Struct] = [Challenge(nonce=fresh_nonce())]
             words.append(Proof(mac=bytes(32)) if proves else WELCOME)
             for each in words:
@@ -164,10 +164,10 @@ def test_a_prefill_worker_must_prove_its_key_too(proves: bool) -> None:
             while part := near.recv(4096):
                 heard.append(part)
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        answering = threading.Thread(target=answer, args=(listener,))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answering = threading.Thread(target=answer, args=(server,))
         answering.start()
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        address = f"127.0.0.1:{server.getsockname()[1]}"
         with (
             peers_of(address, KEY) as peers,
             pytest.raises(MismatchError, match="does not prove that it has our key"),
@@ -178,34 +178,34 @@ def test_a_prefill_worker_must_prove_its_key_too(proves: bool) -> None:
 
 
 def test_half_a_handshake_is_ended_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "GREETING_SECONDS", 0.1)
-    with door_with(KEY) as door:
-        silent, partial, proven = (Stranger(door) for _ in range(3))
+    monkeypatch.setattr(listener_module, "GREETING_SECONDS", 0.1)
+    with listener_with(KEY) as listener:
+        silent, partial, proven = (RawPeer(listener) for _ in range(3))
         partial.socket.send(b"\0\0\0\x50abc")
         challenge = challenge_of(proven)
         with contextlib.suppress(OSError):  # it may be late already
             proven.say(response_to(challenge))
-        for stranger in (silent, partial, proven):
-            stranger.read_to_the_end()
-        until(lambda: door.visitors == 0)
+        for raw_peer in (silent, partial, proven):
+            raw_peer.read_to_the_end()
+        until(lambda: listener.connections == 0)
 
 
 def test_five_hundred_silent_guests_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "MOST_VISITORS", 64)
-    monkeypatch.setattr(doors, "FAIR_SECONDS", 0.01)
-    monkeypatch.setattr(doors, "GREETING_SECONDS", 600)
-    with door_with(KEY) as door:
+    monkeypatch.setattr(listener_module, "MAX_CONNECTIONS", 64)
+    monkeypatch.setattr(listener_module, "FAIR_SECONDS", 0.01)
+    monkeypatch.setattr(listener_module, "GREETING_SECONDS", 600)
+    with listener_with(KEY) as listener:
         threads = threading.active_count()
-        guests = [Stranger(door) for _ in range(500)]
-        until(lambda: door.visitors == 64)
+        raw_peers = [RawPeer(listener) for _ in range(500)]
+        until(lambda: listener.connections == 64)
         assert threading.active_count() == threads
-        with peers_of(door.address, KEY) as peers:
+        with peers_of(listener.address, KEY) as peers:
             wait_for_all(peers, 20)
             assert peers.all[0].ready
-        monkeypatch.setattr(doors, "GREETING_SECONDS", 0)
-        until(lambda: door.visitors == 0)
-        for guest in guests:
-            guest.read_to_the_end()
+        monkeypatch.setattr(listener_module, "GREETING_SECONDS", 0)
+        until(lambda: listener.connections == 0)
+        for raw_peer in raw_peers:
+            raw_peer.read_to_the_end()
 
 
 def test_a_greeting_that_fails_keeps_nobody_else_out(
@@ -214,39 +214,39 @@ def test_a_greeting_that_fails_keeps_nobody_else_out(
     def fail(*fingerprints: object) -> list[str]:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(doors, "explain", fail)
-    with door_with(None) as door:
-        other = Stranger(door)
+    monkeypatch.setattr(listener_module, "explain", fail)
+    with listener_with(None) as listener:
+        other = RawPeer(listener)
         other.say(msgspec.structs.replace(HELLO, fingerprint="another"))
         other.read_to_the_end()
         assert "a defect" in caplog.text
-        guest = Stranger(door)
-        guest.say(HELLO)
-        until(lambda: [message for _, message in door.take()] == [HELLO])
+        raw_peer = RawPeer(listener)
+        raw_peer.say(HELLO)
+        until(lambda: [message for _, message in listener.take()] == [HELLO])
 
 
 def test_strangers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    made = complaints.Complaints(lambda: now[0])
+    made = log.RateLimitedLog(lambda: now[0])
     for number in range(500):
         made.warn("%s has another worker key", number)
-    assert len(caplog.records) == complaints.MOST_LINES
-    now[0] += complaints.WINDOW_SECONDS
+    assert len(caplog.records) == log.MOST_LINES
+    now[0] += log.WINDOW_SECONDS
     made.tick()
-    assert caplog.records[-1].getMessage() == "490 more lines about visitors were left out"
+    assert caplog.records[-1].getMessage() == "490 more lines about connections were left out"
     made.warn("%s has another worker key", 500)
-    assert len(caplog.records) == complaints.MOST_LINES + 2
+    assert len(caplog.records) == log.MOST_LINES + 2
 
 
 def test_newcomers_are_refused_while_all_have_just_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "MOST_VISITORS", 2)
-    monkeypatch.setattr(doors, "FAIR_SECONDS", 600)
-    with door_with(KEY) as door:
-        inside = [Stranger(door) for _ in range(2)]
+    monkeypatch.setattr(listener_module, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(listener_module, "FAIR_SECONDS", 600)
+    with listener_with(KEY) as listener:
+        inside = [RawPeer(listener) for _ in range(2)]
         for each in inside:
             challenge_of(each)
-        assert Stranger(door).read_to_the_end() == b""
-        assert door.visitors == 2
+        assert RawPeer(listener).read_to_the_end() == b""
+        assert listener.connections == 2
 
 
 def test_whole_workers_with_a_key_and_both_ports(tmp_path: Path) -> None:
@@ -306,8 +306,8 @@ def test_ports_that_are_open_to_others_are_warned_of(
     ],
 )
 def test_blocks_may_come_from_another_address(address: str, host: str, told: bytes) -> None:
-    from rtp_llm.disagg.transports import _place
-    from rtp_llm.disagg.ways import _told
+    from rtp_llm.disagg.transports.client import _place
+    from rtp_llm.disagg.transports.registry import _told
 
     assert _told(address, host) == told
     expected = address.replace("0.0.0.0", "10.0.0.5")

@@ -11,10 +11,10 @@ import pytest
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.disagg import build
-from rtp_llm.disagg.figures import TransferFigures
-from rtp_llm.disagg.host_room import HostRoom, NoRoomError, rounded
 from rtp_llm.disagg.layout import CacheLayout
 from rtp_llm.disagg.messages import Prefill
+from rtp_llm.disagg.metrics import TransferMetrics
+from rtp_llm.disagg.pinned_pool import PinnedPool, PoolFullError, rounded
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, prompt
 from rtp_llm.engine.attention_for_tests import each_token_alone
 from rtp_llm.engine.messages import TRANSFER_COUNTERS, TRANSFER_GAUGES
@@ -171,11 +171,11 @@ def test_what_host_memory_does_not_hold_is_computed_at_the_decode_worker(
     pair, fused = Pair(folder, **SIZES), TinyEngine(folder, **SIZES)
     worker: Any = pair.prefill.engine
     layout = worker._writer._layout
-    worker._room = HostRoom(layout, 2 * layout.bytes_of(40))
+    worker._pool = PinnedPool(layout, 2 * layout.bytes_of(40))
     prompts = [prompt(30, seed=seed) for seed in (1, 2)]
     requests = [pair.decode.add(each) for each in prompts]
-    door = worker._door
-    while sum(isinstance(word, Prefill) for _, word in door._messages._letters) < len(prompts):
+    listener = worker._listener
+    while sum(isinstance(word, Prefill) for _, word in listener._messages._items) < len(prompts):
         pair.decode.step()
         time.sleep(0.0005)
     pair.until(lambda: pair.finished(*requests))
@@ -198,17 +198,17 @@ def test_what_a_decode_workers_host_memory_does_not_hold_is_computed_there(
 ) -> None:
     """The same on the other side, whose memory is taken before a prefill worker is asked."""
     monkeypatch.setattr("rtp_llm.disagg.build._reads_in_place", lambda engine: False)
-    room_for = build._host_room
-    rooms: list[HostRoom] = []
+    pool_for = build._pinned_pool
+    pools: list[PinnedPool] = []
 
-    def small_room(settings: Settings, layout: CacheLayout) -> HostRoom:
+    def small_pool(settings: Settings, layout: CacheLayout) -> PinnedPool:
         if settings.role == "prefill":
-            return room_for(settings, layout)
+            return pool_for(settings, layout)
         pieces = [rounded(layout.layer_bytes(layer, 8)) for layer in range(layout.num_layers)]
-        rooms.append(HostRoom(layout, sum(pieces)))
-        return rooms[0]
+        pools.append(PinnedPool(layout, sum(pieces)))
+        return pools[0]
 
-    monkeypatch.setattr("rtp_llm.disagg.build._host_room", small_room)
+    monkeypatch.setattr("rtp_llm.disagg.build._pinned_pool", small_pool)
     pair, fused = Pair(folder, **SIZES), TinyEngine(folder, **SIZES)
     prompts = [prompt(30, seed=seed) for seed in (1, 2)]
     requests = [pair.decode.add(each) for each in prompts]
@@ -218,7 +218,7 @@ def test_what_a_decode_workers_host_memory_does_not_hold_is_computed_there(
     assert pair.decode.failures() == {"load_failed": 1}
     assert pair.decode.transfers()["fallbacks"] == 1
     assert pair.prefill.transfers()["prompts"] == 1
-    assert rooms[0]._taken == 0
+    assert pools[0]._taken == 0
     pair.tokens(prompt(32, seed=3))
     assert pair.decode.failures() == {"load_failed": 1}
     assert pair.decode.transfers()["delivered"] == 2
@@ -234,33 +234,33 @@ def test_pinned_memory_comes_in_powers_of_two(pair: Pair, size: int, taken: int)
         """Of some memory."""
 
     layout = pair.prefill.engine._writer._layout  # type: ignore[union-attr]
-    room, owner = HostRoom(layout, taken), Owner()
-    room.take([size], owner)
-    with pytest.raises(NoRoomError, match="--cache-store-mem-mb"):
-        room.take([1], owner)
+    pool, owner = PinnedPool(layout, taken), Owner()
+    pool.take([size], owner)
+    with pytest.raises(PoolFullError, match="--cache-store-mem-mb"):
+        pool.take([1], owner)
     del owner
-    room.take([taken], room)
+    pool.take([taken], pool)
 
 
 def test_pieces_of_a_prompt_count_as_the_most_they_may_take(pair: Pair) -> None:
     """Ten blocks may come as 3, 3, 3 and 1: each takes up to twice what it has, less a block."""
     layout = pair.prefill.engine._writer._layout  # type: ignore[union-attr]
     tokens, whole = 10 * layout.block_size, layout.bytes_of(10 * layout.block_size)
-    assert HostRoom(layout, 2 * whole).problem([], tokens) is None
-    assert HostRoom(layout, 2 * whole - 1).problem([], tokens)
-    assert HostRoom(layout, 3 * whole).problem([tokens], tokens)
+    assert PinnedPool(layout, 2 * whole).problem([], tokens) is None
+    assert PinnedPool(layout, 2 * whole - 1).problem([], tokens)
+    assert PinnedPool(layout, 3 * whole).problem([tokens], tokens)
 
 
 def test_host_memory_is_half_of_what_is_free_unless_it_is_set(pair: Pair) -> None:
     worker: Any = pair.prefill.engine
-    assert worker._room is None  # the cache is read where it is
+    assert worker._pool is None  # the cache is read where it is
     layout = worker._writer._layout
     size = layout.block_size
     blocks = 2**40 // layout.bytes_of(size)
-    assert HostRoom(layout, None).problem([], size) is None
-    words = HostRoom(layout, None).problem([], blocks * size)
-    assert words is not None and "--cache-store-mem-mb" in words
-    assert HostRoom(layout, 2 << 40).problem([], blocks * size) is None
+    assert PinnedPool(layout, None).problem([], size) is None
+    text = PinnedPool(layout, None).problem([], blocks * size)
+    assert text is not None and "--cache-store-mem-mb" in text
+    assert PinnedPool(layout, 2 << 40).problem([], blocks * size) is None
 
 
 def test_the_metrics_know_every_figure(pair: Pair) -> None:
@@ -271,4 +271,4 @@ def test_the_metrics_know_every_figure(pair: Pair) -> None:
     assert {"asked", "delivered", "seconds", "awaited_prompts"} <= decode.keys()
     assert prefill.keys() | decode.keys() <= TRANSFER_COUNTERS.keys() | TRANSFER_GAUGES.keys()
     with pytest.raises(AssertionError, match="the metrics know no figure mistyped"):
-        TransferFigures().add(mistyped=1)
+        TransferMetrics().add(mistyped=1)

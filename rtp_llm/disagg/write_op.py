@@ -98,7 +98,7 @@ class PromptBlocks:
         return str(self.request_id)
 
 
-class Outlet(Protocol):
+class SendBuffer(Protocol):
     """Takes the blocks of a layer to where they are fetched from; called by worker threads."""
 
     def send(self, layer: int, prompts: Sequence[PromptBlocks]) -> None:
@@ -119,24 +119,24 @@ class WriteCacheStoreOp:
         self,
         inputs: CacheStoreInputs,
         layout: CacheLayout,
-        outlet: Outlet | None,
+        send_buffer: SendBuffer | None,
         submit: Submit,
         new_event: Callable[[], Event],
     ) -> None:
-        """``outlet`` None: there is no store, so nothing is written."""
-        self._outlet = outlet
+        """``send_buffer`` None: there is no store, so nothing is written."""
+        self._send_buffer = send_buffer
         self._submit = submit
         self._new_event = new_event
         self._prompts = plan_blocks(inputs, layout)
 
     def __call__(self, layer: int) -> None:
         """Give the layer's blocks to the writer. Raises what ``submit`` raises."""
-        outlet, prompts = self._outlet, self._prompts
-        if outlet is None or not prompts:
+        send_buffer, prompts = self._send_buffer, self._prompts
+        if send_buffer is None or not prompts:
             return
         event = self._new_event()
         event.record()
-        self._submit(lambda: outlet.send(layer, prompts), event.synchronize)
+        self._submit(lambda: send_buffer.send(layer, prompts), event.synchronize)
 
 
 def plan_blocks(inputs: CacheStoreInputs, layout: CacheLayout) -> tuple[PromptBlocks, ...]:

@@ -1,0 +1,36 @@
+"""Log lines that unknown peers can cause: so many, and then a count of the rest."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+_logger = logging.getLogger("rtp_llm.engine")
+MOST_LINES = 10
+WINDOW_SECONDS = 10.0
+
+
+class RateLimitedLog:
+    """At most MOST_LINES warnings in each WINDOW_SECONDS. Belongs to one thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._lines = 0
+
+    def warn(self, text: str, *arguments: object) -> None:
+        """A line, unless there were too many lately."""
+        self.tick()
+        self._lines += 1
+        if self._lines <= MOST_LINES:
+            _logger.warning(text, *arguments)
+
+    def tick(self) -> None:
+        """To be called now and then: what was left out is told once its window is over."""
+        if self._clock() < self._began + WINDOW_SECONDS:
+            return
+        if self._lines > MOST_LINES:
+            left_out = self._lines - MOST_LINES
+            _logger.warning("%d more lines about connections were left out", left_out)
+        self._began, self._lines = self._clock(), 0

@@ -1,1 +1,0 @@
-"""Transports by which a decode worker itself reads a prefill worker's memory."""

@@ -1,0 +1,1 @@
+"""Transports of blocks: the native one over TCP, and pull connectors over a library (RDMA)."""

@@ -1,0 +1,107 @@
+"""The decode side's transports as one client: for each prefill worker the best that both have."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtp_llm.config.roles import join_address, split_address
+from rtp_llm.disagg.messages import Offer, Stored
+from rtp_llm.disagg.transports.pull_client import PullClient
+
+if TYPE_CHECKING:
+    from rtp_llm.disagg.connector import Client, LoadHandle
+
+
+class TransportClient:
+    """``Client`` whose addresses are "transport://where", as ``meet`` gives them."""
+
+    def __init__(self, clients: Mapping[str, Client | PullClient]) -> None:
+        """``clients`` by transport, the best first."""
+        self._clients = clients
+        self._by_tcp: dict[str, str] = {}  # of workers that offer it, if we take it
+        self._readable = select.epoll()
+        for client in clients.values():
+            self._readable.register(client.fileno(), select.EPOLLIN)
+
+    def meet(self, address: str, host: str, offers: Sequence[Offer]) -> tuple[str, str]:
+        """(transport, address of its blocks) for a prefill worker that greets us so.
+
+        Raises ValueError: it offers none of ours, or nonsense.
+        """
+        offered = {offer.transport: offer for offer in offers}
+        name = next((name for name in self._clients if name in offered), None)
+        if name is None:
+            raise ValueError(
+                f"it offers blocks by {_listed(offered)}, and this worker takes them by "
+                f"{_listed(self._clients)} (--kv-transport on both sides)"
+            )
+        self._by_tcp.pop(address, None)
+        if "tcp" in offered and "tcp" in self._clients:
+            self._by_tcp[address] = f"tcp://{_place(host, offered['tcp'].address)}"
+        client = self._clients[name]
+        if not isinstance(client, PullClient):
+            return name, self._by_tcp[address]
+        where = f"{name}://{address}"
+        client.meet(where, host, offered[name])
+        return name, where
+
+    def instead(self, address: str, where: str) -> tuple[str, tuple[str, str]] | None:
+        """(why, (transport, address of its blocks)) where a library has failed with a worker since
+        it was met and both sides have TCP, too: who asked for a library by its name has not."""
+        client = self._clients[where.partition("://")[0]]
+        if address not in self._by_tcp or not isinstance(client, PullClient):
+            return None
+        trouble = client.trouble(where)
+        return (trouble, ("tcp", self._by_tcp[address])) if trouble else None
+
+    def load(
+        self,
+        address: str,
+        request: str,
+        layers: Sequence[tuple[int, NDArray[np.int64]]],
+        *,
+        timeout: float,
+    ) -> LoadHandle:
+        """See Client."""
+        name, _, where = address.partition("://")
+        client = self._clients[name]
+        known = address if isinstance(client, PullClient) else where
+        return client.load(known, request, layers, timeout=timeout)
+
+    def hear(self, address: str, stored: Stored) -> None:
+        """A prefill worker has blocks to be read, by whatever they were asked for."""
+        for name, client in self._clients.items():
+            if isinstance(client, PullClient):
+                client.hear(f"{name}://{address}", stored)
+
+    def fileno(self) -> int:
+        """See Client."""
+        return self._readable.fileno()
+
+    def clear(self) -> None:
+        """See Client."""
+        for client in self._clients.values():
+            client.clear()
+
+    def close(self) -> None:
+        """See Client."""
+        for client in self._clients.values():
+            client.close()
+
+
+def _place(host: str, told: bytes) -> str:
+    """A port of the worker's host, or a host and its port. Raises ValueError for nonsense."""
+    text = told.decode()
+    if ":" not in text:
+        return join_address(host, int(text))
+    return join_address(*split_address("transfer address", text))
+
+
+def _listed(names: Mapping[str, object]) -> str:
+    # A peer may say anything, and it is logged.
+    return ", ".join(name for name in names if name.isidentifier())[:80] or "nothing"
