@@ -8,10 +8,11 @@ calls keep the interpreter's lock, so any thread may make them, one at a time.
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Literal, TypeAlias, TypedDict
+from typing import Any, ClassVar, Literal, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import Buffer
 
 class QueueFullError(RuntimeError):
     """As many sequences run or wait as max_running and max_queued allow together."""
@@ -56,7 +57,7 @@ class SchedulerConfig:
 
     One level of priority is worth ``aging_steps`` steps of waiting. ``hash_bits`` below 128 forces
     hash collisions, for tests. With ``overlap`` a batch may be scheduled while the tokens of the
-    last one are not known.
+    last one are not known. With ``shared_batch`` other processes can see the batch.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class SchedulerConfig:
         hash_bits: int = 128,
         aging_steps: int = 256,
         overlap: bool = False,
+        shared_batch: bool = False,
     ) -> None: ...
     @property
     def groups(self) -> list[CacheGroup]: ...
@@ -93,6 +95,8 @@ class SchedulerConfig:
     def aging_steps(self) -> int: ...
     @property
     def overlap(self) -> bool: ...
+    @property
+    def shared_batch(self) -> bool: ...
 
 class Batch:
     """A step's input: B sequences (those with one token first), T tokens, R rows that draw.
@@ -239,6 +243,8 @@ class Scheduler:
     """
 
     def __init__(self, config: SchedulerConfig) -> None: ...
+    @property
+    def config(self) -> SchedulerConfig: ...
     def add(
         self,
         ids: Sequence[int],
@@ -320,6 +326,11 @@ class Scheduler:
     @property
     def result(self) -> Result: ...
     @property
+    def shared_memory(self) -> tuple[int, int]:
+        """Descriptor and size of the file in memory that the batch's arrays lie in."""
+    def shared_offset(self, array: NDArray[Any]) -> int:
+        """Where an array of the batch lies in it; -1 for one that has no memory."""
+    @property
     def uncommitted(self) -> list[int]:
         """R of each batch that was scheduled and not committed, the oldest first."""
     @property
@@ -342,6 +353,37 @@ class WriterQueueFullError(RuntimeError):
 
 class TasksDroppedError(RuntimeError):
     """Tasks of a cycle never ran: the writer was shut down before their turn."""
+
+class StepChannel:
+    """Hands steps over to workers in other processes through shared memory.
+
+    A step is ``publish``, every worker's ``await_step``, ``take`` once the batch's arrays may
+    change and ``finish`` once its answer can be read. Steps are counted from 1 up, modulo 2^32; a worker
+    has taken and finished step 0 when it begins. Waiting looks at a counter for
+    ``spin_microseconds``, then sleeps; the interpreter's lock is free meanwhile.
+    """
+
+    bytes: ClassVar[int]
+    """Size of ``memory``, which starts as zeros and is shared by all processes."""
+
+    def __init__(self, memory: Buffer, num_workers: int, spin_microseconds: int) -> None: ...
+    def publish(self, batch: Batch | None) -> None:
+        """The numbers of a batch that are no arrays: see ``numbers``. None: a step without."""
+    @property
+    def published(self) -> int:
+        """The newest step."""
+    @property
+    def numbers(self) -> NDArray[np.int32]:
+        """num_seqs, num_tokens, num_rows, max_seqlen_q, max_seqlen_k, sampling_flags, then of each
+        cache group the width of its block_table and the number of its copy_pairs."""
+    def await_taken(self, step: int, seconds: float) -> bool:
+        """Until all workers have taken the step; False when the seconds pass first."""
+    def await_finished(self, step: int, seconds: float) -> bool:
+        """Until all workers have finished the step; False when the seconds pass first."""
+    def await_step(self, last: int, seconds: float) -> int:
+        """Until a step after ``last`` is published: the newest; ``last`` when the seconds pass."""
+    def take(self, worker: int, step: int) -> None: ...
+    def finish(self, worker: int, step: int) -> None: ...
 
 class CacheStoreAsyncWriter:
     """Runs the writing of a step's cache blocks on threads of its own.

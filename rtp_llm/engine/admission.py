@@ -34,9 +34,13 @@ class EngineLimits:
 class Admission:
     """Checks requests and queues them with the scheduler."""
 
-    def __init__(self, scheduler: Scheduler, limits: EngineLimits, seed: int) -> None:
-        """``seed`` is that of requests without one of their own."""
+    def __init__(
+        self, scheduler: Scheduler, limits: EngineLimits, seed: int, takes_processors: bool
+    ) -> None:
+        """``seed`` is that of requests without one of their own; ``takes_processors``: the worker
+        computes in this process."""
         self._scheduler, self._limits = scheduler, limits
+        self._takes_processors = takes_processors
         self._seeds = SeedSource(seed)
         self._queue_full = load_runtime().QueueFullError
 
@@ -48,6 +52,11 @@ class Admission:
         Raises:
             RequestError: invalid (it can never run; says the numbers) or queue_full.
         """
+        if processors and not self._takes_processors:
+            raise RequestError(
+                "invalid",
+                "logits_processors run in this process and the model in others: leave them out",
+            )
         check_request(request, self._limits)
         params = request.params
         first = request.request_id << INDEX_BITS

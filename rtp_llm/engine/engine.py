@@ -48,7 +48,7 @@ class Engine(Serving):
         self.limits = limits
         self.remote_prompts = RemotePrompts(scheduler, self._unblock)
         self._scheduler, self._worker = scheduler, worker
-        self._admission = Admission(scheduler, limits, seed)
+        self._admission = Admission(scheduler, limits, seed, worker.in_process)
         self._blocked = False  # nothing can run before a transfer ends
         self._watched: set[int] = set()  # sequences whose end the worker wants to hear of
         self._in_flight: StepHandle | None = None  # submitted and not committed
@@ -153,6 +153,7 @@ class Engine(Serving):
 
     def _submit(self) -> StepHandle | None:
         """Schedule a step and give it to the worker; None if nothing can run now."""
+        self._worker.release_plan()
         plan = self._scheduler.batch if self._scheduler.schedule() else None
         return self._worker.execute(plan, more=self._scheduler.has_work)
 

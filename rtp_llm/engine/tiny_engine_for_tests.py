@@ -33,7 +33,8 @@ class TinyEngine:
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         small = {"kv_cache_mem_mb": 8, "dtype": "float32", "num_threads": 1}
-        built = build_engine(Settings(model=str(folder), **{**small, **settings}))
+        self.settings = Settings(model=str(folder), **{**small, **settings})
+        built = build_engine(self.settings)
         self.built = built
         self.engine = built.engine
         self.ready = built.ready

@@ -60,6 +60,11 @@ class Worker(ABC):
     def overlaps(self) -> bool:
         """A plan may name tokens of the one before, which nobody has read yet."""
 
+    @property
+    def in_process(self) -> bool:
+        """Logits processors, which are Python objects of this process, can be handed to it."""
+        return True
+
     @abstractmethod
     def add(self, sequences: NewSequences) -> None:
         """Sequences that the plans from now on may name."""
@@ -79,6 +84,10 @@ class Worker(ABC):
         this one; ``more``: sequences are open all the same. None is returned where nothing was
         begun.
         """
+
+    def release_plan(self) -> None:
+        """Wait until the arrays of the plan that was executed last may change."""
+        return
 
     # -- between requests ----------------------------------------------------------------------
 

@@ -6,15 +6,22 @@
 #include <cstdint>
 #include <new>
 
+#include "rtp_llm/cpp/cache/host_arena.h"
+
 namespace rtp_llm {
 
 // A fixed array of plain numbers on pages of its own: the size is reserved once, a page costs
-// memory only once it is written, and a device may register (pin) the range. Starts as zeros.
+// memory only once it is written, and a device may register (pin) the range. Starts as zeros. It is
+// shared with other processes where a HostArena::Scope says so.
 template <typename T>
 class HostArray {
  public:
   explicit HostArray(size_t size) : size_(size) {
     if (size == 0) return;
+    if (HostArena* arena = HostArena::current()) {
+      data_ = static_cast<T*>(arena->Map(size * sizeof(T)));
+      return;
+    }
     void* memory = mmap(nullptr, size * sizeof(T), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();

@@ -18,6 +18,7 @@
 #include "rtp_llm/cpp/cache/errors.h"
 #include "rtp_llm/cpp/pybind/async_writer.h"
 #include "rtp_llm/cpp/pybind/cache_store.h"
+#include "rtp_llm/cpp/pybind/step_channel.h"
 #include "rtp_llm/cpp/pybind/views.h"
 #include "rtp_llm/cpp/scheduler/scheduler.h"
 
@@ -104,6 +105,20 @@ py::tuple Pin(Scheduler& scheduler, int64_t id, int32_t first, int32_t end) {
   return result;
 }
 
+const HostArena& RequireArena(const Scheduler& scheduler) {
+  if (scheduler.arena() == nullptr) throw std::invalid_argument("shared_batch is not set");
+  return *scheduler.arena();
+}
+
+std::tuple<int, size_t> SharedMemory(const Scheduler& scheduler) {
+  const HostArena& arena = RequireArena(scheduler);
+  return {arena.descriptor(), arena.size()};
+}
+
+int64_t SharedOffset(const Scheduler& scheduler, const py::array& array) {
+  return RequireArena(scheduler).OffsetOf(array.data());
+}
+
 py::dict Stats(const Scheduler& scheduler) {
   const SchedulerStats stats = scheduler.stats();
   py::dict result;
@@ -166,7 +181,7 @@ void BindConfig(py::module_& module) {
       .def(py::init([](std::vector<CacheGroup> groups, int32_t max_running, int32_t max_queued,
                        int32_t max_batch_tokens, int32_t max_model_len, bool prefix_cache,
                        int32_t recurrent_snapshot_interval, int32_t hash_bits, int32_t aging_steps,
-                       bool overlap) {
+                       bool overlap, bool shared_batch) {
              Config config;
              config.groups = std::move(groups);
              config.max_running = max_running;
@@ -178,6 +193,7 @@ void BindConfig(py::module_& module) {
              config.hash_bits = hash_bits;
              config.aging_steps = aging_steps;
              config.overlap = overlap;
+             config.shared_batch = shared_batch;
              return config;
            }),
            py::arg("groups"), py::kw_only(), py::arg("max_running") = Config().max_running,
@@ -186,7 +202,7 @@ void BindConfig(py::module_& module) {
            py::arg("prefix_cache") = true,
            py::arg("recurrent_snapshot_interval") = Config().recurrent_snapshot_interval,
            py::arg("hash_bits") = Config().hash_bits, py::arg("aging_steps") = Config().aging_steps,
-           py::arg("overlap") = false)
+           py::arg("overlap") = false, py::arg("shared_batch") = false)
       .def_readonly("groups", &Config::groups)
       .def_readonly("max_running", &Config::max_running)
       .def_readonly("max_queued", &Config::max_queued)
@@ -196,7 +212,8 @@ void BindConfig(py::module_& module) {
       .def_readonly("recurrent_snapshot_interval", &Config::recurrent_snapshot_interval)
       .def_readonly("hash_bits", &Config::hash_bits)
       .def_readonly("aging_steps", &Config::aging_steps)
-      .def_readonly("overlap", &Config::overlap);
+      .def_readonly("overlap", &Config::overlap)
+      .def_readonly("shared_batch", &Config::shared_batch);
 }
 
 void BindBatch(py::module_& module) {
@@ -283,8 +300,11 @@ void BindScheduler(py::module_& module) {
       .def("prefill_locally", &Scheduler::PrefillLocally, py::arg("id"))
       .def("pin", &Pin, py::arg("id"), py::arg("first"), py::arg("end"))
       .def("unpin", &Scheduler::Unpin, py::arg("id"))
+      .def_property_readonly("config", &Scheduler::config, inside)
       .def_property_readonly("batch", &Scheduler::batch, inside)
       .def_property_readonly("result", &Scheduler::result, inside)
+      .def_property_readonly("shared_memory", &SharedMemory)
+      .def("shared_offset", &SharedOffset, py::arg("array"))
       .def_property_readonly("uncommitted", &Scheduler::uncommitted)
       .def_property_readonly("has_work", &Scheduler::has_work)
       .def("stats", &Stats)
@@ -303,6 +323,7 @@ PYBIND11_MODULE(_runtime, module) {
   BindScheduler(module);
   BindAsyncWriter(module);
   BindCacheStore(module);
+  BindStepChannel(module);
 }
 
 }  // namespace rtp_llm

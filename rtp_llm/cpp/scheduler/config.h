@@ -22,6 +22,8 @@ struct SchedulerConfig {
   int32_t aging_steps = 256;
   // A batch may be scheduled before the tokens of the last one are committed.
   bool overlap = false;
+  // The batch's arrays lie in memory that other processes can map; see Scheduler::arena().
+  bool shared_batch = false;
 
   int32_t max_sequences() const { return max_running + max_queued; }
 

@@ -24,6 +24,11 @@ SchedulerConfig Validated(SchedulerConfig config) {
   return config;
 }
 
+Batch MakeBatch(const SchedulerConfig& config, int32_t block_size, HostArena* arena) {
+  const HostArena::Scope scope(arena);
+  return Batch(config, block_size);
+}
+
 }  // namespace
 
 Scheduler::Scheduler(SchedulerConfig config)
@@ -31,7 +36,8 @@ Scheduler::Scheduler(SchedulerConfig config)
       cache_(config_.groups, config_.prefix_cache, config_.hash_bits),
       sequences_(config_.max_sequences()),
       planner_(config_, &cache_, &sequences_),
-      batch_(config_, cache_.block_size()),
+      arena_(config_.shared_batch ? std::make_unique<HostArena>() : nullptr),
+      batch_(MakeBatch(config_, cache_.block_size(), arena_.get())),
       result_(config_),
       owners_in_flight_(config_) {}
 

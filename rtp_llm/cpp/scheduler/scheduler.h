@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rtp_llm/cpp/cache/cache_manager.h"
+#include "rtp_llm/cpp/cache/host_arena.h"
 #include "rtp_llm/cpp/scheduler/batch.h"
 #include "rtp_llm/cpp/scheduler/config.h"
 #include "rtp_llm/cpp/scheduler/planner.h"
@@ -114,6 +115,8 @@ class Scheduler {
   bool has_work() const { return sequences_.num_live() > 0; }
   const SchedulerConfig& config() const { return config_; }
   Batch& batch() { return batch_; }
+  // Where the batch's arrays lie; null unless config.shared_batch.
+  const HostArena* arena() const { return arena_.get(); }
   StepResult& result() { return result_; }
   CacheManager& cache() { return cache_; }
   SchedulerStats stats() const;
@@ -154,6 +157,7 @@ class Scheduler {
   CacheManager cache_;
   SequenceSet sequences_;
   Planner planner_;
+  const std::unique_ptr<HostArena> arena_;
   Batch batch_;
   StepResult result_;
   int64_t step_ = 0;

@@ -1,0 +1,73 @@
+#include "rtp_llm/cpp/pybind/step_channel.h"
+
+#include <pybind11/numpy.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "rtp_llm/cpp/scheduler/batch.h"
+#include "rtp_llm/cpp/worker/step_channel.h"
+
+namespace py = pybind11;
+
+namespace rtp_llm {
+namespace {
+
+// Numbers of a step that stand before those of its cache groups.
+constexpr int32_t kFirstGroup = 6;
+
+std::unique_ptr<StepChannel> Make(const py::buffer& memory, int32_t num_workers,
+                                  int32_t spin_microseconds) {
+  const py::buffer_info info = memory.request(/*writable=*/true);
+  if (static_cast<size_t>(info.size * info.itemsize) < StepChannel::Bytes()) {
+    throw std::invalid_argument("memory: " + std::to_string(StepChannel::Bytes()) +
+                                " bytes are needed");
+  }
+  return std::make_unique<StepChannel>(info.ptr, num_workers, spin_microseconds);
+}
+
+void Publish(StepChannel& channel, const Batch* batch) {
+  if (batch == nullptr) {
+    channel.Publish(nullptr, 0);
+    return;
+  }
+  int32_t numbers[kMaxStepNumbers] = {batch->num_seqs,     batch->num_tokens,
+                                      batch->num_rows,     batch->max_seqlen_q,
+                                      batch->max_seqlen_k, batch->sampling_flags};
+  int32_t count = kFirstGroup;
+  if (count + 2 * static_cast<int32_t>(batch->groups.size()) > kMaxStepNumbers) {
+    throw std::invalid_argument("too many cache groups");
+  }
+  for (const Batch::GroupArrays& group : batch->groups) {
+    numbers[count++] = group.table_width;
+    numbers[count++] = group.num_copies;
+  }
+  channel.Publish(numbers, count);
+}
+
+}  // namespace
+
+void BindStepChannel(py::module_& module) {
+  using Release = py::call_guard<py::gil_scoped_release>;
+  py::class_<StepChannel>(module, "StepChannel")
+      .def(py::init(&Make), py::arg("memory"), py::arg("num_workers"), py::arg("spin_microseconds"),
+           py::keep_alive<1, 2>())
+      .def_property_readonly_static("bytes", [](const py::object&) { return StepChannel::Bytes(); })
+      .def("publish", &Publish, py::arg("batch").none(true))
+      .def_property_readonly("published", &StepChannel::published)
+      .def("await_taken", &StepChannel::AwaitTaken, py::arg("step"), py::arg("seconds"), Release())
+      .def("await_finished", &StepChannel::AwaitFinished, py::arg("step"), py::arg("seconds"),
+           Release())
+      .def("await_step", &StepChannel::AwaitStep, py::arg("last"), py::arg("seconds"), Release())
+      .def_property_readonly("numbers",
+                             [](const py::object& self) {
+                               const int32_t* numbers = self.cast<StepChannel&>().numbers();
+                               return py::array_t<int32_t>({kMaxStepNumbers}, numbers, self);
+                             })
+      .def("take", &StepChannel::Take, py::arg("worker"), py::arg("step"))
+      .def("finish", &StepChannel::Finish, py::arg("worker"), py::arg("step"));
+}
+
+}  // namespace rtp_llm
