@@ -358,8 +358,8 @@ class StepChannel:
     """Hands steps over to workers in other processes through shared memory.
 
     A step is ``publish``, every worker's ``await_step``, ``take`` once the batch's arrays may
-    change and ``finish`` once its answer can be read. Steps are counted from 1 up, modulo 2^32; a worker
-    has taken and finished step 0 when it begins. Waiting looks at a counter for
+    change and ``finish`` once its answer can be read. Steps are counted from 1 up, modulo 2^32; a
+    worker has taken and finished step 0 when it begins. Waiting looks at a counter for
     ``spin_microseconds``, then sleeps; the interpreter's lock is free meanwhile.
     """
 

@@ -36,10 +36,10 @@ def folder(tmp_path_factory):
 def play(engine):
     """Requests that arrive, are aborted and have prefixes in common; the outcomes."""
     for number in range(3 * len(WISHES)):
-        wish = {"ignore_eos": True, "max_tokens": 20, **WISHES[number % len(WISHES)]}
+        wish = {"ignore_eos": True, "max_tokens": 60, **WISHES[number % len(WISHES)]}
         engine.add(random_prompt(3 + 11 * number % 90, seed=number % 5), **wish)
         engine.step()
-    aborted = engine.add(random_prompt(50), max_tokens=400)
+    aborted = engine.add(random_prompt(50), max_tokens=90)
     engine.engine.abort([(aborted, 0)])
     engine.run()
     engine.assert_all_free()
@@ -51,9 +51,9 @@ def play(engine):
 )
 def test_the_same_outcomes(folder, num_workers, overlap):
     small = {"seq_size_per_block": 4, "max_batch_tokens_size": 40, "kv_cache_mem_mb": 1}
-    settings = {"seed": 3, "enable_overlap": overlap, "max_running_requests": 12, **small}
-    expected = play(TinyEngine(folder, **settings, max_seq_len=480))
-    engine = TinyEngineElsewhere(folder, num_workers=num_workers, **settings, max_seq_len=480)
+    settings = {"seed": 3, "enable_overlap": overlap, "max_running_requests": 24, **small}
+    expected = play(TinyEngine(folder, **settings, max_seq_len=160))
+    engine = TinyEngineElsewhere(folder, num_workers=num_workers, **settings, max_seq_len=160)
     try:
         assert play(engine) == expected
         assert engine.engine.stats().preemptions > 0

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from rtp_llm.worker.heads.sampler import Sampled
 from rtp_llm.worker.plan import StepPlan
 from rtp_llm.worker.shared.memory import StepMemory, default_spin
+from rtp_llm.worker.shared.messages import Ended, Failure, Ready, Start
 from rtp_llm.worker.shared.plan import PlanLayout
-from rtp_llm.worker.shared.worker_process import Ended, Failure, Ready, Start
 from rtp_llm.worker.worker import NewSequences, StepHandle, StepOutputs, Worker
 
 if TYPE_CHECKING:

@@ -13,53 +13,15 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
 
 from rtp_llm.worker.shared.memory import StepMemory
-from rtp_llm.worker.shared.plan import PlanLayout, SharedPlan
+from rtp_llm.worker.shared.messages import Ended, Failure, Ready, Start
+from rtp_llm.worker.shared.plan import SharedPlan
 from rtp_llm.worker.worker import NewSequences, StepHandle, Worker
 
 # How often a process without work looks whether graphs are to be captured.
 _IDLE_SECONDS = 0.05
-
-
-@dataclass(frozen=True)
-class Start:
-    """``factory`` is the "module:function" that makes the worker of ``arguments``."""
-
-    number: int
-    num_workers: int
-    factory: str
-    arguments: tuple[Any, ...]
-    layout: PlanLayout
-    plan_descriptor: int
-    step_descriptor: int
-    max_rows: int
-    spin: int
-
-
-@dataclass(frozen=True)
-class Ready:
-    """The worker can execute steps."""
-
-    overlaps: bool
-
-
-@dataclass(frozen=True)
-class Ended:
-    """Sequences that no later plan names."""
-
-    ids: tuple[int, ...]
-    aborted: bool
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The worker can execute nothing any more."""
-
-    reason: str
 
 
 class WorkerProcess:

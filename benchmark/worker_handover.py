@@ -1,0 +1,95 @@
+"""Handing a step over to worker processes that do nothing: from the engine to all of them.
+
+The limit is one cache line that travels to every core and one that comes back from each, about a
+microsecond; the goal is 20 us p99 for 8 workers on 16 or more cores.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmark.report import Report, parser
+from rtp_llm.native import load_runtime
+from rtp_llm.worker.shared.process_worker import ProcessWorker
+from rtp_llm.worker.worker import NewSequences, StepHandle, StepOutputs, Worker
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rtp_llm.worker.plan import StepPlan
+
+COLUMNS = ("workers", "between steps", "spin us", "p50 us", "p99 us", "p99.9 us", "worst us")
+_WARM_UP = 200
+
+
+class NothingWorker(Worker):
+    """Computes nothing, and is its own handle."""
+
+    overlaps = False
+
+    def add(self, sequences: NewSequences) -> None: ...
+    def end(self, ids: Iterable[int], *, aborted: bool) -> None: ...
+    def execute(self, plan: StepPlan | None, *, more: bool = False) -> StepHandle | None:
+        return self
+
+    def sample(self, previous: NDArray[np.int32] | None) -> None: ...
+    def read(self) -> StepOutputs:
+        return StepOutputs(0, 0)
+
+
+def make_nothing() -> Worker:
+    """What each process runs."""
+    return NothingWorker()
+
+
+def main() -> None:
+    flags = parser(__doc__.splitlines()[0])
+    flags.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8])
+    flags.add_argument("--steps", type=int, default=20000)
+    arguments = flags.parse_args()
+    steps = 500 if arguments.quick else arguments.steps
+    report = Report("Handing a step over to worker processes", COLUMNS)
+    for workers in arguments.workers:
+        spin = 1000 if len(os.sched_getaffinity(0)) > workers else 0
+        measure(report, workers, "nothing", 0.0, spin, steps)
+        measure(report, workers, "2 ms (they sleep)", 0.002, 0, min(steps, 1000))
+    report.notes.append("Goal: 20 us p99 with 8 workers on 16 or more cores.")
+    report.print()
+    report.write(arguments.json)
+
+
+def measure(report: Report, workers: int, name: str, pause: float, spin: int, steps: int) -> None:
+    """One row: seconds from publishing a step until every worker has taken it."""
+    runtime = load_runtime()
+    group = runtime.CacheGroup(kind="full", num_blocks=64, block_size=16)
+    config = runtime.SchedulerConfig([group], max_model_len=512, shared_batch=True)
+    scheduler = runtime.Scheduler(config)
+    worker = ProcessWorker(
+        scheduler, f"{__spec__.name}:make_nothing", num_workers=workers, max_rows=8, spin=spin
+    )
+    waits = np.empty(steps + _WARM_UP)
+    try:
+        for step in range(len(waits)):
+            if pause:
+                time.sleep(pause)
+            began = time.perf_counter()
+            handle = worker.execute(scheduler.batch)
+            worker.release_plan()
+            waits[step] = time.perf_counter() - began
+            assert handle is not None
+            handle.read()
+    finally:
+        worker.close()
+    p50, p99, p999, worst = 1e6 * np.percentile(waits[_WARM_UP:], [50, 99, 99.9, 100])
+    report.add(
+        **dict(zip(COLUMNS, (workers, name, spin, p50, p99, p999, worst), strict=True)),
+    )
+
+
+if __name__ == "__main__":
+    main()
