@@ -15,8 +15,9 @@ import numpy as np
 
 from benchmark.report import Report, parser
 from rtp_llm.native import load_runtime
+from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.shared.process_worker import ProcessWorker
-from rtp_llm.worker.worker import NewSequences, StepHandle, StepOutputs, Worker
+from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
 
+_PROCESSORS_ELSEWHERE = (
+    "logits_processors run in this process and the model in others: leave them out"
+)
+
 
 @dataclass(frozen=True)
 class EngineLimits:
@@ -53,10 +57,7 @@ class Admission:
             RequestError: invalid (it can never run; says the numbers) or queue_full.
         """
         if processors and not self._takes_processors:
-            raise RequestError(
-                "invalid",
-                "logits_processors run in this process and the model in others: leave them out",
-            )
+            raise RequestError("invalid", _PROCESSORS_ELSEWHERE)
         check_request(request, self._limits)
         params = request.params
         first = request.request_id << INDEX_BITS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine import build
@@ -13,6 +13,9 @@ from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
 from rtp_llm.native import load_runtime
 from rtp_llm.worker.shared.process_worker import ProcessWorker
 from rtp_llm.worker.worker import StepHandle, Worker
+
+if TYPE_CHECKING:
+    from rtp_llm._runtime import Scheduler, SchedulerConfig
 
 
 def make_worker(settings: Settings) -> Worker:
@@ -51,20 +54,7 @@ class TinyEngineElsewhere(TinyEngine):
         **settings: Any,
     ) -> None:
         super().__init__(folder, **settings)
-        runtime, config = load_runtime(), self.built.scheduler.config
-        names = [
-            "groups",
-            "max_running",
-            "max_queued",
-            "max_batch_tokens",
-            "max_model_len",
-            "prefix_cache",
-            "overlap",
-        ]
-        same = {name: getattr(config, name) for name in names}
-        self.shared_scheduler = runtime.Scheduler(
-            runtime.SchedulerConfig(**same, shared_batch=True)
-        )
+        self.shared_scheduler = _shared(self.built.scheduler.config)
         chosen = self.settings
         arguments = (chosen,) if factory.endswith("make_worker") else ()
         self.worker = ProcessWorker(
@@ -83,3 +73,12 @@ class TinyEngineElsewhere(TinyEngine):
             eos_token_ids=ready.eos_token_ids,
         )
         self.engine = Engine(self.shared_scheduler, self.worker, limits, chosen.seed)
+
+
+def _shared(config: SchedulerConfig) -> Scheduler:
+    """A scheduler like another one, whose batch other processes can see."""
+    runtime = load_runtime()
+    names = ["groups", "max_running", "max_queued", "max_batch_tokens", "max_model_len"]
+    same = {name: getattr(config, name) for name in [*names, "prefix_cache", "overlap"]}
+    scheduler: Scheduler = runtime.Scheduler(runtime.SchedulerConfig(**same, shared_batch=True))
+    return scheduler

@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "disagg": "engine worker models device native config sampling_params keepalive _runtime",
         "engine": "worker loader models layers distributed ops device native config "
         "sampling_params _runtime",
-        "worker": "loader models attention ops device config sampling_params _runtime",
+        "worker": "loader models attention ops device config sampling_params _runtime native",
         "loader": "models layers attention quantization device model_folder",
         "models": "layers attention ops config model_folder",
         "layers": "attention quantization distributed kernels ops device",

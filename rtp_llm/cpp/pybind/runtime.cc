@@ -166,7 +166,7 @@ auto GroupProperty(HostArray<int32_t> Batch::GroupArrays::* data, const Shape& s
   };
 }
 
-void BindConfig(py::module_& module) {
+void BindCacheGroup(py::module_& module) {
   py::class_<CacheGroup>(module, "CacheGroup")
       .def(py::init(&MakeGroup), py::arg("kind"), py::arg("num_blocks"), py::arg("block_size"),
            py::arg("window") = 0, py::arg("first_block") = 1)
@@ -175,7 +175,9 @@ void BindConfig(py::module_& module) {
       .def_readonly("block_size", &CacheGroup::block_size)
       .def_readonly("window", &CacheGroup::window)
       .def_readonly("first_block", &CacheGroup::first_block);
+}
 
+void BindConfig(py::module_& module) {
   using Config = SchedulerConfig;
   py::class_<Config>(module, "SchedulerConfig")
       .def(py::init([](std::vector<CacheGroup> groups, int32_t max_running, int32_t max_queued,
@@ -317,6 +319,7 @@ PYBIND11_MODULE(_runtime, module) {
   module.doc() = "The C++ runtime: KV cache management, scheduling, writing to the store.";
   py::register_exception<QueueFullError>(module, "QueueFullError", PyExc_RuntimeError);
   py::register_exception<IntegrityError>(module, "IntegrityError", PyExc_RuntimeError);
+  BindCacheGroup(module);
   BindConfig(module);
   BindBatch(module);
   BindResult(module);

@@ -8,20 +8,21 @@ import sys
 from collections.abc import Callable, Iterable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rtp_llm.worker.heads.sampler import Sampled
+from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan import StepPlan
 from rtp_llm.worker.shared.memory import StepMemory, default_spin
 from rtp_llm.worker.shared.messages import Ended, Failure, Ready, Start
 from rtp_llm.worker.shared.plan import PlanLayout
-from rtp_llm.worker.worker import NewSequences, StepHandle, StepOutputs, Worker
+from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
 
 if TYPE_CHECKING:
-    from rtp_llm._runtime import Scheduler
+    from rtp_llm._runtime import Batch, Scheduler
 
 _LOOK_SECONDS = 0.1  # between two looks whether the processes live
 
@@ -133,7 +134,7 @@ class ProcessWorker(Worker):
         if plan is None:
             return None
         channel = self._memory.channel
-        channel.publish(plan)
+        channel.publish(cast("Batch", plan))  # whichever plan this is, the scheduler made it
         return _ProcessStep(self, channel.published, plan)
 
     def release_plan(self) -> None:

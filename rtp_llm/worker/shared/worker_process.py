@@ -15,10 +15,11 @@ import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
+from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.shared.memory import StepMemory
 from rtp_llm.worker.shared.messages import Ended, Failure, Ready, Start
 from rtp_llm.worker.shared.plan import SharedPlan
-from rtp_llm.worker.worker import NewSequences, StepHandle, Worker
+from rtp_llm.worker.worker import StepHandle, Worker
 
 # How often a process without work looks whether graphs are to be captured.
 _IDLE_SECONDS = 0.05
