@@ -22,12 +22,16 @@ from rtp_llm.server.prepare import (
 from rtp_llm.server.prepare_link import PrepareLink, ProcessDiedError
 from rtp_llm.server.prepare_wire import FUNCTIONS, Call, Hello, Kind, facts_of, unpack
 from rtp_llm.server.served_model import NotInline, ServedModel
+from rtp_llm.server.time_limit import TakesTooLong, TimeLimit
 
 # Longer bodies, in bytes, go to the process. So long a prompt takes 2 ms to tokenise, and that many
 # requests can come at once.
 INLINE_BYTES = 4096
 # A template that took more seconds for one conversation leaves the event loop for good.
 SLOW_RENDER_SECONDS = 0.02
+# And one that has not come to an end after so long is ended, and begun anew in the process: a
+# template may take long, or for ever, for some conversations only.
+MAX_INLINE_SECONDS = 0.1
 # Bodies that wait for the process: together, and how many. More are refused with 503.
 MAX_WAITING_BYTES = 64 * 2**20
 MAX_WAITING = 1024
@@ -54,6 +58,7 @@ class Preparation:
         self._numbers = itertools.count()
         self._waiting_bytes = 0
         self._slow_template = False
+        self._limit = TimeLimit(MAX_INLINE_SECONDS)
         self._starting: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -97,7 +102,7 @@ class Preparation:
         503 when too much waits.
         """
         if len(body) <= INLINE_BYTES and not (self._slow_template and kind in _RENDERING):
-            with contextlib.suppress(NotInline):
+            with contextlib.suppress(NotInline, TakesTooLong):
                 return self._run_inline(kind, body, model)
         await self._take_turn(len(body))
         try:
@@ -108,7 +113,10 @@ class Preparation:
     def _run_inline(self, kind: Kind, body: bytes, model: ServedModel) -> Prepared:
         began = time.thread_time()
         try:
-            return FUNCTIONS[kind](body, model)
+            if kind not in _RENDERING:
+                return FUNCTIONS[kind](body, model)
+            with self._limit.inside():
+                return FUNCTIONS[kind](body, model)
         finally:
             if kind in _RENDERING and time.thread_time() - began > SLOW_RENDER_SECONDS:
                 self._slow_template = True

@@ -185,6 +185,24 @@ async def test_a_slow_template_leaves_the_event_loop(monkeypatch: pytest.MonkeyP
 
 
 @run
+async def test_a_template_that_never_ends_for_some_messages_stops_nobody(tmp_path: Path) -> None:
+    file = tmp_path / "template.jinja"
+    file.write_text(ENDLESS)
+    async with served(prepare_timeout=2.0, chat_template=str(file)) as server:
+        server.state.open(Tokenizer.from_folder(demo_folder(), str(file)))
+        assert (await server.chat(**ask("go"))).status_code == 200
+        asked = asyncio.create_task(server.chat(**ask("loop")))
+        answered = 0
+        while not asked.done():
+            assert (await server.client.get("/health")).status_code == 200
+            answered += 1
+            await asyncio.sleep(0.01)
+        assert answered > 10, "the loop went on while the process rendered"
+        assert asked.result().json()["error"]["code"] == "request_too_expensive"
+        assert (await server.chat(**ask("go"))).status_code == 200
+
+
+@run
 async def test_variables_that_a_template_could_count_to_leave_the_event_loop() -> None:
     async with served() as server:
         for variables, inline in (({"enable_thinking": False}, True), ({"rounds": 10**9}, False)):

