@@ -106,6 +106,26 @@ def test_explain_says_how_many_tokens_fit_as_a_start_would(
     assert cli.main(["explain", mixture, *flags, "32", "--max-seq-len", "100000"]) == 1
 
 
+def test_explain_names_each_cache_group_with_its_budget(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = byte_level()
+    windows = {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1}
+    save_model(tmp_path, "qwen2", vocab_size=tokenizer.get_vocab_size(), **windows)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    flags = ["--kv-cache-mem-mb", "64", "--max-running-requests", "8"]
+    assert cli.main(["explain", str(tmp_path), "--device-type", "cpu", *flags]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    kinds = [line for line in lines if line.startswith("  ") and " KV heads of " in line]
+    full, window = (line for line in kinds if " blocks, " in line)
+    assert full.startswith("  1 layer of full attention, 2 KV heads of ")
+    assert window.startswith("  2 layers of sliding window of 24, 2 KV heads of ")
+    counts = [int(line.split(": ")[1].split(" blocks")[0]) for line in (full, window)]
+    assert counts[0] > 2 * counts[1]
+    assert f"KV cache: about 64 MiB: {counts[0]} blocks of " in "\n".join(lines)
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -70,3 +70,21 @@ def test_a_step_makes_a_fixed_number_of_calls(tmp_path, kind, quantization):
         counted = calls(model, lengths)
         assert counted.ours == expected
         assert set(counted.others) <= FREE, f"a hidden pass or a wait: {counted.others}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "groups"),
+    [
+        ("llama", {}, 1),
+        ("deepseek_v3", {}, 1),
+        ("mixtral", {"sliding_window": 24}, 1),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1}, 2),
+    ],
+)
+def test_layers_state_the_cache_that_was_planned_without_them(tmp_path, kind, changes, groups):
+    save_model(tmp_path, kind, **changes)
+    model = load_model(tmp_path, device=resolve_device("cpu"), dtype=torch.float32)
+    stated = model.cache_groups()
+    assert stated == type(model).groups_of(model.config, torch.float32)
+    assert len(stated.groups) == groups
+    assert sum(len(group.layers) for group in stated.groups) == model.config.num_layers
