@@ -77,7 +77,9 @@ int32_t Last(const BlockTable& table) { return static_cast<int32_t>(table.blocks
 CacheManager::CacheManager(std::vector<CacheGroup> groups, bool prefix_cache, int32_t hash_bits)
     : groups_(Checked(std::move(groups))),
       block_size_(SmallestBlock(groups_)),
-      state_block_size_(StateBlock(groups_)) {
+      state_block_size_(StateBlock(groups_)),
+      has_states_(std::any_of(groups_.begin(), groups_.end(),
+                              [](const CacheGroup& group) { return group.IsRecurrent(); })) {
   std::vector<BlockPool*> pools;
   for (const CacheGroup& group : groups_) {
     pools_.push_back(std::make_unique<BlockPool>(group.first_block, group.num_blocks));
@@ -159,6 +161,23 @@ bool CacheManager::SharesTail(int32_t group, int32_t first, const SequenceCache&
 bool CacheManager::MakeFree(int32_t group, int32_t needed) {
   if (pools_[group]->free_blocks() >= needed) return true;
   return prefix_ != nullptr && prefix_->MakeFree(group, needed);
+}
+
+bool CacheManager::HasRoomSlow(int32_t first, int32_t count, const SequenceCache& cache) const {
+  if (cache.may_share_tail) return false;
+  const int32_t end = first + count;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    if (MissingBlocks(group, end, cache) > 0) return false;
+    if (groups_[group].IsRecurrent()) continue;
+    if (groups_[group].FirstLiveBlock(first) > cache.tables[group].first_live) return false;
+  }
+  return true;
+}
+
+// A state may be overwritten if nobody else reads it, now or later.
+bool CacheManager::WritesInPlace(int32_t group, const SequenceCache& cache) const {
+  const std::vector<int32_t>& blocks = cache.tables[group].blocks;
+  return blocks.size() == 1 && pools_[group]->IsPrivate(blocks[0]);
 }
 
 int32_t CacheManager::MissingBlocks(int32_t group, int32_t end, const SequenceCache& cache) const {
@@ -284,10 +303,10 @@ bool CacheManager::BlocksOfNode(int32_t index, int32_t state_end, const Sequence
   return any;
 }
 
-void CacheManager::PublishSlow(const int32_t* tokens, int32_t computed, bool keep_state,
+void CacheManager::PublishSlow(const int32_t* tokens, int32_t computed, int32_t state_interval,
                                SequenceCache* cache) {
   prefix_->Refresh(&cache->path);
-  const int32_t state_end = keep_state && computed % state_block_size_ == 0 ? computed : 0;
+  const int32_t state_end = state_interval > 0 && computed % state_interval == 0 ? computed : 0;
   std::vector<int32_t> blocks(groups_.size());
   // Nodes without a block are worth their place only as links to one that has.
   int32_t depth = computed / block_size_;

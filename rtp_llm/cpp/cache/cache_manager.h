@@ -69,10 +69,11 @@ class CacheManager {
   void ReleaseCopies(std::vector<BlockCopy>* copies);
 
   // Makes the full blocks among the first `computed` tokens available to others, the state after
-  // them too if `keep_state` and it is at the end of a block.
-  void Publish(const int32_t* tokens, int32_t computed, bool keep_state, SequenceCache* cache) {
+  // them too if `computed` is a multiple of `state_interval` tokens (0: never).
+  void Publish(const int32_t* tokens, int32_t computed, int32_t state_interval,
+               SequenceCache* cache) {
     if (cache->path.is_open() && computed >= (cache->path.depth + 1) * block_size_) {
-      PublishSlow(tokens, computed, keep_state, cache);
+      PublishSlow(tokens, computed, state_interval, cache);
     }
   }
 
@@ -112,6 +113,7 @@ class CacheManager {
 
  private:
   bool HasRoom(int32_t first, int32_t count, const SequenceCache& cache) const;
+  bool HasRoomSlow(int32_t first, int32_t count, const SequenceCache& cache) const;
   bool ReserveSlow(int32_t first, int32_t count, SequenceCache* cache,
                    std::vector<BlockCopy>* copies);
   void Trim(int32_t first, SequenceCache* cache);
@@ -121,7 +123,8 @@ class CacheManager {
   bool ReserveReceivedState(int32_t group, SequenceCache* cache);
   bool SharesTail(int32_t group, int32_t first, const SequenceCache& cache) const;
   void ForkTail(int32_t group, int32_t first, SequenceCache* cache, std::vector<BlockCopy>* copies);
-  void PublishSlow(const int32_t* tokens, int32_t computed, bool keep_state, SequenceCache* cache);
+  void PublishSlow(const int32_t* tokens, int32_t computed, int32_t state_interval,
+                   SequenceCache* cache);
   // What a sequence can offer to the prefix cache's node number `index`, per group; false: nothing.
   bool BlocksOfNode(int32_t index, int32_t state_end, const SequenceCache& cache,
                     std::vector<int32_t>* blocks) const;
@@ -131,29 +134,20 @@ class CacheManager {
   const std::vector<CacheGroup> groups_;
   const int32_t block_size_;
   const int32_t state_block_size_;
+  const bool has_states_;  // there are recurrent groups
   std::vector<std::unique_ptr<BlockPool>> pools_;
   std::unique_ptr<PrefixCache> prefix_;
 };
 
 inline bool CacheManager::HasRoom(int32_t first, int32_t count, const SequenceCache& cache) const {
-  if (cache.may_share_tail) return false;
+  if (cache.may_share_tail || has_states_) return HasRoomSlow(first, count, cache);
   const int32_t last_block = (first + count - 1) / block_size_;
   for (size_t group = 0; group < groups_.size(); ++group) {
     const BlockTable& table = cache.tables[group];
-    if (groups_[group].IsRecurrent()) {
-      if (!WritesInPlace(static_cast<int32_t>(group), cache)) return false;
-      continue;
-    }
     if (last_block >= static_cast<int32_t>(table.blocks.size())) return false;
     if (groups_[group].FirstLiveBlock(first) > table.first_live) return false;
   }
   return true;
-}
-
-// A state may be overwritten if nobody else reads it, now or later.
-inline bool CacheManager::WritesInPlace(int32_t group, const SequenceCache& cache) const {
-  const std::vector<int32_t>& blocks = cache.tables[group].blocks;
-  return blocks.size() == 1 && pools_[group]->IsPrivate(blocks[0]);
 }
 
 }  // namespace rtp_llm

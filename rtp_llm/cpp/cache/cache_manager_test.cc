@@ -51,7 +51,7 @@ class CacheManagerTest : public testing::Test {
       const int32_t count = std::min(chunk, end - at);
       ASSERT_TRUE(manager->Reserve(at, count, cache, &copies_));
       at += count;
-      manager->Publish(tokens.data(), at, true, cache);
+      manager->Publish(tokens.data(), at, manager->state_block_size(), cache);
     }
   }
 
@@ -142,7 +142,7 @@ TEST_F(CacheManagerTest, RecurrentGroupsAloneKeepSnapshotsBehindLinks) {
   manager.Lookup(tokens.data(), 45, &other);
   EXPECT_EQ(manager.Attach(&other), 40);
   ASSERT_TRUE(manager.Reserve(40, 3, &other, &copies_));
-  manager.Publish(tokens.data(), 43, true, &other);
+  manager.Publish(tokens.data(), 43, kBlock, &other);
   EXPECT_EQ(manager.prefix_cache()->num_nodes(), 10) << "no node that would serve nothing";
   manager.Close(&other);
   SequenceCache third = Open(&manager);
@@ -170,9 +170,9 @@ TEST_F(CacheManagerTest, AStateIsWrittenInPlaceOnlyWhereNobodyElseHasIt) {
   EXPECT_EQ(blocks().size(), 2u) << "a transfer reads it";
   EXPECT_EQ(blocks().front(), current) << "and so does the step";
   manager.pool(0).Release(Holder::kPin, current);
-  manager.Publish(tokens.data(), 4, false, &cache);
+  manager.Publish(tokens.data(), 4, 0, &cache);
   EXPECT_EQ(manager.pool(0).cached_blocks(), 0) << "not to be kept";
-  manager.Publish(tokens.data(), 4, true, &cache);
+  manager.Publish(tokens.data(), 4, kBlock, &cache);
   EXPECT_EQ(manager.pool(0).cached_blocks(), 1);
   const int32_t snapshot = blocks().back();
   ASSERT_TRUE(manager.Reserve(4, 1, &cache, &copies_));
@@ -239,7 +239,7 @@ TEST_F(CacheManagerTest, WindowsKeepToTheirBound) {
           ASSERT_EQ(table.blocks[position / kBlock] != kNullBlock, needed) << position;
         }
         at += count;
-        manager.Publish(tokens.data(), at, true, &cache);
+        manager.Publish(tokens.data(), at, 0, &cache);
       }
       manager.CheckIntegrity({&cache});
       manager.Close(&cache);

@@ -79,19 +79,14 @@ void Scheduler::CountComputed() {
     Sequence& sequence = sequences_[slot];
     sequence.computed += sequence.step_tokens;
     sequence.step_tokens = 0;
-    cache_.Publish(sequence.tokens.data(), sequence.computed, KeepsState(sequence),
-                   &sequence.cache);
+    // Prompts are cut where a snapshot is worth keeping.
+    const int32_t interval =
+        sequence.decoding ? output_snapshot_interval_ : cache_.state_block_size();
+    cache_.Publish(sequence.tokens.data(), sequence.computed, interval, &sequence.cache);
     if (sequence.remaining() > 0) continue;
     sequence.decoding = true;
     if (!sequence.followers.empty()) StartFollowers(slot);
   }
-}
-
-// Prompts are cut where a snapshot is worth keeping; of the output, every so many blocks.
-bool Scheduler::KeepsState(const Sequence& sequence) const {
-  if (!sequence.decoding) return true;
-  const int64_t interval = int64_t{config_.recurrent_snapshot_interval} * cache_.state_block_size();
-  return interval > 0 && sequence.computed % interval == 0;
 }
 
 void Scheduler::StartFollowers(int32_t leader_slot) {

@@ -24,7 +24,7 @@ void SchedulerConfig::Validate() const {
   RequireRange("max_model_len", max_model_len, 2, kMaxTokens);
   RequireRange("hash_bits", hash_bits, 0, 128);
   RequireRange("aging_steps", aging_steps, 1, 1 << 20);
-  RequireRange("recurrent_snapshot_interval", recurrent_snapshot_interval, 0, 1 << 20);
+  RequireRange("recurrent_snapshot_interval", recurrent_snapshot_interval, 0, kMaxTokens);
   for (const CacheGroup& group : groups) {
     if (!group.IsRecurrent() || group.block_size <= max_batch_tokens) continue;
     throw std::invalid_argument(

@@ -43,8 +43,7 @@ void Planner::PlanRunning() {
     int32_t& budget = sequence.decoding ? decode_budget_ : prefill_budget_;
     int32_t count = std::min(sequence.computable(), budget);
     if (count == 0) continue;
-    count = CutChunk(sequence, count);
-    if (count == 0) {
+    if (!sequence.decoding && (count = CutChunk(sequence, count)) == 0) {
       prefill_budget_ = 0;
       continue;
     }

@@ -38,7 +38,8 @@ FinishReason Scheduler::FinishRecv(int64_t id, int32_t token, int32_t cached_tok
   sequence.decoding = true;
   sequence.computed = sequence.length;
   sequence.cached_tokens = cached_tokens;
-  cache_.Publish(sequence.tokens.data(), sequence.computed, true, &sequence.cache);
+  cache_.Publish(sequence.tokens.data(), sequence.computed, cache_.state_block_size(),
+                 &sequence.cache);
   sequence.Append(token);
   const FinishReason finish = sequence.CheckFinish();
   if (finish != FinishReason::kNone) Retire(slot);

@@ -1,6 +1,7 @@
 #include "rtp_llm/cpp/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <unordered_set>
@@ -29,11 +30,17 @@ Batch MakeBatch(const SchedulerConfig& config, int32_t block_size, HostArena* ar
   return Batch(config, block_size);
 }
 
+int32_t OutputSnapshotInterval(const SchedulerConfig& config, const CacheManager& cache) {
+  const int64_t tokens = int64_t{config.recurrent_snapshot_interval} * cache.state_block_size();
+  return static_cast<int32_t>(std::min<int64_t>(tokens, std::numeric_limits<int32_t>::max()));
+}
+
 }  // namespace
 
 Scheduler::Scheduler(SchedulerConfig config)
     : config_(Validated(std::move(config))),
       cache_(config_.groups, config_.prefix_cache, config_.hash_bits),
+      output_snapshot_interval_(OutputSnapshotInterval(config_, cache_)),
       sequences_(config_.max_sequences()),
       planner_(config_, &cache_, &sequences_),
       arena_(config_.shared_batch ? std::make_unique<HostArena>() : nullptr),

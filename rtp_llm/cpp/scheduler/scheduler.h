@@ -134,7 +134,6 @@ class Scheduler {
   int32_t AddSequence(int64_t id, int32_t length, int64_t rank_key,
                       const std::shared_ptr<const RequestOptions>& options);
   void CountComputed();
-  bool KeepsState(const Sequence& sequence) const;
   void LetFly();
   void CommitRow(const RowOwners& owners, int32_t row, const int32_t* tokens, int32_t width);
   void StartFollowers(int32_t leader);
@@ -155,6 +154,7 @@ class Scheduler {
 
   const SchedulerConfig config_;
   CacheManager cache_;
+  const int32_t output_snapshot_interval_;  // tokens; 0: never
   SequenceSet sequences_;
   Planner planner_;
   const std::unique_ptr<HostArena> arena_;
