@@ -218,20 +218,22 @@ void BindConfig(py::module_& module) {
       .def_readonly("shared_batch", &Config::shared_batch);
 }
 
+// Shapes of a group's arrays; those of another kind of group are empty.
+using Shape = std::vector<py::ssize_t>;
+using Arrays = Batch::GroupArrays;
+
+Shape PerToken(const Batch& batch, const Arrays& group) {
+  return {group.recurrent ? 0 : batch.num_tokens};
+}
+Shape Table(const Batch& batch, const Arrays& group) {
+  return {group.recurrent ? 0 : batch.num_seqs, group.table_width};
+}
+Shape States(const Batch& batch, const Arrays& group) {
+  return {group.recurrent ? batch.num_seqs : 0};
+}
+Shape Pairs(const Batch&, const Arrays& group) { return {group.num_copies, 2}; }
+
 void BindBatch(py::module_& module) {
-  using Shape = std::vector<py::ssize_t>;
-  using Arrays = Batch::GroupArrays;
-  // Arrays of another kind of group are empty.
-  const auto per_token = [](const Batch& batch, const Arrays& group) {
-    return Shape{group.recurrent ? 0 : batch.num_tokens};
-  };
-  const auto table = [](const Batch& batch, const Arrays& group) {
-    return Shape{group.recurrent ? 0 : batch.num_seqs, group.table_width};
-  };
-  const auto states = [](const Batch& batch, const Arrays& group) {
-    return Shape{group.recurrent ? batch.num_seqs : 0};
-  };
-  const auto pairs = [](const Batch&, const Arrays& group) { return Shape{group.num_copies, 2}; };
   py::class_<Batch>(module, "Batch")
       .def_readonly("num_seqs", &Batch::num_seqs)
       .def_readonly("num_tokens", &Batch::num_tokens)
@@ -245,11 +247,11 @@ void BindBatch(py::module_& module) {
                              ArrayProperty(&Batch::cu_seqlens_q, &Batch::num_seqs, 1))
       .def_property_readonly("seq_lens", ArrayProperty(&Batch::seq_lens, &Batch::num_seqs))
       .def_property_readonly("seq_ids", ArrayProperty(&Batch::seq_ids, &Batch::num_seqs))
-      .def_property_readonly("slot_mapping", GroupProperty(&Arrays::slot_mapping, per_token))
-      .def_property_readonly("block_table", GroupProperty(&Arrays::block_table, table))
-      .def_property_readonly("state_read", GroupProperty(&Arrays::state_read, states))
-      .def_property_readonly("state_write", GroupProperty(&Arrays::state_write, states))
-      .def_property_readonly("copy_pairs", GroupProperty(&Arrays::copy_pairs, pairs))
+      .def_property_readonly("slot_mapping", GroupProperty(&Arrays::slot_mapping, PerToken))
+      .def_property_readonly("block_table", GroupProperty(&Arrays::block_table, Table))
+      .def_property_readonly("state_read", GroupProperty(&Arrays::state_read, States))
+      .def_property_readonly("state_write", GroupProperty(&Arrays::state_write, States))
+      .def_property_readonly("copy_pairs", GroupProperty(&Arrays::copy_pairs, Pairs))
       .def_property_readonly("logit_rows", ArrayProperty(&Batch::logit_rows, &Batch::num_rows))
       .def_property_readonly("row_ids", ArrayProperty(&Batch::row_ids, &Batch::num_rows))
       .def_property_readonly("row_slots", ArrayProperty(&Batch::row_slots, &Batch::num_rows))
