@@ -88,7 +88,7 @@ def main() -> None:
     times: dict[str, dict[str, float]] = {}
     for name, way in WAYS.items():
         print(f"building the engine, {name} ...", flush=True)
-        with patch("rtp_llm.models.decoder.make_backend", made_to_rotate(way)):
+        with patch("rtp_llm.attention.group_backends.make_backend", made_to_rotate(way)):
             engine = GpuEngine(arguments.shape, **{**own, **given_settings(arguments)})
             steps = 6 if arguments.quick else STEPS
             times[name] = measure(engine, arguments.shape, batches, lengths, steps)

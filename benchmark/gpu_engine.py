@@ -56,7 +56,8 @@ class GpuEngine:
     """Runs requests of token ids to their end, and says how long its steps took."""
 
     def __init__(self, shape: str, **changes: Any) -> None:
-        self.engine = build_engine(settings_for(shape, **changes)).engine
+        self.built = build_engine(settings_for(shape, **changes))
+        self.engine = self.built.engine
         self._numbers = itertools.count(1)
         while self.engine.has_idle_work:  # graphs, which a server records while it waits
             self.engine.work_idle()

@@ -361,7 +361,8 @@ def test_the_other_prefill_worker_is_asked_when_one_dies(
 def test_each_prefill_worker_is_asked_once(folder: Path, fused: TinyEngine) -> None:
     trio = Trio(folder)
     for each in trio.there:
-        each.base.engine.limits = dataclasses.replace(each.base.engine.limits, max_model_len=9)
+        admission = each.base.engine._admission
+        admission.limits = dataclasses.replace(admission.limits, max_model_len=9)
     assert trio.tokens(prompt(30)) == fused.tokens(prompt(30))
     counts = trio.decode.transfers()
     assert (counts["asked"], counts["retries"], counts["fallbacks"]) == (2, 1, 1)

@@ -43,7 +43,7 @@ class Admission:
     ) -> None:
         """``seed`` is that of requests without one of their own; ``takes_processors``: the worker
         computes in this process."""
-        self._scheduler, self._limits = scheduler, limits
+        self._scheduler, self.limits = scheduler, limits
         self._takes_processors = takes_processors
         self._seeds = SeedSource(seed)
         self._queue_full = load_runtime().QueueFullError
@@ -58,14 +58,14 @@ class Admission:
         """
         if processors and not self._takes_processors:
             raise RequestError("invalid", _PROCESSORS_ELSEWHERE)
-        check_request(request, self._limits)
+        check_request(request, self.limits)
         params = request.params
         first = request.request_id << INDEX_BITS
         ids = list(range(first, first + params.n))
         prompt = np.array(request.prompt_token_ids, np.int32)
-        eos = [] if params.ignore_eos else list(self._limits.eos_token_ids)
+        eos = [] if params.ignore_eos else list(self.limits.eos_token_ids)
         flags = sampling_flags(params, bool(processors))
-        max_tokens = params.max_tokens or self._limits.max_model_len - len(prompt)
+        max_tokens = params.max_tokens or self.limits.max_model_len - len(prompt)
         try:
             slots: list[int] = self._scheduler.add(
                 ids,

@@ -92,8 +92,8 @@ class ToyLinearAttention(Mixer):
         shape, group = self.shape, batch.layer_group[self.index]
         projected = self.in_proj.normed(norm, residual, pending)
         sizes = [shape.heads * shape.dim] * 3 + [shape.heads]
-        q, k, v, gate = projected.split(sizes, dim=1)
-        q, k, v = (each.unflatten(1, (shape.heads, shape.dim)) for each in (q, k, v))
+        q, k, v, gate = torch.split(projected, sizes, dim=1)
+        q, k, v = (each.reshape(len(projected), shape.heads, -1) for each in (q, k, v))
         memory, last_keys = batch.states[self.index]
         state, before = (self._read(each, batch, group) for each in (memory, last_keys))
         decay = gate.sigmoid()[:, :, None, None]
@@ -101,7 +101,7 @@ class ToyLinearAttention(Mixer):
         # Tokens behind the last sequence's, as in graphs, belong to one that is not there.
         sequence = torch.bucketize(places, batch.cu_seqlens_q[1:], right=True)
         out = torch.empty_like(q)
-        for token, mine in enumerate(sequence.split(1)):
+        for token, mine in enumerate(torch.split(sequence, 1)):
             keys = (k[token] + before.index_select(0, mine)[0])[:, :, None]
             updated = decay[token] * state.index_select(0, mine)[0] + keys * v[token][:, None]
             state.index_copy_(0, mine, updated[None])

@@ -17,7 +17,7 @@ _PAGE = """\
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    for name in ("server/app.py", "server/BUILD", "ops/norm.py", "ops/BUILD"):
+    for name in ("server/app.py", "server/BUILD", "ops/norm/norm.py", "ops/BUILD"):
         (tmp_path / "rtp_llm" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "rtp_llm" / name).touch()
     (tmp_path / "ARCHITECTURE.md").write_text(_PAGE)
