@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -282,7 +283,7 @@ def test_memory_stays_within_the_weights_and_one_tensor(tmp_path, stored, kept, 
     write(large, weights, 2, **sizes, num_attention_heads=8, num_key_value_heads=4)
     largest = max(weight.numel() for weight in weights.values()) * 4
     total = sum(weight.nbytes for weight in weights.values())
-    environment = {"PYTHONPATH": ":".join(path for path in sys.path if path)}
+    environment = os.environ | {"PYTHONPATH": ":".join(path for path in sys.path if path)}
     command = [sys.executable, "-c", _MEASURE, large, small, kept, quantization]
     done = subprocess.run(
         list(map(str, command)), capture_output=True, text=True, check=False, env=environment
