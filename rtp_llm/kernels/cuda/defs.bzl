@@ -39,7 +39,7 @@ def gpu_operators(
     else:
         rtp_glue_library(srcs = [stem + "_glue.cc"], **glue)
 
-def gpu_test(name, srcs, deps = []):
+def gpu_test(name, srcs, deps = [], **kwargs):
     """pytest with its tensors on the GPU that the build is for; skipped on a machine without one."""
     rtp_py_test(
         name = name,
@@ -47,4 +47,5 @@ def gpu_test(name, srcs, deps = []):
         args = ["-p", "rtp_llm.testing.gpu"],
         tags = ["gpu"],
         deps = deps + ["//rtp_llm/testing:gpu"],
+        **kwargs
     )
