@@ -58,7 +58,7 @@ def _complain(command: str, error: Exception, code: int) -> int:
 
 
 def _serve(loaded: LoadedSettings) -> int:
-    from rtp_llm.server.listener import StartError
+    from rtp_llm.server.http.listener import StartError
     from rtp_llm.server.run import serve
 
     try:
@@ -69,7 +69,7 @@ def _serve(loaded: LoadedSettings) -> int:
 
 def _route(loaded: LoadedSettings) -> int:
     from rtp_llm.router.run import route
-    from rtp_llm.server.listener import StartError
+    from rtp_llm.server.http.listener import StartError
 
     try:
         return route(loaded.settings)

@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
+from rtp_llm.server.http.shutdown import SAME_SIGNAL_SECONDS
 from rtp_llm.server.processes_for_tests import PATIENCE, environment
-from rtp_llm.server.shutdown import SAME_SIGNAL_SECONDS
 
 EVENT = b"data: 1\n\n"
 DONE = b"data: [DONE]\n\n"

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rtp_llm.config.settings import Settings
 from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.workers import Workers
-from rtp_llm.server.asgi import send_error, too_large
-from rtp_llm.server.http_server import HttpServer
+from rtp_llm.server.http.asgi import send_error, too_large
+from rtp_llm.server.http.uvicorn_server import HttpServer
 
 BODY = b"x" * 2**25  # more than sockets hold
 

@@ -9,10 +9,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from rtp_llm.router.workers import Worker, Workers
-from rtp_llm.server.connections import ConnectionPool
-from rtp_llm.server.metrics import CONTENT_TYPE, ConnectionCollector
-from rtp_llm.server.open_requests import OpenRequests
-from rtp_llm.server.request_metrics import SECONDS
+from rtp_llm.server.http.connections import ConnectionPool
+from rtp_llm.server.http.metrics import CONTENT_TYPE, ConnectionCollector
+from rtp_llm.server.http.open_requests import OpenRequests
+from rtp_llm.server.http.request_metrics import SECONDS
 
 __all__ = ["CONTENT_TYPE", "RouterMetrics"]
 

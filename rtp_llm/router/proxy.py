@@ -21,11 +21,11 @@ from rtp_llm.router.models import model_of
 from rtp_llm.router.pages import Page, Pages
 from rtp_llm.router.reply import Reply
 from rtp_llm.router.workers import Workers
-from rtp_llm.server.asgi import read_body, send_body, send_start, wait_for_disconnect
 from rtp_llm.server.errors import ApiError, unavailable
-from rtp_llm.server.open_requests import Body, OpenRequests
-from rtp_llm.server.request_headers import HostCheck, decoded
-from rtp_llm.server.shutdown import Cuttable
+from rtp_llm.server.http.asgi import read_body, send_body, send_start, wait_for_disconnect
+from rtp_llm.server.http.open_requests import Body, OpenRequests
+from rtp_llm.server.http.request_headers import HostCheck, decoded
+from rtp_llm.server.http.shutdown import Cuttable
 
 _OPEN_PATHS = ("/health", "/liveness")
 _CLIENT_CLOSED = 499  # nginx's code for a client that went away; never sent, only counted

@@ -6,8 +6,8 @@ from typing import Any
 
 from starlette.types import Send
 
-from rtp_llm.server.asgi import send_body, send_error
 from rtp_llm.server.errors import ApiError
+from rtp_llm.server.http.asgi import send_body, send_error
 
 # An answer that is no stream is passed on when all of it is there, so that an error can take its
 # place until then; a longer one goes out as it comes.

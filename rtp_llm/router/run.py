@@ -15,11 +15,11 @@ from rtp_llm.router.exchange import Asked, exchange
 from rtp_llm.router.models import ask_for_models, warn_of_several
 from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.workers import Worker, Workers
-from rtp_llm.server.http_server import HttpServer
-from rtp_llm.server.listener import bind, url_of
-from rtp_llm.server.log import announce, configure_logging
-from rtp_llm.server.request_headers import with_cors
-from rtp_llm.server.shutdown import StopSignals, drain
+from rtp_llm.server.http.listener import bind, url_of
+from rtp_llm.server.http.log import announce, configure_logging
+from rtp_llm.server.http.request_headers import with_cors
+from rtp_llm.server.http.shutdown import StopSignals, drain
+from rtp_llm.server.http.uvicorn_server import HttpServer
 
 _logger = logging.getLogger("rtp_llm.router")
 PROBE_SECONDS = 0.5

@@ -12,15 +12,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rtp_llm import __version__
-from rtp_llm.server.docs_page import HEADERS, render
-from rtp_llm.server.endpoints import Endpoints
 from rtp_llm.server.errors import INVALID, ApiError, internal
-from rtp_llm.server.gate import CLIENT_CLOSED, Gate
-from rtp_llm.server.missing_endpoints import explain_missing
-from rtp_llm.server.openapi import BODIES, Served, describe
-from rtp_llm.server.probes import Probes
-from rtp_llm.server.request_headers import with_cors
-from rtp_llm.server.state import ServerState
+from rtp_llm.server.http.middleware import CLIENT_CLOSED, RequestMiddleware
+from rtp_llm.server.http.probes import Probes
+from rtp_llm.server.http.request_headers import with_cors
+from rtp_llm.server.http.state import ServerState
+from rtp_llm.server.openai.docs_page import HEADERS, render
+from rtp_llm.server.openai.endpoints import Endpoints
+from rtp_llm.server.openai.missing_endpoints import explain_missing
+from rtp_llm.server.openai.openapi import BODIES, Served, describe
 
 
 def build_app(state: ServerState) -> ASGIApp:
@@ -50,7 +50,9 @@ def build_app(state: ServerState) -> ASGIApp:
         ("POST", "/v1/chat/completions"): _direct(endpoints.chat),
         ("POST", "/v1/completions"): _direct(endpoints.completions),
     }
-    return with_cors(Gate(app, state, paths, direct, frozenset(BODIES)), state.settings)
+    return with_cors(
+        RequestMiddleware(app, state, paths, direct, frozenset(BODIES)), state.settings
+    )
 
 
 def _served(state: ServerState) -> Served:
@@ -134,7 +136,7 @@ def _explain_missing(request: Request) -> str:
 
 
 async def _show_internal(request: Request, error: Exception) -> Response:
-    """A defect of ours; the gate logs it."""
+    """A defect of ours; the middleware logs it."""
     return await _show_api_error(request, internal())
 
 

@@ -129,7 +129,7 @@ class FakeStream:
 
 
 class FakeEngine:
-    """Fits EngineFace. `script(request, index)`: the tokens of a sequence; EOS follows them."""
+    """Fits EngineInterface. `script(request, index)`: tokens of a sequence; EOS follows them."""
 
     def __init__(self, script: Script, *, step_seconds: float = 0.0) -> None:
         self.script = script

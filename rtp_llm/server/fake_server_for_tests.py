@@ -16,10 +16,10 @@ from rtp_llm.config.command_line import load_settings
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.client import liveness, restarting_client
 from rtp_llm.engine.messages import AddRequest
-from rtp_llm.server import lifecycle
-from rtp_llm.server.engine_face import EngineFace
+from rtp_llm.server.engine_interface import EngineInterface
 from rtp_llm.server.fake_engine_for_tests import FakeEngine, FakeStream, ready_message, say
-from rtp_llm.server.listener import StartError
+from rtp_llm.server.http import lifecycle
+from rtp_llm.server.http.listener import StartError
 from rtp_llm.server.run import engine_client, serve
 from rtp_llm.server.serving_for_tests import TEXT, demo_tokenizer
 
@@ -34,7 +34,7 @@ class MortalEngine(FakeEngine):
         return stream
 
 
-def make_engine(settings: Settings) -> EngineFace:
+def make_engine(settings: Settings) -> EngineInterface:
     if os.environ.get("FAKE_ENGINE") == "scripted":
         return engine_client(settings, "rtp_llm.engine.scripted_engine_for_tests")
     script = say(demo_tokenizer(), os.environ.get("FAKE_TEXT", TEXT))

@@ -157,7 +157,7 @@ def figures_of(text: str) -> dict[str, float]:
 def engines(pid: int) -> list[int]:
     """The children of a server that are engine processes."""
     # One that was only just forked has the server's own command line.
-    others = ("prepare_process", command_line(pid))
+    others = ("server.prepare.process", command_line(pid))
     return [each for each in children(pid) if not any(o in command_line(each) for o in others)]
 
 

@@ -12,16 +12,16 @@ from collections.abc import Callable
 from rtp_llm.config.command_line import LoadedSettings
 from rtp_llm.config.roles import check_role
 from rtp_llm.config.settings import Settings
-from rtp_llm.server.engine_face import EngineFace
-from rtp_llm.server.listener import StartError, bind
-from rtp_llm.server.log import announce, configure_logging
+from rtp_llm.server.engine_interface import EngineInterface
+from rtp_llm.server.http.listener import StartError, bind
+from rtp_llm.server.http.log import announce, configure_logging
 from rtp_llm.text.model_files import ModelFilesError, check_folder
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _log = logging.getLogger("rtp_llm.server")
 
 
-def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineFace] | None = None) -> int:
+def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineInterface] | None = None) -> int:
     """Serve until a signal or the engine's death; return the exit code.
 
     0 after a clean stop, 1 when the engine could not start or died, 128 + n after a second signal.
@@ -46,7 +46,7 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineFace] | None =
         engine = make_engine() if make_engine else _engine_client(settings)
         engine.spawn(settings)
         # The HTTP and tokenizer libraries load while the engine process does its own loading.
-        from rtp_llm.server.lifecycle import run_lifecycle
+        from rtp_llm.server.http.lifecycle import run_lifecycle
 
         return run_lifecycle(settings, engine, listener, began)
     finally:
@@ -54,12 +54,12 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineFace] | None =
         queue.stop()
 
 
-def _engine_client(settings: Settings) -> EngineFace:
+def _engine_client(settings: Settings) -> EngineInterface:
     module = "rtp_llm.engine.process.main" if settings.role == "both" else "rtp_llm.disagg.process"
     return engine_client(settings, module)
 
 
-def engine_client(settings: Settings, module: str) -> EngineFace:
+def engine_client(settings: Settings, module: str) -> EngineInterface:
     """A client of as many processes of `module` as there are ranks, with restarts."""
     from rtp_llm.engine.client.engine_client import EngineClient
     from rtp_llm.engine.client.restarting_client import RestartingClient, Restarts

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.server.listener import StartError, bind, url_of
+from rtp_llm.server.http.listener import StartError, bind, url_of
 
 
 @pytest.mark.parametrize(

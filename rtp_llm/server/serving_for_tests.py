@@ -19,8 +19,8 @@ import httpx
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.app import build_app
 from rtp_llm.server.fake_engine_for_tests import FakeEngine, say
-from rtp_llm.server.http_server import HttpServer
-from rtp_llm.server.state import ServerState
+from rtp_llm.server.http.state import ServerState
+from rtp_llm.server.http.uvicorn_server import HttpServer
 from rtp_llm.text.model_folders_for_tests import byte_level, with_bos, write_folder
 from rtp_llm.text.tokenizer import Tokenizer
 

@@ -1,0 +1,1 @@
+"""The HTTP process: connections, limits, keys, metrics, probes, draining, logs."""

@@ -1,0 +1,72 @@
+"""What a server says of itself when it is ready."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rtp_llm import __version__
+from rtp_llm.config.settings import Settings
+from rtp_llm.engine.messages import EngineReady
+from rtp_llm.server.http.probes import try_line
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Start:
+    """A start that went well. `chat_template`: where it came from; `seconds`: how long it took."""
+
+    ready: EngineReady
+    chat_template: str | None
+    seconds: float
+
+    def text(self, settings: Settings, url: str) -> str:
+        """For people, several lines."""
+        ready, name = self.ready, settings.model_name
+        return (
+            f"RTP-LLM {__version__} is ready: {url}\n"
+            f"  model {name!r}: {ready.architecture}, {ready.dtype}, quantization "
+            f"{ready.quantization}, on {ready.device} with {ready.num_threads} threads; context "
+            f"{ready.max_model_len} tokens\n"
+            f"  weights {ready.weight_bytes / _MIB:.0f} MiB, KV cache "
+            f"{ready.kv_cache_bytes / _MIB:.0f} MiB: {ready.num_blocks} blocks of "
+            f"{ready.block_size} tokens, {self._capacity(settings)} tokens fit\n"
+            f"  chat template: {self.chat_template or 'none; ask /v1/completions'}\n"
+            f"{_role_line(settings, ready)}"
+            f"  ready in {self.seconds:.1f} s\n"
+            f"try it:\n  {try_line(url, name, chat=self.chat_template is not None)}"
+        )
+
+    def fields(self, settings: Settings, url: str) -> dict[str, Any]:
+        """For programs."""
+        ready = self.ready
+        return {
+            "url": url,
+            "model": settings.model_name,
+            "architecture": ready.architecture,
+            "device": ready.device,
+            "dtype": ready.dtype,
+            "quantization": ready.quantization,
+            "max_model_len": ready.max_model_len,
+            "weight_bytes": ready.weight_bytes,
+            "kv_cache_bytes": ready.kv_cache_bytes,
+            "kv_cache_blocks": ready.num_blocks,
+            "kv_cache_tokens": self._capacity(settings),
+            "chat_template": self.chat_template,
+            "start_seconds": round(self.seconds, 3),
+        }
+
+    def _capacity(self, settings: Settings) -> int:
+        """Tokens that fit; one block of each rank only pads."""
+        blocks = self.ready.num_blocks - settings.data_parallel_size
+        return max(0, blocks) * self.ready.block_size
+
+
+def _role_line(settings: Settings, ready: EngineReady) -> str:
+    """What a separated worker adds."""
+    if settings.role == "prefill":
+        return f"  computes prompts for decode workers: --prefill-workers {ready.prefill_address}\n"
+    if settings.role == "decode":
+        return f"  has prompts computed by {settings.prefill_workers}\n"
+    return ""

@@ -1,0 +1,83 @@
+"""Bodies that are slow to come are held by their connection: no task waits for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.types import Scope
+
+from rtp_llm.server.http.lingering_close import LingeringProtocol
+from rtp_llm.server.http.open_requests import BODY, Body, BufferBody
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class BufferingProtocol(LingeringProtocol):
+    """uvicorn's, that calls the application once a body is whole, if the application agrees.
+
+    Nearly all that a slow request costs is its task, which would wake for every piece.
+    """
+
+    def __init__(self, *args: Any, buffer_body: BufferBody | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._buffer_body = buffer_body
+        self._active: Any = None  # the cycle that is being answered; self.cycle: the newest
+        self._application: Any = None  # what answers it, while it has not been called
+        self._body: Body | None = None  # that of the same cycle, while it is waited for
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._active, self._application = cycle, app
+
+    def begin(self) -> None:
+        """Call the application, unless it is to be called with more of the body."""
+        if self._application is None:
+            return
+        if self._active.more_body and self._is_buffered(self._active):
+            self.flow.resume_reading()
+            return
+        self._call()
+
+    def _is_buffered(self, cycle: Any) -> bool:
+        if self._body is None:
+            if self._buffer_body is None:
+                return False
+            scope: Scope = cycle.scope
+            self._body = self._buffer_body(scope)
+            if self._body is None:
+                return False
+            scope[BODY] = self._body
+            self._body.on_refused = self._call
+            if cycle.waiting_for_100_continue:
+                self._wire.write(CONTINUE)
+                cycle.waiting_for_100_continue = False
+        return self._body.grow(len(cycle.body))
+
+    def _call(self) -> None:
+        """The request is whole, or refused, or not to be held."""
+        cycle, application = self._active, self._application
+        self._application = self._body = None
+        if cycle.body:
+            cycle.message_event.set()
+        super()._start_asgi_task(cycle, application)
+
+    def forget(self) -> None:
+        """Nobody will answer what was not whole."""
+        if self._application is None:
+            return
+        body, self._body = self._body, None
+        self._active = self._application = None
+        if body is not None:
+            body.on_refused = None
+            body.abandon()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body; nobody is told while nobody waits for it."""
+        if self._application is None or self._active is not self.cycle:
+            super().on_body(body)
+        else:
+            self.cycle.body += body
+
+    def on_response_complete(self) -> None:
+        """The next request of the connection may begin."""
+        super().on_response_complete()
+        self.begin()

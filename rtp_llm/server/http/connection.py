@@ -1,0 +1,365 @@
+"""HTTP/1 on one connection, with an end to all that a client can send, or keep us waiting for."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+from typing import Any
+
+import httptools
+from starlette.requests import ClientDisconnect
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from rtp_llm.server.errors import ApiError, bad_request, unavailable
+from rtp_llm.server.http.asgi import EVENT_STREAM
+from rtp_llm.server.http.buffering import CONTINUE, BufferingProtocol
+from rtp_llm.server.http.connections import ConnectionPool
+
+# Requests that wait for the answer to an earlier one of their connection.
+MOST_PIPELINED = 16
+# Of one read: more would be parsed before a limit is looked at.
+SLICE_BYTES = 2**15
+# What the framing of a chunked body may add to it: so many bytes, and a share of its length.
+FRAMING_BYTES, FRAMING_SHARE = 2**16, 0.25
+# How long the rest of a body may take whose request was answered without it.
+REST_SECONDS = 5.0
+# After a client closed its half: when to look whether it is there to read, beside each sweep.
+LOOK_SECONDS = (0.02, 0.2)
+_TCP_CLOSE = 7  # the state of a socket that was reset, in the first byte of TCP_INFO
+_COMMENT = b"2\r\n:\n\r\n"  # of server-sent events, as a chunk; readers skip it
+
+
+class _RefusedError(Exception):
+    """Ends the parser's work on what was received."""
+
+
+class HttpProtocol(BufferingProtocol):
+    """uvicorn's, with the limits of the settings; ConnectionPool.sweep looks at its deadlines."""
+
+    def __init__(self, *args: Any, pool: ConnectionPool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.peer = ""
+        self._pool, self._limits = pool, pool.settings
+        self._in_head = self._in_body = self._at_end = False
+        self._head_bytes = self._num_headers = self._framing = self._body_bytes = 0
+        self._undelimited = 0  # received of a head that is not complete
+        self._deadline = math.inf
+        self._refusal: tuple[str, ApiError] | None = None
+        self._deaf = self._half_closed = self.lost = False
+        self._stalled_since: float | None = None
+        self._unsent = 0
+
+    # -- the connection --------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there; it is refused where there are too many."""
+        super().connection_made(transport)
+        self.flow = _Flow(self.transport, self)
+        self.peer = self.client[0] if self.client else ""
+        self._deadline = self.loop.time() + self._limits.keep_alive_timeout
+        self._pool.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Its place is free."""
+        self.lost = True
+        self._pool.remove(self)
+        self.forget()
+        if self._active is not None and not self._active.response_complete:
+            # uvicorn tells the newest request only.
+            self._active.disconnected = True
+            self._active.message_event.set()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+        if self._active is None or self._active.response_complete:
+            # Nothing refers to it any more, so that its memory is free before cycles are collected.
+            self.cycle = self._active = self.flow = self.transport = None  # type: ignore[assignment]
+
+    def evict(self) -> None:
+        """See Connection."""
+        if self.cycle is None or self.cycle.response_complete:
+            self._wire.close()  # idle: HTTP lets a server do that
+        elif not self.lingers and not self.cycle.response_started:
+            text = "There are too many connections; this one was slow to send its request."
+            self._write_error(unavailable(text, "overloaded"))
+        self._wire.close()
+        if self._wire.get_write_buffer_size():
+            self._wire.abort()
+
+    def check(self, now: float) -> None:
+        """See Connection."""
+        if self._stalled_since is not None:
+            self._check_stall(now, self._stalled_since)
+        if self._half_closed:
+            self._look()
+        if self._body is not None:
+            self._body.check(now)
+        if now < self._deadline:
+            return
+        if self.flow.read_paused:  # it is we who do not read
+            self._deadline = now + self._limits.header_timeout
+            return
+        self._deadline = math.inf
+        if self._in_head or self._undelimited:
+            seconds = self._limits.header_timeout
+            text = f"The headers were not complete after {seconds:g} s (see --header-timeout)."
+            self.refuse("header_timeout", ApiError(408, text, code="request_timeout"))
+        else:
+            self._wire.close()
+
+    # -- what the client sends -------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Parse it; what is over a limit is refused before it is held."""
+        if self._deaf or self.lingers:
+            if self.lingers:
+                super().data_received(data)
+            return
+        if len(data) <= SLICE_BYTES:
+            self._parse(data)
+            return
+        view = memoryview(data)
+        for start in range(0, len(data), SLICE_BYTES):
+            if not (self._deaf or self.lingers or self._wire.is_closing()):
+                self._parse(view[start : start + SLICE_BYTES])
+
+    def _parse(self, data: bytes | memoryview) -> None:
+        self._feed(data)
+        self.begin()
+
+    def _feed(self, data: bytes | memoryview) -> None:
+        began_in_body, before = self._in_body, self._body_bytes
+        self._at_end = False
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # no other protocol is spoken here
+        except httptools.HttpParserError:
+            reason, error = self._refusal or (
+                "invalid",
+                bad_request("This is no valid HTTP/1.1 request.", code="invalid_http"),
+            )
+            self.refuse(reason, error)
+            return
+        if self._at_end:
+            self._undelimited = 0
+            if self._in_head:
+                self._deadline = self.loop.time() + self._limits.header_timeout
+        elif not self._in_body:
+            self._count_undelimited(len(data))
+        elif began_in_body:
+            self._count_framing(len(data) - (self._body_bytes - before))
+
+    def _count_undelimited(self, size: int) -> None:
+        """Bytes of a head that has not ended: the parser says nothing of a line until it does."""
+        if not self._undelimited:
+            self._deadline = self.loop.time() + self._limits.header_timeout
+        self._undelimited += size
+        if self._undelimited > self._limits.max_header_bytes:
+            self.refuse("headers", self._too_long())
+
+    def _count_framing(self, size: int) -> None:
+        """Sizes of chunks, their extensions and trailers."""
+        self._framing += size
+        if self._framing > FRAMING_BYTES + FRAMING_SHARE * self._body_bytes:
+            text = "The chunks of this body are too small, or their extensions too long."
+            self.refuse("chunks", bad_request(text, code="invalid_http"))
+
+    def _too_long(self) -> ApiError:
+        limits = self._limits
+        text = (
+            f"The request line and headers are longer than {limits.max_header_bytes} bytes or "
+            f"more than {limits.max_headers} (see --max-header-bytes, --max-headers)."
+        )
+        return ApiError(431, text, code="headers_too_large")
+
+    def _stop(self, reason: str, error: ApiError) -> None:
+        self._refusal = reason, error
+        raise _RefusedError
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client closed its half: it may still read the answer, or be gone.
+
+        Only writing tells which: the system of a client that is gone resets the connection.
+        """
+        cycle = self._active
+        if self.lingers or cycle is None or cycle.response_complete or self.cycle.more_body:
+            return False
+        events = cycle.scope.get(EVENT_STREAM)
+        if cycle.response_started and not events:
+            return False
+        self.cycle.keep_alive = False  # the newest one
+        self._half_closed = True
+        if cycle.scope["http_version"] == "1.1":
+            self._wire.write(_COMMENT if cycle.response_started else CONTINUE)
+            for seconds in LOOK_SECONDS:
+                self.loop.call_later(seconds, self._look)
+        return True
+
+    def _look(self) -> None:
+        """Whether a client that closed its half was found to be gone."""
+        if self._wire.is_closing():
+            return
+        peer = self._wire.get_extra_info("socket")
+        if peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE:
+            self._wire.abort()
+
+    # -- the parser's calls ----------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        self._in_head = True
+        self._head_bytes = self._num_headers = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the request line."""
+        self._head_bytes += len(url)
+        if self._head_bytes > self._limits.max_header_bytes:
+            self._stop("headers", self._too_long())
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer, which nobody asks for."""
+        self._num_headers += 1
+        self._head_bytes += len(name) + len(value) + 4
+        limits = self._limits
+        if self._num_headers > limits.max_headers or self._head_bytes > limits.max_header_bytes:
+            self._stop("headers", self._too_long())
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """A request can begin, or waits for the one before it."""
+        if len(self.pipeline) >= MOST_PIPELINED:
+            text = "Too many requests were sent before the first one was answered."
+            self._stop("pipelined", bad_request(text, code="invalid_http"))
+        self._in_head, self._in_body = False, True
+        self._undelimited = self._framing = self._body_bytes = 0
+        self._deadline = math.inf
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        self._in_body, self._at_end = False, True
+        self._pool.busy(self)
+        super().on_message_complete()
+        if self.cycle.response_complete:
+            self._rest()
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def on_response_complete(self) -> None:
+        """The next request of the connection, if there is one."""
+        waiting = bool(self.pipeline)
+        super().on_response_complete()
+        if not waiting:
+            self._rest()
+
+    def _rest(self) -> None:
+        """Everything was answered. What is left of a body has a while to come."""
+        patience = REST_SECONDS if self._in_body else self._limits.keep_alive_timeout
+        self._deadline = self.loop.time() + patience
+        self._pool.rest(self)
+
+    def refuse(self, reason: str, error: ApiError) -> None:
+        """See Connection. A whole request that is being answered is answered before."""
+        if self._wire.is_closing() or self.lingers or self._deaf:
+            return
+        self._pool.count(reason, self.peer, error.message)
+        self._deadline = math.inf
+        active = self._active
+        if active is not None and not active.response_complete:
+            if active.response_started or not active.more_body:
+                self._deaf = True
+                whole = [each for each, _ in self.pipeline if not each.more_body]
+                self.pipeline = type(self.pipeline)(
+                    pair for pair in self.pipeline if pair[0] in whole
+                )
+                (whole[0] if whole else active).keep_alive = False
+                self.flow.pause_reading()
+                return
+            active.disconnected = True
+            active.message_event.set()
+            self.forget()
+        self.pipeline.clear()
+        self._write_error(error)
+        self.linger()
+
+    def linger(self) -> None:
+        """See LingeringProtocol; it is the first to make way."""
+        self._pool.rest(self, first=True)
+        super().linger()
+
+    def _write_error(self, error: ApiError) -> None:
+        body = error.body()
+        head = [STATUS_LINE[error.status]]
+        given = [(name.encode(), value.encode()) for name, value in error.headers.items()]
+        fixed = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        length = (b"content-length", b"%d" % len(body))
+        for name, value in [*self.server_state.default_headers, *given, *fixed, length]:
+            head.append(b"%s: %s\r\n" % (name, value))
+        self._wire.write(b"".join([*head, b"\r\n", body]))
+
+    @property
+    def unread(self) -> bool:
+        """See LingeringProtocol."""
+        return self._deaf or super().unread
+
+    @property
+    def listens(self) -> bool:
+        """Not while requests wait here that nobody has begun to answer."""
+        return self.lingers or not (self.pipeline or self._deaf)
+
+    # -- a client that does not read -----------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        """More waits to be sent than the transport's bound: answers stop until it is less."""
+        super().pause_writing()
+        self._stalled_since = self.loop.time()
+        self._unsent = self._wire.get_write_buffer_size()
+
+    def resume_writing(self) -> None:
+        """It was read."""
+        self._stalled_since = None
+        super().resume_writing()
+
+    def _check_stall(self, now: float, since: float) -> None:
+        unsent = self._wire.get_write_buffer_size()
+        if unsent < self._unsent:
+            self._unsent, self._stalled_since = unsent, now
+        elif now - since >= self._limits.stream_stall_timeout:
+            seconds = self._limits.stream_stall_timeout
+            text = f"read nothing of its answer for {seconds:g} s (see --stream-stall-timeout)"
+            self._pool.count("stalled", self.peer, text)
+            self._stalled_since = None
+            self._wire.abort()
+
+
+class _Flow(FlowControl):
+    """uvicorn's, that reads on only when the connection listens."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: HttpProtocol) -> None:
+        super().__init__(transport)
+        self._protocol = protocol
+
+    async def drain(self) -> None:
+        """Until more can be sent; raises ClientDisconnect when nothing ever can.
+
+        An answer that only went on would format all that has gathered meanwhile, for nobody.
+        """
+        await super().drain()
+        if self._protocol.lost:
+            raise ClientDisconnect
+
+    def resume_reading(self) -> None:
+        """Called by every request that waits for its body, or for its client to leave."""
+        if self._protocol.listens:
+            super().resume_reading()

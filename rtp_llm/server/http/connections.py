@@ -1,0 +1,121 @@
+"""The open connections of a server: how many there may be, and for how long each may do nothing."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import logging
+import resource
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Protocol
+
+from rtp_llm.config.settings import Settings
+from rtp_llm.server.errors import ApiError, unavailable
+from rtp_llm.server.http.log import LimitedLog
+
+# Descriptors that are kept for files, the engine and the log.
+_OTHER_DESCRIPTORS = 256
+# Connections that a sweep looks at in one turn of the loop: all of them may be late at once.
+SWEEP_LOT = 64
+
+
+class Connection(Protocol):
+    """What the pool knows about a connection."""
+
+    peer: str
+
+    def check(self, now: float) -> None:
+        """Close it if it has done nothing for too long; ``now``: the loop's time."""
+
+    def evict(self) -> None:
+        """Make room at once: it waits for a request that has not come in whole."""
+
+    def refuse(self, reason: str, error: ApiError) -> None:
+        """Answer with an error and close."""
+
+
+class ConnectionPool:
+    """Connections of one listener. Belongs to an event loop.
+
+    A connection waits while no whole request of it is being answered. When there is no room, the
+    one that has waited longest makes way for a new one: a client that sends its request at once is
+    served, however many others hold their connections open.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.most = min(settings.max_connections, _raise_descriptor_limit(settings))
+        self.open: set[Connection] = set()
+        self.refused: collections.Counter[str] = collections.Counter()
+        """Connections that were refused or cut, by reason."""
+        self._waiting: OrderedDict[Connection, None] = OrderedDict()
+        self._per_client: collections.Counter[str] = collections.Counter()
+        self._log = LimitedLog(logging.getLogger("rtp_llm.server"))
+
+    def add(self, connection: Connection) -> None:
+        """Take a new connection; it, or another one, may be refused for it."""
+        self.open.add(connection)
+        self._waiting[connection] = None
+        self._per_client[connection.peer] += 1
+        most = self.settings.max_connections_per_client
+        if most and self._per_client[connection.peer] > most:
+            text = f"{most} connections of this address are open (see --max-connections-per-client)"
+            connection.refuse("per_client", unavailable(text + "; try again.", "overloaded"))
+        while len(self.open) > self.most:
+            oldest = next(iter(self._waiting))
+            if oldest is connection:
+                text = f"{self.most} connections are open (see --max-connections); try again."
+                connection.refuse("connections", unavailable(text, "overloaded"))
+                return
+            self.count("evicted", oldest.peer)
+            self.remove(oldest)
+            oldest.evict()
+
+    def remove(self, connection: Connection) -> None:
+        """It is closed."""
+        if connection not in self.open:
+            return
+        self.open.discard(connection)
+        self._waiting.pop(connection, None)
+        left = self._per_client[connection.peer] - 1
+        self._per_client[connection.peer] = left
+        if not left:
+            del self._per_client[connection.peer]
+
+    def busy(self, connection: Connection) -> None:
+        """A whole request of it is being answered."""
+        self._waiting.pop(connection, None)
+
+    def rest(self, connection: Connection, *, first: bool = False) -> None:
+        """It waits for the next request; with ``first`` it is the first to make way."""
+        if connection in self.open:
+            self._waiting[connection] = None
+            self._waiting.move_to_end(connection, last=not first)
+
+    def sweep(self, now: float) -> Iterator[None]:
+        """Look at every connection, as many at a time; called a few times a second."""
+        for number, connection in enumerate(list(self.open), 1):
+            if connection in self.open:
+                connection.check(now)
+            if number % SWEEP_LOT == 0:
+                yield
+
+    def count(self, reason: str, peer: str, text: str = "") -> None:
+        """Count a connection that was refused or cut, and log it, but not every one of a flood."""
+        self.refused[reason] += 1
+        self._log.warning(reason, "%s: %s", peer or "a client", text or reason)
+
+
+def _raise_descriptor_limit(settings: Settings) -> int:
+    """Let this process have the descriptors that its connections need; how many they may take."""
+    wanted = settings.max_connections + _OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if soft == resource.RLIM_INFINITY:
+        return settings.max_connections
+    return max(1, soft - min(_OTHER_DESCRIPTORS, soft // 2))

@@ -1,0 +1,223 @@
+"""ASGI middleware of every request: key, size limit, request id, metrics, access log."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import hmac
+import logging
+import time
+import uuid
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rtp_llm.server.errors import ApiError, internal
+from rtp_llm.server.http.asgi import send_error, too_large
+from rtp_llm.server.http.open_requests import BODY, Body, OpenRequests
+from rtp_llm.server.http.request_headers import (
+    HostCheck,
+    check_content_type,
+    decoded,
+    kept_request_id,
+)
+from rtp_llm.server.http.state import ServerState
+
+OPEN_PATHS = frozenset({"/health", "/liveness", "/ping"})
+BODILESS = frozenset({"GET", "HEAD"})  # answered however many others are open
+CLIENT_CLOSED = 499  # nginx's code for a client that went away; never sent, only counted
+
+_access = logging.getLogger("rtp_llm.access")
+_log = logging.getLogger("rtp_llm.server")
+
+
+class RequestMiddleware:
+    """The outermost ASGI application.
+
+    `paths`: those known to the router, for metric labels; `direct`: method and path of what is
+    called in place of `app`; `json_paths`: those that take a JSON body with POST.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        state: ServerState,
+        paths: frozenset[str],
+        direct: Mapping[tuple[str, str], ASGIApp],
+        json_paths: Collection[str],
+    ) -> None:
+        self._app = app
+        self._direct = direct
+        self._state = state
+        self._paths, self._json_paths = paths, json_paths
+        self._hosts = HostCheck(state.settings)
+        self._open = OpenRequests(state.settings)
+        key = state.settings.api_key
+        self._key = None if key is None else _digest(key.encode())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = dict(scope["headers"])
+        context = _RequestContext(scope, send, headers)
+        scope["path"] = _path(scope)
+        try:
+            self._check(scope, headers)
+            app = self._direct.get((scope["method"], scope["path"]), self._app)
+            if scope["method"] in BODILESS:
+                await app(scope, receive, context.send)
+                return
+            receive = decoded(headers, receive, self._state.settings.max_request_bytes)
+            with self._open.enter(scope, receive) as counted:
+                await app(scope, counted, context.send)
+        except ApiError as error:
+            await self._apologise(context, error)
+        except ClientDisconnect:
+            context.status = None
+        except Exception:
+            _log.exception("request %s of %s failed", context.request_id, context.client)
+            await self._apologise(context, internal())
+        finally:
+            self._finish(context)
+
+    def buffer_body(self, scope: Scope) -> Body | None:
+        """See BufferBody. What would be refused without its body is called at once."""
+        path, headers = _path(scope), dict(scope["headers"])
+        if scope["method"] != "POST" or path not in self._json_paths:
+            return None
+        try:
+            scope["path"] = path
+            self._check(scope, headers)
+            decoded(headers, _unread, self._state.settings.max_request_bytes)
+            if ("POST", path) in self._direct:
+                self._state.check_admission()
+            return self._open.expect(functools.partial(self._note_abandoned, scope))
+        except ApiError:
+            return None
+
+    def _note_abandoned(self, scope: Scope) -> None:
+        """Many may go away at once: this is all that is done for one."""
+        seconds = time.perf_counter() - scope[BODY].began
+        self._count(scope["path"], CLIENT_CLOSED, seconds)
+        if self._state.settings.access_log:
+            context = _RequestContext(scope, _unsent, dict(scope["headers"]))
+            _log_access(context, CLIENT_CLOSED, seconds)
+
+    def _check(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        self._hosts.check(headers)
+        if self._key is not None and scope["path"] not in OPEN_PATHS:
+            self._check_key(headers.get(b"authorization", b""))
+        length = headers.get(b"content-length", b"0")
+        limit = self._state.settings.max_request_bytes
+        if length.isdigit() and int(length) > limit:
+            raise too_large(limit)
+        if scope["method"] == "POST" and scope["path"] in self._json_paths:
+            check_content_type(headers)
+
+    def _check_key(self, header: bytes) -> None:
+        scheme, _, given = header.partition(b" ")
+        known = hmac.compare_digest(_digest(given.strip()), self._key or b"")
+        if scheme.lower() == b"bearer" and known:
+            return
+        message = "Incorrect API key." if given else "No API key given; send it as a Bearer token."
+        raise ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+
+    async def _apologise(self, context: _RequestContext, error: ApiError) -> None:
+        if context.status is None:
+            await send_error(context.send, error)
+
+    def _finish(self, context: _RequestContext) -> None:
+        seconds = time.perf_counter() - context.started
+        code = CLIENT_CLOSED if context.disconnected else context.status or CLIENT_CLOSED
+        self._count(context.route if context.route in self._paths else "other", code, seconds)
+        if self._state.settings.access_log and context.path not in OPEN_PATHS:
+            _log_access(context, code, seconds)
+
+    def _count(self, path: str, code: int, seconds: float) -> None:
+        metrics = self._state.metrics
+        metrics.requests.labels(path, str(code)).inc()
+        metrics.request_seconds.labels(path).observe(seconds)
+
+
+class _RequestContext:
+    """One request on its way through."""
+
+    def __init__(self, scope: Scope, send: Send, headers: Mapping[bytes, bytes]) -> None:
+        self.request_id = kept_request_id(headers) or f"req_{uuid.uuid4().hex}"
+        body: Body | None = scope.get(BODY)
+        self.started = body.began if body else time.perf_counter()
+        self.status: int | None = None
+        self._scope = scope
+        self._send = send
+
+    @property
+    def path(self) -> str:
+        return str(self._scope["path"])
+
+    @property
+    def client(self) -> str:
+        """Its address."""
+        return str((self._scope.get("client") or ("",))[0])
+
+    @property
+    def route(self) -> str:
+        """The path as the router has it: /v1/models/{name:path} for all models."""
+        return str(getattr(self._scope.get("route"), "path", self.path))
+
+    @property
+    def disconnected(self) -> bool:
+        answer = self._scope.get("rtp_llm.answer")
+        return bool(answer and answer.disconnected)
+
+    async def send(self, message: Message) -> None:
+        """Note the status and put the request id into the headers."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            named = (b"x-request-id", self.request_id.encode())
+            message = {**message, "headers": [*message.get("headers", ()), named]}
+        await self._send(message)
+
+    def record(self, code: int, seconds: float) -> dict[str, Any]:
+        """The line of the access log; never any content of the request."""
+        record: dict[str, Any] = {
+            "id": self.request_id,
+            "client": self.client,
+            "method": self._scope["method"],
+            "path": self.path,
+            "status": code,
+            "seconds": round(seconds, 6),
+        }
+        answer = self._scope.get("rtp_llm.answer")
+        if answer is not None:
+            usage = answer.generation.usage
+            first = answer.generation.first_token_seconds
+            record |= {
+                "first_token_seconds": None if first is None else round(first, 6),
+                "prompt_tokens": usage.prompt_tokens,
+                "cached_tokens": usage.cached_tokens,
+                "completion_tokens": usage.completion_tokens,
+            }
+        return record
+
+
+def _log_access(context: _RequestContext, code: int, seconds: float) -> None:
+    _access.info("request", extra={"fields": context.record(code, seconds)})
+
+
+def _path(scope: Scope) -> str:
+    return scope["path"].rstrip("/") or "/"
+
+
+async def _unread() -> Message:
+    raise AssertionError("read before the application was called")
+
+
+async def _unsent(_message: Message) -> None:
+    raise AssertionError("answered after its client went away")
+
+
+def _digest(key: bytes) -> bytes:
+    """Of equal length for all keys, so that comparing tells nothing about the length either."""
+    return hashlib.sha256(key).digest()

@@ -1,0 +1,173 @@
+"""What the headers of a request ask for: a host, a type and an encoding of the body, an id."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import zlib
+from collections.abc import Mapping
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope
+
+from rtp_llm.config.roles import is_loopback
+from rtp_llm.config.settings import Settings
+from rtp_llm.server.errors import ApiError, bad_request
+from rtp_llm.server.http.open_requests import Body, BufferBody
+
+# Of a header that names a request: what is kept of a client's, and what is not.
+_ID = re.compile(rb"[!-~]{1,128}")
+_JSON_TYPE = re.compile(r"application/(?:[\w.+-]+\+)?json")
+# Bytes that are decompressed before others have a turn.
+_PIECE_BYTES = 2**18
+
+
+class HostCheck:
+    """Refuses requests under a foreign name, where no key keeps strangers out.
+
+    A page from the web can let its own name point to this machine, and a browser then takes this
+    server for the page's (DNS rebinding). An address, and a name without a dot, cannot be such a
+    name. Servers that listen on all addresses, or ask for a key, take every name.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        allowed = {name.strip().lower() for name in settings.allowed_hosts.split(",")} - {""}
+        self._allowed = allowed | {settings.host.lower()}
+        self._checks = (
+            settings.api_key is None and "*" not in allowed and is_loopback(settings.host)
+        )
+
+    def check(self, headers: Mapping[bytes, bytes]) -> None:
+        """Raise ApiError 403 for a foreign name; ``headers`` with names in lower case."""
+        if not self._checks:
+            return
+        host = headers.get(b"host", b"").decode("latin-1").strip().lower()
+        name = host if host.endswith("]") else re.sub(r":\d*$", "", host)
+        name = name.removesuffix(".")
+        if "." not in name or name.endswith(".localhost") or name in self._allowed:
+            return
+        if _is_address(name):
+            return
+        raise ApiError(
+            403,
+            f"The Host header names {name[:100]!r}, which this server does not answer to: it "
+            "listens on loopback without a key. Set --allowed-hosts, or an --api-key.",
+            code="host_not_allowed",
+        )
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def check_content_type(headers: Mapping[bytes, bytes]) -> None:
+    """Raise ApiError 415 unless the body is said to be JSON.
+
+    A browser sends what its pages like to other sites, but asks before it sends this type.
+    """
+    given = headers.get(b"content-type", b"").decode("latin-1")
+    if _JSON_TYPE.fullmatch(given.partition(";")[0].strip().lower()):
+        return
+    said = f"{given[:100]!r}" if given else "missing"
+    raise ApiError(
+        415,
+        f"The body must be JSON, but its Content-Type is {said}; send the header "
+        "'Content-Type: application/json' (curl: -H 'Content-Type: application/json').",
+        code="unsupported_media_type",
+        headers={"Accept": "application/json"},
+    )
+
+
+def kept_request_id(headers: Mapping[bytes, bytes]) -> str | None:
+    """The X-Request-Id of the client, if it is a short printable one."""
+    given = headers.get(b"x-request-id", b"")
+    return given.decode("ascii") if _ID.fullmatch(given) else None
+
+
+def decoded(headers: Mapping[bytes, bytes], receive: Receive, limit: int) -> Receive:
+    """``receive`` for a body in the encoding that it says; it ends one byte above ``limit``.
+
+    Raises ApiError 415 for an encoding other than gzip; the receive raises 400 for broken ones.
+    """
+    encoding = headers.get(b"content-encoding", b"").strip().lower()
+    if encoding in (b"", b"identity"):
+        return receive
+    if encoding not in (b"gzip", b"x-gzip"):
+        raise ApiError(
+            415,
+            f"The Content-Encoding {encoding.decode('latin-1')[:100]!r} is not understood; send "
+            "the body as it is, or in gzip.",
+            code="unsupported_media_type",
+            headers={"Accept-Encoding": "gzip"},
+        )
+    return _Gunzip(receive, limit)
+
+
+class _Gunzip:
+    """Decompresses a body in pieces, with turns for others between them."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive, self._left = receive, limit + 1
+        self._stream = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        self._rest, self._complete = b"", False
+
+    async def __call__(self) -> Message:
+        """The next part, of at most _PIECE_BYTES."""
+        if self._complete:
+            return await self._receive()
+        more = True
+        if not self._rest:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                return message
+            self._rest, more = message.get("body", b""), message.get("more_body", False)
+            self._more = more
+        data = self._inflate()
+        await asyncio.sleep(0)
+        self._complete = not (self._rest or self._more) or not self._left
+        if self._complete and self._left and not self._stream.eof:
+            raise _broken()
+        return {"type": "http.request", "body": data, "more_body": not self._complete}
+
+    def _inflate(self) -> bytes:
+        if self._stream.eof:
+            self._rest = b""  # what follows the stream is nothing
+            return b""
+        try:
+            data = self._stream.decompress(self._rest, min(_PIECE_BYTES, self._left))
+        except zlib.error as error:
+            raise _broken() from error
+        self._rest = self._stream.unconsumed_tail
+        self._left -= len(data)
+        return data
+
+
+def _broken() -> ApiError:
+    return bad_request("The body is no valid gzip stream.", code="invalid_encoding")
+
+
+class _Cors(CORSMiddleware):
+    def buffer_body(self, scope: Scope) -> Body | None:
+        """See BufferBody: the application decides."""
+        ask: BufferBody | None = getattr(self.app, "buffer_body", None)
+        return ask(scope) if ask else None
+
+
+def with_cors(app: ASGIApp, settings: Settings) -> ASGIApp:
+    """The application for web pages of ``cors_origins``; the browser's question needs no key."""
+    origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
+    if not origins:
+        return app
+    return _Cors(
+        app,
+        allow_origins=origins,
+        allow_methods=["GET", "HEAD", "POST"],
+        allow_headers=["*"],
+        expose_headers=["X-Request-Id", "Retry-After"],
+        max_age=600,
+    )

@@ -1,0 +1,141 @@
+"""What the server is doing: starting, ready or draining; and the requests that are open."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Literal
+
+from rtp_llm.config.settings import Settings
+from rtp_llm.server.engine_interface import EngineInterface
+from rtp_llm.server.errors import ApiError, unavailable
+from rtp_llm.server.http.metrics import Metrics
+from rtp_llm.server.http.shutdown import Cuttable
+from rtp_llm.server.prepare.preparation import Preparation
+from rtp_llm.server.prepare.sampling import Limits
+from rtp_llm.text.generation_defaults import GenerationDefaults
+from rtp_llm.text.tokenizer import Tokenizer
+
+Phase = Literal[
+    "starting", "ready", "draining", "engine_restarting", "engine_silent", "engine_dead"
+]
+
+_REASONS = {
+    "starting": "The model is still loading",
+    "draining": "The server is shutting down",
+    "engine_restarting": "The engine has died and is being restarted",
+    "engine_silent": "The engine has given no sign of life for a while",
+    "engine_dead": "The engine has stopped",
+}
+
+
+class ServerState:
+    """Owned by the event loop of the HTTP server."""
+
+    def __init__(self, settings: Settings, engine: EngineInterface) -> None:
+        self.settings = settings
+        self.engine = engine
+        self.metrics = Metrics(settings.model_name, settings.metrics_compat)
+        self.preparation = Preparation(settings)
+        self.created = int(time.time())
+        self.answers: set[Cuttable] = set()
+        self.answered = 0
+        """Answers that ended by themselves, well or badly."""
+        self._tokenizer: Tokenizer | None = None
+        self._draining = False
+        engine.on_step = self.metrics.observe_step
+        self.metrics.watch_engine(engine, lambda: self.phase == "ready")
+
+    @property
+    def phase(self) -> Phase:
+        """A dead engine shows even while draining."""
+        if self.engine.failure is not None:
+            return "engine_dead"
+        if self._draining:
+            return "draining"
+        if self.engine.restarting:
+            return "engine_restarting"
+        if self.engine.ready and not self.engine.alive:
+            return "engine_silent"
+        return "ready" if self.engine.ready and self._tokenizer else "starting"
+
+    @property
+    def reason(self) -> str:
+        """Why the server is not ready."""
+        failure = self.engine.failure
+        return _REASONS.get(self.phase, "") + (f": {failure}" if failure else "") + "."
+
+    def open(self, tokenizer: Tokenizer) -> None:
+        """The tokenizer is there; requests are admitted once the engine is, too.
+
+        Raises ModelFilesError when the model's sampling defaults could serve no request.
+        """
+        if self.settings.use_generation_config:
+            _ = tokenizer.defaults  # reads and checks them
+        self._tokenizer = tokenizer
+
+    def start_draining(self) -> None:
+        """Admit no further request, and let an engine that dies now be dead."""
+        self._draining = True
+        self.engine.stop_restarting()
+
+    def check_admission(self) -> None:
+        """Raise ApiError 503 unless requests are admitted."""
+        if self.phase != "ready":
+            raise self.not_ready()
+
+    def not_ready(self) -> ApiError:
+        """The 503 of the present phase."""
+        return unavailable(self.reason, self.phase)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Raises ApiError 503 while it is still loading."""
+        if self._tokenizer is None:
+            raise unavailable(_REASONS["starting"] + ".", "starting")
+        return self._tokenizer
+
+    @property
+    def has_chat(self) -> bool:
+        """Whether chats can be rendered; taken for granted until the tokenizer is there."""
+        return self._tokenizer is None or self._tokenizer.has_chat_template
+
+    @property
+    def limits(self) -> Limits:
+        """Raises ApiError 503 before the engine is ready."""
+        ready = self.engine.ready
+        if ready is None:
+            raise unavailable(_REASONS["starting"] + ".", "starting")
+        known = set(ready.eos_token_ids)
+        # A tokenizer may know more tokens than the model can draw.
+        all_ids = [token for token in self.tokenizer.eos_token_ids if token < ready.vocab_size]
+        return Limits(
+            max_model_len=ready.max_model_len,
+            vocab_size=ready.vocab_size,
+            eos_token_ids=frozenset(known.union(all_ids)),
+            more_eos_token_ids=tuple(token for token in all_ids if token not in known),
+        )
+
+    @property
+    def defaults(self) -> GenerationDefaults:
+        """Sampling defaults of the model, if they are to be used."""
+        used = self.settings.use_generation_config
+        return self.tokenizer.defaults if used else GenerationDefaults()
+
+    def begin_answer(self, answer: Cuttable) -> None:
+        """An answer is being generated."""
+        self.answers.add(answer)
+        self.metrics.open_requests.set(len(self.answers))
+
+    def end_answer(self, answer: Cuttable) -> None:
+        """It ended."""
+        self.answers.discard(answer)
+        self.answered += 1
+        self.metrics.open_requests.set(len(self.answers))
+
+    async def wait_until_idle(self, seconds: float) -> bool:
+        """Wait for open answers to end; False when some are left after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while self.answers and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        return not self.answers

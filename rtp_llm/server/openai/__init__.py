@@ -1,0 +1,1 @@
+"""The endpoints of the OpenAI protocol: what they take and what they answer."""

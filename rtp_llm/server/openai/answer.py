@@ -1,0 +1,170 @@
+"""ASGI responses that generate while the client listens, and stop when it does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Protocol
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from rtp_llm.server.errors import ApiError, unavailable
+from rtp_llm.server.http.asgi import (
+    EVENT_STREAM,
+    send_body,
+    send_error,
+    send_json,
+    send_start,
+    wait_for_disconnect,
+)
+from rtp_llm.server.http.state import ServerState
+from rtp_llm.server.openai.chunks import event
+from rtp_llm.server.openai.generation import ChoiceDelta, Generation, Usage
+
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    # A buffering proxy would turn a stream into one late answer.
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class StreamWriter(Protocol):
+    """Turns deltas into server-sent events."""
+
+    def delta(self, delta: ChoiceDelta) -> bytes:
+        """The events of one delta; empty when there is nothing to show yet."""
+
+    def end(self, usage: Usage) -> bytes:
+        """What closes the stream."""
+
+
+class AnswerWriter(Protocol):
+    """Collects deltas into one JSON body."""
+
+    def add(self, delta: ChoiceDelta) -> None:
+        """Take a delta."""
+
+    def body(self, usage: Usage) -> bytes:
+        """The whole answer."""
+
+
+class _Answer(Response):
+    """Runs the generation in a task beside one that waits for the client to go away."""
+
+    def __init__(
+        self,
+        state: ServerState,
+        generation: Generation,
+        more_headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        super().__init__()
+        self.generation = generation
+        self._more_headers = more_headers
+        self.disconnected = False
+        self._state = state
+        self._task: asyncio.Task[None] | None = None
+        self._cut = False
+        self._started = False
+
+    def cut(self) -> None:
+        """See Cuttable."""
+        self._cut = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["rtp_llm.answer"] = self
+        self._scope = scope
+        task = self._task = asyncio.create_task(self._guarded(send))
+        watcher = asyncio.create_task(wait_for_disconnect(receive))
+        self._state.begin_answer(self)
+        try:
+            await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
+            self.disconnected |= not task.done()
+            if self.disconnected:
+                self._state.metrics.disconnects.inc()
+        finally:
+            watcher.cancel()
+            if not task.done():
+                task.cancel()
+            await asyncio.wait({task})
+            self._state.end_answer(self)
+        if not task.cancelled():
+            task.result()
+
+    async def _guarded(self, send: Send) -> None:
+        """Whatever ends the generation early becomes an answer that says so."""
+        try:
+            await self._generate(send)
+            return
+        except ClientDisconnect:
+            self.disconnected = True
+            return
+        except ApiError as error:
+            problem = error
+        except asyncio.CancelledError:
+            if not self._cut:
+                raise
+            problem = unavailable("The server is shutting down; the answer was cut.", "shutdown")
+        if self._started:
+            await send_body(send, event(problem.body()))
+        else:
+            await send_error(send, problem)
+
+    async def _generate(self, send: Send) -> None:
+        raise NotImplementedError
+
+
+class StreamedAnswer(_Answer):
+    """Server-sent events; headers go out with the first delta, so early errors have a status."""
+
+    def __init__(
+        self,
+        state: ServerState,
+        generation: Generation,
+        writer: StreamWriter,
+        more_headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        super().__init__(state, generation, more_headers)
+        self._writer = writer
+
+    async def _generate(self, send: Send) -> None:
+        writer = self._writer
+        async with aclosing(self.generation.deltas()) as deltas:
+            async for delta in deltas:
+                data = writer.delta(delta)
+                if data:
+                    await self._start(send)
+                    await send_body(send, data, more=True)
+        await self._start(send)
+        await send_body(send, writer.end(self.generation.usage))
+
+    async def _start(self, send: Send) -> None:
+        if not self._started:
+            self._started = True
+            self._scope[EVENT_STREAM] = True
+            await send_start(send, 200, [*_STREAM_HEADERS, *self._more_headers])
+
+
+class WholeAnswer(_Answer):
+    """One JSON body when everything is generated."""
+
+    def __init__(
+        self,
+        state: ServerState,
+        generation: Generation,
+        writer: AnswerWriter,
+        more_headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        super().__init__(state, generation, more_headers)
+        self._writer = writer
+
+    async def _generate(self, send: Send) -> None:
+        async with aclosing(self.generation.deltas()) as deltas:
+            async for delta in deltas:
+                self._writer.add(delta)
+        await send_json(send, 200, self._writer.body(self.generation.usage), self._more_headers)

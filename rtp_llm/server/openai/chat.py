@@ -1,0 +1,175 @@
+"""/v1/chat/completions: answers and chunks in OpenAI's form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from rtp_llm.engine.messages import TokenLogprob
+from rtp_llm.server.openai.chunks import (
+    ChunkFrame,
+    answer_head,
+    prompt_logprobs_content,
+    usage_content,
+)
+from rtp_llm.server.openai.generation import ChoiceDelta, LogprobEntry, Usage
+from rtp_llm.server.prepare.jobs import ChatForm
+from rtp_llm.text.tokenizer import Tokenizer
+
+_json = msgspec.json.encode
+_PLAIN = b'{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}'
+
+
+class ChatLogprobs:
+    """Log-probabilities as the chat endpoint shows them."""
+
+    def __init__(self, tokenizer: Tokenizer, as_ids: bool = False) -> None:
+        self._tokenizer = tokenizer
+        self._as_ids = as_ids
+
+    def content(self, entries: list[LogprobEntry]) -> dict[str, Any]:
+        """{"content": [{token, logprob, bytes, top_logprobs}], "refusal": null}."""
+        return {"content": [self._entry(entry) for entry in entries], "refusal": None}
+
+    def _entry(self, entry: LogprobEntry) -> dict[str, Any]:
+        logprob = entry.logprob
+        top = [self._token(token, value) for token, value in logprob.top]
+        return {**self._token(logprob.token_id, logprob.logprob), "top_logprobs": top}
+
+    def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
+        data = self._tokenizer.token_bytes(token_id)
+        return {
+            "token": f"token_id:{token_id}" if self._as_ids else data.decode(errors="replace"),
+            "logprob": logprob,
+            "bytes": list(data),
+        }
+
+
+class ChatStream:
+    """Chunks of one streamed chat answer. `usage`: what the generation counts."""
+
+    def __init__(
+        self, form: ChatForm, tokenizer: Tokenizer, prompt_ids: Sequence[int], usage: Usage
+    ) -> None:
+        options = form.options
+        self._logprobs = (
+            ChatLogprobs(tokenizer, options.tokens_as_ids) if options.logprobs else None
+        )
+        head = answer_head("chatcmpl", "chat.completion.chunk", form.model)
+        live = usage if options.continuous_usage else None
+        self._frame = ChunkFrame(head, options.include_usage, live)
+        self._opened: set[int] = set()
+        self._echo = form.echo
+        self._show_ids = options.token_ids
+        self._prompt_ids = prompt_ids
+
+    def delta(self, delta: ChoiceDelta) -> bytes:
+        """The chunks of one delta: role before the first text, finish_reason after the last."""
+        number = delta.choice
+        out = b""
+        if number not in self._opened:
+            out += self._open(number)
+        if not delta.logprobs and not self._show_ids:
+            if delta.text:  # nearly all that a stream is
+                out += self._frame.chunk(_PLAIN % (number, _json(delta.text)))
+        elif delta.text or delta.logprobs or delta.token_ids:
+            content = b'{"content":' + _json(delta.text) + b"}"
+            ids = delta.token_ids if self._show_ids else None
+            out += self._chunk(number, content, delta.logprobs, ids=ids)
+        if delta.finish is not None:
+            out += self._chunk(number, b"{}", finish=_json(delta.finish))
+        return out
+
+    def _open(self, number: int) -> bytes:
+        """The role, once with the prompt's token ids if asked for; and the echo."""
+        more = b""
+        if self._show_ids and not self._opened:
+            more = b',"prompt_token_ids":' + _json(self._prompt_ids)
+        self._opened.add(number)
+        out = self._chunk(number, b'{"role":"assistant","content":""}', more=more)
+        if self._echo:
+            out += self._chunk(number, b'{"content":' + _json(self._echo) + b"}")
+        return out
+
+    def end(self, usage: Usage) -> bytes:
+        """The usage chunk, if asked for, and the end mark."""
+        return self._frame.end(usage)
+
+    def _chunk(
+        self,
+        number: int,
+        content: bytes,
+        logprobs: list[LogprobEntry] | None = None,
+        finish: bytes = b"null",
+        *,
+        ids: list[int] | None = None,
+        more: bytes = b"",
+    ) -> bytes:
+        shown = b"null"
+        if self._logprobs is not None and logprobs:
+            shown = _json(self._logprobs.content(logprobs))
+        tokens = b"" if ids is None else b',"token_ids":' + _json(ids)
+        return self._frame.chunk(
+            b'{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b%b}'
+            % (number, content, shown, finish, tokens),
+            more,
+        )
+
+
+class ChatAnswer:
+    """Collects the deltas of an answer that is not streamed."""
+
+    def __init__(self, form: ChatForm, tokenizer: Tokenizer, prompt_ids: Sequence[int]) -> None:
+        options, num_choices = form.options, form.num_choices
+        self._form = form
+        self._tokenizer = tokenizer
+        self._prompt_ids = prompt_ids
+        self._prompt_logprobs: list[TokenLogprob | None] | None = None
+        self._logprobs = (
+            ChatLogprobs(tokenizer, options.tokens_as_ids) if options.logprobs else None
+        )
+        self._texts: list[list[str]] = [[form.echo] for _ in range(num_choices)]
+        self._ids: list[list[int]] = [[] for _ in range(num_choices)]
+        self._entries: list[list[LogprobEntry]] = [[] for _ in range(num_choices)]
+        self._finish: list[str | None] = [None] * num_choices
+
+    def add(self, delta: ChoiceDelta) -> None:
+        """Take a delta."""
+        self._texts[delta.choice].append(delta.text)
+        self._entries[delta.choice] += delta.logprobs
+        self._finish[delta.choice] = delta.finish
+        if self._form.options.token_ids:
+            self._ids[delta.choice] += delta.token_ids
+        if delta.prompt_logprobs is not None:
+            self._prompt_logprobs = delta.prompt_logprobs
+
+    def body(self, usage: Usage) -> bytes:
+        """The answer as JSON."""
+        content = {
+            **answer_head("chatcmpl", "chat.completion", self._form.model),
+            "choices": [self._choice(number) for number in range(len(self._texts))],
+            "usage": usage_content(usage),
+        }
+        wanted = self._form.options.prompt_logprobs
+        if wanted is not None and self._prompt_logprobs is not None:
+            content["prompt_logprobs"] = prompt_logprobs_content(
+                self._tokenizer, self._prompt_logprobs, wanted
+            )
+        if self._form.options.token_ids:
+            content["prompt_token_ids"] = self._prompt_ids
+        return _json(content)
+
+    def _choice(self, number: int) -> dict[str, Any]:
+        shown = self._logprobs.content(self._entries[number]) if self._logprobs else None
+        text = "".join(self._texts[number])
+        choice: dict[str, Any] = {
+            "index": number,
+            "message": {"role": "assistant", "content": text, "refusal": None},
+            "logprobs": shown,
+            "finish_reason": self._finish[number],
+        }
+        if self._form.options.token_ids:
+            choice["token_ids"] = self._ids[number]
+        return choice

@@ -1,0 +1,241 @@
+"""From the engine's token deltas to the text of each choice: the part both endpoints share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rtp_llm.engine.messages import (
+    ERROR_MESSAGES,
+    AddRequest,
+    EngineDeadError,
+    RequestError,
+    SequenceDelta,
+    TokenLogprob,
+)
+from rtp_llm.server.engine_interface import EngineInterface
+from rtp_llm.server.errors import from_engine, unavailable
+from rtp_llm.server.http.metrics import Metrics
+from rtp_llm.server.http.request_metrics import SequenceTimes
+from rtp_llm.server.prepare.jobs import Job
+from rtp_llm.text.sequence import SequenceText
+from rtp_llm.text.tokenizer import Tokenizer
+
+Finish = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogprobEntry:
+    """One token's log-probabilities and where in the choice's text it begins."""
+
+    offset: int
+    logprob: TokenLogprob
+
+
+@dataclass(slots=True)
+class ChoiceDelta:
+    """What one choice gained. `finish` is set on its last delta, and on that only.
+
+    `token_ids` may be ahead of the text, parts of which can be held back.
+    """
+
+    choice: int
+    text: str
+    finish: Finish | None = None
+    logprobs: list[LogprobEntry] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprob | None] | None = None
+    token_ids: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Usage:
+    """Token counts of one HTTP request; prompts are counted once each, whatever n is."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class _Choice:
+    """One sequence: its text so far, and the log-probabilities whose text is not out yet."""
+
+    def __init__(self, number: int, job: Job, tokenizer: Tokenizer, arrival: float) -> None:
+        params = job.params
+        detokenizer = tokenizer.detokenizer(
+            job.prompt_ids if job.continues_prompt else (),
+            skip_special_tokens=job.skip_special_tokens,
+            hidden=job.hidden.union(params.stop_token_ids),
+        )
+        self.number = number
+        self.finished = False
+        self.times = SequenceTimes(arrival)
+        self.text = SequenceText(
+            detokenizer,
+            params.stop,
+            min_tokens=params.min_tokens,
+            include_stop=job.include_stop,
+            track_offsets=params.logprobs is not None,
+        )
+        self._pending: list[LogprobEntry] = []
+
+    def take(self, delta: SequenceDelta) -> ChoiceDelta:
+        """The visible part of a delta."""
+        before = self.text.num_tokens
+        text = self.text.feed(delta.token_ids, finished=delta.finish_reason is not None)
+        finish: Finish | None = "length" if delta.finish_reason == "length" else None
+        if self.text.stopped or delta.finish_reason == "stop":
+            finish = "stop"
+        self.finished = finish is not None
+        entries = [] if self.text.offsets is None else self._release(delta.logprobs, before)
+        ids = delta.token_ids
+        if self.text.stopped:
+            ids = ids[: self.text.num_tokens - before]
+        return ChoiceDelta(self.number, text, finish, entries, delta.prompt_logprobs, ids)
+
+    def _release(self, logprobs: list[TokenLogprob] | None, before: int) -> list[LogprobEntry]:
+        """Entries go out with their text; those of a stop string never do."""
+        offsets = self.text.offsets
+        if offsets is None:
+            return []
+        taken = zip(offsets[before:], logprobs or (), strict=False)
+        self._pending += [LogprobEntry(offset, entry) for offset, entry in taken]
+        if self.finished and not self.text.stopped:
+            count = len(self._pending)
+        else:
+            # They are in order. Thousands may wait behind one: those of tokens without text.
+            late = (i for i, e in enumerate(self._pending) if e.offset >= self.text.visible)
+            count = next(late, len(self._pending))
+        if not count:
+            return []
+        ready, self._pending = self._pending[:count], self._pending[count:]
+        return ready
+
+
+class Generation:
+    """All prompts of one HTTP request, running. Iterating it yields the choices' deltas.
+
+    Leaving the iteration early (an error, a cancelled task) aborts what still runs. Iteration
+    raises ApiError when the engine refuses a prompt or dies.
+    """
+
+    def __init__(
+        self, engine: EngineInterface, tokenizer: Tokenizer, metrics: Metrics, jobs: Sequence[Job]
+    ) -> None:
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._metrics = metrics
+        self._jobs = jobs
+        self._started = time.perf_counter()
+        self.first_token_seconds: float | None = None
+        self.usage = Usage(prompt_tokens=sum(len(job.prompt_ids) for job in jobs))
+        self.num_choices = sum(job.params.n for job in jobs)
+
+    def deltas(self) -> AsyncGenerator[ChoiceDelta, None]:
+        """The deltas of all choices, in the order they come; the caller closes it."""
+        return self._run(self._jobs[0]) if len(self._jobs) == 1 else self._merge()
+
+    async def _merge(self) -> AsyncGenerator[ChoiceDelta, None]:
+        queue: asyncio.Queue[ChoiceDelta | Exception | None]
+        # What nobody takes yet waits as tokens in the engine's streams, where it is bounded.
+        queue = asyncio.Queue(maxsize=len(self._jobs))
+
+        async def drain(job: Job) -> None:
+            try:
+                async with aclosing(self._run(job)) as deltas:
+                    async for delta in deltas:
+                        await queue.put(delta)
+                await queue.put(None)
+            except Exception as error:
+                await queue.put(error)
+
+        tasks = [asyncio.create_task(drain(job)) for job in self._jobs]
+        try:
+            open_jobs = len(tasks)
+            while open_jobs:
+                item = await queue.get()
+                if isinstance(item, Exception):
+                    raise item
+                if item is None:
+                    open_jobs -= 1
+                else:
+                    yield item
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, job: Job) -> AsyncGenerator[ChoiceDelta, None]:
+        request_id = self._engine.new_request_id()
+        numbers = range(job.first_choice, job.first_choice + job.params.n)
+        choices = [_Choice(number, job, self._tokenizer, self._started) for number in numbers]
+        unfinished, cached = len(choices), 0
+        try:
+            taken = self._engine.generate(_request(request_id, job))
+            self._metrics.prompt_tokens.inc(len(job.prompt_ids))
+            self._metrics.requested.begin(len(job.prompt_ids), job.params)
+            async with aclosing(taken) as stream:
+                async for delta in stream:
+                    choice = choices[delta.index]
+                    if choice.finished:
+                        continue
+                    if delta.finish_reason == "abort":
+                        break
+                    cached = self._count_cached(delta.cached_tokens, cached)
+                    before = choice.text.num_tokens
+                    visible = choice.take(delta)
+                    tokens = 0 if job.prompt_only else choice.text.num_tokens - before
+                    self._count(choice, tokens, delta.queue_seconds)
+                    if visible.finish is not None:
+                        self._metrics.requested.end(choice.times, visible.finish)
+                        unfinished -= 1
+                        if delta.finish_reason is None and unfinished:
+                            self._engine.abort(request_id, delta.index)
+                    if delta.error is None or tokens:
+                        yield visible
+                    if delta.error is not None:
+                        unfinished -= 1
+                        self._metrics.requested.fail()
+                        raise RequestError(delta.error, ERROR_MESSAGES[delta.error])
+                    if not unfinished:
+                        return
+        except (RequestError, EngineDeadError) as error:
+            raise from_engine(error) from error
+        finally:
+            if unfinished:
+                self._metrics.requested.abort(unfinished)
+        raise unavailable("The request was ended by the server.", "aborted")
+
+    def _count_cached(self, cached: int, before: int) -> int:
+        """All that were found cached of a prompt, of which ``before`` are counted."""
+        more = max(0, cached - before)
+        self.usage.cached_tokens += more
+        self._metrics.cached_tokens.inc(more)
+        return before + more
+
+    def _count(self, choice: _Choice, tokens: int, queued: float) -> None:
+        now = time.perf_counter()
+        times = choice.times
+        if self.first_token_seconds is None:
+            self.first_token_seconds = now - self._started
+            self._metrics.first_token.observe(self.first_token_seconds)
+        elif times.last_token and tokens:
+            self._metrics.tokens.observe_gap(now - times.last_token, tokens)
+        if not times.first_token:
+            times.first_token, times.queued = now, queued
+        times.last_token = now
+        times.tokens += tokens
+        self.usage.completion_tokens += tokens
+        self._metrics.tokens.generated += tokens
+
+
+def _request(request_id: int, job: Job) -> AddRequest:
+    return AddRequest(
+        request_id=request_id,
+        prompt_token_ids=job.prompt_ids,
+        params=job.params,
+        extra_key=job.cache_salt,
+    )

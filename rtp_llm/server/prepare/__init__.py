@@ -1,0 +1,1 @@
+"""From a body to tokens: parse, render, tokenise; long bodies in the preparation process."""

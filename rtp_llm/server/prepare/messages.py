@@ -1,0 +1,176 @@
+"""What the HTTP process and the preparation process say to each other.
+
+A frame is two lengths (unsigned 32-bit), a msgpack head, and a tail of plain bytes: the body one
+way; token ids or a whole JSON answer the other, so that a million ids are not a million objects.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Literal, TypeVar
+
+import msgspec
+
+from rtp_llm.server.errors import ApiError
+from rtp_llm.server.prepare.jobs import Echo, Job
+from rtp_llm.server.prepare.prepare import (
+    Prepared,
+    PreparedBody,
+    PreparedChat,
+    PreparedCompletion,
+    prepare_chat,
+    prepare_completion,
+    prepare_detokenize,
+    prepare_tokenize,
+)
+from rtp_llm.server.prepare.served_model import ModelFacts, ServedModel
+
+LENGTHS = struct.Struct("<II")
+Kind = Literal["chat", "completion", "tokenize", "detokenize"]
+FUNCTIONS: dict[Kind, Callable[[bytes, ServedModel], Prepared]] = {
+    "chat": prepare_chat,
+    "completion": prepare_completion,
+    "tokenize": prepare_tokenize,
+    "detokenize": prepare_detokenize,
+}
+# Of an answer; what a hostile request could otherwise make of a small body.
+MAX_ANSWER_BYTES = 64 * 2**20
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """First to the process: what to load. `parent`: pid that must still be there."""
+
+    model: str
+    chat_template: str | None
+    parent: int
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """Its first answer. `render_seconds`: of a conversation as long as a short body can hold."""
+
+    render_seconds: float
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One body to prepare; it is the tail. `memory_bytes`: what this may take."""
+
+    kind: Kind
+    facts: ModelFacts
+    memory_bytes: int
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """An ApiError."""
+
+    status: int
+    message: str
+    kind: str
+    param: str | None
+    code: str | None
+    headers: dict[str, str]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of a call: exactly one of the three, or none where the tail is all.
+
+    `lengths`: of the lists of integers that the tail holds: of each prompt, then of each echo's
+    offsets. `ignored`: with a tail that is all.
+    """
+
+    refusal: Refusal | None = None
+    chat: PreparedChat | None = None
+    completion: PreparedCompletion | None = None
+    lengths: list[int] = []
+    ignored: tuple[str, ...] = ()
+
+
+def frame(head: msgspec.Struct, tail: bytes = b"") -> list[bytes]:
+    """The parts of a frame, to be written one after the other."""
+    encoded = msgspec.msgpack.encode(head)
+    return [LENGTHS.pack(len(encoded), len(tail)), encoded, tail]
+
+
+def facts_of(model: ServedModel) -> ModelFacts:
+    """All but the tokenizer, which each process has its own of."""
+    return ModelFacts(**{each.name: getattr(model, each.name) for each in fields(ModelFacts)})
+
+
+def refuse(error: ApiError) -> list[bytes]:
+    """The frame of an error."""
+    refusal = Refusal(
+        error.status, error.message, error.kind, error.param, error.code, error.headers
+    )
+    return frame(Answer(refusal=refusal))
+
+
+def pack(prepared: Prepared) -> list[bytes]:
+    """The frame of a result."""
+    if isinstance(prepared, PreparedBody):
+        return frame(Answer(ignored=prepared.ignored), prepared.body)
+    lists: list[Sequence[int]] = [job.prompt_ids for job in prepared.jobs]
+    jobs = [replace(job, prompt_ids=[]) for job in prepared.jobs]
+    if isinstance(prepared, PreparedChat):
+        answer = Answer(chat=replace(prepared, jobs=jobs))
+    else:
+        echoes = prepared.form.echoes
+        lists += [echo.offsets for echo in echoes or ()]
+        bare = None if echoes is None else [Echo(echo.text, [], []) for echo in echoes]
+        form = replace(prepared.form, echoes=bare)
+        answer = Answer(completion=replace(prepared, jobs=jobs, form=form))
+    lengths = [len(each) for each in lists]
+    tail = b"".join(array("i", each).tobytes() for each in lists)
+    return frame(msgspec.structs.replace(answer, lengths=lengths), tail)
+
+
+def unpack(head: bytes, tail: bytes) -> Prepared:
+    """The result that a frame holds; raises the ApiError that it holds."""
+    answer = _answers.decode(head)
+    if answer.refusal is not None:
+        raise _api_error(answer.refusal)
+    lists = _lists(answer.lengths, tail)
+    if answer.chat is not None:
+        return replace(answer.chat, jobs=_filled(answer.chat.jobs, lists))
+    if answer.completion is None:
+        return PreparedBody(tail, answer.ignored)
+    jobs, form = _filled(answer.completion.jobs, lists), answer.completion.form
+    if form.echoes is not None:
+        offsets = lists[len(jobs) :]
+        echoes = [
+            Echo(echo.text, job.prompt_ids, each)
+            for echo, job, each in zip(form.echoes, jobs, offsets, strict=True)
+        ]
+        form = replace(form, echoes=echoes)
+    return replace(answer.completion, jobs=jobs, form=form)
+
+
+_answers = msgspec.msgpack.Decoder(Answer)
+
+
+def _api_error(refusal: Refusal) -> ApiError:
+    return ApiError(
+        refusal.status,
+        refusal.message,
+        kind=refusal.kind,
+        param=refusal.param,
+        code=refusal.code,
+        headers=refusal.headers,
+    )
+
+
+def _lists(lengths: list[int], tail: bytes) -> list[list[int]]:
+    lists: list[list[int]] = []
+    view = memoryview(tail).cast("i") if lengths else memoryview(b"")
+    start = 0
+    for length in lengths:
+        lists.append(view[start : start + length].tolist())
+        start += length
+    return lists
+
+
+def _filled(jobs: list[Job], lists: list[list[int]]) -> list[Job]:
+    return [replace(job, prompt_ids=ids) for job, ids in zip(jobs, lists, strict=False)]

@@ -1,0 +1,295 @@
+"""What a request asks of the engine: sampling parameters, stop rules, lengths."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from rtp_llm.sampling_params import (
+    MAX_BAD_WORDS,
+    SamplingParams,
+    check_token_fields,
+    check_vocabulary,
+    truncate_prompt,
+)
+from rtp_llm.server.errors import ApiError, bad_request
+from rtp_llm.server.openai.protocol import ChatRequest, CompletionRequest, SamplingFields
+from rtp_llm.server.prepare.jobs import AnswerOptions
+from rtp_llm.text.bad_words import bad_word_ids
+from rtp_llm.text.generation_defaults import GenerationDefaults
+from rtp_llm.text.tokenizer import Tokenizer
+
+MAX_STOPS = 64
+MAX_STOP_LENGTH = 1024
+MAX_TOP_LOGPROBS = 20
+COMPLETION_MAX_TOKENS = 16  # OpenAI's default of the legacy endpoint
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the engine can take, and which ids end an answer.
+
+    `eos_token_ids`: by the engine and by the tokenizer; `more_eos_token_ids`: those that only the
+    tokenizer knows, which the engine must be told.
+    """
+
+    max_model_len: int
+    vocab_size: int
+    eos_token_ids: frozenset[int] = frozenset()
+    more_eos_token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """max_tokens as asked, under the name that the client used; `default` when it asked none.
+
+    `prompt_name`: the field that holds the prompt.
+    """
+
+    prompt_name: str
+    name: str
+    asked: int | None
+    default: int | None
+
+    def truncate(self, ids: list[int], keep: int | None, limits: Limits) -> list[int]:
+        """The end of a prompt that `truncate_prompt_tokens` keeps; ApiError 400 out of its range.
+
+        -1 leaves room for the answer that was asked for.
+        """
+        if keep is not None and keep < 1 and keep != -1:
+            raise bad_request(
+                f"truncate_prompt_tokens={keep} must be -1 or between 1 and "
+                f"{limits.max_model_len}.",
+                "truncate_prompt_tokens",
+                "invalid_value",
+            )
+        try:
+            return truncate_prompt(ids, keep, limits.max_model_len, self.asked or 1)
+        except ValueError as error:
+            raise bad_request(f"{error}.", "truncate_prompt_tokens", "invalid_value") from error
+
+    def resolve(self, prompt_tokens: int, limits: Limits) -> int:
+        """How many tokens may be generated behind this prompt.
+
+        Raises ApiError 400 with the numbers when prompt and answer do not fit the context.
+        """
+        room = limits.max_model_len - prompt_tokens
+        if self.asked is None and room >= 1:
+            return room if self.default is None else min(max(self.default, 1), room)
+        wanted = self.asked if self.asked is not None else 1
+        if wanted > room:
+            raise bad_request(
+                f"This model's context is {limits.max_model_len} tokens; {prompt_tokens} in the "
+                f"prompt and {wanted} for the answer ({self.name}) make {prompt_tokens + wanted}.",
+                param=self.name if self.asked is not None and room >= 1 else self.prompt_name,
+                code="context_length_exceeded",
+            )
+        return wanted
+
+
+def chat_lengths(request: ChatRequest, defaults: GenerationDefaults, limits: Limits) -> Lengths:
+    """max_completion_tokens wins over max_tokens; without either: the rest of the context.
+
+    Raises ApiError 400 for a max_tokens that nothing could mean, also where it does not count.
+    """
+    if request.max_completion_tokens is not None:
+        most = limits.max_model_len - 1
+        if request.max_tokens is not None and not 1 <= request.max_tokens <= most:
+            raise bad_request(
+                f"max_tokens={request.max_tokens} must be between 1 and {most}.",
+                "max_tokens",
+                "invalid_value",
+            )
+        return Lengths("messages", "max_completion_tokens", request.max_completion_tokens, None)
+    return Lengths("messages", "max_tokens", request.max_tokens, defaults.max_tokens)
+
+
+def completion_lengths(request: CompletionRequest, defaults: GenerationDefaults) -> Lengths:
+    """Without max_tokens: generation_config.json's, or OpenAI's 16."""
+    default = defaults.pick("max_tokens", None, COMPLETION_MAX_TOKENS)
+    return Lengths("prompt", "max_tokens", request.max_tokens, default)
+
+
+def sampling_params(
+    request: SamplingFields,
+    defaults: GenerationDefaults,
+    limits: Limits,
+    *,
+    max_tokens: int,
+    logprobs: int | None,
+    prompt_logprobs: int | None = None,
+    bad_words: tuple[tuple[int, ...], ...] = (),
+) -> SamplingParams:
+    """The request's values over the model's defaults over OpenAI's; `bad_words` in token ids.
+
+    Raises ApiError 400 naming the field that is out of its range.
+    """
+    values: dict[str, Any] = {
+        name: defaults.pick(name, getattr(request, name), fallback)
+        for name, fallback in _WITH_MODEL_DEFAULTS.items()
+    }
+    plain = {name: getattr(request, name) for name in _PLAIN}
+    values |= {name: value for name, value in plain.items() if value is not None}
+    # A request for a shorter answer than the model's shortest gets it.
+    values.setdefault("min_tokens", min(defaults.min_tokens or 0, max_tokens))
+    try:
+        params = SamplingParams(
+            **values,
+            max_tokens=max_tokens,
+            stop=_stops(request),
+            stop_token_ids=_stop_token_ids(request, limits),
+            logit_bias=_logit_bias(request),
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
+            bad_words_token_ids=bad_words,
+        )
+        check_token_fields(params, limits.vocab_size)
+        return params
+    except ValueError as error:
+        message = str(error)
+        param = re.split(r"\W", message, maxsplit=1)[0] or None
+        raise bad_request(message + ".", param=param, code="invalid_value") from error
+
+
+_WITH_MODEL_DEFAULTS = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+}
+_PLAIN = (
+    "n",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "min_tokens",
+    "ignore_eos",
+    "allowed_token_ids",
+    "logprob_token_ids",
+    "priority",
+)
+
+
+def _stops(request: SamplingFields) -> tuple[str, ...]:
+    stop = request.stop
+    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    if len(stops) > MAX_STOPS or any(len(text) > MAX_STOP_LENGTH for text in stops):
+        raise bad_request(
+            f"stop: at most {MAX_STOPS} strings of at most {MAX_STOP_LENGTH} characters are taken.",
+            param="stop",
+            code="invalid_value",
+        )
+    return stops
+
+
+_TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")  # without leading zeros: each id has one key
+
+
+def _logit_bias(request: SamplingFields) -> dict[int, float]:
+    bias: dict[int, float] = {}
+    for key, value in (request.logit_bias or {}).items():
+        if not _TOKEN_ID.fullmatch(key):
+            raise bad_request(
+                f"logit_bias: the key {key!r} is not a token id.", "logit_bias", "invalid_value"
+            )
+        bias[int(key)] = value
+    return bias
+
+
+def _stop_token_ids(request: SamplingFields, limits: Limits) -> tuple[int, ...]:
+    ids = request.stop_token_ids or []
+    return (*ids, *(() if request.ignore_eos else limits.more_eos_token_ids))
+
+
+def check_token_ids(name: str, ids: list[int], limits: Limits) -> None:
+    """Raise ApiError 400 naming the first id that the model has not."""
+    try:
+        check_vocabulary(name, ids, limits.vocab_size)
+    except ValueError as error:
+        raise bad_request(f"{error}.", param=name, code="invalid_value") from error
+
+
+def chat_logprobs(request: ChatRequest) -> int | None:
+    """How many alternatives a chat asks for; None without logprobs."""
+    top = request.top_logprobs
+    if top is not None and not request.logprobs and top > 0:
+        raise bad_request(
+            "top_logprobs: needs logprobs to be true.", "top_logprobs", "invalid_value"
+        )
+    if top is not None and not 0 <= top <= MAX_TOP_LOGPROBS:
+        raise _out_of_range("top_logprobs", top)
+    return (top or 0) if request.logprobs or request.logprob_token_ids else None
+
+
+def completion_logprobs(request: CompletionRequest) -> int | None:
+    """How many alternatives a completion asks for."""
+    if request.logprobs is not None and not 0 <= request.logprobs <= MAX_TOP_LOGPROBS:
+        raise _out_of_range("logprobs", request.logprobs)
+    return 0 if request.logprobs is None and request.logprob_token_ids else request.logprobs
+
+
+def prompt_logprobs(request: SamplingFields, most: int, vocab_size: int) -> int | None:
+    """How many alternatives of each prompt token are asked for; -1 asks for the vocabulary.
+
+    `most`: --max-prompt-logprobs. Raises ApiError 400.
+    """
+    wanted = request.prompt_logprobs
+    if wanted is None:
+        return None
+    most = vocab_size if most == -1 else min(most, vocab_size)
+    count = vocab_size if wanted == -1 else wanted
+    if not 0 <= count <= most:
+        all_of = f" (the whole vocabulary, {vocab_size} tokens)" if wanted == -1 else ""
+        raise bad_request(
+            f"prompt_logprobs: {wanted}{all_of} must be between 0 and {most} "
+            "(see --max-prompt-logprobs).",
+            "prompt_logprobs",
+            "invalid_value",
+        )
+    if request.stream:
+        raise bad_request(
+            "prompt_logprobs: not available when stream=true.", "prompt_logprobs", "invalid_value"
+        )
+    return count
+
+
+def answer_options(
+    request: SamplingFields, logprobs: int | None, prompt_logprobs: int | None
+) -> AnswerOptions:
+    """What the answer shows: log-probabilities as `prompt_logprobs` and the endpoint's own fields
+    ask for them."""
+    options = request.stream_options
+    include_usage = bool(options and options.include_usage)
+    return AnswerOptions(
+        include_usage=include_usage,
+        continuous_usage=include_usage and bool(options and options.continuous_usage_stats),
+        token_ids=bool(request.return_token_ids),
+        tokens_as_ids=bool(request.return_tokens_as_token_ids),
+        top_logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
+    )
+
+
+def bad_words(request: SamplingFields, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
+    """The token ids of `bad_words`; raises ApiError 400 for too many or too long ones."""
+    given = request.bad_words or ()
+    words = (given,) if isinstance(given, str) else given
+    most = MAX_BAD_WORDS // 2
+    if len(words) > most or any(len(text) > MAX_STOP_LENGTH for text in words):
+        raise bad_request(
+            f"bad_words: at most {most} texts of at most {MAX_STOP_LENGTH} characters are taken.",
+            param="bad_words",
+            code="invalid_value",
+        )
+    try:
+        return bad_word_ids(tokenizer, words)
+    except ValueError as error:
+        raise bad_request(f"{error}.", "bad_words", "invalid_value") from error
+
+
+def _out_of_range(name: str, value: int) -> ApiError:
+    message = f"{name}: {value} must be between 0 and {MAX_TOP_LOGPROBS}."
+    return bad_request(message, name, "invalid_value")
