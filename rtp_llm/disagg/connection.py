@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-import queue
 import socket
-import threading
+import struct
+from collections import deque
 from collections.abc import Callable
-from multiprocessing.connection import Connection as PipeConnection
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from rtp_llm.config.roles import join_address
+from rtp_llm.disagg.message_loop import LoopConnection, MessageLoop
 from rtp_llm.disagg.messages import LONGEST_HELLO, LONGEST_MESSAGE
 from rtp_llm.keepalive import end_with_peer
 
 In = TypeVar("In")
 
+_LENGTH = struct.Struct("!i")
 # A peer that lets so many messages lie reads none, however alive its end of the wire is.
 _MOST_UNSENT = 65_536
 
@@ -40,16 +42,17 @@ class Waker:
             os.eventfd_read(self.descriptor)
 
 
-class MessageConnection(Generic[In]):
-    """Messages over a connected socket, sent and received by two threads of its own.
+class MessageConnection(LoopConnection, Generic[In]):
+    """Messages over a connected socket, as multiprocessing frames them: length, then msgpack.
 
-    ``deliver(connection, message)`` is called from the receiving thread, which reads nothing
-    while it lasts; with None as the last message when the other side is gone. A peer that reads
-    nothing is cut off, and so is one that sends more than a greeting before ``trust``.
+    ``deliver(connection, message)`` is called on the loop's thread, which it must not block; with
+    None as the last message when the other side is gone. A peer that reads nothing is cut off, and
+    so is one that sends more than a greeting before ``trust``.
     """
 
     def __init__(
         self,
+        loop: MessageLoop,
         connected: socket.socket,
         incoming: Any,
         deliver: Callable[[MessageConnection[In], In | None], None],
@@ -60,27 +63,27 @@ class MessageConnection(Generic[In]):
         """``incoming``: the type, or union of types, of what is received. ``greeting`` goes out
         first: other threads may send as soon as ``deliver`` has heard of the connection.
         ``longest_greeting``: bytes of the other side's. ``heard``: what was read of it before, to
-        be delivered first."""
+        be delivered first.
+
+        Raises OSError when it is gone, RuntimeError when the loop is closed.
+        """
         self.peer = join_address(*connected.getpeername()[:2])
         _tune(connected)
-        self._socket = connected
-        self._connection: PipeConnection[bytes, bytes] = PipeConnection(os.dup(connected.fileno()))
+        self._loop = loop
         self._decoder = msgspec.msgpack.Decoder(incoming)
         self._encoder = msgspec.msgpack.Encoder()
         self._deliver = deliver
         self._longest = longest_greeting
-        self._dismissed = False
         self._heard = heard
         self.heard_bytes = 0  # of the message that ``deliver`` was called with last
-        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._received = bytearray()
+        self._outgoing: deque[bytes] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._ended = self._paused = False
+        self._blocked = True  # nothing can be written
         if greeting is not None:
-            self.send(greeting)
-        try:
-            for work in (self._receive, self._send):
-                threading.Thread(target=work, name=f"connection {self.peer}", daemon=True).start()
-        except RuntimeError:
-            self.close()  # what receives without a thread that sends ends
-            raise
+            self._queue(greeting)
+        loop.connect(self, connected)
 
     def trust(self) -> None:
         """Take messages of any length from now on: its handshake is complete."""
@@ -88,44 +91,113 @@ class MessageConnection(Generic[In]):
 
     def send(self, message: msgspec.Struct) -> None:
         """Queue a message; what the other side never gets is told by the end of the connection."""
-        if self._outgoing.qsize() >= _MOST_UNSENT:
+        if len(self._outgoing) >= _MOST_UNSENT:
             self.close()
             return
-        self._outgoing.put(self._encoder.encode(message))
-
-    def dismiss(self) -> None:
-        """From ``deliver``: hear no more, and end it when all was sent that was said so far."""
-        self._dismissed = True
+        self._queue(message)
+        self._post(self._flush)
 
     def close(self) -> None:
         """End it, both ways; the other side and ``deliver`` hear of it."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self._post(self.abort)
 
-    def _receive(self) -> None:
+    def pause(self) -> None:
+        """From ``deliver``: hear no more before ``resume``, which any thread may call."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Hear what has come, and go on."""
+        self._post(self._resume)
+
+    # -- the loop's thread ---------------------------------------------------------------------
+
+    def abort(self) -> None:
+        """End it now."""
+        self._ended = True
+        if self._transport is not None:
+            with contextlib.suppress(OSError):  # an end, where a mere close may be a reset
+                self._transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport, self._blocked = transport, False
+        self._flush()
+        if self._heard is not None:
+            self._deliver(self, self._heard)
+        if self._ended:
+            self.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio."""
+        self._received += data
+        self._take_frames()
+
+    def eof_received(self) -> None:
+        """See asyncio."""
+        self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio."""
+        self._ended = True
+        self._loop.end(self)
+        self._deliver(self, None)
+
+    def pause_writing(self) -> None:
+        """See asyncio."""
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        """See asyncio."""
+        self._blocked = False
+        self._flush()
+
+    def _post(self, work: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop's end is its own
+            self._loop.post(work)
+
+    def _queue(self, message: msgspec.Struct) -> None:
+        frame = self._encoder.encode(message)
+        self._outgoing.append(_LENGTH.pack(len(frame)) + frame)
+
+    def _flush(self) -> None:
+        while self._outgoing and not self._blocked and not self._ended:
+            assert self._transport is not None
+            self._transport.write(self._outgoing.popleft())
+
+    def _resume(self) -> None:
+        self._paused = False
+        self._take_frames()
+        if not self._paused and not self._ended and self._transport is not None:
+            self._transport.resume_reading()
+
+    def _take_frames(self) -> None:
         try:
-            if self._heard is not None:
-                self._deliver(self, self._heard)
-            while not self._dismissed:
-                frame = self._connection.recv_bytes(self._longest)
+            while not self._paused and not self._ended and (frame := self._next_frame()):
                 self.heard_bytes = len(frame)
                 self._deliver(self, self._decoder.decode(frame))
-        except (EOFError, OSError, ValueError):  # of msgspec too, and text that is not UTF-8
-            pass  # gone, or no worker of ours: either way nothing more comes
-        finally:
-            if not self._dismissed:
-                self.close()
-            self._outgoing.put(None)
-            self._deliver(self, None)
+        except ValueError:  # of msgspec too, and text that is not UTF-8: no worker of ours
+            self.abort()
+        if self._paused and self._transport is not None:
+            self._transport.pause_reading()
 
-    def _send(self) -> None:
-        with contextlib.suppress(OSError):
-            while (frame := self._outgoing.get()) is not None:
-                self._connection.send_bytes(frame)
-        self.close()
+    def _next_frame(self) -> bytes | None:
+        """None: it has not come yet. Raises ValueError on a length out of bounds."""
+        if len(self._received) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._received)
+        if not 0 < length <= self._longest:
+            raise ValueError(f"a message of {length} bytes")
+        end = _LENGTH.size + length
+        if len(self._received) < end:
+            return None
+        frame = bytes(memoryview(self._received)[_LENGTH.size : end])
+        del self._received[:end]
+        return frame
 
 
 def _tune(connected: socket.socket) -> None:
-    connected.settimeout(None)
+    connected.setblocking(False)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     end_with_peer(connected)

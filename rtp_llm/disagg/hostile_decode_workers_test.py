@@ -20,7 +20,8 @@ from rtp_llm.disagg import connection as connection_module
 from rtp_llm.disagg import listener as listener_module
 from rtp_llm.disagg.connection import MessageConnection, Waker
 from rtp_llm.disagg.listener import DecodeWorker, Listener
-from rtp_llm.disagg.messages import LONGEST_HELLO, Hello, Load, Ping, Welcome
+from rtp_llm.disagg.message_loop import MessageLoop
+from rtp_llm.disagg.messages import LONGEST_HELLO, Hello, Load, Ping, Pong, Welcome
 from rtp_llm.disagg.raw_peers_for_tests import HELLO, WELCOME, RawPeer, prefill_of, until
 
 
@@ -242,7 +243,7 @@ def test_a_visitor_that_reads_nothing_is_cut_off(
     def talk() -> bool:
         for number in range(1000):
             decode_worker.send(Load(waiting_tokens=number))
-        assert decode_worker._outgoing.qsize() <= 101
+        assert len(decode_worker._outgoing) <= 101
         return not listener.connections
 
     until(talk)
@@ -261,13 +262,13 @@ def test_a_greeting_goes_out_before_any_answer_to_what_is_heard() -> None:
         if message is not None:
             connection.send(Hello(protocol=0, fingerprint="an answer"))
 
-    frame = msgspec.msgpack.encode(WELCOME)
+    frame, loop = msgspec.msgpack.encode(WELCOME), MessageLoop("answers")
     with socket.create_server(("127.0.0.1", 0)) as server:
         for _ in range(50):
             far = socket.create_connection(server.getsockname(), timeout=20)
             far.sendall(struct.pack("!i", len(frame)) + frame)
             connection: MessageConnection[Any] = MessageConnection(
-                server.accept()[0], Welcome, answer, HELLO
+                loop, server.accept()[0], Welcome, answer, HELLO
             )
             heard = b""
             while b"answer" not in heard:
@@ -277,25 +278,32 @@ def test_a_greeting_goes_out_before_any_answer_to_what_is_heard() -> None:
             far.close()
 
 
-def test_a_connection_for_which_there_is_no_thread_is_ended(
-    monkeypatch: pytest.MonkeyPatch,
+def test_the_number_of_threads_does_not_follow_the_number_of_decode_workers(
+    listener: Listener,
 ) -> None:
-    """Of its two threads the second one cannot be had."""
-    start, started = threading.Thread.start, []
+    began = threading.active_count()
+    raw_peers = [RawPeer(listener) for _ in range(50)]
+    for raw_peer in raw_peers:
+        raw_peer.say(HELLO)
+    until(lambda: len(listener._greeted) == len(raw_peers))
+    assert threading.active_count() == began
+    for raw_peer in raw_peers:
+        raw_peer.say(Ping())
+    answer, heard = msgspec.msgpack.encode(Pong()), b""
+    for raw_peer in raw_peers:
+        while answer not in heard:
+            heard += raw_peer.socket.recv(65536)
+        raw_peer.socket.close()
+        heard = b""
+    until(lambda: not listener.connections)
+    assert [message for _, message in listener.take()].count(None) == len(raw_peers)
 
-    def only_one(thread: threading.Thread) -> None:
-        if started:
-            raise RuntimeError("can't start new thread")
-        started.append(thread)
-        start(thread)
 
-    heard: list[Any] = []
+def test_no_connection_begins_after_the_end_of_its_loop() -> None:
+    loop = MessageLoop("closed")
+    loop.close()
     with socket.create_server(("127.0.0.1", 0)) as server:
         far = socket.create_connection(server.getsockname(), timeout=20)
-        near = server.accept()[0]
-        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="new thread"):
-            patch.setattr(threading.Thread, "start", only_one)
-            MessageConnection(near, Welcome, lambda _, message: heard.append(message))
-        assert far.recv(1) == b""
-        until(lambda: heard == [None])
+        with pytest.raises(RuntimeError, match="closed"):
+            MessageConnection(loop, server.accept()[0], Welcome, lambda *_: None)
         far.close()

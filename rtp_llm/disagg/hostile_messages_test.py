@@ -55,7 +55,10 @@ def visit(pair: Pair, heard: list[Any]) -> MessageConnection[ToDecode]:
     """A connection to the prefill worker; what it says goes to ``heard``."""
     address = split_address("", pair.prefill.built.ready.prefill_address or "")
     return MessageConnection(
-        socket.create_connection(address), ToDecode, lambda _, message: heard.append(message)
+        pair.peers._loop,
+        socket.create_connection(address),
+        ToDecode,
+        lambda _, message: heard.append(message),
     )
 
 
@@ -189,6 +192,7 @@ def test_a_listener_that_cannot_accept_tries_again() -> None:
     listener.open(Welcome(protocol=PROTOCOL, fingerprint="", offers=[]))
     heard: list[Any] = []
     decode_worker: MessageConnection[ToDecode] = MessageConnection(
+        listener._loop,
         socket.create_connection(split_address("", listener.address)),
         ToDecode,
         lambda _, message: heard.append(message),

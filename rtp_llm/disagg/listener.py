@@ -14,6 +14,7 @@ from rtp_llm.disagg.bounded_queue import BoundedQueue
 from rtp_llm.disagg.connection import MessageConnection, Waker
 from rtp_llm.disagg.differences import explain
 from rtp_llm.disagg.handshake import HandshakeError, PendingConnection
+from rtp_llm.disagg.message_loop import MessageLoop
 from rtp_llm.disagg.messages import LONGEST_MESSAGE, Hello, Ping, Pong, ToPrefill, Welcome
 from rtp_llm.disagg.rate_limited_log import RateLimitedLog
 from rtp_llm.disagg.worker_key import WorkerKey
@@ -22,7 +23,7 @@ DecodeWorker = MessageConnection[ToPrefill]
 _logger = logging.getLogger("rtp_llm.engine")
 # Until the system may have descriptors again.
 _PAUSE_SECONDS = 0.1
-# More decode workers than anybody has; each costs two threads once its handshake is complete.
+# More decode workers than anybody has.
 MAX_CONNECTIONS = 256
 _LOOK_SECONDS = 0.5  # how often handshakes are checked for their deadline
 # Deadline of a handshake.
@@ -32,7 +33,9 @@ FAIR_SECONDS = 1.0
 
 
 class Listener:
-    """Accepts connections and does their handshakes on one thread; messages wait for ``take``.
+    """Accepts connections and does their handshakes on one thread, serves the admitted on another.
+
+    Messages wait for ``take``.
 
     Nothing is accepted before ``open``, and at most MAX_CONNECTIONS at a time. Handshakes go on
     whatever the engine computes: a peer that fails one, or takes longer than GREETING_SECONDS, is
@@ -61,6 +64,7 @@ class Listener:
         # Handshakes under way, the oldest first; the listener's thread only.
         self._pending: dict[PendingConnection, None] = {}
         self._selector = selectors.DefaultSelector()
+        self._loop = MessageLoop("decode workers")  # of whom the handshake is complete
         self._thread: threading.Thread | None = None
         self._full = False
         self._log = RateLimitedLog()
@@ -85,11 +89,7 @@ class Listener:
         if self._thread is not None:
             self._thread.join()
         self._socket.close()
-        self._messages.close()
-        with self._lock:
-            decode_workers = list(self._greeted)
-        for decode_worker in decode_workers:
-            decode_worker.close()
+        self._loop.close()
 
     @property
     def connections(self) -> int:
@@ -182,8 +182,9 @@ class Listener:
     def _admit(self, pending: PendingConnection, hello: Hello) -> None:
         self._selector.unregister(pending.socket)
         # Under the lock its end cannot be noticed before it was added.
-        with self._lock, contextlib.suppress(OSError, RuntimeError):  # gone, or no threads
+        with self._lock, contextlib.suppress(OSError, RuntimeError):  # gone, or the loop is
             decode_worker: DecodeWorker = MessageConnection(
+                self._loop,
                 pending.socket,
                 ToPrefill,
                 self._deliver,
@@ -207,7 +208,7 @@ class Listener:
             pending.socket.shutdown(socket.SHUT_RDWR)
         pending.socket.close()
 
-    # -- their threads -------------------------------------------------------------------------
+    # -- the loop's thread ---------------------------------------------------------------------
 
     def _deliver(self, decode_worker: DecodeWorker, message: ToPrefill | None) -> None:
         with self._lock:

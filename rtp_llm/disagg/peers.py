@@ -18,6 +18,7 @@ from rtp_llm.config.roles import split_address
 from rtp_llm.disagg.bounded_queue import BoundedQueue
 from rtp_llm.disagg.connection import MessageConnection, Waker
 from rtp_llm.disagg.differences import explain
+from rtp_llm.disagg.message_loop import MessageLoop
 from rtp_llm.disagg.messages import (
     LONGEST_WELCOME,
     PROTOCOL,
@@ -112,6 +113,7 @@ class Peers:
         self._hello = Hello(protocol=PROTOCOL, fingerprint=fingerprint)
         self._messages: BoundedQueue[tuple[Peer, MessageConnection[ToDecode], ToDecode | None]]
         self._messages = BoundedQueue(waker.wake)
+        self._loop = MessageLoop("prefill workers")
         self._closed = threading.Event()
         for peer in self.all:
             keep = threading.Thread(target=self._keep, args=(peer,), name=peer.address, daemon=True)
@@ -173,10 +175,7 @@ class Peers:
     def close(self) -> None:
         """End all connections."""
         self._closed.set()
-        self._messages.close()
-        for peer in self.all:
-            if peer.connection is not None:
-                peer.connection.close()
+        self._loop.close()
 
     def _look_after(self, peer: Peer) -> None:
         """Ask one that owes us prompts and says nothing whether it is there; when it has stopped,
@@ -244,12 +243,12 @@ class Peers:
             connected = self._connect(address)
             deliver = self._deliverer(peer, ended, welcomed)
             connection = MessageConnection(
-                connected, ToDecode, deliver, self._hello, LONGEST_WELCOME
+                self._loop, connected, ToDecode, deliver, self._hello, LONGEST_WELCOME
             )
         except KeyMismatchError as error:
             return self._note_key(peer, str(error))
         except (EOFError, OSError, RuntimeError, ValueError) as error:
-            return str(error) or "the connection ended"  # not there, or no threads, or none of ours
+            return str(error) or "the connection ended"  # not there, or closed, or none of ours
         if not ended.wait(WELCOME_SECONDS) and not welcomed.is_set():
             connection.close()
         ended.wait()
@@ -282,7 +281,7 @@ class Peers:
                 if peer.connection is connection:
                     peer.heard_at = time.monotonic()
                     if isinstance(message, Stored):
-                        self._transports.hear(peer.address, message)
+                        self._transports.hear(peer.address, message, connection)
                 return
             if isinstance(message, Challenge):  # with a key it was answered before
                 self._note_key(peer, _NO_KEY)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtp_llm.config.roles import join_address, split_address
+from rtp_llm.disagg.bounded_queue import Sender
 from rtp_llm.disagg.messages import Offer, Stored
 from rtp_llm.disagg.transports.pull_client import PullClient
 
@@ -73,11 +74,14 @@ class TransportClient:
         known = address if isinstance(client, PullClient) else where
         return client.load(known, request, layers, timeout=timeout)
 
-    def hear(self, address: str, stored: Stored) -> None:
-        """A prefill worker has blocks to be read, by whatever they were asked for."""
+    def hear(self, address: str, stored: Stored, sender: Sender) -> None:
+        """A prefill worker has blocks to be read, by whatever they were asked for.
+
+        ``sender``, where that came from, is paused while it says more than is looked at.
+        """
         for name, client in self._clients.items():
             if isinstance(client, PullClient):
-                client.hear(f"{name}://{address}", stored)
+                client.hear(f"{name}://{address}", stored, sender)
 
     def fileno(self) -> int:
         """See Client."""

@@ -250,8 +250,8 @@ def test_a_peer_may_say_anything(
     sides.stores.begin("1", "nixl", said.append)
     sides.store(1, 0, TEN)
     load = sides.load(1, TEN, timeout=0.2)
-    sides.transports.hear("peer", msgspec.structs.replace(said[0], **change))
-    sides.transports.hear("raw_peer", said[0])
+    sides.transports.hear("peer", msgspec.structs.replace(said[0], **change), sides)
+    sides.transports.hear("raw_peer", said[0], sides)
     wait_for(lambda: load.done)
     assert load.code in ("invalid_params", "prefill_timeout")
 

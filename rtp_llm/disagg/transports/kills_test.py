@@ -12,6 +12,7 @@ import threading
 import time
 from multiprocessing.connection import Connection
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def decode(pipe: Connection, transport: str) -> None:
     pipe.send("go")
     while not load.done:
         if pipe.poll(0.001):
-            transports.hear("p", pipe.recv())
+            transports.hear("p", pipe.recv(), Mock())
     pipe.send(load.code)
     time.sleep(600)
 
@@ -93,7 +94,7 @@ def test_a_killed_prefill_worker_writes_nothing_late(transport: str) -> None:
         def hear(near: Any = near) -> None:
             while True:
                 try:
-                    transports.hear("p", near.recv())
+                    transports.hear("p", near.recv(), Mock())
                 except (EOFError, OSError):
                     return
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rtp_llm.disagg.bounded_queue import BoundedQueue
+from rtp_llm.disagg.bounded_queue import BoundedQueue, Sender
 from rtp_llm.disagg.connection import Waker
 from rtp_llm.disagg.messages import Offer, Stored
 from rtp_llm.disagg.transports.generation_counters import GenerationCounters
@@ -70,9 +70,9 @@ class PullClient:
         self._orders.put(lambda: self._begin(load))
         return load
 
-    def hear(self, address: str, stored: Stored) -> None:
-        """The peer has blocks; returns when it may say more."""
-        self._orders.put(lambda: self._offer(address, stored), address, len(stored.rows))
+    def hear(self, address: str, stored: Stored, sender: Sender) -> None:
+        """The peer has blocks; ``sender`` is paused while it said more than is looked at."""
+        self._orders.put(lambda: self._offer(address, stored), sender, len(stored.rows))
 
     def fileno(self) -> int:
         """See Client."""
@@ -86,7 +86,6 @@ class PullClient:
         """See Client."""
         self._closed.set()
         self._orders.put(lambda: None)
-        self._orders.close()
         self._thread.join()
 
     def _cancel(self, load: PullLoad) -> None:

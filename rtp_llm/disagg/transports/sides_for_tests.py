@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from rtp_llm.config.roles import is_installed
 from rtp_llm.disagg.connector import LoadHandle
 from rtp_llm.disagg.layout import BlockPart, make_rows
+from rtp_llm.disagg.messages import Stored
 from rtp_llm.disagg.transports.copying_for_tests import CopyingLibrary
 from rtp_llm.disagg.transports.libraries import LIBRARIES
 from rtp_llm.disagg.transports.registry import offer_blocks, take_blocks
@@ -27,6 +29,8 @@ class Sides:
 
     def __init__(self, transport: str) -> None:
         self.transport = transport
+        self._goes_on = threading.Event()
+        self._goes_on.set()
         random = np.random.default_rng()
         self.there = random.integers(0, 256, (BLOCKS, BLOCK_BYTES), np.uint8)
         self.here = np.zeros_like(self.there)
@@ -42,8 +46,19 @@ class Sides:
 
     def begin(self, name: int) -> None:
         """A request is asked for: the prefill worker tells of its blocks."""
-        tell = self.transports
-        self.stores.begin(str(name), self.transport, lambda stored: tell.hear("peer", stored))
+        self.stores.begin(str(name), self.transport, self._tell)
+
+    def _tell(self, stored: Stored) -> None:
+        assert self._goes_on.wait(PATIENCE)
+        self.transports.hear("peer", stored, self)
+
+    def pause(self) -> None:
+        """As a connection: what is stored is told later."""
+        self._goes_on.clear()
+
+    def resume(self) -> None:
+        """As a connection."""
+        self._goes_on.set()
 
     def store(self, name: int, layer: int, blocks: NDArray[np.int64]) -> bool:
         """The prefill worker has computed blocks."""
