@@ -35,12 +35,12 @@ def test_old_import_path_is_the_new_module_and_warns_where_it_is_imported(module
 
 def test_warning_names_the_line_of_the_import(tmp_path: Path) -> None:
     script = tmp_path / "engine.py"
-    script.write_text("from rtp_llm.compat.rope_style import RopeStyle\nprint(RopeStyle.Yarn)\n")
+    script.write_text("from rtp_llm.ops.rope_style import RopeStyle\nprint(RopeStyle.Yarn)\n")
     done = subprocess.run(
         [sys.executable, "-Wdefault::DeprecationWarning", script], capture_output=True, text=True
     )
     assert done.stdout.strip() == "5", done.stderr
-    assert f"{script}:1: DeprecationWarning: rtp_llm.compat.rope_style" in done.stderr
+    assert f"{script}:1: DeprecationWarning: rtp_llm.ops.rope_style" in done.stderr
 
 
 @pytest.mark.parametrize("name", compat.__all__)

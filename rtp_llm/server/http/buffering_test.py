@@ -15,7 +15,7 @@ from rtp_llm.server.connections_for_tests import Listener, Wire
 from rtp_llm.server.http import connections
 from rtp_llm.server.http.connection import HttpProtocol
 from rtp_llm.server.http.open_requests import OpenRequests
-from rtp_llm.server.http.open_requests_test import SlowClient
+from rtp_llm.server.http.slow_clients_for_tests import SlowClient
 from rtp_llm.server.serving_for_tests import fake_engine, listening, run, wait_for
 
 GET = b"GET /first HTTP/1.1\r\nHost: x\r\n\r\n"
