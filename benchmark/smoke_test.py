@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 import json
+import pathlib
+import re
 
 import pytest
 
+from benchmark import request_files
 from rtp_llm.server.processes_for_tests import REAL
 
 TINY = ["--shape", "tiny", "--quick", "--setting", "kv_cache_mem_mb=64"]
@@ -48,3 +51,15 @@ def test_it_runs_and_writes_its_figures(name, flags, tmp_path, monkeypatch, caps
     rows = json.loads(file.read_text())["rows"]
     assert rows and all(any(isinstance(value, float) for value in row.values()) for row in rows)
     assert "| " in capsys.readouterr().out
+
+
+def test_the_stations_of_a_request_are_files_that_run(tmp_path, monkeypatch, capsys):
+    page = (pathlib.Path(__file__).parents[1] / "ARCHITECTURE.md").read_text()
+    stations = re.findall(r"^\d+\. `(rtp_llm/[^`]+\.py)`", page, re.MULTILINE)
+    file = tmp_path / "figures.json"
+    monkeypatch.setattr("benchmark.server_process.SERVE", REAL)
+    monkeypatch.setattr("sys.argv", ["request_files", "--json", str(file)])
+    request_files.main()
+    run = {row["file"] for row in json.loads(file.read_text())["rows"]}
+    assert stations and set(stations) <= run
+    assert "HTTP" in capsys.readouterr().out
