@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rtp_llm.ops.registry import operator
-
-_DECODE_ATTENTION = operator("decode_attention")
+from rtp_llm.ops.declare import MutableTensor, operator
 
 
+@operator(optional=True)
 def decode_attention(
     qkv: Tensor,
-    kv_cache: Tensor,
-    counters: Tensor,
+    kv_cache: MutableTensor,
+    counters: MutableTensor,
     positions: Tensor,
     seq_lens: Tensor,
     slot_mapping: Tensor,
@@ -47,24 +46,4 @@ def decode_attention(
     after another. Returns [B, H * D]. RuntimeError on a mismatch, and for what no kernel is made
     for: D other than 64, 128 and 256, groups H / Hk above 16 (8 with D = 256).
     """
-    return _DECODE_ATTENTION.call(  # type: ignore[no-any-return]
-        qkv,
-        kv_cache,
-        counters,
-        positions,
-        seq_lens,
-        slot_mapping,
-        block_table,
-        scale,
-        cos_sin,
-        q_weight,
-        k_weight,
-        eps,
-        is_neox,
-        rotary_offset,
-        window,
-        soft_cap,
-        k_scale,
-        v_scale,
-        early,
-    )
+    return qkv.new_empty(qkv.shape[0], qkv.shape[1] - 2 * kv_cache.shape[3] * kv_cache.shape[4])

@@ -1,4 +1,4 @@
-"""Plain PyTorch reference and Meta function of decode_attention."""
+"""Plain PyTorch reference of decode_attention."""
 
 from __future__ import annotations
 
@@ -77,31 +77,6 @@ def decode_attention_reference(
     lengths = (starts, keys, block_table, 1, most, scale)
     out = paged_attention_reference(turned.double(), wide, *lengths, True, window, soft_cap)
     return out.to(qkv.dtype).flatten(1)
-
-
-def decode_attention_meta(
-    qkv: Tensor,
-    kv_cache: Tensor,
-    counters: Tensor,
-    positions: Tensor,
-    seq_lens: Tensor,
-    slot_mapping: Tensor,
-    block_table: Tensor,
-    scale: float,
-    cos_sin: Tensor | None = None,
-    q_weight: Tensor | None = None,
-    k_weight: Tensor | None = None,
-    eps: float = 1e-6,
-    is_neox: bool = True,
-    rotary_offset: int = 0,
-    window: int = 0,
-    soft_cap: float = 0.0,
-    k_scale: Tensor | None = None,
-    v_scale: Tensor | None = None,
-    early: bool = False,
-) -> Tensor:
-    """Shape and dtype of decode_attention."""
-    return qkv.new_empty(qkv.shape[0], qkv.shape[1] - 2 * kv_cache.shape[3] * kv_cache.shape[4])
 
 
 def _widened(kv_cache: Tensor, k_scale: Tensor | None, v_scale: Tensor | None) -> Tensor:

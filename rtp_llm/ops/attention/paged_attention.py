@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rtp_llm.ops.registry import operator
-
-_PAGED_ATTENTION = operator("paged_attention")
+from rtp_llm.ops.declare import operator
 
 
+@operator
 def paged_attention(
     q: Tensor,
     kv_cache: Tensor,
@@ -38,6 +37,4 @@ def paged_attention(
     Returns [T, H, D], contiguous; zeros for queries that see no key and for tokens behind
     cu_seqlens_q[B]. RuntimeError on a mismatch of shapes, lengths or block ids.
     """
-    lengths = (cu_seqlens_q, seq_lens, block_table, max_seqlen_q, max_seqlen_k)
-    options = (scale, causal, window, soft_cap, sinks)
-    return _PAGED_ATTENTION.call(q, kv_cache, *lengths, *options)  # type: ignore[no-any-return]
+    return q.new_empty(q.shape)

@@ -1,4 +1,4 @@
-"""Plain PyTorch reference and Meta function of paged attention."""
+"""Plain PyTorch reference of paged attention."""
 
 from __future__ import annotations
 
@@ -32,24 +32,6 @@ def paged_attention_reference(
         mask = _mask(positions, present, causal=causal, window=window)
         out[first:last] = _attend(q[first:last], k, v, mask, scale, soft_cap, sinks)
     return out
-
-
-def paged_attention_meta(
-    q: Tensor,
-    kv_cache: Tensor,
-    cu_seqlens_q: Tensor,
-    seq_lens: Tensor,
-    block_table: Tensor,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    scale: float,
-    causal: bool = True,
-    window: int = 0,
-    soft_cap: float = 0.0,
-    sinks: Tensor | None = None,
-) -> Tensor:
-    """Shape and dtype of paged_attention."""
-    return q.new_empty(q.shape)
 
 
 def _gather(kv_cache: Tensor, row: Tensor, num_keys: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from rtp_llm.ops.registry import operator
-
-_FP8_QUANTIZE = operator("fp8_quantize")
-_SILU_AND_MUL_FP8 = operator("silu_and_mul_fp8")
+from rtp_llm.ops.declare import operator
+from rtp_llm.ops.fp8.fp8_blocks import E4M3, num_blocks, scale_rows
 
 
+def empty_quantized(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Results of fp8_quantize(x), without data."""
+    *outer, rows, columns = x.shape
+    scales = x.new_empty((*outer, num_blocks(columns), scale_rows(rows)), dtype=torch.float32)
+    return x.new_empty(x.shape, dtype=E4M3), scales
+
+
+@operator(composite=True)
 def fp8_quantize(x: Tensor, masked_m: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Each 128 channels of a row get a scale, the largest magnitude being 448.
 
@@ -19,12 +26,13 @@ def fp8_quantize(x: Tensor, masked_m: Tensor | None = None) -> tuple[Tensor, Ten
     float32 [..., ceil(K / 128), M rounded up to 4]): x = q * scale. Scales behind row M are zeros.
     RuntimeError on a mismatch.
     """
-    return _FP8_QUANTIZE.call(x, masked_m)  # type: ignore[no-any-return]
+    return empty_quantized(x)
 
 
+@operator(composite=True)
 def silu_and_mul_fp8(x: Tensor, masked_m: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """fp8_quantize(silu(x[..., :I]) * x[..., I:]), which is not rounded in between.
 
     x [..., M, 2 I]; else as fp8_quantize.
     """
-    return _SILU_AND_MUL_FP8.call(x, masked_m)  # type: ignore[no-any-return]
+    return empty_quantized(x[..., : x.shape[-1] // 2])

@@ -1,10 +1,10 @@
-"""Plain PyTorch reference and Meta function of norms whose result is block-scaled FP8."""
+"""Plain PyTorch reference of norms whose result is block-scaled FP8."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from rtp_llm.ops.fp8.fp8_activation_reference import fp8_quantize_meta, fp8_quantize_reference
+from rtp_llm.ops.fp8.fp8_activation_reference import fp8_quantize_reference
 from rtp_llm.ops.norm.norm_reference import rms_norm_reference
 
 
@@ -15,10 +15,3 @@ def norm_fp8_reference(
     if pending is not None:
         residual.copy_((residual.float() + pending.float()).to(residual.dtype))
     return fp8_quantize_reference(rms_norm_reference(residual.float(), weight, eps))
-
-
-def norm_fp8_meta(
-    residual: Tensor, pending: Tensor | None, weight: Tensor, eps: float
-) -> tuple[Tensor, Tensor]:
-    """Shapes and dtypes of norm_fp8."""
-    return fp8_quantize_meta(residual)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from rtp_llm.ops.registry import operator
+from rtp_llm.ops.declare import operator
+from rtp_llm.ops.fp8.fp8_blocks import BLOCK, E4M3, num_blocks, scale_rows
 
-_SCATTER_FP8 = operator("scatter_fp8")
-_SCATTER_FP8_RAGGED = operator("scatter_fp8_ragged")
+_UNIT = 4  # rows at whose multiples a ragged expert may begin
 
 
+def ragged_rows(entries: int, experts: int) -> int:
+    """Rows of scatter_fp8_ragged for so many entries: those of each expert start at a unit."""
+    return (entries + experts * (_UNIT - 1)) // _UNIT * _UNIT
+
+
+@operator(composite=True)
 def scatter_fp8(
     x: Tensor, ids: Tensor, places: Tensor, offsets: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -22,9 +29,16 @@ def scatter_fp8(
     in q's first two axes together, -1 for ids outside [0, E). Other rows are anything, columns from
     K on zeros. RuntimeError on a mismatch.
     """
-    return _SCATTER_FP8.call(x, ids, places, offsets)  # type: ignore[no-any-return]
+    experts, blocks = offsets.shape[0] - 1, num_blocks(x.shape[1])
+    return (
+        x.new_empty((experts, len(x), blocks * BLOCK), dtype=E4M3),
+        x.new_empty((experts, blocks, scale_rows(len(x))), dtype=torch.float32),
+        ids.new_empty(ids.shape),
+        ids.new_empty(experts),
+    )
 
 
+@operator(composite=True)
 def scatter_fp8_ragged(
     x: Tensor, ids: Tensor, places: Tensor, offsets: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -34,4 +48,12 @@ def scatter_fp8_ragged(
     starts int32 [E + 1], counts int32 [E]) with M = T k + 3 E rounded down to 4: expert e has
     counts[e] rows from starts[e] on, a multiple of 4; starts[E] is behind all of them.
     """
-    return _SCATTER_FP8_RAGGED.call(x, ids, places, offsets)  # type: ignore[no-any-return]
+    experts, blocks = offsets.shape[0] - 1, num_blocks(x.shape[1])
+    count = ragged_rows(ids.shape[0] * ids.shape[1], experts)
+    return (
+        x.new_empty((count, blocks * BLOCK), dtype=E4M3),
+        x.new_empty((blocks, count), dtype=torch.float32),
+        ids.new_empty(ids.shape),
+        ids.new_empty(experts + 1),
+        ids.new_empty(experts),
+    )

@@ -1,4 +1,4 @@
-"""Plain PyTorch references and Meta functions of scatter_fp8 and scatter_fp8_ragged."""
+"""Plain PyTorch references of scatter_fp8 and scatter_fp8_ragged."""
 
 from __future__ import annotations
 
@@ -9,16 +9,9 @@ from rtp_llm.ops.fp8.fp8_blocks import (
     BLOCK,
     E4M3,
     column_major,
-    num_blocks,
     quantize_rows,
-    scale_rows,
 )
-
-_UNIT = 4  # rows at whose multiples a ragged expert may begin
-
-
-def _ragged_rows(entries: int, experts: int) -> int:
-    return (entries + experts * (_UNIT - 1)) // _UNIT * _UNIT
+from rtp_llm.ops.fp8.fp8_scatter import ragged_rows
 
 
 def _placed(x: Tensor, ids: Tensor, rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -58,36 +51,8 @@ def scatter_fp8_ragged_reference(
     x: Tensor, ids: Tensor, places: Tensor, offsets: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """See rtp_llm.ops.scatter_fp8_ragged."""
-    firsts = [_ragged_rows(offset, slot) for slot, offset in enumerate(offsets.tolist())]
+    firsts = [ragged_rows(offset, slot) for slot, offset in enumerate(offsets.tolist())]
     starts = torch.tensor(firsts, dtype=torch.int32, device=x.device)
     rows = _rows(ids, places, offsets, starts)
-    q, scales = _placed(x, ids, rows, _ragged_rows(ids.numel(), len(offsets) - 1))
+    q, scales = _placed(x, ids, rows, ragged_rows(ids.numel(), len(offsets) - 1))
     return q, column_major(scales), rows.to(torch.int32), starts, offsets.diff()
-
-
-def scatter_fp8_meta(
-    x: Tensor, ids: Tensor, places: Tensor, offsets: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Shapes and dtypes of scatter_fp8."""
-    experts, blocks = offsets.shape[0] - 1, num_blocks(x.shape[1])
-    return (
-        x.new_empty((experts, len(x), blocks * BLOCK), dtype=E4M3),
-        x.new_empty((experts, blocks, scale_rows(len(x))), dtype=torch.float32),
-        ids.new_empty(ids.shape),
-        ids.new_empty(experts),
-    )
-
-
-def scatter_fp8_ragged_meta(
-    x: Tensor, ids: Tensor, places: Tensor, offsets: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Shapes and dtypes of scatter_fp8_ragged."""
-    experts, blocks = offsets.shape[0] - 1, num_blocks(x.shape[1])
-    count = _ragged_rows(ids.shape[0] * ids.shape[1], experts)
-    return (
-        x.new_empty((count, blocks * BLOCK), dtype=E4M3),
-        x.new_empty((blocks, count), dtype=torch.float32),
-        ids.new_empty(ids.shape),
-        ids.new_empty(experts + 1),
-        ids.new_empty(experts),
-    )

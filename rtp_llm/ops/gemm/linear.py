@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rtp_llm.ops.registry import operator
-
-_LINEAR = operator("linear")
-_INT8_LINEAR = operator("int8_linear")
-_W8A8_INT8_LINEAR = operator("w8a8_int8_linear")
+from rtp_llm.ops.declare import operator
 
 
+@operator
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight.T + bias; sums are float32 and rounded once.
 
@@ -18,9 +15,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     dtype. Returns [T, O], contiguous. On the CPU a row of x gives the same bits in every batch.
     RuntimeError on a mismatch.
     """
-    return _LINEAR.call(x, weight, bias)  # type: ignore[no-any-return]
+    return x.new_empty((x.shape[0], weight.shape[0]))
 
 
+@operator
 def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ dequantised(weight).T + bias; x is not rounded, sums are float32 and rounded once.
 
@@ -29,9 +27,10 @@ def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = 
     contiguous. On the CPU a row of x gives the same bits in every batch. GPUs multiply more than
     32 rows by a weight that was dequantised to x's dtype. RuntimeError on a mismatch.
     """
-    return _INT8_LINEAR.call(x, weight, scale, bias)  # type: ignore[no-any-return]
+    return x.new_empty((x.shape[0], weight.shape[0]))
 
 
+@operator
 def w8a8_int8_linear(
     x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None
 ) -> Tensor:
@@ -42,4 +41,4 @@ def w8a8_int8_linear(
     A row with a NaN or an infinity gives NaN. On the CPU a row of x gives the same bits in every
     batch. GPUs multiply more than 32 rows as int8_linear does. RuntimeError on a mismatch.
     """
-    return _W8A8_INT8_LINEAR.call(x, weight, scale, bias)  # type: ignore[no-any-return]
+    return x.new_empty((x.shape[0], weight.shape[0]))

@@ -1,4 +1,4 @@
-"""Plain PyTorch references and Meta functions of the linear layers."""
+"""Plain PyTorch references of the linear layers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ def linear_reference(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
     if bias is not None:
         result = result + bias.float()
     return result.to(x.dtype)
-
-
-def linear_meta(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Shape and dtype of linear."""
-    return x.new_empty((x.shape[0], weight.shape[0]))
 
 
 def int8_linear_reference(
@@ -57,17 +52,3 @@ def w8a8_int8_linear_reference(
     if bias is not None:
         result = result + bias.double()
     return result.to(x.dtype)
-
-
-def int8_linear_meta(
-    x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None
-) -> Tensor:
-    """Shape and dtype of int8_linear."""
-    return x.new_empty((x.shape[0], weight.shape[0]))
-
-
-def w8a8_int8_linear_meta(
-    x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None
-) -> Tensor:
-    """Shape and dtype of w8a8_int8_linear."""
-    return int8_linear_meta(x, weight, scale, bias)

@@ -1,4 +1,4 @@
-"""Plain PyTorch references and Meta functions of the linear layers with what surrounds them."""
+"""Plain PyTorch references of the linear layers with what surrounds them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,9 @@ def fused_linear_rows_reference(weight: Tensor) -> int:
     return 0
 
 
-def fused_linear_rows_meta(weight: Tensor) -> int:
-    """Nothing is fused where there are no data."""
-    return 0
-
-
 def linear_add_reference(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor) -> None:
     """See rtp_llm.ops.linear_add."""
     residual.copy_((residual.float() + _product(x, weight, bias)).to(residual.dtype))
-
-
-def linear_add_meta(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor) -> None:
-    """Changes its arguments only."""
 
 
 def norm_linear_reference(
@@ -32,13 +23,6 @@ def norm_linear_reference(
 ) -> Tensor:
     """See rtp_llm.ops.norm_linear."""
     return _product(rms_norm_reference(x, norm_weight, eps), weight, bias).to(x.dtype)
-
-
-def norm_linear_meta(
-    x: Tensor, norm_weight: Tensor, eps: float, weight: Tensor, bias: Tensor | None = None
-) -> Tensor:
-    """Shape and dtype of norm_linear."""
-    return x.new_empty((x.shape[0], weight.shape[0]))
 
 
 def norm_gated_linear_reference(
@@ -50,21 +34,9 @@ def norm_gated_linear_reference(
     return (_activated(gate, activation) * up).to(x.dtype)
 
 
-def norm_gated_linear_meta(
-    x: Tensor, norm_weight: Tensor, eps: float, weight: Tensor, bias: Tensor | None, activation: str
-) -> Tensor:
-    """Shape and dtype of norm_gated_linear."""
-    return x.new_empty((x.shape[0], weight.shape[0] // 2))
-
-
 def linear_float_reference(x: Tensor, weight: Tensor) -> Tensor:
     """See rtp_llm.ops.linear_float."""
     return _product(x, weight, None)
-
-
-def linear_float_meta(x: Tensor, weight: Tensor) -> Tensor:
-    """Shape and dtype of linear_float."""
-    return x.new_empty((x.shape[0], weight.shape[0]), dtype=torch.float32)
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

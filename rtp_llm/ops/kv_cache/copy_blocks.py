@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rtp_llm.ops.registry import operator
-
-_COPY_BLOCKS = operator("copy_blocks")
+from rtp_llm.ops.declare import MutableTensor, operator
 
 
-def copy_blocks(cache: Tensor, pairs: Tensor) -> None:
+@operator
+def copy_blocks(cache: MutableTensor, pairs: Tensor) -> None:
     """In place: cache[:, :, destination] = cache[:, :, source] for each pair.
 
     cache [L, 1 or 2 planes, N, S, Hk, D] whose last three dimensions are contiguous; pairs int32
     [P, 2] of (source, destination). RuntimeError when a destination occurs twice or is also a
     source: the result would depend on the order. IndexError for a block outside [0, N).
     """
-    _COPY_BLOCKS.call(cache, pairs)

@@ -1,4 +1,4 @@
-"""Plain PyTorch reference and Meta function of the block copy."""
+"""Plain PyTorch reference of the block copy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,3 @@ def copy_blocks_reference(cache: Tensor, pairs: Tensor) -> None:
     if any(not 0 <= block < cache.shape[2] for block in sources + destinations):
         raise IndexError(f"copy_blocks: a block is outside the {cache.shape[2]} of the cache")
     cache[:, :, destinations] = cache[:, :, sources]
-
-
-def copy_blocks_meta(cache: Tensor, pairs: Tensor) -> None:
-    """Changes its arguments only."""

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rtp_llm.ops.registry import operator
-
-_EMBEDDING = operator("embedding")
-_RESOLVE = operator("substitute_tokens")
+from rtp_llm.ops.declare import MutableTensor, operator
 
 
+@operator
 def embedding(ids: Tensor, table: Tensor) -> Tensor:
     """table[ids]: ids int32 [T], table [V, C] with a free row stride; returns [T, C].
 
     On the CPU an id outside [0, V) is an IndexError.
     """
-    return _EMBEDDING.call(ids, table)  # type: ignore[no-any-return]
+    return table.new_empty((ids.shape[0], table.shape[1]))
 
 
-def substitute_tokens(ids: Tensor, previous: Tensor) -> None:
+@operator
+def substitute_tokens(ids: MutableTensor, previous: Tensor) -> None:
     """ids[t] = previous[-ids[t] - 1] wherever it is negative, in place; int32 [T] and [R].
 
     So a batch can name tokens that the host does not know yet: by their rows in the step before.
     On the CPU a row outside [0, R) is an IndexError; elsewhere such an id stays as it is.
     """
-    _RESOLVE.call(ids, previous)

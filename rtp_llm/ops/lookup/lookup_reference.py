@@ -1,4 +1,4 @@
-"""Plain PyTorch references and Meta functions of what looks something up."""
+"""Plain PyTorch references of what looks something up."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ def embedding_reference(ids: Tensor, table: Tensor) -> Tensor:
     return table.index_select(0, ids)
 
 
-def embedding_meta(ids: Tensor, table: Tensor) -> Tensor:
-    """Shape and dtype of embedding."""
-    return table.new_empty((ids.shape[0], table.shape[1]))
-
-
 def substitute_tokens_reference(ids: Tensor, previous: Tensor) -> None:
     """See rtp_llm.ops.substitute_tokens."""
     if ids.numel() and -int(ids.min()) > len(previous):
@@ -26,7 +21,3 @@ def substitute_tokens_reference(ids: Tensor, previous: Tensor) -> None:
     rows = torch.where(named, -1 - ids, 0)
     if len(previous):
         ids.copy_(torch.where(named, previous.index_select(0, rows), ids))
-
-
-def substitute_tokens_meta(ids: Tensor, previous: Tensor) -> None:
-    """It makes no tensor."""

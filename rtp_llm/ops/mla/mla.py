@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rtp_llm.ops.registry import operator
-
-_ROTATE_AND_STORE = operator("mla_rotate_and_store")
-_ATTENTION = operator("mla_attention")
-_DECODE = operator("mla_decode")
+from rtp_llm.ops.declare import MutableTensor, operator
 
 
+@operator(optional=True)
 def mla_rotate_and_store(
     q: Tensor,
-    q_out: Tensor,
+    q_out: MutableTensor,
     kv: Tensor,
     norm_weight: Tensor,
     eps: float,
     cos_sin: Tensor | None,
     positions: Tensor,
-    cache: Tensor,
+    cache: MutableTensor,
     slots: Tensor,
     is_neox: bool = False,
 ) -> None:
@@ -36,11 +33,9 @@ def mla_rotate_and_store(
     [N, S, R + P], -1 = not stored. RuntimeError on a mismatch, on the CPU IndexError for a position
     or slot outside.
     """
-    _ROTATE_AND_STORE.call(
-        q, q_out, kv, norm_weight, eps, cos_sin, positions, cache, slots, is_neox
-    )
 
 
+@operator(optional=True)
 def mla_attention(
     q: Tensor,
     cache: Tensor,
@@ -60,10 +55,10 @@ def mla_attention(
     zeros for queries that see no key and for tokens behind cu_seqlens_q[B]. RuntimeError on a
     mismatch.
     """
-    lengths = (cu_seqlens_q, seq_lens, block_table, latent_size, max_seqlen_q, max_seqlen_k)
-    return _ATTENTION.call(q, cache, *lengths, scale)  # type: ignore[no-any-return]
+    return q.new_empty(*q.shape[:2], latent_size)
 
 
+@operator(optional=True)
 def mla_decode(
     q: Tensor,
     cache: Tensor,
@@ -79,5 +74,4 @@ def mla_decode(
     Latents of 512 and keys of 64 in 16 bits, blocks of 8, 16, 32 or a multiple of 64 that lie one
     behind the other. RuntimeError on a mismatch.
     """
-    lengths = (cu_seqlens_q, seq_lens, block_table, latent_size, max_seqlen_k)
-    return _DECODE.call(q, cache, *lengths, scale)  # type: ignore[no-any-return]
+    return q.new_empty(*q.shape[:2], latent_size)

@@ -1,4 +1,4 @@
-"""Plain PyTorch references and Meta functions of multi-head latent attention."""
+"""Plain PyTorch references of multi-head latent attention."""
 
 from __future__ import annotations
 
@@ -41,21 +41,6 @@ def mla_rotate_and_store_reference(
     cache[block, place] = torch.cat((normed, key), dim=1)[kept]
 
 
-def mla_rotate_and_store_meta(
-    q: Tensor,
-    q_out: Tensor,
-    kv: Tensor,
-    norm_weight: Tensor,
-    eps: float,
-    cos_sin: Tensor | None,
-    positions: Tensor,
-    cache: Tensor,
-    slots: Tensor,
-    is_neox: bool = False,
-) -> None:
-    """Changes its arguments only."""
-
-
 def mla_attention_reference(
     q: Tensor,
     cache: Tensor,
@@ -73,21 +58,6 @@ def mla_attention_reference(
     return paged_attention_reference(q, planes, *lengths, scale)[..., :latent_size].contiguous()
 
 
-def mla_attention_meta(
-    q: Tensor,
-    cache: Tensor,
-    cu_seqlens_q: Tensor,
-    seq_lens: Tensor,
-    block_table: Tensor,
-    latent_size: int,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    scale: float,
-) -> Tensor:
-    """Shape and dtype of mla_attention."""
-    return q.new_empty(*q.shape[:2], latent_size)
-
-
 def mla_decode_reference(
     q: Tensor,
     cache: Tensor,
@@ -101,17 +71,3 @@ def mla_decode_reference(
     """See rtp_llm.ops.mla_decode."""
     lengths = (cu_seqlens_q, seq_lens, block_table, latent_size, 1, max_seqlen_k)
     return mla_attention_reference(q, cache, *lengths, scale)
-
-
-def mla_decode_meta(
-    q: Tensor,
-    cache: Tensor,
-    cu_seqlens_q: Tensor,
-    seq_lens: Tensor,
-    block_table: Tensor,
-    latent_size: int,
-    max_seqlen_k: int,
-    scale: float,
-) -> Tensor:
-    """Shape and dtype of mla_decode."""
-    return q.new_empty(*q.shape[:2], latent_size)

@@ -6,33 +6,30 @@ operators (ops.has_kernel). None of them waits for the device.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from rtp_llm.ops.registry import operator
-
-_SELECT_TOPK = operator("select_topk")
-_GROUP_TOPK = operator("group_topk")
-_FAKE_BALANCE_EXPERT = operator("fake_balance_expert")
-_SORT_BY_EXPERT = operator("sort_by_expert")
-_GROUPED_LINEAR = operator("grouped_linear")
-_SUM_EXPERTS = operator("sum_experts")
+from rtp_llm.ops.declare import MutableTensor, operator
 
 
-def select_topk(logits: Tensor, ids: Tensor, weights: Tensor, renormalize: bool) -> None:
+@operator(optional=True)
+def select_topk(
+    logits: Tensor, ids: MutableTensor, weights: MutableTensor, renormalize: bool
+) -> None:
     """In place: the k experts of highest softmax(logits) of each token, best first.
 
     logits float32 [T, E] (the row stride is free); ids [T, k] of int32 or int64; weights float32
     [T, k]: the scores, divided by their sum with `renormalize`. Equal scores: the lowest id first.
     RuntimeError on a mismatch.
     """
-    _SELECT_TOPK.call(logits, ids, weights, renormalize)
 
 
+@operator(optional=True)
 def group_topk(
     logits: Tensor,
     bias: Tensor | None,
-    ids: Tensor,
-    weights: Tensor,
+    ids: MutableTensor,
+    weights: MutableTensor,
     *,
     scoring: str = "sigmoid",
     num_groups: int = 1,
@@ -49,22 +46,17 @@ def group_topk(
     id or group). weights are their scores without bias, divided by their sum with `renormalize`,
     times `scaling`. Tensors as in select_topk.
     """
-    _GROUP_TOPK.call(
-        logits,
-        bias,
-        ids,
-        weights,
-        scoring,
-        num_groups,
-        top_groups,
-        group_best,
-        renormalize,
-        scaling,
-    )
 
 
+@operator(optional=True)
 def fake_balance_expert(
-    ids: Tensor, scales: Tensor, *, expert_num: int, dp_rank: int, dp_size: int, ep_size: int
+    ids: MutableTensor,
+    scales: MutableTensor,
+    *,
+    expert_num: int,
+    dp_rank: int,
+    dp_size: int,
+    ep_size: int,
 ) -> None:
     """In place: ids (int32 or int64) that load every expert equally, scales (float32) of 1.
 
@@ -73,9 +65,9 @@ def fake_balance_expert(
     (expert0 + i / ep_size) % that; rank0 and expert0 differ between data-parallel ranks, so that
     together they are balanced too. Both tensors are contiguous and of one shape.
     """
-    _FAKE_BALANCE_EXPERT.call(ids, scales, expert_num, dp_rank, dp_size, ep_size)
 
 
+@operator(optional=True)
 def sort_by_expert(ids: Tensor, num_experts: int) -> tuple[Tensor, Tensor, Tensor]:
     """ids int32 [T, k] -> (rows int32 [R], places int32 [T, k], offsets int32 [E + 1]).
 
@@ -83,9 +75,10 @@ def sort_by_expert(ids: Tensor, num_experts: int) -> tuple[Tensor, Tensor, Tenso
     the entries of expert e are rows[offsets[e]:offsets[e + 1]]. Ids outside [0, E) come last, with
     the place -1.
     """
-    return _SORT_BY_EXPERT.call(ids, num_experts)  # type: ignore[no-any-return]
+    return ids.new_empty(ids.numel()), torch.empty_like(ids), ids.new_empty(num_experts + 1)
 
 
+@operator(optional=True)
 def grouped_linear(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
     """x[r] @ weight[e].T for the rows offsets[e] <= r < offsets[e + 1]; sums are float32.
 
@@ -93,12 +86,13 @@ def grouped_linear(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
     0. Returns [R, N]; rows from offsets[E] on are undefined. On the CPU a row gives the same bits
     as in ops.linear.
     """
-    return _GROUPED_LINEAR.call(x, weight, offsets)  # type: ignore[no-any-return]
+    return x.new_empty(x.shape[0], weight.shape[1])
 
 
+@operator(optional=True)
 def sum_experts(y: Tensor, places: Tensor, weights: Tensor) -> Tensor:
     """sum over j of weights[t, j] * y[places[t, j]], in float32 and in this order; -1 adds nothing.
 
     y [R, N] of any float dtype, places int32 [T, k], weights float32 [T, k]. Returns [T, N].
     """
-    return _SUM_EXPERTS.call(y, places, weights)  # type: ignore[no-any-return]
+    return y.new_empty(places.shape[0], y.shape[1])

@@ -1,4 +1,4 @@
-"""Plain PyTorch references and Meta functions of routing and of products sorted by expert."""
+"""Plain PyTorch references of routing and of products sorted by expert."""
 
 from __future__ import annotations
 
@@ -35,10 +35,6 @@ def select_topk_reference(logits: Tensor, ids: Tensor, weights: Tensor, renormal
     _put(scores, _best(scores, ids.shape[1]), ids, weights, renormalize)
 
 
-def select_topk_meta(logits: Tensor, ids: Tensor, weights: Tensor, renormalize: bool) -> None:
-    """select_topk returns nothing."""
-
-
 def group_topk_reference(
     logits: Tensor,
     bias: Tensor | None,
@@ -71,21 +67,6 @@ def group_topk_reference(
     weights.mul_(scaling)
 
 
-def group_topk_meta(
-    logits: Tensor,
-    bias: Tensor | None,
-    ids: Tensor,
-    weights: Tensor,
-    scoring: str,
-    num_groups: int,
-    top_groups: int,
-    group_best: int,
-    renormalize: bool,
-    scaling: float,
-) -> None:
-    """group_topk returns nothing."""
-
-
 def fake_balance_expert_reference(
     ids: Tensor, scales: Tensor, expert_num: int, dp_rank: int, dp_size: int, ep_size: int
 ) -> None:
@@ -97,12 +78,6 @@ def fake_balance_expert_reference(
     i = torch.arange(ids.numel(), device=ids.device).view(ids.shape)
     ids.copy_((rank0 + i) % ep_size * local + (expert0 + i // ep_size) % local)
     scales.fill_(1.0)
-
-
-def fake_balance_expert_meta(
-    ids: Tensor, scales: Tensor, expert_num: int, dp_rank: int, dp_size: int, ep_size: int
-) -> None:
-    """fake_balance_expert returns nothing."""
 
 
 def sort_by_expert_reference(ids: Tensor, num_experts: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -118,11 +93,6 @@ def sort_by_expert_reference(ids: Tensor, num_experts: int) -> tuple[Tensor, Ten
     return rows.int(), places.view(ids.shape).int(), offsets.int()
 
 
-def sort_by_expert_meta(ids: Tensor, num_experts: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Shapes and dtypes of sort_by_expert."""
-    return ids.new_empty(ids.numel()), torch.empty_like(ids), ids.new_empty(num_experts + 1)
-
-
 def grouped_linear_reference(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
     """See rtp_llm.ops.grouped_linear; every row meets every expert, so that nothing waits."""
     out = x.new_zeros(x.shape[0], weight.shape[1])
@@ -134,11 +104,6 @@ def grouped_linear_reference(x: Tensor, weight: Tensor, offsets: Tensor) -> Tens
     return out
 
 
-def grouped_linear_meta(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
-    """Shape and dtype of grouped_linear."""
-    return x.new_empty(x.shape[0], weight.shape[1])
-
-
 def sum_experts_reference(y: Tensor, places: Tensor, weights: Tensor) -> Tensor:
     """See rtp_llm.ops.sum_experts."""
     if y.shape[0] == 0:
@@ -146,8 +111,3 @@ def sum_experts_reference(y: Tensor, places: Tensor, weights: Tensor) -> Tensor:
     there = (places >= 0)[..., None]
     rows = torch.where(there, y[places.clamp(min=0)].float(), 0.0)
     return (rows * weights[..., None]).sum(dim=1).to(y.dtype)
-
-
-def sum_experts_meta(y: Tensor, places: Tensor, weights: Tensor) -> Tensor:
-    """Shape and dtype of sum_experts."""
-    return y.new_empty(places.shape[0], y.shape[1])

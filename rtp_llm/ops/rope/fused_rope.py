@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rtp_llm.ops.registry import operator
-
-_ROTATE_AND_STORE = operator("rotate_and_store")
+from rtp_llm.ops.declare import MutableTensor, operator
 
 
+@operator
 def rotate_and_store(
     q: Tensor,
     k: Tensor,
     v: Tensor | None = None,
     *,
-    q_out: Tensor | None = None,
-    k_out: Tensor | None = None,
-    v_out: Tensor | None = None,
+    q_out: MutableTensor | None = None,
+    k_out: MutableTensor | None = None,
+    v_out: MutableTensor | None = None,
     q_weight: Tensor | None = None,
     k_weight: Tensor | None = None,
     eps: float = 1e-6,
@@ -30,11 +29,11 @@ def rotate_and_store(
     past_lengths: Tensor | None = None,
     offsets: Tensor | None = None,
     slots: Tensor | None = None,
-    k_cache: Tensor | None = None,
-    v_cache: Tensor | None = None,
+    k_cache: MutableTensor | None = None,
+    v_cache: MutableTensor | None = None,
     k_scale: Tensor | None = None,
     v_scale: Tensor | None = None,
-    scales: Tensor | None = None,
+    scales: MutableTensor | None = None,
     is_neox: bool = True,
     rotary_offset: int = 0,
     height_pairs: int = 0,
@@ -64,32 +63,3 @@ def rotate_and_store(
     beside it. RuntimeError on a mismatch. A position that is no row of cos_sin, a place without a
     block in offsets, a row or slot outside the cache: IndexError on the CPU, elsewhere left out.
     """
-    _ROTATE_AND_STORE.call(
-        q,
-        k,
-        v,
-        q_out,
-        k_out,
-        v_out,
-        q_weight,
-        k_weight,
-        eps,
-        cos_sin,
-        positions,
-        cu_seqlens,
-        past_lengths,
-        offsets,
-        slots,
-        k_cache,
-        v_cache,
-        k_scale,
-        v_scale,
-        scales,
-        is_neox,
-        rotary_offset,
-        height_pairs,
-        width_pairs,
-        axes_interleaved,
-        log_length,
-        padded_queries,
-    )

@@ -1,4 +1,4 @@
-"""Plain PyTorch reference and Meta function of rotate_and_store."""
+"""Plain PyTorch reference of rotate_and_store."""
 
 from __future__ import annotations
 
@@ -49,10 +49,6 @@ def rotate_and_store_reference(
 
 
 @wraps(rotate_and_store_reference, assigned=())  # has its arguments
-def rotate_and_store_meta(*_arguments: Any, **_named: Any) -> None:
-    """Changes its arguments only."""
-
-
 class _Pass:
     """One call: its arguments, which tokens there are, where they stand and where they go."""
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rtp_llm.ops.registry import operator
-
-_ROPE_KV_WRITE = operator("rope_kv_write")
+from rtp_llm.ops.declare import MutableTensor, operator
 
 
+@operator
 def rope_kv_write(
-    qkv: Tensor,
+    qkv: MutableTensor,
     positions: Tensor,
     cos_sin: Tensor | None,
-    kv_cache: Tensor | None,
+    kv_cache: MutableTensor | None,
     slot_mapping: Tensor | None,
     num_heads: int,
     num_kv_heads: int,
@@ -30,15 +29,3 @@ def rope_kv_write(
     slot_mapping[t] // S, place slot_mapping[t] % S (int32 [T]; -1 = not stored); both or neither
     may be None. RuntimeError on a mismatch, on the CPU IndexError for a position or slot outside.
     """
-    _ROPE_KV_WRITE.call(
-        qkv,
-        positions,
-        cos_sin,
-        kv_cache,
-        slot_mapping,
-        num_heads,
-        num_kv_heads,
-        head_dim,
-        is_neox,
-        rotary_offset,
-    )

@@ -1,4 +1,4 @@
-"""Plain PyTorch reference and Meta function of the rotary embedding with the cache write."""
+"""Plain PyTorch reference of the rotary embedding with the cache write."""
 
 from __future__ import annotations
 
@@ -43,18 +43,3 @@ def rope_kv_write_reference(
         block, place = slots // kv_cache.shape[2], slots % kv_cache.shape[2]
         kv_cache[0, block, place] = heads[kept, num_heads:keys_end]
         kv_cache[1, block, place] = heads[kept, keys_end:]
-
-
-def rope_kv_write_meta(
-    qkv: Tensor,
-    positions: Tensor,
-    cos_sin: Tensor | None,
-    kv_cache: Tensor | None,
-    slot_mapping: Tensor | None,
-    num_heads: int,
-    num_kv_heads: int,
-    head_dim: int,
-    is_neox: bool,
-    rotary_offset: int = 0,
-) -> None:
-    """Changes its arguments only."""

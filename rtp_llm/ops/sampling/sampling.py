@@ -6,22 +6,18 @@ the order that the caller calls them. Token ids outside the vocabulary are ignor
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from rtp_llm.ops.registry import operator
+from rtp_llm.ops.declare import MutableTensor, operator
 
 # The status of a row; see ``sample``.
 DRAWN, NOT_FINITE, ALL_BANNED = range(3)
 
-_APPLY_PENALTIES = operator("apply_penalties")
-_BAN_REPEATED_NGRAMS = operator("ban_repeated_ngrams")
-_ADD_LOGIT_BIAS = operator("add_logit_bias")
-_SAMPLE = operator("sample")
-_TOP_LOGPROBS = operator("top_logprobs")
 
-
+@operator
 def apply_penalties(
-    logits: Tensor,
+    logits: MutableTensor,
     tokens: Tensor,
     cu_tokens: Tensor,
     output_lens: Tensor,
@@ -37,29 +33,29 @@ def apply_penalties(
     l * repetition when negative and l / repetition otherwise; of those that were generated, then,
     l - presence - frequency * (how often). RuntimeError on a mismatch.
     """
-    _APPLY_PENALTIES.call(logits, tokens, cu_tokens, output_lens, repetition, presence, frequency)
 
 
+@operator
 def ban_repeated_ngrams(
-    logits: Tensor, tokens: Tensor, cu_tokens: Tensor, ngram_size: Tensor
+    logits: MutableTensor, tokens: Tensor, cu_tokens: Tensor, ngram_size: Tensor
 ) -> None:
     """Set to -inf, in place, what would complete an n-gram that the row's history already has.
 
     logits float32 [R, V]; tokens and cu_tokens as for apply_penalties; ngram_size int32 [R], below
     1 = none. RuntimeError on a mismatch.
     """
-    _BAN_REPEATED_NGRAMS.call(logits, tokens, cu_tokens, ngram_size)
 
 
-def add_logit_bias(logits: Tensor, rows: Tensor, ids: Tensor, values: Tensor) -> None:
+@operator
+def add_logit_bias(logits: MutableTensor, rows: Tensor, ids: Tensor, values: Tensor) -> None:
     """logits[rows[i], ids[i]] += values[i], in place; repeated pairs add up, -inf bans.
 
     logits float32 [R, V]; rows and ids int32 [N]; values float32 [N]. RuntimeError on a mismatch
     and on a row that is not there.
     """
-    _ADD_LOGIT_BIAS.call(logits, rows, ids, values)
 
 
+@operator
 def sample(
     logits: Tensor,
     temperature: Tensor,
@@ -85,11 +81,11 @@ def sample(
     ALL_BANNED (every logit is -inf). Without a draw the token is the arg max of the row's finite
     logits, 0 without any. RuntimeError on a mismatch.
     """
-    return _SAMPLE.call(  # type: ignore[no-any-return]
-        logits, temperature, top_k, top_p, min_p, seeds, steps
-    )
+    rows = logits.shape[0]
+    return logits.new_empty(rows, dtype=torch.int32), logits.new_empty(rows, dtype=torch.int8)
 
 
+@operator
 def top_logprobs(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """Log-softmax of each row at its token and at its k most likely tokens.
 
@@ -98,4 +94,9 @@ def top_logprobs(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor
     first) and ids int32 [R, k]. Nothing is below -1e4, which also stands for excluded tokens and
     for ids outside the vocabulary. RuntimeError on a mismatch.
     """
-    return _TOP_LOGPROBS.call(logits, tokens, k)  # type: ignore[no-any-return]
+    rows = logits.shape[0]
+    return (
+        logits.new_empty(rows),
+        logits.new_empty((rows, k)),
+        logits.new_empty((rows, k), dtype=torch.int32),
+    )

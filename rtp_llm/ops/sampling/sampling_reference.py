@@ -1,4 +1,4 @@
-"""Plain PyTorch references and Meta functions of the sampling operators."""
+"""Plain PyTorch references of the sampling operators."""
 
 from __future__ import annotations
 
@@ -33,18 +33,6 @@ def apply_penalties_reference(
     logits.copy_(torch.where(counts > 0, penalised, repeated))
 
 
-def apply_penalties_meta(
-    logits: Tensor,
-    tokens: Tensor,
-    cu_tokens: Tensor,
-    output_lens: Tensor,
-    repetition: Tensor,
-    presence: Tensor,
-    frequency: Tensor,
-) -> None:
-    """Nothing is returned."""
-
-
 def ban_repeated_ngrams_reference(
     logits: Tensor, tokens: Tensor, cu_tokens: Tensor, ngram_size: Tensor
 ) -> None:
@@ -60,20 +48,10 @@ def ban_repeated_ngrams_reference(
         logits[row, banned[(banned >= 0) & (banned < logits.shape[1])]] = -torch.inf
 
 
-def ban_repeated_ngrams_meta(
-    logits: Tensor, tokens: Tensor, cu_tokens: Tensor, ngram_size: Tensor
-) -> None:
-    """Nothing is returned."""
-
-
 def add_logit_bias_reference(logits: Tensor, rows: Tensor, ids: Tensor, values: Tensor) -> None:
     """See rtp_llm.ops.add_logit_bias."""
     known = (ids >= 0) & (ids < logits.shape[1])
     logits.index_put_((rows[known].long(), ids[known].long()), values[known], accumulate=True)
-
-
-def add_logit_bias_meta(logits: Tensor, rows: Tensor, ids: Tensor, values: Tensor) -> None:
-    """Nothing is returned."""
 
 
 def sample_reference(
@@ -104,20 +82,6 @@ def sample_reference(
     return index.gather(1, drawn[:, None])[:, 0].int(), status.to(torch.int8)
 
 
-def sample_meta(
-    logits: Tensor,
-    temperature: Tensor,
-    top_k: Tensor,
-    top_p: Tensor,
-    min_p: Tensor,
-    seeds: Tensor,
-    steps: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Shapes and dtypes of sample."""
-    rows = logits.shape[0]
-    return logits.new_empty(rows, dtype=torch.int32), logits.new_empty(rows, dtype=torch.int8)
-
-
 def top_logprobs_reference(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """See rtp_llm.ops.top_logprobs."""
     finite = logits.isfinite()
@@ -130,16 +94,6 @@ def top_logprobs_reference(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tens
     chosen = logprobs.gather(1, torch.where(known, tokens, 0).long()[:, None])[:, 0]
     chosen = torch.where(known, chosen, _LEAST_LOGPROB)
     return chosen.float(), logprobs.gather(1, ids).float(), ids.int()
-
-
-def top_logprobs_meta(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Shapes and dtypes of top_logprobs."""
-    rows = logits.shape[0]
-    return (
-        logits.new_empty(rows),
-        logits.new_empty((rows, k)),
-        logits.new_empty((rows, k), dtype=torch.int32),
-    )
 
 
 def philox_uniform(seeds: Tensor, steps: Tensor) -> Tensor:
