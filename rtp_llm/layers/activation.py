@@ -8,6 +8,8 @@ from torch import Tensor
 
 from rtp_llm import ops
 
+_NAMES = ("silu", "gelu", "gelu_tanh")
+
 
 @dataclass(frozen=True)
 class GatedActivation:
@@ -19,19 +21,10 @@ class GatedActivation:
     name: str
 
     def __post_init__(self) -> None:
-        if self.name not in _FUNCTIONS:
-            raise ValueError(f"activation {self.name!r} is unknown; valid: {', '.join(_FUNCTIONS)}")
+        if self.name not in _NAMES:
+            raise ValueError(f"activation {self.name!r} is unknown; valid: {', '.join(_NAMES)}")
 
     def __call__(self, x: Tensor) -> Tensor:
-        return _FUNCTIONS[self.name](x)
-
-
-def _gelu(x: Tensor) -> Tensor:
-    return ops.gelu_and_mul(x, False)
-
-
-def _gelu_tanh(x: Tensor) -> Tensor:
-    return ops.gelu_and_mul(x, True)
-
-
-_FUNCTIONS = {"silu": ops.silu_and_mul, "gelu": _gelu, "gelu_tanh": _gelu_tanh}
+        if self.name == "silu":
+            return ops.silu_and_mul(x)
+        return ops.gelu_and_mul(x, self.name == "gelu_tanh")

@@ -38,7 +38,9 @@ def test_it_keeps_name_doc_signature_and_meta_function(monkeypatch: pytest.Monke
     function = declare.operator(optional=True)(two)
     assert (function.__name__, function.__doc__) == ("two", "Twice x.")
     assert inspect.signature(function) == inspect.signature(two)
-    assert function.meta is two
+    x = torch.zeros(3)
+    assert function.meta(x, None, 2.0).shape == (3,)
+    assert function.meta(x).shape == (3,)
 
 
 def test_an_operator_that_no_declaration_names_is_refused() -> None:

@@ -58,7 +58,7 @@ def test_importing_operators_loads_no_library() -> None:
 def test_unknown_names() -> None:
     with pytest.raises(AttributeError, match="no attribute 'rms_morn'"):
         ops.rms_morn  # noqa: B018
-    with pytest.raises(KeyError, match="no operator 'rms_morn'; known: rms_norm, "):
+    with pytest.raises(KeyError, match=r"no operator 'rms_morn'; known: .*, rms_norm, "):
         registry.operator("rms_morn")
     assert ops.kernel_calls("rms_morn") == -1
     assert "rms_norm" in dir(ops)

@@ -263,8 +263,6 @@ struct BoxedCall<function> {
 
 template <class R, class... Args, R (*function)(Args...)>
 struct Boxed<function> {
-  static inline CallCounter* counter = nullptr;
-
   template <size_t... I>
   static void run(StableIValue* stack, std::index_sequence<I...>) {
     // Braces: taken from left to right.
@@ -283,22 +281,13 @@ struct Boxed<function> {
                   num_args, " arguments and ", num_results, " results, the kernel ",
                   sizeof...(Args), " and ", kResults<R>);
     run(stack, std::index_sequence_for<Args...>{});
-    if (counter != nullptr) counter->fetch_add(1, std::memory_order_relaxed);
   }
 };
 
 }  // namespace detail
 
-// Registers `function` as the kernel of operator `name` in a STABLE_TORCH_LIBRARY_IMPL block, with
-// its counter. Parameters: const Tensor&, const OptionalTensor&, int64_t, double, bool,
-// std::string; results: void, Tensor, int64_t, std::string or a tuple of them.
-template <auto function>
-void implement(torch::stable::detail::StableLibrary& library, const char* name) {
-  detail::Boxed<function>::counter = &call_counter(name);
-  library.impl(name, &detail::Boxed<function>::call);
-}
-
-// The same of a function that takes a call, whose name and types come from the declaration.
+// Registers `function`, which takes a call (<family>/calls.h), as the kernel of the call's operator
+// in a STABLE_TORCH_LIBRARY_IMPL block, with its counter.
 template <auto function>
 void implement(torch::stable::detail::StableLibrary& library) {
   using Boxed = detail::BoxedCall<function>;
@@ -306,7 +295,9 @@ void implement(torch::stable::detail::StableLibrary& library) {
   library.impl(Boxed::Taken::kName, &Boxed::call);
 }
 
-// The same without a counter: for what is no kernel.
+// Registers what is no kernel and has no declaration, without a counter. Parameters: const Tensor&,
+// const OptionalTensor&, int64_t, double, bool, std::string; results: void, Tensor, int64_t,
+// std::string or a tuple of them.
 template <auto function>
 void implement_uncounted(torch::stable::detail::StableLibrary& library, const char* name) {
   library.impl(name, &detail::Boxed<function>::call);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import wraps
 from typing import Any
 
 import torch
@@ -48,7 +47,6 @@ def rotate_and_store_reference(
     _Pass(locals()).run()
 
 
-@wraps(rotate_and_store_reference, assigned=())  # has its arguments
 class _Pass:
     """One call: its arguments, which tokens there are, where they stand and where they go."""
 

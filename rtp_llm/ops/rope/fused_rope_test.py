@@ -60,7 +60,7 @@ def some_positions(tokens: int) -> torch.Tensor:
 def names() -> list[str]:
     """Arguments in the order of the schema."""
     inside = OPERATORS["rotate_and_store"].schema.partition("(")[2].rpartition(") ->")[0]
-    return [part.split()[-1] for part in inside.split(", ")]
+    return [part.split()[-1].partition("=")[0] for part in inside.split(", ")]
 
 
 DEFAULTS = {

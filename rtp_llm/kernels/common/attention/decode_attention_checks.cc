@@ -35,16 +35,16 @@ void take_cache(DecodeAttentionArgs& args, const Tensor& qkv, const Tensor& cach
   args.kv_head_stride = cache.stride(3);
 }
 
-void take_indices(DecodeAttentionArgs& args, const DecodeTensors& tensors) {
+void take_indices(DecodeAttentionArgs& args, const DecodeAttentionCall& call) {
   const auto vector = [&](const Tensor& index, const char* what) {
     check_index(index, what);
     check_sizes(index, {args.num_seqs}, what);
     return index.data<int32_t>();
   };
-  args.positions = vector(tensors.positions, "decode_attention: positions");
-  args.seq_lens = vector(tensors.seq_lens, "decode_attention: seq_lens");
-  args.slots = vector(tensors.slot_mapping, "decode_attention: slot_mapping");
-  const Tensor& table = tensors.block_table;
+  args.positions = vector(call.positions, "decode_attention: positions");
+  args.seq_lens = vector(call.seq_lens, "decode_attention: seq_lens");
+  args.slots = vector(call.slot_mapping, "decode_attention: slot_mapping");
+  const Tensor& table = call.block_table;
   check_dim(table, 2, "decode_attention: block_table");
   check_dtype(table, DType::kInt32, "decode_attention: block_table");
   check_sizes(table, {args.num_seqs, table.size(1)}, "decode_attention: block_table");
@@ -52,29 +52,29 @@ void take_indices(DecodeAttentionArgs& args, const DecodeTensors& tensors) {
   args.block_table = table.data<int32_t>();
   args.table_width = table.size(1);
   args.table_stride = table.stride(0);
-  check_index(tensors.counters, "decode_attention: counters");
-  RTP_LLM_CHECK(tensors.counters.numel() >= args.num_seqs * args.num_kv_heads,
-                "decode_attention: counters is ", tensors.counters.describe(), "; expected ",
+  check_index(call.counters, "decode_attention: counters");
+  RTP_LLM_CHECK(call.counters.numel() >= args.num_seqs * args.num_kv_heads,
+                "decode_attention: counters is ", call.counters.describe(), "; expected ",
                 args.num_seqs * args.num_kv_heads, " numbers at least");
-  args.counters = tensors.counters.data<int32_t>();
+  args.counters = call.counters.data<int32_t>();
 }
 
 void take_rotation(DecodeAttentionArgs& args, const OptionalTensor& table,
-                   const DecodeOptions& options) {
-  args.is_neox = options.is_neox;
+                   const DecodeAttentionCall& call) {
+  args.is_neox = call.is_neox;
   if (!table.has_value()) return;
   check_dtype(*table, DType::kFloat32, "decode_attention: cos_sin");
   check_dim(*table, 2, "decode_attention: cos_sin");
   check_contiguous(*table, "decode_attention: cos_sin");
-  RTP_LLM_CHECK(table->size(1) % 2 == 0 && options.rotary_offset >= 0 &&
-                    options.rotary_offset + table->size(1) <= args.head_dim,
+  RTP_LLM_CHECK(table->size(1) % 2 == 0 && call.rotary_offset >= 0 &&
+                    call.rotary_offset + table->size(1) <= args.head_dim,
                 "decode_attention: cos_sin is ", table->describe(), " and rotary_offset ",
-                options.rotary_offset, "; expected an even rotary size within heads of ",
+                call.rotary_offset, "; expected an even rotary size within heads of ",
                 args.head_dim);
   args.cos_sin = table->data<float>();
   args.num_positions = table->size(0);
   args.rotary_dim = static_cast<int>(table->size(1));
-  args.rotary_offset = static_cast<int>(options.rotary_offset);
+  args.rotary_offset = static_cast<int>(call.rotary_offset);
 }
 
 const void* weight_of(const DecodeAttentionArgs& args, const OptionalTensor& weight,
@@ -95,9 +95,8 @@ const float* scale_of(const OptionalTensor& scale, const char* what) {
 
 }  // namespace
 
-DecodeAttentionArgs decode_attention_args(const DecodeTensors& tensors,
-                                          const DecodeOptions& options) {
-  const Tensor& qkv = tensors.qkv;
+DecodeAttentionArgs decode_attention_args(const DecodeAttentionCall& call) {
+  const Tensor& qkv = call.qkv;
   check_dim(qkv, 2, "decode_attention: qkv");
   check_contiguous_rows(qkv, "decode_attention: qkv");
   RTP_LLM_CHECK(qkv.dtype() == DType::kBFloat16 || qkv.dtype() == DType::kFloat16,
@@ -107,23 +106,23 @@ DecodeAttentionArgs decode_attention_args(const DecodeTensors& tensors,
   args.qkv = qkv.data();
   args.num_seqs = qkv.size(0);
   args.qkv_stride = qkv.stride(0);
-  take_cache(args, qkv, tensors.kv_cache);
-  take_indices(args, tensors);
-  take_rotation(args, tensors.cos_sin, options);
-  args.q_weight = weight_of(args, tensors.q_weight, "decode_attention: q_weight");
-  args.k_weight = weight_of(args, tensors.k_weight, "decode_attention: k_weight");
+  take_cache(args, qkv, call.kv_cache);
+  take_indices(args, call);
+  take_rotation(args, call.cos_sin, call);
+  args.q_weight = weight_of(args, call.q_weight, "decode_attention: q_weight");
+  args.k_weight = weight_of(args, call.k_weight, "decode_attention: k_weight");
   RTP_LLM_CHECK((args.q_weight == nullptr) == (args.k_weight == nullptr),
                 "decode_attention: q_weight and k_weight go together; one of them is None");
-  args.k_scale = scale_of(tensors.k_scale, "decode_attention: k_scale");
-  args.v_scale = scale_of(tensors.v_scale, "decode_attention: v_scale");
-  RTP_LLM_CHECK(options.window >= 0 && options.window <= INT32_MAX && options.soft_cap >= 0.0,
-                "decode_attention: window is ", options.window, " and soft_cap ", options.soft_cap,
+  args.k_scale = scale_of(call.k_scale, "decode_attention: k_scale");
+  args.v_scale = scale_of(call.v_scale, "decode_attention: v_scale");
+  RTP_LLM_CHECK(call.window >= 0 && call.window <= INT32_MAX && call.soft_cap >= 0.0,
+                "decode_attention: window is ", call.window, " and soft_cap ", call.soft_cap,
                 "; expected 0 (none) or a positive value");
-  args.window = static_cast<int>(options.window);
-  args.early = options.early;
-  args.eps = static_cast<float>(options.eps);
-  args.scale = static_cast<float>(options.scale);
-  args.soft_cap = static_cast<float>(options.soft_cap);
+  args.window = static_cast<int>(call.window);
+  args.early = call.early;
+  args.eps = static_cast<float>(call.eps);
+  args.scale = static_cast<float>(call.scale);
+  args.soft_cap = static_cast<float>(call.soft_cap);
   return args;
 }
 

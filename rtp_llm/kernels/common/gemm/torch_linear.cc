@@ -46,6 +46,10 @@ Tensor torch_linear(const Tensor& x, const Tensor& weight, const OptionalTensor&
   return Tensor(stable::to<AtenTensorHandle>(stack[0]));
 }
 
+Tensor call_torch_linear(const LinearCall& call) {
+  return torch_linear(call.x, call.weight, call.bias);
+}
+
 Tensor torch_float_linear(const Tensor& x, const Tensor& weight) {
   check_linear(x, weight, std::nullopt);
   StableIValue transposed[1] = {stable::from(lend(weight))};

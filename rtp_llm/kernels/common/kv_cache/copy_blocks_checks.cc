@@ -2,27 +2,27 @@
 
 namespace rtp_llm::glue {
 
-CopyBlocksArgs copy_blocks_args(const Tensor& cache, const Tensor& pairs) {
-  check_float_dtype(cache, "copy_blocks: cache");
-  check_dim(cache, 6, "copy_blocks: cache");
-  RTP_LLM_CHECK(cache.size(1) == 1 || cache.size(1) == 2, "copy_blocks: cache is ",
-                cache.describe(),
+CopyBlocksArgs copy_blocks_args(const CopyBlocksCall& call) {
+  check_float_dtype(call.cache, "copy_blocks: cache");
+  check_dim(call.cache, 6, "copy_blocks: cache");
+  RTP_LLM_CHECK(call.cache.size(1) == 1 || call.cache.size(1) == 2, "copy_blocks: cache is ",
+                call.cache.describe(),
                 "; expected [layers, 1 or 2 planes, blocks, block size, heads, head size]");
-  check_inner_contiguous(cache, 3, "copy_blocks: cache");
-  check_dtype(pairs, DType::kInt32, "copy_blocks: pairs");
-  check_sizes(pairs, {pairs.dim() > 0 ? pairs.size(0) : 0, 2}, "copy_blocks: pairs");
-  check_contiguous(pairs, "copy_blocks: pairs");
-  const int64_t element = element_size(cache.dtype());
-  return {cache.data(),
-          pairs.data<int32_t>(),
-          cache.size(0),
-          cache.size(1),
-          pairs.size(0),
-          cache.size(2),
-          cache.size(3) * cache.size(4) * cache.size(5) * element,
-          cache.stride(2) * element,
-          cache.stride(1) * element,
-          cache.stride(0) * element};
+  check_inner_contiguous(call.cache, 3, "copy_blocks: cache");
+  check_dtype(call.pairs, DType::kInt32, "copy_blocks: pairs");
+  check_sizes(call.pairs, {call.pairs.dim() > 0 ? call.pairs.size(0) : 0, 2}, "copy_blocks: pairs");
+  check_contiguous(call.pairs, "copy_blocks: pairs");
+  const int64_t element = element_size(call.cache.dtype());
+  return {call.cache.data(),
+          call.pairs.data<int32_t>(),
+          call.cache.size(0),
+          call.cache.size(1),
+          call.pairs.size(0),
+          call.cache.size(2),
+          call.cache.size(3) * call.cache.size(4) * call.cache.size(5) * element,
+          call.cache.stride(2) * element,
+          call.cache.stride(1) * element,
+          call.cache.stride(0) * element};
 }
 
 }  // namespace rtp_llm::glue

@@ -2,11 +2,11 @@
 // not looked at.
 #pragma once
 
+#include "rtp_llm/kernels/common/kv_cache/calls.h"
 #include "rtp_llm/kernels/common/kv_cache/copy_blocks.h"
-#include "rtp_llm/kernels/common/glue.h"
 
 namespace rtp_llm::glue {
 
-CopyBlocksArgs copy_blocks_args(const Tensor& cache, const Tensor& pairs);
+CopyBlocksArgs copy_blocks_args(const CopyBlocksCall& call);
 
 }  // namespace rtp_llm::glue

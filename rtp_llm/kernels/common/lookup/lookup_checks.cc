@@ -2,25 +2,26 @@
 
 namespace rtp_llm::glue {
 
-EmbeddingArgs embedding_args(const Tensor& ids, const Tensor& table) {
-  check_index(ids, "embedding: ids");
-  check_float_dtype(table, "embedding: table");
-  check_dim(table, 2, "embedding: table");
-  check_contiguous_rows(table, "embedding: table");
-  const int64_t element = element_size(table.dtype());
-  return {ids.data<int32_t>(),
-          table.data(),
+EmbeddingArgs embedding_args(const EmbeddingCall& call) {
+  check_index(call.ids, "embedding: ids");
+  check_float_dtype(call.table, "embedding: table");
+  check_dim(call.table, 2, "embedding: table");
+  check_contiguous_rows(call.table, "embedding: table");
+  const int64_t element = element_size(call.table.dtype());
+  return {call.ids.data<int32_t>(),
+          call.table.data(),
           nullptr,
-          ids.size(0),
-          table.size(0),
-          table.size(1) * element,
-          table.stride(0) * element};
+          call.ids.size(0),
+          call.table.size(0),
+          call.table.size(1) * element,
+          call.table.stride(0) * element};
 }
 
-SubstituteTokensArgs substitute_tokens_args(const Tensor& ids, const Tensor& previous) {
-  check_index(ids, "substitute_tokens: ids");
-  check_index(previous, "substitute_tokens: previous");
-  return {ids.data<int32_t>(), previous.data<int32_t>(), ids.size(0), previous.size(0)};
+SubstituteTokensArgs substitute_tokens_args(const SubstituteTokensCall& call) {
+  check_index(call.ids, "substitute_tokens: ids");
+  check_index(call.previous, "substitute_tokens: previous");
+  return {call.ids.data<int32_t>(), call.previous.data<int32_t>(), call.ids.size(0),
+          call.previous.size(0)};
 }
 
 }  // namespace rtp_llm::glue

@@ -2,14 +2,14 @@
 // kernels, for every device. The ids are not looked at.
 #pragma once
 
-#include "rtp_llm/kernels/common/glue.h"
+#include "rtp_llm/kernels/common/lookup/calls.h"
 #include "rtp_llm/kernels/common/lookup/lookup.h"
 
 namespace rtp_llm::glue {
 
 // `out` is left to the caller: [ids, columns of the table].
-EmbeddingArgs embedding_args(const Tensor& ids, const Tensor& table);
+EmbeddingArgs embedding_args(const EmbeddingCall& call);
 
-SubstituteTokensArgs substitute_tokens_args(const Tensor& ids, const Tensor& previous);
+SubstituteTokensArgs substitute_tokens_args(const SubstituteTokensCall& call);
 
 }  // namespace rtp_llm::glue

@@ -89,18 +89,18 @@ void check_attention(const MlaAttentionTensors& tensors, int64_t latent_size) {
 
 }  // namespace
 
-MlaStoreArgs mla_store_args(const MlaStoreTensors& tensors, double eps, bool is_neox) {
+MlaStoreArgs mla_store_args(const MlaRotateAndStoreCall& call) {
   MlaStoreArgs args{};
-  take_queries(args, tensors.q, tensors.q_out);
-  take_latents(args, tensors.kv, tensors.norm_weight, eps);
-  take_rotation(args, tensors.cos_sin, tensors.positions, is_neox);
-  const Tensor& cache = tensors.cache;
+  take_queries(args, call.q, call.q_out);
+  take_latents(args, call.kv, call.norm_weight, call.eps);
+  take_rotation(args, call.cos_sin, call.positions, call.is_neox);
+  const Tensor& cache = call.cache;
   check_cache(cache, args.dtype, "mla_rotate_and_store: cache");
   check_sizes(cache, {cache.size(0), cache.size(1), args.latent_size + args.rope_size},
               "mla_rotate_and_store: cache");
-  check_int32(tensors.slots, args.tokens, "mla_rotate_and_store: slots");
+  check_int32(call.slots, args.tokens, "mla_rotate_and_store: slots");
   args.cache = cache.data();
-  args.slots = tensors.slots.data<int32_t>();
+  args.slots = call.slots.data<int32_t>();
   args.num_slots = cache.size(0) * cache.size(1);
   args.block_size = cache.size(1);
   args.block_stride = cache.stride(0);

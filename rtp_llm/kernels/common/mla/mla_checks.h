@@ -2,23 +2,12 @@
 // every device. What index tensors hold is not looked at.
 #pragma once
 
+#include "rtp_llm/kernels/common/mla/calls.h"
 #include "rtp_llm/kernels/common/mla/mla.h"
-#include "rtp_llm/kernels/common/glue.h"
 
 namespace rtp_llm::glue {
 
-struct MlaStoreTensors {
-  const Tensor& q;
-  const Tensor& q_out;
-  const Tensor& kv;
-  const Tensor& norm_weight;
-  const OptionalTensor& cos_sin;
-  const Tensor& positions;
-  const Tensor& cache;
-  const Tensor& slots;
-};
-
-MlaStoreArgs mla_store_args(const MlaStoreTensors& tensors, double eps, bool is_neox);
+MlaStoreArgs mla_store_args(const MlaRotateAndStoreCall& call);
 
 struct MlaAttentionTensors {
   const Tensor& q;

@@ -53,125 +53,124 @@ TopkArgs topk_args(const std::string& name, const Tensor& logits, const Tensor& 
 
 }  // namespace
 
-TopkArgs select_topk_args(const Tensor& logits, const Tensor& ids, const Tensor& weights,
-                          bool renormalize) {
-  TopkArgs args = topk_args("select_topk", logits, ids, weights);
-  args.renormalize = renormalize;
+TopkArgs select_topk_args(const SelectTopkCall& call) {
+  TopkArgs args = topk_args("select_topk", call.logits, call.ids, call.weights);
+  args.renormalize = call.renormalize;
   return args;
 }
 
-TopkArgs group_topk_args(const Tensor& logits, const OptionalTensor& bias, const Tensor& ids,
-                         const Tensor& weights, const std::string& scoring, int64_t groups,
-                         int64_t top_groups, int64_t group_best, bool renormalize, double scaling) {
-  TopkArgs args = topk_args("group_topk", logits, ids, weights);
-  RTP_LLM_CHECK(scoring == "softmax" || scoring == "sigmoid", "group_topk: scoring is '", scoring,
-                "'; expected softmax or sigmoid");
-  RTP_LLM_CHECK(groups >= 1 && groups <= kMostGroups && args.experts % groups == 0,
-                "group_topk: num_groups is ", groups, "; expected a divisor of the ", args.experts,
-                " experts, at most ", kMostGroups);
-  const int64_t size = args.experts / groups;
-  RTP_LLM_CHECK(top_groups >= 1 && top_groups <= groups && top_groups * size >= args.k,
-                "group_topk: top_groups is ", top_groups, "; expected groups with at least ",
-                args.k, " experts, out of ", groups, " of ", size);
-  RTP_LLM_CHECK(group_best >= 1 && group_best <= size, "group_topk: group_best is ", group_best,
-                "; expected from 1 to the ", size, " experts of a group");
-  if (bias.has_value()) {
-    check_dtype(*bias, DType::kFloat32, "group_topk: bias");
-    check_sizes(*bias, {args.experts}, "group_topk: bias");
-    check_contiguous(*bias, "group_topk: bias");
-    args.bias = bias->data<float>();
+TopkArgs group_topk_args(const GroupTopkCall& call) {
+  TopkArgs args = topk_args("group_topk", call.logits, call.ids, call.weights);
+  RTP_LLM_CHECK(call.scoring == "softmax" || call.scoring == "sigmoid", "group_topk: scoring is '",
+                call.scoring, "'; expected softmax or sigmoid");
+  RTP_LLM_CHECK(
+      call.num_groups >= 1 && call.num_groups <= kMostGroups && args.experts % call.num_groups == 0,
+      "group_topk: num_groups is ", call.num_groups, "; expected a divisor of the ", args.experts,
+      " experts, at most ", kMostGroups);
+  const int64_t size = args.experts / call.num_groups;
+  RTP_LLM_CHECK(call.top_groups >= 1 && call.top_groups <= call.num_groups &&
+                    call.top_groups * size >= args.k,
+                "group_topk: top_groups is ", call.top_groups, "; expected groups with at least ",
+                args.k, " experts, out of ", call.num_groups, " of ", size);
+  RTP_LLM_CHECK(call.group_best >= 1 && call.group_best <= size, "group_topk: group_best is ",
+                call.group_best, "; expected from 1 to the ", size, " experts of a group");
+  if (call.bias.has_value()) {
+    check_dtype(*call.bias, DType::kFloat32, "group_topk: bias");
+    check_sizes(*call.bias, {args.experts}, "group_topk: bias");
+    check_contiguous(*call.bias, "group_topk: bias");
+    args.bias = call.bias->data<float>();
   }
-  args.groups = static_cast<int>(groups);
-  args.top_groups = static_cast<int>(top_groups);
-  args.group_best = static_cast<int>(group_best);
-  args.sigmoid = scoring == "sigmoid";
-  args.renormalize = renormalize;
-  args.scaling = static_cast<float>(scaling);
+  args.groups = static_cast<int>(call.num_groups);
+  args.top_groups = static_cast<int>(call.top_groups);
+  args.group_best = static_cast<int>(call.group_best);
+  args.sigmoid = call.scoring == "sigmoid";
+  args.renormalize = call.renormalize;
+  args.scaling = static_cast<float>(call.scaling);
   return args;
 }
 
-FakeBalanceArgs fake_balance_args(const Tensor& ids, const Tensor& scales, int64_t expert_num,
-                                  int64_t dp_rank, int64_t dp_size, int64_t ep_size) {
-  check_contiguous(ids, "fake_balance_expert: ids");
-  check_dtype(scales, DType::kFloat32, "fake_balance_expert: scales");
-  check_same_sizes(scales, ids, "fake_balance_expert: scales");
-  check_contiguous(scales, "fake_balance_expert: scales");
-  RTP_LLM_CHECK(ep_size >= 1 && expert_num >= 1 && expert_num % ep_size == 0,
-                "fake_balance_expert: expert_num is ", expert_num, " and ep_size ", ep_size,
-                "; expected a multiple of it");
-  RTP_LLM_CHECK(dp_size >= 1 && dp_rank >= 0 && dp_rank < dp_size,
-                "fake_balance_expert: dp_rank is ", dp_rank, " and dp_size ", dp_size,
+FakeBalanceArgs fake_balance_args(const FakeBalanceExpertCall& call) {
+  check_contiguous(call.ids, "fake_balance_expert: ids");
+  check_dtype(call.scales, DType::kFloat32, "fake_balance_expert: scales");
+  check_same_sizes(call.scales, call.ids, "fake_balance_expert: scales");
+  check_contiguous(call.scales, "fake_balance_expert: scales");
+  RTP_LLM_CHECK(call.ep_size >= 1 && call.expert_num >= 1 && call.expert_num % call.ep_size == 0,
+                "fake_balance_expert: expert_num is ", call.expert_num, " and ep_size ",
+                call.ep_size, "; expected a multiple of it");
+  RTP_LLM_CHECK(call.dp_size >= 1 && call.dp_rank >= 0 && call.dp_rank < call.dp_size,
+                "fake_balance_expert: dp_rank is ", call.dp_rank, " and dp_size ", call.dp_size,
                 "; expected 0 <= dp_rank < dp_size");
   FakeBalanceArgs args = {};
-  args.ids = ids.data();
-  args.scales = scales.data<float>();
-  args.count = ids.numel();
-  args.local = expert_num / ep_size;
-  args.ranks = ep_size;
-  args.first_rank = ep_size * dp_rank / dp_size;
-  const double share = static_cast<double>(args.local) / static_cast<double>(dp_size);
+  args.ids = call.ids.data();
+  args.scales = call.scales.data<float>();
+  args.count = call.ids.numel();
+  args.local = call.expert_num / call.ep_size;
+  args.ranks = call.ep_size;
+  args.first_rank = call.ep_size * call.dp_rank / call.dp_size;
+  const double share = static_cast<double>(args.local) / static_cast<double>(call.dp_size);
   args.first =
-      static_cast<int64_t>(static_cast<double>(dp_rank) * std::max(share, 1.0)) % args.local;
-  args.wide_ids = wide(ids, "fake_balance_expert: ids");
+      static_cast<int64_t>(static_cast<double>(call.dp_rank) * std::max(share, 1.0)) % args.local;
+  args.wide_ids = wide(call.ids, "fake_balance_expert: ids");
   return args;
 }
 
-ExpertSortArgs expert_sort_args(const Tensor& ids, int64_t experts) {
-  check_dtype(ids, DType::kInt32, "sort_by_expert: ids");
-  check_dim(ids, 2, "sort_by_expert: ids");
-  check_contiguous(ids, "sort_by_expert: ids");
-  RTP_LLM_CHECK(experts >= 1 && experts <= kMostExperts, "sort_by_expert: num_experts is ", experts,
-                "; expected from 1 to ", kMostExperts);
+ExpertSortArgs expert_sort_args(const SortByExpertCall& call) {
+  check_dtype(call.ids, DType::kInt32, "sort_by_expert: ids");
+  check_dim(call.ids, 2, "sort_by_expert: ids");
+  check_contiguous(call.ids, "sort_by_expert: ids");
+  RTP_LLM_CHECK(call.num_experts >= 1 && call.num_experts <= kMostExperts,
+                "sort_by_expert: num_experts is ", call.num_experts, "; expected from 1 to ",
+                kMostExperts);
   ExpertSortArgs args = {};
-  args.ids = ids.data<int32_t>();
-  args.count = ids.numel();
-  args.experts = static_cast<int>(experts);
+  args.ids = call.ids.data<int32_t>();
+  args.count = call.ids.numel();
+  args.experts = static_cast<int>(call.num_experts);
   return args;
 }
 
-GroupedLinearArgs grouped_linear_args(const Tensor& x, const Tensor& weight,
-                                      const Tensor& offsets) {
-  check_float_dtype(x, "grouped_linear: x");
-  check_dim(x, 2, "grouped_linear: x");
-  check_contiguous(x, "grouped_linear: x");
-  check_dtype(weight, x.dtype(), "grouped_linear: weight");
-  check_dim(weight, 3, "grouped_linear: weight");
-  check_contiguous(weight, "grouped_linear: weight");
-  RTP_LLM_CHECK(weight.size(2) == x.size(1), "grouped_linear: weight is ", weight.describe(),
-                " and x ", x.describe(), "; expected equal numbers of columns");
-  check_index(offsets, "grouped_linear: offsets");
-  check_sizes(offsets, {weight.size(0) + 1}, "grouped_linear: offsets");
+GroupedLinearArgs grouped_linear_args(const GroupedLinearCall& call) {
+  check_float_dtype(call.x, "grouped_linear: x");
+  check_dim(call.x, 2, "grouped_linear: x");
+  check_contiguous(call.x, "grouped_linear: x");
+  check_dtype(call.weight, call.x.dtype(), "grouped_linear: weight");
+  check_dim(call.weight, 3, "grouped_linear: weight");
+  check_contiguous(call.weight, "grouped_linear: weight");
+  RTP_LLM_CHECK(call.weight.size(2) == call.x.size(1), "grouped_linear: weight is ",
+                call.weight.describe(), " and x ", call.x.describe(),
+                "; expected equal numbers of columns");
+  check_index(call.offsets, "grouped_linear: offsets");
+  check_sizes(call.offsets, {call.weight.size(0) + 1}, "grouped_linear: offsets");
   GroupedLinearArgs args = {};
-  args.x = x.data();
-  args.weight = weight.data();
-  args.offsets = offsets.data<int32_t>();
-  args.rows = x.size(0);
-  args.n = weight.size(1);
-  args.k = x.size(1);
-  args.experts = static_cast<int>(weight.size(0));
-  args.dtype = x.dtype();
+  args.x = call.x.data();
+  args.weight = call.weight.data();
+  args.offsets = call.offsets.data<int32_t>();
+  args.rows = call.x.size(0);
+  args.n = call.weight.size(1);
+  args.k = call.x.size(1);
+  args.experts = static_cast<int>(call.weight.size(0));
+  args.dtype = call.x.dtype();
   return args;
 }
 
-ExpertSumArgs expert_sum_args(const Tensor& y, const Tensor& places, const Tensor& weights) {
-  check_float_dtype(y, "sum_experts: y");
-  check_dim(y, 2, "sum_experts: y");
-  check_contiguous(y, "sum_experts: y");
-  check_dtype(places, DType::kInt32, "sum_experts: places");
-  check_dim(places, 2, "sum_experts: places");
-  check_contiguous(places, "sum_experts: places");
-  check_dtype(weights, DType::kFloat32, "sum_experts: weights");
-  check_same_sizes(weights, places, "sum_experts: weights");
-  check_contiguous(weights, "sum_experts: weights");
+ExpertSumArgs expert_sum_args(const SumExpertsCall& call) {
+  check_float_dtype(call.y, "sum_experts: y");
+  check_dim(call.y, 2, "sum_experts: y");
+  check_contiguous(call.y, "sum_experts: y");
+  check_dtype(call.places, DType::kInt32, "sum_experts: places");
+  check_dim(call.places, 2, "sum_experts: places");
+  check_contiguous(call.places, "sum_experts: places");
+  check_dtype(call.weights, DType::kFloat32, "sum_experts: weights");
+  check_same_sizes(call.weights, call.places, "sum_experts: weights");
+  check_contiguous(call.weights, "sum_experts: weights");
   ExpertSumArgs args = {};
-  args.y = y.data();
-  args.places = places.data<int32_t>();
-  args.weights = weights.data<float>();
-  args.rows = y.size(0);
-  args.tokens = places.size(0);
-  args.size = y.size(1);
-  args.k = static_cast<int>(places.size(1));
-  args.dtype = y.dtype();
+  args.y = call.y.data();
+  args.places = call.places.data<int32_t>();
+  args.weights = call.weights.data<float>();
+  args.rows = call.y.size(0);
+  args.tokens = call.places.size(0);
+  args.size = call.y.size(1);
+  args.k = static_cast<int>(call.places.size(1));
+  args.dtype = call.y.dtype();
   return args;
 }
 

@@ -42,50 +42,49 @@ const void* weight_of(const FusedRopeArgs& args, const OptionalTensor& weight, c
   return weight->data();
 }
 
-void take_heads(FusedRopeArgs& args, const FusedRopeHeads& heads) {
-  check_float_dtype(heads.q, "rotate_and_store: q");
-  check_dim(heads.q, 3, "rotate_and_store: q");
-  check_dim(heads.k, 3, "rotate_and_store: k");
-  const int64_t q_heads = heads.q.size(1);
-  const int64_t kv_heads = heads.k.size(1);
-  const int64_t head_dim = heads.q.size(2);
+void take_heads(FusedRopeArgs& args, const RotateAndStoreCall& call) {
+  check_float_dtype(call.q, "rotate_and_store: q");
+  check_dim(call.q, 3, "rotate_and_store: q");
+  check_dim(call.k, 3, "rotate_and_store: k");
+  const int64_t q_heads = call.q.size(1);
+  const int64_t kv_heads = call.k.size(1);
+  const int64_t head_dim = call.q.size(2);
   RTP_LLM_CHECK(q_heads > 0 && kv_heads > 0 && head_dim > 0 && head_dim <= 65536 &&
                     q_heads + 2 * kv_heads <= 65536,
-                "rotate_and_store: q is ", heads.q.describe(), " and k ", heads.k.describe(),
+                "rotate_and_store: q is ", call.q.describe(), " and k ", call.k.describe(),
                 "; expected [tokens, heads, head size]");
-  RTP_LLM_CHECK(heads.q.size(0) < INT32_MAX, "rotate_and_store: q is ", heads.q.describe(),
+  RTP_LLM_CHECK(call.q.size(0) < INT32_MAX, "rotate_and_store: q is ", call.q.describe(),
                 "; expected fewer than ", INT32_MAX, " tokens");
-  args.dtype = heads.q.dtype();
-  args.tokens = heads.q.size(0);
+  args.dtype = call.q.dtype();
+  args.tokens = call.q.size(0);
   args.num_heads = static_cast<int>(q_heads);
   args.num_kv_heads = static_cast<int>(kv_heads);
   args.head_dim = static_cast<int>(head_dim);
-  args.q = input_of(args, heads.q, q_heads, "rotate_and_store: q");
-  args.k = input_of(args, heads.k, kv_heads, "rotate_and_store: k");
-  if (heads.v.has_value()) args.v = input_of(args, *heads.v, kv_heads, "rotate_and_store: v");
+  args.q = input_of(args, call.q, q_heads, "rotate_and_store: q");
+  args.k = input_of(args, call.k, kv_heads, "rotate_and_store: k");
+  if (call.v.has_value()) args.v = input_of(args, *call.v, kv_heads, "rotate_and_store: v");
   args.out_dtype = DType::kOther;
-  args.q_out = output_of(args, heads.q_out, q_heads, "rotate_and_store: q_out");
-  args.k_out = output_of(args, heads.k_out, kv_heads, "rotate_and_store: k_out");
-  args.v_out = output_of(args, heads.v_out, kv_heads, "rotate_and_store: v_out");
-  RTP_LLM_CHECK(heads.v.has_value() || !heads.v_out.has_value(),
-                "rotate_and_store: v_out without v");
-  RTP_LLM_CHECK(heads.q_weight.has_value() == heads.k_weight.has_value(),
+  args.q_out = output_of(args, call.q_out, q_heads, "rotate_and_store: q_out");
+  args.k_out = output_of(args, call.k_out, kv_heads, "rotate_and_store: k_out");
+  args.v_out = output_of(args, call.v_out, kv_heads, "rotate_and_store: v_out");
+  RTP_LLM_CHECK(call.v.has_value() || !call.v_out.has_value(), "rotate_and_store: v_out without v");
+  RTP_LLM_CHECK(call.q_weight.has_value() == call.k_weight.has_value(),
                 "rotate_and_store: q_weight and k_weight go together; one of them is None");
-  args.q_weight = weight_of(args, heads.q_weight, "rotate_and_store: q_weight");
-  args.k_weight = weight_of(args, heads.k_weight, "rotate_and_store: k_weight");
+  args.q_weight = weight_of(args, call.q_weight, "rotate_and_store: q_weight");
+  args.k_weight = weight_of(args, call.k_weight, "rotate_and_store: k_weight");
 }
 
-void check_rows(const FusedRopeArgs& args, const FusedRopeHeads& heads) {
+void check_rows(const FusedRopeArgs& args, const RotateAndStoreCall& call) {
   const auto check_tokens = [&](const OptionalTensor& out, const char* what) {
     if (out.has_value()) check_sizes(*out, {args.tokens, out->size(1), out->size(2)}, what);
   };
-  check_tokens(heads.k_out, "rotate_and_store: k_out");
-  check_tokens(heads.v_out, "rotate_and_store: v_out");
-  if (args.padded_queries == 0) return check_tokens(heads.q_out, "rotate_and_store: q_out");
+  check_tokens(call.k_out, "rotate_and_store: k_out");
+  check_tokens(call.v_out, "rotate_and_store: v_out");
+  if (args.padded_queries == 0) return check_tokens(call.q_out, "rotate_and_store: q_out");
   RTP_LLM_CHECK(
-      !heads.q_out.has_value() || (args.cu_seqlens != nullptr &&
-                                   heads.q_out->size(0) == args.requests * args.padded_queries),
-      "rotate_and_store: q_out is ", heads.q_out.has_value() ? heads.q_out->describe() : "None",
+      !call.q_out.has_value() || (args.cu_seqlens != nullptr &&
+                                  call.q_out->size(0) == args.requests * args.padded_queries),
+      "rotate_and_store: q_out is ", call.q_out.has_value() ? call.q_out->describe() : "None",
       "; expected ", args.padded_queries, " rows for each of ", args.requests, " requests");
 }
 
@@ -96,37 +95,36 @@ IndexView index_of(const Tensor& index, const char* what) {
   return {index.data(), index.dtype() == DType::kInt64, index.dim() > 1 ? index.size(1) : 1};
 }
 
-void take_rotation(FusedRopeArgs& args, const FusedRopePlaces& places,
-                   const FusedRopeOptions& options) {
-  args.is_neox = options.is_neox;
-  args.axes_interleaved = options.axes_interleaved;
-  args.log_length = options.log_length;
-  if (places.cos_sin.has_value()) {
-    const Tensor& table = *places.cos_sin;
+void take_rotation(FusedRopeArgs& args, const RotateAndStoreCall& call) {
+  args.is_neox = call.is_neox;
+  args.axes_interleaved = call.axes_interleaved;
+  args.log_length = call.log_length;
+  if (call.cos_sin.has_value()) {
+    const Tensor& table = *call.cos_sin;
     check_dtype(table, DType::kFloat32, "rotate_and_store: cos_sin");
     check_dim(table, 2, "rotate_and_store: cos_sin");
     check_contiguous(table, "rotate_and_store: cos_sin");
-    RTP_LLM_CHECK(table.size(1) % 2 == 0 && options.rotary_offset >= 0 &&
-                      options.rotary_offset + table.size(1) <= args.head_dim,
+    RTP_LLM_CHECK(table.size(1) % 2 == 0 && call.rotary_offset >= 0 &&
+                      call.rotary_offset + table.size(1) <= args.head_dim,
                   "rotate_and_store: cos_sin is ", table.describe(), " and rotary_offset ",
-                  options.rotary_offset, "; expected an even rotary size within heads of ",
+                  call.rotary_offset, "; expected an even rotary size within heads of ",
                   args.head_dim);
     args.cos_sin = table.data<float>();
     args.num_positions = table.size(0);
     args.rotary_dim = static_cast<int>(table.size(1));
-    args.rotary_offset = static_cast<int>(options.rotary_offset);
+    args.rotary_offset = static_cast<int>(call.rotary_offset);
   }
   const int64_t pairs = args.rotary_dim / 2;
-  RTP_LLM_CHECK(options.height_pairs >= 0 && options.width_pairs >= 0 &&
-                    options.height_pairs + options.width_pairs <= pairs,
-                "rotate_and_store: ", options.height_pairs, " pairs of height and ",
-                options.width_pairs, " of width; expected at most ", pairs, " in all");
-  args.height_pairs = static_cast<int>(options.height_pairs);
-  args.width_pairs = static_cast<int>(options.width_pairs);
-  RTP_LLM_CHECK(!has_axes(args) || places.positions.has_value(),
+  RTP_LLM_CHECK(call.height_pairs >= 0 && call.width_pairs >= 0 &&
+                    call.height_pairs + call.width_pairs <= pairs,
+                "rotate_and_store: ", call.height_pairs, " pairs of height and ", call.width_pairs,
+                " of width; expected at most ", pairs, " in all");
+  args.height_pairs = static_cast<int>(call.height_pairs);
+  args.width_pairs = static_cast<int>(call.width_pairs);
+  RTP_LLM_CHECK(!has_axes(args) || call.positions.has_value(),
                 "rotate_and_store: positions on several axes must be given; they are None");
-  if (!places.positions.has_value()) return;
-  const Tensor& positions = *places.positions;
+  if (!call.positions.has_value()) return;
+  const Tensor& positions = *call.positions;
   args.positions = index_of(positions, "rotate_and_store: positions");
   RTP_LLM_CHECK(positions.dim() >= 1 && positions.dim() <= 2 && positions.size(0) == args.tokens &&
                     (!has_axes(args) || args.positions.step == 3),
@@ -135,23 +133,23 @@ void take_rotation(FusedRopeArgs& args, const FusedRopePlaces& places,
                 " tokens");
 }
 
-void take_requests(FusedRopeArgs& args, const FusedRopePlaces& places) {
-  RTP_LLM_CHECK(places.past.has_value() || !places.cu_seqlens.has_value(),
+void take_requests(FusedRopeArgs& args, const RotateAndStoreCall& call) {
+  RTP_LLM_CHECK(call.past_lengths.has_value() || !call.cu_seqlens.has_value(),
                 "rotate_and_store: cu_seqlens without past_lengths");
-  if (!places.past.has_value()) return;
-  RTP_LLM_CHECK(places.past->numel() < INT32_MAX, "rotate_and_store: past_lengths is ",
-                places.past->describe(), "; expected fewer than ", INT32_MAX, " requests");
-  check_index(*places.past, "rotate_and_store: past_lengths");
-  args.past = places.past->data<int32_t>();
-  args.requests = static_cast<int>(places.past->size(0));
-  if (!places.cu_seqlens.has_value()) {
+  if (!call.past_lengths.has_value()) return;
+  RTP_LLM_CHECK(call.past_lengths->numel() < INT32_MAX, "rotate_and_store: past_lengths is ",
+                call.past_lengths->describe(), "; expected fewer than ", INT32_MAX, " requests");
+  check_index(*call.past_lengths, "rotate_and_store: past_lengths");
+  args.past = call.past_lengths->data<int32_t>();
+  args.requests = static_cast<int>(call.past_lengths->size(0));
+  if (!call.cu_seqlens.has_value()) {
     RTP_LLM_CHECK(args.requests == args.tokens, "rotate_and_store: ", args.tokens, " tokens of ",
                   args.requests, " requests without cu_seqlens; expected a token for each");
     return;
   }
-  check_index(*places.cu_seqlens, "rotate_and_store: cu_seqlens");
-  check_sizes(*places.cu_seqlens, {args.requests + 1}, "rotate_and_store: cu_seqlens");
-  args.cu_seqlens = places.cu_seqlens->data<int32_t>();
+  check_index(*call.cu_seqlens, "rotate_and_store: cu_seqlens");
+  check_sizes(*call.cu_seqlens, {args.requests + 1}, "rotate_and_store: cu_seqlens");
+  args.cu_seqlens = call.cu_seqlens->data<int32_t>();
 }
 
 CacheView cache_of(FusedRopeArgs& args, const Tensor& cache, const char* what) {
@@ -194,15 +192,15 @@ int64_t tokens_of_block(const Tensor& cache) {
   return cache.size(1) * (cache.dim() == 6 ? cache.size(2) : 1);
 }
 
-void take_places(FusedRopeArgs& args, const FusedRopeCache& cache, bool has_past) {
-  RTP_LLM_CHECK(cache.offsets.has_value() != cache.slots.has_value(),
+void take_places(FusedRopeArgs& args, const RotateAndStoreCall& call, bool has_past) {
+  RTP_LLM_CHECK(call.offsets.has_value() != call.slots.has_value(),
                 "rotate_and_store: a cache needs either offsets or slots");
-  if (cache.slots.has_value()) {
-    args.slots = index_of(*cache.slots, "rotate_and_store: slots");
-    check_sizes(*cache.slots, {args.tokens}, "rotate_and_store: slots");
+  if (call.slots.has_value()) {
+    args.slots = index_of(*call.slots, "rotate_and_store: slots");
+    check_sizes(*call.slots, {args.tokens}, "rotate_and_store: slots");
     return;
   }
-  const Tensor& offsets = *cache.offsets;
+  const Tensor& offsets = *call.offsets;
   check_dtype(offsets, DType::kInt32, "rotate_and_store: offsets");
   check_dim(offsets, 4, "rotate_and_store: offsets");
   check_contiguous(offsets, "rotate_and_store: offsets");
@@ -221,47 +219,46 @@ const float* scale_of(const OptionalTensor& scale, const char* what) {
   return scale->data<float>();
 }
 
-void take_cache(FusedRopeArgs& args, const FusedRopeCache& cache, bool has_values, bool has_past) {
+void take_cache(FusedRopeArgs& args, const RotateAndStoreCall& call, bool has_values,
+                bool has_past) {
   args.cache_dtype = args.dtype;
-  RTP_LLM_CHECK(cache.k_cache.has_value() == cache.v_cache.has_value(),
+  RTP_LLM_CHECK(call.k_cache.has_value() == call.v_cache.has_value(),
                 "rotate_and_store: k_cache and v_cache go together; one of them is None");
-  RTP_LLM_CHECK(
-      cache.k_cache.has_value() || (!cache.offsets.has_value() && !cache.slots.has_value()),
-      "rotate_and_store: offsets or slots without a cache");
-  if (!cache.k_cache.has_value()) return;
+  RTP_LLM_CHECK(call.k_cache.has_value() || (!call.offsets.has_value() && !call.slots.has_value()),
+                "rotate_and_store: offsets or slots without a cache");
+  if (!call.k_cache.has_value()) return;
   RTP_LLM_CHECK(has_values, "rotate_and_store: a cache without v");
-  args.k_cache = cache_of(args, *cache.k_cache, "rotate_and_store: k_cache");
-  args.v_cache = cache_of(args, *cache.v_cache, "rotate_and_store: v_cache");
-  check_dtype(*cache.v_cache, cache.k_cache->dtype(), "rotate_and_store: v_cache");
-  args.cache_dtype = cache.k_cache->dtype();
-  args.block_size = static_cast<int>(tokens_of_block(*cache.k_cache));
-  RTP_LLM_CHECK(tokens_of_block(*cache.v_cache) == args.block_size, "rotate_and_store: v_cache is ",
-                cache.v_cache->describe(), "; expected blocks of ", args.block_size, " tokens");
-  take_places(args, cache, has_past);
-  args.k_scale = scale_of(cache.k_scale, "rotate_and_store: k_scale");
-  args.v_scale = scale_of(cache.v_scale, "rotate_and_store: v_scale");
-  if (!cache.scales.has_value()) return;
-  check_dtype(*cache.scales, DType::kFloat32, "rotate_and_store: scales");
-  check_sizes(*cache.scales, {args.k_cache.rows, args.block_size, args.num_kv_heads},
+  args.k_cache = cache_of(args, *call.k_cache, "rotate_and_store: k_cache");
+  args.v_cache = cache_of(args, *call.v_cache, "rotate_and_store: v_cache");
+  check_dtype(*call.v_cache, call.k_cache->dtype(), "rotate_and_store: v_cache");
+  args.cache_dtype = call.k_cache->dtype();
+  args.block_size = static_cast<int>(tokens_of_block(*call.k_cache));
+  RTP_LLM_CHECK(tokens_of_block(*call.v_cache) == args.block_size, "rotate_and_store: v_cache is ",
+                call.v_cache->describe(), "; expected blocks of ", args.block_size, " tokens");
+  take_places(args, call, has_past);
+  args.k_scale = scale_of(call.k_scale, "rotate_and_store: k_scale");
+  args.v_scale = scale_of(call.v_scale, "rotate_and_store: v_scale");
+  if (!call.scales.has_value()) return;
+  check_dtype(*call.scales, DType::kFloat32, "rotate_and_store: scales");
+  check_sizes(*call.scales, {args.k_cache.rows, args.block_size, args.num_kv_heads},
               "rotate_and_store: scales");
-  args.scales = cache.scales->data<float>();
-  args.scale_row_stride = cache.scales->stride(0);
-  args.scale_token_stride = cache.scales->stride(1);
-  args.scale_head_stride = cache.scales->stride(2);
+  args.scales = call.scales->data<float>();
+  args.scale_row_stride = call.scales->stride(0);
+  args.scale_token_stride = call.scales->stride(1);
+  args.scale_head_stride = call.scales->stride(2);
 }
 
 }  // namespace
 
-FusedRopeArgs fused_rope_args(const FusedRopeHeads& heads, const FusedRopePlaces& places,
-                              const FusedRopeCache& cache, const FusedRopeOptions& options) {
+FusedRopeArgs fused_rope_args(const RotateAndStoreCall& call) {
   FusedRopeArgs args = {};
-  args.eps = static_cast<float>(options.eps);
-  args.padded_queries = options.padded_queries;
-  take_heads(args, heads);
-  take_rotation(args, places, options);
-  take_requests(args, places);
-  take_cache(args, cache, heads.v.has_value(), places.past.has_value());
-  check_rows(args, heads);
+  args.eps = static_cast<float>(call.eps);
+  args.padded_queries = call.padded_queries;
+  take_heads(args, call);
+  take_rotation(args, call);
+  take_requests(args, call);
+  take_cache(args, call, call.v.has_value(), call.past_lengths.has_value());
+  check_rows(args, call);
   return args;
 }
 

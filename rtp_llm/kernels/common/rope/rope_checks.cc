@@ -3,35 +3,35 @@
 namespace rtp_llm::glue {
 namespace {
 
-void take_qkv(RopeKvWriteArgs& args, const Tensor& qkv, const RopeLayout& layout) {
+void take_qkv(RopeKvWriteArgs& args, const Tensor& qkv, const RopeKvWriteCall& call) {
   check_float_dtype(qkv, "rope_kv_write: qkv");
   check_dim(qkv, 2, "rope_kv_write: qkv");
   check_contiguous_rows(qkv, "rope_kv_write: qkv");
-  const int64_t heads = layout.num_heads + 2 * layout.num_kv_heads;
-  RTP_LLM_CHECK(layout.num_heads > 0 && layout.num_kv_heads > 0 && layout.head_dim > 0 &&
-                    qkv.size(1) == heads * layout.head_dim,
-                "rope_kv_write: qkv is ", qkv.describe(), "; expected rows of (", layout.num_heads,
-                " + 2 * ", layout.num_kv_heads, ") * ", layout.head_dim, " elements");
+  const int64_t heads = call.num_heads + 2 * call.num_kv_heads;
+  RTP_LLM_CHECK(call.num_heads > 0 && call.num_kv_heads > 0 && call.head_dim > 0 &&
+                    qkv.size(1) == heads * call.head_dim,
+                "rope_kv_write: qkv is ", qkv.describe(), "; expected rows of (", call.num_heads,
+                " + 2 * ", call.num_kv_heads, ") * ", call.head_dim, " elements");
   RTP_LLM_CHECK(qkv.size(1) <= INT32_MAX, "rope_kv_write: qkv is ", qkv.describe(),
                 "; expected rows of at most ", INT32_MAX, " elements");
   args.qkv = qkv.data();
   args.tokens = qkv.size(0);
   args.stride = qkv.stride(0);
-  args.num_heads = layout.num_heads;
-  args.num_kv_heads = layout.num_kv_heads;
-  args.head_dim = layout.head_dim;
+  args.num_heads = call.num_heads;
+  args.num_kv_heads = call.num_kv_heads;
+  args.head_dim = call.head_dim;
   args.dtype = qkv.dtype();
 }
 
 void take_rotation(RopeKvWriteArgs& args, const Tensor& cos_sin, const Tensor& positions,
-                   const RopeLayout& layout) {
+                   const RopeKvWriteCall& call) {
   check_dtype(cos_sin, DType::kFloat32, "rope_kv_write: cos_sin");
   check_dim(cos_sin, 2, "rope_kv_write: cos_sin");
   check_contiguous(cos_sin, "rope_kv_write: cos_sin");
   args.num_positions = cos_sin.size(0);
   args.rotary_dim = cos_sin.size(1);
-  args.rotary_offset = layout.rotary_offset;
-  args.is_neox = layout.is_neox;
+  args.rotary_offset = call.rotary_offset;
+  args.is_neox = call.is_neox;
   RTP_LLM_CHECK(args.rotary_dim % 2 == 0 && args.rotary_offset >= 0 &&
                     args.rotary_offset + args.rotary_dim <= args.head_dim,
                 "rope_kv_write: cos_sin is ", cos_sin.describe(), " and rotary_offset ",
@@ -63,15 +63,15 @@ void take_cache(RopeKvWriteArgs& args, const Tensor& cache, const Tensor& slots)
 
 }  // namespace
 
-RopeKvWriteArgs rope_kv_write_args(const RopeTensors& tensors, const RopeLayout& layout) {
+RopeKvWriteArgs rope_kv_write_args(const RopeKvWriteCall& call) {
   RopeKvWriteArgs args{};
-  take_qkv(args, tensors.qkv, layout);
-  if (tensors.cos_sin.has_value()) {
-    take_rotation(args, *tensors.cos_sin, tensors.positions, layout);
+  take_qkv(args, call.qkv, call);
+  if (call.cos_sin.has_value()) {
+    take_rotation(args, *call.cos_sin, call.positions, call);
   }
-  RTP_LLM_CHECK(tensors.kv_cache.has_value() == tensors.slot_mapping.has_value(),
+  RTP_LLM_CHECK(call.kv_cache.has_value() == call.slot_mapping.has_value(),
                 "rope_kv_write: kv_cache and slot_mapping go together; one of them is None");
-  if (tensors.kv_cache.has_value()) take_cache(args, *tensors.kv_cache, *tensors.slot_mapping);
+  if (call.kv_cache.has_value()) take_cache(args, *call.kv_cache, *call.slot_mapping);
   return args;
 }
 

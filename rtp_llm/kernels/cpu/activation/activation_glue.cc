@@ -1,4 +1,5 @@
 #include "rtp_llm/kernels/common/activation/activation_checks.h"
+#include "rtp_llm/kernels/common/activation/calls.h"
 #include "rtp_llm/kernels/cpu/activation/activation.h"
 
 namespace rtp_llm::cpu {
@@ -18,17 +19,19 @@ Tensor gated(const Tensor& x, Activation activation, const char* what) {
   return out;
 }
 
-Tensor silu_and_mul(const Tensor& x) { return gated(x, Activation::kSilu, "silu_and_mul: x"); }
+Tensor silu_and_mul(const glue::SiluAndMulCall& call) {
+  return gated(call.x, Activation::kSilu, "silu_and_mul: x");
+}
 
-Tensor gelu_and_mul(const Tensor& x, bool tanh) {
-  return gated(x, tanh ? Activation::kGeluTanh : Activation::kGelu, "gelu_and_mul: x");
+Tensor gelu_and_mul(const glue::GeluAndMulCall& call) {
+  return gated(call.x, call.tanh ? Activation::kGeluTanh : Activation::kGelu, "gelu_and_mul: x");
 }
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
-  glue::implement<silu_and_mul>(library, "silu_and_mul");
-  glue::implement<gelu_and_mul>(library, "gelu_and_mul");
+  glue::implement<&silu_and_mul>(library);
+  glue::implement<&gelu_and_mul>(library);
 }
 
 }  // namespace rtp_llm::cpu

@@ -1,4 +1,5 @@
 #include "rtp_llm/kernels/cpu/attention/paged_attention_glue.h"
+#include "rtp_llm/kernels/common/attention/calls.h"
 
 #include "rtp_llm/kernels/common/attention/paged_attention_checks.h"
 #include "rtp_llm/kernels/cpu/attention/paged_attention.h"
@@ -19,23 +20,15 @@ glue::Tensor attend(const glue::Tensor& q, PagedAttentionArgs args) {
 
 namespace {
 
-using glue::OptionalTensor;
 using glue::Tensor;
 
 // The maximum lengths serve devices that may not look into the index tensors.
-Tensor paged_attention(const Tensor& q, const Tensor& kv_cache, const Tensor& cu_seqlens_q,
-                       const Tensor& seq_lens, const Tensor& block_table, int64_t /*max_seqlen_q*/,
-                       int64_t /*max_seqlen_k*/, double scale, bool causal, int64_t window,
-                       double soft_cap, const OptionalTensor& sinks) {
-  return attend(
-      q, glue::paged_attention_args({q, kv_cache, cu_seqlens_q, seq_lens, block_table, sinks},
-                                    {scale, causal, window, soft_cap}));
+Tensor paged_attention(const glue::PagedAttentionCall& call) {
+  return attend(call.q, glue::paged_attention_args(call));
 }
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
-  glue::implement<paged_attention>(library, "paged_attention");
-}
+STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) { glue::implement<&paged_attention>(library); }
 
 }  // namespace rtp_llm::cpu

@@ -1,3 +1,4 @@
+#include "rtp_llm/kernels/common/gemm/calls.h"
 #include "rtp_llm/kernels/common/gemm/linear_int8_checks.h"
 #include "rtp_llm/kernels/common/glue.h"
 #include "rtp_llm/kernels/cpu/gemm/linear.h"
@@ -16,39 +17,38 @@ void check_bias(const OptionalTensor& bias, const Tensor& x, int64_t outputs, co
   glue::check_contiguous(*bias, what);
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
-  glue::check_float_dtype(x, "linear: x");
-  glue::check_dim(x, 2, "linear: x");
-  glue::check_contiguous_rows(x, "linear: x");
-  glue::check_dtype(weight, x.dtype(), "linear: weight");
-  glue::check_dim(weight, 2, "linear: weight");
-  glue::check_contiguous_rows(weight, "linear: weight");
-  RTP_LLM_CHECK(weight.size(1) == x.size(1), "linear: weight is ", weight.describe(), " and x ",
-                x.describe(), "; expected equal numbers of columns");
-  const int64_t outputs = weight.size(0);
-  check_bias(bias, x, outputs, "linear: bias");
-  Tensor out = glue::empty(x, {x.size(0), outputs}, x.dtype());
+Tensor linear(const glue::LinearCall& call) {
+  glue::check_float_dtype(call.x, "linear: x");
+  glue::check_dim(call.x, 2, "linear: x");
+  glue::check_contiguous_rows(call.x, "linear: x");
+  glue::check_dtype(call.weight, call.x.dtype(), "linear: weight");
+  glue::check_dim(call.weight, 2, "linear: weight");
+  glue::check_contiguous_rows(call.weight, "linear: weight");
+  RTP_LLM_CHECK(call.weight.size(1) == call.x.size(1), "linear: weight is ", call.weight.describe(),
+                " and x ", call.x.describe(), "; expected equal numbers of columns");
+  const int64_t outputs = call.weight.size(0);
+  check_bias(call.bias, call.x, outputs, "linear: bias");
+  Tensor out = glue::empty(call.x, {call.x.size(0), outputs}, call.x.dtype());
   LinearArgs args = {};
-  args.dtype = x.dtype();
-  args.x = x.data();
-  args.weight = weight.data();
-  args.bias = bias.has_value() ? bias->data() : nullptr;
+  args.dtype = call.x.dtype();
+  args.x = call.x.data();
+  args.weight = call.weight.data();
+  args.bias = call.bias.has_value() ? call.bias->data() : nullptr;
   args.out = out.data();
-  args.m = x.size(0);
+  args.m = call.x.size(0);
   args.n = outputs;
-  args.k = x.size(1);
-  args.x_stride = x.stride(0);
-  args.weight_stride = weight.stride(0);
+  args.k = call.x.size(1);
+  args.x_stride = call.x.stride(0);
+  args.weight_stride = call.weight.stride(0);
   args.out_stride = outputs;
   run_linear(args, glue::parallel_for());
   return out;
 }
 
-template <void (*kRun)(const Int8LinearArgs&, const ParallelFor&)>
-Tensor packed_linear(const Tensor& x, const Tensor& weight, const Tensor& scale,
-                     const OptionalTensor& bias) {
-  Int8LinearArgs args = glue::int8_linear_args(x, weight, scale, bias);
-  Tensor out = glue::empty(x, {args.m, args.n}, args.dtype);
+template <class Call, void (*kRun)(const Int8LinearArgs&, const ParallelFor&)>
+Tensor packed_linear(const Call& call) {
+  Int8LinearArgs args = glue::int8_linear_args(call.x, call.weight, call.scale, call.bias);
+  Tensor out = glue::empty(call.x, {args.m, args.n}, args.dtype);
   args.out = out.data();
   kRun(args, glue::parallel_for());
   return out;
@@ -57,9 +57,9 @@ Tensor packed_linear(const Tensor& x, const Tensor& weight, const Tensor& scale,
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
-  glue::implement<linear>(library, "linear");
-  glue::implement<packed_linear<run_int8_linear>>(library, "int8_linear");
-  glue::implement<packed_linear<run_w8a8_int8_linear>>(library, "w8a8_int8_linear");
+  glue::implement<&linear>(library);
+  glue::implement<&packed_linear<glue::Int8LinearCall, run_int8_linear>>(library);
+  glue::implement<&packed_linear<glue::W8a8Int8LinearCall, run_w8a8_int8_linear>>(library);
 }
 
 }  // namespace rtp_llm::cpu

@@ -1,13 +1,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "rtp_llm/kernels/common/kv_cache/calls.h"
 #include "rtp_llm/kernels/common/kv_cache/copy_blocks_checks.h"
 #include "rtp_llm/kernels/cpu/kv_cache/copy_blocks.h"
 
 namespace rtp_llm::cpu {
 namespace {
-
-using glue::Tensor;
 
 // A block that is written by one pair and read or written by another has no defined content.
 void check_pairs(const int32_t* pairs, int64_t count, int64_t num_blocks) {
@@ -34,8 +33,8 @@ void check_pairs(const int32_t* pairs, int64_t count, int64_t num_blocks) {
   }
 }
 
-void copy(const Tensor& cache, const Tensor& pairs) {
-  const CopyBlocksArgs args = glue::copy_blocks_args(cache, pairs);
+void copy(const glue::CopyBlocksCall& call) {
+  const CopyBlocksArgs args = glue::copy_blocks_args(call);
   check_pairs(args.pairs, args.num_pairs, args.num_blocks);
   const int64_t copies = args.num_layers * args.num_planes * args.num_pairs;
   glue::run(&copy_blocks, args, copies, grain_rows(args.block_bytes * 2));
@@ -43,6 +42,6 @@ void copy(const Tensor& cache, const Tensor& pairs) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) { glue::implement<copy>(library, "copy_blocks"); }
+STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) { glue::implement<&copy>(library); }
 
 }  // namespace rtp_llm::cpu

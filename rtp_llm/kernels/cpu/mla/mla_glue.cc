@@ -1,12 +1,12 @@
+#include "rtp_llm/kernels/common/mla/calls.h"
 #include "rtp_llm/kernels/common/mla/mla_checks.h"
+#include "rtp_llm/kernels/cpu/attention/paged_attention_glue.h"
 #include "rtp_llm/kernels/cpu/lookup/lookup.h"
 #include "rtp_llm/kernels/cpu/mla/mla.h"
-#include "rtp_llm/kernels/cpu/attention/paged_attention_glue.h"
 
 namespace rtp_llm::cpu {
 namespace {
 
-using glue::OptionalTensor;
 using glue::Tensor;
 
 void check_indices(const MlaStoreArgs& args) {
@@ -25,30 +25,25 @@ void check_indices(const MlaStoreArgs& args) {
   }
 }
 
-void rotate_and_store(const Tensor& q, const Tensor& q_out, const Tensor& kv,
-                      const Tensor& norm_weight, double eps, const OptionalTensor& cos_sin,
-                      const Tensor& positions, const Tensor& cache, const Tensor& slots,
-                      bool is_neox) {
-  const MlaStoreArgs args = glue::mla_store_args(
-      {q, q_out, kv, norm_weight, cos_sin, positions, cache, slots}, eps, is_neox);
+void rotate_and_store(const glue::MlaRotateAndStoreCall& call) {
+  const MlaStoreArgs args = glue::mla_store_args(call);
   check_indices(args);
   const int64_t elements = args.num_heads * args.rope_size + args.latent_size;
   glue::run(RTP_LLM_PICK_ISA(mla_rotate_and_store), args, args.tokens, grain_rows(elements * 8));
 }
 
 // The kernel of paged attention, on keys that are values too.
-Tensor attention(const Tensor& q, const Tensor& cache, const Tensor& cu_seqlens_q,
-                 const Tensor& seq_lens, const Tensor& block_table, int64_t latent_size,
-                 int64_t /*max_seqlen_q*/, int64_t /*max_seqlen_k*/, double scale) {
-  return attend(q, glue::mla_attention_args({q, cache, cu_seqlens_q, seq_lens, block_table},
-                                            latent_size, scale));
+Tensor attention(const glue::MlaAttentionCall& call) {
+  return attend(call.q, glue::mla_attention_args({call.q, call.cache, call.cu_seqlens_q,
+                                                  call.seq_lens, call.block_table},
+                                                 call.latent_size, call.scale));
 }
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
-  glue::implement<rotate_and_store>(library, "mla_rotate_and_store");
-  glue::implement<attention>(library, "mla_attention");
+  glue::implement<&rotate_and_store>(library);
+  glue::implement<&attention>(library);
 }
 
 }  // namespace rtp_llm::cpu

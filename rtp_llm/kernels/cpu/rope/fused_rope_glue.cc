@@ -55,7 +55,8 @@ void check_tokens(const FusedRopeArgs& args) {
   }
 }
 
-void launch(const glue::Tensor& /*q*/, const FusedRopeArgs& args) {
+void rotate_and_store(const glue::RotateAndStoreCall& call) {
+  const FusedRopeArgs args = glue::fused_rope_args(call);
   check_tokens(args);
   const int64_t heads = args.num_heads + 2 * args.num_kv_heads;
   glue::run(&fused_rope, args, args.tokens, grain_rows(heads * args.head_dim * 32));
@@ -63,8 +64,6 @@ void launch(const glue::Tensor& /*q*/, const FusedRopeArgs& args) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
-  glue::implement<glue::rotate_and_store<&launch>>(library, "rotate_and_store");
-}
+STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) { glue::implement<&rotate_and_store>(library); }
 
 }  // namespace rtp_llm::cpu

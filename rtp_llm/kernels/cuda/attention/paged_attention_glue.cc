@@ -1,38 +1,35 @@
+#include "rtp_llm/kernels/common/attention/calls.h"
 #include "rtp_llm/kernels/common/attention/paged_attention_checks.h"
-#include "rtp_llm/kernels/cuda/on_device.h"
 #include "rtp_llm/kernels/cuda/attention/prompt_attention.h"
+#include "rtp_llm/kernels/cuda/on_device.h"
 
 namespace rtp_llm::cuda {
 namespace {
 
-using glue::OptionalTensor;
 using glue::Tensor;
 
-Tensor attention(const Tensor& q, const Tensor& kv_cache, const Tensor& cu_seqlens_q,
-                 const Tensor& seq_lens, const Tensor& block_table, int64_t max_seqlen_q,
-                 int64_t max_seqlen_k, double scale, bool causal, int64_t window, double soft_cap,
-                 const OptionalTensor& sinks) {
-  PagedAttentionArgs args = glue::paged_attention_args(
-      {q, kv_cache, cu_seqlens_q, seq_lens, block_table, sinks}, {scale, causal, window, soft_cap});
-  RTP_LLM_CHECK(max_seqlen_q >= 0 && max_seqlen_k >= 0, "paged_attention: max_seqlen_q is ",
-                max_seqlen_q, " and max_seqlen_k ", max_seqlen_k, "; expected no negative number");
-  Tensor out = glue::empty(q, {q.size(0), q.size(1), q.size(2)}, q.dtype());
+Tensor attention(const glue::PagedAttentionCall& call) {
+  PagedAttentionArgs args = glue::paged_attention_args(call);
+  RTP_LLM_CHECK(call.max_seqlen_q >= 0 && call.max_seqlen_k >= 0,
+                "paged_attention: max_seqlen_q is ", call.max_seqlen_q, " and max_seqlen_k ",
+                call.max_seqlen_k, "; expected no negative number");
+  Tensor out =
+      glue::empty(call.q, {call.q.size(0), call.q.size(1), call.q.size(2)}, call.q.dtype());
   args.out = out.data();
-  const AttentionBounds bounds{max_seqlen_q, max_seqlen_k};
-  const OnDevice device(q);
+  const AttentionBounds bounds{call.max_seqlen_q, call.max_seqlen_k};
+  const OnDevice device(call.q);
   if (takes_prompt(args, bounds)) {
     prompt_attention(args, bounds, device.stream());
     return out;
   }
-  const Tensor scratch = glue::empty(q, {paged_attention_scratch(args, bounds)}, DType::kFloat32);
+  const Tensor scratch =
+      glue::empty(call.q, {paged_attention_scratch(args, bounds)}, DType::kFloat32);
   paged_attention(args, bounds, scratch.data<float>(), device.stream());
   return out;
 }
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
-  glue::implement<attention>(library, "paged_attention");
-}
+STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) { glue::implement<&attention>(library); }
 
 }  // namespace rtp_llm::cuda

@@ -1,3 +1,4 @@
+#include "rtp_llm/kernels/common/fp8/calls.h"
 #include "rtp_llm/kernels/common/fp8/fp8_activation_checks.h"
 #include "rtp_llm/kernels/cuda/fp8/fp8_activation.h"
 #include "rtp_llm/kernels/cuda/on_device.h"
@@ -16,19 +17,19 @@ std::tuple<Tensor, Tensor> quantized(const Tensor& x, const OptionalTensor& mask
   return {std::move(result.q), std::move(result.scales)};
 }
 
-std::tuple<Tensor, Tensor> fp8_quantize(const Tensor& x, const OptionalTensor& masked_m) {
-  return quantized(x, masked_m, false, "fp8_quantize: x");
+std::tuple<Tensor, Tensor> fp8_quantize(const glue::Fp8QuantizeCall& call) {
+  return quantized(call.x, call.masked_m, false, "fp8_quantize: x");
 }
 
-std::tuple<Tensor, Tensor> silu_and_mul_fp8(const Tensor& x, const OptionalTensor& masked_m) {
-  return quantized(x, masked_m, true, "silu_and_mul_fp8: x");
+std::tuple<Tensor, Tensor> silu_and_mul_fp8(const glue::SiluAndMulFp8Call& call) {
+  return quantized(call.x, call.masked_m, true, "silu_and_mul_fp8: x");
 }
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
-  glue::implement<fp8_quantize>(library, "fp8_quantize");
-  glue::implement<silu_and_mul_fp8>(library, "silu_and_mul_fp8");
+  glue::implement<&fp8_quantize>(library);
+  glue::implement<&silu_and_mul_fp8>(library);
 }
 
 }  // namespace rtp_llm::cuda

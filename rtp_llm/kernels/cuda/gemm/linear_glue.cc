@@ -1,5 +1,5 @@
 #include "rtp_llm/kernels/common/gemm/torch_linear.h"
 
 STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
-  rtp_llm::glue::implement<rtp_llm::glue::torch_linear>(library, "linear");
+  rtp_llm::glue::implement<&rtp_llm::glue::call_torch_linear>(library);
 }

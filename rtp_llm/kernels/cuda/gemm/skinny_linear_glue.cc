@@ -1,14 +1,14 @@
-#include "rtp_llm/kernels/common/norm/norm_checks.h"
+#include "rtp_llm/kernels/common/gemm/calls.h"
 #include "rtp_llm/kernels/common/gemm/skinny_linear_checks.h"
 #include "rtp_llm/kernels/common/gemm/torch_linear.h"
+#include "rtp_llm/kernels/common/norm/norm_checks.h"
+#include "rtp_llm/kernels/cuda/gemm/skinny_linear.h"
 #include "rtp_llm/kernels/cuda/norm/norm.h"
 #include "rtp_llm/kernels/cuda/on_device.h"
-#include "rtp_llm/kernels/cuda/gemm/skinny_linear.h"
 
 namespace rtp_llm::cuda {
 namespace {
 
-using glue::OptionalTensor;
 using glue::Tensor;
 
 constexpr glue::SkinnyLimits kLimits = {kSkinnyRows, kSkinnyColumns, kSkinnyOutputs};
@@ -20,17 +20,16 @@ Tensor result_of(SkinnyLinearArgs& args, const Tensor& x, int64_t columns, DType
   return out;
 }
 
-int64_t fused_linear_rows(const Tensor& weight) {
-  glue::check_dim(weight, 2, "fused_linear_rows: weight");
-  const OnDevice device(weight);
-  return skinny_linear_rows(weight.size(0), weight.size(1), weight.dtype());
+int64_t fused_linear_rows(const glue::FusedLinearRowsCall& call) {
+  glue::check_dim(call.weight, 2, "fused_linear_rows: weight");
+  const OnDevice device(call.weight);
+  return skinny_linear_rows(call.weight.size(0), call.weight.size(1), call.weight.dtype());
 }
 
-void linear_add(const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
-                const Tensor& residual) {
-  SkinnyLinearArgs args = glue::skinny_linear_args(x, weight, bias, kLimits);
-  glue::set_residual(args, x, residual);
-  const OnDevice device(x);
+void linear_add(const glue::LinearAddCall& call) {
+  SkinnyLinearArgs args = glue::skinny_linear_args(call.x, call.weight, call.bias, kLimits);
+  glue::set_residual(args, call.x, call.residual);
+  const OnDevice device(call.x);
   skinny_linear(args, device.stream());
 }
 
@@ -51,22 +50,20 @@ void norm_and_run(SkinnyLinearArgs& args, const Tensor& x, const Tensor& norm_we
   skinny_linear(args, device.stream());
 }
 
-Tensor norm_linear(const Tensor& x, const Tensor& norm_weight, double eps, const Tensor& weight,
-                   const OptionalTensor& bias) {
-  SkinnyLinearArgs args = glue::skinny_linear_args(x, weight, bias, kLimits);
+Tensor norm_linear(const glue::NormLinearCall& call) {
+  SkinnyLinearArgs args = glue::skinny_linear_args(call.x, call.weight, call.bias, kLimits);
   args.end = LinearEnd::kStore;
-  Tensor out = result_of(args, x, args.outputs, args.dtype);
-  norm_and_run(args, x, norm_weight, eps);
+  Tensor out = result_of(args, call.x, args.outputs, args.dtype);
+  norm_and_run(args, call.x, call.norm_weight, call.eps);
   return out;
 }
 
-Tensor norm_gated_linear(const Tensor& x, const Tensor& norm_weight, double eps,
-                         const Tensor& weight, const OptionalTensor& bias, std::string activation) {
-  SkinnyLinearArgs args = glue::skinny_linear_args(x, weight, bias, kLimits);
+Tensor norm_gated_linear(const glue::NormGatedLinearCall& call) {
+  SkinnyLinearArgs args = glue::skinny_linear_args(call.x, call.weight, call.bias, kLimits);
   args.end = LinearEnd::kGate;
-  args.activation = glue::activation_named(activation);
-  Tensor out = result_of(args, x, args.outputs / 2, args.dtype);
-  norm_and_run(args, x, norm_weight, eps);
+  args.activation = glue::activation_named(call.activation);
+  Tensor out = result_of(args, call.x, args.outputs / 2, args.dtype);
+  norm_and_run(args, call.x, call.norm_weight, call.eps);
   return out;
 }
 
@@ -83,12 +80,12 @@ bool takes(const Tensor& x, const Tensor& weight) {
          x.size(0) <= skinny_linear_rows(weight.size(0), weight.size(1), weight.dtype());
 }
 
-Tensor linear_float(const Tensor& x, const Tensor& weight) {
-  if (!takes(x, weight)) return glue::torch_float_linear(x, weight);
-  SkinnyLinearArgs args = glue::skinny_linear_args(x, weight, std::nullopt, kLimits);
+Tensor linear_float(const glue::LinearFloatCall& call) {
+  if (!takes(call.x, call.weight)) return glue::torch_float_linear(call.x, call.weight);
+  SkinnyLinearArgs args = glue::skinny_linear_args(call.x, call.weight, std::nullopt, kLimits);
   args.end = LinearEnd::kFloat;
-  Tensor out = result_of(args, x, args.outputs, DType::kFloat32);
-  const OnDevice device(x);
+  Tensor out = result_of(args, call.x, args.outputs, DType::kFloat32);
+  const OnDevice device(call.x);
   skinny_linear(args, device.stream());
   return out;
 }
@@ -96,11 +93,11 @@ Tensor linear_float(const Tensor& x, const Tensor& weight) {
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
-  glue::implement_uncounted<fused_linear_rows>(library, "fused_linear_rows");
-  glue::implement<linear_add>(library, "linear_add");
-  glue::implement<norm_linear>(library, "norm_linear");
-  glue::implement<norm_gated_linear>(library, "norm_gated_linear");
-  glue::implement<linear_float>(library, "linear_float");
+  glue::implement<&fused_linear_rows>(library);
+  glue::implement<&linear_add>(library);
+  glue::implement<&norm_linear>(library);
+  glue::implement<&norm_gated_linear>(library);
+  glue::implement<&linear_float>(library);
 }
 
 }  // namespace rtp_llm::cuda

@@ -2,5 +2,5 @@
 #include "rtp_llm/kernels/xpu/on_queue.h"
 
 RTP_LLM_XPU_OPERATORS(library) {
-  rtp_llm::glue::implement<rtp_llm::glue::torch_linear>(library, "linear");
+  rtp_llm::glue::implement<&rtp_llm::glue::call_torch_linear>(library);
 }

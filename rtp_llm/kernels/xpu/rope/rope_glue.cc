@@ -1,3 +1,4 @@
+#include "rtp_llm/kernels/common/rope/calls.h"
 #include "rtp_llm/kernels/common/rope/rope_checks.h"
 #include "rtp_llm/kernels/xpu/on_queue.h"
 #include "rtp_llm/kernels/xpu/rope/rope.h"
@@ -5,22 +6,14 @@
 namespace rtp_llm::xpu {
 namespace {
 
-using glue::OptionalTensor;
-using glue::Tensor;
-
-void rope_kv_write_packed(const Tensor& qkv, const Tensor& positions, const OptionalTensor& cos_sin,
-                          const OptionalTensor& kv_cache, const OptionalTensor& slot_mapping,
-                          int64_t num_heads, int64_t num_kv_heads, int64_t head_dim, bool is_neox,
-                          int64_t rotary_offset) {
-  const RopeKvWriteArgs args =
-      glue::rope_kv_write_args({qkv, positions, cos_sin, kv_cache, slot_mapping},
-                               {num_heads, num_kv_heads, head_dim, is_neox, rotary_offset});
-  const OnQueue device(qkv);
+void rope_kv_write_packed(const glue::RopeKvWriteCall& call) {
+  const RopeKvWriteArgs args = glue::rope_kv_write_args(call);
+  const OnQueue device(call.qkv);
   rope_kv_write(device.queue(), args);
 }
 
 }  // namespace
 
-RTP_LLM_XPU_OPERATORS(library) { glue::implement<rope_kv_write_packed>(library, "rope_kv_write"); }
+RTP_LLM_XPU_OPERATORS(library) { glue::implement<&rope_kv_write_packed>(library); }
 
 }  // namespace rtp_llm::xpu
