@@ -21,6 +21,7 @@ from benchmark.report import Report, parser
 from rtp_llm.attention.factory import make_backend
 from rtp_llm.attention.mla import MlaBackend, MlaConfig
 from rtp_llm.attention.mla_step import ExpandedPart, MlaPart
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device import Device
 
 LATENT, ROPE, NOPE, VALUE, BLOCK = 512, 64, 128, 128, 64
@@ -147,7 +148,8 @@ def main() -> None:
     half = torch.bfloat16
     config = MlaConfig(
         device.name, half, half, arguments.heads, LATENT, ROPE, NOPE, VALUE, 192**-0.5, BLOCK,
-        capability=device.capability(), backend=arguments.backend,
+        capability=device.capability(),
+        settings=ModelSettings(attention_backend=arguments.backend),
     )  # fmt: skip
     backend = make_backend(config)
     assert isinstance(backend, MlaBackend)

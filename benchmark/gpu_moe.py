@@ -14,6 +14,7 @@ import torch
 from benchmark.gpu_limits import Rates, measure_rates
 from benchmark.gpu_time import microseconds
 from benchmark.report import Report, parser
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device import Device, resolve_device
 from rtp_llm.layers import LayerOptions, MoeBlock, MoeConfig
 
@@ -48,13 +49,15 @@ def main() -> None:
     flags.add_argument("--strategy", default="auto")
     arguments = flags.parse_args()
     device = resolve_device()
-    dtype = torch.bfloat16 if device.name != "cpu" else torch.float32
-    options = LayerOptions(
-        dtype,
-        device.torch_device,
+    settings = ModelSettings(
+        dtype="bfloat16" if device.name != "cpu" else "float32",
         quantization=arguments.quantization,
-        capability=device.capability(),
         moe_strategy=arguments.strategy,
+    )
+    options = LayerOptions(
+        settings,
+        device.torch_device,
+        capability=device.capability(),
         fp8_products=bool(device.supports("fp8_products")),
     )
     blocks = make_blocks(arguments.shape, options)

@@ -87,8 +87,6 @@ def _explain(loaded: LoadedSettings) -> int:
         check_role(settings)
         check_folder(settings.model)
         template = ModelFiles.read(settings.model).chat_template_source(settings.chat_template)
-        import torch
-
         from rtp_llm.device import known_devices, resolve_device
         from rtp_llm.device.built import describe_build
         from rtp_llm.engine.memory_estimate import explain_cache
@@ -101,17 +99,7 @@ def _explain(loaded: LoadedSettings) -> int:
         device = resolve_device(settings.device_type)
         check_settings(settings, device)
         check_ranks(settings, read_model_config(settings.model), settings.data_parallel_size)
-        text = explain(
-            settings.model,
-            device=device,
-            dtype=None if settings.dtype == "auto" else getattr(torch, settings.dtype),
-            quantization=settings.quantization,
-            block_size=settings.seq_size_per_block or device.default_block_size(),
-            kv_cache_dtype=settings.kv_cache_dtype,
-            attention_backend=settings.attention_backend,
-            moe_strategy=settings.moe_strategy,
-        )
-        print(text)
+        print(explain(settings.model, device=device, settings=settings))
         print(explain_cache(settings, device))
         print(f"chat template: {template or 'none; only completions are served'}")
         return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.attention.rotation import Rotation, rotate_on
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device import Support
 
 
@@ -20,8 +21,7 @@ class BackendOptions:
 
     `device_type` is one of rtp_llm.device.known_devices(); `kv_dtype` the number type of keys and
     values in the cache; `block_size` is in tokens; `capability` the compute capability of an NVIDIA
-    GPU, for other devices and where it is not known (0, 0); `backend` the name of the one that was
-    asked for ("auto": none).
+    GPU, for other devices and where it is not known (0, 0); `settings` the model's.
     """
 
     device_type: str
@@ -29,7 +29,7 @@ class BackendOptions:
     kv_dtype: torch.dtype
     block_size: int
     capability: tuple[int, int] = (0, 0)
-    backend: str = "auto"
+    settings: ModelSettings = field(default_factory=ModelSettings)
 
 
 class BackendConfig(Protocol):
@@ -51,7 +51,7 @@ class BackendConfig(Protocol):
     @property
     def capability(self) -> tuple[int, int]: ...
     @property
-    def backend(self) -> str: ...
+    def settings(self) -> ModelSettings: ...
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class AttentionConfig:
     soft_cap: float = 0.0
     sinks: bool = False
     capability: tuple[int, int] = (0, 0)
-    backend: str = "auto"
+    settings: ModelSettings = field(default_factory=ModelSettings)
 
     def __str__(self) -> str:
         windows = ", ".join(str(window) for window in self.windows if window)

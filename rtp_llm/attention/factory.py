@@ -38,7 +38,7 @@ def make_backend(config: BackendConfig) -> Backend[Any]:
     first = _first(config, answers)
     usable = [backend for backend, answer in answers if answer]
     made: Backend[Any]
-    if config.backend == AUTO:
+    if config.settings.attention_backend == AUTO:
         made = _with_decode(config, usable)
     elif issubclass(first, PartialBackend):
         others = [each for each in usable if each is not first]
@@ -58,7 +58,7 @@ def explain(config: BackendConfig) -> str:
     answers = _ask(config)
     lines = [f"attention for {config}:"]
     for (backend, answer), verdict in zip(
-        answers, verdicts(answers, config.backend, SETTING), strict=True
+        answers, verdicts(answers, config.settings.attention_backend, SETTING), strict=True
     ):
         remark = backend.remark(config) if answer else ""
         place = f"  {backend.name} (priority {backend.rank(config)})"
@@ -73,12 +73,14 @@ def explain(config: BackendConfig) -> str:
 
 
 def _decode_verdict(config: AttentionConfig) -> str:
-    if config.backend == AUTO:
+    if config.settings.attention_backend == AUTO:
         return "chosen for steps of one token a sequence"
-    forced = next((each for each in _family(config) if each.name == config.backend), None)
+    forced = next(
+        (each for each in _family(config) if each.name == config.settings.attention_backend), None
+    )
     if forced is not None and issubclass(forced, PartialBackend):
         return f"chosen for those of recorded steps, which {forced.name} leaves"
-    return f"no: {SETTING} gives every step to {config.backend}"
+    return f"no: {SETTING} gives every step to {config.settings.attention_backend}"
 
 
 def _decode() -> type[DecodeBackend]:
@@ -105,7 +107,7 @@ def _stack(config: BackendConfig, usable: Sequence[Any]) -> Any:
 
 def _first(config: BackendConfig, answers: Answers) -> type[Any]:
     """The one that `config` names, or the first that says yes."""
-    return choose(answers, config.backend, SETTING, f"attention for {config}")
+    return choose(answers, config.settings.attention_backend, SETTING, f"attention for {config}")
 
 
 def _ask(config: BackendConfig) -> Answers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from rtp_llm.attention import (
     make_backend,
 )
 from rtp_llm.attention.flashinfer import FlashInferBackend
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import Support
 from rtp_llm.device.choice import NoChoiceError
@@ -178,7 +180,7 @@ def test_the_explanation_names_every_backend(three_backends):
 
 
 def test_one_can_be_asked_for(three_backends):
-    config = dataclasses.replace(CONFIG, backend="slow")
+    config = dataclasses.replace(CONFIG, settings=SimpleNamespace(attention_backend="slow"))
     assert make_backend(config).name == "slow"
     lines = explain(config).splitlines()
     assert lines[1:3] == [
@@ -188,18 +190,20 @@ def test_one_can_be_asked_for(three_backends):
     with pytest.raises(NoChoiceError, match="--attention-backend slow: only heads of 64"):
         make_backend(dataclasses.replace(config, head_dim=80))
     with pytest.raises(NoChoiceError, match="quick is unknown; there are auto, fast, slow, paged"):
-        make_backend(dataclasses.replace(CONFIG, backend="quick"))
+        make_backend(
+            dataclasses.replace(CONFIG, settings=SimpleNamespace(attention_backend="quick"))
+        )
 
 
 def test_one_that_is_asked_for_takes_decode_steps_too(monkeypatch):
     monkeypatch.setattr(ops, "has_kernel", lambda name, device_type: True)
     half = {"device_type": "cuda", "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
-    config = dataclasses.replace(CONFIG, **half, backend="paged")
+    config = dataclasses.replace(CONFIG, **half, settings=ModelSettings(attention_backend="paged"))
     assert make_backend(config).name == "paged"
     assert explain(config).endswith("no: --attention-backend gives every step to paged")
     monkeypatch.setattr(FlashInferBackend, "supports", lambda config: Support.yes())
     monkeypatch.setitem(sys.modules, "flashinfer", object())
-    config = dataclasses.replace(config, backend="flashinfer")
+    config = dataclasses.replace(config, settings=ModelSettings(attention_backend="flashinfer"))
     backend = make_backend(config)
     assert (backend.name, backend.others.name) == ("flashinfer", "decode")
     assert "chosen for those of recorded steps" in explain(config)

@@ -77,7 +77,11 @@ class FlashInferBackend(PartialBackend):
         measured = find_measured(config)
         if measured is None:
             return "not measured for these heads on this GPU"
-        if config.backend == cls.name or not measured.long_is_faster or _comes_compiled():
+        if (
+            config.settings.attention_backend == cls.name
+            or not measured.long_is_faster
+            or _comes_compiled()
+        ):
             return str(measured)
         return f"{measured}; to be chosen for the first it needs the package flashinfer-jit-cache"
 
@@ -86,7 +90,7 @@ class FlashInferBackend(PartialBackend):
         self._library: Any = importlib.import_module("flashinfer")
         self._workspace: Tensor | None = None
         self._planners: dict[tuple[int, bool], _Planner] = {}
-        measured = None if config.backend == self.name else find_measured(config)
+        measured = None if config.settings.attention_backend == self.name else find_measured(config)
         self._least_keys = 0 if measured is None else measured.long_from
         self._asked: ForwardBatch | None = None
         self._answer = False

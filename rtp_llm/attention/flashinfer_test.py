@@ -26,6 +26,7 @@ from rtp_llm.attention.steps_for_tests import (
     shape_of,
     step_of,
 )
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device.choice import NoChoiceError
 from rtp_llm.testing.operator_checks import assert_near
 from rtp_llm.testing.paged_batches import PagedBatch
@@ -264,7 +265,7 @@ def test_chosen_by_itself_it_takes_what_it_is_faster_in(log, monkeypatch, length
     step = step_of(PagedBatch.random(lengths, shape_of(CONFIG), torch.float32))
     backend = FlashInferBackend(config, PagedAttentionBackend(CONFIG))
     assert backend._takes(step) == taken
-    forced = dataclasses.replace(config, backend="flashinfer")
+    forced = dataclasses.replace(config, settings=ModelSettings(attention_backend="flashinfer"))
     assert FlashInferBackend(forced, PagedAttentionBackend(CONFIG))._takes(step)
     assert not backend._takes(dataclasses.replace(step, host=None))
 
@@ -276,7 +277,7 @@ def test_what_is_in_the_table_is_explained():
 
 
 def test_it_can_be_forced(log):
-    forced = dataclasses.replace(CUDA, backend="flashinfer")
+    forced = dataclasses.replace(CUDA, settings=ModelSettings(attention_backend="flashinfer"))
     backend = make_backend(forced)
     assert backend.name == "flashinfer"
     assert "(priority 5): chosen by --attention-backend" in explain(forced)

@@ -17,6 +17,7 @@ from rtp_llm.attention.steps_for_tests import (
     shape_of,
     step_of,
 )
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device.usable_gpu_for_tests import usable_gpu
 from rtp_llm.testing.paged_batches import PagedBatch
 
@@ -91,5 +92,5 @@ def test_plans_of_steps_that_are_still_queued_are_not_overwritten() -> None:
 def test_the_explanation_has_it() -> None:
     line = next(line for line in explain(CONFIG).splitlines() if line.startswith("  flashinfer"))
     assert "chosen" in line or "supported" in line
-    forced = explain(replace(CONFIG, backend="flashinfer"))
+    forced = explain(replace(CONFIG, settings=ModelSettings(attention_backend="flashinfer")))
     assert "chosen by --attention-backend" in forced

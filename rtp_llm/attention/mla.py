@@ -13,7 +13,7 @@ rtp_llm/attention/mla_step.py says which sequences of a step take which, and why
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 import torch
@@ -30,6 +30,7 @@ from rtp_llm.attention.mla_step import (
     MlaStep,
     plan_step,
 )
+from rtp_llm.config.model_settings import ModelSettings
 
 # Expanded keys and values of one pass; a pass takes as many heads as fit. One head of the most keys
 # that a step expands fits: 2**18 * (128 + 128) numbers of four bytes.
@@ -65,7 +66,7 @@ class MlaConfig:
     block_size: int
     is_neox: bool = False
     capability: tuple[int, int] = (0, 0)
-    backend: str = "auto"
+    settings: ModelSettings = field(default_factory=ModelSettings)
 
     def __str__(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")

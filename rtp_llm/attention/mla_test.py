@@ -23,6 +23,7 @@ from rtp_llm.attention import (
 from rtp_llm.attention.mla import context_bytes
 from rtp_llm.attention.mla_cuda_sm90 import CudaSm90MlaBackend
 from rtp_llm.attention.mla_step import EXPANDED_BLOCK, MOST_EXPANDED_KEYS, Forms, plan_step
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device.choice import NoChoiceError
 
 DEEPSEEK = Forms(512, 64, 128, 128)
@@ -235,7 +236,7 @@ def test_what_cannot_be_is_refused_with_the_reason():
     with pytest.raises(NoChoiceError, match="no mla_rotate_and_store, mla_attention for it"):
         make_backend(replace(CONFIG, device_type="xpu"))
     with pytest.raises(NoChoiceError, match="--attention-backend cuda_sm90: "):
-        make_backend(replace(CONFIG, backend="cuda_sm90"))
+        make_backend(replace(CONFIG, settings=ModelSettings(attention_backend="cuda_sm90")))
     with pytest.raises(ValueError, match="not been prepared"):
         make_backend(CONFIG).attend(
             torch.randn(1, 4, 20),
@@ -282,9 +283,9 @@ def test_the_choice_is_explained():
     assert "4 heads over latents of 24 and keys of 8" in text
     assert "paged (priority 0): chosen" in text
     assert "triton (priority 10): no: its tiles" in text
-    forced = explain(replace(CONFIG, backend="paged"))
+    forced = explain(replace(CONFIG, settings=ModelSettings(attention_backend="paged")))
     assert "paged (priority 0): chosen by --attention-backend" in forced
     with pytest.raises(
         NoChoiceError, match="flashinfer is unknown; there are auto, cuda_sm90, triton, paged"
     ):
-        make_backend(replace(CONFIG, backend="flashinfer"))
+        make_backend(replace(CONFIG, settings=ModelSettings(attention_backend="flashinfer")))

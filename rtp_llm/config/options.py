@@ -51,6 +51,8 @@ class Option:
     positional: bool = False
     advanced: bool = False
     """Shown by --help-all only."""
+    after: str = ""
+    """The field of another class that it follows in the documentation; empty: in declared order."""
 
     def parse(self, name: str, value: object) -> Any:
         """Turn a text (flag, environment) or a TOML value into a checked value of this option.
@@ -194,6 +196,18 @@ _PARSERS = {
 def flag_name(name: str) -> str:
     """The documented flag of a field."""
     return "--" + name.replace("_", "-")
+
+
+class CheckedSettings:
+    """Base of dataclasses whose fields are made by option(): a value that does not fit raises."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]  # what derives from it is one
+            info: Option = field.metadata["option"]
+            info.check(field.name, getattr(self, field.name))
+            if info.renamed:
+                value = info.current(field.name, getattr(self, field.name))
+                object.__setattr__(self, field.name, value)
 
 
 def option(default: object, kind: Kind, group: str, help: str, **limits: Any) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.config.options import Option, SettingsError, option
 from rtp_llm.config.other_engines import known_elsewhere
 from rtp_llm.config.rank_settings import RankSettings
@@ -23,7 +24,7 @@ _GROUPS = ("model", "device", "cache", "scheduling", "separation", "server", "ra
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(SeparationSettings, RankSettings, ServerSettings):
+class Settings(ModelSettings, SeparationSettings, RankSettings, ServerSettings):
     """All settings, checked; made by `Settings(model=..., dtype=...)` or load_settings().
 
     Raises SettingsError naming the field when a value does not fit. None means "auto" where that
@@ -44,39 +45,6 @@ class Settings(SeparationSettings, RankSettings, ServerSettings):
         "model",
         "Name that clients put into `model`.",
         automatic="the name of the model's folder",
-    )
-    dtype: str = option(
-        "auto",
-        "text",
-        "model",
-        "Number type of weights and activations; auto takes the one in config.json.",
-        choices=("auto", "float32", "bfloat16", "float16"),
-    )
-    quantization: str = option(
-        "none",
-        "text",
-        "model",
-        "Quantisation of weights done while loading: int8 is weight-only; w8a8_int8 (faster, about "
-        "twice the error) and fp8 (in blocks) quantise activations, too. Checkpoints in FP8 blocks "
-        "need nothing.",
-        choices=("none", "int8", "w8a8_int8", "fp8"),
-    )
-    load_format: str = option(
-        "safetensors",
-        "text",
-        "model",
-        "Where weights come from; dummy: random ones, for measuring a shape without its weights.",
-        choices=("safetensors", "dummy"),
-    )
-    max_seq_len: int | None = option(
-        None,
-        "integer",
-        "model",
-        "Longest sequence, prompt and answer together.",
-        unit="tokens",
-        minimum=1,
-        maximum=2**30,
-        automatic="the model's max_position_embeddings, or less if the KV cache holds less",
     )
     chat_template: str | None = option(
         None,
@@ -131,23 +99,6 @@ class Settings(SeparationSettings, RankSettings, ServerSettings):
         "Capture decode steps and short prompts as CUDA or HIP graphs where the device can; "
         "off: every step runs eagerly.",
     )
-    attention_backend: str = option(
-        "auto",
-        "text",
-        "device",
-        "What computes attention; auto takes what is fastest for the model here, as `rtp-llm "
-        "explain` says. Another name takes every step that it can.",
-        choices=("auto", "flashinfer", "cuda_sm90", "fp8_dequant", "triton", "paged"),
-        renamed=(("hopper", "cuda_sm90"), ("widened", "fp8_dequant")),
-    )
-    moe_strategy: str = option(
-        "auto",
-        "text",
-        "device",
-        "What computes a mixture's experts; auto takes the best that can, see `rtp-llm explain`. "
-        "Another name takes every layer, or stops the start with the reason.",
-        choices=("auto", "triton", "fp8", "fp8_masked", "fp8_contiguous", "plain"),
-    )
     enable_overlap: bool | None = option(
         None,
         "switch",
@@ -196,13 +147,6 @@ class Settings(SeparationSettings, RankSettings, ServerSettings):
         maximum=2**30,
         automatic="what steps leave of a GPU; on the CPU up to four times the weights",
     )
-    kv_cache_dtype: str = option(
-        "auto",
-        "text",
-        "cache",
-        "Number type of the KV cache; fp8_e4m3 holds twice as many tokens, less exactly.",
-        choices=("auto", "fp8_e4m3"),
-    )
     reserve_runtime_mem_mb: int = option(
         0,
         "integer",
@@ -213,16 +157,6 @@ class Settings(SeparationSettings, RankSettings, ServerSettings):
         unit="MiB",
         minimum=0,
         maximum=2**30,
-    )
-    seq_size_per_block: int | None = option(
-        None,
-        "integer",
-        "cache",
-        "Tokens in one block of the KV cache.",
-        unit="tokens",
-        minimum=1,
-        maximum=1024,
-        automatic="16; on xpu 64, or what XPU_SEQ_SIZE_PER_BLOCK says",
     )
     reuse_cache: bool = option(
         True, "switch", "cache", "Prefix cache: reuse the KV cache of prompts that begin alike."
@@ -256,12 +190,6 @@ class Settings(SeparationSettings, RankSettings, ServerSettings):
         automatic="8192 on a GPU, 256 on the CPU, at least max_running_requests",
     )
 
-    def __post_init__(self) -> None:
-        for name, info in options().items():
-            info.check(name, getattr(self, name))
-            if info.renamed:
-                object.__setattr__(self, name, info.current(name, getattr(self, name)))
-
     @functools.cached_property
     def model_name(self) -> str:
         """The name under which the model is served."""
@@ -284,8 +212,13 @@ def check_names(names: Iterable[str], where: str = "") -> None:
 
 
 def _table() -> dict[str, Option]:
-    rows = [(field.name, field.metadata["option"]) for field in dataclasses.fields(Settings)]
-    return dict(sorted(rows, key=lambda row: _GROUPS.index(row[1].group)))
+    rows = {field.name: field.metadata["option"] for field in dataclasses.fields(Settings)}
+    order = sorted(rows, key=lambda name: _GROUPS.index(rows[name].group))
+    for name, info in rows.items():
+        if info.after:
+            order.remove(name)
+            order.insert(order.index(info.after) + 1, name)
+    return {name: rows[name] for name in order}
 
 
 _OPTIONS: dict[str, Option] = _table()

@@ -13,6 +13,7 @@ from rtp_llm.config.command_line import (
     flag_name,
     load_settings,
 )
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.other_engines import COUNTERPARTS
 from rtp_llm.config.settings import Settings, check_names, options
@@ -74,6 +75,17 @@ def test_limits(name: str) -> None:
     if info.maximum is not None:
         with pytest.raises(SettingsError, match="above the maximum"):
             load_settings([flag_name(name), str(int(info.maximum) + 1)], {})
+
+
+def test_a_group_that_travels_by_itself_is_checked_too(caplog) -> None:
+    with pytest.raises(SettingsError, match=r"^kv_cache_dtype: 'fp8' is not one of auto, fp8_e4m3"):
+        ModelSettings(kv_cache_dtype="fp8")
+    assert ModelSettings(attention_backend="hopper").attention_backend == "cuda_sm90"
+    settings = Settings(model="m", dtype="float16", attention_backend="paged", api_key="k")
+    alone = settings.model_settings()
+    assert alone == ModelSettings(dtype="float16", attention_backend="paged")
+    assert type(alone) is ModelSettings
+    assert caplog.text.count("hopper") == 1
 
 
 def test_booleans() -> None:

@@ -29,7 +29,7 @@ from rtp_llm.engine.start_checks import (
     check_settings,
     missing_operators,
 )
-from rtp_llm.loader import LoadProgress, load_model
+from rtp_llm.loader import LoadProgress, load_model, resolve
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.native import load_runtime
 from rtp_llm.ops.fp8 import fp8_gemm_choice
@@ -84,15 +84,13 @@ def build_engine(
     phases = phases or Phases()
     device = resolve_device(settings.device_type)
     check_settings(settings, device)
-    block_size = settings.seq_size_per_block or device.default_block_size()
     free = _prepare(settings, device)
     phases.end("device")
     config = _config(settings)
     shared = share_model(settings, config, device)
-    dtype = config.dtype if settings.dtype == "auto" else _dtype(settings.dtype)
-    model = _load(settings, device, dtype, block_size, shared, progress)
+    model = _load(settings, device, shared, progress)
     phases.end("weights")
-    limits = step_limits(settings, config, device, block_size)
+    limits = step_limits(settings, config, device)
     sizes = _sizes_to_record(settings, model, device, limits)
     plan = plan_memory(settings, model, device, limits, len(sizes))
     phases.end("trial steps")
@@ -105,7 +103,7 @@ def build_engine(
     phases.end("warm-up")
     _record_graphs(worker.runner, sizes, plan, ranks)
     phases.end("graphs")
-    ready = _ready(settings, model, plan, dtype, device, phases.total, free)
+    ready = _ready(settings, model, plan, device, phases.total, free)
     _log(ready, config, plan, device, phases)
     engine = _engine(settings, scheduler, worker, ranks, ready)
     return BuiltEngine(engine, ready, limits, worker, scheduler, ranks)
@@ -130,25 +128,13 @@ def _prepare(settings: Settings, device: Device) -> int:
 
 
 def _load(
-    settings: Settings,
-    device: Device,
-    dtype: torch.dtype,
-    block_size: int,
-    shared: Shared,
-    progress: Progress | None,
+    settings: Settings, device: Device, shared: Shared, progress: Progress | None
 ) -> CausalLM:
     with weights_that_fit(device, settings.model):
         model = load_model(
             settings.model,
             device=device,
-            dtype=dtype,
-            quantization=settings.quantization,
-            max_seq_len=settings.max_seq_len,
-            block_size=block_size,
-            kv_cache_dtype=settings.kv_cache_dtype,
-            attention_backend=settings.attention_backend,
-            moe_strategy=settings.moe_strategy,
-            load_format=settings.load_format,
+            settings=settings,
             experts=shared.experts,
             progress=progress or LoadProgress(device),
         )
@@ -198,7 +184,6 @@ def _ready(
     settings: Settings,
     model: CausalLM,
     plan: CachePlan,
-    dtype: torch.dtype,
     device: Device,
     seconds: float,
     free_bytes: int,
@@ -212,7 +197,7 @@ def _ready(
         block_size=plan.block_size,
         max_running=settings.max_running_requests,
         max_queued=settings.max_queued_requests,
-        dtype=str(dtype).removeprefix("torch."),
+        dtype=resolve(settings, config, device).dtype,
         quantization=_kept_quantization(settings, model),
         device=device.name,
         architecture=config.architecture,
@@ -255,11 +240,6 @@ def _warn_of_dynamic_rope(config: ModelConfig, plan: CachePlan) -> None:
             "that chunks and cached prefixes change nothing (docs/serving.md)",
             trained,
         )
-
-
-def _dtype(name: str) -> torch.dtype:
-    dtype: torch.dtype = getattr(torch, name)
-    return dtype
 
 
 def _config(settings: Settings) -> ModelConfig:

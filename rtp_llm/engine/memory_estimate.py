@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from rtp_llm.engine.memory_plan import step_limits
+from rtp_llm.layers import torch_dtype
+from rtp_llm.loader import resolve
 from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.models.causal_lm import cache_dtype
 from rtp_llm.models.config_reader import read_model_config
@@ -50,13 +52,10 @@ def estimate_plan(settings: Settings, device: Device) -> tuple[CacheShape, Cache
     """As a start would plan it with what is free now; on a GPU it also tries steps, which may take
     more than the reserve that is assumed here."""
     config = read_model_config(settings.model)
-    auto = settings.dtype == "auto"
-    dtype: torch.dtype = config.dtype if auto else getattr(torch, settings.dtype)
-    kv_dtype = cache_dtype(settings.kv_cache_dtype, dtype)
-    block_size = settings.seq_size_per_block or device.default_block_size()
-    groups = model_class(config.architecture).groups_of(config, kv_dtype)
-    shape = step_limits(settings, config, device, block_size).cache_shape(groups)
-    weights = _weight_bytes(settings, dtype)
+    resolved = resolve(settings, config, device)
+    groups = model_class(config.architecture).groups_of(config, cache_dtype(resolved))
+    shape = step_limits(settings, config, device).cache_shape(groups)
+    weights = _weight_bytes(settings, torch_dtype(resolved))
     plan = plan_cache(
         shape,
         _budget(settings, config, device, shape, weights),

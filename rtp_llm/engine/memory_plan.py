@@ -86,16 +86,14 @@ def plan_memory(
     )
 
 
-def step_limits(
-    settings: Settings, config: ModelConfig, device: Device, block_size: int
-) -> StepLimits:
+def step_limits(settings: Settings, config: ModelConfig, device: Device) -> StepLimits:
     """The largest step and the longest sequence that `settings` allow."""
     budget = max(device.default_batch_tokens(), settings.max_running_requests)
     return StepLimits(
         max_batch_tokens=settings.max_batch_tokens_size or budget,
         max_running=settings.max_running_requests,
         max_model_len=settings.max_seq_len or config.max_position_embeddings,
-        block_size=block_size,
+        block_size=settings.seq_size_per_block or device.default_block_size(),
     )
 
 

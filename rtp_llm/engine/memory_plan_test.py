@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import MemoryInfo, Support
 from rtp_llm.device.cpu import CpuDevice
@@ -53,7 +54,7 @@ class OwnMemory(CpuDevice):
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     save_model(folder, "qwen3", seed=3)
-    return load_model(folder, device=CpuDevice(), dtype=torch.float32)
+    return load_model(folder, device=CpuDevice(), settings=ModelSettings(dtype="float32"))
 
 
 def plan(model, device, graphs=40, **settings):
@@ -92,7 +93,7 @@ def test_the_measured_steps_are_the_largest(model):
 def test_the_longest_contexts_are_counted_where_steps_expand_latents(tmp_path):
     """Prompts behind long prefixes gather more latents than a trial of fresh prompts does."""
     save_model(tmp_path, "deepseek_v3", seed=3)
-    model = load_model(tmp_path, device=CpuDevice(), dtype=torch.float32)
+    model = load_model(tmp_path, device=CpuDevice(), settings=ModelSettings(dtype="float32"))
     peaks = measure_steps(model, OwnMemory(peaks=(5 * MIB, 2 * MIB)), LIMITS)
     latent, heads = model.config.mla, model.config.num_heads
     # Six sequences of forty tokens may be there, a hundred tokens were tried.

@@ -40,6 +40,8 @@ def check_settings(
         _require(device, "fp8_products", flag)
     if settings.kv_cache_dtype != "auto":
         _require(device, "quantized_kv_cache", f"--kv-cache-dtype {settings.kv_cache_dtype}")
+    if settings.seq_size_per_block is None:
+        device.default_block_size()  # which the environment may say wrongly
     for area, flag, asked in (
         ("separation", "--cache-store-mem-mb", settings.cache_store_mem_mb is not None),
         ("separation", f"--kv-transport {settings.kv_transport}", settings.role != "both"),

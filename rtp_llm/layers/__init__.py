@@ -15,7 +15,7 @@ from rtp_llm.layers.mla_attention import MlaAttentionLayer, MlaShape
 from rtp_llm.layers.mlp import GatedMLP
 from rtp_llm.layers.moe import MoeBlock, MoeConfig
 from rtp_llm.layers.norm import RMSNorm
-from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.options import LayerOptions, torch_dtype
 from rtp_llm.layers.rotary import Rotary
 from rtp_llm.layers.weights import (
     Elsewhere,
@@ -51,5 +51,6 @@ __all__ = [
     "make_linear",
     "rows_together",
     "shorten_lookups",
+    "torch_dtype",
     "weight_targets",
 ]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rtp_llm import ops
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.layers import (
     GatedMLP,
     LayerOptions,
@@ -37,11 +38,11 @@ def seed():
     torch.manual_seed(0)
 
 
-def options(quantization="none", dtype=torch.bfloat16, products=True, stored=()):
+def options(quantization="none", dtype="bfloat16", products=True, stored=()):
     names = frozenset(f"{name}.weight" for name in stored)
-    return LayerOptions(
-        dtype, CPU, quantization, path="a.", fp8_weights=names, fp8_products=products
-    ).inside("b")
+    settings = ModelSettings(dtype=dtype, quantization=quantization)
+    here = LayerOptions(settings, CPU, path="a.", fp8_weights=names, fp8_products=products)
+    return here.inside("b")
 
 
 def stored(*parts):
@@ -127,7 +128,7 @@ def test_parts_of_both_forms_are_quantised_where_that_is_wanted():
     assert torch.equal(layer.weight.view(torch.uint8), ready.weight.view(torch.uint8))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @every_fusion
 def test_without_products_blocks_become_plain_weights(parts, columns, dtype):
     weights = random_weights(parts, columns)
@@ -142,7 +143,7 @@ def test_without_products_blocks_become_plain_weights(parts, columns, dtype):
         dequantize_blocks(*quantize_blocks(weight)) if name in converted else weight
         for name, weight in weights.items()
     ]
-    assert torch.equal(layer.weight, torch.cat(expected).to(dtype))
+    assert torch.equal(layer.weight, torch.cat(expected).to(getattr(torch, dtype)))
 
 
 def test_a_bias_is_added():
@@ -207,17 +208,17 @@ def test_memory_is_a_byte_a_weight_and_the_scales():
 
 KIND_TABLE = [
     # quantization, dtype, products, stored -> kind
-    ("none", torch.bfloat16, True, (), PlainLinear),
-    ("none", torch.bfloat16, True, ("x", "y"), Fp8Linear),
-    ("none", torch.bfloat16, True, ("x",), PlainLinear),
-    ("none", torch.bfloat16, False, ("x", "y"), PlainLinear),
-    ("none", torch.float16, True, ("x", "y"), PlainLinear),
-    ("none", torch.float32, True, ("x", "y"), PlainLinear),
-    ("fp8", torch.bfloat16, True, (), Fp8Linear),
-    ("fp8", torch.bfloat16, True, ("x", "y"), Fp8Linear),
-    ("fp8", torch.bfloat16, True, ("y",), Fp8Linear),
-    ("int8", torch.bfloat16, True, (), Int8Linear),
-    ("int8", torch.float32, False, (), Int8Linear),
+    ("none", "bfloat16", True, (), PlainLinear),
+    ("none", "bfloat16", True, ("x", "y"), Fp8Linear),
+    ("none", "bfloat16", True, ("x",), PlainLinear),
+    ("none", "bfloat16", False, ("x", "y"), PlainLinear),
+    ("none", "float16", True, ("x", "y"), PlainLinear),
+    ("none", "float32", True, ("x", "y"), PlainLinear),
+    ("fp8", "bfloat16", True, (), Fp8Linear),
+    ("fp8", "bfloat16", True, ("x", "y"), Fp8Linear),
+    ("fp8", "bfloat16", True, ("y",), Fp8Linear),
+    ("int8", "bfloat16", True, (), Int8Linear),
+    ("int8", "float32", False, (), Int8Linear),
 ]
 
 
@@ -230,17 +231,18 @@ def test_one_kind_takes_each_case(quantization, dtype, products, names, kind):
 @pytest.mark.parametrize(
     ("quantization", "dtype", "products", "names"),
     [
-        ("fp8", torch.bfloat16, False, ()),
-        ("fp8", torch.float32, True, ()),
-        ("int8", torch.bfloat16, True, ("x",)),
-        ("int4", torch.bfloat16, True, ()),
+        ("fp8", "bfloat16", False, ()),
+        ("fp8", "float32", True, ()),
+        ("int8", "bfloat16", True, ("x",)),
+        ("int4", "bfloat16", True, ()),
     ],
 )
 def test_what_no_kind_takes_is_an_error_with_the_details(quantization, dtype, products, names):
-    given = options(quantization, dtype, products, stored(*names))
+    given = options("none", dtype, products, stored(*names))
+    vars(given.settings).update(quantization=quantization)  # a setting cannot be int4
     form = "float and fp8" if names else "float"
     message = (
-        f"device cpu, weights stored as {form} for activations of {dtype}, "
+        f"device cpu, weights stored as {form} for activations of torch.{dtype}, "
         f"quantization '{quantization}'; none of plain, fused, int8, w8a8_int8, fp8 does"
     )
     with pytest.raises(ValueError, match=message):

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rtp_llm import ops
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.layers import LayerOptions, RMSNorm, make_linear
 from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.fused_linear import FusedLinear
@@ -14,7 +15,7 @@ from rtp_llm.layers.linear_factory import make_float_product
 
 COLUMNS, ROWS = 128, 64
 FEW, MANY = 5, 6  # rows that are fused, and that are not
-OPTIONS = LayerOptions(torch.bfloat16, torch.device("cpu"))
+OPTIONS = LayerOptions(ModelSettings(dtype="bfloat16"), torch.device("cpu"))
 few_or_many = pytest.mark.parametrize("rows", [1, FEW, MANY])
 
 
@@ -100,7 +101,7 @@ def test_products_in_float32(rows):
 
 def test_layers_are_fused_where_the_device_can(monkeypatch):
     weight = random(ROWS, COLUMNS)
-    int8 = LayerOptions(torch.bfloat16, torch.device("cpu"), "int8")
+    int8 = LayerOptions(ModelSettings(dtype="bfloat16", quantization="int8"), torch.device("cpu"))
     assert type(make_linear(COLUMNS, {"x": ROWS}, False, OPTIONS)) is PlainLinear
     assert make_float_product(weight) is plain_float_product
     monkeypatch.setattr(ops, "has_kernel", lambda name, device: device == "cpu")

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.layers import (
     LayerOptions,
     finish_loading,
@@ -21,7 +22,8 @@ BIAS = torch.arange(50.0)
 
 
 def options(quantization="none"):
-    return LayerOptions(torch.float32, torch.device("cpu"), quantization)
+    settings = ModelSettings(dtype="float32", quantization=quantization)
+    return LayerOptions(settings, torch.device("cpu"))
 
 
 def fill(module, sources):
@@ -67,8 +69,10 @@ def test_rows_can_be_read_straight_into_a_plain_weight_only():
 
 
 def test_an_unknown_quantisation_lists_the_known_ones():
+    given = options("none")
+    vars(given.settings).update(quantization="int2")  # which a setting cannot be
     with pytest.raises(ValueError, match="'int2'; none of plain, fused, int8, w8a8_int8, fp8 does"):
-        make_linear(8, {"x": 8}, False, options("int2"))
+        make_linear(8, {"x": 8}, False, given)
 
 
 def test_int8_weights_take_a_quarter_of_the_memory():

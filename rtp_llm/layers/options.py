@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.ops.huge_pages import empty_on
 
 if TYPE_CHECKING:
@@ -16,28 +17,41 @@ if TYPE_CHECKING:
 _NO_MEMORY = torch.device("meta")
 
 
+def torch_dtype(settings: ModelSettings) -> torch.dtype:
+    """Number type of weights and activations for settings whose dtype is not "auto"."""
+    dtype: torch.dtype = getattr(torch, settings.dtype)
+    return dtype
+
+
 @dataclass(frozen=True)
 class LayerOptions:
-    """`dtype` of weights and activations; `quantization` that happens while loading.
+    """The model's `settings` (their dtype is never "auto"), and what else a layer has to know.
 
-    `quantization`: "none", "int8" or "fp8". `capability`: see Device.capability. `experts` says
-    where experts are (None: all of them here), `moe_strategy` what computes them ("auto": the best
-    that can). `path` is the layer's place in the checkpoint's names ("model.layers.3.self_attn.");
+    `capability`: see Device.capability. `experts` says where experts are (None: all of them here).
+    `path` is the layer's place in the checkpoint's names ("model.layers.3.self_attn.");
     `fp8_weights` names the weights that the checkpoint has in FP8 blocks, and `fp8_products` says
     whether the device multiplies such weights as they are. `planned`: parameters have shapes and
     take no memory.
     """
 
-    dtype: torch.dtype
+    settings: ModelSettings
     device: torch.device
-    quantization: str = "none"
     capability: tuple[int, int] = (0, 0)
     experts: ExpertHooks | None = None
-    moe_strategy: str = "auto"
     path: str = ""
     fp8_weights: frozenset[str] = frozenset()
     fp8_products: bool = False
     planned: bool = False
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Number type of weights and activations."""
+        return torch_dtype(self.settings)
+
+    @property
+    def quantization(self) -> str:
+        """What happens to weights while they are loaded: "none", "int8", "w8a8_int8" or "fp8"."""
+        return self.settings.quantization
 
     def inside(self, name: str) -> LayerOptions:
         """The options of what is called `name` below this place."""
@@ -45,11 +59,11 @@ class LayerOptions:
 
     def unquantized(self) -> LayerOptions:
         """For a weight that is kept as the checkpoint has it, whatever `quantization` says."""
-        return replace(self, quantization="none")
+        return replace(self, settings=replace(self.settings, quantization="none"))
 
     def dequantized(self) -> LayerOptions:
         """For a weight that is wanted in `dtype`, FP8 blocks of the checkpoint too."""
-        return replace(self, quantization="none", fp8_products=False)
+        return replace(self.unquantized(), fp8_products=False)
 
     def stored_as_fp8(self, name: str) -> bool:
         """Whether the weight of `name` below this place is in FP8 blocks in the checkpoint."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.layers import Elsewhere, LayerOptions, rows_together, weight_targets
 from rtp_llm.layers.stacked_weights import StackedLinearWeights, weight_form
 from rtp_llm.quantization.fp8 import dequantize_blocks, padded, quantize_blocks
@@ -22,9 +23,8 @@ def seed():
 def options(quantization="none", products=True, stored=()):
     names = frozenset(f"mlp.experts.{expert}.{part}.weight" for expert, part in stored)
     return LayerOptions(
-        torch.bfloat16,
+        ModelSettings(dtype="bfloat16", quantization=quantization),
         torch.device("cpu"),
-        quantization,
         fp8_weights=names,
         fp8_products=products,
         path="mlp.experts.",

@@ -6,5 +6,14 @@ from rtp_llm.loader.checkpoint import CheckpointError
 from rtp_llm.loader.load import explain, load_model
 from rtp_llm.loader.plan import WeightError
 from rtp_llm.loader.progress import LoadProgress, Progress
+from rtp_llm.loader.resolved import resolve
 
-__all__ = ["CheckpointError", "LoadProgress", "Progress", "WeightError", "explain", "load_model"]
+__all__ = [
+    "CheckpointError",
+    "LoadProgress",
+    "Progress",
+    "WeightError",
+    "explain",
+    "load_model",
+    "resolve",
+]

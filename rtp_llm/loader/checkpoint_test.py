@@ -9,14 +9,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from rtp_llm.device import resolve_device
-from rtp_llm.loader import CheckpointError, load_model
+from rtp_llm.loader import CheckpointError
+from rtp_llm.loader.open_model_for_tests import open_model as load
 from rtp_llm.loader.small_checkpoints_for_tests import CONFIG, tensors, write
 from rtp_llm.models.config import UnsupportedModelError
-
-
-def load(folder):
-    return load_model(folder, device=resolve_device("cpu"), dtype=torch.float32)
 
 
 def test_no_weights(tmp_path):

@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 
-from rtp_llm.device import resolve_device
-from rtp_llm.loader import CheckpointError, load_model
+from rtp_llm.loader import CheckpointError
+from rtp_llm.loader.open_model_for_tests import open_model as load
 from rtp_llm.loader.small_checkpoints_for_tests import CONFIG
 
 
@@ -16,11 +16,6 @@ from rtp_llm.loader.small_checkpoints_for_tests import CONFIG
 def folder(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     return tmp_path
-
-
-def load(folder, **settings):
-    dtype = settings.pop("dtype", torch.float32)
-    return load_model(folder, device=resolve_device("cpu"), dtype=dtype, **settings)
 
 
 def test_a_folder_without_weights_is_enough_when_they_are_drawn(folder):

@@ -8,18 +8,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device import resolve_device
 from rtp_llm.layers.moe import LocalRouter
-from rtp_llm.loader import WeightError, explain, load_model
+from rtp_llm.loader import WeightError, explain
+from rtp_llm.loader.open_model_for_tests import open_model as load
 from rtp_llm.models.config import UnsupportedModelError
 from rtp_llm.models.transformers_models_for_tests import save_model
 
 EXPERTS, INNER = 8, 48
-
-
-def load(folder, **settings):
-    settings = {"dtype": torch.float32, **settings}
-    return load_model(folder, device=resolve_device("cpu"), **settings)
 
 
 @pytest.fixture
@@ -107,7 +104,8 @@ def test_what_cannot_be_computed_is_refused(folder):
 
 
 def test_the_explanation_knows_what_was_asked_for(folder):
-    text = explain(folder, device=resolve_device("cpu"), moe_strategy="plain")
+    settings = ModelSettings(moe_strategy="plain")
+    text = explain(folder, device=resolve_device("cpu"), settings=settings)
     assert "plain (priority 0): chosen by --moe-strategy" in text
 
 

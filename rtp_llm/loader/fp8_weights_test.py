@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from rtp_llm.device import resolve_device
 from rtp_llm.loader import WeightError, explain, load_model
+from rtp_llm.loader.open_model_for_tests import model_settings, open_model
 from rtp_llm.models.config import UnsupportedModelError
 from rtp_llm.models.fp8_checkpoints_for_tests import store_as_fp8
 from rtp_llm.models.transformers_models_for_tests import save_model
@@ -26,7 +27,7 @@ def folder(tmp_path):
 
 
 def load(folder, dtype=torch.bfloat16, **settings):
-    return load_model(folder, device=resolve_device("cpu"), dtype=dtype, **settings)
+    return open_model(folder, dtype, **settings)
 
 
 def change(folder, **tensors):
@@ -65,9 +66,9 @@ def test_blocks_without_a_word_in_the_config_are_refused(folder):
     config = json.loads((folder / "config.json").read_text())
     del config["quantization_config"]
     (folder / "config.json").write_text(json.dumps(config))
-    for opens in (load, lambda path: explain(path, device=resolve_device("cpu"))):
+    for opens in (load_model, explain):
         with pytest.raises(UnsupportedModelError, match="8-bit floats without blocks is not"):
-            opens(folder)
+            opens(folder, device=resolve_device("cpu"), settings=model_settings(torch.bfloat16))
 
 
 def test_settings_that_do_not_go_with_it_are_refused(folder, monkeypatch):
@@ -86,12 +87,12 @@ def test_the_explanation_tells_what_becomes_of_them(folder, monkeypatch):
     weights = load_file(folder / "model.safetensors")
     numbers = sum(t.numel() for t in weights.values() if t.dtype is torch.float8_e4m3fn)
     size = f"{numbers / 2**20:.1f} MiB of FP8 blocks"
-    text = explain(folder, device=device, dtype=torch.bfloat16)
+    text = explain(folder, device=device, settings=model_settings(torch.bfloat16))
     assert f"kept as bfloat16, {size} become {numbers / 2**19:.1f} MiB of bfloat16" in text
     assert "while loading: products of 8-bit floats have no kernels" in text
-    text = explain(folder, device=device, dtype=torch.float32)
+    text = explain(folder, device=device, settings=model_settings(torch.float32))
     assert "while loading: products of 8-bit floats give bfloat16 only; see --dtype" in text
     monkeypatch.setattr(type(device), "refused", {"tensor_parallel": "one"})
     assert f"kept as bfloat16, {size} as they are" in explain(
-        folder, device=device, dtype=torch.bfloat16
+        folder, device=device, settings=model_settings(torch.bfloat16)
     )

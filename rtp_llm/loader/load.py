@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device import Device, Support
 from rtp_llm.layers import finish_loading, shorten_lookups
 from rtp_llm.layers.moe import ExpertHooks
@@ -21,6 +20,7 @@ from rtp_llm.loader.fp8_weights import (
 )
 from rtp_llm.loader.plan import check_weights
 from rtp_llm.loader.progress import Progress, SilentProgress
+from rtp_llm.loader.resolved import resolve
 from rtp_llm.loader.stream import load_weights
 from rtp_llm.loader.tied import resolve_tied
 from rtp_llm.models.causal_lm import CausalLM, ModelOptions
@@ -42,38 +42,20 @@ def load_model(
     path: str | Path,
     *,
     device: Device,
-    dtype: torch.dtype,
-    quantization: str = "none",
-    progress: Progress | None = None,
-    max_seq_len: int | None = None,
-    block_size: int = 16,
-    load_format: str = "safetensors",
-    kv_cache_dtype: str = "auto",
-    attention_backend: str = "auto",
+    settings: ModelSettings,
     experts: ExpertHooks | None = None,
-    moe_strategy: str = "auto",
+    progress: Progress | None = None,
 ) -> CausalLM:
-    """The model in a Hugging Face folder, ready to run on `device`.
+    """The model in a Hugging Face folder, ready to run on `device`; `experts`: where they are.
 
-    `quantization` ("none", "int8", "w8a8_int8" or "fp8") happens while loading; `max_seq_len`
-    bounds the positions (None: the config's max_position_embeddings); `block_size` and
-    `kv_cache_dtype` ("auto" or "fp8_e4m3") are those of the KV cache; with `load_format` "dummy"
-    no weight is read: they are random. `attention_backend` and `moe_strategy` are the settings of
-    these names; `experts`: where they are.
     Raises UnsupportedModelError, ModelConfigError, CheckpointError, WeightError or NoChoiceError.
     """
     config = read_model_config(path)
-    positions = max_seq_len or config.max_position_embeddings
-    options = _options(
-        device, dtype, positions, quantization, block_size, kv_cache_dtype, attention_backend
-    )
-    _check(config, options, device)
+    options = replace(_options(settings, config, device), experts=experts)
     checkpoint = None
-    if load_format != "dummy":
-        config, checkpoint = resolve_tied(config, _open(path, config), dtype)
-    options = _with_stored(
-        replace(options, experts=experts, moe_strategy=moe_strategy), config, checkpoint, device
-    )
+    if settings.load_format != "dummy":
+        config, checkpoint = resolve_tied(config, _open(path, config), options.dtype)
+    options = _with_stored(options, config, checkpoint, device)
     return _filled(config, options, checkpoint, progress or SilentProgress(), device)
 
 
@@ -106,32 +88,18 @@ def _filled(
     return model.eval()
 
 
-def explain(
-    path: str | Path,
-    *,
-    device: Device,
-    dtype: torch.dtype | None = None,
-    quantization: str = "none",
-    block_size: int = 16,
-    kv_cache_dtype: str = "auto",
-    attention_backend: str = "auto",
-    moe_strategy: str = "auto",
-) -> str:
+def explain(path: str | Path, *, device: Device, settings: ModelSettings) -> str:
     """What would run and why: device, model, number type, attention backend, the others' reasons.
 
     Reads config.json and the headers of the weights only; raises as load_model does.
     """
     config = read_model_config(path)
-    dtype, positions = dtype or config.dtype, config.max_position_embeddings
-    options = _options(
-        device, dtype, positions, quantization, block_size, kv_cache_dtype, attention_backend
-    )
-    _check(config, options, device)
+    options = _options(settings, config, device)
     checkpoint = _open(path, config)
-    options = _with_stored(replace(options, moe_strategy=moe_strategy), config, checkpoint, device)
-    kept = _name(options.dtype) + describe(checkpoint, options.dtype, device)
-    if quantization != "none":
-        kept += f", linear weights {quantization}"
+    options = _with_stored(options, config, checkpoint, device)
+    kept = options.settings.dtype + describe(checkpoint, options.dtype, device)
+    if settings.quantization != "none":
+        kept += f", linear weights {settings.quantization}"
     experts = local_experts(config, options.layer_options())
     return "\n".join(
         [
@@ -140,7 +108,7 @@ def explain(
             f"context {config.max_position_embeddings} (at most {config.context_limit})",
             f"weights: {checkpoint.num_bytes / 2**20:.1f} MiB in files, kept as {kept}",
             *_explain_mixers(config, options),
-            *([] if experts is None else [explain_experts(experts, moe_strategy)]),
+            *([] if experts is None else [explain_experts(experts, settings.moe_strategy)]),
             "not on this device:",
             *(f"  {feature}: {reason}" for feature, reason in device.refused.items()),
         ]
@@ -166,59 +134,38 @@ def _with_stored(
     if checkpoint is not None:
         return replace(options, fp8_weights=fp8_weights(config, checkpoint))
     if config.stored_as_fp8 and not why_not_multiplied(options.dtype, device):
-        return replace(options, quantization="fp8")
+        return replace(options, settings=replace(options.settings, quantization="fp8"))
     return options
 
 
-def _options(
-    device: Device,
-    dtype: torch.dtype,
-    positions: int,
-    quantization: str,
-    block_size: int,
-    kv_cache_dtype: str,
-    attention_backend: str,
-) -> ModelOptions:
+def _options(settings: ModelSettings, config: ModelConfig, device: Device) -> ModelOptions:
+    settings = resolve(settings, config, device)
+    _check(settings, config, device)
     return ModelOptions(
-        dtype,
+        settings,
         device.name,
         device.torch_device,
-        positions,
-        quantization,
-        block_size,
-        kv_cache_dtype,
         device.capability(),
         fp8_products=bool(device.supports("fp8_products")),
-        attention_backend=attention_backend,
     )
 
 
-def _check(config: ModelConfig, options: ModelOptions, device: Device) -> None:
-    """Raise UnsupportedModelError unless the device and the model can do what `options` say."""
-    if options.quantization not in _CAPABILITIES:
-        known = ", ".join(_CAPABILITIES)
-        raise UnsupportedModelError(
-            f"quantization {options.quantization!r} is not known; valid: {known}"
-        )
-    features = {"dtype": _name(options.dtype), "quantization": _CAPABILITIES[options.quantization]}
+def _check(settings: ModelSettings, config: ModelConfig, device: Device) -> None:
+    """Raise UnsupportedModelError unless the device and the model can do what `settings` say."""
+    features = {"dtype": settings.dtype, "quantization": _CAPABILITIES[settings.quantization]}
     for setting, feature in features.items():
         answer = device.supports(feature) if feature else Support.yes()
         if not answer:
             raise UnsupportedModelError(
                 f"{feature} is not supported on {device.name}: {answer.reason}. Change --{setting}."
             )
-    if options.quantization == "fp8" and options.dtype is not torch.bfloat16:
-        found = f"--dtype {_name(options.dtype)}"
-        raise refuse("fp8 with another dtype", found, config.architecture)
-    if options.quantization in ("int8", "w8a8_int8") and config.stored_as_fp8:
-        found = f"--quantization {options.quantization}"
+    if settings.quantization == "fp8" and settings.dtype != "bfloat16":
+        raise refuse("fp8 with another dtype", f"--dtype {settings.dtype}", config.architecture)
+    if settings.quantization in ("int8", "w8a8_int8") and config.stored_as_fp8:
+        found = f"--quantization {settings.quantization}"
         raise refuse("quantized twice", found, config.architecture)
-    if options.num_positions > config.context_limit:
+    if settings.max_seq_len is not None and settings.max_seq_len > config.context_limit:
         raise UnsupportedModelError(
-            f"max_seq_len {options.num_positions} is longer than the {config.context_limit} "
+            f"max_seq_len {settings.max_seq_len} is longer than the {config.context_limit} "
             "positions of the model. Lower --max-seq-len."
         )
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -10,18 +10,17 @@ import threading
 import pytest
 import torch
 
+from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.config.options import SettingsError
 from rtp_llm.device import CAPABILITIES, Support, resolve_device
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.loader import CheckpointError, WeightError, explain, load_model, staging
 from rtp_llm.loader.checkpoint import Checkpoint
+from rtp_llm.loader.open_model_for_tests import open_model as load
 from rtp_llm.loader.small_checkpoints_for_tests import tensors, write
 from rtp_llm.models.config import UnsupportedModelError
 
 torch.set_num_threads(2)
-
-
-def load(folder, dtype=torch.float32, **settings):
-    return load_model(folder, device=resolve_device("cpu"), dtype=dtype, **settings)
 
 
 def check_placement(model, weights, dtype):
@@ -182,19 +181,23 @@ def test_what_the_device_cannot_do_is_refused(tmp_path, monkeypatch):
     with pytest.raises(UnsupportedModelError, match=r"float32 is not .* no such kernel.*--dtype"):
         load(folder)
     monkeypatch.setattr(CpuDevice, "supports", lambda self, name: Support(name in CAPABILITIES))
-    with pytest.raises(UnsupportedModelError, match="float64 is not supported on cpu"):
+    with pytest.raises(SettingsError, match="dtype: 'float64' is not one of auto, float32"):
         load(folder, torch.float64)
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "error", "message"),
     [
-        ({"quantization": "int3"}, "quantization 'int3' is not known; valid: none, int8"),
-        ({"max_seq_len": 65}, "max_seq_len 65 is longer than the 64 positions.*--max-seq-len"),
+        ({"quantization": "int3"}, SettingsError, "quantization: 'int3' is not one of none, int8"),
+        (
+            {"max_seq_len": 65},
+            UnsupportedModelError,
+            "max_seq_len 65 is longer than the 64 positions.*--max-seq-len",
+        ),
     ],
 )
-def test_settings_that_cannot_hold_are_refused(tmp_path, settings, message):
-    with pytest.raises(UnsupportedModelError, match=message):
+def test_settings_that_cannot_hold_are_refused(tmp_path, settings, error, message):
+    with pytest.raises(error, match=message):
         load(write(tmp_path, tensors()), **settings)
 
 
@@ -225,7 +228,8 @@ def test_max_seq_len_bounds_the_rotary_table(tmp_path):
 
 def test_the_explanation_tells_device_model_and_backend(tmp_path):
     folder = write(tmp_path, tensors())
-    text = explain(folder, device=resolve_device("cpu"), quantization="int8")
+    settings = ModelSettings(quantization="int8")
+    text = explain(folder, device=resolve_device("cpu"), settings=settings)
     assert "device: CPU (" in text
     assert "model: Qwen3ForCausalLM, 2 layers, context 64" in text
     assert "kept as float32, linear weights int8" in text
@@ -235,28 +239,29 @@ def test_the_explanation_tells_device_model_and_backend(tmp_path):
 
 def test_a_strategy_for_experts_that_are_not_there_is_refused(tmp_path):
     folder = write(tmp_path, tensors())
-    for opens in (
-        load,
-        lambda path, **chosen: explain(path, device=resolve_device("cpu"), **chosen),
-    ):
+    settings = ModelSettings(moe_strategy="plain")
+    for opens in (load_model, explain):
         with pytest.raises(UnsupportedModelError, match=r"--moe-strategy plain: .* has no experts"):
-            opens(folder, moe_strategy="plain")
+            opens(folder, device=resolve_device("cpu"), settings=settings)
 
 
 _MEASURE = """
 import re, sys, torch
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device import resolve_device
 from rtp_llm.loader import load_model
+
+device = resolve_device("cpu")
 
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
 
 torch.set_num_threads(1)
 folder, small, kept, quantization = sys.argv[1:]
-settings = dict(device=resolve_device("cpu"), dtype=getattr(torch, kept), quantization=quantization)
-load_model(small, **settings)  # imports and libraries are not weights
+settings = ModelSettings(dtype=kept, quantization=quantization)
+load_model(small, device=device, settings=settings)  # imports and libraries are not weights
 before = peak()
-model = load_model(folder, **settings)
+model = load_model(folder, device=device, settings=settings)
 print(peak() - before, sum(p.numel() * p.element_size() for p in model.parameters()))
 """
 

@@ -10,19 +10,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rtp_llm.device import resolve_device
 from rtp_llm.layers import options as layer_options
-from rtp_llm.loader import CheckpointError, WeightError, load_model
+from rtp_llm.loader import CheckpointError, WeightError
 from rtp_llm.loader.checkpoint import Checkpoint
+from rtp_llm.loader.open_model_for_tests import open_model as load
 from rtp_llm.loader.small_checkpoints_for_tests import tensors, write
 from rtp_llm.models.config import UnsupportedModelError
 from rtp_llm.ops.huge_pages import empty_on
 
 INDEX = "model.safetensors.index.json"
-
-
-def load(folder, **settings):
-    return load_model(folder, device=resolve_device("cpu"), dtype=torch.float32, **settings)
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from rtp_llm.loader.open_model_for_tests import open_model
 from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
-from rtp_llm.models.parity_for_tests import TOLERANCE, open_model
+from rtp_llm.models.parity_for_tests import TOLERANCE
 from rtp_llm.models.transformers_models_for_tests import (
     expected_logits,
     random_prompt,

@@ -20,7 +20,8 @@ from rtp_llm.attention import (
     explain,
     together,
 )
-from rtp_llm.layers import Layer, LayerOptions, MixerShape
+from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.layers import Layer, LayerOptions, MixerShape, torch_dtype
 from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.models.config import Features, ModelConfig
 from rtp_llm.models.raw_config import RawConfig
@@ -28,53 +29,59 @@ from rtp_llm.models.raw_config import RawConfig
 _KV_DTYPES = {"fp8_e4m3": torch.float8_e4m3fn}
 
 
-def cache_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
-    """Number type of the KV cache for the setting kv_cache_dtype and activations of `dtype`."""
-    return _KV_DTYPES.get(name, dtype)
+def cache_dtype(settings: ModelSettings) -> torch.dtype:
+    """Number type of the KV cache for settings whose dtype is not "auto"."""
+    return _KV_DTYPES.get(settings.kv_cache_dtype) or torch_dtype(settings)
 
 
 @dataclass(frozen=True)
 class ModelOptions:
     """What is chosen when a model is built, beyond its config.
 
-    `device_type` is our name of the device, `device` torch's. `num_positions` is the longest
-    sequence; `block_size` the KV cache's tokens per block, `kv_cache_dtype` ("auto": that of the
-    activations) its number type. `capability`: see Device.capability. `moe_strategy`: what computes
-    experts ("auto": the best that can). `fp8_weights` are the names of what the checkpoint stores
-    in FP8 blocks, `fp8_products`: the device multiplies these. `attention_backend`: see
-    BackendOptions.backend. `experts`: where experts are. `planned`: weights have shapes and no
-    memory.
+    `settings` are resolved: dtype, max_seq_len and seq_size_per_block have values. `device_type` is
+    our name of the device, `device` torch's. `capability`: see Device.capability. `fp8_weights` are
+    the names of what the checkpoint stores in FP8 blocks, `fp8_products`: the device multiplies
+    these. `experts`: where experts are. `planned`: weights have shapes and no memory.
     """
 
-    dtype: torch.dtype
+    settings: ModelSettings
     device_type: str
     device: torch.device
-    num_positions: int
-    quantization: str = "none"
-    block_size: int = 16
-    kv_cache_dtype: str = "auto"
     capability: tuple[int, int] = (0, 0)
-    moe_strategy: str = "auto"
     fp8_weights: frozenset[str] = frozenset()
     fp8_products: bool = False
-    attention_backend: str = "auto"
     experts: ExpertHooks | None = None
     planned: bool = False
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Number type of weights and activations."""
+        return torch_dtype(self.settings)
+
+    @property
     def kv_dtype(self) -> torch.dtype:
         """Number type of the KV cache."""
-        return cache_dtype(self.kv_cache_dtype, self.dtype)
+        return cache_dtype(self.settings)
+
+    @property
+    def num_positions(self) -> int:
+        """The longest sequence, in tokens."""
+        assert self.settings.max_seq_len is not None
+        return self.settings.max_seq_len
+
+    @property
+    def block_size(self) -> int:
+        """Tokens in a block of the KV cache."""
+        assert self.settings.seq_size_per_block is not None
+        return self.settings.seq_size_per_block
 
     def layer_options(self) -> LayerOptions:
         """How the layers at the top of the model keep their weights."""
         return LayerOptions(
-            self.dtype,
+            self.settings,
             self.device,
-            self.quantization,
             self.capability,
             experts=self.experts,
-            moe_strategy=self.moe_strategy,
             planned=self.planned,
             fp8_weights=self.fp8_weights,
             fp8_products=self.fp8_products and ops.has_kernel("fp8_linear", self.device.type),
@@ -88,7 +95,7 @@ class ModelOptions:
             kv_dtype=self.kv_dtype,
             block_size=self.block_size,
             capability=self.capability,
-            backend=self.attention_backend,
+            settings=self.settings,
         )
 
 

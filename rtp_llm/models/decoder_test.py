@@ -9,8 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rtp_llm import ops
-from rtp_llm.device import resolve_device
-from rtp_llm.loader import load_model
+from rtp_llm.loader.open_model_for_tests import open_model
 from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
 from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
 
@@ -57,8 +56,7 @@ PER_LAYER = {
 @pytest.mark.parametrize("quantization", ["none", "int8"])
 def test_a_step_makes_a_fixed_number_of_calls(tmp_path, kind, quantization):
     save_model(tmp_path, kind, num_hidden_layers=LAYERS)
-    settings = {"device": resolve_device("cpu"), "dtype": torch.float32}
-    model = load_model(tmp_path, quantization=quantization, **settings)
+    model = open_model(tmp_path, quantization=quantization)
     expected = Counter({name: LAYERS * count for name, count in PER_LAYER.items()})
     if kind == "qwen3":
         expected["qk_rms_norm"] = LAYERS
@@ -83,7 +81,7 @@ def test_a_step_makes_a_fixed_number_of_calls(tmp_path, kind, quantization):
 )
 def test_layers_state_the_cache_that_was_planned_without_them(tmp_path, kind, changes, groups):
     save_model(tmp_path, kind, **changes)
-    model = load_model(tmp_path, device=resolve_device("cpu"), dtype=torch.float32)
+    model = open_model(tmp_path)
     stated = model.cache_groups()
     assert stated == type(model).groups_of(model.config, torch.float32)
     assert len(stated.groups) == groups

@@ -10,10 +10,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from rtp_llm import ops
-from rtp_llm.device import resolve_device
 from rtp_llm.layers.fp8_linear import Fp8Linear
 from rtp_llm.layers.linear import PlainLinear
-from rtp_llm.loader import load_model, staging
+from rtp_llm.loader import staging
+from rtp_llm.loader.open_model_for_tests import open_model
 from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
 from rtp_llm.models.fp8_checkpoints_for_tests import projections, store_as_fp8
 from rtp_llm.models.fp8_products_for_tests import multiply_fp8_on_cpu
@@ -55,10 +55,6 @@ def reference(folder):
     )
     model.generation_config.eos_token_id = None
     return model.eval()
-
-
-def open_model(folder, dtype=torch.float32, **settings):
-    return load_model(folder, device=resolve_device("cpu"), dtype=dtype, **settings)
 
 
 def logits(model, prompt, chunk=None):

@@ -35,10 +35,11 @@ def local_experts(config: ModelConfig, options: LayerOptions) -> ExpertContext |
     `options` are the model's.
     UnsupportedModelError when nothing can, or when there is nothing that a named strategy computes.
     """
+    asked = options.settings.moe_strategy
     if config.moe is None:
-        if options.moe_strategy != "auto":
+        if asked != "auto":
             raise UnsupportedModelError(
-                f"--moe-strategy {options.moe_strategy}: this {config.architecture} has no experts"
+                f"--moe-strategy {asked}: this {config.architecture} has no experts"
                 " that it could compute. Leave --moe-strategy out."
             )
         return None
@@ -46,7 +47,7 @@ def local_experts(config: ModelConfig, options: LayerOptions) -> ExpertContext |
     block = options.inside("model").inside(f"layers.{first}").inside(config.moe.names.block)
     context = expert_context(config.moe, block, LocalRouter(config.moe.num_experts))
     try:
-        choose_executor(context, options.moe_strategy)
+        choose_executor(context, asked)
     except NoChoiceError as error:
         raise UnsupportedModelError(str(error)) from error
     return context

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from rtp_llm.device import resolve_device
-from rtp_llm.loader import load_model
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
 from rtp_llm.models.transformers_models_for_tests import clear_prompt, expected_logits
 
 NEW_TOKENS = 64
 TOLERANCE: dict[str, Any] = {"rtol": 1e-4, "atol": 2e-4}  # of logits that reach about 20
-
-
-def open_model(folder: Path, dtype: torch.dtype = torch.float32, **settings: Any) -> CausalLM:
-    """The model in `folder` on the CPU."""
-    return load_model(folder, device=resolve_device("cpu"), dtype=dtype, **settings)
 
 
 def check_tokens_and_chunks(

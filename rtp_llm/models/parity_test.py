@@ -7,8 +7,9 @@ import json
 import pytest
 import torch
 
+from rtp_llm.loader.open_model_for_tests import open_model
 from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
-from rtp_llm.models.parity_for_tests import TOLERANCE, check_tokens_and_chunks, open_model
+from rtp_llm.models.parity_for_tests import TOLERANCE, check_tokens_and_chunks
 from rtp_llm.models.transformers_models_for_tests import (
     expected_logits,
     random_prompt,

@@ -27,10 +27,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "engine": "worker loader models layers distributed ops device native config "
         "sampling_params _runtime",
         "worker": "loader models attention ops device config sampling_params _runtime native",
-        "loader": "models layers attention quantization device model_folder",
+        "loader": "models layers attention quantization device config model_folder",
         "models": "layers attention ops config model_folder",
-        "layers": "attention quantization distributed kernels ops device",
-        "attention": "kernels ops device",
+        "layers": "attention quantization distributed kernels ops device config",
+        "attention": "kernels ops device config",
         "kernels": "",
         "quantization": "ops",
         "distributed": "device",

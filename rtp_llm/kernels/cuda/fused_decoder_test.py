@@ -12,7 +12,7 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.device import resolve_device
 from rtp_llm.layers.fused_linear import FusedLinear
-from rtp_llm.loader import load_model
+from rtp_llm.loader.open_model_for_tests import open_model
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
 from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
@@ -36,7 +36,7 @@ def fused_layers(model: CausalLM) -> Iterator[FusedLinear]:
 def small_model(folder: Path, kind: str, width: int) -> CausalLM:
     with torch.device("cpu"):
         save_model(folder, kind, num_hidden_layers=LAYERS, intermediate_size=width)
-    model = load_model(folder, device=resolve_device(DEVICE), dtype=torch.bfloat16)
+    model = open_model(folder, torch.bfloat16, device=resolve_device(DEVICE))
     taken = [layer.most_rows > 0 for layer in fused_layers(model)]
     # The head, of an odd number of rows, comes last where it has a weight of its own.
     assert taken[: 4 * LAYERS] == [True, True, True, width == 128] * LAYERS

@@ -13,8 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rtp_llm.device import resolve_device
-from rtp_llm.loader import load_model
+from rtp_llm.loader.open_model_for_tests import open_model
 from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
 from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
 from rtp_llm.ops.fallback import lazy
@@ -51,7 +50,7 @@ def logits_of_a_session(runner: ContiguousRunner, prompts: list[list[int]]) -> T
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
 def test_decoder_equals_its_reference(tmp_path: Path, kind: str, dtype: torch.dtype) -> None:
     save_model(tmp_path, kind, num_hidden_layers=LAYERS)
-    model = load_model(tmp_path, device=resolve_device("cpu"), dtype=dtype)
+    model = open_model(tmp_path, dtype)
     prompts = [random_prompt(length) for length in (21, 1, 18)]
     with kernel_runs("paged_attention", times=4 * LAYERS), kernel_runs("rope_kv_write", 4 * LAYERS):
         actual = logits_of_a_session(ContiguousRunner(model, 3, 64), prompts)
@@ -63,7 +62,7 @@ def test_decoder_equals_its_reference(tmp_path: Path, kind: str, dtype: torch.dt
 
 def test_greedy_tokens_are_those_of_the_reference(tmp_path: Path) -> None:
     save_model(tmp_path, "qwen3", num_hidden_layers=LAYERS)
-    model = load_model(tmp_path, device=resolve_device("cpu"), dtype=torch.float32)
+    model = open_model(tmp_path)
     prompt = random_prompt(12)
     actual = ContiguousRunner(model, 1, 64).greedy(prompt, 20)
     with references():

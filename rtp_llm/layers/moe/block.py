@@ -37,7 +37,7 @@ class MoeBlock(Layer):
         if hooks is not None:
             self.router, self.steps = hooks.router(index, config), hooks.steps(index, config)
         context = expert_context(config, options, self.router)
-        kind = choose_executor(context, options.moe_strategy)
+        kind = choose_executor(context, options.settings.moe_strategy)
         self.gate = Gate(config, options)
         self.experts = _Experts(config, self.router.local_experts, options)
         weights = ExpertWeights(self.experts.gate_up, self.experts.down)

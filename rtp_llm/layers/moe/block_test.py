@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional
 
 from rtp_llm import ops
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device.choice import NoChoiceError
 from rtp_llm.layers import Elsewhere, LayerOptions, MoeBlock, MoeConfig, RMSNorm, weight_targets
 from rtp_llm.layers.moe import (
@@ -20,6 +21,7 @@ from rtp_llm.layers.moe import (
 from rtp_llm.layers.moe.plain import PlainExecutor
 
 HIDDEN, INNER = 48, 40
+FLOAT32 = ModelSettings(dtype="float32")
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +34,7 @@ def config(experts=8, top_k=2, **settings):
 
 
 def make_block(moe, hooks=None):
-    options = LayerOptions(torch.float32, torch.device("cpu"), experts=hooks)
+    options = LayerOptions(FLOAT32, torch.device("cpu"), experts=hooks)
     block = MoeBlock(0, moe, options)
     for parameter in block.parameters():
         parameter.data.normal_(std=parameter.shape[-1] ** -0.5)
@@ -40,7 +42,7 @@ def make_block(moe, hooks=None):
 
 
 def norm():
-    made = RMSNorm(HIDDEN, 1e-6, LayerOptions(torch.float32, torch.device("cpu")))
+    made = RMSNorm(HIDDEN, 1e-6, LayerOptions(FLOAT32, torch.device("cpu")))
     made.weight.data.uniform_(0.5, 1.5)
     return made
 

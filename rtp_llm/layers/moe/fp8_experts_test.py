@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rtp_llm import ops
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.layers import LayerOptions
 from rtp_llm.layers.moe import MoeConfig, choose_executor
 from rtp_llm.layers.moe.executor import ExpertContext, ExpertWeights
@@ -39,7 +40,8 @@ def context(hidden, inner, experts=EXPERTS, **changes):
 
 def stack(parts, rows, columns, experts=EXPERTS):
     """A filled stack and the floats [experts, parts * rows, columns] that its blocks stand for."""
-    options = LayerOptions(torch.bfloat16, torch.device("cpu"), "fp8", fp8_products=True)
+    settings = ModelSettings(dtype="bfloat16", quantization="fp8")
+    options = LayerOptions(settings, torch.device("cpu"), fp8_products=True)
     layer = StackedLinearWeights(columns, dict.fromkeys(parts, rows), experts, options)
     floats = torch.randn(experts, len(parts), rows, columns) / columns**0.5
     targets = dict(layer.checkpoint_targets("x."))

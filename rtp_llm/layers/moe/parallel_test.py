@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.distributed.ranks_for_tests import run_ranks
 from rtp_llm.layers import LayerOptions, MoeBlock
@@ -48,7 +49,9 @@ def test_choices_of_trial_steps_are_no_load():
     config = MoeConfig(hidden_size=16, num_experts=6, top_k=2, intermediate_size=8)
     world = SimpleNamespace(rank=0, size=1, tensors=None, host=None)
     hooks = ParallelExperts(world, CpuDevice(), config, (True,), ParallelOptions(counts=True))
-    block = MoeBlock(0, config, LayerOptions(torch.float32, torch.device("cpu"), experts=hooks))
+    block = MoeBlock(
+        0, config, LayerOptions(ModelSettings(dtype="float32"), torch.device("cpu"), experts=hooks)
+    )
     count, _ = block.steps
     count(torch.zeros(100, 2, dtype=torch.int32), torch.ones(100, 2))
     hooks.attach(block)
@@ -88,8 +91,8 @@ def _rows_computed(world):
     hooks = ParallelExperts(world, CpuDevice(), config, (True,), options)
     cpu = torch.device("cpu")
     torch.manual_seed(0)
-    alone = MoeBlock(0, config, LayerOptions(torch.float32, cpu))
-    block = MoeBlock(0, config, LayerOptions(torch.float32, cpu, experts=hooks))
+    alone = MoeBlock(0, config, LayerOptions(ModelSettings(dtype="float32"), cpu))
+    block = MoeBlock(0, config, LayerOptions(ModelSettings(dtype="float32"), cpu, experts=hooks))
     for parameter in alone.parameters():
         parameter.data.normal_()
     here = list(block.router.local_experts)

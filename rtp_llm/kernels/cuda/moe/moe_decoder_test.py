@@ -11,7 +11,7 @@ from torch import Tensor
 from rtp_llm.device import resolve_device
 from rtp_llm.layers import MoeBlock
 from rtp_llm.layers.moe.plain import PlainExecutor
-from rtp_llm.loader import load_model
+from rtp_llm.loader.open_model_for_tests import open_model
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
 from rtp_llm.models.transformers_models_for_tests import (
@@ -31,7 +31,7 @@ def small_model(folder: Path, kind: str, dtype: torch.dtype) -> tuple[CausalLM, 
     with torch.device("cpu"):
         reference = save_model(folder, kind, num_hidden_layers=2)
         exact = expected_logits(reference, prompt())
-    return load_model(folder, device=resolve_device(DEVICE), dtype=dtype), exact
+    return open_model(folder, dtype, device=resolve_device(DEVICE)), exact
 
 
 def prompt() -> list[int]:

@@ -1,0 +1,97 @@
+"""Settings that reach the model: its loader, its layers and its attention backends."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from rtp_llm.config.options import CheckedSettings, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings(CheckedSettings):
+    """The group of Settings that a model is made with; it travels down to layers as one object.
+
+    Raises SettingsError naming the field when a value does not fit.
+    """
+
+    dtype: str = option(
+        "auto",
+        "text",
+        "model",
+        "Number type of weights and activations; auto takes the one in config.json.",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        after="served_model_name",
+    )
+    quantization: str = option(
+        "none",
+        "text",
+        "model",
+        "Quantisation of weights done while loading: int8 is weight-only; w8a8_int8 (faster, about "
+        "twice the error) and fp8 (in blocks) quantise activations, too. Checkpoints in FP8 blocks "
+        "need nothing.",
+        choices=("none", "int8", "w8a8_int8", "fp8"),
+        after="dtype",
+    )
+    load_format: str = option(
+        "safetensors",
+        "text",
+        "model",
+        "Where weights come from; dummy: random ones, for measuring a shape without its weights.",
+        choices=("safetensors", "dummy"),
+        after="quantization",
+    )
+    max_seq_len: int | None = option(
+        None,
+        "integer",
+        "model",
+        "Longest sequence, prompt and answer together.",
+        unit="tokens",
+        minimum=1,
+        maximum=2**30,
+        automatic="the model's max_position_embeddings, or less if the KV cache holds less",
+        after="load_format",
+    )
+    attention_backend: str = option(
+        "auto",
+        "text",
+        "device",
+        "What computes attention; auto takes what is fastest for the model here, as `rtp-llm "
+        "explain` says. Another name takes every step that it can.",
+        choices=("auto", "flashinfer", "cuda_sm90", "fp8_dequant", "triton", "paged"),
+        renamed=(("hopper", "cuda_sm90"), ("widened", "fp8_dequant")),
+        after="enable_cuda_graph",
+    )
+    moe_strategy: str = option(
+        "auto",
+        "text",
+        "device",
+        "What computes a mixture's experts; auto takes the best that can, see `rtp-llm explain`. "
+        "Another name takes every layer, or stops the start with the reason.",
+        choices=("auto", "triton", "fp8", "fp8_masked", "fp8_contiguous", "plain"),
+        after="attention_backend",
+    )
+    kv_cache_dtype: str = option(
+        "auto",
+        "text",
+        "cache",
+        "Number type of the KV cache; fp8_e4m3 holds twice as many tokens, less exactly.",
+        choices=("auto", "fp8_e4m3"),
+        after="kv_cache_mem_mb",
+    )
+    seq_size_per_block: int | None = option(
+        None,
+        "integer",
+        "cache",
+        "Tokens in one block of the KV cache.",
+        unit="tokens",
+        minimum=1,
+        maximum=1024,
+        automatic="16; on xpu 64, or what XPU_SEQ_SIZE_PER_BLOCK says",
+        after="reserve_runtime_mem_mb",
+    )
+
+    def model_settings(self) -> ModelSettings:
+        """These fields alone, where `self` is all of Settings."""
+        names = (field.name for field in dataclasses.fields(ModelSettings))
+        return ModelSettings(**{name: getattr(self, name) for name in names})
