@@ -10,7 +10,9 @@ Its parameters are written here and nowhere else: the schema, the C++ struct tha
 and the glue that fills it are made from them (generate.py). The body is the Meta function: it makes
 results of the right shape and dtype without data; operators that only write in place have none. A
 call runs the operator. Options: `optional` (a device may lack a kernel: layers ask has_kernel),
-`composite` (so, and where there is none the plain PyTorch reference is its form, without asking).
+`composite` (so, and where there is none the plain PyTorch reference is its form, without asking),
+`dispatch` (a function of the operator and the arguments by name, in order, that runs instead: it
+calls `operator.call(*arguments.values())`, or a library).
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 from torch import Tensor
 
+from rtp_llm.ops.registry import Operator
 from rtp_llm.ops.registry import operator as operator_of
 
 F = TypeVar("F", bound=Callable[..., Any])
+Dispatch: TypeAlias = Callable[[Operator, dict[str, Any]], Any]
 
 # A tensor that the operator writes to.
 MutableTensor: TypeAlias = Tensor
@@ -35,17 +39,25 @@ def operator(function: F) -> F: ...
 
 
 @overload
-def operator(*, optional: bool = False, composite: bool = False) -> Callable[[F], F]: ...
+def operator(
+    *, optional: bool = False, composite: bool = False, dispatch: Dispatch | None = None
+) -> Callable[[F], F]: ...
 
 
 def operator(
-    function: F | None = None, *, optional: bool = False, composite: bool = False
+    function: F | None = None,
+    *,
+    optional: bool = False,
+    composite: bool = False,
+    dispatch: Dispatch | None = None,
 ) -> F | Callable[[F], F]:
-    """See above. The table of rtp_llm.ops.schema knows the options from the text."""
-    return _calling if function is None else _calling(function)
+    """See above. The table of rtp_llm.ops.schema knows the other options from the text."""
+    if function is None:
+        return lambda function: _calling(function, dispatch)
+    return _calling(function, dispatch)
 
 
-def _calling(function: F) -> F:
+def _calling(function: F, dispatch: Dispatch | None) -> F:
     """A function with the parameters of `function` that calls its operator, all by position.
 
     Made from text: `*args` would cost each call 0.2 us. Its `meta` is `function` as the dispatcher
@@ -57,8 +69,14 @@ def _calling(function: F) -> F:
         f"{each.name}={each.name}" if each.kind is each.KEYWORD_ONLY else each.name
         for each in parameters
     )
-    scope: dict[str, Any] = {"_operator": operator_of(name), "_body": function}
-    exec(f"def {name}({_header(function)}):\n    return _operator.call({given})", scope)
+    scope: dict[str, Any] = {
+        "_operator": operator_of(name),
+        "_dispatch": dispatch,
+        "_body": function,
+    }
+    by_name = ", ".join(f"{each.name!r}: {each.name}" for each in parameters)
+    run = f"_dispatch(_operator, {{{by_name}}})" if dispatch else f"_operator.call({given})"
+    exec(f"def {name}({_header(function)}):\n    return {run}", scope)
     exec(f"def meta({given}):\n    return _body({named})", scope)
     call: Any = update_wrapper(scope[name], function)
     call.__defaults__, call.__kwdefaults__ = function.__defaults__, function.__kwdefaults__

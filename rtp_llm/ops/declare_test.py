@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -31,6 +32,22 @@ def test_a_call_reaches_the_operator_by_position(monkeypatch: pytest.MonkeyPatch
     assert calls == [(x, None, 0.5), (x, None, 2.0), (x, x, 0.5)]
     with pytest.raises(TypeError):
         function(x, x, 1.0)  # type: ignore[misc]
+
+
+def test_what_runs_instead_is_given_the_operator_and_the_arguments_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    operator = SimpleNamespace(call=lambda *args: args)
+    monkeypatch.setattr(declare, "operator_of", lambda name: operator)
+
+    def dispatch(operator: declare.Operator, given: dict[str, Any]) -> Any:
+        return operator.call(*{**given, "eps": -given["eps"]}.values())
+
+    function = declare.operator(dispatch=dispatch)(two)
+    x = torch.zeros(1)
+    assert function(x) == (x, None, -0.5)
+    assert function(eps=2.0, y=x, x=x) == (x, x, -2.0)
+    assert function.meta(x).shape == (1,)
 
 
 def test_it_keeps_name_doc_signature_and_meta_function(monkeypatch: pytest.MonkeyPatch) -> None:

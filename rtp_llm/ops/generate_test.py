@@ -58,7 +58,7 @@ def test_declarations_say_where_they_are(tmp_path: Path) -> None:
     path = tmp_path / "norm" / "soft.py"
     path.parent.mkdir()
     path.write_text(
-        "@operator(composite=True)\ndef f(x: Tensor) -> Tensor: ...\n"
+        "@operator(composite=True, dispatch=helper)\ndef f(x: Tensor) -> Tensor: ...\n"
         "def helper(x: int) -> int: ...\n"
     )
     (path.parent / "soft_reference.py").write_text("@operator\ndef g(x) -> Tensor: ...\n")

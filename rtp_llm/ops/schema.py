@@ -35,7 +35,6 @@ class OperatorEntry:
     module: str
     optional: bool = False  # a device may lack it: layers ask has_kernel() and go another way
     composite: bool = False  # where there is no kernel plain PyTorch is its form, without asking
-    declared: bool = False  # by @operator, whose body is the Meta function
 
     @property
     def name(self) -> str:
@@ -50,9 +49,7 @@ class OperatorEntry:
     @property
     def meta(self) -> str:
         """ "module:function" that gives results of the right shape and dtype without data."""
-        if self.declared:
-            return f"rtp_llm.ops.{self.module}:{self.name}.meta"
-        return f"rtp_llm.ops.{self.module}_reference:{self.name}_meta"
+        return f"rtp_llm.ops.{self.module}:{self.name}.meta"
 
 
 def declarations(folder: Path) -> Iterator[OperatorEntry]:
@@ -73,10 +70,15 @@ def _declared(node: ast.FunctionDef, module: str, path: Path) -> Iterator[Operat
         name = decorator.func if isinstance(decorator, ast.Call) else decorator
         if isinstance(name, ast.Name) and name.id == "operator":
             options = decorator.keywords if isinstance(decorator, ast.Call) else []
-            flags = {str(option.arg): bool(ast.literal_eval(option.value)) for option in options}
-            flags["optional"] = flags.get("optional", False) or flags.get("composite", False)
+            flags = {
+                option.arg: bool(ast.literal_eval(option.value))
+                for option in options
+                if option.arg in ("optional", "composite")
+            }
+            composite = flags.get("composite", False)
+            optional = flags.get("optional", False) or composite
             try:
-                yield OperatorEntry(schema_of(node), module, declared=True, **flags)
+                yield OperatorEntry(schema_of(node), module, optional, composite)
             except DeclarationError as error:
                 raise DeclarationError(f"{path}:{node.lineno}: {node.name}: {error}") from None
 
@@ -128,50 +130,7 @@ def _result_of(returns: ast.expr | None) -> str:
     return f"({', '.join(parts)})" if text.startswith("tuple[") else text
 
 
-# Their functions choose between these and libraries, and so have parameters of their own.
-_CHOSEN_SCHEMAS = (
-    (
-        "fp8.fp8_gemm",
-        "fp8_linear(Tensor q, Tensor scales, Tensor weight, Tensor weight_scales, int num_sms=-1, "
-        "bool? swap_ab=None) -> Tensor",
-    ),
-    (
-        "fp8.fp8_gemm",
-        "fp8_grouped_masked(Tensor q, Tensor scales, Tensor weight, Tensor weight_scales, "
-        "Tensor masked_m, int expected_m, int num_sms=-1, bool? swap_ab=None) -> Tensor",
-    ),
-    (
-        "fp8.fp8_gemm",
-        "fp8_grouped_contiguous(Tensor q, Tensor scales, Tensor weight, Tensor weight_scales, "
-        "Tensor m_indices, int num_sms=-1) -> Tensor",
-    ),
-    (
-        "fp8.fp8_gemm",
-        "fp8_grouped_ragged(Tensor q, Tensor scales, Tensor weight, Tensor weight_scales, "
-        "Tensor starts, Tensor counts, int expected_m, int num_sms=-1, "
-        "bool? swap_ab=None) -> Tensor",
-    ),
-    (
-        "fp8.fp8_gemm",
-        "deep_gemm_fp8(Tensor lhs, Tensor rhs_data, Tensor rhs_scale, "
-        "int user_deep_gemm_num_sm=-1, bool? swap_ab=None) -> Tensor",
-    ),
-    (
-        "fp8.fp8_gemm",
-        "deep_gemm_grouped_fp8_masked(Tensor lhs, Tensor rhs_data, Tensor rhs_scale, "
-        "Tensor(a!) output, Tensor masked_m, int expected_m, int user_deep_gemm_num_sm=-1, "
-        "Tensor? lhs_scale=None, bool? swap_ab=None) -> ()",
-    ),
-)
-
-_ENTRIES = (
-    *declarations(FOLDER),
-    *(
-        OperatorEntry(schema, module, optional=True, composite=True)
-        for module, schema in _CHOSEN_SCHEMAS
-    ),
-)
-OPERATORS: dict[str, OperatorEntry] = {entry.name: entry for entry in _ENTRIES}
+OPERATORS: dict[str, OperatorEntry] = {entry.name: entry for entry in declarations(FOLDER)}
 
 
 def schema_hash() -> str:

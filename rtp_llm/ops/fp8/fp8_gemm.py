@@ -10,19 +10,15 @@ rtp_llm.ops.fp8.fp8_gemm_choice, which also says where swap-AB is used.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import torch
 from torch import Tensor
 
+from rtp_llm.ops.declare import MutableTensor, operator
 from rtp_llm.ops.fp8 import fp8_deep_gemm, fp8_gemm_choice, fp8_library
 from rtp_llm.ops.fp8.fp8_activation import fp8_quantize
-from rtp_llm.ops.registry import operator
-
-_FP8_LINEAR = operator("fp8_linear")
-_FP8_GROUPED_MASKED = operator("fp8_grouped_masked")
-_FP8_GROUPED_CONTIGUOUS = operator("fp8_grouped_contiguous")
-_FP8_GROUPED_RAGGED = operator("fp8_grouped_ragged")
-_DEEP_GEMM_FP8 = operator("deep_gemm_fp8")
-_DEEP_GEMM_GROUPED_FP8_MASKED = operator("deep_gemm_grouped_fp8_masked")
+from rtp_llm.ops.registry import Operator
 
 
 def _sms(num_sms: int) -> int:
@@ -58,6 +54,17 @@ def _library_for(
     return fp8_library.product if left and fp8_library.takes(x, weight) else None
 
 
+def _linear(kernel: Operator, given: dict[str, Any]) -> Any:
+    q, weight, swap_ab = given["q"], given["weight"], given["swap_ab"]
+    library = _library_for(q, weight, given["num_sms"], swap_ab)
+    if library is not None:
+        return library(q, given["scales"], weight, given["weight_scales"])
+    given["num_sms"] = _sms(given["num_sms"])
+    given["swap_ab"] = _linear_swaps(q, swap_ab)
+    return kernel.call(*given.values())
+
+
+@operator(composite=True, dispatch=_linear)
 def fp8_linear(
     q: Tensor,
     scales: Tensor,
@@ -70,14 +77,21 @@ def fp8_linear(
 
     Where they were quicker, cuBLASLt or DeepGEMM multiply.
     """
-    library = _library_for(q, weight, num_sms, swap_ab)
-    if library is not None:
-        return library(q, scales, weight, weight_scales)
-    swaps = _linear_swaps(q, swap_ab)
-    product = _FP8_LINEAR.call(q, scales, weight, weight_scales, _sms(num_sms), swaps)
-    return product  # type: ignore[no-any-return]
+    return q.new_empty((q.shape[0], weight.shape[0]), dtype=torch.bfloat16)
 
 
+def _masked(kernel: Operator, given: dict[str, Any]) -> Any:
+    q, weight, expected_m = given["q"], given["weight"], given["expected_m"]
+    left_open = q.dim() == weight.dim() == 3 and _left_open(given["num_sms"], given["swap_ab"])
+    if left_open and fp8_deep_gemm.takes_masked(q, weight, expected_m):
+        operands = (q, given["scales"], weight, given["weight_scales"])
+        return fp8_deep_gemm.masked(*operands, given["masked_m"], expected_m)
+    given["num_sms"] = _sms(given["num_sms"])
+    given["swap_ab"] = _masked_swaps(expected_m, q.shape[-2], given["swap_ab"])
+    return kernel.call(*given.values())
+
+
+@operator(composite=True, dispatch=_masked)
 def fp8_grouped_masked(
     q: Tensor,
     scales: Tensor,
@@ -95,16 +109,15 @@ def fp8_grouped_masked(
     int32 [G]. `expected_m` is how many rows a group has as a rule: it tunes, the result does not
     depend on it, and 0 says that nothing is known.
     """
-    left_open = q.dim() == weight.dim() == 3 and _left_open(num_sms, swap_ab)
-    if left_open and fp8_deep_gemm.takes_masked(q, weight, expected_m):
-        return fp8_deep_gemm.masked(q, scales, weight, weight_scales, masked_m, expected_m)
-    swaps = _masked_swaps(expected_m, q.shape[-2], swap_ab)
-    product = _FP8_GROUPED_MASKED.call(
-        q, scales, weight, weight_scales, masked_m, expected_m, _sms(num_sms), swaps
-    )
-    return product  # type: ignore[no-any-return]
+    return q.new_empty((*q.shape[:2], weight.shape[1]), dtype=torch.bfloat16)
 
 
+def _contiguous(kernel: Operator, given: dict[str, Any]) -> Any:
+    given["num_sms"] = _sms(given["num_sms"])
+    return kernel.call(*given.values())
+
+
+@operator(composite=True, dispatch=_contiguous)
 def fp8_grouped_contiguous(
     q: Tensor,
     scales: Tensor,
@@ -118,12 +131,16 @@ def fp8_grouped_contiguous(
     Each 128 rows have one group, which their first row names, and are padded with -1 at their end.
     Rows of padding become anything.
     """
-    product = _FP8_GROUPED_CONTIGUOUS.call(
-        q, scales, weight, weight_scales, m_indices, _sms(num_sms)
-    )
-    return product  # type: ignore[no-any-return]
+    return q.new_empty((q.shape[0], weight.shape[1]), dtype=torch.bfloat16)
 
 
+def _ragged(kernel: Operator, given: dict[str, Any]) -> Any:
+    given["num_sms"] = _sms(given["num_sms"])
+    given["swap_ab"] = _masked_swaps(given["expected_m"], given["q"].shape[0], given["swap_ab"])
+    return kernel.call(*given.values())
+
+
+@operator(composite=True, dispatch=_ragged)
 def fp8_grouped_ragged(
     q: Tensor,
     scales: Tensor,
@@ -141,13 +158,20 @@ def fp8_grouped_ragged(
     starts int32 [G + 1], of which the last is not used, are multiples of 4; counts int32 [G].
     scatter_fp8_ragged makes all of it. `expected_m` as in fp8_grouped_masked.
     """
-    swaps = _masked_swaps(expected_m, q.shape[0], swap_ab)
-    product = _FP8_GROUPED_RAGGED.call(
-        q, scales, weight, weight_scales, starts, counts, expected_m, _sms(num_sms), swaps
-    )
-    return product  # type: ignore[no-any-return]
+    return q.new_empty((q.shape[0], weight.shape[1]), dtype=torch.bfloat16)
 
 
+def _deep_gemm(kernel: Operator, given: dict[str, Any]) -> Any:
+    lhs, num_sms, swap_ab = given["lhs"], given["user_deep_gemm_num_sm"], given["swap_ab"]
+    library = _library_for(lhs, given["rhs_data"], num_sms, swap_ab)
+    if library is not None:
+        return library(*fp8_quantize(lhs), given["rhs_data"], given["rhs_scale"])
+    given["user_deep_gemm_num_sm"] = _sms(num_sms)
+    given["swap_ab"] = _linear_swaps(lhs, swap_ab)
+    return kernel.call(*given.values())
+
+
+@operator(composite=True, dispatch=_deep_gemm)
 def deep_gemm_fp8(
     lhs: Tensor,
     rhs_data: Tensor,
@@ -159,19 +183,22 @@ def deep_gemm_fp8(
 
     lhs [M, K] of a float dtype, rhs_data e4m3 [N, K], rhs_scale float32 [ceil(N / 128), K / 128].
     """
-    library = _library_for(lhs, rhs_data, user_deep_gemm_num_sm, swap_ab)
-    if library is not None:
-        return library(*fp8_quantize(lhs), rhs_data, rhs_scale)
-    swaps = _linear_swaps(lhs, swap_ab)
-    product = _DEEP_GEMM_FP8.call(lhs, rhs_data, rhs_scale, _sms(user_deep_gemm_num_sm), swaps)
-    return product  # type: ignore[no-any-return]
+    return lhs.new_empty((lhs.shape[0], rhs_data.shape[0]), dtype=torch.bfloat16)
 
 
+def _deep_gemm_masked(kernel: Operator, given: dict[str, Any]) -> None:
+    most = given["lhs"].shape[-2]
+    given["user_deep_gemm_num_sm"] = _sms(given["user_deep_gemm_num_sm"])
+    given["swap_ab"] = _masked_swaps(given["expected_m"], most, given["swap_ab"])
+    kernel.call(*given.values())
+
+
+@operator(composite=True, dispatch=_deep_gemm_masked)
 def deep_gemm_grouped_fp8_masked(
     lhs: Tensor,
     rhs_data: Tensor,
     rhs_scale: Tensor,
-    output: Tensor,
+    output: MutableTensor,
     masked_m: Tensor,
     expected_m: int,
     user_deep_gemm_num_sm: int = -1,
@@ -182,8 +209,3 @@ def deep_gemm_grouped_fp8_masked(
 
     lhs [G, Mmax, K] is e4m3 with lhs_scale, or of a float dtype and quantised here.
     """
-    swaps = _masked_swaps(expected_m, lhs.shape[-2], swap_ab)
-    sms = _sms(user_deep_gemm_num_sm)
-    _DEEP_GEMM_GROUPED_FP8_MASKED.call(
-        lhs, rhs_data, rhs_scale, output, masked_m, expected_m, sms, lhs_scale, swaps
-    )

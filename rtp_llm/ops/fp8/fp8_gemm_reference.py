@@ -1,5 +1,5 @@
-"""Plain PyTorch references and Meta functions of block-scaled FP8 GEMMs: float32 products of the
-dequantised operands. `swap_ab`, `expected_m` and `num_sms` tune kernels and change nothing here.
+"""Plain PyTorch references of block-scaled FP8 GEMMs: float32 products of dequantised operands.
+`swap_ab`, `expected_m` and `num_sms` tune kernels and change nothing here.
 """
 
 from __future__ import annotations
@@ -72,18 +72,6 @@ def fp8_linear_reference(
     return _product(q, row_major(scales, q.shape[0]), weight, weight_scales)
 
 
-def fp8_linear_meta(
-    q: Tensor,
-    scales: Tensor,
-    weight: Tensor,
-    weight_scales: Tensor,
-    num_sms: int = -1,
-    swap_ab: bool | None = None,
-) -> Tensor:
-    """Shape and dtype of fp8_linear."""
-    return q.new_empty((q.shape[0], weight.shape[0]), dtype=torch.bfloat16)
-
-
 def _grouped_into(
     output: Tensor,
     q: Tensor,
@@ -127,20 +115,6 @@ def fp8_grouped_masked_reference(
     return output
 
 
-def fp8_grouped_masked_meta(
-    q: Tensor,
-    scales: Tensor,
-    weight: Tensor,
-    weight_scales: Tensor,
-    masked_m: Tensor,
-    expected_m: int,
-    num_sms: int = -1,
-    swap_ab: bool | None = None,
-) -> Tensor:
-    """Shape and dtype of fp8_grouped_masked."""
-    return q.new_empty((*q.shape[:2], weight.shape[1]), dtype=torch.bfloat16)
-
-
 def fp8_grouped_contiguous_reference(
     q: Tensor,
     scales: Tensor,
@@ -153,7 +127,7 @@ def fp8_grouped_contiguous_reference(
     _require(weight.dim() == 3 and weight_scales.dim() == 3, "weights and their scales have 3 axes")
     _require(m_indices.dtype == torch.int32 and m_indices.shape == q.shape[:1], "m_indices")
     check_operands(q, scales, weight[0], weight_scales[0])
-    result = fp8_grouped_contiguous_meta(q, scales, weight, weight_scales, m_indices).zero_()
+    result = q.new_zeros((q.shape[0], weight.shape[1]), dtype=torch.bfloat16)
     x_scales = row_major(scales, q.shape[0])
     for group in sorted(set(m_indices.tolist())):
         if 0 <= group < len(weight):
@@ -165,18 +139,6 @@ def fp8_grouped_contiguous_reference(
                 weight_scales[group],
             )
     return result
-
-
-def fp8_grouped_contiguous_meta(
-    q: Tensor,
-    scales: Tensor,
-    weight: Tensor,
-    weight_scales: Tensor,
-    m_indices: Tensor,
-    num_sms: int = -1,
-) -> Tensor:
-    """Shape and dtype of fp8_grouped_contiguous."""
-    return q.new_empty((q.shape[0], weight.shape[1]), dtype=torch.bfloat16)
 
 
 def fp8_grouped_ragged_reference(
@@ -206,21 +168,6 @@ def fp8_grouped_ragged_reference(
     return result
 
 
-def fp8_grouped_ragged_meta(
-    q: Tensor,
-    scales: Tensor,
-    weight: Tensor,
-    weight_scales: Tensor,
-    starts: Tensor,
-    counts: Tensor,
-    expected_m: int,
-    num_sms: int = -1,
-    swap_ab: bool | None = None,
-) -> Tensor:
-    """Shape and dtype of fp8_grouped_ragged."""
-    return q.new_empty((q.shape[0], weight.shape[1]), dtype=torch.bfloat16)
-
-
 def deep_gemm_fp8_reference(
     lhs: Tensor,
     rhs_data: Tensor,
@@ -232,17 +179,6 @@ def deep_gemm_fp8_reference(
     _require(lhs.dim() == 2, f"lhs is {tuple(lhs.shape)}; expected [M, K]")
     q, scales = fp8_quantize_reference(lhs)
     return fp8_linear_reference(q, scales, rhs_data, rhs_scale)
-
-
-def deep_gemm_fp8_meta(
-    lhs: Tensor,
-    rhs_data: Tensor,
-    rhs_scale: Tensor,
-    user_deep_gemm_num_sm: int = -1,
-    swap_ab: bool | None = None,
-) -> Tensor:
-    """Shape and dtype of deep_gemm_fp8."""
-    return lhs.new_empty((lhs.shape[0], rhs_data.shape[0]), dtype=torch.bfloat16)
 
 
 def deep_gemm_grouped_fp8_masked_reference(
@@ -264,17 +200,3 @@ def deep_gemm_grouped_fp8_masked_reference(
     )
     q, scales = (lhs, lhs_scale) if lhs_scale is not None else fp8_quantize_reference(lhs)
     _grouped_into(output, q, scales, rhs_data, rhs_scale, masked_m)
-
-
-def deep_gemm_grouped_fp8_masked_meta(
-    lhs: Tensor,
-    rhs_data: Tensor,
-    rhs_scale: Tensor,
-    output: Tensor,
-    masked_m: Tensor,
-    expected_m: int,
-    user_deep_gemm_num_sm: int = -1,
-    lhs_scale: Tensor | None = None,
-    swap_ab: bool | None = None,
-) -> None:
-    """deep_gemm_grouped_fp8_masked gives nothing back."""
