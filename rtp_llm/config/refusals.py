@@ -369,7 +369,7 @@ REFUSALS: tuple[Refusal, ...] = (
         devices="cpu",
     ),
     Refusal(
-        "separation",
+        "disaggregation",
         "--cache-store-mem-mb",
         "Blocks are fetched from the KV cache itself; no other memory holds them.",
         "Leave it out; --kv-cache-mem-mb says how much may wait to be fetched.",
@@ -377,7 +377,7 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     *(
         Refusal(
-            "separation",
+            "disaggregation",
             f"--kv-transport {library}",
             "It reads memory that stays; what a GPU's blocks pass through comes and goes yet.",
             "Leave it out: blocks travel over TCP.",

@@ -1,4 +1,4 @@
-"""Settings of separated workers that must fit together, looked at before anything is started."""
+"""Settings of prefill/decode disaggregation that must fit together, checked before the start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _PACKAGES = {"nixl": "nixl", "mooncake": "mooncake-transfer-engine-non-cuda"}
 
 _PREFILL, _DECODE = ("prefill",), ("decode",)
-# Of each setting of separated workers but the role: the roles that read it. None: the router's.
+# Of each setting of disaggregation but the role: the roles that read it. None: the router's.
 READERS: dict[str, tuple[str, ...]] = {
     "prefill_address": _PREFILL,
     "kv_transfer_address": _PREFILL,
@@ -137,7 +137,7 @@ def prefill_addresses(settings: Settings) -> list[str]:
         if split_address("prefill_workers", address)[1] == 0:
             raise SettingsError(f"prefill_workers: {address!r} has port 0, where nobody listens")
         if address in addresses[:number]:
-            raise SettingsError(f"prefill_workers: {address!r} stands there twice")
+            raise SettingsError(f"prefill_workers: {address!r} is listed twice")
     return addresses
 
 

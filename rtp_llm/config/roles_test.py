@@ -34,7 +34,7 @@ DECODE = {"role": "decode", "prefill_workers": "a:1"}
         ({"role": "decode", "prefill_workers": "[::1:80"}, r"HOST:PORT or \[IPV6\]:PORT"),
         ({"role": "decode", "prefill_workers": "a:\u00b2"}, "is no address of the form"),
         ({"role": "decode", "prefill_workers": "a:1,b:0"}, "'b:0' has port 0"),
-        ({"role": "decode", "prefill_workers": "a:1,b:2, a:1"}, "'a:1' stands there twice"),
+        ({"role": "decode", "prefill_workers": "a:1,b:2, a:1"}, "'a:1' is listed twice"),
         (
             {"role": "prefill", "prefill_workers": "a:1"},
             r"prefill_workers: not read with --role prefill; leave it out, or set role to decode",
@@ -86,7 +86,7 @@ def test_a_transport_that_is_not_installed_is_refused_with_what_brings_it(
 
 
 def test_every_setting_of_the_group_says_who_reads_it() -> None:
-    group = {name for name, info in options().items() if info.group == "separation"}
+    group = {name for name, info in options().items() if info.group == "disaggregation"}
     assert set(READERS) == group - {"role"}
 
 

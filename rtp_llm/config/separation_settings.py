@@ -14,7 +14,7 @@ class SeparationSettings:
     role: str = option(
         "both",
         "text",
-        "separation",
+        "disaggregation",
         "What this worker does: both; prefill: computes prompts for decode workers; decode: takes "
         "requests, and has their prompts computed by prefill workers.",
         choices=("both", "prefill", "decode"),
@@ -22,21 +22,21 @@ class SeparationSettings:
     prefill_address: str = option(
         "127.0.0.1:8089",
         "text",
-        "separation",
+        "disaggregation",
         "HOST:PORT where decode workers find this prefill worker; port 0 takes a free one. Who "
         "may come: see worker_key_file.",
     )
     kv_transfer_address: str | None = option(
         None,
         "text",
-        "separation",
+        "disaggregation",
         "HOST:PORT where decode workers fetch the blocks of this prefill worker by TCP.",
         automatic="the host of prefill_address and a free port",
     )
     worker_key_file: str | None = option(
         None,
         "text",
-        "separation",
+        "disaggregation",
         "File with the secret that prefill and decode workers share: 16 to 4096 bytes, readable by "
         "its owner only. Each side proves to the other that it has it; it is never sent.",
         automatic="no key: who reaches the ports is trusted",
@@ -44,19 +44,19 @@ class SeparationSettings:
     prefill_workers: str = option(
         "",
         "text",
-        "separation",
+        "disaggregation",
         "HOST:PORT of each prefill worker that this decode worker may ask, with commas between.",
     )
     workers: str = option(
         "",
         "text",
-        "separation",
+        "disaggregation",
         "For `rtp-llm route`: http://HOST:PORT of each server that takes requests, with commas.",
     )
     answer_timeout: float = option(
         3600.0,
         "number",
-        "separation",
+        "disaggregation",
         "For `rtp-llm route`: how long a server may send nothing of an answer. One that answers "
         "nothing else either is given up after some ten seconds.",
         unit="seconds",
@@ -66,7 +66,7 @@ class SeparationSettings:
     prefill_timeout: float = option(
         600.0,
         "number",
-        "separation",
+        "disaggregation",
         "How long a decode worker waits for a prompt that it asked for.",
         unit="seconds",
         minimum=0.1,
@@ -75,7 +75,7 @@ class SeparationSettings:
     kv_load_timeout: float = option(
         5.0,
         "number",
-        "separation",
+        "disaggregation",
         "How long blocks may take to arrive once their prompt is computed.",
         unit="seconds",
         minimum=0.1,
@@ -84,14 +84,14 @@ class SeparationSettings:
     prefill_fallback: bool = option(
         True,
         "switch",
-        "separation",
+        "disaggregation",
         "A decode worker computes a prompt itself when its prefill worker fails; off: the request "
         "fails.",
     )
     kv_transport: str = option(
         "auto",
         "text",
-        "separation",
+        "disaggregation",
         "How blocks travel from worker to worker. auto: by NIXL, then Mooncake, where both sides "
         "have RDMA and the package, else by TCP.",
         choices=("auto", "tcp", "nixl", "mooncake"),
@@ -99,7 +99,7 @@ class SeparationSettings:
     cache_store_mem_mb: int | None = option(
         None,
         "integer",
-        "separation",
+        "disaggregation",
         "Host memory of a worker on a GPU for blocks on their way: computed and not fetched, or "
         "fetched and not in the cache yet. A prompt that does not fit is computed by the decode "
         "worker.",
@@ -111,7 +111,7 @@ class SeparationSettings:
     cache_store_threads: int = option(
         4,
         "integer",
-        "separation",
+        "disaggregation",
         "Threads that take the blocks of a step to the store of a prefill worker; two steps may be "
         "under way.",
         minimum=1,
@@ -121,7 +121,7 @@ class SeparationSettings:
     cache_store_queue_size: int = option(
         10000,
         "integer",
-        "separation",
+        "disaggregation",
         "Layers that may wait for these threads.",
         minimum=1,
         maximum=2**24,
@@ -130,7 +130,7 @@ class SeparationSettings:
     cache_store_when_full: str = option(
         "block",
         "text",
-        "separation",
+        "disaggregation",
         "What happens when that many wait: block waits for up to 5 s, raise fails the prompts of "
         "the step at once.",
         choices=("block", "raise"),

@@ -20,7 +20,7 @@ from rtp_llm.config.separation_settings import SeparationSettings
 from rtp_llm.config.server_settings import ServerSettings
 
 # In the order of the documentation.
-_GROUPS = ("model", "device", "cache", "scheduling", "separation", "server", "ranks")
+_GROUPS = ("model", "device", "cache", "scheduling", "disaggregation", "server", "ranks")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The secret that separated workers share, read from a file that others cannot read."""
+"""The secret that prefill and decode workers share, read from a file that others cannot read."""
 
 from __future__ import annotations
 

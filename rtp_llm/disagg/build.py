@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("rtp_llm.engine")
 # How long the start waits for prefill workers; later ones are found later.
-_GREETING_SECONDS = 2.0
+_HANDSHAKE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _decode(
         raise EngineStartError(f"cannot take blocks: {error} (--kv-transport)") from error
     peers = Peers(prefill_addresses(settings), print_of, waker, client, key)
     try:
-        wait_for_all(peers, _GREETING_SECONDS)
+        wait_for_all(peers, _HANDSHAKE_SECONDS)
     except MismatchError as error:
         raise EngineStartError(str(error)) from error
     patience = Patience(

@@ -47,7 +47,7 @@ class MessageConnection(LoopConnection, Generic[In]):
 
     ``deliver(connection, message)`` is called on the loop's thread, which it must not block; with
     None as the last message when the other side is gone. A peer that reads nothing is cut off, and
-    so is one that sends more than a greeting before ``trust``.
+    so is one that sends more than a handshake before ``trust``.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class MessageConnection(LoopConnection, Generic[In]):
         connected: socket.socket,
         incoming: Any,
         deliver: Callable[[MessageConnection[In], In | None], None],
-        greeting: msgspec.Struct | None = None,
-        longest_greeting: int = LONGEST_HELLO,
+        handshake: msgspec.Struct | None = None,
+        longest_handshake: int = LONGEST_HELLO,
         heard: In | None = None,
     ) -> None:
-        """``incoming``: the type, or union of types, of what is received. ``greeting`` goes out
+        """``incoming``: the type, or union of types, of what is received. ``handshake`` goes out
         first: other threads may send as soon as ``deliver`` has heard of the connection.
-        ``longest_greeting``: bytes of the other side's. ``heard``: what was read of it before, to
+        ``longest_handshake``: bytes of the other side's. ``heard``: what was read of it before, to
         be delivered first.
 
         Raises OSError when it is gone, RuntimeError when the loop is closed.
@@ -73,7 +73,7 @@ class MessageConnection(LoopConnection, Generic[In]):
         self._decoder = msgspec.msgpack.Decoder(incoming)
         self._encoder = msgspec.msgpack.Encoder()
         self._deliver = deliver
-        self._longest = longest_greeting
+        self._longest = longest_handshake
         self._heard = heard
         self.heard_bytes = 0  # of the message that ``deliver`` was called with last
         self._received = bytearray()
@@ -81,8 +81,8 @@ class MessageConnection(LoopConnection, Generic[In]):
         self._transport: asyncio.Transport | None = None
         self._ended = self._paused = False
         self._blocked = True  # nothing can be written
-        if greeting is not None:
-            self._queue(greeting)
+        if handshake is not None:
+            self._queue(handshake)
         loop.connect(self, connected)
 
     def trust(self) -> None:

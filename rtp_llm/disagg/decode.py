@@ -127,7 +127,7 @@ class DecodeEngine(EngineWithTransfers):
 
     def add(self, request: AddRequest) -> None:
         """Queue a request. Raises RequestError."""
-        if not self._may_separate(request):
+        if not self._may_prefill_remotely(request):
             self._engine.add(request)
             return
         (seed,) = self._engine.add(request, remote_prompt=True)
@@ -139,7 +139,7 @@ class DecodeEngine(EngineWithTransfers):
         )
         self._awaited[awaited.sequence] = awaited
 
-    def _may_separate(self, request: AddRequest) -> bool:
+    def _may_prefill_remotely(self, request: AddRequest) -> bool:
         """Several sequences of a prompt, prompt log-probabilities and single tokens stay here."""
         params = request.params
         longest = self._engine.limits.max_model_len - len(request.prompt_token_ids)

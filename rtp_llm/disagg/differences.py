@@ -17,7 +17,7 @@ _REMEDIES = {
     "protocol": "install the same version of rtp-llm on both",
 }
 _UNKNOWN = "install the same version of rtp-llm on both, and give both the same settings"
-# Anybody may say anything in a greeting, and it is logged.
+# Anybody may say anything in a handshake, and it is logged.
 _MOST_LINES, _MOST_LETTERS = 16, 80
 
 

@@ -107,5 +107,5 @@ class PendingConnection:
             return _LENGTH.size - len(self._taken)
         (length,) = _LENGTH.unpack_from(self._taken)
         if not 0 <= length <= LONGEST_HELLO:
-            raise ValueError("the greeting is too long")
+            raise ValueError("the handshake is too long")
         return int(_LENGTH.size + length - len(self._taken))

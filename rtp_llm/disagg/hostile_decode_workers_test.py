@@ -34,30 +34,30 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
     made.close()
 
 
-def greeted(listener: Listener) -> list[DecodeWorker]:
+def admitted(listener: Listener) -> list[DecodeWorker]:
     """Who did so since this was asked last."""
     return [decode_worker for decode_worker, message in listener.take() if message == HELLO]
 
 
-def test_who_does_not_greet_is_sent_away_and_who_does_stays(
+def test_who_sends_no_handshake_is_disconnected_and_who_does_stays(
     listener: Listener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(listener_module, "GREETING_SECONDS", 60)
+    monkeypatch.setattr(listener_module, "HANDSHAKE_SECONDS", 60)
     honest = RawPeer(listener)
     honest.say(HELLO)
-    until(lambda: greeted(listener))
-    monkeypatch.setattr(listener_module, "GREETING_SECONDS", 0.1)
+    until(lambda: admitted(listener))
+    monkeypatch.setattr(listener_module, "HANDSHAKE_SECONDS", 0.1)
     silent, slow = RawPeer(listener), RawPeer(listener)
     slow.socket.send(b"\0\0")  # the beginning of a length
     for raw_peer in (silent, slow):
         raw_peer.read_to_the_end()
         host, port = raw_peer.socket.getsockname()
-        text = f"{host}:{port} did not greet us rightly"
+        text = f"{host}:{port} sent no valid handshake"
         assert text in caplog.text
     until(lambda: listener.connections == 1)
     assert not listener._pending
     honest.say(HELLO)
-    until(lambda: greeted(listener))
+    until(lambda: admitted(listener))
 
 
 def test_pings_are_answered_after_the_handshake_only(listener: Listener) -> None:
@@ -88,7 +88,7 @@ def test_a_handshake_completes_however_long_a_step_of_the_engine_takes(
 
 
 @pytest.mark.parametrize("wrong", [{"fingerprint": "another"}, {"protocol": 0}], ids=str)
-def test_who_has_other_blocks_reads_our_greeting_and_is_sent_away(
+def test_who_has_other_blocks_reads_our_handshake_and_is_disconnected(
     listener: Listener, wrong: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     other = RawPeer(listener)
@@ -138,7 +138,7 @@ def test_who_says_more_than_the_engine_takes_is_not_read_on(
     talker, other = RawPeer(listener), RawPeer(listener)
     for each in (talker, other):
         each.say(HELLO)
-    _once(lambda: greeted(listener) if len(listener._greeted) > 1 else [])
+    _once(lambda: admitted(listener) if len(listener._admitted) > 1 else [])
     talking = threading.Thread(target=lambda: [talker.send(frame) for frame in frames])
     talking.start()
     until(lambda: len(listener._messages._items) >= most)
@@ -176,7 +176,7 @@ def test_both_sides_are_shown_as_they_are_called() -> None:
     assert host == "::1" and listener.address == f"[::1]:{port}"
     raw_peer = RawPeer(listener)
     raw_peer.say(HELLO)
-    (decode_worker,) = _once(lambda: greeted(listener))
+    (decode_worker,) = _once(lambda: admitted(listener))
     assert decode_worker.peer == f"[::1]:{raw_peer.socket.getsockname()[1]}"
     listener.close()
 
@@ -196,7 +196,7 @@ def test_more_visitors_than_anybody_has_are_not_let_in(
     until(lambda: listener.connections == 2)
     late = RawPeer(listener)
     late.say(HELLO)
-    until(lambda: greeted(listener))
+    until(lambda: admitted(listener))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_a_visitor_that_reads_nothing_is_cut_off(
     monkeypatch.setattr(connection_module, "_MOST_UNSENT", 100)
     raw_peer = RawPeer(listener)
     raw_peer.say(HELLO)
-    (decode_worker,) = _once(lambda: greeted(listener))
+    (decode_worker,) = _once(lambda: admitted(listener))
 
     def talk() -> bool:
         for number in range(1000):
@@ -255,7 +255,7 @@ def _once(make: Callable[[], list[Any]]) -> list[Any]:
     return found
 
 
-def test_a_greeting_goes_out_before_any_answer_to_what_is_heard() -> None:
+def test_the_handshake_goes_out_before_any_answer_to_what_is_heard() -> None:
     """The other side may have spoken, and been answered, before its connection is even returned."""
 
     def answer(connection: MessageConnection[Any], message: Any) -> None:
@@ -285,7 +285,7 @@ def test_the_number_of_threads_does_not_follow_the_number_of_decode_workers(
     raw_peers = [RawPeer(listener) for _ in range(50)]
     for raw_peer in raw_peers:
         raw_peer.say(HELLO)
-    until(lambda: len(listener._greeted) == len(raw_peers))
+    until(lambda: len(listener._admitted) == len(raw_peers))
     assert threading.active_count() == began
     for raw_peer in raw_peers:
         raw_peer.say(Ping())

@@ -70,7 +70,7 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.001)
 
 
-def greeting(pair: Pair) -> Hello:
+def handshake(pair: Pair) -> Hello:
     """As its own decode worker says it."""
     hello: Hello = pair.peers._hello
     return hello
@@ -78,13 +78,13 @@ def greeting(pair: Pair) -> Hello:
 
 @pytest.mark.parametrize("other", [None, {"fingerprint": "another model"}, {"protocol": 0}])
 @pytest.mark.parametrize("word", [Prefill(**ASKED), Finished(name=1)], ids=["prefill", "finished"])
-def test_who_did_not_greet_rightly_is_sent_away(
+def test_who_sends_no_valid_handshake_is_disconnected(
     pair: Pair, word: Prefill | Finished, other: dict[str, Any] | None
 ) -> None:
     heard: list[Any] = []
     raw_peer = visit(pair, heard)
     if other is not None:
-        raw_peer.send(msgspec.structs.replace(greeting(pair), **other))
+        raw_peer.send(msgspec.structs.replace(handshake(pair), **other))
     raw_peer.send(word)
     pair.until(lambda: None in heard)
     assert all(isinstance(each, Welcome) for each in heard[:-1])  # no answer
@@ -97,11 +97,11 @@ def test_who_comes_while_others_wait_is_told_how_much(pair: Pair) -> None:
     pair.until(lambda: len(worker._decode_workers) == 1)  # its own decode worker
     heard: list[list[Any]] = [[], []]
     first, second = (visit(pair, each) for each in heard)
-    first.send(greeting(pair))
+    first.send(handshake(pair))
     first.send(Prefill(**{**ASKED, "prompt_token_ids": prompt(100)}))  # five steps
     pair.until(lambda: bool(worker._asked))
     until(lambda: Load(waiting_tokens=100) in heard[0])
-    second.send(greeting(pair))
+    second.send(handshake(pair))
     until(lambda: worker._listener._messages._items)
     pair.prefill.step()
     until(lambda: len(heard[1]) > 1)
@@ -125,7 +125,7 @@ def test_who_comes_while_others_wait_is_told_how_much(pair: Pair) -> None:
 def test_what_no_decode_worker_asks_is_refused(pair: Pair, changes: dict[str, Any]) -> None:
     heard: list[Any] = []
     raw_peer = visit(pair, heard)
-    raw_peer.send(greeting(pair))
+    raw_peer.send(handshake(pair))
     raw_peer.send(Prefill(**{**ASKED, **changes}))
     pair.until(lambda: any(isinstance(each, Failed) for each in heard))
     raw_peer.close()

@@ -1,4 +1,4 @@
-"""What is no prefill worker of ours, or does not greet as one, costs a decode worker little."""
+"""What is no prefill worker of ours, or sends no handshake of one, costs a decode worker little."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def test_a_prefill_worker_that_accepts_and_says_nothing_is_tried_again(
         )
         visits = [server.accept()[0] for _ in range(3)]
         assert not peers.all[0].ready
-        # From now on it greets: the last visit, and those after it if that one was given up.
+        # From now on it sends its handshake: to the last visit, and to later ones.
         monkeypatch.setattr(peer_module, "WELCOME_SECONDS", 60)
         server.settimeout(0.02)
         frame = msgspec.msgpack.encode(WELCOME)
 
-        def is_greeted() -> bool:
+        def is_admitted() -> bool:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 visits[-1].sendall(struct.pack("!i", len(frame)) + frame)
             with contextlib.suppress(TimeoutError):
@@ -58,8 +58,8 @@ def test_a_prefill_worker_that_accepts_and_says_nothing_is_tried_again(
             peers.take()
             return peers.all[0].ready
 
-        until(is_greeted)
-    assert caplog.text.count("cannot be asked: it does not greet as a prefill worker does") == 1
+        until(is_admitted)
+    assert caplog.text.count("cannot be asked: it sent no valid prefill-worker handshake") == 1
     peers.close()
     for visit in visits:
         visit.close()
@@ -69,10 +69,10 @@ def test_a_prefill_worker_that_accepts_and_says_nothing_is_tried_again(
     ("length", "trouble"),
     [
         (LONGEST_HELLO, ""),  # of a library that has much memory to tell of
-        (LONGEST_WELCOME, "it does not greet as a prefill worker does"),
+        (LONGEST_WELCOME, "it sent no valid prefill-worker handshake"),
     ],
 )
-def test_a_prefill_workers_greeting_may_be_long(impatient: None, length: int, trouble: str) -> None:
+def test_the_welcome_may_be_long(impatient: None, length: int, trouble: str) -> None:
     offers = [*OFFERS, Offer(transport="nixl", address=b"x" * length)]
     long = msgspec.structs.replace(WELCOME, offers=offers)
     listener = Listener("127.0.0.1:0", Waker())
@@ -86,7 +86,7 @@ def test_a_prefill_workers_greeting_may_be_long(impatient: None, length: int, tr
 
 
 def test_another_version_is_told_by_its_number(impatient: None) -> None:
-    """Whatever else it says: the first version greeted with a port."""
+    """Whatever else it says: the first version's handshake had a port."""
     old = {"type": "welcome", "protocol": 1, "fingerprint": HELLO.fingerprint, "transfer_port": 5}
     frame = msgspec.msgpack.encode(old)
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -27,7 +27,7 @@ _PAUSE_SECONDS = 0.1
 MAX_CONNECTIONS = 256
 _LOOK_SECONDS = 0.5  # how often handshakes are checked for their deadline
 # Deadline of a handshake.
-GREETING_SECONDS = 10.0
+HANDSHAKE_SECONDS = 10.0
 # When all places are taken, a handshake that has lasted so long is dropped for a new one.
 FAIR_SECONDS = 1.0
 
@@ -38,7 +38,7 @@ class Listener:
     Messages wait for ``take``.
 
     Nothing is accepted before ``open``, and at most MAX_CONNECTIONS at a time. Handshakes go on
-    whatever the engine computes: a peer that fails one, or takes longer than GREETING_SECONDS, is
+    whatever the engine computes: a peer that fails one, or takes longer than HANDSHAKE_SECONDS, is
     disconnected, and none of its messages is queued; with a key, a peer that does not prove it
     learns nothing. A peer with too many messages in the queue is not read on. Pings are answered
     here as well.
@@ -60,7 +60,7 @@ class Listener:
         self._closed = threading.Event()
         self._waker = Waker()
         self._lock = threading.Lock()
-        self._greeted: set[DecodeWorker] = set()  # whose handshake is complete
+        self._admitted: set[DecodeWorker] = set()  # whose handshake is complete
         # Handshakes under way, the oldest first; the listener's thread only.
         self._pending: dict[PendingConnection, None] = {}
         self._selector = selectors.DefaultSelector()
@@ -73,7 +73,7 @@ class Listener:
         self.address = join_address(*name[:2])
 
     def open(self, welcome: Welcome) -> None:
-        """Accept decode workers with this greeting; theirs must have the same block layout."""
+        """Accept decode workers with this handshake; theirs must have the same block layout."""
         work = threading.Thread(target=self._run, args=(welcome,), name="listener", daemon=True)
         self._thread = work
         work.start()
@@ -94,7 +94,7 @@ class Listener:
     @property
     def connections(self) -> int:
         """How many are open, handshakes under way included."""
-        return len(self._greeted) + len(self._pending)
+        return len(self._admitted) + len(self._pending)
 
     # -- the listener's thread -----------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class Listener:
         except (EOFError, OSError, ValueError):  # of msgspec too, and text that is not UTF-8
             self._disconnect(pending)  # gone, or no worker of ours
         except Exception:  # a defect of ours, that shall not keep all others out
-            _logger.exception("the greeting of %s failed", pending.peer)
+            _logger.exception("the handshake of %s failed", pending.peer)
             if pending in self._pending:
                 self._disconnect(pending)
 
@@ -170,9 +170,9 @@ class Listener:
         """Check a peer's Hello: admit it, or disconnect it with the reason in the log."""
         here = (welcome.protocol, welcome.fingerprint)
         if not isinstance(message, Hello):
-            self._log.warn("%s asks for blocks and did not greet us rightly", pending.peer)
+            self._log.warn("%s asks for blocks before its handshake", pending.peer)
         elif (there := (message.protocol, message.fingerprint)) != here:
-            differing = "; ".join(explain(there, here))  # it reads so in our greeting, too
+            differing = "; ".join(explain(there, here))  # it reads so in our handshake, too
             self._log.warn("decode worker %s has other blocks: %s", pending.peer, differing)
         else:
             self._admit(pending, message)
@@ -188,16 +188,16 @@ class Listener:
                 pending.socket,
                 ToPrefill,
                 self._deliver,
-                longest_greeting=LONGEST_MESSAGE,
+                longest_handshake=LONGEST_MESSAGE,
                 heard=hello,
             )
-            self._greeted.add(decode_worker)
+            self._admitted.add(decode_worker)
         del self._pending[pending]
 
     def _expire_handshakes(self) -> None:
-        latest = time.monotonic() - GREETING_SECONDS
+        latest = time.monotonic() - HANDSHAKE_SECONDS
         for pending in [each for each in self._pending if each.came <= latest]:
-            self._log.warn("%s did not greet us rightly and is sent away", pending.peer)
+            self._log.warn("%s sent no valid handshake and is disconnected", pending.peer)
             self._disconnect(pending)
 
     def _disconnect(self, pending: PendingConnection) -> None:
@@ -213,7 +213,7 @@ class Listener:
     def _deliver(self, decode_worker: DecodeWorker, message: ToPrefill | None) -> None:
         with self._lock:
             if message is None:
-                self._greeted.discard(decode_worker)
+                self._admitted.discard(decode_worker)
         if isinstance(message, Ping):  # whatever the engine computes
             decode_worker.send(Pong())
             return

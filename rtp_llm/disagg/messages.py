@@ -35,7 +35,7 @@ class Response(msgspec.Struct, tag="response", frozen=True, kw_only=True):
 
 
 class Proof(msgspec.Struct, tag="proof", frozen=True, kw_only=True):
-    """That of the prefill worker. It greets then."""
+    """That of the prefill worker, sent after it."""
 
     mac: bytes
 
@@ -60,7 +60,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Welcome(msgspec.Struct, tag="welcome", frozen=True, kw_only=True):
-    """The prefill worker's greeting: the transports it offers. Decode workers choose.
+    """The prefill worker's handshake: the transports it offers. Decode workers choose.
 
     All but the first two may be missing: another version's is read as far as its number.
     """

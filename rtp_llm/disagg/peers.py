@@ -38,8 +38,8 @@ _logger = logging.getLogger("rtp_llm.engine")
 _CONNECT_SECONDS = 2.0
 _RETRY_SECONDS = 0.5
 _REFUSED_SECONDS = 5.0
-# A prefill worker greets as soon as it is connected, whatever it computes: one that does not is
-# stopped, or is none.
+# A prefill worker sends its handshake as soon as it is connected, whatever it computes: one that
+# does not has stopped, or is none.
 WELCOME_SECONDS = 10.0
 # One that owes us prompts and says nothing is asked so often whether it is there, with so many
 # seconds after each question; it answers whatever it computes, so one that does not has stopped.
@@ -122,14 +122,14 @@ class Peers:
     def take(self) -> list[tuple[Peer, ToDecode | None]]:
         """What the workers said since the last call; None: the connection is lost.
 
-        Greetings are dealt with here; a worker with other blocks is never asked. The connection to
+        Handshakes are dealt with here; a worker with other blocks is never asked. The connection to
         one that has stopped is ended.
         """
         taken: list[tuple[Peer, ToDecode | None]] = []
         for peer, connection, message in self._messages.take():
             peer.heard_at = time.monotonic()
             if isinstance(message, Welcome):
-                self._greet(peer, connection, message)
+                self._welcomed(peer, connection, message)
             elif peer.connection is connection:
                 if message is None:
                     peer.connection, peer.transfer_address = None, ""
@@ -179,7 +179,7 @@ class Peers:
 
     def _look_after(self, peer: Peer) -> None:
         """Ask one that owes us prompts and says nothing whether it is there; when it has stopped,
-        leave it alone until it greets anew."""
+        leave it alone until its next handshake."""
         if peer.connection is None or not peer.asked_tokens:
             return
         if peer.heard_at >= peer.questioned_at:
@@ -195,7 +195,9 @@ class Peers:
             _logger.warning("prefill worker %s says nothing and is left out", peer.address)
             peer.connection.close()
 
-    def _greet(self, peer: Peer, connection: MessageConnection[ToDecode], welcome: Welcome) -> None:
+    def _welcomed(
+        self, peer: Peer, connection: MessageConnection[ToDecode], welcome: Welcome
+    ) -> None:
         there = (welcome.protocol, welcome.fingerprint)
         here = (self._hello.protocol, self._hello.fingerprint)
         if there != here:
@@ -219,7 +221,7 @@ class Peers:
 
     @staticmethod
     def _refuse(peer: Peer, connection: MessageConnection[ToDecode], reason: str) -> None:
-        """It is asked to greet again and again; the log has it once."""
+        """The handshake is tried again and again; the log has its failure once."""
         refused = f"prefill worker {peer.address} cannot be used, {reason}"
         if refused != peer.refused:
             _logger.error("%s", refused)
@@ -255,7 +257,7 @@ class Peers:
         if welcomed.is_set():
             return ""
         asked_for_key = self._key is None and (peer.refused or "").endswith(_NO_KEY)
-        return _NO_KEY if asked_for_key else "it does not greet as a prefill worker does"
+        return _NO_KEY if asked_for_key else "it sent no valid prefill-worker handshake"
 
     def _connect(self, address: tuple[str, int]) -> socket.socket:
         connected = socket.create_connection(address, timeout=_CONNECT_SECONDS)

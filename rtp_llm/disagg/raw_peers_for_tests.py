@@ -41,7 +41,7 @@ class RawPeer:
         self.send(msgspec.msgpack.encode(message))
 
     def read_to_the_end(self) -> bytes:
-        """All that was said to it until it was sent away."""
+        """All that it was sent until it was disconnected."""
         heard = b""
         try:
             while part := self.socket.recv(65536):

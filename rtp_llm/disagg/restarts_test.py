@@ -89,7 +89,7 @@ def test_one_that_comes_back_with_another_model_is_left_alone_until_it_has_ours(
 
 
 class StoppedWorker:
-    """A prefill worker that greets once and then does nothing, as a stopped process: its system
+    """A prefill worker that does nothing after its handshake, as a stopped process: its system
     still takes connections."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class StoppedWorker:
         self.address = f"127.0.0.1:{self.port}"
         self._visits: list[socket.socket] = []
 
-    def greet(self, fingerprint: str) -> None:
+    def send_welcome(self, fingerprint: str) -> None:
         # Blocks are asked for where nobody answers either.
         offers = [Offer(transport="tcp", address=str(self.port).encode())]
         welcome = Welcome(protocol=PROTOCOL, fingerprint=fingerprint, offers=offers)
@@ -113,7 +113,7 @@ class StoppedWorker:
 
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[StoppedWorker]:
-    monkeypatch.setattr("rtp_llm.disagg.build._GREETING_SECONDS", 0.0)
+    monkeypatch.setattr("rtp_llm.disagg.build._HANDSHAKE_SECONDS", 0.0)
     monkeypatch.setattr(peer_module, "QUESTION_SECONDS", 0.05)
     made = StoppedWorker()
     yield made
@@ -125,7 +125,7 @@ def test_a_worker_that_stopped_is_waited_for_once(
 ) -> None:
     decode = Worker(folder, role="decode", prefill_workers=stopped.address, **SIZES)
     peers: Any = decode.engine._peers  # type: ignore[union-attr]
-    stopped.greet(peers._hello.fingerprint)
+    stopped.send_welcome(peers._hello.fingerprint)
     run(decode, lambda: peers.all[0].ready)
     tokens = [prompt(30, seed=number) for number in range(3)]
     requests = [decode.add(each) for each in tokens]
@@ -149,7 +149,7 @@ def test_another_worker_is_asked_when_one_has_stopped(
     address = f"{stopped.address},{pair.prefill.built.ready.prefill_address}"
     pair.decode.engine.close()
     pair.decode = Worker(folder, role="decode", prefill_workers=address, **SIZES)
-    stopped.greet(pair.peers._hello.fingerprint)
+    stopped.send_welcome(pair.peers._hello.fingerprint)
     pair.until(lambda: all(peer.ready for peer in pair.peers.all))
     request = pair.decode.add(prompt(70))
     pair.until(lambda: pair.decode.transfers().get("retries"))

@@ -59,14 +59,14 @@ def prove_to_prefill_worker(connected: socket.socket, key: WorkerKey, seconds: f
 
     Raises:
         KeyMismatchError: it has not, or refuses ours.
-        OSError, ValueError: the connection broke, or what came is no greeting.
+        OSError, ValueError: the connection broke, or what came is no handshake.
     """
     deadline = time.monotonic() + seconds
     challenge = _receive(connected, deadline)
     if isinstance(challenge, Welcome):
         raise KeyMismatchError("it has no worker key and this worker has one (--worker-key-file)")
     if not isinstance(challenge, Challenge) or len(challenge.nonce) != NONCE_BYTES:
-        raise ValueError("it does not greet as a prefill worker does")
+        raise ValueError("it sent no valid prefill-worker handshake")
     nonce = fresh_nonce()
     mac = key.proof("decode", challenge.nonce, nonce)
     frame = msgspec.msgpack.encode(Response(nonce=nonce, mac=mac))
@@ -84,7 +84,7 @@ def prove_to_prefill_worker(connected: socket.socket, key: WorkerKey, seconds: f
 def _receive(connected: socket.socket, deadline: float) -> ToDecode:
     (length,) = _LENGTH.unpack(_exactly(connected, _LENGTH.size, deadline))
     if not 0 <= length <= LONGEST_WELCOME:
-        raise ValueError("it does not greet as a prefill worker does")
+        raise ValueError("it sent no valid prefill-worker handshake")
     return _TO_DECODE.decode(_exactly(connected, length, deadline))
 
 
@@ -94,7 +94,7 @@ def _exactly(connected: socket.socket, size: int, deadline: float) -> bytes:
     while len(taken) < size:
         left = deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError("it does not greet as a prefill worker does")
+            raise TimeoutError("it sent no valid prefill-worker handshake")
         connected.settimeout(left)
         part = connected.recv(size - len(taken))
         if not part:

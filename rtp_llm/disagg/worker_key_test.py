@@ -73,7 +73,7 @@ def exactly(connected: socket.socket, size: int) -> bytes:
     taken = b""
     while len(taken) < size:
         part = connected.recv(size - len(taken))
-        assert part, "it was sent away"
+        assert part, "it was disconnected"
         taken += part
     return taken
 
@@ -178,7 +178,7 @@ def test_a_prefill_worker_must_prove_its_key_too(proves: bool) -> None:
 
 
 def test_half_a_handshake_is_ended_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener_module, "GREETING_SECONDS", 0.1)
+    monkeypatch.setattr(listener_module, "HANDSHAKE_SECONDS", 0.1)
     with listener_with(KEY) as listener:
         silent, partial, proven = (RawPeer(listener) for _ in range(3))
         partial.socket.send(b"\0\0\0\x50abc")
@@ -193,7 +193,7 @@ def test_half_a_handshake_is_ended_in_time(monkeypatch: pytest.MonkeyPatch) -> N
 def test_five_hundred_silent_guests_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener_module, "MAX_CONNECTIONS", 64)
     monkeypatch.setattr(listener_module, "FAIR_SECONDS", 0.01)
-    monkeypatch.setattr(listener_module, "GREETING_SECONDS", 600)
+    monkeypatch.setattr(listener_module, "HANDSHAKE_SECONDS", 600)
     with listener_with(KEY) as listener:
         threads = threading.active_count()
         raw_peers = [RawPeer(listener) for _ in range(500)]
@@ -202,13 +202,13 @@ def test_five_hundred_silent_guests_keep_nobody_out(monkeypatch: pytest.MonkeyPa
         with peers_of(listener.address, KEY) as peers:
             wait_for_all(peers, 20)
             assert peers.all[0].ready
-        monkeypatch.setattr(listener_module, "GREETING_SECONDS", 0)
+        monkeypatch.setattr(listener_module, "HANDSHAKE_SECONDS", 0)
         until(lambda: listener.connections == 0)
         for raw_peer in raw_peers:
             raw_peer.read_to_the_end()
 
 
-def test_a_greeting_that_fails_keeps_nobody_else_out(
+def test_a_handshake_that_fails_keeps_nobody_else_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*fingerprints: object) -> list[str]:

@@ -120,7 +120,7 @@ def test_many_at_once(pair: Pair, fused: TinyEngine) -> None:
     pair.settle()
 
 
-def test_what_is_not_separated_is_computed_here(pair: Pair) -> None:
+def test_what_no_prefill_worker_takes_is_computed_here(pair: Pair) -> None:
     before = pair.decode.transfers().get("asked", 0)
     for params in ({"n": 2}, {"max_tokens": 1}, {"prompt_logprobs": 1}):
         pair.decode.add(prompt(10, seed=20), **params)

@@ -43,8 +43,8 @@ def check_settings(
     if settings.seq_size_per_block is None:
         device.default_block_size()  # which the environment may say wrongly
     for area, flag, asked in (
-        ("separation", "--cache-store-mem-mb", settings.cache_store_mem_mb is not None),
-        ("separation", f"--kv-transport {settings.kv_transport}", settings.role != "both"),
+        ("disaggregation", "--cache-store-mem-mb", settings.cache_store_mem_mb is not None),
+        ("disaggregation", f"--kv-transport {settings.kv_transport}", settings.role != "both"),
         ("device", "--reserve-runtime-mem-mb", settings.reserve_runtime_mem_mb != 0),
     ):
         if asked and (row := find_refusal(area, flag, device.name)):

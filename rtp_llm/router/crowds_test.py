@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.router import exchange as module
+from rtp_llm.router import upstream as module
 from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.run import server_of
 from rtp_llm.router.workers import Worker, Workers

@@ -12,16 +12,16 @@ import h11
 import msgspec
 
 from rtp_llm.router.asked import Wanted
-from rtp_llm.router.exchange import (
+from rtp_llm.router.metrics import RouterMetrics
+from rtp_llm.router.reply import Reply
+from rtp_llm.router.upstream import (
     Asked,
     OverdueError,
     SilentError,
     UnreachableError,
-    exchange,
+    call_upstream,
     is_gone,
 )
-from rtp_llm.router.metrics import RouterMetrics
-from rtp_llm.router.reply import Reply
 from rtp_llm.router.workers import Visit, Worker, Workers, pieces_of
 from rtp_llm.server.errors import SERVER, ApiError, bad_request, unavailable
 
@@ -104,7 +104,7 @@ class Forwarder:
         """Pass its answer on. Raises _NotAnsweredError if it gives none, or refuses."""
         clock = _Clock(self._metrics, worker)
         refusal: list[dict[str, Any]] = []
-        async with contextlib.aclosing(exchange(worker, asked, self._patience)) as events:
+        async with contextlib.aclosing(call_upstream(worker, asked, self._patience)) as events:
             try:
                 async for event in events:
                     if not clock.has_answer:

@@ -11,7 +11,7 @@ import h11
 import msgspec
 
 from rtp_llm.router.asked import Wanted
-from rtp_llm.router.exchange import Asked, exchange
+from rtp_llm.router.upstream import Asked, call_upstream
 from rtp_llm.router.workers import Worker, Workers
 from rtp_llm.server.errors import ApiError, bad_request
 
@@ -33,7 +33,7 @@ async def ask_for_models(worker: Worker, key: str | None) -> None:
     try:
         async with (
             asyncio.timeout(_SECONDS),
-            contextlib.aclosing(exchange(worker, asked, _SECONDS)) as events,
+            contextlib.aclosing(call_upstream(worker, asked, _SECONDS)) as events,
         ):
             async for event in events:
                 status = event.get("status", status)

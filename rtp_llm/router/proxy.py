@@ -14,12 +14,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.router.asked import COMPARED_BYTES, LONG_BYTES, Wanted, read_wanted
-from rtp_llm.router.exchange import Asked
 from rtp_llm.router.forward import Forwarder
 from rtp_llm.router.metrics import RouterMetrics
 from rtp_llm.router.models import model_of
 from rtp_llm.router.pages import Page, Pages
 from rtp_llm.router.reply import Reply
+from rtp_llm.router.upstream import Asked
 from rtp_llm.router.workers import Workers
 from rtp_llm.server.errors import ApiError, unavailable
 from rtp_llm.server.http.asgi import read_body, send_body, send_start, wait_for_disconnect

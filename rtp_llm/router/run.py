@@ -11,9 +11,9 @@ import h11
 
 from rtp_llm.config.roles import check_router
 from rtp_llm.config.settings import Settings
-from rtp_llm.router.exchange import Asked, exchange
 from rtp_llm.router.models import ask_for_models, warn_of_several
 from rtp_llm.router.proxy import Proxy
+from rtp_llm.router.upstream import Asked, call_upstream
 from rtp_llm.router.workers import Worker, Workers
 from rtp_llm.server.http.listener import bind, url_of
 from rtp_llm.server.http.log import announce, configure_logging
@@ -113,7 +113,7 @@ async def probe(worker: Worker) -> int | None:
     asked, patience = Asked("GET", b"/health", [], b""), _PROBE_TIMEOUT_SECONDS
     try:
         async with asyncio.timeout(_PROBE_TIMEOUT_SECONDS):
-            async for event in exchange(worker, asked, patience, most_unanswered=math.inf):
+            async for event in call_upstream(worker, asked, patience, most_unanswered=math.inf):
                 if event["type"] == "http.response.start":
                     return int(event["status"])
     except (OSError, h11.RemoteProtocolError):  # TimeoutError is one

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.router import exchange as module
 from rtp_llm.router import run
+from rtp_llm.router import upstream as module
 from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.workers import Workers
 

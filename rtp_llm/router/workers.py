@@ -47,7 +47,7 @@ class Worker:
             parts, port = urllib.parse.urlsplit(""), None
         plain = parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username)
         if parts.scheme != "http" or not parts.hostname or not port or not plain:
-            raise SettingsError(f"workers: {url!r} is no address of the form http://HOST:PORT")
+            raise SettingsError(f"workers: {url!r} is not of the form http://HOST:PORT")
         split_address("workers", join_address(parts.hostname, port))
         return cls(f"http://{parts.netloc}", parts.hostname, port)
 
@@ -82,11 +82,11 @@ class Workers:
     """All of them. Belongs to one event loop."""
 
     def __init__(self, urls: Sequence[str]) -> None:
-        """Raises SettingsError for what is no address, or stands there twice."""
+        """Raises SettingsError for what is no address, or is listed twice."""
         self.all = [Worker.parse(url) for url in urls]
         for number, worker in enumerate(self.all):
             if any(worker.url == other.url for other in self.all[:number]):
-                raise SettingsError(f"workers: {worker.url!r} stands there twice")
+                raise SettingsError(f"workers: {worker.url!r} is listed twice")
 
     @property
     def models(self) -> dict[str, Any]:

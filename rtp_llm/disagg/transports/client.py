@@ -30,7 +30,7 @@ class TransportClient:
             self._readable.register(client.fileno(), select.EPOLLIN)
 
     def meet(self, address: str, host: str, offers: Sequence[Offer]) -> tuple[str, str]:
-        """(transport, address of its blocks) for a prefill worker that greets us so.
+        """(transport, address of its blocks) for a prefill worker that sent this welcome.
 
         Raises ValueError: it offers none of ours, or nonsense.
         """

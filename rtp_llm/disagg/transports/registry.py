@@ -37,7 +37,7 @@ def offer_blocks(
     address: str | None = None,
     key: bytes = b"",
 ) -> tuple[TransportStore, list[Offer]]:
-    """A prefill worker's store and what it greets with; ``regions``: where its blocks lie.
+    """A prefill worker's store and what its welcome says of it; ``regions``: where its blocks lie.
 
     ``address``: where blocks are sent from by TCP; None: a free port of ``host``. ``key``: what
     who fetches them by TCP must have; empty: none.

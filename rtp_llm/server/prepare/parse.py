@@ -68,7 +68,7 @@ def parse(body: bytes, kind: type[T], strict: bool = False) -> tuple[T, tuple[st
         ]
     if unknown and strict:
         raise bad_request(
-            f"Unknown field {unknown[0]!r}; it would have been without effect (--strict-fields).",
+            f"Unknown field {unknown[0]!r}; it would have no effect (--strict-fields).",
             param=unknown[0],
             code="unknown_field",
         )

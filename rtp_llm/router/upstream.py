@@ -48,7 +48,7 @@ class Asked:
     body: bytes
 
 
-async def exchange(
+async def call_upstream(
     worker: Worker, asked: Asked, patience: float, most_unanswered: float = MOST_UNANSWERED
 ) -> AsyncGenerator[dict[str, Any], None]:
     """The ASGI events of a worker's answer, as they come.
@@ -154,7 +154,7 @@ class _Patience:
                 if not scope.expired():  # the system's own
                     raise
                 if self.worker.unanswered >= self.most_unanswered:
-                    raise SilentError("it answers nothing any more") from error
+                    raise SilentError("it has stopped responding") from error
                 if clock() >= until:
                     raise OverdueError(f"nothing came for {self.seconds:g} s") from error
 
