@@ -189,6 +189,17 @@ class Settings(ModelSettings, SeparationSettings, RankSettings, ServerSettings):
         maximum=2**24,
         automatic="8192 on a GPU, 256 on the CPU, at least max_running_requests",
     )
+    aging_steps: int = option(
+        256,
+        "integer",
+        "scheduling",
+        "Steps of waiting that are worth one level of a request's priority: fewer, and requests "
+        "that came earlier are overtaken less.",
+        unit="steps",
+        minimum=1,
+        maximum=1048576,
+        advanced=True,
+    )
 
     @functools.cached_property
     def model_name(self) -> str:

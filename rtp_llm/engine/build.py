@@ -288,6 +288,7 @@ def _scheduler(
             max_batch_tokens=limits.max_batch_tokens,
             max_model_len=plan.max_model_len,
             prefix_cache=settings.reuse_cache,
+            aging_steps=settings.aging_steps,
             overlap=runner.sampled is not None,
         )
     )

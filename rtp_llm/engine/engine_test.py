@@ -229,6 +229,21 @@ def test_priorities_come_first(llama):
     assert order.index(ids[2]) < order.index(ids[1])
 
 
+@pytest.mark.parametrize(("aging_steps", "first"), [(1, "older"), (256, "urgent")])
+def test_waiting_is_worth_priority(llama, aging_steps, first):
+    engine = TinyEngine(llama[0], max_running_requests=1, aging_steps=aging_steps)
+    engine.add([5, 6], max_tokens=20, ignore_eos=True)
+    older = engine.add([5, 6], max_tokens=2)
+    for _ in range(8):
+        engine.step()
+    urgent = engine.add([5, 6], max_tokens=2, priority=-5)
+    ids = {"older": older, "urgent": urgent}
+    while not (done := [name for name in ids if engine.outcomes[ids[name], 0].finish]):
+        engine.step()
+    assert done == [first]
+    engine.run()
+
+
 def test_deltas_say_how_long_a_sequence_waited_for_its_first_step(llama):
     engine = TinyEngine(llama[0], max_running_requests=1)
     began = time.monotonic()
