@@ -27,7 +27,7 @@ STORY = "Once upon a time there was a small engine that liked long stories. "
 
 def documented_commands() -> list[list[str]]:
     """The indented lines under their heading, in words: three of ours and a question by curl."""
-    section = PAGE.read_text().split("## Three commands")[1].split("\n## ")[0]
+    section = PAGE.read_text().split("## Try it on one machine")[1].split("\n## ")[0]
     lines = section.replace("\\\n", "").splitlines()
     return [shlex.split(line) for line in lines if line.startswith(("    rtp-llm ", "    curl "))]
 
