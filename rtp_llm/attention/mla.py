@@ -117,7 +117,7 @@ class MlaBackend(Backend[MlaConfig]):
         """
         group = batch.layer_group[layer]
         if not batch.prepared:
-            raise ValueError("the batch has not been prepared for attention over latents")
+            raise ValueError("the batch has not been prepared for MLA")
         step = cast(MlaStep, batch.prepared[group])
         planes = batch.kv_cache[layer]
         cache = planes.view(planes.shape[1], planes.shape[2], -1)

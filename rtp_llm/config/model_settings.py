@@ -19,7 +19,7 @@ class ModelSettings(CheckedSettings):
         "auto",
         "text",
         "model",
-        "Number type of weights and activations; auto takes the one in config.json.",
+        "Data type of weights and activations; auto takes the one in config.json.",
         choices=("auto", "float32", "bfloat16", "float16"),
         after="served_model_name",
     )
@@ -37,7 +37,7 @@ class ModelSettings(CheckedSettings):
         "safetensors",
         "text",
         "model",
-        "Where weights come from; dummy: random ones, for measuring a shape without its weights.",
+        "Where weights come from; dummy: random weights, to measure a shape without a checkpoint.",
         choices=("safetensors", "dummy"),
         after="quantization",
     )
@@ -56,8 +56,8 @@ class ModelSettings(CheckedSettings):
         "auto",
         "text",
         "device",
-        "What computes attention; auto takes what is fastest for the model here, as `rtp-llm "
-        "explain` says. Another name takes every step that it can.",
+        "Attention backend; auto takes the fastest for this model and device, see `rtp-llm "
+        "explain`. A name forces that one for every step that it supports.",
         choices=("auto", "flashinfer", "cuda_sm90", "fp8_dequant", "triton", "paged"),
         renamed=(("hopper", "cuda_sm90"), ("widened", "fp8_dequant")),
         after="enable_cuda_graph",
@@ -66,8 +66,8 @@ class ModelSettings(CheckedSettings):
         "auto",
         "text",
         "device",
-        "What computes a mixture's experts; auto takes the best that can, see `rtp-llm explain`. "
-        "Another name takes every layer, or stops the start with the reason.",
+        "Executor of a mixture's experts; auto takes the best supported one, see `rtp-llm "
+        "explain`. A name forces that one in every layer, or stops the start with the reason.",
         choices=("auto", "triton", "fp8", "fp8_masked", "fp8_contiguous", "plain"),
         after="attention_backend",
     )
@@ -75,7 +75,7 @@ class ModelSettings(CheckedSettings):
         "auto",
         "text",
         "cache",
-        "Number type of the KV cache; fp8_e4m3 holds twice as many tokens, less exactly.",
+        "Data type of the KV cache; fp8_e4m3 holds twice as many tokens, at lower precision.",
         choices=("auto", "fp8_e4m3"),
         after="kv_cache_mem_mb",
     )

@@ -16,7 +16,7 @@ class RankSettings:
         "integer",
         "ranks",
         "Engine processes on as many devices: requests are divided among them, and so are the "
-        "experts of a mixture; all other weights are on each (docs/parallel.md).",
+        "experts of a mixture; all other weights are replicated (docs/parallel.md).",
         minimum=1,
         maximum=1024,
     )
@@ -24,8 +24,8 @@ class RankSettings:
         None,
         "integer",
         "ranks",
-        "Tokens of each rank up to which experts are reached in low-latency mode: messages of a "
-        "fixed size, for which the host never waits. Larger steps exchange exact sizes.",
+        "Tokens of each rank up to which experts are dispatched in low-latency mode: messages of "
+        "a fixed size, for which the host never waits. Larger steps are dispatched in normal mode.",
         unit="tokens",
         minimum=0,
         maximum=65536,
@@ -80,7 +80,8 @@ class RankSettings:
         "mix",
         "text",
         "ranks",
-        "Which layers come next: in turn, any, the most uneven ones, or these and in turn.",
+        "Which layers come next: in turn, at random, the most unbalanced ones, or a mix of these "
+        "and in turn.",
         choices=("round", "random", "most_unbalanced_layer", "mix"),
         advanced=True,
     )
@@ -88,6 +89,7 @@ class RankSettings:
         False,
         "switch",
         "ranks",
-        "Overwrite the choice of experts by an even one. For measuring only: answers are wrong.",
+        "Replace the selection of experts by a balanced one. For measuring only: answers are "
+        "wrong.",
         advanced=True,
     )

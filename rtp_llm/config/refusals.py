@@ -88,7 +88,7 @@ REFUSALS: tuple[Refusal, ...] = (
         "Local models have no such control.",
         "Leave the field out and say it in the prompt.",
     ),
-    Refusal("request", "suffix", "Models are not asked to fill in the middle.", _LEAVE_OUT),
+    Refusal("request", "suffix", "Filling in the middle is not supported.", _LEAVE_OUT),
     Refusal(
         "request",
         "best_of",
@@ -119,8 +119,8 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal("request", "max_new_tokens", "It is another API's name.", "Send max_tokens."),
     Refusal("request", "thinking_token_budget", "Thinking cannot be limited yet.", _LEAVE_OUT),
-    Refusal("request", "typical_p", "This way of sampling is not implemented.", _LEAVE_OUT),
-    Refusal("request", "mirostat", "This way of sampling is not implemented.", _LEAVE_OUT),
+    Refusal("request", "typical_p", "This sampling method is not implemented.", _LEAVE_OUT),
+    Refusal("request", "mirostat", "This sampling method is not implemented.", _LEAVE_OUT),
     Refusal(
         "model",
         "unknown architecture",
@@ -130,7 +130,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "quantized checkpoint",
-        "Of the ways to store weights quantised only FP8 blocks (quant_method fp8) can be read.",
+        "Of the quantised formats only FP8 blocks (quant_method fp8) can be read.",
         "Take the model's unquantised weights; --quantization quantises them while loading.",
     ),
     Refusal(
@@ -167,7 +167,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "fp8 with another dtype",
-        "Products of 8-bit floats give bfloat16.",
+        "FP8 products give bfloat16.",
         "Set --dtype bfloat16, or leave --quantization out.",
     ),
     Refusal(
@@ -273,7 +273,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "device",
         "operator without a kernel",
-        "Its PyTorch reference is slow, so it does not run unasked.",
+        "Its PyTorch reference is slow, so it does not run by default.",
         "Allow it with --allow-reference-ops.",
         devices=_GPUS,
     ),
@@ -286,9 +286,9 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "device",
-        "attention over latents",
-        "DeepSeek's attention has kernels for the CPU and for NVIDIA's GPUs only.",
-        "Choose a model of keys and values, or set --device-type to cpu.",
+        "multi-head latent attention",
+        "Multi-head latent attention (MLA) has kernels for the CPU and for NVIDIA GPUs only.",
+        "Choose a model without MLA, or set --device-type to cpu.",
         devices="rocm, xpu",
     ),
     Refusal(
@@ -308,14 +308,14 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "device",
         "fp8_products",
-        "Products of 8-bit floats have no kernels; FP8 weights become floats.",
+        "There are no kernels for FP8 products; FP8 weights are dequantised.",
         "Leave --quantization and --deep-gemm-* out; int8 instead where that is supported.",
         devices="cpu, rocm, xpu",
     ),
     Refusal(
         "device",
         "fp8_products on another GPU",
-        "The kernels for 8-bit floats are made for compute capability 9.0.",
+        "The FP8 kernels need compute capability 9.0.",
         "Leave --quantization and --deep-gemm-* out, or set int8; FP8 weights become floats.",
         devices="cuda",
     ),
@@ -379,7 +379,8 @@ REFUSALS: tuple[Refusal, ...] = (
         Refusal(
             "disaggregation",
             f"--kv-transport {library}",
-            "It reads memory that stays; what a GPU's blocks pass through comes and goes yet.",
+            "It needs memory that stays registered; the pinned buffers of a GPU's blocks are "
+            "reused.",
             "Leave it out: blocks travel over TCP.",
             devices=_GPUS,
         )

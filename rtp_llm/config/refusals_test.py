@@ -45,7 +45,7 @@ def test_the_other_rows_of_devices_are_those_that_are_tested() -> None:
         "operator without a kernel",
         "--reserve-runtime-mem-mb",
         "mixtures of experts",
-        "attention over latents",
+        "multi-head latent attention",
     }
 
 

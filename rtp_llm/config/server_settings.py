@@ -50,8 +50,8 @@ class ServerSettings:
         2**27,
         "integer",
         "server",
-        "What may be held of bodies that are arriving or wait to be parsed, at least "
-        "max_request_bytes. Beyond it the body that has been arriving longest is refused with 503.",
+        "Memory for bodies that are arriving or wait to be parsed, at least max_request_bytes. "
+        "Beyond it the body that has been arriving longest is refused with 503.",
         unit="bytes",
         minimum=1,
         maximum=2**40,
@@ -61,8 +61,9 @@ class ServerSettings:
         8192,
         "integer",
         "server",
-        "Connections that may be open at once, as far as the system grants descriptors. Beyond it "
-        "the one that has waited longest for a request is closed, or the new one gets 503.",
+        "Connections that may be open at once, as far as the system grants file descriptors. "
+        "Beyond it the one that has waited longest for a request is closed, or the new one gets "
+        "503.",
         minimum=1,
         maximum=1048576,
     )
@@ -147,22 +148,22 @@ class ServerSettings:
         "",
         "text",
         "server",
-        "Origins whose web pages may use this server, with commas between, or *; empty: none.",
+        "Origins whose web pages may use this server, separated by commas, or *; empty: none.",
     )
     allowed_hosts: str = option(
         "",
         "text",
         "server",
-        "Names that the Host header may have, with commas between, or *, beside localhost, "
-        "addresses and names without a dot. Asked of servers that listen on loopback without an "
-        "api_key: a web page could reach them under a name of its own.",
+        "Names that the Host header may have besides localhost, addresses and names without a "
+        "dot; separated by commas, or *. Checked by servers on loopback without an api_key: a web "
+        "page could reach them by DNS rebinding.",
     )
     strict_fields: bool = option(
         False,
         "switch",
         "server",
-        "Refuse request fields that nobody knows with 400. Otherwise they are named in the "
-        "response header x-rtp-llm-ignored-fields.",
+        "Refuse unknown request fields with 400; otherwise the response header "
+        "x-rtp-llm-ignored-fields names them.",
     )
     trust_request_chat_template: bool = option(
         False,
@@ -175,8 +176,8 @@ class ServerSettings:
         2**20,
         "integer",
         "server",
-        "Longest text that /tokenize takes; longer ones are refused with 400. A long one needs up "
-        "to 400 bytes of memory for a character meanwhile.",
+        "Longest text that /tokenize takes; longer ones are refused with 400. Tokenising takes up "
+        "to 400 bytes of memory per character.",
         unit="characters",
         minimum=1,
         maximum=2**31,
@@ -195,8 +196,8 @@ class ServerSettings:
         30.0,
         "number",
         "server",
-        "Longest time to parse, render and tokenise one long request, beside the event loop; one "
-        "that takes longer is refused with 400.",
+        "Longest time to parse, render and tokenise one long request in the preparation process; "
+        "one that takes longer is refused with 400.",
         unit="seconds",
         minimum=0.1,
         maximum=3600,
@@ -213,8 +214,8 @@ class ServerSettings:
         300.0,
         "number",
         "server",
-        "Longest step of the engine; one that takes longer hangs, and the engine counts as dead. "
-        "Raise it with max_batch_tokens_size on a slow machine.",
+        "Longest step of the engine; after that it counts as hung and is restarted. Raise it with "
+        "max_batch_tokens_size on a slow machine.",
         unit="seconds",
         minimum=1,
     )
@@ -222,8 +223,8 @@ class ServerSettings:
         3,
         "integer",
         "server",
-        "How often within ten minutes the engine is restarted when it has died or hangs; after "
-        "that the server exits with code 1. 0: it exits at once.",
+        "Restarts of a dead or hung engine within ten minutes; after that the server exits with "
+        "code 1. 0: it exits at once.",
         unit="restarts",
         minimum=0,
         maximum=1000,
@@ -243,7 +244,7 @@ class ServerSettings:
         "none",
         "text",
         "server",
-        "Offer the metrics under another engine's names, too (docs/serving.md).",
+        "Export the metrics under another engine's names as well (docs/serving.md).",
         choices=("none", "vllm", "sglang"),
     )
     enable_docs: bool = option(
@@ -253,14 +254,14 @@ class ServerSettings:
         "info",
         "text",
         "server",
-        "Least severe messages shown; debug also prints the settings that are at their defaults.",
+        "Lowest severity that is logged; debug also prints the settings that have their defaults.",
         choices=("debug", "info", "warning", "error"),
     )
     log_format: str = option(
         "text",
         "text",
         "server",
-        "Form of all log lines, those of requests and of the engine included: text, or json with "
-        "one object per line.",
+        "Format of all log lines, of requests and of the engine too: text, or json with one "
+        "object per line.",
         choices=("text", "json"),
     )

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rtp_llm.config.disagg_settings import DisaggSettings
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.config.options import Option, SettingsError, option
 from rtp_llm.config.other_engines import known_elsewhere
 from rtp_llm.config.rank_settings import RankSettings
-from rtp_llm.config.separation_settings import SeparationSettings
 from rtp_llm.config.server_settings import ServerSettings
 
 # In the order of the documentation.
@@ -24,7 +24,7 @@ _GROUPS = ("model", "device", "cache", "scheduling", "disaggregation", "server",
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(ModelSettings, SeparationSettings, RankSettings, ServerSettings):
+class Settings(ModelSettings, DisaggSettings, RankSettings, ServerSettings):
     """All settings, checked; made by `Settings(model=..., dtype=...)` or load_settings().
 
     Raises SettingsError naming the field when a value does not fit. None means "auto" where that
@@ -103,15 +103,16 @@ class Settings(ModelSettings, SeparationSettings, RankSettings, ServerSettings):
         None,
         "switch",
         "device",
-        "Schedule and launch a step while the one before it runs on the device.",
-        automatic="on where the device works on while the host goes on (cuda, rocm)",
+        "Asynchronous scheduling: schedule and launch a step while the previous one runs on the "
+        "device.",
+        automatic="on where the device runs asynchronously (cuda, rocm)",
     )
     deep_gemm_use_swap_ab: bool | None = option(
         None,
         "switch",
         "device",
         "Use swap-AB for FP8 products of few rows: the weight takes the tensor cores' 64-row side.",
-        automatic="on where the device multiplies FP8 (NVIDIA GPUs of compute capability 9.0)",
+        automatic="on where the device has FP8 products (NVIDIA GPUs of compute capability 9.0)",
         advanced=True,
     )
     deep_gemm_swap_ab_rows: int | None = option(
@@ -159,7 +160,7 @@ class Settings(ModelSettings, SeparationSettings, RankSettings, ServerSettings):
         maximum=2**30,
     )
     reuse_cache: bool = option(
-        True, "switch", "cache", "Prefix cache: reuse the KV cache of prompts that begin alike."
+        True, "switch", "cache", "Prefix cache: reuse the KV cache of prompts with a common prefix."
     )
 
     # scheduling

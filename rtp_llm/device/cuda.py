@@ -50,7 +50,7 @@ class CudaDevice(AcceleratorDevice):
         if feature == "fp8_products" and self.capability() != FP8_CAPABILITY:
             found = ".".join(map(str, self.capability()))
             return Support.no(
-                "the kernels for 8-bit floats are made for compute capability 9.0; "
+                "the FP8 kernels need compute capability 9.0; "
                 f"{self._properties().name} has {found}"
             )
         return answer

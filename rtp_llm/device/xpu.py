@@ -27,7 +27,7 @@ class XpuDevice(AcceleratorDevice):
         "int8_weights": "int8 weights have kernels for the CPU and for NVIDIA's GPUs only",
         "int8_products": "int8 products have kernels for the CPU and for NVIDIA's GPUs only",
         "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
-        "fp8_products": "products of 8-bit floats have no kernels; FP8 weights become floats",
+        "fp8_products": "there are no kernels for FP8 products; FP8 weights are dequantised",
         "graph_capture": "SYCL graphs are not used yet; steps run eagerly",
         "tensor_parallel": "one model runs on one device yet",
     }

@@ -89,7 +89,7 @@ def test_the_explanation_tells_what_becomes_of_them(folder, monkeypatch):
     size = f"{numbers / 2**20:.1f} MiB of FP8 blocks"
     text = explain(folder, device=device, settings=model_settings(torch.bfloat16))
     assert f"kept as bfloat16, {size} become {numbers / 2**19:.1f} MiB of bfloat16" in text
-    assert "while loading: products of 8-bit floats have no kernels" in text
+    assert "while loading: there are no kernels for FP8 products" in text
     text = explain(folder, device=device, settings=model_settings(torch.float32))
     assert "while loading: products of 8-bit floats give bfloat16 only; see --dtype" in text
     monkeypatch.setattr(type(device), "refused", {"tensor_parallel": "one"})

@@ -1,4 +1,4 @@
-"""Settings of workers that divide prefill and decode, and of the router before them."""
+"""Settings of prefill/decode disaggregation, and of the router in front of the workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rtp_llm.config.options import option
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeparationSettings:
+class DisaggSettings:
     """The group of Settings that says who computes prompts and how their blocks travel."""
 
     role: str = option(
@@ -16,15 +16,15 @@ class SeparationSettings:
         "text",
         "disaggregation",
         "What this worker does: both; prefill: computes prompts for decode workers; decode: takes "
-        "requests, and has their prompts computed by prefill workers.",
+        "requests and has prefill workers compute their prompts.",
         choices=("both", "prefill", "decode"),
     )
     prefill_address: str = option(
         "127.0.0.1:8089",
         "text",
         "disaggregation",
-        "HOST:PORT where decode workers find this prefill worker; port 0 takes a free one. Who "
-        "may come: see worker_key_file.",
+        "HOST:PORT where decode workers find this prefill worker; port 0 takes a free one. "
+        "worker_key_file says who may connect.",
     )
     kv_transfer_address: str | None = option(
         None,
@@ -45,20 +45,21 @@ class SeparationSettings:
         "",
         "text",
         "disaggregation",
-        "HOST:PORT of each prefill worker that this decode worker may ask, with commas between.",
+        "HOST:PORT of each prefill worker that this decode worker may ask, separated by commas.",
     )
     workers: str = option(
         "",
         "text",
         "disaggregation",
-        "For `rtp-llm route`: http://HOST:PORT of each server that takes requests, with commas.",
+        "For `rtp-llm route`: http://HOST:PORT of each server that takes requests, separated by "
+        "commas.",
     )
     answer_timeout: float = option(
         3600.0,
         "number",
         "disaggregation",
-        "For `rtp-llm route`: how long a server may send nothing of an answer. One that answers "
-        "nothing else either is given up after some ten seconds.",
+        "For `rtp-llm route`: how long a server may send nothing of an answer. One that fails its "
+        "health checks, too, is given up after about ten seconds.",
         unit="seconds",
         minimum=0.1,
         maximum=86400,
@@ -92,15 +93,15 @@ class SeparationSettings:
         "auto",
         "text",
         "disaggregation",
-        "How blocks travel from worker to worker. auto: by NIXL, then Mooncake, where both sides "
-        "have RDMA and the package, else by TCP.",
+        "Transport of blocks between workers. auto: NIXL, else Mooncake, where both sides have "
+        "RDMA and the package; else TCP.",
         choices=("auto", "tcp", "nixl", "mooncake"),
     )
     cache_store_mem_mb: int | None = option(
         None,
         "integer",
         "disaggregation",
-        "Host memory of a worker on a GPU for blocks on their way: computed and not fetched, or "
+        "Host memory of a worker on a GPU for blocks in transfer: computed and not fetched, or "
         "fetched and not in the cache yet. A prompt that does not fit is computed by the decode "
         "worker.",
         unit="MiB",
@@ -112,8 +113,8 @@ class SeparationSettings:
         4,
         "integer",
         "disaggregation",
-        "Threads that take the blocks of a step to the store of a prefill worker; two steps may be "
-        "under way.",
+        "Threads that write the blocks of a step to the store of a prefill worker; two steps may "
+        "be written at once.",
         minimum=1,
         maximum=1024,
         advanced=True,
@@ -131,7 +132,7 @@ class SeparationSettings:
         "block",
         "text",
         "disaggregation",
-        "What happens when that many wait: block waits for up to 5 s, raise fails the prompts of "
+        "What to do when that many wait: block waits for up to 5 s, raise fails the prompts of "
         "the step at once.",
         choices=("block", "raise"),
         advanced=True,
