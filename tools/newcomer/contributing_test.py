@@ -1,0 +1,78 @@
+"""CONTRIBUTING.md, followed in a copy of the tree: what its recipes make is built and passes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rtp_llm
+from rtp_llm.native import OPS_VARIABLE, RUNTIME_VARIABLE
+from tools.newcomer import recipes
+
+ROOT = Path("WORKSPACE").resolve().parent
+PAGE = (ROOT / "CONTRIBUTING.md").read_text()
+# The recipe's model through the engine: scheduler, cache in blocks, sampler.
+SERVED = """
+import sys
+from pathlib import Path
+from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+from rtp_llm.models.transformers_models_for_tests import clear_prompt, save_model
+folder = Path(sys.argv[1])
+prompt, expected = clear_prompt(save_model(folder, sys.argv[2]), 40, 24)
+engine = TinyEngine(folder)
+asked = engine.add(prompt, max_tokens=24, ignore_eos=True)
+engine.run()
+assert engine.outcomes[asked, 0].tokens == expected, (engine.outcomes[asked, 0].tokens, expected)
+assert len(set(expected)) > 4
+"""
+
+
+def python(tree: Path, *arguments: str) -> str:
+    """Output of Python in `tree`, with this build's native libraries unless the tree has some."""
+    packages = [path for path in sys.path if path.endswith("site-packages")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree), *packages])}
+    for variable, pattern in (
+        (OPS_VARIABLE, "lib/librtp_llm_*.so"),
+        (RUNTIME_VARIABLE, "_run*.so"),
+    ):
+        for library in Path(rtp_llm.__file__).parent.glob(pattern):  # beside the links of runfiles
+            environment.setdefault(variable, str(library))
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def run_pytest(tree: Path, commands: list[str]) -> None:
+    """What `./dev test //FOLDER:TARGET --test_filter=NAME` run, in one process."""
+    folders, names = set(), []
+    for command in commands:
+        dev, test, target, name = command.split()
+        assert (dev, test) == ("./dev", "test"), command
+        folders.add(target.removeprefix("//").partition(":")[0])
+        names.append(name.removeprefix("--test_filter="))
+    chosen = ["-k", " or ".join(names), *sorted(folders)]
+    printed = python(tree, "-m", "pytest", "-q", "-rA", "--import-mode=importlib", *chosen)
+    passed = [line for line in printed.splitlines() if line.startswith("PASSED")]
+    for name in names:
+        assert any(name in line for line in passed), f"{name}: {printed}"
+    assert "SKIPPED" not in printed, printed
+
+
+def test_a_new_model(tmp_path: Path) -> None:
+    tree = recipes.copy_of(ROOT, tmp_path / "tree")
+    text = recipes.section(PAGE, "Add a model")
+    (made, *_rows) = recipes.follow(text, tree)
+    run_pytest(tree, recipes.commands(text))
+    python(tree, "-c", SERVED, str(tmp_path / "folder"), made.stem)
+
+
+@pytest.mark.parametrize("heading", ["Add a device", "Add an endpoint", "Add a setting"])
+def test_files_that_the_page_names_are_there(heading: str) -> None:
+    for line in recipes.section(PAGE, heading).splitlines():
+        for name in recipes.paths(line):
+            assert (ROOT / name).exists(), f"{name} in: {line}"
