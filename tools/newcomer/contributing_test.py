@@ -11,7 +11,7 @@ import pytest
 
 import rtp_llm
 from rtp_llm.native import OPS_VARIABLE, RUNTIME_VARIABLE
-from tools.newcomer import recipes
+from tools.newcomer import one_family, recipes
 
 ROOT = Path("WORKSPACE").resolve().parent
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
@@ -31,10 +31,11 @@ assert len(set(expected)) > 4
 """
 
 
-def python(tree: Path, *arguments: str) -> str:
-    """Output of Python in `tree`, with this build's native libraries unless the tree has some."""
+def python(tree: Path, *arguments: str, **variables: str) -> str:
+    """Output of Python in `tree`, with this build's native libraries unless variables name some."""
     packages = [path for path in sys.path if path.endswith("site-packages")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree), *packages])}
+    environment |= variables
     for variable, pattern in (
         (OPS_VARIABLE, "lib/librtp_llm_*.so"),
         (RUNTIME_VARIABLE, "_run*.so"),
@@ -47,7 +48,7 @@ def python(tree: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def run_pytest(tree: Path, commands: list[str]) -> None:
+def run_pytest(tree: Path, commands: list[str], **variables: str) -> None:
     """What `./dev test //FOLDER:TARGET --test_filter=NAME` run, in one process."""
     folders, names = set(), []
     for command in commands:
@@ -56,7 +57,8 @@ def run_pytest(tree: Path, commands: list[str]) -> None:
         folders.add(target.removeprefix("//").partition(":")[0])
         names.append(name.removeprefix("--test_filter="))
     chosen = ["-k", " or ".join(names), *sorted(folders)]
-    printed = python(tree, "-m", "pytest", "-q", "-rA", "--import-mode=importlib", *chosen)
+    options = ["-q", "-rA", "--import-mode=importlib"]
+    printed = python(tree, "-m", "pytest", *options, *chosen, **variables)
     passed = [line for line in printed.splitlines() if line.startswith("PASSED")]
     for name in names:
         assert any(name in line for line in passed), f"{name}: {printed}"
@@ -69,6 +71,14 @@ def test_a_new_model(tmp_path: Path) -> None:
     (made, *_rows) = recipes.follow(text, tree)
     run_pytest(tree, recipes.commands(text))
     python(tree, "-c", SERVED, str(tmp_path / "folder"), made.stem)
+
+
+def test_a_new_operator(tmp_path: Path) -> None:
+    tree = recipes.copy_of(ROOT, tmp_path / "tree")
+    text = recipes.section(PAGE, "Add an operator")
+    recipes.follow(text, tree)
+    library = one_family.build(tree, tmp_path / "build", "norm")
+    run_pytest(tree, recipes.commands(text), **{OPS_VARIABLE: str(library)})
 
 
 @pytest.mark.parametrize("heading", ["Add a device", "Add an endpoint", "Add a setting"])
