@@ -58,6 +58,7 @@ class SchedulerConfig:
     One level of priority is worth ``aging_steps`` steps of waiting. ``hash_bits`` below 128 forces
     hash collisions, for tests. With ``overlap`` a batch may be scheduled while the tokens of the
     last one are not known. With ``shared_batch`` other processes can see the batch.
+    ``max_draft_tokens`` (0 to 63) are those of one sequence in one step.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class SchedulerConfig:
         aging_steps: int = 256,
         overlap: bool = False,
         shared_batch: bool = False,
+        max_draft_tokens: int = 0,
     ) -> None: ...
     @property
     def groups(self) -> list[CacheGroup]: ...
@@ -97,10 +99,21 @@ class SchedulerConfig:
     def overlap(self) -> bool: ...
     @property
     def shared_batch(self) -> bool: ...
+    @property
+    def max_draft_tokens(self) -> int: ...
+
+Drafts: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]
+"""Speculative tokens: ids [D] of sequences, tokens [D, K], lengths [D] of which count.
+
+They follow the sequence's last token, a pending one included. -1 is a token that the host does not
+know: nothing but the device can accept it.
+"""
 
 class Batch:
-    """A step's input: B sequences (those with one token first), T tokens, R rows that draw.
+    """A step's input: B sequences, T tokens, R rows of logits, O outputs.
 
+    Sequences with one token come first, then those that verify drafts, then chunks of prompts. An
+    output is a sequence that gets tokens: from one row, and one more for each of its drafts.
     Properties per group have one array for each group of the configuration, in its order.
     """
 
@@ -111,6 +124,8 @@ class Batch:
     @property
     def num_rows(self) -> int: ...
     @property
+    def num_outputs(self) -> int: ...
+    @property
     def max_seqlen_q(self) -> int: ...
     @property
     def max_seqlen_k(self) -> int: ...
@@ -119,7 +134,11 @@ class Batch:
         """The flags of all rows, or-ed."""
     @property
     def token_ids(self) -> NDArray[np.int32]:
-        """[T]; -(r + 1) for the token that row r of the batch in flight draws."""
+        """[T]; -(r + 1) for the token that row r of the batch in flight draws.
+
+        A draft that the host does not know is 0: who knows it writes it at ``logit_rows[r] + 1``,
+        r being its row in ``draft_tokens``.
+        """
     @property
     def positions(self) -> NDArray[np.int32]:
         """[T]."""
@@ -162,6 +181,9 @@ class Batch:
         sequences read one state and write one each.
         """
     @property
+    def row_cu(self) -> NDArray[np.int32]:
+        """[O + 1], prefix sums of the outputs' row counts: 1 + the number of drafts each."""
+    @property
     def logit_rows(self) -> NDArray[np.int32]:
         """[R], the token whose hidden state gives the row; repeated for forked sequences."""
     @property
@@ -174,41 +196,45 @@ class Batch:
     def row_steps(self) -> NDArray[np.int64]:
         """[R], index of the token to draw in its sequence's output."""
     @property
+    def draft_tokens(self) -> NDArray[np.int32]:
+        """[R]; if the row draws this token the next row of its output counts. -1: none, unknown."""
+    @property
     def history_tokens(self) -> NDArray[np.int32]:
-        """Prompt and output of the rows with ``needs_history``, one after the other.
+        """Prompt and output of the outputs with ``needs_history``, then their drafts.
 
-        The last one may be -(r + 1), as in ``token_ids``.
+        Ids are as in ``token_ids``. Row r of an output with the first row f sees
+        ``history_tokens[history_cu[f] : history_cu[r + 1]]``.
         """
     @property
     def history_cu(self) -> NDArray[np.int32]:
-        """[R + 1], prefix sums of the rows' history lengths."""
+        """[R + 1], prefix sums of what each row adds: all, or a draft behind the first row."""
 
 class Result:
-    """What a commit did: one row per row of the batch, in the same order.
+    """What a commit did: one row per output of the batch, in the same order.
 
-    A row whose sequence ended between ``schedule()`` and ``commit()`` has no tokens.
+    One whose sequence ended between ``schedule()`` and ``commit()`` has no tokens.
     """
 
     @property
     def num_rows(self) -> int: ...
     @property
     def ids(self) -> NDArray[np.int64]:
-        """[R]."""
+        """[O]."""
     @property
     def tokens(self) -> NDArray[np.int32]:
-        """[R, K], the accepted tokens padded with -1; what follows an end is dropped."""
+        """[O, K], the accepted tokens padded with -1; what follows an end is dropped."""
     @property
     def num_tokens(self) -> NDArray[np.int32]:
-        """[R]."""
+        """[O]."""
     @property
     def finish(self) -> NDArray[np.uint8]:
-        """[R], 0 none, 1 end of sequence, 2 stop token, 3 length, 4 NaN or +inf, 5 all -inf."""
+        """[O], 0 none, 1 end of sequence, 2 stop token, 3 length, 4 NaN or +inf, 5 all -inf."""
     @property
     def cached_tokens(self) -> NDArray[np.int32]:
-        """[R], prompt tokens that the prefix cache served."""
+        """[O], prompt tokens that the prefix cache served."""
     @property
     def queue_seconds(self) -> NDArray[np.float32]:
-        """[R], of each sequence the seconds from its arrival to its first admission."""
+        """[O], of each sequence the seconds from its arrival to its first admission."""
 
 class GroupStats(TypedDict):
     """Blocks of one group; ``free_blocks`` include cached ones that would be evicted."""
@@ -260,6 +286,7 @@ class Scheduler:
         needs_history: bool = False,
         use_prefix_cache: bool = True,
         remote_prompt: bool = False,
+        overlap: bool = True,
     ) -> list[int]:
         """Add ``len(ids)`` sequences that share ``prompt`` (int32 [P]); their slots.
 
@@ -267,6 +294,8 @@ class Scheduler:
         ``priority`` goes first; beyond -100 and 100 it counts as these. End and stop ids end a
         sequence once it has ``min_tokens`` tokens, the last one included. With ``remote_prompt``
         (one id, two tokens or more) another worker computes the prompt: see ``take_receivers``.
+        Without ``overlap`` no step is scheduled for the sequences while their last token is
+        pending: whoever needs to see it first (a proposer of drafts) can.
 
         Raises:
             ValueError: the request makes no sense, or could not fit even alone; says the numbers.
@@ -274,20 +303,27 @@ class Scheduler:
         """
     def abort(self, ids: Sequence[int]) -> int:
         """End sequences in any state; unknown ids are ignored. Returns how many ended."""
-    def schedule(self) -> bool:
+    def schedule(self, drafts: Drafts | None = None) -> bool:
         """Fill ``batch``; False if nothing can run now.
 
+        Decoding sequences also compute their drafts, as far as max_tokens, and tokens and blocks
+        that nobody else can use, allow. They sit out the step that overlaps with that one. Drafts
+        of other sequences are ignored.
+
         Raises:
+            ValueError: drafts that make no sense; nothing has changed.
             RuntimeError: the last batch was not committed, with ``overlap`` the last two.
         """
     def commit(self, tokens: NDArray[np.int32]) -> None:
-        """Append the tokens [R] or [R, K] (padded with -1) of the oldest batch; fill ``result``.
+        """Append the tokens [O] or [O, K] (padded with -1) of the oldest batch; fill ``result``.
 
-        K is 1 with ``overlap``. In place of a token -2 says that the row's logits have NaN or +inf,
-        -3 that all are -inf: the sequence ends.
+        Of each output one token, and one more for each draft that equals the token before it. In
+        place of a token -2 says that its row's logits have NaN or +inf, -3 that all are -inf: the
+        sequence ends. Whatever was computed of the other drafts is given back.
 
         Raises:
-            ValueError: the shape does not suit, or a live row has no token; nothing has changed.
+            ValueError: the shape does not suit, a live output has no token, or one that follows
+                another draft than was given; nothing has changed.
         """
     def take_receivers(self) -> list[tuple[int, int, int]]:
         """(id, slot, cached tokens) of sequences that own the blocks of their prompt since the
@@ -332,7 +368,7 @@ class Scheduler:
         """Where an array of the batch lies in it; -1 for one that has no memory."""
     @property
     def uncommitted(self) -> list[int]:
-        """R of each batch that was scheduled and not committed, the oldest first."""
+        """O of each batch that was scheduled and not committed, the oldest first."""
     @property
     def has_work(self) -> bool:
         """Some sequence is waiting or running."""

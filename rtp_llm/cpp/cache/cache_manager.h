@@ -67,6 +67,8 @@ class CacheManager {
   // How many of `count` tokens Reserve could be asked for now.
   int32_t FittingTokens(int32_t first, int32_t count, SequenceCache* cache);
   void ReleaseCopies(std::vector<BlockCopy>* copies);
+  // Gives back the blocks behind the first `length` tokens.
+  void Shrink(int32_t length, SequenceCache* cache);
 
   // Makes the full blocks among the first `computed` tokens available to others, the state after
   // them too if `computed` is a multiple of `state_interval` tokens (0: never).

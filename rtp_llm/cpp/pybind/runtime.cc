@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -63,7 +64,8 @@ std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
                          const Tokens& prompt, int32_t max_tokens, int32_t min_tokens,
                          std::vector<int32_t> eos_token_ids, std::vector<int32_t> stop_token_ids,
                          int32_t priority, const py::bytes& extra_key, int32_t sampling_flags,
-                         bool needs_history, bool use_prefix_cache, bool remote_prompt) {
+                         bool needs_history, bool use_prefix_cache, bool remote_prompt,
+                         bool overlap) {
   RequestOptions options;
   options.max_tokens = max_tokens;
   options.min_tokens = min_tokens;
@@ -75,13 +77,30 @@ std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
   options.needs_history = needs_history;
   options.use_prefix_cache = use_prefix_cache;
   options.remote_prompt = remote_prompt;
+  options.overlap = overlap;
   return scheduler.Add(ids, RequireFlat(prompt).data(), static_cast<int32_t>(prompt.size()),
                        std::move(options));
 }
 
+using Drafts = std::tuple<py::array_t<int64_t, py::array::c_style>, Tokens, Tokens>;
+
+bool Schedule(Scheduler& scheduler, const std::optional<Drafts>& drafts) {
+  if (!drafts) return scheduler.Schedule();
+  const auto& [ids, tokens, lengths] = *drafts;
+  if (ids.ndim() != 1 || tokens.ndim() != 2 || lengths.ndim() != 1 ||
+      tokens.shape(0) != ids.shape(0) || lengths.shape(0) != ids.shape(0)) {
+    throw std::invalid_argument(
+        "drafts: arrays ids [sequences], tokens [sequences, width] and lengths [sequences] are "
+        "needed");
+  }
+  return scheduler.Schedule({static_cast<int32_t>(tokens.shape(0)),
+                             static_cast<int32_t>(tokens.shape(1)), ids.data(), tokens.data(),
+                             lengths.data()});
+}
+
 void Commit(Scheduler& scheduler, const Tokens& tokens) {
   if (tokens.ndim() != 1 && tokens.ndim() != 2) {
-    throw std::invalid_argument("tokens: an array [rows] or [rows, width] is needed");
+    throw std::invalid_argument("tokens: an array [outputs] or [outputs, width] is needed");
   }
   const auto width = tokens.ndim() == 2 ? tokens.shape(1) : 1;
   scheduler.Commit(tokens.data(), static_cast<int32_t>(tokens.shape(0)),
@@ -177,34 +196,39 @@ void BindCacheGroup(py::module_& module) {
       .def_readonly("first_block", &CacheGroup::first_block);
 }
 
+SchedulerConfig MakeConfig(std::vector<CacheGroup> groups, int32_t max_running, int32_t max_queued,
+                           int32_t max_batch_tokens, int32_t max_model_len, bool prefix_cache,
+                           int32_t recurrent_snapshot_interval, int32_t hash_bits,
+                           int32_t aging_steps, bool overlap, bool shared_batch,
+                           int32_t max_draft_tokens) {
+  SchedulerConfig config;
+  config.groups = std::move(groups);
+  config.max_running = max_running;
+  config.max_queued = max_queued;
+  config.max_batch_tokens = max_batch_tokens;
+  config.max_model_len = max_model_len;
+  config.prefix_cache = prefix_cache;
+  config.recurrent_snapshot_interval = recurrent_snapshot_interval;
+  config.hash_bits = hash_bits;
+  config.aging_steps = aging_steps;
+  config.overlap = overlap;
+  config.shared_batch = shared_batch;
+  config.max_draft_tokens = max_draft_tokens;
+  return config;
+}
+
 void BindConfig(py::module_& module) {
   using Config = SchedulerConfig;
   py::class_<Config>(module, "SchedulerConfig")
-      .def(py::init([](std::vector<CacheGroup> groups, int32_t max_running, int32_t max_queued,
-                       int32_t max_batch_tokens, int32_t max_model_len, bool prefix_cache,
-                       int32_t recurrent_snapshot_interval, int32_t hash_bits, int32_t aging_steps,
-                       bool overlap, bool shared_batch) {
-             Config config;
-             config.groups = std::move(groups);
-             config.max_running = max_running;
-             config.max_queued = max_queued;
-             config.max_batch_tokens = max_batch_tokens;
-             config.max_model_len = max_model_len;
-             config.prefix_cache = prefix_cache;
-             config.recurrent_snapshot_interval = recurrent_snapshot_interval;
-             config.hash_bits = hash_bits;
-             config.aging_steps = aging_steps;
-             config.overlap = overlap;
-             config.shared_batch = shared_batch;
-             return config;
-           }),
-           py::arg("groups"), py::kw_only(), py::arg("max_running") = Config().max_running,
+      .def(py::init(&MakeConfig), py::arg("groups"), py::kw_only(),
+           py::arg("max_running") = Config().max_running,
            py::arg("max_queued") = Config().max_queued,
            py::arg("max_batch_tokens") = Config().max_batch_tokens, py::arg("max_model_len"),
            py::arg("prefix_cache") = true,
            py::arg("recurrent_snapshot_interval") = Config().recurrent_snapshot_interval,
            py::arg("hash_bits") = Config().hash_bits, py::arg("aging_steps") = Config().aging_steps,
-           py::arg("overlap") = false, py::arg("shared_batch") = false)
+           py::arg("overlap") = false, py::arg("shared_batch") = false,
+           py::arg("max_draft_tokens") = 0)
       .def_readonly("groups", &Config::groups)
       .def_readonly("max_running", &Config::max_running)
       .def_readonly("max_queued", &Config::max_queued)
@@ -215,7 +239,8 @@ void BindConfig(py::module_& module) {
       .def_readonly("hash_bits", &Config::hash_bits)
       .def_readonly("aging_steps", &Config::aging_steps)
       .def_readonly("overlap", &Config::overlap)
-      .def_readonly("shared_batch", &Config::shared_batch);
+      .def_readonly("shared_batch", &Config::shared_batch)
+      .def_readonly("max_draft_tokens", &Config::max_draft_tokens);
 }
 
 // Shapes of a group's arrays; those of another kind of group are empty.
@@ -238,6 +263,7 @@ void BindBatch(py::module_& module) {
       .def_readonly("num_seqs", &Batch::num_seqs)
       .def_readonly("num_tokens", &Batch::num_tokens)
       .def_readonly("num_rows", &Batch::num_rows)
+      .def_readonly("num_outputs", &Batch::num_outputs)
       .def_readonly("max_seqlen_q", &Batch::max_seqlen_q)
       .def_readonly("max_seqlen_k", &Batch::max_seqlen_k)
       .def_readonly("sampling_flags", &Batch::sampling_flags)
@@ -252,10 +278,12 @@ void BindBatch(py::module_& module) {
       .def_property_readonly("state_read", GroupProperty(&Arrays::state_read, States))
       .def_property_readonly("state_write", GroupProperty(&Arrays::state_write, States))
       .def_property_readonly("copy_pairs", GroupProperty(&Arrays::copy_pairs, Pairs))
+      .def_property_readonly("row_cu", ArrayProperty(&Batch::row_cu, &Batch::num_outputs, 1))
       .def_property_readonly("logit_rows", ArrayProperty(&Batch::logit_rows, &Batch::num_rows))
       .def_property_readonly("row_ids", ArrayProperty(&Batch::row_ids, &Batch::num_rows))
       .def_property_readonly("row_slots", ArrayProperty(&Batch::row_slots, &Batch::num_rows))
       .def_property_readonly("row_steps", ArrayProperty(&Batch::row_steps, &Batch::num_rows))
+      .def_property_readonly("draft_tokens", ArrayProperty(&Batch::draft_tokens, &Batch::num_rows))
       .def_property_readonly("history_cu", ArrayProperty(&Batch::history_cu, &Batch::num_rows, 1))
       .def_property_readonly("history_tokens", [](const py::object& self) {
         Batch& batch = self.cast<Batch&>();
@@ -290,9 +318,9 @@ void BindScheduler(py::module_& module) {
            py::arg("stop_token_ids") = std::vector<int32_t>(), py::arg("priority") = 0,
            py::arg("extra_key") = py::bytes(), py::arg("sampling_flags") = 0,
            py::arg("needs_history") = false, py::arg("use_prefix_cache") = true,
-           py::arg("remote_prompt") = false)
+           py::arg("remote_prompt") = false, py::arg("overlap") = true)
       .def("abort", &Scheduler::Abort, py::arg("ids"))
-      .def("schedule", &Scheduler::Schedule)
+      .def("schedule", &Schedule, py::arg("drafts") = py::none())
       .def("commit", &Commit, py::arg("tokens"))
       .def("take_receivers", &TakeReceivers)
       .def(

@@ -99,9 +99,7 @@ def test_dtypes_and_groups() -> None:
     scheduler.schedule()
     for pairs in batch.copy_pairs:
         assert pairs.shape == (1, 2), "one of the two copies the last block"
-    scheduler.commit(np.array([[3, 4], [3, -1]], np.int32))
-    assert scheduler.result.tokens.tolist() == [[3, 4], [3, -1]]
-    assert scheduler.result.num_tokens.tolist() == [2, 1]
+    scheduler.commit(np.array([3, 3], np.int32))
     assert scheduler.result.finish.dtype == np.uint8
     scheduler.check_integrity()
 
@@ -149,6 +147,37 @@ def test_a_budget_below_a_recurrent_block_is_refused() -> None:
     config = runtime.SchedulerConfig(groups, max_model_len=64, recurrent_snapshot_interval=3)
     assert config.recurrent_snapshot_interval == 3
     assert config.groups[0].kind == "recurrent"
+
+
+def test_drafts() -> None:
+    scheduler = make_scheduler(max_draft_tokens=3)
+    scheduler.add([1], [5] * 9, max_tokens=9, needs_history=True)
+    scheduler.add([2], [6] * 3, max_tokens=9)
+    scheduler.schedule()
+    scheduler.commit(np.array([7, 7], np.int32))
+    ids, lengths = np.array([1, 2, 99]), np.array([2, 0, 1], np.int32)
+    tokens = np.array([[3, -1, 0], [0, 0, 0], [1, 1, 1]], np.int32)
+    with pytest.raises(ValueError, match="lengths"):
+        scheduler.schedule((ids, tokens, lengths[:1]))
+    with pytest.raises(ValueError, match="token id -2 is below -1"):
+        scheduler.schedule((ids, tokens - 1, lengths))
+    with pytest.raises(ValueError, match="max_draft_tokens=3"):
+        scheduler.schedule((ids, np.zeros((3, 4), np.int32), lengths))
+    assert scheduler.schedule((ids, tokens, lengths))
+    batch = scheduler.batch
+    assert (batch.num_seqs, batch.num_tokens, batch.num_rows, batch.num_outputs) == (2, 4, 4, 2)
+    assert batch.row_cu.tolist() == [0, 1, 4]
+    assert batch.token_ids.tolist() == [7, 7, 3, 0]
+    assert batch.draft_tokens.tolist() == [-1, 3, -1, -1]
+    assert batch.row_steps.tolist() == [1, 1, 2, 3]
+    assert batch.history_cu.tolist() == [0, 0, 10, 11, 12]
+    assert batch.history_tokens.tolist() == [5] * 9 + [7, 3, 0]
+    scheduler.commit(np.array([[8, -1], [3, 4]], np.int32))
+    assert scheduler.result.tokens.tolist() == [[8, -1], [3, 4]]
+    assert scheduler.result.num_tokens.tolist() == [1, 2]
+    assert scheduler.schedule()
+    assert batch.positions.tolist() == [11, 4]
+    scheduler.check_integrity()
 
 
 def test_views_are_not_copies_and_keep_the_scheduler_alive() -> None:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 namespace rtp_llm {
 namespace {
@@ -16,11 +17,13 @@ size_t MaxTableWidth(const SchedulerConfig& config, const CacheGroup& group) {
   return RoundUp(group.BlocksForTokens(config.max_model_len), kWidthStep);
 }
 
-// Copies tokens [first, first + count); the last one of a sequence may be known by its row only.
+// Copies tokens [first, first + count), drafts included.
 void CopyTokens(const Sequence& sequence, int32_t first, int32_t count, int32_t* out) {
   const int32_t known = std::min(count, static_cast<int32_t>(sequence.tokens.size()) - first);
   std::memcpy(out, sequence.tokens.data() + first, sizeof(int32_t) * known);
-  if (known < count) out[known] = -1 - sequence.pending_row;
+  if (known == count) return;
+  out[known] = -1 - sequence.pending_row;
+  if (sequence.num_drafts > 0) CopyDrafts(sequence, first, count, out);
 }
 
 }  // namespace
@@ -42,20 +45,28 @@ Batch::Batch(const SchedulerConfig& config, int32_t block_size)
       seq_ids(config.max_running),
       seq_slots(config.max_running),
       seq_serials(config.max_running),
-      logit_rows(config.max_running),
-      row_ids(config.max_running),
-      row_slots(config.max_running),
-      row_serials(config.max_running),
-      row_steps(config.max_running),
+      row_cu(config.max_running + 1),
+      logit_rows(config.max_rows()),
+      row_ids(config.max_rows()),
+      row_slots(config.max_rows()),
+      row_serials(config.max_rows()),
+      row_steps(config.max_rows()),
+      draft_tokens(config.max_rows()),
       history_tokens(static_cast<size_t>(config.max_running) * config.max_model_len),
-      history_cu(config.max_running + 1),
+      history_cu(config.max_rows() + 1),
       block_size_(block_size) {
+  std::iota(row_cu.data(), row_cu.data() + row_cu.size(), 0);
+  std::fill_n(draft_tokens.data(), draft_tokens.size(), -1);
   groups.reserve(config.groups.size());
   for (const CacheGroup& group : config.groups) groups.emplace_back(config, group);
 }
 
 void Batch::Clear() {
-  num_seqs = num_tokens = num_rows = 0;
+  if (num_outputs < num_rows) {  // else they are as at first
+    std::iota(row_cu.data(), row_cu.data() + num_outputs + 1, 0);
+    std::fill_n(draft_tokens.data(), num_rows, -1);
+  }
+  num_seqs = num_tokens = num_rows = num_outputs = 0;
   max_seqlen_q = max_seqlen_k = sampling_flags = 0;
   cu_seqlens_q[0] = 0;
   history_cu[0] = 0;
@@ -64,31 +75,35 @@ void Batch::Clear() {
 
 void Batch::Fill(SequenceSet* sequences, const std::vector<BlockCopy>& copies) {
   Clear();
-  for (const bool single : {true, false}) {
-    for (const auto& entry : sequences->running) {
-      Sequence& sequence = (*sequences)[entry.slot];
-      if (sequence.step_tokens == 0 || (sequence.step_tokens == 1) != single) continue;
-      AddSequence(entry.slot, &sequence);
-      if (sequence.step_tokens == sequence.remaining()) {
-        AddRows(entry.slot, sequence, *sequences);
-      }
+  verifying_.clear();
+  chunks_.clear();
+  for (const auto& entry : sequences->running) {
+    const Sequence& sequence = (*sequences)[entry.slot];
+    if (sequence.step_tokens == 1) {
+      AddSequence(entry.slot, sequences);
+    } else if (sequence.step_tokens > 1) {
+      (sequence.num_drafts == 0 ? chunks_ : verifying_).push_back(entry.slot);
     }
   }
+  for (const int32_t slot : verifying_) AddSequence(slot, sequences);
+  for (const int32_t slot : chunks_) AddSequence(slot, sequences);
   FillTables(sequences);
   FillCopies(copies);
 }
 
-void Batch::AddSequence(int32_t slot, Sequence* sequence) {
-  const int32_t end = sequence->computed + sequence->step_tokens;
-  AddTokens(*sequence);
-  seq_ids[num_seqs] = sequence->id;
+void Batch::AddSequence(int32_t slot, SequenceSet* sequences) {
+  const Sequence& sequence = (*sequences)[slot];
+  const int32_t end = sequence.computed + sequence.step_tokens;
+  AddTokens(sequence);
+  seq_ids[num_seqs] = sequence.id;
   seq_slots[num_seqs] = slot;
-  seq_serials[num_seqs] = sequence->rank.serial;
+  seq_serials[num_seqs] = sequence.rank.serial;
   seq_lens[num_seqs] = end;
-  max_seqlen_q = std::max(max_seqlen_q, sequence->step_tokens);
+  max_seqlen_q = std::max(max_seqlen_q, sequence.step_tokens);
   max_seqlen_k = std::max(max_seqlen_k, end);
-  num_tokens += sequence->step_tokens;
+  num_tokens += sequence.step_tokens;
   cu_seqlens_q[++num_seqs] = num_tokens;
+  if (end >= sequence.length) AddOutputs(slot, sequence, *sequences);
 }
 
 void Batch::AddTokens(const Sequence& sequence) {
@@ -110,21 +125,27 @@ void Batch::AddTokens(const Sequence& sequence) {
   }
 }
 
-void Batch::AddRows(int32_t slot, const Sequence& sequence, const SequenceSet& sequences) {
-  AddRow(slot, sequence, sequence);
+void Batch::AddOutputs(int32_t slot, const Sequence& sequence, const SequenceSet& sequences) {
+  AddOutput(slot, sequence, sequence);
   for (const int32_t follower : sequence.followers) {
-    AddRow(follower, sequences[follower], sequence);
+    AddOutput(follower, sequences[follower], sequence);
   }
 }
 
-void Batch::AddRow(int32_t slot, const Sequence& owner, const Sequence& source) {
+void Batch::AddOutput(int32_t slot, const Sequence& owner, const Sequence& source) {
+  AddRow(slot, owner, source);
+  sampling_flags |= source.options->sampling_flags;
+  if (source.num_drafts > 0) AddDraftRows(slot, source);
+  if (++num_outputs < num_rows) row_cu[num_outputs] = num_rows;
+}
+
+inline void Batch::AddRow(int32_t slot, const Sequence& owner, const Sequence& source) {
   const int32_t row = num_rows++;
-  logit_rows[row] = num_tokens - 1;
+  logit_rows[row] = num_tokens - 1 - source.num_drafts;
   row_ids[row] = owner.id;
   row_slots[row] = slot;
   row_serials[row] = owner.rank.serial;
   row_steps[row] = source.output_length();
-  sampling_flags |= source.options->sampling_flags;
   int32_t end = history_cu[row];
   if (source.options->needs_history) {
     CopyTokens(source, 0, source.length, &history_tokens[end]);
@@ -187,19 +208,24 @@ void Batch::FillCopies(const std::vector<BlockCopy>& copies) {
   }
 }
 
-KeptOwners::KeptOwners(const SchedulerConfig& config)
-    : ids_(config.max_running), slots_(config.max_running), serials_(config.max_running) {}
+KeptOutputs::KeptOutputs(const SchedulerConfig& config)
+    : row_cu_(config.max_running + 1),
+      ids_(config.max_rows()),
+      slots_(config.max_rows()),
+      serials_(config.max_rows()) {}
 
-void KeptOwners::Keep(const RowOwners& owners) {
-  count_ = owners.count;
-  std::copy_n(owners.ids, count_, ids_.data());
-  std::copy_n(owners.slots, count_, slots_.data());
-  std::copy_n(owners.serials, count_, serials_.data());
+void KeptOutputs::Keep(const OutputView& outputs) {
+  count_ = outputs.count;
+  const int32_t rows = outputs.row_cu[count_];
+  std::copy_n(outputs.row_cu, count_ + 1, row_cu_.data());
+  std::copy_n(outputs.row_ids, rows, ids_.data());
+  std::copy_n(outputs.row_slots, rows, slots_.data());
+  std::copy_n(outputs.row_serials, rows, serials_.data());
 }
 
 StepResult::StepResult(const SchedulerConfig& config)
     : ids(config.max_running),
-      tokens(static_cast<size_t>(config.max_running) * kMaxCommitWidth),
+      tokens(config.max_rows()),
       num_tokens(config.max_running),
       finish(config.max_running),
       cached_tokens(config.max_running),

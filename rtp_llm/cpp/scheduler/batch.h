@@ -10,20 +10,28 @@
 
 namespace rtp_llm {
 
-// The most tokens that one row can commit in a step.
-constexpr int32_t kMaxCommitWidth = 64;
-
-// Whose tokens the rows of a batch are.
-struct RowOwners {
+// Which sequences get tokens from a batch, and the rows of logits that they come from.
+struct OutputView {
   int32_t count;
-  const int64_t* ids;
-  const int32_t* slots;
-  const int64_t* serials;
+  const int32_t* row_cu;
+  const int64_t* row_ids;
+  const int32_t* row_slots;
+  const int64_t* row_serials;
+
+  int64_t id(int32_t output) const { return row_ids[row_cu[output]]; }
+  int32_t slot(int32_t output) const { return row_slots[row_cu[output]]; }
+  int64_t serial(int32_t output) const { return row_serials[row_cu[output]]; }
+  int32_t first_row(int32_t output) const { return row_cu[output]; }
+  int32_t num_drafts(int32_t output) const { return row_cu[output + 1] - row_cu[output] - 1; }
 };
 
-// One step's input. B sequences with T tokens in all, sequences with a single token first; R of
-// them (num_rows) have all their tokens computed by this step and draw. Arrays keep their place for
-// ever, only their live part changes.
+// Of the tokens [first, first + count) writes those that are drafts.
+void CopyDrafts(const Sequence& sequence, int32_t first, int32_t count, int32_t* out);
+
+// One step's input: B sequences with T tokens in all. First those with a single token, then those
+// that verify drafts, then chunks of prompts. O of them (num_outputs) have all their tokens
+// computed by this step and get tokens from R rows of logits: one each, and one more for each
+// draft. Arrays keep their place for ever, only their live part changes.
 class Batch {
  public:
   struct GroupArrays {
@@ -55,18 +63,20 @@ class Batch {
   // Fills everything from the sequences' step_tokens.
   void Fill(SequenceSet* sequences, const std::vector<BlockCopy>& copies);
   void Clear();
-  RowOwners owners() const {
-    return {num_rows, row_ids.data(), row_slots.data(), row_serials.data()};
+  OutputView outputs() const {
+    return {num_outputs, row_cu.data(), row_ids.data(), row_slots.data(), row_serials.data()};
   }
 
   int32_t num_seqs = 0;
   int32_t num_tokens = 0;
   int32_t num_rows = 0;
+  int32_t num_outputs = 0;
   int32_t max_seqlen_q = 0;
   int32_t max_seqlen_k = 0;
   int32_t sampling_flags = 0;
 
-  // A token that the batch in flight draws is -(its row there + 1), here and in history_tokens.
+  // A token that the batch in flight draws is -(its row there + 1), here and in history_tokens. A
+  // draft that is not known is 0: whoever knows it writes it here.
   HostArray<int32_t> token_ids;     // [T]
   HostArray<int32_t> positions;     // [T]
   HostArray<int32_t> cu_seqlens_q;  // [B + 1]
@@ -76,56 +86,68 @@ class Batch {
   HostArray<int64_t> seq_serials;   // [B]
   std::vector<GroupArrays> groups;
 
+  HostArray<int32_t> row_cu;       // [O + 1] rows of each output
   HostArray<int32_t> logit_rows;   // [R] token whose hidden state gives the row
   HostArray<int64_t> row_ids;      // [R]
   HostArray<int32_t> row_slots;    // [R]
   HostArray<int64_t> row_serials;  // [R]
   HostArray<int64_t> row_steps;    // [R] index of the token to draw in its sequence's output
+  HostArray<int32_t>
+      draft_tokens;  // [R] the draft to accept if the row draws it; -1: none, unknown
 
+  // Row r of an output with the first row f has history_tokens[history_cu[f] : history_cu[r + 1]]:
+  // each row behind the first adds its draft.
   HostArray<int32_t> history_tokens;  // [history_cu[R]]
   HostArray<int32_t> history_cu;      // [R + 1]
 
  private:
-  void AddSequence(int32_t slot, Sequence* sequence);
+  void AddSequence(int32_t slot, SequenceSet* sequences);
   void AddTokens(const Sequence& sequence);
-  void AddRows(int32_t slot, const Sequence& sequence, const SequenceSet& sequences);
+  void AddOutputs(int32_t slot, const Sequence& sequence, const SequenceSet& sequences);
+  void AddOutput(int32_t slot, const Sequence& owner, const Sequence& source);
   void AddRow(int32_t slot, const Sequence& owner, const Sequence& source);
+  void AddDraftRows(int32_t slot, const Sequence& sequence);
   void FillTables(SequenceSet* sequences);
   void FillStates(const SequenceSet& sequences, int32_t group);
   void FillTableRow(int32_t row, Sequence* sequence, int32_t group);
   void FillCopies(const std::vector<BlockCopy>& copies);
 
   const int32_t block_size_;
+  std::vector<int32_t> verifying_;  // slots, while the batch is filled
+  std::vector<int32_t> chunks_;
 };
 
-// The owners of a batch's rows, kept while the next batch is filled.
-class KeptOwners {
+// The outputs of a batch, kept while the next batch is filled.
+class KeptOutputs {
  public:
-  explicit KeptOwners(const SchedulerConfig& config);
+  explicit KeptOutputs(const SchedulerConfig& config);
 
-  void Keep(const RowOwners& owners);
-  RowOwners view() const { return {count_, ids_.data(), slots_.data(), serials_.data()}; }
+  void Keep(const OutputView& outputs);
+  OutputView view() const {
+    return {count_, row_cu_.data(), ids_.data(), slots_.data(), serials_.data()};
+  }
 
  private:
   int32_t count_ = 0;
+  HostArray<int32_t> row_cu_;
   HostArray<int64_t> ids_;
   HostArray<int32_t> slots_;
   HostArray<int64_t> serials_;
 };
 
-// What a commit did, one entry per row of the batch. A row whose sequence was aborted meanwhile has
+// What a commit did, one row per output of the batch. One whose sequence was aborted meanwhile has
 // no tokens.
 struct StepResult {
   explicit StepResult(const SchedulerConfig& config);
 
-  int32_t num_rows = 0;
+  int32_t num_rows = 0;  // O
   int32_t width = 0;
-  HostArray<int64_t> ids;            // [R]
-  HostArray<int32_t> tokens;         // [R, width], padded with -1
-  HostArray<int32_t> num_tokens;     // [R]
-  HostArray<uint8_t> finish;         // [R] FinishReason
-  HostArray<int32_t> cached_tokens;  // [R]
-  HostArray<float> queue_seconds;  // [R], of the sequence: from its arrival to its first admission
+  HostArray<int64_t> ids;            // [O]
+  HostArray<int32_t> tokens;         // [O, width], padded with -1
+  HostArray<int32_t> num_tokens;     // [O]
+  HostArray<uint8_t> finish;         // [O] FinishReason
+  HostArray<int32_t> cached_tokens;  // [O]
+  HostArray<float> queue_seconds;  // [O], of the sequence: from its arrival to its first admission
 };
 
 }  // namespace rtp_llm

@@ -7,46 +7,36 @@
 #include "rtp_llm/cpp/scheduler/scheduler.h"
 
 namespace rtp_llm {
-namespace {
 
-FinishReason ErrorOf(int32_t token) {
-  if (token == kNotFiniteRow) return FinishReason::kNotFinite;
-  return token == kAllBannedRow ? FinishReason::kAllBanned : FinishReason::kNone;
-}
-
-}  // namespace
-
-void Scheduler::CheckTokens(const int32_t* tokens, int32_t rows, int32_t width) const {
+void Scheduler::CheckTokens(const int32_t* tokens, int32_t outputs, int32_t width) const {
   const auto fail = [](const std::string& message) { throw std::invalid_argument(message); };
-  const RowOwners owners = OldestRows();
-  if (!scheduled_ && !in_flight_ && rows > 0) fail("commit() without a scheduled batch");
-  if (rows != owners.count) {
-    fail("tokens have " + std::to_string(rows) + " rows, the batch has " +
-         std::to_string(owners.count));
+  const OutputView batch = OldestOutputs();
+  if (!scheduled_ && !in_flight_ && outputs > 0) fail("commit() without a scheduled batch");
+  if (outputs != batch.count) {
+    fail("tokens have " + std::to_string(outputs) + " rows, the batch has " +
+         std::to_string(batch.count) + " outputs");
   }
-  if (rows == 0) return;
-  // The batch after it may be scheduled already, and counts on one token of each row.
-  const int32_t most = config_.overlap ? 1 : kMaxCommitWidth;
+  if (outputs == 0) return;
+  const int32_t most = 1 + config_.max_draft_tokens;
   if (width < 1 || width > most) {
     fail("tokens have " + std::to_string(width) + " columns, from 1 to " + std::to_string(most) +
          " are possible");
   }
-  for (int32_t row = 0; row < rows; ++row) {
-    const int32_t first = tokens[static_cast<size_t>(row) * width];
-    if (first >= 0 || first == kNotFiniteRow || first == kAllBannedRow) continue;
-    if (!sequences_.IsLive(owners.slots[row], owners.serials[row])) continue;
-    fail("tokens: row " + std::to_string(row) + " has none");
+  for (int32_t output = 0; output < outputs; ++output) {
+    if (width == 1 && tokens[output] >= 0) continue;
+    if (!sequences_.IsLive(batch.slot(output), batch.serial(output))) continue;
+    CheckOutput(output, tokens + static_cast<size_t>(output) * width, width);
   }
 }
 
-void Scheduler::Commit(const int32_t* tokens, int32_t rows, int32_t width) {
-  CheckTokens(tokens, rows, width);
-  const RowOwners owners = OldestRows();
+void Scheduler::Commit(const int32_t* tokens, int32_t outputs, int32_t width) {
+  CheckTokens(tokens, outputs, width);
+  const OutputView batch = OldestOutputs();
   if (!in_flight_) CountComputed();
-  result_.num_rows = rows;
+  result_.num_rows = outputs;
   result_.width = width;
-  for (int32_t row = 0; row < rows; ++row) {
-    CommitRow(owners, row, tokens + static_cast<size_t>(row) * width, width);
+  for (int32_t output = 0; output < outputs; ++output) {
+    CommitOutput(batch, output, tokens + static_cast<size_t>(output) * width, width);
   }
   if (in_flight_) {
     in_flight_ = false;
@@ -59,25 +49,29 @@ void Scheduler::Commit(const int32_t* tokens, int32_t rows, int32_t width) {
 // The batch gives way to the next one; its rows draw tokens that are pending.
 void Scheduler::LetFly() {
   CountComputed();
-  const RowOwners owners = batch_.owners();
-  for (int32_t row = 0; row < owners.count; ++row) {
-    if (!sequences_.IsLive(owners.slots[row], owners.serials[row])) continue;
-    Sequence& sequence = sequences_[owners.slots[row]];
+  const OutputView outputs = batch_.outputs();
+  for (int32_t output = 0; output < outputs.count; ++output) {
+    const int32_t row = outputs.first_row(output);
+    const int32_t slot = outputs.row_slots[row];
+    if (!sequences_.IsLive(slot, outputs.row_serials[row])) continue;
+    Sequence& sequence = sequences_[slot];
     ++sequence.length;
     sequence.pending_row = row;
+    sequence.waits_for_commit = sequence.num_drafts > 0 || !sequence.options->overlap;
   }
-  owners_in_flight_.Keep(owners);
+  outputs_in_flight_.Keep(outputs);
   in_flight_ = true;
   scheduled_ = false;
 }
 
-// All tokens that the batch computes are known: the batch before it was committed.
+// All tokens that the batch computes are known: the batch before it was committed. Drafts count
+// once they are accepted.
 void Scheduler::CountComputed() {
   for (int32_t i = 0; i < batch_.num_seqs; ++i) {
     const int32_t slot = batch_.seq_slots[i];
     if (!sequences_.IsLive(slot, batch_.seq_serials[i])) continue;
     Sequence& sequence = sequences_[slot];
-    sequence.computed += sequence.step_tokens;
+    sequence.computed += sequence.step_tokens - sequence.num_drafts;
     sequence.step_tokens = 0;
     // Prompts are cut where a snapshot is worth keeping.
     const int32_t interval =
@@ -108,17 +102,20 @@ void Scheduler::StartFollowers(int32_t leader_slot) {
   leader.followers.clear();
 }
 
-void Scheduler::CommitRow(const RowOwners& owners, int32_t row, const int32_t* tokens,
-                          int32_t width) {
-  int32_t* out = &result_.tokens[static_cast<size_t>(row) * width];
-  std::fill_n(out, width, -1);
-  result_.ids[row] = owners.ids[row];
-  result_.num_tokens[row] = 0;
-  result_.finish[row] = static_cast<uint8_t>(FinishReason::kNone);
-  result_.cached_tokens[row] = 0;
-  result_.queue_seconds[row] = 0.0f;
-  const int32_t slot = owners.slots[row];
-  if (!sequences_.IsLive(slot, owners.serials[row])) return;
+void Scheduler::CommitOutput(const OutputView& outputs, int32_t output, const int32_t* tokens,
+                             int32_t width) {
+  int32_t* out = &result_.tokens[static_cast<size_t>(output) * width];
+  const int32_t row = outputs.first_row(output);
+  result_.ids[output] = outputs.row_ids[row];
+  const int32_t slot = outputs.row_slots[row];
+  if (!sequences_.IsLive(slot, outputs.row_serials[row])) {
+    std::fill_n(out, width, -1);
+    result_.num_tokens[output] = 0;
+    result_.finish[output] = static_cast<uint8_t>(FinishReason::kNone);
+    result_.cached_tokens[output] = 0;
+    result_.queue_seconds[output] = 0.0f;
+    return;
+  }
 
   Sequence& sequence = sequences_[slot];
   FinishReason finish = FinishReason::kNone;
@@ -129,16 +126,18 @@ void Scheduler::CommitRow(const RowOwners& owners, int32_t row, const int32_t* t
     ++count;
     finish = sequence.CheckFinish();
   }
+  std::fill(out + count, out + width, -1);
   if (finish == FinishReason::kNone && count < width) finish = ErrorOf(tokens[count]);
+  if (outputs.num_drafts(output) > 0) KeepAccepted(count, &sequence);
   if (finish == FinishReason::kNotFinite) {
     cache_.Discard(sequence.cache);
   } else if (count > 0) {
     cache_.Verify(&sequence.cache);
   }
-  result_.num_tokens[row] = count;
-  result_.finish[row] = static_cast<uint8_t>(finish);
-  result_.cached_tokens[row] = sequence.cached_tokens;
-  result_.queue_seconds[row] = sequence.queue_seconds;
+  result_.num_tokens[output] = count;
+  result_.finish[output] = static_cast<uint8_t>(finish);
+  result_.cached_tokens[output] = sequence.cached_tokens;
+  result_.queue_seconds[output] = sequence.queue_seconds;
   if (finish != FinishReason::kNone) Retire(slot);
 }
 

@@ -8,6 +8,7 @@ namespace {
 
 constexpr int32_t kMaxSequences = 1 << 16;
 constexpr int32_t kMaxTokens = 1 << 24;
+constexpr int32_t kMaxDraftTokens = 63;
 
 void RequireRange(const char* name, int32_t value, int32_t low, int32_t high) {
   if (value >= low && value <= high) return;
@@ -24,8 +25,13 @@ void SchedulerConfig::Validate() const {
   RequireRange("max_model_len", max_model_len, 2, kMaxTokens);
   RequireRange("hash_bits", hash_bits, 0, 128);
   RequireRange("aging_steps", aging_steps, 1, 1 << 20);
+  RequireRange("max_draft_tokens", max_draft_tokens, 0, kMaxDraftTokens);
   RequireRange("recurrent_snapshot_interval", recurrent_snapshot_interval, 0, kMaxTokens);
   for (const CacheGroup& group : groups) {
+    if (group.IsRecurrent() && max_draft_tokens > 0) {
+      throw std::invalid_argument("max_draft_tokens=" + std::to_string(max_draft_tokens) +
+                                  " must be 0 with recurrent groups: a state cannot go back");
+    }
     if (!group.IsRecurrent() || group.block_size <= max_batch_tokens) continue;
     throw std::invalid_argument(
         "max_batch_tokens=" + std::to_string(max_batch_tokens) +

@@ -24,7 +24,11 @@ struct SchedulerConfig {
   bool overlap = false;
   // The batch's arrays lie in memory that other processes can map; see Scheduler::arena().
   bool shared_batch = false;
+  // The most draft tokens that a sequence can have in a step.
+  int32_t max_draft_tokens = 0;
 
+  // Rows of logits that a step can have.
+  int32_t max_rows() const { return max_running * (1 + max_draft_tokens); }
   int32_t max_sequences() const { return max_running + max_queued; }
 
   // Throws std::invalid_argument naming the field, its value and the range.

@@ -76,7 +76,8 @@ TEST_F(ErrorsTest, OneOfSeveralSequencesOfAPromptEndsAlone) {
 
 TEST_F(ErrorsTest, ErrorsBehindAcceptedTokensEndTheRowThere) {
   Add(1, 5, 8);
-  ASSERT_TRUE(Schedule());
+  ASSERT_TRUE(Step());
+  ASSERT_TRUE(Schedule({{1, {4, 5}}}));
   const std::vector<int32_t> tokens = {4, kBroken, 5};
   scheduler->Commit(tokens.data(), 1, 3);
   EXPECT_EQ(scheduler->result().num_tokens[0], 1);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -17,9 +16,9 @@ namespace rtp_llm {
 // Stands in for the device and its model in tests. It draws tokens when it runs a batch, so that
 // the next one can name them by their rows; the test commits them when it likes. A cache cell holds
 // a number that depends on every token up to its position and on the extra key, so that whatever a
-// sequence would read can be compared with what it should read. A block of a recurrent group is one
-// cell: the number of the last token that the state has seen. Blocks that nobody holds are
-// overwritten before every step.
+// sequence would read can be compared with what it should read; that of a draft depends on the
+// drafts before it too. A block of a recurrent group is one cell: the number of the last token that
+// the state has seen. Blocks that nobody holds are overwritten before every step.
 class FakeModel {
  public:
   explicit FakeModel(Scheduler* scheduler) : scheduler_(*scheduler) {
@@ -32,36 +31,46 @@ class FakeModel {
   void Add(int64_t id, const std::vector<int32_t>& prompt, const std::string& extra_key) {
     Truth& truth = truths_[id];
     truth.last = std::hash<std::string>()(extra_key) | 1;
-    for (const int32_t token : prompt) Append(id, token);
+    for (const int32_t token : prompt) truth.Append(token);
   }
-  void Append(int64_t id, int32_t token) {
-    Truth& truth = truths_.at(id);
-    truth.tokens.push_back(token);
-    truth.last = (truth.last ^ static_cast<uint64_t>(token + 1)) * 0x9e3779b97f4a7c15ull;
-    truth.last ^= truth.last >> 31;
-    truth.cells.push_back(truth.last);
-  }
+  void Append(int64_t id, int32_t token) { truths_.at(id).Append(token); }
   void Remove(int64_t id) { truths_.erase(id); }
 
   // The next token of a sequence: a function of its tokens, so that the order of steps changes
   // nothing.
-  int32_t Next(int64_t id, int32_t vocabulary) const {
-    const uint64_t mixed =
-        (truths_.at(id).last + static_cast<uint64_t>(id)) * 0xd1342543de82ef95ull;
-    return static_cast<int32_t>((mixed >> 33) % static_cast<uint64_t>(vocabulary));
-  }
-
-  // Draws `count` tokens for a row of the batch that ran last; -1 for a sequence that was removed.
-  std::vector<int32_t> Draw(int32_t row, int32_t count, int32_t vocabulary) {
-    const int64_t id = scheduler_.batch().row_ids[row];
+  int32_t Next(int64_t id, int32_t vocabulary) const { return truths_.at(id).Next(id, vocabulary); }
+  // The tokens that it will get, one after the other.
+  std::vector<int32_t> Continuation(int64_t id, int32_t count, int32_t vocabulary) const {
+    Truth truth = truths_.at(id);
     std::vector<int32_t> tokens;
     for (int32_t i = 0; i < count; ++i) {
-      const bool live = truths_.count(id) > 0;
-      tokens.push_back(live ? Next(id, vocabulary) : -1);
-      if (live) Append(id, tokens.back());
+      tokens.push_back(truth.Next(id, vocabulary));
+      truth.Append(tokens.back());
     }
-    drawn_.resize(scheduler_.batch().num_rows);
-    drawn_[row] = tokens[0];
+    return tokens;
+  }
+
+  // Draws a token for each row of an output of the batch that ran last, and accepts drafts: the
+  // tokens that result. -1 for a sequence that was removed.
+  std::vector<int32_t> Draw(int32_t output, int32_t vocabulary) {
+    const Batch& batch = scheduler_.batch();
+    const int32_t begin = batch.row_cu[output];
+    const int32_t end = batch.row_cu[output + 1];
+    drawn_.resize(batch.num_rows, -1);
+    const int64_t id = batch.row_ids[begin];
+    const auto found = truths_.find(id);
+    if (found == truths_.end()) return {-1};
+    std::vector<int32_t> tokens;
+    Truth guess = found->second;  // the rows behind a wrong draft go on from it
+    for (int32_t row = begin; row < end; ++row) {
+      drawn_[row] = guess.Next(id, vocabulary);
+      const bool accepted = row == begin + static_cast<int32_t>(tokens.size());
+      if (accepted && (row == begin || batch.draft_tokens[row - 1] == tokens.back())) {
+        tokens.push_back(drawn_[row]);
+      }
+      if (row + 1 < end) guess.Append(std::max(0, batch.draft_tokens[row]));
+    }
+    for (const int32_t token : tokens) found->second.Append(token);
     return tokens;
   }
 
@@ -125,6 +134,17 @@ class FakeModel {
     std::vector<int32_t> tokens;
     std::vector<uint64_t> cells;
     uint64_t last = 0;
+
+    void Append(int32_t token) {
+      tokens.push_back(token);
+      last = (last ^ static_cast<uint64_t>(token + 1)) * 0x9e3779b97f4a7c15ull;
+      last ^= last >> 31;
+      cells.push_back(last);
+    }
+    int32_t Next(int64_t id, int32_t vocabulary) const {
+      const uint64_t mixed = (last + static_cast<uint64_t>(id)) * 0xd1342543de82ef95ull;
+      return static_cast<int32_t>((mixed >> 33) % static_cast<uint64_t>(vocabulary));
+    }
   };
 
   bool IsRecurrent(size_t group) const { return scheduler_.config().groups[group].IsRecurrent(); }
@@ -220,7 +240,7 @@ class FakeModel {
       }
       return;
     }
-    const Truth& truth = found->second;
+    const Truth truth = WithDrafts(found->second, b);
     ASSERT_LE(batch.seq_lens[b], static_cast<int32_t>(truth.tokens.size()));
     for (int32_t t = begin; t < end; ++t) {
       const int32_t position = batch.seq_lens[b] - (end - t);
@@ -233,6 +253,22 @@ class FakeModel {
         cells_[g][slot] = truth.cells[position];
       }
     }
+  }
+
+  // What sequence row b knows in this step: its tokens, and drafts behind them.
+  Truth WithDrafts(Truth truth, int32_t b) const {
+    const Batch& batch = scheduler_.batch();
+    const int32_t last = batch.cu_seqlens_q[b + 1] - 1;
+    const int32_t row = static_cast<int32_t>(
+        std::find(batch.logit_rows.data(), batch.logit_rows.data() + batch.num_rows, last) -
+        batch.logit_rows.data());
+    if (row == batch.num_rows) return truth;  // a chunk of a prompt
+    const int32_t* cu = batch.row_cu.data();
+    const int32_t first = *(std::upper_bound(cu, cu + batch.num_outputs, row) - 1);
+    for (int32_t draft = first; draft < row; ++draft) {
+      truth.Append(std::max(0, batch.draft_tokens[draft]));
+    }
+    return truth;
   }
 
   // What an id stands for; of those drawn on the device only the row is known.
@@ -255,6 +291,7 @@ class FakeModel {
     Batch& batch = scheduler_.batch();
     const auto found = truths_.find(batch.seq_ids[b]);
     if (found == truths_.end()) return;
+    const Truth truth = WithDrafts(found->second, b);
     const int32_t end = batch.seq_lens[b];
     const int32_t first_query = end - (batch.cu_seqlens_q[b + 1] - batch.cu_seqlens_q[b]);
     const int32_t size = scheduler_.cache().block_size();
@@ -265,7 +302,7 @@ class FakeModel {
       const int32_t visible = windowed ? std::max(0, first_query - layout.window + 1) : 0;
       for (int32_t position = visible; position < end; ++position) {
         const int32_t slot = SlotOf(static_cast<int32_t>(g), b, position);
-        ASSERT_EQ(cells_[g][slot], found->second.cells[position])
+        ASSERT_EQ(cells_[g][slot], truth.cells[position])
             << "sequence " << batch.seq_ids[b] << " would read another's position " << position;
       }
       const Batch::GroupArrays& arrays = batch.groups[g];
@@ -278,24 +315,41 @@ class FakeModel {
   }
 
   void CheckRows() {
-    Batch& batch = scheduler_.batch();
+    const Batch& batch = scheduler_.batch();
     ASSERT_EQ(batch.history_cu[0], 0);
-    for (int32_t row = 0; row < batch.num_rows; ++row) {
-      const int32_t token = batch.logit_rows[row];
-      const int32_t* cu = batch.cu_seqlens_q.data();
-      const int32_t* last = std::lower_bound(cu, cu + batch.num_seqs + 1, token + 1);
-      ASSERT_EQ(*last, token + 1) << "not the last token of a sequence";
-      const auto found = truths_.find(batch.row_ids[row]);
-      if (found == truths_.end()) continue;
-      const std::vector<int32_t>& tokens = found->second.tokens;
-      ASSERT_EQ(static_cast<size_t>(batch.seq_lens[last - cu - 1]), tokens.size());
-      const int32_t begin = batch.history_cu[row];
-      const int32_t size = batch.history_cu[row + 1] - begin;
-      if (size == 0) continue;
-      ASSERT_EQ(static_cast<size_t>(size), tokens.size());
-      for (int32_t i = 0; i < size; ++i) {
-        ASSERT_EQ(Resolved(batch.history_tokens[begin + i]), tokens[i]);
-      }
+    ASSERT_EQ(batch.row_cu[0], 0);
+    ASSERT_EQ(batch.row_cu[batch.num_outputs], batch.num_rows);
+    for (int32_t output = 0; output < batch.num_outputs; ++output) CheckOutput(output);
+  }
+
+  void CheckOutput(int32_t output) {
+    const Batch& batch = scheduler_.batch();
+    const int32_t first = batch.row_cu[output];
+    const int32_t end = batch.row_cu[output + 1];
+    ASSERT_LT(first, end);
+    const int32_t last_token = batch.logit_rows[end - 1] + 1;
+    const int32_t* cu = batch.cu_seqlens_q.data();
+    const int32_t* last = std::lower_bound(cu, cu + batch.num_seqs + 1, last_token);
+    ASSERT_EQ(*last, last_token) << "not the last token of a sequence";
+    const auto found = truths_.find(batch.row_ids[first]);
+    if (found == truths_.end()) return;
+    std::vector<int32_t> tokens = found->second.tokens;
+    ASSERT_EQ(static_cast<size_t>(batch.seq_lens[last - cu - 1]), tokens.size() + end - 1 - first);
+    for (int32_t row = first; row < end; ++row) {
+      ASSERT_EQ(batch.logit_rows[row], last_token - (end - row));
+      ASSERT_EQ(batch.row_ids[row], batch.row_ids[first]);
+      ASSERT_EQ(batch.row_slots[row], batch.row_slots[first]);
+      if (row > first) tokens.push_back(std::max(0, batch.draft_tokens[row - 1]));
+      CheckHistory(batch.history_cu[first], batch.history_cu[row + 1], tokens);
+    }
+    ASSERT_EQ(batch.draft_tokens[end - 1], -1);
+  }
+
+  void CheckHistory(int32_t begin, int32_t end, const std::vector<int32_t>& tokens) {
+    if (begin == end) return;
+    ASSERT_EQ(static_cast<size_t>(end - begin), tokens.size());
+    for (int32_t i = begin; i < end; ++i) {
+      ASSERT_EQ(Resolved(scheduler_.batch().history_tokens[i]), tokens[i - begin]);
     }
   }
 

@@ -45,7 +45,10 @@ void Scheduler::CheckSequence(int32_t slot) const {
   Expect(in_flight_ || !pending, id, "waits for a token that nobody draws");
   Expect(sequence.computed <= known, id, "has computed a token that is not known");
   Expect(sequence.remaining() > 0 && known < sequence.max_length, id, "should have ended");
-  Expect(sequence.step_tokens <= sequence.computable(), id, "computes tokens that it has not");
+  const int32_t most = sequence.length < sequence.max_length ? sequence.remaining() : 0;
+  Expect(sequence.step_tokens <= most + sequence.num_drafts, id, "computes tokens that it has not");
+  Expect(sequence.length + sequence.num_drafts <= sequence.max_length, id,
+         "has drafts that it can never accept");
   for (int32_t group = 0; group < cache_.num_groups(); ++group) {
     const auto size = static_cast<int32_t>(sequence.cache.tables[group].blocks.size());
     const int32_t end = sequence.computed + sequence.step_tokens;

@@ -22,10 +22,11 @@ int32_t Planner::BlocksAlone(int32_t group, int32_t max_length) const {
   return cache_.BlocksNeeded(group, max_length - 1, cache_.state_block_size());
 }
 
-void Planner::Plan() {
+void Planner::Plan(const DraftTokens& drafts) {
   short_of_blocks_ = false;
   PlanRunning();
   if (!sequences_.waiting.empty()) Admit();
+  if (drafts.count > 0) PlanDrafts(drafts);
 }
 
 void Planner::PlanRunning() {

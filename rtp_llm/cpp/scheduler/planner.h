@@ -6,6 +6,7 @@
 
 #include "rtp_llm/cpp/cache/cache_manager.h"
 #include "rtp_llm/cpp/scheduler/config.h"
+#include "rtp_llm/cpp/scheduler/draft_tokens.h"
 #include "rtp_llm/cpp/scheduler/sequence_set.h"
 
 namespace rtp_llm {
@@ -38,13 +39,14 @@ struct PlannerCounters {
 // - One whose prompt another worker computes is admitted in its turn like the others, but with all
 // its
 //   blocks at once and nothing to compute. Until they have arrived it is never preempted.
+// - Drafts get tokens and blocks that nobody else can use in this step, by rank of their sequences.
 class Planner {
  public:
   Planner(const SchedulerConfig& config, CacheManager* cache, SequenceSet* sequences);
 
-  // Sets step_tokens of the running sequences. Block copies that must precede the step are in
-  // copies() until Finish().
-  void Plan();
+  // Sets step_tokens, and drafts, of the running sequences. Block copies that must precede the step
+  // are in copies() until Finish().
+  void Plan(const DraftTokens& drafts);
   const std::vector<BlockCopy>& copies() const { return copies_; }
   void Finish() { cache_.ReleaseCopies(&copies_); }
 
@@ -61,6 +63,8 @@ class Planner {
   int32_t ReserveOrPreempt(int32_t slot, int32_t count);
   int32_t ReserveFitting(int32_t count, Sequence* sequence);
   int32_t CutChunk(const Sequence& sequence, int32_t count) const;
+  void PlanDrafts(const DraftTokens& drafts);
+  int32_t ReserveDrafts(int32_t count, Sequence* sequence);
   void Admit();
   bool TryAdmit(int32_t slot);
   bool TryStart(int32_t slot, bool alone);

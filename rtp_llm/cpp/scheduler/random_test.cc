@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "rtp_llm/cpp/scheduler/draft_table.h"
 #include "rtp_llm/cpp/scheduler/fake_model.h"
 #include "rtp_llm/cpp/scheduler/fake_transfers.h"
 #include "rtp_llm/cpp/scheduler/scheduler.h"
@@ -29,7 +30,7 @@ struct World {
   int32_t max_batch_tokens;
   bool prefix_cache;
   int32_t hash_bits;
-  int32_t width;
+  int32_t drafts;
   bool overlap = false;
   int32_t snapshot_interval = 0;
 };
@@ -58,7 +59,8 @@ class RandomTest : public testing::TestWithParam<World> {
   // What the device drew in a batch, not committed yet.
   struct Drawn {
     std::vector<int64_t> ids;
-    std::vector<int32_t> tokens;  // [rows, width], padded with -1
+    std::vector<int32_t> num_drafts;
+    std::vector<int32_t> tokens;  // [outputs, width], padded with -1
     int32_t width;
   };
 
@@ -80,6 +82,7 @@ class RandomTest : public testing::TestWithParam<World> {
     config.aging_steps = 5;
     config.overlap = world.overlap;
     config.recurrent_snapshot_interval = world.snapshot_interval;
+    config.max_draft_tokens = world.drafts;
     scheduler_ = std::make_unique<Scheduler>(config);
     model_ = std::make_unique<FakeModel>(scheduler_.get());
     transfers_ = std::make_unique<FakeTransfers>(scheduler_.get(), model_.get());
@@ -112,6 +115,7 @@ class RandomTest : public testing::TestWithParam<World> {
     options.extra_key = Below(4) == 0 ? "tenant" : "";
     options.needs_history = Below(4) == 0;
     options.use_prefix_cache = Below(8) != 0;
+    options.overlap = Below(6) != 0;
     std::vector<int64_t> ids(Below(4) == 0 ? 1 + Below(3) : 1);
     for (int64_t& id : ids) id = next_id_++;
     options.remote_prompt = ids.size() == 1 && options.max_tokens > 1 && Below(4) == 0;
@@ -145,7 +149,7 @@ class RandomTest : public testing::TestWithParam<World> {
 
   void Step() {
     const size_t most = GetParam().overlap ? 2 : 1;
-    const bool launched = flying_.size() < most && scheduler_->Schedule();
+    const bool launched = flying_.size() < most && scheduler_->Schedule(Propose().view());
     if (launched) {
       ASSERT_NO_FATAL_FAILURE(Launch());
     }
@@ -157,6 +161,21 @@ class RandomTest : public testing::TestWithParam<World> {
     if (Below(16) == 0) AddRandom();
     ASSERT_EQ(scheduler_->uncommitted().size(), flying_.size());
     CommitOldest();
+  }
+
+  // Right drafts, wrong ones, unknown ones and none, for some sequences and one that is not there.
+  DraftTable Propose() {
+    const int32_t most = GetParam().drafts;
+    std::map<int64_t, std::vector<int32_t>> drafts;
+    if (most == 0) return DraftTable(drafts);
+    drafts[next_id_ + 7] = {0};
+    for (const auto& [id, unused] : live_) {
+      if (Below(4) == 0) continue;
+      drafts[id] = model_->Continuation(id, Below(most + 1), kVocabulary);
+      if (drafts[id].empty() || Below(2) == 0) continue;
+      drafts[id][Below(Size(drafts[id]))] = Below(3) == 0 ? -1 : Below(kVocabulary);
+    }
+    return DraftTable(drafts);
   }
 
   // Begins transfers and sometimes ends one, or does so because nothing else can go on.
@@ -197,27 +216,43 @@ class RandomTest : public testing::TestWithParam<World> {
     ASSERT_NO_FATAL_FAILURE(model_->Run());
     const Batch& batch = scheduler_->batch();
     Drawn drawn;
-    drawn.width = 1 + Below(GetParam().width);
-    for (int32_t row = 0; row < batch.num_rows; ++row) {
-      const int64_t id = batch.row_ids[row];
-      const auto live = live_.find(id);
-      if (live != live_.end()) {
-        const size_t pending =
-            flying_.empty() ? 0 : std::count(flying_[0].ids.begin(), flying_[0].ids.end(), id);
-        const size_t step = live->second.output.size() + pending;
-        ASSERT_EQ(batch.row_steps[row], static_cast<int64_t>(step));
-        ASSERT_LT(live->second.prompt.size() + step, live->second.max_length) << "a step too many";
-      }
-      std::vector<int32_t> tokens = model_->Draw(row, 1 + Below(drawn.width), kVocabulary);
-      if (Below(80) == 0) {  // the row breaks, perhaps behind some tokens
+    drawn.width = 1 + GetParam().drafts;
+    for (int32_t output = 0; output < batch.num_outputs; ++output) {
+      const int32_t first = batch.row_cu[output];
+      const int64_t id = batch.row_ids[first];
+      ASSERT_NO_FATAL_FAILURE(CheckSteps(id, first, batch.row_cu[output + 1]));
+      std::vector<int32_t> tokens = model_->Draw(output, kVocabulary);
+      if (Below(80) == 0) {  // a row breaks, perhaps behind some tokens
         tokens.resize(1 + Below(Size(tokens)));
         tokens.back() = Below(4) == 0 ? kAllBannedRow : kNotFiniteRow;
       }
       tokens.resize(drawn.width, -1);
       drawn.ids.push_back(id);
+      drawn.num_drafts.push_back(batch.row_cu[output + 1] - first - 1);
       drawn.tokens.insert(drawn.tokens.end(), tokens.begin(), tokens.end());
     }
     flying_.push_back(std::move(drawn));
+  }
+
+  // Of the rows [first, end) of a sequence.
+  void CheckSteps(int64_t id, int32_t first, int32_t end) {
+    const auto live = live_.find(id);
+    if (live == live_.end()) return;
+    size_t step = live->second.output.size();
+    if (!flying_.empty()) {
+      const std::vector<int64_t>& ids = flying_[0].ids;
+      const auto pending = std::find(ids.begin(), ids.end(), id);
+      if (pending != ids.end()) {
+        ++step;
+        ASSERT_EQ(flying_[0].num_drafts[pending - ids.begin()], 0) << "its length is not known";
+        ASSERT_TRUE(live->second.options.overlap);
+      }
+    }
+    for (int32_t row = first; row < end; ++row, ++step) {
+      ASSERT_EQ(scheduler_->batch().row_steps[row], static_cast<int64_t>(step));
+      ASSERT_LT(Size(live->second.prompt) + static_cast<int32_t>(step), live->second.max_length)
+          << "a step too many";
+    }
   }
 
   void CommitOldest() {
@@ -230,6 +265,10 @@ class RandomTest : public testing::TestWithParam<World> {
     for (int32_t row = 0; row < rows; ++row) {
       const int32_t* tokens = &drawn.tokens[static_cast<size_t>(row) * drawn.width];
       ASSERT_NO_FATAL_FAILURE(CheckRow(row, drawn.ids[row], tokens, drawn.width));
+      const int32_t count = scheduler_->result().num_tokens[row];
+      accepted_ += std::max(0, count - 1);
+      rejected_ += count > 0 ? drawn.num_drafts[row] - (count - 1) : 0;
+      cut_ += count > 0 && count < drawn.width && tokens[count] >= 0;
     }
   }
 
@@ -332,6 +371,10 @@ class RandomTest : public testing::TestWithParam<World> {
     EXPECT_GT(delivered_, 50);
     EXPECT_GT(given_up_, 10);
     EXPECT_GT(hits_, GetParam().prefix_cache ? 100 : -1);
+    if (GetParam().drafts == 0) return;
+    EXPECT_GT(accepted_, 300);
+    EXPECT_GT(rejected_, 300);
+    EXPECT_GT(cut_, 20) << "ends between the tokens of a step";
   }
 
   std::mt19937 random_;
@@ -348,6 +391,9 @@ class RandomTest : public testing::TestWithParam<World> {
   int32_t queue_full_ = 0;
   int32_t delivered_ = 0;
   int32_t given_up_ = 0;
+  int32_t accepted_ = 0;
+  int32_t rejected_ = 0;
+  int32_t cut_ = 0;
   int64_t preemptions_ = 0;
 };
 
@@ -367,56 +413,60 @@ TEST_P(RandomTest, EveryRequestEndsAndReadsOnlyItsOwnTokens) {
 INSTANTIATE_TEST_SUITE_P(
     Worlds, RandomTest,
     testing::Values(
-        World{"Full", {Full(24)}, 6, 32, true, 128, 1},
-        World{"NoPrefixCache", {Full(24)}, 6, 32, false, 128, 1},
-        World{"ForcedCollisions", {Full(24)}, 6, 32, true, 0, 1},
-        World{"FewHashBits", {Full(40)}, 6, 32, true, 3, 1},
-        World{"TinyBudget", {Full(24)}, 6, 5, true, 128, 1},
-        World{"ManyTokensPerRow", {Full(24)}, 6, 32, true, 128, 4},
-        World{"Window", {Window(16, 9)}, 6, 16, true, 128, 1},
-        World{"NarrowWindow", {Window(11, 2)}, 6, 16, true, 128, 3},
-        World{"TwoGroups", {Full(24), Window(40, 10, 24)}, 6, 24, true, 128, 2},
-        World{"TwoGroupsColliding", {Full(28), Window(20, 7)}, 6, 24, true, 0, 1},
-        World{"ThreeGroups", {Window(20, 5), Full(26), Window(18, 12)}, 5, 16, true, 2, 1},
-        World{"Overlap", {Full(24)}, 6, 32, true, 128, 1, true},
-        World{"OverlapNoPrefixCache", {Full(24)}, 6, 32, false, 128, 1, true},
-        World{"OverlapForcedCollisions", {Full(24)}, 6, 32, true, 0, 1, true},
-        World{"OverlapTinyBudget", {Full(24)}, 6, 5, true, 128, 1, true},
-        World{"OverlapNarrowWindow", {Window(11, 2)}, 6, 16, true, 128, 1, true},
+        World{"Full", {Full(24)}, 6, 32, true, 128, 0},
+        World{"NoPrefixCache", {Full(24)}, 6, 32, false, 128, 0},
+        World{"ForcedCollisions", {Full(24)}, 6, 32, true, 0, 0},
+        World{"FewHashBits", {Full(40)}, 6, 32, true, 3, 0},
+        World{"TinyBudget", {Full(24)}, 6, 5, true, 128, 0},
+        World{"Drafts", {Full(24)}, 6, 32, true, 128, 3},
+        World{"ManyDrafts", {Full(24)}, 4, 64, true, 128, 12},
+        World{"DraftsTinyBudget", {Full(24)}, 6, 7, false, 128, 4},
+        World{"Window", {Window(16, 9)}, 6, 16, true, 128, 0},
+        World{"NarrowWindow", {Window(11, 2)}, 6, 16, true, 128, 2},
+        World{"TwoGroups", {Full(24), Window(40, 10, 24)}, 6, 24, true, 128, 1},
+        World{"TwoGroupsColliding", {Full(28), Window(20, 7)}, 6, 24, true, 0, 0},
+        World{"ThreeGroups", {Window(20, 5), Full(26), Window(18, 12)}, 5, 16, true, 2, 0},
+        World{"Overlap", {Full(24)}, 6, 32, true, 128, 0, true},
+        World{"OverlapNoPrefixCache", {Full(24)}, 6, 32, false, 128, 0, true},
+        World{"OverlapForcedCollisions", {Full(24)}, 6, 32, true, 0, 0, true},
+        World{"OverlapTinyBudget", {Full(24)}, 6, 5, true, 128, 0, true},
+        World{"OverlapNarrowWindow", {Window(11, 2)}, 6, 16, true, 128, 0, true},
+        World{"OverlapDrafts", {Full(24)}, 6, 32, true, 128, 3, true},
+        World{"OverlapManyDrafts", {Full(26)}, 4, 64, true, 3, 12, true},
         World{"OverlapThreeGroups",
               {Window(20, 5), Full(26), Window(18, 12)},
               5,
               16,
               true,
               2,
-              1,
+              4,
               true},
-        World{"Recurrent", {Recurrent(8, 4)}, 6, 16, true, 128, 1},
-        World{"RecurrentSnapshots", {Recurrent(7, 4)}, 6, 16, true, 128, 3, false, 2},
-        World{"Hybrid", {Full(24), Recurrent(9, 8)}, 6, 24, true, 128, 1},
-        World{"HybridNoPrefixCache", {Full(24), Recurrent(7, 8)}, 6, 24, false, 128, 2},
-        World{"HybridForcedCollisions", {Full(28), Recurrent(12, 4)}, 6, 24, true, 0, 1, false, 1},
-        World{"HybridTinyBudget", {Full(18), Recurrent(5, 8)}, 6, 11, true, 128, 1},
-        World{"HybridWindow", {Window(16, 9), Recurrent(12, 8)}, 6, 16, true, 128, 1, false, 1},
+        World{"Recurrent", {Recurrent(8, 4)}, 6, 16, true, 128, 0},
+        World{"RecurrentSnapshots", {Recurrent(7, 4)}, 6, 16, true, 128, 0, false, 2},
+        World{"Hybrid", {Full(24), Recurrent(9, 8)}, 6, 24, true, 128, 0},
+        World{"HybridNoPrefixCache", {Full(24), Recurrent(7, 8)}, 6, 24, false, 128, 0},
+        World{"HybridForcedCollisions", {Full(28), Recurrent(12, 4)}, 6, 24, true, 0, 0, false, 1},
+        World{"HybridTinyBudget", {Full(18), Recurrent(5, 8)}, 6, 11, true, 128, 0},
+        World{"HybridWindow", {Window(16, 9), Recurrent(12, 8)}, 6, 16, true, 128, 0, false, 1},
         World{"AllKinds",
               {Full(26), Window(20, 7), Recurrent(9, 8), Recurrent(24, 8, 9)},
               5,
               24,
               true,
               2,
-              2,
+              0,
               false,
               1},
-        World{"OverlapRecurrent", {Recurrent(8, 4)}, 6, 16, true, 128, 1, true, 1},
-        World{"OverlapHybrid", {Full(24), Recurrent(9, 8)}, 6, 24, true, 128, 1, true},
-        World{"OverlapHybridTinyBudget", {Full(18), Recurrent(5, 8)}, 6, 11, true, 0, 1, true, 1},
+        World{"OverlapRecurrent", {Recurrent(8, 4)}, 6, 16, true, 128, 0, true, 1},
+        World{"OverlapHybrid", {Full(24), Recurrent(9, 8)}, 6, 24, true, 128, 0, true},
+        World{"OverlapHybridTinyBudget", {Full(18), Recurrent(5, 8)}, 6, 11, true, 0, 0, true, 1},
         World{"OverlapAllKinds",
               {Recurrent(12, 4), Window(20, 7), Full(26)},
               5,
               16,
               true,
               2,
-              1,
+              0,
               true,
               2}),
     testing::PrintToStringParamName());

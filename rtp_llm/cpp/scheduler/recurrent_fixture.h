@@ -19,6 +19,7 @@ class RecurrentTest : public SchedulerFixture {
 
   static SchedulerConfig Hybrid(int32_t states = 20, int32_t interval = 0) {
     SchedulerConfig config = DefaultConfig();
+    config.max_draft_tokens = 0;
     config.groups.push_back({GroupKind::kRecurrent, states + 1, kState, 0, 1});
     config.recurrent_snapshot_interval = interval;
     return config;

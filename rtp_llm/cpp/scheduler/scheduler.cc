@@ -46,7 +46,7 @@ Scheduler::Scheduler(SchedulerConfig config)
       arena_(config_.shared_batch ? std::make_unique<HostArena>() : nullptr),
       batch_(MakeBatch(config_, cache_.block_size(), arena_.get())),
       result_(config_),
-      owners_in_flight_(config_) {}
+      outputs_in_flight_(config_) {}
 
 std::vector<int32_t> Scheduler::Add(const std::vector<int64_t>& ids, const int32_t* prompt,
                                     int32_t length, RequestOptions options) {
@@ -152,13 +152,14 @@ int32_t Scheduler::Abort(const std::vector<int64_t>& ids) {
   return ended;
 }
 
-bool Scheduler::Schedule() {
+bool Scheduler::Schedule(const DraftTokens& drafts) {
   if (scheduled_ && (in_flight_ || !config_.overlap)) {
     throw std::logic_error("schedule() before the last batch was committed");
   }
+  if (drafts.count > 0) CheckDrafts(drafts);
   if (scheduled_) LetFly();
   ++step_;
-  planner_.Plan();
+  planner_.Plan(drafts);
   batch_.Fill(&sequences_, planner_.copies());
   planner_.Finish();
   scheduled_ = batch_.num_seqs > 0;
@@ -166,10 +167,10 @@ bool Scheduler::Schedule() {
 }
 
 std::vector<int32_t> Scheduler::uncommitted() const {
-  std::vector<int32_t> rows;
-  if (in_flight_) rows.push_back(owners_in_flight_.view().count);
-  if (scheduled_) rows.push_back(batch_.num_rows);
-  return rows;
+  std::vector<int32_t> outputs;
+  if (in_flight_) outputs.push_back(outputs_in_flight_.view().count);
+  if (scheduled_) outputs.push_back(batch_.num_outputs);
+  return outputs;
 }
 
 int32_t& Scheduler::places_of(SequenceState state) {

@@ -11,6 +11,7 @@
 #include "rtp_llm/cpp/cache/host_arena.h"
 #include "rtp_llm/cpp/scheduler/batch.h"
 #include "rtp_llm/cpp/scheduler/config.h"
+#include "rtp_llm/cpp/scheduler/draft_tokens.h"
 #include "rtp_llm/cpp/scheduler/planner.h"
 #include "rtp_llm/cpp/scheduler/sequence_set.h"
 
@@ -19,6 +20,11 @@ namespace rtp_llm {
 // What Commit() takes in place of a token: the row's logits have NaN or +inf, or are all -inf.
 constexpr int32_t kNotFiniteRow = -2;
 constexpr int32_t kAllBannedRow = -3;
+
+inline FinishReason ErrorOf(int32_t token) {
+  if (token == kNotFiniteRow) return FinishReason::kNotFinite;
+  return token == kAllBannedRow ? FinishReason::kAllBanned : FinishReason::kNone;
+}
 
 // The queue has no place; the same request may be accepted later.
 class QueueFullError : public std::runtime_error {
@@ -60,11 +66,13 @@ struct SchedulerStats {
 // With config.overlap a batch may be scheduled while the last one is in flight, its tokens not yet
 // committed. What does not depend on their values happens at that time: the batch in flight counts
 // as computed, followers start, and each sequence that draws in it is one token longer, a token
-// that is pending until Commit(). Sequences that then are as long as they may be are left out; one
-// that ends otherwise has a dead row in the second batch, whose token is dropped. Its blocks, as
-// those of an aborted or preempted sequence, are given out again while the device still writes to
-// them: that is safe because the device works in the order of the batches. What it writes there is
-// never found by others: the prefix cache gets blocks of known tokens only, before they are freed.
+// that is pending until Commit(). Sequences that then are as long as they may be are left out, as
+// are those that verify drafts in flight (how long they are depends on values) and those of
+// requests without options.overlap; one that ends otherwise has a dead row in the second batch,
+// whose token is dropped. Its blocks, as those of an aborted or preempted sequence, are given out
+// again while the device still writes to them: that is safe because the device works in the order
+// of the batches. What it writes there is never found by others: the prefix cache gets blocks of
+// known tokens only, before they are freed.
 class Scheduler {
  public:
   explicit Scheduler(SchedulerConfig config);
@@ -78,16 +86,20 @@ class Scheduler {
   // Ends sequences in whatever state they are; unknown ids are ignored. Returns how many ended.
   int32_t Abort(const std::vector<int64_t>& ids);
 
-  // Fills batch(). False if nothing can run now. Throws std::logic_error before the last batch was
-  // committed, with overlap before the one before the last was.
-  bool Schedule();
+  // Fills batch(). False if nothing can run now. A decoding sequence in it also computes its drafts
+  // as far as its max_tokens, and tokens and blocks that nobody else needs, allow; drafts of other
+  // sequences are ignored. Throws std::logic_error before the last batch was committed, with
+  // overlap before the one before the last was; std::invalid_argument, with nothing changed, if the
+  // drafts make no sense.
+  bool Schedule(const DraftTokens& drafts = {});
 
-  // Tokens drawn in the oldest batch that has none, [rows, width] padded with -1: each row of a
-  // live sequence has at least one, or an error in its place: kNotFiniteRow or kAllBannedRow, which
-  // ends the sequence. Appends the tokens, applies the stop rules, gives back what ended, fills
-  // result(). Blocks that gave NaN leave the prefix cache. Throws std::invalid_argument, with
-  // nothing changed, if the tokens do not suit the batch. With overlap the width is 1.
-  void Commit(const int32_t* tokens, int32_t rows, int32_t width);
+  // Tokens drawn in the oldest batch that has none, [outputs, width] padded with -1: of each live
+  // sequence at least one, and one more for each draft that equals the token drawn before it. An
+  // error ends the sequence in place of a token: kNotFiniteRow or kAllBannedRow. Appends the
+  // tokens, applies the stop rules, gives back what ended and what was computed of drafts in vain,
+  // fills result(). Blocks that gave NaN leave the prefix cache. Throws std::invalid_argument, with
+  // nothing changed, if the tokens do not suit the batch.
+  void Commit(const int32_t* tokens, int32_t outputs, int32_t width);
 
   // With options.remote_prompt (ids.size() is 1, max_tokens at least 2) another worker computes the
   // prompt. In its turn such a sequence gets blocks for all of it; that is told here once. Then it
@@ -109,7 +121,7 @@ class Scheduler {
   // The transfer has stopped for certain. False if nothing was held under this id.
   bool Unpin(int64_t id);
 
-  // Numbers of rows of the batches that wait for Commit(), the oldest first.
+  // Numbers of outputs of the batches that wait for Commit(), the oldest first.
   std::vector<int32_t> uncommitted() const;
 
   bool has_work() const { return sequences_.num_live() > 0; }
@@ -128,14 +140,20 @@ class Scheduler {
   void CheckRequest(const std::vector<int64_t>& ids, const int32_t* prompt, int32_t length,
                     const RequestOptions& options) const;
   void CheckFits(int32_t prompt_length, int32_t max_length) const;
-  RowOwners OldestRows() const { return in_flight_ ? owners_in_flight_.view() : batch_.owners(); }
-  void CheckTokens(const int32_t* tokens, int32_t rows, int32_t width) const;
+  OutputView OldestOutputs() const {
+    return in_flight_ ? outputs_in_flight_.view() : batch_.outputs();
+  }
+  void CheckDrafts(const DraftTokens& drafts) const;
+  void CheckTokens(const int32_t* tokens, int32_t outputs, int32_t width) const;
+  void CheckOutput(int32_t output, const int32_t* tokens, int32_t width) const;
   int32_t MaxLength(int32_t prompt_length, const RequestOptions& options) const;
   int32_t AddSequence(int64_t id, int32_t length, int64_t rank_key,
                       const std::shared_ptr<const RequestOptions>& options);
   void CountComputed();
   void LetFly();
-  void CommitRow(const RowOwners& owners, int32_t row, const int32_t* tokens, int32_t width);
+  void CommitOutput(const OutputView& outputs, int32_t output, const int32_t* tokens,
+                    int32_t width);
+  void KeepAccepted(int32_t count, Sequence* sequence);
   void StartFollowers(int32_t leader);
   void Retire(int32_t slot);
   void LeaveLeader(int32_t slot);
@@ -162,8 +180,8 @@ class Scheduler {
   StepResult result_;
   int64_t step_ = 0;
   bool scheduled_ = false;  // batch_ is neither in flight nor committed
-  bool in_flight_ = false;  // a batch before it is not committed; these were its rows:
-  KeptOwners owners_in_flight_;
+  bool in_flight_ = false;  // a batch before it is not committed; these are its outputs:
+  KeptOutputs outputs_in_flight_;
   std::unordered_map<int64_t, std::vector<std::vector<int32_t>>> held_;  // id -> blocks per group
 };
 

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <vector>
 
+#include "rtp_llm/cpp/scheduler/draft_table.h"
 #include "rtp_llm/cpp/scheduler/scheduler.h"
 
 namespace rtp_llm {
@@ -25,6 +27,7 @@ class SchedulerFixture : public testing::Test {
     config.max_batch_tokens = 32;
     config.max_model_len = 200;
     config.aging_steps = 100;
+    config.max_draft_tokens = 7;
     return config;
   }
 
@@ -49,6 +52,10 @@ class SchedulerFixture : public testing::Test {
   }
 
   bool Schedule() { return scheduler->Schedule(); }
+  // With drafts, by id.
+  bool Schedule(const std::map<int64_t, std::vector<int32_t>>& drafts) {
+    return scheduler->Schedule(DraftTable(drafts).view());
+  }
   // Of the oldest batch, if there is one.
   void Commit(int32_t token = 9) {
     const std::vector<int32_t> waiting = scheduler->uncommitted();

@@ -60,23 +60,25 @@ TEST_F(SchedulerTest, StopConditions) {
       << "the longest sequence";
 }
 
-TEST_F(SchedulerTest, SeveralTokensPerRow) {
+TEST_F(SchedulerTest, SeveralTokensPerSequence) {
   Add(1, 4, 10);
   RequestOptions options = MaxTokens(10);
   options.eos_token_ids = {2};
   Add(Ids{2}, 4, options);
-  ASSERT_TRUE(Schedule());
-  CommitRows({{5, 6, 7}, {5, -1, -1}});
-  EXPECT_EQ(scheduler->result().num_tokens[0], 3);
-  EXPECT_EQ(scheduler->result().num_tokens[1], 1);
-  ASSERT_TRUE(Schedule());
+  ASSERT_TRUE(Step(5));
+  ASSERT_TRUE(Schedule({{1, {6, 7}}}));
   EXPECT_EQ(BatchIds(), (Ids{2, 1}));
   EXPECT_EQ(BatchCounts(), (std::vector<int32_t>{1, 3}));
-  EXPECT_EQ(scheduler->batch().row_steps[1], 3);
-  CommitRows({{5, 2, 8}, {4, 4, 4}});
-  EXPECT_EQ(scheduler->result().num_tokens[0], 2) << "what follows the end is dropped";
-  EXPECT_EQ(scheduler->result().tokens[2], -1);
-  EXPECT_EQ(scheduler->result().finish[0], static_cast<uint8_t>(FinishReason::kEos));
+  EXPECT_EQ(scheduler->batch().row_steps[3], 3);
+  CommitRows({{5, -1, -1}, {6, 7, 8}});
+  EXPECT_EQ(scheduler->result().num_tokens[0], 1);
+  EXPECT_EQ(scheduler->result().num_tokens[1], 3);
+  ASSERT_TRUE(Schedule({{1, {4, 4}}, {2, {5, 2}}}));
+  EXPECT_EQ(BatchIds(), (Ids{1, 2}));
+  CommitRows({{4, 4, 4}, {5, 2, 8}});
+  EXPECT_EQ(scheduler->result().num_tokens[1], 2) << "what follows the end is dropped";
+  EXPECT_EQ(scheduler->result().tokens[5], -1);
+  EXPECT_EQ(scheduler->result().finish[1], static_cast<uint8_t>(FinishReason::kEos));
   scheduler->CheckIntegrity();
   EXPECT_EQ(Drain(), Ids{1});
 }
@@ -87,8 +89,9 @@ TEST_F(SchedulerTest, CommitChangesNothingWhenTheTokensDoNotSuit) {
   const int32_t none = -1;
   EXPECT_THROW(scheduler->Commit(&none, 1, 1), std::invalid_argument);
   EXPECT_THROW(scheduler->Commit(nullptr, 0, 1), std::invalid_argument);
-  const std::vector<int32_t> wide(kMaxCommitWidth + 1, 5);
-  EXPECT_THROW(scheduler->Commit(wide.data(), 1, kMaxCommitWidth + 1), std::invalid_argument);
+  const std::vector<int32_t> wide(9, 5);
+  EXPECT_THROW(scheduler->Commit(wide.data(), 1, 9), std::invalid_argument);
+  EXPECT_THROW(scheduler->Commit(wide.data(), 1, 2), std::invalid_argument) << "without a draft";
   EXPECT_THROW(Schedule(), std::logic_error);
   Commit();
   EXPECT_THROW(scheduler->Commit(wide.data(), 1, 1), std::invalid_argument);
@@ -128,6 +131,11 @@ TEST_F(SchedulerTest, RefusesImpossibleSettings) {
   };
   refuse([](SchedulerConfig* config) { config->groups.clear(); });
   refuse([](SchedulerConfig* config) { config->max_running = 0; });
+  refuse([](SchedulerConfig* config) { config->max_draft_tokens = -1; });
+  refuse([](SchedulerConfig* config) { config->max_draft_tokens = 64; });
+  refuse([](SchedulerConfig* config) {  // which has room for drafts
+    config->groups.push_back({GroupKind::kRecurrent, 9, 4, 0, 1});
+  });
   refuse([](SchedulerConfig* config) { config->max_queued = 0; });
   refuse([](SchedulerConfig* config) { config->max_batch_tokens = 0; });
   refuse([](SchedulerConfig* config) { config->max_model_len = 1; });

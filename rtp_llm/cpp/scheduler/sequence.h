@@ -24,6 +24,8 @@ struct RequestOptions {
   bool use_prefix_cache = true;
   // Keys and values of the prompt, and the first token, come from another worker.
   bool remote_prompt = false;
+  // False: no step is scheduled for a sequence while its last token is pending.
+  bool overlap = true;
 };
 
 // The last two are errors: logits with NaN or +inf, and no token left to draw.
@@ -57,13 +59,17 @@ struct Rank {
 // One sequence; its index among all is its slot.
 struct Sequence {
   SequenceState state = SequenceState::kFree;
-  bool decoding = false;     // its prompt is computed and a token was drawn since it runs
-  bool admitted = false;     // was running (or receiving) at least once
-  bool remote = false;       // another worker computes its prompt
+  bool decoding = false;  // its prompt is computed and a token was drawn since it runs
+  bool admitted = false;  // was running (or receiving) at least once
+  bool remote = false;    // another worker computes its prompt
+  // It is pending and takes no part in overlapped steps: what the batch in flight draws must be
+  // known first, and how much that is where it verifies drafts.
+  bool waits_for_commit = false;
   int32_t length = 0;        // prompt + output, a pending token included
   int32_t computed = 0;      // tokens whose keys and values are in the cache
   int32_t step_tokens = 0;   // tokens to compute in the step at hand
   int32_t pending_row = -1;  // row of the batch in flight that draws the last token; -1: all known
+  int32_t num_drafts = 0;    // in the step at hand, or in the batch in flight
   int32_t prompt_length = 0;
   int32_t max_length = 0;
   int32_t cached_tokens = 0;   // of the prompt, served by the prefix cache at first admission
@@ -77,10 +83,12 @@ struct Sequence {
   std::shared_ptr<const RequestOptions> options;
   std::vector<int32_t> followers;  // slots of sequences that wait for this one's prompt
   int32_t leader = -1;             // kFollowing: whom
+  std::vector<int32_t> drafts;     // the first num_drafts
 
   int32_t remaining() const { return length - computed; }
-  // Those that a step may compute: the token that makes it as long as it may be ends it.
-  int32_t computable() const { return length < max_length ? remaining() : 0; }
+  // Those that a step may compute, drafts aside: the token that makes it as long as it may be ends
+  // it.
+  int32_t computable() const { return length < max_length && !waits_for_commit ? remaining() : 0; }
   bool is_pending() const { return pending_row >= 0; }
   int32_t output_length() const { return length - prompt_length; }
   // Places that it takes among running or queued sequences.
@@ -91,6 +99,7 @@ struct Sequence {
     tokens.push_back(token);
     length = static_cast<int32_t>(tokens.size());
     pending_row = -1;
+    waits_for_commit = false;
   }
 
   // Whether the token just appended ends the sequence.

@@ -1,0 +1,22 @@
+// What of a sequence's blocks is given back while it goes on.
+
+#include <algorithm>
+
+#include "rtp_llm/cpp/cache/cache_manager.h"
+
+namespace rtp_llm {
+
+void CacheManager::Shrink(int32_t length, SequenceCache* cache) {
+  const int32_t end = (length + block_size_ - 1) / block_size_;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    if (groups_[group].IsRecurrent()) continue;
+    BlockTable& table = cache->tables[group];
+    const int32_t surplus = static_cast<int32_t>(table.blocks.size()) - end;
+    if (surplus <= 0) continue;
+    pools_[group]->Release(Holder::kRequest, table.blocks.data() + end, surplus);
+    table.blocks.resize(end);
+    table.changed_from = std::min(table.changed_from, end);
+  }
+}
+
+}  // namespace rtp_llm
