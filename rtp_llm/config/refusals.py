@@ -244,6 +244,12 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "model",
+        "speculative decoding of recurrent layers",
+        "Their state cannot go back to before a draft that was rejected.",
+        "Serve the model without a proposer of drafts.",
+    ),
+    Refusal(
+        "model",
         "weights that are not safetensors",
         "Only safetensors files are read.",
         "Convert them once with transformers: "

@@ -18,6 +18,8 @@ from rtp_llm.worker.new_sequences import NewSequences
 if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
+    from rtp_llm.worker.speculative.proposer import Proposer
+    from rtp_llm.worker.worker import Worker
 
 _PROCESSORS_ELSEWHERE = (
     "logits_processors run in this process and the model in others: leave them out"
@@ -39,12 +41,17 @@ class Admission:
     """Checks requests and queues them with the scheduler."""
 
     def __init__(
-        self, scheduler: Scheduler, limits: EngineLimits, seed: int, takes_processors: bool
+        self,
+        scheduler: Scheduler,
+        limits: EngineLimits,
+        seed: int,
+        worker: Worker,
+        proposer: Proposer,
     ) -> None:
-        """``seed`` is that of requests without one of their own; ``takes_processors``: the worker
-        computes in this process."""
+        """``seed`` is that of requests without one of their own."""
         self._scheduler, self.limits = scheduler, limits
-        self._takes_processors = takes_processors
+        self._takes_processors = worker.in_process
+        self._overlap = not proposer.needs_tokens
         self._seeds = SeedSource(seed)
         self._queue_full = load_runtime().QueueFullError
 
@@ -60,8 +67,7 @@ class Admission:
             raise RequestError("invalid", _PROCESSORS_ELSEWHERE)
         check_request(request, self.limits)
         params = request.params
-        first = request.request_id << INDEX_BITS
-        ids = list(range(first, first + params.n))
+        ids = [request.request_id << INDEX_BITS | index for index in range(params.n)]
         prompt = np.array(request.prompt_token_ids, np.int32)
         eos = [] if params.ignore_eos else list(self.limits.eos_token_ids)
         flags = sampling_flags(params, bool(processors))
@@ -80,6 +86,7 @@ class Admission:
                 needs_history=bool(flags & NEEDS_HISTORY),
                 use_prefix_cache=params.prompt_logprobs is None,
                 remote_prompt=remote_prompt,
+                overlap=self._overlap,
             )
         except self._queue_full as error:
             raise RequestError("queue_full", str(error)) from error

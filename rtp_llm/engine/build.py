@@ -24,6 +24,7 @@ from rtp_llm.engine.replicas.rank_setup import (
 )
 from rtp_llm.engine.replicas.rank_worker import RankWorker
 from rtp_llm.engine.start_checks import (
+    check_drafts,
     check_model,
     check_operators,
     check_settings,
@@ -41,6 +42,7 @@ from rtp_llm.worker.heads.sampler import Sampler
 from rtp_llm.worker.local_worker import LocalWorker
 from rtp_llm.worker.model_runner import ModelRunner
 from rtp_llm.worker.sampled_tokens import SampledTokens
+from rtp_llm.worker.speculative.proposer import NO_DRAFTS, Proposer
 from rtp_llm.worker.warm_up import StepLimits
 
 if TYPE_CHECKING:
@@ -70,7 +72,10 @@ class BuiltEngine:
 
 
 def build_engine(
-    settings: Settings, progress: Progress | None = None, phases: Phases | None = None
+    settings: Settings,
+    progress: Progress | None = None,
+    phases: Phases | None = None,
+    proposer: Proposer = NO_DRAFTS,
 ) -> BuiltEngine:
     """Load the model of ``settings`` and make an engine for it.
 
@@ -78,8 +83,7 @@ def build_engine(
     ``phases`` began earlier and are gone on with.
 
     Raises:
-        EngineStartError, DeviceError, UnsupportedModelError, CacheSizeError, ...: with the reason
-        and the setting to change.
+        EngineStartError, DeviceError, CacheSizeError, ...: the reason, and the setting to change.
     """
     phases = phases or Phases()
     device = resolve_device(settings.device_type)
@@ -90,12 +94,12 @@ def build_engine(
     shared = share_model(settings, config, device)
     model = _load(settings, device, shared, progress)
     phases.end("weights")
-    limits = step_limits(settings, config, device)
+    limits = _limits(settings, model, device, proposer)
     sizes = _sizes_to_record(settings, model, device, limits)
     plan = plan_memory(settings, model, device, limits, len(sizes))
     phases.end("trial steps")
     cache = KVCache(model.cache_groups(), plan.num_blocks, plan.block_size, device.torch_device)
-    worker = _worker(settings, model, cache, device)
+    worker = _worker(settings, limits, model, cache, device)
     scheduler = _scheduler(settings, plan, limits, worker.runner)
     ranks = shared.steps(model, device, settings)
     phases.end("cache")
@@ -105,7 +109,7 @@ def build_engine(
     phases.end("graphs")
     ready = _ready(settings, model, plan, device, phases.total, free)
     _log(ready, config, plan, device, phases)
-    engine = _engine(settings, scheduler, worker, ranks, ready)
+    engine = _engine(settings, scheduler, worker, ranks, ready, proposer)
     return BuiltEngine(engine, ready, limits, worker, scheduler, ranks)
 
 
@@ -140,6 +144,11 @@ def _load(
         )
     shared.loaded(settings)
     return model
+
+
+def _limits(settings: Settings, model: CausalLM, device: Device, proposer: Proposer) -> StepLimits:
+    check_drafts(proposer, [group.spec.kind for group in model.cache_groups().groups])
+    return step_limits(settings, model.config, device, proposer.max_draft_tokens)
 
 
 def _sizes_to_record(
@@ -254,15 +263,21 @@ def _config(settings: Settings) -> ModelConfig:
     return config
 
 
-def _sampled_tokens(settings: Settings, device: Device) -> SampledTokens | None:
+def _sampled_tokens(
+    settings: Settings, device: Device, max_draft_tokens: int = 0
+) -> SampledTokens | None:
     """What lets steps overlap; None where they do not."""
     wanted = settings.enable_overlap
     overlap = device.asynchronous if wanted is None else wanted
-    return SampledTokens(settings.max_running_requests, device) if overlap else None
+    rows = settings.max_running_requests * (1 + max_draft_tokens)
+    return SampledTokens(rows, device) if overlap else None
 
 
-def _worker(settings: Settings, model: CausalLM, cache: KVCache, device: Device) -> LocalWorker:
-    runner = ModelRunner(model, cache, device, _sampled_tokens(settings, device))
+def _worker(
+    settings: Settings, limits: StepLimits, model: CausalLM, cache: KVCache, device: Device
+) -> LocalWorker:
+    sampled = _sampled_tokens(settings, device, limits.max_draft_tokens)
+    runner = ModelRunner(model, cache, device, sampled)
     num_slots = settings.max_running_requests + settings.max_queued_requests
     return LocalWorker(runner, Sampler(num_slots, device, runner.sampled))
 
@@ -290,6 +305,7 @@ def _scheduler(
             prefix_cache=settings.reuse_cache,
             aging_steps=settings.aging_steps,
             overlap=runner.sampled is not None,
+            max_draft_tokens=limits.max_draft_tokens,
         )
     )
     return scheduler
@@ -301,6 +317,7 @@ def _engine(
     worker: LocalWorker,
     ranks: RankSteps | None,
     ready: EngineReady,
+    proposer: Proposer,
 ) -> Engine:
     limits = EngineLimits(
         max_model_len=ready.max_model_len,
@@ -310,4 +327,4 @@ def _engine(
         eos_token_ids=ready.eos_token_ids,
     )
     together = worker if ranks is None else RankWorker(worker, ranks)
-    return Engine(scheduler, together, limits, settings.seed)
+    return Engine(scheduler, together, limits, settings.seed, proposer)

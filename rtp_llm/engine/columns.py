@@ -45,7 +45,7 @@ def step_columns(result: Result, outputs: StepOutputs, seconds: float) -> StepOu
 
 def _logprob_columns(logprobs: Logprobs) -> LogprobColumns:
     return LogprobColumns(
-        rows=logprobs.rows.tobytes(),
+        places=logprobs.places.tobytes(),
         wanted=logprobs.wanted.tobytes(),
         chosen=logprobs.chosen.tobytes(),
         top_ids=logprobs.ids.tobytes(),
@@ -108,7 +108,7 @@ def _one_logprob(logprob: TokenLogprob) -> LogprobColumns:
     # A width of at least one, as in the columns of a step.
     top = logprob.top or [(0, 0.0)]
     return LogprobColumns(
-        rows=np.zeros(1, np.int32).tobytes(),
+        places=np.zeros(1, np.int32).tobytes(),
         wanted=np.array([len(logprob.top)], np.int32).tobytes(),
         chosen=np.array([logprob.logprob], np.float32).tobytes(),
         top_ids=np.array([token for token, _ in top], np.int32).tobytes(),

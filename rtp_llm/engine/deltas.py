@@ -54,7 +54,7 @@ def decode_step(output: StepOutput) -> Iterator[tuple[int, SequenceDelta]]:
                 stop_token_id=ids[-1] if stopped else None,
                 cached_tokens=cached,
                 queue_seconds=queued,
-                logprobs=logprobs.get(row) if count else None,
+                logprobs=logprobs[row][:count] if count and row in logprobs else None,
                 error=SEQUENCE_ERRORS.get(finish),
             ),
         )
@@ -63,16 +63,19 @@ def decode_step(output: StepOutput) -> Iterator[tuple[int, SequenceDelta]]:
 def _decode_logprobs(
     columns: LogprobColumns, tokens: list[int], width: int
 ) -> dict[int, list[TokenLogprob]]:
-    rows, wanted = _int32(columns.rows), _int32(columns.wanted)
+    places, wanted = _int32(columns.places), _int32(columns.wanted)
     entries = _token_logprobs(
-        [tokens[row * width] for row in rows],
+        [tokens[place] for place in places],
         columns.chosen,
         columns.top_ids,
         columns.top_values,
         columns.width,
         wanted,
     )
-    return {row: [entry] for row, entry in zip(rows, entries, strict=True)}
+    by_row: dict[int, list[TokenLogprob]] = {}
+    for place, entry in zip(places, entries, strict=True):
+        by_row.setdefault(place // width, []).append(entry)
+    return by_row
 
 
 def decode_prompt_logprobs(message: PromptLogprobs, wanted: int) -> list[TokenLogprob]:

@@ -116,7 +116,7 @@ def test_a_step_without_rows_has_no_deltas():
 
 def test_logprobs_reach_the_rows_that_asked():
     logprobs = SimpleNamespace(
-        rows=np.array([0, 2], np.int32),
+        places=np.array([0, 2], np.int32),
         wanted=np.array([0, 2], np.int32),
         chosen=np.array([-1.0, -2.0], np.float32),
         values=np.array([[-0.5, -1.0], [-0.25, -2.0]], np.float32),

@@ -26,6 +26,7 @@ from rtp_llm.engine.remote_prompts import RemotePrompts
 from rtp_llm.engine.serving import Serving
 from rtp_llm.engine.step_guard import StepGuard
 from rtp_llm.engine.step_metrics import StepMetrics
+from rtp_llm.worker.speculative.proposer import NO_DRAFTS, Proposer
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
@@ -42,13 +43,18 @@ class Engine(Serving):
     """
 
     def __init__(
-        self, scheduler: Scheduler, worker: Worker, limits: EngineLimits, seed: int = 0
+        self,
+        scheduler: Scheduler,
+        worker: Worker,
+        limits: EngineLimits,
+        seed: int = 0,
+        proposer: Proposer = NO_DRAFTS,
     ) -> None:
         """``seed`` is that of requests without one of their own."""
         self.limits = limits
         self.remote_prompts = RemotePrompts(scheduler, self._unblock)
-        self._scheduler, self._worker = scheduler, worker
-        self._admission = Admission(scheduler, limits, seed, worker.in_process)
+        self._scheduler, self._worker, self._proposer = scheduler, worker, proposer
+        self._admission = Admission(scheduler, limits, seed, worker, proposer)
         self._blocked = False  # nothing can run before a transfer ends
         self._watched: set[int] = set()  # sequences whose end the worker wants to hear of
         self._in_flight: StepHandle | None = None  # submitted and not committed
@@ -72,8 +78,8 @@ class Engine(Serving):
         new = self._admission.queue(request, processors, remote_prompt=remote_prompt)
         self._metrics.prompt_tokens += len(new.prompt)
         self._worker.add(new)
-        if processors:
-            self._watched.update(new.ids)
+        self._proposer.add(new)
+        self._watched.update(new.ids if processors else ())
         return new.seeds
 
     def abort(self, sequences: Sequence[tuple[int, int]]) -> None:
@@ -84,6 +90,7 @@ class Engine(Serving):
     def _abort(self, ids: Sequence[int]) -> None:
         self._scheduler.abort(ids)
         self._worker.end(ids, aborted=True)
+        self._proposer.end(ids)
         self._watched.difference_update(ids)
         self._metrics.refresh()
 
@@ -118,9 +125,6 @@ class Engine(Serving):
 
         Where steps overlap, the next one is on the device when this returns. Empty, with
         ``can_go_on`` false, when everything that is left waits for other workers.
-
-        Raises:
-            Exception: whatever failed in the step; the engine is dead then.
         """
         self._guard.check()
         if not self.has_work:
@@ -133,28 +137,31 @@ class Engine(Serving):
 
     def _step(self) -> list[StepOutput | PromptLogprobs]:
         if self._guard.interrupted:
-            self._forget_steps()
+            self._in_flight = None
+            self._guard.forget_steps(self._scheduler)
         step = self._in_flight
         if step is None:
-            step = self._submit()
+            step = self._submit(None)
             if step is None:
                 self._nothing_submitted()
                 return []
             step.sample(None)
         self._blocked = False
         # The device gets its next work before anybody waits for what it does now.
-        self._in_flight = following = self._submit() if self._worker.overlaps else None
+        self._in_flight = following = self._submit(step) if self._worker.overlaps else None
         outputs = step.read()
         self._commit(outputs)
         if following is not None:
-            following.sample(outputs.tokens)
+            following.sample(outputs.row_tokens)
         columns = step_columns(self._scheduler.result, outputs, self._metrics.elapsed())
-        return [*map(score_columns, outputs.scores), *self._end_broken(outputs.broken), columns]
+        broken = map(self._end_broken, outputs.broken)
+        return [*map(score_columns, outputs.scores), *broken, columns]
 
-    def _submit(self) -> StepHandle | None:
+    def _submit(self, in_flight: StepHandle | None) -> StepHandle | None:
         """Schedule a step and give it to the worker; None if nothing can run now."""
         self._worker.release_plan()
-        plan = self._scheduler.batch if self._scheduler.schedule() else None
+        drafts = self._proposer.propose(self._scheduler.batch if in_flight else None)
+        plan = self._scheduler.batch if self._scheduler.schedule(drafts) else None
         return self._worker.execute(plan, more=self._scheduler.has_work)
 
     def _nothing_submitted(self) -> None:
@@ -170,26 +177,18 @@ class Engine(Serving):
         self._scheduler.commit(outputs.tokens)
         result = self._scheduler.result
         self._metrics.count(outputs.sampled, result)
+        self._proposer.observe(result)
         if self._watched:
             ended = self._watched.intersection(result.ids[np.flatnonzero(result.finish)].tolist())
             self._worker.end(ended, aborted=False)
             self._watched -= ended
 
-    def _end_broken(self, requests: Iterable[frozenset[int]]) -> list[StepOutput]:
-        """End the sequences of requests whose prompt scores do not exist."""
-        outputs = []
-        for sequences in map(sorted, requests):
-            self._abort(sequences)
-            self._metrics.broken += len(sequences)
-            outputs.append(error_columns(sequences, FINISH_NAN))
-        return outputs
-
-    def _forget_steps(self) -> None:
-        """Give up the steps that were interrupted: their rows are dead and get no token."""
-        self._in_flight = None
-        for rows in self._scheduler.uncommitted:
-            self._scheduler.commit(np.full(rows, -1, np.int32))
-        self._guard.interrupted = False
+    def _end_broken(self, request: Iterable[int]) -> StepOutput:
+        """End the sequences of a request whose prompt scores do not exist."""
+        sequences = sorted(request)
+        self._abort(sequences)
+        self._metrics.broken += len(sequences)
+        return error_columns(sequences, FINISH_NAN)
 
     def stats(self) -> EngineStats:
         """The latest metrics; may be called from any thread, also while a step runs."""

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from rtp_llm.engine.attention_for_tests import each_token_alone
+from rtp_llm.engine.messages import EngineStartError
+from rtp_llm.engine.replays_for_tests import Replays
+from rtp_llm.engine.scripted_proposer_for_tests import ScriptedProposer
 from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.models.hybrid_model_for_tests import (
@@ -21,7 +23,6 @@ from rtp_llm.models.hybrid_model_for_tests import (
 from rtp_llm.models.transformers_models_for_tests import random_prompt
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.graphs.inputs import GraphInputs
-from rtp_llm.worker.plan import StepPlan
 
 BLOCK = 4
 SIZES: dict[str, Any] = {
@@ -175,21 +176,6 @@ def test_whatever_a_free_state_holds_is_not_read(folder: Path, plain: Plain) -> 
         assert engine.tokens(random_prompt(length), max_tokens=4) == plain(random_prompt(length), 4)
 
 
-class Replays:
-    """Instead of graphs: every step runs on the arrays that stay in place, in one size."""
-
-    def __init__(self, layers: Callable[..., Tensor], inputs: GraphInputs, size: GraphSize) -> None:
-        self.layers, self.inputs, self.size = layers, inputs, size
-        self.count = 0
-
-    def replay(self, batch: StepPlan) -> Tensor | None:
-        if not self.size.holds(batch.num_tokens, batch.num_seqs, batch.max_seqlen_q):
-            return None
-        self.count += 1
-        self.inputs.write(batch, self.size)
-        return self.layers(self.inputs.batch(self.size))[: batch.num_tokens]
-
-
 def test_graphs_get_the_blocks_of_states(folder: Path, plain: Plain) -> None:
     engine = TinyEngine(folder, **SIZES)
     runner = engine.built.worker.runner
@@ -203,3 +189,10 @@ def test_graphs_get_the_blocks_of_states(folder: Path, plain: Plain) -> None:
     assert replays.count >= 8
     for prompt, request in zip(prompts, ids, strict=True):
         assert engine.outcomes[request, 0].tokens == plain(prompt, 9)
+
+
+def test_drafts_are_refused(folder: Path) -> None:
+    with pytest.raises(
+        EngineStartError, match=r"recurrent layers .* Serve the model without a prop"
+    ):
+        TinyEngine(folder, proposer=ScriptedProposer({}), **SIZES)

@@ -86,7 +86,9 @@ def plan_memory(
     )
 
 
-def step_limits(settings: Settings, config: ModelConfig, device: Device) -> StepLimits:
+def step_limits(
+    settings: Settings, config: ModelConfig, device: Device, max_draft_tokens: int = 0
+) -> StepLimits:
     """The largest step and the longest sequence that `settings` allow."""
     budget = max(device.default_batch_tokens(), settings.max_running_requests)
     return StepLimits(
@@ -94,6 +96,7 @@ def step_limits(settings: Settings, config: ModelConfig, device: Device) -> Step
         max_running=settings.max_running_requests,
         max_model_len=settings.max_seq_len or config.max_position_embeddings,
         block_size=settings.seq_size_per_block or device.default_block_size(),
+        max_draft_tokens=max_draft_tokens,
     )
 
 
@@ -123,7 +126,7 @@ def _measured(
         prompt_peak=peaks.prompt,
         decode_peak=peaks.decode,
         graphs=graphs,
-        sampler=sampler_estimate(limits.max_running, model.config.vocab_size),
+        sampler=sampler_estimate(limits.max_rows, model.config.vocab_size),
     )
     _logger.info(
         "%d of %d MiB free beside the weights; a step of %d tokens took %d MiB, one of %d "

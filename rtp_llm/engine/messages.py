@@ -72,12 +72,12 @@ class Shutdown(msgspec.Struct, tag="shutdown", frozen=True, kw_only=True):
 
 
 class LogprobColumns(msgspec.Struct, frozen=True, kw_only=True):
-    """Log-probabilities of the rows that asked: L rows, ``width`` values kept for each.
+    """Log-probabilities of the tokens that asked: L of them, ``width`` values kept for each.
 
     They are of the model's own distribution, before penalties, biases and temperature.
     """
 
-    rows: bytes  # int32 [L], which row of the step
+    places: bytes  # int32 [L], which token of the step: row x K + its place in the row
     wanted: bytes  # int32 [L], how many of the top values the request asked for
     chosen: bytes  # float32 [L]
     top_ids: bytes  # int32 [L, width]
@@ -88,9 +88,9 @@ class LogprobColumns(msgspec.Struct, frozen=True, kw_only=True):
 class StepOutput(msgspec.Struct, tag="step", frozen=True, kw_only=True):
     """What one step produced: R rows, one for each sequence that drew tokens in it.
 
-    ``tokens`` is [R, K] padded with -1; ``num_tokens`` says how many of a row are real, a final
-    end-of-sequence or stop token included. A step that only computed prompt chunks has R = 0. A row
-    that ends with an error (FINISH_NAN, FINISH_BANNED) may have no tokens.
+    ``tokens`` is [R, K] padded with -1; K is 1 without drafts. ``num_tokens`` says how many of a
+    row are real, a final end-of-sequence or stop token included. A step that only computed prompt
+    chunks has R = 0. A row that ends with an error (FINISH_NAN, FINISH_BANNED) may have no tokens.
     """
 
     num_rows: int

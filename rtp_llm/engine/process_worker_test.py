@@ -11,7 +11,8 @@ from rtp_llm.engine.messages import EngineDeadError, RequestError
 from rtp_llm.engine.process_worker_for_tests import TinyEngineElsewhere
 from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
 from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
-from rtp_llm.worker.shared.process_worker import WorkerLostError
+from rtp_llm.native import load_runtime
+from rtp_llm.worker.shared.process_worker import ProcessWorker, WorkerLostError
 
 HERE = "rtp_llm.engine.process_worker_for_tests"
 WISHES = [
@@ -98,3 +99,12 @@ def test_logits_processors_are_refused(folder):
         assert not engine.engine.has_work
     finally:
         engine.worker.close()
+
+
+def test_drafts_are_refused():
+    runtime = load_runtime()
+    config = runtime.SchedulerConfig(
+        [runtime.CacheGroup("full", 20, 4)], max_model_len=40, shared_batch=True, max_draft_tokens=3
+    )
+    with pytest.raises(ValueError, match="max_draft_tokens=3 is not supported by workers in other"):
+        ProcessWorker(runtime.Scheduler(config), f"{HERE}:make_nothing", max_rows=8)

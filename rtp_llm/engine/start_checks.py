@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rtp_llm import ops
 from rtp_llm.config.refusals import find_refusal, get_refusal
 from rtp_llm.device import DeviceError, Ranks
 from rtp_llm.distributed.membership import Membership
+from rtp_llm.engine.messages import EngineStartError
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
     from rtp_llm.models.config import ModelConfig
+    from rtp_llm.worker.speculative.proposer import Proposer
 
 _QUANTIZATION = {"int8": "int8_weights", "w8a8_int8": "int8_products", "fp8": "fp8_products"}
 # Operators that only a capability needs, and one that only the fused path of some devices calls.
@@ -58,6 +60,14 @@ def check_model(settings: Settings, config: ModelConfig) -> None:
     if flags := _of_fp8_products(settings):
         row = get_refusal("model", "settings of FP8 products without any")
         raise DeviceError(f"{row.message} ({', '.join(flags)})")
+
+
+def check_drafts(proposer: Proposer, cache_kinds: Iterable[str]) -> None:
+    """Raise EngineStartError where drafts are proposed for a model that cannot verify them."""
+    if proposer.max_draft_tokens and "recurrent" in cache_kinds:
+        raise EngineStartError(
+            get_refusal("model", "speculative decoding of recurrent layers").message
+        )
 
 
 def _of_fp8_products(settings: Settings) -> list[str]:

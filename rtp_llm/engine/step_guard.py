@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from rtp_llm.engine.messages import EngineDeadError
+
+if TYPE_CHECKING:
+    from rtp_llm._runtime import Scheduler
 
 
 class StepGuard:
     """An exception leaves the scheduler between two states: nothing can be asked of it any more.
 
     After KeyboardInterrupt the sequences that were running can still be aborted: the steps that
-    were under way are ``interrupted``, until somebody sets that back.
+    were under way are ``interrupted`` until they are forgotten.
     """
 
     def __init__(self) -> None:
@@ -40,3 +46,9 @@ class StepGuard:
         except KeyboardInterrupt:
             self.interrupted = True
             raise
+
+    def forget_steps(self, scheduler: Scheduler) -> None:
+        """Give up the steps that were interrupted: their rows are dead and get no token."""
+        for outputs in scheduler.uncommitted:
+            scheduler.commit(np.full(outputs, -1, np.int32))
+        self.interrupted = False

@@ -12,6 +12,7 @@ from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step
 from rtp_llm.engine.messages import AddRequest, PromptLogprobs, TokenLogprob
 from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.worker.speculative.proposer import NO_DRAFTS, Proposer
 
 
 @dataclass
@@ -32,9 +33,11 @@ class TinyEngine:
     """Adds requests and collects what their sequences produce."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
+        """``settings`` may have a ``proposer`` of drafts among them."""
+        proposer: Proposer = settings.pop("proposer", NO_DRAFTS)
         small = {"kv_cache_mem_mb": 8, "dtype": "float32", "num_threads": 1}
         self.settings = Settings(model=str(folder), **{**small, **settings})
-        built = build_engine(self.settings)
+        built = build_engine(self.settings, proposer=proposer)
         self.built = built
         self.engine = built.engine
         self.ready = built.ready

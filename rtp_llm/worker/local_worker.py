@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rtp_llm.worker.heads.sampling_flags import PROCESSORS
 from rtp_llm.worker.heads.score import ScoreHead, ScorePart
+from rtp_llm.worker.heads.verify import VerifyHandle, VerifyHead
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan import StepPlan
 from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
@@ -26,6 +27,7 @@ class LocalWorker(Worker):
     def __init__(self, runner: ModelRunner, sampler: Sampler) -> None:
         self.runner = runner
         self.sampler = sampler
+        self.verifier = VerifyHead(sampler)
         self.scorer = ScoreHead(runner)
         self._processor_slots: dict[int, int] = {}  # of sequences with logits processors
 
@@ -75,12 +77,14 @@ class _LocalStep:
     ) -> None:
         self._worker, self._plan, self._logits, self._scores = worker, plan, logits, scores
         self._sizes = plan.num_seqs, plan.num_tokens
-        self._sampling: SampleHandle | None = None
+        self._sampling: SampleHandle | VerifyHandle | None = None
 
     def submit_sampling(self, previous: NDArray[np.int32] | None) -> None:
         """Sample from the logits, which are not needed any more."""
         if self._logits is not None:
-            self._sampling = self._worker.sampler.submit(self._logits, self._plan, previous)
+            worker, plan = self._worker, self._plan
+            head = worker.sampler if plan.num_outputs == plan.num_rows else worker.verifier
+            self._sampling = head.submit(self._logits, plan, previous)
             self._logits = None
 
     def sample(self, previous: NDArray[np.int32] | None) -> None:

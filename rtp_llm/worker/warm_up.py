@@ -22,16 +22,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepLimits:
-    """The most that a step can have, and the longest sequence; all in tokens but `max_running`."""
+    """The most that a step can have, and the longest sequence; all in tokens but `max_running`.
+
+    ``max_draft_tokens`` are those of one sequence.
+    """
 
     max_batch_tokens: int
     max_running: int
     max_model_len: int
     block_size: int
+    max_draft_tokens: int = 0
 
     def cache_shape(self, groups: CacheGroups) -> CacheShape:
         """What blocks of a model's cache cost, and what these steps need of them."""
         return CacheShape(groups.groups, self.block_size, self.max_running, self.max_batch_tokens)
+
+    @property
+    def max_rows(self) -> int:
+        """Rows of logits that a step can have."""
+        return self.max_running * (1 + self.max_draft_tokens)
 
     @property
     def most_decoding(self) -> int:
@@ -50,8 +59,9 @@ class StepPeaks:
 def measure_steps(model: CausalLM, device: Device, limits: StepLimits) -> StepPeaks:
     """Run a step of prompts as long as they can be, and one in which all sequences decode.
 
-    Both end in logits and a draw for each sequence. All keys and values go to one block, which is
-    the whole cache and is given back. What only a longer context takes is added: it is not tried.
+    Both end in logits and a draw for each sequence and draft. All keys and values go to one block,
+    which is the whole cache and is given back. What only a longer context takes is added: it is not
+    tried.
 
     Raises:
         torch.OutOfMemoryError: one of them does not fit.
@@ -88,7 +98,7 @@ class _LargestSteps:
         self._device.reset_peak_memory()
         before = self._device.memory_used()
         hidden = self._model(self._batch(lengths))
-        rows = min(len(hidden), self._limits.max_running)
+        rows = min(len(hidden), self._limits.max_rows)
         self._draw(self._model.compute_logits(hidden[:rows]))
         self._device.synchronize()
         return max(0, self._device.peak_memory() - before)

@@ -33,15 +33,20 @@ class StepOutputs:
 
     @property
     def tokens(self) -> NDArray[np.int32]:
-        """int32 [R] as the scheduler's ``commit`` takes them."""
+        """int32 [O] or [O, K] as the scheduler's ``commit`` takes them."""
         return np.empty(0, np.int32) if self.sampled is None else self.sampled.tokens
+
+    @property
+    def row_tokens(self) -> NDArray[np.int32]:
+        """int32 [R] as the step behind names them."""
+        return np.empty(0, np.int32) if self.sampled is None else self.sampled.row_tokens
 
 
 class StepHandle(Protocol):
     """A step that was submitted and whose outputs are not read yet."""
 
     def sample(self, previous: NDArray[np.int32] | None) -> None:
-        """Give it the tokens of the step before, [R'] (None: it names none of them).
+        """Give it the row tokens of the step before, [R'] (None: it names none of them).
 
         Called once, before the plan's arrays change. Most steps find those tokens on the device and
         ignore this; what the host edits between the layers and the sampling waits for it, while

@@ -12,7 +12,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan import SamplingRows
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,8 @@ class ProcessorRows:
     """The rows of one step that share a processor: P rows.
 
     ``sequence_ids`` and ``steps`` (index of the token to draw) are int64 [P]. The arrays are valid
-    only during the call.
+    only during the call. A sequence that verifies drafts has a row for each of them too, with a
+    history that they end; where one is rejected, the steps behind it come again.
     """
 
     sequence_ids: NDArray[np.int64]
@@ -66,7 +67,7 @@ class ProcessorTable:
                 del self._members[key]
 
     def apply(
-        self, logits: Tensor, plan: StepPlan, previous: NDArray[np.int32] | None = None
+        self, logits: Tensor, plan: SamplingRows, previous: NDArray[np.int32] | None = None
     ) -> None:
         """Let every processor change its rows of ``logits`` [R, vocabulary] in place.
 

@@ -20,31 +20,47 @@ from rtp_llm.worker.heads.token_rules import AllowedTokens, BannedSequences
 if TYPE_CHECKING:
     from rtp_llm.device import Device, Download
     from rtp_llm.worker.new_sequences import NewSequences
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan import SamplingRows
     from rtp_llm.worker.sampled_tokens import SampledTokens
 
 
 @dataclass(frozen=True)
 class Logprobs:
-    """Log-probabilities of L rows of a step, from the logits as the model gave them.
+    """Log-probabilities of L tokens of a step, from the logits as the model gave them.
 
-    rows int32 [L], wanted int32 [L], chosen float32 [L], values float32 [L, k], ids int32 [L, k].
+    places int32 [L]: which of the step's ``tokens``, read row by row; wanted int32 [L], chosen
+    float32 [L], values float32 [L, k], ids int32 [L, k].
     """
 
-    rows: NDArray[np.int32]
+    places: NDArray[np.int32]
     wanted: NDArray[np.int32]
     chosen: NDArray[np.float32]
     values: NDArray[np.float32]
     ids: NDArray[np.int32]
 
+    def of(self, chosen: NDArray[np.int64], places: NDArray[np.int32]) -> Logprobs:
+        """Those of the entries ``chosen`` [M], whose tokens are at ``places`` [M]."""
+        return Logprobs(
+            places, self.wanted[chosen], self.chosen[chosen], self.values[chosen], self.ids[chosen]
+        )
+
 
 @dataclass(frozen=True)
 class Sampled:
-    """tokens int32 [R] as the scheduler's ``commit`` takes them; ``broken`` rows have an error."""
+    """row_tokens int32 [R]; ``broken`` rows have an error in place of a token.
 
-    tokens: NDArray[np.int32]
+    accepted int32 [O, K] in a step that verifies drafts: the tokens of each output that count.
+    """
+
+    row_tokens: NDArray[np.int32]
     broken: int
     logprobs: Logprobs | None
+    accepted: NDArray[np.int32] | None = None
+
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        """int32 [O] or [O, K] as the scheduler's ``commit`` takes them."""
+        return self.row_tokens if self.accepted is None else self.accepted
 
 
 class SampleHandle:
@@ -127,7 +143,7 @@ class Sampler:
         self._processors.release(slots)
 
     def submit(
-        self, logits: Tensor, plan: StepPlan, previous: NDArray[np.int32] | None = None
+        self, logits: Tensor, plan: SamplingRows, previous: NDArray[np.int32] | None = None
     ) -> SampleHandle:
         """Sample a token for each row of ``logits`` (float32 [R, vocabulary], changed in place).
 
@@ -167,7 +183,7 @@ class Sampler:
         )
 
     def _prepare(
-        self, logits: Tensor, plan: StepPlan, previous: NDArray[np.int32] | None
+        self, logits: Tensor, plan: SamplingRows, previous: NDArray[np.int32] | None
     ) -> tuple[RowSettings, Tensor]:
         """Settings and step numbers of the rows, whose logits are edited as they ask."""
         flags = plan.sampling_flags
@@ -219,7 +235,7 @@ class Sampler:
         if len(pairs.rows):
             ops.add_logit_bias(logits, *self._device.upload_all(*pairs))
 
-    def _keep_raw(self, logits: Tensor, plan: StepPlan) -> _RawRows:
+    def _keep_raw(self, logits: Tensor, plan: SamplingRows) -> _RawRows:
         """The model's own logits of the rows that want log-probabilities, and those rows."""
         wanted = self._wanted_logprobs[plan.row_slots]
         rows = np.flatnonzero(wanted >= 0)

@@ -20,7 +20,9 @@ _INT32 = [
     "cu_seqlens_q",
     "seq_lens",
     "logit_rows",
+    "row_cu",
     "row_slots",
+    "draft_tokens",
     "history_tokens",
     "history_cu",
 ]
@@ -90,6 +92,10 @@ class SharedPlan(StepPlan):
         return self._numbers[2]
 
     @property
+    def num_outputs(self) -> int:
+        return self.num_rows  # drafts are refused: see ProcessWorker
+
+    @property
     def max_seqlen_q(self) -> int:
         return self._numbers[3]
 
@@ -152,6 +158,14 @@ class SharedPlan(StepPlan):
     @property
     def logit_rows(self) -> NDArray[np.int32]:
         return self._arrays["logit_rows"][: self.num_rows]
+
+    @property
+    def row_cu(self) -> NDArray[np.int32]:
+        return self._arrays["row_cu"][: self.num_outputs + 1]
+
+    @property
+    def draft_tokens(self) -> NDArray[np.int32]:
+        return self._arrays["draft_tokens"][: self.num_rows]
 
     @property
     def row_ids(self) -> NDArray[np.int64]:

@@ -54,6 +54,7 @@ class ProcessWorker(Worker):
         Raises:
             WorkerLostError: a process could not make its worker.
         """
+        _check_drafts(scheduler)
         spin = default_spin(num_workers + 1) if spin is None else spin
         descriptor = os.memfd_create("rtp_llm_steps")
         self._memory = StepMemory(descriptor, max_rows, num_workers, spin)
@@ -177,6 +178,16 @@ class ProcessWorker(Worker):
     def _lost(self, number: int) -> WorkerLostError:
         return WorkerLostError(
             f"worker {number} ended with exit code {self._processes[number].wait()}"
+        )
+
+
+def _check_drafts(scheduler: Scheduler) -> None:
+    """Raise ValueError for a scheduler that takes drafts."""
+    if drafts := scheduler.config.max_draft_tokens:
+        raise ValueError(
+            f"max_draft_tokens={drafts} is not supported by workers in other processes: their "
+            "answers have one token for each sequence. Run the worker in the engine's process, "
+            "or set it to 0"
         )
 
 

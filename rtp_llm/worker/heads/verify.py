@@ -1,0 +1,114 @@
+"""The head that verifies drafts: which of the tokens sampled behind them count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rtp_llm.worker.heads.sampler import Sampled
+
+if TYPE_CHECKING:
+    from rtp_llm.worker.heads.sampler import SampleHandle, Sampler
+    from rtp_llm.worker.plan import SamplingRows, StepPlan
+
+
+class VerifyHead:
+    """Samples a token for each row of outputs with drafts, and accepts drafts that equal theirs.
+
+    A draft is one token, not a distribution: to accept it when the model samples it, and else to
+    take what the model sampled, is rejection sampling exactly. Every row is sampled with the seed
+    and the step number that it has without drafts, so that a seeded request gets the same tokens.
+    """
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+
+    def submit(
+        self, logits: Tensor, plan: StepPlan, previous: NDArray[np.int32] | None = None
+    ) -> VerifyHandle:
+        """As Sampler's: float32 [R, vocabulary], all rows of all outputs, changed in place."""
+        outputs = _Outputs.of(plan)
+        sampling = self._sampler.submit(logits, _whole_histories(plan, outputs), previous)
+        return VerifyHandle(sampling, outputs, plan.draft_tokens.copy())
+
+
+class VerifyHandle:
+    """The tokens of a step with drafts on their way to the host."""
+
+    def __init__(
+        self, sampling: SampleHandle, outputs: _Outputs, drafts: NDArray[np.int32]
+    ) -> None:
+        self._sampling, self._outputs, self._drafts = sampling, outputs, drafts
+
+    def read(self) -> Sampled:
+        """The tokens, once, with what each output accepted; waits for the device."""
+        sampled, outputs = self._sampling.read(), self._outputs
+        tokens = sampled.row_tokens
+        # An error is no token and no draft; neither is -1, a draft that nobody knows.
+        wrong = (tokens != self._drafts) | (tokens < 0)
+        before = np.cumsum(wrong) - wrong
+        counts = before == before[outputs.first_row]  # all drafts of its output before it are right
+        kept = np.flatnonzero(counts)
+        width = int(outputs.place[kept].max()) + 1
+        accepted = np.full((outputs.count, width), -1, np.int32)
+        accepted[outputs.output[kept], outputs.place[kept]] = tokens[kept]
+        logprobs = sampled.logprobs
+        if logprobs is not None:
+            chosen = np.flatnonzero(counts[logprobs.places])
+            rows = logprobs.places[chosen]
+            places = (outputs.output[rows] * width + outputs.place[rows]).astype(np.int32)
+            logprobs = logprobs.of(chosen, places)
+        return replace(sampled, accepted=accepted, logprobs=logprobs)
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """Of each row [R]: its output, that output's first row, its place behind it; O in ``count``."""
+
+    count: int
+    output: NDArray[np.int64]
+    first_row: NDArray[np.int64]
+    place: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, plan: StepPlan) -> _Outputs:
+        count = plan.num_outputs
+        row_cu = plan.row_cu.astype(np.int64)
+        output = np.repeat(np.arange(count), np.diff(row_cu))
+        first_row = row_cu[output]
+        return cls(count, output, first_row, np.arange(plan.num_rows) - first_row)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows whose histories stand one after the other, each of them whole."""
+
+    num_rows: int
+    sampling_flags: int
+    row_ids: NDArray[np.int64]
+    row_slots: NDArray[np.int32]
+    row_steps: NDArray[np.int64]
+    history_tokens: NDArray[np.int32]
+    history_cu: NDArray[np.int32]
+
+
+def _whole_histories(plan: StepPlan, outputs: _Outputs) -> SamplingRows:
+    """The plan has the history of an output once, then its drafts: row r sees those before it."""
+    history_cu = plan.history_cu.astype(np.int64)
+    starts = history_cu[outputs.first_row]
+    ends = np.cumsum(history_cu[1:] - starts)
+    cu = np.concatenate([np.zeros(1, np.int64), ends])
+    tokens = np.arange(cu[-1]) + np.repeat(starts - cu[:-1], np.diff(cu))
+    return _Rows(
+        num_rows=plan.num_rows,
+        sampling_flags=plan.sampling_flags,
+        row_ids=plan.row_ids,
+        row_slots=plan.row_slots,
+        row_steps=plan.row_steps,
+        history_tokens=plan.history_tokens[tokens],
+        history_cu=cu.astype(np.int32),
+    )

@@ -1,0 +1,62 @@
+"""The interface between the engine and what proposes draft tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rtp_llm._runtime import Drafts, Result
+    from rtp_llm.worker.new_sequences import NewSequences
+    from rtp_llm.worker.plan import StepPlan
+
+
+class Proposer(Protocol):
+    """Proposes tokens that sequences may go on with. Belongs to the engine's thread."""
+
+    @property
+    def max_draft_tokens(self) -> int:
+        """The most for one sequence in one step, 1 to 63."""
+
+    @property
+    def needs_tokens(self) -> bool:
+        """It proposes nothing behind a token that is pending: sequences take no part in a step that
+        overlaps with one of theirs. Otherwise only those whose drafts are in flight sit it out."""
+
+    def add(self, sequences: NewSequences) -> None:
+        """Sequences that were queued."""
+
+    def end(self, ids: Iterable[int]) -> None:
+        """Sequences that were aborted."""
+
+    def propose(self, in_flight: StepPlan | None) -> Drafts | None:
+        """Drafts for the step that is about to be scheduled, for whichever sequences.
+
+        ``in_flight`` is the step whose tokens are pending. Drafts follow a sequence's last token,
+        a pending one included; those of sequences that take no part in the step, or compute their
+        prompts in it, are ignored, and no more are taken than fit. Each is an id of the vocabulary,
+        or -1, which is never accepted.
+        """
+
+    def observe(self, result: Result) -> None:
+        """A step was committed: the tokens that count, and who ended."""
+
+
+class _NoDrafts(Proposer):
+    max_draft_tokens = 0
+    needs_tokens = False
+
+    def add(self, sequences: NewSequences) -> None:
+        return
+
+    def end(self, ids: Iterable[int]) -> None:
+        return
+
+    def propose(self, in_flight: StepPlan | None) -> Drafts | None:
+        return None
+
+    def observe(self, result: Result) -> None:
+        return
+
+
+NO_DRAFTS: Proposer = _NoDrafts()
