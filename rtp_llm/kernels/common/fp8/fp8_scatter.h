@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "rtp_llm/kernels/common/fp8/fp8_blocks.h"
 #include "rtp_llm/kernels/common/dtype.h"
+#include "rtp_llm/kernels/common/fp8/fp8_blocks.h"
 
 namespace rtp_llm {
 

@@ -1,10 +1,10 @@
 // Arguments of int8_linear: out = x weight^T + bias for int8 weights with a float32 scale for every
 // 64 columns of a row, x being quantised likewise as it comes.
 //
-// The weight is packed (rtp_llm/ops/gemm/int8_layout.py does it): blocks of 16 rows, in a block groups
-// of 64 columns, in a group steps of 4 columns; a step holds the 4 bytes of each row of the block
-// side by side. The last block has the rows that are left. Bytes are the numbers plus 128. The
-// scales are packed likewise: blocks, groups, rows.
+// The weight is packed (rtp_llm/ops/gemm/int8_layout.py does it): blocks of 16 rows, in a block
+// groups of 64 columns, in a group steps of 4 columns; a step holds the 4 bytes of each row of the
+// block side by side. The last block has the rows that are left. Bytes are the numbers plus 128.
+// The scales are packed likewise: blocks, groups, rows.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // The cache write of multi-head latent attention: norm of the latent, rotation of key and queries.
 #pragma once
 
-#include "rtp_llm/kernels/common/mla/mla.h"
 #include "rtp_llm/kernels/common/cpu_features.h"
+#include "rtp_llm/kernels/common/mla/mla.h"
 
 namespace rtp_llm::cpu {
 

@@ -1,8 +1,8 @@
 // Products of sorted rows with the weights of their experts, and the sum over a token's experts.
 #pragma once
 
-#include "rtp_llm/kernels/common/moe/moe.h"
 #include "rtp_llm/kernels/common/cpu_features.h"
+#include "rtp_llm/kernels/common/moe/moe.h"
 #include "rtp_llm/kernels/common/parallel.h"
 
 namespace rtp_llm::cpu {

@@ -1,8 +1,8 @@
 // Rotary embedding of packed Q, K, V rows, and the write of K and V into the paged cache.
 #pragma once
 
-#include "rtp_llm/kernels/common/rope/rope.h"
 #include "rtp_llm/kernels/common/cpu_features.h"
+#include "rtp_llm/kernels/common/rope/rope.h"
 
 namespace rtp_llm::cpu {
 

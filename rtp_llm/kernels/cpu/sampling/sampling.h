@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "rtp_llm/kernels/common/sampling/sampling.h"
 #include "rtp_llm/kernels/common/cpu_features.h"
 #include "rtp_llm/kernels/common/parallel.h"
+#include "rtp_llm/kernels/common/sampling/sampling.h"
 
 namespace rtp_llm::cpu {
 

@@ -1,7 +1,7 @@
 #include "rtp_llm/kernels/cuda/attention/paged_attention.h"
 
-#include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/attention/paged_attention_tile.h"
+#include "rtp_llm/kernels/cuda/launch.h"
 
 namespace rtp_llm::cuda {
 namespace {

@@ -11,8 +11,8 @@ void prompt_attention(const PagedAttentionArgs&, const AttentionBounds&, void*) 
 
 #else
 
-#include "rtp_llm/kernels/cuda/hopper.h"
 #include "rtp_llm/kernels/cuda/attention/prompt_attention_softmax.h"
+#include "rtp_llm/kernels/cuda/hopper.h"
 #include "rtp_llm/kernels/cuda/tensor_map.h"
 
 namespace rtp_llm::cuda {

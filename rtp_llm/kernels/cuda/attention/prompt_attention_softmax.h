@@ -1,8 +1,8 @@
 // The online softmax of prompt_attention.cu: what a warpgroup does with the tiles. Only for sm_90a.
 #pragma once
 
-#include "rtp_llm/kernels/cuda/online_softmax.h"
 #include "rtp_llm/kernels/cuda/attention/prompt_attention_tile.h"
+#include "rtp_llm/kernels/cuda/online_softmax.h"
 
 namespace rtp_llm::cuda {
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/gemm/linear_int8_tile.h"
+#include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/pack.h"
 
 namespace rtp_llm::cuda {

@@ -1,5 +1,5 @@
-// out = x weight^T + bias for packed int8 weights, as rtp_llm/kernels/common/gemm/linear_int8.h says.
-// For GPUs with integer matrix instructions of NVIDIA's (sm_80 and newer).
+// out = x weight^T + bias for packed int8 weights, as rtp_llm/kernels/common/gemm/linear_int8.h
+// says. For GPUs with integer matrix instructions of NVIDIA's (sm_80 and newer).
 #pragma once
 
 #include "rtp_llm/kernels/common/gemm/linear_int8.h"

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "rtp_llm/kernels/cuda/gpu.h"
 #include "rtp_llm/kernels/cuda/gemm/linear_int8.h"
+#include "rtp_llm/kernels/cuda/gpu.h"
 
 namespace rtp_llm::cuda {
 namespace {

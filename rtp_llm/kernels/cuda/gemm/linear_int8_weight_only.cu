@@ -1,8 +1,8 @@
 // Products of few rows of x, as they are, by int8 weights that become 16-bit floats in registers,
 // exactly: 16 weight rows, 8 rows of x and 16 columns per matrix instruction. The sums of a group
 // are scaled and added as floats. Built for CUDA only.
-#include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/gemm/linear_int8_tile.h"
+#include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/tensor_core.h"
 
 namespace rtp_llm::cuda {

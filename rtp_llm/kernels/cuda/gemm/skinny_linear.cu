@@ -1,8 +1,8 @@
 #include "rtp_llm/kernels/cuda/gemm/skinny_linear.h"
 
 #include "rtp_llm/kernels/cuda/gated.h"
-#include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/gemm/skinny_linear_tile.h"
+#include "rtp_llm/kernels/cuda/launch.h"
 
 namespace rtp_llm::cuda {
 namespace {

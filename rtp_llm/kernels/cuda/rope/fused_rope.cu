@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/rope/fused_rope_rows.h"
 #include "rtp_llm/kernels/cuda/rope/fused_rope_unit.h"
-#include "rtp_llm/kernels/cuda/launch.h"
 
 #if defined(__HIPCC__)
 // Where a lane has many units their loop is too long for this compiler to unroll: it stays one.

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
-#include "rtp_llm/kernels/cuda/rope/fused_rope_unit.h"
 #include "rtp_llm/kernels/cuda/hopper.h"
 #include "rtp_llm/kernels/cuda/launch.h"
+#include "rtp_llm/kernels/cuda/rope/fused_rope_unit.h"
 
 namespace rtp_llm::cuda {
 namespace {

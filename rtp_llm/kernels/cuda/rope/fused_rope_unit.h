@@ -2,8 +2,8 @@
 // are written.
 #pragma once
 
-#include "rtp_llm/kernels/common/rope/fused_rope.h"
 #include "rtp_llm/kernels/common/float8.h"
+#include "rtp_llm/kernels/common/rope/fused_rope.h"
 #include "rtp_llm/kernels/cuda/pack.h"
 
 namespace rtp_llm::cuda {
