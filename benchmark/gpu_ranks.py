@@ -24,7 +24,7 @@ from benchmark.random_model import SHAPES
 from benchmark.rank_processes import together
 from benchmark.report import Report, parser
 from rtp_llm.device import Device, resolve_device
-from rtp_llm.distributed.dispatch import ExactExchange, Exchange, PaddedExchange
+from rtp_llm.distributed.dispatch import AllToAll, LowLatencyAllToAll, NormalAllToAll
 from rtp_llm.distributed.loads import ExpertLoads
 from rtp_llm.distributed.membership import Membership
 from rtp_llm.distributed.placement import ExpertMap, Placement
@@ -58,7 +58,7 @@ def main() -> None:
     flags.add_argument(
         "--layers", type=int, default=8, help="of the model whose steps are measured"
     )
-    flags.add_argument("--tokens", type=int, action="append", help="of a rank, for the exchange")
+    flags.add_argument("--tokens", type=int, action="append", help="of a rank, for the all-to-all")
     flags.add_argument("--batch", type=int, action="append", help="sequences of a rank")
     arguments = flags.parse_args()
     mixtures = [name for name, sizes in SHAPES.items() if "num_experts" in sizes]
@@ -72,10 +72,10 @@ def main() -> None:
     title = f"{size} ranks, {arguments.shape}, {arguments.layers} layers, {device.description()}"
     report = Report(title, COLUMNS)
     rounds = arguments.rounds or (1 if arguments.quick else 3)
-    add_exchanges(report, size, arguments, rounds)
+    add_all_to_alls(report, size, arguments, rounds)
     add_steps(report, size, arguments, rounds)
-    report.notes.append("exchange in microseconds a layer, decode steps in milliseconds")
-    report.notes.append(f"{rounds} rounds: the quickest exchange, the median step")
+    report.notes.append("all-to-all in microseconds a layer, decode steps in milliseconds")
+    report.notes.append(f"{rounds} rounds: the quickest all-to-all, the median step")
     report.print()
     report.write(arguments.json)
 
@@ -83,10 +83,10 @@ def main() -> None:
 # -- the way to the experts and back ---------------------------------------------------------------
 
 
-def add_exchanges(report: Report, size: int, arguments: argparse.Namespace, rounds: int) -> None:
-    print(f"the exchange among {size} ranks ...", flush=True)
+def add_all_to_alls(report: Report, size: int, arguments: argparse.Namespace, rounds: int) -> None:
+    print(f"the all-to-all among {size} ranks ...", flush=True)
     tokens = arguments.tokens or TOKENS
-    found = together(size, measure_exchanges, arguments.shape, tokens, rounds)
+    found = together(size, measure_all_to_alls, arguments.shape, tokens, rounds)
     for position, count in enumerate(tokens):
         row = {name: max(each[position][name] for each in found) for name in found[0][position]}
         if "recorded" in row and "plain" in row:
@@ -94,10 +94,10 @@ def add_exchanges(report: Report, size: int, arguments: argparse.Namespace, roun
         if "plain" in row:  # microseconds; bytes that leave a GPU, there and back
             row["plain GB/s"] = row.pop("bytes") / row["plain"] / 1e3
         row.pop("bytes", None)
-        report.add(measured="exchange, us", ranks=size, **{"tokens a rank": count}, **row)
+        report.add(measured="all-to-all, us", ranks=size, **{"tokens a rank": count}, **row)
 
 
-def measure_exchanges(
+def measure_all_to_alls(
     membership: Membership, shape: str, tokens: list[int], rounds: int
 ) -> list[dict[str, float]]:
     """A rank's times in microseconds, for each number of tokens."""
@@ -131,9 +131,9 @@ class _Layer:
 
     def times(self, rounds: int) -> dict[str, float]:
         world, found = self._world, dict[str, float]()
-        exact = ExactExchange(world.tensors, world.host, self._slots)
+        exact = NormalAllToAll(world.tensors, world.host, self._slots)
         found["exact sizes"] = self._eager(lambda: self._through(exact), rounds)
-        padded = PaddedExchange(world.tensors, self._slots, self._tokens)
+        padded = LowLatencyAllToAll(world.tensors, self._slots, self._tokens)
         recorded = bool(self._device.supports("graph_capture"))
         if self._tokens <= MOST_PADDED:
             found["eager"] = self._eager(lambda: self._through(padded), rounds)
@@ -145,12 +145,12 @@ class _Layer:
             found["bytes"] = leaving
         return found
 
-    def _through(self, exchange: Exchange) -> Tensor:
+    def _through(self, all_to_all: AllToAll) -> Tensor:
         ids = self._chosen.clone()
         self._count(ids, self._weights)
         self._map.apply(ids)
-        rows, sent = exchange.dispatch(TokenRows(self._x, ids, self._weights))
-        return exchange.combine(rows.x, sent)
+        rows, sent = all_to_all.dispatch(TokenRows(self._x, ids, self._weights))
+        return all_to_all.combine(rows.x, sent)
 
     def _plain(self) -> None:
         self._world.tensors.all_to_all(self._there)

@@ -9,7 +9,7 @@ import torch
 
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.distributed.balancer import BalancedLayer, BalanceOptions, Balancer
-from rtp_llm.distributed.dispatch import PaddedExchange
+from rtp_llm.distributed.dispatch import LowLatencyAllToAll
 from rtp_llm.distributed.loads import ExpertLoads
 from rtp_llm.distributed.lockstep import Lockstep
 from rtp_llm.distributed.placement import ExpertMap, Placement
@@ -65,12 +65,12 @@ class _Rank:
         self.loads.counter(number)(ids, torch.ones(TOKENS, 1))
         layer = self.layers[number]
         layer.map.apply(ids)
-        exchange = PaddedExchange(self.world.tensors, layer.placement.slots, TOKENS)
-        rows, sent = exchange.dispatch(TokenRows(x, ids, torch.ones(TOKENS, 1)))
+        all_to_all = LowLatencyAllToAll(self.world.tensors, layer.placement.slots, TOKENS)
+        rows, sent = all_to_all.dispatch(TokenRows(x, ids, torch.ones(TOKENS, 1)))
         matrices, scales = layer.weights
         slots = rows.ids[:, 0].long().clamp(min=0)
         results = torch.einsum("thk,tk->th", matrices[slots], rows.x) * scales[slots]
-        return (exchange.combine(results, sent) - expected).abs().max().item()
+        return (all_to_all.combine(results, sent) - expected).abs().max().item()
 
 
 def _balance(world):

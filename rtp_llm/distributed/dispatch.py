@@ -1,4 +1,4 @@
-"""Tokens to the ranks of their experts and results back: two forms of the same exchange.
+"""All-to-all among the ranks of experts: dispatch of tokens, combination of results; two modes.
 
 A token goes to each rank that holds any of its experts once, with all its choices; what comes back
 is that rank's share of the weighted sum. A rank without a token takes part all the same.
@@ -28,8 +28,8 @@ class Sent:
     hidden: int
 
 
-class Exchange(ABC):
-    """One form of dispatch and combine among the ranks of `group`, `slots` experts on each."""
+class AllToAll(ABC):
+    """One mode of dispatch and combine among the ranks of `group`, `slots` experts on each."""
 
     def __init__(self, group: Group, slots: int) -> None:
         self._group = group
@@ -65,7 +65,7 @@ class _SentExactly(Sent):
     received: list[int]  # rows from each rank
 
 
-class ExactExchange(Exchange):
+class NormalAllToAll(AllToAll):
     """Messages of the sizes that are needed; the host waits for the device to know them."""
 
     def __init__(self, group: Group, host: Group, slots: int) -> None:
@@ -96,7 +96,7 @@ class ExactExchange(Exchange):
         return total.to(results.dtype)
 
 
-class WidestExchange(ExactExchange):
+class WidestAllToAll(NormalAllToAll):
     """Every token goes to every rank, whoever has its experts; the sums are the same.
 
     So many rows reach a rank only when all ranks' tokens choose its experts: no step of as many
@@ -112,7 +112,7 @@ class _SentPadded(Sent):
     places: Tensor  # int64 [T, ranks], the row of the message, or one past its end
 
 
-class PaddedExchange(Exchange):
+class LowLatencyAllToAll(AllToAll):
     """Messages of `capacity` rows for each rank, whatever they hold: the host waits for nothing.
 
     Where every rank has at most `capacity` tokens none can be left out, since a token goes to a

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rtp_llm.distributed.dispatch import CapacityError, PaddedExchange
-from rtp_llm.distributed.exchanges_for_tests import (
+from rtp_llm.distributed.all_to_all_for_tests import (
     CASES,
     HIDDEN,
     TOLERANCE,
     tokens_of,
     worst_errors,
 )
+from rtp_llm.distributed.dispatch import CapacityError, LowLatencyAllToAll
 from rtp_llm.distributed.ranks_for_tests import run_ranks
 from rtp_llm.distributed.rows import TokenRows
 
@@ -30,9 +30,9 @@ def test_more_tokens_than_agreed_are_an_error():
     class Two:
         rank, size = 1, 2
 
-    form = PaddedExchange(Two(), 6, 4)
+    mode = LowLatencyAllToAll(Two(), 6, 4)
     with pytest.raises(CapacityError, match=r"rank 1 has 5 tokens .* capacity of 4"):
-        form.dispatch(tokens_of(0, 5, 2, torch.float32, 0))
+        mode.dispatch(tokens_of(0, 5, 2, torch.float32, 0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

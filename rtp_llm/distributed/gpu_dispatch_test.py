@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rtp_llm.device.usable_gpu_for_tests import usable_gpus
-from rtp_llm.distributed.exchanges_for_tests import CASES, TOLERANCE, recorded_errors, worst_errors
+from rtp_llm.distributed.all_to_all_for_tests import CASES, TOLERANCE, recorded_errors, worst_errors
 from rtp_llm.distributed.ranks_for_tests import run_ranks
 
 GPU, COUNT = usable_gpus()
@@ -29,7 +29,7 @@ def test_ranks_together_give_what_one_gives(tmp_path, size):
 
 @on_gpus
 @pytest.mark.parametrize("rows", [1, 20])
-def test_a_recorded_exchange_gives_the_sums_of_other_tokens(tmp_path, size, rows):
+def test_a_captured_all_to_all_gives_the_sums_of_other_tokens(tmp_path, size, rows):
     for error in run_ranks(tmp_path, size, recorded_errors, rows, GPU, device=GPU):
         assert isinstance(error, float), error
         assert error < 1e-4

@@ -12,7 +12,7 @@ from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.ops.huge_pages import empty_on
 
 if TYPE_CHECKING:
-    from rtp_llm.layers.moe.router import ExpertHooks
+    from rtp_llm.layers.moe.dispatcher import ExpertHooks
 
 _NO_MEMORY = torch.device("meta")
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device import resolve_device
-from rtp_llm.layers.moe import LocalRouter
+from rtp_llm.layers.moe import LocalDispatcher
 from rtp_llm.loader import WeightError, explain
 from rtp_llm.loader.open_model_for_tests import open_model as load
 from rtp_llm.models.config import UnsupportedModelError
@@ -63,10 +63,10 @@ def test_a_missing_expert_is_named(folder):
 class Halves:
     """Every other expert is here."""
 
-    def router(self, index, config):
-        router = LocalRouter(config.num_experts)
-        router.local_experts = tuple(range(index % 2, config.num_experts, 2))
-        return router
+    def dispatcher(self, index, config):
+        dispatcher = LocalDispatcher(config.num_experts)
+        dispatcher.local_experts = tuple(range(index % 2, config.num_experts, 2))
+        return dispatcher
 
     def steps(self, index, config):
         return ()

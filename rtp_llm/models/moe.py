@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rtp_llm.layers import LayerOptions
-from rtp_llm.layers.moe import ExpertContext, LocalRouter, NoChoiceError, choose_executor
+from rtp_llm.layers.moe import ExpertContext, LocalDispatcher, NoChoiceError, choose_executor
 from rtp_llm.layers.moe.block import expert_context
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.raw_config import RawConfig
@@ -45,7 +45,7 @@ def local_experts(config: ModelConfig, options: LayerOptions) -> ExpertContext |
         return None
     first = config.moe_layers.index(True)
     block = options.inside("model").inside(f"layers.{first}").inside(config.moe.names.block)
-    context = expert_context(config.moe, block, LocalRouter(config.moe.num_experts))
+    context = expert_context(config.moe, block, LocalDispatcher(config.moe.num_experts))
     try:
         choose_executor(context, asked)
     except NoChoiceError as error:

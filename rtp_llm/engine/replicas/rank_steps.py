@@ -73,7 +73,7 @@ class RankSteps:
         graphs, sizes = self.graphs, (agreed.tokens, agreed.sequences, agreed.longest)
         if graphs is not None and graphs.agree(*sizes):
             return graphs.replay_empty
-        self._experts.forms.begin(agreed.tokens)
+        self._experts.modes.begin(agreed.tokens)
         return self._experts.take_part
 
     def end(self) -> None:

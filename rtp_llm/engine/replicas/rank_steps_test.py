@@ -34,7 +34,7 @@ class Others:
         self.log.append(("before", ready))
 
     def __getattr__(self, name):
-        if name == "forms":
+        if name == "modes":
             return SimpleNamespace(begin=self.begin)
         return lambda: self.log.append((name,))
 

@@ -1,12 +1,18 @@
-"""Mixtures of experts: selection, the way to the experts (router), and what computes them."""
+"""Mixtures of experts: selection, dispatcher, and the executors that compute the experts."""
 
 from __future__ import annotations
 
 from rtp_llm.device.choice import NoChoiceError
 from rtp_llm.layers.moe.block import MoeBlock
 from rtp_llm.layers.moe.config import ExpertNames, MoeConfig
+from rtp_llm.layers.moe.dispatcher import (
+    Dispatched,
+    Dispatcher,
+    ExpertHooks,
+    LocalDispatcher,
+    SelectionStep,
+)
 from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights
-from rtp_llm.layers.moe.router import ExpertHooks, LocalRouter, Routed, Router, SelectionStep
 from rtp_llm.layers.moe.strategy import choose_executor, explain
 
 __all__ = [
@@ -15,12 +21,12 @@ __all__ = [
     "ExpertHooks",
     "ExpertNames",
     "ExpertWeights",
-    "LocalRouter",
+    "LocalDispatcher",
     "MoeBlock",
     "MoeConfig",
     "NoChoiceError",
-    "Routed",
-    "Router",
+    "Dispatched",
+    "Dispatcher",
     "SelectionStep",
     "choose_executor",
     "explain",

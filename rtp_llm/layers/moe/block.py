@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.moe.config import MoeConfig
+from rtp_llm.layers.moe.dispatcher import Dispatched, Dispatcher, LocalDispatcher, SelectionStep
 from rtp_llm.layers.moe.executor import ExpertContext, ExpertWeights
 from rtp_llm.layers.moe.gate import Gate
-from rtp_llm.layers.moe.router import LocalRouter, Routed, Router, SelectionStep
 from rtp_llm.layers.moe.shared import SharedExperts
 from rtp_llm.layers.moe.strategy import choose_executor
 from rtp_llm.layers.norm import RMSNorm
@@ -32,14 +32,17 @@ class MoeBlock(Layer):
         super().__init__()
         self.index, self.config = index, config
         hooks = options.experts
-        self.router: Router = LocalRouter(config.num_experts)
+        self.dispatcher: Dispatcher = LocalDispatcher(config.num_experts)
         self.steps: tuple[SelectionStep, ...] = ()
         if hooks is not None:
-            self.router, self.steps = hooks.router(index, config), hooks.steps(index, config)
-        context = expert_context(config, options, self.router)
+            self.dispatcher, self.steps = (
+                hooks.dispatcher(index, config),
+                hooks.steps(index, config),
+            )
+        context = expert_context(config, options, self.dispatcher)
         kind = choose_executor(context, options.settings.moe_strategy)
         self.gate = Gate(config, options)
-        self.experts = _Experts(config, self.router.local_experts, options)
+        self.experts = _Experts(config, self.dispatcher.local_experts, options)
         weights = ExpertWeights(self.experts.gate_up, self.experts.down)
         self.executor = kind(context, weights)
         self.shared = None
@@ -57,19 +60,19 @@ class MoeBlock(Layer):
 
     def route(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
         """x [T, hidden] by its selected experts [T, k], wherever they are; T may be 0."""
-        routed = self.router.prepare(x, ids, weights)
-        return self.router.finalize(routed, self._computed(routed))
+        dispatched = self.dispatcher.prepare(x, ids, weights)
+        return self.dispatcher.finalize(dispatched, self._computed(dispatched))
 
-    def _computed(self, routed: Routed) -> Tensor:
+    def _computed(self, dispatched: Dispatched) -> Tensor:
         """The sums of the experts here, [T', hidden]."""
-        rows, most = routed.x.shape[0], self.router.most_rows
+        rows, most = dispatched.x.shape[0], self.dispatcher.most_rows
         if rows == 0:
-            return routed.x
+            return dispatched.x
         if most is None or rows <= most:
-            return self.executor.execute(routed)
-        out = torch.empty_like(routed.x)
+            return self.executor.execute(dispatched)
+        out = torch.empty_like(dispatched.x)
         for start in range(0, rows, most):
-            part = routed.part(start, start + most)
+            part = dispatched.part(start, start + most)
             out[start : start + most] = self.executor.execute(part)
         return out
 
@@ -95,7 +98,9 @@ class _Experts(nn.Module):
         self.down = StackedLinearWeights(inner, {names.down_proj: hidden}, experts, options, local)
 
 
-def expert_context(config: MoeConfig, options: LayerOptions, router: Router) -> ExpertContext:
+def expert_context(
+    config: MoeConfig, options: LayerOptions, dispatcher: Dispatcher
+) -> ExpertContext:
     """What the executor of a block is chosen for; `options` are the block's."""
     names = config.names
     parts = (names.gate_proj, names.up_proj, names.down_proj)
@@ -104,7 +109,7 @@ def expert_context(config: MoeConfig, options: LayerOptions, router: Router) -> 
         device_type=options.device.type,
         dtype=options.dtype,
         weights=weight_form(options.inside(names.experts), parts),
-        router=router.name,
-        slots=len(router.local_experts),
+        dispatcher=dispatcher.name,
+        slots=len(dispatcher.local_experts),
         capability=options.capability,
     )

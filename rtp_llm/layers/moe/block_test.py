@@ -11,10 +11,10 @@ from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device.choice import NoChoiceError
 from rtp_llm.layers import Elsewhere, LayerOptions, MoeBlock, MoeConfig, RMSNorm, weight_targets
 from rtp_llm.layers.moe import (
+    Dispatched,
     ExpertContext,
     ExpertNames,
-    LocalRouter,
-    Routed,
+    LocalDispatcher,
     choose_executor,
     explain,
 )
@@ -122,7 +122,7 @@ class OtherRanks:
     def __init__(self):
         self.prepared = []
 
-    def router(self, index, config):
+    def dispatcher(self, index, config):
         return self
 
     def steps(self, index, config):
@@ -132,10 +132,10 @@ class OtherRanks:
         self.prepared.append(len(x))
         slots = torch.full_like(ids, -1)
         slots[ids == 2], slots[ids == 6] = 0, 2
-        return Routed(x, slots, weights, meta="back")
+        return Dispatched(x, slots, weights, meta="back")
 
-    def finalize(self, routed, out):
-        assert routed.meta == "back"
+    def finalize(self, dispatched, out):
+        assert dispatched.meta == "back"
         return out
 
 
@@ -160,11 +160,13 @@ def test_many_rows_are_computed_in_parts_with_the_same_bits():
     block = make_block(config(), OtherRanks())
     asked = []
     execute = block.executor.execute
-    block.executor.execute = lambda routed: asked.append(len(routed.x)) or execute(routed)
+    block.executor.execute = lambda dispatched: (
+        asked.append(len(dispatched.x)) or execute(dispatched)
+    )
     x, ids, weights = torch.randn(8, HIDDEN), torch.randint(0, 8, (8, 2)).int(), torch.rand(8, 2)
     parts = block.route(x, ids, weights)
     assert asked == [3, 3, 2]
-    block.router.most_rows = None
+    block.dispatcher.most_rows = None
     assert torch.equal(parts, block.route(x, ids, weights))
     assert asked[3:] == [8]
 
@@ -204,7 +206,7 @@ def context(**changes):
         "device_type": "cuda",
         "dtype": torch.bfloat16,
         "weights": "plain",
-        "router": LocalRouter.name,
+        "dispatcher": LocalDispatcher.name,
         "slots": 8,
         "capability": (9, 0),
     }
@@ -216,7 +218,7 @@ def context(**changes):
     [
         ({}, True, "triton"),
         ({"dtype": torch.float16, "capability": (8, 0)}, True, "triton"),
-        ({"router": "all_to_all", "slots": 2}, True, "triton"),
+        ({"dispatcher": "all_to_all", "slots": 2}, True, "triton"),
         ({}, False, "plain"),
         ({"dtype": torch.float32}, True, "plain"),
         ({"config": config(activation="gelu")}, True, "plain"),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rtp_llm.device import Support
 from rtp_llm.layers.moe.config import MoeConfig
-from rtp_llm.layers.moe.router import Routed
+from rtp_llm.layers.moe.dispatcher import Dispatched
 from rtp_llm.layers.stacked_weights import StackedLinearWeights
 
 
@@ -20,7 +20,7 @@ class ExpertContext:
     """What an executor is chosen for.
 
     `device_type` is torch's, `dtype` that of the activations, `weights` "plain" (that dtype),
-    "fp8" (e4m3 with scales of 128x128 tiles) or another form; `router` a router's name, `slots` the
+    "fp8" (e4m3 with scales of 128x128 tiles) or another form; `dispatcher` its name, `slots` the
     experts kept here, `capability` as Device.capability.
     """
 
@@ -28,14 +28,14 @@ class ExpertContext:
     device_type: str
     dtype: torch.dtype
     weights: str
-    router: str
+    dispatcher: str
     slots: int
     capability: tuple[int, int] = (0, 0)
 
     def describe(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")
         return (
-            f"{self.device_type}, {dtype}, {self.weights} weights, {self.router} router, "
+            f"{self.device_type}, {dtype}, {self.weights} weights, {self.dispatcher} dispatcher, "
             f"{self.slots} experts of {self.config.intermediate_size}"
         )
 
@@ -67,7 +67,7 @@ class Executor:
         """Whether it can compute that, or why not."""
 
     @abstractmethod
-    def execute(self, routed: Routed) -> Tensor:
+    def execute(self, dispatched: Dispatched) -> Tensor:
         """The weighted sums of the experts here: [T', hidden] in x's dtype; T' is at least 1."""
 
     def warm_up(self) -> None:

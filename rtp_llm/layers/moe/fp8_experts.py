@@ -15,8 +15,8 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.device import Support
+from rtp_llm.layers.moe.dispatcher import Dispatched
 from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights
-from rtp_llm.layers.moe.router import Routed
 
 _OPERATORS = ("sort_by_expert", "sum_experts")
 # Above so many tokens the contiguous form was quicker, and needs less memory.
@@ -58,8 +58,8 @@ class _Fp8Executor(Executor):
             return Support.no(f"no kernel of {', '.join(missing)} on {context.device_type}")
         return Support.yes()
 
-    def _summed(self, y: Tensor, places: Tensor, routed: Routed) -> Tensor:
-        out = ops.sum_experts(y, places, routed.weights)
+    def _summed(self, y: Tensor, places: Tensor, dispatched: Dispatched) -> Tensor:
+        out = ops.sum_experts(y, places, dispatched.weights)
         return out if out.shape[1] == self._hidden else out[:, : self._hidden].contiguous()
 
 
@@ -69,11 +69,13 @@ class Fp8MaskedExecutor(_Fp8Executor):
     name: ClassVar[str] = "fp8_masked"
     value: ClassVar[int] = 21
 
-    def execute(self, routed: Routed) -> Tensor:
+    def execute(self, dispatched: Dispatched) -> Tensor:
         weights, slots = self._own, self.context.slots
-        _, places, offsets = ops.sort_by_expert(routed.ids, slots)
-        numbers, scales, rows, counts = ops.scatter_fp8(routed.x, routed.ids, places, offsets)
-        expected = usual_rows(routed.ids.numel(), slots)
+        _, places, offsets = ops.sort_by_expert(dispatched.ids, slots)
+        numbers, scales, rows, counts = ops.scatter_fp8(
+            dispatched.x, dispatched.ids, places, offsets
+        )
+        expected = usual_rows(dispatched.ids.numel(), slots)
         pairs = ops.fp8_grouped_masked(
             numbers, scales, weights.gate_up, weights.gate_up_scale, counts, expected
         )
@@ -81,7 +83,7 @@ class Fp8MaskedExecutor(_Fp8Executor):
         y = ops.fp8_grouped_masked(
             numbers, scales, weights.down, weights.down_scale, counts, expected
         )
-        return self._summed(y.flatten(0, 1), rows, routed)
+        return self._summed(y.flatten(0, 1), rows, dispatched)
 
 
 class Fp8ContiguousExecutor(_Fp8Executor):
@@ -90,13 +92,13 @@ class Fp8ContiguousExecutor(_Fp8Executor):
     name: ClassVar[str] = "fp8_contiguous"
     value: ClassVar[int] = 20
 
-    def execute(self, routed: Routed) -> Tensor:
+    def execute(self, dispatched: Dispatched) -> Tensor:
         weights, slots = self._own, self.context.slots
-        _, places, offsets = ops.sort_by_expert(routed.ids, slots)
+        _, places, offsets = ops.sort_by_expert(dispatched.ids, slots)
         numbers, scales, rows, starts, counts = ops.scatter_fp8_ragged(
-            routed.x, routed.ids, places, offsets
+            dispatched.x, dispatched.ids, places, offsets
         )
-        expected = usual_rows(routed.ids.numel(), slots)
+        expected = usual_rows(dispatched.ids.numel(), slots)
         pairs = ops.fp8_grouped_ragged(
             numbers, scales, weights.gate_up, weights.gate_up_scale, starts, counts, expected
         )
@@ -105,7 +107,7 @@ class Fp8ContiguousExecutor(_Fp8Executor):
         y = ops.fp8_grouped_ragged(
             numbers[0], scales[0], weights.down, weights.down_scale, starts, counts, expected
         )
-        return self._summed(y, rows, routed)
+        return self._summed(y, rows, dispatched)
 
 
 class Fp8Executor(_Fp8Executor):
@@ -119,9 +121,9 @@ class Fp8Executor(_Fp8Executor):
         self._few = Fp8MaskedExecutor(context, weights)
         self._many = Fp8ContiguousExecutor(context, weights)
 
-    def execute(self, routed: Routed) -> Tensor:
-        few = routed.x.shape[0] <= MOST_MASKED_TOKENS
-        return (self._few if few else self._many).execute(routed)
+    def execute(self, dispatched: Dispatched) -> Tensor:
+        few = dispatched.x.shape[0] <= MOST_MASKED_TOKENS
+        return (self._few if few else self._many).execute(dispatched)
 
 
 def usual_rows(entries: int, slots: int) -> int:

@@ -9,6 +9,7 @@ from rtp_llm import ops
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.layers import LayerOptions
 from rtp_llm.layers.moe import MoeConfig, choose_executor
+from rtp_llm.layers.moe.dispatcher import Dispatched
 from rtp_llm.layers.moe.executor import ExpertContext, ExpertWeights
 from rtp_llm.layers.moe.fp8_experts import (
     MOST_MASKED_TOKENS,
@@ -17,7 +18,6 @@ from rtp_llm.layers.moe.fp8_experts import (
     Fp8MaskedExecutor,
     usual_rows,
 )
-from rtp_llm.layers.moe.router import Routed
 from rtp_llm.layers.stacked_weights import StackedLinearWeights
 from rtp_llm.quantization.fp8 import dequantize_blocks, padded, quantize_blocks
 
@@ -34,7 +34,7 @@ def seed():
 
 def context(hidden, inner, experts=EXPERTS, **changes):
     config = MoeConfig(hidden_size=hidden, num_experts=experts, top_k=2, intermediate_size=inner)
-    given = {"device_type": "cpu", "dtype": torch.bfloat16, "weights": "fp8", "router": "local"}
+    given = {"device_type": "cpu", "dtype": torch.bfloat16, "weights": "fp8", "dispatcher": "local"}
     return ExpertContext(**{"config": config, "slots": experts, **given, **changes})
 
 
@@ -58,12 +58,12 @@ def rounded(x):
     return numbers.float() * wide
 
 
-def expected(routed, gate_up, down):
-    out = torch.zeros(routed.x.shape)
-    for token, (ids, weights) in enumerate(zip(routed.ids, routed.weights, strict=True)):
+def expected(dispatched, gate_up, down):
+    out = torch.zeros(dispatched.x.shape)
+    for token, (ids, weights) in enumerate(zip(dispatched.ids, dispatched.weights, strict=True)):
         for expert, weight in zip(ids.tolist(), weights.tolist(), strict=True):
             if expert >= 0:
-                pair = (rounded(routed.x[token : token + 1]) @ gate_up[expert].T).bfloat16()
+                pair = (rounded(dispatched.x[token : token + 1]) @ gate_up[expert].T).bfloat16()
                 gate, up = pair.float().chunk(2, dim=1)
                 inner = rounded(torch.nn.functional.silu(gate) * up)
                 out[token] += weight * (inner @ down[expert].T)[0]
@@ -81,10 +81,10 @@ def test_sums_are_those_of_a_loop_over_experts(form, hidden, inner, tokens):
     ids[torch.rand(ids.shape) < 0.2] = -1  # experts elsewhere
     ids[: tokens // 2, 0] = 3  # one has half of the tokens
     ids[: tokens // 2, 1] = -1
-    routed = Routed(torch.randn(tokens, hidden).bfloat16(), ids, torch.rand(tokens, 2))
-    out = executor.execute(routed)
+    dispatched = Dispatched(torch.randn(tokens, hidden).bfloat16(), ids, torch.rand(tokens, 2))
+    out = executor.execute(dispatched)
     assert out.shape == (tokens, hidden) and out.is_contiguous() and out.dtype is torch.bfloat16
-    exact = expected(routed, gate_up_floats, down_floats)
+    exact = expected(dispatched, gate_up_floats, down_floats)
     torch.testing.assert_close(out.float(), exact, rtol=0.02, atol=0.02)
     assert (out.float() - exact).norm() < 0.005 * exact.norm()
 
@@ -102,9 +102,9 @@ def test_many_experts_and_one_that_is_hot(form, experts, top_k):
     hot = int(ids[0, 0])
     others = (ids[:, 1:] == hot).any(dim=1)
     ids[~others, 0] = hot  # all tokens go to it
-    routed = Routed(torch.randn(tokens, hidden).bfloat16(), ids, torch.rand(tokens, top_k))
-    exact = expected(routed, gate_up_floats, down_floats)
-    out = executor.execute(routed).float()
+    dispatched = Dispatched(torch.randn(tokens, hidden).bfloat16(), ids, torch.rand(tokens, top_k))
+    exact = expected(dispatched, gate_up_floats, down_floats)
+    out = executor.execute(dispatched).float()
     torch.testing.assert_close(out, exact, rtol=0.02, atol=0.03)
     assert (out - exact).norm() < 0.005 * exact.norm()
 
@@ -115,8 +115,8 @@ def test_tokens_whose_experts_are_all_elsewhere_give_zeros(form):
     down, _ = stack(DOWN, 128, 128)
     executor = form(context(128, 128), ExpertWeights(gate_up, down))
     ids = torch.full((3, 2), -1, dtype=torch.int32)
-    routed = Routed(torch.randn(3, 128).bfloat16(), ids, torch.rand(3, 2))
-    assert torch.equal(executor.execute(routed), torch.zeros(3, 128).bfloat16())
+    dispatched = Dispatched(torch.randn(3, 128).bfloat16(), ids, torch.rand(3, 2))
+    assert torch.equal(executor.execute(dispatched), torch.zeros(3, 128).bfloat16())
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Experts spread over ranks: the router between them and what happens to a selection on the way."""
+"""Experts spread over ranks: their dispatcher, and what happens to a selection before it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from rtp_llm import ops
 from rtp_llm.device import Device
 from rtp_llm.distributed.balancer import BalancedLayer
-from rtp_llm.distributed.dispatch import Exchange, Sent
-from rtp_llm.distributed.forms import ExchangeForms
+from rtp_llm.distributed.dispatch import AllToAll, Sent
+from rtp_llm.distributed.dispatch_modes import DispatchModes
 from rtp_llm.distributed.loads import ExpertLoads
 from rtp_llm.distributed.placement import ExpertMap, Placement
 from rtp_llm.distributed.rows import TokenRows
 from rtp_llm.distributed.world import World
 from rtp_llm.layers.moe.block import MoeBlock
 from rtp_llm.layers.moe.config import MoeConfig
-from rtp_llm.layers.moe.router import LocalRouter, Routed, SelectionStep
+from rtp_llm.layers.moe.dispatcher import Dispatched, LocalDispatcher, SelectionStep
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ParallelOptions:
     padded_tokens: int = 0
 
 
-class ParallelRouter:
+class ParallelDispatcher:
     """Tokens go to the ranks of their experts, and the ranks' sums come back."""
 
     name: ClassVar[str] = "ranks"
@@ -49,19 +49,19 @@ class ParallelRouter:
     # for the largest step of a rank alone on a GPU, not as many times that as there are ranks.
     most_rows: ClassVar[int | None] = 8192
 
-    def __init__(self, forms: ExchangeForms, local_experts: tuple[int, ...]) -> None:
+    def __init__(self, modes: DispatchModes, local_experts: tuple[int, ...]) -> None:
         self.local_experts = local_experts
-        self._forms = forms
+        self._modes = modes
 
-    def prepare(self, x: Tensor, ids: Tensor, weights: Tensor) -> Routed:
-        exchange = self._forms.current
-        rows, sent = exchange.dispatch(TokenRows(x, ids, weights))
-        return Routed(rows.x, rows.ids, rows.weights, (exchange, sent))
+    def prepare(self, x: Tensor, ids: Tensor, weights: Tensor) -> Dispatched:
+        all_to_all = self._modes.current
+        rows, sent = all_to_all.dispatch(TokenRows(x, ids, weights))
+        return Dispatched(rows.x, rows.ids, rows.weights, (all_to_all, sent))
 
-    def finalize(self, routed: Routed, out: Tensor) -> Tensor:
-        meta: tuple[Exchange, Sent] = routed.meta  # type: ignore[assignment]
-        exchange, sent = meta
-        return exchange.combine(out, sent)
+    def finalize(self, dispatched: Dispatched, out: Tensor) -> Tensor:
+        meta: tuple[AllToAll, Sent] = dispatched.meta  # type: ignore[assignment]
+        all_to_all, sent = meta
+        return all_to_all.combine(out, sent)
 
 
 class ParallelExperts:
@@ -89,7 +89,7 @@ class ParallelExperts:
             for position, layer in enumerate(i for i, has in enumerate(moe_layers) if has)
         }
         count = len(self._positions)
-        self.forms = ExchangeForms(world, first.slots, options.padded_tokens)
+        self.modes = DispatchModes(world, first.slots, options.padded_tokens)
         self.layers = [
             BalancedLayer(first, ExpertMap(first, world.rank, place)) for _ in range(count)
         ]
@@ -98,10 +98,10 @@ class ParallelExperts:
         self._blocks: list[MoeBlock] = []
         self._empty: Tensor | None = None  # bool [T, 1]: rows that hold no token, in a padded step
 
-    def router(self, index: int, config: MoeConfig) -> ParallelRouter:
-        """The router of the block of layer `index`."""
+    def dispatcher(self, index: int, config: MoeConfig) -> ParallelDispatcher:
+        """The dispatcher of the block of layer `index`."""
         placement = self.layers[self._positions[index]].placement
-        return ParallelRouter(self.forms, placement.on_rank(self._world.rank))
+        return ParallelDispatcher(self.modes, placement.on_rank(self._world.rank))
 
     def steps(self, index: int, config: MoeConfig) -> tuple[SelectionStep, ...]:
         """Even selections where asked for, counts, logical to physical experts."""
@@ -127,7 +127,7 @@ class ParallelExperts:
         The others go to no expert and count for none. All ranks run as many rows, or this one
         tries its part `alone`. Waits for nothing, so that a graph records it.
         """
-        self.forms.fix(rows, alone)
+        self.modes.fix(rows, alone)
         self._empty = torch.arange(rows, device=tokens.device)[:, None] >= tokens
         self.loads.rows = (~self._empty).long()
         try:
@@ -154,9 +154,9 @@ class ParallelExperts:
 class EvenSelections:
     """ExpertHooks of a process that has all experts and loads them evenly; for measuring only."""
 
-    def router(self, index: int, config: MoeConfig) -> LocalRouter:
+    def dispatcher(self, index: int, config: MoeConfig) -> LocalDispatcher:
         """All experts are here."""
-        return LocalRouter(config.num_experts)
+        return LocalDispatcher(config.num_experts)
 
     def steps(self, index: int, config: MoeConfig) -> tuple[SelectionStep, ...]:
         """Even selections."""

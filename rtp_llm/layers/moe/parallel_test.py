@@ -95,18 +95,20 @@ def _rows_computed(world):
     block = MoeBlock(0, config, LayerOptions(ModelSettings(dtype="float32"), cpu, experts=hooks))
     for parameter in alone.parameters():
         parameter.data.normal_()
-    here = list(block.router.local_experts)
+    here = list(block.dispatcher.local_experts)
     for mine, all_of_them in zip(
         block.experts.parameters(), alone.experts.parameters(), strict=True
     ):
         mine.data.copy_(all_of_them.data[here])
     asked = []
     execute = block.executor.execute
-    block.executor.execute = lambda routed: asked.append(len(routed.x)) or execute(routed)
+    block.executor.execute = lambda dispatched: (
+        asked.append(len(dispatched.x)) or execute(dispatched)
+    )
     torch.manual_seed(world.rank)
     for target, tokens in [(None, TOKENS), (0, TOKENS), (1, TOKENS), (2, 2), (None, TOKENS)]:
         if asked:
-            hooks.forms.begin(tokens)
+            hooks.modes.begin(tokens)
         else:
             target = 2  # the trial's choice, which must not matter
         x, weights = torch.randn(tokens, 16), torch.rand(tokens, 2)

@@ -9,8 +9,8 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.device import Support
 from rtp_llm.layers.activation import GatedActivation
+from rtp_llm.layers.moe.dispatcher import Dispatched
 from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights
-from rtp_llm.layers.moe.router import Routed
 
 _OPERATORS = ("sort_by_expert", "grouped_linear", "sum_experts")
 
@@ -38,9 +38,9 @@ class PlainExecutor(Executor):
             )
         return Support.yes()
 
-    def execute(self, routed: Routed) -> Tensor:
-        rows, places, offsets = ops.sort_by_expert(routed.ids, self.context.slots)
-        x = ops.embedding(rows // routed.ids.shape[1], routed.x)
+    def execute(self, dispatched: Dispatched) -> Tensor:
+        rows, places, offsets = ops.sort_by_expert(dispatched.ids, self.context.slots)
+        x = ops.embedding(rows // dispatched.ids.shape[1], dispatched.x)
         gated = self._activation(ops.grouped_linear(x, self._gate_up.weight, offsets))
         y = ops.grouped_linear(gated, self._down.weight, offsets)
-        return ops.sum_experts(y, places, routed.weights)
+        return ops.sum_experts(y, places, dispatched.weights)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.device import Support
+from rtp_llm.layers.moe.dispatcher import Dispatched
 from rtp_llm.layers.moe.executor import Executor, ExpertContext
-from rtp_llm.layers.moe.router import Routed
 
 if TYPE_CHECKING:
     from rtp_llm.kernels.triton.moe.moe_experts import Tiles
@@ -46,11 +46,11 @@ class TritonExecutor(Executor):
             return Support.no(f"no kernel of {', '.join(missing)}")
         return Support.yes()
 
-    def execute(self, routed: Routed) -> Tensor:
+    def execute(self, dispatched: Dispatched) -> Tensor:
         from rtp_llm.kernels.triton.moe.moe_experts import choose_tiles
 
-        tiles = choose_tiles(routed.ids.numel(), self.context.slots, routed.x.device)
-        return self._execute(routed, tiles)
+        tiles = choose_tiles(dispatched.ids.numel(), self.context.slots, dispatched.x.device)
+        return self._execute(dispatched, tiles)
 
     def warm_up(self) -> None:
         """Every tile, on one token without an expert."""
@@ -61,14 +61,14 @@ class TritonExecutor(Executor):
         ids = torch.full((1, config.top_k), -1, dtype=torch.int32, device=like.device)
         weights = torch.zeros(1, config.top_k, device=like.device)
         for tiles in all_tiles(like.device):
-            self._execute(Routed(x, ids, weights), tiles)
+            self._execute(Dispatched(x, ids, weights), tiles)
 
-    def _execute(self, routed: Routed, tiles: Tiles) -> Tensor:
+    def _execute(self, dispatched: Dispatched, tiles: Tiles) -> Tensor:
         from rtp_llm.kernels.triton.moe.moe_experts import down, gate_up
 
         gate_up_weight, down_weight = self.weights.gate_up.weight, self.weights.down.weight
-        rows, places, offsets = ops.sort_by_expert(routed.ids, self.context.slots)
-        top_k = routed.ids.shape[1]
-        gated = gate_up(routed.x, gate_up_weight, rows, offsets, top_k, tiles.gate_up)
+        rows, places, offsets = ops.sort_by_expert(dispatched.ids, self.context.slots)
+        top_k = dispatched.ids.shape[1]
+        gated = gate_up(dispatched.x, gate_up_weight, rows, offsets, top_k, tiles.gate_up)
         y = down(gated, down_weight, rows, offsets, tiles.down)
-        return ops.sum_experts(y, places, routed.weights)
+        return ops.sum_experts(y, places, dispatched.weights)

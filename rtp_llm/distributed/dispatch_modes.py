@@ -1,10 +1,15 @@
-"""Which form of the exchange a step takes: the same one on every rank."""
+"""Which dispatch mode a step takes, low-latency or normal: the same one on every rank."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from rtp_llm.distributed.dispatch import ExactExchange, Exchange, PaddedExchange, WidestExchange
+from rtp_llm.distributed.dispatch import (
+    AllToAll,
+    LowLatencyAllToAll,
+    NormalAllToAll,
+    WidestAllToAll,
+)
 from rtp_llm.distributed.group import Group
 from rtp_llm.distributed.world import World
 
@@ -16,8 +21,8 @@ class _Echo(Group):
         return tensor.clone()
 
 
-class ExchangeForms:
-    """The exchange of the step that runs; all layers with experts share it.
+class DispatchModes:
+    """The all-to-all of the step that runs; all layers with experts share it.
 
     Where no rank has more than `limit` tokens messages have a fixed size, and nobody waits for the
     device; beyond it fixed sizes would move and compute too much padding, so exact ones are taken.
@@ -28,18 +33,18 @@ class ExchangeForms:
     def __init__(self, world: World, slots: int, limit: int) -> None:
         """`slots` experts on each rank."""
         self._world, self._slots, self._limit = world, slots, limit
-        self._exact = ExactExchange(world.tensors, world.host, slots)
+        self._exact = NormalAllToAll(world.tensors, world.host, slots)
         self._echo = _Echo(None, world.rank, world.size)
-        self.current: Exchange = WidestExchange(world.tensors, world.host, slots)
+        self.current: AllToAll = WidestAllToAll(world.tensors, world.host, slots)
 
     def begin(self, tokens: int) -> None:
         """A step begins in which no rank has more than `tokens` tokens, all ranks agreed."""
         if 0 < tokens <= self._limit:
-            self.current = PaddedExchange(self._world.tensors, self._slots, tokens)
+            self.current = LowLatencyAllToAll(self._world.tensors, self._slots, tokens)
         else:
             self.current = self._exact
 
     def fix(self, tokens: int, alone: bool) -> None:
         """Steps of `tokens` rows take messages of that size; `alone`: without the other ranks."""
         group = self._echo if alone else self._world.tensors
-        self.current = PaddedExchange(group, self._slots, tokens)
+        self.current = LowLatencyAllToAll(group, self._slots, tokens)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rtp_llm.distributed.dispatch import ExactExchange, Exchange, PaddedExchange
+from rtp_llm.distributed.dispatch import AllToAll, LowLatencyAllToAll, NormalAllToAll
 from rtp_llm.distributed.rows import TokenRows
 from rtp_llm.distributed.world import World
 
@@ -65,7 +65,7 @@ def tokens_of(
 def worst_errors(
     world: World, cases: list[Any], device: str = "cpu"
 ) -> list[tuple[float, torch.dtype]]:
-    """(error, type) of both forms in each case, against all experts in one place."""
+    """(error, type) of both modes in each case, against all experts in one place."""
     slots = EXPERTS // world.size
     first = world.rank * slots
     worst = []
@@ -73,19 +73,19 @@ def worst_errors(
         rows = tokens_of(world.rank, counts[world.rank], k, dtype, seed, device)
         experts = _experts(dtype, device)
         expected = compute(rows, experts)
-        forms: tuple[Exchange, ...] = (
-            ExactExchange(world.tensors, world.host, slots),
-            PaddedExchange(world.tensors, slots, max(1, *counts)),
-            PaddedExchange(world.tensors, slots, max(counts) + 3),
+        modes: tuple[AllToAll, ...] = (
+            NormalAllToAll(world.tensors, world.host, slots),
+            LowLatencyAllToAll(world.tensors, slots, max(1, *counts)),
+            LowLatencyAllToAll(world.tensors, slots, max(counts) + 3),
         )
-        for form in forms:
-            there, sent = form.dispatch(rows)
+        for mode in modes:
+            there, sent = mode.dispatch(rows)
             assert ((there.ids >= -1) & (there.ids < slots)).all()
             results = compute(there, experts[first : first + slots])
-            if not isinstance(form, ExactExchange):
+            if not isinstance(mode, NormalAllToAll):
                 # What a rank computes for rows that hold no token must not matter.
                 results[(there.ids < 0).all(1)] = float("nan")
-            found = form.combine(results, sent)
+            found = mode.combine(results, sent)
             assert found.dtype is dtype and found.shape == expected.shape
             error = 0.0
             if len(found):
@@ -96,7 +96,7 @@ def worst_errors(
 
 
 def recorded_errors(world: World, rows: int, device_name: str) -> float:
-    """Worst errors of a recorded exchange of `rows` rows, replayed on other tokens each time."""
+    """Worst errors of a captured all-to-all of `rows` rows, replayed on other tokens each time."""
     from rtp_llm.device import resolve_device
 
     device = resolve_device(device_name)
@@ -105,11 +105,11 @@ def recorded_errors(world: World, rows: int, device_name: str) -> float:
     experts = _experts(torch.float32, place)
     mine = experts[world.rank * slots : (world.rank + 1) * slots]
     inputs = tokens_of(world.rank, rows, k, torch.float32, 0, place)
-    form = PaddedExchange(world.tensors, slots, rows)
+    mode = LowLatencyAllToAll(world.tensors, slots, rows)
 
     def step() -> Tensor:
-        there, sent = form.dispatch(inputs)
-        return form.combine(compute(there, mine), sent)
+        there, sent = mode.dispatch(inputs)
+        return mode.combine(compute(there, mine), sent)
 
     stream = device.new_stream()
     stream.wait_stream(device.current_stream())

@@ -16,11 +16,11 @@ SelectionStep = Callable[[Tensor, Tensor], None]
 
 
 @dataclass(frozen=True)
-class Routed:
+class Dispatched:
     """Tokens for the experts of this process.
 
     x [T', hidden]; ids int32 [T', k'] are slots of its weights, or -1 for experts elsewhere;
-    weights float32 [T', k']. `meta` is what the router needs for the way back.
+    weights float32 [T', k']. `meta` is what the dispatcher needs for the way back.
     """
 
     x: Tensor
@@ -28,13 +28,13 @@ class Routed:
     weights: Tensor
     meta: object = None
 
-    def part(self, start: int, stop: int) -> Routed:
+    def part(self, start: int, stop: int) -> Dispatched:
         """Rows `start` to `stop` - 1 alone."""
         rows = slice(start, stop)
-        return Routed(self.x[rows], self.ids[rows], self.weights[rows])
+        return Dispatched(self.x[rows], self.ids[rows], self.weights[rows])
 
 
-class Router(Protocol):
+class Dispatcher(Protocol):
     """`local_experts`: the expert of each slot of this process's weights; one may come twice.
 
     `value` ranks strategies before the executor does. `most_rows`: more rows are computed in parts;
@@ -47,15 +47,15 @@ class Router(Protocol):
     local_experts: tuple[int, ...]
 
     @abstractmethod
-    def prepare(self, x: Tensor, ids: Tensor, weights: Tensor) -> Routed:
+    def prepare(self, x: Tensor, ids: Tensor, weights: Tensor) -> Dispatched:
         """x [T, hidden] with its selection -> what the experts here compute."""
 
     @abstractmethod
-    def finalize(self, routed: Routed, out: Tensor) -> Tensor:
+    def finalize(self, dispatched: Dispatched, out: Tensor) -> Tensor:
         """out [T', hidden], the weighted sums of the experts here -> sums of all, [T, hidden]."""
 
 
-class LocalRouter:
+class LocalDispatcher:
     """All experts are here."""
 
     name: ClassVar[str] = "local"
@@ -65,10 +65,10 @@ class LocalRouter:
     def __init__(self, num_experts: int) -> None:
         self.local_experts = tuple(range(num_experts))
 
-    def prepare(self, x: Tensor, ids: Tensor, weights: Tensor) -> Routed:
-        return Routed(x, ids, weights)
+    def prepare(self, x: Tensor, ids: Tensor, weights: Tensor) -> Dispatched:
+        return Dispatched(x, ids, weights)
 
-    def finalize(self, routed: Routed, out: Tensor) -> Tensor:
+    def finalize(self, dispatched: Dispatched, out: Tensor) -> Tensor:
         return out
 
 
@@ -76,8 +76,8 @@ class ExpertHooks(Protocol):
     """What a deployment changes in the blocks of a model; LayerOptions.experts carries it."""
 
     @abstractmethod
-    def router(self, index: int, config: MoeConfig) -> Router:
-        """The router of the block of layer `index`."""
+    def dispatcher(self, index: int, config: MoeConfig) -> Dispatcher:
+        """The dispatcher of the block of layer `index`."""
 
     @abstractmethod
     def steps(self, index: int, config: MoeConfig) -> tuple[SelectionStep, ...]:
