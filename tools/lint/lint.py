@@ -12,19 +12,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.lint import architecture, cycles, layers, sizes, sources
+from tools.lint import architecture, cycles, layers, limits, sizes, sources
 
 BUILDIFIER = "tools/lint/node_modules/.bin/buildifier"
 
 
 @dataclass(frozen=True)
 class Check:
-    """A check by a command (and the command that mends) or by a function of ours."""
+    """A check by a command (and the command that mends) or by a function of ours.
+
+    `advice`: what it says is printed and fails nothing.
+    """
 
     name: str
     command: Sequence[str] = ()
     mend: Sequence[str] = ()
     function: Callable[[Path], list[str]] | None = None
+    advice: bool = False
 
 
 def checks(root: Path) -> Iterator[Check]:
@@ -34,6 +38,8 @@ def checks(root: Path) -> Iterator[Check]:
     yield Check("layers", function=layers.check)
     yield Check("cycles", function=cycles.check)
     yield Check("architecture", function=architecture.check)
+    yield Check("limits", function=limits.advise, advice=True)
+    yield Check("subject of the commit", function=limits.check_subject)
     ruff_format = [*python, "ruff", "format", "--quiet"]
     yield Check("ruff format", [*ruff_format, "--diff", "."], [*ruff_format, "."])
     ruff = [*python, "ruff", "check", "--quiet", "."]
@@ -73,9 +79,10 @@ def _run(check: Check, root: Path, *, fix: bool) -> bool:
         complaints = _command(check.mend if fix and check.mend else check.command, root)
     for complaint in complaints:
         print(complaint)
-    verdict = "failed" if complaints else "passed"
-    print(f"{verdict}: {check.name} ({time.monotonic() - started:.1f} s)", flush=True)
-    return not complaints
+    failed = bool(complaints) and not check.advice
+    outcome = "failed" if failed else "passed"
+    print(f"{outcome}: {check.name} ({time.monotonic() - started:.1f} s)", flush=True)
+    return not failed
 
 
 def _command(command: Sequence[str], root: Path) -> list[str]:
