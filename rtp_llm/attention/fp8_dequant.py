@@ -56,10 +56,8 @@ class Fp8DequantBackend(PartialBackend):
 
     @classmethod
     def kernel(cls) -> Callable[[Tensor, Tensor, Tensor], None]:
-        """What has the face of rtp_llm.kernels.triton.kv_cache.widen_pages.widen_pages."""
-        from rtp_llm.kernels.triton.kv_cache.widen_pages import widen_pages
-
-        return widen_pages
+        """What has the face of rtp_llm.ops.widen_pages."""
+        return ops.widen_pages
 
     def __init__(self, config: AttentionConfig, others: AttentionBackend) -> None:
         super().__init__(config, others)

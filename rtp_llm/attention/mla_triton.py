@@ -35,9 +35,7 @@ class TritonMlaBackend(MlaBackend):
         return Support.yes()
 
     def attend_latents(self, q: Tensor, cache: Tensor, part: MlaPart) -> Tensor:
-        from rtp_llm.kernels.triton.mla.mla_attention import latent_attention
-
-        return latent_attention(
+        return ops.triton_mla_attention(
             q,
             cache,
             part.cu_seqlens_q,
@@ -50,9 +48,7 @@ class TritonMlaBackend(MlaBackend):
         )
 
     def attend_heads(self, q: Tensor, keys: Tensor, expanded: Tensor, part: ExpandedPart) -> Tensor:
-        from rtp_llm.kernels.triton.mla.mla_attention import expanded_attention
-
-        return expanded_attention(
+        return ops.triton_expanded_attention(
             q,
             keys,
             expanded,

@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from rtp_llm import ops
 from rtp_llm.attention.backend import AttentionConfig
 from rtp_llm.attention.paged import PagedAttentionBackend
 from rtp_llm.device import Support
@@ -59,6 +60,4 @@ class TritonAttentionBackend(PagedAttentionBackend):
 
     @classmethod
     def kernel(cls) -> Callable[..., Tensor]:
-        from rtp_llm.kernels.triton.attention.paged_attention import paged_attention
-
-        return paged_attention
+        return ops.triton_paged_attention

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # what type checkers see of __getattr__ below
     from rtp_llm.ops.activation.activation import *  # noqa: F403
     from rtp_llm.ops.attention.decode_attention import *  # noqa: F403
     from rtp_llm.ops.attention.paged_attention import *  # noqa: F403
+    from rtp_llm.ops.attention.triton_attention import *  # noqa: F403
     from rtp_llm.ops.fp8.fp8_activation import *  # noqa: F403
     from rtp_llm.ops.fp8.fp8_gemm import *  # noqa: F403
     from rtp_llm.ops.fp8.fp8_norm import *  # noqa: F403
@@ -22,9 +23,12 @@ if TYPE_CHECKING:  # what type checkers see of __getattr__ below
     from rtp_llm.ops.gemm.linear import *  # noqa: F403
     from rtp_llm.ops.gemm.skinny_linear import *  # noqa: F403
     from rtp_llm.ops.kv_cache.copy_blocks import *  # noqa: F403
+    from rtp_llm.ops.kv_cache.widen_pages import *  # noqa: F403
     from rtp_llm.ops.lookup.lookup import *  # noqa: F403
     from rtp_llm.ops.mla.mla import *  # noqa: F403
+    from rtp_llm.ops.mla.triton_mla import *  # noqa: F403
     from rtp_llm.ops.moe.moe import *  # noqa: F403
+    from rtp_llm.ops.moe.triton_moe import *  # noqa: F403
     from rtp_llm.ops.norm.norm import *  # noqa: F403
     from rtp_llm.ops.registry import MissingKernelError as MissingKernelError
     from rtp_llm.ops.registry import allow_reference_ops as allow_reference_ops

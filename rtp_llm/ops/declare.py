@@ -12,7 +12,8 @@ results of the right shape and dtype without data; operators that only write in 
 call runs the operator. Options: `optional` (a device may lack a kernel: layers ask has_kernel),
 `composite` (so, and where there is none the plain PyTorch reference is its form, without asking),
 `dispatch` (a function of the operator and the arguments by name, in order, that runs instead: it
-calls `operator.call(*arguments.values())`, or a library).
+calls `operator.call(*arguments.values())`, or a library), `triton` ("family.file:function" of
+rtp_llm/kernels/triton that is its kernel on CUDA and takes the same parameters; see triton.py).
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ def operator(function: F) -> F: ...
 
 @overload
 def operator(
-    *, optional: bool = False, composite: bool = False, dispatch: Dispatch | None = None
+    *,
+    optional: bool = False,
+    composite: bool = False,
+    dispatch: Dispatch | None = None,
+    triton: str = "",
 ) -> Callable[[F], F]: ...
 
 
@@ -50,6 +55,7 @@ def operator(
     optional: bool = False,
     composite: bool = False,
     dispatch: Dispatch | None = None,
+    triton: str = "",
 ) -> F | Callable[[F], F]:
     """See above. The table of rtp_llm.ops.schema knows the other options from the text."""
     if function is None:

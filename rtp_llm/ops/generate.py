@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rtp_llm.ops.schema import OPERATORS, OperatorEntry
+from rtp_llm.ops.schema import OPERATORS, OperatorEntry, native_schemas
 
 _PARAMETER = re.compile(r"(\w+)(?:\(\w!\))?(\??) (\w+)(?:=.*)?")
 _CPP_TYPES = {"Tensor": "Tensor", "int": "int64_t", "float": "double", "bool": "bool"} | {
@@ -66,7 +66,11 @@ def call_of(entry: OperatorEntry) -> Call:
 
 def calls(family: str) -> str:
     """The header with the structs of a family."""
-    entries = [entry for entry in OPERATORS.values() if entry.module.split(".")[0] == family]
+    entries = [
+        entry
+        for entry in OPERATORS.values()
+        if entry.module.split(".")[0] == family and not entry.triton
+    ]
     if not entries:
         raise KeyError(f"no operator is declared in rtp_llm/ops/{family}")
     return "\n".join(
@@ -110,8 +114,7 @@ struct {call.stem}Call {{
 
 def schemas() -> str:
     """The header with the schemas of all operators, sorted, as schema_hash wants them."""
-    schemas = sorted(entry.schema for entry in OPERATORS.values())
-    lines = "".join(f'    "{schema}",\n' for schema in schemas)
+    lines = "".join(f'    "{schema}",\n' for schema in native_schemas())
     return (
         "#pragma once\n\nnamespace rtp_llm {\n\n"
         f"constexpr const char* kSchemas[] = {{\n{lines}}};\n\n}}  // namespace rtp_llm\n"

@@ -17,6 +17,7 @@ import torch
 from rtp_llm import native
 from rtp_llm.ops.fallback import Fallbacks, MissingKernelError, lazy
 from rtp_llm.ops.schema import OPERATORS, schema_hash
+from rtp_llm.ops.triton import TritonOperators
 
 __all__ = [
     "MissingKernelError",
@@ -38,6 +39,7 @@ _NAMESPACE = "rtp_llm"
 class _State:
     library = ""  # path of the loaded library
     allow_references = False
+    triton = TritonOperators(_NAMESPACE, OPERATORS.values())
     fallbacks = Fallbacks(_NAMESPACE, OPERATORS.values())
 
     @classmethod
@@ -46,7 +48,10 @@ class _State:
 
 
 class Operator:
-    """A callable operator; `call` is torch's own once the library is loaded, without a detour."""
+    """A callable operator; `call` is torch's own once the library is loaded, without a detour.
+
+    That of a kernel in Triton goes by the dispatcher only where something is traced.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -54,7 +59,7 @@ class Operator:
 
     def _load_and_call(self, *args: Any, **kwargs: Any) -> Any:
         load()
-        self.call = _native(self.name)
+        self.call = _State.triton.direct(self.name, _native(self.name))
         return self.call(*args, **kwargs)
 
 
@@ -80,6 +85,7 @@ def load() -> str:
     _check_schemas(path)
     cpu_isa = _native("cpu_isa")
     cpu_isa("")  # a wrong RTP_LLM_CPU_ISA fails here, not in the first request
+    _State.triton.define()
     for entry in OPERATORS.values():
         torch.library.register_fake(f"{_NAMESPACE}::{entry.name}", lazy(entry.meta))
     _State.library = path

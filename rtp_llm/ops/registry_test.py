@@ -39,6 +39,12 @@ def test_operator_has_kernel_face_reference_and_meta(entry: OperatorEntry) -> No
         assert list(inspect.signature(function_of(target)).parameters) == list(face)
 
 
+def test_type_checkers_see_every_declaration() -> None:
+    text = Path(ops.__file__).read_text()
+    for module in {entry.module for entry in OPERATORS.values()}:
+        assert f"    from rtp_llm.ops.{module} import *  # noqa: F403\n" in text, module
+
+
 def test_no_module_hides_a_function_of_the_package() -> None:
     for module in pkgutil.iter_modules(ops.__path__):
         assert module.name not in dir(ops), f"import of the module {module.name} hides a function"

@@ -35,6 +35,7 @@ class OperatorEntry:
     module: str
     optional: bool = False  # a device may lack it: layers ask has_kernel() and go another way
     composite: bool = False  # where there is no kernel plain PyTorch is its form, without asking
+    triton: str = ""  # "family.file:function" in rtp_llm/kernels/triton: it has no native kernel
 
     @property
     def name(self) -> str:
@@ -70,15 +71,15 @@ def _declared(node: ast.FunctionDef, module: str, path: Path) -> Iterator[Operat
         name = decorator.func if isinstance(decorator, ast.Call) else decorator
         if isinstance(name, ast.Name) and name.id == "operator":
             options = decorator.keywords if isinstance(decorator, ast.Call) else []
-            flags = {
-                option.arg: bool(ast.literal_eval(option.value))
+            given = {
+                option.arg: ast.literal_eval(option.value)
                 for option in options
-                if option.arg in ("optional", "composite")
+                if option.arg in ("optional", "composite", "triton")
             }
-            composite = flags.get("composite", False)
-            optional = flags.get("optional", False) or composite
+            composite, triton = given.get("composite", False), given.get("triton", "")
+            optional = given.get("optional", False) or composite or triton != ""
             try:
-                yield OperatorEntry(schema_of(node), module, optional, composite)
+                yield OperatorEntry(schema_of(node), module, optional, composite, triton)
             except DeclarationError as error:
                 raise DeclarationError(f"{path}:{node.lineno}: {node.name}: {error}") from None
 
@@ -133,10 +134,15 @@ def _result_of(returns: ast.expr | None) -> str:
 OPERATORS: dict[str, OperatorEntry] = {entry.name: entry for entry in declarations(FOLDER)}
 
 
+def native_schemas() -> list[str]:
+    """What the operator library registers, sorted: all but the kernels in Triton."""
+    return sorted(entry.schema for entry in OPERATORS.values() if not entry.triton)
+
+
 def schema_hash() -> str:
-    """64-bit FNV-1a of the sorted schemas, each and a newline; 16 hexadecimal digits."""
+    """64-bit FNV-1a of native_schemas(), each and a newline; 16 hexadecimal digits."""
     value = 0xCBF29CE484222325
-    for schema in sorted(entry.schema for entry in OPERATORS.values()):
+    for schema in native_schemas():
         for byte in f"{schema}\n".encode():
             value = (value ^ byte) * 0x100000001B3 % 2**64
     return f"{value:016x}"

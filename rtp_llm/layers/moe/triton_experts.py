@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,9 +12,6 @@ from rtp_llm import ops
 from rtp_llm.device import Support
 from rtp_llm.layers.moe.dispatcher import Dispatched
 from rtp_llm.layers.moe.executor import Executor, ExpertContext
-
-if TYPE_CHECKING:
-    from rtp_llm.kernels.triton.moe.moe_experts import Tiles
 
 _OPERATORS = ("sort_by_expert", "sum_experts")
 
@@ -47,28 +44,22 @@ class TritonExecutor(Executor):
         return Support.yes()
 
     def execute(self, dispatched: Dispatched) -> Tensor:
-        from rtp_llm.kernels.triton.moe.moe_experts import choose_tiles
-
-        tiles = choose_tiles(dispatched.ids.numel(), self.context.slots, dispatched.x.device)
-        return self._execute(dispatched, tiles)
+        gate_up, down = self.weights.gate_up.weight, self.weights.down.weight
+        rows, places, offsets = ops.sort_by_expert(dispatched.ids, self.context.slots)
+        gated = ops.triton_gate_up(dispatched.x, gate_up, rows, offsets, dispatched.ids.shape[1])
+        y = ops.triton_down(gated, down, rows, offsets)
+        return ops.sum_experts(y, places, dispatched.weights)
 
     def warm_up(self) -> None:
         """Every tile, on one token without an expert."""
-        from rtp_llm.kernels.triton.moe.moe_experts import all_tiles
+        from rtp_llm.kernels.triton.moe.moe_experts import all_tiles, down, gate_up
 
-        config, like = self.context.config, self.weights.gate_up.weight
-        x = like.new_zeros(1, config.hidden_size)
-        ids = torch.full((1, config.top_k), -1, dtype=torch.int32, device=like.device)
-        weights = torch.zeros(1, config.top_k, device=like.device)
-        for tiles in all_tiles(like.device):
-            self._execute(Dispatched(x, ids, weights), tiles)
-
-    def _execute(self, dispatched: Dispatched, tiles: Tiles) -> Tensor:
-        from rtp_llm.kernels.triton.moe.moe_experts import down, gate_up
-
-        gate_up_weight, down_weight = self.weights.gate_up.weight, self.weights.down.weight
-        rows, places, offsets = ops.sort_by_expert(dispatched.ids, self.context.slots)
-        top_k = dispatched.ids.shape[1]
-        gated = gate_up(dispatched.x, gate_up_weight, rows, offsets, top_k, tiles.gate_up)
-        y = down(gated, down_weight, rows, offsets, tiles.down)
-        return ops.sum_experts(y, places, dispatched.weights)
+        config, gate_up_weight = self.context.config, self.weights.gate_up.weight
+        x = gate_up_weight.new_zeros(1, config.hidden_size)
+        ids = torch.full((1, config.top_k), -1, dtype=torch.int32, device=x.device)
+        rows, places, offsets = ops.sort_by_expert(ids, self.context.slots)
+        weights = torch.zeros(1, config.top_k, device=x.device)
+        for tiles in all_tiles(x.device):
+            gated = gate_up(x, gate_up_weight, rows, offsets, config.top_k, tiles.gate_up)
+            y = down(gated, self.weights.down.weight, rows, offsets, tiles.down)
+            ops.sum_experts(y, places, weights)

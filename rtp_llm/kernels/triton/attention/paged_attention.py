@@ -1,4 +1,4 @@
-"""Launches paged attention in Triton; the face is that of rtp_llm.ops.paged_attention."""
+"""Launches paged attention in Triton."""
 
 from __future__ import annotations
 
@@ -47,15 +47,11 @@ def paged_attention(
     window: int = 0,
     soft_cap: float = 0.0,
     sinks: Tensor | None = None,
-    scales: tuple[Tensor, Tensor] | None = None,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
     tile: Tile | None = None,
 ) -> Tensor:
-    """See rtp_llm.ops.paged_attention; waits for nothing. A block outside the cache is no block.
-
-    The cache may be float8_e4m3fn; `scales`, of one float32 each, are what its keys and values were
-    divided by. `tile` replaces the choice of `choose_tile`. ValueError when shapes or dtypes do not
-    fit.
-    """
+    """See rtp_llm.ops.triton_paged_attention. `tile` replaces the choice of `choose_tile`."""
     _check(q, kv_cache)
     check_sequences(cu_seqlens_q, seq_lens, block_table)
     out = q.new_empty(q.shape)
@@ -63,6 +59,7 @@ def paged_attention(
         return out.zero_()
     tile = tile or _tile_for(q, kv_cache, len(seq_lens), max_seqlen_q, max_seqlen_k)
     lengths = (cu_seqlens_q, seq_lens, block_table)
+    scales = None if k_scale is None or v_scale is None else (k_scale, v_scale)
     options = (max_seqlen_q, scale, causal, window, soft_cap, sinks, scales)
     if tile.splits == 1:
         _attend(tile, out, out, q, kv_cache, lengths, *options)

@@ -102,7 +102,9 @@ def test_cache_of_eight_bits(
     scales = torch.tensor([0.5]), torch.tensor([2.0])
     divisor = torch.stack(scales).view(2, 1, 1, 1, 1)
     small = (cache.float() / divisor).to(torch.float8_e4m3fn)
-    actual = paged_attention(q, small, *rest, scales=scales, tile=tile, **options)
+    actual = paged_attention(
+        q, small, *rest, k_scale=scales[0], v_scale=scales[1], tile=tile, **options
+    )
     wide = small.double() * divisor.double()
     expected = paged_attention_reference(q.double(), wide, *rest, **options)
     torch.testing.assert_close(actual.double(), expected, rtol=1.6e-2, atol=1.6e-2)

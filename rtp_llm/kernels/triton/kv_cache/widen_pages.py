@@ -21,9 +21,7 @@ def _widen_kernel(cache_ptr, pages_ptr, out_ptr, PAGE: tl.constexpr, PART: tl.co
 
 
 def widen_pages(cache: Tensor, pages: Tensor, out: Tensor) -> None:
-    """out[i] = cache[pages[i]]: `cache` [N, E] float8_e4m3fn, `pages` int32 [P], `out` [P, E] in
-    bfloat16 or float16, all contiguous and on one GPU; no page may be outside of the cache.
-    """
+    """See rtp_llm.ops.widen_pages."""
     count, page = out.shape
     if count:
         grid = (count, triton.cdiv(page, _PART))

@@ -45,10 +45,7 @@ def latent_attention(
     scale: float,
     tile: LatentTile | None = None,
 ) -> Tensor:
-    """See rtp_llm.ops.mla_attention; waits for nothing. A block outside the cache is no block.
-
-    `tile` replaces the choice of `choose_latent_tile`. ValueError when shapes do not fit.
-    """
+    """See rtp_llm.ops.triton_mla_attention. `tile` replaces the choice of `choose_latent_tile`."""
     _check(q, cache)
     check_sequences(cu_seqlens_q, seq_lens, block_table)
     tokens, heads, _ = q.shape
@@ -109,11 +106,7 @@ def expanded_attention(
     value_size: int,
     scale: float,
 ) -> Tensor:
-    """Causal attention of q [T, h, Dn + P] over expanded keys and values -> [T, h, Dv].
-
-    Row starts[b] + i of keys [K, P] and expanded [K, h, Dn + Dv] is key i of sequence b; lengths
-    are as for `paged_attention`.
-    """
+    """See rtp_llm.ops.triton_expanded_attention."""
     tokens, heads, _ = q.shape
     out = q.new_empty(tokens, heads, value_size)
     if out.numel() == 0 or len(seq_lens) == 0:

@@ -46,13 +46,18 @@ _ROOM_LEFT = 8 << 10  # of shared memory, for what Triton puts there beside the 
 def choose_tiles(entries: int, experts: int, device: torch.device, size: int = 2) -> Tiles:
     """The tiles for `entries` (token, expert) pairs over `experts`, of elements of `size` bytes."""
     load = entries / experts
-    tiles = next(tiles for most, tiles in _BY_LOAD if load <= most)
-    return _fitted(tiles, shared_memory(device), size)
+    index = next(index for index, (most, _) in enumerate(_BY_LOAD) if load <= most)
+    return _tiles(index, shared_memory(device), size)
 
 
 def all_tiles(device: torch.device, size: int = 2) -> tuple[Tiles, ...]:
     """Every choice, for compiling ahead."""
-    return tuple(_fitted(tiles, shared_memory(device), size) for _, tiles in _BY_LOAD)
+    return tuple(_tiles(index, shared_memory(device), size) for index in range(len(_BY_LOAD)))
+
+
+@cache
+def _tiles(index: int, room: int, size: int) -> Tiles:
+    return _fitted(_BY_LOAD[index][1], room, size)
 
 
 @cache
@@ -79,20 +84,25 @@ def _with_fewer_stages(tile: Tile, weights: int, room: int, size: int) -> Tile:
 
 
 def gate_up(
-    x: Tensor, weight: Tensor, rows: Tensor, offsets: Tensor, top_k: int, tile: Tile
+    x: Tensor,
+    weight: Tensor,
+    rows: Tensor,
+    offsets: Tensor,
+    top_k: int,
+    tile: Tile | None = None,
 ) -> Tensor:
-    """silu(gate) * up of each sorted entry: [R, I].
-
-    x [T, K] (contiguous, 16-bit), weight [E, 2 I, K] of its dtype; rows int32 [R] and offsets int32
-    [E + 1] as ops.sort_by_expert makes them. Rows of entries without an expert are undefined.
-    """
+    """See rtp_llm.ops.triton_gate_up. `tile` replaces the choice of `choose_tiles`."""
+    tile = tile or choose_tiles(rows.numel(), weight.shape[0], x.device).gate_up
     out = x.new_empty(rows.numel(), weight.shape[1] // 2)
     _launch(gate_up_kernel, out, x, weight, rows, offsets, top_k, tile)
     return out
 
 
-def down(x: Tensor, weight: Tensor, rows: Tensor, offsets: Tensor, tile: Tile) -> Tensor:
-    """Each sorted entry x [R, I] by its expert's weight [E, N, I]: [R, N]."""
+def down(
+    x: Tensor, weight: Tensor, rows: Tensor, offsets: Tensor, tile: Tile | None = None
+) -> Tensor:
+    """See rtp_llm.ops.triton_down. `tile` replaces the choice of `choose_tiles`."""
+    tile = tile or choose_tiles(rows.numel(), weight.shape[0], x.device).down
     out = x.new_empty(x.shape[0], weight.shape[1])
     _launch(down_kernel, out, x, weight, rows, offsets, 1, tile)
     return out

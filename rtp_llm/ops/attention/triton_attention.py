@@ -1,0 +1,32 @@
+"""Paged attention in Triton, for NVIDIA's GPUs."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rtp_llm.ops.declare import operator
+
+
+@operator(triton="attention.paged_attention:paged_attention")
+def triton_paged_attention(
+    q: Tensor,
+    kv_cache: Tensor,
+    cu_seqlens_q: Tensor,
+    seq_lens: Tensor,
+    block_table: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    scale: float,
+    causal: bool = True,
+    window: int = 0,
+    soft_cap: float = 0.0,
+    sinks: Tensor | None = None,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
+) -> Tensor:
+    """See paged_attention; waits for nothing. A block outside the cache is no block.
+
+    The cache may be float8_e4m3fn; k_scale and v_scale, one float32 each, both or neither, are what
+    its keys and values were divided by. ValueError when shapes or dtypes do not fit.
+    """
+    return q.new_empty(q.shape)

@@ -1,0 +1,26 @@
+"""Experts of a mixture in Triton, for NVIDIA's GPUs: gate and up with the activation, then down.
+
+Entries are sorted by expert (sort_by_expert); rows of entries without an expert are undefined.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rtp_llm.ops.declare import operator
+
+
+@operator(triton="moe.moe_experts:gate_up")
+def triton_gate_up(x: Tensor, weight: Tensor, rows: Tensor, offsets: Tensor, top_k: int) -> Tensor:
+    """silu(gate) * up of each sorted entry: [R, I].
+
+    x [T, K] (contiguous, 16-bit), weight [E, 2 I, K] of its dtype; rows int32 [R] and offsets int32
+    [E + 1] as sort_by_expert makes them of ids [T, top_k].
+    """
+    return x.new_empty(rows.numel(), weight.shape[1] // 2)
+
+
+@operator(triton="moe.moe_experts:down")
+def triton_down(x: Tensor, weight: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:
+    """Each sorted entry x [R, I] by its expert's weight [E, N, I]: [R, N]."""
+    return x.new_empty(x.shape[0], weight.shape[1])
