@@ -17,13 +17,12 @@ size_t MaxTableWidth(const SchedulerConfig& config, const CacheGroup& group) {
   return RoundUp(group.BlocksForTokens(config.max_model_len), kWidthStep);
 }
 
-// Copies tokens [first, first + count), drafts included.
+// Copies tokens [first, first + count); the last one of a sequence may be known by its row only.
+// Drafts are written over what comes for them.
 void CopyTokens(const Sequence& sequence, int32_t first, int32_t count, int32_t* out) {
   const int32_t known = std::min(count, static_cast<int32_t>(sequence.tokens.size()) - first);
   std::memcpy(out, sequence.tokens.data() + first, sizeof(int32_t) * known);
-  if (known == count) return;
-  out[known] = -1 - sequence.pending_row;
-  if (sequence.num_drafts > 0) CopyDrafts(sequence, first, count, out);
+  if (known < count) out[known] = -1 - sequence.pending_row;
 }
 
 }  // namespace

@@ -25,9 +25,6 @@ struct OutputView {
   int32_t num_drafts(int32_t output) const { return row_cu[output + 1] - row_cu[output] - 1; }
 };
 
-// Of the tokens [first, first + count) writes those that are drafts.
-void CopyDrafts(const Sequence& sequence, int32_t first, int32_t count, int32_t* out);
-
 // One step's input: B sequences with T tokens in all. First those with a single token, then those
 // that verify drafts, then chunks of prompts. O of them (num_outputs) have all their tokens
 // computed by this step and get tokens from R rows of logits: one each, and one more for each

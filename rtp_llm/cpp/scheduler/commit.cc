@@ -57,7 +57,7 @@ void Scheduler::LetFly() {
     Sequence& sequence = sequences_[slot];
     ++sequence.length;
     sequence.pending_row = row;
-    sequence.waits_for_commit = sequence.num_drafts > 0 || !sequence.options->overlap;
+    sequence.waits_for_commit = !sequence.overlaps || sequence.num_drafts > 0;
   }
   outputs_in_flight_.Keep(outputs);
   in_flight_ = true;
@@ -126,9 +126,11 @@ void Scheduler::CommitOutput(const OutputView& outputs, int32_t output, const in
     ++count;
     finish = sequence.CheckFinish();
   }
-  std::fill(out + count, out + width, -1);
-  if (finish == FinishReason::kNone && count < width) finish = ErrorOf(tokens[count]);
-  if (outputs.num_drafts(output) > 0) KeepAccepted(count, &sequence);
+  if (count < width) {
+    std::fill(out + count, out + width, -1);
+    if (finish == FinishReason::kNone) finish = ErrorOf(tokens[count]);
+  }
+  if (outputs.row_cu[output + 1] > row + 1) KeepAccepted(count, &sequence);
   if (finish == FinishReason::kNotFinite) {
     cache_.Discard(sequence.cache);
   } else if (count > 0) {

@@ -23,11 +23,6 @@ void Require(bool condition, const std::string& message) {
 
 }  // namespace
 
-void CopyDrafts(const Sequence& sequence, int32_t first, int32_t count, int32_t* out) {
-  const int32_t begin = sequence.length - first;
-  for (int32_t i = begin; i < count; ++i) out[i] = IdOfDraft(sequence.drafts[i - begin]);
-}
-
 void Scheduler::CheckDrafts(const DraftTokens& drafts) const {
   const auto name = [](const char* what, int64_t value) {
     return std::string("drafts: ") + what + " " + std::to_string(value);
@@ -95,6 +90,7 @@ void Batch::AddDraftRows(int32_t slot, const Sequence& sequence) {
     const int32_t row = num_rows++;
     draft_tokens[row - 1] = sequence.drafts[i];
     logit_rows[row] = logit_rows[row - 1] + 1;
+    token_ids[logit_rows[row]] = IdOfDraft(sequence.drafts[i]);
     row_ids[row] = sequence.id;
     row_slots[row] = slot;
     row_serials[row] = sequence.rank.serial;

@@ -92,6 +92,7 @@ int32_t Scheduler::AddSequence(int64_t id, int32_t length, int64_t rank_key,
   sequence.prompt_length = length;
   sequence.max_length = MaxLength(length, *options);
   sequence.remote = options->remote_prompt;
+  sequence.overlaps = options->overlap;
   sequence.options = options;
   cache_.Open(options->extra_key, options->use_prefix_cache, &sequence.cache);
   return slot;

@@ -65,6 +65,7 @@ struct Sequence {
   // It is pending and takes no part in overlapped steps: what the batch in flight draws must be
   // known first, and how much that is where it verifies drafts.
   bool waits_for_commit = false;
+  bool overlaps = true;      // options->overlap
   int32_t length = 0;        // prompt + output, a pending token included
   int32_t computed = 0;      // tokens whose keys and values are in the cache
   int32_t step_tokens = 0;   // tokens to compute in the step at hand
