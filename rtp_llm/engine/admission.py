@@ -84,7 +84,7 @@ class Admission:
                 extra_key=request.extra_key.encode(),
                 sampling_flags=flags,
                 needs_history=bool(flags & NEEDS_HISTORY),
-                use_prefix_cache=params.prompt_logprobs is None,
+                use_prefix_cache=params.prompt_logprobs is None and not request.pooling,
                 remote_prompt=remote_prompt,
                 overlap=self._overlap,
             )
@@ -92,9 +92,9 @@ class Admission:
             raise RequestError("queue_full", str(error)) from error
         except ValueError as error:
             raise RequestError("invalid", str(error)) from error
-        seeds = self._seeds.seeds_for(params.seed, params.n)
+        seeds, pooling = self._seeds.seeds_for(params.seed, params.n), bool(request.pooling)
         stop_ids = [*eos, *params.stop_token_ids]
-        return NewSequences(ids, slots, seeds, prompt, params, stop_ids, processors)
+        return NewSequences(ids, slots, seeds, prompt, params, stop_ids, processors, pooling)
 
 
 def check_request(request: AddRequest, limits: EngineLimits) -> None:
@@ -105,6 +105,8 @@ def check_request(request: AddRequest, limits: EngineLimits) -> None:
     problem = None
     if not 0 <= request.request_id <= MAX_REQUEST_ID:
         problem = f"request_id={request.request_id} is out of range"
+    elif request.pooling and params.n > 1:
+        problem = f"pooling={request.pooling} gives one vector for n={params.n} sequences: set n=1"
     elif not prompt:
         problem = "the prompt has no tokens"
     elif total > limits.max_model_len:

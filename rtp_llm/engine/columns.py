@@ -11,6 +11,7 @@ from rtp_llm.engine.messages import (
     INDEX_BITS,
     INDEX_MASK,
     LogprobColumns,
+    PoolColumns,
     PromptLogprobs,
     StepOutput,
     TokenLogprob,
@@ -18,6 +19,7 @@ from rtp_llm.engine.messages import (
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Result
+    from rtp_llm.worker.heads.pool import Pooled
     from rtp_llm.worker.heads.sampler import Logprobs
     from rtp_llm.worker.heads.score import PromptScores
     from rtp_llm.worker.worker import StepOutputs
@@ -37,6 +39,7 @@ def step_columns(result: Result, outputs: StepOutputs, seconds: float) -> StepOu
         cached_tokens=result.cached_tokens.tobytes(),
         queue_seconds=result.queue_seconds.tobytes(),
         logprobs=None if logprobs is None else _logprob_columns(logprobs),
+        pooled=_pool_columns(outputs.pooled) if outputs.pooled else None,
         num_sequences=outputs.num_seqs,
         batch_tokens=outputs.num_tokens,
         seconds=seconds,
@@ -51,6 +54,14 @@ def _logprob_columns(logprobs: Logprobs) -> LogprobColumns:
         top_ids=logprobs.ids.tobytes(),
         top_values=logprobs.values.tobytes(),
         width=logprobs.values.shape[1],
+    )
+
+
+def _pool_columns(pooled: Sequence[Pooled]) -> PoolColumns:
+    requests = [each.sequence >> INDEX_BITS for each in pooled]
+    return PoolColumns(
+        request_ids=np.array(requests, np.int64).tobytes(),
+        values=np.stack([each.values for each in pooled]).tobytes(),
     )
 
 

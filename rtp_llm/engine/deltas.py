@@ -14,6 +14,7 @@ from rtp_llm.engine.messages import (
     FINISH_STOP_TOKEN,
     SEQUENCE_ERRORS,
     LogprobColumns,
+    PoolColumns,
     PromptLogprobs,
     SequenceDelta,
     StepOutput,
@@ -76,6 +77,16 @@ def _decode_logprobs(
     for place, entry in zip(places, entries, strict=True):
         by_row.setdefault(place // width, []).append(entry)
     return by_row
+
+
+def decode_pooled(columns: PoolColumns) -> dict[int, list[float]]:
+    """The pooled hidden states [C] of requests, by their ids."""
+    requests = memoryview(columns.request_ids).cast("q").tolist()
+    values = _float32(columns.values)
+    width = len(values) // len(requests)
+    return {
+        request: values[row * width : (row + 1) * width] for row, request in enumerate(requests)
+    }
 
 
 def decode_prompt_logprobs(message: PromptLogprobs, wanted: int) -> list[TokenLogprob]:

@@ -45,7 +45,8 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
     """Start a request. ``request_id`` is unused so far, 0 <= request_id <= MAX_REQUEST_ID.
 
     ``extra_key`` separates prefix caches (tenant, adapter): requests share blocks only within one.
-    ``number`` counts the requests of an engine of several ranks from 1.
+    ``number`` counts the requests of an engine of several ranks from 1. With ``pooling`` the mean
+    of the prompt's hidden states comes with the step that ends the prompt, beside its tokens.
     """
 
     request_id: int
@@ -53,6 +54,7 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
     params: SamplingParams
     extra_key: str = ""
     number: int = 0
+    pooling: Literal["mean"] | None = None
 
 
 class Wake(msgspec.Struct, tag="wake", frozen=True, kw_only=True):
@@ -85,6 +87,13 @@ class LogprobColumns(msgspec.Struct, frozen=True, kw_only=True):
     width: int
 
 
+class PoolColumns(msgspec.Struct, frozen=True, kw_only=True):
+    """Mean hidden states of P prompts, those that asked, that ended in the step."""
+
+    request_ids: bytes  # int64 [P]
+    values: bytes  # float32 [P, C]
+
+
 class StepOutput(msgspec.Struct, tag="step", frozen=True, kw_only=True):
     """What one step produced: R rows, one for each sequence that drew tokens in it.
 
@@ -102,6 +111,7 @@ class StepOutput(msgspec.Struct, tag="step", frozen=True, kw_only=True):
     cached_tokens: bytes  # int32 [R], prompt tokens served from the prefix cache
     queue_seconds: bytes = b""  # float32 [R], from arrival to admission; empty: not known
     logprobs: LogprobColumns | None = None
+    pooled: PoolColumns | None = None
     num_sequences: int = 0
     batch_tokens: int = 0
     seconds: float = 0.0

@@ -40,6 +40,7 @@ def play(engine):
         wish = {"ignore_eos": True, "max_tokens": 60, **WISHES[number % len(WISHES)]}
         engine.add(random_prompt(3 + 11 * number % 90, seed=number % 5), **wish)
         engine.step()
+    engine.add(random_prompt(50), pooling="mean", max_tokens=2)
     aborted = engine.add(random_prompt(50), max_tokens=90)
     engine.engine.abort([(aborted, 0)])
     engine.run()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.build import build_engine
-from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step
+from rtp_llm.engine.deltas import decode_pooled, decode_prompt_logprobs, decode_step
 from rtp_llm.engine.messages import AddRequest, PromptLogprobs, TokenLogprob
 from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.worker.speculative.proposer import NO_DRAFTS, Proposer
@@ -27,6 +27,7 @@ class Outcome:
     queue_seconds: float = field(default=0.0, compare=False)  # a time: no two runs agree
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
+    pooled: list[list[float]] = field(default_factory=list)
 
 
 class TinyEngine:
@@ -45,13 +46,23 @@ class TinyEngine:
         self._last = 0
 
     def add(
-        self, prompt: Sequence[int], *, processors: Sequence[Any] = (), key: str = "", **params: Any
+        self,
+        prompt: Sequence[int],
+        *,
+        processors: Sequence[Any] = (),
+        key: str = "",
+        pooling: Literal["mean"] | None = None,
+        **params: Any,
     ) -> int:
         """Queue a request, greedy unless it says otherwise; returns its id."""
         self._last += 1
         wanted = SamplingParams(**{"temperature": 0.0, "max_tokens": 16, **params})
         request = AddRequest(
-            request_id=self._last, prompt_token_ids=list(prompt), params=wanted, extra_key=key
+            request_id=self._last,
+            prompt_token_ids=list(prompt),
+            params=wanted,
+            extra_key=key,
+            pooling=pooling,
         )
         self.engine.add(request, processors)
         for index in range(wanted.n):
@@ -66,6 +77,9 @@ class TinyEngine:
                 scores = self.outcomes[output.request_id, 0].prompt_logprobs
                 scores.update(enumerate(entries, output.start))
                 continue
+            if output.pooled is not None:
+                for request_id, values in decode_pooled(output.pooled).items():
+                    self.outcomes[request_id, 0].pooled.append(values)
             for request_id, delta in decode_step(output):
                 outcome = self.outcomes[request_id, delta.index]
                 if outcome.finish is not None:  # its client reads no further

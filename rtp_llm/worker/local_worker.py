@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rtp_llm.worker.heads.pool import PoolHead, PoolPart
 from rtp_llm.worker.heads.sampling_flags import PROCESSORS
 from rtp_llm.worker.heads.score import ScoreHead, ScorePart
 from rtp_llm.worker.heads.verify import VerifyHandle, VerifyHead
@@ -29,6 +30,7 @@ class LocalWorker(Worker):
         self.sampler = sampler
         self.verifier = VerifyHead(sampler)
         self.scorer = ScoreHead(runner)
+        self.pooler = PoolHead(runner.device)
         self._processor_slots: dict[int, int] = {}  # of sequences with logits processors
 
     @property
@@ -40,6 +42,8 @@ class LocalWorker(Worker):
         width = sequences.params.prompt_logprobs
         if width is not None:
             self.scorer.add(sequences.ids, sequences.prompt, width)
+        if sequences.pooling:
+            self.pooler.add(sequences.ids[0], len(sequences.prompt))
         if sequences.processors:
             self._processor_slots.update(zip(sequences.ids, sequences.slots, strict=True))
 
@@ -47,6 +51,7 @@ class LocalWorker(Worker):
         for each in ids:
             if aborted:
                 self.scorer.remove(each)
+                self.pooler.remove(each)
             if each in self._processor_slots:
                 self.sampler.release([self._processor_slots.pop(each)])
 
@@ -54,9 +59,9 @@ class LocalWorker(Worker):
         if plan is None:
             return None
         hidden = self.runner.forward(plan)
-        scores = self.scorer.submit(hidden, plan)
+        scores, pools = self.scorer.submit(hidden, plan), self.pooler.submit(hidden, plan)
         logits = self.runner.logits(hidden, plan.logit_rows) if plan.num_rows else None
-        step = _LocalStep(self, plan, logits, scores)
+        step = _LocalStep(self, plan, logits, scores, pools)
         if not plan.sampling_flags & PROCESSORS:
             step.submit_sampling(None)
         return step
@@ -73,9 +78,15 @@ class _LocalStep:
     """A step on the device; ``logits`` None: no prompt comes to its end in it."""
 
     def __init__(
-        self, worker: LocalWorker, plan: StepPlan, logits: Tensor | None, scores: list[ScorePart]
+        self,
+        worker: LocalWorker,
+        plan: StepPlan,
+        logits: Tensor | None,
+        scores: list[ScorePart],
+        pools: list[PoolPart],
     ) -> None:
-        self._worker, self._plan, self._logits, self._scores = worker, plan, logits, scores
+        self._worker, self._plan, self._logits = worker, plan, logits
+        self._scores, self._pools = scores, pools
         self._sizes = plan.num_seqs, plan.num_tokens
         self._sampling: SampleHandle | VerifyHandle | None = None
 
@@ -93,4 +104,5 @@ class _LocalStep:
     def read(self) -> StepOutputs:
         sampled = self._sampling.read() if self._sampling is not None else None
         scores, broken = self._worker.scorer.read(self._scores)
-        return StepOutputs(*self._sizes, sampled, scores, broken)
+        pooled, unpooled = self._worker.pooler.read(self._pools)
+        return StepOutputs(*self._sizes, sampled, scores, [*broken, *unpooled], pooled)

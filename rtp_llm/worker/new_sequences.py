@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class NewSequences:
     """The sequences of one request; plans name them by ``ids``, their settings by ``slots``.
 
-    ``stop_ids`` are forbidden before ``params.min_tokens``.
+    ``stop_ids`` are forbidden before ``params.min_tokens``. With ``pooling``, of one sequence, the
+    mean of the prompt's hidden states is wanted.
     """
 
     ids: Sequence[int]
@@ -29,3 +30,4 @@ class NewSequences:
     params: SamplingParams
     stop_ids: Sequence[int]
     processors: Sequence[LogitsProcessor] = ()
+    pooling: bool = False

@@ -14,6 +14,7 @@ from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan import StepPlan
 
 if TYPE_CHECKING:
+    from rtp_llm.worker.heads.pool import Pooled
     from rtp_llm.worker.heads.sampler import Sampled
     from rtp_llm.worker.heads.score import PromptScores
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 class StepOutputs:
     """What a step of so many sequences and tokens gave.
 
-    ``broken``: sequences whose prompt scores have NaN or infinity, each set those of one request.
+    ``broken``: sequences whose prompt scores or pooled states have NaN or infinity, each set those
+    of one request.
     """
 
     num_seqs: int
@@ -30,6 +32,7 @@ class StepOutputs:
     sampled: Sampled | None = None
     scores: Sequence[PromptScores] = ()
     broken: Sequence[frozenset[int]] = ()
+    pooled: Sequence[Pooled] = ()
 
     @property
     def tokens(self) -> NDArray[np.int32]:

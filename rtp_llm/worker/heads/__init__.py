@@ -1,1 +1,1 @@
-"""What becomes of hidden states: sampled tokens, verified drafts and log-probabilities."""
+"""What becomes of hidden states: sampled tokens, verified drafts, log-probabilities, vectors."""

@@ -82,7 +82,8 @@ class WorkerProcess:
         if self._number == 0:  # all workers come to the same tokens
             side, count = step & 1, len(outputs.tokens)
             sampled = outputs.sampled
-            more = bool(outputs.scores or outputs.broken or (sampled and sampled.logprobs))
+            prompts = outputs.scores or outputs.broken or outputs.pooled
+            more = bool(prompts or (sampled and sampled.logprobs))
             self._memory.tokens[side, :count] = outputs.tokens
             self._memory.answers[side, :3] = count, sampled.broken if sampled else 0, more
             if more:
