@@ -20,8 +20,8 @@ from rtp_llm.config.settings import SettingsError
 from rtp_llm.engine.messages import EngineDeadError
 from rtp_llm.models.transformers_models_for_tests import save_model
 from rtp_llm.progress_line import ProgressLine
+from rtp_llm.testing.model_folders import CHATML, byte_level
 from rtp_llm.text.generation_defaults import GenerationDefaults
-from rtp_llm.text.model_folders_for_tests import CHATML, byte_level
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 SMALL = {"kv_cache_mem_mb": 8, "num_threads": 1}

@@ -11,7 +11,7 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.attention import AttentionConfig, ForwardBatch, Rotation, make_backend
 from rtp_llm.device import Device
-from rtp_llm.device.usable_gpu_for_tests import usable_gpu
+from rtp_llm.testing.usable_gpu import usable_gpu
 
 BLOCK, KV_HEADS, HEADS, HEAD = 16, 8, 16, 128
 BLOCKS = 2**31 // (BLOCK * KV_HEADS * HEAD) + 40  # of each plane

@@ -18,8 +18,8 @@ from rtp_llm.attention.steps_for_tests import (
     step_of,
 )
 from rtp_llm.config.model_settings import ModelSettings
-from rtp_llm.device.usable_gpu_for_tests import usable_gpu
 from rtp_llm.testing.paged_batches import PagedBatch
+from rtp_llm.testing.usable_gpu import usable_gpu
 
 GPU = usable_gpu("cuda")
 CAPABILITY = GPU.capability() if GPU is not None else (0, 0)

@@ -12,8 +12,8 @@ from rtp_llm.attention import AttentionConfig, make_backend
 from rtp_llm.attention.fp8_dequant import Fp8DequantBackend
 from rtp_llm.attention.steps_for_tests import forget_old_blocks, shape_of, step_of
 from rtp_llm.attention.triton import TritonAttentionBackend
-from rtp_llm.device.usable_gpu_for_tests import usable_gpu
 from rtp_llm.testing.paged_batches import PagedBatch
+from rtp_llm.testing.usable_gpu import usable_gpu
 
 GPU = usable_gpu("cuda")
 CAPABILITY = GPU.capability() if GPU is not None else (0, 0)

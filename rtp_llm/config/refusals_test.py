@@ -8,10 +8,10 @@ from rtp_llm.config.refusals import REFUSALS, find_refusal
 from rtp_llm.device import CAPABILITIES, DeviceError
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.device.cuda import CudaDevice
-from rtp_llm.device.fake_torch_for_tests import FakeTorch
 from rtp_llm.device.resolve import Resolver
 from rtp_llm.device.rocm import RocmDevice
 from rtp_llm.device.xpu import XpuDevice
+from rtp_llm.testing.fake_torch import FakeTorch
 
 DEVICES = {kind.name: kind for kind in (CpuDevice, CudaDevice, RocmDevice, XpuDevice)}
 ROWS = [row for row in REFUSALS if row.area == "device"]

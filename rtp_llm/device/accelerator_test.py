@@ -10,9 +10,9 @@ from torch.profiler import ProfilerActivity
 from rtp_llm.device import CAPABILITIES, DeviceError, Ranks
 from rtp_llm.device.base import MemoryInfo
 from rtp_llm.device.cuda import CudaDevice
-from rtp_llm.device.fake_torch_for_tests import GIB, FakeBackend, FakeEvent, FakeTorch
 from rtp_llm.device.rocm import RocmDevice
 from rtp_llm.device.xpu import XpuDevice
+from rtp_llm.testing.fake_torch import GIB, FakeBackend, FakeEvent, FakeTorch
 
 KINDS = {"cuda": CudaDevice, "rocm": RocmDevice, "xpu": XpuDevice}
 PARTS = {"cuda": "CUDA", "rocm": "HIP", "xpu": "XPU"}

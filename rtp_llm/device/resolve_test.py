@@ -10,8 +10,8 @@ import threading
 import pytest
 
 from rtp_llm.device import DEVICE_VARIABLE, DeviceError
-from rtp_llm.device.fake_torch_for_tests import FakeTorch
 from rtp_llm.device.resolve import Resolver
+from rtp_llm.testing.fake_torch import FakeTorch
 
 ALL = ("cuda", "rocm", "xpu", "cpu")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.device.fake_torch_for_tests import gpu_in_host_memory
 from rtp_llm.device.staging import StagedNumbers
+from rtp_llm.testing.fake_torch import gpu_in_host_memory
 
 
 def test_what_is_sent_arrives_and_the_rest_stays():

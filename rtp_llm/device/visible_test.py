@@ -6,9 +6,9 @@ import pytest
 
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.device.cuda import CudaDevice
-from rtp_llm.device.fake_torch_for_tests import FakeTorch
 from rtp_llm.device.rocm import RocmDevice
 from rtp_llm.device.xpu import XpuDevice
+from rtp_llm.testing.fake_torch import FakeTorch
 
 KINDS = {
     CudaDevice: ("cuda", "CUDA_VISIBLE_DEVICES"),

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from rtp_llm.device import Device
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.device.usable_gpu_for_tests import usable_gpu
 from rtp_llm.disagg.block_copies import BlockCopies, runs_of, words_of
+from rtp_llm.testing.usable_gpu import usable_gpu
 
 DEVICE: Device = usable_gpu() or CpuDevice()
 LONG = 1 << 22  # bytes of a block that make any run worth a copy

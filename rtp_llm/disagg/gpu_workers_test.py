@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from rtp_llm.device.usable_gpu_for_tests import usable_gpu
 from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
+from rtp_llm.testing.usable_gpu import usable_gpu
 
 if TYPE_CHECKING:
     from rtp_llm.disagg.workers_for_tests import Pair

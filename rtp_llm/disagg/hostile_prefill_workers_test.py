@@ -22,7 +22,7 @@ from rtp_llm.disagg.peers import MismatchError, Peers, wait_for_all
 from rtp_llm.disagg.raw_peers_for_tests import HELLO, OFFERS, WELCOME, until
 from rtp_llm.disagg.transports.client import TransportClient
 from rtp_llm.disagg.transports.registry import take_blocks
-from rtp_llm.kept_port_for_tests import kept_port
+from rtp_llm.testing.kept_port import kept_port
 
 
 def by_tcp() -> TransportClient:

@@ -13,9 +13,9 @@ from rtp_llm.distributed.dispatch import LowLatencyAllToAll
 from rtp_llm.distributed.loads import ExpertLoads
 from rtp_llm.distributed.lockstep import Lockstep
 from rtp_llm.distributed.placement import ExpertMap, Placement
-from rtp_llm.distributed.ranks_for_tests import run_ranks
 from rtp_llm.distributed.rows import TokenRows
 from rtp_llm.distributed.weight_move import transfers
+from rtp_llm.testing.ranks import run_ranks
 
 EXPERTS, REDUNDANT, HIDDEN, LAYERS, TOKENS = 8, 2, 6, 3, 16
 HOTTEST = 2

@@ -13,8 +13,8 @@ from rtp_llm.distributed.all_to_all_for_tests import (
     worst_errors,
 )
 from rtp_llm.distributed.dispatch import CapacityError, LowLatencyAllToAll
-from rtp_llm.distributed.ranks_for_tests import run_ranks
 from rtp_llm.distributed.rows import TokenRows
+from rtp_llm.testing.ranks import run_ranks
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rtp_llm.device.usable_gpu_for_tests import usable_gpus
 from rtp_llm.distributed.all_to_all_for_tests import CASES, TOLERANCE, recorded_errors, worst_errors
-from rtp_llm.distributed.ranks_for_tests import run_ranks
+from rtp_llm.testing.ranks import run_ranks
+from rtp_llm.testing.usable_gpu import usable_gpus
 
 GPU, COUNT = usable_gpus()
 on_gpus = pytest.mark.parametrize(

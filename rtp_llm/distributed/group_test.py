@@ -15,7 +15,7 @@ import torch
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from rtp_llm.distributed.membership import RENDEZVOUS_VARIABLE, Membership
-from rtp_llm.distributed.ranks_for_tests import run_ranks
+from rtp_llm.testing.ranks import run_ranks
 
 SHORT = datetime.timedelta(seconds=1)
 

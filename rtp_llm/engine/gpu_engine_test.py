@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from rtp_llm.device import MemoryInfo, resolve_device
-from rtp_llm.device.usable_gpu_for_tests import usable_gpu
 from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
+from rtp_llm.testing.usable_gpu import usable_gpu
 
 
 def tiny_engine(folder, **settings):

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from rtp_llm import ops
-from rtp_llm.device.usable_gpu_for_tests import usable_gpu
 from rtp_llm.models.fp8_checkpoints_for_tests import store_as_fp8
 from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
 from rtp_llm.quantization.fp8 import dequantize_blocks, quantize_blocks
+from rtp_llm.testing.usable_gpu import usable_gpu
 
 # The packages of the engine's link are not part of every image that has a GPU.
 pytest.importorskip("msgspec")

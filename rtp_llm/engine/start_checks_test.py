@@ -11,12 +11,12 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.device import DeviceError
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.device.cuda import CudaDevice
-from rtp_llm.device.fake_torch_for_tests import FakeTorch
 from rtp_llm.device.rocm import RocmDevice
 from rtp_llm.device.xpu import XpuDevice
 from rtp_llm.engine import build
 from rtp_llm.engine.start_checks import check_model, check_operators, check_settings
 from rtp_llm.models.transformers_models_for_tests import save_model
+from rtp_llm.testing.fake_torch import FakeTorch
 
 KINDS = {kind.name: kind for kind in (CudaDevice, RocmDevice, XpuDevice)}
 GPUS = pytest.mark.parametrize("name", KINDS)

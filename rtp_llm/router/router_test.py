@@ -11,11 +11,11 @@ import pytest
 
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings
-from rtp_llm.kept_port_for_tests import kept_port
 from rtp_llm.router.asked import read_wanted
 from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.run import probe, route
 from rtp_llm.router.workers import PIECE_BYTES, Visit, Worker, Workers, pieces_of
+from rtp_llm.testing.kept_port import kept_port
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -27,7 +27,7 @@ from rtp_llm.server.processes_for_tests import (
     process,
 )
 from rtp_llm.server.serving_for_tests import events, wait_for
-from rtp_llm.text.model_folders_for_tests import byte_level, with_bos, write_folder
+from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
 
 ASK: Any = [{"role": "user", "content": "Hello"}]
 FLAGS = ["--dtype", "float32", "--num-threads", "1", "--kv-cache-mem-mb", "16"]

@@ -27,7 +27,7 @@ from rtp_llm.engine.messages import (
 )
 
 Script = Callable[[AddRequest, int], list[int]]
-EOS = 4  # <|im_end|> of model_folders_for_tests
+EOS = 4  # <|im_end|> of testing/model_folders.py
 # In a script: instead of a token the sequence gets this error.
 ERRORS: dict[int, SequenceError] = {-2: "model_produced_nan", -3: "no_allowed_tokens"}
 

@@ -14,7 +14,7 @@ import torch
 from rtp_llm import LLM, SamplingParams
 from rtp_llm.models.transformers_models_for_tests import save_model
 from rtp_llm.server.processes_for_tests import REAL, Stream, engines, figures, process
-from rtp_llm.text.model_folders_for_tests import CHATML, byte_level
+from rtp_llm.testing.model_folders import CHATML, byte_level
 
 FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--served-model-name", "tiny")
 LONG = 30_000  # tokens that no machine has given before a test does something to their stream

@@ -21,7 +21,7 @@ from rtp_llm.server.app import build_app
 from rtp_llm.server.fake_engine_for_tests import FakeEngine, say
 from rtp_llm.server.http.state import ServerState
 from rtp_llm.server.http.uvicorn_server import HttpServer
-from rtp_llm.text.model_folders_for_tests import byte_level, with_bos, write_folder
+from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
 from rtp_llm.text.tokenizer import Tokenizer
 
 TEXT = "Once upon a time there was a 😀 house."

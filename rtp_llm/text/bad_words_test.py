@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from rtp_llm.testing.model_folders import byte_level, write_folder
 from rtp_llm.text.bad_words import bad_word_ids
-from rtp_llm.text.model_folders_for_tests import byte_level, write_folder
 from rtp_llm.text.tokenizer import Tokenizer
 
 

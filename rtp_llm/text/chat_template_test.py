@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from transformers.utils import chat_template_utils
 
+from rtp_llm.testing.model_folders import CHATML
 from rtp_llm.text import chat_template as own
 from rtp_llm.text.chat_template import ChatTemplate, ChatTemplateError
-from rtp_llm.text.model_folders_for_tests import CHATML
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 

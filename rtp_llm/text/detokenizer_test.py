@@ -7,8 +7,8 @@ import tokenizers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rtp_llm.testing.model_folders import CORPUS, STYLES
 from rtp_llm.text.detokenizer import ByteDetokenizer, WindowDetokenizer
-from rtp_llm.text.model_folders_for_tests import CORPUS, STYLES
 from rtp_llm.text.token_bytes import TokenBytes, decoder_style
 
 SLOW = [HealthCheck.too_slow]  # drawing may have to wait for a core

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rtp_llm.model_folder import ModelFilesError
+from rtp_llm.testing.model_folders import byte_level, sentencepiece, write_folder
 from rtp_llm.text.model_files import check_folder
-from rtp_llm.text.model_folders_for_tests import byte_level, sentencepiece, write_folder
 from rtp_llm.text.tokenizer import Tokenizer
 
 FILES = (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rtp_llm.text.model_folders_for_tests import byte_level, sentencepiece, write_folder
+from rtp_llm.testing.model_folders import byte_level, sentencepiece, write_folder
 from rtp_llm.text.sequence import SequenceText
 from rtp_llm.text.tokenizer import Tokenizer
 

@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from rtp_llm.text.chat_template import ChatTemplateError
-from rtp_llm.text.generation_defaults import GenerationDefaults
-from rtp_llm.text.model_files import ModelFilesError, check_folder
-from rtp_llm.text.model_folders_for_tests import (
+from rtp_llm.testing.model_folders import (
     CORPUS,
     STYLES,
     byte_level,
@@ -18,6 +15,9 @@ from rtp_llm.text.model_folders_for_tests import (
     with_bos,
     write_folder,
 )
+from rtp_llm.text.chat_template import ChatTemplateError
+from rtp_llm.text.generation_defaults import GenerationDefaults
+from rtp_llm.text.model_files import ModelFilesError, check_folder
 from rtp_llm.text.tokenizer import Tokenizer
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "你好 12 + 30?"}]

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rtp_llm.kept_port_for_tests import kept_port
 from rtp_llm.native import load_runtime
+from rtp_llm.testing.kept_port import kept_port
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import CacheStore, Load, TransferClient, TransferServer

@@ -9,8 +9,8 @@ import time
 import pytest
 import torch
 
-from rtp_llm.device.usable_gpu_for_tests import usable_gpus
 from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
+from rtp_llm.testing.usable_gpu import usable_gpus
 
 # The packages of the engine's link are not part of every image that has a GPU.
 pytest.importorskip("msgspec")
@@ -34,9 +34,9 @@ def rounds_for(size):
 
 def played(folder, tmp_path, size, scores=False, **settings):
     """What each rank did, and what one rank does alone: outcomes by prompt."""
-    from rtp_llm.distributed.ranks_for_tests import run_ranks
     from rtp_llm.engine.rank_runs_for_tests import Play, ask, play
     from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+    from rtp_llm.testing.ranks import run_ranks
 
     moves = settings.get("eplb_mode") == "eplb"
     plays = Play(rounds_for(size), MAX_TOKENS, until_moved=moves, scores=scores)

@@ -9,10 +9,10 @@ import torch
 
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.distributed.ranks_for_tests import run_ranks
 from rtp_llm.layers import LayerOptions, MoeBlock
 from rtp_llm.layers.moe.config import MoeConfig
 from rtp_llm.layers.moe.parallel import ParallelExperts, ParallelOptions, fake_balance
+from rtp_llm.testing.ranks import run_ranks
 
 
 @pytest.mark.parametrize(("experts", "k", "ranks"), [(8, 2, 2), (16, 4, 4), (12, 3, 2)])
