@@ -56,7 +56,7 @@ class Fp8DequantBackend(PartialBackend):
 
     @classmethod
     def kernel(cls) -> Callable[[Tensor, Tensor, Tensor], None]:
-        """What has the face of rtp_llm.ops.widen_pages."""
+        """What has the signature of rtp_llm.ops.widen_pages."""
         return ops.widen_pages
 
     def __init__(self, config: AttentionConfig, others: AttentionBackend) -> None:

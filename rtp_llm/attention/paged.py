@@ -43,7 +43,7 @@ class PagedAttentionBackend(AttentionBackend):
 
     @classmethod
     def kernel(cls) -> Callable[..., Tensor]:
-        """What has the face of rtp_llm.ops.paged_attention."""
+        """What has the signature of rtp_llm.ops.paged_attention."""
         return ops.paged_attention
 
     def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:

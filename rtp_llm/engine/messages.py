@@ -198,7 +198,7 @@ class EngineLog(msgspec.Struct, tag="log", frozen=True, kw_only=True):
 
 
 class EngineReady(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
-    """The model is loaded and warm; figures of what was built."""
+    """The model is loaded and warm; facts of what was built."""
 
     max_model_len: int
     vocab_size: int

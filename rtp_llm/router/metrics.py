@@ -77,7 +77,7 @@ class RouterMetrics:
         registry.register(_Gauges(workers, opened))
 
     def watch_connections(self, pool: ConnectionPool) -> None:
-        """Read the listener's figures at each scrape."""
+        """Read the listener's metrics at each scrape."""
         self._registry.register(ConnectionCollector(pool, _PREFIX))
 
     def render(self) -> bytes:

@@ -23,8 +23,8 @@ from rtp_llm.server.processes_for_tests import (
     Process,
     Stream,
     engines,
-    figures,
     process,
+    read_metrics,
 )
 from rtp_llm.server.serving_for_tests import events, wait_for
 from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
@@ -193,7 +193,7 @@ def test_a_disconnect_frees_the_blocks(server: Process) -> None:
     names = ["kv_cache_free_blocks", "running_sequences", "engine_steps_total", "disconnects_total"]
 
     def numbers() -> list[float]:
-        values = figures(url)
+        values = read_metrics(url)
         return [values[f"rtp_llm_{name}"] for name in names]
 
     free, _, steps, left = numbers()
@@ -214,13 +214,13 @@ def test_thirty_two_streams_run_in_one_batch(server: Process) -> None:
             posts = [client.post(f"{server.url}/v1/completions", json=body) for _ in range(32)]
             with stopped_engine(server):  # it finds all of them when it goes on
                 waiting = asyncio.gather(*posts)
-                while figures(server.url)["rtp_llm_open_requests"] < 32:
+                while read_metrics(server.url)["rtp_llm_open_requests"] < 32:
                     await asyncio.sleep(0.05)
             answers = await waiting
             assert all(events(answer.text)[-1] == "[DONE]" for answer in answers)
 
     asyncio.run(ask())
-    values = figures(server.url)
+    values = read_metrics(server.url)
     small = values['rtp_llm_batch_size_bucket{le="15.0"}']
     assert values["rtp_llm_batch_size_count"] > small, "no step had 16 sequences or more"
 
@@ -238,7 +238,7 @@ def test_drain_with_the_real_engine(folder: Path) -> None:
         (engine,) = engines(server.process.pid)
         with stopped_engine(server):
             stream = Stream(url, begun=False, model="tiny", max_tokens=150)
-            wait_for(lambda: figures(url)["rtp_llm_open_requests"] == 1, 60)
+            wait_for(lambda: read_metrics(url)["rtp_llm_open_requests"] == 1, 60)
             server.process.send_signal(signal.SIGTERM)
             server.wait_for("draining 1 open requests", "stderr")
         assert stream.events()[-1] == "[DONE]"
@@ -254,7 +254,7 @@ def test_death_of_the_real_engine(folder: Path) -> None:
         (engine,) = engines(server.process.pid)
         before = httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()["choices"]
         os.kill(engine, signal.SIGKILL)
-        wait_for(lambda: figures(url)["rtp_llm_engine_restarts_total"] == 1, 60)
+        wait_for(lambda: read_metrics(url)["rtp_llm_engine_restarts_total"] == 1, 60)
         wait_for(lambda: httpx.get(f"{url}/health").status_code == 200, 120)
         after = httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()["choices"]
         assert after == before

@@ -143,12 +143,12 @@ def status(url: str) -> str:
     return str(httpx.get(f"{url}/health").json()["status"])
 
 
-def figures(url: str) -> dict[str, float]:
+def read_metrics(url: str) -> dict[str, float]:
     """The numbers of its /metrics, by name and labels."""
-    return figures_of(httpx.get(f"{url}/metrics").text)
+    return parse_metrics(httpx.get(f"{url}/metrics").text)
 
 
-def figures_of(text: str) -> dict[str, float]:
+def parse_metrics(text: str) -> dict[str, float]:
     """The numbers in the text of /metrics; of their labels all but the model's name."""
     lines = (line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
     return {_MODEL.sub("", name).replace("{}", ""): float(value) for name, value in lines}

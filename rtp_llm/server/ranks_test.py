@@ -13,7 +13,7 @@ import torch
 
 from rtp_llm import LLM, SamplingParams
 from rtp_llm.models.transformers_models_for_tests import save_model
-from rtp_llm.server.processes_for_tests import REAL, Stream, engines, figures, process
+from rtp_llm.server.processes_for_tests import REAL, Stream, engines, process, read_metrics
 from rtp_llm.testing.model_folders import CHATML, byte_level
 
 FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--served-model-name", "tiny")
@@ -58,7 +58,7 @@ def test_a_server_of_two_ranks_answers_as_one_and_ends_with_one_of_them(folder: 
         assert answers(url) == expected
         ranks = engines(server.process.pid)
         assert len(ranks) == 2
-        values = figures(url)
+        values = read_metrics(url)
         assert values["rtp_llm_generated_tokens_total"] == 2 * 4 * 20
         streams = [Stream(url, model="tiny", max_tokens=LONG) for _ in range(4)]
         # Ranks of a dense model wait for none: a silent one must be noticed from outside.

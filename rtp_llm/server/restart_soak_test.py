@@ -14,9 +14,9 @@ from rtp_llm.server.processes_for_tests import (
     PATIENCE,
     Stream,
     engines,
-    figures,
     open_descriptors,
     process,
+    read_metrics,
     status,
 )
 from rtp_llm.server.serving_for_tests import wait_for
@@ -42,7 +42,9 @@ def test_nothing_is_left_of_engines_that_were_killed(tmp_path: Path) -> None:
             time.sleep(chance.uniform(0, 0.5))
             (engine,) = engines(server.process.pid)
             os.kill(engine, signal.SIGKILL)
-            wait_for(lambda n=number: figures(url)["rtp_llm_engine_restarts_total"] == n, PATIENCE)
+            wait_for(
+                lambda n=number: read_metrics(url)["rtp_llm_engine_restarts_total"] == n, PATIENCE
+            )
             wait_for(lambda: status(url) == "ready", PATIENCE)
             for stream in streams:
                 stream.thread.join(PATIENCE)

@@ -17,10 +17,10 @@ from rtp_llm.server.processes_for_tests import (
     Process,
     Stream,
     engines,
-    figures,
-    figures_of,
     open_descriptors,
+    parse_metrics,
     process,
+    read_metrics,
     status,
 )
 from rtp_llm.server.serving_for_tests import CHAT, fake_engine, run, served, wait_for
@@ -43,9 +43,9 @@ def kill_and_wait(server: Process, url: str) -> list[str]:
     """The phases that its probes saw from the engine's end until a new one served."""
     phases = []
     (engine,) = engines(server.process.pid)
-    before = figures(url)["rtp_llm_engine_restarts_total"]
+    before = read_metrics(url)["rtp_llm_engine_restarts_total"]
     os.kill(engine, signal.SIGKILL)
-    wait_for(lambda: figures(url)["rtp_llm_engine_restarts_total"] > before, PATIENCE)
+    wait_for(lambda: read_metrics(url)["rtp_llm_engine_restarts_total"] > before, PATIENCE)
     while (phase := status(url)) != "ready":
         phases.append(phase)
         assert httpx.get(f"{url}/liveness").status_code == 200
@@ -66,11 +66,11 @@ def test_a_killed_engine_under_fifty_streams(steps: AllowedSteps, tmp_path: Path
         url = server.url
         before = len(os.listdir(folder))
         begun = [Stream(url, begun=False, max_tokens=40) for _ in range(STREAMS // 2)]
-        wait_for(lambda: figures(url)["rtp_llm_running_sequences"] == STREAMS // 2, PATIENCE)
+        wait_for(lambda: read_metrics(url)["rtp_llm_running_sequences"] == STREAMS // 2, PATIENCE)
         steps.allow(2)
         wait_for(lambda: all("data: " in stream.text for stream in begun), PATIENCE)
         waiting = [Stream(url, begun=False, max_tokens=40) for _ in range(STREAMS // 2)]
-        wait_for(lambda: figures(url)["rtp_llm_running_sequences"] == STREAMS, PATIENCE)
+        wait_for(lambda: read_metrics(url)["rtp_llm_running_sequences"] == STREAMS, PATIENCE)
         assert set(kill_and_wait(server, url)) == {"engine_restarting"}
         steps.allow_all()
         for stream in begun:
@@ -79,7 +79,7 @@ def test_a_killed_engine_under_fifty_streams(steps: AllowedSteps, tmp_path: Path
             assert stream.events()[-1] == "[DONE]"
         assert Stream(url, max_tokens=3).events()[-1] == "[DONE]"
         assert len(engines(server.process.pid)) == 1
-        assert figures(url)["rtp_llm_replayed_requests_total"] == STREAMS // 2
+        assert read_metrics(url)["rtp_llm_replayed_requests_total"] == STREAMS // 2
         descriptors = open_descriptors(server)
         poison(url)
         assert len(os.listdir(folder)) == before
@@ -92,13 +92,13 @@ def test_a_killed_engine_under_fifty_streams(steps: AllowedSteps, tmp_path: Path
 
 def poison(url: str) -> None:
     """A request that ends engines is computed twice: it ends two of them and no more."""
-    before = figures(url)
+    before = read_metrics(url)
     body = {"prompt": [script.KILL], "max_tokens": 4}
     answer = httpx.post(f"{url}/v1/completions", json=body, timeout=PATIENCE)
     assert answer.status_code == 503
     assert answer.json()["error"]["code"] == "engine_dead"
     wait_for(lambda: status(url) == "ready", PATIENCE)
-    after = figures(url)
+    after = read_metrics(url)
     for name, more in (("engine_restarts", 2), ("replayed_requests", 1)):
         assert after[f"rtp_llm_{name}_total"] == before[f"rtp_llm_{name}_total"] + more
     assert httpx.post(f"{url}/v1/completions", json={**body, "prompt": [7]}).status_code == 200
@@ -115,9 +115,9 @@ def test_a_dense_rank_comes_back_and_a_killed_server_leaves_nothing(
         url = server.url
         ranks = engines(server.process.pid)
         os.kill(ranks[1], signal.SIGKILL)
-        wait_for(lambda: figures(url)["rtp_llm_engine_ranks_up"] == 1, PATIENCE)
+        wait_for(lambda: read_metrics(url)["rtp_llm_engine_ranks_up"] == 1, PATIENCE)
         body = {"prompt": [7], "max_tokens": 4}
-        while (found := figures(url))["rtp_llm_engine_ranks_up"] == 1:
+        while (found := read_metrics(url))["rtp_llm_engine_ranks_up"] == 1:
             assert status(url) == "ready" and found["rtp_llm_ready"] == 1
             assert httpx.post(f"{url}/v1/completions", json=body).status_code == 200
         assert found["rtp_llm_engine_ranks_up"] == found["rtp_llm_engine_ranks"] == 2
@@ -149,7 +149,7 @@ async def test_metrics_and_phases_of_a_restart() -> None:
         assert "is being restarted" in health.json()["reason"]
         assert health.headers["retry-after"] == "1"
         assert (await server.client.get("/liveness")).status_code == 200
-        values = figures_of((await server.client.get("/metrics")).text)
+        values = parse_metrics((await server.client.get("/metrics")).text)
         assert values["rtp_llm_engine_restarts_total"] == 2
         assert values["rtp_llm_replayed_requests_total"] == 7
         assert values["rtp_llm_engine_ranks"] == 1 and values["rtp_llm_engine_ranks_up"] == 0

@@ -1,4 +1,4 @@
-// The writer's Python face. Its threads run Python callables, so no call waits with the
+// Python bindings of the writer. Its threads run Python callables, so no call waits with the
 // interpreter's lock, and what a task owns goes away under it.
 
 #include "rtp_llm/cpp/pybind/async_writer.h"

@@ -1,4 +1,4 @@
-"""The Python face of the cache store's asynchronous writer."""
+"""Python bindings of the cache store's asynchronous writer."""
 
 from __future__ import annotations
 

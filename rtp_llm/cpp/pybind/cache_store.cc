@@ -1,4 +1,4 @@
-// The Python face of the cache store and of the transfer between prefill and decode. Their threads
+// Python bindings of the cache store and of the transfer between prefill and decode. Their threads
 // run no Python; they take the interpreter's lock only to let go of an owner that was handed over.
 
 #include "rtp_llm/cpp/pybind/cache_store.h"

@@ -1,4 +1,4 @@
-"""The Python face of the cache store and of the transfer, in one process over loopback."""
+"""Python bindings of the cache store and of the transfer, in one process over loopback."""
 
 from __future__ import annotations
 

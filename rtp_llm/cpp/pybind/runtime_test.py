@@ -1,4 +1,4 @@
-"""The Python face of the C++ runtime."""
+"""Python bindings of the C++ runtime."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ _PARENT_IS_GONE = 3
 
 
 class Heartbeat(threading.Thread):
-    """Sends the engine's figures every quarter of a second, however long a step takes.
+    """Sends the engine's metrics every quarter of a second, however long a step takes.
 
-    ``source`` gives the figures; until it is set they are all zero.
+    ``source`` gives the metrics; until it is set they are all zero.
     """
 
     def __init__(self, sender: Sender, address: EngineAddress) -> None:
@@ -37,8 +37,8 @@ class Heartbeat(threading.Thread):
     def run(self) -> None:
         """Beat until the process ends."""
         while True:
-            figures = self.source()
-            self._sender.send(msgspec.structs.replace(figures, resident_bytes=_resident_bytes()))
+            metrics = self.source()
+            self._sender.send(msgspec.structs.replace(metrics, resident_bytes=_resident_bytes()))
             time.sleep(HEARTBEAT_SECONDS)
             if os.getppid() != self._parent:
                 _end_alone(self._address)

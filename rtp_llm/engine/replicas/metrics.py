@@ -1,4 +1,4 @@
-"""The figures of several ranks as those of one engine."""
+"""Metrics of several ranks as those of one engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the figures of several ranks together."""
+"""Tests of the metrics of several ranks together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engine processes of several ranks behind the face of one Engine, for a caller that steps."""
+"""Engine processes of several ranks behind the interface of one Engine, for a caller that steps."""
 
 from __future__ import annotations
 

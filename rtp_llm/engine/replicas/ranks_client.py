@@ -42,7 +42,7 @@ LOOKS, LOOK_SECONDS = 50, 0.01
 
 
 class RanksClient:
-    """The face of an EngineClient over `size` of them.
+    """The interface of an EngineClient over `size` of them.
 
     Ranks in lockstep live and die together. Those of a dense model do so only without ``restarts``:
     else each is restarted alone, while the others serve.
@@ -195,7 +195,7 @@ class RanksClient:
 
     @property
     def latest_stats(self) -> EngineStats:
-        """The ranks' figures together."""
+        """The ranks' metrics together."""
         return all_stats([member.latest_stats for member in self._members])
 
     async def close(self, timeout: float = 5.0) -> None:

@@ -114,8 +114,8 @@ def test_ranks_that_cannot_start_leave_nothing(folder, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("face", ["LLM", "server"])
-def test_ranks_that_cannot_be_spawned_end_those_before(folder, tmp_path, monkeypatch, face):
+@pytest.mark.parametrize("api", ["LLM", "server"])
+def test_ranks_that_cannot_be_spawned_end_those_before(folder, tmp_path, monkeypatch, api):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     spawned = []
     spawn = EngineProcess.spawn
@@ -128,7 +128,7 @@ def test_ranks_that_cannot_be_spawned_end_those_before(folder, tmp_path, monkeyp
 
     monkeypatch.setattr(EngineProcess, "spawn", first_only)
     with pytest.raises(OSError, match="no more processes"):
-        if face == "LLM":
+        if api == "LLM":
             LLM(folder, data_parallel_size=2, **SMALL)
         else:
             RanksClient(2).spawn(Settings(model=str(folder), data_parallel_size=2, **SMALL))

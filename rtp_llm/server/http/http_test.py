@@ -14,7 +14,7 @@ import pytest
 
 from rtp_llm.engine.messages import RequestError
 from rtp_llm.server.fake_engine_for_tests import FakeEngine
-from rtp_llm.server.processes_for_tests import figures_of
+from rtp_llm.server.processes_for_tests import parse_metrics
 from rtp_llm.server.serving_for_tests import CHAT, TEXT, fake_engine, listening, wait_for
 
 ASK = [{"role": "user", "content": "Hello"}]
@@ -147,8 +147,8 @@ def test_a_client_that_goes_away_frees_its_request(
     key = {"Authorization": "Bearer secret"}
     wait_for(lambda: 'code="499"' in httpx.get(f"{url}/metrics", headers=key).text, 60)
     scraped = httpx.get(f"{url}/metrics", headers=key).text
-    assert figures_of(scraped)["rtp_llm_disconnects_total"] == 1
-    assert figures_of(scraped)["rtp_llm_open_requests"] == 0
+    assert parse_metrics(scraped)["rtp_llm_disconnects_total"] == 1
+    assert parse_metrics(scraped)["rtp_llm_open_requests"] == 0
 
 
 def test_thirty_two_streams_share_steps(engine: FakeEngine, url: str) -> None:
@@ -171,7 +171,7 @@ def test_thirty_two_streams_share_steps(engine: FakeEngine, url: str) -> None:
             responses = await answers
             assert {response.status_code for response in responses} == {200}
             scraped = (await client.get(f"{url}/metrics")).text
-        lines = figures_of(scraped)
+        lines = parse_metrics(scraped)
         smaller = lines['rtp_llm_batch_size_bucket{le="24.0"}']
         assert smaller == 40, "those of the first alone"
         assert lines["rtp_llm_batch_size_count"] == 80

@@ -19,7 +19,7 @@ from rtp_llm.engine.allowed_steps_for_tests import AllowedSteps
 from rtp_llm.engine.client.engine_client import TICK_SECONDS
 from rtp_llm.engine.client.liveness import SILENCE_SECONDS
 from rtp_llm.server.http.shutdown import SAME_SIGNAL_SECONDS
-from rtp_llm.server.processes_for_tests import ROOT, Process, Stream, engines, figures, process
+from rtp_llm.server.processes_for_tests import ROOT, Process, Stream, engines, process, read_metrics
 from rtp_llm.server.serving_for_tests import CHAT, TEXT, wait_for
 
 NO_RESTART = ("--restart-engine", "0")
@@ -263,7 +263,7 @@ def test_a_client_that_goes_away_ends_its_request_within_a_step(
 
 
 def figure(url: str, name: str) -> float:
-    return figures(url)[name]
+    return read_metrics(url)[name]
 
 
 @pytest.mark.parametrize("to_the_group", [False, True])

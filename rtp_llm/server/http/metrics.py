@@ -130,12 +130,12 @@ class Metrics:
         self.step_tokens.observe(num_tokens)
 
     def watch_engine(self, engine: EngineInterface, ready: Callable[[], bool]) -> None:
-        """Read the engine's own figures at each scrape."""
+        """Read the engine's own metrics at each scrape."""
         self._engine = engine
         self.registry.register(_EngineCollector(engine, ready))
 
     def watch_connections(self, pool: ConnectionPool) -> None:
-        """Read the listener's figures at each scrape."""
+        """Read the listener's metrics at each scrape."""
         self.registry.register(ConnectionCollector(pool))
 
     def render(self) -> bytes:

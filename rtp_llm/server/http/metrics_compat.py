@@ -103,7 +103,7 @@ def vllm_config(ready: EngineReady | None) -> Iterator[Metric]:
 
 
 class SglangGauges:
-    """SGLang's figures that are no family of ours under another name."""
+    """SGLang's metrics that are no family of ours under another name."""
 
     def __init__(self) -> None:
         self._since = (time.monotonic(), 0)

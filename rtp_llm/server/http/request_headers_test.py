@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from rtp_llm.server.http import request_headers
-from rtp_llm.server.processes_for_tests import figures_of
+from rtp_llm.server.processes_for_tests import parse_metrics
 from rtp_llm.server.serving_for_tests import (
     CHAT,
     JSON,
@@ -223,4 +223,4 @@ def test_lines_about_bad_requests(caplog: pytest.LogCaptureFixture) -> None:
         scraped = httpx.get(f"{url}/metrics").text
     lines = [line for line in caplog.messages if "no valid HTTP" in line]
     assert 0 < len(lines) <= 20 and all(line.startswith("127.0.0.1: ") for line in lines)
-    assert figures_of(scraped)['rtp_llm_refused_connections_total{reason="invalid"}'] == 50
+    assert parse_metrics(scraped)['rtp_llm_refused_connections_total{reason="invalid"}'] == 50

@@ -13,7 +13,7 @@ import uvloop
 
 from rtp_llm.server.fake_engine_for_tests import FakeEngine, ready_message
 from rtp_llm.server.openai.generation import Generation
-from rtp_llm.server.processes_for_tests import figures, figures_of
+from rtp_llm.server.processes_for_tests import parse_metrics, read_metrics
 from rtp_llm.server.serving_for_tests import PROMPT, demo_tokenizer, events, listening, wait_for
 
 LONG = 2 * 10**5  # tokens
@@ -61,10 +61,10 @@ def test_it_is_cut_off_and_others_go_on(prompt: Any, monkeypatch: pytest.MonkeyP
             assert len(formatted) <= before + MOST
         many = 1 if isinstance(prompt, str) else len(prompt)
         assert len(engine.aborted) == many
-        wait_for(lambda: figures(url)["rtp_llm_open_connections"] == 1, 20)
+        wait_for(lambda: read_metrics(url)["rtp_llm_open_connections"] == 1, 20)
         scraped = httpx.get(f"{url}/metrics").text
-    assert figures_of(scraped)['rtp_llm_refused_connections_total{reason="stalled"}'] == 1
-    assert figures_of(scraped)["rtp_llm_open_requests"] == 0
+    assert parse_metrics(scraped)['rtp_llm_refused_connections_total{reason="stalled"}'] == 1
+    assert parse_metrics(scraped)["rtp_llm_open_requests"] == 0
 
 
 def is_still(formatted: list[int], engine: FakeEngine) -> bool:
