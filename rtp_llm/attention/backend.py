@@ -111,7 +111,7 @@ class Backend(ABC, Generic[ConfigT]):
         return cls.priority
 
     @classmethod
-    def remark(cls, config: ConfigT) -> str:
+    def note(cls, config: ConfigT) -> str:
         """What an explanation of the choice has to add about this backend, if anything."""
         return ""
 

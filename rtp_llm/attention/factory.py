@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rtp_llm.attention.backend import AttentionConfig, Backend, BackendConfig, PartialBackend
 from rtp_llm.device import Support
-from rtp_llm.device.choice import AUTO, ask, choose, load_class, verdicts
+from rtp_llm.device.choice import AUTO, ask, choose, load_class, outcomes
 
 if TYPE_CHECKING:
     from rtp_llm.attention.decode import DecodeBackend
@@ -57,22 +57,22 @@ def explain(config: BackendConfig) -> str:
     """The choice and every rejection, one backend per line, the highest priority first."""
     answers = _ask(config)
     lines = [f"attention for {config}:"]
-    for (backend, answer), verdict in zip(
-        answers, verdicts(answers, config.settings.attention_backend, SETTING), strict=True
+    for (backend, answer), outcome in zip(
+        answers, outcomes(answers, config.settings.attention_backend, SETTING), strict=True
     ):
-        remark = backend.remark(config) if answer else ""
+        note = backend.note(config) if answer else ""
         place = f"  {backend.name} (priority {backend.rank(config)})"
-        lines.append(f"{place}: {verdict}" + (f"; {remark}" if remark else ""))
+        lines.append(f"{place}: {outcome}" + (f"; {note}" if note else ""))
     if not isinstance(config, AttentionConfig):
         return "\n".join(lines)
     decode = _decode()
     answer = decode.supports(config)
-    verdict = _decode_verdict(config) if answer else f"no: {answer.reason}"
-    lines.append(f"  {decode.name} (beside them): {verdict}")
+    outcome = _decode_outcome(config) if answer else f"no: {answer.reason}"
+    lines.append(f"  {decode.name} (beside them): {outcome}")
     return "\n".join(lines)
 
 
-def _decode_verdict(config: AttentionConfig) -> str:
+def _decode_outcome(config: AttentionConfig) -> str:
     if config.settings.attention_backend == AUTO:
         return "chosen for steps of one token a sequence"
     forced = next(

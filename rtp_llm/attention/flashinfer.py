@@ -73,7 +73,7 @@ class FlashInferBackend(PartialBackend):
         return _BEFORE_ALL if _faster(config) and _comes_compiled() else cls.priority
 
     @classmethod
-    def remark(cls, config: AttentionConfig) -> str:
+    def note(cls, config: AttentionConfig) -> str:
         measured = find_measured(config)
         if measured is None:
             return "not measured for these heads on this GPU"

@@ -229,7 +229,7 @@ def row(long):
 
 
 @pytest.mark.parametrize(
-    ("rows", "compiled", "verdict"),
+    ("rows", "compiled", "outcome"),
     [
         ((), True, "supported, lower priority; not measured for these heads on this GPU"),
         ((row((0.7, 0.9)),), True, "chosen; 0.7.2 took on a GPU, of the time without it: 0.70"),
@@ -237,11 +237,11 @@ def row(long):
         ((row((0.7, 1.1)),), True, "supported, lower priority; 0.7.2 took"),
     ],
 )
-def test_it_is_chosen_where_it_was_measured_to_be_faster(log, monkeypatch, rows, compiled, verdict):
+def test_it_is_chosen_where_it_was_measured_to_be_faster(log, monkeypatch, rows, compiled, outcome):
     monkeypatch.setattr(measured, "MEASURED", rows)
     monkeypatch.setattr(module, "_comes_compiled", lambda: compiled)
     line = next(line for line in explain(CUDA).splitlines() if line.startswith("  flashinfer"))
-    assert verdict in line
+    assert outcome in line
     # Heads in other groups were not measured, nor windows.
     for change in ({"num_heads": 32}, {"windows": (0, 4096)}):
         other = explain(dataclasses.replace(CUDA, **change)).splitlines()

@@ -63,7 +63,7 @@ def reasons(answers: Sequence[tuple[Kind, Support]]) -> str:
     return "; ".join(f"{kind.name}: {answer.reason}" for kind, answer in answers if not answer)
 
 
-def verdicts(answers: Sequence[tuple[Kind, Support]], asked: str, setting: str) -> list[str]:
+def outcomes(answers: Sequence[tuple[Kind, Support]], asked: str, setting: str) -> list[str]:
     """What became of each kind, the best first: the one that `setting` asked for is chosen, with
     AUTO the first that said yes.
     """

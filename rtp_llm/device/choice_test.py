@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rtp_llm.device.base import Support
-from rtp_llm.device.choice import AUTO, NoChoiceError, choose, load_class, reasons, verdicts
+from rtp_llm.device.choice import AUTO, NoChoiceError, choose, load_class, outcomes, reasons
 
 
 class Kind:
@@ -26,7 +26,7 @@ ANSWERS = [(QUICK, Support.no("no wings")), (SLOW, Support.yes()), (LAST, Suppor
     ],
 )
 def test_what_became_of_each(asked, expected):
-    assert verdicts(ANSWERS, asked, "--kind") == expected
+    assert outcomes(ANSWERS, asked, "--kind") == expected
 
 
 def test_the_best_that_can_is_chosen_or_the_one_named_or_the_reason_is_said():

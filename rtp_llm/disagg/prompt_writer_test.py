@@ -282,7 +282,7 @@ def test_copies_of_a_step_outlive_it(folder: Path) -> None:
     bench.tiny.run()
     assert {place[0] for place in store.blocks} == {"1"}
     assert bench.held == 2
-    for name in "32":  # what ends later has no part in when the other is let go
+    for name in "32":  # what ends later has no part in when the other is released
         store.gates[name].set()
     bench.writer.finish()
     assert not bench.writer.under_way
@@ -331,7 +331,7 @@ def test_a_full_queue_makes_the_forward_wait_or_fails_the_prompt(
     bench.tiny.assert_all_free()
 
 
-def test_what_has_ended_is_let_go_without_waiting(folder: Path) -> None:
+def test_what_has_ended_is_released_without_waiting(folder: Path) -> None:
     bench, store = gated(folder)
     bench.begin(prompt(9))
     bench.tiny.run()

@@ -46,7 +46,7 @@ def words_taken(sides: Sides) -> int:
     )
 
 
-def test_blocks_that_were_let_go_while_they_were_read_are_not_used(
+def test_blocks_that_were_released_while_they_were_read_are_not_used(
     sides: Sides, library: CopyingLibrary
 ) -> None:
     """The prefill worker's patience ends first; its memory has other content by then."""

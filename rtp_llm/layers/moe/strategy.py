@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rtp_llm.device import Support
-from rtp_llm.device.choice import AUTO, ask, choose, load_class, verdicts
+from rtp_llm.device.choice import AUTO, ask, choose, load_class, outcomes
 from rtp_llm.layers.moe.executor import Executor, ExpertContext
 
 # Each is imported only when an executor is chosen.
@@ -29,8 +29,8 @@ def explain(context: ExpertContext, forced: str = AUTO) -> str:
     """The choice and every rejection, one executor a line, the highest value first."""
     answers = _ask(context)
     lines = [f"experts for {context.describe()}:"]
-    for (kind, _), verdict in zip(answers, verdicts(answers, forced, _SETTING), strict=True):
-        lines.append(f"  {kind.name} (priority {kind.value}): {verdict}")
+    for (kind, _), outcome in zip(answers, outcomes(answers, forced, _SETTING), strict=True):
+        lines.append(f"  {kind.name} (priority {kind.value}): {outcome}")
     return "\n".join(lines)
 
 
