@@ -61,7 +61,7 @@ def test_the_grouped_products_are_the_plain_ones(tmp_path: Path, kind: str) -> N
         plain = PlainExecutor(block.executor.context, block.executor.weights)
         for tokens in (1, 3, 40, 700):
             x = torch.randn(tokens, block.config.hidden_size).bfloat16()
-            routed = block.router.prepare(x, *block.gate(x))
+            routed = block.dispatcher.prepare(x, *block.gate(x))
             expected = plain.execute(routed)
             limit = 0.02 * float(expected.abs().max())
             actual = block.executor.execute(routed)
