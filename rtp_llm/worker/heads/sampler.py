@@ -191,19 +191,20 @@ class Sampler:
             self._processors.apply(logits, plan, previous)
         with_history = bool(flags & (flag.PENALTIES | flag.NGRAM | flag.BAD_WORDS))
         history = (plan.history_tokens, plan.history_cu) if with_history else ()
-        settings, (steps, *rest) = self._settings.gather(plan.row_slots, plan.row_steps, *history)
+        slots = plan.row_slots
+        settings, (steps, *rest) = self._settings.gather(slots, plan.row_steps, *history)
         if flags & flag.ALLOWED:
-            self._allowed.apply(logits, plan.row_slots)
+            self._allowed.apply(logits, slots)
         if flags & flag.MIN_TOKENS:
-            early = np.flatnonzero(plan.row_steps < self._min_tokens[plan.row_slots])
-            self._add_pairs(logits, self._stop_ids, plan.row_slots[early], early)
+            early = np.flatnonzero(plan.row_steps < self._min_tokens[slots])
+            self._add_pairs(logits, self._stop_ids, slots[early], early)
         if flags & flag.BIAS:
             rows = np.arange(plan.num_rows)
-            self._add_pairs(logits, self._biases, plan.row_slots, rows)
+            self._add_pairs(logits, self._biases, slots, rows)
         if with_history:
             self._edit_by_history(logits, flags, settings, steps, *rest)
         if flags & flag.BAD_WORDS:
-            self._banned.apply(logits, plan.row_slots, steps, *rest)
+            self._banned.apply(logits, slots, steps, *rest)
         return settings, steps
 
     def _edit_by_history(
