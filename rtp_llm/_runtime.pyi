@@ -408,10 +408,10 @@ class StepChannel:
     @property
     def published(self) -> int:
         """The newest step."""
-    @property
-    def numbers(self) -> NDArray[np.int32]:
-        """num_seqs, num_tokens, num_rows, max_seqlen_q, max_seqlen_k, sampling_flags, then of each
-        cache group the width of its block_table and the number of its copy_pairs."""
+    def numbers(self, count: int) -> list[int]:
+        """The first ``count`` of num_seqs, num_tokens, num_rows, max_seqlen_q, max_seqlen_k,
+        sampling_flags, then of each cache group the width of its block_table and the number of its
+        copy_pairs."""
     def await_taken(self, step: int, seconds: float) -> bool:
         """Until all workers have taken the step; False when the seconds pass first."""
     def await_finished(self, step: int, seconds: float) -> bool:

@@ -47,6 +47,13 @@ void Publish(StepChannel& channel, const Batch* batch) {
   channel.Publish(numbers, count);
 }
 
+py::list Numbers(const StepChannel& channel, int32_t count) {
+  if (count < 0 || count > kMaxStepNumbers) throw std::invalid_argument("count: there are fewer");
+  py::list numbers(count);
+  for (int32_t i = 0; i < count; ++i) numbers[i] = channel.numbers()[i];
+  return numbers;
+}
+
 }  // namespace
 
 void BindStepChannel(py::module_& module) {
@@ -61,11 +68,7 @@ void BindStepChannel(py::module_& module) {
       .def("await_finished", &StepChannel::AwaitFinished, py::arg("step"), py::arg("seconds"),
            Release())
       .def("await_step", &StepChannel::AwaitStep, py::arg("last"), py::arg("seconds"), Release())
-      .def_property_readonly("numbers",
-                             [](const py::object& self) {
-                               const int32_t* numbers = self.cast<StepChannel&>().numbers();
-                               return py::array_t<int32_t>({kMaxStepNumbers}, numbers, self);
-                             })
+      .def("numbers", &Numbers, py::arg("count"))
       .def("take", &StepChannel::Take, py::arg("worker"), py::arg("step"))
       .def("finish", &StepChannel::Finish, py::arg("worker"), py::arg("step"));
 }

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -45,14 +46,16 @@ void Set(Counter* counter, uint32_t value) {
 bool Await(Counter* counter, uint32_t step, int32_t spin_microseconds, double seconds) {
   if (Reached(counter->value.load(std::memory_order_acquire), step)) return true;
   const Clock::time_point began = Clock::now();
-  const auto spin_until = began + std::chrono::microseconds(spin_microseconds);
+  const auto deadline =
+      began + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  const Clock::time_point spin_until =
+      std::min(deadline, began + std::chrono::microseconds(spin_microseconds));
   do {
     for (int i = 0; i < 64; ++i) {
       if (Reached(counter->value.load(std::memory_order_acquire), step)) return true;
       Pause();
     }
   } while (Clock::now() < spin_until);
-  const auto deadline = began + std::chrono::duration<double>(seconds);
   counter->sleepers.fetch_add(1, std::memory_order_seq_cst);
   bool reached = false;
   while (true) {

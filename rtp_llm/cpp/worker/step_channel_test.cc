@@ -107,6 +107,15 @@ TEST(StepChannel, NobodyWaitsLongerThanAsked) {
   EXPECT_FALSE(channel.AwaitTaken(1, 0.0));
 }
 
+TEST(StepChannel, WhoSpinsWaitsNoLongerThanAsked) {
+  const Memory memory;
+  const StepChannel channel(memory.data(), 1, 60'000'000);
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(channel.AwaitStep(0, 0.0), 0u);
+  EXPECT_FALSE(channel.AwaitTaken(1, 0.001));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+}
+
 TEST(StepChannel, RefusesWhatItCannotHold) {
   const Memory memory;
   EXPECT_THROW(StepChannel(memory.data(), 0, 10), std::invalid_argument);

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rtp_llm.worker.plan import StepPlan
 
 if TYPE_CHECKING:
-    from rtp_llm._runtime import Scheduler
+    from rtp_llm._runtime import Scheduler, StepChannel
 
 _INT32 = [
     "token_ids",
@@ -72,12 +72,12 @@ class SharedPlan(StepPlan):
             name: tuple(array(offset, np.int32) for offset in layout.group_offsets[name])
             for name in _OF_GROUPS
         }
-        self._numbers = [0] * _FIRST_GROUP
+        self._count = _FIRST_GROUP + 2 * len(self._groups["slot_mapping"])
+        self._numbers = [0] * self._count
 
-    def read_numbers(self, numbers: NDArray[np.int32]) -> None:
-        """A step with these ``StepChannel.numbers`` was published."""
-        num_groups = len(self._groups["slot_mapping"])
-        self._numbers = numbers[: _FIRST_GROUP + 2 * num_groups].tolist()
+    def read_numbers(self, channel: StepChannel) -> None:
+        """A step was published."""
+        self._numbers = channel.numbers(self._count)
 
     @property
     def num_seqs(self) -> int:

@@ -59,7 +59,7 @@ class WorkerProcess:
                     self._worker.work_idle()
                 continue
             self._take_messages()
-            self._plan.read_numbers(channel.numbers)
+            self._plan.read_numbers(channel)
             handle = self._worker.execute(self._plan)
             channel.take(self._number, following)
             if pending is not None:
