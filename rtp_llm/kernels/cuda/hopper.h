@@ -93,7 +93,7 @@ __device__ inline void publish_stores() {
 
 // The box at (x, y, z) of a tensor into shared memory; its bytes count at the barrier. What lies
 // outside of the tensor becomes zeros.
-__device__ inline void copy_box(uint32_t to, const CUtensorMap* map, uint32_t barrier, int x, int y,
+__device__ inline void tma_load(uint32_t to, const CUtensorMap* map, uint32_t barrier, int x, int y,
                                 int z) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -102,7 +102,7 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap* map, uint32_t ba
       : "memory");
 }
 
-// Bytes in one piece, to and from shared memory; sizes and addresses are multiples of 16.
+// Contiguous bytes, to and from shared memory; sizes and addresses are multiples of 16.
 __device__ inline void copy_in(uint32_t to, const void* from, int bytes, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::

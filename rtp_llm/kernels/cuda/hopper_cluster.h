@@ -56,7 +56,7 @@ constexpr int kMatrixUnit = 16;
 
 // d = a [64, 128] * b [N, 128] transposed, both in rows of 128 bytes; not waited for.
 template <int kCount>
-__device__ inline void multiply_boxes(float (&d)[kCount], uint64_t a, uint64_t b) {
+__device__ inline void multiply_k_block(float (&d)[kCount], uint64_t a, uint64_t b) {
   constexpr int kStep = 32 / kMatrixUnit;
   begin_products();
 #pragma unroll
@@ -75,7 +75,7 @@ constexpr uint64_t kLeaveFirst = 0x12f0000000000000ULL;
 constexpr uint64_t kStay = 0x14f0000000000000ULL;
 constexpr uint64_t kNoHint = 0x1000000000000000ULL;
 
-__device__ inline void copy_box(uint32_t to, const CUtensorMap* map, uint32_t barrier, int x, int y,
+__device__ inline void tma_load(uint32_t to, const CUtensorMap* map, uint32_t barrier, int x, int y,
                                 int z, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -85,8 +85,8 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap* map, uint32_t ba
 }
 // To the same place in every block of the cluster whose bit is set; the bytes count at the barrier
 // of each.
-__device__ inline void copy_box_to(uint16_t blocks, uint32_t to, const CUtensorMap* map,
-                                   uint32_t barrier, int x, int y, int z, uint64_t policy) {
+__device__ inline void tma_load_multicast(uint16_t blocks, uint32_t to, const CUtensorMap* map,
+                                          uint32_t barrier, int x, int y, int z, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6, %7;" ::"r"(to),

@@ -29,34 +29,34 @@ class Attender {
   // All keys. The scores of a step are computed while those before it meet their values.
   __device__ void run() {
     if (tile_.steps == 0) return;
-    hopper::wait(shared_.queries_came(), 0);
-    hopper::wait(shared_.keys_came(0), 0);
+    hopper::wait(shared_.queries_full_barrier(), 0);
+    hopper::wait(shared_.keys_full_barrier(0), 0);
     multiply_keys(0);
     hopper::wait_for_products<0>();
     hopper::pin(scores_);
     float keep[2];
     soften(0, keep);
     pack();
-    hopper::wait(shared_.values_came(0), 0);
+    hopper::wait(shared_.values_full_barrier(0), 0);
     clear_unused_values();
     for (int step = 1; step < tile_.steps; ++step) {
       const int stage = step % kStages, before = (step - 1) % kStages;
-      hopper::wait(shared_.keys_came(stage), step / kStages & 1);
+      hopper::wait(shared_.keys_full_barrier(stage), step / kStages & 1);
       multiply_keys(stage);
-      if (step > 1) hopper::wait(shared_.values_came(before), (step - 1) / kStages & 1);
+      if (step > 1) hopper::wait(shared_.values_full_barrier(before), (step - 1) / kStages & 1);
       multiply_values(before);
       hopper::wait_for_products<1>();
       hopper::pin(scores_);
       soften(step, keep);
       hopper::wait_for_products<0>();
       hopper::pin(result_);
-      release(shared_.values_read(before));
+      release(shared_.values_empty_barrier(before));
 #pragma unroll
       for (int i = 0; i < kHead / 2; ++i) result_[i] *= keep[i / 2 % 2];
       pack();
     }
     const int last = tile_.steps - 1;
-    if (last > 0) hopper::wait(shared_.values_came(last % kStages), last / kStages & 1);
+    if (last > 0) hopper::wait(shared_.values_full_barrier(last % kStages), last / kStages & 1);
     multiply_values(last % kStages);
     hopper::wait_for_products<0>();
     hopper::pin(result_);
@@ -118,14 +118,14 @@ class Attender {
 
   // Slots behind the last key may hold anything, and nothing times NaN is NaN. Both warpgroups.
   __device__ void clear_unused_values() {
-    constexpr int kBarrier = 1, kBoth = 2 * hopper::kWarpgroup, kPieces = kHead / 8;
+    constexpr int kBarrier = 1, kBoth = 2 * hopper::kWarpgroup, kVectors = kHead / 8;
     const int used = tile_.num_keys - tile_.key_of(0);
     if (used >= kKeys || used % args_.page_rows == 0) return;
     const int thread = thread_index() - hopper::kWarpgroup;
-    for (int i = thread + used * kPieces; i < kKeys * kPieces; i += kBoth) {
-      const int piece = i % kPieces, place = i / kPieces * 128 + piece % 8 * 16;
+    for (int i = thread + used * kVectors; i < kKeys * kVectors; i += kBoth) {
+      const int vector = i % kVectors, place = i / kVectors * 128 + vector % 8 * 16;
       auto* const at = shared_.start + (shared_.values - shared_.queries) +
-                       piece / 8 * Tiles::kHalfBytes + place;
+                       vector / 8 * Tiles::kHalfBytes + place;
       *reinterpret_cast<uint4*>(at) = uint4{0, 0, 0, 0};
     }
     hopper::publish_stores();
@@ -136,7 +136,7 @@ class Attender {
   __device__ void soften(int step, float (&keep)[2]) {
     if (args_.soft_cap > 0) cap();
     const unsigned int missing = shared_.missing[step % kStages];
-    release(shared_.keys_read(step % kStages));
+    release(shared_.keys_empty_barrier(step % kStages));
     if (missing != 0) hide_pages(missing);
     const int key = tile_.key_of(step), end = key + kKeys;
     const bool late = end > tile_.num_keys || (args_.causal && end > tile_.begin + 1);

@@ -97,20 +97,26 @@ struct SharedTiles {
     barriers = hopper::shared_address(barrier_memory);
   }
 
-  __device__ uint32_t queries_came() const { return barriers; }
-  __device__ uint32_t keys_came(int stage) const { return barriers + 8 * (1 + stage); }
-  __device__ uint32_t keys_read(int stage) const { return keys_came(kStages + stage); }
-  __device__ uint32_t values_came(int stage) const { return keys_came(2 * kStages + stage); }
-  __device__ uint32_t values_read(int stage) const { return keys_came(3 * kStages + stage); }
+  __device__ uint32_t queries_full_barrier() const { return barriers; }
+  __device__ uint32_t keys_full_barrier(int stage) const { return barriers + 8 * (1 + stage); }
+  __device__ uint32_t keys_empty_barrier(int stage) const {
+    return keys_full_barrier(kStages + stage);
+  }
+  __device__ uint32_t values_full_barrier(int stage) const {
+    return keys_full_barrier(2 * kStages + stage);
+  }
+  __device__ uint32_t values_empty_barrier(int stage) const {
+    return keys_full_barrier(3 * kStages + stage);
+  }
 
   __device__ void init_barriers() const {
     constexpr int kReaders = 2 * hopper::kWarpgroup / kGroup;  // a warp each
-    hopper::init_barrier(queries_came(), 1);
+    hopper::init_barrier(queries_full_barrier(), 1);
     for (int stage = 0; stage < kStages; ++stage) {
-      hopper::init_barrier(keys_came(stage), 1);
-      hopper::init_barrier(values_came(stage), 1);
-      hopper::init_barrier(keys_read(stage), kReaders);
-      hopper::init_barrier(values_read(stage), kReaders);
+      hopper::init_barrier(keys_full_barrier(stage), 1);
+      hopper::init_barrier(values_full_barrier(stage), 1);
+      hopper::init_barrier(keys_empty_barrier(stage), kReaders);
+      hopper::init_barrier(values_empty_barrier(stage), kReaders);
     }
     hopper::publish_barriers();
   }
@@ -139,14 +145,14 @@ class Loader {
     int row = row_of(0);
     for (int step = 0; step < tile_.steps; ++step) {
       const int next = row_of(step + 1);  // while the copies of this step are waited for
-      const int stage = step % kStages, turn = step / kStages & 1;
+      const int stage = step % kStages, phase = step / kStages & 1;
       const int offset = stage * Tiles::kTileBytes;
-      hopper::wait(shared_.keys_read(stage), turn ^ 1);
+      hopper::wait(shared_.keys_empty_barrier(stage), phase ^ 1);
       const unsigned int missing = __ballot_sync(~0U, row < 0 && half_ == 0);
       if (lane_ == 0) shared_.missing[stage] = missing;
-      load(shared_.keys + offset, keys, shared_.keys_came(stage), row);
-      hopper::wait(shared_.values_read(stage), turn ^ 1);
-      load(shared_.values + offset, values, shared_.values_came(stage), row);
+      load(shared_.keys + offset, keys, shared_.keys_full_barrier(stage), row);
+      hopper::wait(shared_.values_empty_barrier(stage), phase ^ 1);
+      load(shared_.values + offset, values, shared_.values_full_barrier(stage), row);
       row = next;
     }
   }
@@ -155,12 +161,13 @@ class Loader {
   using Tiles = SharedTiles<kHead>;
 
   __device__ void load_queries(const CUtensorMap* queries) {
-    const uint32_t came = shared_.queries_came();
+    const uint32_t full_barrier = shared_.queries_full_barrier();
     const int rows = args_.group * args_.tile_tokens;
-    hopper::arrive_and_expect(came, Tiles::kHalves * kHalf * 2 * rows);
+    hopper::arrive_and_expect(full_barrier, Tiles::kHalves * kHalf * 2 * rows);
     for (int half = 0; half < Tiles::kHalves; ++half) {
-      hopper::copy_box(shared_.queries + half * Tiles::kHalfBytes, queries, came, half * kHalf,
-                       tile_.kv_head * args_.group, tile_.first_token + tile_.first_row);
+      hopper::tma_load(shared_.queries + half * Tiles::kHalfBytes, queries, full_barrier,
+                       half * kHalf, tile_.kv_head * args_.group,
+                       tile_.first_token + tile_.first_row);
     }
   }
 
@@ -176,11 +183,11 @@ class Loader {
     return present ? id * args_.block_size + key % args_.block_size : kNowhere;
   }
 
-  __device__ void load(uint32_t to, const CUtensorMap* from, uint32_t came, int row) {
-    if (lane_ == 0) hopper::arrive_and_expect(came, Tiles::kTileBytes);
+  __device__ void load(uint32_t to, const CUtensorMap* from, uint32_t full_barrier, int row) {
+    if (lane_ == 0) hopper::arrive_and_expect(full_barrier, Tiles::kTileBytes);
     __syncwarp();
     if (half_ < Tiles::kHalves) {
-      hopper::copy_box(to + place_, from, came, half_ * kHalf, tile_.kv_head, row);
+      hopper::tma_load(to + place_, from, full_barrier, half_ * kHalf, tile_.kv_head, row);
     }
   }
 

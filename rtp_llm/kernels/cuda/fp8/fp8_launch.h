@@ -9,9 +9,9 @@
 
 namespace rtp_llm::cuda {
 
-// Boxes of `rows` x 128 channels of a matrix [groups, height, K] of bytes.
-inline CUtensorMap channel_boxes(const void* data, const Fp8GemmArgs& args, int64_t groups,
-                                 int64_t height, int rows) {
+// A map whose box is `rows` x 128 channels of a matrix [groups, height, K] of bytes.
+inline CUtensorMap channel_map(const void* data, const Fp8GemmArgs& args, int64_t groups,
+                               int64_t height, int rows) {
   const int64_t columns = args.columns;
   return tensor_map({data,
                      CU_TENSOR_MAP_DATA_TYPE_UINT8,
@@ -22,13 +22,13 @@ inline CUtensorMap channel_boxes(const void* data, const Fp8GemmArgs& args, int6
                     "fp8_gemm");
 }
 
-// Boxes of `rows` scales of one group of channels.
-inline CUtensorMap scale_boxes(const Fp8GemmArgs& args, int64_t groups, int rows) {
-  const int64_t boxes = args.columns / kChannels;
+// A map whose box is `rows` scales of one k-block.
+inline CUtensorMap scale_map(const Fp8GemmArgs& args, int64_t groups, int rows) {
+  const int64_t k_blocks = args.columns / kChannels;
   return tensor_map({args.scales,
                      CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-                     {args.scale_rows, boxes, groups},
-                     {args.scale_rows * 4, args.scale_rows * 4 * boxes},
+                     {args.scale_rows, k_blocks, groups},
+                     {args.scale_rows * 4, args.scale_rows * 4 * k_blocks},
                      {rows, 1, 1},
                      false},
                     "fp8_gemm");
@@ -49,9 +49,9 @@ inline void launch_fp8(dim3 grid, int threads, int shared_bytes, int cluster, vo
 
 template <class Shape>
 inline StreamMaps stream_maps(const Fp8GemmArgs& args) {
-  return {channel_boxes(args.weight, args, args.groups, args.outputs, Shape::kRows),
-          channel_boxes(args.q, args, row_groups(args), args.rows, Shape::kTokens),
-          scale_boxes(args, row_groups(args), Shape::kTokens)};
+  return {channel_map(args.weight, args, args.groups, args.outputs, Shape::kRows),
+          channel_map(args.q, args, row_groups(args), args.rows, Shape::kTokens),
+          scale_map(args, row_groups(args), Shape::kTokens)};
 }
 
 // `split` blocks share the channels of a tile.
@@ -73,10 +73,9 @@ inline void launch_stream_masked(const Fp8GemmArgs& args, int grid, void* stream
 
 template <class Shape, Fp8Form form>
 inline void launch_tile(const Fp8GemmArgs& args, int grid, void* stream) {
-  const TileMaps maps = {
-      channel_boxes(args.weight, args, args.groups, args.outputs, Shape::kOutputs),
-      channel_boxes(args.q, args, row_groups(args), args.rows, Shape::kRows / 2),
-      scale_boxes(args, row_groups(args), Shape::kRows)};
+  const TileMaps maps = {channel_map(args.weight, args, args.groups, args.outputs, Shape::kOutputs),
+                         channel_map(args.q, args, row_groups(args), args.rows, Shape::kRows / 2),
+                         scale_map(args, row_groups(args), Shape::kRows)};
   launch_fp8<tile_gemm<Shape, form> >(dim3(static_cast<unsigned int>(grid)), Shape::kThreads,
                                       Shape::kBytes, Shape::kCluster, stream, maps, args);
 }

@@ -29,7 +29,7 @@ class MaskedSchedule {
     tile.end = rows.end;
     tile.first = 0;
     tile.last = static_cast<int>(args_.columns / kChannels);
-    tile.set_turn(tile.row / Shape::kRows);
+    tile.set_rotation(tile.row / Shape::kRows);
     tile.once = token_tiles == 1;
     return true;
   }
@@ -41,7 +41,7 @@ class MaskedSchedule {
 
 // Bytes between tokens, and all of a warpgroup's [token][row].
 template <class Shape>
-constexpr int kOwnPitch = 64 * Shape::kWaves + 8;
+constexpr int kOwnPitch = 64 * Shape::kMSubTiles + 8;
 template <class Shape>
 constexpr int kOwnStaging = Shape::kTokens * kOwnPitch<Shape> * 2;
 template <class Shape>
@@ -51,27 +51,28 @@ constexpr int kStagingBytes = kOwnStaging<Shape> * (Shape::kConsumers / hopper::
 template <class Shape>
 __device__ inline void store_masked(const Fp8GemmArgs& args, const StreamTile& tile,
                                     const StreamProduct<Shape>& product, uint16_t* staging) {
-  constexpr int kPitch = kOwnPitch<Shape>, kOwnRows = 64 * Shape::kWaves, kPieces = kOwnRows / 8;
+  constexpr int kPitch = kOwnPitch<Shape>, kOwnRows = 64 * Shape::kMSubTiles,
+                kVectors = kOwnRows / 8;
   const int thread = thread_index() % hopper::kWarpgroup;
   const int warpgroup = thread_index() / hopper::kWarpgroup;
   hopper::sync(1 + warpgroup, hopper::kWarpgroup);  // the tile before was stored
 #pragma unroll
-  for (int i = 0; i < Shape::kTokens / 2 * Shape::kWaves; ++i) {
+  for (int i = 0; i < Shape::kTokens / 2 * Shape::kMSubTiles; ++i) {
     constexpr int kSums = Shape::kTokens / 2;
-    const int wave = i / kSums, at = product.token(i % kSums) * kPitch + product.own_row();
-    staging[at + wave * 64 + i % 4 / 2 * 8] =
-        from_float<BFloat16>(product.sum(wave, i % kSums)).bits;
+    const int sub_tile = i / kSums, at = product.token(i % kSums) * kPitch + product.own_row();
+    staging[at + sub_tile * 64 + i % 4 / 2 * 8] =
+        from_float<BFloat16>(product.sum(sub_tile, i % kSums)).bits;
   }
   hopper::sync(1 + warpgroup, hopper::kWarpgroup);
   const int first_row = tile.row + warpgroup * kOwnRows;
   const int left = min(Shape::kTokens, tile.end - tile.token);
   auto* const out = static_cast<uint16_t*>(args.out) +
                     (tile.plane * args.rows + tile.token) * args.outputs + first_row;
-  for (int unit = thread; unit < left * kPieces; unit += hopper::kWarpgroup) {
-    const int token = unit / kPieces, piece = unit % kPieces * 8;
-    if (first_row + piece >= args.outputs) continue;
-    *reinterpret_cast<uint4*>(out + token * args.outputs + piece) =
-        *reinterpret_cast<const uint4*>(staging + token * kPitch + piece);
+  for (int unit = thread; unit < left * kVectors; unit += hopper::kWarpgroup) {
+    const int token = unit / kVectors, row = unit % kVectors * 8;
+    if (first_row + row >= args.outputs) continue;
+    *reinterpret_cast<uint4*>(out + token * args.outputs + row) =
+        *reinterpret_cast<const uint4*>(staging + token * kPitch + row);
   }
 }
 

@@ -1,13 +1,15 @@
-// The ring of boxes in shared memory through which FP8 GEMMs get their operands. Only for sm_90a.
+// The ring of k-blocks in shared memory through which FP8 GEMMs get their operands. Only for
+// sm_90a.
 #pragma once
 
 #include "rtp_llm/kernels/cuda/hopper_cluster.h"
 
 namespace rtp_llm::cuda {
 
-constexpr int kChannels = 128;  // of a box: a row of what the copy engine swizzles, and of a scale
+// Of a k-block: a row of what the copy engine swizzles, and of a scale.
+constexpr int kChannels = 128;
 
-// Shape: kStages boxes of kStageBytes, and as many times kScaleBytes of scales behind them.
+// Shape: kStages k-blocks of kStageBytes, and as many times kScaleBytes of scales behind them.
 template <class Shape>
 struct Fp8Ring {
   uint32_t stages, scales, barriers;
@@ -24,33 +26,35 @@ struct Fp8Ring {
     hopper::keep(stages);
     hopper::keep(barriers);
   }
-  __device__ uint32_t box(int stage) const { return stages + stage * Shape::kStageBytes; }
+  __device__ uint32_t k_block(int stage) const { return stages + stage * Shape::kStageBytes; }
   __device__ uint32_t scale(int stage) const { return scales + stage * Shape::kScaleBytes; }
   __device__ const float* scale_values(int stage) const {
     return reinterpret_cast<const float*>(scale_memory + stage * Shape::kScaleBytes);
   }
-  __device__ uint32_t came(int stage) const { return barriers + 8 * stage; }
-  __device__ uint32_t read(int stage) const { return barriers + 8 * (Shape::kStages + stage); }
+  __device__ uint32_t full_barrier(int stage) const { return barriers + 8 * stage; }
+  __device__ uint32_t empty_barrier(int stage) const {
+    return barriers + 8 * (Shape::kStages + stage);
+  }
 
  protected:
-  // A stage is free when so many warps have read it.
+  // A stage is empty when so many warps have read it.
   __device__ void init_barriers_for(int readers) const {
     for (int stage = 0; stage < Shape::kStages; ++stage) {
-      hopper::init_barrier(came(stage), 1);
-      hopper::init_barrier(read(stage), readers);
+      hopper::init_barrier(full_barrier(stage), 1);
+      hopper::init_barrier(empty_barrier(stage), readers);
     }
     hopper::publish_barriers();
   }
 };
 
-// A place in the ring, and how often it came round.
+// A place in the ring, and the phase of its barriers.
 template <int kStages>
 struct RingPlace {
-  int stage = 0, turn = 0;
+  int stage = 0, phase = 0;
   __device__ void next() {
     if (++stage == kStages) {
       stage = 0;
-      turn ^= 1;
+      phase ^= 1;
     }
   }
 };

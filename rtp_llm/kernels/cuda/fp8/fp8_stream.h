@@ -1,9 +1,9 @@
 // FP8 GEMMs of few rows ("tokens") as streams of the weight, which is the tall operand of the
 // matrix instruction (swap-AB). Only for sm_90a.
 //
-// One warp brings boxes of 128 channels through a deep ring in shared memory: rows of the weight,
-// the tokens and their scales. Warpgroups multiply 64 rows of the weight each; after every box the
-// sums are scaled and added in float32 (the promotion of DeepGEMM,
+// One warp brings k-blocks of 128 channels through a deep ring in shared memory: rows of the
+// weight, the tokens and their scales. Warpgroups multiply 64 rows of the weight each; after every
+// k-block the sums are scaled and added in float32 (the promotion of DeepGEMM,
 // https://github.com/deepseek-ai/DeepGEMM).
 #pragma once
 
@@ -12,10 +12,11 @@
 
 namespace rtp_llm::cuda {
 
-// J tokens and R rows of the weight in a tile, S boxes under way, W times 64 rows for a warpgroup.
+// J tokens and R rows of the weight in a tile, S k-blocks under way, W sub-tiles of 64 rows for a
+// warpgroup.
 template <int J, int R, int S, int W = 1>
 struct StreamShape {
-  static constexpr int kWaves = W;
+  static constexpr int kMSubTiles = W;
   static constexpr int kTokens = J;
   static constexpr int kRows = R;
   static constexpr int kStages = S;
@@ -28,7 +29,7 @@ struct StreamShape {
   static constexpr int kWeightBytes = R * kChannels;
   static constexpr int kTokenBytes = J * kChannels;
   static constexpr int kScaleBytes = J * 4 < 128 ? 128 : J * 4;  // of a stage
-  static constexpr int kBoxBytes = kWeightBytes + kTokenBytes + J * 4;
+  static constexpr int kTransactionBytes = kWeightBytes + kTokenBytes + J * 4;
   static constexpr int kStageBytes = kWeightBytes + kTokenBytes;
   static constexpr int kPitch = R + 4;  // of sums in shared memory, for its banks
   static constexpr int kBytes = 1024 + S * (kStageBytes + kScaleBytes);
@@ -39,7 +40,7 @@ template <class Shape>
 struct StreamRing : Fp8Ring<Shape> {
   using Fp8Ring<Shape>::Fp8Ring;
 
-  __device__ uint32_t weight(int stage) const { return this->box(stage); }
+  __device__ uint32_t weight(int stage) const { return this->k_block(stage); }
   __device__ uint32_t tokens(int stage) const { return weight(stage) + Shape::kWeightBytes; }
   __device__ void init_barriers() const { this->init_barriers_for(Shape::kConsumers / kGroup); }
 };
@@ -54,17 +55,17 @@ struct StreamMaps {
 struct StreamTile {
   int group, row;         // of the weight, and its first row
   int plane, token, end;  // of q, its first token, and the one behind the last that counts
-  int first, last;        // boxes of channels
-  int turn;               // which of them comes first
+  int first, last;        // k-blocks
+  int rotation;           // which of them comes first
   bool once;              // no other tile multiplies these rows of the weight
 
-  // Blocks begin at different boxes, so that not all of them want the same tokens at once.
-  __device__ int box(int number) const {
-    const int from_first = number + turn;
+  // Blocks begin at different k-blocks, so that not all of them want the same tokens at once.
+  __device__ int k_block(int number) const {
+    const int from_first = number + rotation;
     return from_first < last - first ? first + from_first : 2 * first - last + from_first;
   }
-  __device__ int boxes() const { return last - first; }
-  __device__ void set_turn(int number) { turn = number % (last - first); }
+  __device__ int k_blocks() const { return last - first; }
+  __device__ void set_rotation(int number) { rotation = number % (last - first); }
 };
 
 // The one thread that copies.
@@ -74,35 +75,36 @@ class StreamLoader {
   __device__ StreamLoader(const StreamRing<Shape>& ring, const StreamMaps& maps)
       : ring_(ring), maps_(maps) {}
 
-  // The weight of the first boxes of a kernel; what else belongs to them follows in run(). The
+  // The weight of the first k-blocks of a kernel; what else belongs to them follows in run(). The
   // weight was written long ago: this needs no kernel in front to have ended.
   __device__ void start(const StreamTile& tile) {
-    for (; early_ < tile.boxes() && early_ < Shape::kStages; ++early_) {
-      hopper::arrive_and_expect(ring_.came(early_), Shape::kBoxBytes);
-      load_weight(tile, tile.box(early_), early_);
+    for (; early_ < tile.k_blocks() && early_ < Shape::kStages; ++early_) {
+      hopper::arrive_and_expect(ring_.full_barrier(early_), Shape::kTransactionBytes);
+      load_weight(tile, tile.k_block(early_), early_);
     }
   }
   __device__ void run(const StreamTile& tile) {
-    for (int number = 0; number < tile.boxes(); ++number, place_.next()) {
-      const int stage = place_.stage, box = tile.box(number);
+    for (int number = 0; number < tile.k_blocks(); ++number, place_.next()) {
+      const int stage = place_.stage, k_block = tile.k_block(number);
       if (early_ > 0) {
         --early_;
       } else {
-        hopper::wait(ring_.read(stage), place_.turn ^ 1);
-        hopper::arrive_and_expect(ring_.came(stage), Shape::kBoxBytes);
-        load_weight(tile, box, stage);
+        hopper::wait(ring_.empty_barrier(stage), place_.phase ^ 1);
+        hopper::arrive_and_expect(ring_.full_barrier(stage), Shape::kTransactionBytes);
+        load_weight(tile, k_block, stage);
       }
-      hopper::copy_box(ring_.tokens(stage), &maps_.tokens, ring_.came(stage), box * kChannels,
-                       tile.token, tile.plane, hopper::kStay);
-      hopper::copy_box(ring_.scale(stage), &maps_.scales, ring_.came(stage), tile.token, box,
-                       tile.plane, hopper::kStay);
+      hopper::tma_load(ring_.tokens(stage), &maps_.tokens, ring_.full_barrier(stage),
+                       k_block * kChannels, tile.token, tile.plane, hopper::kStay);
+      hopper::tma_load(ring_.scale(stage), &maps_.scales, ring_.full_barrier(stage), tile.token,
+                       k_block, tile.plane, hopper::kStay);
     }
   }
 
  private:
-  __device__ void load_weight(const StreamTile& tile, int box, int stage) {
-    hopper::copy_box(ring_.weight(stage), &maps_.weight, ring_.came(stage), box * kChannels,
-                     tile.row, tile.group, tile.once ? hopper::kLeaveFirst : hopper::kNoHint);
+  __device__ void load_weight(const StreamTile& tile, int k_block, int stage) {
+    hopper::tma_load(ring_.weight(stage), &maps_.weight, ring_.full_barrier(stage),
+                     k_block * kChannels, tile.row, tile.group,
+                     tile.once ? hopper::kLeaveFirst : hopper::kNoHint);
   }
 
   const StreamRing<Shape>& ring_;
@@ -128,17 +130,17 @@ class StreamProduct {
 
   __device__ void run(const StreamTile& tile) {
 #pragma unroll
-    for (int wave = 0; wave < Shape::kWaves; ++wave) {
+    for (int sub_tile = 0; sub_tile < Shape::kMSubTiles; ++sub_tile) {
 #pragma unroll
-      for (int i = 0; i < kSums; ++i) sums_[wave][i] = 0;
+      for (int i = 0; i < kSums; ++i) sums_[sub_tile][i] = 0;
     }
-    const int boxes = static_cast<int>(args_.columns / kChannels);
+    const int k_blocks = static_cast<int>(args_.columns / kChannels);
     const int tiles = static_cast<int>((args_.outputs + kChannels - 1) / kChannels);
     const int scale_row = min((tile.row + warpgroup_ * kOwnRows) / kChannels, tiles - 1);
     const float* const scales =
-        args_.weight_scales + (static_cast<int64_t>(tile.group) * tiles + scale_row) * boxes;
+        args_.weight_scales + (static_cast<int64_t>(tile.group) * tiles + scale_row) * k_blocks;
     float next = scale_of(scales, tile, 0), now = 0;
-    for (int number = 0; number < tile.boxes(); ++number) {
+    for (int number = 0; number < tile.k_blocks(); ++number) {
       if (number % kGroup == 0) {
         now = next;
         next = scale_of(scales, tile, number + kGroup);
@@ -151,14 +153,14 @@ class StreamProduct {
   __device__ void store(float* to) const {
     const int row = warpgroup_ * kOwnRows + own_row();
 #pragma unroll
-    for (int wave = 0; wave < Shape::kWaves; ++wave) {
+    for (int sub_tile = 0; sub_tile < Shape::kMSubTiles; ++sub_tile) {
 #pragma unroll
       for (int i = 0; i < kSums; ++i) {
-        to[token(i) * Shape::kPitch + row + wave * 64 + i % 4 / 2 * 8] = sums_[wave][i];
+        to[token(i) * Shape::kPitch + row + sub_tile * 64 + i % 4 / 2 * 8] = sums_[sub_tile][i];
       }
     }
   }
-  __device__ float sum(int wave, int i) const { return sums_[wave][i]; }
+  __device__ float sum(int sub_tile, int i) const { return sums_[sub_tile][i]; }
   // Of a sum: its token, and its row within 64, which is 8 more for the upper half of each four.
   __device__ int token(int i) const { return i / 4 * 8 + lane_ % 4 * 2 + i % 2; }
   __device__ int own_row() const {
@@ -166,20 +168,21 @@ class StreamProduct {
   }
 
  private:
-  static constexpr int kOwnRows = 64 * Shape::kWaves;
+  static constexpr int kOwnRows = 64 * Shape::kMSubTiles;
 
   __device__ float scale_of(const float* scales, const StreamTile& tile, int number) const {
-    return number + lane_ < tile.boxes() ? __ldg(scales + tile.box(number + lane_)) : 0.0F;
+    return number + lane_ < tile.k_blocks() ? __ldg(scales + tile.k_block(number + lane_)) : 0.0F;
   }
 
-  // Waits for the products; then the box may be overwritten, if `read` is the barrier that says so.
+  // Waits for the products; then the stage may be overwritten, if `empty_barrier` is the one that
+  // says so.
   __device__ void promote(float (&products)[kSums], float (&sums)[kSums], const float* scales,
-                          float weight_scale, uint32_t read) const {
+                          float weight_scale, uint32_t empty_barrier) const {
     float2 factors[kSums / 4];
     if (!Shape::kHeavy) load_factors(scales, factors);
     hopper::wait_for_products<0>();
     hopper::pin(products);
-    if (!Shape::kHeavy) release(read);
+    if (!Shape::kHeavy) release(empty_barrier);
 #pragma unroll
     for (int j = 0; j < kSums / 4; ++j) {
       const float2 factor =
@@ -190,7 +193,7 @@ class StreamProduct {
         sums[i] = fmaf(products[i], i % 2 == 0 ? even : odd, sums[i]);
       }
     }
-    if (Shape::kHeavy) release(read);
+    if (Shape::kHeavy) release(empty_barrier);
   }
   __device__ static void load_factors(const float* scales, float2 (&factors)[kSums / 4]) {
 #pragma unroll
@@ -198,25 +201,26 @@ class StreamProduct {
       factors[j] = *reinterpret_cast<const float2*>(scales + j * 8);
     }
   }
-  __device__ void release(uint32_t read) const {
-    if (read == 0) return;
+  __device__ void release(uint32_t empty_barrier) const {
+    if (empty_barrier == 0) return;
     __syncwarp();
-    if (lane_ == 0) hopper::arrive(read);
+    if (lane_ == 0) hopper::arrive(empty_barrier);
   }
 
   __device__ void step(float weight_scale) {
-    constexpr uint64_t kWaveStep = 64 * kChannels / hopper::kMatrixUnit;
+    constexpr uint64_t kMSubTileStep = 64 * kChannels / hopper::kMatrixUnit;
     const int stage = place_.stage;
     const uint64_t rows = rows_ + stage * (Shape::kStageBytes / hopper::kMatrixUnit);
     const uint64_t tokens = tokens_ + stage * (Shape::kStageBytes / hopper::kMatrixUnit);
-    hopper::wait(ring_.came(stage), place_.turn);
+    hopper::wait(ring_.full_barrier(stage), place_.phase);
     const float* const scales = ring_.scale_values(stage) + lane_ % 4 * 2;
 #pragma unroll
-    for (int wave = 0; wave < Shape::kWaves; ++wave) {
+    for (int sub_tile = 0; sub_tile < Shape::kMSubTiles; ++sub_tile) {
       float products[kSums];
-      hopper::multiply_boxes(products, rows + wave * kWaveStep, tokens);
-      constexpr int kLast = Shape::kWaves - 1;
-      promote(products, sums_[wave], scales, weight_scale, wave == kLast ? ring_.read(stage) : 0);
+      hopper::multiply_k_block(products, rows + sub_tile * kMSubTileStep, tokens);
+      constexpr int kLast = Shape::kMSubTiles - 1;
+      promote(products, sums_[sub_tile], scales, weight_scale,
+              sub_tile == kLast ? ring_.empty_barrier(stage) : 0);
     }
     place_.next();
   }
@@ -226,7 +230,7 @@ class StreamProduct {
   RingPlace<Shape::kStages> place_;
   uint64_t rows_, tokens_;  // of the first stage, as the instruction takes them
   int warpgroup_, lane_;
-  float sums_[Shape::kWaves][kSums];
+  float sums_[Shape::kMSubTiles][kSums];
 };
 
 __device__ inline uint32_t bfloat16_pair(float low, float high) {
@@ -262,13 +266,13 @@ __device__ inline void finish_split(const Fp8GemmArgs& args, const StreamTile& t
 template <class Shape>
 __device__ inline StreamTile split_tile(const Fp8GemmArgs& args, int rank, int split) {
   const int number = static_cast<int>(blockIdx.x) / split;
-  const int boxes = static_cast<int>(args.columns / kChannels);
+  const int k_blocks = static_cast<int>(args.columns / kChannels);
   StreamTile tile = {};
   tile.row = number * Shape::kRows;
   tile.token = static_cast<int>(blockIdx.y) * Shape::kTokens;
-  tile.first = boxes * rank / split;
-  tile.last = boxes * (rank + 1) / split;
-  tile.set_turn(number);
+  tile.first = k_blocks * rank / split;
+  tile.last = k_blocks * (rank + 1) / split;
+  tile.set_rotation(number);
   tile.once = gridDim.y == 1;
   return tile;
 }

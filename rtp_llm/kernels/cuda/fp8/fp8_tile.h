@@ -2,9 +2,9 @@
 // sm_90a.
 //
 // Clusters of two blocks work on neighbouring tiles of the weight; each brings half of the rows of
-// q for both. A block's loader warp keeps a ring of boxes of 128 channels full, across tiles; two
-// warpgroups multiply half of the rows each, a part of 64 at a time, and scale and add up after
-// every box.
+// q for both. A block's loader warp keeps a ring of k-blocks of 128 channels full, across tiles;
+// two warpgroups multiply half of the rows each, a part of 64 at a time, and scale and add up after
+// every k-block.
 #pragma once
 
 #include "rtp_llm/kernels/common/fp8/fp8_gemm.h"
@@ -13,19 +13,20 @@
 
 namespace rtp_llm::cuda {
 
-// W times 64 rows of q for each of two warpgroups, S boxes under way, V times N rows of the weight.
+// W sub-tiles of 64 rows of q for each of two warpgroups, S k-blocks under way, V sub-tiles of N
+// rows of the weight.
 template <int W, int S, int N = 128, int V = 1>
 struct TileShape {
   static constexpr int kWarpgroups = 2;
   // Of a thread that copies and of one that multiplies: as many as equal ones have together.
   static constexpr int kFewRegisters = 40;
   static constexpr int kManyRegisters = 232;
-  static constexpr int kWaves = W;
-  static constexpr int kSlices = V;
+  static constexpr int kMSubTiles = W;
+  static constexpr int kNSubTiles = V;
   static constexpr int kParts = W * V;
   static constexpr int kStages = S;
   static constexpr int kRows = kWarpgroups * W * 64;
-  static constexpr int kSlice = N;
+  static constexpr int kSubTileOutputs = N;
   static constexpr int kOutputs = V * N;
   static constexpr int kCluster = 2;
   static constexpr int kThreads = (kWarpgroups + 1) * hopper::kWarpgroup;
@@ -33,7 +34,7 @@ struct TileShape {
   static constexpr int kWeightBytes = kOutputs * kChannels;
   static constexpr int kScaleBytes = kRows * 4;
   static constexpr int kStageBytes = kRowBytes + kWeightBytes;
-  static constexpr int kBoxBytes = kStageBytes + kScaleBytes;
+  static constexpr int kTransactionBytes = kStageBytes + kScaleBytes;
   static constexpr int kBytes = 1024 + S * (kStageBytes + kScaleBytes);
 };
 
@@ -47,7 +48,7 @@ template <class Shape>
 struct TileRing : Fp8Ring<Shape> {
   using Fp8Ring<Shape>::Fp8Ring;
 
-  __device__ uint32_t rows(int stage) const { return this->box(stage); }
+  __device__ uint32_t rows(int stage) const { return this->k_block(stage); }
   __device__ uint32_t weight(int stage) const { return rows(stage) + Shape::kRowBytes; }
   // Of both blocks of the cluster: a copy goes to both.
   __device__ void init_barriers() const {
@@ -62,21 +63,21 @@ class TileLoader {
   __device__ TileLoader(const TileRing<Shape>& ring, const TileMaps& maps, int rank)
       : ring_(ring), maps_(maps), rank_(rank) {}
 
-  __device__ void run(const GemmTile& tile, int boxes) {
+  __device__ void run(const GemmTile& tile, int k_blocks) {
     constexpr int kHalf = Shape::kRows / 2;
     constexpr uint16_t kBoth = 3;
-    for (int box = 0; box < boxes; ++box) {
+    for (int k_block = 0; k_block < k_blocks; ++k_block) {
       const int stage = place_.stage;
-      const uint32_t came = ring_.came(stage);
-      hopper::wait(ring_.read(stage), place_.turn ^ 1);
-      hopper::arrive_and_expect(came, Shape::kBoxBytes);
-      hopper::copy_box_to(kBoth, ring_.rows(stage) + rank_ * kHalf * kChannels, &maps_.rows, came,
-                          box * kChannels, tile.row + rank_ * kHalf, tile.rows_group,
-                          hopper::kNoHint);
-      hopper::copy_box(ring_.weight(stage), &maps_.weight, came, box * kChannels, tile.output,
-                       tile.group, hopper::kNoHint);
-      hopper::copy_box(ring_.scale(stage), &maps_.scales, came, tile.row, box, tile.rows_group,
-                       hopper::kNoHint);
+      const uint32_t full_barrier = ring_.full_barrier(stage);
+      hopper::wait(ring_.empty_barrier(stage), place_.phase ^ 1);
+      hopper::arrive_and_expect(full_barrier, Shape::kTransactionBytes);
+      hopper::tma_load_multicast(kBoth, ring_.rows(stage) + rank_ * kHalf * kChannels, &maps_.rows,
+                                 full_barrier, k_block * kChannels, tile.row + rank_ * kHalf,
+                                 tile.rows_group, hopper::kNoHint);
+      hopper::tma_load(ring_.weight(stage), &maps_.weight, full_barrier, k_block * kChannels,
+                       tile.output, tile.group, hopper::kNoHint);
+      hopper::tma_load(ring_.scale(stage), &maps_.scales, full_barrier, tile.row, k_block,
+                       tile.rows_group, hopper::kNoHint);
       place_.next();
     }
   }
@@ -88,9 +89,9 @@ class TileLoader {
   RingPlace<Shape::kStages> place_;
 };
 
-// A warpgroup: 64 kWaves rows of q, in parts of 64 rows by one slice of the weight. A thread holds
-// of a part the row lane / 4 of its warp's 16 and the one 8 below, and outputs 8 j + 2 (lane % 4)
-// and the next.
+// A warpgroup: 64 kMSubTiles rows of q, in parts of 64 rows by one sub-tile of the weight. A thread
+// holds of a part the row lane / 4 of its warp's 16 and the one 8 below, and outputs
+// 8 j + 2 (lane % 4) and the next.
 //
 // Between two products a warpgroup has as long as the other warpgroup's products last: what has to
 // be known for the next one is computed while the last one runs, and without a lane's own values,
@@ -98,30 +99,30 @@ class TileLoader {
 template <class Shape>
 class TileProduct {
  public:
-  static constexpr int kSums = Shape::kSlice / 2;
+  static constexpr int kSums = Shape::kSubTileOutputs / 2;
 
   __device__ TileProduct(const TileRing<Shape>& ring, const Fp8GemmArgs& args)
       : ring_(ring), args_(args) {
     const int thread = thread_index() - hopper::kWarpgroup;
     const int warpgroup = __shfl_sync(~0U, thread / hopper::kWarpgroup, 0);
-    const int first_row = warpgroup * 64 * Shape::kWaves;
+    const int first_row = warpgroup * 64 * Shape::kMSubTiles;
     lane_ = thread % kGroup;
     rows_ = hopper::matrix(ring.rows(0) + first_row * kChannels, 16);
     weight_ = hopper::matrix(ring.weight(0), 16);
     own_row_ = first_row + thread % hopper::kWarpgroup / kGroup * 16 + lane_ / 4;
   }
 
-  __device__ void run(const GemmTile& tile, int boxes) {
+  __device__ void run(const GemmTile& tile, int k_blocks) {
 #pragma unroll
     for (int part = 0; part < Shape::kParts; ++part) {
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums_[part][i] = 0;
     }
-    BoxScales weight_scales(args_, tile, boxes);
+    WeightScales weight_scales(args_, tile, k_blocks);
     if constexpr (Shape::kParts == 1) {
-      run_overlapped(weight_scales, boxes);
+      run_overlapped(weight_scales, k_blocks);
     } else {
-      run_parts(weight_scales, boxes);
+      run_parts(weight_scales, k_blocks);
     }
   }
 
@@ -133,7 +134,7 @@ class TileProduct {
     for (int part = 0; part < Shape::kParts; ++part) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int row = tile.row + own_row_ + part % Shape::kWaves * 64 + half * 8;
+        const int row = tile.row + own_row_ + part % Shape::kMSubTiles * 64 + half * 8;
 #pragma unroll
         for (int j = 0; j < kSums / 4; j += 4) {
           uint32_t pairs[4];
@@ -144,7 +145,7 @@ class TileProduct {
           }
           transpose(pairs);
           const int output =
-              tile.output + part / Shape::kWaves * Shape::kSlice + (j + lane_ % 4) * 8;
+              tile.output + part / Shape::kMSubTiles * Shape::kSubTileOutputs + (j + lane_ % 4) * 8;
           if (row < tile.last_row && output < args_.outputs) {
             *reinterpret_cast<uint4*>(out + (first + row) * args_.outputs + output) = {
                 pairs[0], pairs[1], pairs[2], pairs[3]};
@@ -155,34 +156,37 @@ class TileProduct {
   }
 
  private:
-  // The scales of the weight's slices for one box after the other, each asked for a box ahead.
-  class BoxScales {
+  // The scales of the weight's sub-tiles for one k-block after the other, each asked for a k-block
+  // ahead.
+  class WeightScales {
    public:
-    __device__ BoxScales(const Fp8GemmArgs& args, const GemmTile& tile, int boxes) : boxes_(boxes) {
+    __device__ WeightScales(const Fp8GemmArgs& args, const GemmTile& tile, int k_blocks)
+        : k_blocks_(k_blocks) {
       const int tiles = static_cast<int>((args.outputs + kChannels - 1) / kChannels);
       const int row = min(tile.output / kChannels, tiles - 1);
-      scales_ = args.weight_scales + (static_cast<int64_t>(tile.group) * tiles + row) * boxes;
-      slice_step_ = row + 1 < tiles ? boxes : 0;
+      scales_ = args.weight_scales + (static_cast<int64_t>(tile.group) * tiles + row) * k_blocks;
+      sub_tile_step_ = row + 1 < tiles ? k_blocks : 0;
       load();
     }
     __device__ void next() {
 #pragma unroll
-      for (int slice = 0; slice < Shape::kSlices; ++slice) now_[slice] = coming_[slice];
-      if (++box_ < boxes_) load();
+      for (int sub_tile = 0; sub_tile < Shape::kNSubTiles; ++sub_tile)
+        now_[sub_tile] = coming_[sub_tile];
+      if (++k_block_ < k_blocks_) load();
     }
-    __device__ float of(int slice) const { return now_[slice]; }
+    __device__ float of(int sub_tile) const { return now_[sub_tile]; }
 
    private:
     __device__ void load() {
 #pragma unroll
-      for (int slice = 0; slice < Shape::kSlices; ++slice) {
-        coming_[slice] = __ldg(scales_ + box_ + slice * slice_step_);
+      for (int sub_tile = 0; sub_tile < Shape::kNSubTiles; ++sub_tile) {
+        coming_[sub_tile] = __ldg(scales_ + k_block_ + sub_tile * sub_tile_step_);
       }
     }
 
     const float* scales_;
-    int boxes_, slice_step_, box_ = 0;
-    float now_[Shape::kSlices], coming_[Shape::kSlices];
+    int k_blocks_, sub_tile_step_, k_block_ = 0;
+    float now_[Shape::kNSubTiles], coming_[Shape::kNSubTiles];
   };
 
   // Of four lanes: pairs[i] of lane q becomes pairs[q] of lane i.
@@ -201,40 +205,40 @@ class TileProduct {
     second = upper ? second : other;
   }
 
-  // For products of two boxes there are no registers: the other warpgroup multiplies meanwhile.
-  __device__ void run_parts(BoxScales& weight_scales, int boxes) {
-    bool came = false;
-    for (int box = 0; box < boxes; ++box) {
+  // For products of two k-blocks there are no registers: the other warpgroup multiplies meanwhile.
+  __device__ void run_parts(WeightScales& weight_scales, int k_blocks) {
+    bool is_full = false;
+    for (int k_block = 0; k_block < k_blocks; ++k_block) {
       weight_scales.next();
-      if (!came) hopper::wait(ring_.came(coming_.stage), coming_.turn);
+      if (!is_full) hopper::wait(ring_.full_barrier(pipe_read_.stage), pipe_read_.phase);
 #pragma unroll
       for (int part = 0; part < Shape::kParts; ++part) {
-        const RowScales scales(*this, part, weight_scales.of(part / Shape::kWaves));
+        const RowScales scales(*this, part, weight_scales.of(part / Shape::kMSubTiles));
         float products[kSums];
         multiply(products, part);
         finish<0>(products);
         if (part == Shape::kParts - 1) {
-          coming_.next();
+          pipe_read_.next();
           release();
-          came = hopper::is_over(ring_.came(coming_.stage), coming_.turn);
+          is_full = hopper::is_over(ring_.full_barrier(pipe_read_.stage), pipe_read_.phase);
         }
         scales.add_up(products, sums_[part]);
       }
     }
   }
 
-  // The products of a box are added up while those of the next are made.
-  __device__ void run_overlapped(BoxScales& weight_scales, int boxes) {
+  // The products of a k-block are added up while those of the next are made.
+  __device__ void run_overlapped(WeightScales& weight_scales, int k_blocks) {
     float even[kSums], odd[kSums];
     start(even);
-    int box = 0;
-    for (; box + 2 < boxes; box += 2) {
+    int k_block = 0;
+    for (; k_block + 2 < k_blocks; k_block += 2) {
       start(odd);
       take<1>(even, weight_scales);
       start(even);
       take<1>(odd, weight_scales);
     }
-    if (box + 1 < boxes) {
+    if (k_block + 1 < k_blocks) {
       start(odd);
       take<1>(even, weight_scales);
       take<0>(odd, weight_scales);
@@ -243,16 +247,16 @@ class TileProduct {
     }
   }
 
-  // Starts the products of the next box.
+  // Starts the products of the next k-block.
   __device__ void start(float (&products)[kSums]) {
-    hopper::wait(ring_.came(coming_.stage), coming_.turn);
+    hopper::wait(ring_.full_barrier(pipe_read_.stage), pipe_read_.phase);
     multiply(products, 0);
-    coming_.next();
+    pipe_read_.next();
   }
 
-  // Adds up the products of a box, when at most kOpen later ones are still running.
+  // Adds up the products of a k-block, when at most kOpen later ones are still running.
   template <int kOpen>
-  __device__ void take(float (&products)[kSums], BoxScales& weight_scales) {
+  __device__ void take(float (&products)[kSums], WeightScales& weight_scales) {
     weight_scales.next();
     const RowScales scales(*this, 0, weight_scales.of(0));
     finish<kOpen>(products);
@@ -260,13 +264,13 @@ class TileProduct {
     scales.add_up(products, sums_[0]);
   }
 
-  // Of a thread's two rows of a part, in the box that is read.
+  // Of a thread's two rows of a part, in the k-block that is released next.
   struct RowScales {
     float upper, lower;
 
     __device__ RowScales(const TileProduct& product, int part, float weight_scale) {
-      const uint32_t scales = product.ring_.scale(product.read_.stage) +
-                              (product.own_row_ + part % Shape::kWaves * 64) * 4;
+      const uint32_t scales = product.ring_.scale(product.pipe_release_.stage) +
+                              (product.own_row_ + part % Shape::kMSubTiles * 64) * 4;
       upper = hopper::load_shared(scales) * weight_scale;
       lower = hopper::load_shared(scales + 8 * 4) * weight_scale;
     }
@@ -279,11 +283,11 @@ class TileProduct {
   };
 
   __device__ void multiply(float (&products)[kSums], int part) {
-    constexpr uint64_t kWaveStep = 64 * kChannels / hopper::kMatrixUnit;
-    constexpr uint64_t kSliceStep = Shape::kSlice * kChannels / hopper::kMatrixUnit;
-    const uint64_t stage = coming_.stage * uint64_t{Shape::kStageBytes / hopper::kMatrixUnit};
-    hopper::multiply_boxes(products, rows_ + stage + part % Shape::kWaves * kWaveStep,
-                           weight_ + stage + part / Shape::kWaves * kSliceStep);
+    constexpr uint64_t kMSubTileStep = 64 * kChannels / hopper::kMatrixUnit;
+    constexpr uint64_t kNSubTileStep = Shape::kSubTileOutputs * kChannels / hopper::kMatrixUnit;
+    const uint64_t stage = pipe_read_.stage * uint64_t{Shape::kStageBytes / hopper::kMatrixUnit};
+    hopper::multiply_k_block(products, rows_ + stage + part % Shape::kMSubTiles * kMSubTileStep,
+                             weight_ + stage + part / Shape::kMSubTiles * kNSubTileStep);
   }
 
   // Until at most kOpen groups of later products are still running.
@@ -297,16 +301,16 @@ class TileProduct {
   __device__ void release() {
     __syncwarp();
     if (lane_ < Shape::kCluster) {
-      hopper::arrive_there(hopper::in_block(ring_.read(read_.stage), lane_));
+      hopper::arrive_there(hopper::in_block(ring_.empty_barrier(pipe_release_.stage), lane_));
     }
-    read_.next();
+    pipe_release_.next();
   }
 
   const TileRing<Shape>& ring_;
   const Fp8GemmArgs& args_;
   uint64_t rows_, weight_;  // of the first stage, as the instruction takes them
   int lane_, own_row_;
-  RingPlace<Shape::kStages> coming_, read_;  // boxes to multiply, and to be released
+  RingPlace<Shape::kStages> pipe_read_, pipe_release_;  // k-blocks to multiply, to be released
   float sums_[Shape::kParts][kSums];
 };
 
@@ -322,7 +326,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   hopper::meet_cluster();
   wait_for_previous();
   let_next_start();
-  const int boxes = static_cast<int>(args.columns / kChannels);
+  const int k_blocks = static_cast<int>(args.columns / kChannels);
   const int step = static_cast<int>(gridDim.x) / Shape::kCluster;
   int number = static_cast<int>(blockIdx.x) / Shape::kCluster;
   TileSchedule<Shape, form> schedule(args, rank);
@@ -332,7 +336,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     if (threadIdx.x == 0) {
       TileLoader<Shape> loader(ring, maps, rank);
       for (; schedule.find(number, tile); number += step) {
-        if (tile.group >= 0) loader.run(tile, boxes);
+        if (tile.group >= 0) loader.run(tile, k_blocks);
       }
     }
     __syncwarp();
@@ -341,7 +345,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     TileProduct<Shape> product(ring, args);
     for (; schedule.find(number, tile); number += step) {
       if (tile.group < 0) continue;
-      product.run(tile, boxes);
+      product.run(tile, k_blocks);
       product.store(tile);
     }
   }

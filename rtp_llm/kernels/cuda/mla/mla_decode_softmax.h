@@ -31,19 +31,19 @@ class MlaHalf {
   // This warp has read its part of the tile.
   __device__ void release(int stage, int part) const {
     __syncwarp();
-    if (lane_ == 0) hopper::arrive(shared_.read(stage, part));
+    if (lane_ == 0) hopper::arrive(shared_.empty_barrier(stage, part));
   }
 
   // Slots behind the last key may hold anything, and nothing times NaN is NaN.
   __device__ void clear_unused(int step, int stage) const {
     const int used = tile_.num_keys - (tile_.first + step * kKeys);
     if (used >= kKeys || used % args_.page_rows == 0) return;
-    constexpr int kPieces = 4 * 8;  // of 16 bytes in a key's half
+    constexpr int kVectors = 4 * 8;  // of 16 bytes in a key's half
     uint8_t* const start = shared_.start + (values(stage) - shared_.queries);
     const int thread = thread_index() % hopper::kWarpgroup;
-    for (int i = thread + used * kPieces; i < kKeys * kPieces; i += hopper::kWarpgroup) {
-      const int piece = i % kPieces;
-      const int place = piece / 8 * kChunkBytes + i / kPieces * 128 + piece % 8 * 16;
+    for (int i = thread + used * kVectors; i < kKeys * kVectors; i += hopper::kWarpgroup) {
+      const int vector = i % kVectors;
+      const int place = vector / 8 * kChunkBytes + i / kVectors * 128 + vector % 8 * 16;
       *reinterpret_cast<uint4*>(start + place) = uint4{0, 0, 0, 0};
     }
     hopper::publish_stores();
@@ -93,7 +93,7 @@ class MlaLeft : MlaHalf {
       : MlaHalf(shared, tile, args, 0), factor_(args.scale * kLog2E) {}
 
   __device__ void run() {
-    if (tile_.steps > 0) hopper::wait(shared_.queries_came(), 0);
+    if (tile_.steps > 0) hopper::wait(shared_.queries_full_barrier(), 0);
     for (int step = 0; step < tile_.steps; ++step) {
       const int stage = step % kStages, before = (step - 1) % kStages;
       multiply_keys(step, stage);
@@ -126,7 +126,7 @@ class MlaLeft : MlaHalf {
   __device__ void multiply_keys(int step, int stage) {
     hopper::pin(scores_);
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      hopper::wait(shared_.came(stage, chunk), step / kStages & 1);
+      hopper::wait(shared_.full_barrier(stage, chunk), step / kStages & 1);
       hopper::begin_products();
 #pragma unroll
       for (int k = 0; k < kChunk / 16; ++k) {

@@ -72,21 +72,23 @@ struct MlaShared {
     barriers = hopper::shared_address(barrier_memory);
   }
 
-  __device__ uint32_t queries_came() const { return barriers; }
-  __device__ uint32_t came(int stage, int chunk) const {
+  __device__ uint32_t queries_full_barrier() const { return barriers; }
+  __device__ uint32_t full_barrier(int stage, int chunk) const {
     return barriers + 8 * (1 + stage * kChunks + chunk);
   }
   // part 0 and 1: a half of the latents, 2: the rotated keys.
-  __device__ uint32_t read(int stage, int part) const {
+  __device__ uint32_t empty_barrier(int stage, int part) const {
     return barriers + 8 * (1 + kStages * kChunks + stage * 3 + part);
   }
 
   __device__ void init_barriers() const {
     constexpr int kReaders = hopper::kWarpgroup / kGroup;  // a warp each
-    hopper::init_barrier(queries_came(), 1);
+    hopper::init_barrier(queries_full_barrier(), 1);
     for (int stage = 0; stage < kStages; ++stage) {
-      for (int chunk = 0; chunk < kChunks; ++chunk) hopper::init_barrier(came(stage, chunk), 1);
-      for (int part = 0; part < 3; ++part) hopper::init_barrier(read(stage, part), kReaders);
+      for (int chunk = 0; chunk < kChunks; ++chunk)
+        hopper::init_barrier(full_barrier(stage, chunk), 1);
+      for (int part = 0; part < 3; ++part)
+        hopper::init_barrier(empty_barrier(stage, part), kReaders);
     }
     hopper::publish_barriers();
   }
@@ -107,24 +109,26 @@ class MlaLoader {
     if (part_ > 2 || lane_ > 3 || chunk >= kChunks || tile_.steps == 0) return;
     if (part_ == 2) load_queries(queries);
     for (int step = 0; step < tile_.steps; ++step) {
-      const int stage = step % kStages, turn = step / kStages & 1;
-      const uint32_t came = shared_.came(stage, chunk);
+      const int stage = step % kStages, phase = step / kStages & 1;
+      const uint32_t full_barrier = shared_.full_barrier(stage, chunk);
       const uint32_t to = shared_.keys + stage * kTileBytes + chunk * kChunkBytes;
-      hopper::wait(shared_.read(stage, part_), turn ^ 1);
+      hopper::wait(shared_.empty_barrier(stage, part_), phase ^ 1);
       if (part_ == 2) note_missing(step, stage);
-      hopper::arrive_and_expect(came, kChunkBytes);
+      hopper::arrive_and_expect(full_barrier, kChunkBytes);
       for (int row = 0; row < kKeys; row += args_.page_rows) {
-        hopper::copy_box(to + row * 128, keys, came, chunk * kChunk, 0, place_of(step, row));
+        hopper::tma_load(to + row * 128, keys, full_barrier, chunk * kChunk, 0,
+                         place_of(step, row));
       }
     }
   }
 
  private:
   __device__ void load_queries(const CUtensorMap* queries) const {
-    hopper::arrive_and_expect(shared_.queries_came(), kTileBytes);
+    hopper::arrive_and_expect(shared_.queries_full_barrier(), kTileBytes);
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      hopper::copy_box(shared_.queries + chunk * kChunkBytes, queries, shared_.queries_came(),
-                       chunk * kChunk, tile_.head_group * kHeads, tile_.token);
+      hopper::tma_load(shared_.queries + chunk * kChunkBytes, queries,
+                       shared_.queries_full_barrier(), chunk * kChunk, tile_.head_group * kHeads,
+                       tile_.token);
     }
   }
 
