@@ -1,8 +1,8 @@
 // What the threads of a block share about the order of a row.
 #pragma once
 
-#include "rtp_llm/kernels/cuda/sampling/row_sieve.h"
-#include "rtp_llm/kernels/cuda/sampling/row_survey.h"
+#include "rtp_llm/kernels/cuda/sampling/row_bucketiser.h"
+#include "rtp_llm/kernels/cuda/sampling/row_statistics.h"
 
 namespace rtp_llm::cuda {
 
@@ -41,14 +41,14 @@ struct Workspace {
   Key mine[kFew];  // tokens of this block's slice that are to be sorted
   Key keys[kFew];  // the sorted ones
   int num_mine;
-  int counts[kMaxTeam];  // each block's num_mine
+  int counts[kMaxClusterSize];  // each block's num_mine
   int entry;
   Amount before, own;
   Amount groups[kMaxThreads / kGroup];  // of the threads of each group
-  Amount totals[kMaxTeam];              // of each block's share of the bins
-  Mass sums[2][kMaxTeam];
-  Key extremes[2][kMaxTeam];
-  Survey surveys[kMaxTeam];
+  Amount totals[kMaxClusterSize];       // of each block's share of the bins
+  Mass sums[2][kMaxClusterSize];
+  Key extremes[2][kMaxClusterSize];
+  RowStatistics block_statistics[kMaxClusterSize];
 };
 
 // The entry in which `target` lies, of at most kBins whose amounts are at(0), at(1), ...; what is
@@ -91,10 +91,10 @@ struct RowMemory {
   Amount* parts;
   float* logits;
 
-  __device__ explicit RowMemory(const Team& team) {
+  __device__ explicit RowMemory(const Cluster& cluster) {
     extern __shared__ __align__(16) unsigned char bytes[];
     parts = reinterpret_cast<Amount*>(bytes);
-    logits = reinterpret_cast<float*>(parts + kBins / team.size());
+    logits = reinterpret_cast<float*>(parts + kBins / cluster.size());
   }
 };
 

@@ -2,7 +2,7 @@
 
 #include "rtp_llm/kernels/common/philox.h"
 #include "rtp_llm/kernels/cuda/launch.h"
-#include "rtp_llm/kernels/cuda/sampling/launch_team.h"
+#include "rtp_llm/kernels/cuda/sampling/launch_row_clusters.h"
 #include "rtp_llm/kernels/cuda/sampling/sampling_order.h"
 
 namespace rtp_llm::cuda {
@@ -75,30 +75,30 @@ __device__ inline int draw_token(Order& order, const SampleArgs& args, int64_t r
 }
 
 template <int kBlocksAtOnce>
-__global__ void __launch_bounds__(kTeamThreads, kBlocksAtOnce)
+__global__ void __launch_bounds__(kBlockThreads, kBlocksAtOnce)
     sample_rows(SampleArgs args, bool keep) {
   __shared__ Workspace shared;
-  const Team team;
-  const RowMemory memory(team);
-  const int64_t r = blockIdx.x / team.size();
+  const Cluster cluster;
+  const RowMemory memory(cluster);
+  const int64_t r = blockIdx.x / cluster.size();
   wait_for_previous();
   const int vocab = static_cast<int>(args.logits.vocab);
   const float temperature = args.temperature[r];
   const bool greedy = !(temperature > 0.0f) || args.top_k[r] == 1;
-  Slice slice = slice_of(team, args.logits.row(r), vocab);
-  const Survey survey =
-      survey_row(team, slice, keep && !greedy ? memory.logits : nullptr, shared.surveys);
+  VocabSlice slice = slice_of(cluster, args.logits.row(r), vocab);
+  const RowStatistics statistics = compute_row_statistics(
+      cluster, slice, keep && !greedy ? memory.logits : nullptr, shared.block_statistics);
   let_next_start();
-  const bool ok = survey.bad == 0 && survey.best != 0;
-  int token = survey.best != 0 ? index_of(survey.best) : 0;
+  const bool ok = statistics.bad == 0 && statistics.best != 0;
+  int token = statistics.best != 0 ? index_of(statistics.best) : 0;
   if (ok && !greedy) {
-    const Weighting weighting(logit_of(survey.best), temperature, vocab);
-    Order order(team, slice, survey, weighting, shared, memory.parts);
+    const Weighting weighting(logit_of(statistics.best), temperature, vocab);
+    Order order(cluster, slice, statistics, weighting, shared, memory.parts);
     token = draw_token(order, args, r);
   }
-  if (team.rank() != 0 || thread_index() != 0) return;
+  if (cluster.rank() != 0 || thread_index() != 0) return;
   args.tokens[r] = token;
-  args.status[r] = survey.bad != 0 ? kNotFinite : survey.best == 0 ? kAllBanned : kDrawn;
+  args.status[r] = statistics.bad != 0 ? kNotFinite : statistics.best == 0 ? kAllBanned : kDrawn;
 }
 
 }  // namespace
@@ -106,11 +106,11 @@ __global__ void __launch_bounds__(kTeamThreads, kBlocksAtOnce)
 void sample(const SampleArgs& args, void* stream) {
   const int64_t rows = args.logits.num_rows;
   if (rows == 0) return;
-  const TeamShape shape = team_shape<sample_rows<1>>(rows, args.logits.vocab);
-  if (rows > kMostInTeams) {
-    launch_teams<sample_rows<2>>(shape, rows, "sample", stream, args, shape.keep);
+  const ClusterShape shape = cluster_shape<sample_rows<1>>(rows, args.logits.vocab);
+  if (rows > kMostClusters) {
+    launch_row_clusters<sample_rows<2>>(shape, rows, "sample", stream, args, shape.keep);
   } else {
-    launch_teams<sample_rows<1>>(shape, rows, "sample", stream, args, shape.keep);
+    launch_row_clusters<sample_rows<1>>(shape, rows, "sample", stream, args, shape.keep);
   }
 }
 

@@ -1,5 +1,5 @@
 // Drawing tokens from rows of logits, log-probabilities of the most likely ones, and changes of
-// logits before a draw. A team of blocks works on each row (team.h), or one block.
+// logits before a draw. A cluster of blocks works on each row (cluster.h), or one block.
 //
 // A row is never sorted: sampling_order.h finds the token at a place of its order.
 #pragma once

@@ -2,71 +2,71 @@
 // it: a histogram of the row tells in which bin a place lies; a bin's tokens are sorted when they
 // are few, and get a histogram of their own otherwise.
 //
-// A team works on a row, each of its blocks on a slice. All of its threads come to the same
+// A cluster works on a row, each of its blocks on a slice. All of its threads come to the same
 // conclusions, so what is written here for one holds for all.
 #pragma once
 
 #include "rtp_llm/kernels/cuda/sampling/order_workspace.h"
-#include "rtp_llm/kernels/cuda/sampling/row_sieve.h"
+#include "rtp_llm/kernels/cuda/sampling/row_bucketiser.h"
 #include "rtp_llm/kernels/cuda/sampling/sort_keys.h"
 
 namespace rtp_llm::cuda {
 
-// The order of one row, as the calling block's team sees it.
+// The order of one row, as the calling block's cluster sees it.
 class Order {
  public:
   enum What { kCounts = 1, kMasses = 2 };
 
-  // `parts` has this block's share of the bins: kBins / the team's size.
-  __device__ Order(const Team& team, const Slice& slice, const Survey& survey,
+  // `parts` has this block's share of the bins: kBins / the cluster's size.
+  __device__ Order(const Cluster& cluster, const VocabSlice& slice, const RowStatistics& statistics,
                    const Weighting& weighting, Workspace& shared, Amount* parts)
-      : team_(team), slice_(slice), weighting_(weighting), shared_(shared), parts_(parts) {
+      : cluster_(cluster), slice_(slice), weighting_(weighting), shared_(shared), parts_(parts) {
     // Beyond 32 temperatures there is hardly any mass; what lies there gets the last bin.
-    const float best = logit_of(survey.best);
-    const float width = fminf(best - survey.least, 46.2f / weighting.rate);
+    const float best = logit_of(statistics.best);
+    const float width = fminf(best - statistics.least, 46.2f / weighting.rate);
     by_value_ = {best, fmaxf(fminf(kBins / width, 3.4e38f), 1.2e-38f)};
   }
 
   // Prepares for places by these measures in all of the row.
   __device__ void look(int what) {
-    const ValueSieve sieve = by_value_;
+    const ValueBucketiser bucketiser = by_value_;
     const Weighting weighting = weighting_;
     what_ = what;
     clear_bins();
     if (what == kCounts) {
-      for_logits(slice_, [&](float x, int i) { add_count(sieve.bin(x, i)); });
+      for_logits(slice_, [&](float x, int i) { add_count(bucketiser.bin(x, i)); });
     } else if (what == kMasses) {
-      for_logits(slice_, [&](float x, int i) { add_mass(sieve.bin(x, i), weighting(x)); });
+      for_logits(slice_, [&](float x, int i) { add_mass(bucketiser.bin(x, i), weighting(x)); });
     } else {
-      fill(sieve, weighting);
+      fill(bucketiser, weighting);
     }
     merge();
     fresh_ = true;
   }
 
-  // Sorts the row's first tokens, at least `count` of them, for the team's first block: all that it
-  // is asked from here on it finds there. False when they are too many.
+  // Sorts the row's first tokens, at least `count` of them, for the cluster's first block: all that
+  // it is asked from here on it finds there. False when they are too many.
   __device__ bool sort_first(int count) {
     find_bin(Measure::kCount, static_cast<Mass>(count - 1));
     if (shared_.before.count + shared_.own.count > kFew) return false;
     const int last = shared_.entry;
-    const ValueSieve sieve = by_value_;
-    gather([&](float x, int i) { return sieve.within(x, i, 0, last); }, true);
+    const ValueBucketiser bucketiser = by_value_;
+    gather([&](float x, int i) { return bucketiser.within(x, i, 0, last); }, true);
     sorted_ = true;
     return true;
   }
-  __device__ bool is_elsewhere() const { return sorted_ && team_.rank() != 0; }
+  __device__ bool is_elsewhere() const { return sorted_ && cluster_.rank() != 0; }
   __device__ const Key* sorted() const { return shared_.keys; }
 
   // The token that holds `target`, which is below the measure of the row. At the `last` question
-  // only the team's first block learns it.
+  // only the cluster's first block learns it.
   __device__ Place place_of(Measure measure, Mass target, bool last = false) {
     Amount before{0, 0};
     if (!sorted_) {
       if (!fresh_) look(what_);
       before = narrow(measure, target, last);
       target -= measured(before, measure);
-      if (last && team_.rank() != 0) return {0, before};
+      if (last && cluster_.rank() != 0) return {0, before};
     }
     find_entry(
         sorted_size_,
@@ -78,7 +78,7 @@ class Order {
   // The mass of the row, after a look at masses.
   __device__ Mass mass() const {
     Mass sum = 0;
-    for (int r = 0; r < team_.size(); ++r) sum += shared_.totals[r].mass;
+    for (int r = 0; r < cluster_.size(); ++r) sum += shared_.totals[r].mass;
     return sum;
   }
 
@@ -94,7 +94,7 @@ class Order {
     for_logits(slice_, [&](float x, int i) {
       if (key_of(x, i) >= least) sum += weighting_(x);
     });
-    return sum_of_team(reduce_block(sum, Mass{0}, Sum{}));
+    return sum_of_cluster(reduce_block(sum, Mass{0}, Sum{}));
   }
 
   // Tokens with less weight have none from here on. They are behind all others.
@@ -109,26 +109,26 @@ class Order {
     find_bin(measure, target);
     const Amount before = shared_.before;
     const int bin = shared_.entry;
-    const ValueSieve sieve = by_value_;
-    const auto has = [&](float x, int i) { return sieve.within(x, i, bin, bin); };
+    const ValueBucketiser bucketiser = by_value_;
+    const auto has = [&](float x, int i) { return bucketiser.within(x, i, bin, bin); };
     if (gather(has, last)) return before;
-    return narrow_by_key(sieve_of(has), before, measure, target, last);
+    return narrow_by_key(bucketiser_of(has), before, measure, target, last);
   }
 
-  // The same among the sieve's tokens, which are more than can be sorted: ties, or outliers.
-  __device__ Amount narrow_by_key(KeySieve sieve, Amount before, Measure measure, Mass target,
-                                  bool last) {
+  // The same among the bucketiser's tokens, which are more than can be sorted: ties, or outliers.
+  __device__ Amount narrow_by_key(KeyBucketiser bucketiser, Amount before, Measure measure,
+                                  Mass target, bool last) {
     fresh_ = false;
     while (true) {
       clear_bins();
-      fill(sieve, weighting_);
+      fill(bucketiser, weighting_);
       merge();
       find_bin(measure, target - measured(before, measure));
       before = before + shared_.before;
       const int bin = shared_.entry;
-      const auto has = [&](float x, int i) { return sieve.within(x, i, bin, bin); };
+      const auto has = [&](float x, int i) { return bucketiser.within(x, i, bin, bin); };
       if (gather(has, last)) return before;
-      sieve = sieve_of(has);
+      bucketiser = bucketiser_of(has);
     }
   }
 
@@ -140,11 +140,11 @@ class Order {
     __syncthreads();
   }
 
-  // Adds the sieve's tokens of this block's slice to the bins.
-  template <class Sieve>
-  __device__ void fill(const Sieve& sieve, const Weighting& weighting) {
+  // Adds the bucketiser's tokens of this block's slice to the bins.
+  template <class Bucketiser>
+  __device__ void fill(const Bucketiser& bucketiser, const Weighting& weighting) {
     for_logits(slice_, [&](float x, int i) {
-      const int bin = sieve.bin(x, i);
+      const int bin = bucketiser.bin(x, i);
       if (bin < 0) return;
       add_count(bin);
       add_mass(bin, weighting(x));
@@ -164,26 +164,26 @@ class Order {
 
   // This block's parts get its share of the bins over the whole row.
   __device__ void merge() {
-    const int share = kBins / team_.size();
-    const int first = team_.rank() * share;
+    const int share = kBins / cluster_.size();
+    const int first = cluster_.rank() * share;
     Amount total{0, 0};
-    sync(team_);
+    sync(cluster_);
     for (int i = thread_index(); i < share; i += thread_count()) {
-      const Amount sum = bin_of_team(first + i);
+      const Amount sum = bin_of_cluster(first + i);
       parts_[i] = sum;
       total = total + sum;
     }
     total.count = reduce_block(total.count, Mass{0}, Sum{});
     total.mass = reduce_block(total.mass, Mass{0}, Sum{});
-    for_each_block([&](int r) { team_.of(shared_.totals, r)[team_.rank()] = total; });
-    sync(team_);
+    for_each_block([&](int r) { cluster_.of(shared_.totals, r)[cluster_.rank()] = total; });
+    sync(cluster_);
   }
 
-  __device__ Amount bin_of_team(int bin) const {
+  __device__ Amount bin_of_cluster(int bin) const {
     Amount sum{0, 0};
 #pragma unroll 8
-    for (int r = 0; r < team_.size(); ++r) {
-      const auto* const bins = team_.of(&shared_.bins, r);
+    for (int r = 0; r < cluster_.size(); ++r) {
+      const auto* const bins = cluster_.of(&shared_.bins, r);
       sum.count += bins->count[bin];
       sum.mass += (Mass{bins->high[bin]} << 32) + bins->low[bin];
     }
@@ -192,16 +192,16 @@ class Order {
 
   // Finds the bin of the latest histogram that holds `target`.
   __device__ void find_bin(Measure measure, Mass target) {
-    const int share = kBins / team_.size();
+    const int share = kBins / cluster_.size();
     Amount before{0, 0};
     int block = 0;
-    while (block + 1 < team_.size()) {
+    while (block + 1 < cluster_.size()) {
       const Amount with = before + shared_.totals[block];
       if (target < measured(with, measure)) break;
       before = with;
       ++block;
     }
-    const Amount* const parts = team_.of(parts_, block);
+    const Amount* const parts = cluster_.of(parts_, block);
     find_entry(
         share, [&](int i) { return parts[i]; }, measure, target - measured(before, measure),
         shared_);
@@ -214,7 +214,7 @@ class Order {
   }
 
   // Sorts the tokens with has(logit, index), largest first; false when they are more than kFew.
-  // With `first_only` the team's first block alone gets them.
+  // With `first_only` the cluster's first block alone gets them.
   template <class Has>
   __device__ bool gather(Has has, bool first_only) {
     if (thread_index() == 0) shared_.num_mine = 0;
@@ -226,28 +226,28 @@ class Order {
     });
     __syncthreads();
     const int own = shared_.num_mine;
-    for_each_block([&](int r) { team_.of(shared_.counts, r)[team_.rank()] = own; });
-    sync(team_);
+    for_each_block([&](int r) { cluster_.of(shared_.counts, r)[cluster_.rank()] = own; });
+    sync(cluster_);
     int count = 0;
-    for (int r = 0; r < team_.size(); ++r) count += shared_.counts[r];
+    for (int r = 0; r < cluster_.size(); ++r) count += shared_.counts[r];
     const bool few = count <= kFew;
-    const bool here = few && (team_.rank() == 0 || !first_only);
+    const bool here = few && (cluster_.rank() == 0 || !first_only);
     if (here) pull();
-    team_.arrive();  // all have been read
+    cluster_.arrive();  // all have been read
     if (here) sort(count);
-    team_.wait();
+    cluster_.wait();
     return few;
   }
 
   // Copies the blocks' keys into one list; some groups of lanes for each block.
   __device__ void pull() {
-    const int groups = thread_count() / kGroup / team_.size();
+    const int groups = thread_count() / kGroup / cluster_.size();
     const int group = thread_index() / kGroup;
-    const int r = group % team_.size();
-    const Key* const theirs = team_.of(shared_.mine, r);
+    const int r = group % cluster_.size();
+    const Key* const theirs = cluster_.of(shared_.mine, r);
     int begin = 0;
     for (int other = 0; other < r; ++other) begin += shared_.counts[other];
-    const int lane = thread_index() % kGroup + group / team_.size() * kGroup;
+    const int lane = thread_index() % kGroup + group / cluster_.size() * kGroup;
     for (int i = lane; i < shared_.counts[r]; i += groups * kGroup) {
       shared_.keys[begin + i] = theirs[i];
     }
@@ -271,9 +271,9 @@ class Order {
     sorted_size_ = size;
   }
 
-  // A sieve of just the tokens with has(logit, index).
+  // A bucketiser of just the tokens with has(logit, index).
   template <class Has>
-  __device__ KeySieve sieve_of(Has has) {
+  __device__ KeyBucketiser bucketiser_of(Has has) {
     Key most = 0;
     Key rest = 0;  // the complement of the least
     for_logits(slice_, [&](float x, int i) {
@@ -285,45 +285,45 @@ class Order {
     most = reduce_block(most, Key{0}, Max{});
     rest = reduce_block(rest, Key{0}, Max{});
     for_each_block([&](int r) {
-      auto* const extremes = team_.of(&shared_.extremes, r);
-      (*extremes)[0][team_.rank()] = most;
-      (*extremes)[1][team_.rank()] = rest;
+      auto* const extremes = cluster_.of(&shared_.extremes, r);
+      (*extremes)[0][cluster_.rank()] = most;
+      (*extremes)[1][cluster_.rank()] = rest;
     });
-    sync(team_);
-    for (int r = 0; r < team_.size(); ++r) {
+    sync(cluster_);
+    for (int r = 0; r < cluster_.size(); ++r) {
       most = Max{}(most, shared_.extremes[0][r]);
       rest = Max{}(rest, shared_.extremes[1][r]);
     }
-    return KeySieve(~rest, most);
+    return KeyBucketiser(~rest, most);
   }
 
-  __device__ Mass sum_of_team(Mass mine) {
-    turn_ ^= 1;  // the last turn's sums may still be read
-    for_each_block([&](int r) { team_.of(shared_.sums[turn_], r)[team_.rank()] = mine; });
-    sync(team_);
+  __device__ Mass sum_of_cluster(Mass mine) {
+    phase_ ^= 1;  // the last phase's sums may still be read
+    for_each_block([&](int r) { cluster_.of(shared_.sums[phase_], r)[cluster_.rank()] = mine; });
+    sync(cluster_);
     Mass sum = 0;
-    for (int r = 0; r < team_.size(); ++r) sum += shared_.sums[turn_][r];
+    for (int r = 0; r < cluster_.size(); ++r) sum += shared_.sums[phase_][r];
     return sum;
   }
 
-  // body(rank) by a thread of its own for each of the team's blocks.
+  // body(rank) by a thread of its own for each of the cluster's blocks.
   template <class Body>
   __device__ void for_each_block(Body body) {
-    if (thread_index() < team_.size()) body(thread_index());
+    if (thread_index() < cluster_.size()) body(thread_index());
   }
 
-  const Team& team_;
-  const Slice& slice_;
+  const Cluster& cluster_;
+  const VocabSlice& slice_;
   Weighting weighting_;
   Workspace& shared_;
   Amount* parts_;
-  ValueSieve by_value_;
+  ValueBucketiser by_value_;
   int what_ = 0;
   bool fresh_ = false;  // the parts are those of the whole row
   bool sorted_ = false;
   int num_sorted_ = 0;
   int sorted_size_ = 0;
-  int turn_ = 0;
+  int phase_ = 0;
 };
 
 }  // namespace rtp_llm::cuda

@@ -1,7 +1,7 @@
 // Sorting keys within a block of threads.
 #pragma once
 
-#include "rtp_llm/kernels/cuda/sampling/row_slice.h"
+#include "rtp_llm/kernels/cuda/sampling/vocab_slice.h"
 
 namespace rtp_llm::cuda {
 

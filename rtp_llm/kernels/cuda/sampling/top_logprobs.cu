@@ -1,5 +1,5 @@
 #include "rtp_llm/kernels/cuda/launch.h"
-#include "rtp_llm/kernels/cuda/sampling/launch_team.h"
+#include "rtp_llm/kernels/cuda/sampling/launch_row_clusters.h"
 #include "rtp_llm/kernels/cuda/sampling/sampling.h"
 #include "rtp_llm/kernels/cuda/sampling/sampling_order.h"
 
@@ -12,59 +12,60 @@ __device__ inline float log_probability(float logit, double log_sum) {
 }
 
 // The logarithm of the sum of exponentials of the finite logits; -inf when there is none.
-__device__ inline double log_sum_exp(Order& order, const Survey& survey) {
-  if (survey.best == 0) return -INFINITY;
+__device__ inline double log_sum_exp(Order& order, const RowStatistics& statistics) {
+  if (statistics.best == 0) return -INFINITY;
   const double sum = static_cast<double>(order.mass_up_to(0)) / order.unit();
-  return logit_of(survey.best) + log(sum);
+  return logit_of(statistics.best) + log(sum);
 }
 
-// The k first keys of the row into keys [size], in order, by a team that could not sort them in
+// The k first keys of the row into keys [size], in order, by a cluster that could not sort them in
 // shared memory.
-__device__ inline void first_keys(const Team& team, const Slice& slice, Order& order, int k,
-                                  Key* keys, int size, int* found) {
+__device__ inline void first_keys(const Cluster& cluster, const VocabSlice& slice, Order& order,
+                                  int k, Key* keys, int size, int* found) {
   const Key least = order.place_of(Measure::kCount, static_cast<Mass>(k - 1)).key;
-  if (team.rank() == 0 && thread_index() == 0) *found = 0;
-  for (int i = team.rank() * thread_count() + thread_index(); i < size - k;
-       i += team.size() * thread_count()) {
+  if (cluster.rank() == 0 && thread_index() == 0) *found = 0;
+  for (int i = cluster.rank() * thread_count() + thread_index(); i < size - k;
+       i += cluster.size() * thread_count()) {
     keys[k + i] = 0;
   }
-  sync(team);
-  int* const next = team.of(found, 0);
+  sync(cluster);
+  int* const next = cluster.of(found, 0);
   for_logits(slice, [&](float x, int i) {
     const Key key = key_of(x, i);
     if (key >= least) keys[atomicAdd(next, 1)] = key;
   });
-  sync(team);
-  if (team.rank() == 0) sort_keys(keys, size);
+  sync(cluster);
+  if (cluster.rank() == 0) sort_keys(keys, size);
 }
 
 template <int kBlocksAtOnce>
-__global__ void __launch_bounds__(kTeamThreads, kBlocksAtOnce)
+__global__ void __launch_bounds__(kBlockThreads, kBlocksAtOnce)
     logprobs_of_rows(TopLogprobsArgs args, Key* scratch, int words, bool keep) {
   __shared__ Workspace shared;
   __shared__ int found;
-  const Team team;
-  const RowMemory memory(team);
-  const int64_t r = blockIdx.x / team.size();
+  const Cluster cluster;
+  const RowMemory memory(cluster);
+  const int64_t r = blockIdx.x / cluster.size();
   wait_for_previous();
   const int vocab = static_cast<int>(args.logits.vocab);
   const float* const logits = args.logits.row(r);
   const int k = static_cast<int>(args.k);
-  Slice slice = slice_of(team, logits, vocab);
-  const Survey survey = survey_row(team, slice, keep ? memory.logits : nullptr, shared.surveys);
+  VocabSlice slice = slice_of(cluster, logits, vocab);
+  const RowStatistics statistics = compute_row_statistics(
+      cluster, slice, keep ? memory.logits : nullptr, shared.block_statistics);
   let_next_start();
-  const Weighting weighting(logit_of(survey.best), 1.0f, vocab);
-  Order order(team, slice, survey, weighting, shared, memory.parts);
-  const double log_sum = log_sum_exp(order, survey);
+  const Weighting weighting(logit_of(statistics.best), 1.0f, vocab);
+  Order order(cluster, slice, statistics, weighting, shared, memory.parts);
+  const double log_sum = log_sum_exp(order, statistics);
   const Key* keys = order.sorted();
   if (k > 0) {
     order.look(Order::kCounts);
     if (k > kFew || !order.sort_first(k)) {
       keys = scratch + r * words;
-      first_keys(team, slice, order, k, scratch + r * words, words, &found);
+      first_keys(cluster, slice, order, k, scratch + r * words, words, &found);
     }
   }
-  if (team.rank() != 0) return;
+  if (cluster.rank() != 0) return;
   const int token = args.tokens[r];
   if (thread_index() == 0) {
     args.chosen[r] =
@@ -89,13 +90,13 @@ void top_logprobs(const TopLogprobsArgs& args, void* scratch, void* stream) {
   if (rows == 0) return;
   const int64_t words = top_logprobs_words(args.k);
   if (words > INT32_MAX) throw std::runtime_error("top_logprobs: k is too large for a GPU");
-  const TeamShape shape = team_shape<logprobs_of_rows<1>>(rows, args.logits.vocab);
+  const ClusterShape shape = cluster_shape<logprobs_of_rows<1>>(rows, args.logits.vocab);
   const auto launch = [&](auto at_once) {
-    launch_teams<logprobs_of_rows<decltype(at_once)::value>>(shape, rows, "top_logprobs", stream,
-                                                             args, static_cast<Key*>(scratch),
-                                                             static_cast<int>(words), shape.keep);
+    launch_row_clusters<logprobs_of_rows<decltype(at_once)::value>>(
+        shape, rows, "top_logprobs", stream, args, static_cast<Key*>(scratch),
+        static_cast<int>(words), shape.keep);
   };
-  if (rows > kMostInTeams) {
+  if (rows > kMostClusters) {
     launch(std::integral_constant<int, 2>{});
   } else {
     launch(std::integral_constant<int, 1>{});

@@ -1,4 +1,4 @@
-// The shape and the launch of kernels whose rows are worked on by teams.
+// The shape and the launch of kernels whose rows are worked on by clusters.
 #pragma once
 
 #include "rtp_llm/kernels/cuda/launch.h"
@@ -6,12 +6,12 @@
 
 namespace rtp_llm::cuda {
 
-constexpr int kTeamThreads = 512;
+constexpr int kBlockThreads = 512;
 // More rows than these keep the GPU busy with one block each, of which a multiprocessor then has
 // two at once: one computes while the other loads.
-constexpr int64_t kMostInTeams = 128;
+constexpr int64_t kMostClusters = 128;
 
-struct TeamShape {
+struct ClusterShape {
   int blocks;
   size_t bytes;  // of dynamic shared memory per block
   bool keep;     // a block's slice of the logits fits into it
@@ -38,10 +38,10 @@ inline bool reserve_shared([[maybe_unused]] size_t bytes) {
 // More blocks for each of few rows; one for each of many, and where there are no clusters. The
 // result of a row does not depend on it.
 template <auto kernel>
-inline TeamShape team_shape([[maybe_unused]] int64_t rows, int64_t vocab) {
+inline ClusterShape cluster_shape([[maybe_unused]] int64_t rows, int64_t vocab) {
   int blocks = 1;
 #if !defined(__HIPCC__)
-  if (can_overlap<kernel>() && rows <= kMostInTeams) blocks = rows <= 8 ? 8 : rows <= 32 ? 4 : 2;
+  if (can_overlap<kernel>() && rows <= kMostClusters) blocks = rows <= 8 ? 8 : rows <= 32 ? 4 : 2;
 #endif
   const size_t parts = kBins / blocks * sizeof(Amount);
   const size_t bytes = parts + round_up(ceil_div(vocab, blocks), 4) * sizeof(float);
@@ -51,16 +51,16 @@ inline TeamShape team_shape([[maybe_unused]] int64_t rows, int64_t vocab) {
 
 // Launches a kernel that calls wait_for_previous() first.
 template <auto kernel, class... Args>
-inline void launch_teams(const TeamShape& shape, int64_t rows, const char* what, void* stream,
-                         const Args&... args) {
+inline void launch_row_clusters(const ClusterShape& shape, int64_t rows, const char* what,
+                                void* stream, const Args&... args) {
   const unsigned int grid = blocks(rows * shape.blocks, what);
 #if !defined(__HIPCC__)
   if (shape.blocks > 1) {
-    launch_clusters<kernel>(grid, kTeamThreads, shape.blocks, shape.bytes, stream, args...);
+    launch_clusters<kernel>(grid, kBlockThreads, shape.blocks, shape.bytes, stream, args...);
     return check_launch(what);
   }
 #endif
-  kernel<<<grid, kTeamThreads, shape.bytes, static_cast<Stream>(stream)>>>(args...);
+  kernel<<<grid, kBlockThreads, shape.bytes, static_cast<Stream>(stream)>>>(args...);
   check_launch(what);
 }
 

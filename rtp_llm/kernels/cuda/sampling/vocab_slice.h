@@ -1,4 +1,4 @@
-// A block's slice of a row of logits, the order of tokens, and their weights.
+// A block's vocabulary slice of a row of logits, the order of tokens, and their weights.
 #pragma once
 
 #include "rtp_llm/kernels/cuda/pack.h"
@@ -9,8 +9,8 @@ namespace rtp_llm::cuda {
 using Key = unsigned long long;
 using Mass = unsigned long long;
 
-// Neighbouring tokens of a row: the first one's index, how many, and their logits.
-struct Slice {
+// Neighbouring tokens of a row's vocabulary: the first one's index, how many, and their logits.
+struct VocabSlice {
   const float* logits;
   int begin, size;
 };
@@ -19,7 +19,7 @@ struct Slice {
 // each of them: 16 bytes at a time where the slice lies for it, kAhead of them on their way at
 // once.
 template <int kAhead, class Body>
-__device__ inline void for_packs(const Slice& slice, Body&& body) {
+__device__ inline void for_packs(const VocabSlice& slice, Body&& body) {
   constexpr int kWide = 4;
   const float* const x = slice.logits;
   const int step = thread_count() * kWide;
@@ -45,7 +45,7 @@ __device__ inline bool is_finite(float x) { return fabsf(x) < INFINITY; }
 
 // body(logit, index), likewise; what is not finite reads as -inf.
 template <class Body>
-__device__ inline void for_logits(const Slice& slice, Body&& body) {
+__device__ inline void for_logits(const VocabSlice& slice, Body&& body) {
   for_packs<4>(slice, [&](const auto& pack, int index) {
     constexpr int kWide = sizeof(pack) / sizeof(float);
 #pragma unroll

@@ -1,14 +1,14 @@
-// Sorting tokens into bins that rise in the row's order: which bin each is in.
+// Bucketising tokens into bins that rise in the row's order: which bin each is in.
 #pragma once
 
-#include "rtp_llm/kernels/cuda/sampling/row_slice.h"
+#include "rtp_llm/kernels/cuda/sampling/vocab_slice.h"
 
 namespace rtp_llm::cuda {
 
 constexpr int kBins = 1024;
 
 // Bins of equal width, from the best logit down; the last one has all the rest.
-struct ValueSieve {
+struct ValueBucketiser {
   float best, scale;
 
   __device__ float at(float x) const { return fminf((best - x) * scale, kBins - 1); }
@@ -20,11 +20,11 @@ struct ValueSieve {
 };
 
 // Bins by a digit of the keys from least to most.
-struct KeySieve {
+struct KeyBucketiser {
   Key least, most;
   int shift;
 
-  __device__ KeySieve(Key least, Key most) : least(least), most(most) {
+  __device__ KeyBucketiser(Key least, Key most) : least(least), most(most) {
     constexpr int kBinBits = 10;
     static_assert(kBins == 1 << kBinBits);
     const int width = 64 - __clzll(static_cast<long long>(least ^ most));

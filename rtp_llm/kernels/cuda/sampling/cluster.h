@@ -1,21 +1,21 @@
-// A team: the blocks of threads that work on one row. On GPUs with thread block clusters it is a
-// cluster, whose blocks see each other's shared memory; elsewhere it is a single block.
+// The thread block cluster that works on one row, whose blocks see each other's shared memory. On
+// GPUs without clusters it is a single block.
 #pragma once
 
 #include "rtp_llm/kernels/cuda/gpu.h"
 
 namespace rtp_llm::cuda {
 
-constexpr int kMaxTeam = 16;
+constexpr int kMaxClusterSize = 16;
 
 #if !defined(__HIPCC__) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
-class Team {
+class Cluster {
  public:
   __device__ int rank() const { return special<0>(); }
   __device__ int size() const { return special<1>(); }
 
-  // A barrier of all the team's threads in two halves.
+  // A barrier of all the cluster's threads in two halves.
   __device__ void arrive() const { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
   __device__ void wait() const { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
@@ -42,7 +42,7 @@ class Team {
 
 #else
 
-class Team {
+class Cluster {
  public:
   __device__ int rank() const { return 0; }
   __device__ int size() const { return 1; }
@@ -56,9 +56,9 @@ class Team {
 
 #endif
 
-__device__ inline void sync(const Team& team) {
-  team.arrive();
-  team.wait();
+__device__ inline void sync(const Cluster& cluster) {
+  cluster.arrive();
+  cluster.wait();
 }
 
 }  // namespace rtp_llm::cuda
