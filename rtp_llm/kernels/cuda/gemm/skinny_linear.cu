@@ -155,14 +155,15 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) skinny(Skinny
 }
 
 // Calls body(SkinnyShape{}) with the shape of blocks for a product. Where rows of the weight are
-// long, more warps share them, so that none has more than a few pieces.
+// long, more warps share them, so that none has more than a few k-blocks.
 template <class Body>
 void visit_shape(int64_t rows, int64_t columns, Body&& body) {
   const bool few = rows <= kTileTokens;
   if (few && columns <= kShortRow) return body(SkinnyShape<1, 8, 3, 3, 2, false>{});
   if (few) return body(SkinnyShape<1, 16, 3, 2, 1, false>{});
-  // Two tiles of tokens stay in registers where a warp has few pieces of them: at 16 rows a step of
-  // 28 layers then takes 0.85 instead of 1.03 ms. For one tile, staging it is as quick or quicker.
+  // Two tiles of tokens stay in registers where a warp has few k-blocks of them: at 16 rows a step
+  // of 28 layers then takes 0.85 instead of 1.03 ms. For one tile, staging it is as quick or
+  // quicker.
   if (columns <= kShortRow) return body(SkinnyShape<2, 8, 3, 2, 1, true>{});
   if (columns <= kMiddleRow) return body(SkinnyShape<2, 16, 3, 1, 1, true>{});
   return body(SkinnyShape<2, 16, 2, 1, 1, false>{});

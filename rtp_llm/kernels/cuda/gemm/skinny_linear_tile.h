@@ -16,14 +16,14 @@
 namespace rtp_llm::cuda {
 
 constexpr int kTileRows = 16;  // of the weight
-constexpr int kPiece = 64;     // columns that a warp multiplies at a time
-constexpr int kParts = 4;      // accesses of a lane to a piece of 16 rows
+constexpr int kKBlock = 64;    // columns that a warp multiplies at a time
+constexpr int kParts = 4;      // accesses of a lane to a k-block of 16 rows
 constexpr int kTileTokens = 8;
 constexpr int kSkew = 32;  // elements between rows of tokens, for the banks of shared memory
 
-// J tiles of tokens, W warps, S pieces under way for each; registers for B blocks at once on a
+// J tiles of tokens, W warps, S k-blocks under way for each; registers for B blocks at once on a
 // multiprocessor, of which G are used: the rest is for the kernel behind, which loads by then.
-// Where a warp has at most S pieces of a row, it can keep its columns of the tokens in registers.
+// Where a warp has at most S k-blocks of a row, it can keep its columns of the tokens in registers.
 template <int J, int W, int S, int B, int G, bool keeps>
 struct SkinnyShape {
   static constexpr int kTokenTiles = J;
@@ -43,7 +43,7 @@ struct SkinnyLane {
   int warp = thread / kGroup;
   int lane = thread % kGroup;
   int row = lane / 4;         // of the weight's tile (and the row 8 below), and of the tokens' tile
-  int column = lane % 4 * 8;  // where 16 bytes begin, in each half of a piece
+  int column = lane % 4 * 8;  // where 16 bytes begin, in each half of a k-block
 };
 
 // A block's shared memory.
@@ -109,7 +109,7 @@ __device__ inline void multiply(float (&sums)[4], uint32_t w0, uint32_t w1, uint
 #undef RTP_LLM_MULTIPLY
 }
 
-// The pieces of weight that a lane multiplies, in order: of each tile of the block those of its
+// The k-blocks of weight that a lane multiplies, in order: of each tile of the block those of its
 // warp. kSlots of them are under way.
 template <class T, class Shape, LinearEnd end>
 class SkinnyWeights {
@@ -120,37 +120,37 @@ class SkinnyWeights {
         below_((end == LinearEnd::kGate ? args.outputs / 2 : kTileRows / 2) * stride_),
         ring_(ring + lane.thread),
         tiles_(static_cast<int>(args.outputs / kTileRows)),
-        pieces_(static_cast<int>(args.columns / kPiece)),
+        k_blocks_(static_cast<int>(args.columns / kKBlock)),
         warp_(lane.warp),
         tile_(static_cast<int>(blockIdx.x)),
-        piece_(lane.warp) {}
+        k_block_(lane.warp) {}
 
-  // Starts to copy the piece after those before into the slot that was taken last.
+  // Starts to copy the k-block after those before into the slot that was taken last.
   __device__ void request() {
-    if (tile_ < tiles_ && piece_ < pieces_) {
+    if (tile_ < tiles_ && k_block_ < k_blocks_) {
       constexpr int kStep = end == LinearEnd::kGate ? kTileRows / 2 : kTileRows;
-      const T* const from = first_ + tile_ * kStep * stride_ + piece_ * kPiece;
+      const T* const from = first_ + tile_ * kStep * stride_ + k_block_ * kKBlock;
       uint4* const to = ring_ + slot_ * kParts * Shape::kThreads;
       copy_later(to, from);
       copy_later(to + Shape::kThreads, from + below_);
-      copy_later(to + 2 * Shape::kThreads, from + kPiece / 2);
-      copy_later(to + 3 * Shape::kThreads, from + below_ + kPiece / 2);
+      copy_later(to + 2 * Shape::kThreads, from + kKBlock / 2);
+      copy_later(to + 3 * Shape::kThreads, from + below_ + kKBlock / 2);
     }
     end_group();
     slot_ = slot_ + 1 == Shape::kSlots ? 0 : slot_ + 1;
-    piece_ += Shape::kWarps;
-    if (piece_ - warp_ >= pieces_) {
-      piece_ = warp_;
+    k_block_ += Shape::kWarps;
+    if (k_block_ - warp_ >= k_blocks_) {
+      k_block_ = warp_;
       tile_ += static_cast<int>(gridDim.x);
     }
   }
 
-  // The oldest piece under way; request() follows once it was multiplied.
-  __device__ void take(uint4 (&piece)[kParts]) const {
+  // The oldest k-block under way; request() follows once it was multiplied.
+  __device__ void take(uint4 (&k_block)[kParts]) const {
     wait_for_groups<Shape::kSlots - 1>();
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
-      piece[i] = ring_[(slot_ * kParts + i) * Shape::kThreads];
+      k_block[i] = ring_[(slot_ * kParts + i) * Shape::kThreads];
     }
   }
 
@@ -160,10 +160,10 @@ class SkinnyWeights {
   int64_t below_;
   uint4* ring_;
   int tiles_;
-  int pieces_;
+  int k_blocks_;
   int warp_;
   int tile_;
-  int piece_;
+  int k_block_;
   int slot_ = 0;
 };
 
@@ -171,11 +171,11 @@ class SkinnyWeights {
 template <class T, class Shape>
 __device__ inline void request_norm(const SkinnyLinearArgs& args, const SkinnyLane& lane,
                                     const SkinnyMemory<T, Shape>& memory) {
-  constexpr int kLanes = 8;  // for a piece
+  constexpr int kLanes = 8;  // for a k-block
   const int first = lane.lane % kLanes * 8;
-  for (int piece = lane.warp + lane.lane / kLanes * Shape::kWarps; piece * kPiece < args.columns;
-       piece += kGroup / kLanes * Shape::kWarps) {
-    const int column = piece * kPiece + first;
+  for (int k_block = lane.warp + lane.lane / kLanes * Shape::kWarps;
+       k_block * kKBlock < args.columns; k_block += kGroup / kLanes * Shape::kWarps) {
+    const int column = k_block * kKBlock + first;
     copy_later(memory.norm_weight + column, static_cast<const T*>(args.norm_weight) + column);
   }
   end_group();
@@ -215,9 +215,9 @@ __device__ inline void store_squares(const SkinnyLinearArgs& args, const SkinnyL
   }
 }
 
-// Brings the warp's own columns of all tokens to shared memory. Eight lanes take a piece of a
-// token; where tokens are few, the four groups of eight share the pieces. Many loads are under way
-// at once: each takes most of a microsecond.
+// Brings the warp's own columns of all tokens to shared memory. Eight lanes take a k-block of a
+// token; where tokens are few, the four groups of eight share the k-blocks. Many loads are under
+// way at once: each takes most of a microsecond.
 template <bool norm, class T, class Shape>
 __device__ inline void stage_tokens(const SkinnyLinearArgs& args, const SkinnyLane& lane,
                                     const SkinnyMemory<T, Shape>& memory) {
@@ -226,23 +226,23 @@ __device__ inline void stage_tokens(const SkinnyLinearArgs& args, const SkinnyLa
   const int first = lane.lane % kLanes * 8, group = lane.lane / kLanes;
   const int at_once = args.rows <= 2 ? static_cast<int>(args.rows) : kGroups;  // tokens
   const int step = kGroups / at_once * Shape::kWarps;
-  const int pieces = static_cast<int>(args.columns / kPiece);
+  const int k_blocks = static_cast<int>(args.columns / kKBlock);
   float squares[kPasses] = {};
-  for (int begin = lane.warp + group / at_once * Shape::kWarps; begin < pieces;
+  for (int begin = lane.warp + group / at_once * Shape::kWarps; begin < k_blocks;
        begin += kBatch * step) {
     uint4 x[kPasses * kBatch];
 #pragma unroll
     for (int i = 0; i < kPasses * kBatch; ++i) {
-      const int token = group % at_once + i / kBatch * at_once, piece = begin + i % kBatch * step;
-      if (token >= args.rows || piece >= pieces) continue;
+      const int token = group % at_once + i / kBatch * at_once, k_block = begin + i % kBatch * step;
+      if (token >= args.rows || k_block >= k_blocks) continue;
       const T* const from = static_cast<const T*>(args.x) + token * args.x_stride;
-      x[i] = load_fresh(from + piece * kPiece + first);
+      x[i] = load_fresh(from + k_block * kKBlock + first);
     }
 #pragma unroll
     for (int i = 0; i < kPasses * kBatch; ++i) {
-      const int token = group % at_once + i / kBatch * at_once, piece = begin + i % kBatch * step;
-      if (token >= args.rows || piece >= pieces) continue;
-      const int column = piece * kPiece + first;
+      const int token = group % at_once + i / kBatch * at_once, k_block = begin + i % kBatch * step;
+      if (token >= args.rows || k_block >= k_blocks) continue;
+      const int column = k_block * kKBlock + first;
       if (norm) {
         const uint4 factor = *reinterpret_cast<const uint4*>(memory.norm_weight + column);
         x[i] = weighted(x[i], factor, squares[i / kBatch]);
@@ -257,21 +257,21 @@ __device__ inline void stage_tokens(const SkinnyLinearArgs& args, const SkinnyLa
 // The warp's own columns of all tokens in the order of the instruction's operand, in registers.
 template <class Shape>
 struct SkinnyTokens {
-  uint4 x[Shape::kSlots][Shape::kTokenTiles][2];  // [piece][tile of tokens][half of the piece]
+  uint4 x[Shape::kSlots][Shape::kTokenTiles][2];  // [k-block][tile of tokens][half of the k-block]
 };
 
 // Multiplies tokens in registers with the norm's weights, and stores the sums of their squares.
 template <class T, class Shape>
 __device__ inline void weigh_tokens(const SkinnyLane& lane, const SkinnyMemory<T, Shape>& memory,
-                                    int pieces, SkinnyTokens<Shape>& tokens) {
+                                    int k_blocks, SkinnyTokens<Shape>& tokens) {
   constexpr int kEach = Shape::kTokenTiles * 2;
   float squares[Shape::kTokenTiles] = {};
 #pragma unroll
   for (int i = 0; i < Shape::kSlots * kEach; ++i) {
-    const int piece = lane.warp + i / kEach * Shape::kWarps;
-    if (piece >= pieces) break;
+    const int k_block = lane.warp + i / kEach * Shape::kWarps;
+    if (k_block >= k_blocks) break;
     const T* const factor =
-        memory.norm_weight + piece * kPiece + i % 2 * (kPiece / 2) + lane.column;
+        memory.norm_weight + k_block * kKBlock + i % 2 * (kKBlock / 2) + lane.column;
     uint4& x = tokens.x[i / kEach][i % kEach / 2][i % 2];
     x = weighted(x, *reinterpret_cast<const uint4*>(factor), squares[i % kEach / 2]);
   }
@@ -290,24 +290,25 @@ __device__ inline void keep_tokens(const SkinnyLinearArgs& args, const SkinnyLan
                                    const SkinnyMemory<T, Shape>& memory,
                                    SkinnyTokens<Shape>& tokens) {
   constexpr int kEach = Shape::kTokenTiles * 2;
-  const int pieces = static_cast<int>(args.columns / kPiece);
+  const int k_blocks = static_cast<int>(args.columns / kKBlock);
 #pragma unroll
   for (int i = 0; i < Shape::kSlots * kEach; ++i) {
-    const int piece = lane.warp + i / kEach * Shape::kWarps;
+    const int k_block = lane.warp + i / kEach * Shape::kWarps;
     const int token = i % kEach / 2 * kTileTokens + lane.row;
     uint4& x = tokens.x[i / kEach][i % kEach / 2][i % 2];
     x = {0, 0, 0, 0};
-    if (token >= args.rows || piece >= pieces) continue;
+    if (token >= args.rows || k_block >= k_blocks) continue;
     const T* const from = static_cast<const T*>(args.x) + token * args.x_stride;
-    x = load_fresh(from + piece * kPiece + i % 2 * (kPiece / 2) + lane.column);
+    x = load_fresh(from + k_block * kKBlock + i % 2 * (kKBlock / 2) + lane.column);
   }
-  if (norm) weigh_tokens<T>(lane, memory, pieces, tokens);
+  if (norm) weigh_tokens<T>(lane, memory, k_blocks, tokens);
 }
 
-// 16 rows of the weight x 8 tokens over a piece, to sums of which neighbours can be added at once.
+// 16 rows of the weight x 8 tokens over a k-block, to sums of which neighbours can be added at
+// once.
 template <class T>
-__device__ inline void multiply_piece(float (&even)[4], float (&odd)[4], const uint4 (&w)[kParts],
-                                      const uint4& low, const uint4& high) {
+__device__ inline void multiply_k_block(float (&even)[4], float (&odd)[4], const uint4 (&w)[kParts],
+                                        const uint4& low, const uint4& high) {
   multiply<T>(even, w[0].x, w[1].x, w[0].y, w[1].y, low.x, low.y);
   multiply<T>(odd, w[0].z, w[1].z, w[0].w, w[1].w, low.z, low.w);
   multiply<T>(even, w[2].x, w[3].x, w[2].y, w[3].y, high.x, high.y);
@@ -321,16 +322,16 @@ __device__ inline void multiply_kept(const SkinnyLinearArgs& args, const SkinnyL
                                      SkinnyWeights<T, Shape, end>& weights,
                                      float (&even)[Shape::kTokenTiles][4],
                                      float (&odd)[Shape::kTokenTiles][4]) {
-  const int pieces = static_cast<int>(args.columns / kPiece);
+  const int k_blocks = static_cast<int>(args.columns / kKBlock);
 #pragma unroll
   for (int h = 0; h < Shape::kSlots; ++h) {
-    if (h * Shape::kWarps >= pieces) break;
+    if (h * Shape::kWarps >= k_blocks) break;
     uint4 w[kParts];
     weights.take(w);
-    if (h * Shape::kWarps + lane.warp < pieces) {
+    if (h * Shape::kWarps + lane.warp < k_blocks) {
 #pragma unroll
       for (int j = 0; j < Shape::kTokenTiles; ++j) {
-        multiply_piece<T>(even[j], odd[j], w, tokens.x[h][j][0], tokens.x[h][j][1]);
+        multiply_k_block<T>(even[j], odd[j], w, tokens.x[h][j][0], tokens.x[h][j][1]);
       }
     }
     weights.request();
@@ -344,23 +345,23 @@ __device__ inline void multiply_staged(const SkinnyLinearArgs& args, const Skinn
                                        SkinnyWeights<T, Shape, end>& weights,
                                        float (&even)[Shape::kTokenTiles][4],
                                        float (&odd)[Shape::kTokenTiles][4]) {
-  const int pieces = static_cast<int>(args.columns / kPiece);
+  const int k_blocks = static_cast<int>(args.columns / kKBlock);
 #pragma unroll 1
-  for (int first = 0; first < pieces; first += Shape::kWarps) {
-    const int piece = first + lane.warp;
+  for (int first = 0; first < k_blocks; first += Shape::kWarps) {
+    const int k_block = first + lane.warp;
     uint4 w[kParts];
     weights.take(w);
-    if (piece < pieces) {
+    if (k_block < k_blocks) {
 #pragma unroll
       for (int j = 0; j < Shape::kTokenTiles; ++j) {
         const int token = j * kTileTokens + lane.row;
         uint4 low{0, 0, 0, 0}, high{0, 0, 0, 0};
         if (token < args.rows) {
-          const T* const x = memory.tokens + token * memory.pitch + piece * kPiece + lane.column;
+          const T* const x = memory.tokens + token * memory.pitch + k_block * kKBlock + lane.column;
           low = *reinterpret_cast<const uint4*>(x);
-          high = *reinterpret_cast<const uint4*>(x + kPiece / 2);
+          high = *reinterpret_cast<const uint4*>(x + kKBlock / 2);
         }
-        multiply_piece<T>(even[j], odd[j], w, low, high);
+        multiply_k_block<T>(even[j], odd[j], w, low, high);
       }
     }
     weights.request();
