@@ -92,12 +92,12 @@ TEST_P(KernelBounds, QkRmsNormLeavesValuesAlone) {
 
 TEST_P(KernelBounds, GatedActivation) {
   for (const DType dtype : kDTypes) {
-    for (const int64_t size : {int64_t{1}, int64_t{33}, kActivationPiece + 1}) {
+    for (const int64_t size : {int64_t{1}, int64_t{33}, kActivationChunk + 1}) {
       const auto x = numbers(dtype, 2 * 2 * size);
       std::vector<char> out(static_cast<size_t>(2 * size * element_size(dtype)));
       for (const auto activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh}) {
         const GatedActivationArgs args{x.data(), out.data(), 2, size, 2 * size, dtype, activation};
-        RTP_LLM_PICK_ISA(gated_activation)(args, 0, 2 * pieces_of_row(args));
+        RTP_LLM_PICK_ISA(gated_activation)(args, 0, 2 * chunks_of_row(args));
       }
     }
   }

@@ -8,14 +8,14 @@ namespace {
 using glue::Tensor;
 
 // About what 128 KiB of memory traffic costs: exponentials, not bytes, bound these.
-constexpr int64_t kGrainPieces = 4;
+constexpr int64_t kGrainChunks = 4;
 
 Tensor gated(const Tensor& x, Activation activation, const char* what) {
   GatedActivationArgs args = glue::gated_activation_args(x, activation, what);
   Tensor out = glue::empty_with_last(x, args.size);
   args.out = out.data();
-  const int64_t pieces = args.rows * pieces_of_row(args);
-  glue::run(RTP_LLM_PICK_ISA(gated_activation), args, pieces, kGrainPieces);
+  const int64_t chunks = args.rows * chunks_of_row(args);
+  glue::run(RTP_LLM_PICK_ISA(gated_activation), args, chunks, kGrainChunks);
   return out;
 }
 

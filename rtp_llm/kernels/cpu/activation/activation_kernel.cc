@@ -51,12 +51,12 @@ void apply(const T* gate, const T* up, T* out, int64_t size) {
 }
 
 template <class T>
-void apply_piece(const GatedActivationArgs& args, int64_t piece) {
-  const int64_t pieces = (args.size + kActivationPiece - 1) / kActivationPiece;
-  const int64_t row = piece / pieces;
-  const int64_t first = piece % pieces * kActivationPiece;
+void apply_chunk(const GatedActivationArgs& args, int64_t chunk) {
+  const int64_t chunks = (args.size + kActivationChunk - 1) / kActivationChunk;
+  const int64_t row = chunk / chunks;
+  const int64_t first = chunk % chunks * kActivationChunk;
   const int64_t rest = args.size - first;
-  const int64_t size = rest < kActivationPiece ? rest : kActivationPiece;
+  const int64_t size = rest < kActivationChunk ? rest : kActivationChunk;
   const T* gate = static_cast<const T*>(args.x) + row * args.x_stride + first;
   const T* up = gate + args.size;
   T* out = static_cast<T*>(args.out) + row * args.size + first;
@@ -74,7 +74,7 @@ void apply_piece(const GatedActivationArgs& args, int64_t piece) {
 
 void gated_activation(const GatedActivationArgs& args, int64_t begin, int64_t end) {
   visit_float_dtype(args.dtype, [&](auto element) {
-    for (int64_t piece = begin; piece < end; ++piece) apply_piece<decltype(element)>(args, piece);
+    for (int64_t chunk = begin; chunk < end; ++chunk) apply_chunk<decltype(element)>(args, chunk);
   });
 }
 

@@ -47,12 +47,12 @@ void rotate(const MlaStoreArgs& args, const T* from, T* to, const float* angles)
   } else if (args.is_neox) {
     turn(from, from + half, to, to + half, angles, angles + half, half);
   } else {
-    // Neighbours are taken apart and joined again, a piece that stays in the first-level cache.
-    constexpr int64_t kPiece = 64;
-    T even[kPiece];
-    T odd[kPiece];
-    for (int64_t first = 0; first < half; first += kPiece) {
-      const int64_t size = half - first < kPiece ? half - first : kPiece;
+    // Neighbours are taken apart and joined again, a chunk that stays in the first-level cache.
+    constexpr int64_t kChunk = 64;
+    T even[kChunk];
+    T odd[kChunk];
+    for (int64_t first = 0; first < half; first += kChunk) {
+      const int64_t size = half - first < kChunk ? half - first : kChunk;
       for (int64_t i = 0; i < size; ++i) {
         even[i] = from[2 * (first + i)];
         odd[i] = from[2 * (first + i) + 1];

@@ -23,11 +23,11 @@ void rotate_halves(T* head, const float* cos, const float* sin, int64_t half) {
 // need it, and the arrays stay in the first-level cache.
 template <class T>
 void rotate_neighbours(T* head, const float* cos, const float* sin, int64_t half) {
-  constexpr int64_t kPiece = 64;
-  T even[kPiece];
-  T odd[kPiece];
-  for (int64_t first = 0; first < half; first += kPiece) {
-    const int64_t size = half - first < kPiece ? half - first : kPiece;
+  constexpr int64_t kChunk = 64;
+  T even[kChunk];
+  T odd[kChunk];
+  for (int64_t first = 0; first < half; first += kChunk) {
+    const int64_t size = half - first < kChunk ? half - first : kChunk;
     T* const pairs = head + 2 * first;
     for (int64_t i = 0; i < size; ++i) {
       even[i] = pairs[2 * i];

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Rows on the first axis of the grid, pieces of a row on the second.
+// Rows on the first axis of the grid, chunks of a row on the second.
 template <class T, int N, class F>
 __global__ void __launch_bounds__(kThreads) gate(GatedActivationArgs args) {
   const int64_t column = (int64_t{blockIdx.y} * kThreads + thread_index()) * N;

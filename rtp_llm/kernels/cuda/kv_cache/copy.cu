@@ -22,7 +22,7 @@ void visit_unit(std::initializer_list<int64_t> values, Body&& body) {
   }
 }
 
-// Ids on the first axis of the grid, pieces of a row on the second.
+// Ids on the first axis of the grid, chunks of a row on the second.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads) copy_rows(EmbeddingArgs args) {
   const int64_t at = int64_t{blockIdx.y} * kThreads + thread_index();
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kThreads) substitute_ids(SubstituteTokensArgs 
   if (row >= 0 && row < args.rows) args.ids[at] = args.previous[row];
 }
 
-// Pieces of a block on the first axis of the grid, pairs on the second, planes on the third.
+// Chunks of a block on the first axis of the grid, pairs on the second, planes on the third.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads) copy_pairs(CopyBlocksArgs args) {
   const int64_t at = int64_t{blockIdx.x} * kThreads + thread_index();
@@ -69,8 +69,8 @@ void embedding(const EmbeddingArgs& args, void* stream) {
   visit_unit({address(args.table), address(args.out), args.row_bytes, args.table_stride_bytes},
              [&](auto unit) {
                using Unit = decltype(unit);
-               const int64_t pieces = ceil_div(args.row_bytes, kThreads * sizeof(Unit));
-               const dim3 grid(blocks(args.count, "embedding"), side_blocks(pieces, "embedding"));
+               const int64_t chunks = ceil_div(args.row_bytes, kThreads * sizeof(Unit));
+               const dim3 grid(blocks(args.count, "embedding"), side_blocks(chunks, "embedding"));
                copy_rows<Unit><<<grid, kThreads, 0, static_cast<Stream>(stream)>>>(args);
              });
   check_launch("embedding");
@@ -91,9 +91,9 @@ void copy_blocks(const CopyBlocksArgs& args, void* stream) {
               args.plane_stride_bytes, args.layer_stride_bytes},
              [&](auto unit) {
                using Unit = decltype(unit);
-               const int64_t pieces = ceil_div(args.block_bytes, kThreads * sizeof(Unit));
+               const int64_t chunks = ceil_div(args.block_bytes, kThreads * sizeof(Unit));
                const int64_t pairs = args.num_pairs < kMostPairs ? args.num_pairs : kMostPairs;
-               const dim3 grid(blocks(pieces, "copy_blocks"), static_cast<unsigned int>(pairs),
+               const dim3 grid(blocks(chunks, "copy_blocks"), static_cast<unsigned int>(pairs),
                                side_blocks(planes, "copy_blocks"));
                copy_pairs<Unit><<<grid, kThreads, 0, static_cast<Stream>(stream)>>>(args);
              });

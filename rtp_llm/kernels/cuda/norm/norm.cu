@@ -12,7 +12,7 @@ namespace {
 // reads the rest again.
 constexpr int kKept = 2;
 
-// One row for a team of threads, of which this one takes the packs at first, first + step, ...
+// One row for a group of threads, of which this one takes the packs at first, first + step, ...
 template <class T>
 struct Row {
   const T* x;
@@ -59,9 +59,9 @@ __device__ inline void give(const Row<T>& row, int64_t at, Pack<T, N> pack,
   store(row.out + at, pack);
 }
 
-// team_sum adds a number of every thread of the team.
-template <int N, class T, class TeamSum>
-__device__ inline void norm_row(const Row<T>& row, float eps, TeamSum team_sum) {
+// sum_of_group adds up a number of every thread of the group.
+template <int N, class T, class SumOfGroup>
+__device__ inline void norm_row(const Row<T>& row, float eps, SumOfGroup sum_of_group) {
   Pack<T, N> kept[kKept];
   Pack<T, N> weight[kKept];
   float sum = 0.0f;
@@ -75,7 +75,7 @@ __device__ inline void norm_row(const Row<T>& row, float eps, TeamSum team_sum) 
   }
   const int64_t rest = row.first + kKept * row.step;
   for (int64_t at = rest; at < row.size; at += row.step) sum += squares(take<T, N>(row, at));
-  const float inverse = 1.0f / sqrtf(team_sum(sum) / static_cast<float>(row.size) + eps);
+  const float inverse = 1.0f / sqrtf(sum_of_group(sum) / static_cast<float>(row.size) + eps);
 #pragma unroll
   for (int k = 0; k < kKept; ++k) {
     const int64_t at = row.first + k * row.step;

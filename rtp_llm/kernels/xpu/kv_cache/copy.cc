@@ -5,18 +5,18 @@
 namespace rtp_llm::xpu {
 namespace {
 
-int64_t pieces_of(int64_t bytes) { return ceil_div(bytes, kCopyPiece); }
+int64_t chunks_of(int64_t bytes) { return ceil_div(bytes, kCopyChunk); }
 
 // Items that copy words of 16 bytes.
 int64_t items_for_bytes(int64_t bytes) {
-  return items_for(ceil_div(bytes < kCopyPiece ? bytes : kCopyPiece, 16));
+  return items_for(ceil_div(bytes < kCopyChunk ? bytes : kCopyChunk, 16));
 }
 
 }  // namespace
 
 void embedding(Queue& queue, const EmbeddingArgs& args) {
   submit(queue,
-         {"copy_kernel", "embedding", args.count * pieces_of(args.row_bytes),
+         {"copy_kernel", "embedding", args.count * chunks_of(args.row_bytes),
           items_for_bytes(args.row_bytes)},
          args);
 }
@@ -24,14 +24,14 @@ void embedding(Queue& queue, const EmbeddingArgs& args) {
 void substitute_tokens(Queue& queue, const SubstituteTokensArgs& args) {
   submit(
       queue,
-      {"copy_kernel", "substitute_tokens", ceil_div(args.count, kCopyPiece), items_for(args.count)},
+      {"copy_kernel", "substitute_tokens", ceil_div(args.count, kCopyChunk), items_for(args.count)},
       args);
 }
 
 void copy_blocks(Queue& queue, const CopyBlocksArgs& args) {
   const int64_t blocks = args.num_layers * args.num_planes * args.num_pairs;
   submit(queue,
-         {"copy_kernel", "copy_blocks", blocks * pieces_of(args.block_bytes),
+         {"copy_kernel", "copy_blocks", blocks * chunks_of(args.block_bytes),
           items_for_bytes(args.block_bytes)},
          args);
 }
@@ -44,14 +44,14 @@ void strided_copy(Queue& queue, const StridedCopyArgs& args) {
     return;
   }
   submit(queue,
-         {"copy_kernel", "strided_copy", args.rows * pieces_of(args.row_bytes),
+         {"copy_kernel", "strided_copy", args.rows * chunks_of(args.row_bytes),
           items_for_bytes(args.row_bytes)},
          args);
 }
 
 void batched_copy(Queue& queue, const BatchedCopyArgs& args) {
   submit(queue,
-         {"copy_kernel", "batched_copy", args.count * pieces_of(args.most_bytes),
+         {"copy_kernel", "batched_copy", args.count * chunks_of(args.most_bytes),
           items_for_bytes(args.most_bytes)},
          args);
 }

@@ -42,6 +42,6 @@ struct BatchedCopyArgs {
 void batched_copy(Queue& queue, const BatchedCopyArgs& args);
 
 // What one group of work-items copies.
-constexpr int64_t kCopyPiece = 16 * 1024;
+constexpr int64_t kCopyChunk = 16 * 1024;
 
 }  // namespace rtp_llm::xpu
