@@ -46,12 +46,12 @@ def test_tokens_of_unknown_positions_and_slots_are_left_alone() -> None:
     qkv, table = torch.randn(6, 4 * 16), torch.randn(10, 16)
     cache = torch.zeros(2, 3, 4, 1, 16)
     positions, slots = int32(0, -1, 10, 3, 4, 5), int32(0, 1, 2, -1, 12, 11)
-    turned = qkv.clone()
-    ops.rope_kv_write(turned, positions, table, cache, slots, 2, 1, 16, True)
-    assert torch.equal(turned[1:3], qkv[1:3])
-    assert not torch.equal(turned[3:5, :32], qkv[3:5, :32])
+    rotated = qkv.clone()
+    ops.rope_kv_write(rotated, positions, table, cache, slots, 2, 1, 16, True)
+    assert torch.equal(rotated[1:3], qkv[1:3])
+    assert not torch.equal(rotated[3:5, :32], qkv[3:5, :32])
     stored = cache.flatten(1, 2)
-    assert torch.equal(stored[0, [0, 11], 0], turned[[0, 5], 32:48])
+    assert torch.equal(stored[0, [0, 11], 0], rotated[[0, 5], 32:48])
     assert not stored[:, 1:11].any()
 
 

@@ -44,9 +44,9 @@ __device__ inline void multiply_add<Float16>(float (&c)[4], uint32_t a0, uint32_
 
 // The transpose of an 8 x 8 matrix of which a lane holds columns (2t, 2t + 1) of row g.
 __device__ inline uint32_t transpose_8x8(uint32_t pair) {
-  uint32_t turned;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
-  return turned;
+  uint32_t transposed;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
+  return transposed;
 }
 
 // Two e4m3fn floats, the first in the low byte, as 16-bit floats.

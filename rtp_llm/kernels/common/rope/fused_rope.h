@@ -72,7 +72,7 @@ struct FusedRopeArgs {
   int rotary_dim, rotary_offset;
   bool is_neox;                   // pairs (i, i + rotary_dim / 2), otherwise (2i, 2i + 1)
   IndexView positions;            // [tokens, axes]; null = the place in the sequence
-  int height_pairs, width_pairs;  // pairs that turn by the second and the third axis
+  int height_pairs, width_pairs;  // pairs that rotate by the second and the third axis
   bool axes_interleaved;          // pairs of the axes take turns; otherwise one axis after another
   int64_t log_length;             // > 0: queries beyond grow by log(position + 1) / log(log_length)
 
@@ -133,7 +133,7 @@ constexpr int64_t query_row(const FusedRopeArgs& args, int token, const TokenPla
   return args.padded_queries > 0 ? place.request * args.padded_queries + place.index : token;
 }
 
-// The axis that turns pair i, 0 to 2.
+// The axis that rotates pair i, 0 to 2.
 constexpr int axis_of_pair(const FusedRopeArgs& args, int i) {
   if (args.axes_interleaved) {
     if (i % 3 == 1 && i < 3 * args.height_pairs) return 1;
@@ -149,7 +149,7 @@ constexpr bool has_axes(const FusedRopeArgs& args) {
   return args.height_pairs > 0 || args.width_pairs > 0;
 }
 
-// The position by which a token turns along an axis; -1 when it is no row of the table.
+// The position by which a token rotates along an axis; -1 when it is no row of the table.
 constexpr int64_t position_of(const FusedRopeArgs& args, int token, const TokenPlace& place,
                               int axis) {
   const int64_t position = args.positions.data == nullptr

@@ -26,8 +26,8 @@ void norm_latent(const MlaStoreArgs& args, const T* from, T* to) {
 
 // (a, b) -> (a cos - b sin, b cos + a sin).
 template <class T>
-void turn(const T* a, const T* b, T* first, T* second, const float* cos, const float* sin,
-          int64_t size) {
+void rotate_pairs(const T* a, const T* b, T* first, T* second, const float* cos, const float* sin,
+                  int64_t size) {
   for_vectors(size, [&](int64_t i, int count) {
     const Vec x = Vec::load(a + i, count);
     const Vec y = Vec::load(b + i, count);
@@ -45,7 +45,7 @@ void rotate(const MlaStoreArgs& args, const T* from, T* to, const float* angles)
   if (angles == nullptr) {
     __builtin_memmove(to, from, static_cast<size_t>(args.rope_size) * sizeof(T));
   } else if (args.is_neox) {
-    turn(from, from + half, to, to + half, angles, angles + half, half);
+    rotate_pairs(from, from + half, to, to + half, angles, angles + half, half);
   } else {
     // Neighbours are taken apart and joined again, a chunk that stays in the first-level cache.
     constexpr int64_t kChunk = 64;
@@ -57,7 +57,7 @@ void rotate(const MlaStoreArgs& args, const T* from, T* to, const float* angles)
         even[i] = from[2 * (first + i)];
         odd[i] = from[2 * (first + i) + 1];
       }
-      turn(even, odd, even, odd, angles + first, angles + half + first, size);
+      rotate_pairs(even, odd, even, odd, angles + first, angles + half + first, size);
       for (int64_t i = 0; i < size; ++i) {
         to[2 * (first + i)] = even[i];
         to[2 * (first + i) + 1] = odd[i];

@@ -39,7 +39,8 @@ void normalize(const FusedRopeArgs& args, const void* weight, std::vector<float>
   }
 }
 
-void turn(const FusedRopeArgs& args, const int64_t (&positions)[3], std::vector<float>& head) {
+void rotate_head(const FusedRopeArgs& args, const int64_t (&positions)[3],
+                 std::vector<float>& head) {
   const int half = args.rotary_dim / 2;
   for (int i = 0; i < half; ++i) {
     const int64_t position = positions[has_axes(args) ? axis_of_pair(args, i) : 0];
@@ -48,9 +49,9 @@ void turn(const FusedRopeArgs& args, const int64_t (&positions)[3], std::vector<
     const int first = args.rotary_offset + (args.is_neox ? i : 2 * i);
     float& x = head[first];
     float& y = head[first + (args.is_neox ? half : 1)];
-    const float turned = x * cos - y * sin;
+    const float rotated = x * cos - y * sin;
     y = y * cos + x * sin;
-    x = turned;
+    x = rotated;
   }
 }
 
@@ -109,7 +110,7 @@ void do_token(const FusedRopeArgs& args, int token, std::vector<float>& head) {
   if (!find_token(args, token, &place) || !find_positions(args, token, place, positions)) return;
   const auto rotate = [&](const void* weight, float factor) {
     if (weight != nullptr) normalize<T>(args, weight, head);
-    if (args.cos_sin != nullptr) turn(args, positions, head);
+    if (args.cos_sin != nullptr) rotate_head(args, positions, head);
     for (float& x : head) x = rounded<T>(x * factor);
   };
   for (int h = 0; h < args.num_heads; ++h) {

@@ -7,7 +7,7 @@
 
 namespace rtp_llm::cuda {
 
-// Channels that turn together, or, beyond the rotation, just two of them; D / 2 in a head. With
+// Channels that rotate together, or, beyond the rotation, just two of them; D / 2 in a head. With
 // what they are multiplied by, which is there before the projection is.
 struct ChannelPair {
   int first, second;
@@ -81,7 +81,7 @@ struct NewHeads {
         first[i] = from[pairs[i].first];
         second[i] = from[pairs[i].second];
       }
-      if (head <= group) turn(args, pairs, is_query, first, second);
+      if (head <= group) rotate(args, pairs, is_query, first, second);
       if (is_query) {
         share_query(head, pairs, first, second);
       } else {
@@ -101,8 +101,8 @@ struct NewHeads {
 
  private:
   // Norm (rounded, as when a kernel of its own had written it), then rotation.
-  __device__ static void turn(const DecodeAttentionArgs& args, const ChannelPair (&pairs)[kPairs],
-                              bool is_query, T (&first)[kPairs], T (&second)[kPairs]) {
+  __device__ static void rotate(const DecodeAttentionArgs& args, const ChannelPair (&pairs)[kPairs],
+                                bool is_query, T (&first)[kPairs], T (&second)[kPairs]) {
     const bool has_norm = args.q_weight != nullptr;
     float inverse = 1.0f;
     if (has_norm) {

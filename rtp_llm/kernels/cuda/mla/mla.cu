@@ -8,13 +8,13 @@ namespace rtp_llm::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPairs = 4;  // that a thread turns at once where accesses are wide
+constexpr int kPairs = 4;  // that a thread rotates at once where accesses are wide
 
 // Two neighbours of N each; with is_neox they lie half a rotation apart, else behind one another,
 // and then pairs are neighbours too.
 template <class T, int N>
-__device__ inline void turn(const T* from, T* to, int pair, const float* angles, int half,
-                            bool is_neox) {
+__device__ inline void rotate(const T* from, T* to, int pair, const float* angles, int half,
+                              bool is_neox) {
   const int at = is_neox ? pair : 2 * pair;
   const int apart = is_neox ? half : N;
   const Pack<T, N> a = load<N>(from + at);
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads) rotate_and_store(MlaStoreArgs args) 
   wait_for_previous();
   const int64_t token = blockIdx.x;
   const int half = static_cast<int>(args.rope_size / 2);
-  const int turns = half / N;
+  const int rotations = half / N;
   const float* angles = nullptr;
   if (args.cos_sin != nullptr) {
     const int64_t position = args.positions[token];
@@ -102,19 +102,19 @@ __global__ void __launch_bounds__(kThreads) rotate_and_store(MlaStoreArgs args) 
     if (place == nullptr) return;
     const T* const from = static_cast<const T*>(args.kv) + token * args.kv_stride;
     norm_latent<T, N>(args, from, place);
-    for (int i = thread_index(); i < turns; i += kThreads) {
-      turn<T, N>(from + args.latent_size, place + args.latent_size, i * N, angles, half,
-                 args.is_neox);
+    for (int i = thread_index(); i < rotations; i += kThreads) {
+      rotate<T, N>(from + args.latent_size, place + args.latent_size, i * N, angles, half,
+                   args.is_neox);
     }
     return;
   }
   const int item = (static_cast<int>(blockIdx.y) - 1) * kThreads + thread_index();
-  const int head = item / turns;
+  const int head = item / rotations;
   if (head >= args.num_heads) return;
-  turn<T, N>(
+  rotate<T, N>(
       static_cast<const T*>(args.q) + token * args.q_token_stride + head * args.q_head_stride,
       static_cast<T*>(args.q_out) + token * args.out_token_stride + head * args.out_head_stride,
-      item % turns * N, angles, half, args.is_neox);
+      item % rotations * N, angles, half, args.is_neox);
 }
 
 // Whether packs of kPairs elements are aligned everywhere, cosines included.
@@ -132,9 +132,9 @@ bool is_wide(const MlaStoreArgs& args) {
 
 template <class T, int N>
 void launch(const MlaStoreArgs& args, void* stream) {
-  const int64_t turns = args.num_heads * (args.rope_size / 2 / N);
+  const int64_t rotations = args.num_heads * (args.rope_size / 2 / N);
   const dim3 grid(blocks(args.tokens, "mla_rotate_and_store"),
-                  side_blocks(1 + ceil_div(turns, kThreads), "mla_rotate_and_store"));
+                  side_blocks(1 + ceil_div(rotations, kThreads), "mla_rotate_and_store"));
   launch_overlapped<rotate_and_store<T, N>>(grid, dim3(kThreads), 0, stream, args);
 }
 

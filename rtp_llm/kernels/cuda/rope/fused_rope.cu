@@ -197,14 +197,14 @@ __global__ void __launch_bounds__(kThreads) fused_rope_heads(FusedRopeArgs args,
     if (lane + (i << deal.lane_bits) >= units) break;
     const Unit unit(args, lane + (i << deal.lane_bits), N);
     if (!kEarly) weights = weights_of<T, N>(args, share.part, unit);
-    Turns<N> turns;
-    if (share.part != Part::kValue) turns = turns_of<kPlain, N>(args, positions, unit);
+    Rotations<N> rotations;
+    if (share.part != Part::kValue) rotations = rotations_of<kPlain, N>(args, positions, unit);
 #pragma unroll
     for (int j = 0; j < kHeads; ++j) {
       if (j >= share.count) break;
       Packs<T, N> packs = heads.packs[j][i];
       if (share.part != Part::kValue) {
-        packs = finished(args, turns, weights, unit, heads.squares[j], factor, packs);
+        packs = finished(args, rotations, weights, unit, heads.squares[j], factor, packs);
       }
       targets.give<kPlain>(args, j, unit, packs);
     }
@@ -244,11 +244,11 @@ void run(const FusedRopeArgs& args, Stream stream) {
   deal.kv_groups = static_cast<int>(ceil_div(args.num_kv_heads, kHeads));
   const int groups = deal.q_groups + (args.v.data == nullptr ? 1 : 2) * deal.kv_groups;
   const int64_t lanes = int64_t{groups} << deal.lane_bits;
-  const int64_t pieces = ceil_div(lanes, threads);
-  const int64_t width = round_up(ceil_div(lanes, pieces), kGroup);
+  const int64_t chunks = ceil_div(lanes, threads);
+  const int64_t width = round_up(ceil_div(lanes, chunks), kGroup);
   const int64_t tokens = kHeads > 1 ? std::max<int64_t>(threads / width, 1) : 1;
   const dim3 grid(blocks(ceil_div(args.tokens, tokens), "rotate_and_store"),
-                  side_blocks(pieces, "rotate_and_store"));
+                  side_blocks(chunks, "rotate_and_store"));
   const dim3 block(static_cast<unsigned int>(width), static_cast<unsigned int>(tokens));
   launch_overlapped<fused_rope_heads<T, N, kUnits, kHeads, kPlain>>(grid, block, 0, stream, args,
                                                                     deal);

@@ -1,7 +1,7 @@
 // rotate_and_store for many tokens on GPUs with bulk copies (sm_90 and newer): a token's heads pass
-// through shared memory in one piece. One warp of a block moves them, the others turn queries and
+// through shared memory at once. One warp of a block moves them, the others rotate queries and
 // keys where they lie; values only pass. So loads of several tokens are always in flight, whatever
-// the turning waits for.
+// the rotation waits for.
 #include "rtp_llm/kernels/cuda/rope/fused_rope_rows.h"
 
 #include <algorithm>
@@ -19,11 +19,11 @@ constexpr int kMostStages = 8;
 constexpr int kStageBytes = 24 * 1024;  // of all stages together, if so many fit
 constexpr int kMostBytes = 200 * 1024;  // of a block's shared memory
 constexpr int kResident = 4;            // blocks of a multiprocessor
-constexpr int kMostTurners = 128;       // threads; more take registers of other blocks
+constexpr int kMostRotators = 128;      // threads; more take registers of other blocks
 
 // How a block works: tokens in `stages` buffers of q_bytes + 2 * kv_bytes.
 struct RowPlan {
-  int lane_bits, stages, q_bytes, kv_bytes, turners;
+  int lane_bits, stages, q_bytes, kv_bytes, rotators;
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -142,13 +142,13 @@ __device__ inline void move(const FusedRopeArgs& args, const RowPlan& plan, Stag
   if (lane == 0) hopper::wait_until_read<0>();
 }
 
-// Turns the query and key heads of a token where they lie; 2^lane_bits lanes for each head.
+// Rotates the query and key heads of a token where they lie; 2^lane_bits lanes for each head.
 template <class T, int N>
-__device__ inline void turn_heads(const FusedRopeArgs& args, const RowPlan& plan,
-                                  const Turns<N>& turns, const Unit& unit, bool has_unit,
-                                  char* heads) {
+__device__ inline void rotate_heads(const FusedRopeArgs& args, const RowPlan& plan,
+                                    const Rotations<N>& rotations, const Unit& unit, bool has_unit,
+                                    char* heads) {
   const int rotating = args.num_heads + args.num_kv_heads;
-  const int groups = plan.turners >> plan.lane_bits;
+  const int groups = plan.rotators >> plan.lane_bits;
   for (int first = 0; first < rotating; first += groups) {
     const int head = first + (thread_index() >> plan.lane_bits);
     const bool busy = has_unit && head < rotating;
@@ -165,13 +165,13 @@ __device__ inline void turn_heads(const FusedRopeArgs& args, const RowPlan& plan
     const Part part = head < args.num_heads ? Part::kQuery : Part::kKey;
     if (!busy) continue;
     const Packs<T, N> weights = weights_of<T, N>(args, part, unit);
-    finished(args, turns, weights, unit, squares, 1.0f, packs).store_to(data, unit);
+    finished(args, rotations, weights, unit, squares, 1.0f, packs).store_to(data, unit);
   }
 }
 
 template <class T, int N>
-__device__ inline void turn(const FusedRopeArgs& args, const RowPlan& plan, Stages& stages,
-                            char* buffers) {
+__device__ inline void rotate(const FusedRopeArgs& args, const RowPlan& plan, Stages& stages,
+                              char* buffers) {
   const int lane = thread_index() % kGroup;
   const int bytes = plan.q_bytes + 2 * plan.kv_bytes;
   const int64_t step = gridDim.x;
@@ -188,10 +188,11 @@ __device__ inline void turn(const FusedRopeArgs& args, const RowPlan& plan, Stag
     }
     const int64_t position = __shfl_sync(0xffffffffU, ahead.position, i);
     const bool known = __shfl_sync(0xffffffffU, ahead.known, i++);
-    Turns<N> turns;
-    if (known && has_unit) turns = Turns<N>(args, position, unit);
+    Rotations<N> rotations;
+    if (known && has_unit) rotations = Rotations<N>(args, position, unit);
     hopper::wait(hopper::shared_address(&stages.full[at.stage]), at.parity);
-    if (known) turn_heads<T, N>(args, plan, turns, unit, has_unit, buffers + at.stage * bytes);
+    if (known)
+      rotate_heads<T, N>(args, plan, rotations, unit, has_unit, buffers + at.stage * bytes);
     hopper::publish_stores();
     __syncwarp();
     if (lane == 0) hopper::arrive(hopper::shared_address(&stages.done[at.stage]));
@@ -202,7 +203,7 @@ __device__ inline void turn(const FusedRopeArgs& args, const RowPlan& plan, Stag
 #endif
 
 template <class T, int N>
-__global__ void __launch_bounds__(kMostTurners + kGroup, kResident)
+__global__ void __launch_bounds__(kMostRotators + kGroup, kResident)
     fused_rope_rows_kernel(FusedRopeArgs args, RowPlan plan) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) char buffers[];
@@ -210,23 +211,23 @@ __global__ void __launch_bounds__(kMostTurners + kGroup, kResident)
   if (thread_index() == 0) {
     for (int i = 0; i < plan.stages; ++i) {
       hopper::init_barrier(hopper::shared_address(&stages.full[i]), 1);
-      hopper::init_barrier(hopper::shared_address(&stages.done[i]), plan.turners / kGroup);
+      hopper::init_barrier(hopper::shared_address(&stages.done[i]), plan.rotators / kGroup);
     }
     hopper::publish_barriers();
   }
   __syncthreads();
   wait_for_previous();
   let_next_start();
-  if (thread_index() < plan.turners) {
-    turn<T, N>(args, plan, stages, buffers);
+  if (thread_index() < plan.rotators) {
+    rotate<T, N>(args, plan, stages, buffers);
   } else {
     move<T>(args, plan, stages, buffers);
   }
 #endif
 }
 
-// Whether the heads of a token lie in one piece.
-bool in_one_piece(const FusedRopeArgs& args) {
+// Whether the heads of a token are contiguous.
+bool has_contiguous_heads(const FusedRopeArgs& args) {
   const auto packed = [&](const void* data, int64_t head_stride) {
     return data == nullptr || head_stride == args.head_dim;
   };
@@ -250,9 +251,9 @@ bool run(const FusedRopeArgs& args, Stream stream) {
   const int64_t shared = int64_t{plan.stages} * bytes;
   if (shared > kMostBytes) return false;
   const int64_t lanes = int64_t{args.num_heads + args.num_kv_heads} << plan.lane_bits;
-  const int64_t rounds = ceil_div(lanes, kMostTurners);
-  plan.turners = static_cast<int>(round_up(ceil_div(lanes, rounds), kGroup));
-  const int threads = plan.turners + kGroup;
+  const int64_t rounds = ceil_div(lanes, kMostRotators);
+  plan.rotators = static_cast<int>(round_up(ceil_div(lanes, rounds), kGroup));
+  const int threads = plan.rotators + kGroup;
   allow_shared<kernel>(shared, "rotate_and_store");
   int resident = 0;
   cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared);
@@ -265,7 +266,7 @@ bool run(const FusedRopeArgs& args, Stream stream) {
 }  // namespace
 
 bool fused_rope_rows(const FusedRopeArgs& args, void* stream) {
-  if (args.tokens < kLeastTokens || !in_one_piece(args)) return false;
+  if (args.tokens < kLeastTokens || !has_contiguous_heads(args)) return false;
   bool done = false;
   visit_float_dtype(args.dtype, [&](auto element) {
     using T = decltype(element);

@@ -1,5 +1,5 @@
-// The pieces that a lane of rotate_and_store works on: parts of heads, how they turn, and how they
-// are written.
+// What a lane of rotate_and_store works on: parts of heads, how they are rotated, and how they are
+// written.
 #pragma once
 
 #include "rtp_llm/kernels/common/float8.h"
@@ -10,11 +10,11 @@ namespace rtp_llm::cuda {
 
 enum class Part { kQuery, kKey, kValue };
 
-// The elements of a head are cut into units of two packs, which hold N pairs that turn together
+// The elements of a head are cut into units of two packs, which hold N pairs that rotate together
 // (half a rotation apart, or side by side) or just lie side by side. This is where they begin.
 struct Unit {
   int first, second;
-  int pair;         // the first one; -1: these do not turn
+  int pair;         // the first one; -1: these do not rotate
   bool has_second;  // an odd number of elements may be left over, one at a time
 
   __device__ Unit(const FusedRopeArgs& args, int unit, int n) : has_second(true) {
@@ -32,7 +32,7 @@ struct Unit {
     if (n == 1) has_second = rest + 1 < args.head_dim - args.rotary_dim;
   }
 
-  // The channel of the i-th one that does not turn.
+  // The channel of the i-th one that does not rotate.
   __device__ static int beside(const FusedRopeArgs& args, int i) {
     return i < args.rotary_offset ? i : i + args.rotary_dim;
   }
@@ -134,19 +134,19 @@ struct Numbers {
   }
 
   // Pair i: half a rotation apart, or (2i, 2i + 1) of both packs seen as one array.
-  __device__ void turn(bool is_neox, int i, float cos, float sin) {
+  __device__ void rotate(bool is_neox, int i, float cos, float sin) {
     if (is_neox) {
-      turn(first[i], second[i], cos, sin);
+      rotate(first[i], second[i], cos, sin);
     } else {
-      turn(2 * i < N ? first[2 * i % N] : second[2 * i % N],
-           2 * i + 1 < N ? first[(2 * i + 1) % N] : second[(2 * i + 1) % N], cos, sin);
+      rotate(2 * i < N ? first[2 * i % N] : second[2 * i % N],
+             2 * i + 1 < N ? first[(2 * i + 1) % N] : second[(2 * i + 1) % N], cos, sin);
     }
   }
 
-  __device__ static void turn(float& x, float& y, float cos, float sin) {
-    const float turned = x * cos - y * sin;
+  __device__ static void rotate(float& x, float& y, float cos, float sin) {
+    const float rotated = x * cos - y * sin;
     y = y * cos + x * sin;
-    x = turned;
+    x = rotated;
   }
 };
 
@@ -172,15 +172,15 @@ struct Positions {
   __device__ int64_t by(int axis) const { return axis == 0 ? time : axis == 1 ? height : width; }
 };
 
-// How far the pairs of a unit turn, in all heads of a token.
+// How far the pairs of a unit rotate, in all heads of a token.
 template <int N>
-struct Turns {
+struct Rotations {
   float cos[N], sin[N];
 
-  __device__ Turns() {}
+  __device__ Rotations() {}
 
   // All by one position; four at a time.
-  __device__ Turns(const FusedRopeArgs& args, int64_t position, const Unit& unit) {
+  __device__ Rotations(const FusedRopeArgs& args, int64_t position, const Unit& unit) {
     if (unit.pair < 0) return;
     constexpr int kStep = N % 4 == 0 ? 4 : 1;
     const float* const row = args.cos_sin + position * args.rotary_dim + unit.pair;
@@ -198,24 +198,24 @@ struct Turns {
 
   __device__ void apply(bool is_neox, Numbers<N>& numbers) const {
 #pragma unroll
-    for (int i = 0; i < N; ++i) numbers.turn(is_neox, i, cos[i], sin[i]);
+    for (int i = 0; i < N; ++i) numbers.rotate(is_neox, i, cos[i], sin[i]);
   }
 };
 
 template <bool kPlain, int N>
-__device__ inline Turns<N> turns_of(const FusedRopeArgs& args, const Positions<kPlain>& positions,
-                                    const Unit& unit) {
-  if (!several_axes<kPlain>(args)) return Turns<N>(args, positions.time, unit);
-  Turns<N> turns;
-  if (unit.pair < 0) return turns;
+__device__ inline Rotations<N> rotations_of(const FusedRopeArgs& args,
+                                            const Positions<kPlain>& positions, const Unit& unit) {
+  if (!several_axes<kPlain>(args)) return Rotations<N>(args, positions.time, unit);
+  Rotations<N> rotations;
+  if (unit.pair < 0) return rotations;
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     const int axis = axis_of_pair(args, unit.pair + i);
     const float* const row = args.cos_sin + positions.by(axis) * args.rotary_dim + unit.pair + i;
-    turns.cos[i] = row[0];
-    turns.sin[i] = row[args.rotary_dim / 2];
+    rotations.cos[i] = row[0];
+    rotations.sin[i] = row[args.rotary_dim / 2];
   }
-  return turns;
+  return rotations;
 }
 
 // A unit of the norm's weights for query or key heads; nothing without a norm.
@@ -230,7 +230,7 @@ __device__ inline Packs<T, N> weights_of(const FusedRopeArgs& args, Part part, c
 // A query or key unit after norm (whose result is rounded, as when a kernel of its own had written
 // it), rotation and growth.
 template <class T, int N>
-__device__ inline Packs<T, N> finished(const FusedRopeArgs& args, const Turns<N>& turns,
+__device__ inline Packs<T, N> finished(const FusedRopeArgs& args, const Rotations<N>& rotations,
                                        const Packs<T, N>& weights, const Unit& unit, float squares,
                                        float growth, const Packs<T, N>& packs) {
   if (args.q_weight == nullptr && unit.pair < 0 && growth == 1.0f) return packs;
@@ -240,7 +240,7 @@ __device__ inline Packs<T, N> finished(const FusedRopeArgs& args, const Turns<N>
     numbers.scale(Numbers<N>(weights), inverse);
     numbers = Numbers<N>(numbers.template packs<T>());
   }
-  if (unit.pair >= 0) turns.apply(args.is_neox, numbers);
+  if (unit.pair >= 0) rotations.apply(args.is_neox, numbers);
   if (growth != 1.0f) numbers.multiply(growth);
   return numbers.template packs<T>();
 }

@@ -9,9 +9,9 @@ namespace {
 constexpr int kThreads = 256;
 
 // The work of a token, cut into items of one thread each: the rotations of query and key heads,
-// then copies of what is only stored: key channels that do not turn, and values.
+// then copies of what is only stored: key channels that do not rotate, and values.
 //
-// A rotation turns N pairs, which lie in two packs: half a rotation apart, or side by side.
+// A rotation is of N pairs, which lie in two packs: half a rotation apart, or side by side.
 struct Items {
   int rotations_of_head, rotations;
   int rests_of_head, rests;
@@ -33,8 +33,8 @@ struct Items {
 };
 
 template <class T, int N>
-__device__ inline void turn_halves(Pack<T, N>& a, Pack<T, N>& b, const float* cos,
-                                   const float* sin) {
+__device__ inline void rotate_halves(Pack<T, N>& a, Pack<T, N>& b, const float* cos,
+                                     const float* sin) {
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     const float x = to_float(a.element[i]);
@@ -46,8 +46,8 @@ __device__ inline void turn_halves(Pack<T, N>& a, Pack<T, N>& b, const float* co
 
 // Pairs (2i, 2i + 1) of a and b seen as one array.
 template <class T, int N>
-__device__ inline void turn_neighbours(Pack<T, N>& a, Pack<T, N>& b, const float* cos,
-                                       const float* sin) {
+__device__ inline void rotate_neighbours(Pack<T, N>& a, Pack<T, N>& b, const float* cos,
+                                         const float* sin) {
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     T& first = 2 * i < N ? a.element[2 * i % N] : b.element[2 * i % N];
@@ -102,9 +102,9 @@ __device__ inline void rotate(const RopeKvWriteArgs& args, const Items& items, i
   Pack<T, N> a = load<N>(row + at);
   Pack<T, N> b = load<N>(row + at + apart);
   if (args.is_neox) {
-    turn_halves(a, b, cos, sin);
+    rotate_halves(a, b, cos, sin);
   } else {
-    turn_neighbours(a, b, cos, sin);
+    rotate_neighbours(a, b, cos, sin);
   }
   store(row + at, a);
   store(row + at + apart, b);

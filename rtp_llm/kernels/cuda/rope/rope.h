@@ -5,7 +5,7 @@
 
 namespace rtp_llm::cuda {
 
-// A token whose position is not a row of the table is neither turned nor stored, one whose slot is
+// A token whose position is not a row of the table is neither rotated nor stored, one whose slot is
 // outside the cache is not stored.
 void rope_kv_write(const RopeKvWriteArgs& args, void* stream);
 
