@@ -59,9 +59,9 @@ class GpuEngine:
         self.built = build_engine(settings_for(shape, **changes))
         self.engine = self.built.engine
         self._numbers = itertools.count(1)
-        while self.engine.has_idle_work:  # graphs, which a server records while it waits
+        while self.engine.has_idle_work:  # graphs, which a server captures while it waits
             self.engine.work_idle()
-        while self.engine.has_work:  # ranks that share experts record them in steps
+        while self.engine.has_work:  # ranks that share experts capture them in steps
             self.engine.step()
 
     def add(self, prompts: Sequence[list[int]], params: SamplingParams) -> None:

@@ -19,7 +19,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from benchmark.gpu_time import copy_bandwidth, recorded, the_gpu
+from benchmark.gpu_time import captured, copy_bandwidth, the_gpu
 from benchmark.report import Report, parser
 from benchmark.rounds import interleave
 from rtp_llm import ops
@@ -104,7 +104,7 @@ class Timer:
 
     def _replay(self, product: Product, operands: Operands) -> Callable[[], float]:
         weights = itertools.cycle(operands.weights)
-        return recorded(self._device, lambda: product(next(weights)))
+        return captured(self._device, lambda: product(next(weights)))
 
 
 def library_product(operands: Operands) -> Product | None:

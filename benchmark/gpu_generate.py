@@ -1,4 +1,4 @@
-"""Decoding on a GPU: milliseconds a step beside transformers, with recorded steps and without.
+"""Decoding on a GPU: milliseconds a step beside transformers, with graphs and without.
 
 Random weights in bfloat16, with `--setting quantization=fp8` in FP8 blocks; prompts of 128 tokens,
 128 new ones. Contenders take turns; the limit is what a step must read over the rate at which the
@@ -46,7 +46,7 @@ def main() -> None:
         "--peer",
         choices=(*PEERS, "none"),
         action="append",
-        help="eager: ours without recorded steps; compiled: transformers, minutes to compile; "
+        help="eager: ours without graphs; compiled: transformers, minutes to compile; "
         "without the flag the first two",
     )
     arguments = flags.parse_args()

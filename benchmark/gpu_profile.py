@@ -1,6 +1,6 @@
 """Where the time of a decoding step goes on a GPU: share by kernel, and how long it idles.
 
-Kernels are traced inside the recorded steps. Busy: the union of their intervals, as overlapped
+Kernels are traced inside the graphs. Busy: the union of their intervals, as overlapped
 launches count once; idle: what is left of the same step's time measured without the trace.
 """
 

@@ -1,7 +1,7 @@
 """Ranks on several GPUs: the way to experts and back, and decode steps beside those of one rank.
 
 An expert layer of the shape without its experts: choices are counted and mapped, tokens dispatched,
-and what arrives is combined. Plain: two all-to-alls of as many bytes and nothing else, recorded.
+and what arrives is combined. Plain: two all-to-alls of as many bytes and nothing else, captured.
 Steps are of a model of random weights with fewer layers; prompts of 128 tokens. Every figure is
 that of the slowest rank.
 """
@@ -40,7 +40,7 @@ COLUMNS = (
     "measured",
     "ranks",
     "tokens a rank",
-    "recorded",
+    "captured",
     "eager",
     "exact sizes",
     "plain",
@@ -89,8 +89,8 @@ def add_all_to_alls(report: Report, size: int, arguments: argparse.Namespace, ro
     found = together(size, measure_all_to_alls, arguments.shape, tokens, rounds)
     for position, count in enumerate(tokens):
         row = {name: max(each[position][name] for each in found) for name in found[0][position]}
-        if "recorded" in row and "plain" in row:
-            row["% of plain"] = 100 * row["plain"] / row["recorded"]
+        if "captured" in row and "plain" in row:
+            row["% of plain"] = 100 * row["plain"] / row["captured"]
         if "plain" in row:  # microseconds; bytes that leave a GPU, there and back
             row["plain GB/s"] = row.pop("bytes") / row["plain"] / 1e3
         row.pop("bytes", None)
@@ -134,13 +134,13 @@ class _Layer:
         exact = NormalAllToAll(world.tensors, world.host, self._slots)
         found["exact sizes"] = self._eager(lambda: self._through(exact), rounds)
         padded = LowLatencyAllToAll(world.tensors, self._slots, self._tokens)
-        recorded = bool(self._device.supports("graph_capture"))
+        captured = bool(self._device.supports("graph_capture"))
         if self._tokens <= MOST_PADDED:
             found["eager"] = self._eager(lambda: self._through(padded), rounds)
-            if recorded:
-                found["recorded"] = self._recorded(lambda: self._through(padded), rounds)
-        if recorded:
-            found["plain"] = self._recorded(self._plain, rounds)
+            if captured:
+                found["captured"] = self._captured(lambda: self._through(padded), rounds)
+        if captured:
+            found["plain"] = self._captured(self._plain, rounds)
             leaving = (self._there.nbytes + self._back.nbytes) * (world.size - 1) / world.size
             found["bytes"] = leaving
         return found
@@ -156,7 +156,7 @@ class _Layer:
         self._world.tensors.all_to_all(self._there)
         self._world.tensors.all_to_all(self._back)
 
-    def _recorded(self, work: Callable[[], object], rounds: int) -> float:
+    def _captured(self, work: Callable[[], object], rounds: int) -> float:
         self._world.host.wait_for_all()
         return microseconds(self._device, work, 5 * rounds)
 
@@ -188,7 +188,7 @@ def add_steps(report: Report, size: int, arguments: argparse.Namespace, rounds: 
     }
     for ranks in (1, size):
         times: dict[str, list[list[float]]] = {}
-        for name, graphs in (("recorded", True), ("eager", False)):
+        for name, graphs in (("captured", True), ("eager", False)):
             print(f"steps of {ranks} ranks, {name} ...", flush=True)
             given = {**settings, "enable_cuda_graph": graphs}
             asked = (arguments.shape, arguments.layers, batches, rounds, given)

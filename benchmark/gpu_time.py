@@ -24,11 +24,11 @@ def the_gpu() -> Device:
 
 def microseconds(device: Device, work: Callable[[], object], rounds: int) -> float:
     """The quickest of `rounds` replays, for one time of the work."""
-    replay = recorded(device, work)
+    replay = captured(device, work)
     return min(replay() for _ in range(rounds))
 
 
-def recorded(device: Device, work: Callable[[], object]) -> Callable[[], float]:
+def captured(device: Device, work: Callable[[], object]) -> Callable[[], float]:
     """Replays the work when it is called; returns the microseconds of one time."""
     stream = device.new_stream()
     stream.wait_stream(device.current_stream())

@@ -126,7 +126,7 @@ class Backend(ABC, Generic[ConfigT]):
         return None
 
     def warm_up(self, kv_cache: Tensor) -> None:
-        """Compile what steps need that are not recorded as graphs; once, before the first request.
+        """Compile what steps need that are not captured as graphs; once, before the first request.
 
         `kv_cache` is that of any layer of the group; nothing of it is read.
         """

@@ -35,7 +35,7 @@ class ForwardBatch:
     per group [B, M] (-1 = no block); kv_cache per layer [2, N, S, Hk, D], with MLA [1, N, S, 1,
     R + P]; layer_group per layer. max_seqlen_q and max_seqlen_k are host numbers, so that no layer
     has to ask the device. `host` has more of them; None where they are not those of the step, as
-    when a graph is recorded. prepared: per group what its backend shares among its layers.
+    when a graph is captured. prepared: per group what its backend shares among its layers.
     Of recurrent groups, states per layer [N, ...] each; state_read and state_write per group [B]:
     the block whose states a sequence goes on from (-1: it begins, from zeros whatever a block
     holds) and the block that gets those after the step's tokens (0 pads; never -1). A published

@@ -93,7 +93,7 @@ class DecodeBackend(PartialBackend):
         return mixed
 
     def _zeros(self, device: torch.device) -> Tensor:
-        """Of all layers, which run one after another; made before any graph is recorded."""
+        """Of all layers, which run one after another; made before any graph is captured."""
         if self._counters is None:
             self._counters = torch.zeros(_MOST_ITEMS, dtype=torch.int32, device=device)
         return self._counters

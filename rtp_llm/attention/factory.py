@@ -79,7 +79,7 @@ def _decode_outcome(config: AttentionConfig) -> str:
         (each for each in _family(config) if each.name == config.settings.attention_backend), None
     )
     if forced is not None and issubclass(forced, PartialBackend):
-        return f"chosen for those of recorded steps, which {forced.name} leaves"
+        return f"chosen for decode steps in graphs, which {forced.name} leaves"
     return f"no: {SETTING} gives every step to {config.settings.attention_backend}"
 
 

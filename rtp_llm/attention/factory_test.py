@@ -206,7 +206,7 @@ def test_one_that_is_asked_for_takes_decode_steps_too(monkeypatch):
     config = dataclasses.replace(config, settings=ModelSettings(attention_backend="flashinfer"))
     backend = make_backend(config)
     assert (backend.name, backend.others.name) == ("flashinfer", "decode")
-    assert "chosen for those of recorded steps" in explain(config)
+    assert "chosen for decode steps in graphs" in explain(config)
 
 
 def test_the_setting_has_every_name():

@@ -37,10 +37,10 @@ _LEAST_QUERIES = 512  # of each sequence in a batch that counts as one of prompt
 
 
 class FlashInferBackend(PartialBackend):
-    """Steps whose lengths the host knows; recorded ones go to another backend.
+    """Steps whose lengths the host knows; captured ones go to another backend.
 
     FlashInfer divides a step's work on the host, from its lengths, before the first layer. A graph
-    is replayed for other lengths than those that it was recorded with.
+    is replayed for other lengths than those that it was captured with.
 
     Forced, it takes all the others. By itself it takes what it was measured to be faster in, where
     its kernels come compiled.

@@ -169,7 +169,7 @@ def test_what_a_plan_is_asked_for(log):
     assert log[2] == ("planned", True, {**wanted, "window_left": -1})
 
 
-def test_recorded_steps_go_to_the_others(log):
+def test_captured_steps_go_to_the_others(log):
     backend = backend_of(CONFIG)
     batch = batch_of("mixed")
     batch.kv_cache.nan_to_num_()

@@ -123,7 +123,7 @@ def test_more_pages_than_the_scratch_holds_are_left(monkeypatch):
         assert len(others.steps) == left
 
 
-def test_recorded_steps_are_left():
+def test_captured_steps_are_left():
     batch, narrow = narrow_batch([(600, 600)])
     others = _Others()
     step = dataclasses.replace(step_over(batch, narrow), host=None)

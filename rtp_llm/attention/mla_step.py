@@ -8,7 +8,7 @@ each on average, a head multiplies and adds
 
 The smaller one is taken, sequence by sequence: with DeepSeek's sizes (512, 64, 128, 128) a chunk of
 prompt expands its context from about 170 new tokens on, and always when there is no earlier
-context; a decode never does. Where the host does not know the lengths (recorded steps) all tokens
+context; a decode never does. Where the host does not know the lengths (in graphs) all tokens
 are absorbed, which is always right. So are sequences for whose keys a step has no room left.
 """
 

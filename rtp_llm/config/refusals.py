@@ -335,7 +335,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "device",
         "graph_capture",
-        "A CPU step has no launch queue to record; it runs eagerly.",
+        "A CPU step has no launch queue to capture; it runs eagerly.",
         "Nothing needs to be set.",
         devices="cpu",
     ),

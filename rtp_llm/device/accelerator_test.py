@@ -304,7 +304,7 @@ def test_a_failed_capture_ends_and_says_why(name):
 
 
 @pytest.mark.parametrize("name", ["cuda", "rocm"])
-def test_graphs_record_once_and_replay(name):
+def test_graphs_capture_once_and_replay(name):
     device, fake = made(name)
     graph = device.new_graph()
     stream = device.new_stream()
@@ -312,11 +312,11 @@ def test_graphs_record_once_and_replay(name):
         pass
     other = device.new_graph(graph.pool)
     assert other.pool is graph.pool
-    ((recorded, pool, on),) = fake.cuda.captured
+    ((captured, pool, on),) = fake.cuda.captured
     assert (pool, on) == (graph.pool, stream)
     graph.replay()
     graph.replay()
-    assert recorded.replays == 2
+    assert captured.replays == 2
 
 
 def test_xpu_captures_no_graphs_yet():

@@ -229,7 +229,7 @@ CAPABILITIES: dict[str, str] = {
     "int8_products": "products of int8 weights and activations that are quantised as they come",
     "fp8_products": "products of 8-bit floats, for weights and activations in FP8 blocks",
     "quantized_kv_cache": "a KV cache in 8 bits",
-    "graph_capture": "recording a step and replaying it",
+    "graph_capture": "capturing a step and replaying it",
     "pinned_memory": "page-locked host buffers for asynchronous copies",
     "tensor_parallel": "one model over several devices",
 }

@@ -45,7 +45,7 @@ class CpuDevice(Device):
     refused: ClassVar[Mapping[str, str]] = {
         "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
         "fp8_products": "there are no kernels for FP8 products; FP8 weights are dequantised",
-        "graph_capture": "a CPU step has no launch queue to record; it runs eagerly",
+        "graph_capture": "a CPU step has no launch queue to capture; it runs eagerly",
         "pinned_memory": "host memory is the device's memory; nothing is copied",
         "tensor_parallel": "one process uses all cores of the machine",
     }

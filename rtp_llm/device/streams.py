@@ -46,17 +46,17 @@ class Stream(Protocol):
 
 
 class Graph(Protocol):
-    """A recorded sequence of kernels, replayed with one launch on the memory it was recorded on."""
+    """A captured sequence of kernels, replayed with one launch on the memory it was captured on."""
 
     @property
     def pool(self) -> object:
         """The memory that its intermediate results live in."""
 
     def capture(self, stream: Stream | None = None) -> AbstractContextManager[Any]:
-        """Inside the context work is recorded instead of done."""
+        """Inside the context work is captured instead of done."""
 
     def replay(self) -> None:
-        """Do the recorded work on the current stream."""
+        """Do the captured work on the current stream."""
 
 
 class HostStream:

@@ -95,7 +95,7 @@ def worst_errors(
     return worst
 
 
-def recorded_errors(world: World, rows: int, device_name: str) -> float:
+def captured_errors(world: World, rows: int, device_name: str) -> float:
     """Worst errors of a captured all-to-all of `rows` rows, replayed on other tokens each time."""
     from rtp_llm.device import resolve_device
 

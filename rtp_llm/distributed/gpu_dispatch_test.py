@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rtp_llm.distributed.all_to_all_for_tests import CASES, TOLERANCE, recorded_errors, worst_errors
+from rtp_llm.distributed.all_to_all_for_tests import CASES, TOLERANCE, captured_errors, worst_errors
 from rtp_llm.testing.ranks import run_ranks
 from rtp_llm.testing.usable_gpu import usable_gpus
 
@@ -30,6 +30,6 @@ def test_ranks_together_give_what_one_gives(tmp_path, size):
 @on_gpus
 @pytest.mark.parametrize("rows", [1, 20])
 def test_a_captured_all_to_all_gives_the_sums_of_other_tokens(tmp_path, size, rows):
-    for error in run_ranks(tmp_path, size, recorded_errors, rows, GPU, device=GPU):
+    for error in run_ranks(tmp_path, size, captured_errors, rows, GPU, device=GPU):
         assert isinstance(error, float), error
         assert error < 1e-4

@@ -76,7 +76,7 @@ class ExpertMap:
     """Logical experts to physical ones, on the device: tensors that stay in place.
 
     The copies of an expert take turns by the token's place in the batch, so the same batch goes the
-    same way every time. Needs no answer of the device, and may be recorded in a graph.
+    same way every time. Needs no answer of the device, and may be captured in a graph.
     """
 
     def __init__(self, placement: Placement, rank: int, device: torch.device) -> None:

@@ -57,7 +57,7 @@ class World:
             ) from error
         host = distributed.group.WORLD
         world = cls(rank, size, *(Group(each, rank, size) for each in (tensors, host, moves)))
-        # The first message makes connections, which one that a graph records could not.
+        # The first message makes connections, which one that a graph captures could not.
         world.tensors.all_to_all(torch.zeros(size, 1, device=device.torch_device))
         return world
 
@@ -75,7 +75,7 @@ class World:
             ) from error
 
     def close(self) -> None:
-        """Leave the groups; recorded graphs that use them are gone before."""
+        """Leave the groups; captured graphs that use them are gone before."""
         import torch.distributed as distributed
 
         distributed.destroy_process_group()

@@ -95,7 +95,7 @@ def build_engine(
     model = _load(settings, device, shared, progress)
     phases.end("weights")
     limits = _limits(settings, model, device, proposer)
-    sizes = _sizes_to_record(settings, model, device, limits)
+    sizes = _sizes_to_capture(settings, model, device, limits)
     plan = plan_memory(settings, model, device, limits, len(sizes))
     phases.end("trial steps")
     cache = KVCache(model.cache_groups(), plan.num_blocks, plan.block_size, device.torch_device)
@@ -105,7 +105,7 @@ def build_engine(
     phases.end("cache")
     worker.runner.warm_up()
     phases.end("warm-up")
-    _record_graphs(worker.runner, sizes, plan, ranks)
+    _capture_graphs(worker.runner, sizes, plan, ranks)
     phases.end("graphs")
     ready = _ready(settings, model, plan, device, phases.total, free)
     _log(ready, config, plan, device, phases)
@@ -151,34 +151,34 @@ def _limits(settings: Settings, model: CausalLM, device: Device, proposer: Propo
     return step_limits(settings, model.config, device, proposer.max_draft_tokens)
 
 
-def _sizes_to_record(
+def _sizes_to_capture(
     settings: Settings, model: CausalLM, device: Device, limits: StepLimits
 ) -> list[GraphSize]:
-    """The steps that will be recorded as graphs; none where they cannot be, which the log tells."""
+    """The steps that will be captured as graphs; none where they cannot be, which the log tells."""
     if not settings.enable_cuda_graph:
         return []
     if not (answer := device.supports("graph_capture")):
         if device.name != "cpu":  # which loses nothing by it
-            _logger.warning("no graphs are recorded: %s", answer.reason)
+            _logger.warning("no graphs are captured: %s", answer.reason)
         return []
     most = limits.max_batch_tokens
     if shares_experts(settings, model.config):
         most = min(most, padded_tokens(settings, device))
     if not most:
-        _logger.warning("no graphs are recorded: expert_capacity=0 has messages of any size")
+        _logger.warning("no graphs are captured: expert_capacity=0 has messages of any size")
         return []
     if missing := missing_operators(device):
-        # They ask the device for sizes, which a graph cannot record.
-        _logger.warning("no graphs are recorded: PyTorch stands in for %s", ", ".join(missing))
+        # They ask the device for sizes, which a graph cannot capture.
+        _logger.warning("no graphs are captured: PyTorch stands in for %s", ", ".join(missing))
         return []
     return graph_sizes(most, limits.max_running, weight_bytes(model))
 
 
-def _record_graphs(
+def _capture_graphs(
     runner: ModelRunner, sizes: list[GraphSize], plan: CachePlan, ranks: RankSteps | None = None
 ) -> None:
     if sizes:
-        graphs = runner.record_graphs(sizes, plan.max_model_len, plan.block_size, ranks)
+        graphs = runner.capture_graphs(sizes, plan.max_model_len, plan.block_size, ranks)
         if ranks is not None and isinstance(graphs, SharedGraphs):
             ranks.graphs = graphs
 

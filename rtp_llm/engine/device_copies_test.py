@@ -84,4 +84,4 @@ def test_steps_run_eagerly_where_references_stand_in(folder, monkeypatch, caplog
     engine = TinyEngine(folder, allow_reference_ops=True)
     assert engine.tokens(random_prompt(5), max_tokens=3, ignore_eos=True)
     assert fake.cuda.captured == []
-    assert "no graphs are recorded: PyTorch stands in for sample" in caplog.messages
+    assert "no graphs are captured: PyTorch stands in for sample" in caplog.messages

@@ -88,7 +88,7 @@ def run_mixed(engine):
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "mistral"])
-def test_recorded_steps_give_the_tokens_of_eager_ones(architecture, tmp_path):
+def test_captured_steps_give_the_tokens_of_eager_ones(architecture, tmp_path):
     if not DEVICE.supports("graph_capture"):
         pytest.skip("no graphs on this device")
     save_model(tmp_path, architecture, seed=7)
@@ -103,7 +103,7 @@ def test_recorded_steps_give_the_tokens_of_eager_ones(architecture, tmp_path):
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
-def test_recorded_prompts_score_as_eager_ones(tmp_path):
+def test_captured_prompts_score_as_eager_ones(tmp_path):
     """In bfloat16 and with heads of 64, which the kernels for tensor cores take."""
     if not DEVICE.supports("graph_capture"):
         pytest.skip("no graphs on this device")
@@ -126,10 +126,10 @@ def test_recorded_prompts_score_as_eager_ones(tmp_path):
         scores.append(
             torch.tensor([scored[place].logprob for scored in prompts for place in sorted(scored)])
         )
-    eager, recorded = scores
+    eager, captured = scores
     assert len(eager) == 3 + 40 + 150 + 20 + 7 + 90 + 17 - 7
     # A padded product may round otherwise; a token of another sequence would change everything.
-    assert (eager - recorded).abs().mean() < 0.05 * eager.std()
+    assert (eager - captured).abs().mean() < 0.05 * eager.std()
 
 
 def test_the_cache_takes_the_free_memory_but_the_reserve(tmp_path, monkeypatch):

@@ -105,20 +105,20 @@ def test_blocks_are_those_of_the_cpu():
         assert torch.equal(dequantize_blocks(numbers, scales), wide)
 
 
-def test_recorded_steps_score_as_eager_ones(folders):
-    check_recorded(folders[0])
+def test_captured_steps_score_as_eager_ones(folders):
+    check_captured(folders[0])
 
 
-def test_recorded_steps_of_mixtures_score_as_eager_ones(tmp_path):
-    check_recorded(store(tmp_path, "qwen3_moe")[0], 0.2)
+def test_captured_steps_of_mixtures_score_as_eager_ones(tmp_path):
+    check_captured(store(tmp_path, "qwen3_moe")[0], 0.2)
 
 
-def check_recorded(folder, allowed=0.05):
+def check_captured(folder, allowed=0.05):
     eager = tiny_engine(folder, enable_cuda_graph=False)
-    recorded = tiny_engine(folder)
-    while recorded.engine.has_idle_work:
-        recorded.engine.work_idle()
-    (first, _), (second, _) = scores(eager), scores(recorded)
+    captured = tiny_engine(folder)
+    while captured.engine.has_idle_work:
+        captured.engine.work_idle()
+    (first, _), (second, _) = scores(eager), scores(captured)
     # A padded product may round otherwise; a token of another sequence would change everything.
     assert (first - second).abs().mean() < allowed * first.std()
 

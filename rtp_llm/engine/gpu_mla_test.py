@@ -1,4 +1,4 @@
-"""DeepSeek's attention on a GPU through the whole engine, eager and recorded; skipped without."""
+"""DeepSeek's attention on a GPU through the whole engine, eager and captured; skipped without."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_prompts_score_as_on_the_cpu(tmp_path, kind, chunk):
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_decoded_tokens_are_those_of_the_cpu(tmp_path, dtype):
-    """Recorded and eager; in 16 bits a close call may go otherwise after some tokens."""
+    """Captured and eager; in 16 bits a close call may go otherwise after some tokens."""
     save_model(tmp_path, "deepseek_v3", seed=7, **SETTINGS)
     _, expected = scores(tmp_path, device_type="cpu", dtype="float32")
     for graphs in (False, True):

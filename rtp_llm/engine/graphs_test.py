@@ -1,4 +1,4 @@
-"""Tests of when an engine records its decode steps, and of what it says when it does not."""
+"""Tests of when an engine captures its decode steps, and of what it says when it does not."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ PLAN = SimpleNamespace(max_model_len=64, block_size=16)
 LIMITS = StepLimits(max_batch_tokens=512, max_running=8, max_model_len=128, block_size=16)
 
 
-def recorded(name, answer, moe=None, **settings):
-    """What a runner is told to record."""
+def captured(name, answer, moe=None, **settings):
+    """What a runner is told to capture."""
     device = SimpleNamespace(name=name, supports=lambda _: answer, asynchronous=True)
     model, calls = torch.nn.Module(), []
     model.config = SimpleNamespace(moe=moe)
-    sizes = build._sizes_to_record(Settings(model="m", **settings), model, device, LIMITS)
-    runner = SimpleNamespace(record_graphs=lambda *arguments: calls.append(arguments))
-    build._record_graphs(runner, sizes, PLAN)
+    sizes = build._sizes_to_capture(Settings(model="m", **settings), model, device, LIMITS)
+    runner = SimpleNamespace(capture_graphs=lambda *arguments: calls.append(arguments))
+    build._capture_graphs(runner, sizes, PLAN)
     return calls
 
 
@@ -36,34 +36,34 @@ def all_operators(monkeypatch):
 @pytest.mark.parametrize(
     ("asked", "expected"), [(True, [(graph_sizes(512, 8, 0), 64, 16, None)]), (False, [])]
 )
-def test_graphs_are_recorded_where_they_can_be(asked, expected):
+def test_graphs_are_captured_where_they_can_be(asked, expected):
     yes = Support.yes()
-    assert recorded("cuda", yes, max_running_requests=8, enable_cuda_graph=asked) == expected
+    assert captured("cuda", yes, max_running_requests=8, enable_cuda_graph=asked) == expected
 
 
 @pytest.mark.parametrize(("name", "warnings"), [("xpu", 1), ("cpu", 0)])
 def test_an_accelerator_without_graphs_says_so(name, warnings, caplog):
-    assert not recorded(name, Support.no("it cannot"))
+    assert not captured(name, Support.no("it cannot"))
     assert [r.getMessage() for r in caplog.records] == [
-        "no graphs are recorded: it cannot"
+        "no graphs are captured: it cannot"
     ] * warnings
 
 
 @pytest.mark.parametrize(("capacity", "most"), [(None, 256), (6, 6)])
-def test_ranks_record_what_messages_of_fixed_size_hold(capacity, most):
+def test_ranks_capture_what_messages_of_fixed_size_hold(capacity, most):
     settings = {"data_parallel_size": 2, "max_running_requests": 8, "expert_capacity": capacity}
-    ((sizes, *_),) = recorded("cuda", Support.yes(), object(), **settings)
+    ((sizes, *_),) = captured("cuda", Support.yes(), object(), **settings)
     assert sizes == graph_sizes(most, 8, 0)
     assert max(size.tokens for size in sizes) == most
 
 
-def test_ranks_whose_messages_have_any_size_record_nothing(caplog):
+def test_ranks_whose_messages_have_any_size_capture_nothing(caplog):
     settings = {"data_parallel_size": 2, "expert_capacity": 0}
-    assert not recorded("cuda", Support.yes(), object(), **settings)
-    assert "no graphs are recorded: expert_capacity=0" in caplog.text
+    assert not captured("cuda", Support.yes(), object(), **settings)
+    assert "no graphs are captured: expert_capacity=0" in caplog.text
 
 
-def test_references_are_not_recorded(monkeypatch, caplog):
+def test_references_are_not_captured(monkeypatch, caplog):
     monkeypatch.setattr(build, "missing_operators", lambda device: ["linear"])
-    assert not recorded("cuda", Support.yes())
+    assert not captured("cuda", Support.yes())
     assert "PyTorch stands in for linear" in caplog.text

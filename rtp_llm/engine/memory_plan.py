@@ -59,7 +59,7 @@ def plan_memory(
 ) -> CachePlan:
     """The size of the KV cache; on a device of its own memory steps are tried before.
 
-    ``graphs``: how many steps will be recorded.
+    ``graphs``: how many graphs will be captured.
 
     Raises:
         CacheSizeError: steps, or one sequence, do not fit beside the weights.

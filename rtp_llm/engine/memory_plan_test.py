@@ -109,7 +109,7 @@ def test_a_device_of_its_own_memory_gives_what_steps_leave(model):
     assert result.max_model_len == model.config.max_position_embeddings
 
 
-def test_recorded_steps_take_their_share(model):
+def test_graphs_take_their_share(model):
     with_graphs, without = (
         plan(model, OwnMemory(peaks=(5 * GIB, GIB)), graphs=count) for count in (40, 0)
     )

@@ -22,14 +22,14 @@ _MOST_ROUNDS = 200
 
 @dataclass
 class Replays:
-    """What a rank recorded and replayed, in tokens of the sizes, and what befalls it there."""
+    """What a rank captured and replayed, in tokens of the sizes, and what befalls it there."""
 
     made: list[int] = field(default_factory=list)
     replayed: list[int] = field(default_factory=list)
-    no_room: int | None = None  # recording this size finds no memory
+    no_room: int | None = None  # capturing this size finds no memory
     last: int | None = None  # the process ends when it would replay once more
 
-    def record(self, tokens: int) -> None:
+    def capture(self, tokens: int) -> None:
         if tokens == self.no_room:
             raise torch.OutOfMemoryError("by the test")
         self.made.append(tokens)
@@ -41,9 +41,9 @@ class Replays:
 
 
 class _Graph:
-    """Runs the recorded step again, on the same memory; recording it sends nothing."""
+    """Runs the captured step again, on the same memory; capturing it sends nothing."""
 
-    recording: _Graph | None = None
+    capturing: _Graph | None = None
 
     def __init__(self, replays: Replays) -> None:
         self.pool = object()
@@ -53,15 +53,15 @@ class _Graph:
 
     @contextmanager
     def capture(self, stream: object = None) -> Iterator[None]:
-        _Graph.recording = self
+        _Graph.capturing = self
         try:
             yield
         finally:
-            _Graph.recording = None
+            _Graph.capturing = None
 
     def take(self, step: Any, batch: Any) -> torch.Tensor:
-        """Called in place of the step while it is recorded."""
-        self._replays.record(len(batch.token_ids))
+        """Called in place of the step while it is captured."""
+        self._replays.capture(len(batch.token_ids))
         hidden: torch.Tensor = step(batch, alone=True)
         self._call = step, batch, hidden
         self._places = _places(step.__self__)
@@ -85,14 +85,14 @@ def _places(graphs: Any) -> list[int]:
     return [tensor.data_ptr() for tensor in tensors]
 
 
-def record_on_cpu(replays: Replays) -> None:
-    """Let the engines of this process record their steps."""
+def capture_on_cpu(replays: Replays) -> None:
+    """Let the engines of this process capture their steps."""
     allowed = {key: why for key, why in CpuDevice.refused.items() if key != "graph_capture"}
     made: Any = StepGraphs.__init__
 
     def remembering(self: StepGraphs, step: Any, *rest: Any) -> None:
         def call(batch: Any) -> torch.Tensor:
-            graph = _Graph.recording
+            graph = _Graph.capturing
             hidden: torch.Tensor = step(batch) if graph is None else graph.take(step, batch)
             return hidden
 
@@ -111,7 +111,7 @@ def record_on_cpu(replays: Replays) -> None:
 class Play:
     """What a rank does: one after the other, its prompts of each round.
 
-    `quiet`: it first waits until all sizes are recorded.
+    `quiet`: it first waits until all sizes are captured.
     """
 
     rounds: Sequence[Sequence[Sequence[Sequence[int]]]]  # [round][rank] prompts
@@ -139,11 +139,11 @@ class Played:
 def play(
     world: None, folder: Path, settings: dict[str, Any], plays: Play, replays: Sequence[Replays]
 ) -> Played:
-    """A rank's part; `replays`: none where the device records, else each rank's."""
+    """A rank's part; `replays`: none where the device captures, else each rank's."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     found = Played(replays[rank] if replays else Replays())
     if replays:
-        record_on_cpu(found.replays)
+        capture_on_cpu(found.replays)
     tiny = TinyEngine(folder, data_parallel_size=size, **settings)
     ranks = tiny.built.step_group
     assert ranks is not None
@@ -164,7 +164,7 @@ def play(
             rounds.append(prompts)
     found.moved = ranks._balancer.swaps > 0
     found.counted = ranks._experts.loads.take().sum(1).tolist()
-    found.sizes = len(ranks.graphs._recorded) if ranks.graphs else 0
+    found.sizes = len(ranks.graphs._captured) if ranks.graphs else 0
     ranks.leave()
     return found
 

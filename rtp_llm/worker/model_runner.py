@@ -41,7 +41,7 @@ class StepWriter(Protocol):
 
 
 class _Substituting:
-    """A model that first looks up tokens of the step before, inside recorded graphs too."""
+    """A model that first looks up tokens of the step before, inside captured graphs too."""
 
     def __init__(self, model: CausalLM, sampled: SampledTokens) -> None:
         self._model = model
@@ -153,14 +153,14 @@ class ModelRunner:
             self.logits(self._layers(batch), np.arange(2, dtype=np.int32))
         self.device.synchronize()
 
-    def record_graphs(
+    def capture_graphs(
         self,
         sizes: Sequence[GraphSize],
         max_model_len: int,
         block_size: int,
         ranks: Ranks | None = None,
     ) -> StepGraphs:
-        """Let steps run as graphs from now on; the first sizes are recorded at once.
+        """Let steps run as graphs from now on; the first sizes are captured at once.
 
         The others follow in `work_idle`, or when a batch asks for one. With ``ranks``, which all do
         this at the same time, they follow as SharedGraphs says.
@@ -177,11 +177,11 @@ class ModelRunner:
 
     @property
     def has_idle_work(self) -> bool:
-        """There are graphs to record."""
+        """There are graphs to capture."""
         return self._graphs is not None and not self._graphs.complete
 
     def work_idle(self) -> None:
-        """Record one graph, if there is one left; for when no request runs."""
+        """Capture one graph, if there is one left; for when no request runs."""
         if self._graphs is not None:
             with torch.inference_mode():
-                self._graphs.record_next()
+                self._graphs.capture_next()

@@ -18,7 +18,7 @@ pytest.importorskip("zmq")
 GPU, COUNT = usable_gpus()
 pytestmark = pytest.mark.skipif(COUNT < 2, reason=f"{COUNT} usable GPUs")
 four = pytest.mark.skipif(COUNT < 4, reason=f"{COUNT} usable GPUs")
-# Decoding and short prompts fit into recorded sizes and messages of fixed size, others do not.
+# Decoding and short prompts fit into captured sizes and messages of fixed size, others do not.
 SETTINGS = {"expert_capacity": 16, "max_running_requests": 6, "kv_cache_mem_mb": 16}
 MOVING = {"redundant_expert": 4, "eplb_mode": "eplb", "eplb_update_time": 3}
 PROMPTS = [random_prompt(length, length) for length in (3, 1, 17, 40, 9, 100)]
@@ -62,7 +62,7 @@ def check(found, alone, size):
 
 
 CASES = {
-    "recorded": {},
+    "captured": {},
     "moving": MOVING,
     "moving eager": {**MOVING, "enable_cuda_graph": False},
     "exact": {"expert_capacity": 0},
@@ -75,7 +75,7 @@ CASES = {
     [
         *(("qwen3_moe", case, 2) for case in CASES),
         ("deepseek_v3", "moving", 2),
-        pytest.param("qwen3_moe", "recorded", 4, marks=four),
+        pytest.param("qwen3_moe", "captured", 4, marks=four),
         pytest.param("deepseek_v3", "moving", 4, marks=four),
     ],
 )
@@ -83,9 +83,9 @@ def test_ranks_give_the_tokens_of_one(kind, case, size, tmp_path):
     save_model(tmp_path, kind, seed=7)
     found, alone = played(tmp_path, tmp_path, size, **CASES[case])
     check(found, alone, size)
-    recorded = case not in ("moving eager", "exact")
+    captured = case not in ("moving eager", "exact")
     # 6, 1, 2 and 4 sequences that decode; prompts of 16 tokens alone and among others.
-    assert [result.sizes for result in found] == [6 if recorded else 0] * size
+    assert [result.sizes for result in found] == [6 if captured else 0] * size
 
 
 @pytest.mark.parametrize("graphs", [False, True])

@@ -21,7 +21,7 @@ class RankSteps:
     """Around each step: agree with the other ranks, take part in theirs, balance experts.
 
     Every rank calls `begin` equally often. It waits for the slowest of them. `graphs`: steps that
-    all ranks record and replay together.
+    all ranks capture and replay together.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RankSteps:
         self.stopped = agreed.stop
         self._awake = not agreed.idle
         if agreed.idle and self.graphs is not None:
-            self.graphs.record_next()
+            self.graphs.capture_next()
         if agreed.stop or not agreed.tokens:
             return False
         self._balancer.before_step(agreed.ready)

@@ -65,7 +65,7 @@ def test_a_rank_with_tokens_computes_them(steps, others):
 
 
 class Graphs:
-    """Recorded steps of the ranks; notes what is asked of them in the others' log."""
+    """The graphs of the ranks; notes what is asked of them in the others' log."""
 
     def __init__(self, log, left, fits):
         self.log, self.left, self.fits = log, left, fits
@@ -74,9 +74,9 @@ class Graphs:
     def complete(self):
         return not self.left
 
-    def record_next(self):
+    def capture_next(self):
         self.left -= 1
-        self.log.append(("record", self.left))
+        self.log.append(("capture", self.left))
 
     def agree(self, *numbers):
         self.log.append(("choose", *numbers))
@@ -99,14 +99,14 @@ def test_all_ranks_replay_or_none_does(steps, others):
             assert others.log[1:] == [("before", True), ("choose", 5, 4, 2), *then]
 
 
-def test_graphs_are_recorded_while_no_rank_has_work_and_until_then_none_sleeps(steps, others):
+def test_graphs_are_captured_while_no_rank_has_work_and_until_then_none_sleeps(steps, others):
     steps.graphs = Graphs(others.log, 2, True)
     others.answer = Agreement(0, False, False, True)  # one has not read the others' messages
     assert not steps.begin(None) and steps.awake
     others.answer = Agreement(0, True, False, True)
     assert not steps.begin(None) and steps.awake
     assert not steps.begin(None) and not steps.awake
-    assert [each for each in others.log if each[0] == "record"] == [("record", 1), ("record", 0)]
+    assert [each for each in others.log if each[0] == "capture"] == [("capture", 1), ("capture", 0)]
 
 
 def test_graphs_end_before_the_communicators_that_they_use(steps, others):

@@ -1,4 +1,4 @@
-"""Ranks that share experts replay recorded steps together: one rank's tokens, whatever each has."""
+"""Ranks that share experts replay graphs together: one rank's tokens, whatever each has."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_three_ranks_of_which_some_have_no_work(tmp_path, folder, alone):
     rounds = [[[], PROMPTS[1:2], []], [PROMPTS[:2], [], PROMPTS[2:3]]]
     found = played(tmp_path, folder, rounds, redundant_expert=1)
     replayed = check(found, rounds, alone)
-    # The prompt of one token is a step of the recorded size, too.
+    # The prompt of one token is a step of the captured size, too.
     assert replayed[:MAX_TOKENS] == [1] * MAX_TOKENS
     assert replayed[MAX_TOKENS:] == [2] * (MAX_TOKENS - 1)
 
@@ -94,7 +94,7 @@ def test_rows_that_hold_no_token_are_no_load(tmp_path, folder, alone):
 def test_where_one_rank_has_more_than_any_size_all_run_eagerly(tmp_path, folder, alone):
     rounds = [[[LONG], PROMPTS[1:2]]]
     found = played(tmp_path, folder, rounds, max_batch_tokens_size=10)
-    # Four parts of the long prompt; the other rank's first tokens come meanwhile, unrecorded.
+    # Four parts of the long prompt; the other rank's first tokens come meanwhile, without a graph.
     assert check(found, rounds, alone) == [1] * (MAX_TOKENS - 1)
 
 

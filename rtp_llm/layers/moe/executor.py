@@ -52,7 +52,7 @@ class Executor:
     """act(gate(x)) * up(x), then down, by each token's experts, and their weighted sum.
 
     `value`: among executors that support a context the highest is taken. Calls are as many as for
-    any other batch and wait for nothing, so that graphs record them.
+    any other batch and wait for nothing, so that graphs capture them.
     """
 
     name: ClassVar[str]

@@ -125,7 +125,7 @@ class ParallelExperts:
         """Inside, a step of `rows` rows runs, of which the first `tokens` (int32 [1]) hold a token.
 
         The others go to no expert and count for none. All ranks run as many rows, or this one
-        tries its part `alone`. Waits for nothing, so that a graph records it.
+        tries its part `alone`. Waits for nothing, so that a graph captures it.
         """
         self.modes.fix(rows, alone)
         self._empty = torch.arange(rows, device=tokens.device)[:, None] >= tokens

@@ -2,7 +2,7 @@
 installed, for the sizes at which it was quicker than everything here (docs/fp8.md).
 
 It compiles a kernel when it first meets a kind of size, in seconds, and keeps it on disk; steps
-that are recorded as graphs meet theirs before a request does.
+that are captured as graphs meet theirs before a request does.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ LEAST_RESERVE_SHARE = 20  # a twentieth of the device
 # What sampling may take for a sequence and an entry of the vocabulary: logits, their sorted copy,
 # places and probabilities.
 SAMPLER_BYTES = 32
-# What the driver keeps for one recorded step, beside the results inside it.
+# What the driver keeps for one graph, beside the results inside it.
 GRAPH_BYTES = 4 * MIB
 
 
@@ -40,19 +40,19 @@ class MeasuredMemory:
 
     ``free``: once everything else that a warm-up took is given back. ``prompt_peak`` and
     ``decode_peak``: the most that the largest prompt step and the largest decode step took beside
-    the weights; recorded steps keep as much as the decode step. ``sampler``: an estimate.
+    the weights; graphs keep as much as the decode step. ``sampler``: an estimate.
     """
 
     total: int
     free: int
     prompt_peak: int = 0
     decode_peak: int = 0
-    graphs: int = 0  # how many steps will be recorded
+    graphs: int = 0  # how many graphs will be captured
     sampler: int = 0
 
     @property
     def graph_bytes(self) -> int:
-        """What recorded steps will keep; they share the memory of the largest."""
+        """What graphs will keep; they share the memory of the largest."""
         return self.decode_peak + self.graphs * GRAPH_BYTES if self.graphs else 0
 
     @property
@@ -86,7 +86,7 @@ def measured_budget(
     """On a device of its own memory: all that is free but a reserve, or what was set.
 
     The reserve is the most of ``reserve_runtime_mem_mb``, 2 GiB, a twentieth of the device, and
-    what steps took when they were measured or may take for sampling, with the recorded ones.
+    what steps took when they were measured or may take for sampling, with the graphs.
 
     Raises:
         CacheSizeError: what was set leaves less than steps need.

@@ -37,7 +37,7 @@ def test_the_estimate_of_sampling():
             5 * GIB,
             "5120 MiB of them are kept for steps",
         ),
-        # recorded steps keep the largest decode step's memory, and some of the driver's
+        # graphs keep the largest decode step's memory, and some of the driver's
         (
             MeasuredMemory(24 * GIB, 20 * GIB, prompt_peak=5 * GIB, decode_peak=GIB, graphs=8),
             0,

@@ -1,4 +1,4 @@
-"""Which steps are recorded: sizes of batches, in the order in which they are worth it."""
+"""Capture sizes: batches for which graphs are made, in the order in which they are worth it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class GraphSize:
 
 
 def graph_sizes(max_batch_tokens: int, max_running: int, weight_bytes: int) -> list[GraphSize]:
-    """All sizes to record: the largest batch of decoding sequences, which stands in for smaller
+    """All sizes to capture: the largest batch of decoding sequences, which stands in for smaller
     ones, then a single sequence, the other batches, and last the prompts.
     """
     decode = decode_sizes(min(max_batch_tokens, max_running))

@@ -1,4 +1,4 @@
-"""The inputs of recorded steps: memory that stays in place, written by the host in every step."""
+"""The inputs of graphs: memory that stays in place, written by the host in every step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded steps of ranks that have experts for each other: all replay the same size."""
+"""Graphs of ranks that have experts for each other: all replay the same size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
-from rtp_llm.worker.graphs.step_graphs import Recorded, StepGraphs
+from rtp_llm.worker.graphs.step_graphs import Captured, StepGraphs
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Ranks(Protocol):
-    """The other ranks, as a recording needs them."""
+    """The other ranks, as a capture needs them."""
 
     def padded(self, rows: int, tokens: Tensor, alone: bool) -> AbstractContextManager[None]:
         """Inside, a step runs that has so many rows on every rank.
@@ -32,11 +32,11 @@ class Ranks(Protocol):
 
 
 class SharedGraphs(StepGraphs):
-    """Every rank calls `record_next` and `agree` equally often and with the same numbers.
+    """Every rank calls `capture_next` and `agree` equally often and with the same numbers.
 
-    So all have recorded the same sizes and choose the same one; in it each rank has room for as
+    So all have captured the same sizes and choose the same one; in it each rank has room for as
     many tokens as the fullest of them has. Nothing that one rank may fail in involves the others:
-    steps are tried alone, and while they are recorded no message travels.
+    steps are tried alone, and while they are captured no message travels.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class SharedGraphs(StepGraphs):
         """Replay the agreed size on no tokens: only the experts here have something to do."""
         assert self._agreed is not None
         self._inputs.clear()
-        self._recorded[self._agreed].graph.replay()
+        self._captured[self._agreed].graph.replay()
 
     def discard(self) -> None:
         """Forget all graphs: a communicator ends only after those that use it."""
         self._device.synchronize()
-        self._recorded.clear()
+        self._captured.clear()
         self._sizes, self._waiting = [], []
 
     def _size_of(self, batch: StepPlan) -> GraphSize | None:
@@ -79,7 +79,7 @@ class SharedGraphs(StepGraphs):
     def _rehearse(self, batch: ForwardBatch) -> None:
         self._padded(batch, alone=True)
 
-    def _try(self, size: GraphSize) -> tuple[Recorded | None, str]:
+    def _try(self, size: GraphSize) -> tuple[Captured | None, str]:
         made, problem = super()._try(size)
         if self._ranks.all_can(made is not None):
             return made, ""

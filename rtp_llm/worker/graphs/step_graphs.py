@@ -1,4 +1,4 @@
-"""Steps as recorded graphs: one for each size of batch, replayed with one launch."""
+"""Steps as CUDA or HIP graphs: one for each size of batch, replayed with one launch."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("rtp_llm.engine")
 _WARM_UPS = 2  # what a kernel compiles or allocates when it is first called is not for a graph
-# Steps between two recordings that requests wait for: they never notice more than one at a time.
+# Steps between two captures that requests wait for: they never notice more than one at a time.
 _PAUSE = 64
 
 
 @dataclass(frozen=True)
-class Recorded:
+class Captured:
     """A graph and what it computes."""
 
     graph: Graph
@@ -36,11 +36,11 @@ class Recorded:
 
 
 class StepGraphs:
-    """Replays of a step on batches of the sizes that were recorded.
+    """Replays of a step on batches of the sizes that were captured.
 
-    A batch runs in the smallest size that holds it. Sizes are recorded by `record_next`, when there
-    is nothing else to do, or when a batch comes for which they are the best; in between a larger
-    recorded size serves, or none. The places that a batch leaves over touch no cache.
+    A batch runs in the smallest size that holds it. Sizes are captured by `capture_next`, when
+    there is nothing else to do, or when a batch comes for which they are the best; in between a
+    larger captured size serves, or none. Padding touches no cache.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class StepGraphs:
         sizes: Sequence[GraphSize],
         bar: TerminalBar | None = None,
     ) -> None:
-        """`step` gives a row for each token; `sizes` come in the order of `record_next`."""
+        """`step` gives a row for each token; `sizes` come in the order of `capture_next`."""
         self._bar = bar or TerminalBar()
         self._step = step
         self._inputs = inputs
         self._device = device
         self._sizes = sorted(sizes)
         self._waiting = list(sizes)
-        self._recorded: dict[GraphSize, Recorded] = {}
+        self._captured: dict[GraphSize, Captured] = {}
         self._stream = device.new_stream()
         self._pool: object = None
         self._pause = 0
@@ -66,29 +66,29 @@ class StepGraphs:
 
     @property
     def complete(self) -> bool:
-        """No size is left to record."""
+        """No size is left to capture."""
         return not self._waiting
 
-    def record_next(self) -> None:
-        """Record one more size, if there is one left; not while requests run."""
+    def capture_next(self) -> None:
+        """Capture one more size, if there is one left; not while requests run."""
         if self._waiting:
-            self._record(self._waiting[0])
+            self._capture_size(self._waiting[0])
 
     def replay(self, batch: StepPlan) -> Tensor | None:
         """The step's rows [T, ...] for the batch, valid until the next replay.
 
-        None when no recorded size holds the batch: it has to run eagerly.
+        None when no captured size holds the batch: it has to run eagerly.
         """
         size = self._size_of(batch)
         if size is None:
             return None
         self._inputs.write(batch, size)
-        recorded = self._recorded[size]
-        recorded.graph.replay()
-        return recorded.hidden[: batch.num_tokens]
+        captured = self._captured[size]
+        captured.graph.replay()
+        return captured.hidden[: batch.num_tokens]
 
     def _size_of(self, batch: StepPlan) -> GraphSize | None:
-        """The recorded size that the batch runs in."""
+        """The captured size that the batch runs in."""
         return self._choose(batch.num_tokens, batch.num_seqs, batch.max_seqlen_q)
 
     def _choose(self, *numbers: int) -> GraphSize | None:
@@ -96,25 +96,25 @@ class StepGraphs:
         for size in self._sizes:
             if not size.holds(*numbers):
                 continue
-            if size not in self._recorded and not self._pause:
-                self._record(size)
+            if size not in self._captured and not self._pause:
+                self._capture_size(size)
                 self._pause = _PAUSE
-            if size in self._recorded:
+            if size in self._captured:
                 return size
         return None
 
-    def _record(self, size: GraphSize) -> None:
-        """Record a step of `size`; when memory is short, leave it and all others out."""
+    def _capture_size(self, size: GraphSize) -> None:
+        """Capture a step of `size`; when memory is short, leave it and all others out."""
         began, before = time.monotonic(), self._device.memory_used()
-        total, done = len(self._sizes), len(self._recorded)
-        self._bar.draw("recording graphs", done, total, f"{done} of {total}")
+        total, done = len(self._sizes), len(self._captured)
+        self._bar.draw("capturing graphs", done, total, f"{done} of {total}")
         self._waiting.remove(size)
         made, problem = self._try(size)
         if made is not None:
-            self._recorded[size] = made
+            self._captured[size] = made
         else:
-            _logger.warning("no more graphs are recorded, memory is short: %s", problem)
-            self._sizes = [each for each in self._sizes if each in self._recorded]
+            _logger.warning("no more graphs are captured, memory is short: %s", problem)
+            self._sizes = [each for each in self._sizes if each in self._captured]
             self._waiting = []
         self._bar.erase()
         self._seconds += time.monotonic() - began
@@ -122,8 +122,8 @@ class StepGraphs:
         if not self._waiting:
             self._report()
 
-    def _try(self, size: GraphSize) -> tuple[Recorded | None, str]:
-        """The recorded step, or why there is no memory for it."""
+    def _try(self, size: GraphSize) -> tuple[Captured | None, str]:
+        """The captured step, or why there is no memory for it."""
         try:
             return self._capture(size), ""
         except torch.OutOfMemoryError as error:
@@ -133,7 +133,7 @@ class StepGraphs:
         """Run the step once."""
         self._step(batch)
 
-    def _capture(self, size: GraphSize) -> Recorded:
+    def _capture(self, size: GraphSize) -> Captured:
         self._inputs.clear()
         batch = self._inputs.batch(size)
         self._stream.wait_stream(self._device.current_stream())
@@ -145,14 +145,14 @@ class StepGraphs:
         with graph.capture(self._stream):
             hidden = self._step(batch)
         self._pool = graph.pool
-        return Recorded(graph, hidden)
+        return Captured(graph, hidden)
 
     def _report(self) -> None:
         _logger.info(
             "%d graphs for up to %d tokens of %d sequences: %.1f s, %.0f MiB",
-            len(self._recorded),
-            max((size.tokens for size in self._recorded), default=0),
-            max((size.sequences for size in self._recorded), default=0),
+            len(self._captured),
+            max((size.tokens for size in self._captured), default=0),
+            max((size.sequences for size in self._captured), default=0),
             self._seconds,
             self._bytes / 2**20,
         )

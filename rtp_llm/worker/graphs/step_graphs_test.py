@@ -1,4 +1,4 @@
-"""Tests of recorded steps, with a device whose graphs call the model again."""
+"""Tests of graphs of steps, with a device whose graphs call the model again."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Model:
 
 
 class Graph:
-    """Remembers the call that was made while it recorded, and makes it again."""
+    """Remembers the call that was made during its capture, and makes it again."""
 
     def __init__(self, model, pool):
         self._model = model
@@ -100,7 +100,7 @@ def batch_of(lengths, groups=1, width=2):
     )
 
 
-def made(sizes, groups=1, record=True, bar=None):
+def made(sizes, groups=1, capture=True, bar=None):
     model = Model()
     device = Device(model)
     cache = SimpleNamespace(
@@ -110,8 +110,8 @@ def made(sizes, groups=1, record=True, bar=None):
         cache, device, GraphSize(1024, 64, 1024), max_model_len=9, block_size=BLOCK
     )
     graphs = StepGraphs(model, inputs, device, sizes, bar)
-    while record and not graphs.complete:
-        graphs.record_next()
+    while capture and not graphs.complete:
+        graphs.capture_next()
     return graphs, model, device
 
 
@@ -166,10 +166,10 @@ def test_large_models_compute_for_longer_than_the_host_launches(weight_bytes, mo
     assert max(size.longest for size in graph_sizes(8192, 8, weight_bytes)) == most
 
 
-def test_recording_touches_no_cache():
-    graphs, model, _ = made(decode_sizes(4), record=False)
-    graphs.record_next()
-    graphs.replay(batch_of([1, 1, 1]))  # records on demand, after numbers have been written
+def test_a_capture_touches_no_cache():
+    graphs, model, _ = made(decode_sizes(4), capture=False)
+    graphs.capture_next()
+    graphs.replay(batch_of([1, 1, 1]))  # captures on demand, after numbers have been written
     for _, _, (slots, seq_lens, cu_seqlens_q) in model.calls:
         assert (slots == -1).all()
         assert not seq_lens.any()
@@ -236,43 +236,43 @@ def test_what_no_size_holds_runs_eagerly():
     assert graphs.replay(batch_of([2, 1])) is None
 
 
-def test_a_batch_has_its_size_recorded_and_then_none_waits_for_a_while():
-    graphs, model, _ = made(graph_sizes(8192, 32, SMALL), record=False)
-    graphs.record_next()  # 32 sequences
+def test_a_batch_has_its_size_captured_and_then_none_waits_for_a_while():
+    graphs, model, _ = made(graph_sizes(8192, 32, SMALL), capture=False)
+    graphs.capture_next()  # 32 sequences
     assert graphs.replay(batch_of([1])).tolist() == rows([1])
-    recorded = len(model.calls)
+    captured = len(model.calls)
     assert len(model.calls[-1][0].token_ids) == 1
-    # Two sequences: the largest stands in until the pause is over, then their size is recorded.
+    # Two sequences: the largest stands in until the pause is over, then their size is captured.
     for _ in range(step_graphs._PAUSE - 1):
         assert graphs.replay(batch_of([1, 1])).tolist() == rows([1, 1])
-        assert len(model.calls) == recorded
+        assert len(model.calls) == captured
     graphs.replay(batch_of([1, 1]))
     assert len(model.calls[-1][0].token_ids) == 2
     # A prompt that nothing holds runs eagerly meanwhile.
     assert graphs.replay(batch_of([400])) is None
 
 
-def test_nothing_is_recorded_twice():
-    graphs, model, _ = made(decode_sizes(4), record=False)
+def test_nothing_is_captured_twice():
+    graphs, model, _ = made(decode_sizes(4), capture=False)
     graphs.replay(batch_of([1, 1]))
     while not graphs.complete:
-        graphs.record_next()
-    graphs.record_next()
+        graphs.capture_next()
+    graphs.capture_next()
     assert len(model.calls) == 3 * len(decode_sizes(4))
 
 
 def test_without_memory_for_more_the_engine_goes_on_with_what_it_has(caplog):
-    graphs, model, _ = made(graph_sizes(8192, 4, SMALL), record=False)
-    graphs.record_next()
+    graphs, model, _ = made(graph_sizes(8192, 4, SMALL), capture=False)
+    graphs.capture_next()
     model.room = len(model.calls) + 1
-    graphs.record_next()
+    graphs.capture_next()
     assert graphs.complete
-    assert "no more graphs are recorded, memory is short: no memory" in caplog.text
+    assert "no more graphs are captured, memory is short: no memory" in caplog.text
     assert graphs.replay(batch_of([1])).tolist() == rows([1])
     assert graphs.replay(batch_of([9])) is None
 
 
-def test_the_log_says_what_was_recorded(caplog):
+def test_the_log_says_what_was_captured(caplog):
     caplog.set_level("INFO")
     made(decode_sizes(8))
     assert "4 graphs for up to 8 tokens of 8 sequences: " in caplog.text
@@ -286,5 +286,5 @@ def test_a_terminal_shows_how_far_it_is_and_is_left_empty():
 
     terminal = Terminal()
     made(decode_sizes(8), bar=TerminalBar(terminal))
-    assert "recording graphs [############............] 2 of 4" in terminal.getvalue()
+    assert "capturing graphs [############............] 2 of 4" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r\x1b[K")
