@@ -598,7 +598,7 @@ class TransferServer:
             welcomed after ``guest_grace`` seconds, or is refused.
         send_stall: seconds after which a peer that takes nothing is cut off.
         key: secret that peers must prove to have, without sending it; empty: none.
-        greeting_timeout: seconds until a peer must have been welcomed.
+        handshake_timeout: seconds until a peer must have ended its handshake.
 
     Raises:
         ValueError: an argument is out of range.
@@ -616,7 +616,7 @@ class TransferServer:
         send_stall: float = 5.0,
         key: bytes = b"",
         guest_grace: float = 1.0,
-        greeting_timeout: float = 5.0,
+        handshake_timeout: float = 5.0,
     ) -> None: ...
     @property
     def address(self) -> str:

@@ -111,7 +111,7 @@ void ClientConnection::TryNextAddress(std::string error) {
 void ClientConnection::OnConnected() {
   std::string error = ConnectError(socket_.fd());
   if (!error.empty()) return TryNextAddress(std::move(error));
-  state_ = State::kGreeting;
+  state_ = State::kHandshake;
   local_address_ = LocalAddress(socket_.fd());
   Outgoing item;
   item.text = Encode({FrameType::kHello, TransferCode::kNone, 0, 0, EncodeHello(shared_->hello)});
@@ -148,7 +148,7 @@ bool ClientConnection::Receive() {
         return false;
       case FrameReader::Status::kFrame:
         received_ = Reactor::Clock::now();
-        if (!(state_ == State::kGreeting ? OnGreeting(frame) : OnData(frame))) return false;
+        if (!(state_ == State::kHandshake ? OnHandshake(frame) : OnData(frame))) return false;
     }
   }
   return true;

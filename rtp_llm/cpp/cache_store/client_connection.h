@@ -47,7 +47,7 @@ class ClientConnection : public PartLane,
   void OnEvents(uint32_t events) override;
 
  private:
-  enum class State { kDown, kConnecting, kGreeting, kReady };
+  enum class State { kDown, kConnecting, kHandshake, kReady };
   using PartPointer = std::shared_ptr<LoadPart>;
 
   struct Asked {
@@ -72,7 +72,7 @@ class ClientConnection : public PartLane,
   void Connect();
   void TryNextAddress(std::string error);
   void OnConnected();
-  bool OnGreeting(const Frame& frame);
+  bool OnHandshake(const Frame& frame);
   bool OnChallenge(const Frame& frame);
   bool OnProof(const Frame& frame);
   bool OnWelcome(const Frame& frame);

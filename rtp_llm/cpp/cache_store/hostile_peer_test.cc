@@ -136,9 +136,9 @@ TEST(HostilePeerTest, MoreConnectionsThanAllowedAreClosed) {
   const Socket first = Connected(server.address());
   const Socket second = Connected(server.address());
   for (const Socket* welcome : {&first, &second}) Send(*welcome, HelloFrame());
-  char greeting = 0;
+  char first_byte = 0;
   for (const Socket* welcome : {&first, &second}) {
-    Until([&] { return recv(welcome->fd(), &greeting, 1, MSG_DONTWAIT) == 1; });
+    Until([&] { return recv(welcome->fd(), &first_byte, 1, MSG_DONTWAIT) == 1; });
   }
   Until([&] { return server.counters().connections == 2; });
   const Socket third = Connected(server.address());

@@ -34,7 +34,7 @@ void ServerConnection::Start() {
   guest_number_ = shared_->guests.Add(weak_from_this());
   events_ = EPOLLIN;
   if (!reactor_->Add(socket_.fd(), events_, shared_from_this())) return;
-  const auto late = Reactor::Clock::now() + shared_->greeting_timeout;
+  const auto late = Reactor::Clock::now() + shared_->handshake_timeout;
   hello_timer_ = reactor_->CallAt(late, [self = weak_from_this()] {
     if (const auto alive = self.lock()) alive->Violated();
   });

@@ -27,7 +27,7 @@ struct ServerShared {
   GuestList<ServerConnection> guests;
   // How long a peer may take nothing, and how much longer than its load's time-out it may take.
   std::chrono::milliseconds send_stall{5000};
-  std::chrono::milliseconds greeting_timeout{5000};
+  std::chrono::milliseconds handshake_timeout{5000};
 
   std::atomic<int64_t> connections{0};
   std::atomic<int64_t> accepted{0};

@@ -21,7 +21,7 @@ TransferServerOptions Checked(TransferServerOptions options) {
   require(options.max_connections > 0, "max_connections must be above 0");
   require(options.send_stall.count() > 0, "send_stall must be above 0");
   require(options.guest_grace.count() > 0, "guest_grace must be above 0");
-  require(options.greeting_timeout.count() > 0, "greeting_timeout must be above 0");
+  require(options.handshake_timeout.count() > 0, "handshake_timeout must be above 0");
   require(!options.fingerprint.empty() && options.fingerprint.size() <= kMaxFingerprintBytes,
           "fingerprint must have 1 to 4096 bytes");
   return options;
@@ -104,7 +104,7 @@ TransferServer::TransferServer(std::shared_ptr<BlockStore> store, TransferServer
   shared_->store = std::move(store);
   shared_->fingerprint = options.fingerprint;
   shared_->send_stall = options.send_stall;
-  shared_->greeting_timeout = options.greeting_timeout;
+  shared_->handshake_timeout = options.handshake_timeout;
   shared_->key = WorkerKey(options.key);
   Socket listener = Listen(options.address);
   address_ = LocalAddress(listener.fd());

@@ -27,7 +27,7 @@ struct TransferServerOptions {
   // yet) that came first, if that had so much time; else it is refused.
   std::chrono::milliseconds guest_grace{1000};
   // How long a guest may take until it is welcomed.
-  std::chrono::milliseconds greeting_timeout{5000};
+  std::chrono::milliseconds handshake_timeout{5000};
 };
 
 // Gives the blocks of a store to decode workers. Reads them where they lie: what ended in the store

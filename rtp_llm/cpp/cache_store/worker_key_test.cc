@@ -246,7 +246,7 @@ TEST(WorkerKeyTest, ADecodeWorkerIsNotFooledEither) {
 
 TEST(WorkerKeyTest, HalfAHandshakeIsEndedInTime) {
   TransferServerOptions options = Options(kKey);
-  options.greeting_timeout = milliseconds(50);
+  options.handshake_timeout = milliseconds(50);
   const TransferServer server(BlockStore::Make(), options);
   const Guest silent(server.address());
   const Guest partial(server.address());
@@ -261,7 +261,7 @@ TEST(WorkerKeyTest, FiveHundredSilentGuestsKeepNobodyOut) {
   TransferServerOptions options = Options(kKey);
   options.max_connections = 64;
   options.guest_grace = milliseconds(1);
-  options.greeting_timeout = kPatience;  // so that only newcomers end them
+  options.handshake_timeout = kPatience;  // so that only newcomers end them
   const auto store = BlockStore::Make();
   const TransferServer server(store, options);
   Pool source(1, 20, 1);

@@ -183,12 +183,12 @@ void BindServer(py::module_& module) {
   const TransferServerOptions defaults;
   const double stall = std::chrono::duration<double>(defaults.send_stall).count();
   const double grace = std::chrono::duration<double>(defaults.guest_grace).count();
-  const double greeting = std::chrono::duration<double>(defaults.greeting_timeout).count();
+  const double handshake = std::chrono::duration<double>(defaults.handshake_timeout).count();
   py::class_<TransferServer, std::shared_ptr<TransferServer>>(module, "TransferServer")
       .def(py::init([](std::shared_ptr<BlockStore> store, std::string address,
                        std::string fingerprint, int32_t io_threads, int32_t max_connections,
                        double send_stall, const py::bytes& key, double guest_grace,
-                       double greeting_timeout) {
+                       double handshake_timeout) {
              TransferServerOptions options{std::move(address),
                                            std::move(fingerprint),
                                            io_threads,
@@ -196,14 +196,14 @@ void BindServer(py::module_& module) {
                                            Seconds("send_stall", send_stall),
                                            std::string(key),
                                            Seconds("guest_grace", guest_grace),
-                                           Seconds("greeting_timeout", greeting_timeout)};
+                                           Seconds("handshake_timeout", handshake_timeout)};
              return Closing(new TransferServer(std::move(store), std::move(options)));
            }),
            py::arg("store"), py::arg("address") = defaults.address, py::kw_only(),
            py::arg("fingerprint"), py::arg("io_threads") = defaults.io_threads,
            py::arg("max_connections") = defaults.max_connections, py::arg("send_stall") = stall,
            py::arg("key") = py::bytes(), py::arg("guest_grace") = grace,
-           py::arg("greeting_timeout") = greeting)
+           py::arg("handshake_timeout") = handshake)
       .def("close", &TransferServer::Close, py::call_guard<py::gil_scoped_release>())
       .def("stats", &ServerStats)
       .def_property_readonly("address", &TransferServer::address);

@@ -14,7 +14,7 @@ std::string Describe(const Hello& hello) {
 
 }  // namespace
 
-bool ClientConnection::OnGreeting(const Frame& frame) {
+bool ClientConnection::OnHandshake(const Frame& frame) {
   switch (frame.type) {
     case FrameType::kChallenge:
       return OnChallenge(frame);
