@@ -1,4 +1,4 @@
-"""Drawing tokens on a GPU, beside torch's sort, and the time in which the logits can be read once.
+"""Sampling tokens on a GPU, beside torch's sort, and the time in which the logits can be read once.
 
 Vocabulary of Qwen3: 151,936 float32 logits a row. So many batches take turns that nothing stays in
 the GPU's cache.
@@ -92,8 +92,8 @@ def measure(
 
     for settings in SETTINGS:
         columns = settings.columns(rows, device.torch_device)
-        draw = functools.partial(_draw, columns)
-        add(settings.name, draw, functools.partial(by_sorting, settings))
+        sample = functools.partial(_sample, columns)
+        add(settings.name, sample, functools.partial(by_sorting, settings))
     add(
         f"logprobs {LOGPROBS}",
         lambda logits: ops.top_logprobs(logits, tokens, LOGPROBS),
@@ -113,12 +113,12 @@ def each(
     return microseconds(device, all_batches, rounds) / len(batches)
 
 
-def _draw(columns: tuple[Tensor, ...], logits: Tensor) -> Tensor:
+def _sample(columns: tuple[Tensor, ...], logits: Tensor) -> Tensor:
     return ops.sample(logits, *columns)[0]
 
 
 def by_sorting(settings: Settings, logits: Tensor) -> Tensor:
-    """What torch offers: arg max, or a sort, the filters, and a draw by exponential numbers."""
+    """What torch offers: arg max, or a sort, the filters, and a choice by exponential numbers."""
     if settings.temperature == 0:
         return logits.argmax(dim=1)
     ordered, ids = (logits / settings.temperature).sort(dim=1, descending=True)

@@ -134,7 +134,7 @@ class Batch:
         """The flags of all rows, or-ed."""
     @property
     def token_ids(self) -> NDArray[np.int32]:
-        """[T]; -(r + 1) for the token that row r of the batch in flight draws.
+        """[T]; -(r + 1) for the token that row r of the batch in flight samples.
 
         A draft that the host does not know is 0: who knows it writes it at ``logit_rows[r] + 1``,
         r being its row in ``draft_tokens``.
@@ -194,10 +194,10 @@ class Batch:
         """[R], the slots that ``Scheduler.add`` returned."""
     @property
     def row_steps(self) -> NDArray[np.int64]:
-        """[R], index of the token to draw in its sequence's output."""
+        """[R], index of the token to sample in its sequence's output."""
     @property
     def draft_tokens(self) -> NDArray[np.int32]:
-        """[R]; if the row draws this token the next row of its output counts. -1: none, unknown."""
+        """[R]; if the row samples it the next row of its output counts. -1: none, unknown."""
     @property
     def history_tokens(self) -> NDArray[np.int32]:
         """Prompt and output of the outputs with ``needs_history``, then their drafts.

@@ -1,4 +1,4 @@
-"""Offline generation where the model gives no distribution to draw from."""
+"""Offline generation where the model gives no distribution to sample from."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ from rtp_llm.engine.messages import FinishReason, TokenLogprob
 class CompletionOutput:
     """One generated sequence.
 
-    ``token_ids`` holds all that were drawn, a final end-of-sequence token included, which ``text``
+    ``token_ids`` holds all sampled ones, a final end-of-sequence token included, which ``text``
     does not show. ``stop_reason`` is the stop string or stop token that ended it. With the
     ``finish_reason`` "error" it is "model_produced_nan" or "no_allowed_tokens", and the tokens are
-    those that were drawn before.
+    those that were sampled before.
     """
 
     index: int

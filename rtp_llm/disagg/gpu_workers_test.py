@@ -53,13 +53,13 @@ def test_two_workers_give_the_tokens_of_one(
     pair, fused = made_pair(tmp_path, **settings), made_engine(tmp_path, **settings)
     prompts = [random_prompt(length, seed=length) for length in (1, 15, 16, 17, 95, 96, 97, 160)]
     requests = [pair.decode.add(prompt, max_tokens=24, ignore_eos=True) for prompt in prompts]
-    drawn = pair.decode.add(random_prompt(50), temperature=0.8, top_k=20, seed=3, max_tokens=16)
-    pair.until(lambda: pair.finished(*requests, drawn))
+    sampled = pair.decode.add(random_prompt(50), temperature=0.8, top_k=20, seed=3, max_tokens=16)
+    pair.until(lambda: pair.finished(*requests, sampled))
     for request, prompt in zip(requests, prompts, strict=True):
         alone = fused.tokens(prompt, max_tokens=24, ignore_eos=True)
         assert pair.decode.outcomes[request].tokens == alone
     alone = fused.tokens(random_prompt(50), temperature=0.8, top_k=20, seed=3, max_tokens=16)
-    assert pair.decode.outcomes[drawn].tokens == alone
+    assert pair.decode.outcomes[sampled].tokens == alone
     assert pair.decode.transfers()["delivered"] == len(prompts) + 1
     pair.settle()
     pair.close()

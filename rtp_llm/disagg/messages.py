@@ -71,10 +71,10 @@ class Welcome(msgspec.Struct, tag="welcome", frozen=True, kw_only=True):
 
 
 class Prefill(msgspec.Struct, tag="prefill", frozen=True, kw_only=True):
-    """Compute this prompt and draw its first token; its blocks go by this transport.
+    """Compute this prompt and sample its first token; its blocks go by this transport.
 
     ``name`` is a number of 63 bits that nobody used so far, among all workers. ``params`` has
-    the seed that the answer is drawn with. ``patience`` in seconds: then nobody waits
+    the seed that the answer is sampled with. ``patience`` in seconds: then nobody waits
     for it any more.
     """
 

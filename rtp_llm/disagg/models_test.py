@@ -118,14 +118,14 @@ def test_greedy_text_is_that_of_one_engine(pair: Pair, fused: TinyEngine, length
 def test_many_at_once_with_prefixes_on_either_side(pair: Pair, fused: TinyEngine) -> None:
     start = prompt(26, seed=9)
     prompts = [[*start, *prompt(1 + 5 * number, seed=number)] for number in range(6)]
-    drawn = {"temperature": 1.2, "top_p": 0.9, "logprobs": 2}
+    sampled = {"temperature": 1.2, "top_p": 0.9, "logprobs": 2}
     for _ in range(2):  # the second time both sides have what they need
         requests = [
-            pair.decode.add(tokens, seed=seed, **drawn) for seed, tokens in enumerate(prompts)
+            pair.decode.add(tokens, seed=seed, **sampled) for seed, tokens in enumerate(prompts)
         ]
         pair.until(lambda asked=requests: pair.finished(*asked))  # type: ignore[misc]
         for seed, (request, tokens) in enumerate(zip(requests, prompts, strict=True)):
-            alone = fused.add(tokens, seed=seed, **drawn)
+            alone = fused.add(tokens, seed=seed, **sampled)
             fused.run()
             found, expected = pair.decode.outcomes[request], fused.outcomes[alone, 0]
             assert found.tokens == expected.tokens

@@ -285,5 +285,5 @@ class PrefillEngine(EngineWithTransfers):
 
 
 def first_token_only(params: SamplingParams) -> SamplingParams:
-    """The same settings for an answer of one token: what is drawn first depends on no length."""
+    """The same settings for an answer of one token: the first token depends on no length."""
     return msgspec.structs.replace(params, max_tokens=1, min_tokens=min(1, params.min_tokens))

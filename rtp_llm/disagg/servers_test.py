@@ -31,10 +31,10 @@ def test_text_is_that_of_one_server(pair: tuple[Server, Server]) -> None:
     wait_for_peer(decode)
     for number in range(6):
         prompt = f"{number}: " + STORY * (1 + 2 * number)
-        drawn: dict[str, Any] = {"temperature": 1.0, "seed": number} if number % 2 else {}
+        sampled: dict[str, Any] = {"temperature": 1.0, "seed": number} if number % 2 else {}
         assert (
-            complete(decode.url, prompt, **drawn)["text"]
-            == (complete(prefill.url, prompt, cache_salt="apart", **drawn)["text"])
+            complete(decode.url, prompt, **sampled)["text"]
+            == (complete(prefill.url, prompt, cache_salt="apart", **sampled)["text"])
         )
     for server in pair:
         server.wait_until_idle()

@@ -56,10 +56,10 @@ def test_greedy_text_is_that_of_one_engine(pair: Pair, fused: TinyEngine, length
 @pytest.mark.parametrize("seed", [1, 2**62, None])
 def test_sampled_text_is_that_of_one_engine(folder: Path, seed: int | None) -> None:
     pair, fused = Pair(folder, **SIZES), TinyEngine(folder, **SIZES)
-    drawn = {"temperature": 1.5, "top_p": 0.95, "seed": seed, "max_tokens": 24}
+    sampled = {"temperature": 1.5, "top_p": 0.95, "seed": seed, "max_tokens": 24}
     for number in range(3):
         tokens = prompt(20 + number, seed=number)
-        assert pair.tokens(tokens, **drawn) == fused.tokens(tokens, **drawn)
+        assert pair.tokens(tokens, **sampled) == fused.tokens(tokens, **sampled)
     assert pair.decode.transfers()["delivered"] == 3
     pair.settle()
     pair.close()

@@ -38,10 +38,10 @@ def test_more_tokens_than_agreed_are_an_error():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_rows_survive_packing(dtype):
     for count, k in [(0, 3), (1, 3), (5, 3), (0, 1), (1, 1), (4, 1)]:
-        drawn = tokens_of(0, count, k, dtype, 2)
+        made = tokens_of(0, count, k, dtype, 2)
         # As operators give them: of no row and one choice, ids + 1 has a last stride of 0.
-        ids = torch.empty(count, k, dtype=torch.int32).copy_(drawn.ids)
-        rows = TokenRows(drawn.x, ids, drawn.weights)
+        ids = torch.empty(count, k, dtype=torch.int32).copy_(made.ids)
+        rows = TokenRows(made.x, ids, made.weights)
         back = TokenRows.unpack(rows.pack(), HIDDEN, dtype, k)
         for name in ("x", "ids", "weights"):
             assert torch.equal(getattr(back, name), getattr(rows, name))

@@ -53,16 +53,16 @@ def test_seeds_give_the_same_tokens_alone_and_in_company(model):
 def test_without_a_seed_each_request_draws_its_own(model):
     engine, _ = model
     wanted = {"temperature": 2.0, "max_tokens": 12, "ignore_eos": True}
-    drawn = {tuple(engine.tokens(random_prompt(9), **wanted)) for _ in range(3)}
-    assert len(drawn) == 3
+    sampled = {tuple(engine.tokens(random_prompt(9), **wanted)) for _ in range(3)}
+    assert len(sampled) == 3
 
 
 def test_the_engines_seed_makes_a_run_repeatable(tmp_path):
     save_model(tmp_path, "qwen3", seed=1)
     wanted = {"temperature": 2.0, "max_tokens": 12, "ignore_eos": True}
     runs = [TinyEngine(tmp_path, seed=seed) for seed in (5, 5, 6)]
-    drawn = [[run.tokens(random_prompt(9), **wanted) for _ in range(2)] for run in runs]
-    assert drawn[0] == drawn[1] != drawn[2]
+    sampled = [[run.tokens(random_prompt(9), **wanted) for _ in range(2)] for run in runs]
+    assert sampled[0] == sampled[1] != sampled[2]
 
 
 def test_a_fork_shares_its_prompt_and_then_goes_its_own_way(model):
@@ -210,18 +210,18 @@ def test_penalties_of_preempted_sequences_know_their_prompts(model, tmp_path):
 
 
 def test_draws_with_penalties_follow_the_exact_distribution(tmp_path):
-    """Chi-square over all pairs of two tokens; the prompt is full of the tokens to draw."""
+    """Chi-square over all pairs of two tokens; the prompt is full of the tokens to sample."""
     reference = save_model(tmp_path, "qwen3", seed=1)
     engine = TinyEngine(tmp_path, max_running_requests=128)
     allowed = [11, 52, 93, 134, 175]
     prompt = [*allowed, *allowed[:3], *allowed]
     temperature, rounds = 6.0, 24
     asked = {"allowed_token_ids": allowed, "temperature": temperature, "max_tokens": 2, "n": 128}
-    drawn: Counter[tuple[int, ...]] = Counter()
+    sampled: Counter[tuple[int, ...]] = Counter()
     for seed in range(rounds):
         request_id = engine.add(prompt, seed=seed, ignore_eos=True, **asked, **PENALTIES)
         engine.run()
-        drawn.update(tuple(engine.outcomes[request_id, index].tokens) for index in range(128))
+        sampled.update(tuple(engine.outcomes[request_id, index].tokens) for index in range(128))
 
     def chances(output: list[int]) -> torch.Tensor:
         history = [*prompt, *output]
@@ -234,9 +234,9 @@ def test_draws_with_penalties_follow_the_exact_distribution(tmp_path):
         for other, follows in zip(allowed, chances([token]).tolist(), strict=True):
             expected = rounds * 128 * chance * follows
             assert expected > 5
-            chi_square += (drawn[token, other] - expected) ** 2 / expected
+            chi_square += (sampled[token, other] - expected) ** 2 / expected
     freedom = len(allowed) ** 2 - 1
-    assert sum(drawn.values()) == rounds * 128
+    assert sum(sampled.values()) == rounds * 128
     # Five standard deviations: the seeds are fixed, so this cannot fail by chance later.
     assert chi_square < freedom + 5 * (2 * freedom) ** 0.5
 

@@ -41,7 +41,7 @@ def poisoned(folder: Any, **settings: Any) -> tuple[TinyEngine, torch.Tensor]:
 
 
 def safe_prompt(reference: Any, length: int, count: int, seed: int = 0) -> tuple[list[int], Any]:
-    """A prompt whose greedy continuation, the second value, never draws the poison."""
+    """A prompt whose greedy continuation, the second value, never samples the poison."""
     while True:
         prompt = random_prompt(length, seed, vocabulary=POISON)
         expected = expected_tokens(reference, prompt, count)
@@ -77,17 +77,17 @@ def test_nan_after_some_tokens_keeps_those(model):
     folder, reference, settings = model
     engine, _ = poisoned(folder, **settings)
     prompt, expected = safe_prompt(reference, 10, 4)
-    drawn: list[int] = []
+    sampled: list[int] = []
 
     def poison_fourth(logits: torch.Tensor, rows: Any) -> None:
-        drawn.extend(rows.steps.tolist())
+        sampled.extend(rows.steps.tolist())
         logits[rows.steps >= 3] = torch.nan
 
     bad = engine.add(prompt, processors=[poison_fourth], max_tokens=20, ignore_eos=True)
     engine.run()
     assert is_error(engine.outcomes[bad, 0], tokens=3)
     assert engine.outcomes[bad, 0].tokens == expected[:3]
-    assert drawn == [0, 1, 2, 3]
+    assert sampled == [0, 1, 2, 3]
     assert engine.tokens(prompt, max_tokens=4, ignore_eos=True) == expected
     engine.assert_all_free()
 

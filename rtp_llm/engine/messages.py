@@ -25,13 +25,13 @@ SEQUENCE_ERRORS: dict[int, SequenceError] = {
 }
 ERROR_MESSAGES: dict[SequenceError, str] = {
     "model_produced_nan": (
-        "The model's logits for this request have NaN or infinity, so no token can be drawn. "
+        "The model's logits for this request have NaN or infinity, so no token can be sampled. "
         "Either activations overflow (try --dtype bfloat16 or float32, --quantization none and "
         "--kv-cache-dtype auto) or weights are damaged (compare the files' checksums)."
     ),
     "no_allowed_tokens": (
         "The settings of this request forbid every token: allowed_token_ids, bad_words, "
-        "logit_bias, min_tokens, no_repeat_ngram_size and logits processors leave none to draw."
+        "logit_bias, min_tokens, no_repeat_ngram_size and logits processors leave none to sample."
     ),
 }
 
@@ -253,7 +253,7 @@ class TokenLogprob(msgspec.Struct, frozen=True):
 class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):
     """What one sequence gained since its last delta.
 
-    ``token_ids`` holds every token drawn, a final end-of-sequence or stop token included;
+    ``token_ids`` holds every sampled token, a final end-of-sequence or stop token included;
     ``stop_token_id`` is that token, so text leaves out the last id whenever it is not None.
     ``prompt_logprobs`` comes once, with the request's first tokens; its first entry is None.
     ``error`` goes with the finish_reason "error".

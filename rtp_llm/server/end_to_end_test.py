@@ -63,7 +63,7 @@ def _client(server: Process) -> openai.OpenAI:
 
 
 def test_online_equals_offline(client: openai.OpenAI, folder: Path) -> None:
-    """Same weights, same text: greedy, and drawn with a seed; chat and completion; with a stop."""
+    """Same weights, same text: greedy, and with a seed; chat and completion; with a stop."""
     from rtp_llm import LLM
 
     with LLM(folder, dtype="float32", num_threads=1, kv_cache_mem_mb=16) as llm:
@@ -110,7 +110,7 @@ def test_streams_equal_whole_answers(client: openai.OpenAI) -> None:
             if choice.finish_reason:
                 finishes[choice.index] = choice.finish_reason
     assert texts == whole
-    assert len(set(texts)) == 3, "three draws with one seed must differ from each other"
+    assert len(set(texts)) == 3, "three samples with one seed must differ from each other"
     assert set(finishes) == {0, 1, 2}
     assert chunk.usage and chunk.usage.total_tokens > 40
 

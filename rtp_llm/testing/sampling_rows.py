@@ -1,4 +1,4 @@
-"""Random rows of logits of several kinds, and random settings to draw from them with."""
+"""Random rows of logits of several kinds, and random settings to sample from them with."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Model:
         [2],
         [0, 2],
         [0, 1, 2],
-        # Several sequences draw from one prompt: as many rows as tokens, but not one of each.
+        # Several sequences sample from one prompt: as many rows as tokens, but not one of each.
         [2, 2, 2],
         [0, 2, 2],
         [2, 2, 2, 2],

@@ -59,9 +59,9 @@ class StepPeaks:
 def measure_steps(model: CausalLM, device: Device, limits: StepLimits) -> StepPeaks:
     """Run a step of prompts as long as they can be, and one in which all sequences decode.
 
-    Both end in logits and a draw for each sequence and draft. All keys and values go to one block,
-    which is the whole cache and is given back. What only a longer context takes is added: it is not
-    tried.
+    Both end in logits and a sampled token for each sequence and draft. All keys and values go to
+    one block, which is the whole cache and is given back. What only a longer context takes is
+    added: it is not tried.
 
     Raises:
         torch.OutOfMemoryError: one of them does not fit.

@@ -92,7 +92,7 @@ def test_dtypes_and_groups() -> None:
         assert len(arrays) == 2, name
         assert all(array.dtype == np.int32 and array.flags.c_contiguous for array in arrays)
     assert batch.block_table[0].max() < 20 <= batch.block_table[1][0, :3].min()
-    assert batch.logit_rows.tolist() == [8, 8], "both sequences draw from one row"
+    assert batch.logit_rows.tolist() == [8, 8], "both sequences sample from one row"
     assert batch.history_cu.tolist() == [0, 9, 18]
     assert batch.history_tokens.tolist() == [5] * 18
     scheduler.commit(np.array([1, 2], np.int32))

@@ -72,7 +72,7 @@ class Batch {
   int32_t max_seqlen_k = 0;
   int32_t sampling_flags = 0;
 
-  // A token that the batch in flight draws is -(its row there + 1), here and in history_tokens. A
+  // A token that the batch in flight samples is -(its row there + 1), here and in history_tokens. A
   // draft that is not known is 0: whoever knows it writes it here.
   HostArray<int32_t> token_ids;     // [T]
   HostArray<int32_t> positions;     // [T]
@@ -88,9 +88,9 @@ class Batch {
   HostArray<int64_t> row_ids;      // [R]
   HostArray<int32_t> row_slots;    // [R]
   HostArray<int64_t> row_serials;  // [R]
-  HostArray<int64_t> row_steps;    // [R] index of the token to draw in its sequence's output
+  HostArray<int64_t> row_steps;    // [R] index of the token to sample in its sequence's output
   HostArray<int32_t>
-      draft_tokens;  // [R] the draft to accept if the row draws it; -1: none, unknown
+      draft_tokens;  // [R] the draft to accept if the row samples it; -1: none, unknown
 
   // Row r of an output with the first row f has history_tokens[history_cu[f] : history_cu[r + 1]]:
   // each row behind the first adds its draft.

@@ -58,7 +58,7 @@ void Planner::PlanDrafts(const DraftTokens& drafts) {
             [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [rank, row] : proposals) {
     Sequence& sequence = sequences_[sequences_.Find(drafts.ids[row])];
-    // The last token that it may have is never a draft: the row behind the drafts draws one more.
+    // The last token that it may have is never a draft: the row behind the drafts samples one more.
     const int32_t possible = std::min(budget, sequence.max_length - sequence.length - 1);
     const int32_t count = ReserveDrafts(std::min(drafts.lengths[row], possible), &sequence);
     const int32_t* tokens = drafts.tokens + static_cast<size_t>(row) * drafts.width;

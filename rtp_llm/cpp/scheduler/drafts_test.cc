@@ -117,20 +117,20 @@ TEST_F(DraftsTest, NoMoreDraftsThanCanBeAccepted) {
 // Whatever the rule that ends a sequence, at each place inside an output.
 TEST_F(DraftsTest, RulesEndASequenceAtEveryPlace) {
   const Tokens drafts = {11, 12, 13, 14, 15};
-  Tokens drawn = drafts;
-  drawn.push_back(16);
+  Tokens sampled = drafts;
+  sampled.push_back(16);
   int64_t id = 0;
   for (int32_t place = 0; place < 6; ++place) {
     for (const FinishReason reason :
          {FinishReason::kEos, FinishReason::kStopToken, FinishReason::kLength}) {
       RequestOptions options = MaxTokens(50);
-      if (reason == FinishReason::kEos) options.eos_token_ids = {drawn[place]};
-      if (reason == FinishReason::kStopToken) options.stop_token_ids = {drawn[place]};
+      if (reason == FinishReason::kEos) options.eos_token_ids = {sampled[place]};
+      if (reason == FinishReason::kStopToken) options.stop_token_ids = {sampled[place]};
       if (reason == FinishReason::kLength) options.max_tokens = 1 + place + 1;
       Add(Ids{++id}, 6, options);
       ASSERT_TRUE(Step(5));
       ASSERT_TRUE(Schedule({{id, drafts}}));
-      Tokens most = drawn;
+      Tokens most = sampled;
       most.resize(std::min(BatchCounts()[0], 6));
       CommitTokens({most});
       EXPECT_EQ(NumTokens(), Tokens{place + 1});

@@ -1,4 +1,4 @@
-// Rows without a token to draw: NaN in the logits, or every token forbidden.
+// Rows without a token to sample: NaN in the logits, or every token forbidden.
 
 #include "rtp_llm/cpp/scheduler/scheduler_fixture.h"
 

@@ -13,7 +13,7 @@
 
 namespace rtp_llm {
 
-// Stands in for the device and its model in tests. It draws tokens when it runs a batch, so that
+// Stands in for the device and its model in tests. It samples tokens when it runs a batch, so that
 // the next one can name them by their rows; the test commits them when it likes. A cache cell holds
 // a number that depends on every token up to its position and on the extra key, so that whatever a
 // sequence would read can be compared with what it should read; that of a draft depends on the
@@ -50,23 +50,23 @@ class FakeModel {
     return tokens;
   }
 
-  // Draws a token for each row of an output of the batch that ran last, and accepts drafts: the
+  // Samples a token for each row of an output of the batch that ran last, and accepts drafts: the
   // tokens that result. -1 for a sequence that was removed.
-  std::vector<int32_t> Draw(int32_t output, int32_t vocabulary) {
+  std::vector<int32_t> Sample(int32_t output, int32_t vocabulary) {
     const Batch& batch = scheduler_.batch();
     const int32_t begin = batch.row_cu[output];
     const int32_t end = batch.row_cu[output + 1];
-    drawn_.resize(batch.num_rows, -1);
+    sampled_.resize(batch.num_rows, -1);
     const int64_t id = batch.row_ids[begin];
     const auto found = truths_.find(id);
     if (found == truths_.end()) return {-1};
     std::vector<int32_t> tokens;
     Truth guess = found->second;  // the rows behind a wrong draft go on from it
     for (int32_t row = begin; row < end; ++row) {
-      drawn_[row] = guess.Next(id, vocabulary);
+      sampled_[row] = guess.Next(id, vocabulary);
       const bool accepted = row == begin + static_cast<int32_t>(tokens.size());
       if (accepted && (row == begin || batch.draft_tokens[row - 1] == tokens.back())) {
-        tokens.push_back(drawn_[row]);
+        tokens.push_back(sampled_[row]);
       }
       if (row + 1 < end) guess.Append(std::max(0, batch.draft_tokens[row]));
     }
@@ -271,9 +271,9 @@ class FakeModel {
     return truth;
   }
 
-  // What an id stands for; of those drawn on the device only the row is known.
+  // What an id stands for; of those sampled on the device only the row is known.
   int32_t Resolved(int32_t id) const {
-    return id >= 0 ? id : drawn_.at(static_cast<size_t>(-1 - id));
+    return id >= 0 ? id : sampled_.at(static_cast<size_t>(-1 - id));
   }
 
   int32_t SlotOf(int32_t group, int32_t b, int32_t position) {
@@ -357,7 +357,7 @@ class FakeModel {
   std::unordered_map<int64_t, Truth> truths_;
   std::vector<int32_t> sizes_;  // cells of a block, per group
   std::vector<std::vector<uint64_t>> cells_;
-  std::vector<int32_t> drawn_;  // by the batch that ran last, for each of its rows
+  std::vector<int32_t> sampled_;  // by the batch that ran last, for each of its rows
 };
 
 }  // namespace rtp_llm

@@ -42,7 +42,7 @@ void Scheduler::CheckSequence(int32_t slot) const {
   const bool pending = sequence.is_pending();
   const int32_t known = sequence.length - (pending ? 1 : 0);
   Expect(static_cast<int32_t>(sequence.tokens.size()) == known, id, "lost tokens");
-  Expect(in_flight_ || !pending, id, "waits for a token that nobody draws");
+  Expect(in_flight_ || !pending, id, "waits for a token that nobody samples");
   Expect(sequence.computed <= known, id, "has computed a token that is not known");
   Expect(sequence.remaining() > 0 && known < sequence.max_length, id, "should have ended");
   const int32_t most = sequence.length < sequence.max_length ? sequence.remaining() : 0;

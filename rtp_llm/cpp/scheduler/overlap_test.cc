@@ -70,7 +70,7 @@ TEST_F(OverlapTest, ATokenInFlightIsNamedByItsRow) {
 }
 
 TEST_F(OverlapTest, RowsAreThoseOfTheBatchInFlight) {
-  Add(1, 40, 5);  // two chunks, so that it draws later and in another row
+  Add(1, 40, 5);  // two chunks, so that it samples later and in another row
   ASSERT_TRUE(Schedule());
   Add(2, 3, 5);
   ASSERT_TRUE(Schedule());
@@ -281,7 +281,7 @@ class OverlapEventsTest : public OverlapTest {
     if (event == 1) AddNext(2, 6, 3, 1);
     if (event == 2) AddNext(1, 2, 9, -1);
     if (event == 3 && scheduler->uncommitted().size() < 2) Schedule();
-    if (event == 4) Commit(drawn_++ % 5);
+    if (event == 4) Commit(sampled_++ % 5);
     if (event == 5) scheduler->Abort({next_id_ - 1, next_id_ - 3});
     for (int i = 0; event == 6 && i < 3; ++i) {
       Happen(3);
@@ -290,7 +290,7 @@ class OverlapEventsTest : public OverlapTest {
   }
 
   int64_t next_id_ = 1;
-  int32_t drawn_ = 0;
+  int32_t sampled_ = 0;
   int refused_ = 0;
 };
 

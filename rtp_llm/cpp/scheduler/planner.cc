@@ -98,7 +98,7 @@ void Planner::Admit() {
     const int32_t slot = sequences_.waiting.first();
     const int32_t chunk = std::min(cache_.state_block_size(), sequences_[slot].length);
     if (prefill_budget_ < chunk) return;
-    // Preempted in this very plan, while its last token is drawn: it may end with that one.
+    // Preempted in this very plan, while its last token is sampled: it may end with that one.
     if (sequences_[slot].is_pending()) return;
     const bool has_place =
         sequences_.running_places + sequences_[slot].places() <= config_.max_running;

@@ -57,7 +57,7 @@ class RandomTest : public testing::TestWithParam<World> {
     std::vector<int32_t> output;  // as committed
   };
   // What the device drew in a batch, not committed yet.
-  struct Drawn {
+  struct Sampled {
     std::vector<int64_t> ids;
     std::vector<int32_t> num_drafts;
     std::vector<int32_t> tokens;  // [outputs, width], padded with -1
@@ -68,7 +68,7 @@ class RandomTest : public testing::TestWithParam<World> {
   void Begin(uint32_t seed) {
     random_.seed(seed);
     live_.clear();
-    flying_.clear();
+    in_flight_.clear();
     next_id_ = 1;
     const World& world = GetParam();
     SchedulerConfig config;
@@ -149,17 +149,17 @@ class RandomTest : public testing::TestWithParam<World> {
 
   void Step() {
     const size_t most = GetParam().overlap ? 2 : 1;
-    const bool launched = flying_.size() < most && scheduler_->Schedule(Propose().view());
-    if (launched) {
-      ASSERT_NO_FATAL_FAILURE(Launch());
+    const bool submitted = in_flight_.size() < most && scheduler_->Schedule(Propose().view());
+    if (submitted) {
+      ASSERT_NO_FATAL_FAILURE(Submit());
     }
-    ASSERT_NO_FATAL_FAILURE(Transfer(flying_.empty()));
-    if (flying_.empty()) return;
+    ASSERT_NO_FATAL_FAILURE(Transfer(in_flight_.empty()));
+    if (in_flight_.empty()) return;
     // Mostly the next batch is scheduled before this one is committed.
-    if (launched && flying_.size() < most && Below(8) != 0) return;
+    if (submitted && in_flight_.size() < most && Below(8) != 0) return;
     if (Below(16) == 0) AbortRandom();
     if (Below(16) == 0) AddRandom();
-    ASSERT_EQ(scheduler_->uncommitted().size(), flying_.size());
+    ASSERT_EQ(scheduler_->uncommitted().size(), in_flight_.size());
     CommitOldest();
   }
 
@@ -211,27 +211,27 @@ class RandomTest : public testing::TestWithParam<World> {
     model_->Remove(id);
   }
 
-  void Launch() {
+  void Submit() {
     if (Below(16) == 0) AbortRandom();
     ASSERT_NO_FATAL_FAILURE(model_->Run());
     const Batch& batch = scheduler_->batch();
-    Drawn drawn;
-    drawn.width = 1 + GetParam().drafts;
+    Sampled sampled;
+    sampled.width = 1 + GetParam().drafts;
     for (int32_t output = 0; output < batch.num_outputs; ++output) {
       const int32_t first = batch.row_cu[output];
       const int64_t id = batch.row_ids[first];
       ASSERT_NO_FATAL_FAILURE(CheckSteps(id, first, batch.row_cu[output + 1]));
-      std::vector<int32_t> tokens = model_->Draw(output, kVocabulary);
+      std::vector<int32_t> tokens = model_->Sample(output, kVocabulary);
       if (Below(80) == 0) {  // a row breaks, perhaps behind some tokens
         tokens.resize(1 + Below(Size(tokens)));
         tokens.back() = Below(4) == 0 ? kAllBannedRow : kNotFiniteRow;
       }
-      tokens.resize(drawn.width, -1);
-      drawn.ids.push_back(id);
-      drawn.num_drafts.push_back(batch.row_cu[output + 1] - first - 1);
-      drawn.tokens.insert(drawn.tokens.end(), tokens.begin(), tokens.end());
+      tokens.resize(sampled.width, -1);
+      sampled.ids.push_back(id);
+      sampled.num_drafts.push_back(batch.row_cu[output + 1] - first - 1);
+      sampled.tokens.insert(sampled.tokens.end(), tokens.begin(), tokens.end());
     }
-    flying_.push_back(std::move(drawn));
+    in_flight_.push_back(std::move(sampled));
   }
 
   // Of the rows [first, end) of a sequence.
@@ -239,12 +239,12 @@ class RandomTest : public testing::TestWithParam<World> {
     const auto live = live_.find(id);
     if (live == live_.end()) return;
     size_t step = live->second.output.size();
-    if (!flying_.empty()) {
-      const std::vector<int64_t>& ids = flying_[0].ids;
+    if (!in_flight_.empty()) {
+      const std::vector<int64_t>& ids = in_flight_[0].ids;
       const auto pending = std::find(ids.begin(), ids.end(), id);
       if (pending != ids.end()) {
         ++step;
-        ASSERT_EQ(flying_[0].num_drafts[pending - ids.begin()], 0) << "its length is not known";
+        ASSERT_EQ(in_flight_[0].num_drafts[pending - ids.begin()], 0) << "its length is not known";
         ASSERT_TRUE(live->second.options.overlap);
       }
     }
@@ -256,19 +256,19 @@ class RandomTest : public testing::TestWithParam<World> {
   }
 
   void CommitOldest() {
-    const Drawn drawn = std::move(flying_.front());
-    flying_.pop_front();
-    const auto rows = static_cast<int32_t>(drawn.ids.size());
+    const Sampled sampled = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    const auto rows = static_cast<int32_t>(sampled.ids.size());
     ASSERT_EQ(scheduler_->uncommitted()[0], rows);
-    scheduler_->Commit(drawn.tokens.data(), rows, drawn.width);
+    scheduler_->Commit(sampled.tokens.data(), rows, sampled.width);
     ASSERT_EQ(scheduler_->result().num_rows, rows);
     for (int32_t row = 0; row < rows; ++row) {
-      const int32_t* tokens = &drawn.tokens[static_cast<size_t>(row) * drawn.width];
-      ASSERT_NO_FATAL_FAILURE(CheckRow(row, drawn.ids[row], tokens, drawn.width));
+      const int32_t* tokens = &sampled.tokens[static_cast<size_t>(row) * sampled.width];
+      ASSERT_NO_FATAL_FAILURE(CheckRow(row, sampled.ids[row], tokens, sampled.width));
       const int32_t count = scheduler_->result().num_tokens[row];
       accepted_ += std::max(0, count - 1);
-      rejected_ += count > 0 ? drawn.num_drafts[row] - (count - 1) : 0;
-      cut_ += count > 0 && count < drawn.width && tokens[count] >= 0;
+      rejected_ += count > 0 ? sampled.num_drafts[row] - (count - 1) : 0;
+      cut_ += count > 0 && count < sampled.width && tokens[count] >= 0;
     }
   }
 
@@ -349,7 +349,7 @@ class RandomTest : public testing::TestWithParam<World> {
   }
 
   bool AllEnded() const {
-    return !scheduler_->has_work() && flying_.empty() && transfers_->empty();
+    return !scheduler_->has_work() && in_flight_.empty() && transfers_->empty();
   }
 
   void CheckEnd() {
@@ -383,7 +383,7 @@ class RandomTest : public testing::TestWithParam<World> {
   std::unique_ptr<FakeModel> model_;
   std::unique_ptr<FakeTransfers> transfers_;
   std::map<int64_t, Live> live_;
-  std::deque<Drawn> flying_;
+  std::deque<Sampled> in_flight_;
   int64_t next_id_ = 1;
   int32_t finished_ = 0;
   int32_t broken_ = 0;

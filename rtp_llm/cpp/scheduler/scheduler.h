@@ -61,11 +61,11 @@ struct SchedulerStats {
 };
 
 // Continuous batching: requests are added and aborted at any time, Schedule() fills the batch of
-// the next step, Commit() takes the tokens that were drawn. Planner has the rules. Not thread safe.
+// the next step, Commit() takes the sampled tokens. Planner has the rules. Not thread safe.
 //
 // With config.overlap a batch may be scheduled while the last one is in flight, its tokens not yet
 // committed. What does not depend on their values happens at that time: the batch in flight counts
-// as computed, followers start, and each sequence that draws in it is one token longer, a token
+// as computed, followers start, and each sequence that samples in it is one token longer, a token
 // that is pending until Commit(). Sequences that then are as long as they may be are left out, as
 // are those that verify drafts in flight (how long they are depends on values) and those of
 // requests without options.overlap; one that ends otherwise has a dead row in the second batch,
@@ -93,8 +93,8 @@ class Scheduler {
   // drafts make no sense.
   bool Schedule(const DraftTokens& drafts = {});
 
-  // Tokens drawn in the oldest batch that has none, [outputs, width] padded with -1: of each live
-  // sequence at least one, and one more for each draft that equals the token drawn before it. An
+  // Tokens sampled in the oldest batch that has none, [outputs, width] padded with -1: of each live
+  // sequence at least one, and one more for each draft that equals the token sampled before it. An
   // error ends the sequence in place of a token: kNotFiniteRow or kAllBannedRow. Appends the
   // tokens, applies the stop rules, gives back what ended and what was computed of drafts in vain,
   // fills result(). Blocks that gave NaN leave the prefix cache. Throws std::invalid_argument, with

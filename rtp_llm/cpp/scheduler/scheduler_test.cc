@@ -19,9 +19,9 @@ class SchedulerTest : public SchedulerFixture {
     scheduler->Commit(flat.data(), static_cast<int32_t>(rows.size()),
                       static_cast<int32_t>(rows.at(0).size()));
   }
-  // Draws `tokens` one by one; how many are taken until the sequence ends, and why it ends.
-  std::pair<int32_t, FinishReason> Draw(const RequestOptions& options,
-                                        const std::vector<int32_t>& tokens, int32_t prompt = 4) {
+  // Samples `tokens` one by one; how many are taken until the sequence ends, and why it ends.
+  std::pair<int32_t, FinishReason> Sample(const RequestOptions& options,
+                                          const std::vector<int32_t>& tokens, int32_t prompt = 4) {
     Add(Ids{1}, prompt, options);
     int32_t taken = 0;
     auto finish = FinishReason::kNone;
@@ -40,23 +40,24 @@ using Outcome = std::pair<int32_t, FinishReason>;
 
 TEST_F(SchedulerTest, StopConditions) {
   RequestOptions options = MaxTokens(5);
-  EXPECT_EQ(Draw(options, {7, 7, 7, 7, 7, 7}), Outcome(5, FinishReason::kLength));
+  EXPECT_EQ(Sample(options, {7, 7, 7, 7, 7, 7}), Outcome(5, FinishReason::kLength));
   options.eos_token_ids = {2, 3};
-  EXPECT_EQ(Draw(options, {7, 3, 7}), Outcome(2, FinishReason::kEos));
-  EXPECT_EQ(Draw(options, {2}), Outcome(1, FinishReason::kEos));
+  EXPECT_EQ(Sample(options, {7, 3, 7}), Outcome(2, FinishReason::kEos));
+  EXPECT_EQ(Sample(options, {2}), Outcome(1, FinishReason::kEos));
   options.stop_token_ids = {8};
-  EXPECT_EQ(Draw(options, {7, 7, 8}), Outcome(3, FinishReason::kStopToken));
-  EXPECT_EQ(Draw(options, {7, 7, 7, 7, 2}), Outcome(5, FinishReason::kEos))
+  EXPECT_EQ(Sample(options, {7, 7, 8}), Outcome(3, FinishReason::kStopToken));
+  EXPECT_EQ(Sample(options, {7, 7, 7, 7, 2}), Outcome(5, FinishReason::kEos))
       << "the reason is the token, also at the limit";
   options.min_tokens = 3;
-  EXPECT_EQ(Draw(options, {2, 8, 7, 2}), Outcome(4, FinishReason::kEos));
-  EXPECT_EQ(Draw(options, {2, 8, 3}), Outcome(3, FinishReason::kEos));
+  EXPECT_EQ(Sample(options, {2, 8, 7, 2}), Outcome(4, FinishReason::kEos));
+  EXPECT_EQ(Sample(options, {2, 8, 3}), Outcome(3, FinishReason::kEos));
   options.eos_token_ids = {};
   options.min_tokens = 0;
-  EXPECT_EQ(Draw(options, {2, 2, 2, 8}), Outcome(4, FinishReason::kStopToken)) << "eos is ignored";
+  EXPECT_EQ(Sample(options, {2, 2, 2, 8}), Outcome(4, FinishReason::kStopToken))
+      << "eos is ignored";
   options.max_tokens = 1000;
   options.stop_token_ids = {};
-  EXPECT_EQ(Draw(options, std::vector<int32_t>(9, 7), 195), Outcome(5, FinishReason::kLength))
+  EXPECT_EQ(Sample(options, std::vector<int32_t>(9, 7), 195), Outcome(5, FinishReason::kLength))
       << "the longest sequence";
 }
 

@@ -28,7 +28,7 @@ struct RequestOptions {
   bool overlap = true;
 };
 
-// The last two are errors: logits with NaN or +inf, and no token left to draw.
+// The last two are errors: logits with NaN or +inf, and no token left to sample.
 enum class FinishReason : uint8_t {
   kNone = 0,
   kEos = 1,
@@ -59,17 +59,17 @@ struct Rank {
 // One sequence; its index among all is its slot.
 struct Sequence {
   SequenceState state = SequenceState::kFree;
-  bool decoding = false;  // its prompt is computed and a token was drawn since it runs
+  bool decoding = false;  // its prompt is computed and a token was sampled since it runs
   bool admitted = false;  // was running (or receiving) at least once
   bool remote = false;    // another worker computes its prompt
-  // It is pending and takes no part in overlapped steps: what the batch in flight draws must be
+  // It is pending and takes no part in overlapped steps: what the batch in flight samples must be
   // known first, and how much that is where it verifies drafts.
   bool waits_for_commit = false;
   bool overlaps = true;      // options->overlap
   int32_t length = 0;        // prompt + output, a pending token included
   int32_t computed = 0;      // tokens whose keys and values are in the cache
   int32_t step_tokens = 0;   // tokens to compute in the step at hand
-  int32_t pending_row = -1;  // row of the batch in flight that draws the last token; -1: all known
+  int32_t pending_row = -1;  // row of the batch in flight with the last token; -1: all known
   int32_t num_drafts = 0;    // in the step at hand, or in the batch in flight
   int32_t prompt_length = 0;
   int32_t max_length = 0;
@@ -95,7 +95,7 @@ struct Sequence {
   // Places that it takes among running or queued sequences.
   int32_t places() const { return 1 + static_cast<int32_t>(followers.size()); }
 
-  // A token is drawn: the pending one, or one more.
+  // A token is sampled: the pending one, or one more.
   void Append(int32_t token) {
     tokens.push_back(token);
     length = static_cast<int32_t>(tokens.size());

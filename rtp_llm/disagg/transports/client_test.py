@@ -50,10 +50,10 @@ def pair(folder: Path, transport: str) -> Iterator[Pair]:
 def test_text_is_that_of_one_engine(pair: Pair, fused: TinyEngine) -> None:
     prompts = [prompt(length, seed=length) for length in (1, 4, 5, 23, 24, 25, 48, 61)]
     requests = [pair.decode.add(tokens) for tokens in prompts]
-    drawn = {"temperature": 1.5, "top_p": 0.95, "seed": 3}
-    requests.append(pair.decode.add(prompt(30), **drawn))
+    sampled = {"temperature": 1.5, "top_p": 0.95, "seed": 3}
+    requests.append(pair.decode.add(prompt(30), **sampled))
     pair.until(lambda: pair.finished(*requests))
-    expected = [*map(fused.tokens, prompts), fused.tokens(prompt(30), **drawn)]
+    expected = [*map(fused.tokens, prompts), fused.tokens(prompt(30), **sampled)]
     assert [pair.decode.outcomes[request].tokens for request in requests] == expected
     # The first blocks of this one are there: only the others travel.
     longer = [*prompts[-1], *prompt(9)]

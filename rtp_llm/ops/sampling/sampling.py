@@ -1,7 +1,7 @@
-"""Sampling: changes of logits, drawing tokens, log-probabilities. All batched over rows.
+"""Sampling: changes of logits, sampling tokens, log-probabilities. All batched over rows.
 
-Before a draw: apply_penalties, ban_repeated_ngrams and add_logit_bias change logits in place, in
-the order that the caller calls them. Token ids outside the vocabulary are ignored.
+Before that, apply_penalties, ban_repeated_ngrams and add_logit_bias change logits in place, in the
+order that the caller calls them. Token ids outside the vocabulary are ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor
 from rtp_llm.ops.declare import MutableTensor, operator
 
 # The status of a row; see ``sample``.
-DRAWN, NOT_FINITE, ALL_BANNED = range(3)
+SAMPLED, NOT_FINITE, ALL_BANNED = range(3)
 
 
 @operator
@@ -65,7 +65,7 @@ def sample(
     seeds: Tensor,
     steps: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Draw one token per row.
+    """Sample one token per row.
 
     logits float32 [R, V], not modified; temperature float32 [R], 0 = arg max; top_k int32 [R],
     below 1 = no limit; top_p float32 [R], 1 = all; min_p float32 [R], 0 = all; seeds int64 [R];
@@ -73,13 +73,13 @@ def sample(
 
     Order: temperature; the k most likely tokens; of those the smallest set with top_p of their
     mass, at least one; of those the ones with at least min_p of the best one's probability; the
-    draw by inverse distribution function over tokens in descending order. Ties: the lowest index
+    sample by inverse distribution function over tokens in descending order. Ties: the lowest index
     first. One uniform number per row, Philox4x32-10 of (seed, step), so that a row does not depend
     on its batch.
 
-    Returns tokens int32 [R] and status int8 [R]: DRAWN, NOT_FINITE (the row has NaN or +inf) or
-    ALL_BANNED (every logit is -inf). Without a draw the token is the arg max of the row's finite
-    logits, 0 without any. RuntimeError on a mismatch.
+    Returns tokens int32 [R] and status int8 [R]: SAMPLED, NOT_FINITE (the row has NaN or +inf) or
+    ALL_BANNED (every logit is -inf). In the last two cases the token is the arg max of the row's
+    finite logits, 0 without any. RuntimeError on a mismatch.
     """
     rows = logits.shape[0]
     return logits.new_empty(rows, dtype=torch.int32), logits.new_empty(rows, dtype=torch.int8)

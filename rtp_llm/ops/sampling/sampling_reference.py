@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rtp_llm.ops.sampling.sampling import ALL_BANNED, DRAWN, NOT_FINITE
+from rtp_llm.ops.sampling.sampling import ALL_BANNED, NOT_FINITE, SAMPLED
 
 _LEAST_LOGPROB = -1e4
 _LOW32 = 0xFFFFFFFF
@@ -66,20 +66,20 @@ def sample_reference(
     """See rtp_llm.ops.sample. Weights are float64."""
     finite = logits.isfinite()
     broken = (logits.isnan() | (logits == torch.inf)).any(dim=1)
-    status = torch.where(broken, NOT_FINITE, torch.where(finite.any(dim=1), DRAWN, ALL_BANNED))
+    status = torch.where(broken, NOT_FINITE, torch.where(finite.any(dim=1), SAMPLED, ALL_BANNED))
     cleaned = torch.where(finite, logits, -torch.inf).double()
     # Without a finite logit nothing may become NaN; the first token is taken.
     cleaned = torch.where(finite.any(dim=1, keepdim=True), cleaned, 0)
     ordered, index = cleaned.sort(dim=1, descending=True, stable=True)
-    greedy = ~(temperature > 0) | (top_k == 1) | (status != DRAWN)
+    greedy = ~(temperature > 0) | (top_k == 1) | (status != SAMPLED)
     scale = torch.where(greedy, 1, temperature).double()[:, None]
     weights = torch.exp((ordered - ordered[:, :1]) / scale)
     kept = _keep(weights, top_k, top_p, min_p)
     cumulative = kept.cumsum(dim=1)
     target = philox_uniform(seeds, steps)[:, None] * cumulative[:, -1:]
-    drawn = (cumulative > target).int().argmax(dim=1)
-    drawn = torch.where(greedy, 0, drawn)
-    return index.gather(1, drawn[:, None])[:, 0].int(), status.to(torch.int8)
+    sampled = (cumulative > target).int().argmax(dim=1)
+    sampled = torch.where(greedy, 0, sampled)
+    return index.gather(1, sampled[:, None])[:, 0].int(), status.to(torch.int8)
 
 
 def top_logprobs_reference(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -92,19 +92,19 @@ def expected_distribution(
         (100.0, -1, 0.99, 0.0),
     ],
 )
-def test_draws_follow_the_distribution(
+def test_samples_follow_the_distribution(
     temperature: float, top_k: int, top_p: float, min_p: float
 ) -> None:
-    draws = 100_000
+    samples = 100_000
     logits = torch.randn(40) * 1.5
-    rows = logits.expand(draws, -1).contiguous()
-    tokens, status = ops.sample(rows, *settings(draws, temperature, top_k, top_p, min_p, 7))
-    expected = expected_distribution(logits, temperature, top_k, top_p, min_p) * draws
+    rows = logits.expand(samples, -1).contiguous()
+    tokens, status = ops.sample(rows, *settings(samples, temperature, top_k, top_p, min_p, 7))
+    expected = expected_distribution(logits, temperature, top_k, top_p, min_p) * samples
     counts = torch.bincount(tokens.long(), minlength=40).double()
     assert not status.any()
     assert counts[expected == 0].sum() == 0
     likely = expected > 5
-    rest = torch.tensor([draws - counts[likely].sum(), draws - expected[likely].sum()])
+    rest = torch.tensor([samples - counts[likely].sum(), samples - expected[likely].sum()])
     chi_square = ((counts - expected)[likely].square() / expected[likely]).sum()
     chi_square += (rest[0] - rest[1]).square() / rest[1].clamp(min=5)
     freedom = max(int(likely.sum()), 1)
@@ -112,11 +112,11 @@ def test_draws_follow_the_distribution(
     assert chi_square < freedom + 5 * math.sqrt(2 * freedom)
 
 
-def test_steps_of_one_seed_are_independent_draws() -> None:
-    draws = 20_000
-    logits = torch.zeros(draws, 2)
-    temperature, top_k, top_p, min_p, seeds, steps = settings(draws)
-    steps = torch.arange(draws)
+def test_steps_of_one_seed_are_independent_samples() -> None:
+    samples = 20_000
+    logits = torch.zeros(samples, 2)
+    temperature, top_k, top_p, min_p, seeds, steps = settings(samples)
+    steps = torch.arange(samples)
     tokens, _ = ops.sample(logits, temperature, top_k, top_p, min_p, seeds.zero_(), steps)
     ones = tokens.float()
     assert abs(ones.mean() - 0.5) < 0.02

@@ -79,7 +79,7 @@ ENGINE_COUNTERS = (
     ("rtp_llm_prefix_cache_query_tokens", "Prompt tokens looked up.", "prefix_query_tokens"),
     (
         "rtp_llm_degenerate_rows",
-        "Sequences that ended because no token could be drawn: NaN, infinity or all forbidden.",
+        "Sequences that ended because no token could be sampled: NaN, infinity or all forbidden.",
         "degenerate_rows",
     ),
 )

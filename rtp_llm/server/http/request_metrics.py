@@ -79,7 +79,7 @@ class RequestMetrics:
         self._finished.labels("abort").inc(sequences)
 
     def fail(self) -> None:
-        """A sequence ended because no token could be drawn."""
+        """A sequence ended because no token could be sampled."""
         self._finished.labels("error").inc()
 
     def end(self, times: SequenceTimes, finish_reason: str) -> None:

@@ -107,7 +107,7 @@ class ServerState:
         if ready is None:
             raise unavailable(_REASONS["starting"] + ".", "starting")
         known = set(ready.eos_token_ids)
-        # A tokenizer may know more tokens than the model can draw.
+        # A tokenizer may know more tokens than the model can sample.
         all_ids = [token for token in self.tokenizer.eos_token_ids if token < ready.vocab_size]
         return Limits(
             max_model_len=ready.max_model_len,

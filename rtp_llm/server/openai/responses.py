@@ -40,7 +40,7 @@ class TopLogprob(_Answer):
 
 
 class ChatLogprob(_Answer):
-    """The token that was drawn, and the most likely ones in its place."""
+    """The sampled token, and the most likely ones in its place."""
 
     token: str
     logprob: float

@@ -283,7 +283,7 @@ def _completion_jobs(
     jobs: list[Job] = []
     for _, ids in prompts:
         if drop:
-            # Only the prompt's log-probabilities are wanted; the engine draws one token.
+            # Only the prompt's log-probabilities are wanted; the engine samples one token.
             lengths.resolve(len(ids) + 1, model.limits)
         params = sampling_params(
             request,

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class ProcessorRows:
     """The rows of one step that share a processor: P rows.
 
-    ``sequence_ids`` and ``steps`` (index of the token to draw) are int64 [P]. The arrays are valid
-    only during the call. A sequence that verifies drafts has a row for each of them too, with a
-    history that they end; where one is rejected, the steps behind it come again.
+    ``sequence_ids`` and ``steps`` (index of the token to sample) are int64 [P]. The arrays are
+    valid only during the call. A sequence that verifies drafts has a row for each of them too, with
+    a history that they end; where one is rejected, the steps behind it come again.
     """
 
     sequence_ids: NDArray[np.int64]

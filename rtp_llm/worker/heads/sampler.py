@@ -220,7 +220,7 @@ class Sampler:
             self._sampled.substitute(tokens)
         if flags & flag.PENALTIES:
             penalties = settings.repetition, settings.presence, settings.frequency
-            # The n-th token of an output is drawn after n generated ones.
+            # The n-th token of an output is sampled after n generated ones.
             ops.apply_penalties(logits, tokens, cu_tokens, steps, *penalties)
         if flags & flag.NGRAM:
             ops.ban_repeated_ngrams(logits, tokens, cu_tokens, settings.ngram_size)

@@ -48,7 +48,7 @@ class Rows:
 def verified(
     params: SamplingParams, drafts: NDArray[np.int32], logits: NDArray[np.float32]
 ) -> NDArray[np.int32]:
-    """[OUTPUTS, 1 to ROWS]: what counts of drafts [OUTPUTS, 2], drawn from logits of each row."""
+    """[OUTPUTS, 1 to ROWS]: what counts of drafts [OUTPUTS, 2], sampled from logits of each row."""
     ops.load()
     sampler = Sampler(OUTPUTS, resolve_device("cpu"))
     numbers = list(range(OUTPUTS))
@@ -62,7 +62,7 @@ def verified(
     return sampled.accepted
 
 
-def assert_drawn_from(tokens: NDArray[np.int32], probabilities: NDArray[np.float64]) -> None:
+def assert_sampled_from(tokens: NDArray[np.int32], probabilities: NDArray[np.float64]) -> None:
     counts = np.bincount(tokens, minlength=VOCABULARY)
     expected = len(tokens) * probabilities
     assert not counts[expected == 0].any()
@@ -95,13 +95,13 @@ def test_tokens_have_the_distribution_of_the_model(wish: dict[str, Any], drafted
     # The first row stands behind token 0, each other one behind its draft.
     behind = np.hstack([np.zeros((OUTPUTS, 1), np.int32), np.maximum(drafts, 0)])
     tokens = verified(params, drafts, LOGITS[behind])
-    assert_drawn_from(tokens[:, 0], probabilities(LOGITS[0], params))
+    assert_sampled_from(tokens[:, 0], probabilities(LOGITS[0], params))
     assert tokens.shape[1] > 1 or drafted == "-1"
     for place in range(1, tokens.shape[1]):
         for token in range(VOCABULARY):
             here = tokens[(tokens[:, place - 1] == token) & (tokens[:, place] >= 0), place]
             if len(here) > 500:
-                assert_drawn_from(here, probabilities(LOGITS[token], params))
+                assert_sampled_from(here, probabilities(LOGITS[token], params))
     counts = (tokens >= 0).sum(1)
     shown = min(2, tokens.shape[1])
     right = np.cumprod(tokens[:, :shown] == drafts[:, :shown], 1)
