@@ -20,12 +20,12 @@ class TerminalBar:
         """Whether anybody sees it."""
         return self._stream.isatty()
 
-    def draw(self, words: str, done: int, total: int, figures: str) -> None:
-        """``words [###...] figures`` in place of what the line had."""
+    def draw(self, words: str, done: int, total: int, stats: str) -> None:
+        """``words [###...] stats`` in place of what the line had."""
         if self.on_terminal:
             filled = _CELLS * done // max(1, total)
             bar = "#" * filled + "." * (_CELLS - filled)
-            self._write(f"{_ERASE}{words} [{bar}] {figures}")
+            self._write(f"{_ERASE}{words} [{bar}] {stats}")
 
     def erase(self) -> None:
         """Leave the line empty for what is printed next."""

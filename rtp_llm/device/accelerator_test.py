@@ -167,7 +167,7 @@ def test_names_that_torch_knows_them_by():
 
 
 @EACH
-def test_figures(name):
+def test_memory_and_description(name):
     device, _ = made(name)
     info = device.memory_info()
     assert (info.free, info.total) == (62 * GIB, 80 * GIB), "what torch keeps can be taken"

@@ -146,7 +146,7 @@ class CpuDevice(Device):
     def new_graph(self, pool: object = None) -> Graph:
         raise DeviceError(f"cpu captures no graphs: {self.refused['graph_capture']}")
 
-    # -- figures of the machine ----------------------------------------------------------------
+    # -- stats of the machine ------------------------------------------------------------------
 
     def _processor(self) -> str:
         for line in self._lines("proc/cpuinfo"):

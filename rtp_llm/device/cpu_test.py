@@ -102,7 +102,7 @@ def test_threads_follow_the_affinity():
         os.sched_setaffinity(0, allowed)
 
 
-def test_figures_of_this_machine():
+def test_stats_of_this_machine():
     device = CpuDevice()
     info = device.memory_info()
     assert 0 < info.free <= info.total

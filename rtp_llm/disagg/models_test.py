@@ -44,7 +44,7 @@ KINDS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
 
 
 class EightBits(PagedAttentionBackend):
-    """Attention over a cache of 8-bit floats, which no CPU kernel reads: widened every time."""
+    """Attention over a cache of 8-bit floats, which no CPU kernel reads: dequantised every time."""
 
     name: ClassVar[str] = "eight bits"
 
@@ -159,7 +159,7 @@ def test_what_arrives_is_what_was_computed_byte_by_byte(pair: Pair) -> None:
     deliver, compared = decode._deliver, []
 
     def looked_at(awaited: Any, first: Any) -> Any:
-        # Neither side has let go of a block yet.
+        # Neither side has released a block yet.
         for layer, rows in awaited.buffer.rows:
             assert content(rows.tolist()) == content(sent[layer])
             compared.append(layer)

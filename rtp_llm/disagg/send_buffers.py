@@ -118,11 +118,11 @@ class StagedSendBuffer:
 
 
 class PinnedBuffers:
-    """Pinned memory that goes round: what the store lets go serves a later copy.
+    """A pool of pinned memory: what the store releases serves a later copy.
 
-    torch looks for a freed piece behind its newest event first, which is mostly an upload that
-    waits for the step in flight, and then takes a new piece: 13 ms for 32 MiB, while which nothing
-    can be launched. Whoever lets go of a piece of this has waited for its copy.
+    torch's own pool asks the newest event of a freed buffer first, mostly an upload that waits for
+    the step in flight, and then allocates another one: 13 ms for 32 MiB, in which nothing can be
+    launched. Whoever returns a buffer to this pool has waited for its copy.
     """
 
     def __init__(self, device: Device) -> None:

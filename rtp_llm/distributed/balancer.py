@@ -95,7 +95,7 @@ class Balancer:
             return
         move, self._move = self._move, None
         move.put_in_place()
-        # What was fetched is memory of another stream, which may reuse it once it is let go.
+        # What was fetched is memory of another stream, which may reuse it once it is freed.
         self._device.synchronize()
         for each in move.moves:
             self._layers[each.layer].placement = each.new

@@ -274,7 +274,7 @@ def test_a_failed_step_ends_the_engine_clearly(llama, monkeypatch):
     assert not engine.engine.alive
 
 
-def test_figures_count_what_happened(llama):
+def test_stats_count_what_happened(llama):
     engine = TinyEngine(llama[0], max_batch_tokens_size=256)
     for _ in range(3):
         engine.add(random_prompt(20), max_tokens=5, ignore_eos=True)

@@ -64,8 +64,8 @@ def test_every_wish_gives_the_same(folder):
     assert overlapped.outcomes == lockstep.outcomes
     finishes = {outcome.finish for outcome in overlapped.outcomes.values()}
     assert finishes == {"stop", "length"}
-    figures = [each.engine.stats() for each in (lockstep, overlapped)]
-    assert figures[0].generated_tokens == figures[1].generated_tokens, "not a token too many"
+    stats = [each.engine.stats() for each in (lockstep, overlapped)]
+    assert stats[0].generated_tokens == stats[1].generated_tokens, "not a token too many"
 
 
 def test_preemption_changes_no_token(folder):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rtp_llm._runtime import Result, Scheduler
     from rtp_llm.worker.heads.sampler import Sampled
 
-# Asking the scheduler in every step would cost more than the figures are worth.
+# Asking the scheduler in every step would cost more than the metrics are worth.
 _REFRESH_SECONDS = 0.05
 
 

@@ -54,16 +54,16 @@ class LoadProgress:
             return
         self._shown = now
         if on_terminal:
-            self._bar.draw("loading weights", self._done, self._total, self._figures(now))
+            self._bar.draw("loading weights", self._done, self._total, self._stats(now))
         else:
-            _logger.info("loading weights: %s", self._figures(now))
+            _logger.info("loading weights: %s", self._stats(now))
 
     def finish(self) -> None:
         self._bar.erase()
         now = self._clock()
-        _logger.info("loaded %s in %.1f s", self._figures(now), now - self._started)
+        _logger.info("loaded %s in %.1f s", self._stats(now), now - self._started)
 
-    def _figures(self, now: float) -> str:
+    def _stats(self, now: float) -> str:
         rate = self._done / max(1e-3, now - self._started)
         share = 100 * self._done // max(1, self._total)
         return (

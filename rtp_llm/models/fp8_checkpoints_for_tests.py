@@ -41,7 +41,7 @@ def store_as_fp8(
             left.append(name.removesuffix(".weight"))
             continue
         stored[name], stored[f"{name}_scale_inv"] = numbers, scales = in_blocks(tensor.float())
-        kept[name] = widened(numbers, scales).to(dtype)
+        kept[name] = dequantised(numbers, scales).to(dtype)
     save_file(stored, folder / "model.safetensors", {"format": "pt"})
     save_file(kept, wide / "model.safetensors", {"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
@@ -64,7 +64,7 @@ def in_blocks(weight: Tensor) -> tuple[Tensor, Tensor]:
     return numbers, scales
 
 
-def widened(numbers: Tensor, scales: Tensor) -> Tensor:
+def dequantised(numbers: Tensor, scales: Tensor) -> Tensor:
     """The float32 weight of blocks."""
     wide = scales.repeat_interleave(128, 0).repeat_interleave(128, 1)
     return numbers.float() * wide[: numbers.shape[0], : numbers.shape[1]]

@@ -29,14 +29,14 @@ def _run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 @every_operator
-def test_operator_has_kernel_face_reference_and_meta(entry: OperatorEntry) -> None:
+def test_operator_has_kernel_signature_reference_and_meta(entry: OperatorEntry) -> None:
     ops.load()
     assert ops.kernel_calls(entry.name) >= 0 or entry.optional
-    face = inspect.signature(getattr(ops, entry.name)).parameters
+    declared = inspect.signature(getattr(ops, entry.name)).parameters
     schema = getattr(torch.ops.rtp_llm, entry.name).default._schema
-    assert list(face) == [argument.name for argument in schema.arguments]
+    assert list(declared) == [argument.name for argument in schema.arguments]
     for target in (entry.reference, entry.meta):
-        assert list(inspect.signature(function_of(target)).parameters) == list(face)
+        assert list(inspect.signature(function_of(target)).parameters) == list(declared)
 
 
 def test_type_checkers_see_every_declaration() -> None:

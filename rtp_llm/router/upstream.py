@@ -121,7 +121,7 @@ async def _connect(worker: Worker) -> tuple[asyncio.StreamReader, asyncio.Stream
 async def is_gone(worker: Worker) -> bool:
     """Nobody listens at its address: its process, or its machine, has ended.
 
-    Asked twice, as a process that ends lets go of its connections one after another.
+    Asked twice, as a process that ends closes its connections one after another.
     """
     for seconds in (_GONE_SECONDS, 0.0):
         try:

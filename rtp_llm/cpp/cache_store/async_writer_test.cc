@@ -171,7 +171,7 @@ TEST(AsyncWriterTest, CapturesLiveUntilTheTaskEndsAndNoLonger) {
         for (const int value : *block) sum += value;
       },
       gate);
-  block.reset();  // the caller lets go right after the submit
+  block.reset();  // the caller drops it right after the submit
   EXPECT_FALSE(watched.expired());
   gate->Open();
   writer.WaitAllDone();

@@ -59,7 +59,7 @@ class Load : public std::enable_shared_from_this<Load> {
 
   // Submits the first parts, or ends the load with `refused`.
   void Start(TransferResult refused = {});
-  // Fails the load unless it is done. It is done once the lanes have let go of its blocks.
+  // Fails the load unless it is done. It is done once the lanes have unpinned its blocks.
   void Stop(TransferCode code, std::string detail);
   void PartDone(const LoadPart& part, TransferResult result, const std::string& local_address);
 
@@ -67,7 +67,7 @@ class Load : public std::enable_shared_from_this<Load> {
   std::vector<uint32_t> TakeArrived();
   // All has arrived, or the load has failed; nothing writes to its blocks any more.
   bool done() const;
-  // It has failed, and waits for its lanes to let go.
+  // It has failed, and waits for its lanes to release their parts.
   bool stopping() const;
   bool Wait(Clock::duration timeout);
   TransferCode code() const;

@@ -38,7 +38,7 @@ class Reactor {
 
   // Runs `work` on the thread; after Stop it is dropped.
   void Post(Work work);
-  // Runs what was posted before, then ends the thread and lets go of all handlers. Not from the
+  // Runs what was posted before, then ends the thread and drops all handlers. Not from the
   // thread itself.
   void Stop();
 

@@ -78,7 +78,7 @@ struct Flag : Reactor::Handler {
   void OnEvents(uint32_t) override {
     event.Clear();
     if (++count == 2) {
-      reactor->Remove(event.fd());  // lets go of this very handler
+      reactor->Remove(event.fd());  // destroys this very handler
       done.set_value();
     }
   }

@@ -1,5 +1,5 @@
 // Python bindings of the cache store and of the transfer between prefill and decode. Their threads
-// run no Python; they take the interpreter's lock only to let go of an owner that was handed over.
+// run no Python; they take the GIL only to release an owner that was handed over.
 
 #include "rtp_llm/cpp/pybind/cache_store.h"
 

@@ -110,7 +110,7 @@ void Planner::Admit() {
 bool Planner::TryAdmit(int32_t slot) {
   Sequence& sequence = sequences_[slot];
   const bool alone = sequences_.running.empty();
-  // First a cheap look that counts cached blocks as free of charge, then the real figures.
+  // First a cheap look that counts cached blocks as free of charge, then the real counts.
   const int32_t found = cache_.Lookup(sequence.tokens.data(), sequence.length, &sequence.cache);
   if (!alone && !HasBlocksFor(sequence, found)) return false;
   sequence.computed = cache_.Attach(&sequence.cache);

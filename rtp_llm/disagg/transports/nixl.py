@@ -105,7 +105,7 @@ class NixlReading:
         return bool(state == "DONE")
 
     def release(self) -> None:
-        """Let go of the agent."""
+        """Release the agent."""
         self._readings.discard(self)
         with contextlib.suppress(Exception):  # the agent's end releases it then
             self._agent.release_xfer_handle(self._handle)

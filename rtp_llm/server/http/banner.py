@@ -64,7 +64,7 @@ class Start:
 
 
 def _role_line(settings: Settings, ready: EngineReady) -> str:
-    """What a separated worker adds."""
+    """What a prefill or decode worker adds."""
     if settings.role == "prefill":
         return f"  computes prompts for decode workers: --prefill-workers {ready.prefill_address}\n"
     if settings.role == "decode":

@@ -267,7 +267,7 @@ def _restarts(engine: EngineInterface) -> Iterator[Metric]:
 
 
 def _transfers(stats: EngineStats) -> Iterator[Metric]:
-    """Of separated workers; a worker that does both has none of them."""
+    """Of prefill/decode disaggregation; a worker that does both has none of them."""
     for name, text in TRANSFER_COUNTERS.items():
         if name in stats.transfers:
             yield CounterMetricFamily(f"rtp_llm_transfer_{name}", text, stats.transfers[name])

@@ -49,7 +49,7 @@ async def test_requests_tokens_and_outcomes() -> None:
 
 
 @run
-async def test_the_engine_s_own_figures() -> None:
+async def test_the_engine_s_own_metrics() -> None:
     async with served() as server:
         server.engine.latest_stats = EngineStats(
             running=7,
@@ -74,7 +74,7 @@ async def test_the_engine_s_own_figures() -> None:
 
 
 @run
-async def test_figures_of_transfers_are_counters_but_for_those_of_now() -> None:
+async def test_metrics_of_transfers_are_counters_but_for_those_of_now() -> None:
     async with served() as server:
         assert not any("transfer" in name for name in await scrape(server))
         stats = EngineStats(transfers=TRANSFERS, transfer_failures={"peer_lost": 3})
