@@ -25,7 +25,7 @@ from benchmark.rank_processes import together
 from benchmark.report import Report, parser
 from rtp_llm.device import Device, resolve_device
 from rtp_llm.distributed.dispatch import AllToAll, LowLatencyAllToAll, NormalAllToAll
-from rtp_llm.distributed.loads import ExpertLoads
+from rtp_llm.distributed.expert_load import ExpertLoad
 from rtp_llm.distributed.membership import Membership
 from rtp_llm.distributed.placement import ExpertMap, Placement
 from rtp_llm.distributed.rows import TokenRows
@@ -118,7 +118,7 @@ class _Layer:
         self._world, self._device, self._tokens = world, device, tokens
         self._slots = placement.slots
         self._map = ExpertMap(placement, world.rank, place)
-        self._count = ExpertLoads(1, experts, place).counter(0)
+        self._count = ExpertLoad(1, experts, place).counter(0)
         torch.manual_seed(world.rank)
         self._x = torch.randn(tokens, hidden).to(place, torch.bfloat16)
         scores = torch.rand(tokens, experts, device=place)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from rtp_llm.distributed.expert_load import ExpertLoad, LoadWindow
 from rtp_llm.distributed.layer_choice import LayerChoice
-from rtp_llm.distributed.loads import ExpertLoads, LoadWindow
 from rtp_llm.distributed.placement import ExpertMap, Placement
 from rtp_llm.distributed.planner import improved
 from rtp_llm.distributed.weight_move import LayerMove, WeightMove
@@ -25,7 +25,7 @@ _logger = logging.getLogger("rtp_llm.engine")
 
 @dataclass(frozen=True)
 class BalanceOptions:
-    """`mode`: none, stats (the log tells of the loads), eplb (experts are moved) or all (both).
+    """`mode`: none, stats (the log tells the expert load), eplb (experts are moved) or all (both).
 
     Every `update_steps` steps counts are taken, `layers_per_step` layers are chosen by `policy`
     and planned anew for the last `window` counts together.
@@ -49,7 +49,7 @@ class BalanceOptions:
 
     @property
     def tells(self) -> bool:
-        """The log tells of the loads."""
+        """The log tells the expert load."""
         return self.mode in ("stats", "all")
 
 
@@ -73,7 +73,7 @@ class Balancer:
         world: World,
         device: Device,
         layers: Sequence[BalancedLayer],
-        loads: ExpertLoads,
+        loads: ExpertLoad,
         options: BalanceOptions,
     ) -> None:
         self.swaps = 0

@@ -10,7 +10,7 @@ import torch
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.distributed.balancer import BalancedLayer, BalanceOptions, Balancer
 from rtp_llm.distributed.dispatch import LowLatencyAllToAll
-from rtp_llm.distributed.loads import ExpertLoads
+from rtp_llm.distributed.expert_load import ExpertLoad
 from rtp_llm.distributed.lockstep import Lockstep
 from rtp_llm.distributed.placement import ExpertMap, Placement
 from rtp_llm.distributed.rows import TokenRows
@@ -41,7 +41,7 @@ class _Rank:
             )
             for i in range(LAYERS)
         ]
-        self.loads = ExpertLoads(LAYERS, EXPERTS, torch.device("cpu"))
+        self.loads = ExpertLoad(LAYERS, EXPERTS, torch.device("cpu"))
         self.balancer = Balancer(world, CpuDevice(), self.layers, self.loads, options)
         self.generator = torch.Generator().manual_seed(2 + world.rank)
 

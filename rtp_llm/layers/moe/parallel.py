@@ -16,7 +16,7 @@ from rtp_llm.device import Device
 from rtp_llm.distributed.balancer import BalancedLayer
 from rtp_llm.distributed.dispatch import AllToAll, Sent
 from rtp_llm.distributed.dispatch_modes import DispatchModes
-from rtp_llm.distributed.loads import ExpertLoads
+from rtp_llm.distributed.expert_load import ExpertLoad
 from rtp_llm.distributed.placement import ExpertMap, Placement
 from rtp_llm.distributed.rows import TokenRows
 from rtp_llm.distributed.world import World
@@ -93,7 +93,7 @@ class ParallelExperts:
         self.layers = [
             BalancedLayer(first, ExpertMap(first, world.rank, place)) for _ in range(count)
         ]
-        self.loads = ExpertLoads(count, config.num_experts, place)
+        self.loads = ExpertLoad(count, config.num_experts, place)
         self._world, self._options = world, options
         self._blocks: list[MoeBlock] = []
         self._empty: Tensor | None = None  # bool [T, 1]: rows that hold no token, in a padded step

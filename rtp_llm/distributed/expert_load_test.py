@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import torch
 
-from rtp_llm.distributed.loads import ExpertLoads, LoadWindow
+from rtp_llm.distributed.expert_load import ExpertLoad, LoadWindow
 
 
 def test_counts_are_those_of_the_choices():
-    loads = ExpertLoads(3, 7, torch.device("cpu"))
+    load = ExpertLoad(3, 7, torch.device("cpu"))
     expected = torch.zeros(3, 7, dtype=torch.int64)
     for layer in (0, 2, 2, 1, 0):
         for dtype in (torch.int32, torch.int64):
             ids = torch.randint(0, 7, (torch.randint(0, 30, ()), 3), dtype=dtype)
-            loads.counter(layer)(ids, torch.ones(ids.shape))
+            load.counter(layer)(ids, torch.ones(ids.shape))
             expected[layer] += torch.bincount(ids.flatten(), minlength=7)
-    assert torch.equal(loads.take(), expected)
-    assert loads.take().sum() == 0
+    assert torch.equal(load.take(), expected)
+    assert load.take().sum() == 0
 
 
 def test_a_window_forgets_the_oldest():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-class ExpertLoads:
+class ExpertLoad:
     """Counts int64 [layers, experts] that the steps add to; nothing is read back meanwhile.
 
     `rows`, int64 [T, 1]: 1 where a row of the step holds a token, else 0; None: all do.
