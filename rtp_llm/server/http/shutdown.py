@@ -13,6 +13,8 @@ import time
 from collections.abc import Collection
 from typing import Protocol
 
+from rtp_llm.config.options import plain_number
+
 POLL_SECONDS = 0.1
 # How long cut streams may take to write their last event.
 CUT_SECONDS = 1.0
@@ -88,7 +90,7 @@ async def drain(
     Returns how many were cut. The log says it, too.
     """
     waiting, before = len(what.answers), what.answered
-    logger.info("draining %d open requests, for up to %g s", waiting, seconds)
+    logger.info("draining %d open requests, for up to %s s", waiting, plain_number(seconds))
     deadline = time.monotonic() + seconds
     while what.answers and time.monotonic() < deadline and not signals.hurry:
         await what.wait_until_idle(POLL_SECONDS)
