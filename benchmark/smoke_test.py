@@ -10,7 +10,7 @@ import re
 import pytest
 
 from benchmark import request_files
-from rtp_llm.server.processes_for_tests import REAL
+from rtp_llm.testing.server_processes import REAL
 
 TINY = ["--shape", "tiny", "--quick", "--setting", "kv_cache_mem_mb=64"]
 PROGRAMS = {

@@ -10,8 +10,8 @@ import pytest
 
 from rtp_llm import LLM, __version__, cli
 from rtp_llm.config.roles import OF_ROUTER
-from rtp_llm.models.transformers_models_for_tests import save_model
 from rtp_llm.testing.model_folders import byte_level
+from rtp_llm.testing.transformers_models import save_model
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:

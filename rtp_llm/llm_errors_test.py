@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from rtp_llm import LLM, SamplingParams
-from rtp_llm.models.transformers_models_for_tests import save_model
 from rtp_llm.testing.model_folders import byte_level
+from rtp_llm.testing.transformers_models import save_model
 
 
 def test_a_sequence_that_breaks_keeps_what_it_had(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ import torch
 from rtp_llm import LLM, SamplingParams
 from rtp_llm.config.settings import SettingsError
 from rtp_llm.engine.messages import EngineDeadError
-from rtp_llm.models.transformers_models_for_tests import save_model
 from rtp_llm.progress_line import ProgressLine
 from rtp_llm.testing.model_folders import CHATML, byte_level
+from rtp_llm.testing.transformers_models import save_model
 from rtp_llm.text.generation_defaults import GenerationDefaults
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)

@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from rtp_llm.disagg.servers_for_tests import DEMO, answer_of, ask_gauge, complete
-from rtp_llm.server.processes_for_tests import ROOT, environment
 from rtp_llm.testing.kept_port import kept_port
+from rtp_llm.testing.server_processes import ROOT, environment
 
 PAGE = ROOT / "docs" / "disaggregation.md"
 PORTS = ("8101", "8111", "8102", "8088")

@@ -15,8 +15,8 @@ from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings, options
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, Worker, prompt
 from rtp_llm.engine.messages import EngineStartError
-from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
-from rtp_llm.models.transformers_models_for_tests import save_model
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import save_model
 
 pytest_plugins = "rtp_llm.disagg.fixtures_for_tests"
 

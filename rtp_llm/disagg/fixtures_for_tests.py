@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rtp_llm.disagg.workers_for_tests import SIZES
-from rtp_llm.engine.attention_for_tests import each_token_alone
-from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
-from rtp_llm.models.transformers_models_for_tests import save_model
+from rtp_llm.testing.each_token_alone import each_token_alone
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import save_model
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
+from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import usable_gpu
 
 if TYPE_CHECKING:
     from rtp_llm.disagg.workers_for_tests import Pair
-    from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+    from rtp_llm.testing.tiny_engine import TinyEngine
 
 
 def made_pair(folder: Path, **settings: object) -> Pair:
@@ -23,7 +23,7 @@ def made_pair(folder: Path, **settings: object) -> Pair:
 
 
 def made_engine(folder: Path, **settings: object) -> TinyEngine:
-    from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+    from rtp_llm.testing.tiny_engine import TinyEngine
 
     return TinyEngine(folder, **settings)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, Worker, prompt
-from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+from rtp_llm.testing.tiny_engine import TinyEngine
 
 pytest_plugins = "rtp_llm.disagg.fixtures_for_tests"
 

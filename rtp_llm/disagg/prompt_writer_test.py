@@ -20,8 +20,8 @@ from rtp_llm.disagg.metrics import TransferMetrics
 from rtp_llm.disagg.prompt_writer import PromptWriter
 from rtp_llm.disagg.send_buffers import InPlaceSendBuffer
 from rtp_llm.disagg.settings import WriterSettings
-from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
-from rtp_llm.models.transformers_models_for_tests import save_model
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import save_model
 
 BLOCK = 4
 

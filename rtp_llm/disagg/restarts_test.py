@@ -19,9 +19,9 @@ from rtp_llm.config.roles import split_address
 from rtp_llm.disagg import peers as peer_module
 from rtp_llm.disagg.messages import PROTOCOL, Offer, Welcome
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, Worker, prompt
-from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
-from rtp_llm.models.transformers_models_for_tests import save_model
 from rtp_llm.testing.kept_port import kept_port
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import save_model
 
 pytest_plugins = "rtp_llm.disagg.fixtures_for_tests"
 

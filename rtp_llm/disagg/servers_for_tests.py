@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from rtp_llm.server.processes_for_tests import REAL, ROOT, Process, children, engines
+from rtp_llm.testing.server_processes import REAL, ROOT, Process, children, engines
 
 DEMO = ROOT / "example" / "demo_model"
 # Codes of refusals while an engine, or a server behind a router, has to wait for a core.

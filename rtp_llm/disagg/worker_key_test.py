@@ -26,8 +26,8 @@ from rtp_llm.disagg.raw_peers_for_tests import HELLO, WELCOME, RawPeer, until
 from rtp_llm.disagg.transports.registry import take_blocks
 from rtp_llm.disagg.worker_key import WorkerKey, fresh_nonce
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, prompt
-from rtp_llm.models.transformers_models_for_tests import save_model
 from rtp_llm.testing.kept_port import kept_port
+from rtp_llm.testing.transformers_models import save_model
 
 KEY = WorkerKey(b"a key of at least sixteen bytes")
 OTHER = WorkerKey(b"another key of many more bytes")

@@ -14,8 +14,8 @@ from rtp_llm.disagg.build import BuiltWorker, build_worker
 from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.deltas import decode_step
 from rtp_llm.engine.messages import AddRequest, RequestFailed, StepOutput
-from rtp_llm.engine.tiny_engine_for_tests import Outcome
 from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.testing.tiny_engine import Outcome
 
 PATIENCE_SECONDS = 60
 # Prompts of a few blocks take several steps.

@@ -7,9 +7,9 @@ import pytest
 from rtp_llm import ops
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.engine import build
-from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
-from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
 from rtp_llm.testing.fake_torch import gpu_in_host_memory
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import random_prompt, save_model
 
 
 @pytest.fixture(scope="module")

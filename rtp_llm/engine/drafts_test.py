@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from rtp_llm.engine.attention_for_tests import each_token_alone
 from rtp_llm.engine.messages import INDEX_BITS
 from rtp_llm.engine.replays_for_tests import Replays
 from rtp_llm.engine.scripted_proposer_for_tests import (
@@ -20,8 +19,9 @@ from rtp_llm.engine.scripted_proposer_for_tests import (
     unknown,
     wrong,
 )
-from rtp_llm.engine.tiny_engine_for_tests import Outcome, TinyEngine
-from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
+from rtp_llm.testing.each_token_alone import each_token_alone
+from rtp_llm.testing.tiny_engine import Outcome, TinyEngine
+from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.graphs.inputs import GraphInputs
 from rtp_llm.worker.heads.logits_processor import ProcessorRows

@@ -7,10 +7,10 @@ import torch
 from safetensors.torch import load_file
 
 from rtp_llm.device import DeviceError
-from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
-from rtp_llm.models.fp8_checkpoints_for_tests import store_as_fp8
-from rtp_llm.models.fp8_products_for_tests import multiply_fp8_on_cpu
-from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
+from rtp_llm.testing.fp8_checkpoints import store_as_fp8
+from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import random_prompt, save_model
 
 PROMPTS = [random_prompt(length, seed=length) for length in (5, 17, 50)]
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rtp_llm.engine.tiny_engine_for_tests import Outcome, TinyEngine
-from rtp_llm.models.transformers_models_for_tests import (
+from rtp_llm.ops.gemm.linear_reference import w8a8_int8_linear_reference
+from rtp_llm.quantization.int8 import dequantize_rows, pack, quantize_rows
+from rtp_llm.testing.tiny_engine import Outcome, TinyEngine
+from rtp_llm.testing.transformers_models import (
     expected_logits,
     random_prompt,
     save_model,
 )
-from rtp_llm.ops.gemm.linear_reference import w8a8_int8_linear_reference
-from rtp_llm.quantization.int8 import dequantize_rows, pack, quantize_rows
 
 # (length, seed) of prompts for which the formula's best token is at every step more than 0.29 ahead
 # of the second one: what float32 rounds differently may move an activation by one of its 254 steps,

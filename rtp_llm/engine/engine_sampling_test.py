@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
-from rtp_llm.models.transformers_models_for_tests import (
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import (
     expected_logits,
     expected_tokens,
     random_prompt,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rtp_llm.engine.messages import RequestError
-from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
-from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import random_prompt, save_model
 
 REQUESTS = 10_000
 MOST_GROWTH = 16 * 2**20

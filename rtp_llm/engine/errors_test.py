@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from rtp_llm.engine.tiny_engine_for_tests import Outcome, TinyEngine
-from rtp_llm.models.transformers_models_for_tests import (
+from rtp_llm.testing.tiny_engine import Outcome, TinyEngine
+from rtp_llm.testing.transformers_models import (
     clear_prompt,
     expected_tokens,
     random_prompt,

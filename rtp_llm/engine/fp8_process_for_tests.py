@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from rtp_llm.engine.process.main import main
-from rtp_llm.models.fp8_products_for_tests import multiply_fp8_on_cpu, round_products_once
+from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu, round_products_once
 
 if __name__ == "__main__":
     multiply_fp8_on_cpu()

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from rtp_llm.device import MemoryInfo, resolve_device
-from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
+from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import usable_gpu
 
 
 def tiny_engine(folder, **settings):
-    from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+    from rtp_llm.testing.tiny_engine import TinyEngine
 
     return TinyEngine(folder, **settings)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
+from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import usable_gpu
 
 # The packages of the engine's link are not part of every image that has a GPU.
@@ -19,7 +19,7 @@ NEVER = {POISON: -100.0}
 
 
 def tiny_engine(folder, **settings):
-    from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+    from rtp_llm.testing.tiny_engine import TinyEngine
 
     return TinyEngine(folder, allow_reference_ops=True, **settings)
 

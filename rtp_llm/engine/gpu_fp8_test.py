@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from rtp_llm import ops
-from rtp_llm.models.fp8_checkpoints_for_tests import store_as_fp8
-from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
 from rtp_llm.quantization.fp8 import dequantize_blocks, quantize_blocks
+from rtp_llm.testing.fp8_checkpoints import store_as_fp8
+from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import usable_gpu
 
 # The packages of the engine's link are not part of every image that has a GPU.
@@ -28,7 +28,7 @@ LENGTHS = (3, 40, 150)
 
 
 def tiny_engine(folder, **settings):
-    from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+    from rtp_llm.testing.tiny_engine import TinyEngine
 
     given = {"device_type": "cuda", "dtype": "bfloat16", "reuse_cache": False}
     return TinyEngine(folder, **{**given, **settings})

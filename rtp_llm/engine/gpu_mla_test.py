@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rtp_llm import ops
-from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
+from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import usable_gpu
 
 # The packages of the engine's link are not part of every image that has a GPU.
@@ -28,7 +28,7 @@ LENGTHS = (3, 40, 150)
 
 def scores(folder, **settings):
     """Log-probabilities of the prompts' tokens and of those that follow."""
-    from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
+    from rtp_llm.testing.tiny_engine import TinyEngine
 
     engine = TinyEngine(folder, **settings)
     while engine.engine.has_idle_work:

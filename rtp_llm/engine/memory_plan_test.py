@@ -12,7 +12,7 @@ from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.engine import memory_plan
 from rtp_llm.engine.memory_plan import plan_memory, weight_bytes, weights_that_fit
 from rtp_llm.loader import load_model
-from rtp_llm.models.transformers_models_for_tests import save_model
+from rtp_llm.testing.transformers_models import save_model
 from rtp_llm.worker.cache.budget import CacheSizeError
 from rtp_llm.worker.warm_up import StepLimits, measure_steps
 

@@ -11,9 +11,9 @@ import torch
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine import build
-from rtp_llm.engine.attention_for_tests import each_token_alone
-from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
-from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
+from rtp_llm.testing.each_token_alone import each_token_alone
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.worker.heads.sampler import SampleHandle
 from rtp_llm.worker.model_runner import ModelRunner
 

@@ -9,8 +9,8 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.engine import build
 from rtp_llm.engine.admission import EngineLimits
 from rtp_llm.engine.engine import Engine
-from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
 from rtp_llm.native import load_runtime
+from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.worker.shared.process_worker import ProcessWorker
 from rtp_llm.worker.worker import StepHandle, Worker
 

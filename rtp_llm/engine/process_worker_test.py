@@ -9,9 +9,9 @@ import pytest
 
 from rtp_llm.engine.messages import EngineDeadError, RequestError
 from rtp_llm.engine.process_worker_for_tests import TinyEngineElsewhere
-from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
-from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
 from rtp_llm.native import load_runtime
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.worker.shared.process_worker import ProcessWorker, WorkerLostError
 
 HERE = "rtp_llm.engine.process_worker_for_tests"

@@ -14,7 +14,7 @@ import torch
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.engine import build
 from rtp_llm.engine.replicas.rank_steps import RankSteps
-from rtp_llm.engine.tiny_engine_for_tests import Outcome, TinyEngine
+from rtp_llm.testing.tiny_engine import Outcome, TinyEngine
 from rtp_llm.worker.graphs.step_graphs import StepGraphs
 
 _MOST_ROUNDS = 200

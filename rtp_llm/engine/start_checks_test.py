@@ -15,8 +15,8 @@ from rtp_llm.device.rocm import RocmDevice
 from rtp_llm.device.xpu import XpuDevice
 from rtp_llm.engine import build
 from rtp_llm.engine.start_checks import check_model, check_operators, check_settings
-from rtp_llm.models.transformers_models_for_tests import save_model
 from rtp_llm.testing.fake_torch import FakeTorch
+from rtp_llm.testing.transformers_models import save_model
 
 KINDS = {kind.name: kind for kind in (CudaDevice, RocmDevice, XpuDevice)}
 GPUS = pytest.mark.parametrize("name", KINDS)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rtp_llm.loader import CheckpointError
-from rtp_llm.loader.open_model_for_tests import open_model as load
 from rtp_llm.loader.small_checkpoints_for_tests import CONFIG
+from rtp_llm.testing.open_model import open_model as load
 
 
 @pytest.fixture

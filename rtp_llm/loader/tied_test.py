@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from rtp_llm.loader.open_model_for_tests import open_model
-from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
-from rtp_llm.models.parity_for_tests import TOLERANCE
-from rtp_llm.models.transformers_models_for_tests import (
+from rtp_llm.testing.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.open_model import open_model
+from rtp_llm.testing.parity import TOLERANCE
+from rtp_llm.testing.transformers_models import (
     expected_logits,
     random_prompt,
     save_model,

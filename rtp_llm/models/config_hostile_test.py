@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from rtp_llm.layers import options as layer_options
-from rtp_llm.loader.open_model_for_tests import open_model
 from rtp_llm.model_folder import ModelFilesError
 from rtp_llm.models.config import ModelConfigError, UnsupportedModelError
 from rtp_llm.models.config_fields import FIELDS, ROPE_FIELDS
 from rtp_llm.models.config_reader import read_model_config
+from rtp_llm.testing.open_model import open_model
 
 NAN, INFINITY = float("nan"), float("inf")
 BASE: dict[str, Any] = {

@@ -9,9 +9,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rtp_llm import ops
-from rtp_llm.loader.open_model_for_tests import open_model
-from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
-from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
+from rtp_llm.testing.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.open_model import open_model
+from rtp_llm.testing.transformers_models import random_prompt, save_model
 
 LAYERS = 3
 # Views cost no pass over the data, logits become float32; all else must be an operator of ours.

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from rtp_llm.engine import build
-from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
-from rtp_llm.models.transformers_models_for_tests import (
+from rtp_llm.native import load_runtime
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import (
     expected_tokens,
     random_prompt,
     save_model,
 )
-from rtp_llm.native import load_runtime
 
 torch.set_num_threads(2)
 

@@ -13,17 +13,17 @@ from rtp_llm import ops
 from rtp_llm.layers.fp8_linear import Fp8Linear
 from rtp_llm.layers.linear import PlainLinear
 from rtp_llm.loader import staging
-from rtp_llm.loader.open_model_for_tests import open_model
-from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
-from rtp_llm.models.fp8_checkpoints_for_tests import projections, store_as_fp8
-from rtp_llm.models.fp8_products_for_tests import multiply_fp8_on_cpu
-from rtp_llm.models.transformers_models_for_tests import (
+from rtp_llm.quantization.fp8 import dequantize_rows, quantize_blocks
+from rtp_llm.testing.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.fp8_checkpoints import projections, store_as_fp8
+from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
+from rtp_llm.testing.open_model import open_model
+from rtp_llm.testing.transformers_models import (
     clear_prompt,
     expected_logits,
     random_prompt,
     save_model,
 )
-from rtp_llm.quantization.fp8 import dequantize_rows, quantize_blocks
 
 torch.set_num_threads(2)
 

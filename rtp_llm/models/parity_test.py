@@ -7,15 +7,15 @@ import json
 import pytest
 import torch
 
-from rtp_llm.loader.open_model_for_tests import open_model
-from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
-from rtp_llm.models.parity_for_tests import TOLERANCE, check_tokens_and_chunks
-from rtp_llm.models.transformers_models_for_tests import (
+from rtp_llm.quantization.int8 import dequantize_rows, quantize_rows
+from rtp_llm.testing.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.open_model import open_model
+from rtp_llm.testing.parity import TOLERANCE, check_tokens_and_chunks
+from rtp_llm.testing.transformers_models import (
     expected_logits,
     random_prompt,
     save_model,
 )
-from rtp_llm.quantization.int8 import dequantize_rows, quantize_rows
 
 torch.set_num_threads(2)
 

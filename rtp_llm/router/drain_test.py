@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from rtp_llm.server.http.shutdown import SAME_SIGNAL_SECONDS
-from rtp_llm.server.processes_for_tests import PATIENCE, environment
+from rtp_llm.testing.server_processes import PATIENCE, environment
 
 EVENT = b"data: 1\n\n"
 DONE = b"data: [DONE]\n\n"

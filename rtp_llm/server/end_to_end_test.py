@@ -15,9 +15,10 @@ import openai
 import pytest
 
 from example.demo_model.training import sums
-from rtp_llm.models.transformers_models_for_tests import save_model
 from rtp_llm.sampling_params import SamplingParams
-from rtp_llm.server.processes_for_tests import (
+from rtp_llm.server.serving_for_tests import events, wait_for
+from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
+from rtp_llm.testing.server_processes import (
     REAL,
     ROOT,
     Process,
@@ -26,8 +27,7 @@ from rtp_llm.server.processes_for_tests import (
     process,
     read_metrics,
 )
-from rtp_llm.server.serving_for_tests import events, wait_for
-from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
+from rtp_llm.testing.transformers_models import save_model
 
 ASK: Any = [{"role": "user", "content": "Hello"}]
 FLAGS = ["--dtype", "float32", "--num-threads", "1", "--kv-cache-mem-mb", "16"]

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine.allowed_steps_for_tests import allowed_steps
 from rtp_llm.engine.client.restarting_client import Restarts
 from rtp_llm.engine.messages import (
     AddRequest,
@@ -25,6 +24,7 @@ from rtp_llm.engine.messages import (
     SequenceError,
     TokenLogprob,
 )
+from rtp_llm.testing.allowed_steps import allowed_steps
 
 Script = Callable[[AddRequest, int], list[int]]
 EOS = 4  # <|im_end|> of testing/model_folders.py

@@ -36,7 +36,7 @@ class MortalEngine(FakeEngine):
 
 def make_engine(settings: Settings) -> EngineInterface:
     if os.environ.get("FAKE_ENGINE") == "scripted":
-        return engine_client(settings, "rtp_llm.engine.scripted_engine_for_tests")
+        return engine_client(settings, "rtp_llm.testing.scripted_engine")
     script = say(demo_tokenizer(), os.environ.get("FAKE_TEXT", TEXT))
     engine = MortalEngine(script, step_seconds=0.01)
     engine.next_ready = ready_message(int(os.environ.get("FAKE_CONTEXT", "256")))

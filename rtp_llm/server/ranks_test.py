@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from rtp_llm import LLM, SamplingParams
-from rtp_llm.models.transformers_models_for_tests import save_model
-from rtp_llm.server.processes_for_tests import REAL, Stream, engines, process, read_metrics
 from rtp_llm.testing.model_folders import CHATML, byte_level
+from rtp_llm.testing.server_processes import REAL, Stream, engines, process, read_metrics
+from rtp_llm.testing.transformers_models import save_model
 
 FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--served-model-name", "tiny")
 LONG = 30_000  # tokens that no machine has given before a test does something to their stream

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import httpx
 
-from rtp_llm.server.processes_for_tests import (
+from rtp_llm.server.serving_for_tests import wait_for
+from rtp_llm.testing.server_processes import (
     PATIENCE,
     Stream,
     engines,
@@ -19,7 +20,6 @@ from rtp_llm.server.processes_for_tests import (
     read_metrics,
     status,
 )
-from rtp_llm.server.serving_for_tests import wait_for
 
 KILLS, STREAMS = 100, 50
 MOST_GROWTH = 32 * 2**20

@@ -10,9 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from rtp_llm.engine import scripted_engine_for_tests as script
-from rtp_llm.engine.allowed_steps_for_tests import AllowedSteps
-from rtp_llm.server.processes_for_tests import (
+from rtp_llm.server.serving_for_tests import CHAT, fake_engine, run, served, wait_for
+from rtp_llm.testing import scripted_engine as script
+from rtp_llm.testing.allowed_steps import AllowedSteps
+from rtp_llm.testing.server_processes import (
     PATIENCE,
     Process,
     Stream,
@@ -23,7 +24,6 @@ from rtp_llm.server.processes_for_tests import (
     read_metrics,
     status,
 )
-from rtp_llm.server.serving_for_tests import CHAT, fake_engine, run, served, wait_for
 
 STREAMS = 50
 

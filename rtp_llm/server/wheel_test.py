@@ -13,7 +13,7 @@ from typing import Any
 import openai
 import pytest
 
-from rtp_llm.server.processes_for_tests import ROOT, process
+from rtp_llm.testing.server_processes import ROOT, process
 from tools.wheel import installed
 
 DEMO = ROOT / "example" / "demo_model"

@@ -19,8 +19,8 @@ PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 SERVED = """
 import sys
 from pathlib import Path
-from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
-from rtp_llm.models.transformers_models_for_tests import clear_prompt, save_model
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import clear_prompt, save_model
 folder = Path(sys.argv[1])
 prompt, expected = clear_prompt(save_model(folder, sys.argv[2]), 40, 24)
 engine = TinyEngine(folder)

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine import scripted_engine_for_tests as script
-from rtp_llm.engine.allowed_steps_for_tests import AllowedSteps
 from rtp_llm.engine.client import liveness
 from rtp_llm.engine.client.engine_client import EngineClient
 from rtp_llm.engine.client_calls_for_tests import collect, eventually, request
 from rtp_llm.engine.messages import EngineDeadError, EngineStartError, RequestError
+from rtp_llm.testing import scripted_engine as script
+from rtp_llm.testing.allowed_steps import AllowedSteps
 
-MODULE = "rtp_llm.engine.scripted_engine_for_tests"
+MODULE = "rtp_llm.testing.scripted_engine"
 
 
 def serve(test: Callable[[EngineClient], Awaitable[None]], **settings: object) -> None:
@@ -175,7 +175,7 @@ def test_the_traceback_of_a_defect_is_logged():
             await collect(client.generate(request(client, script.RAISE)))
         (line,) = lines
         assert line.level == logging.ERROR
-        assert "scripted_engine_for_tests.py" in line.message
+        assert "scripted_engine.py" in line.message
         assert line.message.endswith("ZeroDivisionError: by the script")
 
     serve(test)

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine import scripted_engine_for_tests as script
-from rtp_llm.engine.allowed_steps_for_tests import AllowedSteps
 from rtp_llm.engine.client import restarting_client
 from rtp_llm.engine.client.engine_client import EngineClient
 from rtp_llm.engine.client.restarting_client import RestartingClient, Restarts
 from rtp_llm.engine.client_calls_for_tests import collect, eventually, request
 from rtp_llm.engine.messages import EngineDeadError, EngineStartError, RequestError
 from rtp_llm.engine.replicas.ranks_client import RanksClient
+from rtp_llm.testing import scripted_engine as script
+from rtp_llm.testing.allowed_steps import AllowedSteps
 
-MODULE = "rtp_llm.engine.scripted_engine_for_tests"
+MODULE = "rtp_llm.testing.scripted_engine"
 LONG = 10**6  # tokens
 
 

@@ -19,13 +19,13 @@ from rtp_llm.engine.messages import (
     EngineStartError,
     RequestError,
 )
-from rtp_llm.models.transformers_models_for_tests import (
+from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.testing.transformers_models import (
     expected_logits,
     expected_tokens,
     random_prompt,
     save_model,
 )
-from rtp_llm.sampling_params import SamplingParams
 
 
 @pytest.fixture(scope="module")

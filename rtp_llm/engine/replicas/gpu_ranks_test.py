@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 
-from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
+from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import usable_gpus
 
 # The packages of the engine's link are not part of every image that has a GPU.
@@ -35,8 +35,8 @@ def rounds_for(size):
 def played(folder, tmp_path, size, scores=False, **settings):
     """What each rank did, and what one rank does alone: outcomes by prompt."""
     from rtp_llm.engine.rank_runs_for_tests import Play, ask, play
-    from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
     from rtp_llm.testing.ranks import run_ranks
+    from rtp_llm.testing.tiny_engine import TinyEngine
 
     moves = settings.get("eplb_mode") == "eplb"
     plays = Play(rounds_for(size), MAX_TOKENS, until_moved=moves, scores=scores)
@@ -111,8 +111,8 @@ def test_processes_serve_and_end_with_the_one_that_is_killed(tmp_path):
     from rtp_llm.config.settings import Settings
     from rtp_llm.engine.messages import EngineDeadError
     from rtp_llm.engine.replicas.rank_engines import RankEngines
-    from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
     from rtp_llm.sampling_params import SamplingParams
+    from rtp_llm.testing.tiny_engine import TinyEngine
 
     save_model(tmp_path, "qwen3_moe", seed=7)
     common = {"kv_cache_mem_mb": 16, "dtype": "float32", "device_type": GPU}

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine import scripted_engine_for_tests as script
 from rtp_llm.engine.client import liveness
 from rtp_llm.engine.messages import AddRequest, EngineDeadError, StepOutput
 from rtp_llm.engine.replicas.rank_engines import RankEngines
 from rtp_llm.engine.replicas.ranks_client import RanksClient
 from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.testing import scripted_engine as script
 
-MODULE = "rtp_llm.engine.scripted_engine_for_tests"
+MODULE = "rtp_llm.testing.scripted_engine"
 SETTINGS = Settings(model="scripted", data_parallel_size=2, step_timeout=1.0)
 LONG = 900
 SIGNS = [

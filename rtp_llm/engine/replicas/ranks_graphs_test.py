@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from rtp_llm.engine.rank_runs_for_tests import Play, Played, Replays, play
-from rtp_llm.engine.tiny_engine_for_tests import TinyEngine
-from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
 from rtp_llm.testing.ranks import run_ranks
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import random_prompt, save_model
 
 # With 8 tokens for each other rank, 3 sequences of a rank decode in the size of 4.
 SETTINGS = {"expert_capacity": 8, "max_running_requests": 6, "num_threads": 1}

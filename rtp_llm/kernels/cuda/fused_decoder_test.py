@@ -12,12 +12,12 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.device import resolve_device
 from rtp_llm.layers.fused_linear import FusedLinear
-from rtp_llm.loader.open_model_for_tests import open_model
 from rtp_llm.models.causal_lm import CausalLM
-from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
-from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
+from rtp_llm.testing.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.gpu import captured
+from rtp_llm.testing.open_model import open_model
 from rtp_llm.testing.operator_checks import DEVICE, kernel_runs
+from rtp_llm.testing.transformers_models import random_prompt, save_model
 
 LAYERS = 2
 TOLERANCE = 6e-2  # of the largest logit

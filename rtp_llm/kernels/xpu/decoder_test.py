@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from rtp_llm.loader.open_model_for_tests import open_model
-from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
-from rtp_llm.models.transformers_models_for_tests import random_prompt, save_model
 from rtp_llm.ops.fallback import lazy
 from rtp_llm.ops.registry import operator
 from rtp_llm.ops.schema import OPERATORS
 from rtp_llm.testing import xpu_bridge  # noqa: F401 (loads the bridge)
+from rtp_llm.testing.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.open_model import open_model
 from rtp_llm.testing.operator_checks import kernel_runs
+from rtp_llm.testing.transformers_models import random_prompt, save_model
 
 LAYERS = 2
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 6e-2}

@@ -15,8 +15,8 @@ import httpx
 import msgspec
 import pytest
 
-from rtp_llm.server.processes_for_tests import PATIENCE, Process, children, process
 from rtp_llm.server.serving_for_tests import wait_for
+from rtp_llm.testing.server_processes import PATIENCE, Process, children, process
 
 MIB = 2**20
 # Ten times the floors: /health within 250 ms, a stream that never stands still for a second.

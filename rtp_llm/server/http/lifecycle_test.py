@@ -14,13 +14,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rtp_llm.engine import scripted_engine_for_tests as script
-from rtp_llm.engine.allowed_steps_for_tests import AllowedSteps
 from rtp_llm.engine.client.engine_client import TICK_SECONDS
 from rtp_llm.engine.client.liveness import SILENCE_SECONDS
 from rtp_llm.server.http.shutdown import SAME_SIGNAL_SECONDS
-from rtp_llm.server.processes_for_tests import ROOT, Process, Stream, engines, process, read_metrics
 from rtp_llm.server.serving_for_tests import CHAT, TEXT, wait_for
+from rtp_llm.testing import scripted_engine as script
+from rtp_llm.testing.allowed_steps import AllowedSteps
+from rtp_llm.testing.server_processes import ROOT, Process, Stream, engines, process, read_metrics
 
 NO_RESTART = ("--restart-engine", "0")
 

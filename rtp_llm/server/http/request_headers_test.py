@@ -13,7 +13,6 @@ import httpx
 import pytest
 
 from rtp_llm.server.http import request_headers
-from rtp_llm.server.processes_for_tests import parse_metrics
 from rtp_llm.server.serving_for_tests import (
     CHAT,
     JSON,
@@ -24,6 +23,7 @@ from rtp_llm.server.serving_for_tests import (
     run,
     served,
 )
+from rtp_llm.testing.server_processes import parse_metrics
 
 BODY = json.dumps(PROMPT).encode()
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from rtp_llm.models.causal_lm import CausalLM
-from rtp_llm.models.contiguous_runner_for_tests import ContiguousRunner
-from rtp_llm.models.transformers_models_for_tests import clear_prompt, expected_logits
+from rtp_llm.testing.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.transformers_models import clear_prompt, expected_logits
 
 NEW_TOKENS = 64
 TOLERANCE: dict[str, Any] = {"rtol": 1e-4, "atol": 2e-4}  # of logits that reach about 20

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine.allowed_steps_for_tests import allowed_steps
 from rtp_llm.engine.columns import step_columns
 from rtp_llm.engine.messages import (
     FINISH_LENGTH,
@@ -30,6 +29,7 @@ from rtp_llm.engine.messages import (
 )
 from rtp_llm.engine.process.main import main
 from rtp_llm.engine.serving import Serving
+from rtp_llm.testing.allowed_steps import allowed_steps
 from rtp_llm.worker.worker import StepOutputs
 
 # A step with SLEEP in it ends when it is allowed, and never where no test says how many are.
