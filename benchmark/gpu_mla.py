@@ -1,4 +1,4 @@
-"""Decode attention over latents on a GPU, beside both of its limits: bytes and products.
+"""MLA decode attention on a GPU, beside both of its limits: bytes and products.
 
 DeepSeek-V3's sizes: --heads query heads over latents of 512 and keys of 64, bfloat16, blocks of 64
 in random order. A step reads 1,152 bytes a key once; a head multiplies and adds 1,088 numbers with
@@ -55,7 +55,7 @@ class Bench:
             "limit by",
             "% of limit",
         )
-        report = Report(f"Latent decode, {self.heads} heads, {self.backend.name}", columns)
+        report = Report(f"MLA decode, {self.heads} heads, {self.backend.name}", columns)
         report.notes.append(
             f"copies run at {self.rates.copy / 1e12:.2f} TB/s, products of 8192 x 8192 at "
             f"{self.rates.products / 1e12:.0f} TFLOP/s; limit: the longer of both for the step"
@@ -96,7 +96,7 @@ class Bench:
     def prompts(self) -> Report:
         """Whole prompts in both forms, without the products that go with them."""
         columns = ("tokens", "expanded us", "TFLOP/s", "absorbed us")
-        report = Report(f"Latent prompts, {self.heads} heads, {self.backend.name}", columns)
+        report = Report(f"MLA prompts, {self.heads} heads, {self.backend.name}", columns)
         for tokens in PROMPTS:
             report.add(tokens=tokens, **self._prompt_row(tokens))
         return report

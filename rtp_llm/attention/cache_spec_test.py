@@ -19,7 +19,7 @@ from rtp_llm.attention.cache_spec import (
 FULL = FullAttentionSpec(2, 64, torch.bfloat16)
 NARROW = SlidingWindowSpec(2, 64, torch.bfloat16, window=16)
 WIDE = SlidingWindowSpec(2, 64, torch.bfloat16, window=512)
-LATENT = MlaSpec(512, 64, torch.bfloat16)
+MLA = MlaSpec(512, 64, torch.bfloat16)
 STATE = RecurrentSpec(((4, 8, 8), (3, 5)), (torch.float32, torch.bfloat16))
 
 
@@ -35,7 +35,7 @@ def test_heads_types_and_kinds_make_groups_of_their_own() -> None:
         FullAttentionSpec(4, 64, torch.bfloat16),
         FullAttentionSpec(2, 128, torch.bfloat16),
         FullAttentionSpec(2, 64, torch.float8_e4m3fn),
-        LATENT,
+        MLA,
     ]
     assert len(CacheGroups.of([FULL, *others]).groups) == 5
 
@@ -45,7 +45,7 @@ def test_heads_types_and_kinds_make_groups_of_their_own() -> None:
     [
         (FULL, (2, 9, 16, 2, 64), 2 * 16 * 2 * 64 * 2),
         (NARROW, (2, 9, 16, 2, 64), 2 * 16 * 2 * 64 * 2),
-        (LATENT, (1, 9, 16, 1, 576), 16 * 576 * 2),
+        (MLA, (1, 9, 16, 1, 576), 16 * 576 * 2),
         (STATE, (1, 9, 1024 + 256), 1024 + 256),
     ],
 )
@@ -73,7 +73,7 @@ def test_bytes_of_a_token_are_those_of_attention() -> None:
 
 
 def test_a_group_says_what_it_is() -> None:
-    groups = CacheGroups.of([FULL, NARROW, LATENT, STATE, STATE]).groups
+    groups = CacheGroups.of([FULL, NARROW, MLA, STATE, STATE]).groups
     assert list(map(str, groups)) == [
         "1 layer of full attention, 2 KV heads of 64 in bfloat16",
         "1 layer of MLA, latents of 512 and keys of 64 in bfloat16",

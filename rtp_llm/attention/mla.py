@@ -1,4 +1,4 @@
-"""Attention over compressed keys and values (multi-head latent attention, arXiv 2405.04434).
+"""Multi-head latent attention (MLA, arXiv 2405.04434): compressed keys and values.
 
 The cache holds for a token one latent and one rotated key, which all heads share. A head's keys and
 values are products of the latent with its part of `kv_b`, and there are two ways to attend:
@@ -47,7 +47,7 @@ def context_bytes(keys: int, sizes: Forms, num_heads: int, dtype: torch.dtype) -
 
 @dataclass(frozen=True)
 class MlaConfig:
-    """What layers whose cache holds latents ask.
+    """What layers with MLA ask of a backend.
 
     Sizes of a head are in elements: R = `latent_size` and P = `rope_size` are what the cache holds
     of a token, Dn = `nope_size` and P make a query, Dv = `value_size` a result. `scale` multiplies
@@ -85,7 +85,7 @@ class MlaWeights(NamedTuple):
 
 
 class MlaBackend(Backend[MlaConfig]):
-    """Attention over latents."""
+    """MLA over the paged cache."""
 
     config_class = MlaConfig
 

@@ -1,4 +1,4 @@
-"""Attention over latents on Hopper GPUs: decode steps through the copy engine and wgmma."""
+"""MLA on Hopper GPUs: decode steps through the copy engine and wgmma."""
 
 from __future__ import annotations
 

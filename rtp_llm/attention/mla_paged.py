@@ -1,4 +1,4 @@
-"""Attention over latents on every device that has the operators: the CPU's backend."""
+"""MLA on every device that has the operators: the CPU's backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention over latents: which form a sequence takes, what is refused, both forms in the layer."""
+"""MLA: which form a sequence takes, what is refused, both forms in the layer."""
 
 from __future__ import annotations
 

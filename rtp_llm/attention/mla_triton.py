@@ -1,4 +1,4 @@
-"""Attention over latents on NVIDIA GPUs, in Triton."""
+"""MLA on NVIDIA GPUs, in Triton."""
 
 from __future__ import annotations
 

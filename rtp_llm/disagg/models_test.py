@@ -1,4 +1,4 @@
-"""Every kind of cache that travels gives what one engine gives: heads, latents, 8-bit floats."""
+"""Every kind of cache that travels gives what one engine gives: heads, MLA, 8-bit floats."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HYBRID = {"use_sliding_window": True, "sliding_window": 24, "max_window_layers":
 # Planes of the cache that each kind has, and what it needs beside its name.
 KINDS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "llama": (2, {"num_key_value_heads": 4}, {}),  # as many heads for keys as for queries
-    "deepseek_v2": (1, {}, {}),  # latents, and a mixture
+    "deepseek_v2": (1, {}, {}),  # MLA, and a mixture
     "deepseek_v3": (1, {}, {}),
     "qwen3_moe": (2, {}, {}),
     "mixtral": (2, {"sliding_window": 24}, {}),

@@ -13,7 +13,7 @@ from rtp_llm.testing.usable_gpu import usable_gpu
 pytest.importorskip("msgspec")
 
 USABLE = usable_gpu("cuda") and ops.has_kernel("mla_rotate_and_store", "cuda")
-pytestmark = pytest.mark.skipif(not USABLE, reason="no GPU with kernels for latents")
+pytestmark = pytest.mark.skipif(not USABLE, reason="no GPU with kernels for MLA")
 # The published sizes of latents and keys, so that Hopper's own kernel takes the decode steps.
 SETTINGS = {
     "kv_lora_rank": 512,

@@ -95,10 +95,10 @@ def test_the_longest_contexts_are_counted_where_steps_expand_latents(tmp_path):
     save_model(tmp_path, "deepseek_v3", seed=3)
     model = load_model(tmp_path, device=CpuDevice(), settings=ModelSettings(dtype="float32"))
     peaks = measure_steps(model, OwnMemory(peaks=(5 * MIB, 2 * MIB)), LIMITS)
-    latent, heads = model.config.mla, model.config.num_heads
+    mla, heads = model.config.mla, model.config.num_heads
     # Six sequences of forty tokens may be there, a hundred tokens were tried.
-    expanded = heads * (latent.nope_size + latent.value_size)
-    assert peaks.prompt == 5 * MIB + (6 * 40 - 100) * (latent.cache_size + expanded) * 4
+    expanded = heads * (mla.nope_size + mla.value_size)
+    assert peaks.prompt == 5 * MIB + (6 * 40 - 100) * (mla.cache_size + expanded) * 4
     assert peaks.decode == 2 * MIB
 
 

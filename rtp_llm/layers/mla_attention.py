@@ -80,7 +80,7 @@ class MlaShape:
 
 
 class MlaAttentionLayer(Mixer):
-    """Latent attention of layer `index` over the paged cache."""
+    """MLA of layer `index` over the paged cache."""
 
     def __init__(
         self, index: int, shape: MlaShape, backend: MlaBackend, options: LayerOptions

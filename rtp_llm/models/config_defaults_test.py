@@ -101,14 +101,14 @@ def test_experts(tmp_path, architecture):
 
 
 @pytest.mark.parametrize("architecture", ["DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"])
-def test_latents_and_their_experts(tmp_path, architecture):
+def test_mla_and_its_experts(tmp_path, architecture):
     ours, theirs = ours_of(tmp_path, architecture), theirs_of(architecture)
-    latent = ours.mla
-    assert latent.query_rank == theirs.q_lora_rank
-    assert latent.rank == theirs.kv_lora_rank
-    assert latent.rope_size == theirs.qk_rope_head_dim
-    assert latent.nope_size == theirs.qk_nope_head_dim
-    assert latent.value_size == theirs.v_head_dim
+    mla = ours.mla
+    assert mla.query_rank == theirs.q_lora_rank
+    assert mla.rank == theirs.kv_lora_rank
+    assert mla.rope_size == theirs.qk_rope_head_dim
+    assert mla.nope_size == theirs.qk_nope_head_dim
+    assert mla.value_size == theirs.v_head_dim
     dense = theirs.first_k_dense_replace
     assert ours.moe_layers == (False,) * dense + (True,) * (theirs.num_hidden_layers - dense)
     assert ours.moe.num_experts == theirs.n_routed_experts

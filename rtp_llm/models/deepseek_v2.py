@@ -1,4 +1,4 @@
-"""DeepSeek-V2 and V2-Lite: latent attention, routed and shared experts behind the first layers."""
+"""DeepSeek-V2 and V2-Lite: MLA, routed and shared experts behind the first layers."""
 
 from __future__ import annotations
 

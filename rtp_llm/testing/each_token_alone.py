@@ -1,7 +1,7 @@
 """Attention on the CPU that gives a token the same bits in whatever chunk it is computed.
 
 Its kernel reads the keys of few queries in place and packs them for many, and the two round
-otherwise; so do products of latents, which are torch's. All the rest of a step treats tokens alike.
+otherwise; so do the products of MLA, which are torch's. All the rest of a step treats tokens alike.
 Without this, tests that compare tokens over different chunks would depend on close calls, which no
 processor need decide as another one does.
 """

@@ -45,7 +45,7 @@ _EXPERTS = {
     "num_experts_per_tok": 3,
     "moe_intermediate_size": 48,
 }
-_LATENTS = {
+_MLA = {
     "num_key_value_heads": 4,
     "head_dim": 16,  # of what rotates
     "q_lora_rank": 48,
@@ -61,8 +61,8 @@ _LATENTS = {
 }
 # What a kind needs beside _SMALL.
 _OF_KIND: dict[str, dict[str, Any]] = {
-    "deepseek_v2": {**_LATENTS, "n_shared_experts": 2},
-    "deepseek_v3": {**_LATENTS, "n_shared_experts": 1, "n_group": 4, "topk_group": 2},
+    "deepseek_v2": {**_MLA, "n_shared_experts": 2},
+    "deepseek_v3": {**_MLA, "n_shared_experts": 1, "n_group": 4, "topk_group": 2},
     "mixtral": {"num_local_experts": 6},
     "qwen2_moe": {**_EXPERTS, "shared_expert_intermediate_size": 64},
     "qwen3_moe": {**_EXPERTS, "norm_topk_prob": True},

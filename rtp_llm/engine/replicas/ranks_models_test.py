@@ -31,7 +31,7 @@ MOVING = {
     "eplb_update_time": 3,
     "balance_method": "round",
 }
-# A cached prefix leaves fewer rows to a step, which attention over latents then computes in its
+# A cached prefix leaves fewer rows to a step, which MLA then computes in its
 # other form: that changes bfloat16's last bits on one rank, too.
 FP8 = {"dtype": "bfloat16", "reuse_cache": False}
 MOVED = "experts moved between ranks"
@@ -52,14 +52,14 @@ class Case:
 # A rank's part of a sum is rounded to the activations' type before parts are added up: in bfloat16
 # that shows, unless all experts of a token, here its only one, are on one rank.
 ODD_MIXTURE = {"hidden_size": 160, "moe_intermediate_size": 144, "num_experts_per_tok": 1}
-ODD_LATENTS = {"hidden_size": 160, "q_lora_rank": 72, "kv_lora_rank": 40, "num_experts_per_tok": 1}
+ODD_MLA = {"hidden_size": 160, "q_lora_rank": 72, "kv_lora_rank": 40, "num_experts_per_tok": 1}
 CASES = {
     "deepseek_v3": Case("deepseek_v3"),
     "fp8 as floats": Case("qwen3_moe", stored=torch.float32),
     "fp8": Case("qwen3_moe", ODD_MIXTURE, torch.bfloat16, PRODUCTS, FP8),
-    "deepseek_v3 in fp8": Case("deepseek_v3", ODD_LATENTS, torch.bfloat16, PRODUCTS, FP8),
+    "deepseek_v3 in fp8": Case("deepseek_v3", ODD_MLA, torch.bfloat16, PRODUCTS, FP8),
     "deepseek_v3 to fp8": Case(
-        "deepseek_v3", ODD_LATENTS, None, PRODUCTS, {**FP8, "quantization": "fp8"}
+        "deepseek_v3", ODD_MLA, None, PRODUCTS, {**FP8, "quantization": "fp8"}
     ),
 }
 

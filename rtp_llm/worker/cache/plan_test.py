@@ -53,8 +53,8 @@ def test_bytes_of_a_block():
     assert TINY.bytes_for(16) == 2 * BLOCK[TINY]
     assert TINY.bytes_for(17) == 3 * BLOCK[TINY]
     # DeepSeek-V3 in bfloat16: 61 layers with a latent of 512 and a key of 64.
-    (latents,) = CacheGroups.of([MlaSpec(512, 64, torch.bfloat16)] * 61).groups
-    assert latents.block_bytes(64) == 61 * 576 * 2 * 64
+    (mla,) = CacheGroups.of([MlaSpec(512, 64, torch.bfloat16)] * 61).groups
+    assert mla.block_bytes(64) == 61 * 576 * 2 * 64
 
 
 @pytest.mark.parametrize(
