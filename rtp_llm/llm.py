@@ -87,7 +87,7 @@ class LLM:
             self._processes.close()
 
     def prepare(self) -> None:
-        """Capture all graphs now; without this it is done by and by during the first steps."""
+        """Capture all graphs now; without this they are captured during the first steps."""
         while self._engine is not None and self._engine.has_idle_work:
             self._engine.work_idle()
 

@@ -106,7 +106,7 @@ class Backend(ABC, Generic[ConfigT]):
         """Yes, or no with the reason; called once, before anything is allocated."""
 
     @classmethod
-    def rank(cls, config: ConfigT) -> int:
+    def priority_for(cls, config: ConfigT) -> int:
         """Of the backends that say yes, the highest one is taken."""
         return cls.priority
 

@@ -29,8 +29,8 @@ Answers = list[tuple[type[Backend[Any]], Support]]
 
 
 def make_backend(config: BackendConfig) -> Backend[Any]:
-    """The supporting backend of highest rank, with one for decode steps beside it if it can; or the
-    one that `config` names, for every step that it takes.
+    """The supporting backend of highest priority, with one for decode steps beside it if it can; or
+    the one that `config` names, for every step that it takes.
 
     NoChoiceError lists why each one said no.
     """
@@ -61,14 +61,14 @@ def explain(config: BackendConfig) -> str:
         answers, outcomes(answers, config.settings.attention_backend, SETTING), strict=True
     ):
         note = backend.note(config) if answer else ""
-        place = f"  {backend.name} (priority {backend.rank(config)})"
+        place = f"  {backend.name} (priority {backend.priority_for(config)})"
         lines.append(f"{place}: {outcome}" + (f"; {note}" if note else ""))
     if not isinstance(config, AttentionConfig):
         return "\n".join(lines)
     decode = _decode()
     answer = decode.supports(config)
     outcome = _decode_outcome(config) if answer else f"no: {answer.reason}"
-    lines.append(f"  {decode.name} (beside them): {outcome}")
+    lines.append(f"  {decode.name} (with any of them): {outcome}")
     return "\n".join(lines)
 
 
@@ -111,7 +111,7 @@ def _first(config: BackendConfig, answers: Answers) -> type[Any]:
 
 
 def _ask(config: BackendConfig) -> Answers:
-    return ask(_family(config), config, lambda backend: backend.rank(config))
+    return ask(_family(config), config, lambda backend: backend.priority_for(config))
 
 
 def _family(config: BackendConfig) -> list[type[Backend[Any]]]:

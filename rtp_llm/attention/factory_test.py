@@ -170,7 +170,7 @@ def test_the_explanation_names_every_backend(three_backends):
         "  fast (priority 10): chosen",
         "  slow (priority 5): supported, lower priority",
         "  paged (priority 0): supported, lower priority",
-        "  decode (beside them): no: its kernel is for NVIDIA GPUs",
+        "  decode (with any of them): no: its kernel is for NVIDIA GPUs",
     ]
     config = dataclasses.replace(CONFIG, head_dim=80, windows=(0, 32))
     text = explain(config)

@@ -69,7 +69,7 @@ class FlashInferBackend(PartialBackend):
         return _installed(os.environ)
 
     @classmethod
-    def rank(cls, config: AttentionConfig) -> int:
+    def priority_for(cls, config: AttentionConfig) -> int:
         return _BEFORE_ALL if _faster(config) and _comes_compiled() else cls.priority
 
     @classmethod

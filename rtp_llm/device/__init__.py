@@ -1,6 +1,6 @@
 """Devices: which one this process runs on, what it can do and how much memory it has.
 
-This room imports nothing of the project; only it may name a vendor's torch module. Importing it
+This folder imports nothing of the project; only it may name a vendor's torch module. Importing it
 imports no torch: `early` has something to do before.
 """
 

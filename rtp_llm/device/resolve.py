@@ -107,7 +107,7 @@ class Resolver:
     def _check_torch(self, built: tuple[str, ...], devices: list[Device]) -> None:
         """Without the user's word, a wheel of a device serves on the CPU only by accident.
 
-        Where the driver or the device is missing it does so, aloud: torch itself fits.
+        Where the driver or the device is missing it does so with a warning: torch itself fits.
         """
         if len(built) != 2 or built[0] == "cpu":
             return

@@ -22,7 +22,7 @@ _MOST_ROUNDS = 200
 
 @dataclass
 class Replays:
-    """What a rank captured and replayed, in tokens of the sizes, and what befalls it there."""
+    """What a rank captured and replayed, in tokens of the sizes, and what happens to it there."""
 
     made: list[int] = field(default_factory=list)
     replayed: list[int] = field(default_factory=list)

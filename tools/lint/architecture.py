@@ -25,8 +25,8 @@ def check(root: Path) -> list[str]:
             f"{PAGE}: {len(passed)} files on a request's way, 1 to {FILES_AT_MOST} fit"
         )
     complaints += [
-        f"{PAGE}: the room {room.name}/ is not named"
-        for room in sorted((root / "rtp_llm").iterdir())
-        if (room / "BUILD").exists() and f"`rtp_llm/{room.name}/" not in text
+        f"{PAGE}: the folder {folder.name}/ is not named"
+        for folder in sorted((root / "rtp_llm").iterdir())
+        if (folder / "BUILD").exists() and f"`rtp_llm/{folder.name}/" not in text
     ]
     return complaints

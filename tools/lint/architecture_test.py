@@ -36,7 +36,7 @@ def test_missing_file(root: Path) -> None:
 def test_unnamed_room(root: Path) -> None:
     (root / "rtp_llm/cellar").mkdir()
     (root / "rtp_llm/cellar/BUILD").touch()
-    assert architecture.check(root) == ["ARCHITECTURE.md: the room cellar/ is not named"]
+    assert architecture.check(root) == ["ARCHITECTURE.md: the folder cellar/ is not named"]
 
 
 def test_too_many_files(root: Path) -> None:

@@ -11,10 +11,10 @@ from tools.lint import sources
 
 PACKAGE = "rtp_llm"
 
-# Room (folder or module of the package) -> the rooms that it may import.
+# Folder or module of the package -> the folders that it may import.
 MAY_IMPORT: dict[str, frozenset[str]] = {
-    room: frozenset(below.split())
-    for room, below in {
+    folder: frozenset(below.split())
+    for folder, below in {
         "__init__": "llm outputs sampling_params",
         "__main__": "cli",
         "cli": "router server engine text loader models attention ops device config",
@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 }
 # What is no part of the package may import whatever it tests.
 OF_TESTS = ("_test.py", "_for_tests.py")
-ROOM_OF_TESTS = "rtp_llm/testing/"
+TESTING = "rtp_llm/testing/"
 # The server talks to the engine through its client; the rest runs in another process.
 ENGINE_API = {
     f"rtp_llm.engine.{module}"
@@ -60,7 +60,7 @@ ENGINE_API = {
     )
 }
 # Beside the device classes: tests of a device's kernels, and the names in this table.
-DEVICE_ROOMS = ("rtp_llm/device/", "rtp_llm/kernels/", "rtp_llm/testing/", "tools/lint/")
+DEVICE_FOLDERS = ("rtp_llm/device/", "rtp_llm/kernels/", "rtp_llm/testing/", "tools/lint/")
 DEVICE_MODULES = ("torch.cuda", "torch.xpu", "torch.hip", "torch.accelerator")
 DEVICE_VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
@@ -74,7 +74,7 @@ PIP_LOAD = re.compile(r'load\("@pip_')
 
 
 def check(root: Path) -> list[str]:
-    """Complaints about the tree at `root`; empty when everything keeps to its room."""
+    """Complaints about the tree at `root`; empty when everything keeps to its folder."""
     complaints: list[str] = []
     for path in sources.python(root):
         complaints += of_python(path.relative_to(root).as_posix(), path.read_text())
@@ -88,17 +88,17 @@ def check(root: Path) -> list[str]:
 def of_python(path: str, text: str) -> Iterator[str]:
     """Complaints about one Python file."""
     tree = ast.parse(text, path)
-    room = room_of(path)
+    folder = folder_of(path)
     for line, module in imports(tree):
-        if module.startswith(f"{PACKAGE}.") and room and not _is_of_tests(path):
-            yield from _import(path, line, room, module)
-    if not path.startswith(DEVICE_ROOMS):
+        if module.startswith(f"{PACKAGE}.") and folder and not _is_of_tests(path):
+            yield from _import(path, line, folder, module)
+    if not path.startswith(DEVICE_FOLDERS):
         for line, module in _device_uses(tree):
             yield f"{path}:{line}: {module} outside rtp_llm/device; ask the device class instead"
 
 
 def _is_of_tests(path: str) -> bool:
-    return path.endswith(OF_TESTS) or path.startswith(ROOM_OF_TESTS)
+    return path.endswith(OF_TESTS) or path.startswith(TESTING)
 
 
 def of_cpp(path: str, text: str) -> Iterator[str]:
@@ -116,7 +116,7 @@ def of_starlark(path: str, text: str) -> Iterator[str]:
             yield f"{path}:{number}: load() from a device's packages; use a label of //deps"
 
 
-def room_of(path: str) -> str | None:
+def folder_of(path: str) -> str | None:
     """Room that a file belongs to: rtp_llm/ops/norm/norm.py is in ops, rtp_llm/cli.py in cli."""
     parts = path.split("/")
     if parts[0] != PACKAGE or len(parts) < 2:
@@ -136,15 +136,15 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, node.module
 
 
-def _import(path: str, line: int, room: str, module: str) -> Iterator[str]:
+def _import(path: str, line: int, folder: str, module: str) -> Iterator[str]:
     target = module.split(".")[1]
-    if room not in MAY_IMPORT:
-        yield f"{path}:{line}: room {room!r} is not in the table of tools/lint/layers.py"
+    if folder not in MAY_IMPORT:
+        yield f"{path}:{line}: folder {folder!r} is not in the table of tools/lint/layers.py"
     elif target not in MAY_IMPORT and target != "kernels":
         return  # a name of the package itself, such as __version__
-    elif target != room and target not in MAY_IMPORT[room]:
-        yield f"{path}:{line}: {room} imports {module}, which is not below it"
-    elif (room, target) == ("server", "engine") and module not in ENGINE_API:
+    elif target != folder and target not in MAY_IMPORT[folder]:
+        yield f"{path}:{line}: {folder} imports {module}, which is not below it"
+    elif (folder, target) == ("server", "engine") and module not in ENGINE_API:
         yield f"{path}:{line}: the server reaches into the engine ({module})"
 
 

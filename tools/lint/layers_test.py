@@ -63,15 +63,15 @@ def test_load_from_packages() -> None:
 
 
 def test_table_has_no_cycle() -> None:
-    """A room that can reach itself would make "down" meaningless."""
+    """A folder that can reach itself would make "down" meaningless."""
     done: set[str] = set()
 
-    def visit(room: str, above: tuple[str, ...]) -> None:
-        assert room not in above, f"{' -> '.join([*above, room])}"
-        if room not in done:
-            for below in layers.MAY_IMPORT[room]:
-                visit(below, (*above, room))
-            done.add(room)
+    def visit(folder: str, above: tuple[str, ...]) -> None:
+        assert folder not in above, f"{' -> '.join([*above, folder])}"
+        if folder not in done:
+            for below in layers.MAY_IMPORT[folder]:
+                visit(below, (*above, folder))
+            done.add(folder)
 
-    for room in layers.MAY_IMPORT:
-        visit(room, ())
+    for folder in layers.MAY_IMPORT:
+        visit(folder, ())

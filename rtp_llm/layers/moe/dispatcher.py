@@ -37,12 +37,12 @@ class Dispatched:
 class Dispatcher(Protocol):
     """`local_experts`: the expert of each slot of this process's weights; one may come twice.
 
-    `value` ranks strategies before the executor does. `most_rows`: more rows are computed in parts;
-    None: all at once.
+    `priority` orders strategies before the executor's does. `most_rows`: more rows are computed in
+    parts; None: all at once.
     """
 
     name: ClassVar[str]
-    value: ClassVar[int]
+    priority: ClassVar[int]
     most_rows: ClassVar[int | None]
     local_experts: tuple[int, ...]
 
@@ -59,7 +59,7 @@ class LocalDispatcher:
     """All experts are here."""
 
     name: ClassVar[str] = "local"
-    value: ClassVar[int] = 0
+    priority: ClassVar[int] = 0
     most_rows: ClassVar[int | None] = None
 
     def __init__(self, num_experts: int) -> None:

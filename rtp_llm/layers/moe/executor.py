@@ -51,12 +51,12 @@ class ExpertWeights:
 class Executor:
     """act(gate(x)) * up(x), then down, by each token's experts, and their weighted sum.
 
-    `value`: among executors that support a context the highest is taken. Calls are as many as for
-    any other batch and wait for nothing, so that graphs capture them.
+    `priority`: among executors that support a context the highest is taken. Calls are as many as
+    for any other batch and wait for nothing, so that graphs capture them.
     """
 
     name: ClassVar[str]
-    value: ClassVar[int]
+    priority: ClassVar[int]
 
     def __init__(self, context: ExpertContext, weights: ExpertWeights) -> None:
         self.context, self.weights = context, weights

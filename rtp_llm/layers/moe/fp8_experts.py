@@ -67,7 +67,7 @@ class Fp8MaskedExecutor(_Fp8Executor):
     """Each expert has a place of as many rows as there are tokens."""
 
     name: ClassVar[str] = "fp8_masked"
-    value: ClassVar[int] = 21
+    priority: ClassVar[int] = 21
 
     def execute(self, dispatched: Dispatched) -> Tensor:
         weights, slots = self._own, self.context.slots
@@ -90,7 +90,7 @@ class Fp8ContiguousExecutor(_Fp8Executor):
     """The experts' rows one after the other."""
 
     name: ClassVar[str] = "fp8_contiguous"
-    value: ClassVar[int] = 20
+    priority: ClassVar[int] = 20
 
     def execute(self, dispatched: Dispatched) -> Tensor:
         weights, slots = self._own, self.context.slots
@@ -114,7 +114,7 @@ class Fp8Executor(_Fp8Executor):
     """Masked for few tokens, contiguous for more."""
 
     name: ClassVar[str] = "fp8"
-    value: ClassVar[int] = 22
+    priority: ClassVar[int] = 22
 
     def __init__(self, context: ExpertContext, weights: ExpertWeights) -> None:
         super().__init__(context, weights)

@@ -44,7 +44,7 @@ class ParallelDispatcher:
     """Tokens go to the ranks of their experts, and the ranks' sums come back."""
 
     name: ClassVar[str] = "ranks"
-    value: ClassVar[int] = 2
+    priority: ClassVar[int] = 2
     # Where the tokens of all ranks choose the experts of one, its products take as much memory as
     # for the largest step of a rank alone on a GPU, not as many times that as there are ranks.
     most_rows: ClassVar[int | None] = 8192

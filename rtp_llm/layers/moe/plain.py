@@ -19,7 +19,7 @@ class PlainExecutor(Executor):
     """Operators alone, in any float type."""
 
     name: ClassVar[str] = "plain"
-    value: ClassVar[int] = 0
+    priority: ClassVar[int] = 0
 
     def __init__(self, context: ExpertContext, weights: ExpertWeights) -> None:
         super().__init__(context, weights)

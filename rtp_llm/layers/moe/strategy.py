@@ -18,7 +18,7 @@ _SETTING = "--moe-strategy"
 
 
 def choose_executor(context: ExpertContext, forced: str = AUTO) -> type[Executor]:
-    """The supporting executor of highest value, or the one named `forced`.
+    """The supporting executor of highest priority, or the one named `forced`.
 
     NoChoiceError lists why each one said no, or the names when `forced` is none of them.
     """
@@ -26,13 +26,13 @@ def choose_executor(context: ExpertContext, forced: str = AUTO) -> type[Executor
 
 
 def explain(context: ExpertContext, forced: str = AUTO) -> str:
-    """The choice and every rejection, one executor a line, the highest value first."""
+    """The choice and every rejection, one executor a line, the highest priority first."""
     answers = _ask(context)
     lines = [f"experts for {context.describe()}:"]
     for (kind, _), outcome in zip(answers, outcomes(answers, forced, _SETTING), strict=True):
-        lines.append(f"  {kind.name} (priority {kind.value}): {outcome}")
+        lines.append(f"  {kind.name} (priority {kind.priority}): {outcome}")
     return "\n".join(lines)
 
 
 def _ask(context: ExpertContext) -> list[tuple[type[Executor], Support]]:
-    return ask(map(load_class, _EXECUTORS), context, lambda kind: kind.value)
+    return ask(map(load_class, _EXECUTORS), context, lambda kind: kind.priority)

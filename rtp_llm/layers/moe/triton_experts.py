@@ -24,7 +24,7 @@ class TritonExecutor(Executor):
     """
 
     name: ClassVar[str] = "triton"
-    value: ClassVar[int] = 10
+    priority: ClassVar[int] = 10
 
     @classmethod
     def supports(cls, context: ExpertContext) -> Support:
