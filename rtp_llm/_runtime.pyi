@@ -3,7 +3,7 @@
 A step is ``schedule()``, a forward pass over ``batch``, ``commit(tokens)``; with ``overlap`` the
 next batch may be scheduled, and its pass begun, before the commit. Arrays are views of the
 runtime's memory: no copy, valid until the next ``schedule()`` or ``commit()``. The scheduler's
-calls keep the interpreter's lock, so any thread may make them, one at a time.
+calls keep the GIL, so any thread may make them, one at a time.
 """
 
 from collections.abc import Callable, Sequence
@@ -396,7 +396,7 @@ class StepChannel:
     A step is ``publish``, every worker's ``await_step``, ``take`` once the batch's arrays may
     change and ``finish`` once its answer can be read. Steps are counted from 1 up, modulo 2^32; a
     worker has taken and finished step 0 when it begins. Waiting looks at a counter for
-    ``spin_microseconds``, then sleeps; the interpreter's lock is free meanwhile.
+    ``spin_microseconds``, then sleeps; the GIL is free meanwhile.
     """
 
     bytes: ClassVar[int]

@@ -41,7 +41,7 @@ class ThreadState {
   PyThreadState* const state_;
 };
 
-// A callable that workers may call, copy and drop without the interpreter's lock.
+// A callable that workers may call, copy and drop without the GIL.
 class Callable {
  public:
   explicit Callable(py::function function)
@@ -124,7 +124,7 @@ WriterPointer Make(int32_t num_threads, int32_t queue_size, const std::string& w
   return writer;
 }
 
-// As long as there is room the interpreter's lock is kept: to get it back can take milliseconds.
+// As long as there is room the GIL is kept: to get it back can take milliseconds.
 void Submit(Writer& writer, py::function function, std::optional<py::function> wait) {
   Writer::Task task = Callable(std::move(function));
   std::shared_ptr<Waitable> ready;

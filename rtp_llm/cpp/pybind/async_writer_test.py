@@ -81,7 +81,7 @@ def test_waiting_lets_other_threads_run(gate: threading.Event) -> None:
     ran = fill(writer, gate, 2)
 
     def open_when_full() -> None:
-        while writer.pending < 4:  # until submit waits for room, without the interpreter's lock
+        while writer.pending < 4:  # until submit waits for room, without the GIL
             pass
         gate.set()
 

@@ -88,7 +88,7 @@ void CloseAll() {
   for (const Closer& closer : closers) closer.close();
 }
 
-// Its threads may need the interpreter's lock to end.
+// Its threads may need the GIL to end.
 template <typename T>
 std::shared_ptr<T> Closing(T* object) {
   const std::shared_ptr<T> pointer(object, [](T* last) {

@@ -1,6 +1,6 @@
 // The module rtp_llm._runtime; rtp_llm/_runtime.pyi is its documentation.
 //
-// The scheduler's calls keep the interpreter's lock: they take some tens of microseconds, less than
+// The scheduler's calls keep the GIL: they take some tens of microseconds, less than
 // getting the lock back can take while another thread computes, and it makes them safe to mix.
 
 #include <pybind11/numpy.h>
