@@ -575,7 +575,7 @@ class ServerStats(TypedDict):
     connections: int
     accepted: int
     refused: int
-    sent_away: int
+    evicted: int
     unauthorized: int
     mismatches: int
     protocol_errors: int
@@ -595,7 +595,7 @@ class TransferServer:
         fingerprint: of the model and of how its cache lies in memory, 1 to 4096 bytes. A peer that
             has another one is refused, and told both.
         max_connections: beyond them a new one takes the place of the oldest that has not been
-            welcomed after ``guest_grace`` seconds, or is refused.
+            admitted after ``handshake_grace`` seconds, or is refused.
         send_stall: seconds after which a peer that takes nothing is cut off.
         key: secret that peers must prove to have, without sending it; empty: none.
         handshake_timeout: seconds until a peer must have ended its handshake.
@@ -615,7 +615,7 @@ class TransferServer:
         max_connections: int = 256,
         send_stall: float = 5.0,
         key: bytes = b"",
-        guest_grace: float = 1.0,
+        handshake_grace: float = 1.0,
         handshake_timeout: float = 5.0,
     ) -> None: ...
     @property

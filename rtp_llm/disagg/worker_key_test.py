@@ -190,7 +190,7 @@ def test_half_a_handshake_is_ended_in_time(monkeypatch: pytest.MonkeyPatch) -> N
         until(lambda: listener.connections == 0)
 
 
-def test_five_hundred_silent_guests_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_five_hundred_silent_clients_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener_module, "MAX_CONNECTIONS", 64)
     monkeypatch.setattr(listener_module, "FAIR_SECONDS", 0.01)
     monkeypatch.setattr(listener_module, "HANDSHAKE_SECONDS", 600)

@@ -26,12 +26,12 @@ ServerConnection::ServerConnection(Socket socket, std::shared_ptr<Reactor> react
 // The reactor has stopped, or the connection is closed.
 ServerConnection::~ServerConnection() {
   for (const auto& [id, load] : loads_) shared_->store->Cancel(load.watch);
-  shared_->guests.Remove(guest_number_);
+  shared_->pending.Remove(pending_number_);
   --shared_->connections;
 }
 
 void ServerConnection::Start() {
-  guest_number_ = shared_->guests.Add(weak_from_this());
+  pending_number_ = shared_->pending.Add(weak_from_this());
   events_ = EPOLLIN;
   if (!reactor_->Add(socket_.fd(), events_, shared_from_this())) return;
   const auto late = Reactor::Clock::now() + shared_->handshake_timeout;
@@ -40,10 +40,10 @@ void ServerConnection::Start() {
   });
 }
 
-void ServerConnection::SendAway() {
+void ServerConnection::Evict() {
   reactor_->Post([self = shared_from_this()] {
-    if (self->welcomed_ || !self->socket_) return;
-    ++self->shared_->sent_away;
+    if (self->admitted_ || !self->socket_) return;
+    ++self->shared_->evicted;
     self->Close();
   });
 }
@@ -73,7 +73,7 @@ void ServerConnection::ReadFrames() {
 
 bool ServerConnection::OnFrame(const Frame& frame) {
   if (frame.payload_bytes != 0) return false;
-  if (!welcomed_) return OnGuestFrame(frame);
+  if (!admitted_) return OnHandshakeFrame(frame);
   if (frame.type == FrameType::kLoad) return OnLoad(frame);
   if (frame.type != FrameType::kCancel) return false;
   OnCancel(frame.id);
@@ -81,7 +81,7 @@ bool ServerConnection::OnFrame(const Frame& frame) {
 }
 
 // A hello, and with a key the answer to our challenge; nothing else, and each once.
-bool ServerConnection::OnGuestFrame(const Frame& frame) {
+bool ServerConnection::OnHandshakeFrame(const Frame& frame) {
   if (!nonce_.empty()) return frame.type == FrameType::kProof && OnProof(frame);
   return frame.type == FrameType::kHello && OnHello(frame);
 }
@@ -125,11 +125,11 @@ void ServerConnection::Welcome() {
   Say(FrameType::kWelcome, suits ? TransferCode::kNone : TransferCode::kMismatch,
       EncodeHello({kWireVersion, hello_.flags & kFlagChecksums, shared_->fingerprint}));
   checksums_ = (hello_.flags & kFlagChecksums) != 0;
-  welcomed_ = suits;
+  admitted_ = suits;
   closing_ = !suits;  // the timer goes on: it also ends a peer that does not read why
   if (suits) {
     reactor_->CancelTimer(hello_timer_);
-    shared_->guests.Remove(guest_number_);
+    shared_->pending.Remove(pending_number_);
   } else {
     ++shared_->mismatches;
   }

@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "rtp_llm/cpp/cache_store/block_store.h"
-#include "rtp_llm/cpp/cache_store/guest_list.h"
+#include "rtp_llm/cpp/cache_store/pending_connections.h"
 #include "rtp_llm/cpp/cache_store/reactor.h"
 #include "rtp_llm/cpp/cache_store/send_queue.h"
 #include "rtp_llm/cpp/cache_store/socket.h"
@@ -24,7 +24,7 @@ struct ServerShared {
   std::shared_ptr<BlockStore> store;
   std::string fingerprint;
   WorkerKey key;
-  GuestList<ServerConnection> guests;
+  PendingConnections<ServerConnection> pending;
   // How long a peer may take nothing, and how much longer than its load's time-out it may take.
   std::chrono::milliseconds send_stall{5000};
   std::chrono::milliseconds handshake_timeout{5000};
@@ -32,7 +32,7 @@ struct ServerShared {
   std::atomic<int64_t> connections{0};
   std::atomic<int64_t> accepted{0};
   std::atomic<int64_t> refused{0};
-  std::atomic<int64_t> sent_away{0};  // guests, to make room
+  std::atomic<int64_t> evicted{0};  // pending ones, to make room
   std::atomic<int64_t> unauthorized{0};
   std::atomic<int64_t> mismatches{0};
   std::atomic<int64_t> protocol_errors{0};
@@ -54,8 +54,8 @@ class ServerConnection : public Reactor::Handler,
   // On the reactor's thread, first of all.
   void Start();
   void OnEvents(uint32_t events) override;
-  // From any thread: ends it unless it was welcomed meanwhile.
-  void SendAway();
+  // From any thread: ends it unless it was admitted meanwhile.
+  void Evict();
 
  private:
   struct Load {
@@ -67,7 +67,7 @@ class ServerConnection : public Reactor::Handler,
 
   void ReadFrames();
   bool OnFrame(const Frame& frame);
-  bool OnGuestFrame(const Frame& frame);
+  bool OnHandshakeFrame(const Frame& frame);
   bool OnHello(const Frame& frame);
   bool OnProof(const Frame& frame);
   void Say(FrameType type, TransferCode code, std::string body);
@@ -91,10 +91,10 @@ class ServerConnection : public Reactor::Handler,
   uint32_t events_ = 0;
   FrameReader reader_;
   SendQueue queue_;
-  uint64_t guest_number_ = 0;
+  uint64_t pending_number_ = 0;
   Hello hello_;        // the peer's, once it came
   std::string nonce_;  // that the peer was challenged with
-  bool welcomed_ = false;
+  bool admitted_ = false;
   bool closing_ = false;  // once the queue is sent
   bool checksums_ = false;
   Reactor::Timer hello_timer_;

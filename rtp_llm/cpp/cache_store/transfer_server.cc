@@ -20,7 +20,7 @@ TransferServerOptions Checked(TransferServerOptions options) {
   require(options.io_threads > 0, "io_threads must be above 0");
   require(options.max_connections > 0, "max_connections must be above 0");
   require(options.send_stall.count() > 0, "send_stall must be above 0");
-  require(options.guest_grace.count() > 0, "guest_grace must be above 0");
+  require(options.handshake_grace.count() > 0, "handshake_grace must be above 0");
   require(options.handshake_timeout.count() > 0, "handshake_timeout must be above 0");
   require(!options.fingerprint.empty() && options.fingerprint.size() <= kMaxFingerprintBytes,
           "fingerprint must have 1 to 4096 bytes");
@@ -37,7 +37,7 @@ class TransferServer::Acceptor : public Reactor::Handler,
            std::vector<std::shared_ptr<Reactor>> reactors, std::shared_ptr<ServerShared> shared)
       : listener_(std::move(listener)),
         max_connections_(options.max_connections),
-        guest_grace_(options.guest_grace),
+        handshake_grace_(options.handshake_grace),
         reactors_(std::move(reactors)),
         shared_(std::move(shared)) {}
 
@@ -77,9 +77,9 @@ class TransferServer::Acceptor : public Reactor::Handler,
   }
 
   bool MakeRoom() {
-    const auto guest = shared_->guests.TakeOldest(guest_grace_);
-    if (guest) guest->SendAway();
-    return guest != nullptr;
+    const auto oldest = shared_->pending.TakeOldest(handshake_grace_);
+    if (oldest) oldest->Evict();
+    return oldest != nullptr;
   }
 
   // Until the system has file descriptors again.
@@ -92,7 +92,7 @@ class TransferServer::Acceptor : public Reactor::Handler,
 
   const Socket listener_;
   const int32_t max_connections_;
-  const std::chrono::milliseconds guest_grace_;
+  const std::chrono::milliseconds handshake_grace_;
   const std::vector<std::shared_ptr<Reactor>> reactors_;
   const std::shared_ptr<ServerShared> shared_;
   size_t next_ = 0;

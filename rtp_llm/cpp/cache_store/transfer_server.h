@@ -23,10 +23,10 @@ struct TransferServerOptions {
   std::chrono::milliseconds send_stall{5000};
   // Empty: everybody who knows the fingerprint is welcome.
   std::string key;
-  // When all connections are taken, a new one takes the place of the guest (who was not welcomed
+  // When all connections are taken, a new one takes the place of the pending one (not admitted
   // yet) that came first, if that had so much time; else it is refused.
-  std::chrono::milliseconds guest_grace{1000};
-  // How long a guest may take until it is welcomed.
+  std::chrono::milliseconds handshake_grace{1000};
+  // How long a connection may take until it is admitted.
   std::chrono::milliseconds handshake_timeout{5000};
 };
 

@@ -44,10 +44,10 @@ std::unique_ptr<TransferClient> Client(const std::string& key) {
   return std::make_unique<TransferClient>(options);
 }
 
-// A guest that speaks the protocol by hand; its socket blocks by polling.
-class Guest {
+// A client that speaks the protocol by hand; its socket blocks by polling.
+class RawClient {
  public:
-  explicit Guest(const std::string& address) {
+  explicit RawClient(const std::string& address) {
     std::string error;
     size_t next = 0;
     socket_ = BeginConnect(address, &next, &error);
@@ -99,13 +99,13 @@ class Guest {
   FrameReader reader_;
 };
 
-void ExpectUnauthorized(Guest* guest) {
-  const Frame answer = guest->Expect(FrameType::kWelcome);
+void ExpectUnauthorized(RawClient* client) {
+  const Frame answer = client->Expect(FrameType::kWelcome);
   EXPECT_EQ(answer.code, TransferCode::kUnauthorized);
   Hello hello;
   ASSERT_TRUE(DecodeHello(answer.body, &hello));
   EXPECT_EQ(hello.fingerprint, "");  // a stranger learns nothing of the model
-  guest->ExpectEnd();
+  client->ExpectEnd();
 }
 
 size_t Threads() {
@@ -181,40 +181,41 @@ TEST(WorkerKeyTest, BlocksGoToWhoHasTheKey) {
 
 TEST(WorkerKeyTest, ARecordedAnswerIsOfNoUse) {
   const TransferServer server(BlockStore::Make(), Options(kKey));
-  Guest honest(server.address());
+  RawClient honest(server.address());
   honest.SayHello();
-  const std::string answer = Guest::Answer(honest.Expect(FrameType::kChallenge).body, FreshNonce());
+  const std::string answer =
+      RawClient::Answer(honest.Expect(FrameType::kChallenge).body, FreshNonce());
   honest.Say(FrameType::kProof, answer);
   honest.Expect(FrameType::kProof);
   EXPECT_EQ(honest.Expect(FrameType::kWelcome).code, TransferCode::kNone);
 
-  Guest replaying(server.address());
+  RawClient replaying(server.address());
   replaying.SayHello();
   replaying.Expect(FrameType::kChallenge);
   replaying.Say(FrameType::kProof, answer);
   ExpectUnauthorized(&replaying);
 
-  // The other side's proof, as a guest could have it computed elsewhere, is none either.
-  Guest reflecting(server.address());
+  // The other side's proof, as a client could have it computed elsewhere, is none either.
+  RawClient reflecting(server.address());
   reflecting.SayHello();
   const std::string challenge = reflecting.Expect(FrameType::kChallenge).body;
   reflecting.Say(FrameType::kProof,
-                 Guest::Answer(challenge, FreshNonce(), WorkerKey::Side::kPrefill));
+                 RawClient::Answer(challenge, FreshNonce(), WorkerKey::Side::kPrefill));
   ExpectUnauthorized(&reflecting);
 }
 
 TEST(WorkerKeyTest, NothingIsAnsweredBeforeTheProof) {
   const auto store = BlockStore::Make();
   const TransferServer server(store, Options(kKey));
-  Guest keyless(server.address());
+  RawClient keyless(server.address());
   keyless.SayHello(0);
   ExpectUnauthorized(&keyless);
-  Guest hasty(server.address());
+  RawClient hasty(server.address());
   hasty.SayHello();
   hasty.Expect(FrameType::kChallenge);
   hasty.Say(FrameType::kCancel, "");
   hasty.ExpectEnd();
-  Guest brief(server.address());
+  RawClient brief(server.address());
   brief.SayHello();
   brief.Expect(FrameType::kChallenge);
   brief.Say(FrameType::kProof, "short");
@@ -248,27 +249,27 @@ TEST(WorkerKeyTest, HalfAHandshakeIsEndedInTime) {
   TransferServerOptions options = Options(kKey);
   options.handshake_timeout = milliseconds(50);
   const TransferServer server(BlockStore::Make(), options);
-  const Guest silent(server.address());
-  const Guest partial(server.address());
+  const RawClient silent(server.address());
+  const RawClient partial(server.address());
   partial.Send(std::string("RTPK"));
-  Guest unproven(server.address());
+  RawClient unproven(server.address());
   unproven.SayHello();
   Until([&] { return server.counters().accepted == 3 && server.counters().connections == 0; });
   EXPECT_EQ(server.counters().protocol_errors, 3);
 }
 
-TEST(WorkerKeyTest, FiveHundredSilentGuestsKeepNobodyOut) {
+TEST(WorkerKeyTest, FiveHundredSilentClientsKeepNobodyOut) {
   TransferServerOptions options = Options(kKey);
   options.max_connections = 64;
-  options.guest_grace = milliseconds(1);
+  options.handshake_grace = milliseconds(1);
   options.handshake_timeout = kPatience;  // so that only newcomers end them
   const auto store = BlockStore::Make();
   const TransferServer server(store, options);
   Pool source(1, 20, 1);
   StoreAll(store.get(), "r", &source);
   const size_t threads = Threads();
-  std::vector<std::unique_ptr<Guest>> guests;
-  for (int i = 0; i < 500; ++i) guests.push_back(std::make_unique<Guest>(server.address()));
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < 500; ++i) clients.push_back(std::make_unique<RawClient>(server.address()));
   Until([&] { return server.counters().accepted + server.counters().refused == 500; });
   EXPECT_EQ(Threads(), threads);
   Until([&] { return server.counters().connections <= 64; });
@@ -280,22 +281,22 @@ TEST(WorkerKeyTest, FiveHundredSilentGuestsKeepNobodyOut) {
   ASSERT_TRUE(load->Wait(kPatience));
   EXPECT_EQ(load->code(), TransferCode::kNone) << load->message();
   EXPECT_TRUE(target.Took(source, before));
-  EXPECT_GT(server.counters().sent_away, 0);
+  EXPECT_GT(server.counters().evicted, 0);
 }
 
-// Guests that have just come have their time: it is the newcomer who is refused.
+// Clients that have just come have their time: it is the newcomer who is refused.
 TEST(WorkerKeyTest, AFullHouseRefusesNewcomers) {
   TransferServerOptions options = Options(kKey);
   options.max_connections = 2;
-  options.guest_grace = kPatience;
+  options.handshake_grace = kPatience;
   const TransferServer server(BlockStore::Make(), options);
-  const Guest first(server.address());
-  const Guest second(server.address());
+  const RawClient first(server.address());
+  const RawClient second(server.address());
   Until([&] { return server.counters().connections == 2; });
-  Guest third(server.address());
+  RawClient third(server.address());
   third.ExpectEnd();
   EXPECT_EQ(server.counters().refused, 1);
-  EXPECT_EQ(server.counters().sent_away, 0);
+  EXPECT_EQ(server.counters().evicted, 0);
 }
 
 }  // namespace

@@ -167,7 +167,7 @@ py::dict ServerStats(const TransferServer& server) {
   result["connections"] = counters.connections.load();
   result["accepted"] = counters.accepted.load();
   result["refused"] = counters.refused.load();
-  result["sent_away"] = counters.sent_away.load();
+  result["evicted"] = counters.evicted.load();
   result["unauthorized"] = counters.unauthorized.load();
   result["mismatches"] = counters.mismatches.load();
   result["protocol_errors"] = counters.protocol_errors.load();
@@ -182,12 +182,12 @@ py::dict ServerStats(const TransferServer& server) {
 void BindServer(py::module_& module) {
   const TransferServerOptions defaults;
   const double stall = std::chrono::duration<double>(defaults.send_stall).count();
-  const double grace = std::chrono::duration<double>(defaults.guest_grace).count();
+  const double grace = std::chrono::duration<double>(defaults.handshake_grace).count();
   const double handshake = std::chrono::duration<double>(defaults.handshake_timeout).count();
   py::class_<TransferServer, std::shared_ptr<TransferServer>>(module, "TransferServer")
       .def(py::init([](std::shared_ptr<BlockStore> store, std::string address,
                        std::string fingerprint, int32_t io_threads, int32_t max_connections,
-                       double send_stall, const py::bytes& key, double guest_grace,
+                       double send_stall, const py::bytes& key, double handshake_grace,
                        double handshake_timeout) {
              TransferServerOptions options{std::move(address),
                                            std::move(fingerprint),
@@ -195,14 +195,14 @@ void BindServer(py::module_& module) {
                                            max_connections,
                                            Seconds("send_stall", send_stall),
                                            std::string(key),
-                                           Seconds("guest_grace", guest_grace),
+                                           Seconds("handshake_grace", handshake_grace),
                                            Seconds("handshake_timeout", handshake_timeout)};
              return Closing(new TransferServer(std::move(store), std::move(options)));
            }),
            py::arg("store"), py::arg("address") = defaults.address, py::kw_only(),
            py::arg("fingerprint"), py::arg("io_threads") = defaults.io_threads,
            py::arg("max_connections") = defaults.max_connections, py::arg("send_stall") = stall,
-           py::arg("key") = py::bytes(), py::arg("guest_grace") = grace,
+           py::arg("key") = py::bytes(), py::arg("handshake_grace") = grace,
            py::arg("handshake_timeout") = handshake)
       .def("close", &TransferServer::Close, py::call_guard<py::gil_scoped_release>())
       .def("stats", &ServerStats)

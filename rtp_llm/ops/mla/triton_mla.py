@@ -7,7 +7,7 @@ from torch import Tensor
 from rtp_llm.ops.declare import operator
 
 
-@operator(triton="mla.mla_attention:latent_attention")
+@operator(triton="mla.mla_attention:mla_attention")
 def triton_mla_attention(
     q: Tensor,
     cache: Tensor,

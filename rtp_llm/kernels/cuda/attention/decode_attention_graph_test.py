@@ -33,7 +33,7 @@ def seed() -> None:
     random.seed(0)
 
 
-class Recorded:
+class Captured:
     """A graph of eight sequences, and the tensors that it reads and writes."""
 
     def __init__(self) -> None:
@@ -78,30 +78,30 @@ class Recorded:
 
 
 def test_smaller_batches_replay_as_they_run_eagerly() -> None:
-    recorded = Recorded()
+    captured = Captured()
     for batch in range(1, MOST + 1):
-        arguments = recorded.fill([random.randint(1, WIDTH * 16) for _ in range(batch)])
-        fresh = recorded.cache.clone()
+        arguments = captured.fill([random.randint(1, WIDTH * 16) for _ in range(batch)])
+        fresh = captured.cache.clone()
         late = {"early": False}  # the clone has only just been made
         eager = ops.decode_attention(**arguments | late | {"kv_cache": fresh})
         alone = {name: arguments[name][:batch] for name in ROWS}
         fewer = ops.decode_attention(**arguments | late | alone | {"kv_cache": fresh.clone()})
-        recorded.replay()
-        assert torch.equal(recorded.out, eager)
-        assert_near(recorded.out[:batch], fewer, 1e-2)  # keys are cut in other places
-        assert not recorded.out[batch:].any()
-        assert torch.equal(recorded.cache.view(torch.int16), fresh.view(torch.int16))
+        captured.replay()
+        assert torch.equal(captured.out, eager)
+        assert_near(captured.out[:batch], fewer, 1e-2)  # keys are cut in other places
+        assert not captured.out[batch:].any()
+        assert torch.equal(captured.cache.view(torch.int16), fresh.view(torch.int16))
 
 
 def test_replays_never_read_a_freed_block() -> None:
-    recorded = Recorded()
+    captured = Captured()
     for replay in range(REPLAYS):
         lengths = [random.randint(1, WIDTH * 16) for _ in range(random.randint(1, MOST))]
-        arguments = recorded.fill(lengths)
-        before = recorded.cache.clone() if replay % 50 == 0 else None
-        recorded.replay()
-        assert torch.isfinite(recorded.out).all()
+        arguments = captured.fill(lengths)
+        before = captured.cache.clone() if replay % 50 == 0 else None
+        captured.replay()
+        assert torch.isfinite(captured.out).all()
         if before is not None:
             expected = decode_attention_reference(**arguments | {"kv_cache": before})
-            assert_near(recorded.out, expected, 1.6e-2)
-    assert not recorded.arguments["counters"].any()
+            assert_near(captured.out, expected, 1.6e-2)
+    assert not captured.arguments["counters"].any()

@@ -10,7 +10,7 @@ import triton
 from torch import Tensor
 
 from rtp_llm.kernels.triton.attention.paged_attention_kernel import merge_kernel
-from rtp_llm.kernels.triton.mla.mla_attention_kernel import heads_kernel, latents_kernel
+from rtp_llm.kernels.triton.mla.mla_attention_kernel import expanded_kernel, latent_kernel
 from rtp_llm.kernels.triton.processors import Processors, processors_of
 from rtp_llm.kernels.triton.sequence_checks import check_sequences
 
@@ -33,7 +33,7 @@ class LatentTile:
     splits: int
 
 
-def latent_attention(
+def mla_attention(
     q: Tensor,
     cache: Tensor,
     cu_seqlens_q: Tensor,
@@ -85,7 +85,7 @@ def _attend_latents(
     latent, group = out.shape[-1], min(heads, tile.rows)
     per_tile = 1 if decode else tile.rows // group
     tiles = tokens if decode else tokens // per_tile + len(seq_lens) + 1
-    latents_kernel[(tiles, triton.cdiv(heads, group), tile.splits)](
+    latent_kernel[(tiles, triton.cdiv(heads, group), tile.splits)](
         out, stats, q, cache, cu_seqlens_q, seq_lens, block_table, _LOG2_E * scale, len(seq_lens),
         tokens, heads, block_table.shape[1], cache.shape[0], q.stride(0), q.stride(1),
         cache.stride(0), cache.stride(1), block_table.stride(0), LATENT=latent,
@@ -115,7 +115,7 @@ def expanded_attention(
     nope = q.shape[2] - rope
     wide = q.element_size() == 2
     per_tile = 128 if wide else 32
-    heads_kernel[(tokens // per_tile + len(seq_lens) + 1, heads)](
+    expanded_kernel[(tokens // per_tile + len(seq_lens) + 1, heads)](
         out, q, keys, expanded, cu_seqlens_q, seq_lens, starts, _LOG2_E * scale, len(seq_lens),
         tokens, heads, q.stride(0), q.stride(1), keys.stride(0), expanded.stride(0), NOPE=nope,
         ROPE=rope, VALUE=value_size, PADDED_NOPE=_padded(nope), PADDED_ROPE=_padded(rope),

@@ -1,11 +1,11 @@
 """Multi-head latent attention in Triton: over latents in the cache, and over expanded heads.
 
-`latents_kernel`: a program attends for a tile of (token, head) rows, over one part of the
+`latent_kernel`: a program attends for a tile of (token, head) rows, over one part of the
 sequence's keys. All heads share the latents, so a tile of 64 heads reads each of them once, for the
 scores and, as they are the values too, for the sums. With few tiles the keys are split over more
 programs, and `merge_kernel` of paged attention puts the results together.
 
-`heads_kernel`: causal attention of one head's rows over keys in two pieces (the head's own, and the
+`expanded_kernel`: causal attention of one head's rows over keys in two pieces (the head's own, and the
 rotated one that all heads share) and values, which were expanded for this step.
 
 What changes from step to step is not specialised; see paged_attention_kernel.
@@ -35,7 +35,7 @@ def _weigh(scores, seen, top, total, result, factor):
 
 
 @triton.jit(do_not_specialize=VARYING, do_not_specialize_on_alignment=UNALIGNED)
-def latents_kernel(
+def latent_kernel(
     out_ptr, stats_ptr, q_ptr, cache_ptr, cu_ptr, seq_lens_ptr, table_ptr, factor, num_seqs,
     num_tokens, num_heads, max_blocks, num_blocks, q_stride_token, q_stride_head,
     cache_stride_block, cache_stride_slot, table_stride, LATENT: tl.constexpr, ROPE: tl.constexpr,
@@ -106,7 +106,7 @@ def latents_kernel(
 
 
 @triton.jit(do_not_specialize=VARYING, do_not_specialize_on_alignment=UNALIGNED)
-def heads_kernel(
+def expanded_kernel(
     out_ptr, q_ptr, shared_ptr, expanded_ptr, cu_ptr, seq_lens_ptr, starts_ptr, factor, num_seqs,
     num_tokens, num_heads, q_stride_token, q_stride_head, shared_stride, expanded_stride,
     NOPE: tl.constexpr, ROPE: tl.constexpr, VALUE: tl.constexpr, PADDED_NOPE: tl.constexpr,

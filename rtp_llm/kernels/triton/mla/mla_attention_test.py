@@ -21,7 +21,7 @@ from rtp_llm.kernels.triton.mla.mla_attention import (
     LatentTile,
     choose_latent_tile,
     expanded_attention,
-    latent_attention,
+    mla_attention,
 )
 from rtp_llm.kernels.triton.processors import Processors
 
@@ -57,7 +57,7 @@ def latents(
 
 
 def check(arguments: list[Any], tile: LatentTile | None = None) -> None:
-    actual = latent_attention(*arguments, tile=tile)
+    actual = mla_attention(*arguments, tile=tile)
     q, cache, *rest = arguments
     expected = mla_attention_reference(q.double(), cache.double(), *rest)
     limit = TOLERANCES[q.dtype]
@@ -133,21 +133,21 @@ def test_tokens_behind_the_last_sequence_become_zeros() -> None:
     for lengths in (MIXED, DECODE):
         q, *rest = latents(lengths, 16, 64, 16, torch.bfloat16)
         longer = torch.cat([q, torch.full_like(q[:2], torch.nan)])
-        actual = latent_attention(longer, *rest)
+        actual = mla_attention(longer, *rest)
         # As many tokens as sequences are a decode, whose tile is another one.
-        alone = latent_attention(q, *rest)
+        alone = mla_attention(q, *rest)
         torch.testing.assert_close(actual[:-2], alone, rtol=1.6e-2, atol=1.6e-2)
         assert not actual[-2:].any()
 
 
 def test_nothing_to_do() -> None:
-    assert latent_attention(*latents([], 4, 64, 16, torch.bfloat16)).shape == (0, 4, 64)
+    assert mla_attention(*latents([], 4, 64, 16, torch.bfloat16)).shape == (0, 4, 64)
 
 
 def test_replay_reads_new_lengths_and_blocks() -> None:
     """What a captured graph is for: the same tensors with other numbers in them."""
     arguments = latents([(1, 900), (1, 700), (1, 5)], 16, 64, 16, torch.bfloat16)
-    replay, out = captured(lambda: latent_attention(*arguments))
+    replay, out = captured(lambda: mla_attention(*arguments))
     for keys in ((1, 2, 3), (900, 1, 5), (17, 699, 4)):
         arguments[3].copy_(torch.tensor(keys, dtype=torch.int32))
         arguments[0].normal_()
@@ -160,9 +160,9 @@ def test_replay_reads_new_lengths_and_blocks() -> None:
 def test_shapes_that_do_not_fit_are_refused() -> None:
     q, cache, *rest = latents([(1, 5)], 4, 64, 16, torch.bfloat16)
     with pytest.raises(ValueError, match="both must be the same"):
-        latent_attention(q.half(), cache, *rest)
+        mla_attention(q.half(), cache, *rest)
     with pytest.raises(ValueError, match="the cache"):
-        latent_attention(q[..., 1:], cache, *rest)
+        mla_attention(q[..., 1:], cache, *rest)
 
 
 def test_few_rows_are_split_and_many_are_not() -> None:

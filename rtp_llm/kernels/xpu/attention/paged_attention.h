@@ -1,7 +1,7 @@
 // Attention over a paged KV cache, read in place through block tables: prefill, chunks and decode.
 //
 // Nothing is read back to the host: the grid follows from the sizes of the tensors and from two
-// bounds that the caller knows, so that a call can be recorded into a graph.
+// bounds that the caller knows, so that a call can be captured in a graph.
 #pragma once
 
 #include <cstdint>
