@@ -5,8 +5,8 @@ sequence's keys. All heads share the latents, so a tile of 64 heads reads each o
 scores and, as they are the values too, for the sums. With few tiles the keys are split over more
 programs, and `merge_kernel` of paged attention puts the results together.
 
-`expanded_kernel`: causal attention of one head's rows over keys in two pieces (the head's own, and the
-rotated one that all heads share) and values, which were expanded for this step.
+`expanded_kernel`: causal attention of one head's rows over keys in two pieces (the head's own, and
+the rotated one that all heads share) and values, which were expanded for this step.
 
 What changes from step to step is not specialised; see paged_attention_kernel.
 """
