@@ -1,0 +1,87 @@
+"""The gated delta rule and the short convolution in front of it: linear attention with states."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rtp_llm.ops.declare import MutableTensor, operator
+
+
+@operator(composite=True)
+def causal_conv1d(
+    x: Tensor,
+    weight: Tensor,
+    inputs: MutableTensor,
+    cu_seqlens_q: Tensor,
+    seq_lens: Tensor,
+    state_read: Tensor,
+    state_write: Tensor,
+    max_seqlen_q: int,
+) -> Tensor:
+    """silu(sum over i of weight[c, K - 1 - i] * x at i tokens before), per channel, in float32.
+
+    x [T, C]: the new tokens of B sequences, which lie at cu_seqlens_q [B + 1] as for
+    `paged_attention`, with a free row stride; float32, bfloat16 or float16, as weight [C, K].
+    Tokens before a chunk are read from, and those of it written to, `inputs` [N, W, C]: row p % W
+    of a block is the input at position p, so that tokens which are rejected later need no copy: the
+    length is the truth. Sequence b ends at seq_lens[b], reads block state_read[b] (-1: none; what
+    comes before position 0 counts as zeros whatever the block holds) and writes block
+    state_write[b], which then has the last K - 1 inputs and the chunk's, W of them at most. Blocks
+    outside the memory are not written. W >= 2 (K - 1): chunks of up to W - K + 1 tokens may be
+    rolled back. No chunk is longer than max_seqlen_q.
+
+    Returns [T, C], contiguous; rows of no sequence are zero. RuntimeError on a mismatch.
+
+    Source: Mamba (Gu and Dao, 2023); FLA's short convolution; transformers' Qwen3-Next.
+    """
+    return x.new_empty(x.shape)
+
+
+@operator(composite=True)
+def gated_delta_rule(
+    qkv: Tensor,
+    ba: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    state: MutableTensor,
+    ring_k: MutableTensor,
+    ring_u: MutableTensor,
+    ring_g: MutableTensor,
+    folded: MutableTensor,
+    cu_seqlens_q: Tensor,
+    seq_lens: Tensor,
+    state_read: Tensor,
+    state_write: Tensor,
+    max_seqlen_q: int,
+) -> Tensor:
+    """For every value head and token, in float32:
+
+        q, k = q / |q| / sqrt(Dk), k / |k|        |x| = sqrt(sum x^2 + 1e-6)
+        g, beta = -exp(a_log) * softplus(a + dt_bias), sigmoid(b)
+        S = exp(g) S;  u = beta (v - S k);  S = S + u k^T;  the result is S q
+
+    qkv [T, 2 Hk Dk + Hv Dv]: query, key and value heads of the new tokens of B sequences, after the
+    convolution; float32, bfloat16 or float16. ba [T, 2 Hv] of the same dtype: b, then a, of each
+    value head. Both have a free row stride. a_log, dt_bias float32 [Hv]. Value head h has key
+    head h // (Hv / Hk).
+
+    A block holds S after its first `folded` tokens, and what the following ones did to it, so that
+    a step reads S without writing it and rejected tokens need no copy (ReplaySSM): state float32 or
+    bfloat16 [N, Hv, Dv, Dk], ring_k [N, R, Hk, Dk] (keys before their norm, dtype of qkv), ring_u
+    float32 [N, R, Hv, Dv], ring_g float32 [N, R, Hv], all at row position % R, R even; folded int32
+    [N, Hv, Dv / 8]: one count for each piece of S that a kernel may treat alone.
+
+    Sequence b ends at seq_lens[b] after its chunk; what lies behind its chunk's beginning n in a
+    block does not count. It goes on from block state_read[b] (-1: it begins, from zeros whatever a
+    block holds), whose `folded` is at most n, and at least n - R / 2; its state goes to block
+    state_write[b], or nowhere if that is none of the memory's. A chunk of up to R / 2 tokens is
+    added to the ring; S is written, as of n, only if it would not leave room for such a chunk or if
+    the blocks differ. A longer one is folded to its end. No chunk is longer than max_seqlen_q.
+
+    Returns [T, Hv, Dv] of qkv's dtype; rows of no sequence are zero. RuntimeError on a mismatch.
+
+    Sources: Gated Delta Networks (Yang et al., 2024), transformers' Qwen3-Next; the ring: ReplaySSM
+    (SGLang #28695).
+    """
+    heads, values = state.shape[1:3]
+    return qkv.new_empty(qkv.shape[0], heads, values)
