@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rtp_llm.layers.attention import AttentionLayer, AttentionShape
 from rtp_llm.layers.embedding import Embedding, LogitsHead, TiedLogitsHead
+from rtp_llm.layers.interleaved import Interleaved
 from rtp_llm.layers.layer import Layer, shorten_lookups
 from rtp_llm.layers.linear import Linear
 from rtp_llm.layers.linear_factory import make_linear
@@ -32,6 +33,7 @@ __all__ = [
     "Elsewhere",
     "Embedding",
     "GatedMLP",
+    "Interleaved",
     "Mixer",
     "MixerShape",
     "MlaAttentionLayer",

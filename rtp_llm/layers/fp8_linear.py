@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.fp8_targets import NamedTargets, fp8_targets
+from rtp_llm.layers.interleaved import Interleaved
 from rtp_llm.layers.linear import Linear
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
@@ -25,10 +27,17 @@ class Fp8Linear(Linear):
     of its own and the columns are filled up to whole blocks, with zeros (see BlockRows).
     """
 
+    block_rows: ClassVar[int] = BLOCK
+
     def __init__(
-        self, columns: int, parts: Mapping[str, int], bias: bool, options: LayerOptions
+        self,
+        columns: int,
+        parts: Mapping[str, int],
+        bias: bool,
+        options: LayerOptions,
+        interleaved: Sequence[Interleaved] = (),
     ) -> None:
-        super().__init__(columns, parts, bias, options)
+        super().__init__(columns, parts, bias, options, interleaved)
         self._places = BlockRows(tuple(parts.values()))
         self._starts = dict(zip(parts, self._places.starts, strict=True))
         self._missing = padded(columns) - columns

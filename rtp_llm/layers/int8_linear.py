@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from rtp_llm import ops
+from rtp_llm.layers.interleaved import Interleaved
 from rtp_llm.layers.linear import Linear
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights import WeightTarget
@@ -22,9 +23,14 @@ class Int8Linear(Linear):
     """
 
     def __init__(
-        self, columns: int, parts: Mapping[str, int], bias: bool, options: LayerOptions
+        self,
+        columns: int,
+        parts: Mapping[str, int],
+        bias: bool,
+        options: LayerOptions,
+        interleaved: Sequence[Interleaved] = (),
     ) -> None:
-        super().__init__(columns, parts, bias, options)
+        super().__init__(columns, parts, bias, options, interleaved)
         groups = -(-columns // GROUP_SIZE)
         self.weight = options.parameter(self.rows, columns, dtype=torch.int8)
         self.scale = options.parameter(self.rows, groups, dtype=torch.float32)

@@ -3,48 +3,70 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from rtp_llm import ops
 from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.fp8_targets import NamedTargets, float_targets
+from rtp_llm.layers.interleaved import Interleaved, check_blocks, interleave, tensors_of
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights import RowsTarget, WeightTarget
+from rtp_llm.ops.fp8.fp8_blocks import BLOCK
 
 
 class Linear(Layer):
     """x @ weight.T + bias; `parts` maps names in the checkpoint to their number of rows, in order.
 
     The names stand beside each other in the checkpoint: the fused qkv_proj of a layer has the parts
-    q_proj, k_proj and v_proj, and takes `....self_attn.q_proj.weight` and so on.
+    q_proj, k_proj and v_proj, and takes `....self_attn.q_proj.weight` and so on. Parts that one
+    tensor holds group by group are named in `interleaved`, and that tensor is taken. ValueError
+    where FP8 blocks of such a tensor would belong to several parts.
     """
 
+    # Rows of a part that belong together while its weight is loaded.
+    block_rows: ClassVar[int] = 1
     bias: nn.Parameter | None
 
     def __init__(
-        self, columns: int, parts: Mapping[str, int], bias: bool, options: LayerOptions
+        self,
+        columns: int,
+        parts: Mapping[str, int],
+        bias: bool,
+        options: LayerOptions,
+        interleaved: Sequence[Interleaved] = (),
     ) -> None:
         super().__init__()
         self.parts = dict(parts)
         self.columns = columns
         self.rows = sum(parts.values())
-        self.stored_as_fp8 = {name: options.stored_as_fp8(name) for name in parts}
+        self._tensors = tensors_of(parts, interleaved)
+        self.stored_as_fp8: dict[str, bool] = {}
+        for name, tensor in self._tensors.items():
+            stored = options.stored_as_fp8(name)
+            check_blocks(tensor, parts, BLOCK if stored else self.block_rows)
+            self.stored_as_fp8.update(dict.fromkeys(tensor.parts, stored))
         self.bias = options.parameter(self.rows) if bias else None
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         beside = path.rstrip(".").rpartition(".")[0]
         prefix = f"{beside}." if beside else ""
-        first = 0
-        for name, rows in self.parts.items():
-            for end, target in self.part_targets(name, first):
-                yield f"{prefix}{name}.{end}", target
-            if self.bias is not None:
-                yield f"{prefix}{name}.bias", RowsTarget(self.bias, first, rows)
-            first += rows
+        starts = dict(zip(self.parts, accumulate(self.parts.values(), initial=0), strict=False))
+        for name, tensor in self._tensors.items():
+            targets = [self._targets_of(part, starts[part]) for part in tensor.parts]
+            for ends in zip(*targets, strict=True):
+                of_parts = [target for _, target in ends]
+                yield f"{prefix}{name}.{ends[0][0]}", interleave(of_parts, tensor.groups)
+
+    def _targets_of(self, part: str, first: int) -> NamedTargets:
+        yield from self.part_targets(part, first)
+        if self.bias is not None:
+            yield "bias", RowsTarget(self.bias, first, self.parts[part])
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor | None:
         """What the caller has to add to `residual` [T, rows] for this layer of x [T, columns].
@@ -86,9 +108,14 @@ class PlainLinear(Linear):
     """Weight [rows, columns] in the type of the activations."""
 
     def __init__(
-        self, columns: int, parts: Mapping[str, int], bias: bool, options: LayerOptions
+        self,
+        columns: int,
+        parts: Mapping[str, int],
+        bias: bool,
+        options: LayerOptions,
+        interleaved: Sequence[Interleaved] = (),
     ) -> None:
-        super().__init__(columns, parts, bias, options)
+        super().__init__(columns, parts, bias, options, interleaved)
         self.weight = options.parameter(self.rows, columns)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.device.choice import load_class
+from rtp_llm.layers.interleaved import Interleaved, tensors_of
 from rtp_llm.layers.linear import Linear, plain_float_product
 from rtp_llm.layers.options import LayerOptions
 
@@ -93,15 +94,21 @@ def choose_kind(request: LinearRequest) -> str:
 
 
 def make_linear(
-    columns: int, parts: Mapping[str, int], bias: bool, options: LayerOptions
+    columns: int,
+    parts: Mapping[str, int],
+    bias: bool,
+    options: LayerOptions,
+    interleaved: Sequence[Interleaved] = (),
 ) -> Linear:
     """The linear layer for `options` and for the form in which the checkpoint has the parts.
 
-    Where the device has kernels for few rows and what surrounds them, plain weights use them.
+    See Linear. Where the device has kernels for few rows and what surrounds them, plain weights use
+    them.
     """
-    stored = frozenset("fp8" if options.stored_as_fp8(name) else "float" for name in parts)
+    names = tensors_of(parts, interleaved)
+    stored = frozenset("fp8" if options.stored_as_fp8(name) else "float" for name in names)
     layer: type[Linear] = load_class(KINDS[choose_kind(LinearRequest(options, stored))].place)
-    return layer(columns, parts, bias, options)
+    return layer(columns, parts, bias, options, interleaved)
 
 
 def make_float_product(weight: Tensor) -> Callable[[Tensor, Tensor], Tensor]:

@@ -1,0 +1,108 @@
+"""Tensors of a checkpoint that hold the rows of several parts of a linear layer, group by group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from rtp_llm.layers.weights import TakesRowsTogether, WeightTarget, rows_together
+
+
+@dataclass(frozen=True)
+class Interleaved:
+    """`tensor` of the checkpoint holds the rows of `parts`, `groups` times some of each in order.
+
+    Qwen3-Next's q_proj has for each head the rows of its query, then those of its gate, which is
+    Interleaved("q_proj", ("query", "gate"), heads): the layer has all queries together.
+    """
+
+    tensor: str
+    parts: tuple[str, ...]
+    groups: int
+
+
+def tensors_of(
+    parts: Mapping[str, int], interleaved: Iterable[Interleaved]
+) -> dict[str, Interleaved]:
+    """What the checkpoint has of a layer's `parts` (name -> rows): by tensor, in the parts' order.
+
+    A part that is in no `interleaved` tensor is one of its own. ValueError where parts are unknown,
+    in several tensors, or no whole groups.
+    """
+    owner = {part: each for each in interleaved for part in each.parts}
+    named = [part for each in interleaved for part in each.parts]
+    if len(named) != len(owner) or not owner.keys() <= parts.keys():
+        raise ValueError(f"{named} should be parts of {list(parts)}, each in one tensor")
+    for part, each in owner.items():
+        if parts[part] % each.groups:
+            raise ValueError(f"{part} has {parts[part]} rows, not whole ones of {each.groups}")
+    found = (owner.get(part, Interleaved(part, (part,), 1)) for part in parts)
+    return {each.tensor: each for each in found}
+
+
+def check_blocks(tensor: Interleaved, parts: Mapping[str, int], block: int) -> None:
+    """ValueError where parts of `tensor` would share blocks of `block` rows."""
+    for part in tensor.parts:
+        rows = parts[part] // tensor.groups
+        if len(tensor.parts) > 1 and rows % block:
+            raise ValueError(
+                f"{tensor.tensor} has {rows} rows of {part} at a time: blocks of {block} rows, "
+                "which have one scale, would belong to several parts"
+            )
+
+
+def interleave(targets: Sequence[WeightTarget], groups: int) -> WeightTarget:
+    """The target of a tensor that holds the rows of `targets`, `groups` times some of each."""
+    if len(targets) == 1:
+        return targets[0]
+    if any(isinstance(each, TakesRowsTogether) for each in targets):
+        return _TogetherTarget(targets, groups)
+    return _InterleavedTarget(targets, groups)
+
+
+class _InterleavedTarget:
+    """Deals the rows of a tensor out."""
+
+    def __init__(self, targets: Sequence[WeightTarget], groups: int) -> None:
+        self._targets = tuple(targets)
+        self._sizes = [each.shape[0] // groups for each in targets]
+        self._starts = [0, *accumulate(self._sizes)]
+        self.shape = (groups * self._starts[-1], *targets[0].shape[1:])
+
+    def destination(self, start: int, stop: int) -> Tensor | None:
+        runs = list(self._runs(start, stop))
+        if len(runs) != 1:
+            return None
+        target, first, count = runs[0]
+        return target.destination(first, first + count)
+
+    def write(self, start: int, rows: Tensor) -> None:
+        done = 0
+        for target, first, count in self._runs(start, start + len(rows)):
+            target.write(first, rows[done : done + count])
+            done += count
+
+    def _runs(self, start: int, stop: int) -> Iterator[tuple[WeightTarget, int, int]]:
+        """(target, its first row, count) of rows `start` to `stop`, in order."""
+        while start < stop:
+            group, row = divmod(start, self._starts[-1])
+            part = next(i for i, end in enumerate(self._starts[1:]) if row < end)
+            inside = row - self._starts[part]
+            count = min(self._sizes[part] - inside, stop - start)
+            yield self._targets[part], group * self._sizes[part] + inside, count
+            start += count
+
+
+class _TogetherTarget(_InterleavedTarget):
+    """The same for targets of which some take rows together; see check_blocks."""
+
+    def __init__(self, targets: Sequence[WeightTarget], groups: int) -> None:
+        super().__init__(targets, groups)
+        self.rows_together = rows_together(targets)
+        self.device: torch.device = next(
+            each.device for each in targets if isinstance(each, TakesRowsTogether)
+        )
