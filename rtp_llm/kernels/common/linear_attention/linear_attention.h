@@ -1,0 +1,62 @@
+// Arguments of linear attention: the gated delta rule and the short convolution in front of it.
+// rtp_llm/ops/linear_attention says what they compute and when a block is written.
+#pragma once
+
+#include <cstdint>
+
+#include "rtp_llm/kernels/common/dtype.h"
+
+namespace rtp_llm {
+
+// The convolution's longest kernel.
+constexpr int kMaxConvTaps = 4;
+
+// Where the new tokens of each sequence lie, where its state is read and where it is written.
+struct StateSequences {
+  const int32_t* cu_seqlens_q;  // [num_seqs + 1]
+  const int32_t* seq_lens;      // [num_seqs], tokens with the new ones
+  const int32_t* state_read;    // [num_seqs], a block; -1 = zeros
+  const int32_t* state_write;   // [num_seqs], a block; outside [0, num_blocks) = nowhere
+  int64_t num_tokens, num_seqs, num_blocks;
+  int64_t max_seqlen_q;
+};
+
+// out[t, c] = silu(sum over i of weight[c, taps - 1 - i] * x at i tokens before t). Strides are in
+// elements.
+struct CausalConv1dArgs {
+  DType dtype;         // of x, weight, inputs and out
+  const void* x;       // [num_tokens, channels]
+  const void* weight;  // [channels, taps], contiguous
+  void* inputs;        // [num_blocks, window, channels]: row p % window is the input at position p
+  void* out;           // [num_tokens, channels], contiguous
+  StateSequences sequences;
+  int64_t channels;
+  int64_t x_stride;
+  int64_t block_stride;  // of inputs, whose blocks are contiguous
+  int64_t window;        // >= taps
+  int taps;              // 1 to kMaxConvTaps
+};
+
+// Blocks of every state are contiguous and lie block strides (in elements) apart.
+struct GatedDeltaRuleArgs {
+  DType dtype;           // of qkv, ba, ring_k and out
+  DType state_dtype;     // float32 or bfloat16
+  const void* qkv;       // [num_tokens, 2 * key_heads * key_size + heads * value_size]
+  const void* ba;        // [num_tokens, 2 * heads]: b, then a
+  const float* a_log;    // [heads]
+  const float* dt_bias;  // [heads]
+  void* out;             // [num_tokens, heads, value_size], contiguous
+  void* state;           // [num_blocks, heads, value_size, key_size]
+  void* ring_k;          // [num_blocks, ring, key_heads, key_size], before the norm
+  float* ring_u;         // [num_blocks, ring, heads, value_size]
+  float* ring_g;         // [num_blocks, ring, heads]
+  int32_t* folded;       // [num_blocks, heads, value_size / 8]
+  StateSequences sequences;
+  int64_t qkv_stride, ba_stride;
+  int64_t state_stride, ring_k_stride, ring_u_stride, ring_g_stride, folded_stride;
+  int key_heads, heads;      // value head h has key head h / (heads / key_heads)
+  int key_size, value_size;  // multiples of 8
+  int ring;                  // even
+};
+
+}  // namespace rtp_llm
