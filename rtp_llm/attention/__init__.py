@@ -8,9 +8,11 @@ from rtp_llm.attention.backend import (
     Backend,
     BackendConfig,
     BackendOptions,
+    cache_dtypes,
 )
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
 from rtp_llm.attention.cache_spec import (
+    CacheDtypes,
     CacheGroup,
     CacheGroups,
     CacheSpec,
@@ -21,6 +23,11 @@ from rtp_llm.attention.cache_spec import (
 )
 from rtp_llm.attention.factory import check_backend, explain, make_backend
 from rtp_llm.attention.group_backends import GroupBackends, together
+from rtp_llm.attention.linear_attention import (
+    DeltaRuleWeights,
+    GatedDeltaRuleBackend,
+    LinearAttentionConfig,
+)
 from rtp_llm.attention.mla import MlaBackend, MlaConfig, MlaWeights
 from rtp_llm.attention.rotation import Rotation
 
@@ -30,13 +37,17 @@ __all__ = [
     "Backend",
     "BackendConfig",
     "BackendOptions",
+    "CacheDtypes",
     "CacheGroup",
     "CacheGroups",
     "CacheSpec",
+    "DeltaRuleWeights",
     "ForwardBatch",
     "FullAttentionSpec",
+    "GatedDeltaRuleBackend",
     "GroupBackends",
     "HostNumbers",
+    "LinearAttentionConfig",
     "MlaBackend",
     "MlaConfig",
     "MlaSpec",
@@ -44,6 +55,7 @@ __all__ = [
     "RecurrentSpec",
     "Rotation",
     "SlidingWindowSpec",
+    "cache_dtypes",
     "check_backend",
     "explain",
     "make_backend",

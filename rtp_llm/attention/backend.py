@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.attention.cache_spec import CacheDtypes
 from rtp_llm.attention.rotation import Rotation, rotate_on
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device import Support
@@ -52,6 +53,12 @@ class BackendConfig(Protocol):
     def capability(self) -> tuple[int, int]: ...
     @property
     def settings(self) -> ModelSettings: ...
+
+
+def cache_dtypes(asked: BackendConfig | BackendOptions) -> CacheDtypes:
+    """What caches hold where a backend is `asked` for."""
+    states: torch.dtype = getattr(torch, asked.settings.mamba_ssm_cache_dtype)
+    return CacheDtypes(asked.kv_dtype, asked.dtype, states)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,15 @@ STATE_ALIGNMENT = 256
 
 
 @dataclass(frozen=True)
+class CacheDtypes:
+    """Number types of what caches hold: keys and values, inputs of layers, recurrent states."""
+
+    keys_and_values: torch.dtype
+    inputs: torch.dtype
+    states: torch.dtype = torch.float32
+
+
+@dataclass(frozen=True)
 class FullAttentionSpec:
     """Keys and values of all tokens: `heads` KV heads of `dim` elements each."""
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rtp_llm.attention.backend import AttentionConfig, Backend, BackendConfig, PartialBackend
+from rtp_llm.attention.linear_attention import LinearAttentionConfig
 from rtp_llm.device import Support
 from rtp_llm.device.choice import AUTO, ask, choose, load_class, outcomes
 
@@ -24,6 +25,8 @@ _BACKENDS = (
     "rtp_llm.attention.mla_triton:TritonMlaBackend",
     "rtp_llm.attention.mla_cuda_sm90:CudaSm90MlaBackend",
 )
+# Of linear attention, which the setting says nothing about.
+_LINEAR_BACKENDS = ("rtp_llm.attention.linear_attention:GatedDeltaRuleBackend",)
 SETTING = "--attention-backend"
 Answers = list[tuple[type[Backend[Any]], Support]]
 
@@ -116,7 +119,8 @@ def _ask(config: BackendConfig) -> Answers:
 
 def _family(config: BackendConfig) -> list[type[Backend[Any]]]:
     """The backends that are asked with configs of this kind."""
-    return [each for each in map(_load, _BACKENDS) if isinstance(config, each.config_class)]
+    places = _LINEAR_BACKENDS if isinstance(config, LinearAttentionConfig) else _BACKENDS
+    return [each for each in map(_load, places) if isinstance(config, each.config_class)]
 
 
 def _load(place: str) -> type[Backend[Any]]:

@@ -79,6 +79,16 @@ class ModelSettings(CheckedSettings):
         choices=("auto", "fp8_e4m3"),
         after="kv_cache_mem_mb",
     )
+    mamba_ssm_cache_dtype: str = option(
+        "float32",
+        "text",
+        "cache",
+        "Data type of the recurrent states of linear attention; bfloat16 takes half the memory and "
+        "loses precision over long sequences. Models without such layers have none.",
+        choices=("float32", "bfloat16"),
+        after="kv_cache_dtype",
+        advanced=True,
+    )
     seq_size_per_block: int | None = option(
         None,
         "integer",

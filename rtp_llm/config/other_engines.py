@@ -40,6 +40,7 @@ COUNTERPARTS = (
     Counterpart("--block-size", "--page-size", ("seq_size_per_block",)),
     Counterpart("--device", "", ("device_type",)),
     Counterpart("", "--random-seed", ("seed",)),
+    Counterpart("", "--mamba-ssm-dtype", ("mamba_ssm_cache_dtype",)),
     Counterpart(
         "--enable-prefix-caching", "--disable-radix-cache", ("reuse_cache",), "on by default"
     ),

@@ -11,7 +11,7 @@ from rtp_llm.engine.memory_plan import step_limits
 from rtp_llm.layers import torch_dtype
 from rtp_llm.loader import resolve
 from rtp_llm.loader.checkpoint import Checkpoint
-from rtp_llm.models.causal_lm import cache_dtype
+from rtp_llm.models.causal_lm import model_cache_dtypes
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.models.registry import model_class
 from rtp_llm.worker.cache.budget import (
@@ -53,7 +53,7 @@ def estimate_plan(settings: Settings, device: Device) -> tuple[CacheShape, Cache
     more than the reserve that is assumed here."""
     config = read_model_config(settings.model)
     resolved = resolve(settings, config, device)
-    groups = model_class(config.architecture).groups_of(config, cache_dtype(resolved))
+    groups = model_class(config.architecture).groups_of(config, model_cache_dtypes(resolved))
     shape = step_limits(settings, config, device).cache_shape(groups)
     weights = _weight_bytes(settings, torch_dtype(resolved))
     plan = plan_cache(

@@ -10,6 +10,7 @@ from rtp_llm.layers.embedding import Embedding, LogitsHead, TiedLogitsHead
 from rtp_llm.layers.interleaved import Interleaved
 from rtp_llm.layers.layer import Layer, shorten_lookups
 from rtp_llm.layers.linear import Linear
+from rtp_llm.layers.linear_attention import GatedDeltaNetShape
 from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.layers.mixer import Mixer, MixerShape
 from rtp_llm.layers.mla_attention import MlaAttentionLayer, MlaShape
@@ -32,6 +33,7 @@ __all__ = [
     "AttentionShape",
     "Elsewhere",
     "Embedding",
+    "GatedDeltaNetShape",
     "GatedMLP",
     "Interleaved",
     "Mixer",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from rtp_llm.attention import (
@@ -13,11 +12,13 @@ from rtp_llm.attention import (
     AttentionConfig,
     Backend,
     BackendOptions,
+    CacheDtypes,
     CacheSpec,
     ForwardBatch,
     FullAttentionSpec,
     Rotation,
     SlidingWindowSpec,
+    cache_dtypes,
 )
 from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.layers.mixer import Mixer
@@ -38,7 +39,10 @@ class AttentionShape:
     norm_eps: float | None = None
     window: int = 0
 
-    def cache_spec(self, dtype: torch.dtype) -> CacheSpec:
+    checkpoint_name: ClassVar[str] = "self_attn"
+
+    def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec:
+        dtype = dtypes.keys_and_values
         if self.window:
             return SlidingWindowSpec(self.num_kv_heads, self.head_dim, dtype, window=self.window)
         return FullAttentionSpec(self.num_kv_heads, self.head_dim, dtype)
@@ -80,7 +84,7 @@ class AttentionLayer(Mixer):
             self.k_norm = RMSNorm(shape.head_dim, shape.norm_eps, options)
 
     def cache_spec(self) -> CacheSpec:
-        return self.shape.cache_spec(self.backend.config.kv_dtype)
+        return self.shape.cache_spec(cache_dtypes(self.backend.config))
 
     def forward(
         self,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
-import torch
-
-from rtp_llm.attention import Backend, BackendConfig, BackendOptions, CacheSpec
+from rtp_llm.attention import Backend, BackendConfig, BackendOptions, CacheDtypes, CacheSpec
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.options import LayerOptions
 
@@ -24,11 +22,13 @@ class MixerShape(Protocol):
     """Sizes of one layer's attention, MLA, linear attention, ...; a frozen dataclass.
 
     Memory is planned and backends are chosen from it without weights: `rtp-llm explain` does no
-    more.
+    more. `checkpoint_name`: what the layer is called in a checkpoint.
     """
 
-    def cache_spec(self, dtype: torch.dtype) -> CacheSpec | None:
-        """What the layer keeps of a sequence; `dtype` is that of keys and values in the cache."""
+    checkpoint_name: ClassVar[str]
+
+    def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec | None:
+        """What the layer keeps of a sequence."""
 
     def backend_config(self, options: BackendOptions) -> BackendConfig | None:
         """What it asks of a backend; None: it needs none. Equal for layers of one cache group."""

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from rtp_llm.attention import (
     Backend,
     BackendOptions,
+    CacheDtypes,
     CacheSpec,
     ForwardBatch,
     MlaBackend,
     MlaConfig,
     MlaSpec,
     MlaWeights,
+    cache_dtypes,
 )
 from rtp_llm.layers.linear import PlainLinear
 from rtp_llm.layers.linear_factory import make_linear
@@ -48,6 +49,8 @@ class MlaShape:
     bias: bool = False
     is_neox: bool = False
 
+    checkpoint_name: ClassVar[str] = "self_attn"
+
     @property
     def query_size(self) -> int:
         return self.nope_size + self.rope_size
@@ -57,8 +60,8 @@ class MlaShape:
         """Elements that the cache holds of a token and layer."""
         return self.rank + self.rope_size
 
-    def cache_spec(self, dtype: torch.dtype) -> CacheSpec:
-        return MlaSpec(self.rank, self.rope_size, dtype)
+    def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec:
+        return MlaSpec(self.rank, self.rope_size, dtypes.keys_and_values)
 
     def backend_config(self, options: BackendOptions) -> MlaConfig:
         return MlaConfig(
@@ -106,7 +109,7 @@ class MlaAttentionLayer(Mixer):
         self.o_proj = make_linear(num_heads * shape.value_size, {"o_proj": hidden}, bias, options)
 
     def cache_spec(self) -> CacheSpec:
-        return self.shape.cache_spec(self.backend.config.kv_dtype)
+        return self.shape.cache_spec(cache_dtypes(self.backend.config))
 
     def forward(
         self,

@@ -118,7 +118,7 @@ def explain(path: str | Path, *, device: Device, settings: ModelSettings) -> str
 def _explain_mixers(config: ModelConfig, options: ModelOptions) -> list[str]:
     """What the cache holds, each group where there are several, and the backends."""
     model = model_class(config.architecture)
-    cache = model.groups_of(config, options.kv_dtype)
+    cache = model.groups_of(config, options.cache_dtypes)
     groups = cache.groups if len(cache.groups) > 1 else ()
     return [
         f"KV cache: {cache.token_bytes} bytes per token",

@@ -14,6 +14,7 @@ from rtp_llm import ops
 from rtp_llm.attention import (
     BackendConfig,
     BackendOptions,
+    CacheDtypes,
     CacheGroups,
     ForwardBatch,
     check_backend,
@@ -29,9 +30,11 @@ from rtp_llm.models.raw_config import RawConfig
 _KV_DTYPES = {"fp8_e4m3": torch.float8_e4m3fn}
 
 
-def cache_dtype(settings: ModelSettings) -> torch.dtype:
-    """Number type of the KV cache for settings whose dtype is not "auto"."""
-    return _KV_DTYPES.get(settings.kv_cache_dtype) or torch_dtype(settings)
+def model_cache_dtypes(settings: ModelSettings) -> CacheDtypes:
+    """What the caches hold for settings whose dtype is not "auto"."""
+    dtype = torch_dtype(settings)
+    kv_dtype = _KV_DTYPES.get(settings.kv_cache_dtype) or dtype
+    return CacheDtypes(kv_dtype, dtype, getattr(torch, settings.mamba_ssm_cache_dtype))
 
 
 @dataclass(frozen=True)
@@ -59,9 +62,9 @@ class ModelOptions:
         return torch_dtype(self.settings)
 
     @property
-    def kv_dtype(self) -> torch.dtype:
-        """Number type of the KV cache."""
-        return cache_dtype(self.settings)
+    def cache_dtypes(self) -> CacheDtypes:
+        """Number types of what the caches hold."""
+        return model_cache_dtypes(self.settings)
 
     @property
     def num_positions(self) -> int:
@@ -92,7 +95,7 @@ class ModelOptions:
         return BackendOptions(
             device_type=self.device_type,
             dtype=self.dtype,
-            kv_dtype=self.kv_dtype,
+            kv_dtype=self.cache_dtypes.keys_and_values,
             block_size=self.block_size,
             capability=self.capability,
             settings=self.settings,
@@ -121,9 +124,9 @@ class CausalLM(Layer):
         """The sequence mixer of each layer."""
 
     @classmethod
-    def groups_of(cls, config: ModelConfig, kv_dtype: torch.dtype) -> CacheGroups:
+    def groups_of(cls, config: ModelConfig, dtypes: CacheDtypes) -> CacheGroups:
         """What its layers will keep of a sequence; nothing is made."""
-        return CacheGroups.of([mixer.cache_spec(kv_dtype) for mixer in cls.mixers(config)])
+        return CacheGroups.of([mixer.cache_spec(dtypes) for mixer in cls.mixers(config)])
 
     @classmethod
     def backend_configs(
@@ -131,7 +134,7 @@ class CausalLM(Layer):
     ) -> list[BackendConfig | None]:
         """What the layers of each cache group ask of a backend."""
         mixers, asked = cls.mixers(config), options.backend_options()
-        groups = cls.groups_of(config, options.kv_dtype).groups
+        groups = cls.groups_of(config, options.cache_dtypes).groups
         return [mixers[group.layers[0]].backend_config(asked) for group in groups]
 
     @classmethod

@@ -8,12 +8,14 @@ import math
 import pytest
 import torch
 
+from rtp_llm.attention import CacheDtypes
 from rtp_llm.config.refusals import REFUSALS
 from rtp_llm.models.config import ModelConfigError, UnsupportedModelError
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.models.refusals import AREA, CHECKS
 from rtp_llm.models.registry import known_architectures, model_class
 
+FLOATS = CacheDtypes(torch.float32, torch.float32)
 BASE = {
     "architectures": ["LlamaForCausalLM"],
     "vocab_size": 128,
@@ -47,7 +49,7 @@ def test_a_plain_llama(tmp_path):
     assert config.dtype is torch.bfloat16
     assert (config.qkv_bias, config.output_bias, config.mlp_bias, config.qk_norm) == (False,) * 4
     assert config.layer_windows == (0,) * 4
-    groups = model_class(config.architecture).groups_of(config, torch.float32)
+    groups = model_class(config.architecture).groups_of(config, FLOATS)
     assert (len(groups.groups), groups.layer_group) == (1, (0,) * 4)
     assert (config.eos_token_ids, config.bos_token_id) == ((2,), 1)
     assert groups.token_bytes == 2 * 4 * 2 * 16 * 4
@@ -104,7 +106,7 @@ def test_qwen_windows(tmp_path, architecture, changes, windows):
 def test_layers_of_one_window_share_a_cache_group(tmp_path):
     changes = {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 2}
     config = read(tmp_path, architectures=["Qwen2ForCausalLM"], **changes)
-    groups = model_class(config.architecture).groups_of(config, torch.float32)
+    groups = model_class(config.architecture).groups_of(config, FLOATS)
     assert [group.spec.window for group in groups.groups] == [0, 24]
     assert groups.layer_group == (0, 0, 1, 1)
 

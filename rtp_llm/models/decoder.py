@@ -15,6 +15,7 @@ from rtp_llm.layers import (
     Layer,
     LayerOptions,
     LogitsHead,
+    Mixer,
     MixerShape,
     MoeBlock,
     RMSNorm,
@@ -43,16 +44,22 @@ class DecoderLayer(Layer):
         hidden, eps = config.hidden_size, config.rms_norm_eps
         options = options.inside(f"layers.{index}")
         self.input_layernorm = RMSNorm(hidden, eps, options)
-        self.self_attn = mixer.make(index, backend, options.inside("self_attn"))
+        self._mixer_name = name = mixer.checkpoint_name
+        self.add_module(name, mixer.make(index, backend, options.inside(name)))
         self.post_attention_layernorm = RMSNorm(hidden, eps, options)
         self.mlp = make_feed_forward(index, config, options)
+
+    @property
+    def mixer(self) -> Mixer:
+        """Its attention, MLA, linear attention, ..., under its name in checkpoints."""
+        return getattr(self, self._mixer_name)  # type: ignore[no-any-return]
 
     def forward(
         self, pending: Tensor | None, residual: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
     ) -> Tensor | None:
         """pending: what has to be added to `residual` [T, hidden] first (None: nothing) -> the same
         for the layer above."""
-        pending = self.self_attn(self.input_layernorm, residual, pending, cos_sin, batch)
+        pending = self.mixer(self.input_layernorm, residual, pending, cos_sin, batch)
         added: Tensor | None = self.mlp(self.post_attention_layernorm, residual, pending)
         return added
 
@@ -80,7 +87,7 @@ class Decoder(Layer):
         super().__init__()
         layers = layers.inside("model")
         self.backends = backends
-        groups = CacheGroups.of([mixer.cache_spec(options.kv_dtype) for mixer in mixers])
+        groups = CacheGroups.of([mixer.cache_spec(options.cache_dtypes) for mixer in mixers])
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, layers)
         self.layers = nn.ModuleList(
             DecoderLayer(index, config, mixer, backends[group], layers)
@@ -132,7 +139,7 @@ class DecoderForCausalLM(CausalLM):
 
     def cache_groups(self) -> CacheGroups:
         layers = (layer for layer in self.model.layers if isinstance(layer, DecoderLayer))
-        return CacheGroups.of([layer.self_attn.cache_spec() for layer in layers])
+        return CacheGroups.of([layer.mixer.cache_spec() for layer in layers])
 
     def context_bytes(self, keys: int) -> int:
         return self.model.backends.context_bytes(keys)

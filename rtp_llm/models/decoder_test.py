@@ -9,6 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rtp_llm import ops
+from rtp_llm.attention import CacheDtypes
 from rtp_llm.testing.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.open_model import open_model
 from rtp_llm.testing.transformers_models import random_prompt, save_model
@@ -83,6 +84,6 @@ def test_layers_state_the_cache_that_was_planned_without_them(tmp_path, kind, ch
     save_model(tmp_path, kind, **changes)
     model = open_model(tmp_path)
     stated = model.cache_groups()
-    assert stated == type(model).groups_of(model.config, torch.float32)
+    assert stated == type(model).groups_of(model.config, CacheDtypes(torch.float32, torch.float32))
     assert len(stated.groups) == groups
     assert sum(len(group.layers) for group in stated.groups) == model.config.num_layers

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rtp_llm.attention import ForwardBatch, HostNumbers
+from rtp_llm.attention import CacheSpec, ForwardBatch, HostNumbers, RecurrentSpec
 from rtp_llm.models.causal_lm import CausalLM
 
 
@@ -17,7 +17,7 @@ class ContiguousRunner:
 
     Block 0 is never used. With `shuffle` the blocks of a sequence lie in no order, and unused table
     entries are -1, so that a model that reads the wrong block gives wrong numbers: free blocks hold
-    NaN.
+    NaN. A recurrent state goes to another block every third step, as where one is published.
     """
 
     def __init__(
@@ -34,11 +34,17 @@ class ContiguousRunner:
             for _ in cache.groups
         ]
         self._caches = tuple(
-            torch.full(spec.layer_shape(blocks, block_size), torch.nan, dtype=dtype)
+            _nan(spec, max(blocks, 2 * sequences + 1), block_size, dtype)
             for spec in cache.specs
             if spec is not None
         )
+        self._states = tuple(
+            spec.states(layer) if isinstance(spec, RecurrentSpec) else ()
+            for spec, layer in zip(cache.specs, self._caches, strict=True)
+        )
+        self._blocks = torch.full((sequences,), -1, dtype=torch.int32)
         self._lengths = [0] * sequences
+        self._steps = 0
 
     @torch.inference_mode()
     def step(self, tokens: Sequence[Sequence[int]]) -> list[Tensor]:
@@ -64,6 +70,7 @@ class ContiguousRunner:
 
     def _batch(self, tokens: Sequence[Sequence[int]]) -> ForwardBatch:
         counts = [len(new) for new in tokens]
+        read, write = self._state_blocks(counts)
         starts = list(self._lengths)
         positions = [torch.arange(at, at + n) for at, n in zip(starts, counts, strict=True)]
         self._lengths = [at + n for at, n in zip(starts, counts, strict=True)]
@@ -79,7 +86,20 @@ class ContiguousRunner:
             kv_cache=self._caches,
             layer_group=self._groups.layer_group,
             host=self._host(counts),
+            states=self._states,
+            state_read=(read,) * len(self._tables),
+            state_write=(write,) * len(self._tables),
         )
+
+    def _state_blocks(self, counts: list[int]) -> tuple[Tensor, Tensor]:
+        """From which block each sequence's state goes on (-1: it begins), and into which."""
+        read, first = self._blocks, 1 + 2 * torch.arange(len(counts), dtype=torch.int32)
+        self._steps += 1
+        moves = self._steps % 3 == 0
+        other = 2 * first + 1 - read if moves else read
+        runs = _int32(counts) > 0
+        self._blocks = torch.where(runs, torch.where(read < 0, first, other), read)
+        return read, self._blocks.clamp(min=0)
 
     def _host(self, counts: list[int]) -> HostNumbers:
         """As the runner gives them, on whatever device the tensors are."""
@@ -99,6 +119,14 @@ class ContiguousRunner:
         used = _int32([-(-length // self._size) for length in self._lengths])
         hidden = torch.arange(table.shape[1]) >= used[:, None]
         return table.masked_fill(hidden, -1).to(torch.int32)
+
+
+def _nan(spec: CacheSpec, blocks: int, block_size: int, dtype: torch.dtype) -> Tensor:
+    """The cache of a layer, full of what is not a number in any type."""
+    shape = spec.layer_shape(blocks, block_size)
+    if isinstance(spec, RecurrentSpec):
+        return torch.full(shape, 0xFF, dtype=torch.uint8)
+    return torch.full(shape, torch.nan, dtype=dtype)
 
 
 def _int32(values: Sequence[int]) -> Tensor:

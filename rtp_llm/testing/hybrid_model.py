@@ -7,13 +7,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor
 
-from rtp_llm.attention import Backend, BackendOptions, CacheSpec, ForwardBatch, RecurrentSpec
+from rtp_llm.attention import (
+    Backend,
+    BackendOptions,
+    CacheDtypes,
+    CacheSpec,
+    ForwardBatch,
+    RecurrentSpec,
+)
 from rtp_llm.layers import LayerOptions, Mixer, MixerShape, RMSNorm, make_linear
 from rtp_llm.models import registry
 from rtp_llm.models.causal_lm import CausalLM
@@ -53,7 +60,9 @@ class ToyShape:
     heads: int
     dim: int
 
-    def cache_spec(self, dtype: torch.dtype) -> CacheSpec:
+    checkpoint_name: ClassVar[str] = "linear_attn"
+
+    def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec:
         sizes = (self.heads, self.dim, self.dim), (self.heads, self.dim)
         return RecurrentSpec(sizes, (torch.float32, torch.float32))
 
@@ -79,7 +88,7 @@ class ToyLinearAttention(Mixer):
         self.o_proj = make_linear(inner, {"o_proj": shape.hidden}, False, options)
 
     def cache_spec(self) -> CacheSpec:
-        return self.shape.cache_spec(torch.float32)
+        return self.shape.cache_spec(CacheDtypes(torch.float32, torch.float32))
 
     def forward(
         self,

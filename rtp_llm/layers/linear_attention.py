@@ -1,0 +1,184 @@
+"""Gated delta nets (arXiv 2412.06464): linear attention with a state that forgets and corrects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.attention import (
+    Backend,
+    BackendOptions,
+    CacheDtypes,
+    CacheSpec,
+    DeltaRuleWeights,
+    ForwardBatch,
+    GatedDeltaRuleBackend,
+    LinearAttentionConfig,
+    RecurrentSpec,
+    cache_dtypes,
+)
+from rtp_llm.layers.interleaved import Interleaved
+from rtp_llm.layers.linear import Linear
+from rtp_llm.layers.linear_factory import make_linear
+from rtp_llm.layers.mixer import Mixer
+from rtp_llm.layers.norm import RMSNorm
+from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.weights import RowsTarget, WeightTarget, weight_targets
+
+# Tokens whose keys and corrections a state's ring holds. A step of up to half as many writes no
+# state, and may be rolled back (see ops.gated_delta_rule).
+RING = 16
+# Elements of a value head that have a count of their own of the tokens folded into their state.
+_PIECE = 8
+
+
+@dataclass(frozen=True)
+class GatedDeltaNetShape:
+    """Sizes of one layer's gated delta net in elements.
+
+    `num_heads` heads of values of `value_size` share `num_key_heads` heads of queries and keys of
+    `key_size`: consecutive ones the same. `kernel_size` tokens go into the convolution.
+    `interleaved`: the checkpoint has two projections, with the rows of each key head together.
+    """
+
+    hidden_size: int
+    num_heads: int
+    num_key_heads: int
+    key_size: int
+    value_size: int
+    kernel_size: int
+    norm_eps: float
+    interleaved: bool = False
+
+    checkpoint_name: ClassVar[str] = "linear_attn"
+
+    @property
+    def keys(self) -> int:
+        """Elements of a token's keys, as of its queries."""
+        return self.num_key_heads * self.key_size
+
+    @property
+    def values(self) -> int:
+        """Elements of a token's values."""
+        return self.num_heads * self.value_size
+
+    @property
+    def channels(self) -> int:
+        """What the convolution mixes along the sequence: queries, keys and values."""
+        return 2 * self.keys + self.values
+
+    def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec:
+        """The states in the order in which DeltaRuleWeights' operators take them."""
+        states = {
+            "inputs": ((self.kernel_size - 1 + RING // 2, self.channels), dtypes.inputs),
+            "state": ((self.num_heads, self.value_size, self.key_size), dtypes.states),
+            "ring_k": ((RING, self.num_key_heads, self.key_size), dtypes.inputs),
+            "ring_u": ((RING, self.num_heads, self.value_size), torch.float32),
+            "ring_g": ((RING, self.num_heads), torch.float32),
+            "folded": ((self.num_heads, self.value_size // _PIECE), torch.int32),
+        }
+        shapes, kinds = zip(*states.values(), strict=True)
+        return RecurrentSpec(shapes, kinds)
+
+    def backend_config(self, options: BackendOptions) -> LinearAttentionConfig:
+        return LinearAttentionConfig(
+            num_heads=self.num_heads,
+            num_key_heads=self.num_key_heads,
+            key_size=self.key_size,
+            value_size=self.value_size,
+            **vars(options),
+        )
+
+    def make(self, index: int, backend: Backend[Any] | None, options: LayerOptions) -> Mixer:
+        assert isinstance(backend, GatedDeltaRuleBackend)
+        return GatedDeltaNet(index, self, backend, options)
+
+
+def _make_projections(
+    shape: GatedDeltaNetShape, options: LayerOptions
+) -> tuple[Linear, Linear | None]:
+    """One layer with the rows of queries, keys, values, z, b and a in this order.
+
+    The last two have a layer of their own where the others are quantised: checkpoints keep these
+    few rows as floats.
+    """
+    heads, groups, hidden = shape.num_heads, shape.num_key_heads, shape.hidden_size
+    tensors: list[Interleaved] = []
+    if shape.interleaved:
+        wide = {"q": shape.keys, "k": shape.keys, "v": shape.values, "z": shape.values}
+        narrow = {"b": heads, "a": heads}
+        tensors.append(Interleaved("in_proj_qkvz", tuple(wide), groups))
+        tensors.append(Interleaved("in_proj_ba", tuple(narrow), groups))
+    else:
+        wide = {"in_proj_qkv": shape.channels, "in_proj_z": shape.values}
+        narrow = {"in_proj_b": heads, "in_proj_a": heads}
+    names = [each.tensor for each in tensors] or [*wide, *narrow]
+    if options.quantization == "none" and not any(map(options.stored_as_fp8, names)):
+        return make_linear(hidden, wide | narrow, False, options, tensors), None
+    return (
+        make_linear(hidden, wide, False, options, tensors[:1]),
+        make_linear(hidden, narrow, False, options.unquantized(), tensors[1:]),
+    )
+
+
+class GatedDeltaNet(Mixer):
+    """Projections, convolution, gated delta rule, and a norm of each head under a gate z."""
+
+    def __init__(
+        self,
+        index: int,
+        shape: GatedDeltaNetShape,
+        backend: GatedDeltaRuleBackend,
+        options: LayerOptions,
+    ) -> None:
+        super().__init__()
+        self.index, self.shape, self.backend = index, shape, backend
+        self._z_end = shape.channels + shape.values
+        self.in_proj, self.in_proj_ba = _make_projections(shape, options)
+        heads = shape.num_heads
+        self.conv = options.parameter(shape.channels, shape.kernel_size)
+        self.a_log = options.parameter(heads, dtype=torch.float32)
+        self.dt_bias = options.parameter(heads, dtype=torch.float32)
+        self.norm = RMSNorm(shape.value_size, shape.norm_eps, options)
+        parts = {"out_proj": shape.hidden_size}
+        self.out_proj = make_linear(shape.values, parts, False, options)
+
+    def cache_spec(self) -> CacheSpec:
+        return self.shape.cache_spec(cache_dtypes(self.backend.config))
+
+    def forward(
+        self,
+        norm: RMSNorm,
+        residual: Tensor,
+        pending: Tensor | None,
+        cos_sin: Tensor | None,
+        batch: ForwardBatch,
+    ) -> Tensor | None:
+        """The layer of norm(residual + pending), [T, hidden]; see Linear.normed and add_to.
+
+        Tokens have no positions; the states after them go into the layer's cache.
+        """
+        if self.in_proj_ba is None:
+            projected = self.in_proj.normed(norm, residual, pending)
+            ba = projected[:, self._z_end :]
+        else:
+            x = norm.after(pending, residual)
+            projected, ba = self.in_proj(x), self.in_proj_ba(x)
+        channels = self.shape.channels
+        weights = DeltaRuleWeights(self.conv, self.a_log, self.dt_bias)
+        out = self.backend.attend(projected[:, :channels], ba, self.index, weights, batch)
+        gate = projected[:, channels : self._z_end].view(out.shape)
+        mixed = ops.gated_rms_norm(out, gate, self.norm.weight, self.norm.eps)
+        return self.out_proj.add_to(residual, mixed.flatten(1))
+
+    def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
+        yield f"{path}conv1d.weight", RowsTarget(self.conv[:, None])
+        yield f"{path}A_log", RowsTarget(self.a_log)
+        yield f"{path}dt_bias", RowsTarget(self.dt_bias)
+        for name, child in self.named_children():
+            yield from weight_targets(child, f"{path}{name}.")
