@@ -67,7 +67,7 @@ class DecodeBackend(PartialBackend):
         if not is_decode or sequences * self.config.num_kv_heads > _MOST_ITEMS:
             return self.others.attend(qkv, layer, window, batch, rotation)
         group = batch.layer_group[layer]
-        cos_sin, q_weight, k_weight, eps, is_neox, offset = rotation
+        cos_sin, q_weight, k_weight, eps, is_neox, offset, norm_offset = rotation
         mixed = ops.decode_attention(
             qkv,
             batch.kv_cache[layer],
@@ -81,6 +81,7 @@ class DecodeBackend(PartialBackend):
             q_weight,
             k_weight,
             eps,
+            norm_offset,
             is_neox,
             offset,
             window,

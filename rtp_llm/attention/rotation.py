@@ -13,8 +13,8 @@ from rtp_llm import ops
 class Rotation(NamedTuple):
     """What a layer does to query and key heads: a norm with weights [D], then rotation.
 
-    `cos_sin` float32 [positions, R], cosines first; pairs and offset as for `rope_kv_write`.
-    None: no rotation, no norms.
+    `norm_offset` is added to the weights. `cos_sin` float32 [positions, R], cosines first; pairs
+    and offset as for `rope_kv_write`. None: no rotation, no norms.
     """
 
     cos_sin: Tensor | None = None
@@ -23,6 +23,7 @@ class Rotation(NamedTuple):
     eps: float = 1e-6
     is_neox: bool = True
     rotary_offset: int = 0
+    norm_offset: float = 0.0
 
 
 # (qkv, positions, slots, cache, rotation, heads, kv_heads, head_dim): changes the queries of qkv
@@ -41,9 +42,9 @@ def rotate_in_two_passes(
     head_dim: int,
 ) -> None:
     """The norms, then rotation with the write: two operators, which every device has."""
-    cos_sin, q_weight, k_weight, eps, is_neox, offset = rotation
+    cos_sin, q_weight, k_weight, eps, is_neox, offset, norm_offset = rotation
     if q_weight is not None and k_weight is not None:
-        ops.qk_rms_norm(qkv, q_weight, k_weight, heads, kv_heads, eps)
+        ops.qk_rms_norm(qkv, q_weight, k_weight, heads, kv_heads, eps, norm_offset)
     ops.rope_kv_write(
         qkv, positions, cos_sin, cache, slots, heads, kv_heads, head_dim, is_neox, offset
     )
@@ -60,7 +61,7 @@ def rotate_in_one_pass(
     head_dim: int,
 ) -> None:
     """All in one operator: the keys of qkv stay as they were."""
-    cos_sin, q_weight, k_weight, eps, is_neox, offset = rotation
+    cos_sin, q_weight, k_weight, eps, is_neox, offset, norm_offset = rotation
     parts = qkv.view(len(qkv), heads + 2 * kv_heads, head_dim)
     q, k, v = parts[:, :heads], parts[:, heads:-kv_heads], parts[:, -kv_heads:]
     k_cache, v_cache = cache
@@ -72,6 +73,7 @@ def rotate_in_one_pass(
         q_weight=q_weight,
         k_weight=k_weight,
         eps=eps,
+        norm_offset=norm_offset,
         cos_sin=cos_sin,
         positions=positions,
         slots=slots,

@@ -22,6 +22,7 @@ def rotations():
     weights = torch.rand(2, HEAD_DIM)
     return {
         "norms": Rotation(table, *weights),
+        "norms with an offset": Rotation(table, *weights, norm_offset=1.0),
         "plain": Rotation(table),
         "neighbours": Rotation(table, is_neox=False, rotary_offset=8),
         "none": Rotation(),

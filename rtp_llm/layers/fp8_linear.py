@@ -60,7 +60,7 @@ class Fp8Linear(Linear):
     def normed(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor:
         if not self._quantizes_norms:
             return super().normed(norm, residual, pending)
-        return self._multiply(*ops.norm_fp8(residual, pending, norm.weight, norm.eps))
+        return self._multiply(*ops.norm_fp8(residual, pending, norm.weight, norm.eps, norm.offset))
 
     def takes_gate(self, activation: GatedActivation) -> bool:
         return activation.name == "silu" and not self._missing

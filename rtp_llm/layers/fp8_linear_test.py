@@ -178,7 +178,10 @@ def test_gated_layers_compute_what_their_products_do(act, inner):
 
 
 @pytest.mark.parametrize("with_pending", [False, True])
-def test_norms_are_quantised_as_they_come_where_there_is_a_kernel(monkeypatch, with_pending):
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+def test_norms_are_quantised_as_they_come_where_there_is_a_kernel(
+    monkeypatch, with_pending, offset
+):
     columns, rows = 256, 128
     has_kernel = ops.has_kernel
     monkeypatch.setattr(
@@ -187,8 +190,8 @@ def test_norms_are_quantised_as_they_come_where_there_is_a_kernel(monkeypatch, w
     ops.allow_reference_ops(True)
     layer = make_linear(columns, {"x": rows}, False, options(stored=stored("x")))
     fill(layer, blocks_of(random_weights({"x": rows}, columns)))
-    norm = RMSNorm(columns, 1e-6, options())
-    norm.weight.data.uniform_(0.5, 1.5)
+    norm = RMSNorm(columns, 1e-6, options(), offset)
+    norm.weight.data.uniform_(0.5 - offset, 1.5 - offset)
     residual = torch.randn(5, columns).bfloat16()
     pending = torch.randn(5, columns).bfloat16() if with_pending else None
     sums = residual if pending is None else residual + pending

@@ -37,7 +37,7 @@ class FusedLinear(PlainLinear):
     def normed(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor:
         if pending is not None or residual.shape[0] > self.most_rows:
             return super().normed(norm, residual, pending)
-        return ops.norm_linear(residual, norm.weight, norm.eps, self.weight, self.bias)
+        return ops.norm_linear(residual, norm.weight, norm.eps, self.weight, self.bias, norm.offset)
 
     def normed_gated(
         self, norm: RMSNorm, residual: Tensor, pending: Tensor | None, activation: GatedActivation
@@ -45,7 +45,13 @@ class FusedLinear(PlainLinear):
         if pending is not None or residual.shape[0] > self.most_rows:
             return super().normed_gated(norm, residual, pending, activation)
         return ops.norm_gated_linear(
-            residual, norm.weight, norm.eps, self.weight, self.bias, activation.name
+            residual,
+            norm.weight,
+            norm.eps,
+            self.weight,
+            self.bias,
+            activation.name,
+            norm.offset,
         )
 
     def float_product(self, x: Tensor) -> Tensor:

@@ -43,9 +43,9 @@ def pair(bias=True):
     return fused, plain
 
 
-def norm():
-    layer = RMSNorm(COLUMNS, 1e-6, OPTIONS)
-    layer.weight.data.copy_(torch.rand(COLUMNS) + 0.5)
+def norm(offset):
+    layer = RMSNorm(COLUMNS, 1e-6, OPTIONS, offset)
+    layer.weight.data.copy_(torch.rand(COLUMNS) + 0.5 - offset)
     return layer
 
 
@@ -70,9 +70,10 @@ def test_what_is_added_comes_at_once_or_is_left_to_the_caller(rows):
 
 @few_or_many
 @pytest.mark.parametrize("with_pending", [False, True])
-def test_norms_and_gates_give_the_same(rows, with_pending):
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+def test_norms_and_gates_give_the_same(rows, with_pending, offset):
     fused, plain = pair()
-    layer_norm, activation = norm(), GatedActivation("silu")
+    layer_norm, activation = norm(offset), GatedActivation("silu")
     residual = random(rows, COLUMNS)
     pending = random(rows, COLUMNS) if with_pending else None
 

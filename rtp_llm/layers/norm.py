@@ -13,19 +13,23 @@ from rtp_llm.layers.weights import RowsTarget, WeightTarget
 
 
 class RMSNorm(Layer):
-    """weight * x / rms(x) over the last axis, computed in float32."""
+    """(weight + offset) * x / rms(x) over the last axis, computed in float32.
 
-    def __init__(self, size: int, eps: float, options: LayerOptions) -> None:
+    `offset` is 1 where the checkpoint holds w of 1 + w (Gemma, Qwen3-Next): added in float32, for
+    the sum rounded to 16 bits would be another weight.
+    """
+
+    def __init__(self, size: int, eps: float, options: LayerOptions, offset: float = 0.0) -> None:
         super().__init__()
         self.weight = options.parameter(size)
-        self.eps = eps
+        self.eps, self.offset = eps, offset
 
     def forward(self, x: Tensor) -> Tensor:
-        return ops.rms_norm(x, self.weight, self.eps)
+        return ops.rms_norm(x, self.weight, self.eps, self.offset)
 
     def add(self, x: Tensor, residual: Tensor) -> None:
         """In place: residual += x, then x = norm(residual)."""
-        ops.fused_add_rms_norm(x, residual, self.weight, self.eps)
+        ops.fused_add_rms_norm(x, residual, self.weight, self.eps, self.offset)
 
     def after(self, pending: Tensor | None, residual: Tensor) -> Tensor:
         """The norm of `residual`, to which `pending` (None: nothing) is added in place before.

@@ -254,6 +254,16 @@ Rows rows_of(const Tensor& tensor, const char* what) {
   return {size == 0 ? 0 : tensor.numel() / size, size, size};
 }
 
+GroupedRows grouped_rows_of(const Tensor& tensor, const char* what) {
+  if (tensor.dim() != 3) {
+    const Rows rows = rows_of(tensor, what);
+    return {rows.count, rows.count > 0 ? rows.count : 1, rows.stride, 0};
+  }
+  check_inner_contiguous(tensor, 1, what);
+  const int64_t inner = tensor.size(1);
+  return {tensor.size(0) * inner, inner > 0 ? inner : 1, tensor.stride(1), tensor.stride(0)};
+}
+
 const ParallelFor& parallel_for() {
   static const PoolParallelFor instance;
   return instance;

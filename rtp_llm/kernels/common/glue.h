@@ -122,6 +122,17 @@ struct Rows {
 // A matrix may have any row stride (a slice of columns); with more dimensions it is contiguous.
 Rows rows_of(const Tensor& tensor, const char* what);
 
+// A tensor seen as rows of its last dimension in groups that may lie anywhere.
+struct GroupedRows {
+  int64_t count;         // in all
+  int64_t inner;         // of a group, at least 1
+  int64_t stride;        // of rows in a group
+  int64_t group_stride;  // in elements, too
+};
+
+// Of three dimensions the strides of the first two are free; else as rows_of, in one group.
+GroupedRows grouped_rows_of(const Tensor& tensor, const char* what);
+
 // torch's thread pool.
 const ParallelFor& parallel_for();
 

@@ -52,8 +52,8 @@ TEST_P(KernelBounds, RmsNorm) {
       const auto x = numbers(dtype, 3 * size);
       const auto weight = numbers(dtype, size);
       auto out = numbers(dtype, 3 * size);
-      const RmsNormArgs args{x.data(), weight.data(), out.data(), 3,    size,
-                             size,     size,          dtype,      1e-6f};
+      const RmsNormArgs args{x.data(), weight.data(), out.data(), 3,     size,
+                             size,     size,          dtype,      1e-6f, 0.0f};
       RTP_LLM_PICK_ISA(rms_norm)(args, 0, 3);
       EXPECT_NE(out, x);
     }
@@ -66,8 +66,8 @@ TEST_P(KernelBounds, AddRmsNorm) {
       auto x = numbers(dtype, 3 * size);
       auto residual = numbers(dtype, 3 * size);
       const auto weight = numbers(dtype, size);
-      const FusedAddRmsNormArgs args{x.data(), residual.data(), weight.data(), 3, size, size,
-                                     size,     dtype,           1e-6f};
+      const FusedAddRmsNormArgs args{x.data(), residual.data(), weight.data(), 3,   size, size,
+                                     size,     dtype,           1e-6f,         0.0f};
       RTP_LLM_PICK_ISA(fused_add_rms_norm)(args, 0, 3);
       EXPECT_NE(residual, numbers(dtype, 3 * size));
     }
@@ -80,8 +80,8 @@ TEST_P(KernelBounds, QkRmsNormLeavesValuesAlone) {
       auto qkv = numbers(dtype, 2 * 4 * size);
       const auto before = qkv;
       const auto weight = numbers(dtype, size);
-      const QkRmsNormArgs args{qkv.data(), weight.data(), weight.data(), 2,     2,
-                               1,          size,          4 * size,      dtype, 1e-6f};
+      const QkRmsNormArgs args{qkv.data(), weight.data(), weight.data(), 2,     2,   1,
+                               size,       4 * size,      dtype,         1e-6f, 0.0f};
       RTP_LLM_PICK_ISA(qk_rms_norm)(args, 0, 2);
       const auto bytes = size * element_size(dtype);
       EXPECT_TRUE(

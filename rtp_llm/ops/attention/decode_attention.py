@@ -21,6 +21,7 @@ def decode_attention(
     q_weight: Tensor | None = None,
     k_weight: Tensor | None = None,
     eps: float = 1e-6,
+    norm_offset: float = 0.0,
     is_neox: bool = True,
     rotary_offset: int = 0,
     window: int = 0,
@@ -35,9 +36,9 @@ def decode_attention(
     sequence b in row b; it stays as it is. kv_cache [2, N, S, Hk, D] of qkv's dtype or of e4m3fn
     (divided by k_scale and v_scale, float32, one number), S a power of two from 8 on. seq_lens [B]
     are keys with the new one, which goes to slot_mapping [B], the place that block_table [B, M]
-    names for it. Norm weights [D] and cos_sin float32 [positions, R] as for `rotate_and_store`,
-    window and soft_cap as for `paged_attention`. A sequence without keys, or whose slot or position
-    is outside, has no new token: it gets zeros and nothing is stored.
+    names for it. Norm weights [D], norm_offset and cos_sin float32 [positions, R] as for
+    `rotate_and_store`, window and soft_cap as for `paged_attention`. A sequence without keys, or
+    whose slot or position is outside, has no new token: it gets zeros and nothing is stored.
 
     early: no kernel that may still run writes anything but qkv, so that lengths, tables and old
     keys are read before the kernel in front of this one has ended.

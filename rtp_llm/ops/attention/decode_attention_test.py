@@ -50,20 +50,23 @@ def bits(cache: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("with_norms", [True, False])
+@pytest.mark.parametrize("norm_offset", [0.0, 1.0])
 @pytest.mark.parametrize("options", [{}, {"window": 20}, {"soft_cap": 3.0}], ids=str)
 def test_the_reference_is_what_separate_operators_do(
-    with_norms: bool, options: dict[str, Any]
+    with_norms: bool, norm_offset: float, options: dict[str, Any]
 ) -> None:
     shape = Shape(6, 2, 32)
     extra = norms_and_rotation(32, torch.float32, 24)
     if not with_norms:
         extra = {"cos_sin": extra["cos_sin"]}
-    step = DecodeStep.random(MIXED, shape, torch.float32, None, **extra, rotary_offset=8, **options)
+    extra |= {"rotary_offset": 8, "norm_offset": norm_offset}
+    step = DecodeStep.random(MIXED, shape, torch.float32, None, **extra, **options)
     given = step.copy().arguments
     out, heads = step.expected(), 6
     qkv, cache = given["qkv"].clone(), given["kv_cache"]
     if with_norms:
-        ops.qk_rms_norm(qkv, given["q_weight"], given["k_weight"], heads, 2, 1e-6)
+        weights = given["q_weight"], given["k_weight"]
+        ops.qk_rms_norm(qkv, *weights, heads, 2, 1e-6, norm_offset)
     slots, positions = given["slot_mapping"], given["positions"]
     ops.rope_kv_write(qkv, positions, given["cos_sin"], cache, slots, heads, 2, 32, True, 8)
     q = qkv[:, : heads * 32].view(len(MIXED), heads, 32)
@@ -107,6 +110,7 @@ def test_blocks_and_windows(block_size: int, options: dict[str, Any]) -> None:
     "options",
     [
         {"soft_cap": 4.0},
+        {"norm_offset": 1.0},
         {"soft_cap": 4.0, "window": 100},
         {"is_neox": False},
         {"rotary": 64},
@@ -127,6 +131,16 @@ def test_rotations_norms_and_caps(options: dict[str, Any]) -> None:
     if not norm:
         del extra["q_weight"], extra["k_weight"]
     assert_right(DecodeStep.random(MIXED, Shape(4, 2, 128), torch.bfloat16, **extra, **options))
+
+
+@needs_kernel
+@pytest.mark.parametrize("float8", [False, True])
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_heads_of_qwen3_next(dtype: torch.dtype, float8: bool) -> None:
+    extra = norms_and_rotation(256, dtype, 64) | {"norm_offset": 1.0}
+    cache = FLOAT8 if float8 else None
+    step = DecodeStep.random(MIXED, Shape(16, 2, 256), dtype, cache, **extra)
+    assert_right(step, 5e-2 if float8 else None)
 
 
 @needs_kernel

@@ -12,13 +12,17 @@ MOST_CHANNELS = 16384
 
 @operator(optional=True)
 def norm_fp8(
-    residual: MutableTensor, pending: Tensor | None, weight: Tensor, eps: float
+    residual: MutableTensor,
+    pending: Tensor | None,
+    weight: Tensor,
+    eps: float,
+    norm_offset: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """fp8_quantize(rms_norm(residual, weight, eps)) after residual += pending in place.
+    """fp8_quantize(rms_norm(residual, weight, eps, norm_offset)) after residual += pending.
 
-    residual [T, K] and pending [T, K] (None: nothing is added; the row strides are free), weight
-    [K] of one float dtype; K is a multiple of 128 and at most MOST_CHANNELS. The sum is rounded to
-    that dtype, its norm is not. Returns (q e4m3 [T, K], scales float32 [K / 128, T rounded up to
-    4]). A device may lack it (ops.has_kernel). RuntimeError on a mismatch.
+    residual [T, K] (changed in place) and pending [T, K] (None: nothing is added; the row strides
+    are free), weight [K] of one float dtype; K is a multiple of 128 and at most MOST_CHANNELS. The
+    sum is rounded to that dtype, its norm is not. Returns (q e4m3 [T, K], scales float32 [K / 128,
+    T rounded up to 4]). A device may lack it (ops.has_kernel). RuntimeError on a mismatch.
     """
     return empty_quantized(residual)

@@ -9,9 +9,13 @@ from rtp_llm.ops.norm.norm_reference import rms_norm_reference
 
 
 def norm_fp8_reference(
-    residual: Tensor, pending: Tensor | None, weight: Tensor, eps: float
+    residual: Tensor,
+    pending: Tensor | None,
+    weight: Tensor,
+    eps: float,
+    norm_offset: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """See rtp_llm.ops.norm_fp8."""
     if pending is not None:
         residual.copy_((residual.float() + pending.float()).to(residual.dtype))
-    return fp8_quantize_reference(rms_norm_reference(residual.float(), weight, eps))
+    return fp8_quantize_reference(rms_norm_reference(residual.float(), weight, eps, norm_offset))

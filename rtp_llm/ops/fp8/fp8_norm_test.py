@@ -33,19 +33,20 @@ def random(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 @pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("with_pending", [False, True])
+@pytest.mark.parametrize("offset", [0.0, 1.0])
 def test_norms_are_those_of_the_formula(
-    shape: tuple[int, int], dtype: torch.dtype, with_pending: bool
+    shape: tuple[int, int], dtype: torch.dtype, with_pending: bool, offset: float
 ) -> None:
-    weight = (torch.rand(shape[1]) + 0.5).to(dtype)
+    weight = (torch.rand(shape[1]) + 0.5 - offset).to(dtype)
     residual = random((shape[0], shape[1] + 4), dtype)[:, : shape[1]]  # a row stride of its own
     pending = random(shape, dtype) if with_pending else None
     wanted = residual.clone()
     if pending is not None:
         wanted = (wanted.float() + pending.float()).to(dtype)
-    expected = rms_norm_reference(wanted.float(), weight, 1e-5)
+    expected = rms_norm_reference(wanted.float(), weight, 1e-5, offset)
     ran = kernel_runs("norm_fp8") if NATIVE and shape[0] else contextlib.nullcontext()
     with ran:
-        q, scales = ops.norm_fp8(residual, pending, weight, 1e-5)
+        q, scales = ops.norm_fp8(residual, pending, weight, 1e-5, offset)
     assert torch.equal(residual, wanted)
     assert q.dtype == fp8_blocks.E4M3 and q.shape == shape and q.is_contiguous()
     assert scales.shape == (shape[1] // 128, fp8_blocks.scale_rows(shape[0]))

@@ -30,19 +30,30 @@ def linear_add(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Mutable
 
 @operator(optional=True)
 def norm_linear(
-    x: Tensor, norm_weight: Tensor, eps: float, weight: Tensor, bias: Tensor | None = None
+    x: Tensor,
+    norm_weight: Tensor,
+    eps: float,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    norm_offset: float = 0.0,
 ) -> Tensor:
-    """rms_norm(x, norm_weight, eps) @ weight.T + bias; what is multiplied is rounded as x is.
+    """rms_norm(x, norm_weight, eps, norm_offset) @ weight.T + bias; factors are rounded as x is.
 
     x [T, K] (the row stride is free), norm_weight [K], weight [O, K], bias [O]; one dtype, bfloat16
-    or float16. Returns [T, O], contiguous.
+    or float16. norm_offset is 0 or 1. Returns [T, O], contiguous.
     """
     return x.new_empty((x.shape[0], weight.shape[0]))
 
 
 @operator(optional=True)
 def norm_gated_linear(
-    x: Tensor, norm_weight: Tensor, eps: float, weight: Tensor, bias: Tensor | None, activation: str
+    x: Tensor,
+    norm_weight: Tensor,
+    eps: float,
+    weight: Tensor,
+    bias: Tensor | None,
+    activation: str,
+    norm_offset: float = 0.0,
 ) -> Tensor:
     """activation(first half) * second half of each row of norm_linear, which is not rounded itself.
 

@@ -19,17 +19,28 @@ def linear_add_reference(x: Tensor, weight: Tensor, bias: Tensor | None, residua
 
 
 def norm_linear_reference(
-    x: Tensor, norm_weight: Tensor, eps: float, weight: Tensor, bias: Tensor | None = None
+    x: Tensor,
+    norm_weight: Tensor,
+    eps: float,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    norm_offset: float = 0.0,
 ) -> Tensor:
     """See rtp_llm.ops.norm_linear."""
-    return _product(rms_norm_reference(x, norm_weight, eps), weight, bias).to(x.dtype)
+    return _product(rms_norm_reference(x, norm_weight, eps, norm_offset), weight, bias).to(x.dtype)
 
 
 def norm_gated_linear_reference(
-    x: Tensor, norm_weight: Tensor, eps: float, weight: Tensor, bias: Tensor | None, activation: str
+    x: Tensor,
+    norm_weight: Tensor,
+    eps: float,
+    weight: Tensor,
+    bias: Tensor | None,
+    activation: str,
+    norm_offset: float = 0.0,
 ) -> Tensor:
     """See rtp_llm.ops.norm_gated_linear."""
-    both = _product(rms_norm_reference(x, norm_weight, eps), weight, bias)
+    both = _product(rms_norm_reference(x, norm_weight, eps, norm_offset), weight, bias)
     gate, up = both.chunk(2, dim=-1)
     return (_activated(gate, activation) * up).to(x.dtype)
 

@@ -17,6 +17,7 @@ NATIVE = ops.has_kernel("linear_add", DEVICE)
 TOLERANCES = {torch.bfloat16: 6e-3, torch.float16: 1.5e-3}
 
 every_dtype = pytest.mark.parametrize("dtype", list(TOLERANCES), ids=str)
+every_offset = pytest.mark.parametrize("offset", [0.0, 1.0])
 native_only = pytest.mark.skipif(not NATIVE, reason="limits of kernels that this device lacks")
 # (K, O): fewer pieces than warps, odd numbers of them, several for each, more than one block
 SHAPES = [(64, 16), (192, 48), (1024, 4096), (2048, 1024), (1600, 352), (3072, 96), (12288, 32)]
@@ -44,12 +45,12 @@ class Case:
         self.norm_weight = (torch.rand(columns) + 0.5).to(dtype)
         self.dtype = dtype
 
-    def product(self, *, normed: bool) -> Tensor:
+    def product(self, *, normed: bool, offset: float = 0.0) -> Tensor:
         """The sums in float64."""
         x = self.x.double()
         if normed:
             scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS)
-            x = x * scale * self.norm_weight.double()
+            x = x * scale * (self.norm_weight.double() + offset)
         product: Tensor = x @ self.weight.double().T
         return product if self.bias is None else product + self.bias.double()
 
@@ -83,22 +84,40 @@ def test_linear_add_is_in_place(dtype: torch.dtype) -> None:
 
 
 @every_dtype
-def test_norm_linear(dtype: torch.dtype) -> None:
+@every_offset
+def test_norm_linear(dtype: torch.dtype, offset: float) -> None:
     for case in every_case(dtype):
-        actual = ops.norm_linear(case.x, case.norm_weight, EPS, case.weight, case.bias)
+        case.norm_weight -= offset
+        actual = ops.norm_linear(case.x, case.norm_weight, EPS, case.weight, case.bias, offset)
         assert actual.dtype == dtype
         assert actual.is_contiguous()
-        check(actual, case.product(normed=True), dtype)
+        check(actual, case.product(normed=True, offset=offset), dtype)
+
+
+@every_dtype
+@pytest.mark.parametrize("rows", [1, 3, 16])
+def test_the_offset_is_added_before_anything_is_rounded(dtype: torch.dtype, rows: int) -> None:
+    case = Case(rows, 1024, 256, dtype)
+    case.norm_weight.fill_(2.0**-9)  # 1 + this is 1 in bfloat16
+    case.bias = None
+    expected = case.product(normed=True, offset=1.0)
+    if NATIVE and rows > ops.fused_linear_rows(case.weight):
+        return
+    actual = ops.norm_linear(case.x, case.norm_weight, EPS, case.weight, None, 1.0).double()
+    ratio = float((actual * expected).sum() / expected.square().sum())
+    assert abs(ratio - 1) < 5e-4
 
 
 @every_dtype
 @pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_tanh"])
-def test_norm_gated_linear(dtype: torch.dtype, activation: str) -> None:
+@every_offset
+def test_norm_gated_linear(dtype: torch.dtype, activation: str, offset: float) -> None:
     for case in every_case(dtype):
+        case.norm_weight -= offset
         actual = ops.norm_gated_linear(
-            case.x, case.norm_weight, EPS, case.weight, case.bias, activation
+            case.x, case.norm_weight, EPS, case.weight, case.bias, activation, offset
         )
-        gate, up = case.product(normed=True).chunk(2, dim=-1)
+        gate, up = case.product(normed=True, offset=offset).chunk(2, dim=-1)
         if activation == "silu":
             gate = torch.nn.functional.silu(gate)
         else:

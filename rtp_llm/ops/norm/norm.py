@@ -8,11 +8,12 @@ from rtp_llm.ops.declare import MutableTensor, operator
 
 
 @operator
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x / sqrt(mean(x^2) + eps) * weight over the last dimension.
+def rms_norm(x: Tensor, weight: Tensor, eps: float, norm_offset: float = 0.0) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * (weight + norm_offset) over the last dimension.
 
     x [..., C] of float32, bfloat16 or float16; a matrix may have a row stride, other ranks are
-    contiguous. weight [C] of the same dtype. Returns a contiguous tensor like x.
+    contiguous. weight [C] of the same dtype. norm_offset is added in float32: 1 where a checkpoint
+    holds w of 1 + w, as Gemma's and Qwen3-Next's do. Returns a contiguous tensor like x.
     RuntimeError on a mismatch.
     """
     return x.new_empty(x.shape)
@@ -20,9 +21,13 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 @operator
 def fused_add_rms_norm(
-    x: MutableTensor, residual: MutableTensor, weight: Tensor, eps: float
+    x: MutableTensor,
+    residual: MutableTensor,
+    weight: Tensor,
+    eps: float,
+    norm_offset: float = 0.0,
 ) -> None:
-    """In place: residual += x, rounded to its dtype; then x = rms_norm(residual, weight, eps).
+    """In place: residual += x, rounded to its dtype; then x = rms_norm(residual, ...).
 
     x and residual [..., C] as x of rms_norm, of one shape and dtype, in different memory.
     """
@@ -36,6 +41,7 @@ def qk_rms_norm(
     num_heads: int,
     num_kv_heads: int,
     eps: float,
+    norm_offset: float = 0.0,
 ) -> None:
     """In place: each query and key head of the packed projection is replaced by its rms_norm.
 

@@ -6,17 +6,19 @@ import torch
 from torch import Tensor
 
 
-def rms_norm_reference(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+def rms_norm_reference(x: Tensor, weight: Tensor, eps: float, norm_offset: float = 0.0) -> Tensor:
     """See rtp_llm.ops.rms_norm."""
     wide = x.float()
     inverse = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + eps)
-    return (wide * inverse * weight.float()).to(x.dtype)
+    return (wide * inverse * (weight.float() + norm_offset)).to(x.dtype)
 
 
-def fused_add_rms_norm_reference(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> None:
+def fused_add_rms_norm_reference(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float, norm_offset: float = 0.0
+) -> None:
     """See rtp_llm.ops.fused_add_rms_norm."""
     residual.copy_((residual.float() + x.float()).to(residual.dtype))
-    x.copy_(rms_norm_reference(residual, weight, eps))
+    x.copy_(rms_norm_reference(residual, weight, eps, norm_offset))
 
 
 def qk_rms_norm_reference(
@@ -26,13 +28,14 @@ def qk_rms_norm_reference(
     num_heads: int,
     num_kv_heads: int,
     eps: float,
+    norm_offset: float = 0.0,
 ) -> None:
     """See rtp_llm.ops.qk_rms_norm."""
     heads = qkv.view(qkv.shape[0], num_heads + 2 * num_kv_heads, q_weight.shape[0])
     query = heads[:, :num_heads]
     key = heads[:, num_heads : num_heads + num_kv_heads]
-    query.copy_(rms_norm_reference(query, q_weight, eps))
-    key.copy_(rms_norm_reference(key, k_weight, eps))
+    query.copy_(rms_norm_reference(query, q_weight, eps, norm_offset))
+    key.copy_(rms_norm_reference(key, k_weight, eps, norm_offset))
 
 
 def gated_rms_norm_reference(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -21,6 +21,7 @@ SHAPES = [(1, 1), (3, 7), (2, 15), (5, 16), (4, 17), (1, 33), (2, 3, 64), (7, 10
 
 every_isa = pytest.mark.parametrize("isa", ISAS)
 every_dtype = pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
+every_offset = pytest.mark.parametrize("offset", [0.0, 1.0])
 
 
 @pytest.fixture(autouse=True)
@@ -30,13 +31,41 @@ def seed() -> None:
 
 @every_isa
 @every_dtype
-def test_rms_norm_equals_reference(isa: str, dtype: torch.dtype) -> None:
+@every_offset
+def test_rms_norm_equals_reference(isa: str, dtype: torch.dtype, offset: float) -> None:
     for shape in SHAPES:
         x = (torch.randn(shape) * 3).to(dtype)
         weight = torch.randn(shape[-1]).to(dtype)
         with running(isa), kernel_runs("rms_norm"):
-            actual = ops.rms_norm(x, weight, EPS)
-        assert_near(actual, rms_norm_reference(x, weight, EPS))
+            actual = ops.rms_norm(x, weight, EPS, offset)
+        assert_near(actual, rms_norm_reference(x, weight, EPS, offset))
+
+
+@every_isa
+@pytest.mark.parametrize("size", [512, 20000])
+def test_the_offset_is_added_in_float32(isa: str, size: int) -> None:
+    # Rounded to bfloat16, 1 + weight would be 1.
+    x, weight = torch.randn(64, size).bfloat16(), torch.full((size,), 2.0**-9).bfloat16()
+    plain = x.double() * torch.rsqrt(x.double().square().mean(-1, keepdim=True) + EPS)
+    with running(isa):
+        normed = ops.rms_norm(x, weight, EPS, 1.0)
+        added = x.clone()
+        ops.fused_add_rms_norm(added, torch.zeros_like(x), weight, EPS, 1.0)
+    assert torch.equal(added, normed)
+    ratio = (normed.double() * plain).sum() / plain.square().sum()
+    assert abs(float(ratio) - (1 + 2.0**-9)) < 2e-4
+
+
+@every_isa
+@every_dtype
+def test_norms_with_an_offset_are_those_of_qwen3_next(isa: str, dtype: torch.dtype) -> None:
+    models = importlib.import_module("transformers.models.qwen3_next.modeling_qwen3_next")
+    layer = models.Qwen3NextRMSNorm(96, eps=EPS)
+    torch.nn.init.normal_(layer.weight)
+    layer.to(dtype)
+    x = torch.randn(11, 96).to(dtype)
+    with torch.no_grad(), running(isa):
+        assert_near(ops.rms_norm(x, layer.weight, EPS, 1.0), layer(x))
 
 
 @every_isa
@@ -68,14 +97,15 @@ def test_row_does_not_depend_on_its_batch() -> None:
 
 @every_isa
 @every_dtype
-def test_fused_add_rms_norm_equals_reference(isa: str, dtype: torch.dtype) -> None:
+@every_offset
+def test_fused_add_rms_norm_equals_reference(isa: str, dtype: torch.dtype, offset: float) -> None:
     for shape in SHAPES:
         x, residual = (torch.randn(shape).to(dtype) for _ in range(2))
         weight = torch.randn(shape[-1]).to(dtype)
         expected_x, expected_residual = x.clone(), residual.clone()
-        fused_add_rms_norm_reference(expected_x, expected_residual, weight, EPS)
+        fused_add_rms_norm_reference(expected_x, expected_residual, weight, EPS, offset)
         with running(isa), kernel_runs("fused_add_rms_norm"):
-            ops.fused_add_rms_norm(x, residual, weight, EPS)
+            ops.fused_add_rms_norm(x, residual, weight, EPS, offset)
         assert torch.equal(residual, expected_residual)
         assert_near(x, expected_x)
 
@@ -107,16 +137,19 @@ def test_fused_add_rms_norm_leaves_gaps_of_strided_rows_alone() -> None:
 
 @every_isa
 @every_dtype
+@every_offset
 @pytest.mark.parametrize("heads", [(1, 1), (4, 2), (7, 1)])
-def test_qk_rms_norm_equals_reference(isa: str, dtype: torch.dtype, heads: tuple[int, int]) -> None:
-    for tokens, head_dim in ((1, 64), (5, 80), (3, 7), (0, 128)):
+def test_qk_rms_norm_equals_reference(
+    isa: str, dtype: torch.dtype, heads: tuple[int, int], offset: float
+) -> None:
+    for tokens, head_dim in ((1, 64), (5, 80), (3, 7), (2, 256), (0, 128)):
         width = (heads[0] + 2 * heads[1]) * head_dim
         qkv = torch.randn(tokens, width + 5).to(dtype)[:, :width]
         q_weight, k_weight = (torch.randn(head_dim).to(dtype) for _ in range(2))
         expected = qkv.contiguous()
-        qk_rms_norm_reference(expected, q_weight, k_weight, *heads, EPS)
+        qk_rms_norm_reference(expected, q_weight, k_weight, *heads, EPS, offset)
         with running(isa), kernel_runs("qk_rms_norm"):
-            ops.qk_rms_norm(qkv, q_weight, k_weight, *heads, EPS)
+            ops.qk_rms_norm(qkv, q_weight, k_weight, *heads, EPS, offset)
         assert_near(qkv.contiguous(), expected)
 
 

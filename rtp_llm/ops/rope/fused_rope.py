@@ -23,6 +23,7 @@ def rotate_and_store(
     q_weight: Tensor | None = None,
     k_weight: Tensor | None = None,
     eps: float = 1e-6,
+    norm_offset: float = 0.0,
     cos_sin: Tensor | None = None,
     positions: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
@@ -46,13 +47,13 @@ def rotate_and_store(
 
     q [T, H, D], k and v [T, Hk, D] of one float dtype, and the results of the same shape, of that
     dtype or of 8-bit floats, may be strided by token and head; a result may be its input.
-    q_weight and k_weight [D]: RMS norm of each head. cos_sin float32 [positions, R]: cosines, then
-    sines; None = no rotation; pairs as for `rope_kv_write`. positions int32 or int64 [T], or [T, 3]
-    when height_pairs or width_pairs pairs turn by the second or third number; None = the place in
-    the sequence, past_lengths[b] + (index among the request's new tokens). past_lengths int32 [B]
-    and cu_seqlens int32 [B + 1]: the requests; without cu_seqlens each has one token. log_length:
-    queries at positions beyond grow by log(position + 1) / log(log_length). padded_queries: tokens
-    of request b start at row b * padded_queries of q_out.
+    q_weight and k_weight [D]: RMS norm of each head, norm_offset as for `rms_norm`. cos_sin float32
+    [positions, R]: cosines, then sines; None = no rotation; pairs as for `rope_kv_write`. positions
+    int32 or int64 [T], or [T, 3] when height_pairs or width_pairs pairs turn by the second or third
+    number; None = the place in the sequence, past_lengths[b] + (index among the request's new
+    tokens). past_lengths int32 [B] and cu_seqlens int32 [B + 1]: the requests; without cu_seqlens
+    each has one token. log_length: queries at positions beyond grow by log(position + 1) /
+    log(log_length). padded_queries: tokens of request b start at row b * padded_queries of q_out.
 
     k_cache and v_cache [rows, S, Hk, D], of q's dtype or 8-bit floats (saturating), any strides
     but within a head; or [rows, S / a, a, Hk, D / c, c], where runs of a tokens and chunks of c

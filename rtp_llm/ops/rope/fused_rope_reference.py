@@ -24,6 +24,7 @@ def rotate_and_store_reference(
     q_weight: Tensor | None,
     k_weight: Tensor | None,
     eps: float,
+    norm_offset: float,
     cos_sin: Tensor | None,
     positions: Tensor | None,
     cu_seqlens: Tensor | None,
@@ -59,6 +60,7 @@ class _Pass:
     q_weight: Tensor | None
     k_weight: Tensor | None
     eps: float
+    norm_offset: float
     cos_sin: Tensor | None
     positions: Tensor | None
     cu_seqlens: Tensor | None
@@ -122,7 +124,7 @@ class _Pass:
     def _finished(self, heads: Tensor, weight: Tensor | None) -> Tensor:
         heads = heads[self.tokens]
         if weight is not None:
-            heads = rms_norm_reference(heads, weight, self.eps)
+            heads = rms_norm_reference(heads, weight, self.eps, self.norm_offset)
         if self.cos_sin is None:
             return heads
         result = heads.clone()

@@ -65,6 +65,7 @@ def names() -> list[str]:
 
 DEFAULTS = {
     "eps": 1e-6,
+    "norm_offset": 0.0,
     "is_neox": True,
     "rotary_offset": 0,
     "height_pairs": 0,
@@ -123,6 +124,7 @@ def test_norm_of_heads_comes_before_the_rotation(dtype: torch.dtype) -> None:
             name: (torch.rand(layout[2]) + 0.5).to(dtype) for name in ("q_weight", "k_weight")
         }
         check(case([5, 9], layout, dtype) | weights)
+        check(case([5, 9], layout, dtype) | weights | {"norm_offset": 1.0})
 
 
 def test_norm_equals_the_operators_one_after_another() -> None:

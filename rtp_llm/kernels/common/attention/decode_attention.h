@@ -36,7 +36,8 @@ struct DecodeAttentionArgs {
   bool is_neox;  // pairs (i, i + rotary_dim / 2), otherwise (2i, 2i + 1)
   int window;    // > 0: a key is visible when query position - key position < window
   float eps, scale, soft_cap;
-  bool early;  // all but qkv may be read before the kernel in front has ended
+  float norm_offset;  // added to the weights
+  bool early;         // all but qkv may be read before the kernel in front has ended
 
   // Keys are split over up to `splits` blocks of threads, which merge through these.
   float* parts;       // [num_seqs, num_heads, splits, head_dim], then [.., splits, 2]

@@ -121,6 +121,7 @@ DecodeAttentionArgs decode_attention_args(const DecodeAttentionCall& call) {
   args.window = static_cast<int>(call.window);
   args.early = call.early;
   args.eps = static_cast<float>(call.eps);
+  args.norm_offset = static_cast<float>(call.norm_offset);
   args.scale = static_cast<float>(call.scale);
   args.soft_cap = static_cast<float>(call.soft_cap);
   return args;

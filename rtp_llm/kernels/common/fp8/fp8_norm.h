@@ -1,5 +1,5 @@
 // Arguments of a norm whose result is block-scaled FP8 (e4m3): q * scale is
-// x / sqrt(mean(x^2) + eps) * weight, with a scale for each 128 channels of a row.
+// x / sqrt(mean(x^2) + eps) * (weight + offset), with a scale for each 128 channels of a row.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@ struct Fp8NormArgs {
   int64_t residual_stride;
   DType dtype;
   float eps;
+  float offset;
 };
 
 constexpr int64_t kMostFp8NormChannels = 16384;

@@ -17,7 +17,7 @@ void check_access(const Tensor& x, int64_t stride, const char* what) {
 }  // namespace
 
 Fp8Norm fp8_norm(const Tensor& residual, const OptionalTensor& pending, const Tensor& weight,
-                 double eps) {
+                 double eps, double offset) {
   check_float_dtype(residual, "norm_fp8: residual");
   check_dim(residual, 2, "norm_fp8: residual");
   const Rows rows = rows_of(residual, "norm_fp8: residual");
@@ -47,6 +47,7 @@ Fp8Norm fp8_norm(const Tensor& residual, const OptionalTensor& pending, const Te
   args.residual_stride = rows.stride;
   args.dtype = residual.dtype();
   args.eps = static_cast<float>(eps);
+  args.offset = static_cast<float>(offset);
   const int64_t q_sizes[] = {rows.count, rows.size};
   const int64_t scale_sizes[] = {rows.size / kFp8Block, args.scale_rows};
   Tensor q = empty(residual, q_sizes, 2, DType::kFloat8E4m3fn);

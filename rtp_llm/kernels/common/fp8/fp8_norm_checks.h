@@ -13,6 +13,6 @@ struct Fp8Norm {
 };
 
 Fp8Norm fp8_norm(const Tensor& residual, const OptionalTensor& pending, const Tensor& weight,
-                 double eps);
+                 double eps, double offset);
 
 }  // namespace rtp_llm::glue

@@ -31,6 +31,7 @@ struct SkinnyLinearArgs {
   int64_t out_stride;
   DType dtype;
   float eps;
+  float norm_offset;  // added to norm_weight
   LinearEnd end;
   Activation activation;  // of kGate
 };

@@ -51,7 +51,8 @@ SkinnyLinearArgs skinny_linear_args(const Tensor& x, const Tensor& weight,
   return args;
 }
 
-void set_norm(SkinnyLinearArgs& args, const Tensor& x, const Tensor& norm_weight, double eps) {
+void set_norm(SkinnyLinearArgs& args, const Tensor& x, const Tensor& norm_weight, double eps,
+              double offset) {
   check_dtype(norm_weight, x.dtype(), "fused linear: norm_weight");
   check_sizes(norm_weight, {x.size(1)}, "fused linear: norm_weight");
   check_contiguous(norm_weight, "fused linear: norm_weight");
@@ -59,6 +60,7 @@ void set_norm(SkinnyLinearArgs& args, const Tensor& x, const Tensor& norm_weight
                 "fused linear: norm_weight does not begin at a multiple of 16 bytes");
   args.norm_weight = norm_weight.data();
   args.eps = static_cast<float>(eps);
+  args.norm_offset = static_cast<float>(offset);
 }
 
 void set_residual(SkinnyLinearArgs& args, const Tensor& x, const Tensor& residual) {

@@ -18,7 +18,8 @@ SkinnyLinearArgs skinny_linear_args(const Tensor& x, const Tensor& weight,
                                     const OptionalTensor& bias, const SkinnyLimits& limits);
 
 // Sets the norm of x.
-void set_norm(SkinnyLinearArgs& args, const Tensor& x, const Tensor& norm_weight, double eps);
+void set_norm(SkinnyLinearArgs& args, const Tensor& x, const Tensor& norm_weight, double eps,
+              double offset);
 
 // Sets an end that adds to `residual`.
 void set_residual(SkinnyLinearArgs& args, const Tensor& x, const Tensor& residual);

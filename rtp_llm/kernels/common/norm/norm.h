@@ -1,5 +1,5 @@
-// Arguments of the root-mean-square norms: norm(x) = x / sqrt(mean(x^2) + eps) * weight. Sums and
-// products are float32, whatever the element type. Strides are in elements.
+// Arguments of the root-mean-square norms: norm(x) = x / sqrt(mean(x^2) + eps) * (weight + offset).
+// Sums and products are float32, whatever the element type. Strides are in elements.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@ struct RmsNormArgs {
   int64_t out_stride;
   DType dtype;
   float eps;
+  float offset;
 };
 
 // residual[r] += x[r], rounded to the element type; then x[r] = norm(residual[r]).
@@ -32,6 +33,7 @@ struct FusedAddRmsNormArgs {
   int64_t residual_stride;
   DType dtype;
   float eps;
+  float offset;
 };
 
 // Rows are tokens of num_heads query heads, num_kv_heads key heads and as many value heads; each
@@ -47,9 +49,11 @@ struct QkRmsNormArgs {
   int64_t stride;
   DType dtype;
   float eps;
+  float offset;
 };
 
-// out[r] = norm(x[r]) * silu(gate[r]); row r is the (r % inner)th of group r / inner.
+// out[r] = norm(x[r]) * silu(gate[r]), without an offset; row r is the (r % inner)th of group r /
+// inner.
 struct GatedRmsNormArgs {
   const void* x;
   const void* gate;

@@ -9,35 +9,26 @@ void check_weight(const Tensor& weight, const Tensor& x, int64_t size, const cha
   check_contiguous(weight, what);
 }
 
-// Rows in groups that may lie anywhere.
-struct GroupedRows {
-  int64_t count;
-  int64_t inner;
-  int64_t stride;
-  int64_t group_stride;
-};
-
-GroupedRows grouped_rows_of(const Tensor& tensor, const char* what) {
-  if (tensor.dim() != 3) {
-    const Rows rows = rows_of(tensor, what);
-    return {rows.count, rows.count, rows.stride, 0};
-  }
-  check_inner_contiguous(tensor, 1, what);
-  return {tensor.size(0) * tensor.size(1), tensor.size(1), tensor.stride(1), tensor.stride(0)};
-}
-
 }  // namespace
 
-RmsNormArgs rms_norm_args(const Tensor& x, const Tensor& weight, double eps) {
+RmsNormArgs rms_norm_args(const Tensor& x, const Tensor& weight, double eps, double offset) {
   check_float_dtype(x, "rms_norm: x");
   const Rows rows = rows_of(x, "rms_norm: x");
   check_weight(weight, x, rows.size, "rms_norm: weight");
-  return {x.data(),  weight.data(),          nullptr, rows.count, rows.size, rows.stride, rows.size,
-          x.dtype(), static_cast<float>(eps)};
+  return {x.data(),
+          weight.data(),
+          nullptr,
+          rows.count,
+          rows.size,
+          rows.stride,
+          rows.size,
+          x.dtype(),
+          static_cast<float>(eps),
+          static_cast<float>(offset)};
 }
 
 Prepared<RmsNormArgs, Tensor> prepare(const RmsNormCall& call) {
-  RmsNormArgs args = rms_norm_args(call.x, call.weight, call.eps);
+  RmsNormArgs args = rms_norm_args(call.x, call.weight, call.eps, call.norm_offset);
   Tensor out = empty_like(call.x);
   args.out = out.data();
   return {args, std::move(out)};
@@ -53,7 +44,8 @@ Prepared<FusedAddRmsNormArgs, void> prepare(const FusedAddRmsNormCall& call) {
   RTP_LLM_CHECK(call.x.data() != call.residual.data() || call.x.numel() == 0,
                 "fused_add_rms_norm: x and residual are the same memory");
   return {{call.x.data(), call.residual.data(), call.weight.data(), rows.count, rows.size,
-           rows.stride, residual_rows.stride, call.x.dtype(), static_cast<float>(call.eps)}};
+           rows.stride, residual_rows.stride, call.x.dtype(), static_cast<float>(call.eps),
+           static_cast<float>(call.norm_offset)}};
 }
 
 Prepared<QkRmsNormArgs, void> prepare(const QkRmsNormCall& call) {
@@ -68,8 +60,8 @@ Prepared<QkRmsNormArgs, void> prepare(const QkRmsNormCall& call) {
   check_weight(call.q_weight, call.qkv, head_dim, "qk_rms_norm: q_weight");
   check_weight(call.k_weight, call.qkv, head_dim, "qk_rms_norm: k_weight");
   return {{call.qkv.data(), call.q_weight.data(), call.k_weight.data(), rows.count, call.num_heads,
-           call.num_kv_heads, head_dim, rows.stride, call.qkv.dtype(),
-           static_cast<float>(call.eps)}};
+           call.num_kv_heads, head_dim, rows.stride, call.qkv.dtype(), static_cast<float>(call.eps),
+           static_cast<float>(call.norm_offset)}};
 }
 
 Prepared<GatedRmsNormArgs, Tensor> prepare(const GatedRmsNormCall& call) {
@@ -81,10 +73,9 @@ Prepared<GatedRmsNormArgs, Tensor> prepare(const GatedRmsNormCall& call) {
   const int64_t size = call.x.size(-1);
   check_weight(call.weight, call.x, size, "gated_rms_norm: weight");
   Tensor out = empty_like(call.x);
-  const int64_t inner = rows.inner > 0 ? rows.inner : 1;
-  return {{call.x.data(), call.gate.data(), call.weight.data(), out.data(), rows.count, size, inner,
-           rows.stride, rows.group_stride, gates.stride, gates.group_stride, call.x.dtype(),
-           static_cast<float>(call.eps)},
+  return {{call.x.data(), call.gate.data(), call.weight.data(), out.data(), rows.count, size,
+           rows.inner, rows.stride, rows.group_stride, gates.stride, gates.group_stride,
+           call.x.dtype(), static_cast<float>(call.eps)},
           std::move(out)};
 }
 

@@ -7,6 +7,6 @@
 namespace rtp_llm::glue {
 
 // `out` is left to the caller: contiguous, like x.
-RmsNormArgs rms_norm_args(const Tensor& x, const Tensor& weight, double eps);
+RmsNormArgs rms_norm_args(const Tensor& x, const Tensor& weight, double eps, double offset);
 
 }  // namespace rtp_llm::glue

@@ -79,6 +79,7 @@ struct FusedRopeArgs {
   const void* q_weight;  // [head_dim] each; null = no norm
   const void* k_weight;
   float eps;
+  float norm_offset;  // added to the weights
 
   // Requests: tokens [cu_seqlens[b], cu_seqlens[b + 1]) follow past[b] tokens of request b; without
   // cu_seqlens token b is the next one of request b.

@@ -253,6 +253,7 @@ void take_cache(FusedRopeArgs& args, const RotateAndStoreCall& call, bool has_va
 FusedRopeArgs fused_rope_args(const RotateAndStoreCall& call) {
   FusedRopeArgs args = {};
   args.eps = static_cast<float>(call.eps);
+  args.norm_offset = static_cast<float>(call.norm_offset);
   args.padded_queries = call.padded_queries;
   take_heads(args, call);
   take_rotation(args, call);

@@ -25,10 +25,12 @@ float inverse_rms(const T* x, int64_t size, float eps) {
 }
 
 template <class T>
-void scale_row(const T* x, const T* weight, T* out, int64_t size, float inverse) {
+void scale_row(const T* x, const T* weight, T* out, int64_t size, float inverse, float offset) {
   const Vec factor = Vec::set(inverse);
+  const Vec added = Vec::set(offset);
   for_vectors(size, [&](int64_t i, int count) {
-    (Vec::load(x + i, count) * factor * Vec::load(weight + i, count)).store(out + i, count);
+    const Vec scale = Vec::load(weight + i, count) + added;
+    (Vec::load(x + i, count) * factor * scale).store(out + i, count);
   });
 }
 
@@ -60,7 +62,7 @@ void rms_norm(const RmsNormArgs& args, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
       T* out = static_cast<T*>(args.out) + row * args.out_stride;
-      scale_row(x, weight, out, args.size, inverse_rms(x, args.size, args.eps));
+      scale_row(x, weight, out, args.size, inverse_rms(x, args.size, args.eps), args.offset);
     }
   });
 }
@@ -74,7 +76,8 @@ void fused_add_rms_norm(const FusedAddRmsNormArgs& args, int64_t begin, int64_t 
       T* x = static_cast<T*>(args.x) + row * args.x_stride;
       T* residual = static_cast<T*>(args.residual) + row * args.residual_stride;
       add_row(x, residual, args.size);
-      scale_row(residual, weight, x, args.size, inverse_rms(residual, args.size, args.eps));
+      scale_row(residual, weight, x, args.size, inverse_rms(residual, args.size, args.eps),
+                args.offset);
     }
   });
 }
@@ -89,7 +92,7 @@ void qk_rms_norm(const QkRmsNormArgs& args, int64_t begin, int64_t end) {
       for (int64_t h = 0; h < args.num_heads + args.num_kv_heads; ++h, head += args.head_dim) {
         const void* weight = h < args.num_heads ? args.q_weight : args.k_weight;
         scale_row(head, static_cast<const T*>(weight), head, args.head_dim,
-                  inverse_rms(head, args.head_dim, args.eps));
+                  inverse_rms(head, args.head_dim, args.eps), args.offset);
       }
     }
   });

@@ -35,7 +35,8 @@ void normalize(const FusedRopeArgs& args, const void* weight, std::vector<float>
   for (const float x : head) squares += x * x;
   const float inverse = 1.0f / std::sqrt(squares / static_cast<float>(args.head_dim) + args.eps);
   for (int i = 0; i < args.head_dim; ++i) {
-    head[i] = rounded<T>(head[i] * inverse * Vec::load(static_cast<const T*>(weight) + i).value);
+    const float scale = Vec::load(static_cast<const T*>(weight) + i).value + args.norm_offset;
+    head[i] = rounded<T>(head[i] * inverse * scale);
   }
 }
 

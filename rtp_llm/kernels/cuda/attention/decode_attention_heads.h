@@ -32,10 +32,10 @@ struct ChannelPair {
       second = beside(2 * (pair - half) + 1);
     }
     if (args.q_weight == nullptr) return;
-    q_first = to_float(static_cast<const T*>(args.q_weight)[first]);
-    q_second = to_float(static_cast<const T*>(args.q_weight)[second]);
-    k_first = to_float(static_cast<const T*>(args.k_weight)[first]);
-    k_second = to_float(static_cast<const T*>(args.k_weight)[second]);
+    q_first = to_float(static_cast<const T*>(args.q_weight)[first]) + args.norm_offset;
+    q_second = to_float(static_cast<const T*>(args.q_weight)[second]) + args.norm_offset;
+    k_first = to_float(static_cast<const T*>(args.k_weight)[first]) + args.norm_offset;
+    k_second = to_float(static_cast<const T*>(args.k_weight)[second]) + args.norm_offset;
   }
 };
 

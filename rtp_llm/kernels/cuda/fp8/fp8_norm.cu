@@ -66,7 +66,9 @@ __global__ void __launch_bounds__(kMaxThreads) norm_rows(Fp8NormArgs args) {
     const int64_t block = warp + k * warps;
     if (block >= blocks) break;
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) values[k][i] *= inverse * to_float(weight[k].element[i]);
+    for (int i = 0; i < kEach; ++i) {
+      values[k][i] *= inverse * (to_float(weight[k].element[i]) + args.offset);
+    }
     const Fp8Channels quantized = quantize_channels(values[k]);
     uint8_t* const q = static_cast<uint8_t*>(args.q) + row * args.size;
     store(q + block * kChannels + lane * kEach, quantized.q);

@@ -9,7 +9,8 @@ namespace {
 using glue::Tensor;
 
 std::tuple<Tensor, Tensor> norm_fp8(const glue::NormFp8Call& call) {
-  glue::Fp8Norm result = glue::fp8_norm(call.residual, call.pending, call.weight, call.eps);
+  glue::Fp8Norm result =
+      glue::fp8_norm(call.residual, call.pending, call.weight, call.eps, call.norm_offset);
   const OnDevice device(call.residual);
   fp8_norm(result.args, device.stream());
   return {std::move(result.q), std::move(result.scales)};

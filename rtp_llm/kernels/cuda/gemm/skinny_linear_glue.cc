@@ -35,13 +35,14 @@ void linear_add(const glue::LinearAddCall& call) {
 
 // Norms inside the kernel where it can, else before it; x is kept as long as the kernel is not
 // launched.
-void norm_and_run(SkinnyLinearArgs& args, const Tensor& x, const Tensor& norm_weight, double eps) {
+void norm_and_run(SkinnyLinearArgs& args, const Tensor& x, const Tensor& norm_weight, double eps,
+                  double offset) {
   const OnDevice device(x);
   if (args.dtype == DType::kBFloat16) {
-    glue::set_norm(args, x, norm_weight, eps);
+    glue::set_norm(args, x, norm_weight, eps, offset);
     return skinny_linear(args, device.stream());
   }
-  RmsNormArgs norm = glue::rms_norm_args(x, norm_weight, eps);
+  RmsNormArgs norm = glue::rms_norm_args(x, norm_weight, eps, offset);
   const Tensor normed = glue::empty_like(x);
   norm.out = normed.data();
   rms_norm(norm, device.stream());
@@ -54,7 +55,7 @@ Tensor norm_linear(const glue::NormLinearCall& call) {
   SkinnyLinearArgs args = glue::skinny_linear_args(call.x, call.weight, call.bias, kLimits);
   args.end = LinearEnd::kStore;
   Tensor out = result_of(args, call.x, args.outputs, args.dtype);
-  norm_and_run(args, call.x, call.norm_weight, call.eps);
+  norm_and_run(args, call.x, call.norm_weight, call.eps, call.norm_offset);
   return out;
 }
 
@@ -63,7 +64,7 @@ Tensor norm_gated_linear(const glue::NormGatedLinearCall& call) {
   args.end = LinearEnd::kGate;
   args.activation = glue::activation_named(call.activation);
   Tensor out = result_of(args, call.x, args.outputs / 2, args.dtype);
-  norm_and_run(args, call.x, call.norm_weight, call.eps);
+  norm_and_run(args, call.x, call.norm_weight, call.eps, call.norm_offset);
   return out;
 }
 

@@ -181,18 +181,24 @@ __device__ inline void request_norm(const SkinnyLinearArgs& args, const SkinnyLa
   end_group();
 }
 
-// x times the norm's weight, rounded; adds the squares of x to `squares`.
-__device__ inline uint32_t weighted(uint32_t x, uint32_t norm_weight, float& squares) {
+// x times the norm's weight and `offset` (exact for 0 and 1), rounded once; adds the squares of x
+// to `squares`.
+__device__ inline uint32_t weighted(uint32_t x, uint32_t norm_weight, __nv_bfloat162 offset,
+                                    float& squares) {
   const float low = __uint_as_float(x << 16), high = __uint_as_float(x & 0xffff0000U);
   squares += low * low;
   squares += high * high;
-  const __nv_bfloat162 product = __hmul2(reinterpret_cast<const __nv_bfloat162&>(x),
-                                         reinterpret_cast<const __nv_bfloat162&>(norm_weight));
+  const auto& pair = reinterpret_cast<const __nv_bfloat162&>(x);
+  const __nv_bfloat162 product =
+      __hfma2(pair, reinterpret_cast<const __nv_bfloat162&>(norm_weight), __hmul2(pair, offset));
   return reinterpret_cast<const uint32_t&>(product);
 }
-__device__ inline uint4 weighted(const uint4& x, const uint4& norm_weight, float& squares) {
-  return {weighted(x.x, norm_weight.x, squares), weighted(x.y, norm_weight.y, squares),
-          weighted(x.z, norm_weight.z, squares), weighted(x.w, norm_weight.w, squares)};
+__device__ inline uint4 weighted(const uint4& x, const uint4& norm_weight, float norm_offset,
+                                 float& squares) {
+  const __nv_bfloat162 offset = __float2bfloat162_rn(norm_offset);
+  return {
+      weighted(x.x, norm_weight.x, offset, squares), weighted(x.y, norm_weight.y, offset, squares),
+      weighted(x.z, norm_weight.z, offset, squares), weighted(x.w, norm_weight.w, offset, squares)};
 }
 
 // Adds up what the lanes of a token have, of every pass over tokens.
@@ -245,7 +251,7 @@ __device__ inline void stage_tokens(const SkinnyLinearArgs& args, const SkinnyLa
       const int column = k_block * kKBlock + first;
       if (norm) {
         const uint4 factor = *reinterpret_cast<const uint4*>(memory.norm_weight + column);
-        x[i] = weighted(x[i], factor, squares[i / kBatch]);
+        x[i] = weighted(x[i], factor, args.norm_offset, squares[i / kBatch]);
       }
       *reinterpret_cast<uint4*>(memory.tokens + token * memory.pitch + column) = x[i];
     }
@@ -263,7 +269,7 @@ struct SkinnyTokens {
 // Multiplies tokens in registers with the norm's weights, and stores the sums of their squares.
 template <class T, class Shape>
 __device__ inline void weigh_tokens(const SkinnyLane& lane, const SkinnyMemory<T, Shape>& memory,
-                                    int k_blocks, SkinnyTokens<Shape>& tokens) {
+                                    int k_blocks, float norm_offset, SkinnyTokens<Shape>& tokens) {
   constexpr int kEach = Shape::kTokenTiles * 2;
   float squares[Shape::kTokenTiles] = {};
 #pragma unroll
@@ -273,7 +279,8 @@ __device__ inline void weigh_tokens(const SkinnyLane& lane, const SkinnyMemory<T
     const T* const factor =
         memory.norm_weight + k_block * kKBlock + i % 2 * (kKBlock / 2) + lane.column;
     uint4& x = tokens.x[i / kEach][i % kEach / 2][i % 2];
-    x = weighted(x, *reinterpret_cast<const uint4*>(factor), squares[i % kEach / 2]);
+    const auto& weights = *reinterpret_cast<const uint4*>(factor);
+    x = weighted(x, weights, norm_offset, squares[i % kEach / 2]);
   }
 #pragma unroll
   for (int j = 0; j < Shape::kTokenTiles; ++j) {
@@ -301,7 +308,7 @@ __device__ inline void keep_tokens(const SkinnyLinearArgs& args, const SkinnyLan
     const T* const from = static_cast<const T*>(args.x) + token * args.x_stride;
     x = load_fresh(from + k_block * kKBlock + i % 2 * (kKBlock / 2) + lane.column);
   }
-  if (norm) weigh_tokens<T>(lane, memory, k_blocks, tokens);
+  if (norm) weigh_tokens<T>(lane, memory, k_blocks, args.norm_offset, tokens);
 }
 
 // 16 rows of the weight x 8 tokens over a k-block, to sums of which neighbours can be added at

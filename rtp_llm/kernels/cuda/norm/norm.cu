@@ -18,6 +18,7 @@ struct Row {
   const T* x;
   T* residual;  // null, or what x is added to; the norm is then of the sum
   const T* weight;
+  float offset;  // added to the weight
   T* out;
   int64_t size;
   int64_t first;
@@ -53,8 +54,8 @@ __device__ inline void give(const Row<T>& row, int64_t at, Pack<T, N> pack,
                             const Pack<T, N>& weight, float inverse) {
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    const float scaled = to_float(pack.element[i]) * inverse * to_float(weight.element[i]);
-    pack.element[i] = from_float<T>(scaled);
+    const float scale = to_float(weight.element[i]) + row.offset;
+    pack.element[i] = from_float<T>(to_float(pack.element[i]) * inverse * scale);
   }
   store(row.out + at, pack);
 }
@@ -97,6 +98,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   row.residual =
       residual == nullptr ? nullptr : static_cast<T*>(residual) + index * residual_stride;
   row.weight = static_cast<const T*>(args.weight);
+  row.offset = args.offset;
   row.out = static_cast<T*>(args.out) + index * args.out_stride;
   row.size = args.size;
   row.first = int64_t{thread_index()} * N;
@@ -116,6 +118,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_heads(QkRmsNormArgs args) {
   row.x = data;
   row.residual = nullptr;
   row.weight = static_cast<const T*>(head < args.num_heads ? args.q_weight : args.k_weight);
+  row.offset = args.offset;
   row.out = data;
   row.size = args.head_dim;
   row.first = int64_t{thread_index() % kGroup} * N;
@@ -183,7 +186,7 @@ void rms_norm(const RmsNormArgs& args, void* stream) {
 RTP_LLM_OPERATOR(fused_add_rms_norm)
 void fused_add_rms_norm(const FusedAddRmsNormArgs& args, void* stream) {
   const RmsNormArgs rows{args.x,        args.weight,   args.x,     args.rows, args.size,
-                         args.x_stride, args.x_stride, args.dtype, args.eps};
+                         args.x_stride, args.x_stride, args.dtype, args.eps,  args.offset};
   run_rows(rows, args.residual, args.residual_stride, "fused_add_rms_norm", stream);
 }
 

@@ -109,11 +109,11 @@ struct Numbers {
     return sum;
   }
 
-  __device__ void scale(const Numbers& weights, float factor) {
+  __device__ void scale(const Numbers& weights, float offset, float factor) {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      first[i] *= factor * weights.first[i];
-      second[i] *= factor * weights.second[i];
+      first[i] *= factor * (weights.first[i] + offset);
+      second[i] *= factor * (weights.second[i] + offset);
     }
   }
 
@@ -237,7 +237,7 @@ __device__ inline Packs<T, N> finished(const FusedRopeArgs& args, const Rotation
   Numbers<N> numbers(packs);
   if (args.q_weight != nullptr) {
     const float inverse = 1.0f / sqrtf(squares / static_cast<float>(args.head_dim) + args.eps);
-    numbers.scale(Numbers<N>(weights), inverse);
+    numbers.scale(Numbers<N>(weights), args.norm_offset, inverse);
     numbers = Numbers<N>(numbers.template packs<T>());
   }
   if (unit.pair >= 0) rotations.apply(args.is_neox, numbers);

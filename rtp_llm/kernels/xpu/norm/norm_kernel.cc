@@ -21,9 +21,11 @@ float sum_of_squares(const Group& group, const T* x, int64_t size) {
 }
 
 template <class T>
-void scale(const Group& group, const T* x, const T* weight, T* out, int64_t size, float factor) {
+void scale(const Group& group, const T* x, const T* weight, T* out, int64_t size, float factor,
+           float offset) {
   for_items(group, size, [&](int64_t i) {
-    out[i] = static_cast<T>(static_cast<float>(x[i]) * factor * static_cast<float>(weight[i]));
+    const float by = static_cast<float>(weight[i]) + offset;
+    out[i] = static_cast<T>(static_cast<float>(x[i]) * factor * by);
   });
 }
 
@@ -39,7 +41,7 @@ void rms_norm(const RmsNormArgs& args) {
   T* const out = static_cast<T*>(args.out) + row * args.out_stride;
   const float sum = sum_of_squares(group, x, args.size);
   const float factor = inverse_rms(group, sum, args.size, args.eps);
-  scale(group, x, static_cast<const T*>(args.weight), out, args.size, factor);
+  scale(group, x, static_cast<const T*>(args.weight), out, args.size, factor, args.offset);
 }
 
 // A group per row; an item reads back only what it wrote itself.
@@ -55,7 +57,7 @@ void fused_add_rms_norm(const FusedAddRmsNormArgs& args) {
   });
   const float sum = sum_of_squares(group, residual, args.size);
   const float factor = inverse_rms(group, sum, args.size, args.eps);
-  scale(group, residual, static_cast<const T*>(args.weight), x, args.size, factor);
+  scale(group, residual, static_cast<const T*>(args.weight), x, args.size, factor, args.offset);
 }
 
 // A group per query or key head of a token.
@@ -71,7 +73,7 @@ void qk_rms_norm(const QkRmsNormArgs& args) {
   const void* const weight = head < args.num_heads ? args.q_weight : args.k_weight;
   const float sum = sum_of_squares(group, x, args.head_dim);
   const float factor = inverse_rms(group, sum, args.head_dim, args.eps);
-  scale(group, x, static_cast<const T*>(weight), x, args.head_dim, factor);
+  scale(group, x, static_cast<const T*>(weight), x, args.head_dim, factor, args.offset);
 }
 
 // A group per row.
