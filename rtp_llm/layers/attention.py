@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from rtp_llm import ops
 from rtp_llm.attention import (
     AttentionBackend,
     AttentionConfig,
@@ -20,6 +21,7 @@ from rtp_llm.attention import (
     SlidingWindowSpec,
     cache_dtypes,
 )
+from rtp_llm.layers.interleaved import Interleaved
 from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.layers.mixer import Mixer
 from rtp_llm.layers.norm import RMSNorm
@@ -28,7 +30,12 @@ from rtp_llm.layers.options import LayerOptions
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """The attention of one layer; `window` 0: it sees everything, `norm_eps` None: no norms."""
+    """The attention of one layer; `window` 0: it sees everything.
+
+    `norm_eps` of the norms of query and key heads (None: there are none), `norm_offset` is added to
+    their weights. `output_gate`: the result is multiplied by a sigmoid, whose rows the checkpoint's
+    q_proj has behind each head's query.
+    """
 
     hidden_size: int
     num_heads: int
@@ -38,6 +45,8 @@ class AttentionShape:
     output_bias: bool = False
     norm_eps: float | None = None
     window: int = 0
+    norm_offset: float = 0.0
+    output_gate: bool = False
 
     checkpoint_name: ClassVar[str] = "self_attn"
 
@@ -76,12 +85,19 @@ class AttentionLayer(Mixer):
         self.index, self.shape, self.backend = index, shape, backend
         q_size, kv_size = (n * shape.head_dim for n in (shape.num_heads, shape.num_kv_heads))
         parts = {"q_proj": q_size, "k_proj": kv_size, "v_proj": kv_size}
-        self.qkv_proj = make_linear(shape.hidden_size, parts, shape.qkv_bias, options)
+        gated: list[Interleaved] = []
+        if shape.output_gate:
+            # The gate lies behind what attention reads, which is as without it but for its stride.
+            parts = {"query": q_size, "k_proj": kv_size, "v_proj": kv_size, "gate": q_size}
+            gated = [Interleaved("q_proj", ("query", "gate"), shape.num_heads)]
+        self.qkv_size = q_size + 2 * kv_size
+        self.qkv_proj = make_linear(shape.hidden_size, parts, shape.qkv_bias, options, gated)
         self.o_proj = make_linear(q_size, {"o_proj": shape.hidden_size}, shape.output_bias, options)
         self.q_norm = self.k_norm = None
         if shape.norm_eps is not None:
-            self.q_norm = RMSNorm(shape.head_dim, shape.norm_eps, options)
-            self.k_norm = RMSNorm(shape.head_dim, shape.norm_eps, options)
+            size, eps, offset = shape.head_dim, shape.norm_eps, shape.norm_offset
+            self.q_norm = RMSNorm(size, eps, options, offset)
+            self.k_norm = RMSNorm(size, eps, options, offset)
 
     def cache_spec(self) -> CacheSpec:
         return self.shape.cache_spec(cache_dtypes(self.backend.config))
@@ -99,9 +115,16 @@ class AttentionLayer(Mixer):
         Writes K and V of the T tokens into the layer's cache.
         """
         qkv = self.qkv_proj.normed(norm, residual, pending)
+        gate = None
+        if self.shape.output_gate:
+            qkv, gate = qkv[:, : self.qkv_size], qkv[:, self.qkv_size :]
         rotation = Rotation(cos_sin)
         if self.q_norm is not None and self.k_norm is not None:
             q_norm, k_norm = self.q_norm, self.k_norm
-            rotation = Rotation(cos_sin, q_norm.weight, k_norm.weight, q_norm.eps)
+            rotation = Rotation(
+                cos_sin, q_norm.weight, k_norm.weight, q_norm.eps, norm_offset=q_norm.offset
+            )
         mixed = self.backend.attend(qkv, self.index, self.shape.window, batch, rotation)
+        if gate is not None:
+            ops.sigmoid_gate(mixed, gate)
         return self.o_proj.add_to(residual, mixed)

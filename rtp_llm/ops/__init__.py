@@ -13,6 +13,7 @@ from rtp_llm.ops.schema import OPERATORS
 
 if TYPE_CHECKING:  # what type checkers see of __getattr__ below
     from rtp_llm.ops.activation.activation import *  # noqa: F403
+    from rtp_llm.ops.activation.sigmoid_gate import *  # noqa: F403
     from rtp_llm.ops.attention.decode_attention import *  # noqa: F403
     from rtp_llm.ops.attention.paged_attention import *  # noqa: F403
     from rtp_llm.ops.attention.triton_attention import *  # noqa: F403

@@ -1,0 +1,31 @@
+// Arguments of the output gate of attention: x[r] *= sigmoid(gate[r]), in float32. Row r is the
+// (r % inner)th of group r / inner; strides are in elements.
+#pragma once
+
+#include <cstdint>
+
+#include "rtp_llm/kernels/common/dtype.h"
+
+namespace rtp_llm {
+
+struct SigmoidGateArgs {
+  void* x;
+  const void* gate;
+  int64_t rows;
+  int64_t size;
+  int64_t inner;
+  int64_t x_stride;  // of rows in a group
+  int64_t x_group_stride;
+  int64_t gate_stride;
+  int64_t gate_group_stride;
+  DType dtype;
+
+  constexpr int64_t x_at(int64_t row) const {
+    return row / inner * x_group_stride + row % inner * x_stride;
+  }
+  constexpr int64_t gate_at(int64_t row) const {
+    return row / inner * gate_group_stride + row % inner * gate_stride;
+  }
+};
+
+}  // namespace rtp_llm

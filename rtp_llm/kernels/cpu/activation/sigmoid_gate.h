@@ -1,0 +1,11 @@
+// The output gate of attention, for rows [begin, end).
+#pragma once
+
+#include "rtp_llm/kernels/common/activation/sigmoid_gate.h"
+#include "rtp_llm/kernels/common/cpu_features.h"
+
+namespace rtp_llm::cpu {
+
+RTP_LLM_FOR_EACH_ISA(void sigmoid_gate(const SigmoidGateArgs& args, int64_t begin, int64_t end);)
+
+}  // namespace rtp_llm::cpu
