@@ -78,6 +78,26 @@ def test_triton_serves_nvidia_gpus(monkeypatch, installed, change, chosen, reaso
 
 
 @pytest.mark.parametrize(
+    ("device_type", "chosen", "said_no"),
+    [
+        ("cpu", "paged", ()),
+        ("rocm", "paged", ()),
+        ("xpu", "paged", ()),
+        # The kernel for prompts on Hopper GPUs has no heads of 256.
+        ("cuda", "triton", ("cuda_sm90",)),
+    ],
+)
+def test_heads_of_qwen3_next_are_served_everywhere(monkeypatch, device_type, chosen, said_no):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    half = torch.bfloat16
+    config = AttentionConfig(device_type, half, half, 16, 2, 256, 16, capability=(9, 0))
+    lines = explain(config).splitlines()
+    assert [line.split()[0] for line in lines if line.endswith(": chosen")] == [chosen]
+    for name in said_no:
+        assert "heads of 256" in next(line for line in lines if line.startswith(f"  {name}"))
+
+
+@pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({}, ""),
@@ -126,6 +146,7 @@ def test_a_cache_of_eight_bits(monkeypatch, change, reason):
         ({"device_type": "rocm"}, "for NVIDIA GPUs"),
         ({"dtype": torch.float32, "kv_dtype": torch.float32}, "tensor cores"),
         ({"head_dim": 80}, "2 heads of 80 share keys; it has 64 in groups up to 16"),
+        ({"num_heads": 16, "num_kv_heads": 2, "head_dim": 256}, "chosen for steps of one token"),
         ({"num_heads": 18, "num_kv_heads": 2, "head_dim": 256}, "9 heads of 256 share keys"),
         ({"block_size": 4}, "blocks of 4; it takes powers of two from 8 on"),
         ({"causal": False}, "one token sees no later ones"),

@@ -59,6 +59,13 @@ def test_head_sizes(isa: str, dtype: torch.dtype, head_dim: int) -> None:
             assert_right(PagedBatch.random(MIXED[:6], Shape(*heads, head_dim), dtype))
 
 
+@every_isa
+@every_dtype
+def test_heads_of_qwen3_next(isa: str, dtype: torch.dtype) -> None:
+    with running(isa):
+        assert_right(PagedBatch.random(MIXED, Shape(16, 2, 256), dtype))
+
+
 @pytest.mark.parametrize("block_size", [1, 5, 16, 32, 100])
 def test_block_sizes(block_size: int) -> None:
     assert_right(PagedBatch.random(MIXED, Shape(block_size=block_size), torch.float32))

@@ -37,7 +37,7 @@ class RandomBatch {
  public:
   explicit RandomBatch(int seed) : random_(seed) {
     const int group = pick({1, 2, 3, 4, 7, 8, 9, 20, 70});
-    const int kv_heads = pick({1, 3}), head_dim = pick({1, 7, 16, 33, 64, 80, 128});
+    const int kv_heads = pick({1, 3}), head_dim = pick({1, 7, 16, 33, 64, 80, 128, 256});
     const int block_size = pick({1, 5, 16, 100});
     args_.dtype = static_cast<DType>(pick({0, 1, 2}));
     draw_lengths();

@@ -15,27 +15,32 @@ from rtp_llm.testing.paged_batches import Shape
 pytestmark = pytest.mark.skipif(
     not ops.has_kernel("decode_attention", "cuda"), reason="this build has no such kernel"
 )
-SHAPE = Shape(16, 8, 128)
-CONFIG = AttentionConfig(
-    "cuda", torch.bfloat16, torch.bfloat16, 16, 8, 128, 16, (0, 300), capability=(9, 0)
-)
+# The last one is Qwen3-Next's, whose rows have a gate behind.
+SHAPES = [(Shape(16, 8, 128), 128, 0.0), (Shape(16, 2, 256), 64, 1.0)]
 
 
 @pytest.mark.parametrize("window", [0, 300])
 @pytest.mark.parametrize("norm", [True, False])
-def test_a_step_is_what_separate_kernels_do(window: int, norm: bool) -> None:
+@pytest.mark.parametrize(("shape", "rotary_dim", "offset"), SHAPES, ids=str)
+def test_a_step_is_what_separate_kernels_do(
+    shape: Shape, rotary_dim: int, offset: float, window: int, norm: bool
+) -> None:
     torch.manual_seed(0)
-    options = norms_and_rotation(128, torch.bfloat16)
-    rotation = Rotation(**options) if norm else Rotation(options["cos_sin"])
-    step = DecodeStep.random([1, 40, 2000, 16, 700, 0], SHAPE, torch.bfloat16)
+    half, sizes = torch.bfloat16, (shape.heads, shape.kv_heads, shape.head_dim, shape.block_size)
+    config = AttentionConfig("cuda", half, half, *sizes, (0, 300), capability=(9, 0))
+    options = norms_and_rotation(shape.head_dim, half, rotary_dim)
+    rotation = Rotation(**options, norm_offset=offset) if norm else Rotation(options["cos_sin"])
+    step = DecodeStep.random([1, 40, 2000, 16, 700, 0], shape, half)
     other = step.copy()
-    backend = make_backend(CONFIG)
+    backend = make_backend(config)
     assert backend.name == "decode"
-    qkv = step.arguments["qkv"].contiguous()
+    wide = torch.cat([step.arguments["qkv"]] * 2, dim=1)
+    width = wide.shape[1] // 2
     with kernel_runs("decode_attention"):
-        actual = backend.attend(qkv.clone(), 0, window, batch_of(step), rotation)
-    plain = PagedAttentionBackend(CONFIG)
-    expected = plain.attend(qkv.clone(), 0, window, batch_of(other), rotation)
+        qkv = wide.clone()[:, :width]
+        actual = backend.attend(qkv, 0, window, batch_of(step), rotation)
+    plain = PagedAttentionBackend(config)
+    expected = plain.attend(wide.clone()[:, :width], 0, window, batch_of(other), rotation)
     assert_near(actual, expected)
     keys = (cache.nan_to_num() for cache in (step.cache, other.cache))
     assert_near(*keys, tolerance=8e-3)

@@ -61,6 +61,15 @@ def test_head_sizes(lengths: list[tuple[int, int]], head_dim: int) -> None:
     assert_right(PagedBatch.random(lengths, Shape(4, 2, head_dim), torch.bfloat16))
 
 
+@every_dtype
+@every_batch
+@either_split
+def test_heads_of_qwen3_next(
+    dtype: torch.dtype, lengths: list[tuple[int, int]], tile: Tile | None
+) -> None:
+    assert_right(PagedBatch.random(lengths, Shape(16, 2, 256), dtype), tile)
+
+
 @every_batch
 @pytest.mark.parametrize("block_size", [1, 5, 16, 32, 100])
 def test_block_sizes(lengths: list[tuple[int, int]], block_size: int) -> None:
