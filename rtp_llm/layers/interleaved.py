@@ -9,7 +9,9 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from rtp_llm.layers.weights import TakesRowsTogether, WeightTarget, rows_together
+from rtp_llm.layers.weights import WeightTarget, rows_together
+
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -59,19 +61,21 @@ def interleave(targets: Sequence[WeightTarget], groups: int) -> WeightTarget:
     """The target of a tensor that holds the rows of `targets`, `groups` times some of each."""
     if len(targets) == 1:
         return targets[0]
-    if any(isinstance(each, TakesRowsTogether) for each in targets):
-        return _TogetherTarget(targets, groups)
     return _InterleavedTarget(targets, groups)
 
 
 class _InterleavedTarget:
-    """Deals the rows of a tensor out."""
+    """Deals the rows of a tensor out; see check_blocks for those that come together."""
 
     def __init__(self, targets: Sequence[WeightTarget], groups: int) -> None:
         self._targets = tuple(targets)
         self._sizes = [each.shape[0] // groups for each in targets]
         self._starts = [0, *accumulate(self._sizes)]
         self.shape = (groups * self._starts[-1], *targets[0].shape[1:])
+        self.rows_together = rows_together(targets)
+        # Where rows may come besides the CPU: where all parts are, if they take rows there.
+        devices = {getattr(each, "device", _CPU) for each in targets}
+        self.device: torch.device = devices.pop() if len(devices) == 1 else _CPU
 
     def destination(self, start: int, stop: int) -> Tensor | None:
         runs = list(self._runs(start, stop))
@@ -95,14 +99,3 @@ class _InterleavedTarget:
             count = min(self._sizes[part] - inside, stop - start)
             yield self._targets[part], group * self._sizes[part] + inside, count
             start += count
-
-
-class _TogetherTarget(_InterleavedTarget):
-    """The same for targets of which some take rows together; see check_blocks."""
-
-    def __init__(self, targets: Sequence[WeightTarget], groups: int) -> None:
-        super().__init__(targets, groups)
-        self.rows_together = rows_together(targets)
-        self.device: torch.device = next(
-            each.device for each in targets if isinstance(each, TakesRowsTogether)
-        )

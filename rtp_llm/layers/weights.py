@@ -61,6 +61,7 @@ class RowsTarget:
         count = parameter.shape[0] if rows is None else rows
         self._rows = parameter.detach().narrow(0, first, count)
         self.shape = tuple(self._rows.shape)
+        self.device = self._rows.device
 
     def destination(self, start: int, stop: int) -> Tensor | None:
         return self._rows[start:stop]

@@ -28,6 +28,7 @@ _KEY = {"cpu": "CPU", "cuda": "CUDA", "rocm": "CUDA", "xpu": "XPU"}[DEVICE]
 _OPERATORS = {"rms_norm", "fused_add_rms_norm", "qk_rms_norm", "silu_and_mul", "rope_kv_write"}
 _OPERATORS |= {"copy_blocks", "paged_attention", "sample", "embedding", "gelu_and_mul", "linear"}
 _OPERATORS |= {"add_logit_bias", "apply_penalties", "ban_repeated_ngrams", "top_logprobs"}
+_OPERATORS |= {"sigmoid_gate"}
 if DEVICE != "xpu":
     _OPERATORS |= {"rotate_and_store", "select_topk", "group_topk", "fake_balance_expert"}
     _OPERATORS |= {"sort_by_expert", "grouped_linear", "sum_experts"}

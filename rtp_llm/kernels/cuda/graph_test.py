@@ -42,6 +42,7 @@ def norms(at: dict[str, Tensor]) -> Any:
 
 
 def gates(at: dict[str, Tensor]) -> Any:
+    ops.sigmoid_gate(at["residual"], at["x"])
     return ops.silu_and_mul(at["x"]), ops.gelu_and_mul(at["x"], True)
 
 
