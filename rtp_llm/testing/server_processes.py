@@ -156,9 +156,11 @@ def parse_metrics(text: str) -> dict[str, float]:
 
 def engines(pid: int) -> list[int]:
     """The children of a server that are engine processes."""
-    # One that was only just forked has the server's own command line.
+    # One that was only just forked has the server's own command line, one that begins another
+    # program or has ended none.
     others = ("server.prepare.process", command_line(pid))
-    return [each for each in children(pid) if not any(o in command_line(each) for o in others)]
+    lines = {each: command_line(each) for each in children(pid)}
+    return [each for each, line in lines.items() if line and not any(o in line for o in others)]
 
 
 def command_line(pid: int) -> str:
