@@ -138,7 +138,8 @@ def test_who_says_more_than_the_engine_takes_is_not_read_on(
     talker, other = RawPeer(listener), RawPeer(listener)
     for each in (talker, other):
         each.say(HELLO)
-    _once(lambda: admitted(listener) if len(listener._admitted) > 1 else [])
+    both: list[DecodeWorker] = []
+    until(lambda: both.extend(admitted(listener)) or len(both) == 2)
     talking = threading.Thread(target=lambda: [talker.send(frame) for frame in frames])
     talking.start()
     until(lambda: len(listener._messages._items) >= most)
