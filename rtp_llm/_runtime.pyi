@@ -227,6 +227,9 @@ class Result:
     def num_tokens(self) -> NDArray[np.int32]:
         """[O]."""
     @property
+    def num_drafts(self) -> NDArray[np.int32]:
+        """[O], of which num_tokens - 1 were accepted at most."""
+    @property
     def finish(self) -> NDArray[np.uint8]:
         """[O], 0 none, 1 end of sequence, 2 stop token, 3 length, 4 NaN or +inf, 5 all -inf."""
     @property
@@ -746,3 +749,25 @@ class TransferClient:
     def close(self) -> None:
         """Cancel all loads and wait until nothing writes to their blocks."""
     def stats(self) -> ClientStats: ...
+
+class NgramProposer:
+    """Drafts: what followed the last tokens of a sequence where they occurred before.
+
+    Of the n-grams of ``min_n`` to ``max_n`` tokens that a sequence ends on, the longest that occurs
+    earlier in its prompt or output, there the first. Not thread-safe.
+
+    Raises:
+        ValueError: n-grams or drafts of no tokens.
+    """
+
+    def __init__(self, *, min_n: int, max_n: int, num_tokens: int) -> None: ...
+    def add(self, ids: Sequence[int], prompt: NDArray[np.int32]) -> None:
+        """Sequences of one prompt."""
+    def end(self, ids: Sequence[int]) -> None:
+        """Forget sequences; unknown ones are ignored."""
+    def observe(self, result: Result) -> None:
+        """A step was committed; sequences that ended are forgotten."""
+    def propose(self) -> Drafts | None:
+        """``num_tokens`` drafts for each sequence that has some, for ``Scheduler.schedule``."""
+    @property
+    def num_sequences(self) -> int: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,7 +44,8 @@ class LLM:
     ...     print(llm.generate("The sky is", SamplingParams(max_tokens=8))[0].outputs[0].text)
 
     ``settings`` are the fields of rtp_llm.config.Settings (docs/settings.md): dtype, max_seq_len,
-    kv_cache_mem_mb, ... An LLM belongs to one thread.
+    kv_cache_mem_mb, ... `speculative_config` may be a dictionary, too. An LLM belongs to one
+    thread.
 
     Raises:
         SettingsError, UnsupportedModelError, ...: with the reason and what to change.
@@ -54,6 +56,8 @@ class LLM:
         from rtp_llm.text.tokenizer import Tokenizer
 
         check_names(settings)
+        if isinstance(settings.get("speculative_config"), dict):
+            settings["speculative_config"] = json.dumps(settings["speculative_config"])
         self.settings = Settings(model=str(model), **settings)
         check_one_engine(self.settings)
         check_folder(model, weights=self.settings.load_format != "dummy")

@@ -47,6 +47,7 @@ _UNSUPPORTED = {
     "do_sample": "temperature=0 takes the most likely token, any other value samples",
     "num_return_sequences": "it is called n here",
 }
+_SWITCHES = ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output", "speculate")
 _UNKNOWN_ARGUMENT = re.compile(r"Unexpected keyword argument '(.*)'")
 _T = TypeVar("_T")
 
@@ -88,6 +89,7 @@ class SamplingParams(msgspec.Struct, metaclass=_ChecksArguments, frozen=True, kw
     Only ``allowed_token_ids`` are generated, when given; ``bad_words`` (texts) never are. These
     reach the engine as ``bad_words_token_ids``: the last of them is banned behind the others.
     ``truncate_prompt_tokens`` keeps the prompt's last so many tokens, -1: as many as fit.
+    ``speculate`` False: nothing is drafted for this request where the engine speculates.
 
     Raises:
         ValueError: a value is out of its range; the text names the field, the value and the range.
@@ -120,6 +122,7 @@ class SamplingParams(msgspec.Struct, metaclass=_ChecksArguments, frozen=True, kw
     skip_special_tokens: bool = True
     include_stop_str_in_output: bool = False
     priority: int = 0
+    speculate: bool = True
 
     def __post_init__(self) -> None:
         _check_int("n", self.n, 1, MAX_SEQUENCES)
@@ -142,7 +145,7 @@ class SamplingParams(msgspec.Struct, metaclass=_ChecksArguments, frozen=True, kw
             _check_int("prompt_logprobs", self.prompt_logprobs, -1, _INT32_MAX)
         if self.truncate_prompt_tokens is not None and self.truncate_prompt_tokens != -1:
             _check_int("truncate_prompt_tokens", self.truncate_prompt_tokens, 1, _INT32_MAX)
-        for name in ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output"):
+        for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name}={getattr(self, name)!r} must be true or false")
         _check_int("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)

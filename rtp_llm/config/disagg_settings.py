@@ -63,6 +63,7 @@ class DisaggSettings:
         unit="seconds",
         minimum=0.1,
         maximum=86400,
+        advanced=True,
     )
     prefill_timeout: float = option(
         600.0,
@@ -108,6 +109,7 @@ class DisaggSettings:
         minimum=1,
         maximum=2**24,
         automatic="half of the host memory that is free at the start",
+        advanced=True,
     )
     cache_store_threads: int = option(
         4,

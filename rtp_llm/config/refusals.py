@@ -243,10 +243,22 @@ REFUSALS: tuple[Refusal, ...] = (
         "Merge the adapter into its base model and serve the result.",
     ),
     Refusal(
-        "model",
+        "speculation",
         "speculative decoding of recurrent layers",
         "Their state cannot go back to before a draft that was rejected.",
-        "Serve the model without a proposer of drafts.",
+        "Leave --speculative out.",
+    ),
+    Refusal(
+        "speculation",
+        "speculative decoding with prefill and decode workers",
+        "First tokens come from other workers, which drafts do not learn of yet.",
+        "Leave --speculative out, or serve with --role both.",
+    ),
+    Refusal(
+        "speculation",
+        "speculative decoding of ranks that share experts",
+        "Ranks agree on steps of one token for each sequence yet.",
+        "Leave --speculative out, or set --data-parallel-size 1.",
     ),
     Refusal(
         "model",

@@ -96,7 +96,8 @@ def changed(name: str) -> Any:
     if info.kind == "switch":
         return not default
     if info.kind == "text":
-        return next((each for each in info.choices if each != default), "x")
+        text = "{}" if name == "speculative_config" else "x"
+        return next((each for each in info.choices if each != default), text)
     return (info.minimum or 0) if default is None else default + 1
 
 

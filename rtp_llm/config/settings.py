@@ -18,13 +18,23 @@ from rtp_llm.config.options import Option, SettingsError, option
 from rtp_llm.config.other_engines import known_elsewhere
 from rtp_llm.config.rank_settings import RankSettings
 from rtp_llm.config.server_settings import ServerSettings
+from rtp_llm.config.speculative_settings import SpeculativeSettings
 
 # In the order of the documentation.
-_GROUPS = ("model", "device", "cache", "scheduling", "disaggregation", "server", "ranks")
+_GROUPS = (
+    "model",
+    "device",
+    "cache",
+    "scheduling",
+    "speculation",
+    "disaggregation",
+    "server",
+    "ranks",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(ModelSettings, DisaggSettings, RankSettings, ServerSettings):
+class Settings(ModelSettings, SpeculativeSettings, DisaggSettings, RankSettings, ServerSettings):
     """All settings, checked; made by `Settings(model=..., dtype=...)` or load_settings().
 
     Raises SettingsError naming the field when a value does not fit. None means "auto" where that

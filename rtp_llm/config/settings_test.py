@@ -24,6 +24,10 @@ EXAMPLES = {
     "chat_template": ("file.jinja", "other.jinja"),
     "host": ("0.0.0.0", "::1"),
     "api_key": ("secret", "other"),
+    "num_speculative_tokens": ("5", "7"),
+    "prompt_lookup_min": ("1", "3"),
+    "prompt_lookup_max": ("8", "16"),
+    "speculative_config": ("{}", '{"num_speculative_tokens": 5}'),
 }
 
 

@@ -42,7 +42,8 @@ from rtp_llm.worker.heads.sampler import Sampler
 from rtp_llm.worker.local_worker import LocalWorker
 from rtp_llm.worker.model_runner import ModelRunner
 from rtp_llm.worker.sampled_tokens import SampledTokens
-from rtp_llm.worker.speculative.proposer import NO_DRAFTS, Proposer
+from rtp_llm.worker.speculative.methods import make_proposer
+from rtp_llm.worker.speculative.proposer import Proposer
 from rtp_llm.worker.warm_up import StepLimits
 
 if TYPE_CHECKING:
@@ -75,12 +76,12 @@ def build_engine(
     settings: Settings,
     progress: Progress | None = None,
     phases: Phases | None = None,
-    proposer: Proposer = NO_DRAFTS,
+    proposer: Proposer | None = None,
 ) -> BuiltEngine:
     """Load the model of ``settings`` and make an engine for it.
 
     ``progress`` hears of the bytes as they arrive; None: a bar on a terminal, else the log.
-    ``phases`` began earlier and are gone on with.
+    ``phases`` began earlier and are gone on with. ``proposer`` of drafts; None: as settings say.
 
     Raises:
         EngineStartError, DeviceError, CacheSizeError, ...: the reason, and the setting to change.
@@ -88,6 +89,7 @@ def build_engine(
     phases = phases or Phases()
     device = resolve_device(settings.device_type)
     check_settings(settings, device)
+    proposer = proposer or make_proposer(settings)
     free = _prepare(settings, device)
     phases.end("device")
     config = _config(settings)
@@ -147,7 +149,9 @@ def _load(
 
 
 def _limits(settings: Settings, model: CausalLM, device: Device, proposer: Proposer) -> StepLimits:
-    check_drafts(proposer, [group.spec.kind for group in model.cache_groups().groups])
+    kinds = [group.spec.kind for group in model.cache_groups().groups]
+    lockstep = shares_experts(settings, model.config)
+    check_drafts(settings, proposer, kinds, lockstep=lockstep)
     return step_limits(settings, model.config, device, proposer.max_draft_tokens)
 
 

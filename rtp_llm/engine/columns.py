@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 def step_columns(result: Result, outputs: StepOutputs, seconds: float) -> StepOutput:
     """The message of a step; the arrays of ``result`` are copied into it."""
     ids = result.ids
-    logprobs = outputs.sampled.logprobs if outputs.sampled else None
+    sampled = outputs.sampled
+    logprobs = sampled.logprobs if sampled else None
+    verified = sampled is not None and sampled.accepted is not None
     return StepOutput(
         num_rows=len(ids),
         request_ids=(ids >> INDEX_BITS).tobytes(),
@@ -38,6 +40,7 @@ def step_columns(result: Result, outputs: StepOutputs, seconds: float) -> StepOu
         finish=result.finish.tobytes(),
         cached_tokens=result.cached_tokens.tobytes(),
         queue_seconds=result.queue_seconds.tobytes(),
+        num_drafts=result.num_drafts.tobytes() if verified else b"",
         logprobs=None if logprobs is None else _logprob_columns(logprobs),
         pooled=_pool_columns(outputs.pooled) if outputs.pooled else None,
         num_sequences=outputs.num_seqs,

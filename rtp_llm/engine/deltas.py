@@ -39,9 +39,10 @@ def decode_step(output: StepOutput) -> Iterator[tuple[int, SequenceDelta]]:
         output.finish,
         _int32(output.cached_tokens),
         _float32(output.queue_seconds) or [0.0] * output.num_rows,
+        _int32(output.num_drafts) or [0] * output.num_rows,
         strict=True,
     )
-    for row, (request_id, index, count, finish, cached, queued) in enumerate(columns):
+    for row, (request_id, index, count, finish, cached, queued, drafts) in enumerate(columns):
         if not count and finish <= FINISH_LENGTH:
             continue
         ids = tokens[row * width : row * width + count]
@@ -55,6 +56,8 @@ def decode_step(output: StepOutput) -> Iterator[tuple[int, SequenceDelta]]:
                 stop_token_id=ids[-1] if stopped else None,
                 cached_tokens=cached,
                 queue_seconds=queued,
+                draft_tokens=drafts,
+                accepted_draft_tokens=min(max(0, count - 1), drafts),
                 logprobs=logprobs[row][:count] if count and row in logprobs else None,
                 error=SEQUENCE_ERRORS.get(finish),
             ),
@@ -136,6 +139,12 @@ def merge_deltas(first: SequenceDelta, second: SequenceDelta) -> SequenceDelta:
         first.logprobs.extend(second.logprobs)
     elif second.logprobs is not None:
         first = msgspec.structs.replace(first, logprobs=second.logprobs)
+    if second.draft_tokens:
+        first = msgspec.structs.replace(
+            first,
+            draft_tokens=first.draft_tokens + second.draft_tokens,
+            accepted_draft_tokens=first.accepted_draft_tokens + second.accepted_draft_tokens,
+        )
     if second.finish_reason is None:
         return first
     return msgspec.structs.replace(

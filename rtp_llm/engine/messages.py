@@ -110,6 +110,7 @@ class StepOutput(msgspec.Struct, tag="step", frozen=True, kw_only=True):
     finish: bytes  # uint8 [R], FINISH_*
     cached_tokens: bytes  # int32 [R], prompt tokens served from the prefix cache
     queue_seconds: bytes = b""  # float32 [R], from arrival to admission; empty: not known
+    num_drafts: bytes = b""  # int32 [R], verified in the step; empty: none
     logprobs: LogprobColumns | None = None
     pooled: PoolColumns | None = None
     num_sequences: int = 0
@@ -185,6 +186,10 @@ class EngineStats(msgspec.Struct, tag="stats", frozen=True, kw_only=True):
     resident_bytes: int = 0
     receiving: int = 0  # sequences that wait for a prompt of another worker
     held: int = 0  # sequences whose blocks a transfer reads or writes
+    spec_decode_num_drafts: int = 0  # sequences that verified drafts, in all steps
+    spec_decode_num_draft_tokens: int = 0
+    spec_decode_num_accepted_tokens: int = 0
+    spec_decode_accepted_per_pos: tuple[int, ...] = ()  # by place among the drafts
     transfers: dict[str, float] = {}
     transfer_failures: dict[str, int] = {}  # by code
 
@@ -256,7 +261,8 @@ class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):
     ``token_ids`` holds every sampled token, a final end-of-sequence or stop token included;
     ``stop_token_id`` is that token, so text leaves out the last id whenever it is not None.
     ``prompt_logprobs`` comes once, with the request's first tokens; its first entry is None.
-    ``error`` goes with the finish_reason "error".
+    ``draft_tokens`` were verified for it, and so many of them accepted. ``error`` goes with the
+    finish_reason "error".
     """
 
     index: int
@@ -265,6 +271,8 @@ class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):
     stop_token_id: int | None = None
     cached_tokens: int = 0
     queue_seconds: float = 0.0
+    draft_tokens: int = 0
+    accepted_draft_tokens: int = 0
     logprobs: list[TokenLogprob] | None = None
     prompt_logprobs: list[TokenLogprob | None] | None = None
     error: SequenceError | None = None

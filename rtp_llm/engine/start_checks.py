@@ -62,12 +62,24 @@ def check_model(settings: Settings, config: ModelConfig) -> None:
         raise DeviceError(f"{row.message} ({', '.join(flags)})")
 
 
-def check_drafts(proposer: Proposer, cache_kinds: Iterable[str]) -> None:
-    """Raise EngineStartError where drafts are proposed for a model that cannot verify them."""
-    if proposer.max_draft_tokens and "recurrent" in cache_kinds:
-        raise EngineStartError(
-            get_refusal("model", "speculative decoding of recurrent layers").message
-        )
+def check_drafts(
+    settings: Settings, proposer: Proposer, cache_kinds: Iterable[str], *, lockstep: bool
+) -> None:
+    """Raise EngineStartError where drafts are proposed for an engine that cannot verify them.
+
+    ``lockstep``: its ranks share experts.
+    """
+    if not proposer.max_draft_tokens:
+        return
+    for found, name in (
+        ("recurrent" in cache_kinds, "of recurrent layers"),
+        (settings.role != "both", "with prefill and decode workers"),
+        (lockstep, "of ranks that share experts"),
+    ):
+        if found:
+            raise EngineStartError(
+                get_refusal("speculation", f"speculative decoding {name}").message
+            )
 
 
 def _of_fp8_products(settings: Settings) -> list[str]:

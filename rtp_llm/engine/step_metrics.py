@@ -29,6 +29,8 @@ class StepMetrics:
         self._steps = 0
         self._generated = 0
         self.broken = 0
+        self._drafts = self._draft_tokens = 0
+        self._accepted = np.zeros(0, np.int64)  # drafts, by their place
         self._batch_size = 0
         self._step_seconds = 0.0
         self._began: float | None = None
@@ -62,6 +64,19 @@ class StepMetrics:
         self._generated += int(num_tokens.sum())
         if sampled and sampled.broken:  # those of dead rows do not count
             self.broken += int(np.count_nonzero(result.finish > FINISH_LENGTH))
+        if sampled and sampled.accepted is not None:
+            self._count_drafts(result)
+
+    def _count_drafts(self, result: Result) -> None:
+        num_drafts = result.num_drafts
+        self._drafts += int(np.count_nonzero(num_drafts))
+        self._draft_tokens += int(num_drafts.sum())
+        accepted = np.minimum(np.maximum(result.num_tokens - 1, 0), num_drafts)
+        # Those with a draft accepted at a place have all before it accepted, too.
+        lengths = np.bincount(accepted, minlength=len(self._accepted) + 1)
+        counts = lengths[::-1].cumsum()[::-1][1:]
+        counts[: len(self._accepted)] += self._accepted
+        self._accepted = counts
 
     def refresh(self) -> None:
         """Take a new set; the engine's thread only."""
@@ -84,6 +99,10 @@ class StepMetrics:
             prompt_tokens=self.prompt_tokens,
             generated_tokens=self._generated,
             degenerate_rows=self.broken,
+            spec_decode_num_drafts=self._drafts,
+            spec_decode_num_draft_tokens=self._draft_tokens,
+            spec_decode_num_accepted_tokens=int(self._accepted.sum()),
+            spec_decode_accepted_per_pos=tuple(self._accepted.tolist()),
             batch_size=self._batch_size,
             step_seconds=self._step_seconds,
         )

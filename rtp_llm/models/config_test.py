@@ -213,7 +213,6 @@ BY_SETTINGS = {
     "fp8 with another dtype",
     "quantized twice",
     "settings of FP8 products without any",
-    "speculative decoding of recurrent layers",
 }
 ROWS = {row.name: row for row in REFUSALS if row.area == AREA}
 

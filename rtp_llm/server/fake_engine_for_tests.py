@@ -107,6 +107,8 @@ class FakeStream:
             finish_reason=finish,
             stop_token_id=token if finish == "stop" else None,
             cached_tokens=self.engine.cached_tokens,
+            draft_tokens=self.engine.draft_tokens,
+            accepted_draft_tokens=self.engine.draft_tokens // 2,
             queue_seconds=self.engine.queue_seconds,
             logprobs=[self._logprob(token, params.logprobs, params.logprob_token_ids)]
             if params.logprobs is not None
@@ -148,6 +150,7 @@ class FakeEngine:
         self.next_ready = ready_message()
         self.refuse: RequestError | None = None
         self.cached_tokens = 0
+        self.draft_tokens = 0  # verified for each token, of which half are accepted
         self.queue_seconds = 0.0
         self.requests: list[AddRequest] = []
         self.aborted: list[tuple[int, int | None]] = []

@@ -12,7 +12,7 @@ from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.deltas import decode_pooled, decode_prompt_logprobs, decode_step
 from rtp_llm.engine.messages import AddRequest, PromptLogprobs, TokenLogprob
 from rtp_llm.sampling_params import SamplingParams
-from rtp_llm.worker.speculative.proposer import NO_DRAFTS, Proposer
+from rtp_llm.worker.speculative.proposer import Proposer
 
 
 @dataclass
@@ -28,6 +28,8 @@ class Outcome:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
     pooled: list[list[float]] = field(default_factory=list)
+    drafts: int = field(default=0, compare=False)  # what a step verifies depends on its batch
+    accepted_drafts: int = field(default=0, compare=False)
 
 
 class TinyEngine:
@@ -35,7 +37,7 @@ class TinyEngine:
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         """``settings`` may have a ``proposer`` of drafts among them."""
-        proposer: Proposer = settings.pop("proposer", NO_DRAFTS)
+        proposer: Proposer | None = settings.pop("proposer", None)
         small = {"kv_cache_mem_mb": 8, "dtype": "float32", "num_threads": 1}
         self.settings = Settings(model=str(folder), **{**small, **settings})
         built = build_engine(self.settings, proposer=proposer)
@@ -88,6 +90,8 @@ class TinyEngine:
                 outcome.finish, outcome.stop_token = delta.finish_reason, delta.stop_token_id
                 outcome.error = delta.error
                 outcome.cached = delta.cached_tokens
+                outcome.drafts += delta.draft_tokens
+                outcome.accepted_drafts += delta.accepted_draft_tokens
                 outcome.queue_seconds = delta.queue_seconds
                 outcome.logprobs += delta.logprobs or []
 

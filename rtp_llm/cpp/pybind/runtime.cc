@@ -19,6 +19,7 @@
 #include "rtp_llm/cpp/cache/errors.h"
 #include "rtp_llm/cpp/pybind/async_writer.h"
 #include "rtp_llm/cpp/pybind/cache_store.h"
+#include "rtp_llm/cpp/pybind/speculative.h"
 #include "rtp_llm/cpp/pybind/step_channel.h"
 #include "rtp_llm/cpp/pybind/views.h"
 #include "rtp_llm/cpp/scheduler/scheduler.h"
@@ -302,6 +303,8 @@ void BindResult(py::module_& module) {
                              })
       .def_property_readonly("num_tokens",
                              ArrayProperty(&StepResult::num_tokens, &StepResult::num_rows))
+      .def_property_readonly("num_drafts",
+                             ArrayProperty(&StepResult::num_drafts, &StepResult::num_rows))
       .def_property_readonly("finish", ArrayProperty(&StepResult::finish, &StepResult::num_rows))
       .def_property_readonly("cached_tokens",
                              ArrayProperty(&StepResult::cached_tokens, &StepResult::num_rows))
@@ -357,6 +360,7 @@ PYBIND11_MODULE(_runtime, module) {
   BindAsyncWriter(module);
   BindCacheStore(module);
   BindStepChannel(module);
+  BindSpeculative(module);
 }
 
 }  // namespace rtp_llm

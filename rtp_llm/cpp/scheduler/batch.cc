@@ -226,6 +226,7 @@ StepResult::StepResult(const SchedulerConfig& config)
     : ids(config.max_running),
       tokens(config.max_rows()),
       num_tokens(config.max_running),
+      num_drafts(config.max_running),
       finish(config.max_running),
       cached_tokens(config.max_running),
       queue_seconds(config.max_running) {}

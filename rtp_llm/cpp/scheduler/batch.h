@@ -142,6 +142,7 @@ struct StepResult {
   HostArray<int64_t> ids;            // [O]
   HostArray<int32_t> tokens;         // [O, width], padded with -1
   HostArray<int32_t> num_tokens;     // [O]
+  HostArray<int32_t> num_drafts;     // [O], of them num_tokens - 1 were accepted at most
   HostArray<uint8_t> finish;         // [O] FinishReason
   HostArray<int32_t> cached_tokens;  // [O]
   HostArray<float> queue_seconds;  // [O], of the sequence: from its arrival to its first admission

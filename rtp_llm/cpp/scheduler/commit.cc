@@ -111,6 +111,7 @@ void Scheduler::CommitOutput(const OutputView& outputs, int32_t output, const in
   if (!sequences_.IsLive(slot, outputs.row_serials[row])) {
     std::fill_n(out, width, -1);
     result_.num_tokens[output] = 0;
+    result_.num_drafts[output] = 0;
     result_.finish[output] = static_cast<uint8_t>(FinishReason::kNone);
     result_.cached_tokens[output] = 0;
     result_.queue_seconds[output] = 0.0f;
@@ -130,13 +131,15 @@ void Scheduler::CommitOutput(const OutputView& outputs, int32_t output, const in
     std::fill(out + count, out + width, -1);
     if (finish == FinishReason::kNone) finish = ErrorOf(tokens[count]);
   }
-  if (outputs.row_cu[output + 1] > row + 1) KeepAccepted(count, &sequence);
+  const int32_t num_drafts = outputs.num_drafts(output);
+  if (num_drafts > 0) KeepAccepted(count, &sequence);
   if (finish == FinishReason::kNotFinite) {
     cache_.Discard(sequence.cache);
   } else if (count > 0) {
     cache_.Verify(&sequence.cache);
   }
   result_.num_tokens[output] = count;
+  result_.num_drafts[output] = num_drafts;
   result_.finish[output] = static_cast<uint8_t>(finish);
   result_.cached_tokens[output] = sequence.cached_tokens;
   result_.queue_seconds[output] = sequence.queue_seconds;

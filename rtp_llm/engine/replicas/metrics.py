@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import msgspec
 
@@ -13,6 +14,7 @@ _SUMMED_READY = ("num_blocks", "max_running", "max_queued", "weight_bytes", "kv_
 _LARGEST_STATS = ("steps", "step_seconds", "step_age", "kv_used_ratio")
 # Only workers for one part of requests have them, and those have one rank.
 _OF_ONE = ("transfers", "transfer_failures")
+_BY_PLACE = "spec_decode_accepted_per_pos"
 
 
 def all_ready(ranks: Sequence[EngineReady]) -> EngineReady:
@@ -32,6 +34,12 @@ def all_stats(ranks: Sequence[EngineStats]) -> EngineStats:
         **{
             name: (max if name in _LARGEST_STATS else sum)(getattr(rank, name) for rank in ranks)
             for name in EngineStats.__struct_fields__
-            if name not in _OF_ONE
-        }
+            if name not in (*_OF_ONE, _BY_PLACE)
+        },
+        spec_decode_accepted_per_pos=_sums([rank.spec_decode_accepted_per_pos for rank in ranks]),
     )
+
+
+def _sums(columns: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Entry by entry; they may be of different lengths."""
+    return tuple(map(sum, zip_longest(*columns, fillvalue=0)))

@@ -82,6 +82,21 @@ ENGINE_COUNTERS = (
         "Sequences that ended because no token could be sampled: NaN, infinity or all forbidden.",
         "degenerate_rows",
     ),
+    (
+        "rtp_llm_spec_decode_num_drafts",
+        "Times that drafts of a sequence were verified.",
+        "spec_decode_num_drafts",
+    ),
+    (
+        "rtp_llm_spec_decode_num_draft_tokens",
+        "Draft tokens that were verified.",
+        "spec_decode_num_draft_tokens",
+    ),
+    (
+        "rtp_llm_spec_decode_num_accepted_tokens",
+        "Draft tokens that were accepted.",
+        "spec_decode_num_accepted_tokens",
+    ),
 )
 
 
@@ -240,6 +255,7 @@ class _EngineCollector(Collector):
             yield GaugeMetricFamily(name, text, value=float(getattr(stats, field)))
         for name, text, field in ENGINE_COUNTERS:
             yield CounterMetricFamily(name, text, value=float(getattr(stats, field)))
+        yield from _acceptance(stats)
         yield from _transfers(stats)
         yield GaugeMetricFamily(
             "rtp_llm_engine_up",
@@ -263,6 +279,26 @@ def _restarts(engine: EngineInterface) -> Iterator[Metric]:
         "rtp_llm_replayed_requests",
         "Requests computed again because the engine died before their first token.",
         engine.restarts.replayed,
+    )
+
+
+def _acceptance(stats: EngineStats) -> Iterator[Metric]:
+    """Of speculative decoding; absent before the first drafts."""
+    drafts = stats.spec_decode_num_drafts
+    if not drafts:
+        return
+    by_place = CounterMetricFamily(
+        "rtp_llm_spec_decode_num_accepted_tokens_per_pos",
+        "Draft tokens that were accepted, by their place behind the last token, from 0.",
+        labels=["position"],
+    )
+    for place, count in enumerate(stats.spec_decode_accepted_per_pos):
+        by_place.add_metric([str(place)], float(count))
+    yield by_place
+    yield GaugeMetricFamily(
+        "rtp_llm_spec_decode_mean_acceptance_length",
+        "Tokens that a verified sequence gained in a step: accepted drafts and one more.",
+        1 + stats.spec_decode_num_accepted_tokens / drafts,
     )
 
 

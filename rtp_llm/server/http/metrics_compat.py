@@ -43,6 +43,12 @@ VLLM: Mapping[str, str] = {
     "rtp_llm_request_n": "vllm:request_params_n",
     "rtp_llm_request_max_tokens": "vllm:request_params_max_tokens",
     "rtp_llm_step_tokens": "vllm:iteration_tokens_total",
+    "rtp_llm_spec_decode_num_drafts": "vllm:spec_decode_num_drafts",
+    "rtp_llm_spec_decode_num_draft_tokens": "vllm:spec_decode_num_draft_tokens",
+    "rtp_llm_spec_decode_num_accepted_tokens": "vllm:spec_decode_num_accepted_tokens",
+    "rtp_llm_spec_decode_num_accepted_tokens_per_pos": (
+        "vllm:spec_decode_num_accepted_tokens_per_pos"
+    ),
 }
 SGLANG: Mapping[str, str] = {
     "rtp_llm_running_sequences": "sglang:num_running_reqs",
@@ -55,6 +61,7 @@ SGLANG: Mapping[str, str] = {
     "rtp_llm_inter_token_seconds": "sglang:inter_token_latency_seconds",
     "rtp_llm_request_end_to_end_seconds": "sglang:e2e_request_latency_seconds",
     "rtp_llm_request_queue_seconds": "sglang:queue_time_seconds",
+    "rtp_llm_spec_decode_mean_acceptance_length": "sglang:spec_accept_length",
 }
 _LABELS = {"finish_reason": "finished_reason"}
 _SHORTEST = 1.0  # seconds that a rate is taken over

@@ -49,6 +49,22 @@ async def test_requests_tokens_and_outcomes() -> None:
 
 
 @run
+async def test_acceptance_of_drafts() -> None:
+    async with served() as server:
+        assert not any("_per_pos" in name for name in await scrape(server))
+        server.engine.latest_stats = EngineStats(
+            spec_decode_num_drafts=4,
+            spec_decode_num_draft_tokens=12,
+            spec_decode_num_accepted_tokens=6,
+            spec_decode_accepted_per_pos=(3, 2, 1),
+        )
+        values = await scrape(server)
+        assert values["rtp_llm_spec_decode_num_draft_tokens_total"] == 12
+        assert values["rtp_llm_spec_decode_num_accepted_tokens_per_pos_total|1"] == 2
+        assert values["rtp_llm_spec_decode_mean_acceptance_length"] == 2.5
+
+
+@run
 async def test_the_engine_s_own_metrics() -> None:
     async with served() as server:
         server.engine.latest_stats = EngineStats(
@@ -91,7 +107,7 @@ async def test_metrics_of_transfers_are_counters_but_for_those_of_now() -> None:
 async def test_every_metric_is_documented() -> None:
     page = PAGE.read_text()
     async with served() as server:
-        server.engine.latest_stats = EngineStats(transfers=TRANSFERS)
+        server.engine.latest_stats = EngineStats(transfers=TRANSFERS, spec_decode_num_drafts=1)
         families = text_string_to_metric_families((await server.client.get("/metrics")).text)
         names = {f.name + ("_total" if f.type == "counter" else "") for f in families}
     assert len(names) > 20
@@ -135,12 +151,14 @@ COMPAT = {
         request_time_per_output_token_seconds e2e_request_latency_seconds
         request_queue_time_seconds request_prefill_time_seconds request_decode_time_seconds
         request_inference_time_seconds request_prompt_tokens request_generation_tokens
-        request_params_n request_params_max_tokens iteration_tokens_total""",
+        request_params_n request_params_max_tokens iteration_tokens_total
+        spec_decode_num_drafts_total spec_decode_num_draft_tokens_total
+        spec_decode_num_accepted_tokens_total spec_decode_num_accepted_tokens_per_pos_total""",
     "sglang": """num_running_reqs num_queue_reqs num_used_tokens max_total_num_tokens token_usage
         cache_hit_rate gen_throughput utilization num_retracted_reqs prompt_tokens_total
         generation_tokens_total cached_tokens_total num_requests_total num_aborted_requests_total
         time_to_first_token_seconds inter_token_latency_seconds e2e_request_latency_seconds
-        queue_time_seconds""",
+        queue_time_seconds spec_accept_length""",
 }
 
 
@@ -149,7 +167,12 @@ COMPAT = {
 async def test_names_of_other_engines(other: str) -> None:
     async with served(fake_engine("a house."), metrics_compat=other) as server:
         stats = EngineStats(
-            running=3, total_blocks=10, free_blocks=4, prefix_hit_tokens=30, prefix_query_tokens=40
+            running=3,
+            total_blocks=10,
+            free_blocks=4,
+            prefix_hit_tokens=30,
+            prefix_query_tokens=40,
+            spec_decode_num_drafts=1,
         )
         server.engine.latest_stats = stats
         await server.chat(n=2)

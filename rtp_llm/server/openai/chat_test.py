@@ -115,6 +115,19 @@ async def test_cached_tokens_in_usage() -> None:
     assert answer["usage"]["prompt_tokens_details"] == {"cached_tokens": 11}
 
 
+@run
+async def test_draft_tokens_in_usage() -> None:
+    engine = fake_engine("a house.")
+    engine.draft_tokens = 4
+    async with served(engine) as server:
+        answer = (await server.chat(n=2)).json()
+    tokens = answer["usage"]["completion_tokens"]
+    assert answer["usage"]["completion_tokens_details"] == {
+        "accepted_prediction_tokens": 2 * tokens,
+        "rejected_prediction_tokens": 2 * tokens,
+    }
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @given(st.data())
 def test_stops_streamed_equal_stops_whole(data: st.DataObject) -> None:

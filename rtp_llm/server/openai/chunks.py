@@ -29,12 +29,19 @@ def answer_head(prefix: str, kind: str, model: str) -> dict[str, Any]:
 
 def usage_content(usage: Usage) -> dict[str, Any]:
     """The usage object."""
-    return {
+    content: dict[str, Any] = {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
     }
+    if usage.draft_tokens:
+        accepted = usage.accepted_draft_tokens
+        content["completion_tokens_details"] = {
+            "accepted_prediction_tokens": accepted,
+            "rejected_prediction_tokens": usage.draft_tokens - accepted,
+        }
+    return content
 
 
 def event(content: bytes) -> bytes:

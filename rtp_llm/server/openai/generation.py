@@ -58,6 +58,8 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    draft_tokens: int = 0
+    accepted_draft_tokens: int = 0
 
 
 class _Choice:
@@ -185,6 +187,8 @@ class Generation:
                     if delta.finish_reason == "abort":
                         break
                     cached = self._count_cached(delta.cached_tokens, cached)
+                    self.usage.draft_tokens += delta.draft_tokens
+                    self.usage.accepted_draft_tokens += delta.accepted_draft_tokens
                     before = choice.text.num_tokens
                     visible = choice.take(delta)
                     tokens = 0 if job.prompt_only else choice.text.num_tokens - before

@@ -52,6 +52,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     include_stop_str_in_output: bool | None = None
     add_special_tokens: bool | None = None
     priority: int | None = None
+    speculate: bool | None = None
     cache_salt: str | None = None
 
 

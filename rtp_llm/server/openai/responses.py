@@ -22,6 +22,13 @@ class PromptTokensDetails(_Answer):
     cached_tokens: int
 
 
+class CompletionTokensDetails(_Answer):
+    """Draft tokens of speculative decoding that were accepted for the answer, and that were not."""
+
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
+
+
 class UsageAnswer(_Answer):
     """Token counts of a request; a prompt counts once whatever `n` is."""
 
@@ -29,6 +36,7 @@ class UsageAnswer(_Answer):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails | None = None
 
 
 class TopLogprob(_Answer):

@@ -170,6 +170,7 @@ _PLAIN = (
     "allowed_token_ids",
     "logprob_token_ids",
     "priority",
+    "speculate",
 )
 
 

@@ -1,0 +1,109 @@
+"""Settings of speculative decoding, by flags or as vLLM's one JSON object."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rtp_llm.config.options import CheckedSettings, SettingsError, option
+
+# Of vLLM's object; the others have our names.
+_JSON_KEYS = {"method": "speculative"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeculativeSettings(CheckedSettings):
+    """Who proposes draft tokens, and how many.
+
+    Raises SettingsError naming the field when a value does not fit.
+    """
+
+    _KEYS: ClassVar[tuple[str, ...]] = (
+        "speculative",
+        "num_speculative_tokens",
+        "prompt_lookup_min",
+        "prompt_lookup_max",
+    )
+
+    speculative: str = option(
+        "none",
+        "text",
+        "speculation",
+        "Who proposes draft tokens, several of which one step verifies: ngram takes what followed "
+        "the last tokens where they occurred before, in the prompt or the answer. Answers stay the "
+        "same.",
+        choices=("none", "ngram"),
+    )
+    num_speculative_tokens: int = option(
+        3,
+        "integer",
+        "speculation",
+        "Draft tokens for each sequence in a step.",
+        unit="tokens",
+        minimum=1,
+        maximum=63,
+    )
+    prompt_lookup_min: int = option(
+        2,
+        "integer",
+        "speculation",
+        "With ngram, the fewest last tokens that must have occurred before.",
+        unit="tokens",
+        minimum=1,
+        maximum=32,
+        advanced=True,
+    )
+    prompt_lookup_max: int = option(
+        4,
+        "integer",
+        "speculation",
+        "With ngram, how many last tokens are looked up first; fewer follow if they did not occur.",
+        unit="tokens",
+        minimum=1,
+        maximum=32,
+        advanced=True,
+    )
+    speculative_config: str = option(
+        "",
+        "text",
+        "speculation",
+        "The settings of this group as one JSON object, as vLLM takes them: "
+        '{"method": "ngram", "num_speculative_tokens": 3}.',
+        advanced=True,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.speculative_config:
+            for name, value in _parse(self.speculative_config).items():
+                self._set(_JSON_KEYS.get(name, name), value, name)
+        if self.prompt_lookup_min > self.prompt_lookup_max:
+            raise SettingsError(
+                f"prompt_lookup_min: {self.prompt_lookup_min} is above prompt_lookup_max, "
+                f"{self.prompt_lookup_max}"
+            )
+
+    def _set(self, name: str, value: Any, key: str) -> None:
+        """A field that the JSON object has at `key`."""
+        if name not in self._KEYS or (key == name and name in _JSON_KEYS.values()):
+            known = ", ".join(("method", *self._KEYS[1:]))
+            raise SettingsError(f"speculative_config: {key!r} is not known; there are {known}")
+        field = self.__dataclass_fields__[name]
+        found = getattr(self, name)
+        if found not in (field.default, value):
+            raise SettingsError(
+                f"{name}: {found!r} here and {value!r} in speculative_config; say it once"
+            )
+        field.metadata["option"].check(f"speculative_config: {key}", value)
+        object.__setattr__(self, name, value)
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SettingsError(f"speculative_config: {text!r} is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise SettingsError(f"speculative_config: {text!r} is not a JSON object")
+    return values

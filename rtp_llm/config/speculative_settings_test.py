@@ -1,0 +1,49 @@
+"""Speculation by flags and by vLLM's JSON object."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rtp_llm.config.options import SettingsError
+from rtp_llm.config.settings import Settings
+
+
+def test_nothing_is_drafted_by_default() -> None:
+    assert Settings(model="m").speculative == "none"
+
+
+def test_one_object_says_all() -> None:
+    config = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 6}
+    settings = Settings(model="m", speculative_config=json.dumps(config))
+    assert (settings.speculative, settings.num_speculative_tokens) == ("ngram", 5)
+    assert (settings.prompt_lookup_min, settings.prompt_lookup_max) == (2, 6)
+
+
+def test_object_and_flags_may_agree() -> None:
+    config = '{"method": "ngram", "num_speculative_tokens": 3}'
+    assert Settings(model="m", speculative="ngram", speculative_config=config).speculative
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"speculative_config": "{"}, "is not JSON"),
+        ({"speculative_config": "[1]"}, "is not a JSON object"),
+        ({"speculative_config": '{"k": 3}'}, "'k' is not known; there are method, num_spec"),
+        ({"speculative_config": '{"speculative": "ngram"}'}, "'speculative' is not known"),
+        ({"speculative_config": '{"method": "mtp"}'}, "method: 'mtp' is not one of none, ngram"),
+        ({"speculative_config": '{"num_speculative_tokens": 0}'}, "0 is below the minimum 1"),
+        ({"speculative_config": '{"num_speculative_tokens": true}'}, "not a whole number"),
+        (
+            {"speculative_config": '{"num_speculative_tokens": 4}', "num_speculative_tokens": 5},
+            "num_speculative_tokens: 5 here and 4 in speculative_config; say it once",
+        ),
+        ({"prompt_lookup_min": 5}, "prompt_lookup_min: 5 is above prompt_lookup_max, 4"),
+    ],
+)
+def test_what_does_not_fit_is_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        Settings(model="m", **fields)

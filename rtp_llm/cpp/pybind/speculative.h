@@ -1,0 +1,10 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace rtp_llm {
+
+// Adds NgramProposer to the module.
+void BindSpeculative(pybind11::module_& module);
+
+}  // namespace rtp_llm

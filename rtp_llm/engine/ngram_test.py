@@ -1,0 +1,107 @@
+"""Engines that draft by n-grams give what plain engines give, in fewer steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtp_llm.engine.messages import EngineStartError
+from rtp_llm.testing.each_token_alone import each_token_alone
+from rtp_llm.testing.hybrid_model import hybrid_model
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import random_prompt, save_model
+
+NGRAM: dict[str, Any] = {"speculative": "ngram", "num_speculative_tokens": 5}
+WISHES: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.7, "seed": 4},
+    {"temperature": 1.0, "top_k": 3, "n": 3, "logprobs": 2},
+    {"repetition_penalty": 1.2, "presence_penalty": -1.0},
+    {"min_tokens": 12, "stop_token_ids": tuple(range(0, 199, 3))},
+    {"logit_bias": {5: 90.0, 6: 89.5}, "temperature": 1.0},
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("llama")
+    save_model(path, "llama")
+    with each_token_alone():  # so that verifying in one step rounds as decoding does
+        yield path
+
+
+def run(folder: Path, **settings: Any) -> TinyEngine:
+    """The same requests, whose prompts repeat themselves."""
+    engine = TinyEngine(folder, seed=3, **settings)
+    for number in range(18):
+        prompt = random_prompt(4 + number, seed=number) * 3
+        engine.add(prompt, max_tokens=40, ignore_eos=True, **WISHES[number % len(WISHES)])
+    engine.run()
+    engine.assert_all_free()
+    return engine
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("tokens", [1, 3, 7])
+def test_answers_stay_the_same(folder: Path, overlap: bool, tokens: int) -> None:
+    plain = run(folder)
+    engine = run(folder, speculative="ngram", num_speculative_tokens=tokens, enable_overlap=overlap)
+    assert engine.outcomes == plain.outcomes
+    stats = engine.engine.stats()
+    assert stats.spec_decode_num_accepted_tokens > 50
+    per_place = stats.spec_decode_accepted_per_pos
+    assert sum(per_place) == stats.spec_decode_num_accepted_tokens
+    assert len(per_place) <= tokens and sorted(per_place, reverse=True) == list(per_place)
+    outcomes = engine.outcomes.values()
+    assert stats.spec_decode_num_draft_tokens == sum(each.drafts for each in outcomes)
+    assert sum(per_place) == sum(each.accepted_drafts for each in outcomes)
+
+
+@pytest.mark.parametrize("family", ["deepseek_v3", "qwen3_moe"])
+def test_latents_and_experts(tmp_path: Path, family: str) -> None:
+    save_model(tmp_path, family)
+    with each_token_alone():
+        plain, engine = run(tmp_path), run(tmp_path, **NGRAM)
+    assert engine.outcomes == plain.outcomes
+    assert engine.engine.stats().spec_decode_num_accepted_tokens > 50
+
+
+def test_text_that_repeats_itself_takes_fewer_steps(folder: Path) -> None:
+    prompt, wish = [7, 8, 9] * 4, {"max_tokens": 30, "ignore_eos": True, "logit_bias": {5: 100.0}}
+    engine = TinyEngine(folder, **NGRAM)
+    assert engine.tokens(prompt, **wish) == [5] * 30
+    # The prompt's step gives one token, two more show the repetition, then six a step.
+    assert engine.engine.stats().steps == 1 + 2 + 5
+    assert engine.outcomes[1, 0].accepted_drafts == 22
+
+
+def test_a_request_may_do_without(folder: Path) -> None:
+    engine = TinyEngine(folder, **NGRAM)
+    wish = {"max_tokens": 30, "ignore_eos": True, "repetition_penalty": 0.01}
+    for speculate in (False, True):
+        request = engine.add([7, 8, 9] * 5, speculate=speculate, **wish)
+        engine.run()
+        assert (engine.outcomes[request, 0].drafts > 0) == speculate
+    assert engine.outcomes[1, 0] == engine.outcomes[2, 0]
+
+
+def test_aborted_sequences_are_forgotten(folder: Path) -> None:
+    engine = TinyEngine(folder, **NGRAM)
+    native = engine.engine._proposer._native  # type: ignore[attr-defined]
+    for _ in range(3):
+        engine.add([7, 8, 9] * 5, n=2, max_tokens=30, ignore_eos=True)
+    engine.step()
+    engine.engine.abort([(2, 0), (2, 1)])
+    assert native.num_sequences == 4
+    engine.run()
+    assert native.num_sequences == 0
+
+
+def test_what_cannot_verify_drafts_is_refused(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(EngineStartError, match="Leave --speculative out, or serve with --role"):
+        TinyEngine(folder, role="prefill", **NGRAM)
+    with hybrid_model(tmp_path), pytest.raises(EngineStartError, match="recurrent layers"):
+        TinyEngine(tmp_path, load_format="dummy", **NGRAM)

@@ -1,0 +1,22 @@
+"""The proposer that settings ask for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rtp_llm.worker.speculative.ngram import NgramProposer
+from rtp_llm.worker.speculative.proposer import NO_DRAFTS, Proposer
+
+if TYPE_CHECKING:
+    from rtp_llm.config.speculative_settings import SpeculativeSettings
+
+
+def make_proposer(settings: SpeculativeSettings) -> Proposer:
+    """For one engine; it sees all of its sequences."""
+    if settings.speculative == "ngram":
+        return NgramProposer(
+            settings.prompt_lookup_min,
+            settings.prompt_lookup_max,
+            settings.num_speculative_tokens,
+        )
+    return NO_DRAFTS
