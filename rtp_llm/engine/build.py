@@ -88,7 +88,6 @@ def build_engine(
     """
     phases = phases or Phases()
     device = resolve_device(settings.device_type)
-    check_settings(settings, device)
     proposer = proposer or make_proposer(settings)
     free = _prepare(settings, device)
     phases.end("device")
@@ -117,6 +116,7 @@ def build_engine(
 
 def _prepare(settings: Settings, device: Device) -> int:
     """Threads and kernels are ready, or missing and named. Returns the device's free bytes."""
+    check_settings(settings, device)
     device.make_current()
     free = await_memory(device)
     torch.set_num_threads(host_threads(settings, device))

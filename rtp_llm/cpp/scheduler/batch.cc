@@ -231,4 +231,13 @@ StepResult::StepResult(const SchedulerConfig& config)
       cached_tokens(config.max_running),
       queue_seconds(config.max_running) {}
 
+void StepResult::SetNothing(int32_t output) {
+  std::fill_n(&tokens[static_cast<size_t>(output) * width], width, -1);
+  num_tokens[output] = 0;
+  num_drafts[output] = 0;
+  finish[output] = static_cast<uint8_t>(FinishReason::kNone);
+  cached_tokens[output] = 0;
+  queue_seconds[output] = 0.0f;
+}
+
 }  // namespace rtp_llm

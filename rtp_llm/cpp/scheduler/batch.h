@@ -137,6 +137,9 @@ class KeptOutputs {
 struct StepResult {
   explicit StepResult(const SchedulerConfig& config);
 
+  // Of an output whose sequence ended meanwhile.
+  void SetNothing(int32_t output);
+
   int32_t num_rows = 0;  // O
   int32_t width = 0;
   HostArray<int64_t> ids;            // [O]

@@ -109,12 +109,7 @@ void Scheduler::CommitOutput(const OutputView& outputs, int32_t output, const in
   result_.ids[output] = outputs.row_ids[row];
   const int32_t slot = outputs.row_slots[row];
   if (!sequences_.IsLive(slot, outputs.row_serials[row])) {
-    std::fill_n(out, width, -1);
-    result_.num_tokens[output] = 0;
-    result_.num_drafts[output] = 0;
-    result_.finish[output] = static_cast<uint8_t>(FinishReason::kNone);
-    result_.cached_tokens[output] = 0;
-    result_.queue_seconds[output] = 0.0f;
+    result_.SetNothing(output);
     return;
   }
 

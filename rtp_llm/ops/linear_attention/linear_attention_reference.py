@@ -86,9 +86,9 @@ def gated_delta_rule_reference(
     """See rtp_llm.ops.gated_delta_rule."""
     blocks, heads, values, size = state.shape
     key_heads, ring = ring_k.shape[2], ring_k.shape[1]
-    q, k, v = qkv.split([key_heads * size, key_heads * size, heads * values], dim=1)
-    q, k = (each.unflatten(1, (key_heads, size)) for each in (q, k))
-    v = v.unflatten(1, (heads, values)).float()
+    q, k, v = torch.split(qkv, [key_heads * size, key_heads * size, heads * values], dim=1)
+    q, k = (each.reshape(-1, key_heads, size) for each in (q, k))
+    v = v.reshape(-1, heads, values).float()
     beta = ba[:, :heads].float().sigmoid()
     g = -a_log.float().exp() * functional.softplus(ba[:, heads:].float() + dt_bias.float())
     out = torch.zeros_like(v)

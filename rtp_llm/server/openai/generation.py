@@ -186,9 +186,7 @@ class Generation:
                         continue
                     if delta.finish_reason == "abort":
                         break
-                    cached = self._count_cached(delta.cached_tokens, cached)
-                    self.usage.draft_tokens += delta.draft_tokens
-                    self.usage.accepted_draft_tokens += delta.accepted_draft_tokens
+                    cached = self._count_usage(delta, cached)
                     before = choice.text.num_tokens
                     visible = choice.take(delta)
                     tokens = 0 if job.prompt_only else choice.text.num_tokens - before
@@ -213,9 +211,11 @@ class Generation:
                 self._metrics.requested.abort(unfinished)
         raise unavailable("The request was ended by the server.", "aborted")
 
-    def _count_cached(self, cached: int, before: int) -> int:
+    def _count_usage(self, delta: SequenceDelta, before: int) -> int:
         """All that were found cached of a prompt, of which ``before`` are counted."""
-        more = max(0, cached - before)
+        self.usage.draft_tokens += delta.draft_tokens
+        self.usage.accepted_draft_tokens += delta.accepted_draft_tokens
+        more = max(0, delta.cached_tokens - before)
         self.usage.cached_tokens += more
         self._metrics.cached_tokens.inc(more)
         return before + more

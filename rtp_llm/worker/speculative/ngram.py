@@ -31,7 +31,8 @@ class NgramProposer:
         self._native.end(list(ids))
 
     def propose(self, in_flight: StepPlan | None) -> Drafts | None:
-        return self._native.propose()
+        drafts: Drafts | None = self._native.propose()
+        return drafts
 
     def observe(self, result: Result) -> None:
         self._native.observe(result)
