@@ -203,8 +203,8 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "partial rotary embedding",
-        "The known architectures rotate whole heads.",
-        "Choose a model without partial_rotary_factor.",
+        "This architecture is known to rotate whole heads; Qwen3-Next and Qwen3.5 rotate a part.",
+        "Choose a model without partial_rotary_factor, or one of these.",
     ),
     Refusal(
         "model",
@@ -227,7 +227,8 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "other layer type",
-        "Layers have full or sliding-window attention.",
+        "Layers have full or sliding-window attention; those of Qwen3-Next and Qwen3.5 full or "
+        "linear attention.",
         "Choose a model without other layer types.",
     ),
     Refusal(

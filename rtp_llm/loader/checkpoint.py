@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -49,6 +49,21 @@ class Checkpoint:
             name for name, entry in self.tensors.items() if entry.dtype is torch.float8_e4m3fn
         )
 
+    def renamed(self, prefix: str) -> Checkpoint:
+        """With "model." where names begin with `prefix`; the same where none does."""
+        names = (*self.tensors, *self.unreadable)
+        if not prefix or not any(name.startswith(prefix) for name in names):
+            return self
+        made = {name: _without(name, prefix) for name in names}
+        if len(set(made.values())) < len(made):
+            raise CheckpointError(f"{self.folder} has names beginning with {prefix} and without it")
+        tensors = {made[name]: replace(e, name=made[name]) for name, e in self.tensors.items()}
+        return replace(
+            self,
+            tensors=tensors,
+            unreadable={made[name]: kind for name, kind in self.unreadable.items()},
+        )
+
     @classmethod
     def open(cls, folder: str | Path) -> Checkpoint:
         """Read the headers; CheckpointError or UnsupportedModelError name the file at fault.
@@ -71,6 +86,10 @@ class Checkpoint:
                 else:
                     unreadable[name] = f"{stored.dtype} in {file}"
         return cls(path, split_experts(tensors), unreadable)
+
+
+def _without(name: str, prefix: str) -> str:
+    return f"model.{name.removeprefix(prefix)}" if name.startswith(prefix) else name
 
 
 def _entry(stored: StoredTensor, file: Path) -> TensorEntry:

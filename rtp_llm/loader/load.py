@@ -61,7 +61,8 @@ def load_model(
 
 def _open(path: str | Path, config: ModelConfig) -> Checkpoint:
     try:
-        return Checkpoint.open(path)
+        checkpoint = Checkpoint.open(path)
+        return checkpoint.renamed(model_class(config.architecture).TEXT_PREFIX)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{config.architecture}: {error}") from error
 

@@ -106,11 +106,14 @@ class CausalLM(Layer):
     """A language model over a paged KV cache.
 
     CONFIG_DEFAULTS: what a key that config.json leaves out means. IGNORED_WEIGHTS: endings of names
-    of tensors in checkpoints that hold nothing to load.
+    of tensors in checkpoints that hold nothing to load, IGNORED_PREFIXES: beginnings. TEXT_PREFIX:
+    what names may begin with instead of "model." where a checkpoint has more than the text's part.
     """
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {}
     IGNORED_WEIGHTS: ClassVar[tuple[str, ...]] = ()
+    IGNORED_PREFIXES: ClassVar[tuple[str, ...]] = ()
+    TEXT_PREFIX: ClassVar[str] = ""
     config: ModelConfig
 
     @classmethod
@@ -160,7 +163,8 @@ class CausalLM(Layer):
     def ignores(self, name: str) -> bool:
         """Whether a checkpoint's tensor `name` holds nothing to load."""
         tied = ("lm_head.weight",) if self.config.tie_word_embeddings else ()
-        return name.endswith((*self.IGNORED_WEIGHTS, *tied))
+        ends = name.endswith((*self.IGNORED_WEIGHTS, *tied))
+        return ends or name.startswith(self.IGNORED_PREFIXES)
 
     @abstractmethod
     def forward(self, batch: ForwardBatch) -> Tensor:

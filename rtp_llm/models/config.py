@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from rtp_llm.layers.linear_attention import GatedDeltaNetShape
 from rtp_llm.layers.mla_attention import MlaShape
 from rtp_llm.layers.moe.config import MoeConfig
 from rtp_llm.model_folder import read_json, token_ids
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
-from rtp_llm.models.refusals import UnsupportedModelError, architecture_of
+from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, rope_settings
 from rtp_llm.models.rope_config import read_rope
 from rtp_llm.ops.rope.rotary_table import RopeConfig
 
@@ -31,6 +32,19 @@ _ACTIVATIONS = {
 }
 
 
+# Of an architecture's features what a config has as it is.
+_TAKEN = (
+    "qkv_bias",
+    "output_bias",
+    "mlp_bias",
+    "qk_norm",
+    "mla",
+    "norm_offset",
+    "output_gate",
+    "delta_net",
+)
+
+
 @dataclass(frozen=True)
 class Features:
     """Where one architecture of the decoder family differs from another."""
@@ -43,6 +57,10 @@ class Features:
     moe: MoeConfig | None = None
     moe_layers: tuple[bool, ...] = ()
     mla: MlaShape | None = None
+    norm_offset: float = 0.0
+    output_gate: bool = False
+    delta_net: GatedDeltaNetShape | None = None
+    linear_layers: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,7 +71,9 @@ class ModelConfig:
     None where no layer's is.
     `hidden_act` is "silu", "gelu" or "gelu_tanh"; `dtype` is the one the checkpoint names;
     `stored_as_fp8`: its linear weights are in FP8 blocks (rtp_llm/quantization/fp8.py). With
-    `mla` the cache holds latents instead of keys and values.
+    `mla` the cache holds latents instead of keys and values. `norm_offset` is added to the weights
+    of norms, `output_gate` multiplies what attention gives. `linear_layers`: whether each layer has
+    the linear attention `delta_net`, instead of attention over keys and values.
     """
 
     architecture: str
@@ -81,6 +101,10 @@ class ModelConfig:
     moe_layers: tuple[bool, ...] = ()
     stored_as_fp8: bool = False
     mla: MlaShape | None = None
+    norm_offset: float = 0.0
+    output_gate: bool = False
+    delta_net: GatedDeltaNetShape | None = None
+    linear_layers: tuple[bool, ...] = ()
 
     @property
     def attention_bias(self) -> bool:
@@ -114,13 +138,9 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
         num_kv_heads=raw.integer("num_key_value_heads", heads),
         head_dim=head_dim,
         rms_norm_eps=raw.number("rms_norm_eps"),
-        rope=read_rope(raw, mla.rope_size if mla else head_dim),
+        rope=read_rope(raw, mla.rope_size if mla else _rotary_size(raw, head_dim)),
         max_position_embeddings=raw.integer("max_position_embeddings"),
         tie_word_embeddings=raw.flag("tie_word_embeddings"),
-        qkv_bias=features.qkv_bias,
-        output_bias=features.output_bias,
-        mlp_bias=features.mlp_bias,
-        qk_norm=features.qk_norm,
         layer_windows=features.layer_windows or (0,) * layers,
         hidden_act=act,
         dtype=_dtype(raw),
@@ -131,7 +151,8 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
         moe_layers=moe_layers,
         # Other quantised checkpoints were refused.
         stored_as_fp8=bool(raw.get("quantization_config")),
-        mla=mla,
+        linear_layers=features.linear_layers or (False,) * layers,
+        **{name: getattr(features, name) for name in _TAKEN},
     )
     _check(raw, config)
     return config
@@ -144,6 +165,17 @@ def _head_dim(raw: RawConfig, hidden: int, heads: int) -> int:
     if head_dim % 2:
         raise raw.error("head_dim", head_dim, "even, since halves of a head rotate together")
     return head_dim
+
+
+def _rotary_size(raw: RawConfig, head_dim: int) -> int:
+    """How many channels of a head rotate: its first ones, in halves."""
+    key = "partial_rotary_factor"
+    factor = rope_settings(raw.values).get(key)
+    factor = raw.get(key) if factor is None else factor
+    size = int(head_dim * (1.0 if factor is None else float(factor)))
+    if size < 2 or size % 2:
+        raise raw.error(key, factor, f"such that an even number of {head_dim} channels rotate")
+    return size
 
 
 def _dtype(raw: RawConfig) -> torch.dtype:

@@ -30,16 +30,20 @@ YARN = {"factor": 4.0, "original_max_position_embeddings": 128}
 
 def theirs_of(architecture: str, **changes: Any) -> Any:
     """The config class's own idea of `architecture`, in its own words."""
-    family = architecture.removesuffix("ForCausalLM")
-    return getattr(transformers, f"{family}Config")(**changes)
+    family = architecture.removesuffix("ForCausalLM").removesuffix("ForConditionalGeneration")
+    text = "Text" if hasattr(transformers, f"{family}TextConfig") else ""
+    return getattr(transformers, f"{family}{text}Config")(**changes)
 
 
 def ours_of(folder: Any, architecture: str, **changes: Any) -> Any:
     theirs = theirs_of(architecture)
-    values = {key: getattr(theirs, key) for key in NEEDED}
+    values = {key: getattr(theirs, key) for key in NEEDED if hasattr(theirs, key)}
     if getattr(theirs, "num_experts_per_tok", 0) is None:
         changes.setdefault("num_experts_per_tok", 6)  # DeepSeek-V2's has no default there either
-    content = {"architectures": [architecture], **values, **changes}
+    content = {**values, **changes}
+    if architecture.endswith("ForConditionalGeneration"):
+        content = {"text_config": content, "vision_config": {"depth": 2}, "image_token_id": 7}
+    content = {"architectures": [architecture], **content}
     (folder / "config.json").write_text(json.dumps(content))
     return read_model_config(folder)
 
@@ -59,6 +63,8 @@ def test_plain_keys(tmp_path, architecture):
     if ours.mla is None:
         head_dim = getattr(theirs, "head_dim", None)
         assert ours.head_dim == (head_dim or theirs.hidden_size // theirs.num_attention_heads)
+    factor = theirs.rope_parameters.get("partial_rotary_factor", 1.0)
+    assert ours.mla is not None or ours.rope.rotary_dim == int(ours.head_dim * factor)
     biases = getattr(theirs, "attention_bias", getattr(theirs, "qkv_bias", False))
     assert ours.qkv_bias == (biases or architecture == "Qwen2ForCausalLM")
     assert ours.mlp_bias == getattr(theirs, "mlp_bias", False)
@@ -93,11 +99,27 @@ def test_experts(tmp_path, architecture):
     assert ours.moe_layers == (True,) * theirs.num_hidden_layers
     assert ours.moe.num_experts == theirs.num_experts
     assert ours.moe.top_k == theirs.num_experts_per_tok
-    size = getattr(theirs, "moe_intermediate_size", theirs.intermediate_size)
+    size = getattr(theirs, "moe_intermediate_size", None) or theirs.intermediate_size
     assert ours.moe.intermediate_size == size
     assert ours.moe.renormalize == getattr(theirs, "norm_topk_prob", True)
     shared = getattr(theirs, "shared_expert_intermediate_size", 0)
     assert ours.moe.shared_intermediate_size == shared
+
+
+@pytest.mark.parametrize(
+    "architecture", [name for name in known_architectures() if "Next" in name or "3_5" in name]
+)
+@pytest.mark.parametrize("changes", [{}, {"full_attention_interval": 3, "num_hidden_layers": 7}])
+def test_linear_attention(tmp_path, architecture, changes):
+    ours, theirs = ours_of(tmp_path, architecture, **changes), theirs_of(architecture, **changes)
+    kinds = [kind == "linear_attention" for kind in theirs.layer_types]
+    assert list(ours.linear_layers) == kinds
+    net = ours.delta_net
+    assert net.num_key_heads == theirs.linear_num_key_heads
+    assert net.num_heads == theirs.linear_num_value_heads
+    assert net.key_size == theirs.linear_key_head_dim
+    assert net.value_size == theirs.linear_value_head_dim
+    assert net.kernel_size == theirs.linear_conv_kernel_dim
 
 
 @pytest.mark.parametrize("architecture", ["DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"])
@@ -172,6 +194,33 @@ PUBLISHED = {
         "first_k_dense_replace": 1,
         "moe_layer_freq": 1,
         "rope_scaling": YARN | {"type": "yarn", "mscale": 0.707, "mscale_all_dim": 0.707},
+    },
+    "Qwen3-Next-MoE": {
+        "architectures": ["Qwen3NextForCausalLM"],
+        "partial_rotary_factor": 0.25,
+        "rope_scaling": None,
+        "rope_theta": 10000000,
+        "full_attention_interval": 4,
+        "linear_num_value_heads": 32,
+        "num_experts": 512,
+        "num_experts_per_tok": 10,
+        "norm_topk_prob": True,
+        "router_aux_loss_coef": 0.001,
+    },
+    "Qwen3.5": {
+        "architectures": ["Qwen3_5ForConditionalGeneration"],
+        "attn_output_gate": True,
+        "mamba_ssm_dtype": "float32",
+        "mlp_only_layers": [],
+        "mtp_num_hidden_layers": 1,
+        "mtp_use_dedicated_embeddings": False,
+        "rope_parameters": {
+            "mrope_interleaved": True,
+            "mrope_section": [11, 11, 10],
+            "partial_rotary_factor": 0.25,
+            "rope_theta": 10000000,
+            "rope_type": "default",
+        },
     },
     "DeepSeek-V3": {
         "architectures": ["DeepseekV3ForCausalLM"],

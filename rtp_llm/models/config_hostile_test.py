@@ -138,7 +138,9 @@ def test_a_hostile_value_is_named(tmp_path, key, changes):
     assert len(message) < 700
 
 
-@pytest.mark.parametrize("architecture", ["Llama", "Qwen2", "Qwen2Moe", "DeepseekV3"])
+@pytest.mark.parametrize(
+    "architecture", ["Llama", "Qwen2", "Qwen2Moe", "DeepseekV3", "Qwen3Next", "Qwen3_5"]
+)
 def test_no_value_of_any_key_ends_in_another_exception(tmp_path, architecture):
     """Every key that is read, with every kind of value, in the most different architectures."""
     deep: list[Any] = []
@@ -147,7 +149,7 @@ def test_no_value_of_any_key_ends_in_another_exception(tmp_path, architecture):
     values: list[Any] = [None, True, 0, 1, -1, 7, 10**18, 10**400, 0.5, NAN, INFINITY, -INFINITY]
     values += ["", "x", "\ud800", "x" * 10**4, [], [1], ["x"], [None], {}, {"a": 1}, deep]
     keys = [*FIELDS, "eos_token_id", "bos_token_id", "is_encoder_decoder", "vision_config"]
-    keys += ["partial_rotary_factor", "attn_logit_softcapping", "compression_config"]
+    keys += ["attn_logit_softcapping", "compression_config"]
     contents = [{key: value} for key in keys for value in values]
     # Read in one place for all architectures.
     for key in ROPE_FIELDS if architecture in ("Llama", "DeepseekV3") else ():
@@ -155,7 +157,7 @@ def test_no_value_of_any_key_ends_in_another_exception(tmp_path, architecture):
             base = {"factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
             settings = ({"rope_type": style, **base, key: value} for value in values)
             contents += [{"rope_scaling": each} for each in settings]
-    experts = {"num_experts": 8} if "Moe" in architecture else {}
+    experts = {"num_experts": 8} if "Moe" in architecture or "Next" in architecture else {}
     base = {"architectures": [f"{architecture}ForCausalLM"], **BASE, **experts}
     for changes in contents:
         write(tmp_path, {**base, **changes})

@@ -9,6 +9,7 @@ from rtp_llm.models.config import ModelConfig, make_config
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, check_supported, refuse
 from rtp_llm.models.registry import known_architectures, model_class
+from rtp_llm.models.text_config import text_values
 
 
 def read_model_config(path: str | Path) -> ModelConfig:
@@ -24,7 +25,7 @@ def read_model_config(path: str | Path) -> ModelConfig:
             raise refuse("adapter folder", f"{folder} holds adapter_config.json and no config.json")
         raise ModelConfigError(f"{file} is missing: give a Hugging Face model folder")
     try:
-        values = read_json(file, required=True)
+        values = text_values(file, read_json(file, required=True))
         check_supported(values, known_architectures())
         model = model_class(architecture_of(values))
         raw = RawConfig(folder, values, model.CONFIG_DEFAULTS)

@@ -257,7 +257,7 @@ def test_only_fp8_blocks_with_dynamic_activations_are_read(tmp_path, changes, me
 @pytest.mark.parametrize(
     ("named", "changes", "message"),
     [
-        ("Qwen3NextForCausalLM", {}, r"Its layers are .*first: Qwen3\w+, .*Llama"),
+        ("Qwen3NanoForCausalLM", {}, r"Its layers are .*first: Qwen3\w+, .*Llama"),
         ("Qwen3ForSequenceClassification", {}, "Its layers are .* the nearest first: Qwen3ForCaus"),
         ("MistralForTokenClassification", {}, "Its layers are .* first: MistralForCausalLM, "),
         ("OtherMoeForCausalLM", {}, r"chooses or computes its experts .*\(config.json: a Moe arch"),

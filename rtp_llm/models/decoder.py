@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -41,12 +42,11 @@ class DecoderLayer(Layer):
         options: LayerOptions,
     ) -> None:
         super().__init__()
-        hidden, eps = config.hidden_size, config.rms_norm_eps
         options = options.inside(f"layers.{index}")
-        self.input_layernorm = RMSNorm(hidden, eps, options)
+        self.input_layernorm = make_norm(config, options)
         self._mixer_name = name = mixer.checkpoint_name
         self.add_module(name, mixer.make(index, backend, options.inside(name)))
-        self.post_attention_layernorm = RMSNorm(hidden, eps, options)
+        self.post_attention_layernorm = make_norm(config, options)
         self.mlp = make_feed_forward(index, config, options)
 
     @property
@@ -62,6 +62,11 @@ class DecoderLayer(Layer):
         pending = self.mixer(self.input_layernorm, residual, pending, cos_sin, batch)
         added: Tensor | None = self.mlp(self.post_attention_layernorm, residual, pending)
         return added
+
+
+def make_norm(config: ModelConfig, options: LayerOptions) -> RMSNorm:
+    """A norm of hidden states."""
+    return RMSNorm(config.hidden_size, config.rms_norm_eps, options, config.norm_offset)
 
 
 def make_feed_forward(index: int, config: ModelConfig, options: LayerOptions) -> Layer:
@@ -93,7 +98,7 @@ class Decoder(Layer):
             DecoderLayer(index, config, mixer, backends[group], layers)
             for index, (mixer, group) in enumerate(zip(mixers, groups.layer_group, strict=True))
         )
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, layers)
+        self.norm = make_norm(config, layers)
         self.rotary = Rotary(config.rope, options.num_positions, options.device)
 
     def forward(self, batch: ForwardBatch) -> Tensor:
@@ -123,18 +128,20 @@ class DecoderForCausalLM(CausalLM):
     def mixers(cls, config: ModelConfig) -> tuple[MixerShape, ...]:
         if config.mla is not None:
             return (config.mla,) * config.num_layers
+        attention = AttentionShape(
+            hidden_size=config.hidden_size,
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            qkv_bias=config.qkv_bias,
+            output_bias=config.output_bias,
+            norm_eps=config.rms_norm_eps if config.qk_norm else None,
+            norm_offset=config.norm_offset,
+            output_gate=config.output_gate,
+        )
         return tuple(
-            AttentionShape(
-                hidden_size=config.hidden_size,
-                num_heads=config.num_heads,
-                num_kv_heads=config.num_kv_heads,
-                head_dim=config.head_dim,
-                qkv_bias=config.qkv_bias,
-                output_bias=config.output_bias,
-                norm_eps=config.rms_norm_eps if config.qk_norm else None,
-                window=window,
-            )
-            for window in config.layer_windows
+            config.delta_net if linear and config.delta_net else replace(attention, window=window)
+            for linear, window in zip(config.linear_layers, config.layer_windows, strict=True)
         )
 
     def cache_groups(self) -> CacheGroups:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from rtp_llm.layers import LayerOptions
-from rtp_llm.layers.moe import ExpertContext, LocalDispatcher, NoChoiceError, choose_executor
+from rtp_llm.layers.moe import (
+    ExpertContext,
+    LocalDispatcher,
+    MoeConfig,
+    NoChoiceError,
+    choose_executor,
+)
 from rtp_llm.layers.moe.block import expert_context
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.raw_config import RawConfig
@@ -27,6 +33,19 @@ def sparse_layers(raw: RawConfig) -> tuple[bool, ...]:
 def expert_size(raw: RawConfig) -> int:
     """Intermediate size of one expert."""
     return raw.integer("moe_intermediate_size")
+
+
+def gated_shared_experts(raw: RawConfig, *, renormalize: bool) -> MoeConfig:
+    """Routed experts chosen by a softmax, beside a shared one that a sigmoid weighs."""
+    return MoeConfig(
+        hidden_size=raw.integer("hidden_size"),
+        num_experts=num_experts(raw),
+        top_k=raw.integer("num_experts_per_tok"),
+        intermediate_size=expert_size(raw),
+        renormalize=renormalize,
+        shared_intermediate_size=raw.integer("shared_expert_intermediate_size"),
+        shared_gate=True,
+    )
 
 
 def local_experts(config: ModelConfig, options: LayerOptions) -> ExpertContext | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from rtp_llm.layers.moe import MoeConfig
 from rtp_llm.models.config import Features
 from rtp_llm.models.decoder import DecoderForCausalLM
-from rtp_llm.models.moe import expert_size, num_experts, sparse_layers
+from rtp_llm.models.moe import gated_shared_experts, sparse_layers
 from rtp_llm.models.raw_config import RawConfig
 
 
@@ -31,19 +30,10 @@ class Qwen2MoeForCausalLM(DecoderForCausalLM):
 
     @classmethod
     def features(cls, raw: RawConfig) -> Features:
-        moe = MoeConfig(
-            hidden_size=raw.integer("hidden_size"),
-            num_experts=num_experts(raw),
-            top_k=raw.integer("num_experts_per_tok"),
-            intermediate_size=expert_size(raw),
-            renormalize=raw.flag("norm_topk_prob"),
-            shared_intermediate_size=raw.integer("shared_expert_intermediate_size"),
-            shared_gate=True,
-        )
         return Features(
             qkv_bias=raw.flag("qkv_bias"),
             layer_windows=_windows(raw),
-            moe=moe,
+            moe=gated_shared_experts(raw, renormalize=raw.flag("norm_topk_prob")),
             moe_layers=sparse_layers(raw),
         )
 

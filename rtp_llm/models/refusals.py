@@ -13,12 +13,23 @@ AREA = "model"
 ROPE_STYLES = ("default", "linear", "dynamic", "llama3", "yarn")
 ACTIVATIONS = ("silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh")
 LAYER_TYPES = ("full_attention", "sliding_attention")
+# Of which the layer type linear_attention and a rotation of a part of each head are known.
+HYBRID_ARCHITECTURES = (
+    "Qwen3NextForCausalLM",
+    "Qwen3_5ForCausalLM",
+    "Qwen3_5ForConditionalGeneration",
+    "Qwen3_5MoeForCausalLM",
+    "Qwen3_5MoeForConditionalGeneration",
+)
 EXPERT_ARCHITECTURES = (
     "DeepseekV2ForCausalLM",
     "DeepseekV3ForCausalLM",
     "MixtralForCausalLM",
     "Qwen2MoeForCausalLM",
     "Qwen3MoeForCausalLM",
+    "Qwen3NextForCausalLM",
+    "Qwen3_5MoeForCausalLM",
+    "Qwen3_5MoeForConditionalGeneration",
 )
 DTYPES = ("float32", "bfloat16", "float16")
 FP8_BLOCK = [128, 128]
@@ -134,7 +145,8 @@ def _rope_style(values: Values) -> str:
 def _partial_rotary(values: Values) -> str:
     factor = rope_settings(values).get("partial_rotary_factor")
     factor = values.get("partial_rotary_factor") if factor is None else factor
-    return "" if factor in (None, 1, 1.0) else f"partial_rotary_factor {shown(factor)}"
+    known = architecture_of(values) in HYBRID_ARCHITECTURES
+    return "" if known or factor in (None, 1, 1.0) else f"partial_rotary_factor {shown(factor)}"
 
 
 def _activation(values: Values) -> str:
@@ -144,7 +156,8 @@ def _activation(values: Values) -> str:
 
 def _layer_types(values: Values) -> str:
     listed = values.get("layer_types")
-    kinds = listed if isinstance(listed, list) else []
+    hybrid = architecture_of(values) in HYBRID_ARCHITECTURES
+    kinds = listed if isinstance(listed, list) and not hybrid else []
     other = [kind for kind in kinds if kind not in LAYER_TYPES]
     return f"layer type {shown(other[0])}" if other else ""
 

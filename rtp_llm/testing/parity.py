@@ -13,18 +13,25 @@ from rtp_llm.testing.transformers_models import clear_prompt, expected_logits
 
 NEW_TOKENS = 64
 TOLERANCE: dict[str, Any] = {"rtol": 1e-4, "atol": 2e-4}  # of logits that reach about 20
+# Norms of heads that nearly cancel make more of rounding: transformers' logits are up to 6e-4 from
+# those in float64, ours up to 3e-4.
+HYBRID_TOLERANCE: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-3}
 
 
 def check_tokens_and_chunks(
-    model: CausalLM, reference: Any, length: int = 53, chunks: Sequence[int] = (1, 7, 16, 33)
+    model: CausalLM,
+    reference: Any,
+    length: int = 53,
+    chunks: Sequence[int] = (1, 7, 16, 33),
+    tolerance: dict[str, Any] = TOLERANCE,
 ) -> None:
     """Whole-prompt logits against the reference, chunked ones against whole ones, then greedy."""
     prompt, expected = clear_prompt(reference, length, NEW_TOKENS)
     longest = length + NEW_TOKENS
     whole = ContiguousRunner(model, 1, longest).prefill(prompt)
-    torch.testing.assert_close(whole, expected_logits(reference, prompt), **TOLERANCE)
+    torch.testing.assert_close(whole, expected_logits(reference, prompt), **tolerance)
     for chunk in chunks:
         parts = ContiguousRunner(model, 1, longest).prefill(prompt, chunk)
-        torch.testing.assert_close(parts, whole, **TOLERANCE)
+        torch.testing.assert_close(parts, whole, **tolerance)
     assert len(set(expected)) > 8
     assert ContiguousRunner(model, 1, longest).greedy(prompt, NEW_TOKENS, chunks[-1]) == expected

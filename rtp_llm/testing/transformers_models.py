@@ -23,10 +23,20 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen2MoeConfig,
     Qwen2MoeForCausalLM,
+    Qwen3_5Config,
+    Qwen3_5ForCausalLM,
+    Qwen3_5ForConditionalGeneration,
+    Qwen3_5MoeConfig,
+    Qwen3_5MoeForCausalLM,
+    Qwen3_5MoeForConditionalGeneration,
+    Qwen3_5MoeTextConfig,
+    Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
+    Qwen3NextConfig,
+    Qwen3NextForCausalLM,
 )
 
 _KINDS: dict[str, tuple[Any, Any]] = {
@@ -38,7 +48,12 @@ _KINDS: dict[str, tuple[Any, Any]] = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen2_moe": (Qwen2MoeConfig, Qwen2MoeForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "qwen3_5": (Qwen3_5TextConfig, Qwen3_5ForCausalLM),
+    "qwen3_5_images": (Qwen3_5Config, Qwen3_5ForConditionalGeneration),
+    "qwen3_5_moe": (Qwen3_5MoeTextConfig, Qwen3_5MoeForCausalLM),
+    "qwen3_5_moe_images": (Qwen3_5MoeConfig, Qwen3_5MoeForConditionalGeneration),
     "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM),
+    "qwen3_next": (Qwen3NextConfig, Qwen3NextForCausalLM),
 }
 _EXPERTS = {
     "num_experts": 8,
@@ -59,12 +74,35 @@ _MLA = {
     "moe_intermediate_size": 48,
     "routed_scaling_factor": 1.7,
 }
+_HYBRID = {
+    "head_dim": 32,
+    "full_attention_interval": 3,
+    "num_hidden_layers": 4,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 24,
+}
+_SHARED = {**_EXPERTS, "shared_expert_intermediate_size": 64}
+_VISION = {
+    "depth": 1,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_heads": 2,
+    "num_position_embeddings": 16,
+    "out_hidden_size": 64,
+}
 # What a kind needs beside _SMALL.
 _OF_KIND: dict[str, dict[str, Any]] = {
     "deepseek_v2": {**_MLA, "n_shared_experts": 2},
     "deepseek_v3": {**_MLA, "n_shared_experts": 1, "n_group": 4, "topk_group": 2},
     "mixtral": {"num_local_experts": 6},
-    "qwen2_moe": {**_EXPERTS, "shared_expert_intermediate_size": 64},
+    "qwen2_moe": _SHARED,
+    "qwen3_5": _HYBRID,
+    "qwen3_5_images": _HYBRID,
+    "qwen3_5_moe": {**_HYBRID, **_SHARED},
+    "qwen3_5_moe_images": {**_HYBRID, **_SHARED},
+    "qwen3_next": {**_HYBRID, **_SHARED},
     "qwen3_moe": {**_EXPERTS, "norm_topk_prob": True},
 }
 _SMALL: dict[str, Any] = {
@@ -95,6 +133,10 @@ def save_model(
     config_class, model_class = _KINDS[kind]
     hidden = 16 * (settings.get("num_attention_heads") or 4)
     values = {"hidden_size": hidden, **_SMALL, **_OF_KIND.get(kind, {}), **settings}
+    if kind.endswith("_images"):
+        tied = values.pop("tie_word_embeddings", False)
+        parts = {"text_config": values, "vision_config": {**_VISION, "out_hidden_size": hidden}}
+        values = {**parts, "tie_word_embeddings": tied}
     torch.manual_seed(seed)
     model: Any = model_class(config_class(**values, attn_implementation="eager"))
     with torch.no_grad():
@@ -110,7 +152,8 @@ def save_model(
 
 def _randomize(name: str, parameter: torch.nn.Parameter) -> None:
     if name.endswith("norm.weight"):
-        parameter.uniform_(0.5, 1.5)
+        middle = round(float(parameter.mean()))  # 0 of those which are added to one
+        parameter.uniform_(middle - 0.5, middle + 0.5)
     elif name.endswith("bias"):
         parameter.normal_(std=0.2)
     elif "embed_tokens" in name or "lm_head" in name:

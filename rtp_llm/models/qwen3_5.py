@@ -1,0 +1,25 @@
+"""Qwen3.5, dense: gated delta nets, full attention in every fourth layer."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from rtp_llm.models.hybrid import HybridForCausalLM
+
+
+class Qwen3_5ForCausalLM(HybridForCausalLM):
+    """Of a folder with a part for images, too, the text's is read."""
+
+    IGNORED_PREFIXES: ClassVar[tuple[str, ...]] = (
+        *HybridForCausalLM.IGNORED_PREFIXES,
+        "model.visual.",
+    )
+    TEXT_PREFIX: ClassVar[str] = "model.language_model."
+    CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {
+        **HybridForCausalLM.CONFIG_DEFAULTS,
+        "num_key_value_heads": 4,
+    }
+
+
+class Qwen3_5ForConditionalGeneration(Qwen3_5ForCausalLM):
+    """The same: requests are texts."""

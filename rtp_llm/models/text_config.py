@@ -1,0 +1,39 @@
+"""Models of images and texts of which the language part is served: where its keys are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rtp_llm.model_folder import shown
+from rtp_llm.models.raw_config import ModelConfigError
+from rtp_llm.models.refusals import architecture_of
+
+_TEXT = "text_config"
+_TEXT_PARTS = ("Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration")
+# What is said of images and videos, which requests cannot have.
+_OTHERS = (
+    "image_token_id",
+    "video_token_id",
+    "vision_config",
+    "vision_end_token_id",
+    "vision_start_token_id",
+)
+# Said of the folder, whatever the text's keys say.
+_OUTER = ("architectures", "quantization_config", "tie_word_embeddings")
+
+
+def text_values(file: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`values` of a config.json with those of the language part at the top, where it has several.
+
+    ModelConfigError where an architecture that has parts says nothing of its texts.
+    """
+    if architecture_of(values) not in _TEXT_PARTS:
+        return values
+    text = values.get(_TEXT)
+    if not isinstance(text, Mapping):
+        found = "it is missing" if text is None else f"not {shown(text)}"
+        raise ModelConfigError(f"{file}: {_TEXT} must be an object; {found}")
+    outer = {key: value for key, value in values.items() if key not in (_TEXT, *_OTHERS)}
+    return {**outer, **text, **{key: outer[key] for key in _OUTER if key in outer}}
