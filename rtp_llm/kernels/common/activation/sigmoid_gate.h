@@ -20,10 +20,13 @@ struct SigmoidGateArgs {
   int64_t gate_group_stride;
   DType dtype;
 
+  // Rows of a matrix are one group: 64-bit divisions take a GPU long.
   constexpr int64_t x_at(int64_t row) const {
+    if (row < inner) return row * x_stride;
     return row / inner * x_group_stride + row % inner * x_stride;
   }
   constexpr int64_t gate_at(int64_t row) const {
+    if (row < inner) return row * gate_stride;
     return row / inner * gate_group_stride + row % inner * gate_stride;
   }
 };

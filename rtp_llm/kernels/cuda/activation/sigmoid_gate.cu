@@ -11,6 +11,8 @@ constexpr int kThreads = 256;
 // Rows on the first axis of the grid, chunks of a row on the second.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads) gate_rows(SigmoidGateArgs args) {
+  wait_for_previous();
+  let_next_start();
   const int64_t column = (int64_t{blockIdx.y} * kThreads + thread_index()) * N;
   if (column >= args.size) return;
   T* const x = static_cast<T*>(args.x) + args.x_at(blockIdx.x) + column;
@@ -39,7 +41,7 @@ void sigmoid_gate(const SigmoidGateArgs& args, void* stream) {
     constexpr int N = decltype(width)::value;
     const dim3 grid(blocks(args.rows, "sigmoid_gate"),
                     side_blocks(ceil_div(args.size, kThreads * N), "sigmoid_gate"));
-    gate_rows<decltype(element), N><<<grid, kThreads, 0, static_cast<Stream>(stream)>>>(args);
+    launch_overlapped<gate_rows<decltype(element), N>>(grid, dim3(kThreads), 0, stream, args);
   });
   check_launch("sigmoid_gate");
 }
