@@ -164,3 +164,13 @@ def test_older_rope_settings_mean_the_same(tmp_path: Path) -> None:
     del values["rope_parameters"], values["layer_types"]
     file.write_text(json.dumps(values | {"rope_scaling": None}))
     assert torch.equal(logits(tmp_path), new_form)
+
+
+@pytest.mark.parametrize("kind", ["qwen3_next", "qwen3_5"])
+def test_chunks_of_every_size_give_the_same_logits(tmp_path: Path, kind: str) -> None:
+    reference = save_model(tmp_path, kind)
+    model, prompt = open_model(tmp_path), random_prompt(131)
+    expected = expected_logits(reference, prompt)
+    for chunk in range(1, 131):
+        parts = ContiguousRunner(model, 1, 131).prefill(prompt, chunk)
+        torch.testing.assert_close(parts, expected, **HYBRID_TOLERANCE)

@@ -21,7 +21,8 @@ QUANTIZATION = {
 
 def projections(name: str) -> bool:
     """Whether a tensor is one of those that published FP8 checkpoints have in FP8."""
-    return name.endswith(("proj.weight", "proj_with_mqa.weight"))
+    ends = ("proj", "proj_with_mqa", "in_proj_qkv", "in_proj_qkvz", "in_proj_z")
+    return name.endswith(tuple(f"{end}.weight" for end in ends)) and ".visual." not in name
 
 
 def store_as_fp8(
