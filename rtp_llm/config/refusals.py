@@ -148,6 +148,13 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "model",
+        "FP8 blocks of several parts",
+        "A block of 128 rows has one scale; heads that are no multiples of 128 wide share blocks "
+        "with the gates that lie between them.",
+        "Take the model's unquantised weights, without --quantization fp8.",
+    ),
+    Refusal(
+        "model",
         "8-bit floats without blocks",
         "Nothing says how they were scaled.",
         "Restore quantization_config in config.json, or take the model's unquantised weights.",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rtp_llm.layers.attention import AttentionLayer, AttentionShape
 from rtp_llm.layers.embedding import Embedding, LogitsHead, TiedLogitsHead
-from rtp_llm.layers.interleaved import Interleaved
+from rtp_llm.layers.interleaved import Interleaved, SharedBlocksError
 from rtp_llm.layers.layer import Layer, shorten_lookups
 from rtp_llm.layers.linear import Linear
 from rtp_llm.layers.linear_attention import GatedDeltaNetShape
@@ -48,6 +48,7 @@ __all__ = [
     "MoeConfig",
     "RMSNorm",
     "Rotary",
+    "SharedBlocksError",
     "TakesRowsTogether",
     "TiedLogitsHead",
     "WeightTarget",

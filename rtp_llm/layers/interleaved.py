@@ -14,6 +14,10 @@ from rtp_llm.layers.weights import WeightTarget, rows_together
 _CPU = torch.device("cpu")
 
 
+class SharedBlocksError(ValueError):
+    """FP8 blocks of a tensor would belong to several parts; the message says which."""
+
+
 @dataclass(frozen=True)
 class Interleaved:
     """`tensor` of the checkpoint holds the rows of `parts`, `groups` times some of each in order.
@@ -47,11 +51,11 @@ def tensors_of(
 
 
 def check_blocks(tensor: Interleaved, parts: Mapping[str, int], block: int) -> None:
-    """ValueError where parts of `tensor` would share blocks of `block` rows."""
+    """SharedBlocksError where parts of `tensor` would share blocks of `block` rows."""
     for part in tensor.parts:
         rows = parts[part] // tensor.groups
         if len(tensor.parts) > 1 and rows % block:
-            raise ValueError(
+            raise SharedBlocksError(
                 f"{tensor.tensor} has {rows} rows of {part} at a time: blocks of {block} rows, "
                 "which have one scale, would belong to several parts"
             )

@@ -25,8 +25,8 @@ class Linear(Layer):
 
     The names stand beside each other in the checkpoint: the fused qkv_proj of a layer has the parts
     q_proj, k_proj and v_proj, and takes `....self_attn.q_proj.weight` and so on. Parts that one
-    tensor holds group by group are named in `interleaved`, and that tensor is taken. ValueError
-    where FP8 blocks of such a tensor would belong to several parts.
+    tensor holds group by group are named in `interleaved`, and that tensor is taken.
+    SharedBlocksError where FP8 blocks of such a tensor would belong to several parts.
     """
 
     # Rows of a part that belong together while its weight is loaded.

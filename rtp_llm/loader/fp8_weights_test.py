@@ -71,6 +71,15 @@ def test_blocks_without_a_word_in_the_config_are_refused(folder):
             opens(folder, device=resolve_device("cpu"), settings=model_settings(torch.bfloat16))
 
 
+def test_blocks_that_queries_and_gates_would_share_are_refused(tmp_path):
+    (tmp_path / "fp8").mkdir()
+    save_model(tmp_path / "fp8", "qwen3_next")
+    store_as_fp8(tmp_path / "fp8", dtype=torch.bfloat16)
+    message = r"FP8 blocks of several parts is not .*q_proj has 32 rows of query at a time"
+    with pytest.raises(UnsupportedModelError, match=message):
+        load(tmp_path / "fp8")
+
+
 def test_settings_that_do_not_go_with_it_are_refused(folder, monkeypatch):
     with pytest.raises(UnsupportedModelError, match=r"quantized twice .*Leave --quantization out"):
         load(folder, quantization="int8")

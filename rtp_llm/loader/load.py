@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device import Device, Support
-from rtp_llm.layers import finish_loading, shorten_lookups
+from rtp_llm.layers import SharedBlocksError, finish_loading, shorten_lookups
 from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.layers.moe import explain as explain_experts
 from rtp_llm.loader.checkpoint import Checkpoint
@@ -75,10 +75,7 @@ def _filled(
     device: Device,
 ) -> CausalLM:
     """The model with its weights, ready to run; all that can be checked before it takes memory."""
-    local_experts(config, options.layer_options())
-    if checkpoint is not None:
-        check_weights(config, options, checkpoint)
-    model = model_class(config.architecture)(config, options)
+    model = _made(config, options, checkpoint)
     if checkpoint is None:
         draw_weights(model, progress)
     else:
@@ -87,6 +84,17 @@ def _filled(
     finish_loading(model)
     shorten_lookups(model)
     return model.eval()
+
+
+def _made(config: ModelConfig, options: ModelOptions, checkpoint: Checkpoint | None) -> CausalLM:
+    """The model without its weights."""
+    local_experts(config, options.layer_options())
+    try:
+        if checkpoint is not None:
+            check_weights(config, options, checkpoint)
+        return model_class(config.architecture)(config, options)
+    except SharedBlocksError as error:
+        raise refuse("FP8 blocks of several parts", str(error), config.architecture) from error
 
 
 def explain(path: str | Path, *, device: Device, settings: ModelSettings) -> str:

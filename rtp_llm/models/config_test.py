@@ -205,6 +205,7 @@ REFUSED = {
 # Rows that the files of the folder decide, not the keys of config.json; tested with the loader.
 BY_FILES = {
     "8-bit floats without blocks",
+    "FP8 blocks of several parts",
     "adapter folder",
     "weights that are not safetensors",
 }
