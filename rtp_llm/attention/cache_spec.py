@@ -189,7 +189,10 @@ class CacheGroup:
         return f"{self.spec.identity}:{_ranges(self.layers)}"
 
     def __str__(self) -> str:
-        return f"{len(self.layers)} {'layer' if len(self.layers) == 1 else 'layers'} of {self.spec}"
+        text = f"{len(self.layers)} {'layer' if len(self.layers) == 1 else 'layers'} of {self.spec}"
+        if self.spec.kind != "recurrent":
+            return text
+        return f"{text}; {self.block_bytes(1) / 2**10:.1f} KiB a state"
 
 
 @dataclass(frozen=True)

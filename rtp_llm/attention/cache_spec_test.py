@@ -78,5 +78,5 @@ def test_a_group_says_what_it_is() -> None:
         "1 layer of full attention, 2 KV heads of 64 in bfloat16",
         "1 layer of MLA, latents of 512 and keys of 64 in bfloat16",
         "1 layer of sliding window of 16, 2 KV heads of 64 in bfloat16",
-        "2 layers of recurrent states of 4x8x8 in float32 and 3x5 in bfloat16",
+        "2 layers of recurrent states of 4x8x8 in float32 and 3x5 in bfloat16; 2.5 KiB a state",
     ]
