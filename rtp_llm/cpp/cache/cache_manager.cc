@@ -70,8 +70,6 @@ std::vector<CacheGroup> Checked(std::vector<CacheGroup> groups) {
   return groups;
 }
 
-int32_t Last(const BlockTable& table) { return static_cast<int32_t>(table.blocks.size()) - 1; }
-
 }  // namespace
 
 CacheManager::CacheManager(std::vector<CacheGroup> groups, bool prefix_cache, int32_t hash_bits)
@@ -197,18 +195,22 @@ bool CacheManager::ReserveSlow(int32_t first, int32_t count, SequenceCache* cach
   }
   for (int32_t group = 0; group < num_groups(); ++group) {
     if (SharesTail(group, first, *cache)) ForkTail(group, first, cache, copies);
-    const int32_t needed = MissingBlocks(group, end, *cache);
-    if (needed == 0) continue;
-    BlockTable& table = cache->tables[group];
-    const int32_t size = static_cast<int32_t>(table.blocks.size());
-    table.blocks.resize(size + needed, kNullBlock);
-    table.changed_from = std::min(table.changed_from, size);
-    if (!pools_[group]->Allocate(needed, table.blocks.data() + size)) {
-      throw IntegrityError("free blocks vanished: only the scheduler's thread may allocate");
-    }
+    Grow(group, MissingBlocks(group, end, *cache), cache);
   }
   cache->may_share_tail = false;
   return true;
+}
+
+// That many are free.
+void CacheManager::Grow(int32_t group, int32_t needed, SequenceCache* cache) {
+  if (needed == 0) return;
+  BlockTable& table = cache->tables[group];
+  const int32_t size = static_cast<int32_t>(table.blocks.size());
+  table.blocks.resize(size + needed, kNullBlock);
+  table.changed_from = std::min(table.changed_from, size);
+  if (!pools_[group]->Allocate(needed, table.blocks.data() + size)) {
+    throw IntegrityError("free blocks vanished: only the scheduler's thread may allocate");
+  }
 }
 
 bool CacheManager::ReserveReceived(int32_t length, SequenceCache* cache) {
@@ -224,13 +226,9 @@ bool CacheManager::ReserveReceived(int32_t length, SequenceCache* cache) {
     if (static_cast<int32_t>(table.blocks.size()) < dead) table.blocks.resize(dead, kNullBlock);
     table.first_live = dead;
     table.changed_from = 0;
-    const int32_t size = static_cast<int32_t>(table.blocks.size());
-    const int32_t needed = end_block - size;
+    const int32_t needed = end_block - static_cast<int32_t>(table.blocks.size());
     if (!MakeFree(group, needed)) return false;
-    table.blocks.resize(end_block, kNullBlock);
-    if (!pools_[group]->Allocate(needed, table.blocks.data() + size)) {
-      throw IntegrityError("free blocks vanished: only the scheduler's thread may allocate");
-    }
+    Grow(group, needed, cache);
   }
   return true;
 }
@@ -285,48 +283,6 @@ int32_t CacheManager::FittingTokens(int32_t first, int32_t count, SequenceCache*
     end = std::min(end, blocks * block_size_);
   }
   return static_cast<int32_t>(std::max<int64_t>(0, end - first));
-}
-
-bool CacheManager::BlocksOfNode(int32_t index, int32_t state_end, const SequenceCache& cache,
-                                std::vector<int32_t>* blocks) const {
-  bool any = false;
-  for (size_t group = 0; group < groups_.size(); ++group) {
-    const std::vector<int32_t>& table = cache.tables[group].blocks;
-    int32_t& block = (*blocks)[group];
-    if (!groups_[group].IsRecurrent()) {
-      block = table[index];
-    } else {
-      block = (index + 1) * block_size_ == state_end ? table.back() : kNullBlock;
-    }
-    any |= block != kNullBlock;
-  }
-  return any;
-}
-
-void CacheManager::PublishSlow(const int32_t* tokens, int32_t computed, int32_t state_interval,
-                               SequenceCache* cache) {
-  prefix_->Refresh(&cache->path);
-  const int32_t state_end = state_interval > 0 && computed % state_interval == 0 ? computed : 0;
-  std::vector<int32_t> blocks(groups_.size());
-  // Nodes without a block are worth their place only as links to one that has.
-  int32_t depth = computed / block_size_;
-  while (depth > cache->path.depth && !BlocksOfNode(depth - 1, state_end, *cache, &blocks)) --depth;
-  while (cache->path.depth < depth) {
-    const int32_t index = cache->path.depth;
-    BlocksOfNode(index, state_end, *cache, &blocks);
-    if (!prefix_->Extend(tokens + static_cast<size_t>(index) * block_size_, blocks.data(),
-                         &cache->path)) {
-      return;
-    }
-    for (int32_t group = 0; group < num_groups(); ++group) {
-      if (blocks[group] == kNullBlock) continue;
-      BlockTable& table = cache->tables[group];
-      const int32_t entry = groups_[group].IsRecurrent() ? Last(table) : index;
-      if (table.blocks[entry] == blocks[group]) continue;
-      table.blocks[entry] = blocks[group];
-      table.changed_from = std::min(table.changed_from, entry);
-    }
-  }
 }
 
 void CacheManager::Fork(const SequenceCache& from, SequenceCache* to) {

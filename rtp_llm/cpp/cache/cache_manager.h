@@ -67,6 +67,9 @@ class CacheManager {
   // How many of `count` tokens Reserve could be asked for now.
   int32_t FittingTokens(int32_t first, int32_t count, SequenceCache* cache);
   void ReleaseCopies(std::vector<BlockCopy>* copies);
+  // Gives more tokens of the step that Reserve was called for their blocks, up to token `end`. It
+  // has its states already. False, with nothing taken, if there are not enough blocks.
+  bool Extend(int32_t end, SequenceCache* cache);
   // Gives back the blocks behind the first `length` tokens.
   void Shrink(int32_t length, SequenceCache* cache);
 
@@ -74,8 +77,14 @@ class CacheManager {
   // them too if `computed` is a multiple of `state_interval` tokens (0: never).
   void Publish(const int32_t* tokens, int32_t computed, int32_t state_interval,
                SequenceCache* cache) {
+    PublishAccepted(tokens, computed, state_interval, computed, cache);
+  }
+  // The same for the states after `oldest_state` to `computed` tokens, which a step with drafts
+  // leaves in one block.
+  void PublishAccepted(const int32_t* tokens, int32_t computed, int32_t state_interval,
+                       int32_t oldest_state, SequenceCache* cache) {
     if (cache->path.is_open() && computed >= (cache->path.depth + 1) * block_size_) {
-      PublishSlow(tokens, computed, state_interval, cache);
+      PublishSlow(tokens, computed, state_interval, oldest_state, cache);
     }
   }
 
@@ -124,12 +133,16 @@ class CacheManager {
   int32_t MissingBlocks(int32_t group, int32_t end, const SequenceCache& cache) const;
   bool ReserveReceivedState(int32_t group, SequenceCache* cache);
   bool SharesTail(int32_t group, int32_t first, const SequenceCache& cache) const;
+  void Grow(int32_t group, int32_t needed, SequenceCache* cache);
+  int32_t MissingForDrafts(int32_t group, int32_t end, const SequenceCache& cache) const;
   void ForkTail(int32_t group, int32_t first, SequenceCache* cache, std::vector<BlockCopy>* copies);
   void PublishSlow(const int32_t* tokens, int32_t computed, int32_t state_interval,
-                   SequenceCache* cache);
+                   int32_t oldest_state, SequenceCache* cache);
   // What a sequence can offer to the prefix cache's node number `index`, per group; false: nothing.
   bool BlocksOfNode(int32_t index, int32_t state_end, const SequenceCache& cache,
                     std::vector<int32_t>* blocks) const;
+  bool Offer(const int32_t* tokens, std::vector<int32_t>* blocks, bool latest,
+             SequenceCache* cache);
   bool MakeFree(int32_t group, int32_t needed);
   void CheckTables(int32_t group, const std::vector<const SequenceCache*>& live) const;
 

@@ -73,6 +73,7 @@ void Scheduler::CountComputed() {
     Sequence& sequence = sequences_[slot];
     sequence.computed += sequence.step_tokens - sequence.num_drafts;
     sequence.step_tokens = 0;
+    if (sequence.num_drafts > 0) continue;  // see KeepAccepted
     // Prompts are cut where a snapshot is worth keeping.
     const int32_t interval =
         sequence.decoding ? output_snapshot_interval_ : cache_.state_block_size();

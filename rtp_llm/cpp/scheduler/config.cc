@@ -28,10 +28,6 @@ void SchedulerConfig::Validate() const {
   RequireRange("max_draft_tokens", max_draft_tokens, 0, kMaxDraftTokens);
   RequireRange("recurrent_snapshot_interval", recurrent_snapshot_interval, 0, kMaxTokens);
   for (const CacheGroup& group : groups) {
-    if (group.IsRecurrent() && max_draft_tokens > 0) {
-      throw std::invalid_argument("max_draft_tokens=" + std::to_string(max_draft_tokens) +
-                                  " must be 0 with recurrent groups: a state cannot go back");
-    }
     if (!group.IsRecurrent() || group.block_size <= max_batch_tokens) continue;
     throw std::invalid_argument(
         "max_batch_tokens=" + std::to_string(max_batch_tokens) +

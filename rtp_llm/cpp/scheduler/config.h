@@ -24,7 +24,8 @@ struct SchedulerConfig {
   bool overlap = false;
   // The batch's arrays lie in memory that other processes can map; see Scheduler::arena().
   bool shared_batch = false;
-  // The most draft tokens that a sequence can have in a step.
+  // The most draft tokens that a sequence can have in a step. A recurrent group's block must then
+  // hold the states after each of the last 1 + max_draft_tokens tokens.
   int32_t max_draft_tokens = 0;
 
   // Rows of logits that a step can have.

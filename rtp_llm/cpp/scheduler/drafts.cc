@@ -76,13 +76,14 @@ int32_t Planner::ReserveDrafts(int32_t count, Sequence* sequence) {
   const int32_t margin = config_.overlap ? static_cast<int32_t>(sequences_.running.size()) : 0;
   const int32_t first = sequence->computed;
   for (int32_t group = 0; group < cache_.num_groups(); ++group) {
+    if (cache_.group(group).IsRecurrent()) continue;  // a state takes in any number of tokens
     const int64_t held = static_cast<int64_t>(sequence->cache.tables[group].blocks.size());
     const int64_t blocks = held + std::max(0, cache_.AvailableBlocks(group) - margin);
     const int64_t fitting = blocks * cache_.block_size() - first - 1;
     count = static_cast<int32_t>(std::min<int64_t>(count, fitting));
   }
   if (count <= 0) return 0;
-  return cache_.Reserve(first, 1 + count, &sequence->cache, &copies_) ? count : 0;
+  return cache_.Extend(first + 1 + count, &sequence->cache) ? count : 0;
 }
 
 void Batch::AddDraftRows(int32_t slot, const Sequence& sequence) {
@@ -125,9 +126,10 @@ void Scheduler::CheckOutput(int32_t output, const int32_t* tokens, int32_t width
 void Scheduler::KeepAccepted(int32_t count, Sequence* sequence) {
   sequence->num_drafts = 0;
   if (sequence->state != SequenceState::kRunning) return;  // preempted meanwhile
+  const int32_t before = sequence->computed;
   sequence->computed += std::max(0, count - 1);
-  // There are no states: recurrent groups are refused with drafts.
-  cache_.Publish(sequence->tokens.data(), sequence->computed, 0, &sequence->cache);
+  cache_.PublishAccepted(sequence->tokens.data(), sequence->computed, output_snapshot_interval_,
+                         before, &sequence->cache);
   cache_.Shrink(sequence->computed, &sequence->cache);
 }
 

@@ -17,14 +17,17 @@ namespace rtp_llm {
 // the next one can name them by their rows; the test commits them when it likes. A cache cell holds
 // a number that depends on every token up to its position and on the extra key, so that whatever a
 // sequence would read can be compared with what it should read; that of a draft depends on the
-// drafts before it too. A block of a recurrent group is one cell: the number of the last token that
-// the state has seen. Blocks that nobody holds are overwritten before every step.
+// drafts before it too. A block of a recurrent group is one state: the number of the last token
+// that it has seen, and after a step with drafts those of the tokens before, to which it can go
+// back. Blocks that nobody holds are overwritten before every step.
 class FakeModel {
  public:
   explicit FakeModel(Scheduler* scheduler) : scheduler_(*scheduler) {
     for (const CacheGroup& group : scheduler_.config().groups) {
-      sizes_.push_back(group.IsRecurrent() ? 1 : group.block_size);
-      cells_.emplace_back(static_cast<size_t>(group.num_blocks) * sizes_.back(), kPoison);
+      const size_t blocks = group.num_blocks;
+      sizes_.push_back(group.block_size);
+      cells_.emplace_back(group.IsRecurrent() ? 0 : blocks * sizes_.back(), kPoison);
+      states_.emplace_back(group.IsRecurrent() ? blocks : 0);
     }
   }
 
@@ -79,7 +82,7 @@ class FakeModel {
   void Scribble(const std::vector<std::vector<int32_t>>& blocks) {
     for (size_t g = 0; g < cells_.size(); ++g) {
       for (const int32_t block : blocks[g]) {
-        if (block != kNullBlock) std::fill_n(CellsOf(g, block), sizes_[g], kPoison);
+        if (block != kNullBlock) Poison(g, block);
       }
     }
   }
@@ -88,7 +91,7 @@ class FakeModel {
     for (size_t g = 0; g < cells_.size(); ++g) {
       if (IsRecurrent(g)) {
         ASSERT_EQ(blocks[g].size(), 1u);
-        *CellsOf(g, blocks[g][0]) = truth.back();
+        states_[g][blocks[g][0]] = {static_cast<int32_t>(truth.size()), {truth.back()}};
         continue;
       }
       for (size_t i = 0; i < blocks[g].size(); ++i) {
@@ -147,9 +150,28 @@ class FakeModel {
     }
   };
 
+  // after[i]: the number of the last of `oldest` + i tokens.
+  struct State {
+    int32_t oldest = 0;
+    std::vector<uint64_t> after;
+
+    uint64_t After(int32_t tokens) const {
+      const auto place = static_cast<size_t>(tokens - oldest);
+      return tokens >= oldest && place < after.size() ? after[place] : kPoison;
+    }
+  };
+
   bool IsRecurrent(size_t group) const { return scheduler_.config().groups[group].IsRecurrent(); }
   uint64_t* CellsOf(size_t group, int32_t block) {
     return &cells_[group][static_cast<size_t>(block) * sizes_[group]];
+  }
+
+  void Poison(size_t group, int32_t block) {
+    if (IsRecurrent(group)) {
+      states_[group][block] = {};
+    } else {
+      std::fill_n(CellsOf(group, block), sizes_[group], kPoison);
+    }
   }
 
   // Sequences may be computed in any order, so nobody may write what another one reads; and a
@@ -179,33 +201,35 @@ class FakeModel {
     const Batch& batch = scheduler_.batch();
     const Batch::GroupArrays& arrays = batch.groups[group];
     for (int32_t b = 0; b < batch.num_seqs; ++b) {
-      uint64_t& state = *CellsOf(group, arrays.state_write[b]);
+      State& state = states_[group][arrays.state_write[b]];
       const auto found = truths_.find(batch.seq_ids[b]);
       if (found == truths_.end()) {
-        state = kPoison;
+        state = {};
         continue;
       }
-      const std::vector<uint64_t>& truth = found->second.cells;
+      const std::vector<uint64_t> truth = WithDrafts(found->second, b).cells;
       const int32_t end = batch.seq_lens[b];
       const int32_t first = end - (batch.cu_seqlens_q[b + 1] - batch.cu_seqlens_q[b]);
       const int32_t read = arrays.state_read[b];
       ASSERT_EQ(read == kNullBlock, first == 0) << "only the first token has no state before it";
       if (first > 0) {
-        ASSERT_EQ(*CellsOf(group, read), truth[first - 1])
+        ASSERT_EQ(states_[group][read].After(first), truth[first - 1])
             << "sequence " << batch.seq_ids[b] << " would go on from a wrong state at " << first;
       }
-      state = truth[end - 1];
+      // Of a chunk of a prompt only the last one.
+      const auto known = static_cast<int32_t>(found->second.cells.size());
+      const int32_t oldest = end > known ? known : end;
+      state = {oldest, {truth.begin() + (oldest - 1), truth.begin() + end}};
     }
   }
 
   void PoisonFree(int32_t group) {
     const BlockPool& pool = scheduler_.cache().pool(group);
-    const int32_t size = sizes_[group];
     for (int32_t block = pool.first_block(); block < pool.end_block(); ++block) {
       if (pool.references(Holder::kRequest, block) + pool.references(Holder::kCache, block) +
               pool.references(Holder::kPin, block) ==
           0) {
-        std::fill_n(&cells_[group][static_cast<size_t>(block) * size], size, kPoison);
+        Poison(group, block);
       }
     }
   }
@@ -355,9 +379,10 @@ class FakeModel {
 
   Scheduler& scheduler_;
   std::unordered_map<int64_t, Truth> truths_;
-  std::vector<int32_t> sizes_;  // cells of a block, per group
-  std::vector<std::vector<uint64_t>> cells_;
-  std::vector<int32_t> sampled_;  // by the batch that ran last, for each of its rows
+  std::vector<int32_t> sizes_;                // cells of a block, per group
+  std::vector<std::vector<uint64_t>> cells_;  // per group, none of recurrent ones
+  std::vector<std::vector<State>> states_;    // per recurrent group
+  std::vector<int32_t> sampled_;              // by the batch that ran last, for each of its rows
 };
 
 }  // namespace rtp_llm

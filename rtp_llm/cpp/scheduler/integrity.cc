@@ -69,7 +69,8 @@ void Scheduler::CheckState(const Sequence& sequence, int32_t group) const {
          sequence.id, "writes to a state that others read");
 }
 
-// Of the states that sequences go on from, those in one block are the same.
+// Of the states that sequences go on from, those in one block are the same, or come from one step
+// with drafts.
 void Scheduler::CheckSharedStates(int32_t group, const std::vector<int32_t>& live) const {
   std::unordered_map<int32_t, int32_t> user_of_block;
   for (const int32_t slot : live) {
@@ -80,7 +81,8 @@ void Scheduler::CheckSharedStates(int32_t group, const std::vector<int32_t>& liv
     const auto [user, first] = user_of_block.try_emplace(block, slot);
     if (first) continue;
     const Sequence& other = sequences_[user->second];
-    Expect(other.computed == sequence.computed && SamePrefix(sequence, other, other.computed),
+    const auto [shorter, longer] = std::minmax(other.computed, sequence.computed);
+    Expect(longer - shorter <= config_.max_draft_tokens && SamePrefix(sequence, other, shorter),
            sequence.id, "shares a state with another prompt");
   }
 }

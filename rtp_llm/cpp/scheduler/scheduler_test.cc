@@ -134,9 +134,6 @@ TEST_F(SchedulerTest, RefusesImpossibleSettings) {
   refuse([](SchedulerConfig* config) { config->max_running = 0; });
   refuse([](SchedulerConfig* config) { config->max_draft_tokens = -1; });
   refuse([](SchedulerConfig* config) { config->max_draft_tokens = 64; });
-  refuse([](SchedulerConfig* config) {  // which has room for drafts
-    config->groups.push_back({GroupKind::kRecurrent, 9, 4, 0, 1});
-  });
   refuse([](SchedulerConfig* config) { config->max_queued = 0; });
   refuse([](SchedulerConfig* config) { config->max_batch_tokens = 0; });
   refuse([](SchedulerConfig* config) { config->max_model_len = 1; });

@@ -221,5 +221,73 @@ TEST_F(RecurrentTest, SnapshotsAreEvictedByTheirOwnUse) {
   Drain();
 }
 
+class DraftedStatesTest : public RecurrentTest {
+ protected:
+  // A step that verifies three drafts of sequence 1 and accepts so many of them.
+  void Verify(int32_t accepted) {
+    const Tokens drafts = {101, 102, 103};
+    ASSERT_TRUE(Schedule({{1, drafts}}));
+    ASSERT_EQ(scheduler->batch().num_rows, 4);
+    read = Reads();
+    written = Writes();
+    length = scheduler->batch().seq_lens[0];
+    Tokens tokens(drafts.begin(), drafts.begin() + accepted);
+    tokens.push_back(7);
+    scheduler->Commit(tokens.data(), 1, accepted + 1);
+    scheduler->CheckIntegrity();
+  }
+  void StartDrafted(int32_t interval, int32_t prompt) {
+    SchedulerConfig config = Hybrid(20, interval);
+    config.max_draft_tokens = 3;
+    Start(config);
+    Add(1, prompt, 60);
+    ASSERT_TRUE(Step());
+  }
+
+  Counts read, written;  // by Verify
+  int32_t length = 0;
+};
+
+TEST_F(DraftedStatesTest, RejectedDraftsLeaveTheStateWhereItIs) {
+  StartDrafted(0, 5);
+  ASSERT_TRUE(Schedule());
+  const Counts block = Writes();
+  Commit();
+  for (const int32_t accepted : {0, 3, 1, 0, 2}) {
+    Verify(accepted);
+    EXPECT_EQ(read, block);
+    EXPECT_EQ(written, block);
+    ASSERT_TRUE(Schedule());
+    EXPECT_EQ(Reads(), block);
+    EXPECT_EQ(scheduler->batch().seq_lens[0], length - 3 + accepted + 1);
+    Commit();
+  }
+  EXPECT_EQ(Snapshots(), 0);
+  Drain();
+}
+
+TEST_F(DraftedStatesTest, ASnapshotMayLieAmongAcceptedTokens) {
+  for (const int32_t prompt : {4, 5, 6, 7}) {
+    StartDrafted(1, prompt);  // every 8 tokens
+    Verify(3);                // prompt + 4 tokens are computed then
+    EXPECT_TRUE(IsPublished(written[0])) << prompt;
+    ASSERT_TRUE(Schedule());
+    EXPECT_EQ(Reads(), written);
+    EXPECT_NE(Writes(), written) << "it is not written again";
+    Commit();
+    Drain();
+    EXPECT_EQ(Snapshots(), (prompt + 60 - 1) / 8);
+  }
+}
+
+TEST_F(DraftedStatesTest, ASnapshotBeforeARejectedDraftIsNone) {
+  StartDrafted(1, 5);
+  Verify(1);  // 7 tokens are computed, and one that was wrong
+  EXPECT_FALSE(IsPublished(written[0]));
+  Verify(0);
+  EXPECT_TRUE(IsPublished(written[0]));
+  Drain();
+}
+
 }  // namespace
 }  // namespace rtp_llm
