@@ -115,11 +115,13 @@ class RecurrentSpec:
     """States of fixed size: one block holds all of a layer's states after some token.
 
     `shapes` of the states of one layer (a convolution's and a linear attention's, say), with their
-    number types.
+    number types. `rollback`: of a step that writes no more than so many tokens and one, a block
+    holds the states after each.
     """
 
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[torch.dtype, ...]
+    rollback: int = 0
 
     kind: ClassVar[Kind] = "recurrent"
     window: ClassVar[int] = 0
@@ -220,6 +222,12 @@ class CacheGroups:
         """For each layer the index of its group; -1: it has no cache."""
         found = {layer: g for g, group in enumerate(self.groups) for layer in group.layers}
         return tuple(found.get(layer, -1) for layer in range(len(self.specs)))
+
+    @property
+    def rollback(self) -> int | None:
+        """Tokens that the states of all layers can go back; None: there are no states."""
+        specs = (spec for spec in self.specs if isinstance(spec, RecurrentSpec))
+        return min((spec.rollback for spec in specs), default=None)
 
     @property
     def token_bytes(self) -> int:

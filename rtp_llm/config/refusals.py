@@ -252,9 +252,9 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "speculation",
-        "speculative decoding of recurrent layers",
-        "Their state cannot go back to before a draft that was rejected.",
-        "Leave --speculative out.",
+        "speculative decoding of more drafts than recurrent states go back",
+        "The state of a gated delta net can go back 7 tokens, others none.",
+        "Set --num-speculative-tokens 7 or less.",
     ),
     Refusal(
         "speculation",

@@ -149,9 +149,9 @@ def _load(
 
 
 def _limits(settings: Settings, model: CausalLM, device: Device, proposer: Proposer) -> StepLimits:
-    kinds = [group.spec.kind for group in model.cache_groups().groups]
+    rollback = model.cache_groups().rollback
     lockstep = shares_experts(settings, model.config)
-    check_drafts(settings, proposer, kinds, lockstep=lockstep)
+    check_drafts(settings, proposer, rollback, lockstep=lockstep)
     return step_limits(settings, model.config, device, proposer.max_draft_tokens)
 
 

@@ -193,6 +193,6 @@ def test_graphs_get_the_blocks_of_states(folder: Path, plain: Plain) -> None:
 
 def test_drafts_are_refused(folder: Path) -> None:
     with pytest.raises(
-        EngineStartError, match=r"recurrent layers .* Serve the model without a prop"
+        EngineStartError, match=r"recurrent states go back .* --num-speculative-tokens 7"
     ):
         TinyEngine(folder, proposer=ScriptedProposer({}), **SIZES)

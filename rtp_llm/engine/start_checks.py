@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rtp_llm import ops
@@ -63,16 +63,17 @@ def check_model(settings: Settings, config: ModelConfig) -> None:
 
 
 def check_drafts(
-    settings: Settings, proposer: Proposer, cache_kinds: Iterable[str], *, lockstep: bool
+    settings: Settings, proposer: Proposer, rollback: int | None, *, lockstep: bool
 ) -> None:
     """Raise EngineStartError where drafts are proposed for an engine that cannot verify them.
 
-    ``lockstep``: its ranks share experts.
+    ``rollback``: of CacheGroups; ``lockstep``: its ranks share experts.
     """
     if not proposer.max_draft_tokens:
         return
+    too_many = rollback is not None and rollback < proposer.max_draft_tokens
     for found, name in (
-        ("recurrent" in cache_kinds, "of recurrent layers"),
+        (too_many, "of more drafts than recurrent states go back"),
         (settings.role != "both", "with prefill and decode workers"),
         (lockstep, "of ranks that share experts"),
     ):

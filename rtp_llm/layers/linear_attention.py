@@ -83,7 +83,7 @@ class GatedDeltaNetShape:
             "folded": ((self.num_heads, self.value_size // _PIECE), torch.int32),
         }
         shapes, kinds = zip(*states.values(), strict=True)
-        return RecurrentSpec(shapes, kinds)
+        return RecurrentSpec(shapes, kinds, rollback=RING // 2 - 1)
 
     def backend_config(self, options: BackendOptions) -> LinearAttentionConfig:
         return LinearAttentionConfig(
