@@ -40,10 +40,17 @@ struct Vec {
   static Vec load(const Float16* p) {
     return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
   }
-  // The first `count` elements, zero beyond; nothing beyond is read.
-  static Vec load(const float* p, int count) { return {_mm256_maskload_ps(p, mask(count))}; }
-  static Vec load(const BFloat16* p, int count) { return from_bfloat16(load_bits(p, count)); }
-  static Vec load(const Float16* p, int count) { return {_mm256_cvtph_ps(load_bits(p, count))}; }
+  // The first `count` elements, zero beyond; nothing beyond is read. Loops say kWidth for all but
+  // the last vector, and masks are slow: a masked store takes 20 cycles and more on AMD's.
+  static Vec load(const float* p, int count) {
+    return count == kWidth ? load(p) : Vec{_mm256_maskload_ps(p, mask(count))};
+  }
+  static Vec load(const BFloat16* p, int count) {
+    return count == kWidth ? load(p) : from_bfloat16(load_bits(p, count));
+  }
+  static Vec load(const Float16* p, int count) {
+    return count == kWidth ? load(p) : Vec{_mm256_cvtph_ps(load_bits(p, count))};
+  }
 
   // Round to nearest even; a NaN stays one.
   __m128i to_bfloat16() const {
@@ -63,9 +70,18 @@ struct Vec {
   void store(BFloat16* p) const { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), to_bfloat16()); }
   void store(Float16* p) const { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), to_float16()); }
   // Writes the first `count` elements only.
-  void store(float* p, int count) const { _mm256_maskstore_ps(p, mask(count), value); }
-  void store(BFloat16* p, int count) const { store_bits(p, count, to_bfloat16()); }
-  void store(Float16* p, int count) const { store_bits(p, count, to_float16()); }
+  void store(float* p, int count) const {
+    if (count == kWidth) return store(p);
+    _mm256_maskstore_ps(p, mask(count), value);
+  }
+  void store(BFloat16* p, int count) const {
+    if (count == kWidth) return store(p);
+    store_bits(p, count, to_bfloat16());
+  }
+  void store(Float16* p, int count) const {
+    if (count == kWidth) return store(p);
+    store_bits(p, count, to_float16());
+  }
 
   float sum() const {
     __m128 four = _mm_add_ps(_mm256_castps256_ps128(value), _mm256_extractf128_ps(value, 1));

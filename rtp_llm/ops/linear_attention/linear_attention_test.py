@@ -7,6 +7,7 @@ sequence, whatever a block held before.
 
 from __future__ import annotations
 
+import copy
 import random
 from dataclasses import dataclass, field
 
@@ -17,7 +18,13 @@ from torch.nn import functional
 from transformers.models.qwen3_next.modeling_qwen3_next import torch_recurrent_gated_delta_rule
 
 from rtp_llm import ops
-from rtp_llm.testing.operator_checks import FLOAT_DTYPES, ISAS, assert_near, running
+from rtp_llm.testing.operator_checks import (
+    FLOAT_DTYPES,
+    ISAS,
+    assert_near,
+    kernel_runs,
+    running,
+)
 
 every_isa = pytest.mark.parametrize("isa", ISAS)
 RING, WINDOW, BLOCKS = 16, 8, 40
@@ -221,3 +228,43 @@ def test_rows_and_sequences_of_nothing(isa: str) -> None:
         layer.step([(layer.sequence(0), 0, 0)])
         layer.step([(layer.sequence(0), 0, 0), (sequence, 8, 0)])
     layer.check(sequence)
+
+
+@every_isa
+def test_every_length_of_chunks_gives_one_state(isa: str) -> None:
+    sizes = Sizes(1, 2, 16, 16)
+    layer = Layer(sizes, torch.float32, torch.float32)
+    prompt, end = layer.sequence(131 + 20), 131
+    with running(isa):
+        layer.step([(prompt, end + 20, 0)])
+        layer.check(prompt)
+        state = layer.state[prompt.block].clone()
+        for length in range(1, end):
+            sequence = Sequence(prompt.x, prompt.ba)
+            while sequence.done < end:
+                layer.step([(sequence, min(length, end - sequence.done), 0)], move=0)
+            # What is left in the ring goes into the state with a chunk that is longer than it.
+            layer.step([(sequence, 20, 0)], move=0)
+            assert_near(torch.cat(sequence.out), torch.cat(prompt.out), 2e-5)
+            assert_near(layer.state[sequence.block], state, 2e-5)
+
+
+@every_isa
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
+def test_a_sequence_does_not_depend_on_its_batch(isa: str, dtype: torch.dtype) -> None:
+    layer = Layer(Sizes(1, 2, 32, 64), dtype, torch.float32)
+    together = [layer.sequence(length) for length in (90, 30, 30, 30, 30, 30)]
+    alone = [(copy.deepcopy(layer), Sequence(each.x, each.ba)) for each in together]
+    with running(isa):
+        for chunk in (20, 1, 4, 5):
+            layer.step([(each, chunk, 0) for each in together], move=0)
+            for own, each in alone:
+                own.step([(each, chunk, 0)], move=0)
+    for (_, one), other in zip(alone, together, strict=True):
+        torch.testing.assert_close(torch.cat(one.out), torch.cat(other.out), rtol=0, atol=0)
+
+
+def test_the_kernels_run() -> None:
+    layer = Layer(ALL_SIZES[0], torch.float32, torch.float32)
+    with kernel_runs("causal_conv1d"), kernel_runs("gated_delta_rule"):
+        layer.step([(layer.sequence(3), 3, 0)])

@@ -266,6 +266,7 @@ void run_paged_attention(const PagedAttentionArgs& args, void* scratch,
   Schedule(args, parallel.num_threads()).run(scratch, parallel);
   const int64_t used = args.num_seqs > 0 ? args.cu_seqlens_q[args.num_seqs] : 0;
   const int64_t row = int64_t{args.num_heads} * args.value_dim * element_size(args.dtype);
+  if (used == args.num_tokens) return;
   std::memset(static_cast<char*>(args.out) + used * row, 0, (args.num_tokens - used) * row);
 }
 

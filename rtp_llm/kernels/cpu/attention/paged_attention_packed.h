@@ -4,8 +4,8 @@
 
 #include <type_traits>
 
-#include "rtp_llm/kernels/cpu/attention/paged_attention_product.h"
 #include "rtp_llm/kernels/cpu/attention/paged_attention_tile.h"
+#include "rtp_llm/kernels/cpu/vec_product.h"
 
 namespace rtp_llm::cpu::RTP_LLM_TILE_ISA {
 

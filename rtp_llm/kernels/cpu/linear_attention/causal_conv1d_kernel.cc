@@ -4,78 +4,86 @@
 namespace rtp_llm::cpu::RTP_LLM_ISA {
 namespace {
 
-// Up to a vector of channels of every sequence, the last inputs in registers.
+// A tile of channels, of every sequence: rows of x are read in order, the last ones stay in the
+// first level of the cache.
 template <class T, int kTaps>
-class Channels {
+class ConvTile {
  public:
-  Channels(const CausalConv1dArgs& args, int64_t first, int count)
-      : args_(args), first_(first), count_(count) {
-    float columns[kTaps][Vec::kWidth] = {};
-    const T* weight = static_cast<const T*>(args.weight) + first * kTaps;
-    for (int c = 0; c < count; ++c) {
-      for (int i = 0; i < kTaps; ++i) Vec::load(weight + c * kTaps + i, 1).store(&columns[i][c], 1);
+  ConvTile(const CausalConv1dArgs& args, int64_t first)
+      : args_(args),
+        first_(first),
+        count_(args.channels - first < kConvChannels ? args.channels - first : kConvChannels) {
+    float weight[kTaps * kConvChannels];
+    const T* from = static_cast<const T*>(args.weight) + first * kTaps;
+    for_vectors(count_ * kTaps,
+                [&](int64_t i, int lanes) { Vec::load(from + i, lanes).store(weight + i, lanes); });
+    for (int64_t c = 0; c < count_; ++c) {
+      for (int i = 0; i < kTaps; ++i) weight_[i][c] = weight[c * kTaps + i];
     }
-    for (int i = 0; i < kTaps; ++i) weight_[i] = Vec::load(columns[i]);
   }
 
   void run(const StateChunk& chunk) const {
-    Vec line[kTaps];  // line[i]: the input kTaps - 1 - i tokens before the present one
-    load_earlier(chunk, line);
-    if (chunk.write >= 0 && chunk.write != chunk.read) store_earlier(chunk, line);
-    const T* x = static_cast<const T*>(args_.x) + chunk.row * args_.x_stride + first_;
+    const T* line[kTaps];  // line[i]: the input kTaps - 1 - i tokens before the present one
+    for (int i = 0; i + 1 < kTaps; ++i) line[i] = earlier(chunk, chunk.start - (kTaps - 1) + i);
+    if (chunk.write >= 0 && chunk.write != chunk.read) keep_earlier(chunk, line);
     T* out = static_cast<T*>(args_.out) + chunk.row * args_.channels + first_;
-    const Vec one = Vec::set(1.0f);
-    for (int64_t t = 0; t < chunk.count; ++t, x += args_.x_stride, out += args_.channels) {
-      line[kTaps - 1] = Vec::load(x, count_);
-      Vec sum = line[0] * weight_[0];
-      for (int i = 1; i < kTaps; ++i) sum = fma(line[i], weight_[i], sum);
-      (sum / (one + exp(Vec::zero() - sum))).store(out, count_);
+    for (int64_t t = 0; t < chunk.count; ++t, out += args_.channels) {
+      line[kTaps - 1] = x(chunk, t);
+      run_token(line, out);
       for (int i = 0; i + 1 < kTaps; ++i) line[i] = line[i + 1];
     }
-    if (chunk.write >= 0) store_inputs(chunk);
+    if (chunk.write < 0) return;
+    const int64_t kept = chunk.count < args_.window ? chunk.count : args_.window;
+    for (int64_t t = chunk.count - kept; t < chunk.count; ++t) {
+      copy(x(chunk, t), input(chunk.write, chunk.start + t));
+    }
   }
 
  private:
+  const T* x(const StateChunk& chunk, int64_t token) const {
+    return static_cast<const T*>(args_.x) + (chunk.row + token) * args_.x_stride + first_;
+  }
   T* input(int64_t block, int64_t position) const {
     return static_cast<T*>(args_.inputs) + block * args_.block_stride +
            position % args_.window * args_.channels + first_;
   }
+  const T* earlier(const StateChunk& chunk, int64_t position) const {
+    return position >= 0 && chunk.read >= 0 ? input(chunk.read, position) : zeros_;
+  }
 
-  void load_earlier(const StateChunk& chunk, Vec* line) const {
+  void keep_earlier(const StateChunk& chunk, const T* const* line) const {
     for (int i = 0; i + 1 < kTaps; ++i) {
       const int64_t position = chunk.start - (kTaps - 1) + i;
-      line[i] = position >= 0 && chunk.read >= 0 ? Vec::load(input(chunk.read, position), count_)
-                                                 : Vec::zero();
+      if (position >= 0) copy(line[i], input(chunk.write, position));
     }
   }
 
-  void store_earlier(const StateChunk& chunk, const Vec* line) const {
-    for (int i = 0; i + 1 < kTaps; ++i) {
-      const int64_t position = chunk.start - (kTaps - 1) + i;
-      if (position >= 0) line[i].store(input(chunk.write, position), count_);
-    }
+  void copy(const T* from, T* to) const {
+    memcpy(to, from, static_cast<size_t>(count_) * sizeof(T));
   }
 
-  void store_inputs(const StateChunk& chunk) const {
-    const int64_t skipped = chunk.count > args_.window ? chunk.count - args_.window : 0;
-    const T* x = static_cast<const T*>(args_.x) + chunk.row * args_.x_stride + first_;
-    for (int64_t t = skipped; t < chunk.count; ++t) {
-      Vec::load(x + t * args_.x_stride, count_).store(input(chunk.write, chunk.start + t), count_);
-    }
+  void run_token(const T* const* line, T* out) const {
+    const Vec one = Vec::set(1.0f);
+    for_vectors(count_, [&](int64_t c, int lanes) {
+      Vec sum = Vec::zero();
+#pragma GCC unroll 4
+      for (int i = 0; i < kTaps; ++i) {
+        sum = fma(Vec::load(line[i] + c, lanes), Vec::load(weight_[i] + c, lanes), sum);
+      }
+      (sum / (one + exp(Vec::zero() - sum))).store(out + c, lanes);
+    });
   }
 
   const CausalConv1dArgs& args_;
-  int64_t first_;
-  int count_;
-  Vec weight_[kTaps];
+  int64_t first_, count_;
+  float weight_[kTaps][kConvChannels];
+  T zeros_[kConvChannels] = {};
 };
 
 template <class T, int kTaps>
 void convolve(const CausalConv1dArgs& args, int64_t begin, int64_t end) {
-  for (int64_t first = begin; first < end; first += Vec::kWidth) {
-    const int64_t left = end - first;
-    const Channels<T, kTaps> channels(args, first,
-                                      static_cast<int>(left < Vec::kWidth ? left : Vec::kWidth));
+  for (int64_t tile = begin; tile < end; ++tile) {
+    const ConvTile<T, kTaps> channels(args, tile * kConvChannels);
     for (int64_t b = 0; b < args.sequences.num_seqs; ++b) {
       const StateChunk chunk = state_chunk(args.sequences, b);
       if (chunk.count > 0) channels.run(chunk);
@@ -86,19 +94,17 @@ void convolve(const CausalConv1dArgs& args, int64_t begin, int64_t end) {
 }  // namespace
 
 void causal_conv1d(const CausalConv1dArgs& args, int64_t begin, int64_t end) {
-  const int64_t first = begin * kConvChannels;
-  const int64_t last = end * kConvChannels < args.channels ? end * kConvChannels : args.channels;
   visit_float_dtype(args.dtype, [&](auto element) {
     using T = decltype(element);
     switch (args.taps) {
       case 1:
-        return convolve<T, 1>(args, first, last);
+        return convolve<T, 1>(args, begin, end);
       case 2:
-        return convolve<T, 2>(args, first, last);
+        return convolve<T, 2>(args, begin, end);
       case 3:
-        return convolve<T, 3>(args, first, last);
+        return convolve<T, 3>(args, begin, end);
       default:
-        return convolve<T, 4>(args, first, last);
+        return convolve<T, 4>(args, begin, end);
     }
   });
 }

@@ -1,23 +1,53 @@
 // Linear attention with states: the gated delta rule and the short convolution in front of it.
+//
+// gated_delta_rule is cut into items: some value heads of one key head of a sequence, or some rows
+// of the state of one. Every row of a state is computed alike in whichever item it is, so that a
+// sequence's result depends neither on its batch nor on the number of threads.
 #pragma once
 
 #include "rtp_llm/kernels/common/cpu_features.h"
 #include "rtp_llm/kernels/common/linear_attention/linear_attention.h"
+#include "rtp_llm/kernels/common/parallel.h"
 
 namespace rtp_llm::cpu {
 
 // Channels of a work item of causal_conv1d, of all sequences.
-constexpr int64_t kConvChannels = 64;
+constexpr int64_t kConvChannels = 256;
+// Value heads of an item at most, rows of a tile of the state at least.
+constexpr int kMostHeads = 4;
+constexpr int kLeastRows = 32;
+// A prompt's tokens that are computed together.
+constexpr int kChunk = 64;
 
-// Float32 numbers that a thread of gated_delta_rule needs, aligned to 64 bytes.
-inline int64_t delta_rule_scratch(const GatedDeltaRuleArgs& args) {
-  return int64_t{args.value_size} * args.key_size + 2 * args.key_size + args.value_size + 64;
-}
+// Rows [row, row + rows) of the states of value heads [head, head + heads), which share a key head.
+struct DeltaRuleItem {
+  int64_t sequence;
+  int head, heads;
+  int row, rows;
+};
 
-// Items of causal_conv1d: tiles of kConvChannels channels. Items of gated_delta_rule: value heads
-// of sequences, heads innermost. The sequences have been checked; rows of none are left alone.
+// Rows of matrices in scratch: whole vectors of any width, and not all in the same sets of a cache.
+constexpr int64_t scratch_stride(int64_t size) { return (size + 15) / 16 * 16 + 16; }
+
+// Float32 numbers that a thread needs for items of so many heads and rows. A step adds to the ring.
+int64_t delta_rule_step_scratch(const GatedDeltaRuleArgs& args);
+int64_t delta_rule_prompt_scratch(const GatedDeltaRuleArgs& args, int heads, int rows);
+
+// Throw std::runtime_error when what index tensors hold does not fit.
+void check_causal_conv1d(const CausalConv1dArgs& args);
+void check_gated_delta_rule(const GatedDeltaRuleArgs& args);
+
+// Float32 numbers of scratch, aligned to 64 bytes, that run_gated_delta_rule() wants.
+int64_t gated_delta_rule_scratch(const GatedDeltaRuleArgs& args, int num_threads);
+
+// Both write every row of out, zeros to those of no sequence.
+void run_causal_conv1d(const CausalConv1dArgs& args, const ParallelFor& parallel);
+void run_gated_delta_rule(const GatedDeltaRuleArgs& args, float* scratch,
+                          const ParallelFor& parallel);
+
+// Tiles of kConvChannels channels; an item.
 RTP_LLM_FOR_EACH_ISA(void causal_conv1d(const CausalConv1dArgs& args, int64_t begin, int64_t end);
-                     void gated_delta_rule(const GatedDeltaRuleArgs& args, int64_t item,
-                                           float* scratch);)
+                     void gated_delta_rule(const GatedDeltaRuleArgs& args,
+                                           const DeltaRuleItem& item, float* scratch);)
 
 }  // namespace rtp_llm::cpu
