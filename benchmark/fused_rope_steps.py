@@ -40,9 +40,9 @@ def rotate_apart(
     head_dim: int,
 ) -> None:
     """Without any fusion."""
-    cos_sin, q_weight, k_weight, eps, is_neox, offset = rotation
+    cos_sin, q_weight, k_weight, eps, is_neox, offset, norm_offset = rotation
     if q_weight is not None and k_weight is not None:
-        ops.qk_rms_norm(qkv, q_weight, k_weight, heads, kv_heads, eps)
+        ops.qk_rms_norm(qkv, q_weight, k_weight, heads, kv_heads, eps, norm_offset)
     sizes = (heads, kv_heads, head_dim, is_neox, offset)
     ops.rope_kv_write(qkv, positions, cos_sin, None, None, *sizes)
     parts = qkv.view(len(qkv), -1, head_dim)
