@@ -27,8 +27,8 @@ def causal_conv1d(
     length is the truth. Sequence b ends at seq_lens[b], reads block state_read[b] (-1: none; what
     comes before position 0 counts as zeros whatever the block holds) and writes block
     state_write[b], which then has the last K - 1 inputs and the chunk's, W of them at most. Blocks
-    outside the memory are not written. W >= K; chunks of up to W - K + 1 tokens may be rolled
-    back. No chunk is longer than max_seqlen_q.
+    outside the memory are not written. K is 1 to 4, W >= K; chunks of up to W - K + 1 tokens may be
+    rolled back. No chunk is longer than max_seqlen_q.
 
     Returns [T, C], contiguous; rows of no sequence are zero. RuntimeError on a mismatch.
 
