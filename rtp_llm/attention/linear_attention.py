@@ -68,7 +68,7 @@ class GatedDeltaRuleBackend(Backend[LinearAttentionConfig]):
 
     @classmethod
     def supports(cls, config: LinearAttentionConfig) -> Support:
-        if config.device_type == "cpu" or ops.references_allowed():
+        if ops.references_allowed():
             return Support.yes()
         torch_type = "cuda" if config.device_type == "rocm" else config.device_type
         missing = [name for name in _OPERATORS if not ops.has_kernel(name, torch_type)]

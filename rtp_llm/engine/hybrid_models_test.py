@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from rtp_llm.engine.replays_for_tests import Replays
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import (
     NearTieError,
@@ -19,6 +20,8 @@ from rtp_llm.testing.transformers_models import (
     random_prompt,
     save_model,
 )
+from rtp_llm.worker.graphs.capture_sizes import GraphSize
+from rtp_llm.worker.graphs.inputs import GraphInputs
 
 BLOCK = 4
 SIZES: dict[str, Any] = {
@@ -168,3 +171,21 @@ def test_whatever_a_free_state_holds_is_not_read(models: Callable[[str], Model])
     for length in (1, 18):
         prompt, expected = model.prompt(length)
         assert engine.tokens(prompt, max_tokens=12, ignore_eos=True) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_pads_a_graph_changes_no_state(models: Callable[[str], Model], kind: str) -> None:
+    """Of six sequences that a graph was captured for, three are there."""
+    model = models(kind)
+    engine = TinyEngine(model.folder, **SIZES)
+    runner = engine.built.worker.runner
+    size = GraphSize(tokens=6, sequences=6, longest=1)
+    inputs = GraphInputs(runner.cache, runner.device, size, 512, BLOCK)
+    inputs.clear()
+    runner._graphs = replays = Replays(runner._layers, inputs, size)  # type: ignore[assignment]
+    pairs = [model.prompt(length, 60) for length in (3, 18, 33)]
+    ids = [engine.add(prompt, max_tokens=60, ignore_eos=True) for prompt, _ in pairs]
+    engine.run()
+    assert replays.count >= 50
+    for request, (_, expected) in zip(ids, pairs, strict=True):
+        assert engine.outcomes[request, 0].tokens == expected

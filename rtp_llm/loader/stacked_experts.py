@@ -1,31 +1,35 @@
 """Experts that a checkpoint keeps in one tensor, as if each had its own tensors.
 
 transformers 5 computes with `experts.gate_up_proj` [E, 2 I, K] and `experts.down_proj` [E, K, I],
-and writes them so with save_original_format=False. Rows of one expert lie together: what an
-expert's tensor would hold is a range of the file's bytes.
+and writes them so with save_original_format=False; FP8 ones have the scales of their blocks beside
+them, `..._scale_inv`. Rows of one expert lie together: what an expert's tensor would hold is a
+range of the file's bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rtp_llm.loader.safetensors_header import CheckpointError
 from rtp_llm.loader.tensor_entry import TensorEntry
 from rtp_llm.models.config_fields import MOST_EXPERTS
+from rtp_llm.quantization.fp8 import SCALE_NAME, WEIGHT_NAME, padded
 
 # Ends of names -> the parts below each other in the rows of an expert.
 _STACKED = {
     ".experts.gate_up_proj": ("gate_proj", "up_proj"),
     ".experts.down_proj": ("down_proj",),
 }
+_SCALES = "_scale_inv"
 
 
 def split_experts(tensors: dict[str, TensorEntry]) -> dict[str, TensorEntry]:
-    """`tensors` with those of all experts replaced by "experts.NUMBER.PART.weight"; same order."""
+    """`tensors` with those of all experts replaced by "experts.NUMBER.PART.weight" and their scales
+    by "....weight_scale_inv"; same order."""
     found: dict[str, TensorEntry] = {}
     for entry in tensors.values():
-        for part in _parts(entry):
+        for part in _parts(entry, tensors):
             if part.name in found:
                 raise CheckpointError(f"{entry.file}: {entry.name} holds {part.name} once more")
             found[part.name] = part
@@ -37,16 +41,30 @@ def _can_split(entry: TensorEntry, parts: int) -> bool:
     return entry.shape[0] <= MOST_EXPERTS and entry.shape[1] % parts == 0
 
 
-def _parts(entry: TensorEntry) -> Iterator[TensorEntry]:
-    end = next((end for end in _STACKED if entry.name.endswith(end)), None)
-    if end is None or len(entry.shape) != 3 or not _can_split(entry, len(_STACKED[end])):
+def _has_whole_blocks(weight: TensorEntry | None, parts: int) -> bool:
+    """Whether each of an expert's `parts` begins at a block of the weight that scales are for."""
+    if weight is None or len(weight.shape) != 3:
+        return False
+    rows = weight.shape[1] // parts
+    return padded(rows) == rows
+
+
+def _parts(entry: TensorEntry, tensors: Mapping[str, TensorEntry]) -> Iterator[TensorEntry]:
+    stem = entry.name.removesuffix(_SCALES)
+    names = next((_STACKED[end] for end in _STACKED if stem.endswith(end)), ())
+    if not names or len(entry.shape) != 3 or not _can_split(entry, len(names)):
         yield entry
         return
-    (experts, rows, columns), names = entry.shape, _STACKED[end]
+    scales = stem != entry.name
+    if scales and len(names) > 1 and not _has_whole_blocks(tensors.get(stem), len(names)):
+        yield entry
+        return
+    experts, rows, columns = entry.shape
     shape = (rows // len(names), columns)
-    path, offset = entry.name.rpartition(".")[0], entry.offset
+    path, offset = stem.rpartition(".")[0], entry.offset
+    kind = SCALE_NAME if scales else WEIGHT_NAME
     for expert in range(experts):
         for name in names:
-            made = replace(entry, name=f"{path}.{expert}.{name}.weight", shape=shape, offset=offset)
+            made = replace(entry, name=f"{path}.{expert}.{name}.{kind}", shape=shape, offset=offset)
             yield made
             offset += made.size

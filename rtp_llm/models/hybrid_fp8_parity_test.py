@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from rtp_llm.layers.fp8_linear import Fp8Linear
 from rtp_llm.layers.linear import PlainLinear
+from rtp_llm.loader import WeightError
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.quantization.int8 import dequantize_rows, quantize_rows
 from rtp_llm.testing.contiguous_runner import ContiguousRunner
@@ -130,3 +132,40 @@ def test_int8_weights_are_as_close_as_their_rounding_allows(
                 module.weight.copy_(dequantize_rows(*quantize_rows(module.weight)))
     rounded = distance(expected_logits(reference, prompt), exact)
     assert 0.9 * rounded < distance(ours, exact) < most * rounded
+
+
+def test_experts_in_one_tensor_have_scales_in_one_tensor(tmp_path: Path) -> None:
+    """As transformers 5 keeps FP8 experts."""
+    kind, settings = "qwen3_5_moe_images", {**WIDE, "moe_intermediate_size": 256}
+    folder, _, _ = make(tmp_path, kind, settings)
+    prompt = random_prompt(20)
+    one_by_one = logits(open_model(folder), prompt)
+    file = folder / "model.safetensors"
+    save_file(stack_experts(load_file(file), settings["num_hidden_layers"]), file, {"format": "pt"})
+    assert torch.equal(logits(open_model(folder), prompt), one_by_one)
+
+
+def test_scales_of_stacked_experts_that_share_blocks_are_not_read(tmp_path: Path) -> None:
+    folder, _, _ = make(tmp_path, "qwen3_5_moe", {**WIDE, "moe_intermediate_size": 100})
+    file = folder / "model.safetensors"
+    save_file(stack_experts(load_file(file), WIDE["num_hidden_layers"]), file, {"format": "pt"})
+    with pytest.raises(WeightError, match=r"not known .*experts\.gate_up_proj_scale_inv"):
+        open_model(folder)
+
+
+def stack_experts(tensors: dict[str, torch.Tensor], layers: int) -> dict[str, torch.Tensor]:
+    """Weights and scales of each layer's experts below each other."""
+    stem = next(name for name in tensors if ".mlp.experts.0." in name).partition("layers.")[0]
+    for layer in range(layers):
+        at = f"{stem}layers.{layer}.mlp.experts"
+        for end, kept in (("weight", ""), ("weight_scale_inv", "_scale_inv")):
+
+            def take(part: str, at: str = at, end: str = end) -> torch.Tensor:
+                found = [tensors.pop(f"{at}.{expert}.{part}.{end}") for expert in range(8)]
+                return torch.stack(found)
+
+            tensors[f"{at}.down_proj{kept}"] = take("down_proj")
+            tensors[f"{at}.gate_up_proj{kept}"] = torch.cat(
+                [take("gate_proj"), take("up_proj")], dim=1
+            )
+    return tensors

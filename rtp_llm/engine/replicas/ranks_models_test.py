@@ -55,6 +55,7 @@ ODD_MIXTURE = {"hidden_size": 160, "moe_intermediate_size": 144, "num_experts_pe
 ODD_MLA = {"hidden_size": 160, "q_lora_rank": 72, "kv_lora_rank": 40, "num_experts_per_tok": 1}
 CASES = {
     "deepseek_v3": Case("deepseek_v3"),
+    "gated delta nets": Case("qwen3_next"),
     "fp8 as floats": Case("qwen3_moe", stored=torch.float32),
     "fp8": Case("qwen3_moe", ODD_MIXTURE, torch.bfloat16, PRODUCTS, FP8),
     "deepseek_v3 in fp8": Case("deepseek_v3", ODD_MLA, torch.bfloat16, PRODUCTS, FP8),
