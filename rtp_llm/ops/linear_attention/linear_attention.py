@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from rtp_llm.ops.declare import MutableTensor, operator
+from rtp_llm.ops.linear_attention.triton_linear_attention import (
+    takes_chunks,
+    triton_gated_delta_chunks,
+)
+from rtp_llm.ops.registry import Operator, has_kernel
 
 
 @operator(composite=True)
@@ -37,7 +44,20 @@ def causal_conv1d(
     return x.new_empty(x.shape)
 
 
-@operator(composite=True)
+def _by_length(kernel: Operator, given: dict[str, Any]) -> Any:
+    """Chunks that the ring has no room for go to Triton, where that can compute them."""
+    qkv, longest, short = given["qkv"], given["max_seqlen_q"], given["ring_k"].shape[1] // 2
+    in_triton = longest > short and has_kernel("triton_gated_delta_chunks", qkv.device.type)
+    if not in_triton or not takes_chunks(qkv, given["state"]):
+        return kernel.call(*given.values())
+    given["max_seqlen_q"] = short  # the kernel leaves longer chunks out
+    out = kernel.call(*given.values())
+    del given["max_seqlen_q"]
+    triton_gated_delta_chunks(**given, out=out)
+    return out
+
+
+@operator(composite=True, dispatch=_by_length)
 def gated_delta_rule(
     qkv: Tensor,
     ba: Tensor,

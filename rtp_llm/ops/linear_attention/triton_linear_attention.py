@@ -1,0 +1,46 @@
+"""The gated delta rule over prompts in Triton."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rtp_llm.ops.declare import MutableTensor, operator
+
+_KEY_SIZE = 128
+
+
+def takes_chunks(qkv: Tensor, state: Tensor) -> bool:
+    """Whether the kernels are right for these: keys of up to 128 elements in float32.
+
+    Of 16-bit types keys of 128 in rows at multiples of 16 elements, and values by 32: where Triton
+    3.6 does not load the operands of Hopper's products ahead, they come out wrong.
+    """
+    values, keys = state.shape[-2:]
+    if qkv.dtype is torch.float32:
+        return keys <= _KEY_SIZE
+    aligned = qkv.stride(0) % 16 == 0 and qkv.data_ptr() % 16 == 0
+    return aligned and keys == _KEY_SIZE and values % 32 == 0
+
+
+@operator(triton="linear_attention.gated_delta_rule:gated_delta_chunks")
+def triton_gated_delta_chunks(
+    qkv: Tensor,
+    ba: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    state: MutableTensor,
+    ring_k: Tensor,
+    ring_u: Tensor,
+    ring_g: Tensor,
+    folded: MutableTensor,
+    out: MutableTensor,
+    cu_seqlens_q: Tensor,
+    seq_lens: Tensor,
+    state_read: Tensor,
+    state_write: Tensor,
+) -> None:
+    """`gated_delta_rule` of the chunks of more than R / 2 tokens, into `out`; the others' rows and
+    blocks stay as they are. The tensors are those that it has accepted; nothing is waited for.
+    Results are wrong for those that `takes_chunks` refuses.
+    """
