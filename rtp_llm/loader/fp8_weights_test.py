@@ -71,11 +71,11 @@ def test_blocks_without_a_word_in_the_config_are_refused(folder):
             opens(folder, device=resolve_device("cpu"), settings=model_settings(torch.bfloat16))
 
 
-def test_blocks_that_queries_and_gates_would_share_are_refused(tmp_path):
+def test_blocks_that_several_parts_would_share_are_refused(tmp_path):
     (tmp_path / "fp8").mkdir()
     save_model(tmp_path / "fp8", "qwen3_next")
     store_as_fp8(tmp_path / "fp8", dtype=torch.bfloat16)
-    message = r"FP8 blocks of several parts is not .*q_proj has 32 rows of query at a time"
+    message = r"FP8 blocks of several parts is not .*in_proj_qkvz has 16 rows of q at a time"
     with pytest.raises(UnsupportedModelError, match=message):
         load(tmp_path / "fp8")
 
