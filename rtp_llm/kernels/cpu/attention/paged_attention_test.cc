@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "rtp_llm/kernels/common/cpu_features.h"
+#include "rtp_llm/kernels/cpu/random_batches_for_tests.h"
 
 namespace rtp_llm::cpu {
 namespace {
@@ -20,22 +21,9 @@ namespace {
 constexpr size_t kGuard = 256;
 constexpr unsigned char kGuardByte = 0xa5;
 
-// Workers one after the other, each with its own part of the scratch.
-class ManyOnOneThread final : public ParallelFor {
+class RandomBatch : private RandomSizes {
  public:
-  explicit ManyOnOneThread(int threads) : threads_(threads) {}
-  void operator()(int64_t begin, int64_t end, int64_t /*grain*/, Body body) const override {
-    for (int64_t i = begin; i < end; ++i) body(i, i + 1);
-  }
-  int num_threads() const override { return threads_; }
-
- private:
-  int threads_;
-};
-
-class RandomBatch {
- public:
-  explicit RandomBatch(int seed) : random_(seed) {
+  explicit RandomBatch(int seed) : RandomSizes(seed) {
     const int group = pick({1, 2, 3, 4, 7, 8, 9, 20, 70});
     const int kv_heads = pick({1, 3}), head_dim = pick({1, 7, 16, 33, 64, 80, 128, 256});
     const int block_size = pick({1, 5, 16, 100});
@@ -94,9 +82,6 @@ class RandomBatch {
   }
 
  private:
-  int number(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
-  int pick(std::vector<int> from) { return from[number(0, static_cast<int>(from.size()) - 1)]; }
-
   void draw_options() {
     args_.window = pick({0, 0, 1, 40, 300});
     args_.scale = 0.1f;
@@ -115,7 +100,6 @@ class RandomBatch {
     }
   }
 
-  std::mt19937 random_;
   PagedAttentionArgs args_ = {};
   std::vector<int32_t> cu_ = {0}, keys_, table_;
   std::vector<char> cache_, q_, out_;

@@ -13,25 +13,13 @@
 #include <vector>
 
 #include "rtp_llm/kernels/common/cpu_features.h"
+#include "rtp_llm/kernels/cpu/random_batches_for_tests.h"
 
 namespace rtp_llm::cpu {
 namespace {
 
 constexpr int64_t kBlocks = 7;
 constexpr float kGuard = 12345.0f;
-
-// Workers one after the other, each with its own part of the scratch.
-class ManyOnOneThread final : public ParallelFor {
- public:
-  explicit ManyOnOneThread(int threads) : threads_(threads) {}
-  void operator()(int64_t begin, int64_t end, int64_t /*grain*/, Body body) const override {
-    for (int64_t i = begin; i < end; ++i) body(i, i + 1);
-  }
-  int num_threads() const override { return threads_; }
-
- private:
-  int threads_;
-};
 
 // What kernels read and write, in any of the number types.
 struct Memory {
@@ -40,9 +28,9 @@ struct Memory {
   std::vector<int32_t> folded;
 };
 
-class RandomBatch {
+class RandomBatch : private RandomSizes {
  public:
-  explicit RandomBatch(int seed) : random_(seed) {
+  explicit RandomBatch(int seed) : RandomSizes(seed) {
     dtype_ = static_cast<DType>(pick({0, 1, 2}));
     state_dtype_ = static_cast<DType>(pick({0, 1}));
     key_heads_ = pick({1, 2, 3});
@@ -91,8 +79,6 @@ class RandomBatch {
   }
 
  private:
-  int number(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
-  int pick(std::vector<int> from) { return from[number(0, static_cast<int>(from.size()) - 1)]; }
   int64_t channels() const { return 2 * key_heads_ * size_ + heads_ * values_; }
 
   // Each sequence has two blocks of its own, one to read and one that it may write.
@@ -239,7 +225,6 @@ class RandomBatch {
     }
   }
 
-  std::mt19937 random_;
   DType dtype_, state_dtype_;
   int key_heads_, heads_, size_, values_, ring_, taps_, window_, threads_;
   int64_t tokens_ = 0;
