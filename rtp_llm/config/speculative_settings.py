@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from rtp_llm.config.options import CheckedSettings, SettingsError, option
 
-# Of vLLM's object; the others have our names.
-_JSON_KEYS = {"method": "speculative"}
+# Of vLLM's object, with the fields that they set.
+_JSON_KEYS = {
+    "method": "speculative",
+    "num_speculative_tokens": "num_speculative_tokens",
+    "prompt_lookup_min": "prompt_lookup_min",
+    "prompt_lookup_max": "prompt_lookup_max",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,13 +23,6 @@ class SpeculativeSettings(CheckedSettings):
 
     Raises SettingsError naming the field when a value does not fit.
     """
-
-    _KEYS: ClassVar[tuple[str, ...]] = (
-        "speculative",
-        "num_speculative_tokens",
-        "prompt_lookup_min",
-        "prompt_lookup_max",
-    )
 
     speculative: str = option(
         "none",
@@ -76,19 +74,20 @@ class SpeculativeSettings(CheckedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.speculative_config:
-            for name, value in _parse(self.speculative_config).items():
-                self._set(_JSON_KEYS.get(name, name), value, name)
+            for key, value in _parse(self.speculative_config).items():
+                self._set(key, value)
         if self.prompt_lookup_min > self.prompt_lookup_max:
             raise SettingsError(
                 f"prompt_lookup_min: {self.prompt_lookup_min} is above prompt_lookup_max, "
                 f"{self.prompt_lookup_max}"
             )
 
-    def _set(self, name: str, value: Any, key: str) -> None:
-        """A field that the JSON object has at `key`."""
-        if name not in self._KEYS or (key == name and name in _JSON_KEYS.values()):
-            known = ", ".join(("method", *self._KEYS[1:]))
+    def _set(self, key: str, value: Any) -> None:
+        """The field that the JSON object has at `key`."""
+        if key not in _JSON_KEYS:
+            known = ", ".join(_JSON_KEYS)
             raise SettingsError(f"speculative_config: {key!r} is not known; there are {known}")
+        name = _JSON_KEYS[key]
         field = self.__dataclass_fields__[name]
         found = getattr(self, name)
         if found not in (field.default, value):
