@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -11,7 +10,6 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.fp8_targets import NamedTargets, fp8_targets
-from rtp_llm.layers.interleaved import Interleaved
 from rtp_llm.layers.linear import Linear
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
@@ -29,17 +27,10 @@ class Fp8Linear(Linear):
 
     block_rows: ClassVar[int] = BLOCK
 
-    def __init__(
-        self,
-        columns: int,
-        parts: Mapping[str, int],
-        bias: bool,
-        options: LayerOptions,
-        interleaved: Sequence[Interleaved] = (),
-    ) -> None:
-        super().__init__(columns, parts, bias, options, interleaved)
-        self._places = BlockRows(tuple(parts.values()))
-        self._starts = dict(zip(parts, self._places.starts, strict=True))
+    def make_weight(self, options: LayerOptions) -> None:
+        columns = self.columns
+        self._places = BlockRows(tuple(self.parts.values()))
+        self._starts = dict(zip(self.parts, self._places.starts, strict=True))
         self._missing = padded(columns) - columns
         rows = self._places.total
         self.weight = options.parameter(rows, padded(columns), dtype=E4M3)

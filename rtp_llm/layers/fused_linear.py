@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.layers.activation import GatedActivation
-from rtp_llm.layers.interleaved import Interleaved
 from rtp_llm.layers.linear import PlainLinear
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
@@ -17,15 +14,8 @@ from rtp_llm.layers.options import LayerOptions
 class FusedLinear(PlainLinear):
     """Few rows are one kernel with what surrounds them; more than `most_rows` go the plain way."""
 
-    def __init__(
-        self,
-        columns: int,
-        parts: Mapping[str, int],
-        bias: bool,
-        options: LayerOptions,
-        interleaved: Sequence[Interleaved] = (),
-    ) -> None:
-        super().__init__(columns, parts, bias, options, interleaved)
+    def make_weight(self, options: LayerOptions) -> None:
+        super().make_weight(options)
         self.most_rows = ops.fused_linear_rows(self.weight)
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor | None:

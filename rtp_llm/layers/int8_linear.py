@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from rtp_llm import ops
-from rtp_llm.layers.interleaved import Interleaved
 from rtp_llm.layers.linear import Linear
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights import WeightTarget
@@ -22,17 +21,9 @@ class Int8Linear(Linear):
     kernel's own layout.
     """
 
-    def __init__(
-        self,
-        columns: int,
-        parts: Mapping[str, int],
-        bias: bool,
-        options: LayerOptions,
-        interleaved: Sequence[Interleaved] = (),
-    ) -> None:
-        super().__init__(columns, parts, bias, options, interleaved)
-        groups = -(-columns // GROUP_SIZE)
-        self.weight = options.parameter(self.rows, columns, dtype=torch.int8)
+    def make_weight(self, options: LayerOptions) -> None:
+        groups = -(-self.columns // GROUP_SIZE)
+        self.weight = options.parameter(self.rows, self.columns, dtype=torch.int8)
         self.scale = options.parameter(self.rows, groups, dtype=torch.float32)
 
     def forward(self, x: Tensor) -> Tensor:

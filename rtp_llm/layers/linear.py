@@ -52,6 +52,11 @@ class Linear(Layer):
             check_blocks(tensor, parts, BLOCK if stored else self.block_rows)
             self.stored_as_fp8.update(dict.fromkeys(tensor.parts, stored))
         self.bias = options.parameter(self.rows) if bias else None
+        self.make_weight(options)
+
+    @abstractmethod
+    def make_weight(self, options: LayerOptions) -> None:
+        """The parameters of the parts' weights; the last of what is made."""
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         beside = path.rstrip(".").rpartition(".")[0]
@@ -107,16 +112,8 @@ class Linear(Layer):
 class PlainLinear(Linear):
     """Weight [rows, columns] in the type of the activations."""
 
-    def __init__(
-        self,
-        columns: int,
-        parts: Mapping[str, int],
-        bias: bool,
-        options: LayerOptions,
-        interleaved: Sequence[Interleaved] = (),
-    ) -> None:
-        super().__init__(columns, parts, bias, options, interleaved)
-        self.weight = options.parameter(self.rows, columns)
+    def make_weight(self, options: LayerOptions) -> None:
+        self.weight = options.parameter(self.rows, self.columns)
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.linear(x, self.weight, self.bias)
