@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from rtp_llm.loader import WeightError
 from rtp_llm.testing.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.open_model import open_model
-from rtp_llm.testing.parity import HYBRID_TOLERANCE, check_tokens_and_chunks
+from rtp_llm.testing.parity import HYBRID_TOLERANCE, check_mixed_batch, check_tokens_and_chunks
 from rtp_llm.testing.transformers_models import expected_logits, random_prompt, save_model
 
 torch.set_num_threads(2)
@@ -54,20 +54,7 @@ def test_every_architecture(tmp_path: Path, kind: str, settings: dict[str, Any])
 
 def test_a_mixed_batch_gives_what_each_sequence_gives_alone(tmp_path: Path) -> None:
     save_model(tmp_path, "qwen3_5")
-    model = open_model(tmp_path)
-    prompts = [random_prompt(length, seed=length) for length in (50, 1, 17)]
-    alone = [ContiguousRunner(model, 1, 64).prefill(prompt) for prompt in prompts]
-    runner = ContiguousRunner(model, 3, 64)
-    together: list[list[torch.Tensor]] = [[], [], []]
-    # Sequence 0 is prefilled in chunks while 1 waits and 2 decodes; steps hold 0 to 20 tokens each.
-    cuts = [(20, 40, 41, 50), (0, 0, 1, 1), (15, 16, 16, 17)]
-    for step in range(4):
-        spans = [slice(cut[step - 1] if step else 0, cut[step]) for cut in cuts]
-        news = [prompt[span] for prompt, span in zip(prompts, spans, strict=True)]
-        for gathered, logits in zip(together, runner.step(news), strict=True):
-            gathered.append(logits)
-    for gathered, single in zip(together, alone, strict=True):
-        torch.testing.assert_close(torch.cat(gathered), single, **HYBRID_TOLERANCE)
+    check_mixed_batch(open_model(tmp_path), HYBRID_TOLERANCE)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -10,7 +10,7 @@ import torch
 from rtp_llm.quantization.int8 import dequantize_rows, quantize_rows
 from rtp_llm.testing.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.open_model import open_model
-from rtp_llm.testing.parity import TOLERANCE, check_tokens_and_chunks
+from rtp_llm.testing.parity import TOLERANCE, check_mixed_batch, check_tokens_and_chunks
 from rtp_llm.testing.transformers_models import (
     expected_logits,
     random_prompt,
@@ -97,20 +97,7 @@ def test_rope_scaling_in_both_forms(tmp_path, rope, length):
 
 def test_a_mixed_batch_gives_what_each_sequence_gives_alone(tmp_path):
     save_model(tmp_path, "qwen3", **WINDOWED)
-    model = open_model(tmp_path)
-    prompts = [random_prompt(length, seed=length) for length in (50, 1, 17)]
-    alone = [ContiguousRunner(model, 1, 64).prefill(prompt) for prompt in prompts]
-    runner = ContiguousRunner(model, 3, 64)
-    together = [[], [], []]
-    # Sequence 0 is prefilled in chunks while 1 waits and 2 decodes; steps hold 0 to 20 tokens each.
-    cuts = [(20, 40, 41, 50), (0, 0, 1, 1), (15, 16, 16, 17)]
-    for step in range(4):
-        spans = [slice(cut[step - 1] if step else 0, cut[step]) for cut in cuts]
-        news = [prompt[span] for prompt, span in zip(prompts, spans, strict=True)]
-        for gathered, logits in zip(together, runner.step(news), strict=True):
-            gathered.append(logits)
-    for gathered, single in zip(together, alone, strict=True):
-        torch.testing.assert_close(torch.cat(gathered), single, **TOLERANCE)
+    check_mixed_batch(open_model(tmp_path))
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])

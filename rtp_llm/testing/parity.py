@@ -9,7 +9,7 @@ import torch
 
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.testing.contiguous_runner import ContiguousRunner
-from rtp_llm.testing.transformers_models import clear_prompt, expected_logits
+from rtp_llm.testing.transformers_models import clear_prompt, expected_logits, random_prompt
 
 NEW_TOKENS = 64
 TOLERANCE: dict[str, Any] = {"rtol": 1e-4, "atol": 2e-4}  # of logits that reach about 20
@@ -35,3 +35,20 @@ def check_tokens_and_chunks(
         torch.testing.assert_close(parts, whole, **tolerance)
     assert len(set(expected)) > 8
     assert ContiguousRunner(model, 1, longest).greedy(prompt, NEW_TOKENS, chunks[-1]) == expected
+
+
+def check_mixed_batch(model: CausalLM, tolerance: dict[str, Any] = TOLERANCE) -> None:
+    """Prompts in chunks beside each other give what each sequence gives alone."""
+    prompts = [random_prompt(length, seed=length) for length in (50, 1, 17)]
+    alone = [ContiguousRunner(model, 1, 64).prefill(prompt) for prompt in prompts]
+    runner = ContiguousRunner(model, 3, 64)
+    together: list[list[torch.Tensor]] = [[], [], []]
+    # Sequence 0 is prefilled in chunks while 1 waits and 2 decodes; steps hold 0 to 20 tokens each.
+    cuts = [(20, 40, 41, 50), (0, 0, 1, 1), (15, 16, 16, 17)]
+    for step in range(4):
+        spans = [slice(cut[step - 1] if step else 0, cut[step]) for cut in cuts]
+        news = [prompt[span] for prompt, span in zip(prompts, spans, strict=True)]
+        for gathered, logits in zip(together, runner.step(news), strict=True):
+            gathered.append(logits)
+    for gathered, single in zip(together, alone, strict=True):
+        torch.testing.assert_close(torch.cat(gathered), single, **tolerance)
