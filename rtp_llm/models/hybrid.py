@@ -12,6 +12,7 @@ from rtp_llm.models.raw_config import RawConfig
 LINEAR = "linear_attention"
 FULL = "full_attention"
 _PIECE = 8  # of a head: kernels take so many elements at a time
+_MOST_TAPS = 4  # that the kernels of the convolution take
 
 
 class HybridForCausalLM(DecoderForCausalLM):
@@ -81,13 +82,17 @@ def read_delta_net(raw: RawConfig) -> GatedDeltaNetShape:
     if heads % key_heads:
         wanted = f"a multiple of linear_num_key_heads ({key_heads})"
         raise raw.error("linear_num_value_heads", heads, wanted)
+    taps = raw.integer("linear_conv_kernel_dim")
+    if taps > _MOST_TAPS:
+        wanted = f"at most {_MOST_TAPS}, which the kernels of the convolution take"
+        raise raw.error("linear_conv_kernel_dim", taps, wanted)
     return GatedDeltaNetShape(
         hidden_size=raw.integer("hidden_size"),
         num_heads=heads,
         num_key_heads=key_heads,
         key_size=_head_size(raw, "linear_key_head_dim"),
         value_size=_head_size(raw, "linear_value_head_dim"),
-        kernel_size=raw.integer("linear_conv_kernel_dim"),
+        kernel_size=taps,
         norm_eps=raw.number("rms_norm_eps"),
     )
 

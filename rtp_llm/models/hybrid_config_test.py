@@ -96,6 +96,7 @@ def test_layers_of_one_kind_share_a_cache_group(tmp_path: Path) -> None:
             {"linear_num_value_heads": 6, "linear_num_key_heads": 4},
             r"linear_num_value_heads must be a multiple of linear_num_key_heads \(4\)",
         ),
+        ({"linear_conv_kernel_dim": 5}, "linear_conv_kernel_dim must be at most 4"),
         ({"hidden_act": "gelu"}, "hidden_act must be silu"),
         ({"head_dim": 4}, "partial_rotary_factor must be such that an even number of 4"),
         ({"rope_parameters": {"partial_rotary_factor": 2}}, "partial_rotary_factor must be"),
