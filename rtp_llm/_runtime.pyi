@@ -771,3 +771,40 @@ class NgramProposer:
         """``num_tokens`` drafts for each sequence that has some, for ``Scheduler.schedule``."""
     @property
     def num_sequences(self) -> int: ...
+
+class SuffixProposer:
+    """Drafts: what most often followed the last tokens of a sequence, in its prompt and output and
+    in the outputs of others (SuffixDecoding).
+
+    The arguments are as vLLM's settings suffix_decoding_*; ``max_cached_requests`` 0 leaves the
+    outputs of others out. Not thread-safe.
+
+    Raises:
+        ValueError: numbers that make no sense.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_tokens: int,
+        max_tree_depth: int,
+        max_cached_requests: int,
+        max_spec_factor: float,
+        min_token_prob: float,
+    ) -> None: ...
+    def add(self, ids: Sequence[int], prompt: NDArray[np.int32]) -> None:
+        """Sequences of one prompt."""
+    def end(self, ids: Sequence[int]) -> None:
+        """Forget sequences, but not what they said; unknown ones are ignored."""
+    def observe(self, result: Result) -> None:
+        """A step was committed; of sequences that ended only the output is kept."""
+    def propose(self) -> Drafts | None:
+        """Up to ``num_tokens`` drafts for each sequence that has some, for ``Scheduler.schedule``.
+
+        Long prompts are taken in over several calls.
+        """
+    @property
+    def num_sequences(self) -> int: ...
+    @property
+    def num_cached(self) -> int:
+        """Outputs that are kept for other sequences."""

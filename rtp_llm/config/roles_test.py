@@ -98,7 +98,9 @@ def changed(name: str) -> Any:
     if info.kind == "text":
         text = "{}" if name == "speculative_config" else "x"
         return next((each for each in info.choices if each != default), text)
-    return (info.minimum or 0) if default is None else default + 1
+    if default is None:
+        return info.minimum or 0
+    return min(default + 1, default + 1 if info.maximum is None else info.maximum)
 
 
 @pytest.mark.parametrize("name", options())

@@ -27,6 +27,9 @@ EXAMPLES = {
     "num_speculative_tokens": ("5", "7"),
     "prompt_lookup_min": ("1", "3"),
     "prompt_lookup_max": ("8", "16"),
+    "suffix_decoding_max_tree_depth": ("16", "32"),
+    "suffix_decoding_max_spec_factor": ("0.5", "2"),
+    "suffix_decoding_min_token_prob": ("0.2", "0.5"),
     "speculative_config": ("{}", '{"num_speculative_tokens": 5}'),
 }
 

@@ -14,6 +14,10 @@ _JSON_KEYS = {
     "num_speculative_tokens": "num_speculative_tokens",
     "prompt_lookup_min": "prompt_lookup_min",
     "prompt_lookup_max": "prompt_lookup_max",
+    "suffix_decoding_max_tree_depth": "suffix_decoding_max_tree_depth",
+    "suffix_decoding_max_cached_requests": "suffix_decoding_max_cached_requests",
+    "suffix_decoding_max_spec_factor": "suffix_decoding_max_spec_factor",
+    "suffix_decoding_min_token_prob": "suffix_decoding_min_token_prob",
 }
 
 
@@ -29,9 +33,9 @@ class SpeculativeSettings(CheckedSettings):
         "text",
         "speculation",
         "Who proposes draft tokens, several of which one step verifies: ngram takes what followed "
-        "the last tokens where they occurred before, in the prompt or the answer. Answers stay the "
-        "same.",
-        choices=("none", "ngram"),
+        "the last tokens where they occurred before, in the prompt or the answer; suffix what "
+        "followed them most often, in answers to others, too. Answers stay the same.",
+        choices=("none", "ngram", "suffix"),
     )
     num_speculative_tokens: int = option(
         3,
@@ -60,6 +64,46 @@ class SpeculativeSettings(CheckedSettings):
         unit="tokens",
         minimum=1,
         maximum=32,
+        advanced=True,
+    )
+    suffix_decoding_max_tree_depth: int = option(
+        24,
+        "integer",
+        "speculation",
+        "With suffix, the most tokens of a match and its draft together.",
+        unit="tokens",
+        minimum=2,
+        maximum=256,
+        advanced=True,
+    )
+    suffix_decoding_max_cached_requests: int = option(
+        10000,
+        "integer",
+        "speculation",
+        "With suffix, how many answers to other requests are looked at, the latest of them; the "
+        "older half is forgotten at once. 0: none.",
+        unit="answers",
+        minimum=0,
+        maximum=1000000,
+        advanced=True,
+    )
+    suffix_decoding_max_spec_factor: float = option(
+        1.0,
+        "number",
+        "speculation",
+        "With suffix, the most draft tokens for each token of the match.",
+        minimum=0.01,
+        maximum=64,
+        advanced=True,
+    )
+    suffix_decoding_min_token_prob: float = option(
+        0.1,
+        "number",
+        "speculation",
+        "With suffix, how probable a draft must be up to each of its tokens, by how often they "
+        "occurred.",
+        minimum=0,
+        maximum=1,
         advanced=True,
     )
     speculative_config: str = option(

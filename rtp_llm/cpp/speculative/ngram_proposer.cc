@@ -42,6 +42,7 @@ ProposedDrafts NgramProposer::Propose() const {
     drafts.tokens.resize(first + num_tokens_);
     if (sequence.index->Propose(num_tokens_, &drafts.tokens[first])) {
       drafts.ids.push_back(id);
+      drafts.lengths.push_back(num_tokens_);
     } else {
       drafts.tokens.resize(first);
     }

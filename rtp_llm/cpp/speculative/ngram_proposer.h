@@ -6,14 +6,9 @@
 #include <vector>
 
 #include "rtp_llm/cpp/speculative/ngram_index.h"
+#include "rtp_llm/cpp/speculative/proposed_drafts.h"
 
 namespace rtp_llm {
-
-// Drafts of one step: row i of `tokens` [ids, width] follows sequence ids[i].
-struct ProposedDrafts {
-  std::vector<int64_t> ids;
-  std::vector<int32_t> tokens;
-};
 
 // Proposes for each sequence what followed its last tokens where they occurred before, in its
 // prompt or its output. Not thread-safe.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rtp_llm.worker.speculative.ngram import NgramProposer
 from rtp_llm.worker.speculative.proposer import NO_DRAFTS, Proposer
+from rtp_llm.worker.speculative.suffix import SuffixProposer
 
 if TYPE_CHECKING:
     from rtp_llm.config.speculative_settings import SpeculativeSettings
@@ -19,4 +20,6 @@ def make_proposer(settings: SpeculativeSettings) -> Proposer:
             settings.prompt_lookup_max,
             settings.num_speculative_tokens,
         )
+    if settings.speculative == "suffix":
+        return SuffixProposer(settings)
     return NO_DRAFTS

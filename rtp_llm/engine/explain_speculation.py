@@ -1,0 +1,24 @@
+"""What `rtp-llm explain` says of speculative decoding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rtp_llm.config.speculative_settings import SpeculativeSettings
+
+# Methods whose next drafts need the tokens of the step before: Proposer.needs_tokens.
+_WAIT = ("ngram", "suffix")
+
+
+def explain_speculation(settings: SpeculativeSettings) -> str:
+    """One line: who drafts, how many tokens, and whether steps overlap."""
+    method = settings.speculative
+    if method == "none":
+        return "speculation: none"
+    overlap = (
+        "steps of a sequence do not overlap: its drafts wait for the tokens of the step before"
+        if method in _WAIT
+        else "steps overlap"
+    )
+    return f"speculation: {method}, up to {settings.num_speculative_tokens} drafts; {overlap}"

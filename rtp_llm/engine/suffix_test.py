@@ -1,0 +1,137 @@
+"""Engines that draft from suffix trees give what plain engines give, in fewer steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtp_llm.config.settings import Settings
+from rtp_llm.engine.explain_speculation import explain_speculation
+from rtp_llm.testing.each_token_alone import each_token_alone
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.worker.speculative.methods import make_proposer
+
+SUFFIX: dict[str, Any] = {"speculative": "suffix", "num_speculative_tokens": 5}
+WISHES: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.7, "seed": 4},
+    {"temperature": 1.0, "top_k": 3, "n": 3, "logprobs": 2},
+    {"repetition_penalty": 1.2, "presence_penalty": -1.0},
+    {"min_tokens": 12, "stop_token_ids": tuple(range(0, 199, 3))},
+    {"logit_bias": {5: 90.0, 6: 89.5}, "temperature": 1.0},
+    {"speculate": False},
+    {"max_tokens": 3},
+]
+SMALL: dict[str, Any] = {
+    "kv_cache_mem_mb": 1,
+    "seq_size_per_block": 4,
+    "max_seq_len": 160,
+    "max_running_requests": 24,
+    "max_batch_tokens_size": 64,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("llama")
+    save_model(path, "llama")
+    with each_token_alone():  # so that verifying in one step rounds as decoding does
+        yield path
+
+
+def run(folder: Path, **settings: Any) -> TinyEngine:
+    """The same requests, whose prompts repeat themselves, and each of them comes twice."""
+    engine = TinyEngine(folder, seed=3, **settings)
+    for number in range(24):
+        prompt = random_prompt(4 + number % 12, seed=number % 12) * 3
+        wish = {"max_tokens": 40, "ignore_eos": True, **WISHES[number % len(WISHES)]}
+        engine.add(prompt, **wish)
+    engine.run()
+    engine.assert_all_free()
+    return engine
+
+
+def compare(engine: TinyEngine, plain: TinyEngine) -> None:
+    for outcome in (*engine.outcomes.values(), *plain.outcomes.values()):
+        outcome.cached = 0  # depends on when a step ran
+    assert engine.outcomes == plain.outcomes
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("tokens", [1, 3, 7])
+def test_answers_stay_the_same(folder: Path, overlap: bool, tokens: int) -> None:
+    plain = run(folder)
+    wish = {**SUFFIX, "num_speculative_tokens": tokens}
+    engine = run(folder, enable_overlap=overlap, **wish)
+    compare(engine, plain)
+    stats = engine.engine.stats()
+    assert stats.spec_decode_num_accepted_tokens > 50
+    assert stats.spec_decode_num_accepted_tokens == sum(stats.spec_decode_accepted_per_pos)
+    outcomes = engine.outcomes.values()
+    assert stats.spec_decode_num_draft_tokens == sum(each.drafts for each in outcomes)
+    assert stats.spec_decode_num_accepted_tokens == sum(each.accepted_drafts for each in outcomes)
+
+
+@pytest.mark.parametrize("tokens", [1, 7])
+def test_preemption_changes_no_token(folder: Path, tokens: int) -> None:
+    wish = {**SUFFIX, "num_speculative_tokens": tokens}
+    plain, engine = run(folder, **SMALL), run(folder, enable_overlap=True, **SMALL, **wish)
+    compare(engine, plain)
+    assert engine.engine.stats().preemptions > 0
+    assert engine.engine.stats().spec_decode_num_accepted_tokens > 50
+
+
+def test_what_was_said_before_is_said_in_fewer_steps(folder: Path) -> None:
+    wish = {"max_tokens": 40, "ignore_eos": True, "temperature": 1.0, "seed": 1}
+    steps, said = [], []
+    for kept in (0, 10):
+        engine = TinyEngine(folder, suffix_decoding_max_cached_requests=kept, **SUFFIX)
+        said.append([engine.tokens(random_prompt(9), **wish) for _ in range(2)])
+        steps.append(engine.engine.stats().steps)
+    assert said[0] == said[1] and said[0][0] == said[0][1]
+    assert steps[1] < steps[0] - 20
+
+
+def test_a_sequence_ends_at_each_place_among_accepted_tokens(folder: Path) -> None:
+    prompt = random_prompt(12)
+    said = TinyEngine(folder).tokens(prompt, max_tokens=16, ignore_eos=True)
+    engine = TinyEngine(folder, **SUFFIX)
+    engine.tokens(prompt, max_tokens=16, ignore_eos=True)
+    for place, token in enumerate(said):
+        for wish, expected, finish in (
+            ({"stop_token_ids": (token,)}, said[: said.index(token) + 1], "stop"),
+            ({"max_tokens": place + 1}, said[: place + 1], "length"),
+        ):
+            request = engine.add(prompt, **{"max_tokens": 16, "ignore_eos": True, **wish})
+            engine.run()
+            outcome = engine.outcomes[request, 0]
+            assert (outcome.tokens, outcome.finish) == (expected, finish)
+    assert engine.engine.stats().spec_decode_num_accepted_tokens > 50
+    engine.assert_all_free()
+
+
+def test_aborted_sequences_are_forgotten(folder: Path) -> None:
+    engine = TinyEngine(folder, **SUFFIX)
+    native = engine.engine._proposer._native  # type: ignore[attr-defined]
+    for _ in range(3):
+        engine.add([7, 8, 9] * 5, n=2, max_tokens=30, ignore_eos=True)
+    engine.step()
+    engine.engine.abort([(2, 0), (2, 1)])
+    assert native.num_sequences == 4
+    engine.run()
+    engine.assert_all_free()
+    assert native.num_sequences == 0
+    assert native.num_cached == 6
+
+
+@pytest.mark.parametrize("method", ["ngram", "suffix"])
+def test_explain_says_who_waits(method: str) -> None:
+    settings = Settings(model="m", speculative=method, num_speculative_tokens=4)
+    text = explain_speculation(settings)
+    assert text.startswith(f"speculation: {method}, up to 4 drafts; ")
+    assert ("do not overlap" in text) == make_proposer(settings).needs_tokens
+    assert explain_speculation(Settings(model="m")) == "speculation: none"
