@@ -175,7 +175,8 @@ def _sizes_to_capture(
         # They ask the device for sizes, which a graph cannot capture.
         _logger.warning("no graphs are captured: PyTorch stands in for %s", ", ".join(missing))
         return []
-    return graph_sizes(most, limits.max_running, weight_bytes(model))
+    drafts = limits.max_draft_tokens
+    return graph_sizes(most, limits.max_running, weight_bytes(model), drafts)
 
 
 def _capture_graphs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,19 +11,19 @@ import torch
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import Support
 from rtp_llm.engine import build
-from rtp_llm.worker.graphs.capture_sizes import graph_sizes
+from rtp_llm.worker.graphs.capture_sizes import GraphSize, graph_sizes
 from rtp_llm.worker.warm_up import StepLimits
 
 PLAN = SimpleNamespace(max_model_len=64, block_size=16)
 LIMITS = StepLimits(max_batch_tokens=512, max_running=8, max_model_len=128, block_size=16)
 
 
-def captured(name, answer, moe=None, **settings):
+def captured(name, answer, moe=None, limits=LIMITS, **settings):
     """What a runner is told to capture."""
     device = SimpleNamespace(name=name, supports=lambda _: answer, asynchronous=True)
     model, calls = torch.nn.Module(), []
     model.config = SimpleNamespace(moe=moe)
-    sizes = build._sizes_to_capture(Settings(model="m", **settings), model, device, LIMITS)
+    sizes = build._sizes_to_capture(Settings(model="m", **settings), model, device, limits)
     runner = SimpleNamespace(capture_graphs=lambda *arguments: calls.append(arguments))
     build._capture_graphs(runner, sizes, PLAN)
     return calls
@@ -39,6 +40,13 @@ def all_operators(monkeypatch):
 def test_graphs_are_captured_where_they_can_be(asked, expected):
     yes = Support.yes()
     assert captured("cuda", yes, max_running_requests=8, enable_cuda_graph=asked) == expected
+
+
+def test_steps_with_drafts_are_captured():
+    limits = replace(LIMITS, max_draft_tokens=3)
+    ((sizes, *_),) = captured("cuda", Support.yes(), limits=limits, max_running_requests=8)
+    assert sizes == graph_sizes(512, 8, 0, 3)
+    assert GraphSize(32, 8, 4) in sizes
 
 
 @pytest.mark.parametrize(("name", "warnings"), [("xpu", 1), ("cpu", 0)])

@@ -11,6 +11,10 @@ _MOST_WORK = 4e12
 _WORTH_IT = 64  # tokens for which any model reads its weights for longer than it computes
 # A prompt alone, or one that joins sequences that decode.
 _PROMPT_SEQUENCES = (4, 64)
+# A padded step computes at most so many times the tokens that it has, else it runs eagerly; but the
+# smallest tiles of tensor cores have 16 rows anyway.
+_MOST_PADDING = 2
+_LEAST_ROWS = 16
 
 
 @dataclass(frozen=True, order=True)
@@ -25,20 +29,42 @@ class GraphSize:
         """Whether a step of this size can run a batch of these numbers."""
         return tokens <= self.tokens and sequences <= self.sequences and longest <= self.longest
 
+    def pays_for(self, tokens: int) -> bool:
+        """Whether a batch of so many tokens runs in this size rather than eagerly.
 
-def graph_sizes(max_batch_tokens: int, max_running: int, weight_bytes: int) -> list[GraphSize]:
+        Decode steps always do: they read the same weights, and a larger size stands in for one
+        that is not captured yet.
+        """
+        return self.longest == 1 or self.tokens <= max(_LEAST_ROWS, _MOST_PADDING * tokens)
+
+
+def graph_sizes(
+    max_batch_tokens: int, max_running: int, weight_bytes: int, max_draft_tokens: int = 0
+) -> list[GraphSize]:
     """All sizes to capture: the largest batch of decoding sequences, which stands in for smaller
-    ones, then a single sequence, the other batches, and last the prompts.
+    ones, then a single sequence, with its drafts too, the other batches, and last the prompts.
+
+    ``max_draft_tokens`` of a sequence in a step.
     """
     decode = decode_sizes(min(max_batch_tokens, max_running))
     short = min(max_batch_tokens, max(_WORTH_IT, int(_MOST_WORK / max(1, weight_bytes))))
-    return [decode.pop(), *decode, *prompt_sizes(short, max_running)]
+    verify = verify_sizes(1 + max_draft_tokens, short, max_running) if max_draft_tokens else []
+    sizes = [decode.pop(), *decode[:1], *verify[:1], *decode[1:], *verify[1:]]
+    return list(dict.fromkeys([*sizes, *prompt_sizes(short, max_running)]))
 
 
 def decode_sizes(most: int) -> list[GraphSize]:
     """A token for each of 1, 2, 4, 8, 16, 24, 32 sequences, then every 16, and `most`."""
     counts = {1, 2, 4, 8, 16, 24, 32, *range(48, most, 16), most}
     return [GraphSize(count, count, 1) for count in sorted(counts) if count <= most]
+
+
+def verify_sizes(queries: int, most: int, max_sequences: int) -> list[GraphSize]:
+    """``queries`` tokens for each of as many sequences as `decode_sizes` has, ``most`` in all."""
+    if queries > most:
+        return []
+    batches = decode_sizes(min(max_sequences, most // queries))
+    return [GraphSize(queries * each.sequences, each.sequences, queries) for each in batches]
 
 
 def prompt_sizes(most: int, max_sequences: int) -> list[GraphSize]:

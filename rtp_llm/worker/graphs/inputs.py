@@ -24,7 +24,9 @@ class GraphInputs:
     """Room for a batch of ``most``; smaller ones are its first parts.
 
     Places that a batch leaves over hold nothing: sequences without a token and without keys, and
-    tokens of no sequence, which are not written to the cache.
+    tokens of no sequence, which are not written to the cache. All entries of block tables name
+    blocks that exist, so that kernels may load ahead of a sequence's end: behind its last block
+    that one is repeated.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class GraphInputs:
         block_size: int,
     ) -> None:
         """`max_model_len` in tokens is the longest sequence that a batch can have."""
+        self.max_seqlen_k, self._block_size = max_model_len, block_size
         groups, blocks = len(cache.groups), -(-max_model_len // block_size)
         self._recurrent = cache.recurrent
         self._tabled = [group for group in range(groups) if group not in cache.recurrent]
@@ -44,7 +47,7 @@ class GraphInputs:
         self._first_state = 4 + groups
         self._shape = (rows, max(most.tokens, most.sequences) + 1)
         self._count = math.prod(self._shape)
-        tables = torch.full((len(self._tabled), most.sequences, blocks), -1, dtype=torch.int32)
+        tables = torch.zeros(len(self._tabled), most.sequences, blocks, dtype=torch.int32)
         self._staged = StagedNumbers(device, self._count + tables.numel())
         self._numbers = self._staged.on_device[: self._count].view(self._shape)
         self._tables = tables.to(device.torch_device)
@@ -106,9 +109,16 @@ class GraphInputs:
         end = self._count + math.prod(used)
         for group, part in zip(self._tabled, host[self._count : end].reshape(used), strict=True):
             part[:] = tables[group][:, :width]
+            self._fill_ends(part, batch.seq_lens)
         self._staged.send(end)
         sent = self._staged.on_device[self._count : end].view(used)
         self._tables[:, : batch.num_seqs, :width].copy_(sent)
+
+    def _fill_ends(self, table: NDArray[np.int32], seq_lens: NDArray[np.int32]) -> None:
+        """Replace what names no block by the last block of the row's sequence."""
+        last = np.minimum((seq_lens - 1) // self._block_size, table.shape[1] - 1)
+        blocks = table[np.arange(len(table)), last]
+        np.copyto(table, blocks[:, None], where=table < 0)
 
     def _write_numbers(self, numbers: NDArray[np.int32], batch: StepPlan, size: GraphSize) -> None:
         tokens, sequences = batch.num_tokens, batch.num_seqs

@@ -38,9 +38,9 @@ class Captured:
 class StepGraphs:
     """Replays of a step on batches of the sizes that were captured.
 
-    A batch runs in the smallest size that holds it. Sizes are captured by `capture_next`, when
-    there is nothing else to do, or when a batch comes for which they are the best; in between a
-    larger captured size serves, or none. Padding touches no cache.
+    A batch runs in the smallest size that holds it, unless most of that were padding. Sizes are
+    captured by `capture_next`, when there is nothing else to do, or when a batch comes for which
+    they are the best; in between a larger captured size serves, or none. Padding touches no cache.
     """
 
     def __init__(
@@ -89,12 +89,14 @@ class StepGraphs:
 
     def _size_of(self, batch: StepPlan) -> GraphSize | None:
         """The captured size that the batch runs in."""
+        if batch.max_seqlen_k > self._inputs.max_seqlen_k:
+            return None
         return self._choose(batch.num_tokens, batch.num_seqs, batch.max_seqlen_q)
 
-    def _choose(self, *numbers: int) -> GraphSize | None:
+    def _choose(self, tokens: int, sequences: int, longest: int) -> GraphSize | None:
         self._pause = max(0, self._pause - 1)
         for size in self._sizes:
-            if not size.holds(*numbers):
+            if not size.holds(tokens, sequences, longest) or not size.pays_for(tokens):
                 continue
             if size not in self._captured and not self._pause:
                 self._capture_size(size)

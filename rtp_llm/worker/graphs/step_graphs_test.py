@@ -13,11 +13,18 @@ import torch
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.terminal_bar import TerminalBar
 from rtp_llm.worker.graphs import step_graphs
-from rtp_llm.worker.graphs.capture_sizes import GraphSize, decode_sizes, graph_sizes, prompt_sizes
+from rtp_llm.worker.graphs.capture_sizes import (
+    GraphSize,
+    decode_sizes,
+    graph_sizes,
+    prompt_sizes,
+    verify_sizes,
+)
 from rtp_llm.worker.graphs.inputs import GraphInputs
 from rtp_llm.worker.graphs.step_graphs import StepGraphs
 
 BLOCK = 4
+LONGEST = 9  # tokens of a sequence
 SMALL = 10**9  # bytes of weights
 
 
@@ -89,6 +96,7 @@ def batch_of(lengths, groups=1, width=2):
         num_seqs=len(lengths),
         num_tokens=total,
         max_seqlen_q=max(lengths),
+        max_seqlen_k=LONGEST,
         token_ids=numbers + 10,
         positions=numbers + 5,
         seq_lens=np.array(lengths, np.int32) + 5,
@@ -107,7 +115,7 @@ def made(sizes, groups=1, capture=True, bar=None):
         groups=(None,) * groups, layers=(), layer_group=(), recurrent=(), states=()
     )
     inputs = GraphInputs(
-        cache, device, GraphSize(1024, 64, 1024), max_model_len=9, block_size=BLOCK
+        cache, device, GraphSize(1024, 64, 1024), max_model_len=LONGEST, block_size=BLOCK
     )
     graphs = StepGraphs(model, inputs, device, sizes, bar)
     while capture and not graphs.complete:
@@ -166,6 +174,26 @@ def test_large_models_compute_for_longer_than_the_host_launches(weight_bytes, mo
     assert max(size.longest for size in graph_sizes(8192, 8, weight_bytes)) == most
 
 
+def test_steps_that_verify_drafts_have_sizes_by_batch():
+    assert verify_sizes(4, most=300, max_sequences=20) == [
+        GraphSize(4 * count, count, 4) for count in (1, 2, 4, 8, 16, 20)
+    ]
+    assert verify_sizes(4, most=50, max_sequences=20)[-1] == GraphSize(48, 12, 4)
+    assert verify_sizes(4, most=3, max_sequences=20) == []
+    sizes = graph_sizes(8192, 20, 8 * SMALL, max_draft_tokens=3)
+    plain = graph_sizes(8192, 20, 8 * SMALL)
+    # Of one sequence right after its decode size, which is captured at the start.
+    assert sizes[:4] == [*plain[:2], GraphSize(4, 1, 4), plain[2]]
+    assert sorted(sizes) == sorted({*plain, *verify_sizes(4, 500, 20)})
+
+
+@pytest.mark.parametrize("draft_tokens", [1, 3, 7, 15, 80])
+@pytest.mark.parametrize(("running", "weights"), [(1, 0), (20, SMALL), (1024, SMALL), (1024, 0)])
+def test_there_are_few_sizes_and_none_twice(draft_tokens, running, weights):
+    sizes = graph_sizes(8192, running, weights, draft_tokens)
+    assert len(set(sizes)) == len(sizes) <= 2 * len(decode_sizes(running)) + 20
+
+
 def test_a_capture_touches_no_cache():
     graphs, model, _ = made(decode_sizes(4), capture=False)
     graphs.capture_next()
@@ -214,6 +242,61 @@ def test_short_prompts_run_padded_and_the_padding_belongs_to_no_sequence(lengths
     assert inputs.seq_lens[len(lengths) :].tolist() == [0] * (size.sequences - len(lengths))
     assert inputs.slot_mapping[0][total:].tolist() == [-1] * (size.tokens - total)
     assert inputs.token_ids[total:].tolist() == [0] * (size.tokens - total)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "size"),
+    [
+        ([4], GraphSize(4, 1, 4)),
+        ([2], GraphSize(4, 1, 4)),
+        ([4, 4], GraphSize(8, 2, 4)),
+        ([2, 2, 2], GraphSize(16, 4, 4)),  # each of them shorter than captured
+        ([4, 2, 4], GraphSize(16, 4, 4)),  # one of them, and not the last
+        ([1, 1, 4], GraphSize(16, 4, 4)),  # two without drafts
+        ([4] * 16, GraphSize(64, 16, 4)),
+        ([1] * 12 + [4] * 4, GraphSize(32, 32, 32)),  # too few for the size of 16 sequences
+        ([5, 4], GraphSize(16, 4, 16)),  # more than drafts: a prompt
+    ],
+)
+def test_drafts_are_verified_in_sizes_by_batch_and_tokens_of_a_sequence(lengths, size):
+    graphs, model, _ = made(graph_sizes(8192, 64, SMALL, max_draft_tokens=3))
+    assert graphs.replay(batch_of(lengths)).tolist() == rows(lengths)
+    inputs, total = inputs_of(model, size), sum(lengths)
+    bounds = np.cumsum([0, *lengths]).tolist()
+    assert inputs.cu_seqlens_q.tolist() == bounds + [total] * (size.sequences - len(lengths))
+    assert inputs.seq_lens[len(lengths) :].tolist() == [0] * (size.sequences - len(lengths))
+    assert inputs.slot_mapping[0].tolist() == [*range(total), *[-1] * (size.tokens - total)]
+
+
+def test_tables_name_blocks_that_exist_everywhere():
+    graphs, model, _ = made(decode_sizes(4))
+    table = inputs_of(model, GraphSize(4, 4, 1)).block_table[0]
+    assert not table.any(), "before the first batch: the padding block"
+    batch = batch_of([1, 1, 1], width=3)
+    batch.seq_lens[:] = 9, 4, 1
+    # With a window, blocks before it are gone; a block may wait behind the last one that is used.
+    batch.block_table[0][:] = [[-1, 7, 8], [5, -1, -1], [6, 3, -1]]
+    given = batch.block_table[0].copy()
+    graphs.replay(batch)
+    assert table.tolist() == [[8, 7, 8], [5, 5, 5], [6, 3, 6], [0, 0, 0]]
+    assert (batch.block_table[0] == given).all(), "the runtime's own is as it was"
+
+
+def test_a_sequence_longer_than_captured_ones_runs_eagerly():
+    graphs, _, _ = made(decode_sizes(4))
+    batch = batch_of([1, 1])
+    batch.max_seqlen_k = LONGEST + 1
+    assert graphs.replay(batch) is None
+
+
+def test_what_were_mostly_padding_runs_eagerly():
+    sizes = [GraphSize(16, 4, 16), GraphSize(256, 4, 256), GraphSize(64, 64, 1)]
+    graphs, _, _ = made(sizes)
+    assert graphs.replay(batch_of([127])) is None
+    assert graphs.replay(batch_of([128])) is not None
+    # Few tokens cost what 16 cost, and decode steps read the same weights in any size.
+    assert graphs.replay(batch_of([2])) is not None
+    assert graphs.replay(batch_of([1] * 5)) is not None
 
 
 def test_a_smaller_batch_after_a_larger_one_leaves_no_trace():
