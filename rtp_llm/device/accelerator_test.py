@@ -157,6 +157,11 @@ def test_every_capability_has_an_answer_and_every_no_a_reason(name):
     assert bool(answers["graph_capture"]) is (name != "xpu")
 
 
+def test_only_hip_needs_watchers_of_collectives_to_wait():
+    wanted = {name: dict(kind.collectives_environment) for name, kind in KINDS.items()}
+    assert wanted == {"cuda": {}, "rocm": {"TORCH_NCCL_BLOCKING_WAIT": "1"}, "xpu": {}}
+
+
 def test_names_that_torch_knows_them_by():
     assert [KINDS[name].collectives for name in KINDS] == ["nccl", "nccl", "xccl"]
     assert [KINDS[name].profiler_activity for name in KINDS] == [

@@ -65,6 +65,8 @@ class Device(ABC):
 
     name: ClassVar[str]
     collectives: ClassVar[str]  # backend of torch.distributed
+    # Variables of torch.distributed that its collectives need, where the user has not set them.
+    collectives_environment: ClassVar[Mapping[str, str]] = {}
     profiler_activity: ClassVar[ProfilerActivity]
     # Its memory is also that of the system and of other programs, so that a plan leaves most of it.
     shares_memory: ClassVar[bool] = False

@@ -18,6 +18,9 @@ class RocmDevice(AcceleratorDevice):
     name: ClassVar[str] = "rocm"
     torch_type: ClassVar[str] = "cuda"
     collectives: ClassVar[str] = "nccl"
+    # The thread that watches collectives asks HIP for their events, which spoils a capture that
+    # goes on meanwhile (hipErrorCapturedEvent, https://github.com/pytorch/pytorch/pull/175377).
+    collectives_environment: ClassVar[Mapping[str, str]] = {"TORCH_NCCL_BLOCKING_WAIT": "1"}
     profiler_activity: ClassVar[ProfilerActivity] = ProfilerActivity.CUDA
     # HIP counts its mask within what ROCr leaves, so ROCr's is no list of HIP's devices.
     mask_variables: ClassVar[tuple[str, ...]] = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")

@@ -59,6 +59,20 @@ class Group:
         with self._talking("a broadcast"):
             self._api.broadcast(tensor, group_src=source, group=self._handle)
 
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        """`tensor` [N, ...] of each rank in turn: [size * N, ...]."""
+        gathered = tensor.new_empty(self.size * tensor.shape[0], *tensor.shape[1:])
+        with self._talking("an all-gather"):
+            self._api.all_gather_into_tensor(gathered, tensor, group=self._handle)
+        return gathered
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all ranks, by rank; of objects that can be pickled, host groups only."""
+        values: list[Any] = [None] * self.size
+        with self._talking("a gathering"):
+            self._api.all_gather_object(values, value, group=self._handle)
+        return values
+
     def all_to_all(
         self,
         tensor: Tensor,

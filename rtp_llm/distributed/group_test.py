@@ -14,7 +14,11 @@ import pytest
 import torch
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
+from rtp_llm.device.cpu import CpuDevice
+from rtp_llm.distributed import world as world_module
+from rtp_llm.distributed.group import Group
 from rtp_llm.distributed.membership import RENDEZVOUS_VARIABLE, Membership
+from rtp_llm.distributed.world import World
 from rtp_llm.testing.ranks import run_ranks
 
 SHORT = datetime.timedelta(seconds=1)
@@ -54,6 +58,52 @@ def test_collectives(tmp_path):
         assert even == [10 * r + rank for r in range(size)]
         assert (first, second) == ([(rank - 1) % size] * 2, [(rank - 1) % size + 0.5] * 3)
         assert none == 0
+
+
+def _gathered(world):
+    tensors = world.tensors.all_gather(torch.full((2, 3), float(world.rank)))
+    return tensors.tolist(), world.host.gather({"rank": world.rank, "name": b"x" * world.rank})
+
+
+def test_gathering(tmp_path):
+    size = 3
+    for tensors, values in run_ranks(tmp_path, size, _gathered):
+        assert tensors == [[float(rank)] * 3 for rank in range(size) for _ in range(2)]
+        assert values == [{"rank": rank, "name": b"x" * rank} for rank in range(size)]
+
+
+def _connected(_, place):
+    """What a device needs of the environment, and what is done before a graph can be captured."""
+    done = []
+
+    class Device(CpuDevice):
+        collectives_environment = {"RTP_LLM_TEST_SET": "1", "RTP_LLM_TEST_NEW": "1"}
+
+        def synchronize(self):
+            done.append("synchronize")
+
+    class Recording(Group):
+        def sum(self, tensor):
+            done.append("sum")
+            super().sum(tensor)
+
+        def all_gather(self, tensor):
+            done.append("all_gather")
+            return super().all_gather(tensor)
+
+    os.environ["RTP_LLM_TEST_SET"] = "0"
+    world_module.Group = Recording
+    World.connect(Membership(0, 1, place), Device(), 60.0).close()
+    return os.environ["RTP_LLM_TEST_SET"], os.environ["RTP_LLM_TEST_NEW"], done
+
+
+def test_collectives_are_ready_for_graphs_once_ranks_have_met(tmp_path):
+    ((was_set, new, done),) = run_ranks(
+        tmp_path, 1, _connected, str(tmp_path / "own"), connect=False
+    )
+    assert (was_set, new) == ("0", "1"), "the user's own value stays"
+    assert sorted(done) == ["all_gather", "sum", "synchronize"]
+    assert done[-1] == "synchronize"
 
 
 def _rank_one_dies(world):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from typing import TYPE_CHECKING
 
 import torch
@@ -40,6 +41,8 @@ class World:
 
         rank, size = membership.rank, membership.size
         limit = datetime.timedelta(seconds=timeout)
+        for name, value in device.collectives_environment.items():
+            os.environ.setdefault(name, value)
         try:
             distributed.init_process_group(
                 HOST_BACKEND,
@@ -57,9 +60,16 @@ class World:
             ) from error
         host = distributed.group.WORLD
         world = cls(rank, size, *(Group(each, rank, size) for each in (tensors, host, moves)))
-        # The first message makes connections, which one that a graph captures could not.
-        world.tensors.all_to_all(torch.zeros(size, 1, device=device.torch_device))
+        world._warm_up(device)
         return world
+
+    def _warm_up(self, device: Device) -> None:
+        """The first messages of a kind make connections, which those in graphs could not."""
+        number = torch.zeros(1, device=device.torch_device)
+        self.tensors.all_gather(number)
+        self.tensors.sum(number)
+        self.tensors.all_to_all(number.expand(self.size, 1).contiguous())
+        device.synchronize()
 
     def wait_for_all(self, timeout: float) -> None:
         """Return once every rank is here. RankLostError names who is not after `timeout` s."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.terminal_bar import TerminalBar
+from rtp_llm.worker.graphs.capture_session import CaptureSession
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
 
 if TYPE_CHECKING:
@@ -50,9 +51,14 @@ class StepGraphs:
         device: Device,
         sizes: Sequence[GraphSize],
         bar: TerminalBar | None = None,
+        session: CaptureSession | None = None,
     ) -> None:
-        """`step` gives a row for each token; `sizes` come in the order of `capture_next`."""
+        """`step` gives a row for each token; `sizes` come in the order of `capture_next`.
+
+        `session` of ranks that capture together; one failing then raises CaptureError on all.
+        """
         self._bar = bar or TerminalBar()
+        self._session = session or CaptureSession()
         self._step = step
         self._inputs = inputs
         self._device = device
@@ -111,14 +117,19 @@ class StepGraphs:
         total, done = len(self._sizes), len(self._captured)
         self._bar.draw("capturing graphs", done, total, f"{done} of {total}")
         self._waiting.remove(size)
-        made, problem = self._try(size)
+        try:
+            made, problem = self._try(size)
+        except Exception:
+            self._sizes.remove(size)  # it is not tried again
+            raise
+        finally:
+            self._bar.erase()
         if made is not None:
             self._captured[size] = made
         else:
             _logger.warning("no more graphs are captured, memory is short: %s", problem)
             self._sizes = [each for each in self._sizes if each in self._captured]
             self._waiting = []
-        self._bar.erase()
         self._seconds += time.monotonic() - began
         self._bytes += self._device.memory_used() - before
         if not self._waiting:
@@ -127,9 +138,21 @@ class StepGraphs:
     def _try(self, size: GraphSize) -> tuple[Captured | None, str]:
         """The captured step, or why there is no memory for it."""
         try:
-            return self._capture(size), ""
+            return self._capture_together(size), ""
         except torch.OutOfMemoryError as error:
             return None, str(error)
+
+    def _capture_together(self, size: GraphSize) -> Captured:
+        """The captured step, once every rank of the session has it."""
+        made: Captured | None = None
+        failure: Exception | None = None
+        try:
+            made = self._capture(size)
+        except Exception as error:
+            failure = error
+        self._session.finish_capture_session(failure)
+        assert made is not None
+        return made
 
     def _rehearse(self, batch: ForwardBatch) -> None:
         """Run the step once."""
@@ -144,7 +167,7 @@ class StepGraphs:
                 self._rehearse(batch)
         self._device.synchronize()
         graph = self._device.new_graph(self._pool)
-        with graph.capture(self._stream):
+        with self._session.capture(graph, self._stream):
             hidden = self._step(batch)
         self._pool = graph.pool
         return Captured(graph, hidden)

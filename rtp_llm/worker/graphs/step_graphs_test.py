@@ -13,6 +13,7 @@ import torch
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.terminal_bar import TerminalBar
 from rtp_llm.worker.graphs import step_graphs
+from rtp_llm.worker.graphs.capture_session import CaptureError, CaptureSession
 from rtp_llm.worker.graphs.capture_sizes import (
     GraphSize,
     decode_sizes,
@@ -108,16 +109,18 @@ def batch_of(lengths, groups=1, width=2):
     )
 
 
-def made(sizes, groups=1, capture=True, bar=None):
-    model = Model()
-    device = Device(model)
+def inputs_on(device, groups=1):
     cache = SimpleNamespace(
         groups=(None,) * groups, layers=(), layer_group=(), recurrent=(), states=()
     )
-    inputs = GraphInputs(
-        cache, device, GraphSize(1024, 64, 1024), max_model_len=LONGEST, block_size=BLOCK
-    )
-    graphs = StepGraphs(model, inputs, device, sizes, bar)
+    most = GraphSize(1024, 64, 1024)
+    return GraphInputs(cache, device, most, max_model_len=LONGEST, block_size=BLOCK)
+
+
+def made(sizes, groups=1, capture=True, bar=None):
+    model = Model()
+    device = Device(model)
+    graphs = StepGraphs(model, inputs_on(device, groups), device, sizes, bar)
     while capture and not graphs.complete:
         graphs.capture_next()
     return graphs, model, device
@@ -353,6 +356,33 @@ def test_without_memory_for_more_the_engine_goes_on_with_what_it_has(caplog):
     assert "no more graphs are captured, memory is short: no memory" in caplog.text
     assert graphs.replay(batch_of([1])).tolist() == rows([1])
     assert graphs.replay(batch_of([9])) is None
+
+
+def test_ranks_that_capture_together_keep_a_graph_or_none_does():
+    """Here this rank's capture goes well, and another one's does not; then the other way round."""
+
+    class Others:
+        size, reason = 2, "RuntimeError()"
+
+        def wait_for_all(self):
+            pass
+
+        def gather(self, value):
+            return [value, (value[0], self.reason)]
+
+    others, model = Others(), Model()
+    device = Device(model)
+    sizes = [GraphSize(2, 2, 1), GraphSize(4, 4, 1), GraphSize(8, 8, 1)]
+    session = CaptureSession(others)
+    graphs = StepGraphs(model, inputs_on(device), device, sizes, session=session)
+    with pytest.raises(CaptureError, match=r"rank 1: RuntimeError\(\)"):
+        graphs.capture_next()
+    others.reason = None
+    assert graphs.replay(batch_of([1, 1])).tolist() == rows([1, 1])
+    assert len(model.calls[-1][0].token_ids) == 4, "the size is not tried again"
+    model.room = len(model.calls)
+    with pytest.raises(CaptureError, match="rank 0: OutOfMemoryError"):
+        graphs.capture_next()
 
 
 def test_the_log_says_what_was_captured(caplog):

@@ -1,0 +1,149 @@
+"""What collectives exchange among ranks between the capture of a graph and its first replay."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from rtp_llm.device.streams import Graph, Stream
+
+_logger = logging.getLogger("rtp_llm.engine")
+
+
+class CaptureError(RuntimeError):
+    """A rank could not capture a graph or finish it; no rank keeps it."""
+
+
+class CapturedCollective(Protocol):
+    """A collective that finds other ranks' buffers by their addresses, as a custom all-reduce.
+
+    While `capturing`, a call marks its buffer as pending: other ranks open it once the graph is
+    captured.
+    """
+
+    capturing: bool
+
+    def pending(self) -> Sequence[bytes]:
+        """Handles of the pending buffers, in the order of the calls."""
+
+    def open(self, handles: Sequence[Sequence[bytes]]) -> None:
+        """Open the buffers of all ranks, by rank; replays may use them after `commit`."""
+
+    def commit(self) -> None:
+        """All ranks have opened them: none is pending any more. Does not fail."""
+
+    def discard(self) -> None:
+        """Forget the pending buffers and close what was opened for them."""
+
+
+class HostGroup(Protocol):
+    """Ranks that talk to each other in host memory."""
+
+    @property
+    def size(self) -> int: ...
+
+    def wait_for_all(self) -> None:
+        """Return once every rank has called this."""
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all ranks, by rank."""
+
+
+class _Alone:
+    """The group of one rank."""
+
+    size = 1
+
+    def wait_for_all(self) -> None:
+        pass
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+
+class CaptureSession:
+    """Around every capture, on all ranks of `group` (None: there is one) for the same sizes."""
+
+    def __init__(
+        self, group: HostGroup | None = None, collectives: Sequence[CapturedCollective | None] = ()
+    ) -> None:
+        """`collectives` in the same order on all ranks; None: its module is missing here."""
+        self._group = group or _Alone()
+        self._collectives = tuple(collectives)
+        self._present = [each for each in collectives if each is not None]
+        self.capturing = False
+
+    @contextmanager
+    def capture(self, graph: Graph, stream: Stream | None = None) -> Iterator[None]:
+        """Capture inside; whatever happens, nothing counts as capturing afterwards."""
+        before = self.capturing, [each.capturing for each in self._present]
+        try:
+            self._set(True, [True] * len(self._present))
+            with graph.capture(stream):
+                yield
+        finally:
+            self._set(*before)
+
+    def _set(self, own: bool, theirs: Sequence[bool]) -> None:
+        self.capturing = own
+        for collective, value in zip(self._present, theirs, strict=True):
+            collective.capturing = value
+
+    def finish_capture_session(self, failure: Exception | None = None) -> None:
+        """Once after each capture and outside it; `failure`: what went wrong here.
+
+        Pending buffers are committed on all ranks or, where something goes wrong on any of them,
+        discarded on all; then all raise CaptureError, a rank that is alone its `failure`. The
+        errors of the group, as RankLostError, are raised as they are.
+        """
+        try:
+            self._exchange(failure)
+        except BaseException:
+            self._discard()
+            raise
+        for collective in self._present:
+            collective.commit()
+
+    def _discard(self) -> None:
+        """All of them, also when one fails: the error that led here is the one to know."""
+        for collective in self._present:
+            try:
+                collective.discard()
+            except Exception:
+                _logger.exception("a collective kept what it had captured")
+
+    def _exchange(self, failure: Exception | None) -> None:
+        handles: list[list[bytes]] = []
+        if failure is None:
+            try:
+                handles = [list(each.pending()) if each else [] for each in self._collectives]
+            except Exception as error:
+                failure = error
+        self._group.wait_for_all()
+        counts = self._agree([len(each) for each in handles], failure)
+        if any(each != counts[0] for each in counts):
+            raise CaptureError(f"ranks have different numbers of pending buffers: {counts}")
+        if not any(counts[0]):
+            return
+        everyone = self._group.gather(handles)
+        try:
+            for place, collective in enumerate(self._collectives):
+                if collective is not None and counts[0][place]:
+                    collective.open([theirs[place] for theirs in everyone])
+        except Exception as error:
+            failure = error
+        self._agree(None, failure)
+
+    def _agree(self, value: Any, failure: Exception | None) -> list[Any]:
+        """The values of all ranks; raises where one of them has a failure."""
+        said = self._group.gather((value, None if failure is None else repr(failure)))
+        reasons = [f"rank {rank}: {why}" for rank, (_, why) in enumerate(said) if why is not None]
+        if failure is not None and self._group.size == 1:
+            raise failure
+        if reasons:
+            told = "; ".join(reasons)
+            raise CaptureError(f"no rank keeps a graph: {told}") from failure
+        return [value for value, _ in said]
