@@ -90,7 +90,7 @@ def _explain(loaded: LoadedSettings) -> int:
         from rtp_llm.device import known_devices, resolve_device
         from rtp_llm.device.built import describe_build
         from rtp_llm.engine.explain_speculation import explain_speculation
-        from rtp_llm.engine.memory_estimate import explain_cache
+        from rtp_llm.engine.memory_estimate import explain_cache, explain_graphs
         from rtp_llm.engine.replicas.rank_setup import check_ranks
         from rtp_llm.engine.start_checks import check_settings
         from rtp_llm.loader import explain
@@ -102,6 +102,7 @@ def _explain(loaded: LoadedSettings) -> int:
         check_ranks(settings, read_model_config(settings.model), settings.data_parallel_size)
         print(explain(settings.model, device=device, settings=settings))
         print(explain_speculation(settings))
+        print(explain_graphs(settings, device))
         print(explain_cache(settings, device))
         print(f"chat template: {template or 'none; only completions are served'}")
         return 0

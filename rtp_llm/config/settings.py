@@ -102,12 +102,13 @@ class Settings(ModelSettings, SpeculativeSettings, DisaggSettings, RankSettings,
         "On an accelerator, allow the slow PyTorch reference of an operator without a kernel.",
         advanced=True,
     )
-    enable_cuda_graph: bool = option(
-        True,
+    enable_cuda_graph: bool | None = option(
+        None,
         "switch",
         "device",
-        "Capture decode steps and short prompts as CUDA or HIP graphs where the device can; "
-        "off: every step runs eagerly.",
+        "Capture decode steps, verification of drafts and short prompts as CUDA or HIP graphs "
+        "where the device can; off: every step runs eagerly.",
+        automatic="on where graphs were tried (cuda); off on rocm",
     )
     enable_overlap: bool | None = option(
         None,

@@ -65,6 +65,7 @@ class Device(ABC):
 
     name: ClassVar[str]
     collectives: ClassVar[str]  # backend of torch.distributed
+    graphs_by_default: ClassVar[bool] = True  # False: none has run on such a device yet
     # Variables of torch.distributed that its collectives need, where the user has not set them.
     collectives_environment: ClassVar[Mapping[str, str]] = {}
     profiler_activity: ClassVar[ProfilerActivity]

@@ -18,6 +18,7 @@ class RocmDevice(AcceleratorDevice):
     name: ClassVar[str] = "rocm"
     torch_type: ClassVar[str] = "cuda"
     collectives: ClassVar[str] = "nccl"
+    graphs_by_default: ClassVar[bool] = False
     # The thread that watches collectives asks HIP for their events, which spoils a capture that
     # goes on meanwhile (hipErrorCapturedEvent, https://github.com/pytorch/pytorch/pull/175377).
     collectives_environment: ClassVar[Mapping[str, str]] = {"TORCH_NCCL_BLOCKING_WAIT": "1"}

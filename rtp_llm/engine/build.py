@@ -12,16 +12,12 @@ from rtp_llm import ops
 from rtp_llm.device import resolve_device
 from rtp_llm.engine.admission import EngineLimits
 from rtp_llm.engine.engine import Engine
+from rtp_llm.engine.graph_choice import GraphChoice, choose_graphs
 from rtp_llm.engine.memory_plan import plan_memory, step_limits, weight_bytes, weights_that_fit
 from rtp_llm.engine.memory_release import await_memory
 from rtp_llm.engine.messages import EngineReady, EngineStartError
 from rtp_llm.engine.phases import Phases
-from rtp_llm.engine.replicas.rank_setup import (
-    host_threads,
-    padded_tokens,
-    share_model,
-    shares_experts,
-)
+from rtp_llm.engine.replicas.rank_setup import host_threads, share_model, shares_experts
 from rtp_llm.engine.replicas.rank_worker import RankWorker
 from rtp_llm.engine.start_checks import (
     check_drafts,
@@ -36,7 +32,7 @@ from rtp_llm.native import load_runtime
 from rtp_llm.ops.fp8 import fp8_gemm_choice
 from rtp_llm.ops.fp8.fp8_gemm_choice import Fp8GemmChoice
 from rtp_llm.worker.cache.kv_cache import KVCache
-from rtp_llm.worker.graphs.capture_sizes import GraphSize, graph_sizes
+from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.graphs.shared_graphs import SharedGraphs
 from rtp_llm.worker.heads.sampler import Sampler
 from rtp_llm.worker.local_worker import LocalWorker
@@ -159,24 +155,13 @@ def _sizes_to_capture(
     settings: Settings, model: CausalLM, device: Device, limits: StepLimits
 ) -> list[GraphSize]:
     """The steps that will be captured as graphs; none where they cannot be, which the log tells."""
-    if not settings.enable_cuda_graph:
-        return []
-    if not (answer := device.supports("graph_capture")):
-        if device.name != "cpu":  # which loses nothing by it
-            _logger.warning("no graphs are captured: %s", answer.reason)
-        return []
-    most = limits.max_batch_tokens
-    if shares_experts(settings, model.config):
-        most = min(most, padded_tokens(settings, device))
-    if not most:
-        _logger.warning("no graphs are captured: expert_capacity=0 has messages of any size")
-        return []
-    if missing := missing_operators(device):
+    choice = choose_graphs(settings, model.config, device, limits, weight_bytes(model))
+    if choice.sizes and (missing := missing_operators(device)):
         # They ask the device for sizes, which a graph cannot capture.
-        _logger.warning("no graphs are captured: PyTorch stands in for %s", ", ".join(missing))
-        return []
-    drafts = limits.max_draft_tokens
-    return graph_sizes(most, limits.max_running, weight_bytes(model), drafts)
+        choice = GraphChoice([], f"PyTorch stands in for {', '.join(missing)}")
+    if choice.reason and device.name != "cpu" and settings.enable_cuda_graph is not False:
+        _logger.warning("no graphs are captured: %s", choice.reason)
+    return choice.sizes
 
 
 def _capture_graphs(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from rtp_llm.engine.graph_choice import choose_graphs
 from rtp_llm.engine.memory_plan import step_limits
 from rtp_llm.layers import torch_dtype
 from rtp_llm.loader import resolve
@@ -23,6 +24,7 @@ from rtp_llm.worker.cache.budget import (
     sampler_estimate,
 )
 from rtp_llm.worker.cache.plan import CachePlan, CacheShape, plan_cache
+from rtp_llm.worker.speculative.methods import make_proposer
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
@@ -46,6 +48,15 @@ def explain_cache(settings: Settings, device: Device) -> str:
             size = blocks * group.block_bytes(plan.block_size) / MIB
             lines.append(f"  {group}: {blocks} blocks, {size:.0f} MiB")
     return "\n".join(lines)
+
+
+def explain_graphs(settings: Settings, device: Device) -> str:
+    """A line: which graphs a start would capture and what they take, or why there are none."""
+    config = read_model_config(settings.model)
+    weights = _weight_bytes(settings, torch_dtype(resolve(settings, config, device)))
+    drafts = make_proposer(settings).max_draft_tokens
+    limits = step_limits(settings, config, device, drafts)
+    return str(choose_graphs(settings, config, device, limits, weights))
 
 
 def estimate_plan(settings: Settings, device: Device) -> tuple[CacheShape, CachePlan]:

@@ -1,0 +1,58 @@
+"""Which steps an engine captures as graphs, or why it captures none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rtp_llm.engine.replicas.rank_setup import padded_tokens, shares_experts
+from rtp_llm.worker.cache.budget import GRAPH_BYTES, MIB
+from rtp_llm.worker.graphs.capture_sizes import GraphSize, graph_sizes
+
+if TYPE_CHECKING:
+    from rtp_llm.config.settings import Settings
+    from rtp_llm.device import Device
+    from rtp_llm.models.config import ModelConfig
+    from rtp_llm.worker.warm_up import StepLimits
+
+
+@dataclass(frozen=True)
+class GraphChoice:
+    """`sizes` in the order of their capture; `reason` why there are none."""
+
+    sizes: list[GraphSize]
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if not self.sizes:
+            return f"graphs: none: {self.reason}"
+        decoding = max(size.sequences for size in self.sizes if size.longest == 1)
+        others = max((size.tokens for size in self.sizes if size.longest > 1), default=0)
+        return (
+            f"graphs: {len(self.sizes)}, of decode steps of up to {decoding} sequences, and of "
+            f"prompts and drafts of up to {others} tokens; about "
+            f"{len(self.sizes) * GRAPH_BYTES // MIB} MiB beside the results of a step"
+        )
+
+
+def choose_graphs(
+    settings: Settings,
+    config: ModelConfig,
+    device: Device,
+    limits: StepLimits,
+    weight_bytes: int,
+) -> GraphChoice:
+    """What settings and device allow; operators without kernels are not looked for."""
+    if settings.enable_cuda_graph is False:
+        return GraphChoice([], "enable_cuda_graph is off")
+    if not (answer := device.supports("graph_capture")):
+        return GraphChoice([], answer.reason)
+    if settings.enable_cuda_graph is None and not device.graphs_by_default:
+        untried = f"no graph has run on {device.name} yet; enable_cuda_graph on captures them"
+        return GraphChoice([], untried)
+    most = limits.max_batch_tokens
+    if shares_experts(settings, config):
+        most = min(most, padded_tokens(settings, device))
+    if not most:
+        return GraphChoice([], "expert_capacity=0 has messages of any size")
+    return GraphChoice(graph_sizes(most, limits.max_running, weight_bytes, limits.max_draft_tokens))
