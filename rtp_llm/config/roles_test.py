@@ -96,7 +96,8 @@ def changed(name: str) -> Any:
     if info.kind == "switch":
         return not default
     if info.kind == "text":
-        text = "{}" if name == "speculative_config" else "x"
+        texts = {"speculative_config": "{}", "num_speculative_tokens_per_batch_size": "[]"}
+        text = texts.get(name, "x")
         return next((each for each in info.choices if each != default), text)
     if default is None:
         return info.minimum or 0

@@ -25,6 +25,7 @@ EXAMPLES = {
     "host": ("0.0.0.0", "::1"),
     "api_key": ("secret", "other"),
     "num_speculative_tokens": ("5", "7"),
+    "num_speculative_tokens_per_batch_size": ("[[1, 8, 2]]", "[[1, 8, 3], [9, 20, 0]]"),
     "prompt_lookup_min": ("1", "3"),
     "prompt_lookup_max": ("8", "16"),
     "suffix_decoding_max_tree_depth": ("16", "32"),

@@ -12,6 +12,7 @@ from rtp_llm.config.options import CheckedSettings, SettingsError, option
 _JSON_KEYS = {
     "method": "speculative",
     "num_speculative_tokens": "num_speculative_tokens",
+    "num_speculative_tokens_per_batch_size": "num_speculative_tokens_per_batch_size",
     "prompt_lookup_min": "prompt_lookup_min",
     "prompt_lookup_max": "prompt_lookup_max",
     "suffix_decoding_max_tree_depth": "suffix_decoding_max_tree_depth",
@@ -19,6 +20,8 @@ _JSON_KEYS = {
     "suffix_decoding_max_spec_factor": "suffix_decoding_max_spec_factor",
     "suffix_decoding_min_token_prob": "suffix_decoding_min_token_prob",
 }
+
+_TABLE = "num_speculative_tokens_per_batch_size"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +44,26 @@ class SpeculativeSettings(CheckedSettings):
         3,
         "integer",
         "speculation",
-        "Draft tokens for each sequence in a step.",
+        "Draft tokens for each sequence in a step, at most.",
         unit="tokens",
         minimum=1,
         maximum=63,
+    )
+    speculative_adaptive: bool = option(
+        True,
+        "switch",
+        "speculation",
+        "Take fewer drafts, or none, while they cost more time than they save, by what steps with "
+        "and without them took and how many were right.",
+        advanced=True,
+    )
+    num_speculative_tokens_per_batch_size: str = option(
+        "",
+        "text",
+        "speculation",
+        "Draft tokens by the number of sequences in a step, in place of speculative_adaptive: "
+        "[[1, 8, 3], [9, 32, 1], [33, 64, 0]] is 3 up to 8 sequences, 1 up to 32, none above.",
+        advanced=True,
     )
     prompt_lookup_min: int = option(
         2,
@@ -125,6 +144,35 @@ class SpeculativeSettings(CheckedSettings):
                 f"prompt_lookup_min: {self.prompt_lookup_min} is above prompt_lookup_max, "
                 f"{self.prompt_lookup_max}"
             )
+        _ = self.draft_table
+
+    @property
+    def draft_table(self) -> tuple[tuple[int, int, int], ...]:
+        """Rows of (first, last batch size, draft tokens), in order and from 1 on; may be empty."""
+        text = self.num_speculative_tokens_per_batch_size
+        try:
+            rows = json.loads(text or "[]")
+            table = tuple((first, last, tokens) for first, last, tokens in rows)
+        except (TypeError, ValueError) as error:
+            raise SettingsError(
+                f"{_TABLE}: {text!r} is not a list of [first, last, tokens]"
+            ) from error
+        following = 1
+        for first, last, tokens in table:
+            if not all(type(value) is int for value in (first, last, tokens)):
+                raise SettingsError(f"{_TABLE}: {text!r} has what are no whole numbers")
+            if first != following or last < first:
+                raise SettingsError(
+                    f"{_TABLE}: [{first}, {last}, {tokens}] must begin with {following}, and not "
+                    "end before that"
+                )
+            if not 0 <= tokens <= self.num_speculative_tokens:
+                raise SettingsError(
+                    f"{_TABLE}: {tokens} draft tokens are not from 0 to num_speculative_tokens, "
+                    f"{self.num_speculative_tokens}"
+                )
+            following = last + 1
+        return table
 
     def _set(self, key: str, value: Any) -> None:
         """The field that the JSON object has at `key`."""
@@ -132,6 +180,8 @@ class SpeculativeSettings(CheckedSettings):
             known = ", ".join(_JSON_KEYS)
             raise SettingsError(f"speculative_config: {key!r} is not known; there are {known}")
         name = _JSON_KEYS[key]
+        if name == _TABLE and isinstance(value, list):
+            value = json.dumps(value)
         field = self.__dataclass_fields__[name]
         found = getattr(self, name)
         if found not in (field.default, value):

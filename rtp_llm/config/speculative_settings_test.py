@@ -22,6 +22,35 @@ def test_one_object_says_all() -> None:
     assert (settings.prompt_lookup_min, settings.prompt_lookup_max) == (2, 6)
 
 
+def test_a_table_of_lengths() -> None:
+    table = [[1, 8, 3], [9, 32, 1], [33, 64, 0]]
+    expected = ((1, 8, 3), (9, 32, 1), (33, 64, 0))
+    name = "num_speculative_tokens_per_batch_size"
+    assert Settings(model="m", **{name: json.dumps(table)}).draft_table == expected
+    config = json.dumps({"method": "suffix", name: table})
+    assert Settings(model="m", speculative_config=config).draft_table == expected
+    assert Settings(model="m").draft_table == ()
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("3", "is not a list of"),
+        ("[[1, 2]]", "is not a list of"),
+        ("[[1, 2, 3", "is not a list of"),
+        ('[[1, 2, "3"]]', "no whole numbers"),
+        ("[[2, 8, 3]]", r"\[2, 8, 3\] must begin with 1"),
+        ("[[1, 8, 3], [10, 12, 2]]", r"\[10, 12, 2\] must begin with 9"),
+        ("[[1, 0, 3]]", "not end before that"),
+        ("[[1, 8, 4]]", "4 draft tokens are not from 0 to num_speculative_tokens, 3"),
+        ("[[1, 8, -1]]", "-1 draft tokens are not from 0"),
+    ],
+)
+def test_tables_that_make_no_sense(table: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=f"^num_speculative_tokens_per_batch_size: .*{message}"):
+        Settings(model="m", num_speculative_tokens_per_batch_size=table)
+
+
 def test_object_and_flags_may_agree() -> None:
     config = '{"method": "ngram", "num_speculative_tokens": 3}'
     assert Settings(model="m", speculative="ngram", speculative_config=config).speculative

@@ -38,7 +38,7 @@ from rtp_llm.worker.heads.sampler import Sampler
 from rtp_llm.worker.local_worker import LocalWorker
 from rtp_llm.worker.model_runner import ModelRunner
 from rtp_llm.worker.sampled_tokens import SampledTokens
-from rtp_llm.worker.speculative.methods import make_proposer
+from rtp_llm.worker.speculative.methods import make_draft_length, make_proposer
 from rtp_llm.worker.speculative.proposer import Proposer
 from rtp_llm.worker.warm_up import StepLimits
 
@@ -317,4 +317,5 @@ def _engine(
         eos_token_ids=ready.eos_token_ids,
     )
     together = worker if ranks is None else RankWorker(worker, ranks)
-    return Engine(scheduler, together, limits, settings.seed, proposer)
+    length = make_draft_length(settings, proposer)
+    return Engine(scheduler, together, limits, settings.seed, proposer, length)

@@ -26,6 +26,7 @@ from rtp_llm.engine.remote_prompts import RemotePrompts
 from rtp_llm.engine.serving import Serving
 from rtp_llm.engine.step_guard import StepGuard
 from rtp_llm.engine.step_metrics import StepMetrics
+from rtp_llm.worker.speculative.draft_length import DraftLength, shorten
 from rtp_llm.worker.speculative.proposer import NO_DRAFTS, Proposer
 
 if TYPE_CHECKING:
@@ -49,11 +50,14 @@ class Engine(Serving):
         limits: EngineLimits,
         seed: int = 0,
         proposer: Proposer = NO_DRAFTS,
+        draft_length: DraftLength | None = None,
     ) -> None:
-        """``seed`` is that of requests without one of their own."""
+        """``seed`` is that of requests without one of their own; ``draft_length``: None takes as
+        many drafts as there are."""
         self.limits = limits
         self.remote_prompts = RemotePrompts(scheduler, self._unblock)
         self._scheduler, self._worker, self._proposer = scheduler, worker, proposer
+        self._draft_length = draft_length or DraftLength(proposer.max_draft_tokens)
         self._admission = Admission(scheduler, limits, seed, worker, proposer)
         self._blocked = False  # nothing can run before a transfer ends
         self._watched: set[int] = set()  # sequences whose end the worker wants to hear of
@@ -138,6 +142,7 @@ class Engine(Serving):
     def _step(self) -> list[StepOutput | PromptLogprobs]:
         if self._guard.interrupted:
             self._in_flight = None
+            self._draft_length.forget()
             self._guard.forget_steps(self._scheduler)
         step = self._in_flight
         if step is None:
@@ -160,8 +165,13 @@ class Engine(Serving):
     def _submit(self, in_flight: StepHandle | None) -> StepHandle | None:
         """Schedule a step and give it to the worker; None if nothing can run now."""
         self._worker.release_plan()
-        drafts = self._proposer.propose(self._scheduler.batch if in_flight else None)
+        limit = self._draft_length.choose()
+        drafts = None
+        if limit:
+            drafts = self._proposer.propose(self._scheduler.batch if in_flight else None)
+            drafts = shorten(drafts, limit)
         plan = self._scheduler.batch if self._scheduler.schedule(drafts) else None
+        self._draft_length.submitted(plan)
         return self._worker.execute(plan, more=self._scheduler.has_work)
 
     def _nothing_submitted(self) -> None:
@@ -176,7 +186,8 @@ class Engine(Serving):
     def _commit(self, outputs: StepOutputs) -> None:
         self._scheduler.commit(outputs.tokens)
         result = self._scheduler.result
-        self._metrics.count(outputs.sampled, result)
+        self._draft_length.committed(result)
+        self._metrics.count(outputs.sampled, result, self._draft_length.limit)
         self._proposer.observe(result)
         if self._watched:
             ended = self._watched.intersection(result.ids[np.flatnonzero(result.finish)].tolist())

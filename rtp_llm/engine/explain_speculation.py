@@ -12,7 +12,7 @@ _WAIT = ("ngram", "suffix")
 
 
 def explain_speculation(settings: SpeculativeSettings) -> str:
-    """One line: who drafts, how many tokens, and whether steps overlap."""
+    """One line: who drafts, how many tokens by load, and whether steps overlap."""
     method = settings.speculative
     if method == "none":
         return "speculation: none"
@@ -21,4 +21,10 @@ def explain_speculation(settings: SpeculativeSettings) -> str:
         if method in _WAIT
         else "steps overlap"
     )
-    return f"speculation: {method}, up to {settings.num_speculative_tokens} drafts; {overlap}"
+    length = f"up to {settings.num_speculative_tokens} drafts"
+    if table := settings.draft_table:
+        rows = (f"{tokens} up to {last} sequences" for _, last, tokens in table)
+        length = f"drafts by batch size: {', '.join(rows)}, {table[-1][2]} above"
+    elif settings.speculative_adaptive:
+        length += ", fewer or none where measured steps show that they lose"
+    return f"speculation: {method}, {length}; {overlap}"

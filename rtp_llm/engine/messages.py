@@ -186,6 +186,7 @@ class EngineStats(msgspec.Struct, tag="stats", frozen=True, kw_only=True):
     resident_bytes: int = 0
     receiving: int = 0  # sequences that wait for a prompt of another worker
     held: int = 0  # sequences whose blocks a transfer reads or writes
+    spec_decode_num_speculative_tokens: int = 0  # of a sequence in a step, at present
     spec_decode_num_drafts: int = 0  # sequences that verified drafts, in all steps
     spec_decode_num_draft_tokens: int = 0
     spec_decode_num_accepted_tokens: int = 0

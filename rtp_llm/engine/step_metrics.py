@@ -29,7 +29,7 @@ class StepMetrics:
         self._steps = 0
         self._generated = 0
         self.broken = 0
-        self._drafts = self._draft_tokens = 0
+        self._drafts = self._draft_tokens = self._draft_length = 0
         self._accepted = np.zeros(0, np.int64)  # drafts, by their place
         self._batch_size = 0
         self._step_seconds = 0.0
@@ -57,8 +57,10 @@ class StepMetrics:
         began = self._began
         return 0.0 if began is None else time.monotonic() - began
 
-    def count(self, sampled: Sampled | None, result: Result) -> None:
-        """Add a step that drew ``sampled`` and committed ``result``."""
+    def count(self, sampled: Sampled | None, result: Result, draft_length: int) -> None:
+        """Add a step that drew ``sampled`` and committed ``result``; ``draft_length``: how many
+        drafts of a sequence are taken now."""
+        self._draft_length = draft_length
         num_tokens = result.num_tokens
         self._batch_size = int(np.count_nonzero(num_tokens))
         self._generated += int(num_tokens.sum())
@@ -99,6 +101,7 @@ class StepMetrics:
             prompt_tokens=self.prompt_tokens,
             generated_tokens=self._generated,
             degenerate_rows=self.broken,
+            spec_decode_num_speculative_tokens=self._draft_length,
             spec_decode_num_drafts=self._drafts,
             spec_decode_num_draft_tokens=self._draft_tokens,
             spec_decode_num_accepted_tokens=int(self._accepted.sum()),

@@ -132,6 +132,10 @@ def test_aborted_sequences_are_forgotten(folder: Path) -> None:
 def test_explain_says_who_waits(method: str) -> None:
     settings = Settings(model="m", speculative=method, num_speculative_tokens=4)
     text = explain_speculation(settings)
-    assert text.startswith(f"speculation: {method}, up to 4 drafts; ")
+    assert text.startswith(f"speculation: {method}, up to 4 drafts, fewer or none where ")
     assert ("do not overlap" in text) == make_proposer(settings).needs_tokens
+    table = "[[1, 4, 3], [5, 9, 0]]"
+    settings = Settings(model="m", speculative=method, num_speculative_tokens_per_batch_size=table)
+    expected = "drafts by batch size: 3 up to 4 sequences, 0 up to 9 sequences, 0 above; "
+    assert expected in explain_speculation(settings)
     assert explain_speculation(Settings(model="m")) == "speculation: none"

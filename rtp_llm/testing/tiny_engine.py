@@ -38,7 +38,12 @@ class TinyEngine:
     def __init__(self, folder: Path, **settings: Any) -> None:
         """``settings`` may have a ``proposer`` of drafts among them."""
         proposer: Proposer | None = settings.pop("proposer", None)
-        small = {"kv_cache_mem_mb": 8, "dtype": "float32", "num_threads": 1}
+        small = {
+            "kv_cache_mem_mb": 8,
+            "dtype": "float32",
+            "num_threads": 1,
+            "speculative_adaptive": False,  # what drafts a test sees must not hang on times
+        }
         self.settings = Settings(model=str(folder), **{**small, **settings})
         built = build_engine(self.settings, proposer=proposer)
         self.built = built

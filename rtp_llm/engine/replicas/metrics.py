@@ -11,7 +11,13 @@ from rtp_llm.engine.messages import EngineReady, EngineStats
 
 _SUMMED_READY = ("num_blocks", "max_running", "max_queued", "weight_bytes", "kv_cache_bytes")
 # A step is one of all ranks, and the slowest says how long it takes.
-_LARGEST_STATS = ("steps", "step_seconds", "step_age", "kv_used_ratio")
+_LARGEST_STATS = (
+    "steps",
+    "step_seconds",
+    "step_age",
+    "kv_used_ratio",
+    "spec_decode_num_speculative_tokens",
+)
 # Only workers for one part of requests have them, and those have one rank.
 _OF_ONE = ("transfers", "transfer_failures")
 _BY_PLACE = "spec_decode_accepted_per_pos"

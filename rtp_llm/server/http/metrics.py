@@ -296,6 +296,11 @@ def _acceptance(stats: EngineStats) -> Iterator[Metric]:
         by_place.add_metric([str(place)], float(count))
     yield by_place
     yield GaugeMetricFamily(
+        "rtp_llm_spec_decode_num_speculative_tokens",
+        "Draft tokens of a sequence that a step takes now, by the load.",
+        stats.spec_decode_num_speculative_tokens,
+    )
+    yield GaugeMetricFamily(
         "rtp_llm_spec_decode_mean_acceptance_length",
         "Tokens that a verified sequence gained in a step: accepted drafts and one more.",
         1 + stats.spec_decode_num_accepted_tokens / drafts,

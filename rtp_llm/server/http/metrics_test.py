@@ -53,6 +53,7 @@ async def test_acceptance_of_drafts() -> None:
     async with served() as server:
         assert not any("_per_pos" in name for name in await scrape(server))
         server.engine.latest_stats = EngineStats(
+            spec_decode_num_speculative_tokens=3,
             spec_decode_num_drafts=4,
             spec_decode_num_draft_tokens=12,
             spec_decode_num_accepted_tokens=6,
@@ -62,6 +63,7 @@ async def test_acceptance_of_drafts() -> None:
         assert values["rtp_llm_spec_decode_num_draft_tokens_total"] == 12
         assert values["rtp_llm_spec_decode_num_accepted_tokens_per_pos_total|1"] == 2
         assert values["rtp_llm_spec_decode_mean_acceptance_length"] == 2.5
+        assert values["rtp_llm_spec_decode_num_speculative_tokens"] == 3
 
 
 @run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rtp_llm.worker.speculative.draft_length import DraftLength
 from rtp_llm.worker.speculative.ngram import NgramProposer
 from rtp_llm.worker.speculative.proposer import NO_DRAFTS, Proposer
 from rtp_llm.worker.speculative.suffix import SuffixProposer
@@ -23,3 +24,10 @@ def make_proposer(settings: SpeculativeSettings) -> Proposer:
     if settings.speculative == "suffix":
         return SuffixProposer(settings)
     return NO_DRAFTS
+
+
+def make_draft_length(settings: SpeculativeSettings, proposer: Proposer) -> DraftLength:
+    """How many of the proposer's drafts a step takes, by the load."""
+    return DraftLength(
+        proposer.max_draft_tokens, settings.draft_table, adaptive=settings.speculative_adaptive
+    )

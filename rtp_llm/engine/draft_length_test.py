@@ -1,0 +1,96 @@
+"""Answers stay the same however many drafts a step takes: none, all, another number in each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtp_llm.testing.each_token_alone import each_token_alone
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.worker.speculative.draft_length import DraftLength
+
+WISHES: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.7, "seed": 4, "logprobs": 1},
+    {"temperature": 1.0, "top_k": 3, "n": 3},
+    {"repetition_penalty": 1.2, "presence_penalty": -1.0},
+    {"min_tokens": 12, "stop_token_ids": tuple(range(0, 199, 3))},
+    {"logit_bias": {5: 90.0, 6: 89.5}, "temperature": 1.0},
+]
+
+
+class AnyLength(DraftLength):
+    """Another one for each step."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self._random = np.random.default_rng(7)
+        self.taken: set[int] = set()
+
+    def choose(self) -> int:
+        self.taken.add(length := int(self._random.integers(0, self._most + 1)))
+        return length
+
+
+@pytest.fixture(scope="module", params=["llama", "qwen3_next"])
+def folder(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp(request.param)
+    save_model(path, request.param)
+    with each_token_alone():  # so that verifying in one step rounds as decoding does
+        yield path
+
+
+def run(folder: Path, length: DraftLength | None = None, **settings: Any) -> TinyEngine:
+    engine = TinyEngine(folder, seed=3, **settings)
+    if length is not None:
+        engine.engine._draft_length = length
+    for number in range(12):
+        prompt = random_prompt(4 + number, seed=number) * 3
+        engine.add(prompt, max_tokens=30, ignore_eos=True, **WISHES[number % len(WISHES)])
+    engine.run()
+    engine.assert_all_free()
+    return engine
+
+
+@pytest.mark.parametrize("method", ["ngram", "suffix"])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_length_that_changes_at_run_time(folder: Path, method: str, overlap: bool) -> None:
+    plain, length = run(folder), AnyLength(7)
+    wish = {"speculative": method, "num_speculative_tokens": 7, "enable_overlap": overlap}
+    engine = run(folder, length, **wish)
+    for key, outcome in engine.outcomes.items():
+        assert outcome.tokens == plain.outcomes[key].tokens
+        assert outcome.finish == plain.outcomes[key].finish
+    assert length.taken == set(range(8))
+    assert engine.engine.stats().spec_decode_num_accepted_tokens > 20
+
+
+def test_the_table_of_settings_rules(folder: Path) -> None:
+    table = "[[1, 4, 2], [5, 20, 0]]"
+    wish = {"speculative": "ngram", "num_speculative_tokens_per_batch_size": table}
+    engine = TinyEngine(folder, **wish)
+    accepted = []
+    for count in (8, 2):
+        for seed in range(count):
+            engine.add([7, 8, 9, seed] * 4, max_tokens=20, ignore_eos=True, logit_bias={5: 90.0})
+        engine.run()
+        stats = engine.engine.stats()
+        accepted.append(stats.spec_decode_num_accepted_tokens)
+        assert stats.spec_decode_num_speculative_tokens == (2 if count == 2 else 0)
+    assert accepted[0] == 0 < accepted[1]
+    assert len(stats.spec_decode_accepted_per_pos) == 2
+
+
+def test_measured_lengths_change_no_token(folder: Path) -> None:
+    plain = run(folder)
+    for method in ("ngram", "suffix"):
+        engine = run(
+            folder, speculative=method, num_speculative_tokens=7, speculative_adaptive=True
+        )
+        for key, outcome in engine.outcomes.items():
+            assert outcome.tokens == plain.outcomes[key].tokens
