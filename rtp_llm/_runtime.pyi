@@ -58,7 +58,8 @@ class SchedulerConfig:
     One level of priority is worth ``aging_steps`` steps of waiting. ``hash_bits`` below 128 forces
     hash collisions, for tests. With ``overlap`` a batch may be scheduled while the tokens of the
     last one are not known. With ``shared_batch`` other processes can see the batch.
-    ``max_draft_tokens`` (0 to 63) are those of one sequence in one step.
+    ``max_draft_tokens`` (0 to 63) are those of one sequence in one step; with ``device_drafts`` the
+    device finds those that the host does not know. ``max_rows`` are those of a batch.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class SchedulerConfig:
         overlap: bool = False,
         shared_batch: bool = False,
         max_draft_tokens: int = 0,
+        device_drafts: bool = False,
     ) -> None: ...
     @property
     def groups(self) -> list[CacheGroup]: ...
@@ -101,6 +103,10 @@ class SchedulerConfig:
     def shared_batch(self) -> bool: ...
     @property
     def max_draft_tokens(self) -> int: ...
+    @property
+    def device_drafts(self) -> bool: ...
+    @property
+    def max_rows(self) -> int: ...
 
 Drafts: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]
 """Speculative tokens: ids [D] of sequences, tokens [D, K], lengths [D] of which count.
@@ -136,8 +142,8 @@ class Batch:
     def token_ids(self) -> NDArray[np.int32]:
         """[T]; -(r + 1) for the token that row r of the batch in flight samples.
 
-        A draft that the host does not know is 0: who knows it writes it at ``logit_rows[r] + 1``,
-        r being its row in ``draft_tokens``.
+        A draft that the host does not know is 0, with ``device_drafts`` -(max_rows + r + 1): r is
+        its row in ``draft_tokens``, and its place here ``logit_rows[r] + 1``.
         """
     @property
     def positions(self) -> NDArray[np.int32]:
@@ -148,6 +154,9 @@ class Batch:
     @property
     def seq_lens(self) -> NDArray[np.int32]:
         """[B], length of keys and values once the step has written its own."""
+    @property
+    def next_tokens(self) -> NDArray[np.int32]:
+        """[B], the token behind a sequence's last one of the step; -1: it is not known yet."""
     @property
     def seq_ids(self) -> NDArray[np.int64]:
         """[B]; the first sequence's id for n sequences whose prompt is computed together."""

@@ -201,7 +201,7 @@ SchedulerConfig MakeConfig(std::vector<CacheGroup> groups, int32_t max_running, 
                            int32_t max_batch_tokens, int32_t max_model_len, bool prefix_cache,
                            int32_t recurrent_snapshot_interval, int32_t hash_bits,
                            int32_t aging_steps, bool overlap, bool shared_batch,
-                           int32_t max_draft_tokens) {
+                           int32_t max_draft_tokens, bool device_drafts) {
   SchedulerConfig config;
   config.groups = std::move(groups);
   config.max_running = max_running;
@@ -215,6 +215,7 @@ SchedulerConfig MakeConfig(std::vector<CacheGroup> groups, int32_t max_running, 
   config.overlap = overlap;
   config.shared_batch = shared_batch;
   config.max_draft_tokens = max_draft_tokens;
+  config.device_drafts = device_drafts;
   return config;
 }
 
@@ -229,7 +230,7 @@ void BindConfig(py::module_& module) {
            py::arg("recurrent_snapshot_interval") = Config().recurrent_snapshot_interval,
            py::arg("hash_bits") = Config().hash_bits, py::arg("aging_steps") = Config().aging_steps,
            py::arg("overlap") = false, py::arg("shared_batch") = false,
-           py::arg("max_draft_tokens") = 0)
+           py::arg("max_draft_tokens") = 0, py::arg("device_drafts") = false)
       .def_readonly("groups", &Config::groups)
       .def_readonly("max_running", &Config::max_running)
       .def_readonly("max_queued", &Config::max_queued)
@@ -241,7 +242,9 @@ void BindConfig(py::module_& module) {
       .def_readonly("aging_steps", &Config::aging_steps)
       .def_readonly("overlap", &Config::overlap)
       .def_readonly("shared_batch", &Config::shared_batch)
-      .def_readonly("max_draft_tokens", &Config::max_draft_tokens);
+      .def_readonly("max_draft_tokens", &Config::max_draft_tokens)
+      .def_readonly("device_drafts", &Config::device_drafts)
+      .def_property_readonly("max_rows", &Config::max_rows);
 }
 
 // Shapes of a group's arrays; those of another kind of group are empty.
@@ -273,6 +276,7 @@ void BindBatch(py::module_& module) {
       .def_property_readonly("cu_seqlens_q",
                              ArrayProperty(&Batch::cu_seqlens_q, &Batch::num_seqs, 1))
       .def_property_readonly("seq_lens", ArrayProperty(&Batch::seq_lens, &Batch::num_seqs))
+      .def_property_readonly("next_tokens", ArrayProperty(&Batch::next_tokens, &Batch::num_seqs))
       .def_property_readonly("seq_ids", ArrayProperty(&Batch::seq_ids, &Batch::num_seqs))
       .def_property_readonly("slot_mapping", GroupProperty(&Arrays::slot_mapping, PerToken))
       .def_property_readonly("block_table", GroupProperty(&Arrays::block_table, Table))

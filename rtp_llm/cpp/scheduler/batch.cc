@@ -41,6 +41,7 @@ Batch::Batch(const SchedulerConfig& config, int32_t block_size)
       positions(config.max_batch_tokens),
       cu_seqlens_q(config.max_running + 1),
       seq_lens(config.max_running),
+      next_tokens(config.max_running),
       seq_ids(config.max_running),
       seq_slots(config.max_running),
       seq_serials(config.max_running),
@@ -53,7 +54,8 @@ Batch::Batch(const SchedulerConfig& config, int32_t block_size)
       draft_tokens(config.max_rows()),
       history_tokens(static_cast<size_t>(config.max_running) * config.max_model_len),
       history_cu(config.max_rows() + 1),
-      block_size_(block_size) {
+      block_size_(block_size),
+      first_draft_name_(config.device_drafts ? -1 - config.max_rows() : 0) {
   std::iota(row_cu.data(), row_cu.data() + row_cu.size(), 0);
   std::fill_n(draft_tokens.data(), draft_tokens.size(), -1);
   groups.reserve(config.groups.size());
@@ -98,6 +100,8 @@ void Batch::AddSequence(int32_t slot, SequenceSet* sequences) {
   seq_slots[num_seqs] = slot;
   seq_serials[num_seqs] = sequence.rank.serial;
   seq_lens[num_seqs] = end;
+  const bool is_known = end < static_cast<int32_t>(sequence.tokens.size());
+  next_tokens[num_seqs] = is_known ? sequence.tokens[end] : -1;
   max_seqlen_q = std::max(max_seqlen_q, sequence.step_tokens);
   max_seqlen_k = std::max(max_seqlen_k, end);
   num_tokens += sequence.step_tokens;

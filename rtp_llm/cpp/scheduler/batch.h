@@ -73,11 +73,13 @@ class Batch {
   int32_t sampling_flags = 0;
 
   // A token that the batch in flight samples is -(its row there + 1), here and in history_tokens. A
-  // draft that is not known is 0: whoever knows it writes it here.
+  // draft that the host does not know is 0, with device_drafts -(max_rows + r + 1), where r is the
+  // row that it follows.
   HostArray<int32_t> token_ids;     // [T]
   HostArray<int32_t> positions;     // [T]
   HostArray<int32_t> cu_seqlens_q;  // [B + 1]
   HostArray<int32_t> seq_lens;      // [B] length of keys and values after the step
+  HostArray<int32_t> next_tokens;   // [B] behind the step's own; -1: not known yet
   HostArray<int64_t> seq_ids;       // [B]
   HostArray<int32_t> seq_slots;     // [B]
   HostArray<int64_t> seq_serials;   // [B]
@@ -109,7 +111,10 @@ class Batch {
   void FillTableRow(int32_t row, Sequence* sequence, int32_t group);
   void FillCopies(const std::vector<BlockCopy>& copies);
 
+  int32_t IdOfDraft(int32_t draft, int32_t row) const;
+
   const int32_t block_size_;
+  const int32_t first_draft_name_;  // 0: unknown drafts have none
   std::vector<int32_t> verifying_;  // slots, while the batch is filled
   std::vector<int32_t> chunks_;
 };

@@ -27,6 +27,8 @@ struct SchedulerConfig {
   // The most draft tokens that a sequence can have in a step. A recurrent group's block must then
   // hold the states after each of the last 1 + max_draft_tokens tokens.
   int32_t max_draft_tokens = 0;
+  // Drafts that the host does not know are found on the device: see Batch::token_ids.
+  bool device_drafts = false;
 
   // Rows of logits that a step can have.
   int32_t max_rows() const { return max_running * (1 + max_draft_tokens); }

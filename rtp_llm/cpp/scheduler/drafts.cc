@@ -14,9 +14,6 @@
 namespace rtp_llm {
 namespace {
 
-// An id that the model can look up in place of a draft that is not known.
-int32_t IdOfDraft(int32_t draft) { return std::max(0, draft); }
-
 void Require(bool condition, const std::string& message) {
   if (!condition) throw std::invalid_argument(message);
 }
@@ -86,18 +83,25 @@ int32_t Planner::ReserveDrafts(int32_t count, Sequence* sequence) {
   return cache_.Extend(first + 1 + count, &sequence->cache) ? count : 0;
 }
 
+// Of the draft behind `row`: itself, or where the device finds it, or one that can be looked up.
+int32_t Batch::IdOfDraft(int32_t draft, int32_t row) const {
+  if (draft >= 0) return draft;
+  return first_draft_name_ == 0 ? 0 : first_draft_name_ - row;
+}
+
 void Batch::AddDraftRows(int32_t slot, const Sequence& sequence) {
   for (int32_t i = 0; i < sequence.num_drafts; ++i) {
     const int32_t row = num_rows++;
+    const int32_t id = IdOfDraft(sequence.drafts[i], row - 1);
     draft_tokens[row - 1] = sequence.drafts[i];
     logit_rows[row] = logit_rows[row - 1] + 1;
-    token_ids[logit_rows[row]] = IdOfDraft(sequence.drafts[i]);
+    token_ids[logit_rows[row]] = id;
     row_ids[row] = sequence.id;
     row_slots[row] = slot;
     row_serials[row] = sequence.rank.serial;
     row_steps[row] = row_steps[row - 1] + 1;
     const int32_t end = history_cu[row];
-    if (sequence.options->needs_history) history_tokens[end] = IdOfDraft(sequence.drafts[i]);
+    if (sequence.options->needs_history) history_tokens[end] = id;
     history_cu[row + 1] = end + (sequence.options->needs_history ? 1 : 0);
   }
 }

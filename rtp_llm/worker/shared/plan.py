@@ -19,6 +19,7 @@ _INT32 = [
     "positions",
     "cu_seqlens_q",
     "seq_lens",
+    "next_tokens",
     "logit_rows",
     "row_cu",
     "row_slots",
@@ -122,6 +123,10 @@ class SharedPlan(StepPlan):
     @property
     def seq_lens(self) -> NDArray[np.int32]:
         return self._arrays["seq_lens"][: self.num_seqs]
+
+    @property
+    def next_tokens(self) -> NDArray[np.int32]:
+        return self._arrays["next_tokens"][: self.num_seqs]
 
     @property
     def seq_ids(self) -> NDArray[np.int64]:

@@ -1,0 +1,54 @@
+// What a step says about tokens that only the device knows, to whoever computes them there.
+
+#include <gtest/gtest.h>
+
+#include "rtp_llm/cpp/scheduler/scheduler_fixture.h"
+
+namespace rtp_llm {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+class DeviceDraftsTest : public SchedulerFixture {
+ protected:
+  static Tokens Part(const HostArray<int32_t>& array, int32_t begin, int32_t end) {
+    return Tokens(array.data() + begin, array.data() + end);
+  }
+};
+
+TEST_F(DeviceDraftsTest, DraftsThatTheDeviceFindsAreNamedByTheirRows) {
+  SchedulerConfig config = DefaultConfig();
+  config.device_drafts = true;
+  Start(config);
+  RequestOptions options = MaxTokens(9);
+  options.needs_history = true;
+  Add(Ids{1}, 3, options);
+  ASSERT_TRUE(Step(5));
+  ASSERT_TRUE(Schedule({{1, {-1, 7, -1}}}));
+  const Batch& batch = scheduler->batch();
+  const int32_t name = -1 - config.max_rows();
+  EXPECT_EQ(Part(batch.token_ids, 1, 4), (Tokens{name, 7, name - 2}));
+  EXPECT_EQ(Part(batch.draft_tokens, 0, 4), (Tokens{-1, 7, -1, -1}));
+  EXPECT_EQ(Part(batch.history_tokens, 4, 7), (Tokens{name, 7, name - 2}));
+  const Tokens sampled{9, 7, 8, 3};
+  scheduler->Commit(sampled.data(), 1, 4);
+  EXPECT_EQ(scheduler->result().num_tokens[0], 4);
+}
+
+TEST_F(DeviceDraftsTest, TheTokenBehindAChunkIsKnownWhereItsPromptGoesOn) {
+  SchedulerConfig config = DefaultConfig();
+  config.max_batch_tokens = 8;
+  Start(config);
+  Add(1, 11, 5);
+  ASSERT_TRUE(Schedule());
+  EXPECT_EQ(scheduler->batch().next_tokens[0], 1008);
+  Commit();
+  ASSERT_TRUE(Schedule());
+  EXPECT_EQ(scheduler->batch().next_tokens[0], -1);
+  Commit(5);
+  ASSERT_TRUE(Schedule({{1, {6}}}));
+  EXPECT_EQ(scheduler->batch().next_tokens[0], -1);
+}
+
+}  // namespace
+}  // namespace rtp_llm
