@@ -251,6 +251,12 @@ REFUSALS: tuple[Refusal, ...] = (
         "Merge the adapter into its base model and serve the result.",
     ),
     Refusal(
+        "model",
+        "no layer of multi-token prediction",
+        "With --speculative mtp the model drafts by one layer that it was trained with (mtp).",
+        "Choose another --speculative, or a model that has such a layer.",
+    ),
+    Refusal(
         "speculation",
         "speculative decoding of more drafts than recurrent states go back",
         "The state of a gated delta net can go back 7 tokens, others none.",

@@ -45,12 +45,14 @@ def load_model(
     settings: ModelSettings,
     experts: ExpertHooks | None = None,
     progress: Progress | None = None,
+    mtp: bool = False,
 ) -> CausalLM:
     """The model in a Hugging Face folder, ready to run on `device`; `experts`: where they are.
 
+    `mtp`: with its layer of multi-token prediction.
     Raises UnsupportedModelError, ModelConfigError, CheckpointError, WeightError or NoChoiceError.
     """
-    config = read_model_config(path)
+    config = read_model_config(path, mtp=mtp)
     options = replace(_options(settings, config, device), experts=experts)
     checkpoint = None
     if settings.load_format != "dummy":
@@ -97,12 +99,12 @@ def _made(config: ModelConfig, options: ModelOptions, checkpoint: Checkpoint | N
         raise refuse("FP8 blocks of several parts", str(error), config.architecture) from error
 
 
-def explain(path: str | Path, *, device: Device, settings: ModelSettings) -> str:
+def explain(path: str | Path, *, device: Device, settings: ModelSettings, mtp: bool = False) -> str:
     """What would run and why: device, model, number type, attention backend, the others' reasons.
 
     Reads config.json and the headers of the weights only; raises as load_model does.
     """
-    config = read_model_config(path)
+    config = read_model_config(path, mtp=mtp)
     options = _options(settings, config, device)
     checkpoint = _open(path, config)
     options = _with_stored(options, config, checkpoint, device)

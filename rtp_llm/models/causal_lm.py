@@ -163,12 +163,22 @@ class CausalLM(Layer):
     def ignores(self, name: str) -> bool:
         """Whether a checkpoint's tensor `name` holds nothing to load."""
         tied = ("lm_head.weight",) if self.config.tie_word_embeddings else ()
+        if self.config.draft_layers and name.startswith("mtp."):
+            return False
         ends = name.endswith((*self.IGNORED_WEIGHTS, *tied))
         return ends or name.startswith(self.IGNORED_PREFIXES)
 
     @abstractmethod
     def forward(self, batch: ForwardBatch) -> Tensor:
         """Hidden states [T, hidden] of the batch's tokens, normalised; fills the KV caches."""
+
+    @abstractmethod
+    def predict_further(self, batch: ForwardBatch, hidden: Tensor) -> Tensor:
+        """Hidden states [T, hidden] that predict what comes behind the batch's tokens.
+
+        ``hidden`` [T, hidden] are those of the tokens in front of them, as `forward` or this gave
+        them; the batch has their positions. For models with ``config.draft_layers`` only.
+        """
 
     @abstractmethod
     def warm_up(self, kv_cache: Sequence[Tensor]) -> None:

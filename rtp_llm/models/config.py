@@ -42,6 +42,7 @@ _TAKEN = (
     "norm_offset",
     "output_gate",
     "delta_net",
+    "mtp_layers",
 )
 
 
@@ -61,6 +62,7 @@ class Features:
     output_gate: bool = False
     delta_net: GatedDeltaNetShape | None = None
     linear_layers: tuple[bool, ...] = ()
+    mtp_layers: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,9 @@ class ModelConfig:
     `stored_as_fp8`: its linear weights are in FP8 blocks (rtp_llm/quantization/fp8.py). With
     `mla` the cache holds latents instead of keys and values. `norm_offset` is added to the weights
     of norms, `output_gate` multiplies what attention gives. `linear_layers`: whether each layer has
-    the linear attention `delta_net`, instead of attention over keys and values.
+    the linear attention `delta_net`, instead of attention over keys and values. `mtp_layers`: how
+    many layers behind the last one the checkpoint has, which predict further tokens;
+    `draft_layers`: how many of them are used.
     """
 
     architecture: str
@@ -105,6 +109,8 @@ class ModelConfig:
     output_gate: bool = False
     delta_net: GatedDeltaNetShape | None = None
     linear_layers: tuple[bool, ...] = ()
+    mtp_layers: int = 0
+    draft_layers: int = 0
 
     @property
     def attention_bias(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from rtp_llm.model_folder import ModelFilesError, is_there, read_json
@@ -12,8 +13,8 @@ from rtp_llm.models.registry import known_architectures, model_class
 from rtp_llm.models.text_config import text_values
 
 
-def read_model_config(path: str | Path) -> ModelConfig:
-    """The model in a Hugging Face folder.
+def read_model_config(path: str | Path, *, mtp: bool = False) -> ModelConfig:
+    """The model in a Hugging Face folder, `mtp`: with its layer of multi-token prediction.
 
     Raises UnsupportedModelError (reason and way out) for what is refused and ModelConfigError for a
     missing or broken config.json.
@@ -27,13 +28,19 @@ def read_model_config(path: str | Path) -> ModelConfig:
     try:
         values = text_values(file, read_json(file, required=True))
         check_supported(values, known_architectures())
-        model = model_class(architecture_of(values))
+        named = architecture_of(values)
+        model = model_class(named)
         raw = RawConfig(folder, values, model.CONFIG_DEFAULTS)
         raw.check()
-        return make_config(raw, model.features(raw))
+        config = make_config(raw, model.features(raw))
     except (ModelConfigError, UnsupportedModelError):
         raise
     except ModelFilesError as error:
         raise ModelConfigError(str(error)) from error
     except ValueError as error:  # keys that contradict each other, found by what they describe
         raise ModelConfigError(f"{file}: {error}") from error
+    if not mtp:
+        return config
+    if config.mtp_layers != 1:
+        raise refuse("no layer of multi-token prediction", f"it has {config.mtp_layers}", named)
+    return replace(config, draft_layers=1)

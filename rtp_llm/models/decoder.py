@@ -12,69 +12,21 @@ from rtp_llm.attention import Backend, CacheGroups, ForwardBatch, GroupBackends
 from rtp_llm.layers import (
     AttentionShape,
     Embedding,
-    GatedMLP,
     Layer,
     LayerOptions,
     LogitsHead,
-    Mixer,
     MixerShape,
     MoeBlock,
-    RMSNorm,
     Rotary,
     TiedLogitsHead,
 )
 from rtp_llm.models.causal_lm import CausalLM, ModelOptions
 from rtp_llm.models.config import ModelConfig
+from rtp_llm.models.decoder_layer import DecoderLayer, make_norm
+from rtp_llm.models.mtp import MultiTokenPredictor
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
-
-
-class DecoderLayer(Layer):
-    """Attention and MLP, each after a norm that first adds the previous result to the residual."""
-
-    def __init__(
-        self,
-        index: int,
-        config: ModelConfig,
-        mixer: MixerShape,
-        backend: Backend[Any] | None,
-        options: LayerOptions,
-    ) -> None:
-        super().__init__()
-        options = options.inside(f"layers.{index}")
-        self.input_layernorm = make_norm(config, options)
-        self._mixer_name = name = mixer.checkpoint_name
-        self.add_module(name, mixer.make(index, backend, options.inside(name)))
-        self.post_attention_layernorm = make_norm(config, options)
-        self.mlp = make_feed_forward(index, config, options)
-
-    @property
-    def mixer(self) -> Mixer:
-        """Its attention, MLA, linear attention, ..., under its name in checkpoints."""
-        return getattr(self, self._mixer_name)  # type: ignore[no-any-return]
-
-    def forward(
-        self, pending: Tensor | None, residual: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
-    ) -> Tensor | None:
-        """pending: what has to be added to `residual` [T, hidden] first (None: nothing) -> the same
-        for the layer above."""
-        pending = self.mixer(self.input_layernorm, residual, pending, cos_sin, batch)
-        added: Tensor | None = self.mlp(self.post_attention_layernorm, residual, pending)
-        return added
-
-
-def make_norm(config: ModelConfig, options: LayerOptions) -> RMSNorm:
-    """A norm of hidden states."""
-    return RMSNorm(config.hidden_size, config.rms_norm_eps, options, config.norm_offset)
-
-
-def make_feed_forward(index: int, config: ModelConfig, options: LayerOptions) -> Layer:
-    """The dense layer or the mixture of experts of decoder layer `index`."""
-    if config.moe is not None and config.moe_layers[index]:
-        return MoeBlock(index, config.moe, options.inside(config.moe.names.block))
-    hidden, inner = config.hidden_size, config.intermediate_size
-    return GatedMLP(hidden, inner, config.hidden_act, config.mlp_bias, options.inside("mlp"))
 
 
 class Decoder(Layer):
@@ -86,23 +38,20 @@ class Decoder(Layer):
         options: ModelOptions,
         layers: LayerOptions,
         mixers: Sequence[MixerShape],
-        backends: GroupBackends,
+        backends: Sequence[Backend[Any] | None],
     ) -> None:
-        """``mixers`` of the layers, ``backends`` of the cache groups that they form."""
+        """``mixers`` of the layers, ``backends`` of each."""
         super().__init__()
         layers = layers.inside("model")
-        self.backends = backends
-        groups = CacheGroups.of([mixer.cache_spec(options.cache_dtypes) for mixer in mixers])
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, layers)
         self.layers = nn.ModuleList(
-            DecoderLayer(index, config, mixer, backends[group], layers)
-            for index, (mixer, group) in enumerate(zip(mixers, groups.layer_group, strict=True))
+            DecoderLayer(index, config, mixer, backend, layers.inside(f"layers.{index}"))
+            for index, (mixer, backend) in enumerate(zip(mixers, backends, strict=True))
         )
         self.norm = make_norm(config, layers)
         self.rotary = Rotary(config.rope, options.num_positions, options.device)
 
     def forward(self, batch: ForwardBatch) -> Tensor:
-        batch = self.backends.prepare(batch)
         residual: Tensor = self.embed_tokens(batch.token_ids)
         cos_sin = self.rotary.cos_sin
         pending: Tensor | None = None
@@ -119,15 +68,21 @@ class DecoderForCausalLM(CausalLM):
     def __init__(self, config: ModelConfig, options: ModelOptions) -> None:
         super().__init__()
         self.config = config
-        layers = options.layer_options()
-        backends = GroupBackends(self.backend_configs(config, options))
-        self.model = Decoder(config, options, layers, self.mixers(config), backends)
+        layers, mixers = options.layer_options(), self.mixers(config)
+        self._backends = GroupBackends(self.backend_configs(config, options))
+        groups = self.groups_of(config, options.cache_dtypes).layer_group
+        backends = [self._backends[group] for group in groups]
+        last = config.num_layers
+        self.model = Decoder(config, options, layers, mixers[:last], backends[:last])
         self.lm_head = self._make_head(config, layers)
+        self.mtp: MultiTokenPredictor | None = None
+        if config.draft_layers:
+            self.mtp = MultiTokenPredictor(last, config, mixers[last], backends[last], layers)
 
     @classmethod
     def mixers(cls, config: ModelConfig) -> tuple[MixerShape, ...]:
         if config.mla is not None:
-            return (config.mla,) * config.num_layers
+            return (config.mla,) * (config.num_layers + config.draft_layers)
         attention = AttentionShape(
             hidden_size=config.hidden_size,
             num_heads=config.num_heads,
@@ -139,25 +94,37 @@ class DecoderForCausalLM(CausalLM):
             norm_offset=config.norm_offset,
             output_gate=config.output_gate,
         )
-        return tuple(
+        layers: tuple[MixerShape, ...] = tuple(
             config.delta_net if linear and config.delta_net else replace(attention, window=window)
             for linear, window in zip(config.linear_layers, config.layer_windows, strict=True)
         )
+        return layers + (attention,) * config.draft_layers
+
+    def _layers(self) -> list[DecoderLayer]:
+        """All that have a cache, in its order."""
+        layers = [*self.model.layers, *([] if self.mtp is None else self.mtp.layers)]
+        return [layer for layer in layers if isinstance(layer, DecoderLayer)]
 
     def cache_groups(self) -> CacheGroups:
-        layers = (layer for layer in self.model.layers if isinstance(layer, DecoderLayer))
-        return CacheGroups.of([layer.mixer.cache_spec() for layer in layers])
+        return CacheGroups.of([layer.mixer.cache_spec() for layer in self._layers()])
 
     def context_bytes(self, keys: int) -> int:
-        return self.model.backends.context_bytes(keys)
+        return self._backends.context_bytes(keys)
 
     def forward(self, batch: ForwardBatch) -> Tensor:
-        hidden: Tensor = self.model(batch)
+        hidden: Tensor = self.model(self._backends.prepare(batch))
         return hidden
 
+    def predict_further(self, batch: ForwardBatch, hidden: Tensor) -> Tensor:
+        assert self.mtp is not None, "made without its further layers"
+        batch = self._backends.prepare(batch)
+        embedded = self.model.embed_tokens(batch.token_ids)
+        further: Tensor = self.mtp(embedded, hidden, self.model.rotary.cos_sin, batch)
+        return further
+
     def warm_up(self, kv_cache: Sequence[Tensor]) -> None:
-        self.model.backends.warm_up(kv_cache, self.cache_groups().layer_group)
-        for layer in self.model.layers:
+        self._backends.warm_up(kv_cache, self.cache_groups().layer_group)
+        for layer in self._layers():
             if isinstance(layer.mlp, MoeBlock):
                 layer.mlp.executor.warm_up()
 

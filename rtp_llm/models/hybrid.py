@@ -18,7 +18,7 @@ _MOST_TAPS = 4  # that the kernels of the convolution take
 class HybridForCausalLM(DecoderForCausalLM):
     """Layers of linear attention with a full one now and then, whose output has a gate.
 
-    The layers that predict further tokens (mtp) are not used.
+    The layer that predicts further tokens (mtp) is loaded where it makes drafts.
     """
 
     IGNORED_PREFIXES: ClassVar[tuple[str, ...]] = ("mtp.",)
@@ -47,7 +47,14 @@ class HybridForCausalLM(DecoderForCausalLM):
             output_gate=True,
             delta_net=read_delta_net(raw),
             linear_layers=linear_layers(raw),
+            mtp_layers=mtp_layers(raw),
         )
+
+
+def mtp_layers(raw: RawConfig) -> int:
+    """Layers of multi-token prediction: 3.5 and Next name the key differently."""
+    keys = ("mtp_num_hidden_layers", "num_nextn_predict_layers")
+    return next((raw.count(key) for key in keys if raw.get(key) is not None), 1)
 
 
 def linear_layers(raw: RawConfig) -> tuple[bool, ...]:

@@ -59,6 +59,13 @@ class ContiguousRunner:
         parts = [self.step([prompt[at : at + step]]) for at in range(0, len(prompt), step)]
         return torch.cat([part[0] for part in parts])
 
+    @torch.inference_mode()
+    def predict_further(self, tokens: Sequence[int], hidden: Tensor) -> Tensor:
+        """Append hidden states [T, hidden] of sequence 0, with the tokens behind them, to what the
+        layer of multi-token prediction has -> float32 logits [T, V]."""
+        further = self.model.predict_further(self._batch([tokens]), hidden)
+        return self.model.compute_logits(further)
+
     def greedy(self, prompt: Sequence[int], count: int, chunk: int | None = None) -> list[int]:
         """The `count` most likely tokens after `prompt`, one by one, as sequence 0."""
         token = int(self.prefill(prompt, chunk)[-1].argmax())

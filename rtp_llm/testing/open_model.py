@@ -26,6 +26,7 @@ def open_model(
     device: Device | None = None,
     experts: ExpertHooks | None = None,
     progress: Progress | None = None,
+    mtp: bool = False,
     **settings: Any,
 ) -> CausalLM:
     """The model in `folder`, on the CPU unless a device is given; see load_model."""
@@ -35,4 +36,5 @@ def open_model(
         settings=model_settings(dtype, **settings),
         experts=experts,
         progress=progress,
+        mtp=mtp,
     )

@@ -141,7 +141,7 @@ def save_model(
     model: Any = model_class(config_class(**values, attn_implementation="eager"))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            _randomize(name, parameter)
+            randomize(name, parameter)
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.uniform_(-0.1, 0.1)
@@ -150,7 +150,8 @@ def save_model(
     return model.eval()
 
 
-def _randomize(name: str, parameter: torch.nn.Parameter) -> None:
+def randomize(name: str, parameter: torch.nn.Parameter) -> None:
+    """Draw a parameter anew, in place."""
     if name.endswith("norm.weight"):
         middle = round(float(parameter.mean()))  # 0 of those which are added to one
         parameter.uniform_(middle - 0.5, middle + 0.5)

@@ -1,0 +1,61 @@
+"""One layer of a pre-norm decoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from rtp_llm.attention import Backend, ForwardBatch
+from rtp_llm.layers import GatedMLP, Layer, LayerOptions, Mixer, MixerShape, MoeBlock, RMSNorm
+from rtp_llm.models.config import ModelConfig
+
+
+class DecoderLayer(Layer):
+    """Attention and MLP, each after a norm that first adds the previous result to the residual.
+
+    ``index`` is that of its cache; behind the model's last layer come those that draft.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        config: ModelConfig,
+        mixer: MixerShape,
+        backend: Backend[Any] | None,
+        options: LayerOptions,
+    ) -> None:
+        super().__init__()
+        self.input_layernorm = make_norm(config, options)
+        self._mixer_name = name = mixer.checkpoint_name
+        self.add_module(name, mixer.make(index, backend, options.inside(name)))
+        self.post_attention_layernorm = make_norm(config, options)
+        self.mlp = make_feed_forward(index, config, options)
+
+    @property
+    def mixer(self) -> Mixer:
+        """Its attention, MLA, linear attention, ..., under its name in checkpoints."""
+        return getattr(self, self._mixer_name)  # type: ignore[no-any-return]
+
+    def forward(
+        self, pending: Tensor | None, residual: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
+    ) -> Tensor | None:
+        """pending: what has to be added to `residual` [T, hidden] first (None: nothing) -> the same
+        for the layer above."""
+        pending = self.mixer(self.input_layernorm, residual, pending, cos_sin, batch)
+        added: Tensor | None = self.mlp(self.post_attention_layernorm, residual, pending)
+        return added
+
+
+def make_norm(config: ModelConfig, options: LayerOptions) -> RMSNorm:
+    """A norm of hidden states."""
+    return RMSNorm(config.hidden_size, config.rms_norm_eps, options, config.norm_offset)
+
+
+def make_feed_forward(index: int, config: ModelConfig, options: LayerOptions) -> Layer:
+    """The dense layer or the mixture of experts of decoder layer `index`."""
+    is_sparse = index >= config.num_layers or config.moe_layers[index]
+    if config.moe is not None and is_sparse:
+        return MoeBlock(index, config.moe, options.inside(config.moe.names.block))
+    hidden, inner = config.hidden_size, config.intermediate_size
+    return GatedMLP(hidden, inner, config.hidden_act, config.mlp_bias, options.inside("mlp"))

@@ -1,0 +1,64 @@
+"""Layers of multi-token prediction against the same in plain PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rtp_llm.loader import WeightError
+from rtp_llm.models.refusals import UnsupportedModelError
+from rtp_llm.testing.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.mtp_models import save_mtp_model
+from rtp_llm.testing.open_model import open_model
+from rtp_llm.testing.parity import HYBRID_TOLERANCE
+from rtp_llm.testing.transformers_models import random_prompt, save_model
+
+torch.set_num_threads(2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("qwen3_next", {}),
+        ("qwen3_next", {"mlp_only_layers": [0, 1], "tie_word_embeddings": True}),
+        ("qwen3_5", {"attention_bias": True}),
+        ("qwen3_5_moe", {"tie_word_embeddings": True}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("chunk", [29, 7])
+def test_what_a_prompt_gives(
+    tmp_path: Path, kind: str, settings: dict[str, Any], chunk: int
+) -> None:
+    _, oracle = save_mtp_model(tmp_path, kind, **settings)
+    prompt = random_prompt(30)
+    hidden = oracle.hidden_states(prompt[:-1])
+    runner = ContiguousRunner(open_model(tmp_path, mtp=True), 1, 64)
+    parts = [
+        runner.predict_further(prompt[1 + at : 1 + at + chunk], hidden[at : at + chunk])
+        for at in range(0, len(hidden), chunk)
+    ]
+    expected = oracle.logits(oracle(prompt[1:], hidden))
+    torch.testing.assert_close(torch.cat(parts), expected, **HYBRID_TOLERANCE)
+
+
+def test_a_folder_without_the_layer_is_refused(tmp_path: Path) -> None:
+    save_model(tmp_path, "qwen3_5", mtp_num_hidden_layers=0)
+    with pytest.raises(UnsupportedModelError, match=r"--speculative mtp .*it has 0"):
+        open_model(tmp_path, mtp=True)
+
+
+def test_missing_weights_are_named(tmp_path: Path) -> None:
+    save_model(tmp_path, "qwen3_5", mtp_num_hidden_layers=1)
+    with pytest.raises(WeightError, match=r"missing: mtp\.fc\.weight"):
+        open_model(tmp_path, mtp=True)
+
+
+def test_without_drafts_the_layer_is_left_aside(tmp_path: Path) -> None:
+    save_mtp_model(tmp_path, "qwen3_5")
+    model = open_model(tmp_path)
+    assert not any("mtp" in name for name, _ in model.named_parameters())
+    assert len(model.cache_groups().specs) == model.config.num_layers

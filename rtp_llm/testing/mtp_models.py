@@ -1,0 +1,96 @@
+"""Small random models with a layer of multi-token prediction, and that layer in plain PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer
+from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeDecoderLayer
+from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextDecoderLayer
+
+from rtp_llm.testing.transformers_models import randomize, save_model
+
+_LAYERS: dict[str, Any] = {
+    "qwen3_5": Qwen3_5DecoderLayer,
+    "qwen3_5_moe": Qwen3_5MoeDecoderLayer,
+    "qwen3_next": Qwen3NextDecoderLayer,
+}
+_FULL = "full_attention"
+
+
+class MtpOracle(nn.Module):
+    """The layer behind a transformers ``model``, computed anew for all tokens, in float32."""
+
+    def __init__(self, kind: str, model: Any) -> None:
+        super().__init__()
+        config, norm = model.config, type(model.model.norm)
+        hidden, eps = config.hidden_size, config.rms_norm_eps
+        self.pre_fc_norm_embedding = norm(hidden, eps)
+        self.pre_fc_norm_hidden = norm(hidden, eps)
+        self.fc = nn.Linear(2 * hidden, hidden, bias=False)
+        full = config.layer_types.index(_FULL)
+        self.layers = nn.ModuleList([_LAYERS[kind](config, full)])
+        self.norm = norm(hidden, eps)
+        # Not a part of it.
+        self._target = [model]
+
+    @torch.inference_mode()
+    def hidden_states(self, tokens: Sequence[int]) -> Tensor:
+        """The model's own [len(tokens), hidden], behind its last norm."""
+        (model,) = self._target
+        states: Tensor = model.model(input_ids=torch.tensor([tokens])).last_hidden_state[0]
+        return states
+
+    @torch.inference_mode()
+    def forward(self, tokens: Sequence[int], hidden: Tensor) -> Tensor:
+        """[T, hidden] of ``tokens`` behind those that ``hidden`` [T, hidden] belong to."""
+        (model,) = self._target
+        embedded = model.model.embed_tokens(torch.tensor([tokens]))
+        both = self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(hidden[None])
+        x = self.fc(torch.cat(both, -1))
+        count = len(tokens)
+        positions = torch.arange(count)[None]
+        angles = model.model.rotary_emb(x, positions)
+        mask = torch.full((count, count), -torch.inf).triu(1)[None, None]
+        (layer,) = self.layers
+        x = layer(x, position_embeddings=angles, attention_mask=mask, position_ids=positions)
+        states: Tensor = self.norm(x)[0]
+        return states
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Float32 [T, vocabulary]."""
+        (model,) = self._target
+        logits: Tensor = model.lm_head(hidden)
+        return logits.float()
+
+    def drafts(self, tokens: Sequence[int], count: int) -> tuple[list[int], float]:
+        """What is drafted behind ``tokens`` (two at least), whose last one was just sampled, and
+        how far the best token was ahead of the second where they were closest."""
+        drafted, gap = [int(token) for token in tokens[1:]], torch.inf
+        rows = self.hidden_states(tokens[:-1])
+        for _ in range(count):
+            last = self(drafted, rows)[-1:]
+            best = self.logits(last)[0].topk(2)
+            gap = min(gap, float(best.values[0] - best.values[1]))
+            drafted.append(int(best.indices[0]))
+            rows = torch.cat([rows, last])
+        return drafted[len(tokens) - 1 :], gap
+
+
+def save_mtp_model(folder: Path, kind: str, **settings: Any) -> tuple[Any, MtpOracle]:
+    """As save_model, with a random layer of multi-token prediction beside the model's own."""
+    model = save_model(folder, kind, mtp_num_hidden_layers=1, **settings)
+    oracle = MtpOracle(kind, model)
+    with torch.no_grad():
+        for name, parameter in oracle.named_parameters():
+            randomize(name, parameter)
+    file = folder / "model.safetensors"
+    own = {f"mtp.{name}": value.clone() for name, value in oracle.state_dict().items()}
+    save_file(load_file(file) | own, file, {"format": "pt"})
+    return model, oracle.eval()
