@@ -100,7 +100,7 @@ def _explain(loaded: LoadedSettings) -> int:
         device = resolve_device(settings.device_type)
         check_settings(settings, device)
         check_ranks(settings, read_model_config(settings.model), settings.data_parallel_size)
-        print(explain(settings.model, device=device, settings=settings))
+        print(explain(settings.model, device=device, settings=settings, mtp=settings.uses_mtp))
         print(explain_speculation(settings))
         print(explain_graphs(settings, device))
         print(explain_cache(settings, device))

@@ -24,6 +24,10 @@ _JSON_KEYS = {
 _TABLE = "num_speculative_tokens_per_batch_size"
 
 
+# Its names of methods that differ from ours.
+_METHODS = {"qwen3_next_mtp": "mtp", "qwen3_5_mtp": "mtp"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class SpeculativeSettings(CheckedSettings):
     """Who proposes draft tokens, and how many.
@@ -37,8 +41,9 @@ class SpeculativeSettings(CheckedSettings):
         "speculation",
         "Who proposes draft tokens, several of which one step verifies: ngram takes what followed "
         "the last tokens where they occurred before, in the prompt or the answer; suffix what "
-        "followed them most often, in answers to others, too. Answers stay the same.",
-        choices=("none", "ngram", "suffix"),
+        "followed them most often, in answers to others, too; mtp is the model's own layer of "
+        "multi-token prediction, where its folder has one. Answers stay the same.",
+        choices=("none", "ngram", "suffix", "mtp"),
     )
     num_speculative_tokens: int = option(
         3,
@@ -138,7 +143,8 @@ class SpeculativeSettings(CheckedSettings):
         super().__post_init__()
         if self.speculative_config:
             for key, value in _parse(self.speculative_config).items():
-                self._set(key, value)
+                known = key == "method" and isinstance(value, str)
+                self._set(key, _METHODS.get(value, value) if known else value)
         if self.prompt_lookup_min > self.prompt_lookup_max:
             raise SettingsError(
                 f"prompt_lookup_min: {self.prompt_lookup_min} is above prompt_lookup_max, "
@@ -173,6 +179,11 @@ class SpeculativeSettings(CheckedSettings):
                 )
             following = last + 1
         return table
+
+    @property
+    def uses_mtp(self) -> bool:
+        """The model is loaded with its layer of multi-token prediction."""
+        return self.speculative == "mtp"
 
     def _set(self, key: str, value: Any) -> None:
         """The field that the JSON object has at `key`."""

@@ -26,6 +26,7 @@ from rtp_llm.engine.start_checks import (
     check_settings,
     missing_operators,
 )
+from rtp_llm.layers import torch_dtype
 from rtp_llm.loader import LoadProgress, load_model, resolve
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.native import load_runtime
@@ -38,6 +39,7 @@ from rtp_llm.worker.heads.sampler import Sampler
 from rtp_llm.worker.local_worker import LocalWorker
 from rtp_llm.worker.model_runner import ModelRunner
 from rtp_llm.worker.sampled_tokens import SampledTokens
+from rtp_llm.worker.speculative.drafter import Drafter
 from rtp_llm.worker.speculative.methods import make_draft_length, make_proposer
 from rtp_llm.worker.speculative.proposer import Proposer
 from rtp_llm.worker.warm_up import StepLimits
@@ -97,7 +99,7 @@ def build_engine(
     phases.end("trial steps")
     cache = KVCache(model.cache_groups(), plan.num_blocks, plan.block_size, device.torch_device)
     worker = _worker(settings, limits, model, cache, device)
-    scheduler = _scheduler(settings, plan, limits, worker.runner)
+    scheduler = _scheduler(settings, plan, limits, worker)
     ranks = shared.steps(model, device, settings)
     phases.end("cache")
     worker.runner.warm_up()
@@ -139,6 +141,7 @@ def _load(
             settings=settings,
             experts=shared.experts,
             progress=progress or LoadProgress(device),
+            mtp=settings.uses_mtp,
         )
     shared.loaded(settings)
     return model
@@ -243,7 +246,7 @@ def _warn_of_dynamic_rope(config: ModelConfig, plan: CachePlan) -> None:
 
 def _config(settings: Settings) -> ModelConfig:
     """The model's, once it is clear that it was made for sequences as long as those asked for."""
-    config = read_model_config(settings.model)
+    config = read_model_config(settings.model, mtp=settings.uses_mtp)
     if settings.max_seq_len is not None and settings.max_seq_len > config.context_limit:
         raise EngineStartError(
             f"max_seq_len={settings.max_seq_len} is more than the {config.context_limit} tokens "
@@ -253,27 +256,30 @@ def _config(settings: Settings) -> ModelConfig:
     return config
 
 
-def _sampled_tokens(
-    settings: Settings, device: Device, max_draft_tokens: int = 0
-) -> SampledTokens | None:
-    """What lets steps overlap; None where they do not."""
+def _overlaps(settings: Settings, device: Device) -> bool:
+    """A step is submitted before the tokens of the one before are read."""
     wanted = settings.enable_overlap
-    overlap = device.asynchronous if wanted is None else wanted
-    rows = settings.max_running_requests * (1 + max_draft_tokens)
-    return SampledTokens(rows, device) if overlap else None
+    return device.asynchronous if wanted is None else wanted
 
 
 def _worker(
     settings: Settings, limits: StepLimits, model: CausalLM, cache: KVCache, device: Device
 ) -> LocalWorker:
-    sampled = _sampled_tokens(settings, device, limits.max_draft_tokens)
+    overlaps = _overlaps(settings, device)
+    named = overlaps or settings.uses_mtp
+    sampled = SampledTokens(limits.max_rows, device) if named else None
     runner = ModelRunner(model, cache, device, sampled)
     num_slots = settings.max_running_requests + settings.max_queued_requests
-    return LocalWorker(runner, Sampler(num_slots, device, runner.sampled))
+    drafter = None
+    if sampled is not None and settings.uses_mtp:
+        dtype = torch_dtype(resolve(settings, model.config, device))
+        drafter = Drafter(runner, sampled, num_slots, dtype)
+    sampler = Sampler(num_slots, device, sampled)
+    return LocalWorker(runner, sampler, overlaps=overlaps, drafter=drafter)
 
 
 def _scheduler(
-    settings: Settings, plan: CachePlan, limits: StepLimits, runner: ModelRunner
+    settings: Settings, plan: CachePlan, limits: StepLimits, worker: LocalWorker
 ) -> Scheduler:
     runtime = load_runtime()
     groups = [
@@ -283,7 +289,7 @@ def _scheduler(
             block_size=plan.state_interval if group.spec.kind == "recurrent" else plan.block_size,
             window=group.spec.window,
         )
-        for group, num_blocks in zip(runner.cache.groups, plan.num_blocks, strict=True)
+        for group, num_blocks in zip(worker.runner.cache.groups, plan.num_blocks, strict=True)
     ]
     scheduler: Scheduler = runtime.Scheduler(
         runtime.SchedulerConfig(
@@ -294,8 +300,9 @@ def _scheduler(
             max_model_len=plan.max_model_len,
             prefix_cache=settings.reuse_cache,
             aging_steps=settings.aging_steps,
-            overlap=runner.sampled is not None,
+            overlap=worker.overlaps,
             max_draft_tokens=limits.max_draft_tokens,
+            device_drafts=worker.drafter is not None,
         )
     )
     return scheduler

@@ -20,22 +20,34 @@ from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
 if TYPE_CHECKING:
     from rtp_llm.worker.heads.sampler import SampleHandle, Sampler
     from rtp_llm.worker.model_runner import ModelRunner
+    from rtp_llm.worker.speculative.drafter import Drafter
 
 
 class LocalWorker(Worker):
     """The model's layers, then a head for each kind of output."""
 
-    def __init__(self, runner: ModelRunner, sampler: Sampler) -> None:
+    def __init__(
+        self,
+        runner: ModelRunner,
+        sampler: Sampler,
+        *,
+        overlaps: bool = False,
+        drafter: Drafter | None = None,
+    ) -> None:
+        """``overlaps``: the runner and the sampler share tokens that no host knows yet;
+        ``drafter``: and it finds drafts."""
         self.runner = runner
         self.sampler = sampler
-        self.verifier = VerifyHead(sampler)
+        self.drafter = drafter
+        self.verifier = VerifyHead(sampler, None if drafter is None else runner.sampled)
+        self._overlaps = overlaps
         self.scorer = ScoreHead(runner)
         self.pooler = PoolHead(runner.device)
         self._processor_slots: dict[int, int] = {}  # of sequences with logits processors
 
     @property
     def overlaps(self) -> bool:
-        return self.runner.sampled is not None
+        return self._overlaps
 
     def add(self, sequences: NewSequences) -> None:
         self.sampler.add(sequences)
@@ -58,10 +70,12 @@ class LocalWorker(Worker):
     def execute(self, plan: StepPlan | None, *, more: bool = False) -> StepHandle | None:
         if plan is None:
             return None
+        if self.drafter is not None:
+            self.drafter.draft(plan)
         hidden = self.runner.forward(plan)
         scores, pools = self.scorer.submit(hidden, plan), self.pooler.submit(hidden, plan)
         logits = self.runner.logits(hidden, plan.logit_rows) if plan.num_rows else None
-        step = _LocalStep(self, plan, logits, scores, pools)
+        step = _LocalStep(self, plan, hidden, logits, scores, pools)
         if not plan.sampling_flags & PROCESSORS:
             step.submit_sampling(None)
         return step
@@ -75,28 +89,36 @@ class LocalWorker(Worker):
 
 
 class _LocalStep:
-    """A step on the device; ``logits`` None: no prompt comes to its end in it."""
+    """A step on the device: its ``hidden`` states, and ``logits`` (None: no prompt comes to its end
+    in it)."""
 
     def __init__(
         self,
         worker: LocalWorker,
         plan: StepPlan,
+        hidden: Tensor,
         logits: Tensor | None,
         scores: list[ScorePart],
         pools: list[PoolPart],
     ) -> None:
-        self._worker, self._plan, self._logits = worker, plan, logits
+        self._worker, self._plan = worker, plan
+        self._hidden: Tensor | None = hidden
+        self._logits = logits
         self._scores, self._pools = scores, pools
         self._sizes = plan.num_seqs, plan.num_tokens
         self._sampling: SampleHandle | VerifyHandle | None = None
 
     def submit_sampling(self, previous: NDArray[np.int32] | None) -> None:
         """Sample from the logits, which are not needed any more."""
+        if self._hidden is None:
+            return
+        worker, plan = self._worker, self._plan
         if self._logits is not None:
-            worker, plan = self._worker, self._plan
             head = worker.sampler if plan.num_outputs == plan.num_rows else worker.verifier
             self._sampling = head.submit(self._logits, plan, previous)
-            self._logits = None
+        if worker.drafter is not None:
+            worker.drafter.extend(plan, self._hidden)
+        self._hidden = self._logits = None
 
     def sample(self, previous: NDArray[np.int32] | None) -> None:
         self.submit_sampling(previous)

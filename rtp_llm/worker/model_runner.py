@@ -78,16 +78,17 @@ class ModelRunner:
                 self.cache.copy_blocks(group, self.device.upload(pairs))
         if self.writer is not None and (writing := self.writer.begin(batch)) is not None:
             with writing as on_written:  # a replayed step tells of no layer
-                written: Tensor = self._layers(self._forward_batch(batch, on_written))
+                written: Tensor = self._layers(self.forward_batch(batch, on_written))
             return written
         if self._graphs is not None and (replayed := self._graphs.replay(batch)) is not None:
             return replayed
-        hidden: Tensor = self._layers(self._forward_batch(batch))
+        hidden: Tensor = self._layers(self.forward_batch(batch))
         return hidden
 
-    def _forward_batch(
+    def forward_batch(
         self, batch: StepPlan, on_written: Callable[[int], None] | None = None
     ) -> ForwardBatch:
+        """The batch on the device."""
         groups = len(batch.slot_mapping)
         token_ids, positions, cu_seqlens_q, seq_lens, *rest = self.device.upload_all(
             batch.token_ids,

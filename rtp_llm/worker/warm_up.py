@@ -97,7 +97,10 @@ class _LargestSteps:
         self._device.empty_cache()
         self._device.reset_peak_memory()
         before = self._device.memory_used()
-        hidden = self._model(self._batch(lengths))
+        batch = self._batch(lengths)
+        hidden = self._model(batch)
+        if self._model.config.draft_layers:
+            self._model.predict_further(batch, hidden)
         rows = min(len(hidden), self._limits.max_rows)
         self._draw(self._model.compute_logits(hidden[:rows]))
         self._device.synchronize()

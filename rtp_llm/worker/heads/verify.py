@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm.worker.heads.sampler import Sampled
+from rtp_llm.worker.heads.sampling_flags import PROCESSORS
 
 if TYPE_CHECKING:
+    from rtp_llm.device import Download
     from rtp_llm.worker.heads.sampler import SampleHandle, Sampler
     from rtp_llm.worker.plan import SamplingRows, StepPlan
+    from rtp_llm.worker.sampled_tokens import SampledTokens
 
 
 class VerifyHead:
@@ -24,32 +27,48 @@ class VerifyHead:
     and the step number that it has without drafts, so that a seeded request gets the same tokens.
     """
 
-    def __init__(self, sampler: Sampler) -> None:
+    def __init__(self, sampler: Sampler, device_drafts: SampledTokens | None = None) -> None:
+        """``device_drafts`` has the drafts that plans do not know."""
         self._sampler = sampler
+        self._device_drafts = device_drafts
 
     def submit(
         self, logits: Tensor, plan: StepPlan, previous: NDArray[np.int32] | None = None
     ) -> VerifyHandle:
         """As Sampler's: float32 [R, vocabulary], all rows of all outputs, changed in place."""
         outputs = _Outputs.of(plan)
+        unknown: Download | None = None
+        if self._device_drafts is not None:
+            unknown = self._device_drafts.download_drafts(plan.num_rows)
+            if plan.sampling_flags & PROCESSORS:  # whose histories name drafts
+                (previous,) = self._device_drafts.download().read()
         sampling = self._sampler.submit(logits, _whole_histories(plan, outputs), previous)
-        return VerifyHandle(sampling, outputs, plan.draft_tokens.copy())
+        return VerifyHandle(sampling, outputs, plan.draft_tokens.copy(), unknown)
 
 
 class VerifyHandle:
     """The tokens of a step with drafts on their way to the host."""
 
     def __init__(
-        self, sampling: SampleHandle, outputs: _Outputs, drafts: NDArray[np.int32]
+        self,
+        sampling: SampleHandle,
+        outputs: _Outputs,
+        drafts: NDArray[np.int32],
+        unknown: Download | None,
     ) -> None:
-        self._sampling, self._outputs, self._drafts = sampling, outputs, drafts
+        """``unknown``: the drafts that are -1 in ``drafts``."""
+        self._sampling, self._outputs = sampling, outputs
+        self._drafts, self._unknown = drafts, unknown
 
     def read(self) -> Sampled:
         """The tokens, once, with what each output accepted; waits for the device."""
         sampled, outputs = self._sampling.read(), self._outputs
-        tokens = sampled.row_tokens
+        tokens, drafts = sampled.row_tokens, self._drafts
+        if self._unknown is not None:
+            (found,) = self._unknown.read()
+            drafts = np.where((drafts < 0) & ~outputs.is_last, found, drafts)
         # An error is no token and no draft; neither is -1, a draft that nobody knows.
-        wrong = (tokens != self._drafts) | (tokens < 0)
+        wrong = (tokens != drafts) | (tokens < 0)
         before = np.cumsum(wrong) - wrong
         counts = before == before[outputs.first_row]  # all drafts of its output before it are right
         kept = np.flatnonzero(counts)
@@ -73,6 +92,11 @@ class _Outputs:
     output: NDArray[np.int64]
     first_row: NDArray[np.int64]
     place: NDArray[np.int64]
+
+    @property
+    def is_last(self) -> NDArray[np.bool_]:
+        """[R]: no draft is behind the row."""
+        return np.append(self.first_row[1:] != self.first_row[:-1], True)
 
     @classmethod
     def of(cls, plan: StepPlan) -> _Outputs:

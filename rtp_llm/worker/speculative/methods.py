@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rtp_llm.worker.speculative.device_proposer import DeviceProposer
 from rtp_llm.worker.speculative.draft_length import DraftLength
 from rtp_llm.worker.speculative.ngram import NgramProposer
 from rtp_llm.worker.speculative.proposer import NO_DRAFTS, Proposer
@@ -23,6 +24,8 @@ def make_proposer(settings: SpeculativeSettings) -> Proposer:
         )
     if settings.speculative == "suffix":
         return SuffixProposer(settings)
+    if settings.uses_mtp:
+        return DeviceProposer(settings.num_speculative_tokens)
     return NO_DRAFTS
 
 

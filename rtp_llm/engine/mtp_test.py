@@ -1,0 +1,204 @@
+"""Engines that draft by multi-token prediction: the same answers, and the drafts they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtp_llm.engine.messages import INDEX_BITS, EngineStartError
+from rtp_llm.models.refusals import UnsupportedModelError
+from rtp_llm.testing.each_token_alone import each_token_alone
+from rtp_llm.testing.mtp_models import MtpOracle, save_mtp_model
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.worker.heads.logits_processor import ProcessorRows
+
+MTP: dict[str, Any] = {"speculative": "mtp", "num_speculative_tokens": 3}
+WORDS = 11  # so few that random drafts are right now and then
+WISHES: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.7, "seed": 4},
+    {"temperature": 1.0, "top_k": 3, "n": 3, "logprobs": 2},
+    {"repetition_penalty": 1.2, "presence_penalty": -1.0},
+    {"temperature": 1.0, "no_repeat_ngram_size": 3, "frequency_penalty": 0.1},
+    {"min_tokens": 12, "stop_token_ids": (3, 4, 5)},
+    {"bad_words_token_ids": ((3, 4), (5,)), "temperature": 1.0},
+    {"max_tokens": 1},
+    {"max_tokens": 2, "temperature": 1.0},
+    {"prompt_logprobs": 2, "max_tokens": 5},
+    {"logit_bias": {5: 2.0, 6: -3.0}, "temperature": 1.0, "speculate": False},
+]
+TIGHT: dict[str, Any] = {
+    "seq_size_per_block": 4,
+    "max_seq_len": 100,
+    "max_running_requests": 12,
+    "max_batch_tokens_size": 64,
+}
+Play = Callable[[TinyEngine], None]
+
+
+@dataclass
+class Model:
+    """A folder, its layer in PyTorch, and what an engine without drafts says to everything."""
+
+    folder: Path
+    oracle: MtpOracle
+    plain: TinyEngine
+
+
+@pytest.fixture(scope="module", params=["qwen3_5", "qwen3_5_moe", "qwen3_next"])
+def model(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    path = tmp_path_factory.mktemp(request.param)
+    _, oracle = save_mtp_model(path, request.param, vocab_size=WORDS)
+    with each_token_alone():  # so that verifying in one step rounds as decoding does
+        yield Model(path, oracle, run(path))
+
+
+def everything(engine: TinyEngine) -> None:
+    for number in range(2 * len(WISHES)):
+        wish = {"ignore_eos": True, "max_tokens": 24, **WISHES[number % len(WISHES)]}
+        prompt = random_prompt(3 + 7 * number % 60, seed=number % 9, vocabulary=WORDS)
+        engine.add(prompt, **wish)
+        if number % 3 == 0:
+            engine.step()
+
+
+def run(folder: Path, play: Play = everything, **settings: Any) -> TinyEngine:
+    engine = TinyEngine(folder, seed=3, **settings)
+    play(engine)
+    engine.run()
+    engine.assert_all_free()
+    return engine
+
+
+def compare(engine: TinyEngine, plain: TinyEngine) -> None:
+    """The same tokens; log-probabilities but for the rounding of states that take in several."""
+    for key, outcome in engine.outcomes.items():
+        expected = plain.outcomes[key]
+        assert (outcome.tokens, outcome.finish) == (expected.tokens, expected.finish), key
+        for mine, other in zip(outcome.logprobs, expected.logprobs, strict=True):
+            assert [token for token, _ in mine.top] == [token for token, _ in other.top]
+            assert mine.logprob == pytest.approx(other.logprob, abs=1e-3)
+        assert outcome.prompt_logprobs.keys() == expected.prompt_logprobs.keys()
+
+
+def accepted(engine: TinyEngine) -> int:
+    return sum(outcome.accepted_drafts for outcome in engine.outcomes.values())
+
+
+@pytest.mark.parametrize(("drafts", "overlap"), [(1, True), (3, False), (7, True)])
+def test_answers_are_the_same(model: Model, drafts: int, overlap: bool) -> None:
+    settings = {**MTP, "num_speculative_tokens": drafts, "enable_overlap": overlap}
+    engine = run(model.folder, **settings)
+    compare(engine, model.plain)
+    assert accepted(engine) > 20
+
+
+def test_preemption_and_short_chunks_change_nothing(model: Model) -> None:
+    engine = run(model.folder, **MTP, **TIGHT, kv_cache_mem_mb=1, enable_overlap=True)
+    compare(engine, model.plain)
+    assert engine.engine.stats().preemptions > 0
+
+
+def test_arrivals_and_aborts_in_flight(model: Model) -> None:
+    def play(engine: TinyEngine) -> None:
+        for number in range(24):
+            prompt = random_prompt(4 + number, number, WORDS)
+            engine.add(prompt, ignore_eos=True, max_tokens=20, temperature=1.0)
+
+    plain = run(model.folder, play)
+    engine = TinyEngine(model.folder, seed=3, **MTP, enable_overlap=True, max_running_requests=6)
+    for number in range(24):
+        prompt = random_prompt(4 + number, number, WORDS)
+        engine.add(prompt, ignore_eos=True, max_tokens=20, temperature=1.0)
+        engine.step()
+        if number % 5 == 4:
+            engine.engine.abort([(number, 0)])
+    engine.run()
+    engine.assert_all_free()
+    for key, outcome in engine.outcomes.items():
+        whole = plain.outcomes[key].tokens
+        assert outcome.tokens == (whole if outcome.finish else whole[: len(outcome.tokens)])
+
+
+class Favourite:
+    """A logits processor whose favourite depends on the whole history."""
+
+    def __call__(self, logits: Any, rows: ProcessorRows) -> None:
+        for index in range(len(rows.rows)):
+            logits[index, int(rows.history(index).sum()) % WORDS] += 3.0
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_logits_processors_see_drafts(model: Model, overlap: bool) -> None:
+    def play(engine: TinyEngine) -> None:
+        for number in range(4):
+            processors = [Favourite()] if number % 2 else []
+            prompt = random_prompt(9, number, WORDS)
+            engine.add(prompt, processors=processors, max_tokens=20, ignore_eos=True)
+
+    plain = run(model.folder, play)
+    engine = run(model.folder, play, **MTP, enable_overlap=overlap)
+    compare(engine, plain)
+    assert accepted(engine) > 0
+
+
+class Watcher:
+    """Holds the drafts of every step against those of the oracle."""
+
+    def __init__(
+        self, engine: TinyEngine, oracle: MtpOracle, prompts: dict[int, list[int]]
+    ) -> None:
+        self.checked = self.close = 0
+        self._engine, self._oracle, self._prompts = engine, oracle, prompts
+        worker = engine.built.worker
+        assert worker.drafter is not None and worker.runner.sampled is not None
+        self._draft, self._sampled = worker.drafter.draft, worker.runner.sampled
+        worker.drafter.draft = self.draft  # type: ignore[method-assign]
+
+    def draft(self, plan: Any) -> None:
+        self._draft(plan)
+        for first, end in zip(plan.row_cu[:-1].tolist(), plan.row_cu[1:].tolist(), strict=True):
+            if end - first > 1:
+                self._check(plan, first, end - first - 1)
+
+    def _check(self, plan: Any, first: int, count: int) -> None:
+        request, index = divmod(int(plan.row_ids[first]), 1 << INDEX_BITS)
+        said = self._engine.outcomes[request, index].tokens[: int(plan.row_steps[first])]
+        if len(said) < int(plan.row_steps[first]):
+            return  # the last token is pending
+        expected, gap = self._oracle.drafts(self._prompts[request] + said, count)
+        if gap < 1e-3:
+            self.close += 1
+            return
+        assert self._sampled.drafts[first : first + count].tolist() == expected
+        self.checked += 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_batch_tokens_size": 16, "seq_size_per_block": 4}])
+def test_drafts_are_those_of_the_layer(model: Model, settings: dict[str, Any]) -> None:
+    """Step by step, with keys and values as a draft of the whole sequence would compute them."""
+    engine = TinyEngine(model.folder, **MTP, **settings, max_running_requests=8, reuse_cache=False)
+    prompts = {n + 1: random_prompt(2 + 9 * n, n, WORDS) for n in range(5)}
+    watcher = Watcher(engine, model.oracle, prompts)
+    for prompt in prompts.values():
+        engine.add(prompt, max_tokens=16, ignore_eos=True)
+        engine.step()
+    engine.run()
+    assert watcher.checked > 40 > watcher.close
+
+
+def test_a_model_without_the_layer_is_refused(tmp_path: Path) -> None:
+    save_model(tmp_path, "llama")
+    with pytest.raises(UnsupportedModelError, match="--speculative"):
+        TinyEngine(tmp_path, **MTP)
+
+
+def test_states_go_back_seven_tokens(tmp_path: Path) -> None:
+    save_mtp_model(tmp_path, "qwen3_5")
+    with pytest.raises(EngineStartError, match="--num-speculative-tokens 7"):
+        TinyEngine(tmp_path, **{**MTP, "num_speculative_tokens": 8})

@@ -1,0 +1,53 @@
+"""Drafts that the device makes: the engine only says how many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from rtp_llm._runtime import Drafts, Result
+    from rtp_llm.worker.new_sequences import NewSequences
+    from rtp_llm.worker.plan import StepPlan
+
+
+class DeviceProposer:
+    """As many drafts as possible for every sequence; a Drafter finds them.
+
+    Drafts behind a token that is pending are found like any others: the device has both.
+    """
+
+    needs_tokens = False
+
+    def __init__(self, num_tokens: int) -> None:
+        self.max_draft_tokens = num_tokens
+        self._ids: set[int] = set()
+        self._drafts: Drafts | None = None
+
+    def add(self, sequences: NewSequences) -> None:
+        if sequences.params.speculate:
+            self._ids.update(sequences.ids)
+            self._drafts = None
+
+    def end(self, ids: Iterable[int]) -> None:
+        self._ids.difference_update(ids)
+        self._drafts = None
+
+    def propose(self, in_flight: StepPlan | None) -> Drafts | None:
+        if self._drafts is None and self._ids:
+            self._drafts = unknown_drafts(self._ids, self.max_draft_tokens)
+        return self._drafts
+
+    def observe(self, result: Result) -> None:
+        ended: NDArray[np.int64] = result.ids[np.flatnonzero(result.finish)]
+        if len(ended):
+            self.end(ended.tolist())
+
+
+def unknown_drafts(ids: Iterable[int], count: int) -> Drafts:
+    """``count`` drafts for each of the sequences ``ids``, which the host does not know."""
+    of = np.fromiter(ids, np.int64)
+    return of, np.full((len(of), count), -1, np.int32), np.full(len(of), count, np.int32)

@@ -1,0 +1,194 @@
+"""Drafts that the device makes: the model's own layer of multi-token prediction, step by step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rtp_llm.attention.batch import ForwardBatch, HostNumbers
+
+if TYPE_CHECKING:
+    from rtp_llm.worker.model_runner import ModelRunner
+    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.sampled_tokens import SampledTokens
+
+
+class Drafter:
+    """A step goes through it twice.
+
+    `draft` comes before the model's layers: it finds the drafts that the plan names and does not
+    know. `extend` comes behind the sampling: with the tokens that are right now and the model's own
+    hidden states it computes the keys and values of the draft layer again, and what the next step
+    begins with: the first draft of each sequence, and the hidden state that it came from. Both stay
+    on the device, under the sequence's slot.
+    """
+
+    def __init__(
+        self, runner: ModelRunner, sampled: SampledTokens, num_slots: int, dtype: torch.dtype
+    ) -> None:
+        """``dtype`` of hidden states."""
+        place, width = runner.device.torch_device, runner.model.config.hidden_size
+        self._runner, self._sampled = runner, sampled
+        self._first = torch.zeros(num_slots, dtype=torch.int32, device=place)
+        self._hidden = torch.zeros(num_slots, width, dtype=dtype, device=place)
+
+    def draft(self, plan: StepPlan) -> None:
+        """Find the drafts of the step that is about to be computed."""
+        windows = _Windows.of(plan)
+        if windows is None:
+            return
+        steps = _DraftSteps(self._runner, plan, windows)
+        slots = steps.upload(windows.slots)
+        token = self._first.index_select(0, slots)
+        hidden = self._hidden.index_select(0, slots)
+        tokens = [token]
+        for batch in steps.batches():
+            hidden = self._runner.model.predict_further(replace(batch, token_ids=token), hidden)
+            token = self._best(hidden)
+            tokens.append(token)
+        source, target = steps.upload(windows.source), steps.upload(windows.rows)
+        found = torch.stack(tokens).flatten().index_select(0, source)
+        self._sampled.drafts.index_copy_(0, target, found)
+
+    def extend(self, plan: StepPlan, hidden: Tensor) -> None:
+        """``hidden`` [T, hidden] of the step's tokens, whose rows have been sampled."""
+        runner, device = self._runner, self._runner.device
+        ids = device.upload(_following(plan))
+        self._sampled.substitute(ids)
+        batch = replace(runner.forward_batch(plan), token_ids=ids)
+        hidden = runner.model.predict_further(batch, hidden)
+        if not plan.num_outputs:
+            return
+        slots, tokens = device.upload_all(
+            plan.row_slots[plan.row_cu[:-1]].astype(np.int64), plan.logit_rows.astype(np.int64)
+        )
+        if plan.num_outputs < plan.num_rows:
+            tokens = tokens.index_select(0, self._last_right_rows(plan))
+        hidden = hidden.index_select(0, tokens)
+        self._hidden.index_copy_(0, slots, hidden)
+        self._first.index_copy_(0, slots, self._best(hidden))
+
+    def _best(self, hidden: Tensor) -> Tensor:
+        return self._runner.model.compute_logits(hidden).argmax(1).int()
+
+    def _last_right_rows(self, plan: StepPlan) -> Tensor:
+        """Of each output the row [O] of the last token that counts: the first whose token is not
+        the draft behind it."""
+        rows, outputs = plan.num_rows, plan.num_outputs
+        output = np.repeat(np.arange(outputs), np.diff(plan.row_cu))
+        is_last = np.zeros(rows, np.bool_)
+        is_last[plan.row_cu[1:] - 1] = True
+        numbers, of_row, last = self._runner.device.upload_all(np.arange(rows), output, is_last)
+        wrong = (self._sampled.tokens(rows) != self._sampled.drafts[:rows]) | last
+        found = numbers.new_full((outputs,), rows)
+        return found.scatter_reduce_(0, of_row, torch.where(wrong, numbers, rows), "amin")
+
+
+def _following(plan: StepPlan) -> NDArray[np.int32]:
+    """For each token the one behind it, int32 [T]: known, or the name of the row that samples it.
+
+    Behind a draft that was wrong comes what was sampled there: nobody reads what that gives.
+    """
+    ids = np.empty(plan.num_tokens, np.int32)
+    ids[:-1] = plan.token_ids[1:]
+    ids[plan.cu_seqlens_q[1:] - 1] = plan.next_tokens
+    ids[plan.logit_rows] = -1 - np.arange(plan.num_rows)
+    return ids
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """The S sequences that verify drafts: one after another in the plan.
+
+    begin: the first of them; tokens [S], where each one's tokens begin; counts [S] of drafts;
+    slots [S]. The drafts, one after another: their rows, and which of [most, S] each of them is.
+    """
+
+    begin: int
+    tokens: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    source: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, plan: StepPlan) -> _Windows | None:
+        """None: no sequence verifies drafts."""
+        if plan.num_rows == plan.num_outputs:
+            return None
+        all_counts = np.diff(plan.row_cu).astype(np.int64) - 1
+        (outputs,) = np.nonzero(all_counts)
+        first, counts = plan.row_cu[outputs].astype(np.int64), all_counts[outputs]
+        tokens = plan.logit_rows[first].astype(np.int64)
+        begin = int(np.searchsorted(plan.cu_seqlens_q, tokens[0]))
+        number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return cls(
+            begin=begin,
+            tokens=tokens,
+            counts=counts,
+            slots=plan.row_slots[first].astype(np.int64),
+            rows=np.repeat(first, counts) + number,
+            source=number * len(outputs) + np.repeat(np.arange(len(outputs)), counts),
+        )
+
+
+class _DraftSteps:
+    """The batches of the steps behind the first draft: one token of each sequence.
+
+    Step j computes draft j at the position of the last token but j drafts. A sequence that has no
+    draft j computes another one's place again, and writes nothing.
+    """
+
+    def __init__(self, runner: ModelRunner, plan: StepPlan, windows: _Windows) -> None:
+        self._runner = runner
+        count, most = len(windows.counts), int(windows.counts.max())
+        steps = np.arange(1, most)[:, None]
+        known = plan.positions[windows.tokens]  # so many tokens are computed
+        self._lens = known + np.minimum(steps, windows.counts - 1).astype(np.int32)
+        end = windows.begin + count
+        self._tables = tuple(
+            table[windows.begin : end] if len(table) else table for table in plan.block_table
+        )
+        self._cu = np.arange(count + 1, dtype=np.int32)
+        place = windows.tokens + np.minimum(steps, windows.counts) - 1
+        written = steps < windows.counts
+        slots = [
+            np.where(written, mapping[place], np.int32(-1)) if len(mapping) else mapping
+            for mapping in plan.slot_mapping
+        ]
+        uploaded = runner.device.upload_all(
+            self._cu, self._lens, self._lens - 1, *self._tables, *slots
+        )
+        self._numbers, groups = uploaded[:3], len(slots)
+        self._uploaded_tables = tuple(uploaded[3 : 3 + groups])
+        self._slots = uploaded[3 + groups :]
+
+    def upload(self, numbers: NDArray[np.int64]) -> Tensor:
+        """On the device."""
+        return self._runner.device.upload(numbers)
+
+    def batches(self) -> list[ForwardBatch]:
+        """One for each step, but for its token ids."""
+        cache = self._runner.cache
+        cu_seqlens, lens, positions = self._numbers
+        return [
+            ForwardBatch(
+                token_ids=positions[step],
+                positions=positions[step],
+                cu_seqlens_q=cu_seqlens,
+                seq_lens=lens[step],
+                max_seqlen_q=1,
+                max_seqlen_k=int(host_lens.max()),
+                slot_mapping=tuple(each[step] if len(each) else each for each in self._slots),
+                block_table=self._uploaded_tables,
+                kv_cache=cache.layers,
+                layer_group=cache.layer_group,
+                host=HostNumbers(self._cu, host_lens, self._tables),
+            )
+            for step, host_lens in enumerate(self._lens)
+        ]
