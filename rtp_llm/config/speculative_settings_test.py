@@ -51,6 +51,12 @@ def test_tables_that_make_no_sense(table: str, message: str) -> None:
         Settings(model="m", num_speculative_tokens_per_batch_size=table)
 
 
+@pytest.mark.parametrize("method", ["mtp", "qwen3_next_mtp", "qwen3_5_mtp"])
+def test_other_names_of_a_method(method: str) -> None:
+    settings = Settings(model="m", speculative_config=json.dumps({"method": method}))
+    assert settings.speculative == "mtp" and settings.uses_mtp
+
+
 def test_object_and_flags_may_agree() -> None:
     config = '{"method": "ngram", "num_speculative_tokens": 3}'
     assert Settings(model="m", speculative="ngram", speculative_config=config).speculative
@@ -63,7 +69,7 @@ def test_object_and_flags_may_agree() -> None:
         ({"speculative_config": "[1]"}, "is not a JSON object"),
         ({"speculative_config": '{"k": 3}'}, "'k' is not known; there are method, num_spec"),
         ({"speculative_config": '{"speculative": "ngram"}'}, "'speculative' is not known"),
-        ({"speculative_config": '{"method": "mtp"}'}, "method: 'mtp' is not one of none, ngram"),
+        ({"speculative_config": '{"method": "mlp"}'}, "method: 'mlp' is not one of none, ngram"),
         ({"speculative_config": '{"num_speculative_tokens": 0}'}, "0 is below the minimum 1"),
         ({"speculative_config": '{"num_speculative_tokens": true}'}, "not a whole number"),
         (

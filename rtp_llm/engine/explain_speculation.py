@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rtp_llm.config.speculative_settings import SpeculativeSettings
 
-# Methods whose next drafts need the tokens of the step before: Proposer.needs_tokens.
-_WAIT = ("ngram", "suffix")
+_WAITS = "steps of a sequence do not overlap: its drafts wait for the tokens of the step before"
+_OVERLAP = {
+    "ngram": _WAITS,
+    "suffix": _WAITS,
+    "mtp": "the device makes the next drafts while the host waits for the tokens of a step",
+}
 
 
 def explain_speculation(settings: SpeculativeSettings) -> str:
@@ -16,15 +20,10 @@ def explain_speculation(settings: SpeculativeSettings) -> str:
     method = settings.speculative
     if method == "none":
         return "speculation: none"
-    overlap = (
-        "steps of a sequence do not overlap: its drafts wait for the tokens of the step before"
-        if method in _WAIT
-        else "steps overlap"
-    )
     length = f"up to {settings.num_speculative_tokens} drafts"
     if table := settings.draft_table:
         rows = (f"{tokens} up to {last} sequences" for _, last, tokens in table)
         length = f"drafts by batch size: {', '.join(rows)}, {table[-1][2]} above"
     elif settings.speculative_adaptive:
         length += ", fewer or none where measured steps show that they lose"
-    return f"speculation: {method}, {length}; {overlap}"
+    return f"speculation: {method}, {length}; {_OVERLAP[method]}"
