@@ -13,6 +13,7 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.messages import AddRequest
 from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.worker.speculative.proposer import Proposer
 
 CONTEXT = 32768  # longest sequence of the GPU benchmarks
 
@@ -55,8 +56,8 @@ def settings_for(shape: str, **changes: Any) -> Settings:
 class GpuEngine:
     """Runs requests of token ids to their end, and says how long its steps took."""
 
-    def __init__(self, shape: str, **changes: Any) -> None:
-        self.built = build_engine(settings_for(shape, **changes))
+    def __init__(self, shape: str, proposer: Proposer | None = None, **changes: Any) -> None:
+        self.built = build_engine(settings_for(shape, **changes), proposer=proposer)
         self.engine = self.built.engine
         self._numbers = itertools.count(1)
         while self.engine.has_idle_work:  # graphs, which a server captures while it waits

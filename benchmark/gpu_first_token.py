@@ -1,10 +1,14 @@
 """First token on a GPU: milliseconds from a long prompt to its first token, idle engine.
 
-Nothing of the prompt is in the prefix cache. The limit: the operations of the layers and of causal
-attention over the rate of bfloat16 matrix products, measured in the same run.
+Nothing of the prompt is in the prefix cache; `--prefix` puts tokens before it that are. The limit:
+the operations of the layers and of causal attention over the rate of bfloat16 matrix products,
+measured in the same run, without those of the prefix.
 """
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
 
 from benchmark.generation import prompts
 from benchmark.gpu_engine import CONTEXT, GpuEngine, add_flags, given_settings, greedy
@@ -22,26 +26,28 @@ def main() -> None:
     flags = parser(__doc__.splitlines()[0])
     add_flags(flags)
     flags.add_argument("--length", type=int, action="append")
+    flags.add_argument("--prefix", type=int, default=0, help="cached tokens before the prompt")
     arguments = flags.parse_args()
     rounds = arguments.rounds or (3 if arguments.quick else 7)
     device = resolve_device()
     lengths = arguments.length or LENGTHS
     own = {"kv_cache_mem_mb": 8 * 1024, "max_seq_len": CONTEXT}
+    own["reuse_cache"] = arguments.prefix > 0
     print("building the engine ...", flush=True)
     engine = GpuEngine(arguments.shape, **{**own, **given_settings(arguments)})
     size = SHAPES[arguments.shape]["vocab_size"]
     report = Report(f"First token on {device.description()}, shape {arguments.shape}", COLUMNS)
-    asked = {n: [[token % size for token in prompts(1, n)[0]]] for n in lengths}
+    prompt_of = make_prompts(arguments.prefix, size)
 
     def first_token(length: int) -> float:
-        engine.add(asked[length], greedy(1))
+        engine.add([prompt_of(length)], greedy(1))
         return engine.seconds_to_end()
 
     figures = interleave({str(n): lambda n=n: first_token(n) for n in lengths}, rounds)  # type: ignore[misc]
     rates = measure_rates(device)
     for length in lengths:
         figure = figures[str(length)]
-        operations = prompt_operations(arguments.shape, length)
+        operations = prompt_operations(arguments.shape, length)  # without those of the prefix
         limit = rates.seconds(weight_bytes(arguments.shape), operations)
         report.add(
             **{
@@ -56,6 +62,18 @@ def main() -> None:
     report.notes.append(f"products: {rates.products / 1e12:.0f} TFLOP/s; {rounds} rounds")
     report.print()
     report.write(arguments.json)
+
+
+def make_prompts(prefix: int, vocabulary: int) -> Callable[[int], list[int]]:
+    """Prompts of some length behind the same `prefix` tokens; no two begin alike after it."""
+    shared = prompts(1, prefix)[0] if prefix else []
+    runs = itertools.count(1)
+
+    def prompt_of(length: int) -> list[int]:
+        own = [next(runs), *prompts(1, length)[0][1:]]
+        return [token % vocabulary for token in (*shared, *own)]
+
+    return prompt_of
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ PROGRAMS = {
     "abuse": ["--abuse", "slow headers", "--seconds", "0.2", "--connections", "20"],
     "disagg": ["--shape", "tiny", "--quick", "--tokens", "40", "--cache-mib", "16"],
     "fused_rope_steps": [*TINY, "--setting", "max_seq_len=512", "--batch", "2", "--length", "40"],
+    "gpu_verify": [*TINY, "--batch", "2"],
     "gpu_first_token": [*TINY, "--setting", "max_seq_len=512", "--length", "40"],
     "gpu_generate": [*TINY, "--batch", "3", "--peer", "eager"],
     "gpu_moe": ["--shape", "tiny", "--tokens", "5", "--quick"],
@@ -36,6 +37,7 @@ PROGRAMS = {
 TIMELINE = ["--part", "timeline", "--layers", "3", "--rounds", "1"]
 CASES = [
     *PROGRAMS.items(),
+    ("gpu_first_token", [*PROGRAMS["gpu_first_token"], "--prefix", "100"]),
     ("disagg", TIMELINE),
     ("disagg", [*TIMELINE, "--writer-threads", "1", "--writer-threads", "3"]),
 ]

@@ -12,17 +12,24 @@ from rtp_llm import ops
 from rtp_llm.attention.backend import AttentionConfig
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.attention.paged import PagedAttentionBackend
-from rtp_llm.attention.triton import TritonAttentionBackend
+from rtp_llm.attention.triton import TritonAttentionBackend, compile_prompt_tiles
 from rtp_llm.device import Support
 
 _CAPABILITY = (9, 0)
 _HEAD_DIMS = (64, 128)
 _MOST_GROUP = 128  # rows of a tile
 _TILE_KEYS = 128
+# Its tiles do not share the keys of a sequence. Triton splits them where rows are few: 264 programs
+# of two on each of 132 multiprocessors for tiles of 64 rows, 8 programs each.
+_FEW_ROWS = 64
+_FEW_TILES = 264 // 8
+_LONG = 8 * 128
 
 
 class CudaSm90Backend(PagedAttentionBackend):
-    """The operator, whose kernel for prompts is the quickest there; single tokens go to Triton."""
+    """The operator, whose kernel for prompts is the quickest there; single tokens go to Triton, and
+    so do a few (drafts, ends of cached prompts) of few sequences.
+    """
 
     name: ClassVar[str] = "cuda_sm90"
     priority: ClassVar[int] = 20
@@ -44,10 +51,25 @@ class CudaSm90Backend(PagedAttentionBackend):
 
     def __init__(self, config: AttentionConfig) -> None:
         super().__init__(config)
-        if importlib.util.find_spec("triton") is not None:
+        self._has_triton = importlib.util.find_spec("triton") is not None
+        self._group = config.num_heads // config.num_kv_heads
+        if self._has_triton:
             self._attend = TritonAttentionBackend.kernel()
 
+    def warm_up(self, kv_cache: Tensor) -> None:
+        if self._has_triton:
+            compile_prompt_tiles(self.config, self.scale, kv_cache, split_only=True)
+
     def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
-        if batch.max_seqlen_q == 1:
+        if batch.max_seqlen_q == 1 or self._has_few_rows(batch):
             return super().forward(q, layer, window, batch)
         return self._call(ops.paged_attention, q, layer, window, batch)
+
+    def _has_few_rows(self, batch: ForwardBatch) -> bool:
+        """So few tiles that a tile for each would leave multiprocessors without work."""
+        return (
+            self._has_triton
+            and batch.max_seqlen_q * self._group <= _FEW_ROWS
+            and batch.max_seqlen_k >= _LONG
+            and len(batch.seq_lens) * self.config.num_kv_heads <= _FEW_TILES
+        )

@@ -42,22 +42,31 @@ class TritonAttentionBackend(PagedAttentionBackend):
 
     def warm_up(self, kv_cache: Tensor) -> None:
         """Every tile of prompts and mixed batches, for each window, on a sequence without keys."""
-        from rtp_llm.kernels.triton.attention.paged_attention import paged_attention, prompt_tiles
-
-        config = self.config
-        heads, kv_heads, head = config.num_heads, config.num_kv_heads, config.head_dim
-        device = kv_cache.device
-        qkv = torch.zeros(2, (heads + 2 * kv_heads) * head, dtype=config.dtype, device=device)
-        q = qkv[:, : heads * head].view(2, heads, head)
-        cu_seqlens = torch.tensor([0, 2], dtype=torch.int32, device=device)
-        nothing = torch.zeros(1, dtype=torch.int32, device=device)
-        for window in set(config.windows):
-            for tile in prompt_tiles(heads // kv_heads, head, config.dtype.itemsize):
-                paged_attention(
-                    q, kv_cache, cu_seqlens, nothing, nothing.view(1, 1), 2, 1, self.scale,
-                    config.causal, window, config.soft_cap, tile=tile,
-                )  # fmt: skip
+        compile_prompt_tiles(self.config, self.scale, kv_cache)
 
     @classmethod
     def kernel(cls) -> Callable[..., Tensor]:
         return ops.triton_paged_attention
+
+
+def compile_prompt_tiles(
+    config: AttentionConfig, scale: float, kv_cache: Tensor, split_only: bool = False
+) -> None:
+    """Run the tiles of prompts on nothing, so that they are compiled; `split_only`: those of them
+    that split the keys.
+    """
+    from rtp_llm.kernels.triton.attention.paged_attention import paged_attention, prompt_tiles
+
+    heads, kv_heads, head = config.num_heads, config.num_kv_heads, config.head_dim
+    device = kv_cache.device
+    qkv = torch.zeros(2, (heads + 2 * kv_heads) * head, dtype=config.dtype, device=device)
+    q = qkv[:, : heads * head].view(2, heads, head)
+    cu_seqlens = torch.tensor([0, 2], dtype=torch.int32, device=device)
+    nothing = torch.zeros(1, dtype=torch.int32, device=device)
+    for window in set(config.windows):
+        for tile in prompt_tiles(heads // kv_heads, head, config.dtype.itemsize):
+            if tile.splits > 1 or not split_only:
+                paged_attention(
+                    q, kv_cache, cu_seqlens, nothing, nothing.view(1, 1), 2, 1, scale,
+                    config.causal, window, config.soft_cap, tile=tile,
+                )  # fmt: skip

@@ -178,7 +178,7 @@ class StepsByHand:
             if states:
                 found += [each[where].float() for each in states]
             else:
-                found.append(layer[:, where].float())
+                found.append(layer.float()[:, where])
         return found
 
 
@@ -192,4 +192,4 @@ def _blocks(memory: Tensor) -> int:
 
 def _raw(memory: Tensor, places: Tensor) -> Tensor:
     """Bytes of all layers at `places` of blocks, or of blocks and slots."""
-    return memory[:, :, places].contiguous().view(torch.uint8)
+    return memory.view(torch.uint8)[:, :, places]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import torch
 
 from rtp_llm.device import Device, DeviceError, resolve_device
 
@@ -19,3 +22,13 @@ def usable_gpus() -> tuple[str, int]:
     """Their name, and how many processes may each have one of them; 0 without a usable one."""
     device = usable_gpu()
     return (device.name, device.device_count()) if device else ("", 0)
+
+
+@contextmanager
+def host_never_waits() -> Iterator[None]:
+    """Inside, what makes the host wait for a CUDA or HIP device, as reading a number, raises."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
