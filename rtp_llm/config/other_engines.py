@@ -25,6 +25,9 @@ class Counterpart:
 _NOT_YET = "not supported yet"
 _ONE_DEVICE = f"{_NOT_YET}: a model runs on one device"
 _NO_DOWNLOAD = "nothing is downloaded; run `hf download NAME --local-dir FOLDER` and serve FOLDER"
+_GRAPH_SIZES = (
+    "sizes follow --max-running-requests, the drafts and the weights; `rtp-llm explain` counts them"
+)
 
 COUNTERPARTS = (
     Counterpart("--max-model-len", "--context-length", ("max_seq_len",)),
@@ -46,6 +49,8 @@ COUNTERPARTS = (
     ),
     Counterpart("--no-enable-prefix-caching", "", ("reuse_cache",), "off"),
     Counterpart("--enforce-eager", "--disable-cuda-graph", ("enable_cuda_graph",), "off"),
+    Counterpart("--cudagraph-capture-sizes", "--cuda-graph-bs", (), _GRAPH_SIZES),
+    Counterpart("--max-cudagraph-capture-size", "--cuda-graph-max-bs", (), _GRAPH_SIZES),
     Counterpart("--async-scheduling", "--disable-overlap-schedule", ("enable_overlap",)),
     Counterpart("--generation-config", "", ("use_generation_config",), "on or off"),
     Counterpart("--no-enable-log-requests", "", ("access_log",), "off"),

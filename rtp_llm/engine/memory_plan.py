@@ -56,10 +56,11 @@ def plan_memory(
     device: Device,
     limits: StepLimits,
     graphs: int,
+    graph_tokens: int = 0,
 ) -> CachePlan:
     """The size of the KV cache; on a device of its own memory steps are tried before.
 
-    ``graphs``: how many graphs will be captured.
+    ``graphs``: how many graphs will be captured; ``graph_tokens``: of the largest one.
 
     Raises:
         CacheSizeError: steps, or one sequence, do not fit beside the weights.
@@ -76,7 +77,7 @@ def plan_memory(
             one_sequence=one_sequence,
         )
         if device.shares_memory
-        else _measured(settings, model, device, limits, graphs)
+        else _measured(settings, model, device, limits, graphs, graph_tokens)
     )
     return plan_cache(
         shape,
@@ -106,6 +107,7 @@ def _measured(
     device: Device,
     limits: StepLimits,
     graphs: int,
+    graph_tokens: int,
 ) -> CacheBudget:
     before = device.memory_info()
     try:
@@ -126,6 +128,7 @@ def _measured(
         prompt_peak=peaks.prompt,
         decode_peak=peaks.decode,
         graphs=graphs,
+        graph_share=min(1.0, graph_tokens / limits.max_prompt_tokens),
         sampler=sampler_estimate(limits.max_rows, model.config.vocab_size),
     )
     _logger.info(

@@ -116,6 +116,23 @@ def test_graphs_take_their_share(model):
     assert without.bytes - with_graphs.bytes > GIB
 
 
+def test_graphs_of_prompts_take_theirs(model):
+    small, large = (
+        plan_memory(
+            Settings(model="m", max_running_requests=6),
+            model,
+            OwnMemory(peaks=(8 * GIB, GIB)),
+            LIMITS,
+            graphs=40,
+            graph_tokens=tokens,
+        )
+        for tokens in (10, 50)
+    )
+    block = small.bytes // small.full_blocks
+    # Half of the largest step's tokens, against the decode step.
+    assert small.bytes - large.bytes == pytest.approx(3 * GIB, abs=block)
+
+
 def test_shared_memory_is_used_modestly_and_nothing_is_tried(model, monkeypatch):
     monkeypatch.setattr(memory_plan, "measure_steps", None)
     assert plan(model, CpuDevice(), kv_cache_mem_mb=8).bytes <= 8 * MIB

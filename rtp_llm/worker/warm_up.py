@@ -43,6 +43,11 @@ class StepLimits:
         return self.max_running * (1 + self.max_draft_tokens)
 
     @property
+    def max_prompt_tokens(self) -> int:
+        """Tokens of prompts that a step can have."""
+        return min(self.max_batch_tokens, self.max_running * self.max_model_len)
+
+    @property
     def most_decoding(self) -> int:
         """Sequences that can decode in one step."""
         return min(self.max_running, self.max_batch_tokens)

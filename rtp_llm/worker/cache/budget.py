@@ -40,7 +40,8 @@ class MeasuredMemory:
 
     ``free``: once everything else that a warm-up took is given back. ``prompt_peak`` and
     ``decode_peak``: the most that the largest prompt step and the largest decode step took beside
-    the weights; graphs keep as much as the decode step. ``sampler``: an estimate.
+    the weights; graphs keep as much as the decode step, or as the prompt step for ``graph_share``
+    of its tokens. ``sampler``: an estimate.
     """
 
     total: int
@@ -48,12 +49,14 @@ class MeasuredMemory:
     prompt_peak: int = 0
     decode_peak: int = 0
     graphs: int = 0  # how many graphs will be captured
+    graph_share: float = 0.0  # tokens of the largest one over those of the prompt step
     sampler: int = 0
 
     @property
     def graph_bytes(self) -> int:
         """What graphs will keep; they share the memory of the largest."""
-        return self.decode_peak + self.graphs * GRAPH_BYTES if self.graphs else 0
+        largest = max(self.decode_peak, int(self.prompt_peak * self.graph_share))
+        return largest + self.graphs * GRAPH_BYTES if self.graphs else 0
 
     @property
     def steps(self) -> int:

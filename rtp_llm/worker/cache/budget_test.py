@@ -44,6 +44,15 @@ def test_the_estimate_of_sampling():
             6 * GIB + 8 * GRAPH_BYTES,
             "kept for steps",
         ),
+        # or those of the largest prompt in a graph
+        (
+            MeasuredMemory(
+                24 * GIB, 20 * GIB, 8 * GIB, GIB, graphs=8, graph_share=0.25, sampler=GIB
+            ),
+            0,
+            10 * GIB + 8 * GRAPH_BYTES,
+            "kept for steps",
+        ),
         (
             MeasuredMemory(
                 24 * GIB, 20 * GIB, prompt_peak=GIB, decode_peak=GIB, graphs=2, sampler=3 * GIB
