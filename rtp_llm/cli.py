@@ -100,7 +100,8 @@ def _explain(loaded: LoadedSettings) -> int:
         device = resolve_device(settings.device_type)
         check_settings(settings, device)
         check_ranks(settings, read_model_config(settings.model), settings.data_parallel_size)
-        print(explain(settings.model, device=device, settings=settings, mtp=settings.uses_mtp))
+        head = settings.draft_head
+        print(explain(settings.model, device=device, settings=settings, **head))
         print(explain_speculation(settings))
         print(explain_graphs(settings, device))
         print(explain_cache(settings, device))

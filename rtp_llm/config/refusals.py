@@ -257,6 +257,13 @@ REFUSALS: tuple[Refusal, ...] = (
         "Choose another --speculative, or a model that has such a layer.",
     ),
     Refusal(
+        "model",
+        "draft model of another kind",
+        "With --speculative eagle3 --speculative-model has an EAGLE-3 head of one Llama layer, for "
+        "the model's vocabulary, as LlamaForCausalLMEagle3 with draft_vocab_size.",
+        "Choose a head that was trained for this model, or another --speculative.",
+    ),
+    Refusal(
         "speculation",
         "speculative decoding of more drafts than recurrent states go back",
         "The state of a gated delta net can go back 7 tokens, others none.",

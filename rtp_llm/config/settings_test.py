@@ -31,6 +31,7 @@ EXAMPLES = {
     "suffix_decoding_max_tree_depth": ("16", "32"),
     "suffix_decoding_max_spec_factor": ("0.5", "2"),
     "suffix_decoding_min_token_prob": ("0.2", "0.5"),
+    "speculative": ("mtp", "none"),
     "speculative_config": ("{}", '{"num_speculative_tokens": 5}'),
 }
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from rtp_llm.config.options import CheckedSettings, SettingsError, option
 
 # Of vLLM's object, with the fields that they set.
 _JSON_KEYS = {
     "method": "speculative",
+    "model": "speculative_model",
     "num_speculative_tokens": "num_speculative_tokens",
     "num_speculative_tokens_per_batch_size": "num_speculative_tokens_per_batch_size",
     "prompt_lookup_min": "prompt_lookup_min",
@@ -28,6 +29,13 @@ _TABLE = "num_speculative_tokens_per_batch_size"
 _METHODS = {"qwen3_next_mtp": "mtp", "qwen3_5_mtp": "mtp"}
 
 
+class DraftHeadChoice(TypedDict):
+    """`mtp`: the model's own layer; `eagle3`: a folder, or nothing."""
+
+    mtp: bool
+    eagle3: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class SpeculativeSettings(CheckedSettings):
     """Who proposes draft tokens, and how many.
@@ -42,8 +50,15 @@ class SpeculativeSettings(CheckedSettings):
         "Who proposes draft tokens, several of which one step verifies: ngram takes what followed "
         "the last tokens where they occurred before, in the prompt or the answer; suffix what "
         "followed them most often, in answers to others, too; mtp is the model's own layer of "
-        "multi-token prediction, where its folder has one. Answers stay the same.",
-        choices=("none", "ngram", "suffix", "mtp"),
+        "multi-token prediction, where its folder has one; eagle3 a head that was trained for it, "
+        "in speculative-model. Answers stay the same.",
+        choices=("none", "ngram", "suffix", "mtp", "eagle3"),
+    )
+    speculative_model: str = option(
+        "",
+        "text",
+        "speculation",
+        "With eagle3, the folder of the head that drafts.",
     )
     num_speculative_tokens: int = option(
         3,
@@ -145,6 +160,8 @@ class SpeculativeSettings(CheckedSettings):
             for key, value in _parse(self.speculative_config).items():
                 known = key == "method" and isinstance(value, str)
                 self._set(key, _METHODS.get(value, value) if known else value)
+        if self.speculative == "eagle3" and not self.speculative_model:
+            raise SettingsError("speculative_model: with eagle3 it must name the folder of a head")
         if self.prompt_lookup_min > self.prompt_lookup_max:
             raise SettingsError(
                 f"prompt_lookup_min: {self.prompt_lookup_min} is above prompt_lookup_max, "
@@ -181,9 +198,18 @@ class SpeculativeSettings(CheckedSettings):
         return table
 
     @property
-    def uses_mtp(self) -> bool:
-        """The model is loaded with its layer of multi-token prediction."""
-        return self.speculative == "mtp"
+    def draft_head(self) -> DraftHeadChoice:
+        """What the model is loaded with: arguments of load_model."""
+        is_eagle3 = self.speculative == "eagle3"
+        return {
+            "mtp": self.speculative == "mtp",
+            "eagle3": self.speculative_model if is_eagle3 else "",
+        }
+
+    @property
+    def drafts_on_device(self) -> bool:
+        """A head beside the model finds drafts."""
+        return self.speculative in ("mtp", "eagle3")
 
     def _set(self, key: str, value: Any) -> None:
         """The field that the JSON object has at `key`."""

@@ -142,7 +142,7 @@ def _load(
             settings=settings,
             experts=shared.experts,
             progress=progress or LoadProgress(device),
-            mtp=settings.uses_mtp,
+            **settings.draft_head,
         )
     shared.loaded(settings)
     return model
@@ -247,7 +247,7 @@ def _warn_of_dynamic_rope(config: ModelConfig, plan: CachePlan) -> None:
 
 def _config(settings: Settings) -> ModelConfig:
     """The model's, once it is clear that it was made for sequences as long as those asked for."""
-    config = read_model_config(settings.model, mtp=settings.uses_mtp)
+    config = read_model_config(settings.model, **settings.draft_head)
     if settings.max_seq_len is not None and settings.max_seq_len > config.context_limit:
         raise EngineStartError(
             f"max_seq_len={settings.max_seq_len} is more than the {config.context_limit} tokens "
@@ -267,12 +267,12 @@ def _worker(
     settings: Settings, limits: StepLimits, model: CausalLM, cache: KVCache, device: Device
 ) -> LocalWorker:
     overlaps = _overlaps(settings, device)
-    named = overlaps or settings.uses_mtp
+    named = overlaps or settings.drafts_on_device
     sampled = SampledTokens(limits.max_rows, device) if named else None
     runner = ModelRunner(model, cache, device, sampled)
     num_slots = settings.max_running_requests + settings.max_queued_requests
     drafter = None
-    if sampled is not None and settings.uses_mtp:
+    if sampled is not None and settings.drafts_on_device:
         dtype = torch_dtype(resolve(settings, model.config, device))
         drafter = Drafter(runner, sampled, num_slots, dtype)
     sampler = Sampler(num_slots, device, sampled)

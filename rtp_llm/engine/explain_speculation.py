@@ -8,10 +8,12 @@ if TYPE_CHECKING:
     from rtp_llm.config.speculative_settings import SpeculativeSettings
 
 _WAITS = "steps of a sequence do not overlap: its drafts wait for the tokens of the step before"
+_ON_DEVICE = "the device makes the next drafts while the host waits for the tokens of a step"
 _OVERLAP = {
     "ngram": _WAITS,
     "suffix": _WAITS,
-    "mtp": "the device makes the next drafts while the host waits for the tokens of a step",
+    "mtp": _ON_DEVICE,
+    "eagle3": _ON_DEVICE,
 }
 
 

@@ -62,7 +62,7 @@ def explain_graphs(settings: Settings, device: Device) -> str:
 def estimate_plan(settings: Settings, device: Device) -> tuple[CacheShape, CachePlan]:
     """As a start would plan it with what is free now; on a GPU it also tries steps, which may take
     more than the reserve that is assumed here."""
-    config = read_model_config(settings.model, mtp=settings.uses_mtp)
+    config = read_model_config(settings.model, **settings.draft_head)
     resolved = resolve(settings, config, device)
     groups = model_class(config.architecture).groups_of(config, model_cache_dtypes(resolved))
     shape = step_limits(settings, config, device).cache_shape(groups)

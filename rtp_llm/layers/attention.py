@@ -34,7 +34,8 @@ class AttentionShape:
 
     `norm_eps` of the norms of query and key heads (None: there are none), `norm_offset` is added to
     their weights. `output_gate`: the result is multiplied by a sigmoid, whose rows the checkpoint's
-    q_proj has behind each head's query.
+    q_proj has behind each head's query. `input_size`: what the projections read, if it is wider
+    than `hidden_size`, which the output has.
     """
 
     hidden_size: int
@@ -47,6 +48,7 @@ class AttentionShape:
     window: int = 0
     norm_offset: float = 0.0
     output_gate: bool = False
+    input_size: int = 0
 
     checkpoint_name: ClassVar[str] = "self_attn"
 
@@ -91,7 +93,8 @@ class AttentionLayer(Mixer):
             parts = {"query": q_size, "k_proj": kv_size, "v_proj": kv_size, "gate": q_size}
             gated = [Interleaved("q_proj", ("query", "gate"), shape.num_heads)]
         self.qkv_size = q_size + 2 * kv_size
-        self.qkv_proj = make_linear(shape.hidden_size, parts, shape.qkv_bias, options, gated)
+        columns = shape.input_size or shape.hidden_size
+        self.qkv_proj = make_linear(columns, parts, shape.qkv_bias, options, gated)
         self.o_proj = make_linear(q_size, {"o_proj": shape.hidden_size}, shape.output_bias, options)
         self.q_norm = self.k_norm = None
         if shape.norm_eps is not None:
@@ -115,6 +118,12 @@ class AttentionLayer(Mixer):
         Writes K and V of the T tokens into the layer's cache.
         """
         qkv = self.qkv_proj.normed(norm, residual, pending)
+        return self.attend(qkv, residual, cos_sin, batch)
+
+    def attend(
+        self, qkv: Tensor, residual: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
+    ) -> Tensor | None:
+        """The layer behind its first projection, whose result is ``qkv``; see Linear.add_to."""
         gate = None
         if self.shape.output_gate:
             qkv, gate = qkv[:, : self.qkv_size], qkv[:, self.qkv_size :]

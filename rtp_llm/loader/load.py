@@ -11,6 +11,7 @@ from rtp_llm.layers import SharedBlocksError, finish_loading, shorten_lookups
 from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.layers.moe import explain as explain_experts
 from rtp_llm.loader.checkpoint import Checkpoint
+from rtp_llm.loader.draft_head import load_vocabulary, with_head
 from rtp_llm.loader.dummy import draw_weights
 from rtp_llm.loader.fp8_weights import (
     describe,
@@ -46,17 +47,19 @@ def load_model(
     experts: ExpertHooks | None = None,
     progress: Progress | None = None,
     mtp: bool = False,
+    eagle3: str | Path = "",
 ) -> CausalLM:
     """The model in a Hugging Face folder, ready to run on `device`; `experts`: where they are.
 
-    `mtp`: with its layer of multi-token prediction.
+    `mtp`: with its layer of multi-token prediction, `eagle3`: with the head in that folder.
     Raises UnsupportedModelError, ModelConfigError, CheckpointError, WeightError or NoChoiceError.
     """
-    config = read_model_config(path, mtp=mtp)
+    config = read_model_config(path, mtp=mtp, eagle3=eagle3)
     options = replace(_options(settings, config, device), experts=experts)
     checkpoint = None
     if settings.load_format != "dummy":
         config, checkpoint = resolve_tied(config, _open(path, config), options.dtype)
+        config, checkpoint = with_head(config, checkpoint)
     options = _with_stored(options, config, checkpoint, device)
     return _filled(config, options, checkpoint, progress or SilentProgress(), device)
 
@@ -83,6 +86,7 @@ def _filled(
     else:
         tell_of_dequantized(model, options.dtype, device)
         load_weights(model, checkpoint, progress, device)
+        load_vocabulary(model)
     finish_loading(model)
     shorten_lookups(model)
     return model.eval()
@@ -99,14 +103,21 @@ def _made(config: ModelConfig, options: ModelOptions, checkpoint: Checkpoint | N
         raise refuse("FP8 blocks of several parts", str(error), config.architecture) from error
 
 
-def explain(path: str | Path, *, device: Device, settings: ModelSettings, mtp: bool = False) -> str:
+def explain(
+    path: str | Path,
+    *,
+    device: Device,
+    settings: ModelSettings,
+    mtp: bool = False,
+    eagle3: str | Path = "",
+) -> str:
     """What would run and why: device, model, number type, attention backend, the others' reasons.
 
     Reads config.json and the headers of the weights only; raises as load_model does.
     """
-    config = read_model_config(path, mtp=mtp)
+    config = read_model_config(path, mtp=mtp, eagle3=eagle3)
     options = _options(settings, config, device)
-    checkpoint = _open(path, config)
+    config, checkpoint = with_head(config, _open(path, config))
     options = _with_stored(options, config, checkpoint, device)
     kept = options.settings.dtype + describe(checkpoint, options.dtype, device)
     if settings.quantization != "none":

@@ -25,8 +25,11 @@ from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.layers import Layer, LayerOptions, MixerShape, torch_dtype
 from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.models.config import Features, ModelConfig
+from rtp_llm.models.draft_head import DraftHead
 from rtp_llm.models.raw_config import RawConfig
 
+# Of an EAGLE-3 head, from and to its vocabulary: the first is read beside the weights.
+_MAPS = ("eagle3.d2t", "eagle3.t2d")
 _KV_DTYPES = {"fp8_e4m3": torch.float8_e4m3fn}
 
 
@@ -165,6 +168,8 @@ class CausalLM(Layer):
         tied = ("lm_head.weight",) if self.config.tie_word_embeddings else ()
         if self.config.draft_layers and name.startswith("mtp."):
             return False
+        if name in _MAPS:
+            return True
         ends = name.endswith((*self.IGNORED_WEIGHTS, *tied))
         return ends or name.startswith(self.IGNORED_PREFIXES)
 
@@ -172,13 +177,19 @@ class CausalLM(Layer):
     def forward(self, batch: ForwardBatch) -> Tensor:
         """Hidden states [T, hidden] of the batch's tokens, normalised; fills the KV caches."""
 
+    @property
     @abstractmethod
-    def predict_further(self, batch: ForwardBatch, hidden: Tensor) -> Tensor:
-        """Hidden states [T, hidden] that predict what comes behind the batch's tokens.
+    def drafts(self) -> DraftHead | None:
+        """What drafts for it; the two below are for models that have it."""
 
-        ``hidden`` [T, hidden] are those of the tokens in front of them, as `forward` or this gave
-        them; the batch has their positions. For models with ``config.draft_layers`` only.
-        """
+    @abstractmethod
+    def draft_states(self, hidden: Tensor) -> Tensor:
+        """States [T, width] of the draft head, of the tokens of the step that `forward` computed
+        last, which gave ``hidden`` [T, hidden]."""
+
+    @abstractmethod
+    def draft(self, batch: ForwardBatch, states: Tensor) -> Tensor:
+        """New states [T, width]; see DraftHead.forward. Fills the head's KV cache."""
 
     @abstractmethod
     def warm_up(self, kv_cache: Sequence[Tensor]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,6 +15,9 @@ from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, rope_settings
 from rtp_llm.models.rope_config import read_rope
 from rtp_llm.ops.rope.rotary_table import RopeConfig
+
+if TYPE_CHECKING:
+    from rtp_llm.models.eagle3 import Eagle3Config
 
 __all__ = [
     "Features",
@@ -77,7 +81,7 @@ class ModelConfig:
     of norms, `output_gate` multiplies what attention gives. `linear_layers`: whether each layer has
     the linear attention `delta_net`, instead of attention over keys and values. `mtp_layers`: how
     many layers behind the last one the checkpoint has, which predict further tokens;
-    `draft_layers`: how many of them are used.
+    `draft_layers`: how many of them are used. `eagle3`: the head that drafts for it instead.
     """
 
     architecture: str
@@ -111,6 +115,12 @@ class ModelConfig:
     linear_layers: tuple[bool, ...] = ()
     mtp_layers: int = 0
     draft_layers: int = 0
+    eagle3: Eagle3Config | None = None
+
+    @property
+    def has_drafts(self) -> bool:
+        """It is made with a draft head."""
+        return bool(self.draft_layers) or self.eagle3 is not None
 
     @property
     def attention_bias(self) -> bool:

@@ -7,14 +7,18 @@ from pathlib import Path
 
 from rtp_llm.model_folder import ModelFilesError, is_there, read_json
 from rtp_llm.models.config import ModelConfig, make_config
+from rtp_llm.models.eagle3 import read_eagle3_config
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, check_supported, refuse
 from rtp_llm.models.registry import known_architectures, model_class
 from rtp_llm.models.text_config import text_values
 
 
-def read_model_config(path: str | Path, *, mtp: bool = False) -> ModelConfig:
-    """The model in a Hugging Face folder, `mtp`: with its layer of multi-token prediction.
+def read_model_config(
+    path: str | Path, *, mtp: bool = False, eagle3: str | Path = ""
+) -> ModelConfig:
+    """The model in a Hugging Face folder, `mtp`: with its layer of multi-token prediction,
+    `eagle3`: with the head in that folder.
 
     Raises UnsupportedModelError (reason and way out) for what is refused and ModelConfigError for a
     missing or broken config.json.
@@ -39,6 +43,8 @@ def read_model_config(path: str | Path, *, mtp: bool = False) -> ModelConfig:
         raise ModelConfigError(str(error)) from error
     except ValueError as error:  # keys that contradict each other, found by what they describe
         raise ModelConfigError(f"{file}: {error}") from error
+    if eagle3:
+        return replace(config, eagle3=read_eagle3_config(Path(eagle3), config))
     if not mtp:
         return config
     if config.mtp_layers != 1:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from rtp_llm.attention import Backend, CacheGroups, ForwardBatch, GroupBackends
@@ -23,6 +24,8 @@ from rtp_llm.layers import (
 from rtp_llm.models.causal_lm import CausalLM, ModelOptions
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.decoder_layer import DecoderLayer, make_norm
+from rtp_llm.models.draft_head import DraftHead, TargetParts
+from rtp_llm.models.eagle3 import Eagle3Head
 from rtp_llm.models.mtp import MultiTokenPredictor
 
 EMBEDDING = "model.embed_tokens.weight"
@@ -50,14 +53,42 @@ class Decoder(Layer):
         )
         self.norm = make_norm(config, layers)
         self.rotary = Rotary(config.rope, options.num_positions, options.device)
+        self._captures: tuple[int, ...] = ()
+        self.captured: Tensor | None = None
 
     def forward(self, batch: ForwardBatch) -> Tensor:
         residual: Tensor = self.embed_tokens(batch.token_ids)
         cos_sin = self.rotary.cos_sin
         pending: Tensor | None = None
-        for layer in self.layers:
+        for index, layer in enumerate(self.layers):
+            if index in self._captures:
+                self._capture(index, residual, pending)
             pending = layer(pending, residual, cos_sin, batch)
         return self.norm.after(pending, residual)
+
+    def capture(self, layers: Sequence[int]) -> None:
+        """Keep what goes into these layers of each step, in ``captured`` [T, layers x hidden]."""
+        self._captures = tuple(layers)
+
+    def reserve(self, tokens: int) -> None:
+        """Make place for what is captured of steps of up to so many tokens."""
+        if self._captures:
+            weight = self.embed_tokens.weight
+            width = len(self._captures) * weight.shape[1]
+            self.captured = torch.empty(tokens, width, dtype=weight.dtype, device=weight.device)
+
+    def _capture(self, index: int, residual: Tensor, pending: Tensor | None) -> None:
+        """Graphs that were captured write to the place that they knew, so it must not move."""
+        if self.captured is None or len(self.captured) < len(residual):
+            self.reserve(len(residual))
+        assert self.captured is not None
+        hidden = residual.shape[1]
+        for place, wanted in enumerate(self._captures):
+            if wanted == index:
+                to = self.captured[: len(residual), place * hidden : (place + 1) * hidden]
+                to.copy_(residual)
+                if pending is not None:
+                    to.add_(pending)
 
 
 class DecoderForCausalLM(CausalLM):
@@ -76,13 +107,15 @@ class DecoderForCausalLM(CausalLM):
         self.model = Decoder(config, options, layers, mixers[:last], backends[:last])
         self.lm_head = self._make_head(config, layers)
         self.mtp: MultiTokenPredictor | None = None
-        if config.draft_layers:
-            self.mtp = MultiTokenPredictor(last, config, mixers[last], backends[last], layers)
+        self.eagle3: Eagle3Head | None = None
+        if config.has_drafts:
+            self._make_drafts(config, options, layers, mixers[last], backends[last])
 
     @classmethod
     def mixers(cls, config: ModelConfig) -> tuple[MixerShape, ...]:
+        further = () if config.eagle3 is None else (config.eagle3.shape,)
         if config.mla is not None:
-            return (config.mla,) * (config.num_layers + config.draft_layers)
+            return (config.mla,) * (config.num_layers + config.draft_layers) + further
         attention = AttentionShape(
             hidden_size=config.hidden_size,
             num_heads=config.num_heads,
@@ -98,15 +131,17 @@ class DecoderForCausalLM(CausalLM):
             config.delta_net if linear and config.delta_net else replace(attention, window=window)
             for linear, window in zip(config.linear_layers, config.layer_windows, strict=True)
         )
-        return layers + (attention,) * config.draft_layers
+        return layers + (attention,) * config.draft_layers + further
 
     def _layers(self) -> list[DecoderLayer]:
-        """All that have a cache, in its order."""
-        layers = [*self.model.layers, *([] if self.mtp is None else self.mtp.layers)]
-        return [layer for layer in layers if isinstance(layer, DecoderLayer)]
+        further = [] if self.drafts is None else self.drafts.decoder_layers
+        return [*(each for each in self.model.layers if isinstance(each, DecoderLayer)), *further]
 
     def cache_groups(self) -> CacheGroups:
-        return CacheGroups.of([layer.mixer.cache_spec() for layer in self._layers()])
+        mixers = [layer.mixer for layer in self._layers()]
+        if self.drafts is not None and not self.drafts.decoder_layers:
+            mixers.append(self.drafts.mixer)
+        return CacheGroups.of([mixer.cache_spec() for mixer in mixers])
 
     def context_bytes(self, keys: int) -> int:
         return self._backends.context_bytes(keys)
@@ -115,11 +150,20 @@ class DecoderForCausalLM(CausalLM):
         hidden: Tensor = self.model(self._backends.prepare(batch))
         return hidden
 
-    def predict_further(self, batch: ForwardBatch, hidden: Tensor) -> Tensor:
-        assert self.mtp is not None, "made without its further layers"
+    @property
+    def drafts(self) -> DraftHead | None:
+        return self.mtp or self.eagle3
+
+    def draft_states(self, hidden: Tensor) -> Tensor:
+        drafts, captured = self.drafts, self.model.captured
+        assert drafts is not None, "made without a draft head"
+        return drafts.condition(hidden if captured is None else captured[: len(hidden)])
+
+    def draft(self, batch: ForwardBatch, states: Tensor) -> Tensor:
+        drafts = self.drafts
+        assert drafts is not None, "made without a draft head"
         batch = self._backends.prepare(batch)
-        embedded = self.model.embed_tokens(batch.token_ids)
-        further: Tensor = self.mtp(embedded, hidden, self.model.rotary.cos_sin, batch)
+        further: Tensor = drafts(batch.token_ids, states, batch)
         return further
 
     def warm_up(self, kv_cache: Sequence[Tensor]) -> None:
@@ -131,6 +175,29 @@ class DecoderForCausalLM(CausalLM):
     def compute_logits(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self.lm_head(hidden)
         return logits
+
+    def _make_drafts(
+        self,
+        config: ModelConfig,
+        options: ModelOptions,
+        layers: LayerOptions,
+        mixer: MixerShape,
+        backend: Backend[Any] | None,
+    ) -> None:
+        """The head that drafts, under the name that its weights have."""
+        last = config.num_layers
+        target = TargetParts(
+            embed=self.model.embed_tokens,
+            logits=self.compute_logits,
+            cos_sin=lambda: self.model.rotary.cos_sin,
+        )
+        if config.eagle3 is not None:
+            positions = options.num_positions
+            head = Eagle3Head(last, config.eagle3, backend, layers, target, positions)
+            self.model.capture(head.captures)
+            self.eagle3 = head
+        else:
+            self.mtp = MultiTokenPredictor(last, config, mixer, backend, layers, target)
 
     def _make_head(self, config: ModelConfig, layers: LayerOptions) -> nn.Module:
         tied = config.tie_word_embeddings

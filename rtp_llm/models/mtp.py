@@ -8,18 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from rtp_llm.attention import Backend, ForwardBatch
-from rtp_llm.layers import Layer, LayerOptions, MixerShape
+from rtp_llm.layers import LayerOptions, Mixer, MixerShape
 from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.decoder_layer import DecoderLayer, make_norm
+from rtp_llm.models.draft_head import DraftHead, TargetParts
 
 
-class MultiTokenPredictor(Layer):
+class MultiTokenPredictor(DraftHead):
     """From the hidden state of a token and the token behind it to what comes behind that one.
 
-    Its one layer is the decoder's layer number ``index``, with keys and values of its own. What it
-    returns is, like the hidden states that it is given, behind a last norm: it takes its own
-    results, too, and then predicts further still.
+    Its states are hidden states behind a last norm, which the model's head makes logits of.
 
     Sources: DeepSeek-V3 (2024), section 2.2; Qwen3-Next and Qwen3.5, whose names it has.
     """
@@ -31,8 +30,11 @@ class MultiTokenPredictor(Layer):
         mixer: MixerShape,
         backend: Backend[Any] | None,
         options: LayerOptions,
+        target: TargetParts,
     ) -> None:
+        """Its one layer is the decoder's layer number ``index``."""
         super().__init__()
+        self.width, self._target = config.hidden_size, target
         options = options.inside("mtp")
         hidden = config.hidden_size
         self.pre_fc_norm_embedding = make_norm(config, options)
@@ -43,14 +45,23 @@ class MultiTokenPredictor(Layer):
         self.norm = make_norm(config, options)
 
     @property
-    def layer(self) -> DecoderLayer:
-        return self.layers[0]  # type: ignore[return-value]
+    def decoder_layers(self) -> list[DecoderLayer]:
+        return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
 
-    def forward(
-        self, embedded: Tensor, hidden: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
-    ) -> Tensor:
-        """[T, hidden]: ``hidden`` of tokens, ``embedded`` those behind them, at their positions."""
-        both = (self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(hidden))
+    @property
+    def mixer(self) -> Mixer:
+        return self.decoder_layers[0].mixer
+
+    def condition(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+    def forward(self, ids: Tensor, states: Tensor, batch: ForwardBatch) -> Tensor:
+        embedded = self._target.embed(ids)
+        both = (self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(states))
         residual: Tensor = self.fc(torch.cat(both, 1))
-        pending: Tensor | None = self.layer(None, residual, cos_sin, batch)
+        (layer,) = self.decoder_layers
+        pending: Tensor | None = layer(None, residual, self._target.cos_sin(), batch)
         return self.norm.after(pending, residual)
+
+    def logits(self, states: Tensor) -> Tensor:
+        return self._target.logits(states)

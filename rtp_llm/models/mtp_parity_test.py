@@ -38,7 +38,7 @@ def test_what_a_prompt_gives(
     hidden = oracle.hidden_states(prompt[:-1])
     runner = ContiguousRunner(open_model(tmp_path, mtp=True), 1, 64)
     parts = [
-        runner.predict_further(prompt[1 + at : 1 + at + chunk], hidden[at : at + chunk])
+        runner.draft(prompt[1 + at : 1 + at + chunk], hidden[at : at + chunk])
         for at in range(0, len(hidden), chunk)
     ]
     expected = oracle.logits(oracle(prompt[1:], hidden))

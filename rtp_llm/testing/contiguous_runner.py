@@ -60,11 +60,11 @@ class ContiguousRunner:
         return torch.cat([part[0] for part in parts])
 
     @torch.inference_mode()
-    def predict_further(self, tokens: Sequence[int], hidden: Tensor) -> Tensor:
-        """Append hidden states [T, hidden] of sequence 0, with the tokens behind them, to what the
-        layer of multi-token prediction has -> float32 logits [T, V]."""
-        further = self.model.predict_further(self._batch([tokens]), hidden)
-        return self.model.compute_logits(further)
+    def draft(self, tokens: Sequence[int], states: Tensor) -> Tensor:
+        """Append states [T, width] of sequence 0, with the tokens behind them, to what the draft
+        head has -> its float32 logits [T, V]."""
+        assert self.model.drafts is not None
+        return self.model.drafts.logits(self.model.draft(self._batch([tokens]), states))
 
     def greedy(self, prompt: Sequence[int], count: int, chunk: int | None = None) -> list[int]:
         """The `count` most likely tokens after `prompt`, one by one, as sequence 0."""

@@ -27,6 +27,7 @@ def open_model(
     experts: ExpertHooks | None = None,
     progress: Progress | None = None,
     mtp: bool = False,
+    eagle3: str = "",
     **settings: Any,
 ) -> CausalLM:
     """The model in `folder`, on the CPU unless a device is given; see load_model."""
@@ -37,4 +38,5 @@ def open_model(
         experts=experts,
         progress=progress,
         mtp=mtp,
+        eagle3=eagle3,
     )

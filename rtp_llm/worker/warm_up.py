@@ -104,8 +104,8 @@ class _LargestSteps:
         before = self._device.memory_used()
         batch = self._batch(lengths)
         hidden = self._model(batch)
-        if self._model.config.draft_layers:
-            self._model.predict_further(batch, hidden)
+        if self._model.drafts is not None:
+            self._model.draft(batch, self._model.draft_states(hidden))
         rows = min(len(hidden), self._limits.max_rows)
         self._draw(self._model.compute_logits(hidden[:rows]))
         self._device.synchronize()

@@ -1,4 +1,4 @@
-"""Drafts that the device makes: the model's own layer of multi-token prediction, step by step."""
+"""Drafts that the device makes, step by step: by the model's draft head."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ class Drafter:
 
     `draft` comes before the model's layers: it finds the drafts that the plan names and does not
     know. `extend` comes behind the sampling: with the tokens that are right now and the model's own
-    hidden states it computes the keys and values of the draft layer again, and what the next step
-    begins with: the first draft of each sequence, and the hidden state that it came from. Both stay
-    on the device, under the sequence's slot.
+    hidden states it computes the keys and values of the draft head again, and what the next step
+    begins with: the first draft of each sequence, and the state that it came from. Both stay on the
+    device, under the sequence's slot.
     """
 
     def __init__(
         self, runner: ModelRunner, sampled: SampledTokens, num_slots: int, dtype: torch.dtype
     ) -> None:
         """``dtype`` of hidden states."""
-        place, width = runner.device.torch_device, runner.model.config.hidden_size
-        self._runner, self._sampled = runner, sampled
+        assert runner.model.drafts is not None, "the model was loaded without a draft head"
+        place = runner.device.torch_device
+        self._runner, self._sampled, self._head = runner, sampled, runner.model.drafts
         self._first = torch.zeros(num_slots, dtype=torch.int32, device=place)
-        self._hidden = torch.zeros(num_slots, width, dtype=dtype, device=place)
+        self._states = torch.zeros(num_slots, self._head.width, dtype=dtype, device=place)
 
     def draft(self, plan: StepPlan) -> None:
         """Find the drafts of the step that is about to be computed."""
@@ -45,11 +46,11 @@ class Drafter:
         steps = _DraftSteps(self._runner, plan, windows)
         slots = steps.upload(windows.slots)
         token = self._first.index_select(0, slots)
-        hidden = self._hidden.index_select(0, slots)
+        states = self._states.index_select(0, slots)
         tokens = [token]
         for batch in steps.batches():
-            hidden = self._runner.model.predict_further(replace(batch, token_ids=token), hidden)
-            token = self._best(hidden)
+            states = self._runner.model.draft(replace(batch, token_ids=token), states)
+            token = self._best(states)
             tokens.append(token)
         source, target = steps.upload(windows.source), steps.upload(windows.rows)
         found = torch.stack(tokens).flatten().index_select(0, source)
@@ -61,7 +62,7 @@ class Drafter:
         ids = device.upload(_following(plan))
         self._sampled.substitute(ids)
         batch = replace(runner.forward_batch(plan), token_ids=ids)
-        hidden = runner.model.predict_further(batch, hidden)
+        states = runner.model.draft(batch, runner.model.draft_states(hidden))
         if not plan.num_outputs:
             return
         slots, tokens = device.upload_all(
@@ -69,12 +70,13 @@ class Drafter:
         )
         if plan.num_outputs < plan.num_rows:
             tokens = tokens.index_select(0, self._last_right_rows(plan))
-        hidden = hidden.index_select(0, tokens)
-        self._hidden.index_copy_(0, slots, hidden)
-        self._first.index_copy_(0, slots, self._best(hidden))
+        states = states.index_select(0, tokens)
+        self._states.index_copy_(0, slots, states)
+        self._first.index_copy_(0, slots, self._best(states))
 
-    def _best(self, hidden: Tensor) -> Tensor:
-        return self._runner.model.compute_logits(hidden).argmax(1).int()
+    def _best(self, states: Tensor) -> Tensor:
+        """Token ids int32 [R]: the most likely ones."""
+        return self._head.tokens(self._head.logits(states).argmax(1)).int()
 
     def _last_right_rows(self, plan: StepPlan) -> Tensor:
         """Of each output the row [O] of the last token that counts: the first whose token is not

@@ -24,7 +24,7 @@ def make_proposer(settings: SpeculativeSettings) -> Proposer:
         )
     if settings.speculative == "suffix":
         return SuffixProposer(settings)
-    if settings.uses_mtp:
+    if settings.drafts_on_device:
         return DeviceProposer(settings.num_speculative_tokens)
     return NO_DRAFTS
 

@@ -1,4 +1,4 @@
-"""Engines that draft by multi-token prediction: the same answers, and the drafts they should be."""
+"""Engines that draft by a head of their model: the same answers, and the drafts they should be."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from rtp_llm.engine.messages import INDEX_BITS, EngineStartError
 from rtp_llm.models.refusals import UnsupportedModelError
 from rtp_llm.testing.each_token_alone import each_token_alone
+from rtp_llm.testing.eagle3_models import Eagle3Oracle, save_eagle3_head
 from rtp_llm.testing.mtp_models import MtpOracle, save_mtp_model
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.worker.heads.logits_processor import ProcessorRows
 
-MTP: dict[str, Any] = {"speculative": "mtp", "num_speculative_tokens": 3}
 WORDS = 11  # so few that random drafts are right now and then
 WISHES: list[dict[str, Any]] = [
     {},
@@ -43,19 +43,32 @@ Play = Callable[[TinyEngine], None]
 
 @dataclass
 class Model:
-    """A folder, its layer in PyTorch, and what an engine without drafts says to everything."""
+    """A folder, its head in PyTorch, what an engine without drafts says to everything, and the
+    settings of one with drafts."""
 
     folder: Path
-    oracle: MtpOracle
+    oracle: MtpOracle | Eagle3Oracle
     plain: TinyEngine
+    settings: dict[str, Any]
 
 
-@pytest.fixture(scope="module", params=["qwen3_5", "qwen3_5_moe", "qwen3_next"])
+@pytest.fixture(
+    scope="module",
+    params=["mtp qwen3_5", "mtp qwen3_5_moe", "mtp qwen3_next", "eagle3 llama", "eagle3 qwen3_5"],
+)
 def model(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    path = tmp_path_factory.mktemp(request.param)
-    _, oracle = save_mtp_model(path, request.param, vocab_size=WORDS)
+    method, kind = request.param.split()
+    path, head = tmp_path_factory.mktemp("model"), tmp_path_factory.mktemp("head")
+    settings = {"speculative": method, "num_speculative_tokens": 3}
+    oracle: MtpOracle | Eagle3Oracle
+    if method == "mtp":
+        _, oracle = save_mtp_model(path, kind, vocab_size=WORDS)
+    else:
+        target = save_model(path, kind, vocab_size=WORDS)
+        oracle = save_eagle3_head(head, target, draft_vocab_size=WORDS - 2)
+        settings["speculative_model"] = str(head)
     with each_token_alone():  # so that verifying in one step rounds as decoding does
-        yield Model(path, oracle, run(path))
+        yield Model(path, oracle, run(path), settings)
 
 
 def everything(engine: TinyEngine) -> None:
@@ -92,14 +105,14 @@ def accepted(engine: TinyEngine) -> int:
 
 @pytest.mark.parametrize(("drafts", "overlap"), [(1, True), (3, False), (7, True)])
 def test_answers_are_the_same(model: Model, drafts: int, overlap: bool) -> None:
-    settings = {**MTP, "num_speculative_tokens": drafts, "enable_overlap": overlap}
+    settings = {**model.settings, "num_speculative_tokens": drafts, "enable_overlap": overlap}
     engine = run(model.folder, **settings)
     compare(engine, model.plain)
     assert accepted(engine) > 20
 
 
 def test_preemption_and_short_chunks_change_nothing(model: Model) -> None:
-    engine = run(model.folder, **MTP, **TIGHT, kv_cache_mem_mb=1, enable_overlap=True)
+    engine = run(model.folder, **model.settings, **TIGHT, kv_cache_mem_mb=1, enable_overlap=True)
     compare(engine, model.plain)
     assert engine.engine.stats().preemptions > 0
 
@@ -111,7 +124,9 @@ def test_arrivals_and_aborts_in_flight(model: Model) -> None:
             engine.add(prompt, ignore_eos=True, max_tokens=20, temperature=1.0)
 
     plain = run(model.folder, play)
-    engine = TinyEngine(model.folder, seed=3, **MTP, enable_overlap=True, max_running_requests=6)
+    engine = TinyEngine(
+        model.folder, seed=3, **model.settings, enable_overlap=True, max_running_requests=6
+    )
     for number in range(24):
         prompt = random_prompt(4 + number, number, WORDS)
         engine.add(prompt, ignore_eos=True, max_tokens=20, temperature=1.0)
@@ -142,7 +157,7 @@ def test_logits_processors_see_drafts(model: Model, overlap: bool) -> None:
             engine.add(prompt, processors=processors, max_tokens=20, ignore_eos=True)
 
     plain = run(model.folder, play)
-    engine = run(model.folder, play, **MTP, enable_overlap=overlap)
+    engine = run(model.folder, play, **model.settings, enable_overlap=overlap)
     compare(engine, plain)
     assert accepted(engine) > 0
 
@@ -182,23 +197,31 @@ class Watcher:
 @pytest.mark.parametrize("settings", [{}, {"max_batch_tokens_size": 16, "seq_size_per_block": 4}])
 def test_drafts_are_those_of_the_layer(model: Model, settings: dict[str, Any]) -> None:
     """Step by step, with keys and values as a draft of the whole sequence would compute them."""
-    engine = TinyEngine(model.folder, **MTP, **settings, max_running_requests=8, reuse_cache=False)
+    engine = TinyEngine(
+        model.folder, **model.settings, **settings, max_running_requests=8, reuse_cache=False
+    )
     prompts = {n + 1: random_prompt(2 + 9 * n, n, WORDS) for n in range(5)}
     watcher = Watcher(engine, model.oracle, prompts)
     for prompt in prompts.values():
         engine.add(prompt, max_tokens=16, ignore_eos=True)
         engine.step()
     engine.run()
-    assert watcher.checked > 40 > watcher.close
+    assert watcher.checked > 30 > watcher.close
 
 
 def test_a_model_without_the_layer_is_refused(tmp_path: Path) -> None:
     save_model(tmp_path, "llama")
     with pytest.raises(UnsupportedModelError, match="--speculative"):
-        TinyEngine(tmp_path, **MTP)
+        TinyEngine(tmp_path, speculative="mtp")
+
+
+def test_a_head_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    save_model(tmp_path, "llama")
+    with pytest.raises(EngineStartError, match=r"^speculative_model: only"):
+        TinyEngine(tmp_path, speculative_model=str(tmp_path))
 
 
 def test_states_go_back_seven_tokens(tmp_path: Path) -> None:
     save_mtp_model(tmp_path, "qwen3_5")
     with pytest.raises(EngineStartError, match="--num-speculative-tokens 7"):
-        TinyEngine(tmp_path, **{**MTP, "num_speculative_tokens": 8})
+        TinyEngine(tmp_path, speculative="mtp", num_speculative_tokens=8)

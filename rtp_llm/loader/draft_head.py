@@ -1,0 +1,77 @@
+"""The weights of an EAGLE-3 head, which has a folder of its own, among those of its model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from rtp_llm.loader.checkpoint import Checkpoint, CheckpointError
+from rtp_llm.models.causal_lm import CausalLM
+from rtp_llm.models.config import ModelConfig
+from rtp_llm.models.refusals import refuse
+
+_PREFIX = "eagle3."
+_OFFSETS = "d2t"
+
+
+def with_head(config: ModelConfig, checkpoint: Checkpoint) -> tuple[ModelConfig, Checkpoint]:
+    """The checkpoint with the head's tensors, whose names then begin with "eagle3."."""
+    eagle3 = config.eagle3
+    if eagle3 is None:
+        return config, checkpoint
+    head = Checkpoint.open(eagle3.folder)
+    owns = "embed_tokens.weight" in head.tensors
+    if not owns and eagle3.own.hidden_size != eagle3.capture_size:
+        raise refuse(
+            "draft model of another kind",
+            f"{eagle3.folder} has no embed_tokens, and its hidden_size {eagle3.own.hidden_size} "
+            f"is not the model's {eagle3.capture_size}",
+        )
+    tensors = {
+        f"{_PREFIX}{name}": replace(entry, name=f"{_PREFIX}{name}")
+        for name, entry in head.tensors.items()
+    }
+    unreadable = {f"{_PREFIX}{name}": kind for name, kind in head.unreadable.items()}
+    merged = replace(
+        checkpoint,
+        tensors=checkpoint.tensors | tensors,
+        unreadable=checkpoint.unreadable | unreadable,
+    )
+    return replace(config, eagle3=replace(eagle3, own_embedding=owns)), merged
+
+
+def load_vocabulary(model: CausalLM) -> None:
+    """Which of the model's tokens each of the head's is; without d2t both are the same.
+
+    Raises CheckpointError where the offsets are none, or lead out of the vocabulary.
+    """
+    eagle3, head = model.config.eagle3, model.drafts
+    if eagle3 is None or head is None:
+        return
+    offsets = _read_offsets(eagle3.folder)
+    if offsets is None:
+        if eagle3.vocab_size == model.config.vocab_size:
+            return
+        raise CheckpointError(f"{eagle3.folder} has no {_OFFSETS}: draft tokens have no meaning")
+    ids = torch.arange(eagle3.vocab_size) + offsets if len(offsets) == eagle3.vocab_size else None
+    if ids is None or int(ids.min()) < 0 or int(ids.max()) >= model.config.vocab_size:
+        raise CheckpointError(
+            f"{_OFFSETS} in {eagle3.folder} must have {eagle3.vocab_size} offsets that lead to "
+            f"tokens below {model.config.vocab_size}"
+        )
+    head.get_buffer(_OFFSETS).copy_(offsets)
+
+
+def _read_offsets(folder: Path) -> torch.Tensor | None:
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, "pt") as tensors:
+                if _OFFSETS in tensors.keys():  # noqa: SIM118  # it is no mapping
+                    found: torch.Tensor = tensors.get_tensor(_OFFSETS)
+                    return found.to(torch.int64)
+        except SafetensorError as error:
+            raise CheckpointError(f"cannot read {file}: {error}") from error
+    return None

@@ -1,0 +1,66 @@
+"""What makes drafts beside a model: a layer of its own that reads the model's hidden states."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rtp_llm.attention import CacheSpec, ForwardBatch
+from rtp_llm.layers import Layer, Mixer
+from rtp_llm.models.decoder_layer import DecoderLayer
+
+
+@dataclass(frozen=True)
+class TargetParts:
+    """What a draft head shares with the model that it drafts for, and does not own: embedding,
+    logits, and the rotary table."""
+
+    embed: Callable[[Tensor], Tensor]
+    logits: Callable[[Tensor], Tensor]
+    cos_sin: Callable[[], Tensor | None]
+
+
+class DraftHead(Layer):
+    """One layer with keys and values of its own, behind those of the model.
+
+    Its states [T, width] come from the model's hidden states by `condition`, or are what it gave
+    before: so it drafts several tokens. ``captures``: the layers of the model whose inputs it
+    reads; none: what is behind the last norm.
+    """
+
+    width: int
+    captures: tuple[int, ...] = ()
+
+    @property
+    @abstractmethod
+    def mixer(self) -> Mixer:
+        """Its attention."""
+
+    @abstractmethod
+    def condition(self, hidden: Tensor) -> Tensor:
+        """States [T, width] from what it reads of the model, [T, ...]."""
+
+    @abstractmethod
+    def forward(self, ids: Tensor, states: Tensor, batch: ForwardBatch) -> Tensor:
+        """New states [T, width] of tokens ``ids`` int32 [T]: those behind the tokens that
+        ``states`` [T, width] belong to, at the positions of these, which the batch has."""
+
+    @abstractmethod
+    def logits(self, states: Tensor) -> Tensor:
+        """Float32 logits [R, its vocabulary] of new states [R, width]."""
+
+    def tokens(self, choices: Tensor) -> Tensor:
+        """Token ids of the model for those of its own vocabulary, int64 [R]."""
+        return choices
+
+    @property
+    def decoder_layers(self) -> list[DecoderLayer]:
+        """Those of its layers that are as the model's."""
+        return []
+
+    def cache_spec(self) -> CacheSpec | None:
+        """What it keeps of a sequence."""
+        return self.mixer.cache_spec()
