@@ -32,9 +32,12 @@ def test_weights_are_small_enough_to_live_in_the_repository():
     assert (MODEL / "model.safetensors").stat().st_size <= 8 * 2**20
 
 
-def test_training_never_shows_a_held_out_sum():
+@pytest.mark.parametrize(
+    ("seed", "mixture"), [(1, corpus.USUAL), (2, corpus.MOSTLY_SUMS)], ids=["usual", "mostly sums"]
+)
+def test_training_never_shows_a_held_out_sum(seed, mixture):
     seen = 0
-    for chat in itertools.islice(corpus.conversations(seed=1), 20_000):
+    for chat in itertools.islice(corpus.conversations(seed, mixture), 20_000):
         for asked, answered in chat:
             if " = " in answered:
                 seen += 1

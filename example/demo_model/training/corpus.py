@@ -4,35 +4,53 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from example.demo_model.training import facts, stories, sums
 
 Turn = tuple[str, str]
 """What the user says and what the assistant answers."""
 
-_SUM_SHARE, _FACT_SHARE = 0.66, 0.18
+
+@dataclass(frozen=True)
+class Mixture:
+    """Shares of sums and of facts among the turns; the others are stories.
+
+    Of the sums, the share `small` has small terms: their result follows roughly from either term,
+    where the last digit of a large one does not show before both are looked at.
+    """
+
+    sums: float
+    facts: float
+    small: float = 0.0
+
+
+USUAL = Mixture(sums=0.66, facts=0.18)
+MOSTLY_SUMS = Mixture(sums=0.90, facts=0.06, small=0.6)
+_SMALL_TERMS = (9, 19, 49)
 _LONGEST_CHAT = 4
 
 
-def conversations(seed: int) -> Iterator[list[Turn]]:
+def conversations(seed: int, mixture: Mixture = USUAL) -> Iterator[list[Turn]]:
     """An endless stream of conversations of one to four turns, the same for the same seed."""
     rng = random.Random(seed)
     while True:
-        yield [_turn(rng) for _ in range(rng.randint(1, _LONGEST_CHAT))]
+        yield [_turn(rng, mixture) for _ in range(rng.randint(1, _LONGEST_CHAT))]
 
 
-def _turn(rng: random.Random) -> Turn:
+def _turn(rng: random.Random, mixture: Mixture) -> Turn:
     kind = rng.random()
-    if kind < _SUM_SHARE:
-        return _sum_turn(rng)
-    if kind < _SUM_SHARE + _FACT_SHARE:
+    if kind < mixture.sums:
+        small = mixture.small > 0 and rng.random() < mixture.small
+        return _sum_turn(rng, rng.choice(_SMALL_TERMS) if small else sums.LARGEST_TERM)
+    if kind < mixture.sums + mixture.facts:
         return rng.choice(facts.TURNS)
     return stories.turn(rng)
 
 
-def _sum_turn(rng: random.Random) -> Turn:
+def _sum_turn(rng: random.Random, largest: int) -> Turn:
     while True:
-        a, b = rng.randint(0, sums.LARGEST_TERM), rng.randint(0, sums.LARGEST_TERM)
+        a, b = rng.randint(0, largest), rng.randint(0, largest)
         if not sums.is_held_out(a, b):
             break
     asked = sums.question(a, b)

@@ -1,0 +1,90 @@
+"""How many tokens a step of greedy speculative decoding would give, without an engine."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from example.demo_model.training import data
+from example.demo_model.training.chain import STEPS, DraftHead, draft_logits
+
+States = Callable[[PreTrainedModel, Tensor], tuple[Tensor, Tensor]]
+"""From the target and ids [B, T] to the hidden states that its head takes, and the logits."""
+_LONGEST_REPLY = 128
+
+
+@torch.inference_mode()
+def acceptance_length(
+    target: PreTrainedModel,
+    head: DraftHead,
+    states: States,
+    tokenizer: Tokenizer,
+    questions: Sequence[str],
+    steps: int = STEPS,
+) -> float:
+    """Mean of 1 + accepted drafts over all verify steps of the replies to `questions`.
+
+    Greedy verification keeps the target's own greedy text, so its tokens decide which drafts are
+    accepted. Tokens past the end of a reply do not count.
+    """
+    emitted = verified = 0
+    for prompt_size, texts in _greedy_texts(target, tokenizer, questions):
+        ids = data.padded(texts, tokenizer.token_to_id(data.PAD))
+        hidden, _ = states(target, ids)
+        logits = draft_logits(head, ids, hidden, steps)
+        drafts = [head.draft_ids[scores.argmax(-1)].tolist() for scores in logits]
+        for row, text in enumerate(texts):
+            of_row = [of_step[row] for of_step in drafts]
+            lengths = step_lengths(text, prompt_size, of_row)
+            emitted, verified = emitted + sum(lengths), verified + len(lengths)
+    return emitted / verified
+
+
+def step_lengths(
+    text: Sequence[int], prompt_size: int, drafts: Sequence[Sequence[int]]
+) -> list[int]:
+    """Tokens of each verify step after the prefill gave the first token of the reply.
+
+    `drafts[j][p]` is the head's guess of `text[p + 2 + j]` when it knows `text[: p + 2]`.
+    """
+    lengths, known, last = [], prompt_size, len(text) - 1
+    while known < last:
+        accepted = 0
+        left = min(len(drafts), last - known)
+        while accepted < left and drafts[accepted][known - 1] == text[known + 1 + accepted]:
+            accepted += 1
+        lengths.append(min(accepted + 1, last - known))
+        known += lengths[-1]
+    return lengths
+
+
+def _greedy_texts(
+    target: PreTrainedModel, tokenizer: Tokenizer, questions: Sequence[str]
+) -> list[tuple[int, list[list[int]]]]:
+    """Prompts of one length at a time, with the target's replies up to the end token."""
+    end = tokenizer.token_to_id(data.END)
+    prompts = sorted((data.prompt_ids(tokenizer, asked) for asked in questions), key=len)
+    found: dict[int, list[list[int]]] = defaultdict(list)
+    for size, group in groupby(prompts, key=len):
+        ids = torch.tensor(list(group))
+        texts = target.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            max_new_tokens=_LONGEST_REPLY,
+            eos_token_id=end,
+            pad_token_id=tokenizer.token_to_id(data.PAD),
+        )
+        found[size] = [_until(end, size, text) for text in texts.tolist()]
+    return list(found.items())
+
+
+def _until(end: int, start: int, text: list[int]) -> list[int]:
+    """`text` up to the first `end` from `start` on."""
+    return text[: text.index(end, start) + 1] if end in text[start:] else text
