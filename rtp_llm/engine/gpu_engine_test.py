@@ -103,6 +103,29 @@ def test_captured_steps_give_the_tokens_of_eager_ones(architecture, tmp_path):
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_captured_steps_that_verify_drafts_give_the_plain_tokens(overlap, tmp_path):
+    if not DEVICE.supports("graph_capture"):
+        pytest.skip("no graphs on this device")
+    save_model(tmp_path, "qwen3", seed=7)
+    outcomes = []
+    drafts = {"speculative": "ngram", "num_speculative_tokens": 3, "enable_overlap": overlap}
+    for settings in ({}, {**drafts, "enable_cuda_graph": False}, drafts):
+        made = tiny_engine(tmp_path, device_type=GPU, max_running_requests=12, **settings)
+        while made.engine.has_idle_work:
+            made.engine.work_idle()
+        for number in range(8):
+            prompt = random_prompt(5, seed=number) * 6  # which n-grams find again
+            made.add(prompt, max_tokens=40, ignore_eos=True)
+            made.step()
+        made.run()
+        made.assert_all_free()
+        outcomes.append({key: outcome.tokens for key, outcome in made.outcomes.items()})
+        accepted = sum(outcome.accepted_drafts for outcome in made.outcomes.values())
+        assert (accepted > 0) is bool(settings)
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
 def test_captured_prompts_score_as_eager_ones(tmp_path):
     """In bfloat16 and with heads of 64, which the kernels for tensor cores take."""
     if not DEVICE.supports("graph_capture"):
