@@ -40,6 +40,7 @@ class GraphInputs:
         """`max_model_len` in tokens is the longest sequence that a batch can have."""
         self.max_seqlen_k, self._block_size = max_model_len, block_size
         groups, blocks = len(cache.groups), -(-max_model_len // block_size)
+        self._rows, self._columns = np.arange(most.sequences), np.arange(blocks)
         self._recurrent = cache.recurrent
         self._tabled = [group for group in range(groups) if group not in cache.recurrent]
         # A step copies all its numbers at once: a row for each input, then the tables' used parts.
@@ -108,17 +109,22 @@ class GraphInputs:
         used = (len(self._tabled), batch.num_seqs, width)
         end = self._count + math.prod(used)
         for group, part in zip(self._tabled, host[self._count : end].reshape(used), strict=True):
-            part[:] = tables[group][:, :width]
+            np.maximum(tables[group][:, :width], 0, out=part)  # the padding block before a window
             self._fill_ends(part, batch.seq_lens)
         self._staged.send(end)
         sent = self._staged.on_device[self._count : end].view(used)
         self._tables[:, : batch.num_seqs, :width].copy_(sent)
 
     def _fill_ends(self, table: NDArray[np.int32], seq_lens: NDArray[np.int32]) -> None:
-        """Replace what names no block by the last block of the row's sequence."""
-        last = np.minimum((seq_lens - 1) // self._block_size, table.shape[1] - 1)
-        blocks = table[np.arange(len(table)), last]
-        np.copyto(table, blocks[:, None], where=table < 0)
+        """Repeat the last block of each row's sequence behind it."""
+        rows, width = table.shape
+        last = np.minimum((seq_lens - 1) // self._block_size, width - 1)
+        start = int(last.min()) + 1
+        if start == width:
+            return
+        last_blocks = table[self._rows[:rows], last]
+        behind = self._columns[start:width] > last[:, None]
+        np.copyto(table[:, start:], last_blocks[:, None], where=behind)
 
     def _write_numbers(self, numbers: NDArray[np.int32], batch: StepPlan, size: GraphSize) -> None:
         tokens, sequences = batch.num_tokens, batch.num_seqs

@@ -222,7 +222,7 @@ def test_tables_name_blocks_that_exist_everywhere():
     batch.block_table[0][:] = [[-1, 7, 8], [5, -1, -1], [6, 3, -1]]
     given = batch.block_table[0].copy()
     graphs.replay(batch)
-    assert table.tolist() == [[8, 7, 8], [5, 5, 5], [6, 3, 6], [0, 0, 0]]
+    assert table.tolist() == [[0, 7, 8], [5, 5, 5], [6, 6, 6], [0, 0, 0]]
     assert (batch.block_table[0] == given).all(), "the runtime's own is as it was"
 
 
