@@ -59,6 +59,7 @@ class SpeculativeSettings(CheckedSettings):
         "text",
         "speculation",
         "With eagle3, the folder of the head that drafts.",
+        advanced=True,
     )
     num_speculative_tokens: int = option(
         3,

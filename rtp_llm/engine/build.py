@@ -95,8 +95,7 @@ def build_engine(
     phases.end("weights")
     limits = _limits(settings, model, device, proposer)
     sizes = _sizes_to_capture(settings, model, device, limits)
-    most = max((size.tokens for size in sizes), default=0)
-    plan = plan_memory(settings, model, device, limits, len(sizes), most)
+    plan = plan_memory(settings, model, device, limits, *_counted(sizes))
     phases.end("trial steps")
     cache = KVCache(model.cache_groups(), plan.num_blocks, plan.block_size, device.torch_device)
     worker = _worker(settings, limits, model, cache, device)
@@ -166,6 +165,11 @@ def _sizes_to_capture(
     if choice.reason and device.name != "cpu" and settings.enable_cuda_graph is not False:
         _logger.warning("no graphs are captured: %s", choice.reason)
     return choice.sizes
+
+
+def _counted(sizes: list[GraphSize]) -> tuple[int, int]:
+    """How many graphs there will be, and the tokens of the largest."""
+    return len(sizes), max((size.tokens for size in sizes), default=0)
 
 
 def _capture_graphs(

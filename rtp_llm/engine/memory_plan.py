@@ -131,6 +131,11 @@ def _measured(
         graph_share=min(1.0, graph_tokens / limits.max_prompt_tokens),
         sampler=sampler_estimate(limits.max_rows, model.config.vocab_size),
     )
+    _log(memory, limits)
+    return measured_budget(settings.kv_cache_mem_mb, settings.reserve_runtime_mem_mb, memory)
+
+
+def _log(memory: MeasuredMemory, limits: StepLimits) -> None:
     _logger.info(
         "%d of %d MiB free beside the weights; a step of %d tokens took %d MiB, one of %d "
         "sequences that decode %d MiB",
@@ -141,4 +146,3 @@ def _measured(
         limits.most_decoding,
         memory.decode_peak // MIB,
     )
-    return measured_budget(settings.kv_cache_mem_mb, settings.reserve_runtime_mem_mb, memory)
