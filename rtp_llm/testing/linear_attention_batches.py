@@ -101,6 +101,17 @@ class DeltaBatch:
         ):
             tensor.copy_(torch.tensor(values, dtype=torch.int32))
 
+    def spoil_rings(self) -> None:
+        """NaN wherever in a ring there is no token that the state of its block still lacks."""
+        starts, lengths, reads, _ = (each.tolist() for each in self.indices)
+        folded = self.states[-1][:, 0, 0].tolist()
+        live = torch.zeros(BLOCKS, RING, dtype=torch.bool)
+        for i, block in enumerate(reads):
+            for position in range(folded[block], lengths[i] - starts[i + 1] + starts[i]):
+                live[block, position % RING] |= block >= 0
+        for ring in self.states[2:5]:
+            ring[~live.to(ring.device)] = torch.nan
+
     def conv(self) -> list[Tensor | int]:
         """The arguments of causal_conv1d."""
         return [self.x, self.weight, self.states[0], *self.indices, self.max_seqlen_q]

@@ -8,6 +8,7 @@ def gpu_operators(
         arguments,
         family = None,
         srcs = None,
+        nvidia_srcs = [],
         private_hdrs = [],
         nvidia_only = False,
         glue_deps = [],
@@ -16,6 +17,7 @@ def gpu_operators(
 
     `family` is their folder, `name` when not given; `arguments` are what they include of
     //rtp_llm/kernels/common. nvidia_only: not for ROCm. `glue_deps`: what else the registration calls.
+    `nvidia_srcs`: kernels that are not for ROCm, which those of `srcs` launch.
     `marked`: RTP_LLM_OPERATOR marks the kernels, and the registration is made from that.
     """
     folder = "//rtp_llm/kernels/common:"
@@ -23,7 +25,10 @@ def gpu_operators(
     library = cuda_library if nvidia_only else gpu_library
     library(
         name = name,
-        srcs = srcs or [stem + ".cu"],
+        srcs = (srcs or [stem + ".cu"]) + select({
+            "//arch_config:cuda": nvidia_srcs,
+            "//conditions:default": [],
+        }),
         hdrs = [stem + ".h"] + private_hdrs,
         deps = [":gpu"] + [folder + given for given in arguments],
     )

@@ -97,4 +97,17 @@ struct Ring {
   }
 };
 
+// Rows of no sequence are zero; every block of threads has a slice of them.
+template <class T>
+__device__ inline void write_zeros(const GatedDeltaRuleArgs& args, const TilePlace& place) {
+  const StateSequences& sequences = args.sequences;
+  const int64_t first = sequences.cu_seqlens_q[sequences.num_seqs];
+  const int64_t count = (sequences.num_tokens - first) * place.rows;
+  for (int64_t i = thread_index(); i < count; i += thread_count()) {
+    const int64_t row = (first + i / place.rows) * args.heads + place.head;
+    static_cast<T*>(args.out)[row * args.value_size + place.row + i % place.rows] =
+        from_float<T>(0.0f);
+  }
+}
+
 }  // namespace rtp_llm::cuda

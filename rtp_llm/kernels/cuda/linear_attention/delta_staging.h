@@ -125,23 +125,32 @@ struct Vector {
   }
 };
 
+struct Gate {
+  float log_decay, beta;
+};
+
+// Of value head `head` and the token at `row`.
+template <class T>
+__device__ inline Gate gate_of(const GatedDeltaRuleArgs& args, int head, int64_t row) {
+  const T* const ba = static_cast<const T*>(args.ba) + row * args.ba_stride;
+  const float x = to_float(ba[args.heads + head]) + args.dt_bias[head];
+  const float b = to_float(ba[head]);
+  const float softplus = x > 20.0f ? x : log1pf(expf(x));
+  return {-expf(args.a_log[head]) * softplus, 1.0f / (1.0f + expf(-b))};
+}
+
 // Gates of up to kStaged new tokens from `first` on.
 template <class T>
 __device__ inline void stage_gates(const GatedDeltaRuleArgs& args, const TilePlace& place,
                                    const Chunk& chunk, int first, const Shared& shared) {
   const int token = thread_index();
   if (token >= min(kStaged, chunk.count - first)) return;
-  const T* const ba =
-      static_cast<const T*>(args.ba) + (chunk.first + first + token) * args.ba_stride;
-  const float x = to_float(ba[args.heads + place.head]) + args.dt_bias[place.head];
-  const float b = to_float(ba[place.head]);
-  const float softplus = x > 20.0f ? x : log1pf(expf(x));
-  const float g = -expf(args.a_log[place.head]) * softplus;
-  shared.decays[token] = expf(g);
-  shared.betas[token] = 1.0f / (1.0f + expf(-b));
+  const Gate gate = gate_of<T>(args, place.head, chunk.first + first + token);
+  shared.decays[token] = expf(gate.log_decay);
+  shared.betas[token] = gate.beta;
   if (!chunk.keeps() || !place.leads_head) return;
   const int64_t slot = chunk.slot(args, first + token);
-  args.ring_g[chunk.write * args.ring_g_stride + slot * args.heads + place.head] = g;
+  args.ring_g[chunk.write * args.ring_g_stride + slot * args.heads + place.head] = gate.log_decay;
 }
 
 // Up to kStaged new tokens from `first` on, and what goes into the ring of them.

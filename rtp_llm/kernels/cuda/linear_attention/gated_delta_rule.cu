@@ -5,23 +5,11 @@
 // reads (the ring has room for what is folded and for a chunk).
 #include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/linear_attention/delta_tile.h"
+#include "rtp_llm/kernels/cuda/linear_attention/gated_delta_step.h"
 #include "rtp_llm/kernels/cuda/linear_attention/linear_attention.h"
 
 namespace rtp_llm::cuda {
 namespace {
-
-// Rows of no sequence are zero; every block of threads has a slice of them.
-template <class T>
-__device__ inline void write_zeros(const GatedDeltaRuleArgs& args, const TilePlace& place) {
-  const StateSequences& sequences = args.sequences;
-  const int64_t first = sequences.cu_seqlens_q[sequences.num_seqs];
-  const int64_t count = (sequences.num_tokens - first) * place.rows;
-  for (int64_t i = thread_index(); i < count; i += kThreads) {
-    const int64_t row = (first + i / place.rows) * args.heads + place.head;
-    static_cast<T*>(args.out)[row * args.value_size + place.row + i % place.rows] =
-        from_float<T>(0.0f);
-  }
-}
 
 // Grid: tiles of S, sequences; the last one stands for rows of no sequence.
 template <class T, class State, int kUnits, int kRows, int kSize>
@@ -114,6 +102,9 @@ void gated_delta_rule(const GatedDeltaRuleArgs& args, void* stream) {
         "gated_delta_rule: state, ring_k or ring_u has blocks that do not begin at multiples of 16 "
         "bytes");
   }
+#if !defined(__HIPCC__)
+  if (gated_delta_step(args, stream)) return check_launch("gated_delta_rule");
+#endif
   visit_float_dtype(args.dtype, [&](auto element) {
     if (args.state_dtype == DType::kFloat32) {
       launch_for_size<decltype(element), float>(args, stream);

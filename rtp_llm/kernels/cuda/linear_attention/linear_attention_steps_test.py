@@ -54,7 +54,7 @@ def check(pair: tuple[Operator, Operator], arguments: Sequence[Any], limit: floa
     torch.testing.assert_close(actual.cpu(), expected, rtol=limit, atol=limit)
     for mine, theirs in zip(arguments, expected_arguments, strict=True):
         if isinstance(mine, Tensor):
-            torch.testing.assert_close(mine.cpu(), theirs, rtol=limit, atol=limit)
+            torch.testing.assert_close(mine.cpu(), theirs, rtol=limit, atol=limit, equal_nan=True)
 
 
 def limit_of(shape: DeltaShape) -> float:
@@ -67,6 +67,19 @@ def test_random_mixed_batches(shape: DeltaShape) -> None:
         batch = DeltaBatch.random(shape, random_counts())
         check(RULE, batch.rule(), limit_of(shape))
         check(CONV, batch.conv(), LIMITS[shape.dtype] / 2)
+
+
+@pytest.mark.parametrize("state_dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("most", [1, 2, 4, 5, 8])
+def test_steps_of_few_tokens_use_no_dead_place_of_a_ring(
+    most: int, state_dtype: torch.dtype
+) -> None:
+    shape = DeltaShape(2, 4, 128, 128, torch.bfloat16, state_dtype)
+    for _ in range(10):
+        counts = [random.choice((0, 1, most, most)) for _ in range(random.randint(1, 8))]
+        batch = DeltaBatch.random(shape, counts, most=most)
+        batch.spoil_rings()
+        check(RULE, batch.rule(), limit_of(shape))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
