@@ -75,7 +75,7 @@ def test_object_and_flags_may_agree() -> None:
     [
         ({"speculative_config": "{"}, "is not JSON"),
         ({"speculative_config": "[1]"}, "is not a JSON object"),
-        ({"speculative_config": '{"k": 3}'}, "'k' is not known; there are method, num_spec"),
+        ({"speculative_config": '{"k": 3}'}, "'k' is not known; there are method, model, "),
         ({"speculative_config": '{"speculative": "ngram"}'}, "'speculative' is not known"),
         ({"speculative_config": '{"method": "mlp"}'}, "method: 'mlp' is not one of none, ngram"),
         ({"speculative_config": '{"num_speculative_tokens": 0}'}, "0 is below the minimum 1"),
