@@ -98,7 +98,7 @@ def test_norm_linear(dtype: torch.dtype, offset: float) -> None:
 @pytest.mark.parametrize("rows", [1, 3, 16])
 def test_the_offset_is_added_before_anything_is_rounded(dtype: torch.dtype, rows: int) -> None:
     case = Case(rows, 1024, 256, dtype)
-    case.norm_weight.fill_(2.0**-9)  # 1 + this is 1 in bfloat16
+    case.norm_weight.fill_(0.75 * 2.0**-7)  # 1 + this is 1 + 2**-7 in bfloat16
     case.bias = None
     expected = case.product(normed=True, offset=1.0)
     if NATIVE and rows > ops.fused_linear_rows(case.weight):
