@@ -15,6 +15,7 @@ from rtp_llm.testing.server_processes import REAL
 TINY = ["--shape", "tiny", "--quick", "--setting", "kv_cache_mem_mb=64"]
 PROGRAMS = {
     "abuse": ["--abuse", "slow headers", "--seconds", "0.2", "--connections", "20"],
+    "cpu_speculation": ["--quick", "--batch", "2"],
     "disagg": ["--shape", "tiny", "--quick", "--tokens", "40", "--cache-mib", "16"],
     "fused_rope_steps": [*TINY, "--setting", "max_seq_len=512", "--batch", "2", "--length", "40"],
     "gpu_verify": [*TINY, "--batch", "2"],

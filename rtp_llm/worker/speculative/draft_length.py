@@ -21,6 +21,7 @@ _KEPT = 9  # of which the median counts: one slow step changes nothing
 _PROBE = 64  # steps at least after which the full length is tried where less of it is in use
 _PROBE_SHARE = 0.01  # of the time, at most, that is lost by it
 _PLAIN = 256  # steps after which one is taken without drafts, to measure it
+_CHOOSE = 8  # steps after which the length is chosen anew
 _WEIGHT = 0.03  # of a step in what is known of drafts
 _MARGIN = 0.01  # that a longer draft must gain
 
@@ -30,6 +31,8 @@ def shorten(drafts: Drafts | None, limit: int) -> Drafts | None:
     if drafts is None:
         return None
     ids, tokens, lengths = drafts
+    if limit >= tokens.shape[1]:
+        return drafts
     return ids, tokens, np.minimum(lengths, np.int32(limit))
 
 
@@ -110,6 +113,10 @@ class DraftLength:
         self._offered = np.ones(most)
         self._tried = np.ones(most)
         self._right = np.ones(most)
+        # Steps of one length that are to be added to these: sequences by drafts, and right ones.
+        self._new_steps = self._new_limit = 0
+        self._new_drafts = np.zeros(most + 1, np.int64)
+        self._new_right = np.zeros(most + 1, np.int64)
 
     def choose(self) -> int:
         """The most drafts of a sequence in the next step, which begins with drafting."""
@@ -160,7 +167,7 @@ class DraftLength:
             return 0
         if not costs.plain.known:
             return self._most
-        if costs.chosen < 0 or costs.steps % 8 == 0:
+        if costs.chosen < 0 or costs.steps % _CHOOSE == 0:
             costs.chosen = self._best(costs)
         self.limit = costs.chosen
         if costs.chosen < self._most and costs.steps >= costs.probe_due:
@@ -171,6 +178,7 @@ class DraftLength:
 
     def _best(self, costs: _Costs) -> int:
         """The shortest length whose tokens a second are hardly less than those of the best."""
+        self._add_new()
         gained = np.cumsum(self._offered * self._right / self._tried)
         drafts = np.cumsum(self._offered) * self._batch
         tokens = 1.0 + np.concatenate(([0.0], gained))
@@ -179,31 +187,50 @@ class DraftLength:
 
     def _learn(self, step: _Step, seconds: float, result: Result) -> None:
         num_drafts = result.num_drafts
-        count = int(num_drafts.sum())
-        if count:
-            accepted = np.minimum(np.maximum(result.num_tokens - 1, 0), num_drafts)
-            tried, right = self._at_least(num_drafts), self._at_least(accepted)
-            keep = np.where(tried > 0, 1.0 - _WEIGHT, 1.0)
-            self._tried = keep * self._tried + _WEIGHT * tried
-            self._right = keep * self._right + _WEIGHT * right
         if not step.decodes or len(num_drafts) != step.outputs:
             return
+        count = int(num_drafts.sum())
         costs = self._costs[_size_class(self._batch)]
-        if step.limit:
-            places = slice(step.limit)
-            shares = self._at_least(num_drafts)[places] / len(num_drafts)
-            self._offered[places] += _WEIGHT * (shares - self._offered[places])
         if count:
             counts, took = costs.verify[step.limit]
             counts.add(count)
             took.add(seconds)
         else:
             costs.plain.add(seconds)
+        if step.limit:
+            self._count(step.limit, count, result)
 
-    def _at_least(self, lengths: NDArray[np.int32]) -> NDArray[np.float64]:
-        """How many of them reach each place, of ``most``."""
-        counts = np.bincount(lengths, minlength=self._most + 1)
-        return counts[::-1].cumsum()[::-1][1:].astype(np.float64)
+    def _count(self, limit: int, count: int, result: Result) -> None:
+        """Only counts: this is done in every step."""
+        if limit != self._new_limit:
+            self._add_new()
+            self._new_limit = limit
+        self._new_steps += 1
+        if not count:
+            self._new_drafts[0] += len(result.num_drafts)
+            return
+        right = np.minimum(np.maximum(result.num_tokens - 1, 0), result.num_drafts)
+        self._new_drafts += np.bincount(result.num_drafts, minlength=self._most + 1)
+        self._new_right += np.bincount(right, minlength=self._most + 1)
+
+    def _add_new(self) -> None:
+        if not self._new_steps:
+            return
+        sequences, tried = self._new_drafts.sum(), _at_least(self._new_drafts)
+        keep = (1.0 - _WEIGHT) ** self._new_steps
+        places = slice(self._new_limit)
+        shares = tried[places] / sequences
+        self._offered[places] = keep * self._offered[places] + (1.0 - keep) * shares
+        kept = np.where(tried > 0, keep, 1.0)
+        self._tried = kept * self._tried + _WEIGHT * tried
+        self._right = kept * self._right + _WEIGHT * _at_least(self._new_right)
+        self._new_steps = 0
+        self._new_drafts[:] = self._new_right[:] = 0
+
+
+def _at_least(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Sequences by how many drafts -> by place, how many reach it."""
+    return counts[::-1].cumsum()[::-1][1:].astype(np.float64)
 
 
 def _size_class(batch: int) -> int:

@@ -158,3 +158,4 @@ def test_shorter_drafts() -> None:
     short = shorten(drafts, 2)
     assert short is not None and short[2].tolist() == [2, 1, 0] and short[2].dtype == np.int32
     assert shorten(None, 2) is None
+    assert shorten(drafts, 4) is drafts
