@@ -13,6 +13,7 @@ from rtp_llm.engine.messages import INDEX_BITS
 from rtp_llm.engine.replays_for_tests import capture_on_cpu
 from rtp_llm.engine.scripted_proposer_for_tests import ScriptedProposer, ragged, right
 from rtp_llm.testing.each_token_alone import each_token_alone
+from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.mtp_models import save_mtp_model
 from rtp_llm.testing.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
@@ -93,13 +94,20 @@ def test_engines_that_verify_drafts(
 
 
 @pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("method", ["mtp", "eagle3"])
 def test_engines_that_draft_on_the_device(
-    alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overlap: bool
+    alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, overlap: bool
 ) -> None:
-    save_mtp_model(tmp_path, "qwen3_5", vocab_size=11)
+    drafts: dict[str, Any] = {"speculative": method, "num_speculative_tokens": 3}
+    if method == "mtp":
+        save_mtp_model(tmp_path, "qwen3_5", vocab_size=11)
+    else:  # whose head reads what several layers leave at one place
+        target, head = save_model(tmp_path, "llama", vocab_size=11), tmp_path / "head"
+        head.mkdir()
+        save_eagle3_head(head, target, draft_vocab_size=9)
+        drafts["speculative_model"] = str(head)
     eager = play(TinyEngine(tmp_path, seed=3, **RUNNING), words=11)
     counts = capture_on_cpu(monkeypatch)
-    drafts: dict[str, Any] = {"speculative": "mtp", "num_speculative_tokens": 3}
     engine = TinyEngine(tmp_path, seed=3, enable_overlap=overlap, **drafts, **RUNNING)
     assert play(engine, words=11) == eager
     assert kinds(counts, 3)["verify"] > 8
