@@ -26,7 +26,7 @@ _TABLE = "num_speculative_tokens_per_batch_size"
 
 
 # Its names of methods that differ from ours.
-_METHODS = {"qwen3_next_mtp": "mtp", "qwen3_5_mtp": "mtp"}
+_METHODS = dict.fromkeys(("qwen3_next_mtp", "qwen3_5_mtp", "deepseek_mtp"), "mtp")
 
 
 class DraftHeadChoice(TypedDict):

@@ -1,4 +1,4 @@
-"""The weights of an EAGLE-3 head, which has a folder of its own, among those of its model."""
+"""The weights of a draft head among those of its model, whatever they are called where they lie."""
 
 from __future__ import annotations
 
@@ -11,17 +11,56 @@ from safetensors import SafetensorError, safe_open
 from rtp_llm.loader.checkpoint import Checkpoint, CheckpointError
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.models.config import ModelConfig
+from rtp_llm.models.eagle3 import Eagle3Config
 from rtp_llm.models.refusals import refuse
 
 _PREFIX = "eagle3."
 _OFFSETS = "d2t"
+# Of a layer of multi-token prediction that stands behind the model's others; what else is in there
+# is that of any layer, or a copy of the model's own.
+_MTP_NAMES = {
+    "enorm.weight": "pre_fc_norm_embedding.weight",
+    "hnorm.weight": "pre_fc_norm_hidden.weight",
+    "eh_proj.": "fc.",
+    "shared_head.norm.weight": "norm.weight",
+}
+_COPIES = ("embed_tokens.", "shared_head.head.")
 
 
 def with_head(config: ModelConfig, checkpoint: Checkpoint) -> tuple[ModelConfig, Checkpoint]:
-    """The checkpoint with the head's tensors, whose names then begin with "eagle3."."""
+    """The checkpoint with the head's tensors, whose names then begin with "mtp." or "eagle3."."""
+    if config.draft_layers:
+        return config, _with_mtp(config, checkpoint)
     eagle3 = config.eagle3
-    if eagle3 is None:
-        return config, checkpoint
+    return (config, checkpoint) if eagle3 is None else _with_eagle3(config, eagle3, checkpoint)
+
+
+def _with_mtp(config: ModelConfig, checkpoint: Checkpoint) -> Checkpoint:
+    """With Qwen's names for the layer where the checkpoint has DeepSeek's."""
+    prefix = f"model.layers.{config.num_layers}."
+    names = (*checkpoint.tensors, *checkpoint.unreadable)
+    made = {name: _mtp_name(name, prefix) for name in names}
+    tensors = checkpoint.tensors.items()
+    return replace(
+        checkpoint,
+        tensors={made[name]: replace(entry, name=made[name]) for name, entry in tensors},
+        unreadable={made[name]: kind for name, kind in checkpoint.unreadable.items()},
+    )
+
+
+def _mtp_name(name: str, prefix: str) -> str:
+    own = name.removeprefix(prefix)
+    if own == name or own.startswith(_COPIES):
+        return name
+    for theirs, ours in _MTP_NAMES.items():
+        if own.startswith(theirs):
+            return f"mtp.{ours}{own.removeprefix(theirs)}"
+    return f"mtp.layers.0.{own}"
+
+
+def _with_eagle3(
+    config: ModelConfig, eagle3: Eagle3Config, checkpoint: Checkpoint
+) -> tuple[ModelConfig, Checkpoint]:
     head = Checkpoint.open(eagle3.folder)
     owns = "embed_tokens.weight" in head.tensors
     if not owns and eagle3.own.hidden_size != eagle3.capture_size:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from rtp_llm.layers.moe import MoeConfig
+from rtp_llm.models.config import Features
 from rtp_llm.models.deepseek_v2 import DeepseekV2ForCausalLM, expect, expert_sizes
 from rtp_llm.models.raw_config import RawConfig
 
@@ -12,7 +14,7 @@ from rtp_llm.models.raw_config import RawConfig
 class DeepseekV3ForCausalLM(DeepseekV2ForCausalLM):
     """The bias takes part in the choice of groups and experts, not in their weights.
 
-    Layers behind the last one, which predict further tokens, are not used.
+    The layer behind the last one, which predicts further tokens, is loaded where it makes drafts.
     """
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {
@@ -36,6 +38,12 @@ class DeepseekV3ForCausalLM(DeepseekV2ForCausalLM):
         layer = name.removeprefix("model.layers.").partition(".")[0]
         behind = layer.isdecimal() and int(layer) >= self.config.num_layers
         return behind or super().ignores(name)
+
+    @classmethod
+    def features(cls, raw: RawConfig) -> Features:
+        key = "num_nextn_predict_layers"
+        further = 0 if raw.get(key) is None else raw.count(key)
+        return replace(super().features(raw), mtp_layers=further)
 
     @classmethod
     def experts(cls, raw: RawConfig) -> MoeConfig:

@@ -26,6 +26,8 @@ torch.set_num_threads(2)
         ("qwen3_next", {"mlp_only_layers": [0, 1], "tie_word_embeddings": True}),
         ("qwen3_5", {"attention_bias": True}),
         ("qwen3_5_moe", {"tie_word_embeddings": True}),
+        ("deepseek_v3", {}),
+        ("deepseek_v3", {"q_lora_rank": None}),
     ],
     ids=str,
 )

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer
 from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeDecoderLayer
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextDecoderLayer
@@ -16,11 +17,20 @@ from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextDecoderL
 from rtp_llm.testing.transformers_models import randomize, save_model
 
 _LAYERS: dict[str, Any] = {
+    "deepseek_v3": DeepseekV3DecoderLayer,
     "qwen3_5": Qwen3_5DecoderLayer,
     "qwen3_5_moe": Qwen3_5MoeDecoderLayer,
     "qwen3_next": Qwen3NextDecoderLayer,
 }
 _FULL = "full_attention"
+# DeepSeek's names of what Qwen calls mtp.*; its copies of the model's own tensors are there, too.
+_DEEPSEEK = {
+    "pre_fc_norm_embedding.": "enorm.",
+    "pre_fc_norm_hidden.": "hnorm.",
+    "fc.": "eh_proj.",
+    "norm.": "shared_head.norm.",
+    "layers.0.": "",
+}
 
 
 class MtpOracle(nn.Module):
@@ -33,8 +43,9 @@ class MtpOracle(nn.Module):
         self.pre_fc_norm_embedding = norm(hidden, eps)
         self.pre_fc_norm_hidden = norm(hidden, eps)
         self.fc = nn.Linear(2 * hidden, hidden, bias=False)
-        full = config.layer_types.index(_FULL)
-        self.layers = nn.ModuleList([_LAYERS[kind](config, full)])
+        deepseek = kind == "deepseek_v3"  # all of its layers are alike, but for the first ones
+        layer = config.num_hidden_layers - 1 if deepseek else config.layer_types.index(_FULL)
+        self.layers = nn.ModuleList([_LAYERS[kind](config, layer)])
         self.norm = norm(hidden, eps)
         # Not a part of it.
         self._target = [model]
@@ -85,12 +96,29 @@ class MtpOracle(nn.Module):
 
 def save_mtp_model(folder: Path, kind: str, **settings: Any) -> tuple[Any, MtpOracle]:
     """As save_model, with a random layer of multi-token prediction beside the model's own."""
-    model = save_model(folder, kind, mtp_num_hidden_layers=1, **settings)
+    deepseek = kind == "deepseek_v3"
+    counted = "num_nextn_predict_layers" if deepseek else "mtp_num_hidden_layers"
+    model = save_model(folder, kind, **{counted: 1}, **settings)
     oracle = MtpOracle(kind, model)
     with torch.no_grad():
         for name, parameter in oracle.named_parameters():
             randomize(name, parameter)
+        for name, buffer in oracle.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.uniform_(-0.1, 0.1)
     file = folder / "model.safetensors"
-    own = {f"mtp.{name}": value.clone() for name, value in oracle.state_dict().items()}
+    own = {name: value.clone() for name, value in oracle.state_dict().items()}
+    if deepseek:
+        prefix = f"model.layers.{model.config.num_hidden_layers}."
+        own = {prefix + _deepseek_name(name): value for name, value in own.items()}
+        own[f"{prefix}embed_tokens.weight"] = model.model.embed_tokens.weight.detach().clone()
+        own[f"{prefix}shared_head.head.weight"] = model.lm_head.weight.detach().clone()
+    else:
+        own = {f"mtp.{name}": value for name, value in own.items()}
     save_file(load_file(file) | own, file, {"format": "pt"})
     return model, oracle.eval()
+
+
+def _deepseek_name(name: str) -> str:
+    begin = next(begin for begin in _DEEPSEEK if name.startswith(begin))
+    return _DEEPSEEK[begin] + name.removeprefix(begin)
