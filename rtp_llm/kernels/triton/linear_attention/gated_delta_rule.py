@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -12,19 +14,30 @@ from rtp_llm.kernels.triton.linear_attention.gated_delta_rule_kernel import (
     CHUNK,
     advance_kernel,
     invert_kernel,
-    score_kernel,
+    prepare_kernel,
 )
+from rtp_llm.kernels.triton.processors import Processors, processors_of
 
 _LEAST_DOT = 16  # the smallest side of a product
+_MOST_VALUES = 128  # elements of a value that are prepared at a time
+_MOST_STAGES = 3
+_LONG = 512  # tokens: sequences of that many on average are taken for prompts
+_Launch = tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]
+_compiled: set[tuple[Any, ...]] = set()
 
 
 @dataclass(frozen=True)
 class DeltaTile:
-    """Columns of S that a program has, its warps, and chunks that are loaded ahead."""
+    """How `advance_kernel` is launched.
+
+    Columns of S that a program has, its warps, chunks that are loaded ahead, and whether S^T is
+    the left operand.
+    """
 
     columns: int
     warps: int
     stages: int
+    transposed: bool = False
 
 
 def gated_delta_chunks(
@@ -44,44 +57,96 @@ def gated_delta_chunks(
     state_write: Tensor,
     tile: DeltaTile | None = None,
 ) -> None:
-    """See rtp_llm.ops.triton_gated_delta_chunks. `tile` replaces the choice of `choose_tile`."""
+    """See rtp_llm.ops.triton_gated_delta_chunks. `tile` replaces the choice of `choose_tile`.
+
+    Takes scratch memory of 2 CHUNK + Dk + Dv numbers for each token and value head: 24 KiB a token
+    for Qwen3-Next in bfloat16, 384 MiB for a step of 16,384. The first call compiles for all tiles,
+    since a later one would do so in the middle of serving.
+    """
     tokens, sequences = qkv.shape[0], seq_lens.shape[0]
     _, heads, value_size, key_size = state.shape
-    ring, key_heads = ring_k.shape[1:3]
     if tokens == 0 or sequences == 0:
         return
-    chunk, shortest = CHUNK.value, ring // 2 + 1
-    matrices = qkv.new_empty(2, heads, tokens, chunk)
-    factors = qkv.new_empty(heads, 4, tokens, dtype=torch.float32)
-    wide = qkv.dtype is torch.float32
+    gpu = processors_of(qkv.device)
+    tiles = tiles_for(qkv.dtype, key_size, value_size, gpu)
+    inputs = qkv, ba, a_log, dt_bias
+    states = state, ring_k, ring_u, ring_g, folded
+    indices = cu_seqlens_q, seq_lens, state_read, state_write
+    key = qkv.device, qkv.dtype, state.dtype, *state.shape[1:], *ring_k.shape[1:]
+    if key not in _compiled and qkv.is_cuda:
+        _compiled.add(key)
+        for each in tiles:
+            for kernel, grid, arguments, options in _launches(each, out, inputs, states, indices):
+                kernel.warmup(*arguments, grid=grid, **options)
+    columns = heads * value_size * (sequences if tokens >= _LONG * sequences else 1)
+    chosen = tile or choose_tile(tiles, columns, gpu.count)
+    for kernel, grid, arguments, options in _launches(chosen, out, inputs, states, indices):
+        kernel[grid](*arguments, **options)
+
+
+def tiles_for(
+    dtype: torch.dtype, key_size: int, value_size: int, gpu: Processors
+) -> list[DeltaTile]:
+    """Those that are right and quick on an H200, the ones of fewest columns first."""
+    if dtype is torch.float32:
+        return [DeltaTile(16, 4, 1)]
+
+    def stages(columns: int) -> int:
+        chunk: int = dtype.itemsize * CHUNK.value * (3 * key_size + CHUNK.value + columns)
+        return max(1, min(_MOST_STAGES, gpu.shared_bytes // chunk))
+
+    wide = [DeltaTile(c, c // 16, stages(c), True) for c in (64, 128) if value_size % c == 0]
+    return [DeltaTile(32, 4, stages(32)), *wide]
+
+
+def choose_tile(tiles: list[DeltaTile], columns: int, multiprocessors: int) -> DeltaTile:
+    """The first of `tiles` of which `columns` of S in all need no more than the GPU has at once.
+
+    A chunk takes a program of 32 columns 1.38 us, one of 64 1.46 us and one of 128 2.5 us.
+    """
+    fitting = (tile for tile in tiles if columns <= multiprocessors * tile.columns)
+    return next(fitting, tiles[-1])
+
+
+def _launches(
+    tile: DeltaTile,
+    out: Tensor,
+    inputs: tuple[Tensor, ...],
+    states: tuple[Tensor, ...],
+    indices: tuple[Tensor, ...],
+) -> Iterator[_Launch]:
+    """The kernels of a call, in their order."""
+    qkv, ba, state, ring_k = *inputs[:2], *states[:2]
+    blocks, heads, value_size, key_size = state.shape
+    ring, key_heads = ring_k.shape[1:3]
+    cu_seqlens_q, sequences = indices[0], len(indices[1])
+    shortest, chunk = ring // 2 + 1, CHUNK.value
+    parts = qkv.dtype is torch.float32 and torch.version.hip is None  # AMD's GPUs have none
+    padded_key = max(_LEAST_DOT, triton.next_power_of_2(key_size))
     common = {
-        "KEY_HEADS": key_heads,
-        "HEADS": heads,
-        "KEY": key_size,
-        "PADDED_KEY": max(_LEAST_DOT, triton.next_power_of_2(key_size)),
-        # AMD's GPUs have no products in three parts; 16-bit ones are the same in either.
-        "PRECISION": "tf32x3" if wide and torch.version.hip is None else "ieee",
-    }
-    solve = "ieee" if torch.version.hip else "tf32x3"
-    programs = tokens // chunk + sequences + 1, heads
-    rows = qkv, ba, a_log, dt_bias, cu_seqlens_q, sequences, tokens, shortest
-    strides = qkv.stride(0), ba.stride(0)
-    invert_kernel[programs](
-        matrices[0], *rows, *strides, **common, SOLVE=solve, num_warps=4 if wide else 1,
-        num_stages=1,
-    )  # fmt: skip
-    score_kernel[programs](matrices[1], factors, *rows, *strides, **common, num_warps=4)
-    tile = tile or choose_tile(qkv)
-    of_blocks = (each.stride(0) for each in (state, ring_k, ring_u, ring_g, folded))
-    advance_kernel[(triton.cdiv(value_size, tile.columns), heads, sequences)](
-        out, qkv, matrices[0], matrices[1], factors, state, ring_k, ring_u, ring_g, folded,
-        cu_seqlens_q, seq_lens, state_read, state_write, tokens, state.shape[0], shortest,
-        qkv.stride(0), *of_blocks, RING=ring, VALUE=value_size, COLUMNS=tile.columns,
-        STAGES=tile.stages, **common, num_warps=tile.warps,
-    )  # fmt: skip
-
-
-def choose_tile(qkv: Tensor) -> DeltaTile:
-    """The quickest on an H200 of those that are right."""
-    wide = qkv.dtype is torch.float32
-    return DeltaTile(16, 4, 1) if wide else DeltaTile(32, 4, 2)
+        "KEY_HEADS": key_heads, "HEADS": heads, "KEY": key_size, "PADDED_KEY": padded_key,
+        "PRECISION": "tf32x3" if parts else "ieee",
+    }  # fmt: skip
+    values = min(_MOST_VALUES, max(_LEAST_DOT, triton.next_power_of_2(value_size)))
+    padded_value = triton.cdiv(value_size, values) * values
+    of_values = {
+        "VALUE": value_size, "PADDED_VALUE": padded_value, "TRANSPOSED": tile.transposed
+    }  # fmt: skip
+    programs = len(qkv) // chunk + sequences + 1, heads
+    inverse, scores = qkv.new_empty(2, *programs, chunk, chunk)
+    w = qkv.new_empty(*programs, chunk, padded_key)
+    u = qkv.new_empty(*programs, chunk, padded_value)
+    factors = qkv.new_empty(*programs, 2, chunk, dtype=torch.float32)
+    decays = qkv.new_empty(programs, dtype=torch.float32)
+    prepared = w, u, scores, factors, decays
+    rows = *inputs, cu_seqlens_q, sequences, shortest, qkv.stride(0), ba.stride(0)
+    compiled = {"num_warps": 8 if qkv.dtype is torch.float32 else 4, "num_stages": 1}
+    group = 1 if heads // key_heads % 2 else 2
+    groups = programs[0], heads // group
+    yield invert_kernel, groups, (inverse, *rows), common | compiled | {"GROUP": group}
+    own = common | of_values | compiled | {"VALUES": values}
+    yield prepare_kernel, programs, (*prepared, inverse, *rows), own
+    given = *indices, blocks, shortest, qkv.stride(0), *(each.stride(0) for each in states)
+    own = {"RING": ring, "COLUMNS": tile.columns, "STAGES": tile.stages, "num_warps": tile.warps}
+    grid = triton.cdiv(value_size, tile.columns), heads, sequences
+    yield advance_kernel, grid, (out, qkv, *prepared, *states, *given), common | of_values | own

@@ -1,4 +1,4 @@
-"""The chunked delta rule in Triton against the reference, and compiled for other GPUs."""
+"""The chunked delta rule in Triton against the reference."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-import triton
 from torch import Tensor
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
-from rtp_llm.kernels.triton.linear_attention import gated_delta_rule_kernel as kernels
-from rtp_llm.kernels.triton.linear_attention.gated_delta_rule import gated_delta_chunks
+from rtp_llm.kernels.triton.linear_attention.gated_delta_rule import (
+    DeltaTile,
+    choose_tile,
+    gated_delta_chunks,
+    tiles_for,
+)
+from rtp_llm.kernels.triton.processors import Processors, processors_of
 from rtp_llm.ops.linear_attention.triton_linear_attention import takes_chunks
 from rtp_llm.ops.linear_attention.triton_linear_attention_reference import (
     triton_gated_delta_chunks_reference,
@@ -42,12 +44,12 @@ def arguments_of(batch: DeltaBatch) -> list[Any]:
     return [*given, out, cu, lengths, read, write]
 
 
-def check(batch: DeltaBatch) -> None:
+def check(batch: DeltaBatch, tile: DeltaTile | None = None) -> None:
     actual = arguments_of(batch)
     expected = copies(actual)
     with torch.device("cpu"):
         triton_gated_delta_chunks_reference(*expected)
-    gated_delta_chunks(*actual)
+    gated_delta_chunks(*actual, tile=tile)
     shape = batch.shape
     limit = 2e-5 if {shape.dtype, shape.state_dtype} == {torch.float32} else 2e-2
     for mine, theirs in zip(actual, expected, strict=True):
@@ -65,9 +67,33 @@ def test_lengths_around_those_of_chunks(counts: list[int]) -> None:
     check(DeltaBatch.random(SHAPES[2], counts))
 
 
-def test_equal_keys_are_solved_exactly() -> None:
+@pytest.mark.parametrize("which", range(3))
+def test_every_tile(which: int) -> None:
+    """Whatever the GPU and the batch would have chosen."""
+    shape = DeltaShape(1, 2, 128, 128, torch.float16)
+    batch = DeltaBatch.random(shape, [130, 1, 9, 64])
+    tile = tiles_for(shape.dtype, 128, 128, processors_of(batch.x.device))[which]
+    check(batch, tile)
+
+
+H200 = Processors(132, 227 << 10)
+
+
+def test_few_sequences_have_narrow_tiles() -> None:
+    tiles = tiles_for(torch.bfloat16, 128, 128, H200)
+    chosen = [choose_tile(tiles, n * 32 * 128, H200.count).columns for n in (1, 2, 4, 64)]
+    assert chosen == [32, 64, 128, 128]
+
+
+def test_tiles_fit_the_width_of_values() -> None:
+    for width, columns in ((96, [32]), (64, [32, 64]), (256, [32, 64, 128])):
+        tiles = tiles_for(torch.bfloat16, 128, width, H200)
+        assert [tile.columns for tile in tiles] == columns
+
+
+@pytest.mark.parametrize("shape", [SHAPES[1], SHAPES[3]], ids=str)
+def test_equal_keys_are_solved_exactly(shape: DeltaShape) -> None:
     """The worst case of the inverse: all of a chunk's tokens write to one place."""
-    shape = SHAPES[1]
     batch = DeltaBatch.random(shape, [200])
     batch.x[:, : 2 * shape.key_heads * shape.size] = 1.0
     batch.ba[:, : shape.heads] = 9.0
@@ -113,47 +139,3 @@ def test_these_shapes_are_taken(shape: DeltaShape) -> None:
 def test_others_are_left_to_the_other_kernel(shape: DeltaShape) -> None:
     batch = DeltaBatch.random(shape, [20])
     assert not takes_chunks(batch.x, batch.states[1])
-
-
-TARGETS = {
-    "MI300": (GPUTarget("hip", "gfx942", 64), 64 << 10),
-    "A100": (GPUTarget("cuda", 80, 32), 163 << 10),
-    "H100": (GPUTarget("cuda", 90, 32), 227 << 10),
-}
-_FLOATS = ("factors", "a_log", "dt_bias", "ring_u", "ring_g", "state")
-_INDICES = ("folded", "cu", "seq_lens", "read", "write")
-
-
-def _compiled(
-    kernel: Any, element: str, constants: dict[str, Any], target: GPUTarget, warps: int
-) -> Any:
-    """The kernel for Qwen3-Next's heads, without such a GPU."""
-    types = {f"{name}_ptr": "*fp32" for name in _FLOATS}
-    types |= {f"{name}_ptr": "*i32" for name in _INDICES}
-    signature = {
-        name: "constexpr"
-        if name in constants
-        else types.get(name, f"*{element}" if name.endswith("_ptr") else "i32")
-        for name in kernel.arg_names
-    }
-    places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
-    source = ASTSource(kernel, signature=signature, constexprs=places)
-    return triton.compile(source, target=target, options={"num_warps": warps})
-
-
-@pytest.mark.parametrize("gpu", TARGETS)
-@pytest.mark.parametrize("element", ["bf16", "fp32"])
-def test_it_compiles_ahead_of_time(gpu: str, element: str) -> None:
-    target, shared_bytes = TARGETS[gpu]
-    wide = element == "fp32"
-    common = {"KEY_HEADS": 16, "HEADS": 32, "KEY": 128, "PADDED_KEY": 128}
-    solve = "tf32x3" if target.backend == "cuda" else "ieee"
-    common["PRECISION"] = solve if wide else "ieee"
-    own = {"RING": 16, "VALUE": 128, "COLUMNS": 16 if wide else 32, "STAGES": 1 if wide else 2}
-    for kernel, constants, warps in (
-        (kernels.invert_kernel, common | {"SOLVE": solve}, 4 if wide else 1),
-        (kernels.score_kernel, common, 4),
-        (kernels.advance_kernel, common | own, 4),
-    ):
-        made = _compiled(kernel, element, constants, target, warps)
-        assert made.metadata.shared <= shared_bytes
