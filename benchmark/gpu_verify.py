@@ -83,6 +83,7 @@ def main() -> None:
         "max_seq_len": 1024,
         "max_running_requests": max(batches),
         "max_batch_tokens_size": 8192,
+        "speculative_adaptive": False,  # no draft is right, so there would soon be none
     }
     changes = {**own, **given_settings(arguments)}
     print("building the contenders ...", flush=True)
