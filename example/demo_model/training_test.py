@@ -19,7 +19,13 @@ from example.demo_model.training import data, eagle3, mtp, train
 from example.demo_model.training.acceptance import step_lengths
 from example.demo_model.training.chain import draft_logits
 from example.demo_model.training.loop import Fit, Recipe
-from example.demo_model.training.models import DenseShape, HybridShape, make_dense, make_hybrid
+from example.demo_model.training.models import (
+    DenseShape,
+    HybridShape,
+    make_dense,
+    make_hybrid,
+    start_from_dense,
+)
 
 torch.set_num_threads(2)
 
@@ -93,6 +99,15 @@ def test_an_interrupted_model_ends_as_an_uninterrupted_one(tmp_path, tokenizer):
             fit.run(stream, partial(loss_of, model), str, stop_at)
         ended.append(model)
     assert equal_states(*ended)
+
+
+def test_a_hybrid_of_full_attention_begins_as_the_dense_model(tokenizer, dense):
+    shape = replace(HYBRID, layers=4, interval=1, shared_expert=DENSE.intermediate)
+    model = make_hybrid(tokenizer, shape).eval()
+    start_from_dense(model, dense)
+    ids = torch.arange(30)[None] + 40
+    with torch.inference_mode():
+        torch.testing.assert_close(model(ids).logits, dense(ids).logits)
 
 
 def test_other_settings_do_not_continue_a_run(tmp_path, tokenizer, dense):

@@ -14,20 +14,14 @@ Turn = tuple[str, str]
 
 @dataclass(frozen=True)
 class Mixture:
-    """Shares of sums and of facts among the turns; the others are stories.
-
-    Of the sums, the share `small` has small terms: their result follows roughly from either term,
-    where the last digit of a large one does not show before both are looked at.
-    """
+    """Shares of sums and of facts among the turns; the others are stories."""
 
     sums: float
     facts: float
-    small: float = 0.0
 
 
 USUAL = Mixture(sums=0.66, facts=0.18)
-MOSTLY_SUMS = Mixture(sums=0.90, facts=0.06, small=0.6)
-_SMALL_TERMS = (9, 19, 49)
+MOSTLY_SUMS = Mixture(sums=0.85, facts=0.10)
 _LONGEST_CHAT = 4
 
 
@@ -41,16 +35,15 @@ def conversations(seed: int, mixture: Mixture = USUAL) -> Iterator[list[Turn]]:
 def _turn(rng: random.Random, mixture: Mixture) -> Turn:
     kind = rng.random()
     if kind < mixture.sums:
-        small = mixture.small > 0 and rng.random() < mixture.small
-        return _sum_turn(rng, rng.choice(_SMALL_TERMS) if small else sums.LARGEST_TERM)
+        return _sum_turn(rng)
     if kind < mixture.sums + mixture.facts:
         return rng.choice(facts.TURNS)
     return stories.turn(rng)
 
 
-def _sum_turn(rng: random.Random, largest: int) -> Turn:
+def _sum_turn(rng: random.Random) -> Turn:
     while True:
-        a, b = rng.randint(0, largest), rng.randint(0, largest)
+        a, b = rng.randint(0, sums.LARGEST_TERM), rng.randint(0, sums.LARGEST_TERM)
         if not sums.is_held_out(a, b):
             break
     asked = sums.question(a, b)

@@ -8,9 +8,11 @@ import pathlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+
+from example.demo_model.training import corpus
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Token ids and labels, both [rows, tokens]."""
@@ -21,11 +23,7 @@ _SCHEDULER = torch.optim.lr_scheduler
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one part is trained.
-
-    `trapezoid` keeps the rate until the last quarter of the steps. After `usual` steps, if that is
-    not None, the texts are mostly sums: they take much longer to learn than facts and stories.
-    """
+    """How one part is trained; `trapezoid` keeps the rate until the last quarter of the steps."""
 
     steps: int
     rows: int
@@ -33,11 +31,11 @@ class Recipe:
     decay: float = 0.05
     seed: int = 1
     schedule: Literal["one_cycle", "trapezoid"] = "one_cycle"
-    usual: int | None = None
+    mixture: corpus.Mixture = corpus.USUAL
     report: int = 250
     save: int = 50
 
-    def decisive(self) -> dict[str, int | float | str | None]:
+    def decisive(self) -> dict[str, Any]:
         """All settings that decide the weights."""
         settings = asdict(self)
         return {key: settings[key] for key in settings if key not in ("report", "save")}

@@ -36,7 +36,11 @@ class DenseShape:
 
 @dataclass(frozen=True)
 class HybridShape:
-    """Sizes of the hybrid demo; each `interval`th layer has full attention."""
+    """Sizes of the hybrid demo; each `interval`th layer has full attention.
+
+    Hidden size, full heads, layers and the shared expert are those of the dense demo, whose weights
+    it begins with.
+    """
 
     hidden: int = 192
     layers: int = 6
@@ -47,10 +51,10 @@ class HybridShape:
     linear_key_heads: int = 2
     linear_value_heads: int = 4
     linear_head_dim: int = 32
-    experts: int = 8
+    experts: int = 4
     experts_per_token: int = 2
-    expert: int = 64
-    shared_expert: int = 128
+    expert: int = 48
+    shared_expert: int = 512
 
 
 def _tokens(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -99,7 +103,7 @@ def make_hybrid(tokenizer: Tokenizer, shape: HybridShape) -> Qwen3_5MoeForCausal
         rope_parameters={
             "rope_type": "default",
             "rope_theta": THETA,
-            "partial_rotary_factor": 0.25,
+            "partial_rotary_factor": 1.0,  # as the dense demo rotates
         },
         **_tokens(tokenizer),
     )
@@ -115,6 +119,42 @@ def _forget_slowly(dt_bias: torch.nn.Parameter) -> None:
     """Steps of 0.001 to 0.1, as in Mamba: with transformers' ones, states forget at once."""
     steps = torch.empty_like(dt_bias).uniform_(math.log(1e-3), math.log(1e-1)).exp()
     dt_bias.copy_(steps + torch.log(-torch.expm1(-steps)))  # the inverse of softplus
+
+
+@torch.no_grad()
+def start_from_dense(model: Qwen3_5MoeForCausalLM, dense: Qwen3ForCausalLM) -> None:
+    """Give `model` all that `dense` has in the same place; its delta nets stay as they were made.
+
+    Gates begin at zero, so at one half: what they weigh is doubled. Routed experts begin silent.
+    """
+    _copy_norm(model.model.norm, dense.model.norm)
+    model.model.embed_tokens.weight.copy_(dense.model.embed_tokens.weight)
+    for layer, source in zip(model.model.layers, dense.model.layers, strict=True):
+        _copy_norm(layer.input_layernorm, source.input_layernorm)
+        _copy_norm(layer.post_attention_layernorm, source.post_attention_layernorm)
+        if layer.block_type == "full_attention":
+            _copy_attention(layer.self_attn, source.self_attn)
+        shared = layer.mlp.shared_expert
+        shared.gate_proj.weight.copy_(source.mlp.gate_proj.weight)
+        shared.up_proj.weight.copy_(source.mlp.up_proj.weight)
+        shared.down_proj.weight.copy_(2 * source.mlp.down_proj.weight)
+        layer.mlp.shared_expert_gate.weight.zero_()
+        layer.mlp.experts.down_proj.zero_()
+
+
+def _copy_norm(norm: torch.nn.Module, source: torch.nn.Module) -> None:
+    norm.weight.copy_(source.weight - 1)  # which is added to one
+
+
+def _copy_attention(attention: torch.nn.Module, source: torch.nn.Module) -> None:
+    queries = attention.q_proj.weight.unflatten(0, (-1, 2, attention.head_dim))
+    queries[:, 0].copy_(source.q_proj.weight.unflatten(0, (-1, attention.head_dim)))
+    queries[:, 1].zero_()  # the gates
+    attention.k_proj.weight.copy_(source.k_proj.weight)
+    attention.v_proj.weight.copy_(source.v_proj.weight)
+    attention.o_proj.weight.copy_(2 * source.o_proj.weight)
+    _copy_norm(attention.q_norm, source.q_norm)
+    _copy_norm(attention.k_norm, source.k_norm)
 
 
 @torch.inference_mode()

@@ -3,10 +3,12 @@
     python -m example.demo_model.training.train model  --output /tmp/demo_model
     python -m example.demo_model.training.train head   --output /tmp/demo_draft_head \\
         --target /tmp/demo_model
-    python -m example.demo_model.training.train hybrid --output /tmp/demo_hybrid_model
+    python -m example.demo_model.training.train hybrid --output /tmp/demo_hybrid_model \\
+        --target /tmp/demo_model
 
-`head` is the EAGLE-3 head of `model`; `hybrid` has its MTP layer in its own folder. On two cores
-model and head together take under 30 minutes, hybrid under 60. An interrupted run continues from
+`head` is the EAGLE-3 head of `model`; `hybrid` begins with the weights of `model` where their
+layers agree, and has its MTP layer in its own folder. On two cores model and head together take
+under 30 minutes, hybrid under 60. An interrupted run continues from
 OUTPUT.training when it is started again. The same seed, machine and library versions give the same
 weights, interrupted or not.
 """
@@ -18,7 +20,6 @@ import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
 
 import torch
 from tokenizers import Tokenizer
@@ -35,12 +36,13 @@ from example.demo_model.training.models import (
     accuracy,
     make_dense,
     make_hybrid,
+    start_from_dense,
 )
 
 RECIPES = {
     "model": Recipe(steps=2600, rows=6, lr=2e-3),
     "head": Recipe(steps=1000, rows=4, lr=2e-3),
-    "hybrid": Recipe(steps=2000, rows=4, lr=2e-3, schedule="trapezoid", usual=750),
+    "hybrid": Recipe(steps=600, rows=4, lr=1e-3, schedule="trapezoid", mixture=corpus.MOSTLY_SUMS),
     "mtp": Recipe(steps=800, rows=4, lr=2e-3),
 }
 _TOKENIZER = "tokenizer.json"
@@ -59,10 +61,7 @@ def train_model(
         return f"held-out sums {accuracy(model, tokenizer):.1%}"
 
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} million parameters", flush=True)
-    stream = data.batches(tokenizer, recipe.rows, recipe.seed)
-    if recipe.usual is not None:
-        further = data.batches(tokenizer, recipe.rows, recipe.seed + 1, corpus.MOSTLY_SUMS)
-        stream = chain(islice(stream, recipe.usual), further)
+    stream = data.batches(tokenizer, recipe.rows, recipe.seed, recipe.mixture)
     Fit(model.train(), recipe, state).run(stream, loss_of, report)
     model.eval()
 
@@ -92,7 +91,7 @@ def train_head(
         head.train()
         return measured
 
-    stream = data.batches(tokenizer, recipe.rows, recipe.seed)
+    stream = data.batches(tokenizer, recipe.rows, recipe.seed, recipe.mixture)
     Fit(head.train(), recipe, state).run(stream, loss_of, report, stop_at)
     head.eval()
 
@@ -159,9 +158,10 @@ def run_head(args: argparse.Namespace, state: pathlib.Path) -> None:
 
 
 def run_hybrid(args: argparse.Namespace, state: pathlib.Path) -> None:
-    """The model first, then its MTP layer on the weights that are stored."""
-    tokenizer = data.train_tokenizer(args.seed)
+    """The model from the dense one, then its MTP layer on the weights that are stored."""
+    tokenizer = Tokenizer.from_file(str(args.target / _TOKENIZER))
     target = make_hybrid(tokenizer, HybridShape())
+    start_from_dense(target, Qwen3ForCausalLM.from_pretrained(args.target, dtype=torch.float32))
     target.config.output_router_logits = True  # the loss keeps all experts in use
     train_model(target, tokenizer, recipe_of("hybrid", args), state / "hybrid.pt")
     target.config.output_router_logits = False
@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument(
         "--target", type=pathlib.Path, default=pathlib.Path(__file__).parents[1],
-        help="folder of the model that the head drafts for",
+        help="folder of the dense model that the others build on",
     )  # fmt: skip
     parser.add_argument("--steps", type=int, help="instead of the recipe's")
     parser.add_argument("--seed", type=int, default=1)
