@@ -41,8 +41,8 @@ class Recipe:
         return {key: settings[key] for key in settings if key not in ("report", "save")}
 
     def rate(self, step: int) -> float:
-        """The trapezoid at `step`, as a part of `lr`: 100 steps up, flat, then down to 2%."""
-        warm = min(100, self.steps // 10 + 1)
+        """The trapezoid at `step`, as a part of `lr`: 60 steps up, flat, then down to 2%."""
+        warm = min(61, self.steps)
         left = (self.steps - step) / math.ceil(self.steps / 4)
         return min((step + 1) / warm, 1.0, max(left, 0.02))
 

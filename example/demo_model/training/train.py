@@ -42,8 +42,8 @@ from example.demo_model.training.models import (
 RECIPES = {
     "model": Recipe(steps=2600, rows=6, lr=2e-3),
     "head": Recipe(steps=1000, rows=4, lr=2e-3),
-    "hybrid": Recipe(steps=600, rows=4, lr=1e-3, schedule="trapezoid", mixture=corpus.MOSTLY_SUMS),
-    "mtp": Recipe(steps=800, rows=4, lr=2e-3),
+    "hybrid": Recipe(steps=400, rows=4, lr=1e-3, schedule="trapezoid", mixture=corpus.MOSTLY_SUMS),
+    "mtp": Recipe(steps=200, rows=4, lr=2e-3),
 }
 _TOKENIZER = "tokenizer.json"
 
