@@ -10,6 +10,7 @@ from tools.dev import environment, wheel
 from tools.dev.steps import CALLED_FROM, ROOT, StepError, say
 
 _DEMO = ROOT / "example" / "demo_model"
+_DRAFT_HEAD = ROOT / "example" / "demo_draft_head"
 _DEFAULTS = {"--host": "127.0.0.1", "--port": "8088"}
 
 
@@ -19,13 +20,22 @@ def serve(arguments: Sequence[str]) -> None:
     built = wheel.build("cpu")
     commands = environment.install(built.wheel, built.packages)
     if not arguments or arguments[0].startswith("-"):
-        arguments = [str(_DEMO), "--served-model-name", "demo", *arguments]
+        arguments = demo_arguments(arguments)
     else:
         arguments = [str(CALLED_FROM / arguments[0]), *arguments[1:]]
     command = [str(commands / "rtp-llm"), "serve", *arguments]
     say(" ".join(command))
     ours = ("RTP_LLM_CALLED_FROM", "RTP_LLM_PYTHON")  # the server would ask what they mean
     os.execve(command[0], command, {k: v for k, v in os.environ.items() if k not in ours})
+
+
+def demo_arguments(arguments: Sequence[str]) -> list[str]:
+    """Those of `rtp-llm serve` for the demo, which drafts by its own head unless told otherwise."""
+    own = [str(_DEMO), "--served-model-name", "demo"]
+    told = any(argument.startswith("--speculative") for argument in arguments)
+    if not told and not any(name.startswith("RTP_LLM_SPECULATIVE") for name in os.environ):
+        own += ["--speculative", "eagle3", "--speculative-model", str(_DRAFT_HEAD)]
+    return [*own, *arguments]
 
 
 def refuse_busy_port(host: str, port: str) -> None:

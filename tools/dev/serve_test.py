@@ -44,3 +44,11 @@ def test_port_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RTP_LLM_PORT", "9")
     assert serve.flag_value([], "--port") == "9"
     assert serve.flag_value(["--port", "1"], "--port") == "1"
+
+
+def test_the_demo_drafts_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "eagle3" in serve.demo_arguments(["--port", "1"])
+    assert "eagle3" not in serve.demo_arguments(["--speculative", "ngram"])
+    assert "eagle3" not in serve.demo_arguments(["--speculative-config={}"])
+    monkeypatch.setenv("RTP_LLM_SPECULATIVE", "none")
+    assert "eagle3" not in serve.demo_arguments([])
