@@ -28,6 +28,8 @@ SHAPES = (
     DeltaShape(1, 3, 40, 24, torch.float32),
     DeltaShape(1, 2, 128, 64, torch.float16, torch.bfloat16),
     DeltaShape(2, 2, 8, 8, torch.float32, torch.bfloat16),
+    DeltaShape(1, 1, 8, 24, torch.float32),
+    DeltaShape(1, 3, 24, 16, torch.float32),
 )
 
 
