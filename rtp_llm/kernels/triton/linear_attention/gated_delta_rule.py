@@ -117,21 +117,13 @@ def _launches(
 ) -> Iterator[_Launch]:
     """The kernels of a call, in their order."""
     qkv, ba, state, ring_k = *inputs[:2], *states[:2]
-    blocks, heads, value_size, key_size = state.shape
+    blocks, heads, value_size, _ = state.shape
     ring, key_heads = ring_k.shape[1:3]
     cu_seqlens_q, sequences = indices[0], len(indices[1])
     shortest, chunk = ring // 2 + 1, CHUNK.value
-    parts = qkv.dtype is torch.float32 and torch.version.hip is None  # AMD's GPUs have none
-    padded_key = max(_LEAST_DOT, triton.next_power_of_2(key_size))
-    common = {
-        "KEY_HEADS": key_heads, "HEADS": heads, "KEY": key_size, "PADDED_KEY": padded_key,
-        "PRECISION": "tf32x3" if parts else "ieee",
-    }  # fmt: skip
-    values = min(_MOST_VALUES, max(_LEAST_DOT, triton.next_power_of_2(value_size)))
-    padded_value = triton.cdiv(value_size, values) * values
-    of_values = {
-        "VALUE": value_size, "PADDED_VALUE": padded_value, "TRANSPOSED": tile.transposed
-    }  # fmt: skip
+    common, of_values = _sizes(qkv, state, key_heads)
+    of_values = of_values | {"TRANSPOSED": tile.transposed}
+    padded_key, padded_value = common["PADDED_KEY"], of_values["PADDED_VALUE"]
     programs = len(qkv) // chunk + sequences + 1, heads
     inverse, scores = qkv.new_empty(2, *programs, chunk, chunk)
     w = qkv.new_empty(*programs, chunk, padded_key)
@@ -145,9 +137,24 @@ def _launches(
     group = 1 if heads // key_heads % 2 else 2
     groups = programs[0], heads // group
     yield invert_kernel, groups, (inverse, *rows), common | compiled | {"GROUP": group}
-    own = common | of_values | compiled | {"VALUES": values}
+    own = common | of_values | compiled | {"VALUES": min(_MOST_VALUES, padded_value)}
     yield prepare_kernel, programs, (*prepared, inverse, *rows), own
     given = *indices, blocks, shortest, qkv.stride(0), *(each.stride(0) for each in states)
     own = {"RING": ring, "COLUMNS": tile.columns, "STAGES": tile.stages, "num_warps": tile.warps}
     grid = triton.cdiv(value_size, tile.columns), heads, sequences
     yield advance_kernel, grid, (out, qkv, *prepared, *states, *given), common | of_values | own
+
+
+def _sizes(qkv: Tensor, state: Tensor, key_heads: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Constants of heads and keys, which all kernels have, and of values."""
+    _, heads, value_size, key_size = state.shape
+    parts = qkv.dtype is torch.float32 and torch.version.hip is None  # AMD's GPUs have none
+    common = {
+        "KEY_HEADS": key_heads,
+        "HEADS": heads,
+        "KEY": key_size,
+        "PADDED_KEY": max(_LEAST_DOT, triton.next_power_of_2(key_size)),
+        "PRECISION": "tf32x3" if parts else "ieee",
+    }
+    values = min(_MOST_VALUES, max(_LEAST_DOT, triton.next_power_of_2(value_size)))
+    return common, {"VALUE": value_size, "PADDED_VALUE": triton.cdiv(value_size, values) * values}

@@ -218,6 +218,49 @@ def _replay(
     return s
 
 
+@triton.jit
+def _read_state(
+    state_ptr, ring_k_ptr, ring_u_ptr, ring_g_ptr, folded_ptr, read, begin, num_blocks,
+    state_stride, ring_k_stride, ring_u_stride, ring_g_stride, folded_stride, head, dims, columns,
+    RING: tl.constexpr, KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, KEY: tl.constexpr,
+    PADDED_KEY: tl.constexpr, VALUE: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """S [PADDED_KEY, COLUMNS] of block `read` as of token `begin`; zeros where there is none."""
+    inside = (dims < KEY)[:, None] & (columns < VALUE)[None, :]
+    s = tl.zeros([PADDED_KEY, COLUMNS], tl.float32)
+    if (read >= 0) & (read < num_blocks):
+        at = (head * VALUE + columns)[None, :] * KEY + dims[:, None]
+        s = tl.load(state_ptr + read * state_stride + at, mask=inside, other=0.0).to(tl.float32)
+        piece_at = head * (VALUE // 8) + tl.program_id(0) * (COLUMNS // 8)
+        s = _replay(
+            s, ring_k_ptr + read * ring_k_stride + head // (HEADS // KEY_HEADS) * KEY,
+            ring_u_ptr + read * ring_u_stride + head * VALUE,
+            ring_g_ptr + read * ring_g_stride + head,
+            tl.load(folded_ptr + read * folded_stride + piece_at), begin, dims, columns, RING,
+            KEY_HEADS, HEADS, KEY, VALUE,
+        )  # fmt: skip
+    return s
+
+
+@triton.jit
+def _write_state(
+    s, state_ptr, folded_ptr, write, length, num_blocks, state_stride, folded_stride, head, dims,
+    columns, KEY: tl.constexpr, VALUE: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """S as of `length` tokens, to block `write` if it is one."""
+    if (write >= 0) & (write < num_blocks):
+        inside = (dims < KEY)[:, None] & (columns < VALUE)[None, :]
+        at = (head * VALUE + columns)[None, :] * KEY + dims[:, None]
+        kept = s.to(state_ptr.dtype.element_ty)
+        tl.store(state_ptr + write * state_stride + at, kept, mask=inside)
+        pieces = tl.program_id(0) * (COLUMNS // 8) + tl.arange(0, COLUMNS // 8)
+        counts = tl.zeros([COLUMNS // 8], tl.int32) + length
+        # Every warp has read its count of the tokens folded so far before one of them writes it.
+        tl.debug_barrier()
+        to = folded_ptr + write * folded_stride + head * (VALUE // 8) + pieces
+        tl.store(to, counts, mask=pieces < VALUE // 8)
+
+
 @triton.jit(do_not_specialize=VARYING, do_not_specialize_on_alignment=UNALIGNED)
 def advance_kernel(
     out_ptr, qkv_ptr, w_ptr, u_ptr, scores_ptr, factors_ptr, decays_ptr, state_ptr, ring_k_ptr,
@@ -240,22 +283,11 @@ def advance_kernel(
     key_head = head // (HEADS // KEY_HEADS)
     dims = tl.arange(0, PADDED_KEY)
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = (dims < KEY)[:, None] & (columns < VALUE)[None, :]
-    state_at = (head * VALUE + columns)[None, :] * KEY + dims[:, None]
-    pieces = tl.program_id(0) * (COLUMNS // 8) + tl.arange(0, COLUMNS // 8)
-    pieces_at = head * (VALUE // 8) + pieces
-    s = tl.zeros([PADDED_KEY, COLUMNS], tl.float32)
-    if (read >= 0) & (read < num_blocks):
-        s = tl.load(state_ptr + read * state_stride + state_at, mask=inside, other=0.0)
-        s = s.to(tl.float32)
-        piece_at = head * (VALUE // 8) + tl.program_id(0) * (COLUMNS // 8)
-        s = _replay(
-            s, ring_k_ptr + read * ring_k_stride + key_head * KEY,
-            ring_u_ptr + read * ring_u_stride + head * VALUE,
-            ring_g_ptr + read * ring_g_stride + head,
-            tl.load(folded_ptr + read * folded_stride + piece_at), length - (end - first), dims,
-            columns, RING, KEY_HEADS, HEADS, KEY, VALUE,
-        )  # fmt: skip
+    s = _read_state(
+        state_ptr, ring_k_ptr, ring_u_ptr, ring_g_ptr, folded_ptr, read, length - (end - first),
+        num_blocks, state_stride, ring_k_stride, ring_u_stride, ring_g_stride, folded_stride, head,
+        dims, columns, RING, KEY_HEADS, HEADS, KEY, PADDED_KEY, VALUE, COLUMNS,
+    )  # fmt: skip
     if TRANSPOSED:
         s = tl.trans(s)
 
@@ -305,10 +337,7 @@ def advance_kernel(
 
     if TRANSPOSED:
         s = tl.trans(s)
-    if (write >= 0) & (write < num_blocks):
-        kept = s.to(state_ptr.dtype.element_ty)
-        tl.store(state_ptr + write * state_stride + state_at, kept, mask=inside)
-        counts = tl.zeros([COLUMNS // 8], tl.int32) + length
-        # Every warp has read its count of the tokens folded so far before one of them writes it.
-        tl.debug_barrier()
-        tl.store(folded_ptr + write * folded_stride + pieces_at, counts, mask=pieces < VALUE // 8)
+    _write_state(
+        s, state_ptr, folded_ptr, write, length, num_blocks, state_stride, folded_stride, head,
+        dims, columns, KEY, VALUE, COLUMNS,
+    )  # fmt: skip
