@@ -58,7 +58,9 @@ def test_tokens_are_those_without_drafts(tmp_path: Path, method: str, kind: str)
         while engine.engine.has_idle_work:
             engine.engine.work_idle()
         for number in range(8):
-            engine.add(random_prompt(5 + 13 * number, number, WORDS), max_tokens=24)
+            engine.add(
+                random_prompt(5 + 13 * number, number, WORDS), max_tokens=24, ignore_eos=True
+            )
             engine.step()
         engine.run()
         engine.assert_all_free()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +36,18 @@ class Captured:
 
     graph: Graph
     hidden: Tensor
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Nothing is collected inside: that could free another graph, which ends a capture."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class StepGraphs:
@@ -167,7 +181,7 @@ class StepGraphs:
                 self._rehearse(batch)
         self._device.synchronize()
         graph = self._device.new_graph(self._pool)
-        with self._session.capture(graph, self._stream):
+        with _no_garbage(), self._session.capture(graph, self._stream):
             hidden = self._step(batch)
         self._pool = graph.pool
         return Captured(graph, hidden)
