@@ -24,9 +24,9 @@ class GraphInputs:
     """Room for a batch of ``most``; smaller ones are its first parts.
 
     Places that a batch leaves over hold nothing: sequences without a token and without keys, and
-    tokens of no sequence, which are not written to the cache. All entries of block tables name
-    blocks of the row's sequence, so that kernels may load ahead of its end, and before a window,
-    and find numbers: what they do not attend to counts zero times, and NaN would still be NaN.
+    tokens of no sequence, which are not written to the cache. Behind the last block of a sequence
+    that one is repeated, so that kernels may load ahead of its end. Before a window there is none,
+    as in steps that run eagerly: in another block keys that count zero times might be NaN.
     """
 
     def __init__(
@@ -43,7 +43,6 @@ class GraphInputs:
         self._rows, self._columns = np.arange(most.sequences), np.arange(blocks)
         self._recurrent = cache.recurrent
         self._tabled = [group for group in range(groups) if group not in cache.recurrent]
-        self._windowed = [group for group in self._tabled if cache.groups[group].spec.window]
         # A step copies all its numbers at once: a row for each input, then the tables' used parts.
         rows = 4 + groups + 2 * len(self._recurrent)
         self._first_state = 4 + groups
@@ -111,23 +110,19 @@ class GraphInputs:
         end = self._count + math.prod(used)
         for group, part in zip(self._tabled, host[self._count : end].reshape(used), strict=True):
             np.copyto(part, tables[group][:, :width])
-            self._fill_ends(part, batch.seq_lens, has_window=group in self._windowed)
+            self._fill_ends(part, batch.seq_lens)
         self._staged.send(end)
         sent = self._staged.on_device[self._count : end].view(used)
         self._tables[:, : batch.num_seqs, :width].copy_(sent)
 
-    def _fill_ends(
-        self, table: NDArray[np.int32], seq_lens: NDArray[np.int32], *, has_window: bool
-    ) -> None:
-        """Repeat the last block of each row's sequence behind it, and before its window."""
+    def _fill_ends(self, table: NDArray[np.int32], seq_lens: NDArray[np.int32]) -> None:
+        """Repeat the last block of each row's sequence behind it."""
         rows, width = table.shape
         last = np.minimum((seq_lens - 1) // self._block_size, width - 1)
-        last_blocks = table[self._rows[:rows], last]
-        if has_window:
-            np.copyto(table, last_blocks[:, None], where=table < 0)
         start = int(last.min()) + 1
         if start == width:
             return
+        last_blocks = table[self._rows[:rows], last]
         behind = self._columns[start:width] > last[:, None]
         np.copyto(table[:, start:], last_blocks[:, None], where=behind)
 

@@ -107,19 +107,18 @@ def batch_of(lengths, groups=1, width=2):
     )
 
 
-def inputs_on(device, groups=1, window=0):
-    group = SimpleNamespace(spec=SimpleNamespace(window=window))
+def inputs_on(device, groups=1):
     cache = SimpleNamespace(
-        groups=(group,) * groups, layers=(), layer_group=(), recurrent=(), states=()
+        groups=(None,) * groups, layers=(), layer_group=(), recurrent=(), states=()
     )
     most = GraphSize(1024, 64, 1024)
     return GraphInputs(cache, device, most, max_model_len=LONGEST, block_size=BLOCK)
 
 
-def made(sizes, groups=1, capture=True, bar=None, window=0):
+def made(sizes, groups=1, capture=True, bar=None):
     model = Model()
     device = Device(model)
-    graphs = StepGraphs(model, inputs_on(device, groups, window), device, sizes, bar)
+    graphs = StepGraphs(model, inputs_on(device, groups), device, sizes, bar)
     while capture and not graphs.complete:
         graphs.capture_next()
     return graphs, model, device
@@ -213,8 +212,8 @@ def test_drafts_are_verified_in_sizes_by_batch_and_tokens_of_a_sequence(lengths,
     assert inputs.slot_mapping[0].tolist() == [*range(total), *[-1] * (size.tokens - total)]
 
 
-def test_tables_name_blocks_that_exist_everywhere():
-    graphs, model, _ = made(decode_sizes(4), window=8)
+def test_tables_name_blocks_that_exist_behind_the_last_one():
+    graphs, model, _ = made(decode_sizes(4))
     table = inputs_of(model, GraphSize(4, 4, 1)).block_table[0]
     assert not table.any(), "before the first batch: the padding block"
     batch = batch_of([1, 1, 1], width=3)
@@ -223,7 +222,7 @@ def test_tables_name_blocks_that_exist_everywhere():
     batch.block_table[0][:] = [[-1, 7, 8], [5, -1, -1], [6, 3, -1]]
     given = batch.block_table[0].copy()
     graphs.replay(batch)
-    assert table.tolist() == [[8, 7, 8], [5, 5, 5], [6, 6, 6], [0, 0, 0]]
+    assert table.tolist() == [[-1, 7, 8], [5, 5, 5], [6, 6, 6], [0, 0, 0]]
     assert (batch.block_table[0] == given).all(), "the runtime's own is as it was"
 
 
