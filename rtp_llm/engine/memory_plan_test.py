@@ -67,7 +67,7 @@ def test_the_measured_steps_are_the_largest(model):
 
     class Watched:
         cache_groups, context_bytes = model.cache_groups, model.context_bytes
-        config = model.config
+        config, drafts = model.config, None
 
         def __call__(self, batch):
             batches.append(batch)

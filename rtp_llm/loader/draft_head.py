@@ -10,8 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from rtp_llm.loader.checkpoint import Checkpoint, CheckpointError
 from rtp_llm.models.causal_lm import CausalLM
-from rtp_llm.models.config import ModelConfig
-from rtp_llm.models.eagle3 import Eagle3Config
+from rtp_llm.models.config import Eagle3Config, ModelConfig
 from rtp_llm.models.refusals import refuse
 
 _PREFIX = "eagle3."

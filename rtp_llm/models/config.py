@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import torch
 
+from rtp_llm.layers.attention import AttentionShape
 from rtp_llm.layers.linear_attention import GatedDeltaNetShape
 from rtp_llm.layers.mla_attention import MlaShape
 from rtp_llm.layers.moe.config import MoeConfig
@@ -16,10 +17,8 @@ from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, rope
 from rtp_llm.models.rope_config import read_rope
 from rtp_llm.ops.rope.rotary_table import RopeConfig
 
-if TYPE_CHECKING:
-    from rtp_llm.models.eagle3 import Eagle3Config
-
 __all__ = [
+    "Eagle3Config",
     "Features",
     "ModelConfig",
     "ModelConfigError",
@@ -133,6 +132,35 @@ class ModelConfig:
             reach = int(self.rope.factor * self.rope.max_position)
             return max(reach, self.max_position_embeddings)
         return self.max_position_embeddings
+
+
+@dataclass(frozen=True)
+class Eagle3Config:
+    """An EAGLE-3 head: `own` is its config.json, `captures` are the model's layers whose inputs it
+    reads, `capture_size` wide. `vocab_size` of its own vocabulary. `own_embedding`: its folder has
+    one.
+    """
+
+    folder: Path
+    own: ModelConfig
+    captures: tuple[int, ...]
+    capture_size: int
+    vocab_size: int
+    norm_before_residual: bool
+    own_embedding: bool = False
+
+    @property
+    def shape(self) -> AttentionShape:
+        """Its attention, which reads the embedding and the state side by side."""
+        own = self.own
+        return AttentionShape(
+            hidden_size=own.hidden_size,
+            num_heads=own.num_heads,
+            num_kv_heads=own.num_kv_heads,
+            head_dim=own.head_dim,
+            qkv_bias=own.qkv_bias,
+            input_size=2 * own.hidden_size,
+        )
 
 
 def make_config(raw: RawConfig, features: Features) -> ModelConfig:

@@ -211,7 +211,9 @@ BY_FILES = {
 }
 # Rows that the settings decide beside the model; tested with the loader and the start, too.
 BY_SETTINGS = {
+    "draft model of another kind",
     "fp8 with another dtype",
+    "no layer of multi-token prediction",
     "quantized twice",
     "settings of FP8 products without any",
 }

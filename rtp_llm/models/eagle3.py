@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from torch import Tensor
 from rtp_llm.attention import AttentionBackend, Backend, ForwardBatch
 from rtp_llm.layers import (
     AttentionLayer,
-    AttentionShape,
     Embedding,
     GatedMLP,
     Layer,
@@ -24,7 +22,7 @@ from rtp_llm.layers import (
 )
 from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.model_folder import read_json
-from rtp_llm.models.config import Features, ModelConfig, make_config
+from rtp_llm.models.config import Eagle3Config, Features, ModelConfig, make_config
 from rtp_llm.models.draft_head import DraftHead, TargetParts
 from rtp_llm.models.raw_config import RawConfig
 from rtp_llm.models.refusals import architecture_of, refuse
@@ -33,33 +31,6 @@ ARCHITECTURES = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "LlamaForCa
 _DEFAULTS: dict[str, Any] = {"hidden_act": "silu", "rms_norm_eps": 1e-6}
 # Variants that are not computed.
 _OTHER = ("norm_before_fc", "fc_norm", "norm_output", "logit_scale")
-
-
-@dataclass(frozen=True)
-class Eagle3Config:
-    """`own` is its config.json; `captures`: the layers of the model whose inputs it reads,
-    `capture_size` wide. `vocab_size` of its own vocabulary. `own_embedding`: its folder has one."""
-
-    folder: Path
-    own: ModelConfig
-    captures: tuple[int, ...]
-    capture_size: int
-    vocab_size: int
-    norm_before_residual: bool
-    own_embedding: bool = False
-
-    @property
-    def shape(self) -> AttentionShape:
-        """Its attention, which reads the embedding and the state side by side."""
-        own = self.own
-        return AttentionShape(
-            hidden_size=own.hidden_size,
-            num_heads=own.num_heads,
-            num_kv_heads=own.num_kv_heads,
-            head_dim=own.head_dim,
-            qkv_bias=own.qkv_bias,
-            input_size=2 * own.hidden_size,
-        )
 
 
 def read_eagle3_config(folder: Path, target: ModelConfig) -> Eagle3Config:
