@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 
 from rtp_llm.loader.checkpoint import Checkpoint, CheckpointError
+from rtp_llm.loader.safetensors_header import read_header
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.models.config import Eagle3Config, ModelConfig
 from rtp_llm.models.refusals import refuse
@@ -104,12 +106,13 @@ def load_vocabulary(model: CausalLM) -> None:
 
 
 def _read_offsets(folder: Path) -> torch.Tensor | None:
+    """int64, of any length; None: there are none."""
     for file in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(file, "pt") as tensors:
-                if _OFFSETS in tensors.keys():  # noqa: SIM118  # it is no mapping
-                    found: torch.Tensor = tensors.get_tensor(_OFFSETS)
-                    return found.to(torch.int64)
-        except SafetensorError as error:
-            raise CheckpointError(f"cannot read {file}: {error}") from error
+        for stored in read_header(file):
+            if stored.name != _OFFSETS:
+                continue
+            if stored.dtype != "I64":
+                raise CheckpointError(f"{_OFFSETS} in {file} is {stored.dtype}, not I64")
+            count = math.prod(stored.shape)
+            return torch.from_numpy(np.fromfile(file, "<i8", count, offset=stored.offset))
     return None
