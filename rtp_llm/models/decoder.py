@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from rtp_llm.attention import Backend, CacheGroups, ForwardBatch, GroupBackends
@@ -70,22 +69,17 @@ class Decoder(Layer):
         """Keep what goes into these layers of each step, in ``captured`` [T, layers x hidden]."""
         self._captures = tuple(layers)
 
-    def reserve(self, tokens: int) -> None:
-        """Make place for what is captured of steps of up to so many tokens."""
-        if self._captures:
-            weight = self.embed_tokens.weight
-            width = len(self._captures) * weight.shape[1]
-            self.captured = torch.empty(tokens, width, dtype=weight.dtype, device=weight.device)
-
     def _capture(self, index: int, residual: Tensor, pending: Tensor | None) -> None:
-        """Graphs that were captured write to the place that they knew, so it must not move."""
-        if self.captured is None or len(self.captured) < len(residual):
-            self.reserve(len(residual))
-        assert self.captured is not None
-        hidden = residual.shape[1]
+        """Graphs write to the memory that they were captured with: it must not move afterwards.
+
+        It does not, since the trial steps come before the graphs, and no step is larger.
+        """
+        tokens, hidden = residual.shape
+        if self.captured is None or len(self.captured) < tokens:
+            self.captured = residual.new_empty(tokens, len(self._captures) * hidden)
         for place, wanted in enumerate(self._captures):
             if wanted == index:
-                to = self.captured[: len(residual), place * hidden : (place + 1) * hidden]
+                to = self.captured[:tokens, place * hidden : (place + 1) * hidden]
                 to.copy_(residual)
                 if pending is not None:
                     to.add_(pending)
@@ -133,13 +127,10 @@ class DecoderForCausalLM(CausalLM):
         )
         return layers + (attention,) * config.draft_layers + further
 
-    def _layers(self) -> list[DecoderLayer]:
-        further = [] if self.drafts is None else self.drafts.decoder_layers
-        return [*(each for each in self.model.layers if isinstance(each, DecoderLayer)), *further]
-
     def cache_groups(self) -> CacheGroups:
-        mixers = [layer.mixer for layer in self._layers()]
-        if self.drafts is not None and not self.drafts.decoder_layers:
+        layers = (each for each in self.model.layers if isinstance(each, DecoderLayer))
+        mixers = [layer.mixer for layer in layers]
+        if self.drafts is not None:
             mixers.append(self.drafts.mixer)
         return CacheGroups.of([mixer.cache_spec() for mixer in mixers])
 
@@ -168,9 +159,9 @@ class DecoderForCausalLM(CausalLM):
 
     def warm_up(self, kv_cache: Sequence[Tensor]) -> None:
         self._backends.warm_up(kv_cache, self.cache_groups().layer_group)
-        for layer in self._layers():
-            if isinstance(layer.mlp, MoeBlock):
-                layer.mlp.executor.warm_up()
+        for module in self.modules():
+            if isinstance(module, MoeBlock):
+                module.executor.warm_up()
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self.lm_head(hidden)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rtp_llm.attention import CacheSpec, ForwardBatch
+from rtp_llm.attention import ForwardBatch
 from rtp_llm.layers import Layer, Mixer
-from rtp_llm.models.decoder_layer import DecoderLayer
 
 
 @dataclass(frozen=True)
@@ -55,12 +54,3 @@ class DraftHead(Layer):
     def tokens(self, choices: Tensor) -> Tensor:
         """Token ids of the model for those of its own vocabulary, int64 [R]."""
         return choices
-
-    @property
-    def decoder_layers(self) -> list[DecoderLayer]:
-        """Those of its layers that are as the model's."""
-        return []
-
-    def cache_spec(self) -> CacheSpec | None:
-        """What it keeps of a sequence."""
-        return self.mixer.cache_spec()

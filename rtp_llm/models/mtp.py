@@ -45,12 +45,8 @@ class MultiTokenPredictor(DraftHead):
         self.norm = make_norm(config, options)
 
     @property
-    def decoder_layers(self) -> list[DecoderLayer]:
-        return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
-
-    @property
     def mixer(self) -> Mixer:
-        return self.decoder_layers[0].mixer
+        return self._layer.mixer
 
     def condition(self, hidden: Tensor) -> Tensor:
         return hidden
@@ -59,9 +55,14 @@ class MultiTokenPredictor(DraftHead):
         embedded = self._target.embed(ids)
         both = (self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(states))
         residual: Tensor = self.fc(torch.cat(both, 1))
-        (layer,) = self.decoder_layers
-        pending: Tensor | None = layer(None, residual, self._target.cos_sin(), batch)
+        pending: Tensor | None = self._layer(None, residual, self._target.cos_sin(), batch)
         return self.norm.after(pending, residual)
 
     def logits(self, states: Tensor) -> Tensor:
         return self._target.logits(states)
+
+    @property
+    def _layer(self) -> DecoderLayer:
+        (layer,) = self.layers
+        assert isinstance(layer, DecoderLayer)
+        return layer
