@@ -9,10 +9,6 @@ wait. `layers` are the layers alone, in graphs: replays between two marks.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from benchmark.generation import prompts
 from benchmark.gpu_engine import GpuEngine, add_flags, given_settings, greedy
@@ -21,11 +17,7 @@ from benchmark.report import Report, parser
 from benchmark.rounds import interleave
 from rtp_llm.device import Device, resolve_device
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
-
-if TYPE_CHECKING:
-    from rtp_llm._runtime import Drafts, Result
-    from rtp_llm.worker.new_sequences import NewSequences
-    from rtp_llm.worker.plan import StepPlan
+from rtp_llm.worker.speculative.device_proposer import DeviceProposer
 
 PROMPT, STEPS, REPLAYS = 128, 128, 20
 BATCHES = (1, 16)
@@ -42,31 +34,10 @@ COLUMNS = (
 )
 
 
-class WrongDrafts:
-    """Drafts for every sequence, none of which is ever accepted."""
+class WrongDrafts(DeviceProposer):
+    """Drafts for every sequence, none of which is ever accepted; made from tokens, as n-grams."""
 
     needs_tokens = True
-
-    def __init__(self, count: int) -> None:
-        self.max_draft_tokens = count
-        self._ids: set[int] = set()
-
-    def add(self, sequences: NewSequences) -> None:
-        self._ids.update(sequences.ids)
-
-    def end(self, ids: Iterable[int]) -> None:
-        self._ids.difference_update(ids)
-
-    def propose(self, in_flight: StepPlan | None) -> Drafts | None:
-        if not self._ids:
-            return None
-        count = len(self._ids)
-        tokens = np.full((count, self.max_draft_tokens), -1, np.int32)
-        lengths = np.full(count, self.max_draft_tokens, np.int32)
-        return np.array(sorted(self._ids), np.int64), tokens, lengths
-
-    def observe(self, result: Result) -> None:
-        self.end(result.ids[result.finish != 0].tolist())
 
 
 def main() -> None:

@@ -92,7 +92,7 @@ def test_a_request_may_do_without(folder: Path) -> None:
 
 def test_aborted_sequences_are_forgotten(folder: Path) -> None:
     engine = TinyEngine(folder, **NGRAM)
-    native = engine.engine._proposer._native  # type: ignore[attr-defined]
+    native = engine.engine._proposer.native  # type: ignore[attr-defined]
     for _ in range(3):
         engine.add([7, 8, 9] * 5, n=2, max_tokens=30, ignore_eos=True)
     engine.step()

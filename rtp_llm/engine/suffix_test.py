@@ -116,7 +116,7 @@ def test_a_sequence_ends_at_each_place_among_accepted_tokens(folder: Path) -> No
 
 def test_aborted_sequences_are_forgotten(folder: Path) -> None:
     engine = TinyEngine(folder, **SUFFIX)
-    native = engine.engine._proposer._native  # type: ignore[attr-defined]
+    native = engine.engine._proposer.native  # type: ignore[attr-defined]
     for _ in range(3):
         engine.add([7, 8, 9] * 5, n=2, max_tokens=30, ignore_eos=True)
     engine.step()

@@ -38,16 +38,12 @@ class DeviceProposer:
 
     def propose(self, in_flight: StepPlan | None) -> Drafts | None:
         if self._drafts is None and self._ids:
-            self._drafts = unknown_drafts(self._ids, self.max_draft_tokens)
+            ids, count = np.fromiter(self._ids, np.int64), self.max_draft_tokens
+            unknown = np.full((len(ids), count), -1, np.int32)
+            self._drafts = ids, unknown, np.full(len(ids), count, np.int32)
         return self._drafts
 
     def observe(self, result: Result) -> None:
         ended: NDArray[np.int64] = result.ids[np.flatnonzero(result.finish)]
         if len(ended):
             self.end(ended.tolist())
-
-
-def unknown_drafts(ids: Iterable[int], count: int) -> Drafts:
-    """``count`` drafts for each of the sequences ``ids``, which the host does not know."""
-    of = np.fromiter(ids, np.int64)
-    return of, np.full((len(of), count), -1, np.int32), np.full(len(of), count, np.int32)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from rtp_llm.worker.speculative.device_proposer import DeviceProposer
 from rtp_llm.worker.speculative.draft_length import DraftLength
-from rtp_llm.worker.speculative.ngram import NgramProposer
+from rtp_llm.worker.speculative.native_proposer import ngram_proposer, suffix_proposer
 from rtp_llm.worker.speculative.proposer import NO_DRAFTS, Proposer
-from rtp_llm.worker.speculative.suffix import SuffixProposer
 
 if TYPE_CHECKING:
     from rtp_llm.config.speculative_settings import SpeculativeSettings
@@ -17,13 +16,9 @@ if TYPE_CHECKING:
 def make_proposer(settings: SpeculativeSettings) -> Proposer:
     """For one engine; it sees all of its sequences."""
     if settings.speculative == "ngram":
-        return NgramProposer(
-            settings.prompt_lookup_min,
-            settings.prompt_lookup_max,
-            settings.num_speculative_tokens,
-        )
+        return ngram_proposer(settings)
     if settings.speculative == "suffix":
-        return SuffixProposer(settings)
+        return suffix_proposer(settings)
     if settings.drafts_on_device:
         return DeviceProposer(settings.num_speculative_tokens)
     return NO_DRAFTS
