@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -66,26 +67,33 @@ class Checkpoint:
 
     @classmethod
     def open(cls, folder: str | Path) -> Checkpoint:
-        """Read the headers; CheckpointError or UnsupportedModelError name the file at fault.
-
-        As in transformers model.safetensors comes first, then the shards of the index; other
-        safetensors files count only if there is exactly one.
-        """
+        """Read the headers; see stored_tensors."""
         path = Path(folder)
         tensors: dict[str, TensorEntry] = {}
         unreadable: dict[str, str] = {}
-        seen: dict[str, Path] = {}
-        for file in _files(path):
-            for stored in read_header(file):
-                name = stored.name
-                if name in seen:
-                    raise CheckpointError(f"{name_of(name)} is in {seen[name]} and again in {file}")
-                seen[name] = file
-                if stored.dtype in _DTYPES:
-                    tensors[name] = _entry(stored, file)
-                else:
-                    unreadable[name] = f"{stored.dtype} in {file}"
+        for file, stored in stored_tensors(path):
+            if stored.dtype in _DTYPES:
+                tensors[stored.name] = _entry(stored, file)
+            else:
+                unreadable[stored.name] = f"{stored.dtype} in {file}"
         return cls(path, split_experts(tensors), unreadable)
+
+
+def stored_tensors(folder: Path) -> Iterator[tuple[Path, StoredTensor]]:
+    """The tensors of a model folder, of any number type, and the file of each.
+
+    As in transformers model.safetensors comes first, then the shards of the index; other
+    safetensors files count only if there is exactly one. CheckpointError or UnsupportedModelError
+    name the file at fault.
+    """
+    seen: dict[str, Path] = {}
+    for file in _files(folder):
+        for stored in read_header(file):
+            name = stored.name
+            if name in seen:
+                raise CheckpointError(f"{name_of(name)} is in {seen[name]} and again in {file}")
+            seen[name] = file
+            yield file, stored
 
 
 def _without(name: str, prefix: str) -> str:

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rtp_llm.loader.checkpoint import Checkpoint, CheckpointError
-from rtp_llm.loader.safetensors_header import read_header
+from rtp_llm.loader.checkpoint import Checkpoint, CheckpointError, stored_tensors
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.models.config import Eagle3Config, ModelConfig
 from rtp_llm.models.refusals import refuse
@@ -107,12 +106,11 @@ def load_vocabulary(model: CausalLM) -> None:
 
 def _read_offsets(folder: Path) -> torch.Tensor | None:
     """int64, of any length; None: there are none."""
-    for file in sorted(folder.glob("*.safetensors")):
-        for stored in read_header(file):
-            if stored.name != _OFFSETS:
-                continue
-            if stored.dtype != "I64":
-                raise CheckpointError(f"{_OFFSETS} in {file} is {stored.dtype}, not I64")
-            count = math.prod(stored.shape)
-            return torch.from_numpy(np.fromfile(file, "<i8", count, offset=stored.offset))
+    for file, stored in stored_tensors(folder):
+        if stored.name != _OFFSETS:
+            continue
+        if stored.dtype != "I64":
+            raise CheckpointError(f"{_OFFSETS} in {file} is {stored.dtype}, not I64")
+        count = math.prod(stored.shape)
+        return torch.from_numpy(np.fromfile(file, "<i8", count, offset=stored.offset))
     return None

@@ -109,3 +109,10 @@ def test_offsets_that_make_no_sense(tmp_path: Path, offsets: torch.Tensor | None
     save_file(tensors | ({} if offsets is None else {"d2t": offsets}), file)
     with pytest.raises(CheckpointError, match="d2t"):
         opened(tmp_path)
+
+
+def test_offsets_come_from_the_file_of_the_weights(tmp_path: Path) -> None:
+    oracle = save(tmp_path)
+    other = {"d2t": torch.zeros(50, dtype=torch.int64)}
+    save_file(other, tmp_path / "head" / "adapter.safetensors")  # which nothing names
+    assert opened(tmp_path).drafts.d2t.tolist() == oracle.offsets.tolist()
