@@ -296,20 +296,21 @@ def _scheduler(
         )
         for group, num_blocks in zip(worker.runner.cache.groups, plan.num_blocks, strict=True)
     ]
-    scheduler: Scheduler = runtime.Scheduler(
-        runtime.SchedulerConfig(
-            groups=groups,
-            max_running=settings.max_running_requests,
-            max_queued=settings.max_queued_requests,
-            max_batch_tokens=limits.max_batch_tokens,
-            max_model_len=plan.max_model_len,
-            prefix_cache=settings.reuse_cache,
-            aging_steps=settings.aging_steps,
-            overlap=worker.overlaps,
-            max_draft_tokens=limits.max_draft_tokens,
-            device_drafts=worker.drafter is not None,
-        )
+    config = runtime.SchedulerConfig(
+        groups=groups,
+        max_running=settings.max_running_requests,
+        max_queued=settings.max_queued_requests,
+        max_batch_tokens=limits.max_batch_tokens,
+        max_model_len=plan.max_model_len,
+        prefix_cache=settings.reuse_cache,
+        aging_steps=settings.aging_steps,
+        overlap=worker.overlaps,
+        max_draft_tokens=limits.max_draft_tokens,
+        device_drafts=worker.drafter is not None,
     )
+    # Names of drafts in its batches begin behind those of rows, which SampledTokens were made for.
+    assert config.max_rows == limits.max_rows
+    scheduler: Scheduler = runtime.Scheduler(config)
     return scheduler
 
 
