@@ -57,8 +57,7 @@ class BackendConfig(Protocol):
 
 def cache_dtypes(asked: BackendConfig | BackendOptions) -> CacheDtypes:
     """What caches hold where a backend is `asked` for."""
-    states: torch.dtype = getattr(torch, asked.settings.mamba_ssm_cache_dtype)
-    return CacheDtypes(asked.kv_dtype, asked.dtype, states)
+    return CacheDtypes.of(asked.kv_dtype, asked.dtype, asked.settings)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from rtp_llm.config.model_settings import ModelSettings
+
 Kind = Literal["full", "sliding_window", "recurrent"]
 # Each state of a block begins at a multiple of this, as vectorised kernels ask.
 STATE_ALIGNMENT = 256
@@ -28,6 +30,14 @@ class CacheDtypes:
     keys_and_values: torch.dtype
     inputs: torch.dtype
     states: torch.dtype = torch.float32
+
+    @classmethod
+    def of(
+        cls, keys_and_values: torch.dtype, inputs: torch.dtype, settings: ModelSettings
+    ) -> CacheDtypes:
+        """With states as ``settings`` say."""
+        states: torch.dtype = getattr(torch, settings.mamba_ssm_cache_dtype)
+        return cls(keys_and_values, inputs, states)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def model_cache_dtypes(settings: ModelSettings) -> CacheDtypes:
     """What the caches hold for settings whose dtype is not "auto"."""
     dtype = torch_dtype(settings)
     kv_dtype = _KV_DTYPES.get(settings.kv_cache_dtype) or dtype
-    return CacheDtypes(kv_dtype, dtype, getattr(torch, settings.mamba_ssm_cache_dtype))
+    return CacheDtypes.of(kv_dtype, dtype, settings)
 
 
 @dataclass(frozen=True)
