@@ -76,8 +76,10 @@ def test_blocks_that_several_parts_would_share_are_refused(tmp_path):
     save_model(tmp_path / "fp8", "qwen3_next")
     store_as_fp8(tmp_path / "fp8", dtype=torch.bfloat16)
     message = r"FP8 blocks of several parts is not .*in_proj_qkvz has 16 rows of q at a time"
-    with pytest.raises(UnsupportedModelError, match=message):
-        load(tmp_path / "fp8")
+    settings = model_settings(torch.bfloat16)
+    for opens in (load_model, explain):
+        with pytest.raises(UnsupportedModelError, match=message):
+            opens(tmp_path / "fp8", device=resolve_device("cpu"), settings=settings)
 
 
 def test_settings_that_do_not_go_with_it_are_refused(folder, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,10 +60,16 @@ def load_model(
     options = replace(_options(settings, config, device), experts=experts)
     checkpoint = None
     if settings.load_format != "dummy":
-        config, checkpoint = resolve_tied(config, _open(path, config), options.dtype)
-        config, checkpoint = with_head(config, checkpoint)
+        config, checkpoint = _checkpoint(path, config, options)
     options = _with_stored(options, config, checkpoint, device)
     return _filled(config, options, checkpoint, progress or SilentProgress(), device)
+
+
+def _checkpoint(
+    path: str | Path, config: ModelConfig, options: ModelOptions
+) -> tuple[ModelConfig, Checkpoint]:
+    """What is in the folder, and the model that it makes."""
+    return with_head(*resolve_tied(config, _open(path, config), options.dtype))
 
 
 def _open(path: str | Path, config: ModelConfig) -> Checkpoint:
@@ -95,10 +103,17 @@ def _filled(
 def _made(config: ModelConfig, options: ModelOptions, checkpoint: Checkpoint | None) -> CausalLM:
     """The model without its weights."""
     local_experts(config, options.layer_options())
-    try:
+    with _refusing_shared_blocks(config):
         if checkpoint is not None:
             check_weights(config, options, checkpoint)
         return model_class(config.architecture)(config, options)
+
+
+@contextmanager
+def _refusing_shared_blocks(config: ModelConfig) -> Iterator[None]:
+    """Inside, layers are made."""
+    try:
+        yield
     except SharedBlocksError as error:
         raise refuse("FP8 blocks of several parts", str(error), config.architecture) from error
 
@@ -113,16 +128,19 @@ def explain(
 ) -> str:
     """What would run and why: device, model, number type, attention backend, the others' reasons.
 
-    Reads config.json and the headers of the weights only; raises as load_model does.
+    Reads config.json and the headers of the weights only, unless a head that should be tied has to
+    be compared with the embedding; raises as load_model does.
     """
     config = read_model_config(path, mtp=mtp, eagle3=eagle3)
     options = _options(settings, config, device)
-    config, checkpoint = with_head(config, _open(path, config))
+    config, checkpoint = _checkpoint(path, config, options)
     options = _with_stored(options, config, checkpoint, device)
+    experts = local_experts(config, options.layer_options())
+    with _refusing_shared_blocks(config):
+        check_weights(config, options, checkpoint)
     kept = options.settings.dtype + describe(checkpoint, options.dtype, device)
     if settings.quantization != "none":
         kept += f", linear weights {settings.quantization}"
-    experts = local_experts(config, options.layer_options())
     return "\n".join(
         [
             f"device: {device.description()}",
