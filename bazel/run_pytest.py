@@ -10,6 +10,8 @@ import pytest
 
 def main() -> int:
     args = ["-p", "no:cacheprovider", "-q", "--import-mode=importlib", "--rootdir=."]
+    # Plugins that pytest finds among the packages and no test uses: a second of imports each time.
+    args += ["-p", "no:schemathesis", "-p", "no:anyio"]
     # Which test hangs is seen long before the target's time is over.
     args += ["-o", "faulthandler_timeout=240"]
     if folder := os.environ.get("TEST_TMPDIR"):
