@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers.models.qwen2_vl import modeling_qwen2_vl
-from transformers.models.qwen3_vl import modeling_qwen3_vl
 
 from rtp_llm import compat
 from rtp_llm.testing.fused_steps import Step, configs
+from rtp_llm.testing.light_transformers import light_transformers
 from rtp_llm.testing.operator_checks import kernel_runs
+
+with light_transformers():
+    from transformers.models.qwen2_vl import modeling_qwen2_vl
+    from transformers.models.qwen3_vl import modeling_qwen3_vl
 
 HEADS, KV_HEADS, SIZE, BASE = 4, 2, 128, 1_000_000.0
 QWEN2 = (modeling_qwen2_vl, modeling_qwen2_vl.Qwen2VLRotaryEmbedding, [16, 24, 24], False)

@@ -7,12 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import Qwen3NextConfig
-from transformers.models.qwen3_next.modeling_qwen3_next import (
-    Qwen3NextAttention,
-    Qwen3NextRMSNorm,
-    Qwen3NextRotaryEmbedding,
-)
 
 from rtp_llm.attention import BackendOptions, ForwardBatch
 from rtp_llm.attention.factory import make_backend
@@ -27,6 +21,15 @@ from rtp_llm.layers import (
     weight_targets,
 )
 from rtp_llm.ops.rope.rotary_table import RopeConfig
+from rtp_llm.testing.light_transformers import light_transformers
+
+with light_transformers():
+    from transformers import Qwen3NextConfig
+    from transformers.models.qwen3_next.modeling_qwen3_next import (
+        Qwen3NextAttention,
+        Qwen3NextRMSNorm,
+        Qwen3NextRotaryEmbedding,
+    )
 
 CPU = torch.device("cpu")
 HIDDEN, EPS, BLOCK, TOKENS = 64, 1e-5, 16, 40

@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import Qwen3_5TextConfig, Qwen3NextConfig
-from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
-from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
 
 from rtp_llm.attention import BackendOptions, CacheGroups, ForwardBatch, GatedDeltaRuleBackend
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.layers import GatedDeltaNetShape, LayerOptions, RMSNorm, weight_targets
 from rtp_llm.layers.linear_attention import GatedDeltaNet
+from rtp_llm.testing.light_transformers import light_transformers
+
+with light_transformers():
+    from transformers import Qwen3_5TextConfig, Qwen3NextConfig
+    from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
+    from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
 
 CPU = torch.device("cpu")
 # Heads of keys and values, their widths, tokens in the convolution.

@@ -7,9 +7,9 @@ import logging
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
 
 from rtp_llm.testing.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.light_transformers import light_transformers
 from rtp_llm.testing.open_model import open_model
 from rtp_llm.testing.parity import TOLERANCE
 from rtp_llm.testing.transformers_models import (
@@ -17,6 +17,9 @@ from rtp_llm.testing.transformers_models import (
     random_prompt,
     save_model,
 )
+
+with light_transformers():
+    from transformers import AutoModelForCausalLM
 
 TABLE, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 

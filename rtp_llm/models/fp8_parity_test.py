@@ -7,7 +7,6 @@ import logging
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
 
 from rtp_llm import ops
 from rtp_llm.layers.fp8_linear import Fp8Linear
@@ -17,6 +16,7 @@ from rtp_llm.quantization.fp8 import dequantize_rows, quantize_blocks
 from rtp_llm.testing.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.fp8_checkpoints import projections, store_as_fp8
 from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
+from rtp_llm.testing.light_transformers import light_transformers
 from rtp_llm.testing.open_model import open_model
 from rtp_llm.testing.transformers_models import (
     clear_prompt,
@@ -24,6 +24,9 @@ from rtp_llm.testing.transformers_models import (
     random_prompt,
     save_model,
 )
+
+with light_transformers():
+    from transformers import AutoModelForCausalLM
 
 torch.set_num_threads(2)
 

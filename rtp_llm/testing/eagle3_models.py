@@ -11,15 +11,18 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import (
-    LlamaMLP,
-    LlamaRMSNorm,
-    LlamaRotaryEmbedding,
-    apply_rotary_pos_emb,
-)
 
+from rtp_llm.testing.light_transformers import light_transformers
 from rtp_llm.testing.transformers_models import randomize
+
+with light_transformers():
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import (
+        LlamaMLP,
+        LlamaRMSNorm,
+        LlamaRotaryEmbedding,
+        apply_rotary_pos_emb,
+    )
 
 _CAPTURES = [2, 0, 1]  # any order
 

@@ -9,12 +9,15 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer
-from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer
-from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeDecoderLayer
-from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextDecoderLayer
 
+from rtp_llm.testing.light_transformers import light_transformers
 from rtp_llm.testing.transformers_models import randomize, save_model
+
+with light_transformers():
+    from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer
+    from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer
+    from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeDecoderLayer
+    from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextDecoderLayer
 
 _LAYERS: dict[str, Any] = {
     "deepseek_v3": DeepseekV3DecoderLayer,

@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers.models.qwen3_next.modeling_qwen3_next import torch_recurrent_gated_delta_rule
 
 from rtp_llm import ops
+from rtp_llm.testing.light_transformers import light_transformers
 from rtp_llm.testing.operator_checks import (
     FLOAT_DTYPES,
     ISAS,
@@ -25,6 +25,9 @@ from rtp_llm.testing.operator_checks import (
     kernel_runs,
     running,
 )
+
+with light_transformers():
+    from transformers.models.qwen3_next.modeling_qwen3_next import torch_recurrent_gated_delta_rule
 
 every_isa = pytest.mark.parametrize("isa", ISAS)
 RING, WINDOW, BLOCKS = 16, 8, 40

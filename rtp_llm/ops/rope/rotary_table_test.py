@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from rtp_llm.ops.rope.rotary_table import ROPE_STYLES, RopeConfig, rope_table
+from rtp_llm.testing.light_transformers import light_transformers
+
+with light_transformers():
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 # rope_parameters of transformers, and the same as ours; all trained on 64 positions
 STYLES: dict[str, dict[str, Any]] = {
