@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # what type checkers see of __getattr__ below
     from rtp_llm.ops.rope.rope import *  # noqa: F403
     from rtp_llm.ops.rope.rotary_table import *  # noqa: F403
     from rtp_llm.ops.sampling.sampling import *  # noqa: F403
+    from rtp_llm.ops.speculative.ngram import *  # noqa: F403
 
 _REGISTRY = (
     "MissingKernelError",

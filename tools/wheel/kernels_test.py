@@ -32,6 +32,7 @@ _OPERATORS |= {"sigmoid_gate"}
 if DEVICE != "xpu":
     _OPERATORS |= {"rotate_and_store", "select_topk", "group_topk", "fake_balance_expert"}
     _OPERATORS |= {"sort_by_expert", "grouped_linear", "sum_experts"}
+    _OPERATORS |= {"match_ngrams", "append_accepted"}
 if DEVICE == "cuda":
     _OPERATORS |= {"decode_attention"}
 

@@ -99,6 +99,12 @@ def draws(at: dict[str, Tensor]) -> Any:
     return tokens, status, *ops.top_logprobs(at["logits"], tokens, 5)
 
 
+def ngrams(at: dict[str, Tensor]) -> None:
+    outputs, cu_rows = at["pairs"][:3, 0].contiguous(), at["cu_tokens"][:4]
+    ops.match_ngrams(at["drafts"], at["histories"], at["lens"], outputs, cu_rows, 1, 3)
+    ops.append_accepted(at["histories"], at["lens"], outputs, cu_rows, at["sampled"], at["drafts"])
+
+
 def inputs() -> dict[str, Tensor]:
     """Fresh numbers for every tensor that a step may read."""
     return {
@@ -129,10 +135,14 @@ def inputs() -> dict[str, Tensor]:
         "rows": torch.arange(TOKENS).int(),
         "top_k": numbers(TOKENS, limit=40),
         "seeds": torch.randint(0, 2**40, (TOKENS,)),
+        "histories": numbers(8, 64, limit=3),
+        "lens": numbers(8, limit=50),
+        "drafts": numbers(15, limit=3),
+        "sampled": numbers(15, limit=3),
     }
 
 
-STEPS = [norms, gates, products, fused_products, experts, fake_experts, rope, blocks, draws]
+STEPS = [norms, gates, products, fused_products, experts, fake_experts, rope, blocks, draws, ngrams]
 
 
 @pytest.mark.parametrize("step", STEPS)

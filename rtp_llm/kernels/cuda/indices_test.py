@@ -34,6 +34,17 @@ def test_tokens_of_unknown_rows_stay_as_they_are() -> None:
     assert ids.tolist() == [4, 7, 9, -4, least]
 
 
+def test_histories_and_rows_that_are_not_there_are_left_alone() -> None:
+    history, lens, drafts = int32(*[7] * 24).reshape(3, 8), int32(4, -2, 99), int32(*range(12))
+    outputs, cu_rows = int32(-1, 3, 1, 2), int32(0, 3, 6, 8, 14)
+    ops.match_ngrams(drafts, history, lens, outputs, cu_rows, 1, 2)
+    assert drafts.tolist() == [-1, -1, 2, -1, -1, 5, -1, *range(7, 12)]
+    sampled = int32(*[5] * 12)
+    ops.append_accepted(history, lens, outputs, cu_rows, sampled, sampled)
+    assert lens.tolist() == [4, 2, 99]
+    assert history.tolist() == [[7] * 8, [5] * 2 + [7] * 6, [7] * 8]
+
+
 def test_pairs_of_unknown_blocks_are_skipped() -> None:
     cache = torch.randn(2, 2, 4, 2, 1, 8)
     expected = cache.clone()

@@ -18,8 +18,9 @@ def embedding(ids: Tensor, table: Tensor) -> Tensor:
 
 @operator
 def substitute_tokens(ids: MutableTensor, previous: Tensor) -> None:
-    """ids[t] = previous[-ids[t] - 1] wherever it is negative, in place; int32 [T] and [R].
+    """ids[t] = max(0, previous[-ids[t] - 1]) wherever it is negative, in place; int32 [T] and [R].
 
-    So a batch can name tokens that the host does not know yet: by their rows in the step before.
+    So a batch can name tokens that the host does not know yet: by their rows in the step before. A
+    draft that is not there, -1 in previous, becomes a token that can be looked up.
     On the CPU a row outside [0, R) is an IndexError; elsewhere such an id stays as it is.
     """

@@ -20,4 +20,4 @@ def substitute_tokens_reference(ids: Tensor, previous: Tensor) -> None:
     named = ids < 0
     rows = torch.where(named, -1 - ids, 0)
     if len(previous):
-        ids.copy_(torch.where(named, previous.index_select(0, rows), ids))
+        ids.copy_(torch.where(named, previous.index_select(0, rows).clamp_min(0), ids))

@@ -70,6 +70,14 @@ def test_negative_ids_are_rows_of_the_step_before(count: int, rows: int) -> None
     assert torch.equal(previous, before)
 
 
+def test_a_draft_that_is_not_there_becomes_a_token_of_the_vocabulary() -> None:
+    previous = torch.tensor([9, -1, 3], dtype=torch.int32)
+    for function in (ops.substitute_tokens, substitute_tokens_reference):
+        ids = torch.tensor([-2, 5, -1, -3], dtype=torch.int32)
+        function(ids, previous)
+        assert ids.tolist() == [0, 5, 9, 3]
+
+
 def test_ids_without_a_negative_one_need_no_rows() -> None:
     ids, none = torch.arange(5, dtype=torch.int32), torch.zeros(0, dtype=torch.int32)
     for function in (ops.substitute_tokens, substitute_tokens_reference):

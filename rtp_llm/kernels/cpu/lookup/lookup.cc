@@ -25,7 +25,7 @@ int64_t substitute_tokens(const SubstituteTokensArgs& args) {
     if (args.ids[i] >= 0) continue;
     const int64_t row = -1 - int64_t{args.ids[i]};
     if (row >= args.rows) return i;
-    args.ids[i] = args.previous[row];
+    args.ids[i] = args.previous[row] < 0 ? 0 : args.previous[row];
   }
   return args.count;
 }

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) substitute_ids(SubstituteTokensArgs 
   const int64_t at = int64_t{blockIdx.x} * kThreads + thread_index();
   if (at >= args.count) return;
   const int64_t row = -1 - int64_t{args.ids[at]};
-  if (row >= 0 && row < args.rows) args.ids[at] = args.previous[row];
+  if (row >= 0 && row < args.rows) args.ids[at] = max(args.previous[row], 0);
 }
 
 // Chunks of a block on the first axis of the grid, pairs on the second, planes on the third.

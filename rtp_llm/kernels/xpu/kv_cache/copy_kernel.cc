@@ -66,7 +66,7 @@ void substitute_tokens(const SubstituteTokensArgs& args) {
   const int64_t first = group_index(group) * kCopyChunk;
   for_items(group, std::min(args.count - first, kCopyChunk), [&](int64_t i) {
     const int64_t row = -1 - int64_t{args.ids[first + i]};
-    if (row >= 0 && row < args.rows) args.ids[first + i] = args.previous[row];
+    if (row >= 0 && row < args.rows) args.ids[first + i] = std::max(args.previous[row], 0);
   });
 }
 
