@@ -102,7 +102,7 @@ def _explain(loaded: LoadedSettings) -> int:
         check_ranks(settings, read_model_config(settings.model), settings.data_parallel_size)
         head = settings.draft_head
         print(explain(settings.model, device=device, settings=settings, **head))
-        print(explain_speculation(settings))
+        print(explain_speculation(settings, device))
         print(explain_graphs(settings, device))
         print(explain_cache(settings, device))
         print(f"chat template: {template or 'none; only completions are served'}")

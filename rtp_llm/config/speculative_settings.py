@@ -208,7 +208,7 @@ class SpeculativeSettings(CheckedSettings):
         }
 
     @property
-    def drafts_on_device(self) -> bool:
+    def has_draft_head(self) -> bool:
         """A head beside the model finds drafts."""
         return self.speculative in ("mtp", "eagle3")
 

@@ -39,8 +39,12 @@ from rtp_llm.worker.heads.sampler import Sampler
 from rtp_llm.worker.local_worker import LocalWorker
 from rtp_llm.worker.model_runner import ModelRunner
 from rtp_llm.worker.sampled_tokens import SampledTokens
-from rtp_llm.worker.speculative.drafter import Drafter
-from rtp_llm.worker.speculative.methods import make_draft_length, make_proposer
+from rtp_llm.worker.speculative.methods import (
+    drafts_on_device,
+    make_draft_length,
+    make_drafter,
+    make_proposer,
+)
 from rtp_llm.worker.speculative.proposer import Proposer
 from rtp_llm.worker.warm_up import StepLimits
 
@@ -86,8 +90,8 @@ def build_engine(
     """
     phases = phases or Phases()
     device = resolve_device(settings.device_type)
-    proposer = proposer or make_proposer(settings)
     free = _prepare(settings, device)
+    proposer = proposer or make_proposer(settings, device)
     phases.end("device")
     config = _config(settings)
     shared = share_model(settings, config, device)
@@ -98,7 +102,7 @@ def build_engine(
     plan = plan_memory(settings, model, device, limits, *_counted(sizes))
     phases.end("trial steps")
     cache = KVCache(model.cache_groups(), plan.num_blocks, plan.block_size, device.torch_device)
-    worker = _worker(settings, limits, model, cache, device)
+    worker = _worker(settings, limits, model, cache, device, plan.max_model_len)
     scheduler = _scheduler(settings, plan, limits, worker)
     ranks = shared.steps(model, device, settings)
     phases.end("cache")
@@ -268,17 +272,21 @@ def _overlaps(settings: Settings, device: Device) -> bool:
 
 
 def _worker(
-    settings: Settings, limits: StepLimits, model: CausalLM, cache: KVCache, device: Device
+    settings: Settings,
+    limits: StepLimits,
+    model: CausalLM,
+    cache: KVCache,
+    device: Device,
+    max_model_len: int,
 ) -> LocalWorker:
-    overlaps = _overlaps(settings, device)
-    named = overlaps or settings.drafts_on_device
-    sampled = SampledTokens(limits.max_rows, device) if named else None
+    overlaps, drafts = _overlaps(settings, device), drafts_on_device(settings, device)
+    sampled = SampledTokens(limits.max_rows, device) if overlaps or drafts else None
     runner = ModelRunner(model, cache, device, sampled)
     num_slots = settings.max_running_requests + settings.max_queued_requests
     drafter = None
-    if sampled is not None and settings.drafts_on_device:
+    if sampled is not None and drafts:
         dtype = torch_dtype(resolve(settings, model.config, device))
-        drafter = Drafter(runner, sampled, num_slots, dtype)
+        drafter = make_drafter(settings, runner, sampled, num_slots, max_model_len, dtype)
     sampler = Sampler(num_slots, device, sampled)
     return LocalWorker(runner, sampler, overlaps=overlaps, drafter=drafter)
 

@@ -83,7 +83,7 @@ class Engine(Serving):
         self._metrics.prompt_tokens += len(new.prompt)
         self._worker.add(new)
         self._proposer.add(new)
-        self._watched.update(new.ids if processors else ())
+        self._watched.update(new.ids if processors or self._worker.keeps_sequences else ())
         return new.seeds
 
     def abort(self, sequences: Sequence[tuple[int, int]]) -> None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rtp_llm.worker.speculative.methods import drafts_on_device
+
 if TYPE_CHECKING:
     from rtp_llm.config.speculative_settings import SpeculativeSettings
+    from rtp_llm.device import Device
 
-_WAITS = "steps of a sequence do not overlap: its drafts wait for the tokens of the step before"
+_WAITS = (
+    "the host finds them, so steps of a sequence do not overlap: its drafts wait for the tokens of "
+    "the step before"
+)
 _ON_DEVICE = "the device makes the next drafts while the host waits for the tokens of a step"
-_OVERLAP = {
-    "ngram": _WAITS,
-    "suffix": _WAITS,
-    "mtp": _ON_DEVICE,
-    "eagle3": _ON_DEVICE,
-}
 
 
-def explain_speculation(settings: SpeculativeSettings) -> str:
+def explain_speculation(settings: SpeculativeSettings, device: Device) -> str:
     """One line: who drafts, how many tokens by load, and whether steps overlap."""
     method = settings.speculative
     if method == "none":
@@ -28,4 +28,5 @@ def explain_speculation(settings: SpeculativeSettings) -> str:
         length = f"drafts by batch size: {', '.join(rows)}, {table[-1][2]} above"
     elif settings.speculative_adaptive:
         length += ", fewer or none where measured steps show that they lose"
-    return f"speculation: {method}, {length}; {_OVERLAP[method]}"
+    overlap = _ON_DEVICE if drafts_on_device(settings, device) else _WAITS
+    return f"speculation: {method}, {length}; {overlap}"

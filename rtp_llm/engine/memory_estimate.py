@@ -24,16 +24,17 @@ from rtp_llm.worker.cache.budget import (
     sampler_estimate,
 )
 from rtp_llm.worker.cache.plan import CachePlan, CacheShape, plan_cache
-from rtp_llm.worker.speculative.methods import make_proposer
+from rtp_llm.worker.speculative.methods import drafter_bytes, make_proposer
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
     from rtp_llm.models.config import ModelConfig
+    from rtp_llm.worker.warm_up import StepLimits
 
 
 def explain_cache(settings: Settings, device: Device) -> str:
-    """A line, and one for each cache group where there are several.
+    """A line, one for each cache group where there are several, one for what drafts take besides.
 
     Raises CacheSizeError when model and cache would not fit.
     """
@@ -47,6 +48,10 @@ def explain_cache(settings: Settings, device: Device) -> str:
         for group, blocks in zip(shape.groups, plan.num_blocks, strict=True):
             size = blocks * group.block_bytes(plan.block_size) / MIB
             lines.append(f"  {group}: {blocks} blocks, {size:.0f} MiB")
+    limits = step_limits(settings, read_model_config(settings.model), device)
+    if size := drafter_bytes(settings, device, limits):
+        sizes = f"{limits.max_running} sequences of {limits.max_model_len} tokens"
+        lines.append(f"token histories to draft from: {size / MIB:.0f} MiB, for {sizes}")
     return "\n".join(lines)
 
 
@@ -54,7 +59,7 @@ def explain_graphs(settings: Settings, device: Device) -> str:
     """A line: which graphs a start would capture and what they take, or why there are none."""
     config = read_model_config(settings.model)
     weights = _weight_bytes(settings, torch_dtype(resolve(settings, config, device)))
-    drafts = make_proposer(settings).max_draft_tokens
+    drafts = make_proposer(settings, device).max_draft_tokens
     limits = step_limits(settings, config, device, drafts)
     return str(choose_graphs(settings, config, device, limits, weights))
 
@@ -65,11 +70,12 @@ def estimate_plan(settings: Settings, device: Device) -> tuple[CacheShape, Cache
     config = read_model_config(settings.model, **settings.draft_head)
     resolved = resolve(settings, config, device)
     groups = model_class(config.architecture).groups_of(config, model_cache_dtypes(resolved))
-    shape = step_limits(settings, config, device).cache_shape(groups)
+    limits = step_limits(settings, config, device)
+    shape = limits.cache_shape(groups)
     weights = _weight_bytes(settings, torch_dtype(resolved))
     plan = plan_cache(
         shape,
-        _budget(settings, config, device, shape, weights),
+        _budget(settings, config, device, limits, shape.bytes_for(limits.max_model_len), weights),
         context=config.max_position_embeddings,
         max_seq_len=settings.max_seq_len,
     )
@@ -77,7 +83,12 @@ def estimate_plan(settings: Settings, device: Device) -> tuple[CacheShape, Cache
 
 
 def _budget(
-    settings: Settings, config: ModelConfig, device: Device, shape: CacheShape, weights: int
+    settings: Settings,
+    config: ModelConfig,
+    device: Device,
+    limits: StepLimits,
+    one_sequence: int,
+    weights: int,
 ) -> CacheBudget:
     info = device.memory_info()
     if device.shares_memory:
@@ -85,11 +96,11 @@ def _budget(
             settings.kv_cache_mem_mb,
             free=info.free // settings.data_parallel_size,
             weights=weights,
-            one_sequence=shape.bytes_for(settings.max_seq_len or config.max_position_embeddings),
+            one_sequence=one_sequence,
         )
     memory = MeasuredMemory(
         total=info.total,
-        free=info.free - weights,
+        free=info.free - weights - drafter_bytes(settings, device, limits),
         sampler=sampler_estimate(settings.max_running_requests, config.vocab_size),
     )
     return measured_budget(settings.kv_cache_mem_mb, settings.reserve_runtime_mem_mb, memory)

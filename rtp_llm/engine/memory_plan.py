@@ -19,6 +19,7 @@ from rtp_llm.worker.cache.budget import (
     sampler_estimate,
 )
 from rtp_llm.worker.cache.plan import CachePlan, plan_cache
+from rtp_llm.worker.speculative.methods import drafter_bytes
 from rtp_llm.worker.warm_up import StepLimits, measure_steps
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _measured(
     info = device.memory_info()
     memory = MeasuredMemory(
         total=info.total,
-        free=info.free,
+        free=info.free - drafter_bytes(settings, device, limits),
         prompt_peak=peaks.prompt,
         decode_peak=peaks.decode,
         graphs=graphs,

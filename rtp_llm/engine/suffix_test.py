@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rtp_llm.config.settings import Settings
+from rtp_llm.device import resolve_device
 from rtp_llm.engine.explain_speculation import explain_speculation
 from rtp_llm.testing.each_token_alone import each_token_alone
 from rtp_llm.testing.tiny_engine import TinyEngine
@@ -130,12 +131,13 @@ def test_aborted_sequences_are_forgotten(folder: Path) -> None:
 
 @pytest.mark.parametrize("method", ["ngram", "suffix"])
 def test_explain_says_who_waits(method: str) -> None:
+    device = resolve_device("cpu")
     settings = Settings(model="m", speculative=method, num_speculative_tokens=4)
-    text = explain_speculation(settings)
+    text = explain_speculation(settings, device)
     assert text.startswith(f"speculation: {method}, up to 4 drafts, fewer or none where ")
-    assert ("do not overlap" in text) == make_proposer(settings).needs_tokens
+    assert ("do not overlap" in text) == make_proposer(settings, device).needs_tokens
     table = "[[1, 4, 3], [5, 9, 0]]"
     settings = Settings(model="m", speculative=method, num_speculative_tokens_per_batch_size=table)
     expected = "drafts by batch size: 3 up to 4 sequences, 0 up to 9 sequences, 0 above; "
-    assert expected in explain_speculation(settings)
-    assert explain_speculation(Settings(model="m")) == "speculation: none"
+    assert expected in explain_speculation(settings, device)
+    assert explain_speculation(Settings(model="m"), device) == "speculation: none"

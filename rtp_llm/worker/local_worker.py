@@ -20,7 +20,7 @@ from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
 if TYPE_CHECKING:
     from rtp_llm.worker.heads.sampler import SampleHandle, Sampler
     from rtp_llm.worker.model_runner import ModelRunner
-    from rtp_llm.worker.speculative.drafter import Drafter
+    from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 
 
 class LocalWorker(Worker):
@@ -32,7 +32,7 @@ class LocalWorker(Worker):
         sampler: Sampler,
         *,
         overlaps: bool = False,
-        drafter: Drafter | None = None,
+        drafter: DeviceDrafter | None = None,
     ) -> None:
         """``overlaps``: the runner and the sampler share tokens that no host knows yet;
         ``drafter``: and it finds drafts."""
@@ -49,6 +49,10 @@ class LocalWorker(Worker):
     def overlaps(self) -> bool:
         return self._overlaps
 
+    @property
+    def keeps_sequences(self) -> bool:
+        return self.drafter is not None and self.drafter.keeps_sequences
+
     def add(self, sequences: NewSequences) -> None:
         self.sampler.add(sequences)
         width = sequences.params.prompt_logprobs
@@ -56,10 +60,15 @@ class LocalWorker(Worker):
             self.scorer.add(sequences.ids, sequences.prompt, width)
         if sequences.pooling:
             self.pooler.add(sequences.ids[0], len(sequences.prompt))
+        if self.drafter is not None:
+            self.drafter.add(sequences)
         if sequences.processors:
             self._processor_slots.update(zip(sequences.ids, sequences.slots, strict=True))
 
     def end(self, ids: Iterable[int], *, aborted: bool) -> None:
+        ids = list(ids)
+        if self.drafter is not None:
+            self.drafter.end(ids)
         for each in ids:
             if aborted:
                 self.scorer.remove(each)

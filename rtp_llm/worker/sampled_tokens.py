@@ -31,7 +31,7 @@ class SampledTokens:
         """Replace names among ``ids`` (int32 [T]) by their tokens, in place.
 
         -(r + 1) is the token of row r of the step before, -(max_rows + r + 1) the draft behind row
-        r of this one.
+        r of this one; token 0 stands in for a draft of -1, which is not there.
         """
         ops.substitute_tokens(ids, self._tokens)
 

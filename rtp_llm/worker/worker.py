@@ -73,6 +73,11 @@ class Worker(ABC):
         """Logits processors, which are Python objects of this process, can be handed to it."""
         return True
 
+    @property
+    def keeps_sequences(self) -> bool:
+        """It wants to hear of every sequence that ends."""
+        return False
+
     @abstractmethod
     def add(self, sequences: NewSequences) -> None:
         """Sequences that the plans from now on may name."""
@@ -81,7 +86,8 @@ class Worker(ABC):
     def end(self, ids: Iterable[int], *, aborted: bool) -> None:
         """Sequences that no later plan names; ``aborted``: what they were to give is unwanted too.
 
-        Need not be told of sequences without logits processors that come to their end.
+        Unless `keeps_sequences`, it need not be told of sequences without logits processors that
+        come to their end.
         """
 
     @abstractmethod

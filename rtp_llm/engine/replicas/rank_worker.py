@@ -24,6 +24,10 @@ class RankWorker(Worker):
     def overlaps(self) -> bool:
         return self._local.overlaps
 
+    @property
+    def keeps_sequences(self) -> bool:
+        return self._local.keeps_sequences
+
     def add(self, sequences: NewSequences) -> None:
         self._local.add(sequences)
 

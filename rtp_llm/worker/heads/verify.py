@@ -42,6 +42,7 @@ class VerifyHead:
             unknown = self._device_drafts.download_drafts(plan.num_rows)
             if plan.sampling_flags & PROCESSORS:  # whose histories name drafts
                 (previous,) = self._device_drafts.download().read()
+                previous = np.maximum(previous, 0)  # as the layers see drafts that are not there
         sampling = self._sampler.submit(logits, _whole_histories(plan, outputs), previous)
         return VerifyHandle(sampling, outputs, plan.draft_tokens.copy(), unknown)
 

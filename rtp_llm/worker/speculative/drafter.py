@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
+from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 
 if TYPE_CHECKING:
     from rtp_llm.worker.model_runner import ModelRunner
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rtp_llm.worker.sampled_tokens import SampledTokens
 
 
-class Drafter:
+class Drafter(DeviceDrafter):
     """A step goes through it twice.
 
     `draft` comes before the model's layers: it finds the drafts that the plan names and does not

@@ -1,27 +1,79 @@
-"""The proposer that settings ask for."""
+"""What settings ask for: who proposes drafts, who finds them, and how many."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rtp_llm import ops
 from rtp_llm.worker.speculative.device_proposer import DeviceProposer
 from rtp_llm.worker.speculative.draft_length import DraftLength
+from rtp_llm.worker.speculative.drafter import Drafter
 from rtp_llm.worker.speculative.native_proposer import ngram_proposer, suffix_proposer
+from rtp_llm.worker.speculative.ngram_drafter import NgramDrafter
 from rtp_llm.worker.speculative.proposer import NO_DRAFTS, Proposer
+from rtp_llm.worker.speculative.token_histories import TokenHistories, history_bytes
 
 if TYPE_CHECKING:
+    import torch
+
+    from rtp_llm.config.settings import Settings
     from rtp_llm.config.speculative_settings import SpeculativeSettings
+    from rtp_llm.device import Device
+    from rtp_llm.worker.model_runner import ModelRunner
+    from rtp_llm.worker.sampled_tokens import SampledTokens
+    from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
+    from rtp_llm.worker.warm_up import StepLimits
 
 
-def make_proposer(settings: SpeculativeSettings) -> Proposer:
+def matches_on_device(device: Device) -> bool:
+    """Whether n-grams are looked up on the device, while the host goes on, or by the host.
+
+    The host knows which sequences have no draft, and computes none for them: where steps do not
+    overlap anyway, that is better.
+    """
+    return device.asynchronous and ops.has_kernel("match_ngrams", device.torch_device.type)
+
+
+def drafts_on_device(settings: SpeculativeSettings, device: Device) -> bool:
+    """The device finds drafts, so that the host need not know the tokens before them."""
+    return settings.has_draft_head or (
+        settings.speculative == "ngram" and matches_on_device(device)
+    )
+
+
+def make_proposer(settings: SpeculativeSettings, device: Device) -> Proposer:
     """For one engine; it sees all of its sequences."""
+    if drafts_on_device(settings, device):
+        return DeviceProposer(settings.num_speculative_tokens)
     if settings.speculative == "ngram":
         return ngram_proposer(settings)
     if settings.speculative == "suffix":
         return suffix_proposer(settings)
-    if settings.drafts_on_device:
-        return DeviceProposer(settings.num_speculative_tokens)
     return NO_DRAFTS
+
+
+def make_drafter(
+    settings: Settings,
+    runner: ModelRunner,
+    sampled: SampledTokens,
+    num_slots: int,
+    max_model_len: int,
+    dtype: torch.dtype,
+) -> DeviceDrafter:
+    """Where drafts_on_device; ``dtype`` of hidden states."""
+    if settings.has_draft_head:
+        return Drafter(runner, sampled, num_slots, dtype)
+    device = runner.device
+    histories = TokenHistories(settings.max_running_requests, max_model_len, num_slots, device)
+    least, most = settings.prompt_lookup_min, settings.prompt_lookup_max
+    return NgramDrafter(histories, sampled, device, min_n=least, max_n=most)
+
+
+def drafter_bytes(settings: SpeculativeSettings, device: Device, limits: StepLimits) -> int:
+    """What a drafter takes of the device's memory, beside weights and KV cache."""
+    if settings.has_draft_head or not drafts_on_device(settings, device):
+        return 0
+    return history_bytes(limits.max_running, limits.max_model_len)
 
 
 def make_draft_length(settings: SpeculativeSettings, proposer: Proposer) -> DraftLength:

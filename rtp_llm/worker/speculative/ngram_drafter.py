@@ -1,0 +1,83 @@
+"""Drafts from what a sequence has said, or was asked, before, that the device looks up itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
+
+if TYPE_CHECKING:
+    from rtp_llm.device import Device
+    from rtp_llm.worker.new_sequences import NewSequences
+    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.sampled_tokens import SampledTokens
+    from rtp_llm.worker.speculative.token_histories import TokenHistories
+
+
+class NgramDrafter(DeviceDrafter):
+    """What NgramProposer drafts, without its host: one operator before the layers, one behind.
+
+    The host does not know whether a sequence has drafts, so that each computes as many as the plan
+    says: those that are not there are -1.
+    """
+
+    keeps_sequences = True
+
+    def __init__(
+        self,
+        histories: TokenHistories,
+        sampled: SampledTokens,
+        device: Device,
+        *,
+        min_n: int,
+        max_n: int,
+    ) -> None:
+        """N-grams of ``min_n`` to ``max_n`` tokens."""
+        self.histories = histories
+        self._sampled, self._device = sampled, device
+        self._min_n, self._max_n = min_n, max_n
+        self._step: tuple[Tensor, Tensor] | None = None  # histories and rows of its outputs
+
+    def add(self, sequences: NewSequences) -> None:
+        if sequences.params.speculate:
+            self.histories.add(sequences.ids, sequences.slots, sequences.prompt)
+
+    def end(self, ids: Iterable[int]) -> None:
+        self.histories.end(ids)
+
+    def draft(self, plan: StepPlan) -> None:
+        self._step = None
+        if not plan.num_outputs:
+            return
+        of_step = self.histories.of_step(plan.row_slots[plan.row_cu[:-1]])
+        complete = self.histories.complete(of_step)
+        outputs, known, cu_rows = self._device.upload_all(of_step, complete, plan.row_cu)
+        self._step = outputs, cu_rows
+        if plan.num_rows > plan.num_outputs:
+            ops.match_ngrams(
+                self._sampled.drafts[: plan.num_rows],
+                self.histories.tokens,
+                self.histories.lens,
+                known,
+                cu_rows,
+                self._min_n,
+                self._max_n,
+            )
+
+    def extend(self, plan: StepPlan, hidden: Tensor) -> None:
+        if self._step is None:
+            return
+        outputs, cu_rows = self._step
+        rows = plan.num_rows
+        ops.append_accepted(
+            self.histories.tokens,
+            self.histories.lens,
+            outputs,
+            cu_rows,
+            self._sampled.tokens(rows),
+            self._sampled.drafts[:rows],
+        )
