@@ -4,20 +4,30 @@ Random weights in bfloat16, prompts of 128 tokens, 128 new ones. No draft is eve
 a step with drafts computes 1 + k tokens of each sequence and gives one. Drafts need the tokens of
 the step before, so the host waits for it, as with n-grams: `waiting` is a plain step with that
 wait. `layers` are the layers alone, in graphs: replays between two marks.
+
+With `--ngrams` prompts repeat themselves, and drafts are found: by the host, which waits for the
+tokens of each step, and by the device. There milliseconds are those of a step of all sequences, and
+`tokens` what a sequence gains in it.
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
+import statistics
+from collections.abc import Sequence
+from typing import Any
 
 from benchmark.generation import prompts
 from benchmark.gpu_engine import GpuEngine, add_flags, given_settings, greedy
 from benchmark.random_model import SHAPES
 from benchmark.report import Report, parser
 from benchmark.rounds import interleave
+from rtp_llm.config.settings import Settings
 from rtp_llm.device import Device, resolve_device
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.speculative.device_proposer import DeviceProposer
+from rtp_llm.worker.speculative.native_proposer import ngram_proposer
 
 PROMPT, STEPS, REPLAYS = 128, 128, 20
 BATCHES = (1, 16)
@@ -34,6 +44,21 @@ COLUMNS = (
 )
 
 
+NGRAM_COLUMNS = (
+    "batch",
+    "prompt",
+    "plain ms",
+    "host ms",
+    "host tokens",
+    "device ms",
+    "device tokens",
+    "plain tokens/s",
+    "host tokens/s",
+    "device tokens/s",
+)
+PERIOD = 16  # tokens after which prompts repeat themselves, with --ngrams
+
+
 class WrongDrafts(DeviceProposer):
     """Drafts for every sequence, none of which is ever accepted; made from tokens, as n-grams."""
 
@@ -45,18 +70,98 @@ def main() -> None:
     add_flags(flags)
     flags.add_argument("--batch", type=int, action="append")
     flags.add_argument("--drafts", type=int, default=3, help="draft tokens of a sequence")
+    flags.add_argument("--ngrams", action="store_true", help="drafts by n-grams: host and device")
+    flags.add_argument("--prompt", type=int, default=PROMPT, help="tokens, with --ngrams")
     arguments = flags.parse_args()
+    (compare_matchers if arguments.ngrams else compare_verification)(arguments)
+
+
+def own_settings(arguments: argparse.Namespace, batches: Sequence[int]) -> dict[str, Any]:
+    """Of all engines."""
+    own = {
+        "kv_cache_mem_mb": 4 * 1024,
+        "max_seq_len": max(1024, arguments.prompt + 2 * STEPS),
+        "max_running_requests": max(batches),
+        "max_batch_tokens_size": 8192,
+        "speculative_adaptive": False,  # without right drafts there would soon be none
+    }
+    return {**own, **given_settings(arguments)}
+
+
+def compare_matchers(arguments: argparse.Namespace) -> None:
+    """N-grams that the host matches, and those that the device does."""
+    rounds, batches = arguments.rounds or (2 if arguments.quick else 5), arguments.batch or BATCHES
+    device, changes = resolve_device(), own_settings(arguments, batches)
+    print("building the contenders ...", flush=True)
+    build = functools.partial(GpuEngine, arguments.shape)
+    ngrams: dict[str, Any] = {
+        "speculative": "ngram",
+        "num_speculative_tokens": arguments.drafts,
+    }
+    engines = {
+        "plain": build(**changes),
+        "host": build(proposer=ngram_proposer(Settings(model="", **ngrams)), **changes),
+        "device": build(**changes, **ngrams),
+    }
+    report = Report(
+        f"{arguments.drafts} drafts by n-grams on {device.description()}, shape {arguments.shape}",
+        NGRAM_COLUMNS,
+    )
+    report.notes.append(f"{rounds} interleaved rounds")
+    if engines["device"].built.worker.drafter is None:
+        report.notes.append("device: this one leaves the matching to the host, too")
+    for batch in batches:
+        print(f"batch {batch} ...", flush=True)
+        measure_matchers(report, engines, batch, 1 + arguments.drafts, rounds, arguments)
+    report.print()
+    report.write(arguments.json)
+
+
+def measure_matchers(
+    report: Report,
+    engines: dict[str, GpuEngine],
+    batch: int,
+    width: int,
+    rounds: int,
+    arguments: argparse.Namespace,
+) -> None:
+    """One row."""
+    size, repeats = SHAPES[arguments.shape]["vocab_size"], -(-arguments.prompt // PERIOD)
+    asked = [[token % size for token in part] * repeats for part in prompts(batch, PERIOD)]
+    steps: dict[str, list[float]] = {name: [] for name in engines}
+
+    def run(name: str) -> float:
+        count, seconds = decode(engines[name], asked, width)
+        steps[name].append(seconds / count)
+        return seconds
+
+    figures = interleave({name: functools.partial(run, name) for name in engines}, rounds)
+    row: dict[str, float] = {"batch": batch, "prompt": len(asked[0])}
+    for name, figure in figures.items():
+        a_step = statistics.median(steps[name])
+        row[f"{name} ms"] = 1e3 * a_step
+        row[f"{name} tokens/s"] = batch * (STEPS - 1) / figure.median
+        row[f"{name} tokens"] = (STEPS - 1) * a_step / figure.median
+    report.add(**row)
+
+
+def decode(engine: GpuEngine, asked: list[list[int]], width: int) -> tuple[int, float]:
+    """(steps, seconds) behind those that compute prompts."""
+    engine.add(asked, greedy(STEPS))
+    steps, seconds = 0, 0.0
+    while engine.engine.has_work:
+        tokens, taken = engine.step()
+        if steps or tokens <= len(asked) * width:
+            steps, seconds = steps + bool(tokens), seconds + taken
+    return steps, seconds
+
+
+def compare_verification(arguments: argparse.Namespace) -> None:
+    """Steps with and without drafts, none of which is right."""
     rounds = arguments.rounds or (2 if arguments.quick else 5)
     batches, width = arguments.batch or BATCHES, 1 + arguments.drafts
     device = resolve_device()
-    own = {
-        "kv_cache_mem_mb": 4 * 1024,
-        "max_seq_len": 1024,
-        "max_running_requests": max(batches),
-        "max_batch_tokens_size": 8192,
-        "speculative_adaptive": False,  # no draft is right, so there would soon be none
-    }
-    changes = {**own, **given_settings(arguments)}
+    changes = own_settings(arguments, batches)
     print("building the contenders ...", flush=True)
     build = functools.partial(GpuEngine, arguments.shape)
     drafts = functools.partial(WrongDrafts, arguments.drafts)

@@ -38,6 +38,7 @@ PROGRAMS = {
 TIMELINE = ["--part", "timeline", "--layers", "3", "--rounds", "1"]
 CASES = [
     *PROGRAMS.items(),
+    ("gpu_verify", [*PROGRAMS["gpu_verify"], "--ngrams", "--prompt", "40"]),
     ("gpu_first_token", [*PROGRAMS["gpu_first_token"], "--prefix", "100"]),
     ("disagg", TIMELINE),
     ("disagg", [*TIMELINE, "--writer-threads", "1", "--writer-threads", "3"]),
