@@ -59,7 +59,9 @@ class SchedulerConfig:
     hash collisions, for tests. With ``overlap`` a batch may be scheduled while the tokens of the
     last one are not known. With ``shared_batch`` other processes can see the batch.
     ``max_draft_tokens`` (0 to 63) are those of one sequence in one step; with ``device_drafts`` the
-    device finds those that the host does not know. ``max_rows`` are those of a batch.
+    device finds those that the host does not know. With ``optimistic_drafts``, and ``overlap``, a
+    step is planned as if all drafts in flight were right, and the device corrects it: see
+    ``Batch.seq_lens``. ``max_rows`` are those of a batch.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class SchedulerConfig:
         shared_batch: bool = False,
         max_draft_tokens: int = 0,
         device_drafts: bool = False,
+        optimistic_drafts: bool = False,
     ) -> None: ...
     @property
     def groups(self) -> list[CacheGroup]: ...
@@ -105,6 +108,8 @@ class SchedulerConfig:
     def max_draft_tokens(self) -> int: ...
     @property
     def device_drafts(self) -> bool: ...
+    @property
+    def optimistic_drafts(self) -> bool: ...
     @property
     def max_rows(self) -> int: ...
 
@@ -153,7 +158,13 @@ class Batch:
         """[B + 1], prefix sums of the sequences' token counts."""
     @property
     def seq_lens(self) -> NDArray[np.int32]:
-        """[B], length of keys and values once the step has written its own."""
+        """[B], length of keys and values once the step has written its own.
+
+        With ``optimistic_drafts`` a sequence whose first token is named by a row of the batch in
+        flight counts all drafts before that row. Those that are rejected have to be taken off, by
+        the device, here and from ``positions`` and ``row_steps``; ``slot_mapping`` follows from the
+        positions and ``block_table``. The token is that of the first row whose draft is rejected.
+        """
     @property
     def next_tokens(self) -> NDArray[np.int32]:
         """[B], the token behind a sequence's last one of the step; -1: it is not known yet."""
@@ -319,8 +330,10 @@ class Scheduler:
         """Fill ``batch``; False if nothing can run now.
 
         Decoding sequences also compute their drafts, as far as max_tokens, and tokens and blocks
-        that nobody else can use, allow. They sit out the step that overlaps with that one. Drafts
-        of other sequences are ignored.
+        that nobody else can use, allow. Drafts of other sequences are ignored. Without
+        ``optimistic_drafts`` those with drafts sit out the step that overlaps with that one; with
+        it only those with ``needs_history`` or with fewer than ``min_tokens`` tokens do, and all
+        where snapshots of states are kept.
 
         Raises:
             ValueError: drafts that make no sense; nothing has changed.

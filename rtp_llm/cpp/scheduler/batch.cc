@@ -20,7 +20,8 @@ size_t MaxTableWidth(const SchedulerConfig& config, const CacheGroup& group) {
 // Copies tokens [first, first + count); the last one of a sequence may be known by its row only.
 // Drafts are written over what comes for them.
 void CopyTokens(const Sequence& sequence, int32_t first, int32_t count, int32_t* out) {
-  const int32_t known = std::min(count, static_cast<int32_t>(sequence.tokens.size()) - first);
+  const int32_t behind = static_cast<int32_t>(sequence.tokens.size()) - first;
+  const int32_t known = std::clamp(behind, 0, count);  // behind drafts in flight there is none
   std::memcpy(out, sequence.tokens.data() + first, sizeof(int32_t) * known);
   if (known < count) out[known] = -1 - sequence.pending_row;
 }
@@ -215,7 +216,8 @@ KeptOutputs::KeptOutputs(const SchedulerConfig& config)
     : row_cu_(config.max_running + 1),
       ids_(config.max_rows()),
       slots_(config.max_rows()),
-      serials_(config.max_rows()) {}
+      serials_(config.max_rows()),
+      drafts_(config.max_rows()) {}
 
 void KeptOutputs::Keep(const OutputView& outputs) {
   count_ = outputs.count;
@@ -224,6 +226,7 @@ void KeptOutputs::Keep(const OutputView& outputs) {
   std::copy_n(outputs.row_ids, rows, ids_.data());
   std::copy_n(outputs.row_slots, rows, slots_.data());
   std::copy_n(outputs.row_serials, rows, serials_.data());
+  std::copy_n(outputs.draft_tokens, rows, drafts_.data());
 }
 
 StepResult::StepResult(const SchedulerConfig& config)

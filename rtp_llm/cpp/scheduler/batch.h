@@ -17,12 +17,17 @@ struct OutputView {
   const int64_t* row_ids;
   const int32_t* row_slots;
   const int64_t* row_serials;
+  const int32_t* draft_tokens;
 
   int64_t id(int32_t output) const { return row_ids[row_cu[output]]; }
   int32_t slot(int32_t output) const { return row_slots[row_cu[output]]; }
   int64_t serial(int32_t output) const { return row_serials[row_cu[output]]; }
   int32_t first_row(int32_t output) const { return row_cu[output]; }
-  int32_t num_drafts(int32_t output) const { return row_cu[output + 1] - row_cu[output] - 1; }
+  int32_t last_row(int32_t output) const { return row_cu[output + 1] - 1; }
+  int32_t num_drafts(int32_t output) const { return last_row(output) - first_row(output); }
+  int32_t draft(int32_t output, int32_t index) const {
+    return draft_tokens[first_row(output) + index];
+  }
 };
 
 // One step's input: B sequences with T tokens in all. First those with a single token, then those
@@ -61,7 +66,8 @@ class Batch {
   void Fill(SequenceSet* sequences, const std::vector<BlockCopy>& copies);
   void Clear();
   OutputView outputs() const {
-    return {num_outputs, row_cu.data(), row_ids.data(), row_slots.data(), row_serials.data()};
+    return {num_outputs,      row_cu.data(),      row_ids.data(),
+            row_slots.data(), row_serials.data(), draft_tokens.data()};
   }
 
   int32_t num_seqs = 0;
@@ -72,7 +78,11 @@ class Batch {
   int32_t max_seqlen_k = 0;
   int32_t sampling_flags = 0;
 
-  // A token that the batch in flight samples is -(its row there + 1), here and in history_tokens. A
+  // A token that the batch in flight samples is -(its row there + 1), here and in history_tokens.
+  // With optimistic_drafts that row is the last one of its output, behind all drafts. If only some
+  // of these are right, the token comes from the row behind them, and the sequence is shorter by
+  // those that are wrong: so are its positions, seq_lens and row_steps, and slot_mapping follows
+  // from the positions and block_table. The device has to correct them; maxima remain bounds. A
   // draft that the host does not know is 0, with device_drafts -(max_rows + r + 1), where r is the
   // row that it follows.
   HostArray<int32_t> token_ids;     // [T]
@@ -126,7 +136,7 @@ class KeptOutputs {
 
   void Keep(const OutputView& outputs);
   OutputView view() const {
-    return {count_, row_cu_.data(), ids_.data(), slots_.data(), serials_.data()};
+    return {count_, row_cu_.data(), ids_.data(), slots_.data(), serials_.data(), drafts_.data()};
   }
 
  private:
@@ -135,6 +145,7 @@ class KeptOutputs {
   HostArray<int64_t> ids_;
   HostArray<int32_t> slots_;
   HostArray<int64_t> serials_;
+  HostArray<int32_t> drafts_;
 };
 
 // What a commit did, one row per output of the batch. One whose sequence was aborted meanwhile has

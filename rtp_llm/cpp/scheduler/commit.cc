@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "rtp_llm/cpp/scheduler/scheduler.h"
 
@@ -51,13 +52,15 @@ void Scheduler::LetFly() {
   CountComputed();
   const OutputView outputs = batch_.outputs();
   for (int32_t output = 0; output < outputs.count; ++output) {
-    const int32_t row = outputs.first_row(output);
+    const int32_t row = outputs.last_row(output);
     const int32_t slot = outputs.row_slots[row];
     if (!sequences_.IsLive(slot, outputs.row_serials[row])) continue;
     Sequence& sequence = sequences_[slot];
     ++sequence.length;
     sequence.pending_row = row;
-    sequence.waits_for_commit = !sequence.overlaps || sequence.num_drafts > 0;
+    sequence.waits_for_commit = !sequence.overlaps;
+    const int32_t num_drafts = outputs.num_drafts(output);
+    if (num_drafts > 0) AssumeAccepted(num_drafts, &sequence);
   }
   outputs_in_flight_.Keep(outputs);
   in_flight_ = true;
@@ -71,9 +74,10 @@ void Scheduler::CountComputed() {
     const int32_t slot = batch_.seq_slots[i];
     if (!sequences_.IsLive(slot, batch_.seq_serials[i])) continue;
     Sequence& sequence = sequences_[slot];
-    sequence.computed += sequence.step_tokens - sequence.num_drafts;
+    const int32_t num_drafts = std::exchange(sequence.num_drafts, 0);
+    sequence.computed += sequence.step_tokens - num_drafts;
     sequence.step_tokens = 0;
-    if (sequence.num_drafts > 0) continue;  // see KeepAccepted
+    if (num_drafts > 0) continue;  // see KeepAccepted
     // Prompts are cut where a snapshot is worth keeping.
     const int32_t interval =
         sequence.decoding ? output_snapshot_interval_ : cache_.state_block_size();

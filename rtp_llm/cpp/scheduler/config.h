@@ -29,6 +29,9 @@ struct SchedulerConfig {
   int32_t max_draft_tokens = 0;
   // Drafts that the host does not know are found on the device: see Batch::token_ids.
   bool device_drafts = false;
+  // With overlap: a step is planned as if all drafts of the one in flight were right. The device,
+  // which knows how many are, corrects what depends on it: see Batch.
+  bool optimistic_drafts = false;
 
   // Rows of logits that a step can have.
   int32_t max_rows() const { return max_running * (1 + max_draft_tokens); }

@@ -117,24 +117,48 @@ void Scheduler::CheckOutput(int32_t output, const int32_t* tokens, int32_t width
     return token >= 0 || ErrorOf(token) != FinishReason::kNone;
   };
   if (!is_something(tokens[0])) fail(" has none");
-  const std::vector<int32_t>& drafts = sequences_[batch.slot(output)].drafts;
   for (int32_t i = 1; i < width && tokens[i - 1] >= 0 && is_something(tokens[i]); ++i) {
     if (i > num_drafts) fail(" has more than one token behind its drafts");
-    const int32_t draft = drafts[i - 1];
+    const int32_t draft = batch.draft(output, i - 1);
     if (draft >= 0 && draft != tokens[i - 1]) fail(" goes on behind a token that is not its draft");
   }
+}
+
+// The next step is planned while drafts of this one are in flight. Either all count as right until
+// they are committed, or the sequence waits for that.
+void Scheduler::AssumeAccepted(int32_t num_drafts, Sequence* sequence) {
+  if (!CanCorrect(*sequence)) {
+    sequence->waits_for_commit = true;
+    return;
+  }
+  sequence->drafts_in_flight = num_drafts;
+  sequence->length += num_drafts;
+  sequence->computed += num_drafts;
+}
+
+// Whether the device can correct the next step of a sequence by the number of drafts that are
+// right. `length` is what it is if none of them is.
+bool Scheduler::CanCorrect(const Sequence& sequence) const {
+  if (!config_.optimistic_drafts || !sequence.overlaps) return false;
+  // A history has one token that only the device knows, not an unknown number of them.
+  if (sequence.options->needs_history) return false;
+  // The host bans stop ids from the rows before min_tokens.
+  if (sequence.output_length() < sequence.options->min_tokens) return false;
+  // A state that is kept is not written again: that would have to be known before the next step.
+  return output_snapshot_interval_ == 0;
 }
 
 // Of the drafts of a sequence to which `count` tokens were just appended. What the others wrote is
 // written again before anybody reads it.
 void Scheduler::KeepAccepted(int32_t count, Sequence* sequence) {
-  sequence->num_drafts = 0;
   if (sequence->state != SequenceState::kRunning) return;  // preempted meanwhile
+  sequence->computed -= std::exchange(sequence->drafts_in_flight, 0);
   const int32_t before = sequence->computed;
   sequence->computed += std::max(0, count - 1);
   cache_.PublishAccepted(sequence->tokens.data(), sequence->computed, output_snapshot_interval_,
                          before, &sequence->cache);
-  cache_.Shrink(sequence->computed, &sequence->cache);
+  // A step that was planned meanwhile has the blocks behind for its own.
+  if (sequence->step_tokens == 0) cache_.Shrink(sequence->computed, &sequence->cache);
 }
 
 }  // namespace rtp_llm

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "rtp_llm/cpp/scheduler/fake_truth.h"
 #include "rtp_llm/cpp/scheduler/scheduler.h"
 
 namespace rtp_llm {
@@ -54,12 +55,14 @@ class FakeModel {
   }
 
   // Samples a token for each row of an output of the batch that ran last, and accepts drafts: the
-  // tokens that result. -1 for a sequence that was removed.
+  // tokens that result. -1 for a sequence that was removed. The next batch is corrected by the
+  // number of drafts that were rejected.
   std::vector<int32_t> Sample(int32_t output, int32_t vocabulary) {
     const Batch& batch = scheduler_.batch();
     const int32_t begin = batch.row_cu[output];
     const int32_t end = batch.row_cu[output + 1];
     sampled_.resize(batch.num_rows, -1);
+    rejected_.resize(batch.num_rows, 0);
     const int64_t id = batch.row_ids[begin];
     const auto found = truths_.find(id);
     if (found == truths_.end()) return {-1};
@@ -74,6 +77,8 @@ class FakeModel {
       if (row + 1 < end) guess.Append(std::max(0, batch.draft_tokens[row]));
     }
     for (const int32_t token : tokens) found->second.Append(token);
+    sampled_[end - 1] = tokens.back();
+    rejected_[end - 1] = end - begin - static_cast<int32_t>(tokens.size());
     return tokens;
   }
 
@@ -131,35 +136,13 @@ class FakeModel {
   }
 
  private:
-  static constexpr uint64_t kPoison = 0;
-
-  struct Truth {
-    std::vector<int32_t> tokens;
-    std::vector<uint64_t> cells;
-    uint64_t last = 0;
-
-    void Append(int32_t token) {
-      tokens.push_back(token);
-      last = (last ^ static_cast<uint64_t>(token + 1)) * 0x9e3779b97f4a7c15ull;
-      last ^= last >> 31;
-      cells.push_back(last);
-    }
-    int32_t Next(int64_t id, int32_t vocabulary) const {
-      const uint64_t mixed = (last + static_cast<uint64_t>(id)) * 0xd1342543de82ef95ull;
-      return static_cast<int32_t>((mixed >> 33) % static_cast<uint64_t>(vocabulary));
-    }
-  };
-
-  // after[i]: the number of the last of `oldest` + i tokens.
-  struct State {
-    int32_t oldest = 0;
-    std::vector<uint64_t> after;
-
-    uint64_t After(int32_t tokens) const {
-      const auto place = static_cast<size_t>(tokens - oldest);
-      return tokens >= oldest && place < after.size() ? after[place] : kPoison;
-    }
-  };
+  // How much shorter sequence row b is than the batch says: drafts were taken for right.
+  int32_t Shift(int32_t b) const {
+    const Batch& batch = scheduler_.batch();
+    const int32_t id = batch.token_ids[batch.cu_seqlens_q[b]];
+    return id < 0 ? rejected_.at(static_cast<size_t>(-1 - id)) : 0;
+  }
+  int32_t LengthOf(int32_t b) const { return scheduler_.batch().seq_lens[b] - Shift(b); }
 
   bool IsRecurrent(size_t group) const { return scheduler_.config().groups[group].IsRecurrent(); }
   uint64_t* CellsOf(size_t group, int32_t block) {
@@ -208,7 +191,7 @@ class FakeModel {
         continue;
       }
       const std::vector<uint64_t> truth = WithDrafts(found->second, b).cells;
-      const int32_t end = batch.seq_lens[b];
+      const int32_t end = LengthOf(b);
       const int32_t first = end - (batch.cu_seqlens_q[b + 1] - batch.cu_seqlens_q[b]);
       const int32_t read = arrays.state_read[b];
       ASSERT_EQ(read == kNullBlock, first == 0) << "only the first token has no state before it";
@@ -257,23 +240,27 @@ class FakeModel {
     const int32_t begin = batch.cu_seqlens_q[b];
     const int32_t end = batch.cu_seqlens_q[b + 1];
     ASSERT_GT(end, begin);
+    const int32_t shift = Shift(b);
     if (found == truths_.end()) {  // the device writes all the same: nobody may read that
       for (size_t g = 0; g < cells_.size(); ++g) {
         if (IsRecurrent(g)) continue;
-        for (int32_t t = begin; t < end; ++t) cells_[g][batch.groups[g].slot_mapping[t]] = kPoison;
+        for (int32_t t = begin; t < end; ++t) {
+          cells_[g][SlotOf(static_cast<int32_t>(g), b, batch.positions[t] - shift)] = kPoison;
+        }
       }
       return;
     }
     const Truth truth = WithDrafts(found->second, b);
-    ASSERT_LE(batch.seq_lens[b], static_cast<int32_t>(truth.tokens.size()));
+    const int32_t length = LengthOf(b);
+    ASSERT_LE(length, static_cast<int32_t>(truth.tokens.size()));
     for (int32_t t = begin; t < end; ++t) {
-      const int32_t position = batch.seq_lens[b] - (end - t);
-      ASSERT_EQ(batch.positions[t], position);
+      const int32_t position = length - (end - t);
+      ASSERT_EQ(batch.positions[t] - shift, position);
       ASSERT_EQ(Resolved(batch.token_ids[t]), truth.tokens[position]);
       for (size_t g = 0; g < cells_.size(); ++g) {
         if (IsRecurrent(g)) continue;
-        const int32_t slot = batch.groups[g].slot_mapping[t];
-        ASSERT_EQ(slot, SlotOf(static_cast<int32_t>(g), b, position));
+        const int32_t slot = SlotOf(static_cast<int32_t>(g), b, position);
+        ASSERT_TRUE(shift > 0 || slot == batch.groups[g].slot_mapping[t]);
         cells_[g][slot] = truth.cells[position];
       }
     }
@@ -316,7 +303,7 @@ class FakeModel {
     const auto found = truths_.find(batch.seq_ids[b]);
     if (found == truths_.end()) return;
     const Truth truth = WithDrafts(found->second, b);
-    const int32_t end = batch.seq_lens[b];
+    const int32_t end = LengthOf(b);
     const int32_t first_query = end - (batch.cu_seqlens_q[b + 1] - batch.cu_seqlens_q[b]);
     const int32_t size = scheduler_.cache().block_size();
     for (size_t g = 0; g < cells_.size(); ++g) {
@@ -329,6 +316,7 @@ class FakeModel {
         ASSERT_EQ(cells_[g][slot], truth.cells[position])
             << "sequence " << batch.seq_ids[b] << " would read another's position " << position;
       }
+      if (scheduler_.config().optimistic_drafts) continue;  // it has blocks for any length
       const Batch::GroupArrays& arrays = batch.groups[g];
       const int32_t* row = &arrays.block_table[static_cast<size_t>(b) * arrays.table_width];
       for (int32_t i = 0; i < arrays.table_width; ++i) {
@@ -358,7 +346,8 @@ class FakeModel {
     const auto found = truths_.find(batch.row_ids[first]);
     if (found == truths_.end()) return;
     std::vector<int32_t> tokens = found->second.tokens;
-    ASSERT_EQ(static_cast<size_t>(batch.seq_lens[last - cu - 1]), tokens.size() + end - 1 - first);
+    const int32_t length = LengthOf(static_cast<int32_t>(last - cu) - 1);
+    ASSERT_EQ(static_cast<size_t>(length), tokens.size() + end - 1 - first);
     for (int32_t row = first; row < end; ++row) {
       ASSERT_EQ(batch.logit_rows[row], last_token - (end - row));
       ASSERT_EQ(batch.row_ids[row], batch.row_ids[first]);
@@ -382,7 +371,10 @@ class FakeModel {
   std::vector<int32_t> sizes_;                // cells of a block, per group
   std::vector<std::vector<uint64_t>> cells_;  // per group, none of recurrent ones
   std::vector<std::vector<State>> states_;    // per recurrent group
-  std::vector<int32_t> sampled_;              // by the batch that ran last, for each of its rows
+  // By the batch that ran last, for each of its rows; the last one of an output has the last token
+  // that counts, and how many drafts did not.
+  std::vector<int32_t> sampled_;
+  std::vector<int32_t> rejected_;
 };
 
 }  // namespace rtp_llm

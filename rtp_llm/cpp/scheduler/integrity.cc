@@ -15,7 +15,10 @@ void Expect(bool condition, int64_t id, const char* problem) {
 }
 
 bool SamePrefix(const Sequence& a, const Sequence& b, int32_t end) {
-  const int32_t count = std::min({a.computed, b.computed, end});
+  const auto known = [](const Sequence& sequence) {
+    return std::min(sequence.computed, static_cast<int32_t>(sequence.tokens.size()));
+  };
+  const int32_t count = std::min({known(a), known(b), end});
   return a.options->extra_key == b.options->extra_key &&
          std::equal(a.tokens.begin(), a.tokens.begin() + count, b.tokens.begin());
 }
@@ -40,10 +43,13 @@ void Scheduler::CheckSequence(int32_t slot) const {
     return;
   }
   const bool pending = sequence.is_pending();
-  const int32_t known = sequence.length - (pending ? 1 : 0);
+  const int32_t known = sequence.length - (pending ? 1 + sequence.drafts_in_flight : 0);
   Expect(static_cast<int32_t>(sequence.tokens.size()) == known, id, "lost tokens");
   Expect(in_flight_ || !pending, id, "waits for a token that nobody samples");
-  Expect(sequence.computed <= known, id, "has computed a token that is not known");
+  Expect(sequence.computed <= known + sequence.drafts_in_flight, id,
+         "has computed a token that is not known");
+  Expect(pending || sequence.drafts_in_flight == 0, id,
+         "has drafts in flight that nobody verifies");
   Expect(sequence.remaining() > 0 && known < sequence.max_length, id, "should have ended");
   const int32_t most = sequence.length < sequence.max_length ? sequence.remaining() : 0;
   Expect(sequence.step_tokens <= most + sequence.num_drafts, id, "computes tokens that it has not");

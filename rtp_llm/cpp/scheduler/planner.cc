@@ -61,6 +61,8 @@ int32_t Planner::ReserveOrPreempt(int32_t slot, int32_t count) {
     const int32_t reserved = ReserveFitting(count, &sequence);
     if (reserved > 0) return reserved;
     short_of_blocks_ = true;
+    // Nobody loses blocks to a length that is only assumed: it sits this step out.
+    if (sequence.drafts_in_flight > 0) return 0;
     // The last in rank keeps what it has and sits this step out: those before it may finish.
     if (sequences_.running.last() == slot) return 0;
     Preempt(sequences_.running.last());
@@ -68,12 +70,16 @@ int32_t Planner::ReserveOrPreempt(int32_t slot, int32_t count) {
 }
 
 int32_t Planner::ReserveFitting(int32_t count, Sequence* sequence) {
-  if (cache_.Reserve(sequence->computed, count, &sequence->cache, &copies_)) return count;
-  int32_t fitting = cache_.FittingTokens(sequence->computed, count, &sequence->cache);
+  // It goes on from `first` if all drafts in flight are wrong.
+  const int32_t unsure = sequence->drafts_in_flight;
+  const int32_t first = sequence->computed - unsure;
+  if (cache_.Reserve(first, count + unsure, &sequence->cache, &copies_)) return count;
+  int32_t fitting = cache_.FittingTokens(first, count + unsure, &sequence->cache) - unsure;
   if (fitting >= count) return 0;
   fitting = CutChunk(*sequence, fitting);
   if (fitting <= 0) return 0;
-  return cache_.Reserve(sequence->computed, fitting, &sequence->cache, &copies_) ? fitting : 0;
+  const bool fits = cache_.Reserve(first, fitting + unsure, &sequence->cache, &copies_);
+  return fits ? fitting : 0;
 }
 
 // How many of the next `count` tokens of a sequence make a chunk; 0: it must wait for more.
@@ -226,6 +232,7 @@ void Planner::Preempt(int32_t slot) {
   // What was planned for it is free again, for prompts too: it was within the whole budget.
   prefill_budget_ += sequence.step_tokens;
   sequence.step_tokens = 0;
+  sequence.length -= std::exchange(sequence.drafts_in_flight, 0);
   sequence.computed = 0;
   sequence.decoding = false;
   sequence.state = SequenceState::kWaiting;

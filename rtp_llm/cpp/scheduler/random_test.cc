@@ -33,6 +33,7 @@ struct World {
   int32_t drafts;
   bool overlap = false;
   int32_t snapshot_interval = 0;
+  bool optimistic = false;
 };
 
 CacheGroup Full(int32_t num_blocks, int32_t first_block = 1) {
@@ -83,6 +84,7 @@ class RandomTest : public testing::TestWithParam<World> {
     config.overlap = world.overlap;
     config.recurrent_snapshot_interval = world.snapshot_interval;
     config.max_draft_tokens = world.drafts;
+    config.optimistic_drafts = world.optimistic;
     scheduler_ = std::make_unique<Scheduler>(config);
     model_ = std::make_unique<FakeModel>(scheduler_.get());
     transfers_ = std::make_unique<FakeTransfers>(scheduler_.get(), model_.get());
@@ -243,9 +245,12 @@ class RandomTest : public testing::TestWithParam<World> {
       const std::vector<int64_t>& ids = in_flight_[0].ids;
       const auto pending = std::find(ids.begin(), ids.end(), id);
       if (pending != ids.end()) {
-        ++step;
-        ASSERT_EQ(in_flight_[0].num_drafts[pending - ids.begin()], 0) << "its length is not known";
+        const int32_t drafts = in_flight_[0].num_drafts[pending - ids.begin()];
         ASSERT_TRUE(live->second.options.overlap);
+        ASSERT_TRUE(drafts == 0 || GetParam().optimistic) << "its length is not known";
+        ASSERT_TRUE(drafts == 0 || !live->second.options.needs_history);
+        step += 1 + drafts;
+        assumed_ += drafts > 0;
       }
     }
     for (int32_t row = first; row < end; ++row, ++step) {
@@ -375,6 +380,7 @@ class RandomTest : public testing::TestWithParam<World> {
     EXPECT_GT(accepted_, 300);
     EXPECT_GT(rejected_, 300);
     EXPECT_GT(cut_, 20) << "ends between the tokens of a step";
+    EXPECT_GT(assumed_, GetParam().optimistic ? 300 : -1);
   }
 
   std::mt19937 random_;
@@ -394,6 +400,7 @@ class RandomTest : public testing::TestWithParam<World> {
   int32_t accepted_ = 0;
   int32_t rejected_ = 0;
   int32_t cut_ = 0;
+  int32_t assumed_ = 0;  // steps of sequences with drafts in flight
   int64_t preemptions_ = 0;
 };
 
@@ -468,7 +475,34 @@ INSTANTIATE_TEST_SUITE_P(
               2,
               3,
               true,
-              2}),
+              2},
+        World{"Optimistic", {Full(24)}, 6, 32, true, 128, 3, true, 0, true},
+        World{"OptimisticManyDrafts", {Full(26)}, 4, 64, true, 3, 12, true, 0, true},
+        World{"OptimisticTinyBudget", {Full(24)}, 6, 7, false, 128, 4, true, 0, true},
+        World{"OptimisticCollisions", {Full(24)}, 6, 32, true, 0, 7, true, 0, true},
+        World{"OptimisticNarrowWindow", {Window(11, 2)}, 6, 16, true, 128, 2, true, 0, true},
+        World{"OptimisticThreeGroups",
+              {Window(20, 5), Full(26), Window(18, 12)},
+              5,
+              16,
+              true,
+              2,
+              4,
+              true,
+              0,
+              true},
+        World{"OptimisticHybrid", {Full(24), Recurrent(9, 8)}, 6, 24, true, 128, 4, true, 0, true},
+        World{"OptimisticRecurrent", {Recurrent(8, 4)}, 6, 16, true, 128, 5, true, 0, true},
+        World{"OptimisticAllKinds",
+              {Recurrent(12, 4), Window(20, 7), Full(26)},
+              5,
+              16,
+              true,
+              2,
+              3,
+              true,
+              0,
+              true}),
     testing::PrintToStringParamName());
 
 }  // namespace

@@ -67,12 +67,13 @@ struct SchedulerStats {
 // committed. What does not depend on their values happens at that time: the batch in flight counts
 // as computed, followers start, and each sequence that samples in it is one token longer, a token
 // that is pending until Commit(). Sequences that then are as long as they may be are left out, as
-// are those that verify drafts in flight (how long they are depends on values) and those of
-// requests without options.overlap; one that ends otherwise has a dead row in the second batch,
-// whose token is dropped. Its blocks, as those of an aborted or preempted sequence, are given out
-// again while the device still writes to them: that is safe because the device works in the order
-// of the batches. What it writes there is never found by others: the prefix cache gets blocks of
-// known tokens only, before they are freed.
+// are those of requests without options.overlap. How long one is that verifies drafts in flight
+// depends on values: it is left out too, or, with config.optimistic_drafts, taken to be as long as
+// if all were right until Commit() corrects that (drafts.cc says for whom). One that ends otherwise
+// has a dead row in the second batch, whose token is dropped. Its blocks, as those of an aborted or
+// preempted sequence, are given out again while the device still writes to them: that is safe
+// because the device works in the order of the batches. What it writes there is never found by
+// others: the prefix cache gets blocks of known tokens only, before they are freed.
 class Scheduler {
  public:
   explicit Scheduler(SchedulerConfig config);
@@ -151,6 +152,8 @@ class Scheduler {
                       const std::shared_ptr<const RequestOptions>& options);
   void CountComputed();
   void LetFly();
+  void AssumeAccepted(int32_t num_drafts, Sequence* sequence);
+  bool CanCorrect(const Sequence& sequence) const;
   void CommitOutput(const OutputView& outputs, int32_t output, const int32_t* tokens,
                     int32_t width);
   void KeepAccepted(int32_t count, Sequence* sequence);

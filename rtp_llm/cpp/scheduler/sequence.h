@@ -63,14 +63,17 @@ struct Sequence {
   bool admitted = false;  // was running (or receiving) at least once
   bool remote = false;    // another worker computes its prompt
   // It is pending and takes no part in overlapped steps: what the batch in flight samples must be
-  // known first, and how much that is where it verifies drafts.
+  // known first, or how many of its drafts are right.
   bool waits_for_commit = false;
   bool overlaps = true;      // options->overlap
-  int32_t length = 0;        // prompt + output, a pending token included
-  int32_t computed = 0;      // tokens whose keys and values are in the cache
+  int32_t length = 0;        // prompt + output, drafts in flight and a pending token included
+  int32_t computed = 0;      // tokens whose keys and values are in the cache, drafts in flight too
   int32_t step_tokens = 0;   // tokens to compute in the step at hand
   int32_t pending_row = -1;  // row of the batch in flight with the last token; -1: all known
-  int32_t num_drafts = 0;    // in the step at hand, or in the batch in flight
+  int32_t num_drafts = 0;    // in the step at hand
+  // Of the batch in flight, all taken to be right until Commit() knows how many are; 0 where it is
+  // waited for instead.
+  int32_t drafts_in_flight = 0;
   int32_t prompt_length = 0;
   int32_t max_length = 0;
   int32_t cached_tokens = 0;   // of the prompt, served by the prefix cache at first admission

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace rtp_llm {
+
+// For tests: what a cell or a state that nobody wrote holds.
+constexpr uint64_t kPoison = 0;
+
+// What a sequence says, and what the cells of its tokens are to hold.
+struct Truth {
+  std::vector<int32_t> tokens;
+  std::vector<uint64_t> cells;
+  uint64_t last = 0;
+
+  void Append(int32_t token) {
+    tokens.push_back(token);
+    last = (last ^ static_cast<uint64_t>(token + 1)) * 0x9e3779b97f4a7c15ull;
+    last ^= last >> 31;
+    cells.push_back(last);
+  }
+  int32_t Next(int64_t id, int32_t vocabulary) const {
+    const uint64_t mixed = (last + static_cast<uint64_t>(id)) * 0xd1342543de82ef95ull;
+    return static_cast<int32_t>((mixed >> 33) % static_cast<uint64_t>(vocabulary));
+  }
+};
+
+// Of a recurrent group, in one block. after[i]: the number of the last of `oldest` + i tokens.
+struct State {
+  int32_t oldest = 0;
+  std::vector<uint64_t> after;
+
+  uint64_t After(int32_t tokens) const {
+    const auto place = static_cast<size_t>(tokens - oldest);
+    return tokens >= oldest && place < after.size() ? after[place] : kPoison;
+  }
+};
+
+}  // namespace rtp_llm
