@@ -15,11 +15,14 @@ class HostNumbers:
     """Numbers of a ForwardBatch in the host's memory, for backends that plan a step there.
 
     int32; valid while the step's layers are launched, not longer: they may lie in the runtime.
+    Unless ``exact``, seq_lens are upper bounds, and blocks before a window may be there that no
+    query sees: only the device knows the lengths.
     """
 
     cu_seqlens_q: NDArray[np.int32]
     seq_lens: NDArray[np.int32]
     block_table: tuple[NDArray[np.int32], ...]
+    exact: bool = True
 
 
 @dataclass(frozen=True)

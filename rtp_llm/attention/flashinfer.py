@@ -103,8 +103,9 @@ class FlashInferBackend(PartialBackend):
         return super().attend(qkv, layer, window, batch, rotation)
 
     def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
-        if batch.host is None or not self._takes(batch):
+        if not self._takes(batch):
             return self.others.forward(q, layer, window, batch)
+        assert batch.host is not None
         group = batch.layer_group[layer]
         decodes = batch.max_seqlen_q == 1 and len(q) == len(batch.host.seq_lens)
         planner = self._planners.get((group, decodes))
@@ -117,7 +118,7 @@ class FlashInferBackend(PartialBackend):
         return planner.run(q, keys, values)
 
     def _takes(self, batch: ForwardBatch) -> bool:
-        if batch.host is None:
+        if batch.host is None or not batch.host.exact:
             return False
         if self._asked is not batch:
             fewest = int(np.diff(batch.host.cu_seqlens_q).min())

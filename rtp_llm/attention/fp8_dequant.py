@@ -96,7 +96,7 @@ class Fp8DequantBackend(PartialBackend):
         self, device: torch.device, layer: int, window: int, batch: ForwardBatch
     ) -> _Plan | None:
         """The step's, for the layer's cache group; None where another backend is quicker."""
-        if batch.host is None:
+        if batch.host is None or not batch.host.exact:
             return None
         if self._step is not batch:
             self._step, self._plans = batch, {}

@@ -315,6 +315,7 @@ def _scheduler(
         overlap=worker.overlaps,
         max_draft_tokens=limits.max_draft_tokens,
         device_drafts=worker.drafter is not None,
+        optimistic_drafts=worker.overlaps and worker.drafter is not None,
     )
     # Names of drafts in its batches begin behind those of rows, which SampledTokens were made for.
     assert config.max_rows == limits.max_rows

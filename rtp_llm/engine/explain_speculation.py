@@ -14,7 +14,10 @@ _WAITS = (
     "the host finds them, so steps of a sequence do not overlap: its drafts wait for the tokens of "
     "the step before"
 )
-_ON_DEVICE = "the device makes the next drafts while the host waits for the tokens of a step"
+_ON_DEVICE = (
+    "the device makes the next drafts; where steps overlap, the next one is planned as if all were "
+    "right"
+)
 
 
 def explain_speculation(settings: SpeculativeSettings, device: Device) -> str:

@@ -80,6 +80,8 @@ class LocalWorker(Worker):
         if plan is None:
             return None
         if self.drafter is not None:
+            assert self.runner.sampled is not None
+            self.runner.sampled.begin(plan)
             self.drafter.draft(plan)
         hidden = self.runner.forward(plan)
         scores, pools = self.scorer.submit(hidden, plan), self.pooler.submit(hidden, plan)
@@ -126,6 +128,8 @@ class _LocalStep:
             head = worker.sampler if plan.num_outputs == plan.num_rows else worker.verifier
             self._sampling = head.submit(self._logits, plan, previous)
         if worker.drafter is not None:
+            assert worker.runner.sampled is not None
+            worker.runner.sampled.verify(plan)
             worker.drafter.extend(plan, self._hidden)
         self._hidden = self._logits = None
 

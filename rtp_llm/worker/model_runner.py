@@ -99,7 +99,7 @@ class ModelRunner:
             *batch.block_table,
             *(batch.state_read + batch.state_write if self.cache.recurrent else ()),
         )
-        return ForwardBatch(
+        forward = ForwardBatch(
             token_ids=token_ids,
             positions=positions,
             slot_mapping=tuple(rest[:groups]),
@@ -116,6 +116,8 @@ class ModelRunner:
             host=HostNumbers(batch.cu_seqlens_q, batch.seq_lens, batch.block_table),
             on_written=on_written,
         )
+        correction = self.sampled.correction if self.sampled is not None else None
+        return forward if correction is None else correction.apply(forward, self.cache.block_size)
 
     def logits(self, hidden: Tensor, rows: NDArray[np.int32]) -> Tensor:
         """Logits float32 [R, vocabulary] of the tokens ``rows`` [R] of the batch.
@@ -167,7 +169,7 @@ class ModelRunner:
         this at the same time, they follow as SharedGraphs says.
         """
         most = GraphSize(*(max(numbers) for numbers in zip(*map(astuple, sizes), strict=True)))
-        inputs = GraphInputs(self.cache, self.device, most, max_model_len, block_size)
+        inputs = GraphInputs(self.cache, self.device, most, max_model_len, block_size, self.sampled)
         if ranks is None:
             self._graphs = StepGraphs(self._layers, inputs, self.device, sizes)
         else:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 import torch
 
 from rtp_llm.device import resolve_device
@@ -41,3 +45,59 @@ def test_what_is_kept_does_not_change_with_its_source():
     ids = int32(-1, -2)
     sampled.substitute(ids)
     assert ids.tolist() == [1, 2]
+
+
+def step(*, tokens: list[list[int]], rows: list[int]) -> Any:
+    """The plan of a step: token ids of its sequences, each of which has so many rows at its end."""
+    counts = [len(ids) for ids in tokens]
+    ends = np.cumsum(counts)
+    logit_rows = [end - n + i for end, n in zip(ends, rows, strict=True) for i in range(n)]
+    return SimpleNamespace(
+        num_seqs=len(tokens),
+        num_outputs=sum(n > 0 for n in rows),
+        num_rows=sum(rows),
+        token_ids=np.array([each for ids in tokens for each in ids], np.int32),
+        cu_seqlens_q=np.concatenate([[0], ends]).astype(np.int32),
+        row_cu=np.concatenate([[0], np.cumsum([n for n in rows if n])]).astype(np.int32),
+        logit_rows=np.array(logit_rows, np.int32),
+    )
+
+
+def test_the_next_plan_is_corrected_by_the_drafts_that_were_rejected():
+    sampled = SampledTokens(16, resolve_device("cpu"))
+    plan = step(tokens=[[1], [2, 0, 0, 0], [3, 0, 0], [4, 0]], rows=[1, 4, 3, 2])
+    sampled.begin(plan)
+    assert sampled.correction is None
+    sampled.keep(int32(10, 20, 21, 22, 23, 30, 31, 32, 40, 41))
+    #  drafts behind the rows: none; 20 and 99 and 22; 30 and 31; 99
+    sampled.drafts[:10] = int32(5, 20, 99, 22, 5, 30, 31, 5, 99, 5)
+    sampled.verify(plan)
+    assert sampled.last_right_rows is not None
+    assert sampled.last_right_rows.tolist() == [0, 2, 7, 8]
+    ids = int32(-1, -5, -8, -10)
+    sampled.substitute(ids)
+    assert ids.tolist() == [10, 21, 32, 40], "under the last row of each output"
+    # One decodes on, two verify, a prompt is new; those of rows 0 and 7 have the length they say.
+    plan = step(tokens=[[-5], [-1], [-10, 0], [-8, 0, 0], [7, 8, 9]], rows=[1, 1, 2, 3, 0])
+    sampled.begin(plan)
+    correction = sampled.correction
+    assert correction is not None
+    assert correction.of_sequence.tolist() == [2, 0, 1, 0, 0]
+    assert correction.sequence.tolist() == [0, 1, 2, 2, 3, 3, 3, 4, 4, 4]
+    assert correction.of_token.tolist() == [2, 0, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert correction.of_row.tolist() == [2, 0, 1, 1, 0, 0, 0]
+
+
+def test_a_step_without_drafts_corrects_nothing_of_the_next():
+    sampled = SampledTokens(4, resolve_device("cpu"))
+    plan = step(tokens=[[1, 0]], rows=[2])
+    sampled.keep(int32(5, 6))
+    sampled.drafts[0] = 9
+    sampled.verify(plan)
+    plan = step(tokens=[[-2]], rows=[1])
+    sampled.begin(plan)
+    assert sampled.correction is not None
+    sampled.keep(int32(7))
+    sampled.verify(plan)
+    sampled.begin(step(tokens=[[-1]], rows=[1]))
+    assert sampled.correction is None

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.device import StagedNumbers
+from rtp_llm.worker.correction import slots_at
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.worker.cache.kv_cache import KVCache
+    from rtp_llm.worker.correction import Correction
     from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.sampled_tokens import SampledTokens
 
 
 class GraphInputs:
@@ -36,8 +39,11 @@ class GraphInputs:
         most: GraphSize,
         max_model_len: int,
         block_size: int,
+        sampled: SampledTokens | None = None,
     ) -> None:
-        """`max_model_len` in tokens is the longest sequence that a batch can have."""
+        """`max_model_len` in tokens is the longest sequence that a batch can have; `sampled` says
+        what a plan has to be corrected by."""
+        self._sampled = sampled
         self.max_seqlen_k, self._block_size = max_model_len, block_size
         groups, blocks = len(cache.groups), -(-max_model_len // block_size)
         self._rows, self._columns = np.arange(most.sequences), np.arange(blocks)
@@ -114,6 +120,18 @@ class GraphInputs:
         self._staged.send(end)
         sent = self._staged.on_device[self._count : end].view(used)
         self._tables[:, : batch.num_seqs, :width].copy_(sent)
+        if self._sampled is not None and (correction := self._sampled.correction) is not None:
+            self._correct(correction)
+
+    def _correct(self, correction: Correction) -> None:
+        """On the device: the step before rejected drafts that the plan took for right."""
+        tokens, sequences = len(correction.of_token), len(correction.of_sequence)
+        positions = self._numbers[2, :tokens]
+        positions.sub_(correction.of_token)
+        self._numbers[3, :sequences].sub_(correction.of_sequence)
+        for group, table in zip(self._tabled, self._tables, strict=True):
+            slots = slots_at(positions, correction.sequence, table, self._block_size)
+            self._numbers[4 + group, :tokens].copy_(slots)
 
     def _fill_ends(self, table: NDArray[np.int32], seq_lens: NDArray[np.int32]) -> None:
         """Repeat the last block of each row's sequence behind it."""

@@ -193,6 +193,8 @@ class Sampler:
         history = (plan.history_tokens, plan.history_cu) if with_history else ()
         slots = plan.row_slots
         settings, (steps, *rest) = self._settings.gather(slots, plan.row_steps, *history)
+        if self._sampled is not None and (correction := self._sampled.correction) is not None:
+            steps = steps - correction.of_row
         if flags & flag.ALLOWED:
             self._allowed.apply(logits, slots)
         if flags & flag.MIN_TOKENS:

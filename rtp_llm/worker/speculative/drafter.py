@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
+from rtp_llm.worker.correction import slots_at
 from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 
 if TYPE_CHECKING:
+    from rtp_llm.worker.correction import Correction
     from rtp_llm.worker.model_runner import ModelRunner
     from rtp_llm.worker.plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
@@ -44,7 +46,7 @@ class Drafter(DeviceDrafter):
         windows = _Windows.of(plan)
         if windows is None:
             return
-        steps = _DraftSteps(self._runner, plan, windows)
+        steps = _DraftSteps(self._runner, plan, windows, self._sampled.correction)
         slots = steps.upload(windows.slots)
         token = self._first.index_select(0, slots)
         states = self._states.index_select(0, slots)
@@ -70,7 +72,8 @@ class Drafter(DeviceDrafter):
             plan.row_slots[plan.row_cu[:-1]].astype(np.int64), plan.logit_rows.astype(np.int64)
         )
         if plan.num_outputs < plan.num_rows:
-            tokens = tokens.index_select(0, self._last_right_rows(plan))
+            assert self._sampled.last_right_rows is not None, "the drafts were verified"
+            tokens = tokens.index_select(0, self._sampled.last_right_rows)
         states = states.index_select(0, tokens)
         self._states.index_copy_(0, slots, states)
         self._first.index_copy_(0, slots, self._best(states))
@@ -78,18 +81,6 @@ class Drafter(DeviceDrafter):
     def _best(self, states: Tensor) -> Tensor:
         """Token ids int32 [R]: the most likely ones."""
         return self._head.tokens(self._head.logits(states).argmax(1)).int()
-
-    def _last_right_rows(self, plan: StepPlan) -> Tensor:
-        """Of each output the row [O] of the last token that counts: the first whose token is not
-        the draft behind it."""
-        rows, outputs = plan.num_rows, plan.num_outputs
-        output = np.repeat(np.arange(outputs), np.diff(plan.row_cu))
-        is_last = np.zeros(rows, np.bool_)
-        is_last[plan.row_cu[1:] - 1] = True
-        numbers, of_row, last = self._runner.device.upload_all(np.arange(rows), output, is_last)
-        wrong = (self._sampled.tokens(rows) != self._sampled.drafts[:rows]) | last
-        found = numbers.new_full((outputs,), rows)
-        return found.scatter_reduce_(0, of_row, torch.where(wrong, numbers, rows), "amin")
 
 
 def _following(plan: StepPlan) -> NDArray[np.int32]:
@@ -147,7 +138,13 @@ class _DraftSteps:
     draft j computes another one's place again, and writes nothing.
     """
 
-    def __init__(self, runner: ModelRunner, plan: StepPlan, windows: _Windows) -> None:
+    def __init__(
+        self,
+        runner: ModelRunner,
+        plan: StepPlan,
+        windows: _Windows,
+        correction: Correction | None,
+    ) -> None:
         self._runner = runner
         count, most = len(windows.counts), int(windows.counts.max())
         steps = np.arange(1, most)[:, None]
@@ -170,6 +167,22 @@ class _DraftSteps:
         self._numbers, groups = uploaded[:3], len(slots)
         self._uploaded_tables = tuple(uploaded[3 : 3 + groups])
         self._slots = uploaded[3 + groups :]
+        self._exact = correction is None
+        if correction is not None:
+            self._correct(correction.of_sequence[windows.begin : end])
+
+    def _correct(self, shorter: Tensor) -> None:
+        """The windows begin so much earlier, int32 [S], than the plan says."""
+        cu_seqlens, lens, positions = self._numbers
+        positions = positions - shorter
+        self._numbers = [cu_seqlens, lens - shorter, positions]
+        block_size, sequence = self._runner.cache.block_size, cu_seqlens[:-1]
+        self._slots = [
+            torch.where(old < 0, old, slots_at(positions, sequence, table, block_size))
+            if len(old)
+            else old
+            for old, table in zip(self._slots, self._uploaded_tables, strict=True)
+        ]
 
     def upload(self, numbers: NDArray[np.int64]) -> Tensor:
         """On the device."""
@@ -191,7 +204,7 @@ class _DraftSteps:
                 block_table=self._uploaded_tables,
                 kv_cache=cache.layers,
                 layer_group=cache.layer_group,
-                host=HostNumbers(self._cu, host_lens, self._tables),
+                host=HostNumbers(self._cu, host_lens, self._tables, self._exact),
             )
             for step, host_lens in enumerate(self._lens)
         ]

@@ -21,7 +21,8 @@ class Proposer(Protocol):
     @property
     def needs_tokens(self) -> bool:
         """It proposes nothing behind a token that is pending: sequences take no part in a step that
-        overlaps with one of theirs. Otherwise only those whose drafts are in flight sit it out."""
+        overlaps with one of theirs. Otherwise only those whose drafts are in flight sit it out, if
+        the device does not correct their plans: see optimistic_drafts of the scheduler."""
 
     def add(self, sequences: NewSequences) -> None:
         """Sequences that were queued."""
