@@ -120,6 +120,33 @@ def test_preempted_sequences_keep_their_histories(folder: Path) -> None:
     assert compared.found > 100
 
 
+def test_no_step_waits_for_drafts_in_flight(folder: Path) -> None:
+    """And histories have what was accepted, in the next step already."""
+    prompts = [random_prompt(20 + 3 * seed, seed, WORDS) for seed in range(3)]
+    plain = TinyEngine(folder)
+    engine = TinyEngine(folder, speculative="ngram", enable_overlap=True)
+    for each in (plain, engine):
+        for prompt in prompts:
+            each.add(prompt, max_tokens=60, ignore_eos=True)
+    plain.run()
+    drafter = engine.built.worker.drafter
+    assert isinstance(drafter, NgramDrafter)
+    whole = [prompts[i] + plain.outcomes[1 + i, 0].tokens for i in range(3)]
+    most = 0
+    for _ in range(14):
+        engine.step()
+        assert engine.engine._in_flight is not None
+        histories = drafter.histories
+        for row in histories._of_slot[histories._of_slot >= 0].tolist():
+            text = histories.tokens[row, : int(histories.lens[row])].tolist()
+            assert any(text == said[: len(text)] for said in whole)
+            most = max(most, len(text))
+    assert most > 20 + 14
+    engine.run()
+    assert_same(engine, plain)
+    assert engine.engine.stats().spec_decode_num_accepted_tokens > 5
+
+
 def test_arrivals_and_aborts_between_steps(folder: Path) -> None:
     """Slots and histories are used again and again."""
     wish = {"max_tokens": 15, "ignore_eos": True, "temperature": 0.5}
