@@ -21,7 +21,7 @@ import pytest
 from packaging.tags import sys_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from tools.wheel import metadata, symbols
+from tools.wheel import imports, metadata, symbols
 
 (FOLDER,) = Path("rtp_llm").glob("rtp_llm_*")
 (WHEEL,) = FOLDER.glob("*.whl")
@@ -151,6 +151,17 @@ def test_metadata_asks_for_ranges_that_the_lock_lies_in(contents: dict[str, byte
         line.partition(",")[0] for line in message.get_all("Project-URL")
     }
     assert "rtp-llm = rtp_llm.cli:main" in _file(contents, "entry_points.txt")
+
+
+def test_asks_for_every_package_that_its_modules_import(contents: dict[str, bytes]) -> None:
+    """triton comes with the torch of some devices; without it nobody imports its kernels."""
+    sources = {name: data.decode() for name, data in contents.items() if name.endswith(".py")}
+    modules = imports.third_party(sources, "rtp_llm")
+    assert {"fastapi", "numpy", "torch", "zmq"} <= modules.keys()
+    triton = modules.pop("triton")
+    assert all(name.startswith("rtp_llm/kernels/triton/") for name in triton)
+    requires = Parser().parsestr(_file(contents, "METADATA")).get_all("Requires-Dist")
+    assert imports.undeclared(modules, requires) == {}
 
 
 def test_build_record(contents: dict[str, bytes]) -> None:
