@@ -11,9 +11,10 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 from transformers import Qwen3_5MoeForCausalLM
 
-from example.demo_model.training import data, mtp, sums
+from example.demo_model.answers_for_tests import assert_facts_and_stories, assert_sums
+from example.demo_model.training import data, mtp
 from example.demo_model.training.acceptance import acceptance_length
-from rtp_llm import LLM, SamplingParams
+from rtp_llm import LLM
 
 torch.set_num_threads(2)
 
@@ -26,12 +27,6 @@ FLOOR = 2.2
 def llm():
     with LLM(str(MODEL), dtype="float32", max_seq_len=256) as engine:
         yield engine
-
-
-def ask(llm: LLM, questions: list[str]) -> list[str]:
-    chats = [[{"role": "user", "content": asked}] for asked in questions]
-    params = SamplingParams(temperature=0.0, max_tokens=128)
-    return [out.outputs[0].text for out in llm.chat(chats, params, use_tqdm=False)]
 
 
 def test_the_folder_is_small_enough_to_live_in_the_repository():
@@ -64,17 +59,11 @@ def test_the_layout_is_that_of_qwen3_5_moe():
 
 
 def test_held_out_sums_are_answered(llm):
-    pairs = sums.held_out_sums(200)
-    answers = ask(llm, [sums.question(a, b) for a, b in pairs])
-    right = sum(got == sums.answer(a, b) for got, (a, b) in zip(answers, pairs, strict=True))
-    assert right >= 190, f"{right} of 200 held-out sums are exact"
+    assert_sums(llm)
 
 
 def test_facts_and_stories(llm):
-    fact, story = ask(llm, ["What is the capital of France?", "Tell me a short story about a fox."])
-    assert fact == "The capital of France is Paris."
-    assert story.startswith("Once upon a time a ")
-    assert "fox" in story and story.endswith(".")
+    assert_facts_and_stories(llm)
 
 
 @pytest.mark.parametrize("kind", ["sums", "facts"])

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from example.demo_model.answers_for_tests import assert_facts_and_stories, assert_sums
 from example.demo_model.training import corpus, sums
 from rtp_llm import LLM, SamplingParams
 
@@ -18,14 +19,6 @@ TWO_TERMS = re.compile(r"(\d+)\D+(\d+)")
 def llm():
     with LLM(str(MODEL), dtype="float32", max_seq_len=256) as engine:
         yield engine
-
-
-def ask(llm: LLM, questions: list[str], **params: object) -> list[str]:
-    chats = [[{"role": "user", "content": q}] for q in questions]
-    outputs = llm.chat(
-        chats, SamplingParams(temperature=0.0, max_tokens=128, **params), use_tqdm=False
-    )
-    return [out.outputs[0].text for out in outputs]
 
 
 def test_weights_are_small_enough_to_live_in_the_repository():
@@ -55,17 +48,11 @@ def test_the_rule_holds_out_whole_unordered_pairs():
 
 
 def test_held_out_sums_are_answered(llm):
-    pairs = sums.held_out_sums(200)
-    answers = ask(llm, [sums.question(a, b) for a, b in pairs])
-    right = sum(got == sums.answer(a, b) for got, (a, b) in zip(answers, pairs, strict=True))
-    assert right >= 190, f"{right} of 200 held-out sums are exact"
+    assert_sums(llm)
 
 
 def test_facts_and_stories(llm):
-    fact, story = ask(llm, ["What is the capital of France?", "Tell me a short story about a fox."])
-    assert fact == "The capital of France is Paris."
-    assert story.startswith("Once upon a time a ")
-    assert "fox" in story and story.endswith(".")
+    assert_facts_and_stories(llm)
 
 
 def test_a_chat_of_several_turns(llm):

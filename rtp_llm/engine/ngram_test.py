@@ -2,52 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rtp_llm.engine.messages import EngineStartError
+from rtp_llm.engine.repetitive_requests_for_tests import run_repetitive
 from rtp_llm.testing.each_token_alone import each_token_alone
 from rtp_llm.testing.hybrid_model import hybrid_model
 from rtp_llm.testing.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.transformers_models import save_model
 
 NGRAM: dict[str, Any] = {"speculative": "ngram", "num_speculative_tokens": 5}
-WISHES: list[dict[str, Any]] = [
-    {},
-    {"temperature": 0.7, "seed": 4},
-    {"temperature": 1.0, "top_k": 3, "n": 3, "logprobs": 2},
-    {"repetition_penalty": 1.2, "presence_penalty": -1.0},
-    {"min_tokens": 12, "stop_token_ids": tuple(range(0, 199, 3))},
-    {"logit_bias": {5: 90.0, 6: 89.5}, "temperature": 1.0},
-]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    path = tmp_path_factory.mktemp("llama")
-    save_model(path, "llama")
-    with each_token_alone():  # so that verifying in one step rounds as decoding does
-        yield path
+pytest_plugins = "rtp_llm.engine.repetitive_requests_for_tests"
 
 
 def run(folder: Path, **settings: Any) -> TinyEngine:
-    """The same requests, whose prompts repeat themselves."""
-    engine = TinyEngine(folder, seed=3, **settings)
-    for number in range(18):
-        prompt = random_prompt(4 + number, seed=number) * 3
-        engine.add(prompt, max_tokens=40, ignore_eos=True, **WISHES[number % len(WISHES)])
-    engine.run()
-    engine.assert_all_free()
-    return engine
+    return run_repetitive(folder, 18, distinct=18, **settings)
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> TinyEngine:
+    """What ran without drafts."""
+    return run(folder)
 
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("tokens", [1, 3, 7])
-def test_answers_stay_the_same(folder: Path, overlap: bool, tokens: int) -> None:
-    plain = run(folder)
+def test_answers_stay_the_same(folder: Path, plain: TinyEngine, overlap: bool, tokens: int) -> None:
     engine = run(folder, speculative="ngram", num_speculative_tokens=tokens, enable_overlap=overlap)
     assert engine.outcomes == plain.outcomes
     stats = engine.engine.stats()

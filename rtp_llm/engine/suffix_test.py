@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +9,14 @@ import pytest
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import resolve_device
+from rtp_llm.engine import repetitive_requests_for_tests as repetitive
 from rtp_llm.engine.explain_speculation import explain_speculation
-from rtp_llm.testing.each_token_alone import each_token_alone
 from rtp_llm.testing.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.transformers_models import random_prompt
 from rtp_llm.worker.speculative.methods import make_proposer
 
 SUFFIX: dict[str, Any] = {"speculative": "suffix", "num_speculative_tokens": 5}
-WISHES: list[dict[str, Any]] = [
-    {},
-    {"temperature": 0.7, "seed": 4},
-    {"temperature": 1.0, "top_k": 3, "n": 3, "logprobs": 2},
-    {"repetition_penalty": 1.2, "presence_penalty": -1.0},
-    {"min_tokens": 12, "stop_token_ids": tuple(range(0, 199, 3))},
-    {"logit_bias": {5: 90.0, 6: 89.5}, "temperature": 1.0},
-    {"speculate": False},
-    {"max_tokens": 3},
-]
+WISHES = [*repetitive.WISHES, {"speculate": False}, {"max_tokens": 3}]
 SMALL: dict[str, Any] = {
     "kv_cache_mem_mb": 1,
     "seq_size_per_block": 4,
@@ -36,24 +26,18 @@ SMALL: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    path = tmp_path_factory.mktemp("llama")
-    save_model(path, "llama")
-    with each_token_alone():  # so that verifying in one step rounds as decoding does
-        yield path
+pytest_plugins = "rtp_llm.engine.repetitive_requests_for_tests"
 
 
 def run(folder: Path, **settings: Any) -> TinyEngine:
-    """The same requests, whose prompts repeat themselves, and each of them comes twice."""
-    engine = TinyEngine(folder, seed=3, **settings)
-    for number in range(24):
-        prompt = random_prompt(4 + number % 12, seed=number % 12) * 3
-        wish = {"max_tokens": 40, "ignore_eos": True, **WISHES[number % len(WISHES)]}
-        engine.add(prompt, **wish)
-    engine.run()
-    engine.assert_all_free()
-    return engine
+    """Each request comes twice."""
+    return repetitive.run_repetitive(folder, 24, distinct=12, wishes=WISHES, **settings)
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> TinyEngine:
+    """What ran without drafts."""
+    return run(folder)
 
 
 def compare(engine: TinyEngine, plain: TinyEngine) -> None:
@@ -64,8 +48,7 @@ def compare(engine: TinyEngine, plain: TinyEngine) -> None:
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("tokens", [1, 3, 7])
-def test_answers_stay_the_same(folder: Path, overlap: bool, tokens: int) -> None:
-    plain = run(folder)
+def test_answers_stay_the_same(folder: Path, plain: TinyEngine, overlap: bool, tokens: int) -> None:
     wish = {**SUFFIX, "num_speculative_tokens": tokens}
     engine = run(folder, enable_overlap=overlap, **wish)
     compare(engine, plain)
