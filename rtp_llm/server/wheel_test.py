@@ -13,10 +13,11 @@ from typing import Any
 import openai
 import pytest
 
-from rtp_llm.testing.server_processes import ROOT, process
+from rtp_llm.testing.server_processes import ROOT, process, read_metrics
 from tools.wheel import installed
 
 DEMO = ROOT / "example" / "demo_model"
+DRAFTS = ("--speculative", "eagle3", "--speculative-model", str(ROOT / "example/demo_draft_head"))
 ASK: Any = [{"role": "user", "content": "What is 12 + 30?"}]
 
 
@@ -50,6 +51,19 @@ def test_the_offline_example_of_the_readme_in_an_empty_folder(
     assert done.returncode == 0, done.stderr
     (promised,) = re.findall(r"# (.*)\n$", example)
     assert done.stdout == f"{promised}\n"
+
+
+def test_the_demo_drafts_by_its_head(environment: installed.Installed) -> None:
+    """As `./dev serve` starts it."""
+    command = [str(environment.command), "serve"]
+    flags = ("--num-threads", "1", "--speculative-adaptive", "0", *DRAFTS)
+    clean = installed.clean_environment()
+    with process(*flags, command=command, model=DEMO, base=clean) as server:
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
+        answer = client.chat.completions.create(model="demo_model", messages=ASK)
+        assert "42" in (answer.choices[0].message.content or "")
+        numbers = read_metrics(server.url)
+        assert numbers["rtp_llm_spec_decode_num_accepted_tokens_total"] > 0
 
 
 def test_sync(url: str) -> None:
