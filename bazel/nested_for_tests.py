@@ -28,6 +28,9 @@ class NestedBazel:
             f"--output_user_root={folder / 'user'}",
             f"--output_base={self.output_base}",
             "--max_idle_secs=60",
+            # A server lives for a minute: what compiles its code better would not pay.
+            "--host_jvm_args=-XX:TieredStopAtLevel=1",
+            "--host_jvm_args=-XX:+UseSerialGC",
         ]
         self._folder = folder
 
