@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rtp_llm._runtime import Drafts, Result
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.worker import StepHandle
 
 
 class _BothProposers(DeviceProposer):
@@ -69,10 +70,16 @@ class ComparingEngine(TinyEngine):
         drafter = self.built.worker.drafter
         assert isinstance(drafter, NgramDrafter)
         self.drafter = drafter
-        self._draft, drafter.draft = drafter.draft, self._compare  # type: ignore[method-assign]
+        worker = self.built.worker
+        self._execute, worker.execute = worker.execute, self._compare  # type: ignore[method-assign]
 
-    def _compare(self, plan: StepPlan) -> None:
-        self._draft(plan)
+    def _compare(self, plan: StepPlan | None, *, more: bool = False) -> StepHandle | None:
+        handle = self._execute(plan, more=more)
+        if plan is not None:
+            self._compare_drafts(plan)
+        return handle
+
+    def _compare_drafts(self, plan: StepPlan) -> None:
         sampled = self.built.worker.runner.sampled
         assert sampled is not None
         drafts = sampled.drafts.tolist()
