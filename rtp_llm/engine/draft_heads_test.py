@@ -2,113 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rtp_llm.engine.drafting_models_for_tests import (
+    HEADS,
+    TIGHT,
+    WORDS,
+    Model,
+    Oracle,
+    accepted,
+    compare,
+    run,
+    save_drafting_model,
+)
 from rtp_llm.engine.messages import INDEX_BITS, EngineStartError
 from rtp_llm.models.refusals import UnsupportedModelError
 from rtp_llm.testing.each_token_alone import each_token_alone
-from rtp_llm.testing.eagle3_models import Eagle3Oracle, save_eagle3_head
-from rtp_llm.testing.mtp_models import MtpOracle, save_mtp_model
+from rtp_llm.testing.mtp_models import save_mtp_model
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.worker.heads.logits_processor import ProcessorRows
 
-WORDS = 11  # so few that random drafts are right now and then
-WISHES: list[dict[str, Any]] = [
-    {},
-    {"temperature": 0.7, "seed": 4},
-    {"temperature": 1.0, "top_k": 3, "n": 3, "logprobs": 2},
-    {"repetition_penalty": 1.2, "presence_penalty": -1.0},
-    {"temperature": 1.0, "no_repeat_ngram_size": 3, "frequency_penalty": 0.1},
-    {"min_tokens": 12, "stop_token_ids": (3, 4, 5)},
-    {"bad_words_token_ids": ((3, 4), (5,)), "temperature": 1.0},
-    {"max_tokens": 1},
-    {"max_tokens": 2, "temperature": 1.0},
-    {"prompt_logprobs": 2, "max_tokens": 5},
-    {"logit_bias": {5: 2.0, 6: -3.0}, "temperature": 1.0, "speculate": False},
-]
-TIGHT: dict[str, Any] = {
-    "seq_size_per_block": 4,
-    "max_seq_len": 100,
-    "max_running_requests": 12,
-    "max_batch_tokens_size": 64,
-}
-Play = Callable[[TinyEngine], None]
 
-
-@dataclass
-class Model:
-    """A folder, its head in PyTorch, what an engine without drafts says to everything, and the
-    settings of one with drafts."""
-
-    folder: Path
-    oracle: MtpOracle | Eagle3Oracle
-    plain: TinyEngine
-    settings: dict[str, Any]
-    kind: str
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        "mtp qwen3_5",
-        "mtp qwen3_5_moe",
-        "mtp qwen3_next",
-        "mtp deepseek_v3",
-        "eagle3 llama",
-        "eagle3 qwen3_5",
-    ],
-)
+@pytest.fixture(scope="module", params=HEADS)
 def model(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    method, kind = request.param.split()
-    path, head = tmp_path_factory.mktemp("model"), tmp_path_factory.mktemp("head")
-    settings = {"speculative": method, "num_speculative_tokens": 3}
-    oracle: MtpOracle | Eagle3Oracle
-    if method == "mtp":
-        _, oracle = save_mtp_model(path, kind, vocab_size=WORDS)
-    else:
-        target = save_model(path, kind, vocab_size=WORDS)
-        oracle = save_eagle3_head(head, target, draft_vocab_size=WORDS - 2)
-        settings["speculative_model"] = str(head)
+    made = save_drafting_model(tmp_path_factory.mktemp("model"), request.param)
     with each_token_alone():  # so that verifying in one step rounds as decoding does
-        yield Model(path, oracle, run(path), settings, kind)
-
-
-def everything(engine: TinyEngine) -> None:
-    for number in range(2 * len(WISHES)):
-        wish = {"ignore_eos": True, "max_tokens": 24, **WISHES[number % len(WISHES)]}
-        prompt = random_prompt(3 + 7 * number % 60, seed=number % 9, vocabulary=WORDS)
-        engine.add(prompt, **wish)
-        if number % 3 == 0:
-            engine.step()
-
-
-def run(folder: Path, play: Play = everything, **settings: Any) -> TinyEngine:
-    engine = TinyEngine(folder, seed=3, **settings)
-    play(engine)
-    engine.run()
-    engine.assert_all_free()
-    return engine
-
-
-def compare(engine: TinyEngine, plain: TinyEngine) -> None:
-    """The same tokens; log-probabilities but for the rounding of states that take in several."""
-    for key, outcome in engine.outcomes.items():
-        expected = plain.outcomes[key]
-        assert (outcome.tokens, outcome.finish) == (expected.tokens, expected.finish), key
-        for mine, other in zip(outcome.logprobs, expected.logprobs, strict=True):
-            assert [token for token, _ in mine.top] == [token for token, _ in other.top]
-            assert mine.logprob == pytest.approx(other.logprob, abs=1e-3)
-        assert outcome.prompt_logprobs.keys() == expected.prompt_logprobs.keys()
-
-
-def accepted(engine: TinyEngine) -> int:
-    return sum(outcome.accepted_drafts for outcome in engine.outcomes.values())
+        made.plain = run(made.folder)
+        yield made
 
 
 @pytest.mark.parametrize(("drafts", "overlap"), [(1, True), (3, False), (7, True)])
@@ -175,8 +100,9 @@ class Watcher:
     """Holds the drafts of every step against those of the oracle."""
 
     def __init__(
-        self, engine: TinyEngine, oracle: MtpOracle, prompts: dict[int, list[int]]
+        self, engine: TinyEngine, oracle: Oracle | None, prompts: dict[int, list[int]]
     ) -> None:
+        assert oracle is not None
         self.checked = self.close = 0
         self._engine, self._oracle, self._prompts = engine, oracle, prompts
         worker = engine.built.worker

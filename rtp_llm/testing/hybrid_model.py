@@ -164,6 +164,14 @@ def plain_logits(model: CausalLM, tokens: Sequence[int]) -> Tensor:
     return model.compute_logits(model(_whole(model, tokens)))
 
 
+@torch.inference_mode()
+def plain_states(model: CausalLM, tokens: Sequence[int]) -> tuple[tuple[Tensor, ...], ...]:
+    """Of each layer the states after `tokens`, in block 1, of one step without a cache."""
+    batch = _whole(model, tokens)
+    model(batch)
+    return batch.states
+
+
 def plain_tokens(model: CausalLM, prompt: Sequence[int], count: int) -> list[int]:
     """The most likely tokens after `prompt`, each from all tokens before it: nothing is cached."""
     tokens = list(prompt)
