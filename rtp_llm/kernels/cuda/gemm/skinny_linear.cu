@@ -154,13 +154,20 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) skinny(Skinny
   }
 }
 
+int64_t most_shared() { return of_device<cudaDevAttrMaxSharedMemoryPerBlockOptin>(); }
+
 // Calls body(SkinnyShape{}) with the shape of blocks for a product. Where rows of the weight are
-// long, more warps share them, so that none has more than a few k-blocks.
+// long, more warps share them, so that none has more than a few k-blocks; where they are so long
+// that the tokens leave too little memory, fewer k-blocks are under way.
 template <class Body>
-void visit_shape(int64_t rows, int64_t columns, Body&& body) {
+void visit_shape(int64_t rows, int64_t columns, bool norm, Body&& body) {
   const bool few = rows <= kTileTokens;
   if (few && columns <= kShortRow) return body(SkinnyShape<1, 8, 3, 3, 2, false>{});
-  if (few) return body(SkinnyShape<1, 16, 3, 2, 1, false>{});
+  if (few) {
+    using Shape = SkinnyShape<1, 16, 3, 2, 1, false>;
+    const bool fits = SkinnyMemory<BFloat16, Shape>::bytes(rows, columns, norm) <= most_shared();
+    return fits ? body(Shape{}) : body(SkinnyShape<1, 16, 2, 2, 1, false>{});
+  }
   // Two tiles of tokens stay in registers where a warp has few k-blocks of them: at 16 rows a step
   // of 28 layers then takes 0.85 instead of 1.03 ms. For one tile, staging it is as quick or
   // quicker.
@@ -171,7 +178,7 @@ void visit_shape(int64_t rows, int64_t columns, Body&& body) {
 
 template <class T, LinearEnd end, bool norm>
 void launch(const SkinnyLinearArgs& args, void* stream) {
-  visit_shape(args.rows, args.columns, [&](auto shape) {
+  visit_shape(args.rows, args.columns, norm, [&](auto shape) {
     using Shape = decltype(shape);
     constexpr auto kKernel = skinny<T, Shape, end, norm>;
     const int64_t bytes = SkinnyMemory<T, Shape>::bytes(args.rows, args.columns, norm);
@@ -207,13 +214,12 @@ void pick_end(const SkinnyLinearArgs& args, void* stream) {
 int64_t skinny_linear_rows(int64_t outputs, int64_t columns, DType dtype) {
   if (dtype != DType::kBFloat16 && dtype != DType::kFloat16) return 0;
   if (outputs % kSkinnyOutputs != 0 || columns % kSkinnyColumns != 0) return 0;
-  const int64_t most = of_device<cudaDevAttrMaxSharedMemoryPerBlockOptin>();
   for (int64_t rows = kSkinnyRows; rows > 0; --rows) {
     int64_t bytes = 0;
-    visit_shape(rows, columns, [&](auto shape) {
+    visit_shape(rows, columns, true, [&](auto shape) {
       bytes = SkinnyMemory<BFloat16, decltype(shape)>::bytes(rows, columns, true);
     });
-    if (bytes <= most) return rows;
+    if (bytes <= most_shared()) return rows;
   }
   return 0;
 }
