@@ -10,10 +10,12 @@ import torch
 
 @dataclass(frozen=True)
 class Processors:
-    """Multiprocessors of a GPU, and the shared memory that a block can have on one."""
+    """Multiprocessors of a GPU, the shared memory that a block can have on one, and whether a kernel
+    can start while the one in front still runs (programmatic dependent launch)."""
 
     count: int
     shared_bytes: int
+    overlaps: bool = False
 
 
 @cache
@@ -23,6 +25,13 @@ def processors_of(device: torch.device) -> Processors:
         return Processors(1, 0)
     import triton
 
-    utilities = triton.runtime.driver.active.utils
-    found = utilities.get_device_properties(device.index or 0)
-    return Processors(int(found["multiprocessor_count"]), int(found["max_shared_mem"]))
+    driver = triton.runtime.driver.active
+    found, target = (
+        driver.utils.get_device_properties(device.index or 0),
+        driver.get_current_target(),
+    )
+    return Processors(
+        int(found["multiprocessor_count"]),
+        int(found["max_shared_mem"]),
+        target.backend == "cuda" and target.arch >= 90,
+    )

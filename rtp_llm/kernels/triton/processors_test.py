@@ -21,7 +21,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         numbers.append(index)
         return {"multiprocessor_count": 100 + index, "max_shared_mem": 1 << 17, "warpSize": 32}
 
-    active = SimpleNamespace(utils=SimpleNamespace(get_device_properties=properties))
+    active = SimpleNamespace(
+        utils=SimpleNamespace(get_device_properties=properties),
+        get_current_target=lambda: SimpleNamespace(backend="cuda", arch=90 if numbers[-1] else 80),
+    )
     triton = SimpleNamespace(runtime=SimpleNamespace(driver=SimpleNamespace(active=active)))
     monkeypatch.setitem(sys.modules, "triton", triton)
     processors_of.cache_clear()
@@ -31,8 +34,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 def test_the_driver_is_asked_once_for_each_gpu(asked: list[int]) -> None:
     for _ in range(2):
-        assert processors_of(torch.device("cuda", 3)) == Processors(103, 1 << 17)
-        assert processors_of(torch.device("cuda")) == Processors(100, 1 << 17)
+        assert processors_of(torch.device("cuda", 3)) == Processors(103, 1 << 17, overlaps=True)
+        assert processors_of(torch.device("cuda")) == Processors(100, 1 << 17, overlaps=False)
     assert asked == [3, 0]
 
 

@@ -68,9 +68,17 @@ def paged_attention(
     parts = q.new_empty((*shape, q.shape[2]), dtype=torch.float32)
     stats = q.new_empty((*shape, 2), dtype=torch.float32)
     _attend(tile, parts, stats, q, kv_cache, lengths, *options)
-    head, padded = q.shape[2], triton.next_power_of_2(q.shape[2])
-    merge_kernel[(shape[0] * shape[1],)](out, parts, stats, head, padded, shape[2], num_warps=2)
+    head, padded, overlap = q.shape[2], triton.next_power_of_2(q.shape[2]), _overlap(q)
+    merge_kernel[(shape[0] * shape[1],)](
+        out, parts, stats, head, padded, shape[2], num_warps=2, **overlap
+    )
     return out
+
+
+def _overlap(q: Tensor) -> dict[str, bool]:
+    """Options of launches that may start while the kernel in front still runs."""
+    overlaps = processors_of(q.device).overlaps
+    return {"OVERLAPS": overlaps, **({"launch_pdl": True} if overlaps else {})}
 
 
 def _attend(
@@ -105,7 +113,7 @@ def _attend(
         TOKENS=per_tile, KEYS=tile.keys, SPLITS=tile.splits, DECODE=decode, CAUSAL=causal,
         HAS_WINDOW=window > 0, HAS_CAP=soft_cap > 0, HAS_SINKS=sinks is not None,
         HAS_SCALES=scales is not None,
-        num_warps=tile.warps, num_stages=tile.stages,
+        num_warps=tile.warps, num_stages=tile.stages, **_overlap(q),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 VARYING = ("num_seqs", "num_tokens", "max_blocks", "num_blocks", "table_stride", "window")
@@ -162,14 +163,17 @@ def attention_kernel(
     PADDED_HEAD: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr, TOKENS: tl.constexpr,
     KEYS: tl.constexpr, SPLITS: tl.constexpr, DECODE: tl.constexpr, CAUSAL: tl.constexpr,
     HAS_WINDOW: tl.constexpr, HAS_CAP: tl.constexpr, HAS_SINKS: tl.constexpr,
-    HAS_SCALES: tl.constexpr,
+    HAS_SCALES: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """Grid: tiles of ROWS rows (TOKENS tokens of GROUP heads), KV heads, parts of the keys.
 
     out is [T, H, D]; with SPLITS > 1 float32 [T, H, SPLITS, D], not yet divided by the sum, and
     stats float32 [T, H, SPLITS, 2] has each part's maximum (base 2) and sum. factor and soft_cap:
-    see _attend_keys.
+    see _attend_keys. OVERLAPS: it was launched while the kernel in front may still run.
     """
+    if OVERLAPS:
+        gdc_wait()
+        gdc_launch_dependents()
     # Long tiles of a causal prompt first: the short ones fill the gaps at the end.
     tile = tl.program_id(0) if DECODE else tl.num_programs(0) - 1 - tl.program_id(0)
     kv_head = tl.program_id(1)
@@ -233,8 +237,12 @@ def merge_kernel(
     HEAD: tl.constexpr,
     PADDED_HEAD: tl.constexpr,
     SPLITS: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """One row (token and head): the weighted mean of its parts."""
+    if OVERLAPS:
+        gdc_launch_dependents()  # what is behind may load its weights during the attention
+        gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     splits = tl.arange(0, SPLITS)
     dims = tl.arange(0, PADDED_HEAD)
