@@ -90,12 +90,17 @@ struct Vector {
 
   __device__ bool has(int i) const { return kSize > 0 ? size > 0 : place(i) < size; }
 
+  template <bool aligned>
   __device__ void copy(T* to) const {
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {
       if (!has(i)) continue;
+      if constexpr (aligned) {
+        store(to + place(i), packs[i]);
+      } else {
 #pragma unroll
-      for (int k = 0; k < kPack; ++k) to[place(i) + k] = packs[i].element[k];
+        for (int k = 0; k < kPack; ++k) to[place(i) + k] = packs[i].element[k];
+      }
     }
   }
 
@@ -177,7 +182,7 @@ __device__ inline void stage_tokens(const GatedDeltaRuleArgs& args, const TilePl
                (is_key ? shared.keys : shared.queries) + token * size);
   if (!has_vector || !is_key || !chunk.keeps() || !place.leads_key_head) return;
   const int64_t slot = chunk.slot(args, first + token);
-  vector.copy(static_cast<T*>(args.ring_k) + chunk.write * args.ring_k_stride +
+  vector.template copy<false>(static_cast<T*>(args.ring_k) + chunk.write * args.ring_k_stride +
               (slot * args.key_heads + place.key_head) * size);
 }
 

@@ -54,13 +54,14 @@ struct Rows {
   }
   __device__ static int column_of(int i) { return (i / kWidth * kLanes + lane_of_row()) * kWidth; }
 
-  __device__ void ask_for_past(const Past& places, int count) {
+  // u of the ring's tokens from place `least` on.
+  __device__ void ask_for_past(const Past& places, int least) {
     const float* const updates = args.ring_u + chunk.read * args.ring_u_stride +
                                  place.head * args.value_size + place.row + row;
 #pragma unroll
     for (int i = 0; i < kRing; ++i) {
       past[i] = 0.0f;
-      if (i >= kRing - count) {
+      if (i >= least) {
         past[i] = updates[places.slot(args, i) * args.heads * args.value_size];
       }
     }
@@ -176,26 +177,53 @@ struct Rows {
   }
 };
 
+// What a thread asks for before it uses any of it: a load takes most of a microsecond, and the
+// copies of S, which come last, fill what the memory can do.
+template <class T, class Plan>
+struct Loads {
+  // One token leaves registers enough to ask for all u before it is known which of them count.
+  static constexpr bool kEager = Plan::kTokens == 1;
+
+  int folded;
+  Vectors<T, Plan> vectors;
+  Values<T, Plan> values;
+  Gates<T, Plan> gates;
+  float past[Plan::kPasses][kRing];  // u of the ring's tokens
+
+  __device__ void ask(const GatedDeltaRuleArgs& args, const TilePlace& place, const Chunk& chunk,
+                      Stage<Plan>& stage) {
+    folded = chunk.has_read ? *place.folded(args, chunk.read) : chunk.start;
+    const Past places(args, chunk);
+    vectors.ask(args, place, chunk, places);
+    values.ask(args, place, chunk);
+    gates.ask(args, place, chunk, places);
+    if (kEager) ask_for_past(args, place, chunk, places.least);
+    if (thread_index() == 0 && chunk.has_read) ask_for_state(args, place, chunk.read, stage);
+  }
+
+  __device__ void ask_for_past(const GatedDeltaRuleArgs& args, const TilePlace& place,
+                               const Chunk& chunk, int least) {
+#pragma unroll
+    for (int pass = 0; pass < Plan::kPasses; ++pass) {
+      Rows<T, Plan> rows(args, place, chunk, pass);
+      rows.ask_for_past(Past(args, chunk), least);
+#pragma unroll
+      for (int i = 0; i < kRing; ++i) past[pass][i] = rows.past[i];
+    }
+  }
+};
+
 template <class T, class Plan>
 __device__ inline void step(const GatedDeltaRuleArgs& args, const TilePlace& place,
                             const Chunk& chunk, Stage<Plan>& stage) {
-  if (thread_index() == 0 && chunk.has_read) ask_for_state(args, place, chunk.read, stage);
-  const int folded = chunk.has_read ? *place.folded(args, chunk.read) : chunk.start;
-  const Past past(args, chunk);
-  Vectors<T, Plan> vectors;
-  vectors.ask(args, place, chunk, past);
-  stage_values<T>(args, place, chunk, stage);
-  const int count = Ring(args, chunk, folded).count;
-  stage_gates<T>(args, place, chunk, past, count, stage);
-  float ring_u[Plan::kPasses][kRing];
-#pragma unroll
-  for (int pass = 0; pass < Plan::kPasses; ++pass) {
-    Rows<T, Plan> rows(args, place, chunk, pass);
-    rows.ask_for_past(past, count);
-#pragma unroll
-    for (int i = 0; i < kRing; ++i) ring_u[pass][i] = rows.past[i];
-  }
-  vectors.put(args, place, chunk, stage);
+  using Loads = delta_step::Loads<T, Plan>;
+  Loads loads;
+  loads.ask(args, place, chunk, stage);
+  const int count = Ring(args, chunk, loads.folded).count;
+  if (!Loads::kEager) loads.ask_for_past(args, place, chunk, kRing - count);
+  loads.gates.put(args, place, chunk, count, stage);
+  loads.values.put(stage);
+  loads.vectors.put(args, place, chunk, stage);
   __syncthreads();
   const bool folds = chunk.has_write && !chunk.stays(args, count);
   relate(chunk, count, folds, stage);
@@ -204,7 +232,9 @@ __device__ inline void step(const GatedDeltaRuleArgs& args, const TilePlace& pla
   for (int pass = 0; pass < Plan::kPasses; ++pass) {
     Rows<T, Plan> rows(args, place, chunk, pass);
 #pragma unroll
-    for (int i = 0; i < kRing; ++i) rows.past[i] = ring_u[pass][i];
+    for (int i = 0; i < kRing; ++i) {
+      rows.past[i] = i >= kRing - count ? loads.past[pass][i] : 0.0f;
+    }
     rows.take_state(stage);
     rows.advance(stage);
     if (folds) rows.fold(count, stage);

@@ -111,51 +111,88 @@ struct Vectors {
       vectors[round].stage(is_key ? 1.0f : 0.08838834764831845f, to);
       if (!is_new || !is_key || token >= chunk.count) continue;
       if (!chunk.keeps() || !place.leads_key_head) continue;
-      vectors[round].copy(static_cast<T*>(args.ring_k) + chunk.write * args.ring_k_stride +
+      vectors[round].template copy<true>(static_cast<T*>(args.ring_k) + chunk.write * args.ring_k_stride +
                           (chunk.slot(args, token) * args.key_heads + place.key_head) * kSize);
     }
   }
 };
 
-// Gates of the ring's `count` tokens and of new ones, by 16 threads.
+// Gates of the ring's tokens and of new ones, by 16 threads.
 template <class T, class Plan>
-__device__ inline void stage_gates(const GatedDeltaRuleArgs& args, const TilePlace& place,
-                                   const Chunk& chunk, const Past& past, int count,
-                                   Stage<Plan>& stage) {
-  const int i = Plan::kThreads - 1 - thread_index();
-  if (i >= kRing + kMost) return;
-  float g = 0.0f;
-  if (i < kRing) {
-    if (i >= past.least) {
-      g = args.ring_g[chunk.read * args.ring_g_stride + past.slot(args, i) * args.heads +
-                      place.head];
-    }
-    if (i < kRing - count) g = 0.0f;
-  } else if (i - kRing < chunk.count) {
-    const int token = i - kRing;
-    const Gate gate = gate_of<T>(args, place.head, chunk.first + token);
-    g = gate.log_decay;
-    stage.betas[token] = gate.beta;
-    if (chunk.keeps() && place.leads_head) {
-      args.ring_g[chunk.write * args.ring_g_stride + chunk.slot(args, token) * args.heads +
-                  place.head] = g;
+struct Gates {
+  float of_past = 0.0f, a = 0.0f, dt = 0.0f, b = 0.0f, log = 0.0f;
+
+  __device__ static int index() { return Plan::kThreads - 1 - thread_index(); }
+
+  __device__ void ask(const GatedDeltaRuleArgs& args, const TilePlace& place, const Chunk& chunk,
+                      const Past& past) {
+    const int i = index(), token = i - kRing;
+    if (i < kRing && i >= past.least) {
+      of_past = args.ring_g[chunk.read * args.ring_g_stride + past.slot(args, i) * args.heads +
+                            place.head];
+    } else if (token >= 0 && token < min(kMost, chunk.count)) {
+      const T* const ba = static_cast<const T*>(args.ba) + (chunk.first + token) * args.ba_stride;
+      a = to_float(ba[args.heads + place.head]);
+      b = to_float(ba[place.head]);
+      dt = args.dt_bias[place.head];
+      log = args.a_log[place.head];
     }
   }
-  stage.gates[i] = g;
-}
+
+  // `count`: of the ring's tokens, those that S does not have yet.
+  __device__ void put(const GatedDeltaRuleArgs& args, const TilePlace& place, const Chunk& chunk,
+                      int count, Stage<Plan>& stage) const {
+    const int i = index(), token = i - kRing;
+    if (i >= kRing + kMost) return;
+    float g = 0.0f;
+    if (token < 0) {
+      if (i >= kRing - count) g = of_past;
+    } else if (token < chunk.count) {
+      g = -__expf(log) * softplus(a + dt);
+      stage.betas[token] = 1.0f / (1.0f + __expf(-b));
+      if (chunk.keeps() && place.leads_head) {
+        args.ring_g[chunk.write * args.ring_g_stride + chunk.slot(args, token) * args.heads +
+                    place.head] = g;
+      }
+    }
+    stage.gates[i] = g;
+  }
+
+  __device__ static float softplus(float x) {
+    const float power = __expf(x);
+    if (x > 20.0f) return x;
+    return x < -8.0f ? log1pf(power) : __logf(1.0f + power);  // small powers would vanish in 1
+  }
+};
 
 template <class T, class Plan>
-__device__ inline void stage_values(const GatedDeltaRuleArgs& args, const TilePlace& place,
-                                    const Chunk& chunk, Stage<Plan>& stage) {
-  const T* const values = static_cast<const T*>(args.qkv) + chunk.first * args.qkv_stride +
-                          2 * args.key_heads * kSize + place.head * args.value_size + place.row;
+struct Values {
+  static constexpr int kRounds =
+      (Plan::kTokens * Plan::kRows + Plan::kThreads - 1) / Plan::kThreads;
+
+  float numbers[kRounds];
+
+  __device__ static int index(int round) { return round * Plan::kThreads + thread_index(); }
+
+  __device__ void ask(const GatedDeltaRuleArgs& args, const TilePlace& place, const Chunk& chunk) {
+    const T* const values = static_cast<const T*>(args.qkv) + chunk.first * args.qkv_stride +
+                            2 * args.key_heads * kSize + place.head * args.value_size + place.row;
 #pragma unroll
-  for (int first = 0; first < Plan::kTokens * Plan::kRows; first += Plan::kThreads) {
-    const int i = first + thread_index(), token = i / Plan::kRows, row = i % Plan::kRows;
-    if (i >= Plan::kTokens * Plan::kRows || token >= chunk.count) continue;
-    stage.values[token][row] = to_float(values[token * args.qkv_stride + row]);
+    for (int round = 0; round < kRounds; ++round) {
+      const int token = index(round) / Plan::kRows, row = index(round) % Plan::kRows;
+      numbers[round] = 0.0f;
+      if (token < chunk.count) numbers[round] = to_float(values[token * args.qkv_stride + row]);
+    }
   }
-}
+
+  __device__ void put(Stage<Plan>& stage) const {
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const int token = index(round) / Plan::kRows, row = index(round) % Plan::kRows;
+      if (token < Plan::kTokens) stage.values[token][row] = numbers[round];
+    }
+  }
+};
 
 __device__ inline float dot(const float* a, const float* b) {
   float sum = 0.0f;
@@ -189,7 +226,7 @@ __device__ inline void relate(const Chunk& chunk, int count, bool folds, Stage<P
       of_query = dot(stage.keys[other], stage.queries[token]);
       if (other < last) of_key = dot(stage.keys[other], stage.keys[last]);
     }
-    const float left = expf(reduce_group<kLanes>(later, Sum{}));
+    const float left = __expf(reduce_group<kLanes>(later, Sum{}));
     of_key = reduce_group<kLanes>(of_key, Sum{});
     of_query = reduce_group<kLanes>(of_query, Sum{});
     if (lane_of_row() != 0) continue;

@@ -31,8 +31,8 @@ template <class T, class State>
 bool launch_for_tokens(const GatedDeltaRuleArgs& args, void* stream) {
   const int64_t most = args.sequences.max_seqlen_q;
   if (most > 4) return launch<T, Plan<State, 8, 1, 8>, 2>(args, stream);
-  if (most > 1) return launch<T, Plan<State, 8, 1, 4>, 2>(args, stream);
-  return launch<T, Plan<State, 4, 1, 1>, 4>(args, stream);
+  if (most > 1) return launch<T, Plan<State, 4, 1, 4>, 4>(args, stream);
+  return launch<T, Plan<State, 4, 2, 1>, 3>(args, stream);
 }
 
 }  // namespace
