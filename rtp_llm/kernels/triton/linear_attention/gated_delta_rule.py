@@ -13,7 +13,6 @@ from torch import Tensor
 from rtp_llm.kernels.triton.linear_attention.gated_delta_rule_kernel import (
     CHUNK,
     advance_kernel,
-    invert_kernel,
     prepare_kernel,
 )
 from rtp_llm.kernels.triton.processors import Processors, processors_of
@@ -59,8 +58,8 @@ def gated_delta_chunks(
 ) -> None:
     """See rtp_llm.ops.triton_gated_delta_chunks. `tile` replaces the choice of `choose_tile`.
 
-    Takes scratch memory of 2 CHUNK + Dk + Dv numbers for each token and value head: 24 KiB a token
-    for Qwen3-Next in bfloat16, 384 MiB for a step of 16,384. The first call compiles for all tiles,
+    Takes scratch memory of CHUNK + Dk + Dv numbers for each token and value head: 20 KiB a token
+    for Qwen3-Next in bfloat16, 320 MiB for a step of 16,384. The first call compiles for all tiles,
     since a later one would do so in the middle of serving.
     """
     tokens, sequences = qkv.shape[0], seq_lens.shape[0]
@@ -125,7 +124,7 @@ def _launches(
     of_values = of_values | {"TRANSPOSED": tile.transposed}
     padded_key, padded_value = common["PADDED_KEY"], of_values["PADDED_VALUE"]
     programs = len(qkv) // chunk + sequences + 1, heads
-    inverse, scores = qkv.new_empty(2, *programs, chunk, chunk)
+    scores = qkv.new_empty(*programs, chunk, chunk)
     w = qkv.new_empty(*programs, chunk, padded_key)
     u = qkv.new_empty(*programs, chunk, padded_value)
     factors = qkv.new_empty(*programs, 2, chunk, dtype=torch.float32)
@@ -134,11 +133,8 @@ def _launches(
     rows = *inputs, cu_seqlens_q, sequences, shortest, qkv.stride(0), ba.stride(0)
     # Eight warps read beyond shared memory in products of float32 with 32 columns (Triton 3.6).
     compiled = {"num_warps": 4, "num_stages": 1}
-    group = 1 if heads // key_heads % 2 else 2
-    groups = programs[0], heads // group
-    yield invert_kernel, groups, (inverse, *rows), common | compiled | {"GROUP": group}
     own = common | of_values | compiled | {"VALUES": min(_MOST_VALUES, padded_value)}
-    yield prepare_kernel, programs, (*prepared, inverse, *rows), own
+    yield prepare_kernel, programs, (*prepared, *rows), own
     given = *indices, blocks, shortest, qkv.stride(0), *(each.stride(0) for each in states)
     own = {"RING": ring, "COLUMNS": tile.columns, "STAGES": tile.stages, "num_warps": tile.warps}
     grid = triton.cdiv(value_size, tile.columns), heads, sequences

@@ -49,11 +49,10 @@ def test_it_compiles_ahead_of_time(gpu: str, element: str) -> None:
     tiles = tiles_for(
         torch.float32 if wide else torch.bfloat16, 128, 128, Processors(1, shared_bytes)
     )
-    common = {"KEY_HEADS": 16, "HEADS": 32, "KEY": 128, "PADDED_KEY": 128, "GROUP": 2, "VALUE": 128}
+    common = {"KEY_HEADS": 16, "HEADS": 32, "KEY": 128, "PADDED_KEY": 128, "VALUE": 128}
     common |= {"VALUES": 128, "PADDED_VALUE": 128, "RING": 16, "TRANSPOSED": tiles[-1].transposed}
     common["PRECISION"] = "tf32x3" if wide and target.backend == "cuda" else "ieee"
-    launches = [(kernels.invert_kernel, common, 4)]
-    launches += [(kernels.prepare_kernel, common, 4)]
+    launches = [(kernels.prepare_kernel, common, 4)]
     for tile in tiles:
         own = {"COLUMNS": tile.columns, "STAGES": tile.stages, "TRANSPOSED": tile.transposed}
         launches.append((kernels.advance_kernel, common | own, tile.warps))

@@ -1,4 +1,4 @@
-"""The gated delta rule over prompts in Triton: the chunked form, three kernels.
+"""The gated delta rule over prompts in Triton: the chunked form, two kernels.
 
 With G the running sum of the gates g inside a chunk of CHUNK tokens, and A the strictly lower part
 of (beta_i k_i.k_j e^(G_i - G_j)), what the chunk's tokens do to S is
@@ -7,9 +7,9 @@ of (beta_i k_i.k_j e^(G_i - G_j)), what the chunk's tokens do to S is
     result = e^G q S + P u              P = q_i.k_j e^(G_i - G_j), lower
     S = e^G_last S + (e^(G_last - G) k)^T u
 
-`invert_kernel` makes T, `prepare_kernel` W, U and P (the WY representation) and factors of rows,
-for all chunks at once; `advance_kernel` goes through the chunks of a sequence, with some columns of
-S in registers: two products there wait for each other. Lengths of keys and queries are put into the
+`prepare_kernel` makes W, U and P (the WY representation) and factors of rows, for all chunks at
+once; `advance_kernel` goes through the chunks of a sequence, with some columns of S in registers:
+two products there wait for each other. Lengths of keys and queries are put into the
 factors, so that products take them as they are stored. Products of 16-bit numbers have float32
 sums; PRECISION says how those of float32 numbers are made.
 
@@ -96,58 +96,27 @@ def _double(x, a, size, i, j, PRECISION: tl.constexpr):
     return (x.to(tl.float32) - tl.dot(x, part, input_precision=PRECISION)).to(x.dtype)
 
 
-@triton.jit(do_not_specialize=VARYING, do_not_specialize_on_alignment=UNALIGNED)
-def invert_kernel(
-    inverse_ptr, qkv_ptr, ba_ptr, a_log_ptr, dt_bias_ptr, cu_ptr, num_seqs, shortest, qkv_stride,
-    ba_stride, KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, KEY: tl.constexpr,
-    PADDED_KEY: tl.constexpr, GROUP: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Grid (tiles, value heads / GROUP): T [tiles, Hv, CHUNK, CHUNK].
-
-    The GROUP heads of a program are of one key head.
-    """
-    begin, end = _find_chunk(cu_ptr, num_seqs, shortest)
-    if begin >= end:
-        return
-    places = tl.arange(0, CHUNK)
-    rows = begin + places
-    i = places[:, None]
-    j = places[None, :]
-    key_head = tl.program_id(1) * GROUP // (HEADS // KEY_HEADS)
-    k_ptr = qkv_ptr + (KEY_HEADS + key_head) * KEY
-    k = _vectors(k_ptr, rows, end, qkv_stride, KEY, PADDED_KEY)
-    of_key = _inverse_length(k)
-    products = tl.dot(k, tl.trans(k), input_precision=PRECISION)
-    products *= of_key[:, None] * of_key[None, :]
-    for member in tl.static_range(GROUP):
-        head = tl.program_id(1) * GROUP + member
-        a_log = tl.load(a_log_ptr + head)
-        dt_bias = tl.load(dt_bias_ptr + head)
-        g, beta = _gates(ba_ptr, a_log, dt_bias, rows, end, ba_stride, HEADS, head)
-        sums = tl.cumsum(g, 0)
-        a = products * beta[:, None]
-        a *= tl.exp(tl.where(i > j, sums[:, None] - sums[None, :], 0.0))
-        a = tl.where(i > j, a, 0.0)
-        x = tl.where(i == j, 1.0, 0.0) - tl.where(i // 2 == j // 2, a, 0.0)
-        if k.dtype != tl.float32:
-            x = x.to(tl.float16)
-            x = _double(x, a, 2, i, j, PRECISION)
-            x = _double(x, a, 4, i, j, PRECISION)
-            x = _double(x, a, 8, i, j, PRECISION)
-            x = _double(x, a, 16, i, j, PRECISION)
-            x = _double(x, a, 32, i, j, PRECISION)
-        else:  # a loop: products in three parts take long to compile
-            for level in tl.range(1, 6, num_stages=1):
-                x = _double(x, a, tl.full([], 1, tl.int32) << level, i, j, PRECISION)
-        t = x.to(tl.float32) * beta[None, :]
-        at = tl.program_id(0).to(tl.int64) * HEADS + head
-        _put(inverse_ptr + at * CHUNK * CHUNK, t, CHUNK, CHUNK, CHUNK)
+@triton.jit
+def _inverse(a, i, j, HALF: tl.constexpr, PRECISION: tl.constexpr):
+    """(I + a)^-1 of a strictly lower `a` [CHUNK, CHUNK], in float16 (HALF) or float32."""
+    x = tl.where(i == j, 1.0, 0.0) - tl.where(i // 2 == j // 2, a, 0.0)
+    if HALF:
+        x = x.to(tl.float16)
+        x = _double(x, a, 2, i, j, PRECISION)
+        x = _double(x, a, 4, i, j, PRECISION)
+        x = _double(x, a, 8, i, j, PRECISION)
+        x = _double(x, a, 16, i, j, PRECISION)
+        x = _double(x, a, 32, i, j, PRECISION)
+    else:  # a loop: products in three parts take long to compile
+        for level in tl.range(1, 6, num_stages=1):
+            x = _double(x, a, tl.full([], 1, tl.int32) << level, i, j, PRECISION)
+    return x
 
 
 @triton.jit(do_not_specialize=VARYING, do_not_specialize_on_alignment=UNALIGNED)
 def prepare_kernel(
-    w_ptr, u_ptr, scores_ptr, factors_ptr, decays_ptr, inverse_ptr, qkv_ptr, ba_ptr, a_log_ptr,
-    dt_bias_ptr, cu_ptr, num_seqs, shortest, qkv_stride, ba_stride, KEY_HEADS: tl.constexpr,
+    w_ptr, u_ptr, scores_ptr, factors_ptr, decays_ptr, qkv_ptr, ba_ptr, a_log_ptr, dt_bias_ptr,
+    cu_ptr, num_seqs, shortest, qkv_stride, ba_stride, KEY_HEADS: tl.constexpr,
     HEADS: tl.constexpr, KEY: tl.constexpr, PADDED_KEY: tl.constexpr, VALUE: tl.constexpr,
     VALUES: tl.constexpr, PADDED_VALUE: tl.constexpr, TRANSPOSED: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -162,18 +131,21 @@ def prepare_kernel(
     begin, end = _find_chunk(cu_ptr, num_seqs, shortest)
     if begin >= end:
         return
-    a_log = tl.load(a_log_ptr + head)
-    dt_bias = tl.load(dt_bias_ptr + head)
     q_ptr = qkv_ptr + head // (HEADS // KEY_HEADS) * KEY
     k_ptr = q_ptr + KEY_HEADS * KEY
     v_ptr = qkv_ptr + 2 * KEY_HEADS * KEY + head * VALUE
     places = tl.arange(0, CHUNK)
     rows = begin + places
-    g, _ = _gates(ba_ptr, a_log, dt_bias, rows, end, ba_stride, HEADS, head)
+    i = places[:, None]
+    j = places[None, :]
+    k = _vectors(k_ptr, rows, end, qkv_stride, KEY, PADDED_KEY)
+    q = _vectors(q_ptr, rows, end, qkv_stride, KEY, PADDED_KEY)
+    v = _vectors(v_ptr, rows, end, qkv_stride, VALUE, VALUES)  # asked for before it is needed
+    a_log = tl.load(a_log_ptr + head)
+    dt_bias = tl.load(dt_bias_ptr + head)
+    g, beta = _gates(ba_ptr, a_log, dt_bias, rows, end, ba_stride, HEADS, head)
     sums = tl.cumsum(g, 0)
     last = tl.sum(g, 0)
-    q = _vectors(q_ptr, rows, end, qkv_stride, KEY, PADDED_KEY)
-    k = _vectors(k_ptr, rows, end, qkv_stride, KEY, PADDED_KEY)
     of_query = _inverse_length(q) * (KEY**-0.5)
     of_key = _inverse_length(k)
     at = tl.program_id(0).to(tl.int64) * HEADS + head
@@ -181,20 +153,24 @@ def prepare_kernel(
     tl.store(factors_ptr + at * 2 * CHUNK + places, of_query * tl.exp(sums))
     tl.store(factors_ptr + at * 2 * CHUNK + CHUNK + places, of_key * tl.exp(last - sums))
 
-    lower = places[:, None] >= places[None, :]
+    products = tl.dot(k, tl.trans(k), input_precision=PRECISION)
+    products *= of_key[:, None] * of_key[None, :]
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
-    scores *= tl.exp(tl.where(lower, sums[:, None] - sums[None, :], 0.0))
-    scores = tl.where(lower, scores * of_query[:, None] * of_key[None, :], 0.0)
+    scores *= of_query[:, None] * of_key[None, :]
+    decay = tl.exp(tl.where(i >= j, sums[:, None] - sums[None, :], 0.0))
+    scores = tl.where(i >= j, scores * decay, 0.0)
     _put(scores_ptr + at * CHUNK * CHUNK, scores, CHUNK, CHUNK, CHUNK)
-    inverse_ptr += at * CHUNK * CHUNK
-    inverse = tl.load(inverse_ptr + places[:, None] * CHUNK + places[None, :])
-    of_keys = inverse.to(tl.float32) * (of_key * tl.exp(sums))[None, :]
+    a = tl.where(i > j, products * decay * beta[:, None], 0.0)
+    inverse = _inverse(a, i, j, k.dtype != tl.float32, PRECISION)
+    inverse = inverse.to(tl.float32) * beta[None, :]
+    of_keys = inverse * (of_key * tl.exp(sums))[None, :]
     w = tl.dot(of_keys.to(k.dtype), k, input_precision=PRECISION)
     _put(w_ptr + at * CHUNK * PADDED_KEY, -w, CHUNK, PADDED_KEY, PADDED_KEY)
     u_ptr += at * CHUNK * PADDED_VALUE
     for first in tl.static_range(0, VALUE, VALUES):
-        v = _vectors(v_ptr + first, rows, end, qkv_stride, VALUE - first, VALUES)
-        u = tl.dot(inverse, v, input_precision=PRECISION)
+        if first > 0:
+            v = _vectors(v_ptr + first, rows, end, qkv_stride, VALUE - first, VALUES)
+        u = tl.dot(inverse.to(k.dtype), v, input_precision=PRECISION)
         if TRANSPOSED:
             _put(u_ptr + first * CHUNK, tl.trans(u), VALUES, CHUNK, CHUNK)
         else:
