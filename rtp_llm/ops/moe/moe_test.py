@@ -172,7 +172,16 @@ def test_fake_balance_is_the_formula_on_every_rank(dtype, ep_size, dp_size):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "k", "experts"), [(1, 1, 1), (1, 8, 128), (50, 6, 64), (700, 8, 7), (3000, 4, 300)]
+    ("tokens", "k", "experts"),
+    [
+        (1, 1, 1),
+        (1, 8, 128),
+        (50, 6, 64),
+        (700, 8, 7),
+        (3000, 4, 300),
+        (16, 10, 512),
+        (90, 3, 1024),
+    ],
 )
 def test_sort_by_expert_equals_reference(tokens, k, experts):
     ids = torch.randint(-1, experts + 2, (tokens, k), dtype=torch.int32)

@@ -48,63 +48,63 @@ __device__ inline int bucket_at(const ExpertSortArgs& args, int64_t i, int64_t e
   return id >= 0 && id < args.experts ? id : args.experts;
 }
 
-// totals[b], entries of each bucket -> its first place; writes the offsets. One group of lanes,
-// each with some neighbouring buckets.
-__device__ inline void first_places(const ExpertSortArgs& args, int* totals) {
-  const int buckets = args.experts + 1;
-  const int lane = thread_index();
-  const int each = (buckets + kGroup - 1) / kGroup;
-  const int begin = lane * each;
-  const int end = begin + each < buckets ? begin + each : buckets;
-  int mine = 0;
-  for (int b = begin; b < end; ++b) mine += totals[b];
-  int before = 0;
-  int sum = mine;
+// Sums of numbers of a block's threads: of those before this one, and of all.
+struct Sums {
+  int before, all;
+
+  // Every thread of the block calls it.
+  __device__ explicit Sums(int number) {
+    __shared__ int of_groups[kMaxThreads / kGroup];
+    const int lane = thread_index() % kGroup, group = thread_index() / kGroup;
+    int sum = number;
+    before = 0;
 #pragma unroll
-  for (int mask = 1; mask < kGroup; mask *= 2) {
-    const int other = exchange(sum, mask);
-    if (lane & mask) before += other;
-    sum += other;
-  }
-  for (int b = begin; b < end; ++b) {
-    const int total = totals[b];
-    totals[b] = before;
-    args.offsets[b] = before;
-    before += total;
-  }
-}
-
-// counts[c * buckets + b] -> first place of bucket b's entries of chunk c; writes the offsets.
-__device__ inline void places_of_chunks(const ExpertSortArgs& args, int* counts, int* totals,
-                                        int chunks) {
-  const int buckets = args.experts + 1;
-  for (int b = thread_index(); b < buckets; b += thread_count()) {
-    int sum = 0;
-    for (int c = 0; c < chunks; ++c) {
-      const int count = counts[c * buckets + b];
-      counts[c * buckets + b] = sum;
-      sum += count;
+    for (int mask = 1; mask < kGroup; mask *= 2) {
+      const int other = exchange(sum, mask);
+      if (lane & mask) before += other;
+      sum += other;
     }
-    totals[b] = sum;
+    __syncthreads();  // earlier sums may still be read
+    if (lane == 0) of_groups[group] = sum;
+    __syncthreads();
+    const int of_lane = lane < thread_count() / kGroup ? of_groups[lane] : 0;
+    before += reduce_group(lane < group ? of_lane : 0, Sum());
+    all = reduce_group(of_lane, Sum());
   }
-  __syncthreads();
-  if (thread_index() < kGroup) first_places(args, totals);
-  __syncthreads();
-  for (int i = thread_index(); i < chunks * buckets; i += thread_count()) {
-    counts[i] += totals[i % buckets];
+};
+
+// counts[c * buckets + b] -> first place of bucket b's entries of chunk c; writes the offsets. A
+// thread for each bucket, in turn.
+__device__ inline void places_of_chunks(const ExpertSortArgs& args, int* counts, int chunks) {
+  const int buckets = args.experts + 1;
+  int begin = 0;  // of the buckets that are in turn
+  for (int first = 0; first < buckets; first += thread_count()) {
+    const int b = first + thread_index();
+    const bool has = b < buckets;
+    int total = 0;
+    for (int c = 0; c < chunks && has; ++c) total += counts[c * buckets + b];
+    const Sums sums(total);
+    int place = begin + sums.before;
+    begin += sums.all;
+    if (has) args.offsets[b] = place;
+    for (int c = 0; c < chunks && has; ++c) {
+      const int count = counts[c * buckets + b];
+      counts[c * buckets + b] = place;
+      place += count;
+    }
   }
   __syncthreads();
 }
 
-__global__ void __launch_bounds__(kMaxThreads) sort_kernel(ExpertSortArgs args) {
-  extern __shared__ int counts[];  // [chunks, buckets], then [buckets]
+// Groups of lanes beyond the `chunks` first have no entries, but buckets.
+__global__ void __launch_bounds__(kMaxThreads) sort_kernel(ExpertSortArgs args, int chunks) {
+  extern __shared__ int counts[];  // [chunks, buckets]
   const int buckets = args.experts + 1;
-  const int chunks = thread_count() / kGroup;
   const int lane = thread_index() % kGroup;
   const int chunk = thread_index() / kGroup;
-  const int64_t steps = (args.count + thread_count() - 1) / thread_count();
+  const int64_t steps = (args.count + chunks * kGroup - 1) / (chunks * kGroup);
   const int64_t begin = chunk * steps * kGroup;
-  const int64_t limit = begin + steps * kGroup;
+  const int64_t limit = chunk < chunks ? begin + steps * kGroup : begin;
   const int64_t end = limit < args.count ? limit : args.count;
   int* const mine = counts + chunk * buckets;
   for (int i = thread_index(); i < chunks * buckets; i += thread_count()) counts[i] = 0;
@@ -115,8 +115,8 @@ __global__ void __launch_bounds__(kMaxThreads) sort_kernel(ExpertSortArgs args) 
     atomicAdd(mine + bucket_at(args, i, end), 1);
   }
   __syncthreads();
-  places_of_chunks(args, counts, counts + chunks * buckets, chunks);
-  for (int64_t i = begin + lane; i < begin + steps * kGroup; i += kGroup) {
+  places_of_chunks(args, counts, chunks);
+  for (int64_t i = begin + lane; i < limit; i += kGroup) {
     const int bucket = bucket_at(args, i, end);
     const Rank rank = rank_of(bucket, lane);
     const int first = bucket >= 0 ? mine[bucket] : 0;
@@ -133,15 +133,15 @@ __global__ void __launch_bounds__(kMaxThreads) sort_kernel(ExpertSortArgs args) 
 }  // namespace
 
 void sort_by_expert(const ExpertSortArgs& args, void* stream) {
-  const int64_t row_bytes = (args.experts + 1) * int64_t{sizeof(int)};
+  const int64_t buckets = args.experts + 1, row_bytes = buckets * int64_t{sizeof(int)};
   int chunks = kMaxThreads / kGroup;
-  while ((chunks + 1) * row_bytes > kSharedBytes ||
-         (chunks > 1 && (chunks / 2) * kGroup >= args.count)) {
+  while (chunks * row_bytes > kSharedBytes || (chunks > 1 && (chunks / 2) * kGroup >= args.count)) {
     chunks /= 2;
   }
-  const auto bytes = static_cast<size_t>((chunks + 1) * row_bytes);
-  launch_overlapped<sort_kernel>(dim3(1), dim3(static_cast<unsigned>(chunks * kGroup)), bytes,
-                                 stream, args);
+  const int64_t threads = max(int64_t{chunks} * kGroup, round_up(buckets, kGroup));
+  launch_overlapped<sort_kernel>(dim3(1),
+                                 dim3(static_cast<unsigned>(min(threads, int64_t{kMaxThreads}))),
+                                 static_cast<size_t>(chunks * row_bytes), stream, args, chunks);
   check_launch("sort_by_expert");
 }
 

@@ -20,22 +20,31 @@ __device__ inline Candidate better(Candidate a, Candidate b) {
   return second ? b : a;
 }
 
-// The id of the best candidate of a group.
-__device__ inline int best_of_group(Candidate mine) {
+// Bits whose order is that of the values; adding zero makes both zeros one. 0: below all numbers.
+__device__ inline uint32_t key_of(float value) {
+  const uint32_t bits = __float_as_uint(value + 0.0f);
+  return bits >> 31 ? ~bits : bits | 0x80000000U;
+}
+
+// The id of the best candidate of a group: the highest key, the lowest id among equals.
+__device__ inline int best_of_group(uint32_t key, int id) {
 #if defined(__HIPCC__)
 #pragma unroll
   for (int mask = kGroup / 2; mask > 0; mask /= 2) {
-    mine = better(mine, {exchange(mine.value, mask), exchange(mine.id, mask)});
+    const auto other = static_cast<uint32_t>(exchange(static_cast<int>(key), mask));
+    const int other_id = exchange(id, mask);
+    const bool second = other > key || (other == key && other_id < id);
+    key = second ? other : key;
+    id = second ? other_id : id;
   }
-  return mine.id;
+  return id;
 #else
-  // Bits whose order is that of the values; adding zero makes both zeros one.
-  const uint32_t bits = __float_as_uint(mine.value + 0.0f);
-  const uint32_t key = bits >> 31 ? ~bits : bits | 0x80000000U;
   const uint32_t best = __reduce_max_sync(0xffffffffU, key);
-  const int id = key == best ? mine.id : kNobody;
-  return __reduce_min_sync(0xffffffffU, id);
+  return __reduce_min_sync(0xffffffffU, key == best ? id : kNobody);
 #endif
+}
+__device__ inline int best_of_group(Candidate mine) {
+  return best_of_group(key_of(mine.value), mine.id);
 }
 
 __device__ inline float lowest() { return -__int_as_float(0x7f800000); }
@@ -120,25 +129,36 @@ __device__ inline uint32_t of_best_groups(const TopkArgs& args, const float* cho
   return bits;
 }
 
-// Takes the k best of the open experts; the lane that holds one writes it. Returns the sum of the
-// scores of this lane's.
+// The highest of N keys, a power of two of them; no more than log2(N) comparisons wait for another.
+template <int N>
+__device__ inline uint32_t highest(const uint32_t* keys) {
+  if constexpr (N == 1) {
+    return keys[0];
+  } else {
+    return max(highest<N / 2>(keys), highest<N / 2>(keys + N / 2));
+  }
+}
+
+// Takes the k best of the experts, by their keys (0: not to be taken); the lane that holds one
+// writes it. Returns the sum of the scores of this lane's.
 template <int N>
 __device__ inline float take_best(const TopkArgs& args, int64_t token, bool valid, int lane,
-                                  uint32_t open, const float (&choice)[N],
-                                  const float (&scores)[N]) {
+                                  uint32_t (&keys)[N], const float (&scores)[N]) {
   float sum = 0.0f;
   for (int j = 0; j < args.k; ++j) {
-    Candidate best = {lowest(), kNobody};
+    const uint32_t best = highest<N>(keys);
+    int place = 0;
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      if (open >> i & 1U) best = better(best, {choice[i], lane + i * kGroup});
-    }
-    const int id = best_of_group(best);
+    for (int i = N - 1; i >= 0; --i) place = keys[i] == best ? i : place;
+    const int id = best_of_group(best, best == 0 ? kNobody : lane + place * kGroup);
     if (id % kGroup != lane) continue;
-    open &= ~(1U << (id / kGroup));
     float weight = 0.0f;
 #pragma unroll
-    for (int i = 0; i < N; ++i) weight = i == id / kGroup ? scores[i] : weight;
+    for (int i = 0; i < N; ++i) {
+      const bool is_taken = i == id / kGroup;
+      weight = is_taken ? scores[i] : weight;
+      keys[i] = is_taken ? 0 : keys[i];
+    }
     sum += weight;
     if (valid) {
       put_id(args, token * args.k + j, id);
@@ -158,22 +178,23 @@ __global__ void __launch_bounds__(kTokens* kGroup) select_kernel(TopkArgs args) 
   let_next_start();
   wait_for_previous();
   float scores[N];
-  float choice[N];
   score<N>(args, valid ? token : 0, lane, scores);
-  uint32_t open = 0;
+  uint32_t keys[N];
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     const int e = lane + i * kGroup;
     const bool there = e < args.experts;
-    choice[i] = ordered(scores[i] + (args.bias != nullptr && there ? args.bias[e] : 0.0f));
-    open |= (there ? 1U : 0U) << i;
-    if constexpr (grouped) shared[row][e + i] = choice[i];
+    const float choice = ordered(scores[i] + (args.bias != nullptr && there ? args.bias[e] : 0.0f));
+    keys[i] = there ? key_of(choice) : 0;
+    if constexpr (grouped) shared[row][e + i] = choice;
   }
   if constexpr (grouped) {
     __syncthreads();
-    open &= of_best_groups<N>(args, shared[row], lane);
+    const uint32_t open = of_best_groups<N>(args, shared[row], lane);
+#pragma unroll
+    for (int i = 0; i < N; ++i) keys[i] = (open >> i & 1U) != 0 ? keys[i] : 0;
   }
-  float sum = take_best<N>(args, token, valid, lane, open, choice, scores);
+  float sum = take_best<N>(args, token, valid, lane, keys, scores);
   sum = reduce_group(sum, Sum());
   __syncthreads();  // other lanes' weights are read
   if (!valid) return;
@@ -213,6 +234,8 @@ void select_experts(const TopkArgs& args, void* stream) {
     launch<4>(args, stream);
   } else if (args.experts <= 8 * kGroup) {
     launch<8>(args, stream);
+  } else if (args.experts <= 16 * kGroup) {
+    launch<16>(args, stream);
   } else {
     launch<32>(args, stream);
   }
