@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,8 +22,12 @@ def light_transformers() -> Iterator[None]:
     """Models of transformers that are imported or saved inside do without both, and without sympy.
 
     Neither is used by a small model that computes eagerly, and the two would cost every test
-    process 7 s of its processor. Once one of them is loaded it stays.
+    process 7 s of its processor. Once one of them is loaded it stays. A torchvision, which
+    transformers imports where there is one, needs the compiler.
     """
+    if importlib.util.find_spec("torchvision") is not None:
+        yield
+        return
     with pytest.MonkeyPatch.context() as patched:
         if _DISTRIBUTED not in sys.modules:
             patched.setitem(sys.modules, _DISTRIBUTED, None)
