@@ -10,8 +10,11 @@ import torch
 
 @dataclass(frozen=True)
 class Processors:
-    """Multiprocessors of a GPU, the shared memory that a block can have on one, and whether a kernel
-    can start while the one in front still runs (programmatic dependent launch)."""
+    """Multiprocessors of a GPU, and the shared memory that a block can have on one.
+
+    ``overlaps``: a kernel can start while the one in front still runs (programmatic dependent
+    launch).
+    """
 
     count: int
     shared_bytes: int
