@@ -280,7 +280,9 @@ def _worker(
     max_model_len: int,
 ) -> LocalWorker:
     overlaps, drafts = _overlaps(settings, device), drafts_on_device(settings, device)
-    sampled = SampledTokens(limits.max_rows, device) if overlaps or drafts else None
+    sampled = None
+    if overlaps or drafts:
+        sampled = SampledTokens(limits.max_rows, device, optimistic=overlaps and drafts)
     runner = ModelRunner(model, cache, device, sampled)
     num_slots = settings.max_running_requests + settings.max_queued_requests
     drafter = None

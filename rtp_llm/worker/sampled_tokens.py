@@ -29,7 +29,8 @@ class SampledTokens:
     those that were not.
     """
 
-    def __init__(self, max_rows: int, device: Device) -> None:
+    def __init__(self, max_rows: int, device: Device, *, optimistic: bool = False) -> None:
+        """``optimistic``: plans take the drafts in flight for right."""
         self._device = device
         self._tokens = torch.zeros(2 * max_rows, dtype=torch.int32, device=device.torch_device)
         self._rows, self.drafts = self._tokens[:max_rows], self._tokens[max_rows:]
@@ -37,13 +38,15 @@ class SampledTokens:
         # rejected, and whether it had any. One row more stands for no row.
         self._rejected = torch.zeros(max_rows + 1, dtype=torch.int32, device=device.torch_device)
         self._drafted = np.zeros(max_rows + 1, np.bool_)
+        self._optimistic = optimistic
         self.correction: Correction | None = None
-        self.last_right_rows: Tensor | None = None
+        self._verified: StepPlan | None = None  # the last step, if it had drafts
+        self._last_right_rows: Tensor | None = None
 
     def begin(self, plan: StepPlan) -> None:
         """A step is to be submitted: ``correction`` is what its plan has to be corrected by."""
         self.correction = None
-        if self.last_right_rows is None:  # the step before had no drafts
+        if self._verified is None or not self._optimistic:
             return
         first = plan.token_ids[plan.cu_seqlens_q[:-1]]
         rows = np.where(first < 0, -1 - first, len(self._drafted) - 1)
@@ -59,30 +62,38 @@ class SampledTokens:
         self.correction = Correction(of_sequence, of_token, of_row, of)
 
     def verify(self, plan: StepPlan) -> None:
-        """The rows of a step are sampled: ``last_right_rows`` int64 [O] are those of its outputs'
-        last tokens that count, None without drafts.
-
-        The next step finds those tokens under the outputs' last rows.
-        """
-        self.last_right_rows = None
-        if plan.num_outputs == plan.num_rows:
+        """The rows of a step are sampled: the next one finds the last token of an output that
+        counts under the output's last row, where plans take drafts for right."""
+        self._last_right_rows = None
+        self._verified = plan if plan.num_outputs < plan.num_rows else None
+        if self._verified is None or not self._optimistic:
             return
-        counts = np.diff(plan.row_cu)
-        last = plan.row_cu[1:].astype(np.int64) - 1
+        right, last = self.last_right_rows, plan.row_cu[1:].astype(np.int64) - 1
+        assert right is not None
         self._drafted.fill(False)
-        self._drafted[last] = counts > 1
-        is_last = np.zeros(plan.num_rows, np.bool_)
-        is_last[last] = True
-        output = np.repeat(np.arange(plan.num_outputs), counts)
-        rows, of_row, ends, no_draft = self._device.upload_all(
-            np.arange(plan.num_rows), output, last, is_last
-        )
-        wrong = (self.tokens(plan.num_rows) != self.drafts[: plan.num_rows]) | no_draft
-        right = torch.full_like(ends, plan.num_rows)
-        right.scatter_reduce_(0, of_row, torch.where(wrong, rows, plan.num_rows), "amin")
+        self._drafted[last] = np.diff(plan.row_cu) > 1
+        ends = self._device.upload(last)
         self._rejected.index_copy_(0, ends, (ends - right).int())
         self._rows.index_copy_(0, ends, self._rows.index_select(0, right))
-        self.last_right_rows = right
+
+    @property
+    def last_right_rows(self) -> Tensor | None:
+        """Rows int64 [O] of the last tokens that count of the step that was verified; None: it had
+        no drafts. To be asked for before its plan changes."""
+        if self._last_right_rows is None and self._verified is not None:
+            self._last_right_rows = self._find_last_right_rows(self._verified)
+        return self._last_right_rows
+
+    def _find_last_right_rows(self, plan: StepPlan) -> Tensor:
+        """The first row of each output whose token is not the draft behind it."""
+        count = plan.num_rows
+        is_last = np.zeros(count, np.bool_)
+        is_last[plan.row_cu[1:] - 1] = True
+        output = np.repeat(np.arange(plan.num_outputs), np.diff(plan.row_cu))
+        rows, of_row, no_draft = self._device.upload_all(np.arange(count), output, is_last)
+        wrong = (self.tokens(count) != self.drafts[:count]) | no_draft
+        found = rows.new_full((plan.num_outputs,), count)
+        return found.scatter_reduce_(0, of_row, torch.where(wrong, rows, count), "amin")
 
     def substitute(self, ids: Tensor) -> None:
         """Replace names among ``ids`` (int32 [T]) by their tokens, in place.

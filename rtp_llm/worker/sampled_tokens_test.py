@@ -64,7 +64,7 @@ def step(*, tokens: list[list[int]], rows: list[int]) -> Any:
 
 
 def test_the_next_plan_is_corrected_by_the_drafts_that_were_rejected():
-    sampled = SampledTokens(16, resolve_device("cpu"))
+    sampled = SampledTokens(16, resolve_device("cpu"), optimistic=True)
     plan = step(tokens=[[1], [2, 0, 0, 0], [3, 0, 0], [4, 0]], rows=[1, 4, 3, 2])
     sampled.begin(plan)
     assert sampled.correction is None
@@ -89,7 +89,7 @@ def test_the_next_plan_is_corrected_by_the_drafts_that_were_rejected():
 
 
 def test_a_step_without_drafts_corrects_nothing_of_the_next():
-    sampled = SampledTokens(4, resolve_device("cpu"))
+    sampled = SampledTokens(4, resolve_device("cpu"), optimistic=True)
     plan = step(tokens=[[1, 0]], rows=[2])
     sampled.keep(int32(5, 6))
     sampled.drafts[0] = 9
@@ -101,3 +101,16 @@ def test_a_step_without_drafts_corrects_nothing_of_the_next():
     sampled.verify(plan)
     sampled.begin(step(tokens=[[-1]], rows=[1]))
     assert sampled.correction is None
+
+
+def test_plans_of_known_lengths_are_not_corrected():
+    sampled = SampledTokens(4, resolve_device("cpu"))
+    plan = step(tokens=[[1, 0]], rows=[2])
+    sampled.keep(int32(5, 6))
+    sampled.drafts[0] = 9
+    sampled.verify(plan)
+    assert sampled.last_right_rows is not None
+    assert sampled.last_right_rows.tolist() == [0]
+    sampled.begin(step(tokens=[[-2]], rows=[1]))
+    assert sampled.correction is None
+    assert sampled.tokens(2).tolist() == [5, 6]
