@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tools.dev import bazel, results
@@ -28,19 +31,46 @@ _BUILDIFIER = ROOT / "tools" / "lint" / "node_modules" / "@bazel" / "buildifier"
 
 def lint(arguments: Sequence[str] = ()) -> tuple[int, int]:
     """(passed, failed) checks of style, types and layout."""
+    return prepare_lint(arguments)()
+
+
+def prepare_lint(
+    arguments: Sequence[str] = (), *, shown_at_once: bool = True
+) -> Callable[[], tuple[int, int]]:
+    """Builds the lint runner; what is returned runs it without Bazel, and counts as `lint` does.
+
+    Unless `shown_at_once`, its output comes in one piece when it has ended.
+    """
     _install_buildifier()
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
-        bazel.run("run", "//tools/lint", "--", f"--report={report}", *arguments)
-        if not report.exists():
-            raise StepError("the lint runner did not finish; its messages are above")
-        counts = json.loads(report.read_text())
-    return counts["passed"], counts["failed"]
+    folder = tempfile.TemporaryDirectory()
+    script, report = (Path(folder.name) / name for name in ("lint", "report.json"))
+    if bazel.run("run", f"--script_path={script}", "//tools/lint"):
+        raise StepError("the lint runner does not build; Bazel's messages are above")
+
+    def check() -> tuple[int, int]:
+        with folder:
+            done = subprocess.run(
+                [script, f"--report={report}", *arguments],
+                env={**os.environ, "BUILD_WORKSPACE_DIRECTORY": str(ROOT)},
+                stdout=None if shown_at_once else subprocess.PIPE,
+                stderr=None if shown_at_once else subprocess.STDOUT,
+                text=True,
+            )
+            print(done.stdout or "", end="", flush=True)
+            if not report.exists():
+                raise StepError("the lint runner did not finish; its messages are above")
+            counts = json.loads(report.read_text())
+        return counts["passed"], counts["failed"]
+
+    return check
 
 
 def test(arguments: Sequence[str]) -> int:
     """Lint and every test, or what is named; prints the closing line, returns the exit code."""
-    counts = [lint(), _bazel_test(arguments)]
+    with ThreadPoolExecutor(1) as beside:  # mypy takes one core for a minute
+        linted = beside.submit(prepare_lint(shown_at_once=False))
+        counts = [_bazel_test(arguments)]
+    counts += [linted.result()]
     if not _names_targets(arguments):
         counts += [_test_threads(arguments)]
         counts += [_test_device(device, arguments) for device in _OF_DEVICES]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -30,7 +31,7 @@ class Runs:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     made = Runs()
-    monkeypatch.setattr(testing, "lint", lambda: (8, 0))
+    monkeypatch.setattr(testing, "prepare_lint", lambda *, shown_at_once: lambda: (8, 0))
     monkeypatch.setattr(testing, "_bazel_test", made.test)
     monkeypatch.setattr(testing, "output_of", made.output_of)
     monkeypatch.setattr(bazel, "command", lambda: "bazel")
@@ -70,3 +71,34 @@ def test_a_missing_toolkit_is_said_and_sycl_is_never_left_out(
     output = capsys.readouterr()
     assert "no tests of the cuda build" in output.err
     assert "the build needs a toolkit" in output.out
+
+
+_SCRIPT = """\
+#!/bin/bash
+echo "checks of $BUILD_WORKSPACE_DIRECTORY $2"
+[[ $2 == broken ]] || echo '{"passed": 3, "failed": 1}' > "${1#--report=}"
+"""
+
+
+def _write_script(subcommand: str, *arguments: str) -> int:
+    """What `bazel run --script_path=FILE //tools/lint` does."""
+    path = Path(arguments[0].removeprefix("--script_path="))
+    path.write_text(_SCRIPT)
+    path.chmod(0o755)
+    return 0
+
+
+def test_lint_is_built_first_and_speaks_when_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(testing, "_install_buildifier", lambda: None)
+    monkeypatch.setattr(bazel, "run", _write_script)
+    check = testing.prepare_lint(["--fix"], shown_at_once=False)
+    assert capsys.readouterr().out == ""
+    assert check() == (3, 1)
+    assert capsys.readouterr().out == f"checks of {testing.ROOT} --fix\n"
+    with pytest.raises(StepError, match="did not finish"):
+        testing.lint(["broken"])
+    monkeypatch.setattr(bazel, "run", lambda *arguments: 1)
+    with pytest.raises(StepError, match="does not build"):
+        testing.prepare_lint()
