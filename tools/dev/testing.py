@@ -18,7 +18,7 @@ _WHEEL = ("//tools/wheel:contents_test", "//tools/wheel:kernels_test")
 # later ROCm than distributions have. SYCL needs no toolkit: packages bring one.
 _OF_DEVICES = {
     "cuda": _WHEEL,
-    "rocm": ("//tools/wheel:kernels_test",),
+    "rocm": ("//bazel:hip_test", "//tools/wheel:kernels_test"),
     "xpu": ("//rtp_llm/kernels/xpu/...", *_WHEEL),
 }
 _TOOLKITS = {"cuda": "@local_cuda//:toolkit", "rocm": "@local_rocm//:toolkit"}
