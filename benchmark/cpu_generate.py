@@ -1,9 +1,10 @@
 """Decoding on the CPU: milliseconds a step beside transformers and llama.cpp, same weights.
 
-Random weights in the shape of Qwen3-0.6B and in a small shape (hidden 512, 8 layers), prompts of 64
-tokens. Contenders take turns; shown are the median of the rounds, their spread, and the limit that
-the machine sets, measured in the same rounds: every step reads all weights once, and multiplies
-with them once for each sequence.
+Random weights in the shape of Qwen3-0.6B and in small shapes (hidden 512, 8 layers; as Qwen3-Next
+and Qwen3.5-MoE with 32 experts, 95 million parameters), prompts of 64 tokens. Contenders take
+turns; shown are the median of the rounds, their spread, and the limit that the machine sets,
+measured in the same rounds: every step reads all weights once, and multiplies with them once for
+each sequence.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 
 from benchmark.bandwidth import read_bandwidth
 from benchmark.generation import OurEngine, Transformers
+from benchmark.hybrid_shapes import HYBRID_SHAPES
 from benchmark.llama_cpp_peer import LlamaCpp, why_not_run
 from benchmark.product_rate import product_rate
 from benchmark.random_model import model_folder, step_bytes, step_operations
@@ -24,10 +26,13 @@ from benchmark.report import Report, parser
 from benchmark.rounds import Figure, interleave
 
 PROMPT = 64
+_HYBRID: dict[str, tuple[int, ...]] = {"float32": (1, 4, 16), "bfloat16": (1, 4, 16)}
 # shape -> (batch sizes for each kind of weights, steps measured in a round)
-CELLS = {
+CELLS: dict[str, tuple[dict[str, tuple[int, ...]], int]] = {
     "small": ({"float32": (1, 8, 32), "bfloat16": (1, 8, 32), "int8": (1, 8, 32)}, 48),
     "qwen3-0.6b": ({"float32": (1, 8), "bfloat16": (1, 8), "int8": (1, 8)}, 12),
+    "small-next": (_HYBRID, 48),
+    "small-qwen3.5-moe": (_HYBRID, 48),
 }
 PEERS = ("float32", "bfloat16")
 COLUMNS = (
@@ -62,10 +67,12 @@ def main() -> None:
         "cache that a step reads over the read bandwidth, and of its products over the rate of "
         "torch's products with the same type."
     )
-    no_llama = why_not_run()
+    shapes = arguments.shape or (["small"] if arguments.quick else list(CELLS))
+    no_llama = why_not_run(shapes)
     report.notes.append(f"llama.cpp: {no_llama or 'one stream, the same weights as GGUF'}.")
-    for shape in arguments.shape or (["small"] if arguments.quick else list(CELLS)):
-        measure_shape(report, shape, rounds, arguments.threads, with_llama=no_llama is None)
+    for shape in shapes:
+        with_llama = no_llama is None and shape not in HYBRID_SHAPES
+        measure_shape(report, shape, rounds, arguments.threads, with_llama=with_llama)
     report.print()
     report.write(arguments.json)
 
@@ -77,15 +84,15 @@ def measure_shape(
     kinds, steps = CELLS[shape]
     folder = model_folder(shape)
     engines = {kind: _engine(folder, kind, threads) for kind in kinds}
-    peers = {kind: Transformers(folder, kind) for kind in PEERS}
+    peers = {kind: Transformers(folder, kind) for kind in PEERS if kind in kinds}
     llamas = {kind: LlamaCpp(folder, kind, threads) for kind in kinds if with_llama}
     for batch in sorted({batch for batches in kinds.values() for batch in batches}):
         contenders: dict[str, Callable[[], float]] = {"bandwidth": read_bandwidth}
         for kind in kinds:
             contenders[f"products {kind}"] = functools.partial(product_rate, kind)
             contenders[f"ours {kind}"] = _decode(engines[kind], batch, steps)
-        for kind in PEERS:
-            contenders[f"transformers {kind}"] = _decode(peers[kind], batch, steps)
+        for kind, peer in peers.items():
+            contenders[f"transformers {kind}"] = _decode(peer, batch, steps)
         for kind, llama in llamas.items() if batch == 1 else ():
             contenders[f"llama.cpp {kind}"] = _decode(llama, batch, steps)
         figures = interleave(contenders, rounds)

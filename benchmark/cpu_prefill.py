@@ -1,6 +1,7 @@
-"""Prompts on the CPU: tokens a second of a 2,048-token prompt beside transformers and llama.cpp.
+"""Prompts on the CPU: tokens a second of a long prompt beside transformers and llama.cpp.
 
-Random weights in the shape of Qwen3-0.6B (--quick: the small shape). Contenders take turns; shown
+Random weights in the shape of Qwen3-0.6B (--quick: the small shape) and in small shapes of
+Qwen3-Next and Qwen3.5-MoE (hidden 512, 8 layers, 32 experts). Contenders take turns; shown
 are the median of the rounds and their spread, and how close that is to the rate at which torch's
 libraries multiply matrices in the same rounds.
 """
@@ -9,20 +10,29 @@ from __future__ import annotations
 
 import functools
 import gc
+from collections.abc import Callable
 
 import torch
 
 from benchmark.generation import OurEngine, Transformers
+from benchmark.hybrid_shapes import HYBRID_SHAPES
 from benchmark.llama_cpp_peer import LlamaCpp, why_not_run
 from benchmark.product_rate import product_rate
 from benchmark.random_model import model_folder, prompt_operations
 from benchmark.report import Report, parser
-from benchmark.rounds import interleave
+from benchmark.rounds import Figure, interleave
 
-PROMPT = 2048
+CELLS = {  # shape -> lengths
+    "small": (2048,),
+    "qwen3-0.6b": (2048,),
+    "small-next": (512, 2048),
+    "small-qwen3.5-moe": (512, 2048),
+}
+DEFAULT = ["qwen3-0.6b", "small-next", "small-qwen3.5-moe"]
 KINDS = ("float32", "bfloat16")
 COLUMNS = (
     "shape",
+    "prompt",
     "engine",
     "weights",
     "tokens/s",
@@ -36,45 +46,61 @@ COLUMNS = (
 
 def main() -> None:
     flags = parser(__doc__.splitlines()[0])
+    flags.add_argument("--shape", choices=list(CELLS), action="append")
     flags.add_argument("--rounds", type=int)
     arguments = flags.parse_args()
     torch.set_num_threads(arguments.threads)
-    shape = "small" if arguments.quick else "qwen3-0.6b"
     rounds = arguments.rounds or (3 if arguments.quick else 5)
-    report = Report(f"A prompt of {PROMPT} tokens on the CPU", COLUMNS)
+    report = Report("Prompts on the CPU", COLUMNS)
     report.notes.append(
         "x transformers: with the same type of weights. x float32: over transformers in float32. "
         "limit: every product of the prompt at the rate of torch's own with this type."
     )
-    no_llama = why_not_run()
+    shapes = arguments.shape or (["small"] if arguments.quick else DEFAULT)
+    no_llama = why_not_run(shapes)
     report.notes.append(f"llama.cpp: {no_llama or 'the same weights as GGUF'}.")
-    measure(report, shape, rounds, arguments.threads, with_llama=no_llama is None)
+    for shape in shapes:
+        with_llama = no_llama is None and shape not in HYBRID_SHAPES
+        measure(report, shape, rounds, arguments.threads, with_llama=with_llama)
     report.print()
     report.write(arguments.json)
 
 
 def measure(report: Report, shape: str, rounds: int, threads: int, *, with_llama: bool) -> None:
-    """One row for each engine and type of weights."""
+    """One row for each length, engine and type of weights."""
     folder = model_folder(shape)
-    contenders = {}
+    contenders: dict[tuple[str, str], OurEngine | Transformers | LlamaCpp] = {}
     for kind in KINDS:
         contenders["ours", kind] = OurEngine(folder, kind, "none", threads)
         contenders["transformers", kind] = Transformers(folder, kind)
         if with_llama:
             contenders["llama.cpp", kind] = LlamaCpp(folder, kind, threads)
-    runs = {
-        " ".join(key): lambda engine=engine: PROMPT / engine.prefill_seconds(PROMPT)
-        for key, engine in contenders.items()
-    }
-    runs |= {f"products {kind}": functools.partial(product_rate, kind) for kind in KINDS}
-    figures = interleave(runs, rounds)
-    operations = prompt_operations(shape, PROMPT) / PROMPT
-    for engine, kind in contenders:
-        figure = figures[f"{engine} {kind}"]
+    for length in CELLS[shape]:
+        runs: dict[str, Callable[[], float]] = {
+            " ".join(key): functools.partial(_rate, engine, length)
+            for key, engine in contenders.items()
+        }
+        runs |= {f"products {kind}": functools.partial(product_rate, kind) for kind in KINDS}
+        _add_rows(report, shape, length, interleave(runs, rounds))
+    contenders.clear()
+    gc.collect()
+
+
+def _rate(engine: OurEngine | Transformers | LlamaCpp, length: int) -> float:
+    return length / engine.prefill_seconds(length)
+
+
+def _add_rows(report: Report, shape: str, length: int, figures: dict[str, Figure]) -> None:
+    operations = prompt_operations(shape, length) / length
+    for name, figure in figures.items():
+        engine, kind = name.split(" ")
+        if engine == "products":
+            continue
         limit = figures[f"products {kind}"].median / operations
         report.add(
             **{
                 "shape": shape,
+                "prompt": length,
                 "engine": engine,
                 "weights": kind,
                 "tokens/s": figure.median,
@@ -85,8 +111,6 @@ def measure(report: Report, shape: str, rounds: int, threads: int, *, with_llama
                 "% of limit": 100 * figure.median / limit,
             }
         )
-    contenders.clear()
-    gc.collect()
 
 
 if __name__ == "__main__":

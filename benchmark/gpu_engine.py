@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from benchmark.random_model import config_folder
+from benchmark.random_model import config_folder, state_bytes
+from benchmark.uniform_routing import uniform_routing
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.messages import AddRequest
@@ -28,6 +30,15 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="a setting of the engine other than the benchmark's own (docs/settings.md)",
+    )
+
+
+def add_routing(flags: argparse.ArgumentParser) -> None:
+    """How mixtures of experts route."""
+    flags.add_argument(
+        "--uniform-routing",
+        action="store_true",
+        help="of mixtures: evenly random experts for each token, in each layer others",
     )
 
 
@@ -53,11 +64,29 @@ def settings_for(shape: str, **changes: Any) -> Settings:
     return Settings(**{**own, **changes})
 
 
+def states_mib(shape: str, sequences: int) -> int:
+    """MiB of a cache that holds the states of so many sequences.
+
+    They take half of it at most. A sequence has two, which hold more than `state_bytes`: the last
+    16 tokens too.
+    """
+    return math.ceil(2 * 2.5 * state_bytes(shape) * (sequences + 1) / 2**20)
+
+
 class GpuEngine:
     """Runs requests of token ids to their end, and says how long its steps took."""
 
-    def __init__(self, shape: str, proposer: Proposer | None = None, **changes: Any) -> None:
-        self.built = build_engine(settings_for(shape, **changes), proposer=proposer)
+    def __init__(
+        self,
+        shape: str,
+        proposer: Proposer | None = None,
+        *,
+        routes_evenly: bool = False,
+        **changes: Any,
+    ) -> None:
+        """``routes_evenly``: see uniform_routing; ``changes`` of settings."""
+        with uniform_routing(on=routes_evenly):
+            self.built = build_engine(settings_for(shape, **changes), proposer=proposer)
         self.engine = self.built.engine
         self._numbers = itertools.count(1)
         while self.engine.has_idle_work:  # graphs, which a server captures while it waits
@@ -86,6 +115,17 @@ class GpuEngine:
         while self.engine.has_work:
             self.engine.step()
         return time.perf_counter() - began
+
+    def mean_step(self, asked: list[list[int]], tokens: int, width: int) -> tuple[float, float]:
+        """Seconds of a step, and tokens that it gives each sequence, in the mean: from the first
+        step on in which all sequences have ``width`` tokens."""
+        self.add(asked, greedy(tokens))
+        steps, seconds = 0, 0.0
+        while self.engine.has_work:
+            computed, taken = self.step()
+            if steps or computed == len(asked) * width:
+                steps, seconds = steps + bool(computed), seconds + taken
+        return seconds / steps, (tokens - 1) / steps
 
 
 def greedy(tokens: int) -> SamplingParams:

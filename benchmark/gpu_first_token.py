@@ -2,7 +2,8 @@
 
 Nothing of the prompt is in the prefix cache; `--prefix` puts tokens before it that are. The limit:
 the operations of the layers and of causal attention over the rate of bfloat16 matrix products,
-measured in the same run, without those of the prefix.
+measured in the same run, without those of the prefix; or what the prompt reads of the weights over
+the rate at which the device copies, where that takes longer.
 """
 
 from __future__ import annotations
@@ -11,11 +12,18 @@ import itertools
 from collections.abc import Callable
 
 from benchmark.generation import prompts
-from benchmark.gpu_engine import CONTEXT, GpuEngine, add_flags, given_settings, greedy
-from benchmark.gpu_limits import measure_rates
+from benchmark.gpu_engine import (
+    CONTEXT,
+    GpuEngine,
+    add_flags,
+    add_routing,
+    given_settings,
+    greedy,
+)
+from benchmark.gpu_limits import Rates, measure_rates
 from benchmark.random_model import SHAPES, prompt_operations, weight_bytes
 from benchmark.report import Report, parser
-from benchmark.rounds import interleave
+from benchmark.rounds import Figure, interleave
 from rtp_llm.device import resolve_device
 
 LENGTHS = (128, 2048, 16384)
@@ -25,6 +33,7 @@ COLUMNS = ("prompt", "ms", "spread ms", "tokens/s", "limit ms", "% of limit")
 def main() -> None:
     flags = parser(__doc__.splitlines()[0])
     add_flags(flags)
+    add_routing(flags)
     flags.add_argument("--length", type=int, action="append")
     flags.add_argument("--prefix", type=int, default=0, help="cached tokens before the prompt")
     arguments = flags.parse_args()
@@ -34,7 +43,8 @@ def main() -> None:
     own = {"kv_cache_mem_mb": 8 * 1024, "max_seq_len": CONTEXT}
     own["reuse_cache"] = arguments.prefix > 0
     print("building the engine ...", flush=True)
-    engine = GpuEngine(arguments.shape, **{**own, **given_settings(arguments)})
+    changes = {**own, **given_settings(arguments)}
+    engine = GpuEngine(arguments.shape, routes_evenly=arguments.uniform_routing, **changes)
     size = SHAPES[arguments.shape]["vocab_size"]
     report = Report(f"First token on {device.description()}, shape {arguments.shape}", COLUMNS)
     prompt_of = make_prompts(arguments.prefix, size)
@@ -46,22 +56,25 @@ def main() -> None:
     figures = interleave({str(n): lambda n=n: first_token(n) for n in lengths}, rounds)  # type: ignore[misc]
     rates = measure_rates(device)
     for length in lengths:
-        figure = figures[str(length)]
-        operations = prompt_operations(arguments.shape, length)  # without those of the prefix
-        limit = rates.seconds(weight_bytes(arguments.shape), operations)
-        report.add(
-            **{
-                "prompt": length,
-                "ms": 1e3 * figure.median,
-                "spread ms": tuple(1e3 * value for value in figure.spread),
-                "tokens/s": length / figure.median,
-                "limit ms": 1e3 * limit,
-                "% of limit": 100 * limit / figure.median,
-            }
-        )
+        add_row(report, arguments.shape, length, figures[str(length)], rates)
     report.notes.append(f"products: {rates.products / 1e12:.0f} TFLOP/s; {rounds} rounds")
     report.print()
     report.write(arguments.json)
+
+
+def add_row(report: Report, shape: str, length: int, figure: Figure, rates: Rates) -> None:
+    """The limit is without the operations of a prefix."""
+    limit = rates.seconds(weight_bytes(shape, length), prompt_operations(shape, length))
+    report.add(
+        **{
+            "prompt": length,
+            "ms": 1e3 * figure.median,
+            "spread ms": tuple(1e3 * value for value in figure.spread),
+            "tokens/s": length / figure.median,
+            "limit ms": 1e3 * limit,
+            "% of limit": 100 * limit / figure.median,
+        }
+    )
 
 
 def make_prompts(prefix: int, vocabulary: int) -> Callable[[int], list[int]]:

@@ -1,22 +1,33 @@
 """Decoding on a GPU: milliseconds a step beside transformers, with graphs and without.
 
 Random weights in bfloat16, with `--setting quantization=fp8` in FP8 blocks; prompts of 128 tokens,
-128 new ones. Contenders take turns; the limit is what a step must read over the rate at which the
-device copies.
+128 new ones. Contenders take turns; the limit is what a step must read, and write of states, over
+the rate at which the device copies. With `--mtp K` a layer of multi-token prediction, random too,
+drafts K tokens a step; none of them is right, which `tokens a step` shows. `--uniform-routing`: the
+experts of a token are chosen evenly at random, as the limit assumes.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import statistics
 from collections.abc import Callable
+from typing import Any
 
 from benchmark.generation import prompts
-from benchmark.gpu_engine import GpuEngine, add_flags, given_settings, greedy
+from benchmark.gpu_engine import (
+    GpuEngine,
+    add_flags,
+    add_routing,
+    given_settings,
+    greedy,
+    states_mib,
+)
 from benchmark.gpu_limits import measure_rates
 from benchmark.gpu_peers import CompiledTransformers, EagerTransformers, random_model
-from benchmark.random_model import SHAPES, config_folder, step_bytes
+from benchmark.random_model import SHAPES, config_folder, draft_bytes, step_bytes
 from benchmark.report import Report, parser
 from benchmark.rounds import interleave
 from rtp_llm.device import Device, resolve_device
@@ -27,6 +38,7 @@ COLUMNS = (
     "batch",
     "ours ms",
     "spread ms",
+    "tokens a step",
     "tokens/s",
     "eager ms",
     "transformers ms",
@@ -41,6 +53,7 @@ Contenders = dict[str, Callable[[int], float]]
 def main() -> None:
     flags = parser(__doc__.splitlines()[0])
     add_flags(flags)
+    add_routing(flags)
     flags.add_argument("--batch", type=int, action="append")
     flags.add_argument(
         "--peer",
@@ -49,6 +62,7 @@ def main() -> None:
         help="eager: ours without graphs; compiled: transformers, minutes to compile; "
         "without the flag the first two",
     )
+    flags.add_argument("--mtp", type=int, default=0, metavar="K", help="draft tokens of a sequence")
     arguments = flags.parse_args()
     rounds = arguments.rounds or (2 if arguments.quick else 5)
     device = resolve_device()
@@ -56,11 +70,10 @@ def main() -> None:
     report.notes.append(f"{rounds} interleaved rounds; limit: bytes read over the copy rate")
     print("building the contenders ...", flush=True)
     contenders = make_contenders(arguments, device)
+    place = _Place(arguments.shape, _kind(arguments), device, arguments.mtp)
     for batch in arguments.batch or BATCHES:
         print(f"batch {batch} ...", flush=True)
-        measure(
-            report, contenders, batch, rounds, _Place(arguments.shape, _kind(arguments), device)
-        )
+        measure(report, contenders, batch, rounds, place)
     report.print()
     report.write(arguments.json)
 
@@ -69,16 +82,11 @@ def make_contenders(arguments: argparse.Namespace, device: Device) -> Contenders
     """Name -> seconds of a step at a batch."""
     shape, batches = arguments.shape, arguments.batch or BATCHES
     peers = arguments.peer or ["eager", "transformers"]
-    own = {
-        "kv_cache_mem_mb": 12 * 1024,
-        "max_seq_len": 1024,
-        "max_running_requests": max(batches),
-        "max_batch_tokens_size": 8192,
-    }
-    changes = {**own, **given_settings(arguments)}
-    made: Contenders = {"ours": _ours(shape, **changes)}
+    changes = {**_settings(arguments, max(batches)), **given_settings(arguments)}
+    make = functools.partial(_Ours, shape, arguments.mtp, evenly=arguments.uniform_routing)
+    made: Contenders = {"ours": make(changes)}
     if "eager" in peers:
-        made["eager"] = _ours(shape, **{**changes, "enable_cuda_graph": False})
+        made["eager"] = make({**changes, "enable_cuda_graph": False})
     if {"transformers", "compiled"}.intersection(peers):
         model = random_model(config_folder(shape), device)
         if "transformers" in peers:
@@ -88,12 +96,37 @@ def make_contenders(arguments: argparse.Namespace, device: Device) -> Contenders
     return made
 
 
-def _ours(shape: str, **changes: object) -> Callable[[int], float]:
-    engine, size = GpuEngine(shape, **changes), SHAPES[shape]["vocab_size"]
+def _settings(arguments: argparse.Namespace, batch: int) -> dict[str, Any]:
+    """The benchmark's own."""
+    drafts = {
+        "speculative": "mtp",
+        "num_speculative_tokens": arguments.mtp,
+        "speculative_adaptive": False,  # no draft is right, so there would soon be none
+    }
+    return {
+        "kv_cache_mem_mb": max(12 * 1024, states_mib(arguments.shape, batch)),
+        "max_seq_len": 1024,
+        "max_running_requests": batch,
+        "max_batch_tokens_size": 8192,
+        **(drafts if arguments.mtp else {}),
+    }
 
-    def step_seconds(batch: int) -> float:
-        """Median time of a step that decodes one token for each sequence."""
-        asked = [[token % size for token in prompt] for prompt in prompts(batch, PROMPT)]
+
+class _Ours:
+    """Seconds of a step; `tokens`: that the last one gave each sequence, in the mean."""
+
+    def __init__(self, shape: str, drafts: int, changes: dict[str, Any], *, evenly: bool) -> None:
+        self._engine = GpuEngine(shape, routes_evenly=evenly, **changes)
+        self._size, self._drafts = SHAPES[shape]["vocab_size"], drafts
+        self.tokens = 1.0
+
+    def __call__(self, batch: int) -> float:
+        """Median time of a step that decodes one token for each sequence; mean with drafts."""
+        asked = [[token % self._size for token in prompt] for prompt in prompts(batch, PROMPT)]
+        engine = self._engine
+        if self._drafts:
+            seconds, self.tokens = engine.mean_step(asked, STEPS, 1 + self._drafts)
+            return seconds
         engine.add(asked, greedy(STEPS))
         times = []
         while engine.engine.has_work:
@@ -102,16 +135,23 @@ def _ours(shape: str, **changes: object) -> Callable[[int], float]:
                 times.append(seconds)
         return statistics.median(times)
 
-    return step_seconds
-
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """What is measured and where; `kind` is how weights are kept (step_bytes)."""
+    """What is measured and where; `kind` is how weights are kept (step_bytes), `drafts` of MTP."""
 
     shape: str
     kind: str
     device: Device
+    drafts: int = 0
+
+    def limit(self, batch: int) -> float:
+        """Seconds that a step takes at least, for what it reads."""
+        context = PROMPT + STEPS // 2
+        read = step_bytes(self.shape, self.kind, batch, context, self.drafts)
+        if self.drafts:
+            read += draft_bytes(self.shape, batch, context, self.drafts)
+        return read / measure_rates(self.device).copy
 
 
 def _kind(arguments: argparse.Namespace) -> str:
@@ -125,14 +165,15 @@ def measure(report: Report, contenders: Contenders, batch: int, rounds: int, pla
     runs = {name: lambda run=run: run(batch) for name, run in contenders.items()}  # type: ignore[misc]
     figures = interleave(runs, rounds)
     ours = figures["ours"]
-    read = step_bytes(place.shape, place.kind, batch, PROMPT + STEPS // 2)
-    limit = read / measure_rates(place.device).copy
+    limit, own = place.limit(batch), contenders["ours"]
+    tokens = own.tokens if isinstance(own, _Ours) else 1.0
     report.add(
         **{
             "batch": batch,
             "ours ms": 1e3 * ours.median,
             "spread ms": tuple(1e3 * value for value in ours.spread),
-            "tokens/s": batch / ours.median,
+            "tokens a step": tokens,
+            "tokens/s": batch * tokens / ours.median,
             "limit ms": 1e3 * limit,
             "% of limit": 100 * limit / ours.median,
             **{f"{name} ms": 1e3 * figures[name].median for name in PEERS if name in figures},

@@ -14,7 +14,14 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from benchmark.generation import prompts
-from benchmark.gpu_engine import GpuEngine, add_flags, given_settings, greedy
+from benchmark.gpu_engine import (
+    GpuEngine,
+    add_flags,
+    add_routing,
+    given_settings,
+    greedy,
+    states_mib,
+)
 from benchmark.random_model import SHAPES
 from benchmark.report import Report, parser
 from rtp_llm.device import Device, resolve_device
@@ -31,18 +38,20 @@ Interval = tuple[str, float, float]  # name, begin and end in microseconds
 def main() -> None:
     flags = parser(__doc__.splitlines()[0])
     add_flags(flags)
+    add_routing(flags)
     flags.add_argument("--batch", type=int, action="append")
     arguments = flags.parse_args()
     device = resolve_device()
     batches = arguments.batch or BATCHES
     own = {
-        "kv_cache_mem_mb": 12 * 1024 if device.name != "cpu" else 256,
+        "kv_cache_mem_mb": _cache_mib(arguments.shape, device, max(batches)),
         "max_seq_len": 1024,
         "max_running_requests": max(batches),
         "max_batch_tokens_size": 8192,
     }
     print("building the engine ...", flush=True)
-    engine = GpuEngine(arguments.shape, **{**own, **given_settings(arguments)})
+    changes = {**own, **given_settings(arguments)}
+    engine = GpuEngine(arguments.shape, routes_evenly=arguments.uniform_routing, **changes)
     title = f"{device.description()}, shape {arguments.shape}"
     kernels = Report(f"Kernels of a step on {title}", COLUMNS)
     summary = Report(f"Idle share of a step on {title} (goal: under 5%)", SUMMARY)
@@ -53,6 +62,10 @@ def main() -> None:
         report.print()
     kernels.rows += summary.rows
     kernels.write(arguments.json)
+
+
+def _cache_mib(shape: str, device: Device, batch: int) -> int:
+    return max(12 * 1024 if device.name != "cpu" else 256, states_mib(shape, batch))
 
 
 def measure(

@@ -19,7 +19,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmark.generation import prompts
-from benchmark.gpu_engine import GpuEngine, add_flags, given_settings, greedy
+from benchmark.gpu_engine import (
+    GpuEngine,
+    add_flags,
+    add_routing,
+    given_settings,
+    greedy,
+)
 from benchmark.random_model import SHAPES
 from benchmark.report import Report, parser
 from benchmark.rounds import interleave
@@ -68,6 +74,7 @@ class WrongDrafts(DeviceProposer):
 def main() -> None:
     flags = parser(__doc__.splitlines()[0])
     add_flags(flags)
+    add_routing(flags)
     flags.add_argument("--batch", type=int, action="append")
     flags.add_argument("--drafts", type=int, default=3, help="draft tokens of a sequence")
     flags.add_argument("--ngrams", action="store_true", help="drafts by n-grams: host and device")
@@ -93,7 +100,8 @@ def compare_matchers(arguments: argparse.Namespace) -> None:
     rounds, batches = arguments.rounds or (2 if arguments.quick else 5), arguments.batch or BATCHES
     device, changes = resolve_device(), own_settings(arguments, batches)
     print("building the contenders ...", flush=True)
-    build = functools.partial(GpuEngine, arguments.shape)
+    evenly = arguments.uniform_routing
+    build = functools.partial(GpuEngine, arguments.shape, routes_evenly=evenly)
     ngrams: dict[str, Any] = {
         "speculative": "ngram",
         "num_speculative_tokens": arguments.drafts,
@@ -163,7 +171,8 @@ def compare_verification(arguments: argparse.Namespace) -> None:
     device = resolve_device()
     changes = own_settings(arguments, batches)
     print("building the contenders ...", flush=True)
-    build = functools.partial(GpuEngine, arguments.shape)
+    evenly = arguments.uniform_routing
+    build = functools.partial(GpuEngine, arguments.shape, routes_evenly=evenly)
     drafts = functools.partial(WrongDrafts, arguments.drafts)
     engines = {
         "plain": build(**changes),

@@ -9,11 +9,13 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from benchmark.generation import prompts
+from benchmark.hybrid_shapes import HYBRID_SHAPES
 from benchmark.random_model import cache_folder
 
 _PACKAGES = ("llama-cpp-python==0.3.36", "gguf==0.19.0", "diskcache==5.6.3")
@@ -24,8 +26,11 @@ _CMAKE = (
 )
 
 
-def why_not_run() -> str | None:
-    """Installs llama-cpp-python where it is missing; the reason when that fails, else None."""
+def why_not_run(shapes: Iterable[str]) -> str | None:
+    """Installs llama-cpp-python where it is missing; the reason when that fails, or when none of
+    these shapes can be written for it, else None."""
+    if all(shape in HYBRID_SHAPES for shape in shapes):
+        return "no gated delta nets in benchmark/gguf_model.py"
     folder = cache_folder() / ("llama_cpp_" + "_".join(_PACKAGES).replace("==", "-"))
     if not folder.exists():
         print("compiling llama-cpp-python once, about ten minutes on two cores", file=sys.stderr)

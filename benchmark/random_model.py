@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -12,6 +13,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+
+from benchmark.hybrid_shapes import HYBRID_SHAPES
 
 _COMMON = {
     "architectures": ["Qwen3ForCausalLM"],
@@ -93,6 +96,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 4,
         "head_dim": 64,
     },
+    **HYBRID_SHAPES,
 }
 
 
@@ -103,8 +107,11 @@ def model_folder(shape: str) -> pathlib.Path:
         partial = cache_folder() / f".{shape}.{os.getpid()}"
         partial.mkdir(parents=True)
         config = {**_COMMON, **SHAPES[shape]}
-        save_file(dict(_weights(config)), partial / "model.safetensors", {"format": "pt"})
-        (partial / "config.json").write_text(json.dumps(config, indent=1))
+        if shape in HYBRID_SHAPES:
+            _save_transformers(config, partial)
+        else:
+            save_file(dict(_weights(config)), partial / "model.safetensors", {"format": "pt"})
+            (partial / "config.json").write_text(json.dumps(config, indent=1))
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
     return folder
@@ -133,31 +140,55 @@ _OUTPUT_BYTES = {**_WEIGHT_BYTES, "fp8": 2.0}
 _CACHE_BYTES = {"float32": 4, "bfloat16": 2, "int8": 4, "fp8": 2}
 
 
-def step_bytes(shape: str, kind: str, batch: int, context: int) -> float:
-    """Bytes that a decoding step must read: all matrices once, keys and values of every sequence.
+def step_bytes(shape: str, kind: str, batch: int, context: int, drafts: int = 0) -> float:
+    """Bytes that a decoding step must read: all matrices once, keys and values of every sequence;
+    of linear attention the float32 states, which it also writes.
 
-    Of experts those that tokens go to when every choice is as likely as any other.
+    Of experts those that tokens go to when every choice is as likely as any other; ``drafts`` of
+    each sequence are verified with its token.
     The embedding counts as the output layer that it is tied to; its look-up reads next to nothing.
     """
     sizes = SHAPES[shape]
-    pairs = 2 * sizes["num_key_value_heads"] * sizes["head_dim"]
-    cache = batch * context * sizes["num_hidden_layers"] * pairs
-    weights = _layer_weights(shape, _experts_hit(sizes, batch)) * _WEIGHT_BYTES[kind]
-    weights += _output_weights(shape) * _OUTPUT_BYTES[kind]
-    return weights + cache * _CACHE_BYTES[kind]
+    cache = batch * context * _full_layers(sizes) * _cache_elements(sizes)
+    weights = _layer_weights(shape, _experts_hit(sizes, batch * (1 + drafts)))
+    weights = weights * _WEIGHT_BYTES[kind] + _output_weights(shape) * _OUTPUT_BYTES[kind]
+    return weights + cache * _CACHE_BYTES[kind] + 2 * batch * state_bytes(shape)
+
+
+def draft_bytes(shape: str, batch: int, context: int, drafts: int) -> float:
+    """Bytes that a layer of multi-token prediction must read for ``drafts`` of each sequence, in
+    bfloat16: once for all tokens of the step before, then for one of each sequence."""
+    sizes = SHAPES[shape]
+    hidden = sizes["hidden_size"]
+    fixed = hidden * (2 * hidden + _full_mixer(sizes)) + _output_weights(shape)
+    cache = batch * context * _cache_elements(sizes)
+    rows = [batch * (1 + drafts), *[batch] * (drafts - 1)]
+    inner = sum(_feed_forward(sizes, _experts_hit(sizes, count)) for count in rows)
+    return 2 * (drafts * (fixed + cache) + hidden * inner)
+
+
+def state_bytes(shape: str) -> float:
+    """Bytes of one sequence's states of linear attention: the matrices in float32, and the last
+    inputs of the convolutions in bfloat16."""
+    sizes = SHAPES[shape]
+    if not (layers := _linear_layers(sizes)):
+        return 0.0
+    keys, values = _linear_sizes(sizes)
+    inputs = (sizes["linear_conv_kernel_dim"] - 1) * (2 * keys + values)
+    return layers * (4 * values * sizes["linear_key_head_dim"] + 2 * inputs)
 
 
 def cache_bytes(shape: str, tokens: float) -> float:
     """Bytes of the keys and values of so many tokens in bfloat16."""
     sizes = SHAPES[shape]
-    pairs = 2 * sizes["num_key_value_heads"] * sizes["head_dim"]
-    return tokens * sizes["num_hidden_layers"] * pairs * _CACHE_BYTES["bfloat16"]
+    return tokens * _full_layers(sizes) * _cache_elements(sizes) * _CACHE_BYTES["bfloat16"]
 
 
-def weight_bytes(shape: str) -> float:
-    """Bytes of all matrices that a step reads, in bfloat16."""
-    experts = SHAPES[shape].get("num_experts", 0)
-    return (_layer_weights(shape, experts) + _output_weights(shape)) * _WEIGHT_BYTES["bfloat16"]
+def weight_bytes(shape: str, tokens: float = math.inf) -> float:
+    """Bytes of all matrices that a step of so many tokens reads, in bfloat16; of experts those that
+    evenly random choices hit."""
+    weights = _layer_weights(shape, _experts_hit(SHAPES[shape], tokens))
+    return (weights + _output_weights(shape)) * _WEIGHT_BYTES["bfloat16"]
 
 
 def step_operations(shape: str, batch: int) -> float:
@@ -169,7 +200,7 @@ def prompt_operations(shape: str, length: int) -> float:
     """Floating-point operations of a prompt: layers, causal attention, one row of logits."""
     sizes = SHAPES[shape]
     queries = sizes["num_attention_heads"] * sizes["head_dim"]
-    attention = 2.0 * length**2 * queries * sizes["num_hidden_layers"]
+    attention = 2.0 * length**2 * queries * _full_layers(sizes)
     return 2.0 * (length * _active_weights(shape) + _output_weights(shape)) + attention
 
 
@@ -178,7 +209,7 @@ def _active_weights(shape: str) -> float:
     return _layer_weights(shape, SHAPES[shape].get("num_experts_per_tok", 0))
 
 
-def _experts_hit(sizes: dict[str, Any], tokens: int) -> float:
+def _experts_hit(sizes: dict[str, Any], tokens: float) -> float:
     experts = sizes.get("num_experts", 0)
     missed = (1 - sizes["num_experts_per_tok"] / experts) ** tokens if experts else 1.0
     return experts * (1 - missed)
@@ -187,16 +218,60 @@ def _experts_hit(sizes: dict[str, Any], tokens: int) -> float:
 def _layer_weights(shape: str, experts: float) -> float:
     """Weights of all layers, of so many experts of each."""
     sizes = SHAPES[shape]
-    hidden, head = sizes["hidden_size"], sizes["head_dim"]
-    queries, pairs = sizes["num_attention_heads"] * head, sizes["num_key_value_heads"] * head * 2
-    inner: float = 3 * sizes["intermediate_size"]
+    mixers = _full_layers(sizes) * _full_mixer(sizes)
+    if linear := _linear_layers(sizes):
+        keys, values = _linear_sizes(sizes)
+        mixers += linear * (2 * keys + 3 * values + 2 * sizes["linear_num_value_heads"])
+    inner = sizes["num_hidden_layers"] * _feed_forward(sizes, experts)
+    return float(sizes["hidden_size"] * (mixers + inner))
+
+
+def _full_mixer(sizes: dict[str, Any]) -> int:
+    """Rows of a layer of full attention; the output of hybrids has a gate."""
+    queries = sizes["num_attention_heads"] * sizes["head_dim"]
+    return (3 if _linear_layers(sizes) else 2) * queries + _cache_elements(sizes)
+
+
+def _feed_forward(sizes: dict[str, Any], experts: float) -> float:
+    """Rows of a layer's feed-forward part, of so many experts."""
     if gates := sizes.get("num_experts"):
-        inner = gates + experts * 3 * sizes["moe_intermediate_size"]
-    return sizes["num_hidden_layers"] * hidden * (2 * queries + pairs + inner)
+        shared: int = 3 * sizes.get("shared_expert_intermediate_size", 0)
+        return gates + shared + experts * 3 * sizes["moe_intermediate_size"]
+    return float(3 * sizes["intermediate_size"])
+
+
+def _cache_elements(sizes: dict[str, Any]) -> int:
+    """Of the keys and values of one token in one layer."""
+    return int(2 * sizes["num_key_value_heads"] * sizes["head_dim"])
+
+
+def _full_layers(sizes: dict[str, Any]) -> int:
+    return int(sizes["num_hidden_layers"] // sizes.get("full_attention_interval", 1))
+
+
+def _linear_layers(sizes: dict[str, Any]) -> int:
+    return int(sizes["num_hidden_layers"] - _full_layers(sizes))
+
+
+def _linear_sizes(sizes: dict[str, Any]) -> tuple[int, int]:
+    """Elements of a token's keys and of its values."""
+    keys = sizes["linear_num_key_heads"] * sizes["linear_key_head_dim"]
+    values = sizes["linear_num_value_heads"] * sizes["linear_value_head_dim"]
+    return keys, values
 
 
 def _output_weights(shape: str) -> int:
     return SHAPES[shape]["vocab_size"] * SHAPES[shape]["hidden_size"]
+
+
+def _save_transformers(config: dict[str, Any], folder: pathlib.Path) -> None:
+    """A model as transformers initialises it."""
+    import transformers
+
+    torch.manual_seed(0)
+    made = transformers.AutoConfig.for_model(**config)
+    model = transformers.AutoModelForCausalLM.from_config(made, dtype=torch.bfloat16)
+    model.save_pretrained(folder)
 
 
 def _weights(config: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:

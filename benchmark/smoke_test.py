@@ -8,11 +8,16 @@ import pathlib
 import re
 
 import pytest
+import torch
 
-from benchmark import request_files
+from benchmark import random_model, request_files
+from benchmark.uniform_routing import uniform_routing
+from rtp_llm.layers import linear_factory
+from rtp_llm.layers.moe import gate
 from rtp_llm.testing.server_processes import REAL
 
 TINY = ["--shape", "tiny", "--quick", "--setting", "kv_cache_mem_mb=64"]
+NEXT = [*TINY[2:], "--shape", "tiny-next", "--uniform-routing"]
 PROGRAMS = {
     "abuse": ["--abuse", "slow headers", "--seconds", "0.2", "--connections", "20"],
     "cpu_speculation": ["--quick", "--batch", "2"],
@@ -40,6 +45,7 @@ CASES = [
     *PROGRAMS.items(),
     ("gpu_verify", [*PROGRAMS["gpu_verify"], "--ngrams", "--prompt", "40"]),
     ("gpu_first_token", [*PROGRAMS["gpu_first_token"], "--prefix", "100"]),
+    ("gpu_generate", [*NEXT, "--batch", "3", "--peer", "none", "--mtp", "2"]),
     ("disagg", TIMELINE),
     ("disagg", [*TIMELINE, "--writer-threads", "1", "--writer-threads", "3"]),
 ]
@@ -67,3 +73,58 @@ def test_the_stations_of_a_request_are_files_that_run(tmp_path, monkeypatch, cap
     run = {row["file"] for row in json.loads(file.read_text())["rows"]}
     assert stations and set(stations) <= run
     assert "HTTP" in capsys.readouterr().out
+
+
+class OneSecond:
+    """An engine without a model."""
+
+    def __init__(self, *_of_model):
+        pass
+
+    def decode_seconds(self, *_of_step):
+        return 1.0
+
+    def prefill_seconds(self, _length):
+        return 1.0
+
+
+@pytest.mark.parametrize(("name", "count"), [("cpu_generate", 6), ("cpu_prefill", 8)])
+def test_hybrids_beside_transformers(name, count, tmp_path, monkeypatch):
+    file, module = tmp_path / "figures.json", importlib.import_module(f"benchmark.{name}")
+    for contender in ("OurEngine", "Transformers"):
+        monkeypatch.setattr(module, contender, OneSecond)
+    monkeypatch.setattr(module, "product_rate", lambda _kind: 1e9)
+    monkeypatch.setattr(module, "model_folder", lambda _shape: tmp_path)
+    flags = ["--shape", "small-next", "--rounds", "1", "--json", str(file)]
+    monkeypatch.setattr("sys.argv", [name, *flags])
+    module.main()
+    rows = json.loads(file.read_text())["rows"]
+    assert len(rows) == count
+    ratio = {"cpu_generate": "same weights", "cpu_prefill": "x transformers"}[name]
+    assert all(row[ratio] == 1.0 for row in rows)
+
+
+def test_uniform_routing_is_even_and_differs_between_layers():
+    weight = torch.zeros(16, 8)
+    with uniform_routing():
+        first, second = (gate.make_float_product(weight) for _ in range(2))
+    assert gate.make_float_product is linear_factory.make_float_product
+    x = torch.ones(4000, 8)
+    chosen = [product(x, weight).topk(4).indices for product in (first, second)]
+    for ids in chosen:
+        counts = ids.flatten().bincount(minlength=16)
+        assert (counts - 1000).abs().max() < 150  # 27 is the standard deviation
+    assert (chosen[0] != chosen[1]).any(dim=1).float().mean() > 0.9
+    assert torch.equal(first(x[:9], weight), first(x, weight)[:9])
+
+
+def test_what_a_hybrid_step_must_read():
+    shape, rate = "qwen3-next-24l", 4.22e12  # bytes a second that an H200 copies
+    limits = {1: 0.93, 16: 5.8, 64: 14.9, 256: 23.6}
+    for batch, milliseconds in limits.items():
+        found = 1e3 * random_model.step_bytes(shape, "bfloat16", batch, 192) / rate
+        assert found == pytest.approx(milliseconds, rel=0.02)
+    for batch, milliseconds in {1: 2.5, 16: 15.4, 64: 22.3}.items():
+        read = random_model.step_bytes(shape, "bfloat16", batch, 192, 3)
+        read += random_model.draft_bytes(shape, batch, 192, 3)
+        assert 1e3 * read / rate == pytest.approx(milliseconds, rel=0.03)
