@@ -96,6 +96,7 @@ COUNTERPARTS = (
     Counterpart("-tp", "--tp", (), _ONE_DEVICE),
     Counterpart("--pipeline-parallel-size", "--pp-size", (), _ONE_DEVICE),
     Counterpart("", "--speculative-algorithm", ("speculative",)),
+    Counterpart("", "--speculative-draft-model-path", ("speculative_model",)),
     Counterpart("", "--speculative-num-draft-tokens", ("num_speculative_tokens",)),
     Counterpart("", "--speculative-num-steps", ("num_speculative_tokens",)),
     Counterpart("--enable-lora", "--enable-lora", (), _NOT_YET),

@@ -264,6 +264,19 @@ REFUSALS: tuple[Refusal, ...] = (
         "Choose a head that was trained for this model, or another --speculative.",
     ),
     Refusal(
+        "model",
+        "draft model of another vocabulary",
+        "With --speculative draft-model both models have the same tokens under the same numbers.",
+        "Choose a draft model of the same family, with the same vocab_size and tokenizer, or "
+        "another --speculative.",
+    ),
+    Refusal(
+        "model",
+        "draft model with recurrent layers",
+        "The states of gated delta nets in a draft model do not go back behind rejected drafts.",
+        "Choose a draft model that has attention in all layers, or another --speculative.",
+    ),
+    Refusal(
         "speculation",
         "speculative decoding of more drafts than recurrent states go back",
         "The state of a gated delta net can go back 7 tokens, others none.",

@@ -26,14 +26,20 @@ _TABLE = "num_speculative_tokens_per_batch_size"
 
 
 # Its names of methods that differ from ours.
-_METHODS = dict.fromkeys(("qwen3_next_mtp", "qwen3_5_mtp", "deepseek_mtp"), "mtp")
+_METHODS = {
+    **dict.fromkeys(("qwen3_next_mtp", "qwen3_5_mtp", "deepseek_mtp"), "mtp"),
+    "draft_model": "draft-model",
+}
+# What speculative_model is the folder of, with the methods that read it.
+_FOLDERS = {"eagle3": "a head", "draft-model": "a model"}
 
 
 class DraftHeadChoice(TypedDict):
-    """`mtp`: the model's own layer; `eagle3`: a folder, or nothing."""
+    """`mtp`: the model's own layer; `eagle3` and `draft_model`: a folder, or nothing."""
 
     mtp: bool
     eagle3: str
+    draft_model: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +57,15 @@ class SpeculativeSettings(CheckedSettings):
         "the last tokens where they occurred before, in the prompt or the answer; suffix what "
         "followed them most often, in answers to others, too; mtp is the model's own layer of "
         "multi-token prediction, where its folder has one; eagle3 a head that was trained for it, "
-        "in speculative-model. Answers stay the same.",
-        choices=("none", "ngram", "suffix", "mtp", "eagle3"),
+        "and draft-model a smaller model of the same vocabulary, in speculative-model. Answers "
+        "stay the same.",
+        choices=("none", "ngram", "suffix", "mtp", "eagle3", "draft-model"),
     )
     speculative_model: str = option(
         "",
         "text",
         "speculation",
-        "With eagle3, the folder of the head that drafts.",
+        "With eagle3, the folder of the head that drafts; with draft-model, that of the model.",
         advanced=True,
     )
     num_speculative_tokens: int = option(
@@ -161,8 +168,11 @@ class SpeculativeSettings(CheckedSettings):
             for key, value in _parse(self.speculative_config).items():
                 known = key == "method" and isinstance(value, str)
                 self._set(key, _METHODS.get(value, value) if known else value)
-        if self.speculative == "eagle3" and not self.speculative_model:
-            raise SettingsError("speculative_model: with eagle3 it must name the folder of a head")
+        folder = _FOLDERS.get(self.speculative)
+        if folder is not None and not self.speculative_model:
+            raise SettingsError(
+                f"speculative_model: with {self.speculative} it must name the folder of {folder}"
+            )
         if self.prompt_lookup_min > self.prompt_lookup_max:
             raise SettingsError(
                 f"prompt_lookup_min: {self.prompt_lookup_min} is above prompt_lookup_max, "
@@ -201,16 +211,22 @@ class SpeculativeSettings(CheckedSettings):
     @property
     def draft_head(self) -> DraftHeadChoice:
         """What the model is loaded with: arguments of load_model."""
-        is_eagle3 = self.speculative == "eagle3"
+        folders = {self.speculative: self.speculative_model}
         return {
             "mtp": self.speculative == "mtp",
-            "eagle3": self.speculative_model if is_eagle3 else "",
+            "eagle3": folders.get("eagle3", ""),
+            "draft_model": folders.get("draft-model", ""),
         }
 
     @property
     def has_draft_head(self) -> bool:
-        """A head beside the model finds drafts."""
-        return self.speculative in ("mtp", "eagle3")
+        """A head or another model beside the model finds drafts."""
+        return self.speculative in ("mtp", "eagle3", "draft-model")
+
+    @property
+    def reads_folder(self) -> bool:
+        """`speculative_model` is read."""
+        return self.speculative in _FOLDERS
 
     def _set(self, key: str, value: Any) -> None:
         """The field that the JSON object has at `key`."""

@@ -54,15 +54,26 @@ def test_tables_that_make_no_sense(table: str, message: str) -> None:
 @pytest.mark.parametrize("method", ["mtp", "qwen3_next_mtp", "qwen3_5_mtp"])
 def test_other_names_of_a_method(method: str) -> None:
     settings = Settings(model="m", speculative_config=json.dumps({"method": method}))
-    assert settings.speculative == "mtp" and settings.draft_head == {"mtp": True, "eagle3": ""}
+    assert settings.speculative == "mtp"
+    assert settings.draft_head == {"mtp": True, "eagle3": "", "draft_model": ""}
 
 
 def test_an_eagle3_head_needs_a_folder() -> None:
     config = {"method": "eagle3", "model": "/models/head", "num_speculative_tokens": 2}
     settings = Settings(model="m", speculative_config=json.dumps(config))
-    assert settings.draft_head == {"mtp": False, "eagle3": "/models/head"}
+    assert settings.draft_head == {"mtp": False, "eagle3": "/models/head", "draft_model": ""}
     with pytest.raises(SettingsError, match=r"^speculative_model: .* folder of a head"):
         Settings(model="m", speculative="eagle3")
+
+
+@pytest.mark.parametrize("method", ["draft-model", "draft_model"])
+def test_a_draft_model_needs_a_folder(method: str) -> None:
+    config = {"method": method, "model": "/models/small", "num_speculative_tokens": 5}
+    settings = Settings(model="m", speculative_config=json.dumps(config))
+    assert settings.speculative == "draft-model" and settings.has_draft_head
+    assert settings.draft_head == {"mtp": False, "eagle3": "", "draft_model": "/models/small"}
+    with pytest.raises(SettingsError, match=r"^speculative_model: with draft-model .* of a model"):
+        Settings(model="m", speculative="draft-model")
 
 
 def test_object_and_flags_may_agree() -> None:

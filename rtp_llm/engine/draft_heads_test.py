@@ -1,4 +1,4 @@
-"""Engines that draft by a head of their model: the same answers, and the drafts they should be."""
+"""Engines that draft by a head, or by another model: the same answers, and the right drafts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rtp_llm.engine.drafting_models_for_tests import (
+    DRAFT_MODELS,
     HEADS,
     TIGHT,
     WORDS,
@@ -28,7 +29,7 @@ from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.worker.heads.logits_processor import ProcessorRows
 
 
-@pytest.fixture(scope="module", params=HEADS)
+@pytest.fixture(scope="module", params=HEADS + DRAFT_MODELS)
 def model(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     made = save_drafting_model(tmp_path_factory.mktemp("model"), request.param)
     with each_token_alone():  # so that verifying in one step rounds as decoding does
@@ -138,7 +139,7 @@ def test_drafts_are_those_of_the_layer(model: Model, settings: dict[str, Any]) -
     prompts = {n + 1: random_prompt(2 + 9 * n, n, WORDS) for n in range(5)}
     watcher = Watcher(engine, model.oracle, prompts)
     for prompt in prompts.values():
-        engine.add(prompt, max_tokens=16, ignore_eos=True)
+        engine.add(prompt, max_tokens=22, ignore_eos=True)
         engine.step()
     engine.run()
     assert watcher.checked > 30 > watcher.close

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from rtp_llm.testing.draft_models import DraftModelOracle
 from rtp_llm.testing.eagle3_models import Eagle3Oracle, save_eagle3_head
 from rtp_llm.testing.mtp_models import MtpOracle, save_mtp_model
 from rtp_llm.testing.tiny_engine import TinyEngine
@@ -24,6 +25,19 @@ HEADS = (
     "eagle3 llama",
     "eagle3 qwen3_5",
 )
+# A model and another one that drafts for it, whose cache is in the same group, in another one,
+# and in one of windows; and what else their configs have.
+DRAFT_MODELS = (
+    "draft-model llama llama",
+    "draft-model mistral qwen3",
+    "draft-model qwen3_5 mistral",
+)
+_TARGETS: dict[str, dict[str, Any]] = {"mistral": {"sliding_window": 24}}
+_DRAFTS: dict[str, dict[str, Any]] = {
+    "llama": {"num_hidden_layers": 2},
+    "qwen3": {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32},
+    "mistral": {"num_attention_heads": 2, "num_key_value_heads": 1, "sliding_window": 9},
+}
 WISHES: list[dict[str, Any]] = [
     {},
     {"temperature": 0.7, "seed": 4},
@@ -43,14 +57,14 @@ TIGHT: dict[str, Any] = {
     "max_running_requests": 12,
     "max_batch_tokens_size": 64,
 }
-Oracle: TypeAlias = MtpOracle | Eagle3Oracle
+Oracle: TypeAlias = MtpOracle | Eagle3Oracle | DraftModelOracle
 Play = Callable[[TinyEngine], Any]
 
 
 @dataclass
 class Model:
-    """A folder, its head in PyTorch, and the settings of an engine that drafts; `plain`: an engine
-    without drafts, once a test has run it."""
+    """A folder, what drafts in PyTorch, and the settings of an engine that drafts; `plain`: an
+    engine without drafts, once a test has run it."""
 
     folder: Path
     kind: str
@@ -60,13 +74,19 @@ class Model:
 
 
 def save_drafting_model(folder: Path, named: str) -> Model:
-    """A random model of the kind that is `named` behind the method that drafts for it."""
-    method, kind = named.split()
+    """A random model of the kind that is `named` behind the method that drafts for it, and before
+    the kind of its draft model."""
+    method, kind, *draft = named.split()
     path, head = folder / "model", folder / "head"
     settings = {"speculative": method, "num_speculative_tokens": 3}
     if method == "mtp":
         _, oracle = save_mtp_model(path, kind, vocab_size=WORDS)
         return Model(path, kind, settings, oracle)
+    if draft:
+        save_model(path, kind, vocab_size=WORDS, **_TARGETS.get(kind, {}))
+        small = save_model(head, draft[0], seed=5, vocab_size=WORDS, **_DRAFTS[draft[0]])
+        settings["speculative_model"] = str(head)
+        return Model(path, kind, settings, DraftModelOracle(small))
     target = save_model(path, kind, vocab_size=WORDS)
     if method != "eagle3":
         return Model(path, kind, settings)

@@ -1,4 +1,4 @@
-"""Draft heads on a GPU: the tokens of an engine without drafts; skipped without one."""
+"""Draft heads and models on a GPU: the tokens of an engine without drafts; skipped without one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ def head_of(folder: Path, method: str, kind: str) -> dict[str, Any]:
         save_mtp_model(folder / "model", kind, vocab_size=WORDS)
         return settings
     model = save_model(folder / "model", kind, vocab_size=WORDS)
-    save_eagle3_head(folder / "head", model, draft_vocab_size=WORDS - 2)
+    if method == "draft-model":
+        sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+        save_model(folder / "head", "qwen3", seed=5, vocab_size=WORDS, **sizes)
+    else:
+        save_eagle3_head(folder / "head", model, draft_vocab_size=WORDS - 2)
     return {**settings, "speculative_model": str(folder / "head")}
 
 
@@ -38,6 +42,8 @@ def head_of(folder: Path, method: str, kind: str) -> dict[str, Any]:
         ("mtp", "deepseek_v3"),
         ("eagle3", "llama"),
         ("eagle3", "qwen3_next"),
+        ("draft-model", "llama"),
+        ("draft-model", "qwen3_5"),
     ],
 )
 def test_tokens_are_those_without_drafts(tmp_path: Path, method: str, kind: str) -> None:

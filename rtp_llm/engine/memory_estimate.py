@@ -14,7 +14,7 @@ from rtp_llm.loader import resolve
 from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.models.causal_lm import model_cache_dtypes
 from rtp_llm.models.config_reader import read_model_config
-from rtp_llm.models.registry import model_class
+from rtp_llm.models.draft_model import cache_groups_of
 from rtp_llm.worker.cache.budget import (
     MIB,
     CacheBudget,
@@ -69,7 +69,7 @@ def estimate_plan(settings: Settings, device: Device) -> tuple[CacheShape, Cache
     more than the reserve that is assumed here."""
     config = read_model_config(settings.model, **settings.draft_head)
     resolved = resolve(settings, config, device)
-    groups = model_class(config.architecture).groups_of(config, model_cache_dtypes(resolved))
+    groups = cache_groups_of(config, model_cache_dtypes(resolved))
     limits = step_limits(settings, config, device)
     shape = limits.cache_shape(groups)
     weights = _weight_bytes(settings, torch_dtype(resolved))
@@ -110,9 +110,15 @@ def _weight_bytes(settings: Settings, dtype: torch.dtype) -> int:
     """Weights as they would be kept; with a quantisation, all matrices count as quantised."""
     if settings.load_format == "dummy":
         return 0
+    own = _kept_bytes(settings.model, dtype, quantized=settings.quantization != "none")
+    drafts = settings.draft_head["draft_model"]
+    return own + _kept_bytes(drafts, dtype, quantized=False) if drafts else own
+
+
+def _kept_bytes(folder: str, dtype: torch.dtype, *, quantized: bool) -> int:
     total = 0
-    for entry in Checkpoint.open(settings.model).tensors.values():
-        quantized = settings.quantization != "none" and len(entry.shape) > 1
-        kept = 1 if quantized or entry.dtype.itemsize == 1 else dtype.itemsize
+    for entry in Checkpoint.open(folder).tensors.values():
+        smaller = quantized and len(entry.shape) > 1
+        kept = 1 if smaller or entry.dtype.itemsize == 1 else dtype.itemsize
         total += math.prod(entry.shape) * kept
     return total

@@ -69,8 +69,10 @@ def check_drafts(
 
     ``rollback``: of CacheGroups; ``lockstep``: its ranks share experts.
     """
-    if settings.speculative_model and settings.speculative != "eagle3":
-        raise EngineStartError("speculative_model: only --speculative eagle3 reads it")
+    if settings.speculative_model and not settings.reads_folder:
+        raise EngineStartError(
+            "speculative_model: only --speculative eagle3 and draft-model read it"
+        )
     if not proposer.max_draft_tokens:
         return
     too_many = rollback is not None and rollback < proposer.max_draft_tokens

@@ -14,6 +14,7 @@ from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.layers.moe import explain as explain_experts
 from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.loader.draft_head import load_vocabulary, with_head
+from rtp_llm.loader.draft_model import check_tokens, draft_options
 from rtp_llm.loader.dummy import draw_weights
 from rtp_llm.loader.fp8_weights import (
     describe,
@@ -29,6 +30,7 @@ from rtp_llm.loader.tied import resolve_tied
 from rtp_llm.models.causal_lm import CausalLM, ModelOptions
 from rtp_llm.models.config import ModelConfig, UnsupportedModelError
 from rtp_llm.models.config_reader import read_model_config
+from rtp_llm.models.draft_model import WithDraftModel, cache_groups_of
 from rtp_llm.models.moe import local_experts
 from rtp_llm.models.refusals import refuse
 from rtp_llm.models.registry import model_class
@@ -50,19 +52,41 @@ def load_model(
     progress: Progress | None = None,
     mtp: bool = False,
     eagle3: str | Path = "",
+    draft_model: str | Path = "",
 ) -> CausalLM:
     """The model in a Hugging Face folder, ready to run on `device`; `experts`: where they are.
 
-    `mtp`: with its layer of multi-token prediction, `eagle3`: with the head in that folder.
+    `mtp`: with its layer of multi-token prediction, `eagle3`: with the head in that folder,
+    `draft_model`: with the model in that one.
     Raises UnsupportedModelError, ModelConfigError, CheckpointError, WeightError or NoChoiceError.
     """
-    config = read_model_config(path, mtp=mtp, eagle3=eagle3)
+    config = read_model_config(path, mtp=mtp, eagle3=eagle3, draft_model=draft_model)
     options = replace(_options(settings, config, device), experts=experts)
+    progress = progress or SilentProgress()
+    if config.draft_model is None:
+        return _loaded(path, config, options, progress, device)
+    # The smaller one first: what is wrong with it is soon known.
+    check_tokens(path, draft_model)
+    own = draft_options(options, config.draft_model)
+    draft = _loaded(draft_model, config.draft_model, own, progress, device)
+    both = WithDraftModel(_loaded(path, config, options, progress, device), draft)
+    shorten_lookups(both)
+    return both.eval()
+
+
+def _loaded(
+    path: str | Path,
+    config: ModelConfig,
+    options: ModelOptions,
+    progress: Progress,
+    device: Device,
+) -> CausalLM:
+    """One model, ready to run."""
     checkpoint = None
-    if settings.load_format != "dummy":
+    if options.settings.load_format != "dummy":
         config, checkpoint = _checkpoint(path, config, options)
     options = _with_stored(options, config, checkpoint, device)
-    return _filled(config, options, checkpoint, progress or SilentProgress(), device)
+    return _filled(config, options, checkpoint, progress, device)
 
 
 def _checkpoint(
@@ -125,45 +149,64 @@ def explain(
     settings: ModelSettings,
     mtp: bool = False,
     eagle3: str | Path = "",
+    draft_model: str | Path = "",
 ) -> str:
     """What would run and why: device, model, number type, attention backend, the others' reasons.
 
     Reads config.json and the headers of the weights only, unless a head that should be tied has to
     be compared with the embedding; raises as load_model does.
     """
-    config = read_model_config(path, mtp=mtp, eagle3=eagle3)
+    config = read_model_config(path, mtp=mtp, eagle3=eagle3, draft_model=draft_model)
     options = _options(settings, config, device)
-    config, checkpoint = _checkpoint(path, config, options)
-    options = _with_stored(options, config, checkpoint, device)
-    experts = local_experts(config, options.layer_options())
-    with _refusing_shared_blocks(config):
-        check_weights(config, options, checkpoint)
-    kept = options.settings.dtype + describe(checkpoint, options.dtype, device)
-    if settings.quantization != "none":
-        kept += f", linear weights {settings.quantization}"
+    further: list[str] = []
+    if config.draft_model is not None:
+        check_tokens(path, draft_model)
+        own = draft_options(options, config.draft_model)
+        further = _explain_model("draft model", draft_model, config.draft_model, own, device)
     return "\n".join(
         [
             f"device: {device.description()}",
-            f"model: {config.architecture}, {config.num_layers} layers, "
-            f"context {config.max_position_embeddings} (at most {config.context_limit})",
-            f"weights: {checkpoint.num_bytes / 2**20:.1f} MiB in files, kept as {kept}",
-            *_explain_mixers(config, options),
-            *([] if experts is None else [explain_experts(experts, settings.moe_strategy)]),
+            *_explain_model("model", path, config, options, device),
+            *further,
             "not on this device:",
             *(f"  {feature}: {reason}" for feature, reason in device.refused.items()),
         ]
     )
 
 
-def _explain_mixers(config: ModelConfig, options: ModelOptions) -> list[str]:
-    """What the cache holds, each group where there are several, and the backends."""
-    model = model_class(config.architecture)
-    cache = model.groups_of(config, options.cache_dtypes)
+def _explain_model(
+    name: str, path: str | Path, config: ModelConfig, options: ModelOptions, device: Device
+) -> list[str]:
+    """One model: its weights, cache, attention backends and experts."""
+    config, checkpoint = _checkpoint(path, config, options)
+    options = _with_stored(options, config, checkpoint, device)
+    experts = local_experts(config, options.layer_options())
+    with _refusing_shared_blocks(config):
+        check_weights(config, options, checkpoint)
+    settings = options.settings
+    kept = settings.dtype + describe(checkpoint, options.dtype, device)
+    if settings.quantization != "none":
+        kept += f", linear weights {settings.quantization}"
+    return [
+        f"{name}: {config.architecture}, {config.num_layers} layers, "
+        f"context {config.max_position_embeddings} (at most {config.context_limit})",
+        f"weights: {checkpoint.num_bytes / 2**20:.1f} MiB in files, kept as {kept}",
+        *_explain_cache(config, options),
+        model_class(config.architecture).explain_backends(config, options),
+        *([] if experts is None else [explain_experts(experts, settings.moe_strategy)]),
+    ]
+
+
+def _explain_cache(config: ModelConfig, options: ModelOptions) -> list[str]:
+    """What the cache holds, each group where there are several."""
+    cache = cache_groups_of(config, options.cache_dtypes)
+    own = cache_groups_of(replace(config, draft_model=None), options.cache_dtypes)
+    further = cache.token_bytes - own.token_bytes
+    of_draft = f", {further} of them for the draft model" if further else ""
     groups = cache.groups if len(cache.groups) > 1 else ()
     return [
-        f"KV cache: {cache.token_bytes} bytes per token",
+        f"KV cache: {cache.token_bytes} bytes per token{of_draft}",
         *(f"  {group}" for group in groups),
-        model.explain_backends(config, options),
     ]
 
 

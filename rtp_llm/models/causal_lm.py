@@ -1,4 +1,4 @@
-"""What every language model offers to the worker and to the loader."""
+"""What every language model offers to the worker, and its class to the loader."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.layers import Layer, LayerOptions, MixerShape, torch_dtype
 from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.models.config import Features, ModelConfig
-from rtp_llm.models.draft_head import DraftHead
+from rtp_llm.models.draft_head import DraftModule
 from rtp_llm.models.raw_config import RawConfig
 
 # Of an EAGLE-3 head, from and to its vocabulary: the first is read beside the weights.
@@ -106,7 +106,47 @@ class ModelOptions:
 
 
 class CausalLM(Layer):
-    """A language model over a paged KV cache.
+    """A language model over a paged KV cache."""
+
+    config: ModelConfig
+
+    @abstractmethod
+    def cache_groups(self) -> CacheGroups:
+        """What its layers keep of a sequence, as they say it."""
+
+    @abstractmethod
+    def context_bytes(self, keys: int) -> int:
+        """Memory that steps take at most because their queries see so many keys in all."""
+
+    @abstractmethod
+    def forward(self, batch: ForwardBatch) -> Tensor:
+        """Hidden states [T, hidden] of the batch's tokens, normalised; fills the KV caches."""
+
+    @property
+    @abstractmethod
+    def drafts(self) -> DraftModule | None:
+        """What drafts for it; the two below are for models that have it."""
+
+    @abstractmethod
+    def draft_states(self, hidden: Tensor) -> Tensor:
+        """States [T, width] that drafts go on from, of the tokens of the step that `forward`
+        computed last, which gave ``hidden`` [T, hidden]."""
+
+    @abstractmethod
+    def draft(self, batch: ForwardBatch, states: Tensor) -> Tensor:
+        """New states [T, ...]; see DraftModule.forward. Fills the KV cache of what drafts."""
+
+    @abstractmethod
+    def warm_up(self, kv_cache: Sequence[Tensor]) -> None:
+        """Compile what kernels compile when they are first called; `kv_cache` of each layer."""
+
+    @abstractmethod
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """Hidden states [R, hidden] -> float32 logits [R, vocabulary]."""
+
+
+class Architecture(CausalLM):
+    """A language model that config.json can name.
 
     CONFIG_DEFAULTS: what a key that config.json leaves out means. IGNORED_WEIGHTS: endings of names
     of tensors in checkpoints that hold nothing to load, IGNORED_PREFIXES: beginnings. TEXT_PREFIX:
@@ -117,7 +157,6 @@ class CausalLM(Layer):
     IGNORED_WEIGHTS: ClassVar[tuple[str, ...]] = ()
     IGNORED_PREFIXES: ClassVar[tuple[str, ...]] = ()
     TEXT_PREFIX: ClassVar[str] = ""
-    config: ModelConfig
 
     @classmethod
     @abstractmethod
@@ -155,14 +194,6 @@ class CausalLM(Layer):
             check_backend(each)
         return "\n".join(map(explain, asked))
 
-    @abstractmethod
-    def cache_groups(self) -> CacheGroups:
-        """What its layers keep of a sequence, as they say it."""
-
-    @abstractmethod
-    def context_bytes(self, keys: int) -> int:
-        """Memory that steps take at most because their queries see so many keys in all."""
-
     def ignores(self, name: str) -> bool:
         """Whether a checkpoint's tensor `name` holds nothing to load."""
         tied = ("lm_head.weight",) if self.config.tie_word_embeddings else ()
@@ -172,29 +203,3 @@ class CausalLM(Layer):
             return True
         ends = name.endswith((*self.IGNORED_WEIGHTS, *tied))
         return ends or name.startswith(self.IGNORED_PREFIXES)
-
-    @abstractmethod
-    def forward(self, batch: ForwardBatch) -> Tensor:
-        """Hidden states [T, hidden] of the batch's tokens, normalised; fills the KV caches."""
-
-    @property
-    @abstractmethod
-    def drafts(self) -> DraftHead | None:
-        """What drafts for it; the two below are for models that have it."""
-
-    @abstractmethod
-    def draft_states(self, hidden: Tensor) -> Tensor:
-        """States [T, width] of the draft head, of the tokens of the step that `forward` computed
-        last, which gave ``hidden`` [T, hidden]."""
-
-    @abstractmethod
-    def draft(self, batch: ForwardBatch, states: Tensor) -> Tensor:
-        """New states [T, width]; see DraftHead.forward. Fills the head's KV cache."""
-
-    @abstractmethod
-    def warm_up(self, kv_cache: Sequence[Tensor]) -> None:
-        """Compile what kernels compile when they are first called; `kv_cache` of each layer."""
-
-    @abstractmethod
-    def compute_logits(self, hidden: Tensor) -> Tensor:
-        """Hidden states [R, hidden] -> float32 logits [R, vocabulary]."""

@@ -80,7 +80,8 @@ class ModelConfig:
     of norms, `output_gate` multiplies what attention gives. `linear_layers`: whether each layer has
     the linear attention `delta_net`, instead of attention over keys and values. `mtp_layers`: how
     many layers behind the last one the checkpoint has, which predict further tokens;
-    `draft_layers`: how many of them are used. `eagle3`: the head that drafts for it instead.
+    `draft_layers`: how many of them are used. `eagle3`: the head that drafts for it instead,
+    or `draft_model`: the other model that does.
     """
 
     architecture: str
@@ -115,6 +116,7 @@ class ModelConfig:
     mtp_layers: int = 0
     draft_layers: int = 0
     eagle3: Eagle3Config | None = None
+    draft_model: ModelConfig | None = None
 
     @property
     def has_drafts(self) -> bool:

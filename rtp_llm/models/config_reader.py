@@ -15,15 +15,43 @@ from rtp_llm.models.text_config import text_values
 
 
 def read_model_config(
-    path: str | Path, *, mtp: bool = False, eagle3: str | Path = ""
+    path: str | Path, *, mtp: bool = False, eagle3: str | Path = "", draft_model: str | Path = ""
 ) -> ModelConfig:
     """The model in a Hugging Face folder, `mtp`: with its layer of multi-token prediction,
-    `eagle3`: with the head in that folder.
+    `eagle3`: with the head in that folder, `draft_model`: with the model in that one.
 
     Raises UnsupportedModelError (reason and way out) for what is refused and ModelConfigError for a
     missing or broken config.json.
     """
-    folder = Path(path)
+    config = _read(Path(path))
+    if draft_model:
+        return replace(config, draft_model=_read_draft_model(Path(draft_model), config))
+    if eagle3:
+        return replace(config, eagle3=read_eagle3_config(Path(eagle3), config))
+    if not mtp:
+        return config
+    if config.mtp_layers != 1:
+        named, found = config.architecture, f"it has {config.mtp_layers}"
+        raise refuse("no layer of multi-token prediction", found, named)
+    return replace(config, draft_layers=1)
+
+
+def _read_draft_model(folder: Path, target: ModelConfig) -> ModelConfig:
+    try:
+        config = _read(folder)
+    except UnsupportedModelError as error:
+        raise UnsupportedModelError(f"--speculative-model {folder}: {error}") from error
+    if any(config.linear_layers):
+        raise refuse("draft model with recurrent layers", f"{folder} has {config.architecture}")
+    if config.vocab_size != target.vocab_size:
+        found = (
+            f"vocab_size is {config.vocab_size} in {folder}, and {target.vocab_size} the model's"
+        )
+        raise refuse("draft model of another vocabulary", found)
+    return config
+
+
+def _read(folder: Path) -> ModelConfig:
     file = folder / "config.json"
     if not is_there(file):
         if is_there(folder / "adapter_config.json"):
@@ -36,17 +64,10 @@ def read_model_config(
         model = model_class(named)
         raw = RawConfig(folder, values, model.CONFIG_DEFAULTS)
         raw.check()
-        config = make_config(raw, model.features(raw))
+        return make_config(raw, model.features(raw))
     except (ModelConfigError, UnsupportedModelError):
         raise
     except ModelFilesError as error:
         raise ModelConfigError(str(error)) from error
     except ValueError as error:  # keys that contradict each other, found by what they describe
         raise ModelConfigError(f"{file}: {error}") from error
-    if eagle3:
-        return replace(config, eagle3=read_eagle3_config(Path(eagle3), config))
-    if not mtp:
-        return config
-    if config.mtp_layers != 1:
-        raise refuse("no layer of multi-token prediction", f"it has {config.mtp_layers}", named)
-    return replace(config, draft_layers=1)

@@ -20,7 +20,7 @@ from rtp_llm.layers import (
     Rotary,
     TiedLogitsHead,
 )
-from rtp_llm.models.causal_lm import CausalLM, ModelOptions
+from rtp_llm.models.causal_lm import Architecture, ModelOptions
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.decoder_layer import DecoderLayer, make_norm
 from rtp_llm.models.draft_head import DraftHead, TargetParts
@@ -85,7 +85,7 @@ class Decoder(Layer):
                     to.add_(pending)
 
 
-class DecoderForCausalLM(CausalLM):
+class DecoderForCausalLM(Architecture):
     """A Decoder and its logits; an architecture is a subclass that says how it differs."""
 
     IGNORED_WEIGHTS: ClassVar[tuple[str, ...]] = ("rotary_emb.inv_freq",)

@@ -1,4 +1,4 @@
-"""What makes drafts beside a model: a layer of its own that reads the model's hidden states."""
+"""What makes drafts beside a model: most often a layer that reads the model's hidden states."""
 
 from __future__ import annotations
 
@@ -22,15 +22,36 @@ class TargetParts:
     cos_sin: Callable[[], Tensor | None]
 
 
-class DraftHead(Layer):
-    """One layer with keys and values of its own, behind those of the model.
+class DraftModule(Layer):
+    """Layers with keys and values of their own, behind those of the model.
+
+    ``width``: what it goes on from beside tokens, of each of them; 0: from tokens alone.
+    """
+
+    width: int
+
+    @abstractmethod
+    def forward(self, ids: Tensor, states: Tensor, batch: ForwardBatch) -> Tensor:
+        """New states of tokens ``ids`` int32 [T] at the positions that the batch has, from
+        ``states`` [T, width]."""
+
+    @abstractmethod
+    def logits(self, states: Tensor) -> Tensor:
+        """Float32 logits [R, its vocabulary] of new states [R, ...]."""
+
+    def tokens(self, choices: Tensor) -> Tensor:
+        """Token ids of the model for those of its own vocabulary, int64 [R]."""
+        return choices
+
+
+class DraftHead(DraftModule):
+    """One layer.
 
     Its states [T, width] come from the model's hidden states by `condition`, or are what it gave
     before: so it drafts several tokens. ``captures``: the layers of the model whose inputs it
     reads; none: what is behind the last norm.
     """
 
-    width: int
     captures: tuple[int, ...] = ()
 
     @property
@@ -46,11 +67,3 @@ class DraftHead(Layer):
     def forward(self, ids: Tensor, states: Tensor, batch: ForwardBatch) -> Tensor:
         """New states [T, width] of tokens ``ids`` int32 [T]: those behind the tokens that
         ``states`` [T, width] belong to, at the positions of these, which the batch has."""
-
-    @abstractmethod
-    def logits(self, states: Tensor) -> Tensor:
-        """Float32 logits [R, its vocabulary] of new states [R, width]."""
-
-    def tokens(self, choices: Tensor) -> Tensor:
-        """Token ids of the model for those of its own vocabulary, int64 [R]."""
-        return choices

@@ -28,6 +28,7 @@ def open_model(
     progress: Progress | None = None,
     mtp: bool = False,
     eagle3: str = "",
+    draft_model: str = "",
     **settings: Any,
 ) -> CausalLM:
     """The model in `folder`, on the CPU unless a device is given; see load_model."""
@@ -39,4 +40,5 @@ def open_model(
         progress=progress,
         mtp=mtp,
         eagle3=eagle3,
+        draft_model=draft_model,
     )

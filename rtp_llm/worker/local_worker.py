@@ -79,6 +79,7 @@ class LocalWorker(Worker):
     def execute(self, plan: StepPlan | None, *, more: bool = False) -> StepHandle | None:
         if plan is None:
             return None
+        self.runner.copy_blocks(plan)
         if self.drafter is not None:
             assert self.runner.sampled is not None
             self.runner.sampled.begin(plan)

@@ -71,11 +71,14 @@ class ModelRunner:
         self._layers = model if sampled is None else _Substituting(model, sampled)
         self._graphs: StepGraphs | None = None
 
-    def forward(self, batch: StepPlan) -> Tensor:
-        """Copy forked blocks, run all layers; hidden states [T, hidden] of the batch's tokens."""
+    def copy_blocks(self, batch: StepPlan) -> None:
+        """Copy what forks share and write from now on; before anything else of a step."""
         for group, pairs in enumerate(batch.copy_pairs):
             if len(pairs):
                 self.cache.copy_blocks(group, self.device.upload(pairs))
+
+    def forward(self, batch: StepPlan) -> Tensor:
+        """Run all layers; hidden states [T, hidden] of the batch's tokens."""
         if self.writer is not None and (writing := self.writer.begin(batch)) is not None:
             with writing as on_written:  # a replayed step tells of no layer
                 written: Tensor = self._layers(self.forward_batch(batch, on_written))

@@ -43,10 +43,10 @@ class Drafter(DeviceDrafter):
 
     def draft(self, plan: StepPlan) -> None:
         """Find the drafts of the step that is about to be computed."""
-        windows = _Windows.of(plan)
+        windows = Windows.of(plan)
         if windows is None:
             return
-        steps = _DraftSteps(self._runner, plan, windows, self._sampled.correction)
+        steps = DraftSteps(self._runner, plan, windows, self._sampled.correction)
         slots = steps.upload(windows.slots)
         token = self._first.index_select(0, slots)
         states = self._states.index_select(0, slots)
@@ -96,7 +96,7 @@ def _following(plan: StepPlan) -> NDArray[np.int32]:
 
 
 @dataclass(frozen=True)
-class _Windows:
+class Windows:
     """The S sequences that verify drafts: one after another in the plan.
 
     begin: the first of them; tokens [S], where each one's tokens begin; counts [S] of drafts;
@@ -111,7 +111,7 @@ class _Windows:
     source: NDArray[np.int64]
 
     @classmethod
-    def of(cls, plan: StepPlan) -> _Windows | None:
+    def of(cls, plan: StepPlan) -> Windows | None:
         """None: no sequence verifies drafts."""
         if plan.num_rows == plan.num_outputs:
             return None
@@ -131,32 +131,34 @@ class _Windows:
         )
 
 
-class _DraftSteps:
-    """The batches of the steps behind the first draft: one token of each sequence.
+class DraftSteps:
+    """The batches of the steps that find drafts one by one: one token of each sequence.
 
-    Step j computes draft j at the position of the last token but j drafts. A sequence that has no
-    draft j computes another one's place again, and writes nothing.
+    The first is at the position of the first token of its window, the others follow. A sequence
+    that has no more drafts computes another one's place again, and writes nothing.
     """
 
     def __init__(
         self,
         runner: ModelRunner,
         plan: StepPlan,
-        windows: _Windows,
+        windows: Windows,
         correction: Correction | None,
+        found: int = 1,
     ) -> None:
+        """``found``: drafts of each sequence that are there before the first step."""
         self._runner = runner
-        count, most = len(windows.counts), int(windows.counts.max())
-        steps = np.arange(1, most)[:, None]
+        count, left = len(windows.counts), windows.counts - found
+        steps = np.arange(1, int(left.max()) + 1)[:, None]
         known = plan.positions[windows.tokens]  # so many tokens are computed
-        self._lens = known + np.minimum(steps, windows.counts - 1).astype(np.int32)
+        self._lens = known + np.minimum(steps, left).astype(np.int32)
         end = windows.begin + count
         self._tables = tuple(
             table[windows.begin : end] if len(table) else table for table in plan.block_table
         )
         self._cu = np.arange(count + 1, dtype=np.int32)
-        place = windows.tokens + np.minimum(steps, windows.counts) - 1
-        written = steps < windows.counts
+        place = windows.tokens + np.minimum(steps, left + 1) - 1
+        written = steps <= left
         slots = [
             np.where(written, mapping[place], np.int32(-1)) if len(mapping) else mapping
             for mapping in plan.slot_mapping

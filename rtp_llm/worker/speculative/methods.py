@@ -8,6 +8,7 @@ from rtp_llm import ops
 from rtp_llm.worker.speculative.device_proposer import DeviceProposer
 from rtp_llm.worker.speculative.draft_length import DraftLength
 from rtp_llm.worker.speculative.drafter import Drafter
+from rtp_llm.worker.speculative.model_drafter import ModelDrafter
 from rtp_llm.worker.speculative.native_proposer import ngram_proposer, suffix_proposer
 from rtp_llm.worker.speculative.ngram_drafter import NgramDrafter
 from rtp_llm.worker.speculative.proposer import NO_DRAFTS, Proposer
@@ -61,6 +62,8 @@ def make_drafter(
     dtype: torch.dtype,
 ) -> DeviceDrafter:
     """Where drafts_on_device; ``dtype`` of hidden states."""
+    if settings.speculative == "draft-model":
+        return ModelDrafter(runner, sampled)
     if settings.has_draft_head:
         return Drafter(runner, sampled, num_slots, dtype)
     device = runner.device

@@ -1,0 +1,131 @@
+"""A second, smaller model of the same vocabulary, which drafts for a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from rtp_llm.attention import CacheDtypes, CacheGroups, ForwardBatch
+from rtp_llm.models.causal_lm import CausalLM
+from rtp_llm.models.config import ModelConfig
+from rtp_llm.models.draft_head import DraftModule
+from rtp_llm.models.registry import model_class
+
+
+def cache_groups_of(config: ModelConfig, dtypes: CacheDtypes) -> CacheGroups:
+    """What the layers of the model keep of a sequence, and behind them those of its draft model."""
+    own = model_class(config.architecture).groups_of(config, dtypes)
+    draft = config.draft_model
+    if draft is None:
+        return own
+    return _together(own, model_class(draft.architecture).groups_of(draft, dtypes))
+
+
+def _together(target: CacheGroups, draft: CacheGroups) -> CacheGroups:
+    return CacheGroups.of(target.specs + draft.specs)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One of two models over one cache: which of all layers are its own, and for each of its
+    groups the number that this has among all."""
+
+    layers: slice
+    groups: tuple[int, ...]
+    layer_group: tuple[int, ...]
+
+    @classmethod
+    def of(cls, own: CacheGroups, whole: CacheGroups, first: int) -> _Part:
+        """The part whose layers ``own`` has, which begin with number ``first`` of the ``whole``."""
+        groups = tuple(whole.layer_group[first + group.layers[0]] for group in own.groups)
+        return cls(slice(first, first + len(own.specs)), groups, own.layer_group)
+
+    def batch(self, batch: ForwardBatch) -> ForwardBatch:
+        """As the model sees it that knows of no other."""
+        if not self.layers.start and self.groups == tuple(range(len(self.groups))):
+            return batch  # what is behind its layers and groups does not concern it
+
+        def own(of_groups: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            return tuple(of_groups[group] for group in self.groups) if of_groups else ()
+
+        host = batch.host
+        if host is not None:
+            host = replace(host, block_table=tuple(host.block_table[g] for g in self.groups))
+        return replace(
+            batch,
+            slot_mapping=own(batch.slot_mapping),
+            block_table=own(batch.block_table),
+            kv_cache=batch.kv_cache[self.layers],
+            layer_group=self.layer_group,
+            host=host,
+            states=batch.states[self.layers],
+            state_read=own(batch.state_read),
+            state_write=own(batch.state_write),
+        )
+
+
+class DraftModel(DraftModule):
+    """A model that goes on from tokens: its new states are hidden states [T, hidden]."""
+
+    width = 0
+
+    def __init__(self, model: CausalLM, part: _Part) -> None:
+        super().__init__()
+        self.model, self._part = model, part
+
+    def forward(self, ids: Tensor, states: Tensor, batch: ForwardBatch) -> Tensor:
+        hidden: Tensor = self.model(replace(self._part.batch(batch), token_ids=ids))
+        return hidden
+
+    def logits(self, states: Tensor) -> Tensor:
+        return self.model.compute_logits(states)
+
+
+class WithDraftModel(CausalLM):
+    """A model, and one that drafts for it, whose layers stand behind the first one's.
+
+    A token has the same position and the same slots in both, so that what the runtime does to
+    blocks (prefix cache, forks, preemption) is right for both: the keys that a model has at a
+    position depend on the tokens up to there, and on nothing else.
+    """
+
+    def __init__(self, target: CausalLM, draft: CausalLM) -> None:
+        super().__init__()
+        self.config = target.config
+        own, further = target.cache_groups(), draft.cache_groups()
+        self._groups = _together(own, further)
+        self._part = _Part.of(own, self._groups, 0)
+        behind = _Part.of(further, self._groups, len(own.specs))
+        self.target, self.draft_model = target, DraftModel(draft, behind)
+
+    def cache_groups(self) -> CacheGroups:
+        return self._groups
+
+    def context_bytes(self, keys: int) -> int:
+        models = self.target, self.draft_model.model
+        return max(model.context_bytes(keys) for model in models)  # they run one after another
+
+    def forward(self, batch: ForwardBatch) -> Tensor:
+        hidden: Tensor = self.target(self._part.batch(batch))
+        return hidden
+
+    @property
+    def drafts(self) -> DraftModule:
+        return self.draft_model
+
+    def draft_states(self, hidden: Tensor) -> Tensor:
+        return hidden[:, :0]
+
+    def draft(self, batch: ForwardBatch, states: Tensor) -> Tensor:
+        new: Tensor = self.draft_model(batch.token_ids, states, batch)
+        return new
+
+    def warm_up(self, kv_cache: Sequence[Tensor]) -> None:
+        count = self._part.layers.stop
+        self.target.warm_up(kv_cache[:count])
+        self.draft_model.model.warm_up(kv_cache[count:])
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        return self.target.compute_logits(hidden)

@@ -1,0 +1,27 @@
+"""What a draft model drafts, computed by transformers from all tokens each time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from rtp_llm.testing.transformers_models import expected_logits
+
+
+class DraftModelOracle:
+    """The transformers ``model`` that drafts."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def drafts(self, tokens: Sequence[int], count: int) -> tuple[list[int], float]:
+        """What is drafted behind ``tokens``, whose last one was just sampled, and how far the best
+        token was ahead of the second where they were closest."""
+        known, gap = [int(token) for token in tokens], torch.inf
+        for _ in range(count):
+            best = expected_logits(self._model, known)[-1].topk(2)
+            gap = min(gap, float(best.values[0] - best.values[1]))
+            known.append(int(best.indices[0]))
+        return known[len(tokens) :], gap
