@@ -162,7 +162,7 @@ def _kind(arguments: argparse.Namespace) -> str:
 
 def measure(report: Report, contenders: Contenders, batch: int, rounds: int, place: _Place) -> None:
     """One row."""
-    runs = {name: lambda run=run: run(batch) for name, run in contenders.items()}  # type: ignore[misc]
+    runs = {name: lambda run=run: run(batch) for name, run in contenders.items()}
     figures = interleave(runs, rounds)
     ours = figures["ours"]
     limit, own = place.limit(batch), contenders["ours"]
