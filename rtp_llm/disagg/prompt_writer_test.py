@@ -235,7 +235,7 @@ def test_a_forward_that_throws_leaves_the_writer_idle(folder: Path) -> None:
     assert scheduler.schedule()
     second.forward = broken
     with pytest.raises(ArithmeticError, match="layer 1"), torch.inference_mode():
-        runner.forward(scheduler.batch)
+        runner.forward(runner.begin(scheduler.batch))
     assert not bench.writer.under_way
     assert {place[1] for place in bench.store.blocks} == {0}
     second.forward = forward

@@ -33,7 +33,7 @@ from rtp_llm.native import load_runtime
 from rtp_llm.ops.fp8 import fp8_gemm_choice
 from rtp_llm.ops.fp8.fp8_gemm_choice import Fp8GemmChoice
 from rtp_llm.worker.cache.kv_cache import KVCache
-from rtp_llm.worker.graphs.capture_sizes import GraphSize
+from rtp_llm.worker.graphs.capture_sizes import GraphSize, count_graphs
 from rtp_llm.worker.graphs.shared_graphs import SharedGraphs
 from rtp_llm.worker.heads.sampler import Sampler
 from rtp_llm.worker.local_worker import LocalWorker
@@ -99,7 +99,7 @@ def build_engine(
     phases.end("weights")
     limits = _limits(settings, model, device, proposer)
     sizes = _sizes_to_capture(settings, model, device, limits)
-    plan = plan_memory(settings, model, device, limits, *_counted(sizes))
+    plan = plan_memory(settings, model, device, limits, *_counted(sizes, model, limits))
     phases.end("trial steps")
     cache = KVCache(model.cache_groups(), plan.num_blocks, plan.block_size, device.torch_device)
     worker = _worker(settings, limits, model, cache, device, plan.max_model_len)
@@ -171,9 +171,10 @@ def _sizes_to_capture(
     return choice.sizes
 
 
-def _counted(sizes: list[GraphSize]) -> tuple[int, int]:
+def _counted(sizes: list[GraphSize], model: CausalLM, limits: StepLimits) -> tuple[int, int]:
     """How many graphs there will be, and the tokens of the largest."""
-    return len(sizes), max((size.tokens for size in sizes), default=0)
+    graphs = count_graphs(sizes, limits.max_draft_tokens if model.config.has_drafts else None)
+    return graphs, max((size.tokens for size in sizes), default=0)
 
 
 def _capture_graphs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,13 @@ from rtp_llm.engine.drafting_models_for_tests import (
     save_drafting_model,
 )
 from rtp_llm.engine.messages import INDEX_BITS, EngineStartError
+from rtp_llm.engine.replays_for_tests import capture_on_cpu
 from rtp_llm.models.refusals import UnsupportedModelError
 from rtp_llm.testing.each_token_alone import each_token_alone
 from rtp_llm.testing.mtp_models import save_mtp_model
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.heads.logits_processor import ProcessorRows
 
 
@@ -108,14 +111,15 @@ class Watcher:
         self._engine, self._oracle, self._prompts = engine, oracle, prompts
         worker = engine.built.worker
         assert worker.drafter is not None and worker.runner.sampled is not None
-        self._draft, self._sampled = worker.drafter.draft, worker.runner.sampled
-        worker.drafter.draft = self.draft  # type: ignore[method-assign]
+        self._forward, self._sampled = worker.runner.forward, worker.runner.sampled
+        worker.runner.forward = self.forward  # type: ignore[method-assign]
 
-    def draft(self, plan: Any) -> None:
-        self._draft(plan)
+    def forward(self, step: Any) -> Any:
+        hidden, plan = self._forward(step), step.plan
         for first, end in zip(plan.row_cu[:-1].tolist(), plan.row_cu[1:].tolist(), strict=True):
             if end - first > 1:
                 self._check(plan, first, end - first - 1)
+        return hidden
 
     def _check(self, plan: Any, first: int, count: int) -> None:
         request, index = divmod(int(plan.row_ids[first]), 1 << INDEX_BITS)
@@ -130,19 +134,28 @@ class Watcher:
         self.checked += 1
 
 
+@pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("settings", [{}, {"max_batch_tokens_size": 16, "seq_size_per_block": 4}])
-def test_drafts_are_those_of_the_layer(model: Model, settings: dict[str, Any]) -> None:
+def test_drafts_are_those_of_the_layer(
+    model: Model, settings: dict[str, Any], graphs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Step by step, with keys and values as a draft of the whole sequence would compute them."""
+    extended: Counter[GraphSize] = Counter()
+    if graphs:
+        capture_on_cpu(monkeypatch, extended)
     engine = TinyEngine(
         model.folder, **model.settings, **settings, max_running_requests=8, reuse_cache=False
     )
+    for _ in range(8 * graphs):  # decode and verify steps, not prompts
+        engine.engine.work_idle()
     prompts = {n + 1: random_prompt(2 + 9 * n, n, WORDS) for n in range(5)}
     watcher = Watcher(engine, model.oracle, prompts)
-    for prompt in prompts.values():
-        engine.add(prompt, max_tokens=22, ignore_eos=True)
+    for number, prompt in enumerate(prompts.values()):
+        engine.add(prompt, max_tokens=22, ignore_eos=True, n=1 + number % 2)
         engine.step()
     engine.run()
     assert watcher.checked > 30 > watcher.close
+    assert (extended.total() > 4) is (graphs and engine.built.worker.runner.drafts is not None)
 
 
 def test_a_model_without_the_layer_is_refused(tmp_path: Path) -> None:

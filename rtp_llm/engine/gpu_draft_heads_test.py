@@ -1,21 +1,31 @@
-"""Draft heads and models on a GPU: the tokens of an engine without drafts; skipped without one."""
+"""Draft heads and models on a GPU: the tokens of an engine without drafts, and graphs that draft
+what eager steps do; skipped without one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from rtp_llm.engine.draft_steps_by_hand_for_tests import DRAFT_CASES, DraftStepsByHand
+from rtp_llm.engine.steps_by_hand_for_tests import Case
 from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.mtp_models import save_mtp_model
 from rtp_llm.testing.transformers_models import random_prompt, save_model
-from rtp_llm.testing.usable_gpu import usable_gpu
+from rtp_llm.testing.usable_gpu import host_never_waits, usable_gpu
 
 # The packages of the engine's link are not part of every image that has a GPU.
 pytest.importorskip("msgspec")
 DEVICE = usable_gpu()
 pytestmark = pytest.mark.skipif(DEVICE is None, reason="no GPU, or not built for the one there is")
+CAPTURES = pytest.mark.skipif(
+    DEVICE is None or not DEVICE.supports("graph_capture"), reason="it captures no graphs"
+)
+LONGEST = 2048
 WORDS = 11  # so few that random drafts are right now and then
 
 
@@ -52,7 +62,7 @@ def test_tokens_are_those_without_drafts(tmp_path: Path, method: str, kind: str)
     assert DEVICE is not None
     drafts = head_of(tmp_path, method, kind)
     graphs = {"enable_cuda_graph": bool(DEVICE.supports("graph_capture"))}
-    outcomes = []
+    outcomes, right = [], []
     for settings in ({}, {**drafts, "enable_cuda_graph": False}, {**drafts, **graphs}):
         engine = TinyEngine(
             tmp_path / "model",
@@ -73,4 +83,80 @@ def test_tokens_are_those_without_drafts(tmp_path: Path, method: str, kind: str)
         outcomes.append({key: outcome.tokens for key, outcome in engine.outcomes.items()})
         accepted = sum(outcome.accepted_drafts for outcome in engine.outcomes.values())
         assert (accepted > 0) is ("speculative" in settings)
+        right.append(accepted)
     assert outcomes[0] == outcomes[1] == outcomes[2]
+    assert right[1] == right[2], "graphs find the drafts of eager steps"
+
+
+# How far rounding moves numbers of about 1, and the share of drafts that it leaves as they are.
+STEPS = {
+    "float32 qwen3_5": (1e-3, 1.0),
+    "float32 qwen3_5_moe": (1e-3, 1.0),
+    "float32 eagle3": (1e-3, 1.0),
+    "bfloat16 deepseek_v3": (0.1, 0.75),
+    "bfloat16 eagle3": (0.1, 0.75),
+}
+Made = Callable[[str], DraftStepsByHand]
+
+
+@pytest.fixture(scope="module")
+def steps_of(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    from rtp_llm.testing.tiny_engine import TinyEngine
+
+    made: dict[str, DraftStepsByHand] = {}
+
+    def steps(name: str) -> DraftStepsByHand:
+        assert DEVICE is not None
+        dtype, kind = name.split()
+        if kind == "deepseek_v3" and DEVICE.name != "cuda":
+            pytest.skip("MLA has no kernels for this device")
+        if name not in made:
+            folder, head = tmp_path_factory.mktemp("model"), tmp_path_factory.mktemp("head")
+            settings: dict[str, Any] = {"speculative": "mtp"}
+            if kind == "eagle3":
+                model = save_model(folder, "llama", head_dim=64)
+                save_eagle3_head(head, model, draft_vocab_size=90, head_dim=64)
+                settings = {"speculative": "eagle3", "speculative_model": str(head)}
+            else:
+                save_mtp_model(folder, kind)
+            made[name] = DraftStepsByHand(
+                TinyEngine(
+                    folder,
+                    device_type=DEVICE.name,
+                    dtype=dtype,
+                    seq_size_per_block=16,
+                    num_speculative_tokens=3,
+                    max_running_requests=16,
+                    enable_cuda_graph=False,
+                    **settings,
+                )
+            )
+        return made[name]
+
+    return steps
+
+
+@CAPTURES
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("case", DRAFT_CASES, ids=str)
+def test_replays_draft_and_write_what_eager_steps_do(steps_of: Made, name: str, case: Case) -> None:
+    steps, (near, share) = steps_of(name), STEPS[name]
+    steps.check_drafts(case, steps.graphs(LONGEST, case.size), near, share)
+
+
+@CAPTURES
+@pytest.mark.parametrize("replayed", [False, True])
+def test_the_host_waits_for_nothing(steps_of: Made, replayed: bool) -> None:
+    """Neither in eager steps nor in replayed ones; see host_never_waits."""
+    assert DEVICE is not None
+    steps, case = steps_of("float32 qwen3_5_moe"), DRAFT_CASES[0]
+    graphs = steps.graphs(LONGEST, case.size) if replayed else None
+    steps.compute_prefixes(case)
+    plan = steps.plan(case.lengths, case.prefixes)
+    steps.reset()
+    with torch.inference_mode():
+        steps.run(plan, graphs, samples=False)
+        DEVICE.synchronize()
+        with host_never_waits():
+            steps.run(plan, graphs, samples=False)
+        DEVICE.synchronize()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from rtp_llm.engine.steps_by_hand_for_tests import CASES, Case, StepsByHand
+from rtp_llm.engine.steps_by_hand_for_tests import CASES, Case, StepsByHand, replay_with
 from rtp_llm.testing.transformers_models import save_model
 from rtp_llm.testing.usable_gpu import host_never_waits, usable_gpu
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
@@ -101,7 +101,7 @@ def graphs_of(steps: StepsByHand, *sizes: GraphSize) -> StepGraphs:
 def test_replays_write_what_eager_steps_write(engines: Made, name: str, case: Case) -> None:
     steps = StepsByHand(engines(name))
     near = KINDS[name].near
-    steps.check(case, graphs_of(steps, case.size).replay, rtol=near, atol=near)
+    steps.check(case, replay_with(graphs_of(steps, case.size)), rtol=near, atol=near)
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "hybrid"])
@@ -111,7 +111,7 @@ def test_one_set_of_graphs_serves_all_steps_in_turn(engines: Made, name: str) ->
     graphs = graphs_of(steps, *dict.fromkeys(case.size for case in CASES))
     near = KINDS[name].near
     for case in (*CASES, *reversed(CASES)):
-        steps.check(case, graphs.replay, rtol=near, atol=near)
+        steps.check(case, replay_with(graphs), rtol=near, atol=near)
 
 
 def test_replays_wait_for_no_device(engines: Made) -> None:
@@ -119,11 +119,11 @@ def test_replays_wait_for_no_device(engines: Made) -> None:
     assert DEVICE is not None
     steps = StepsByHand(engines("bfloat16"))
     case = CASES[5]
-    graphs = graphs_of(steps, case.size)
+    replay = replay_with(graphs_of(steps, case.size))
     plan = steps.plan(case.lengths, case.prefixes)
     with torch.inference_mode():
-        graphs.replay(plan)
+        replay(plan)
         DEVICE.synchronize()
         with host_never_waits():
-            graphs.replay(plan)
+            replay(plan)
         DEVICE.synchronize()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rtp_llm.engine.replicas.rank_setup import padded_tokens, shares_experts
 from rtp_llm.worker.cache.budget import GRAPH_BYTES, MIB
-from rtp_llm.worker.graphs.capture_sizes import GraphSize, graph_sizes
+from rtp_llm.worker.graphs.capture_sizes import GraphSize, count_graphs, graph_sizes
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GraphChoice:
-    """`sizes` in the order of their capture; `reason` why there are none."""
+    """`sizes` in the order of their capture, of `count` graphs; `reason` why there are none."""
 
     sizes: list[GraphSize]
     reason: str = ""
+    count: int = 0
 
     def __str__(self) -> str:
         if not self.sizes:
@@ -29,9 +30,9 @@ class GraphChoice:
         decoding = max(size.sequences for size in self.sizes if size.longest == 1)
         others = max((size.tokens for size in self.sizes if size.longest > 1), default=0)
         return (
-            f"graphs: {len(self.sizes)}, of decode steps of up to {decoding} sequences, and of "
+            f"graphs: {self.count}, of decode steps of up to {decoding} sequences, and of "
             f"prompts and drafts of up to {others} tokens; about "
-            f"{len(self.sizes) * GRAPH_BYTES // MIB} MiB beside the results of a step"
+            f"{self.count * GRAPH_BYTES // MIB} MiB beside the results of a step"
         )
 
 
@@ -55,4 +56,7 @@ def choose_graphs(
         most = min(most, padded_tokens(settings, device))
     if not most:
         return GraphChoice([], "expert_capacity=0 has messages of any size")
-    return GraphChoice(graph_sizes(most, limits.max_running, weight_bytes, limits.max_draft_tokens))
+    drafts = limits.max_draft_tokens
+    sizes = graph_sizes(most, limits.max_running, weight_bytes, drafts)
+    count = count_graphs(sizes, drafts if config.has_drafts else None)
+    return GraphChoice(sizes, count=count)

@@ -29,7 +29,7 @@ def captured(name, answer, moe=None, limits=LIMITS, proven=True, **settings):
         name=name, supports=lambda _: answer, asynchronous=True, graphs_by_default=proven
     )
     model, calls = torch.nn.Module(), []
-    model.config = SimpleNamespace(moe=moe)
+    model.config = SimpleNamespace(moe=moe, has_drafts=False)
     sizes = build._sizes_to_capture(Settings(model="m", **settings), model, device, limits)
     runner = SimpleNamespace(capture_graphs=lambda *arguments: calls.append(arguments))
     build._capture_graphs(runner, sizes, PLAN)

@@ -107,8 +107,13 @@ def test_engines_that_draft_on_the_device(
         save_eagle3_head(head, target, draft_vocab_size=9)
         drafts["speculative_model"] = str(head)
     eager = play(TinyEngine(tmp_path, seed=3, **RUNNING), words=11)
-    counts = capture_on_cpu(monkeypatch)
+    extended: Counter[GraphSize] = Counter()
+    counts = capture_on_cpu(monkeypatch, extended)
     engine = TinyEngine(tmp_path, seed=3, enable_overlap=overlap, **drafts, **RUNNING)
     assert play(engine, words=11) == eager
     assert kinds(counts, 3)["verify"] > 8
+    assert all(
+        extended[size] == count * (size.tokens == size.sequences * size.longest)
+        for size, count in counts.items()
+    )
     assert sum(outcome.accepted_drafts for outcome in engine.outcomes.values()) > 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rtp_llm.engine.replays_for_tests import Replays
-from rtp_llm.engine.steps_by_hand_for_tests import CASES, Case, StepsByHand
+from rtp_llm.engine.steps_by_hand_for_tests import CASES, Case, StepsByHand, replay_with
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
 from rtp_llm.worker.graphs.inputs import GraphInputs
@@ -45,4 +45,4 @@ def test_replays_write_what_eager_steps_write(engines: Made, kind: str, case: Ca
     replays = Replays(runner._layers, inputs, case.size)
     # What an earlier step, larger and longer, has left in the arrays must not matter.
     inputs.write(steps.plan([1] * 4, [60] * 4), case.size)
-    steps.check(case, replays.replay, rtol=1e-4, atol=1e-4)
+    steps.check(case, replay_with(replays), rtol=1e-4, atol=1e-4)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.engine import build
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
@@ -25,22 +26,27 @@ class Replays:
         self.layers, self.inputs, self.size = layers, inputs, size
         self.count = 0
 
-    def replay(self, batch: StepPlan) -> Tensor | None:
-        if not self.size.holds(batch.num_tokens, batch.num_seqs, batch.max_seqlen_q):
+    def begin(self, plan: StepPlan) -> Replays | None:
+        if not self.size.holds(plan.num_tokens, plan.num_seqs, plan.max_seqlen_q):
             return None
+        self.inputs.write(plan, self.size)
+        return self
+
+    def replay(self, tokens: int) -> Tensor:
         self.count += 1
-        self.inputs.write(batch, self.size)
-        return self.layers(self.inputs.batch(self.size))[: batch.num_tokens]
+        return self.layers(self.inputs.batch(self.size))[:tokens]
+
+    def batch(self, plan: StepPlan) -> ForwardBatch:
+        return self.inputs.batch_of(plan)
 
 
 class _Again:
-    """A graph that runs its step again, on the same memory."""
+    """A graph that runs a part of its step again, on the same memory."""
 
     pool = None
 
-    def __init__(self, step: Callable[[], Tensor], counts: Counter[GraphSize], size: GraphSize):
-        self._step, self._counts, self._size = step, counts, size
-        self.hidden = step()
+    def __init__(self, run: Callable[[], object], counts: Counter[GraphSize], size: GraphSize):
+        self._run, self._counts, self._size = run, counts, size
 
     def capture(self, stream: Any = None) -> Any:
         raise AssertionError("it is captured")
@@ -48,18 +54,27 @@ class _Again:
     def replay(self) -> None:
         self._counts[self._size] += 1
         with torch.inference_mode():
-            self.hidden.copy_(self._step())
+            self._run()
 
 
-def capture_on_cpu(monkeypatch: pytest.MonkeyPatch) -> Counter[GraphSize]:
-    """Let engines on the CPU capture their steps, as they would on a GPU; what is replayed."""
+def capture_on_cpu(
+    monkeypatch: pytest.MonkeyPatch, extended: Counter[GraphSize] | None = None
+) -> Counter[GraphSize]:
+    """Let engines on the CPU capture their steps, as they would on a GPU; what is replayed.
+
+    ``extended``: and how often graphs behind the sampling are.
+    """
     counts: Counter[GraphSize] = Counter()
+    further = Counter() if extended is None else extended
 
     def capture(self: StepGraphs, size: GraphSize) -> Captured:
         self._inputs.clear()
-        batch = self._inputs.batch(size)
-        graph = _Again(lambda: self._step(batch), counts, size)
-        return Captured(graph, graph.hidden)
+        hidden = self._run(size)
+        graph = _Again(lambda: hidden.copy_(self._run(size)), counts, size)
+        if not self._is_drafting(size):
+            return Captured(graph, hidden)
+        self._extend(size, hidden)
+        return Captured(graph, hidden, _Again(lambda: self._extend(size, hidden), further, size))
 
     allowed = {key: why for key, why in CpuDevice.refused.items() if key != "graph_capture"}
     monkeypatch.setattr(CpuDevice, "refused", allowed)

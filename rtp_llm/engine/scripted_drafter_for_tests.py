@@ -15,6 +15,7 @@ from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 
 if TYPE_CHECKING:
     from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.worker.device_step import DeviceStep
     from rtp_llm.worker.plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
 
@@ -54,7 +55,8 @@ class ScriptedDrafter(DeviceDrafter):
         self._random = np.random.default_rng(5)
         worker.drafter = self
 
-    def draft(self, plan: StepPlan) -> None:
+    def draft(self, step: DeviceStep) -> None:
+        plan = step.plan
         steps = true_steps(plan, self._sampled)
         if (correction := self._sampled.correction) is not None:
             self.assumed += len(correction.of_sequence)
@@ -64,7 +66,7 @@ class ScriptedDrafter(DeviceDrafter):
                 drafts = self._drafts(int(plan.row_ids[first]), int(steps[first]), end - first - 1)
                 self._sampled.drafts[first : end - 1] = torch.from_numpy(drafts)
 
-    def extend(self, plan: StepPlan, hidden: Tensor) -> None:
+    def extend(self, step: DeviceStep, hidden: Tensor) -> None:
         return
 
     def _drafts(self, sequence: int, begin: int, count: int) -> NDArray[np.int32]:

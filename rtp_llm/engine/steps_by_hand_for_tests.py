@@ -19,6 +19,16 @@ _VOCABULARY = 199
 Replay = Callable[[Any], Tensor | None]
 
 
+def replay_with(graphs: Any) -> Replay:
+    """Of StepGraphs, or of what stands in for them."""
+
+    def replay(plan: Any) -> Tensor | None:
+        captured = graphs.begin(plan)
+        return None if captured is None else captured.replay(plan.num_tokens)
+
+    return replay
+
+
 @dataclass(frozen=True)
 class Case:
     """Sequences with `lengths` new tokens behind `prefixes`, in a graph that was captured for
@@ -72,10 +82,10 @@ class StepsByHand:
         with torch.inference_mode():
             if behind:
                 prefixes = [case.prefixes[i] for i in behind]
-                self.runner.forward(self.plan(prefixes, [0] * len(behind), behind))
+                self._eager(self.plan(prefixes, [0] * len(behind), behind))
             plan = self.plan(case.lengths, case.prefixes)
             before = [memory.clone() for memory in self._memory]
-            eager = self.runner.forward(plan).clone()
+            eager = self._eager(plan).clone()
             written = [memory.clone() for memory in self._memory]
             self._restore(before)
             replayed = replay(plan)
@@ -128,6 +138,9 @@ class StepsByHand:
             state_write=tuple(write),
             copy_pairs=tuple(np.empty((0, 2), np.int32) for _ in tables),
         )
+
+    def _eager(self, plan: Any) -> Tensor:
+        return self.runner.forward(self.runner.begin(plan))
 
     def _table(
         self, group: int, places: Sequence[int], ends: NDArray[np.int32], starts: NDArray[np.int32]

@@ -18,6 +18,7 @@ from rtp_llm.worker.plan import StepPlan
 from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
 
 if TYPE_CHECKING:
+    from rtp_llm.worker.device_step import DeviceStep
     from rtp_llm.worker.heads.sampler import SampleHandle, Sampler
     from rtp_llm.worker.model_runner import ModelRunner
     from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
@@ -79,15 +80,16 @@ class LocalWorker(Worker):
     def execute(self, plan: StepPlan | None, *, more: bool = False) -> StepHandle | None:
         if plan is None:
             return None
-        self.runner.copy_blocks(plan)
         if self.drafter is not None:
             assert self.runner.sampled is not None
             self.runner.sampled.begin(plan)
-            self.drafter.draft(plan)
-        hidden = self.runner.forward(plan)
+        begun = self.runner.begin(plan)
+        if self.drafter is not None:
+            self.drafter.draft(begun)
+        hidden = self.runner.forward(begun)
         scores, pools = self.scorer.submit(hidden, plan), self.pooler.submit(hidden, plan)
         logits = self.runner.logits(hidden, plan.logit_rows) if plan.num_rows else None
-        step = _LocalStep(self, plan, hidden, logits, scores, pools)
+        step = _LocalStep(self, begun, hidden, logits, scores, pools)
         if not plan.sampling_flags & PROCESSORS:
             step.submit_sampling(None)
         return step
@@ -107,13 +109,13 @@ class _LocalStep:
     def __init__(
         self,
         worker: LocalWorker,
-        plan: StepPlan,
+        begun: DeviceStep,
         hidden: Tensor,
         logits: Tensor | None,
         scores: list[ScorePart],
         pools: list[PoolPart],
     ) -> None:
-        self._worker, self._plan = worker, plan
+        self._worker, self._begun, plan = worker, begun, begun.plan
         self._hidden: Tensor | None = hidden
         self._logits = logits
         self._scores, self._pools = scores, pools
@@ -124,14 +126,14 @@ class _LocalStep:
         """Sample from the logits, which are not needed any more."""
         if self._hidden is None:
             return
-        worker, plan = self._worker, self._plan
+        worker, plan = self._worker, self._begun.plan
         if self._logits is not None:
             head = worker.sampler if plan.num_outputs == plan.num_rows else worker.verifier
             self._sampling = head.submit(self._logits, plan, previous)
         if worker.drafter is not None:
             assert worker.runner.sampled is not None
             worker.runner.sampled.verify(plan)
-            worker.drafter.extend(plan, self._hidden)
+            worker.drafter.extend(self._begun, self._hidden)
         self._hidden = self._logits = None
 
     def sample(self, previous: NDArray[np.int32] | None) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import astuple
+from dataclasses import astuple, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -13,10 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
+from rtp_llm.worker.device_step import DeviceStep
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.graphs.inputs import GraphInputs
 from rtp_llm.worker.graphs.shared_graphs import Ranks, SharedGraphs
-from rtp_llm.worker.graphs.step_graphs import StepGraphs
+from rtp_llm.worker.graphs.step_graphs import StepDrafts, StepGraphs
+from rtp_llm.worker.plan import rows_are_tokens
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
@@ -25,8 +28,8 @@ if TYPE_CHECKING:
     from rtp_llm.worker.plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
 
-# The largest batch, in which all smaller ones can run, and that of one sequence.
-_RECORDED_AT_ONCE = 2
+# The largest batch, in which all smaller ones can run, that of one sequence, and with its drafts.
+_CAPTURED_AT_ONCE, _WITH_DRAFTS = 2, 3
 
 
 class StepWriter(Protocol):
@@ -56,8 +59,8 @@ class _Substituting:
 class ModelRunner:
     """The model, its KV cache, and how a step passes through them.
 
-    With ``sampled`` batches may name tokens that the host does not know yet; ``writer`` may be set
-    where keys and values are for other workers too.
+    With ``sampled`` batches may name tokens that the host does not know yet. May be set: ``writer``
+    where keys and values are for other workers too, ``drafts`` that graphs find.
     """
 
     def __init__(
@@ -68,30 +71,35 @@ class ModelRunner:
         self.device = device
         self.sampled = sampled
         self.writer: StepWriter | None = None
+        self.drafts: StepDrafts | None = None
         self._layers = model if sampled is None else _Substituting(model, sampled)
         self._graphs: StepGraphs | None = None
 
-    def copy_blocks(self, batch: StepPlan) -> None:
-        """Copy what forks share and write from now on; before anything else of a step."""
-        for group, pairs in enumerate(batch.copy_pairs):
+    def begin(self, plan: StepPlan) -> DeviceStep:
+        """Copy forked blocks, and the numbers of the plan to the device."""
+        for group, pairs in enumerate(plan.copy_pairs):
             if len(pairs):
                 self.cache.copy_blocks(group, self.device.upload(pairs))
+        writing = None if self.writer is None else self.writer.begin(plan)
+        if writing is None and self._graphs is not None:  # a replayed step tells of no layer
+            captured = self._graphs.begin(plan)
+            if captured is not None:
+                return DeviceStep(plan, partial(self._graphs.batch, plan), captured)
+        batch = self._upload(plan)
+        return DeviceStep(plan, lambda: batch, writing=writing)
 
-    def forward(self, batch: StepPlan) -> Tensor:
-        """Run all layers; hidden states [T, hidden] of the batch's tokens."""
-        if self.writer is not None and (writing := self.writer.begin(batch)) is not None:
-            with writing as on_written:  # a replayed step tells of no layer
-                written: Tensor = self._layers(self.forward_batch(batch, on_written))
-            return written
-        if self._graphs is not None and (replayed := self._graphs.replay(batch)) is not None:
-            return replayed
-        hidden: Tensor = self._layers(self.forward_batch(batch))
-        return hidden
+    def forward(self, step: DeviceStep) -> Tensor:
+        """Run all layers; hidden states [T, hidden] of the step's tokens."""
+        if step.captured is not None:
+            return step.captured.replay(step.plan.num_tokens)
+        if step.writing is None:
+            hidden: Tensor = self._layers(step.batch)
+            return hidden
+        with step.writing as on_written:
+            written: Tensor = self._layers(replace(step.batch, on_written=on_written))
+        return written
 
-    def forward_batch(
-        self, batch: StepPlan, on_written: Callable[[int], None] | None = None
-    ) -> ForwardBatch:
-        """The batch on the device."""
+    def _upload(self, batch: StepPlan) -> ForwardBatch:
         groups = len(batch.slot_mapping)
         token_ids, positions, cu_seqlens_q, seq_lens, *rest = self.device.upload_all(
             batch.token_ids,
@@ -117,7 +125,6 @@ class ModelRunner:
             layer_group=self.cache.layer_group,
             states=self.cache.states,
             host=HostNumbers(batch.cu_seqlens_q, batch.seq_lens, batch.block_table),
-            on_written=on_written,
         )
         correction = self.sampled.correction if self.sampled is not None else None
         return forward if correction is None else correction.apply(forward, self.cache.block_size)
@@ -127,8 +134,7 @@ class ModelRunner:
 
         A token may have several rows: those of the sequences that share its prompt.
         """
-        each_once = len(rows) == len(hidden) and bool((rows == np.arange(len(rows))).all())
-        if not each_once:  # it is so when all decode
+        if not rows_are_tokens(rows, len(hidden)):
             hidden = hidden.index_select(0, self.device.upload(rows))
         logits: Tensor = self.model.compute_logits(hidden)
         return logits
@@ -172,12 +178,15 @@ class ModelRunner:
         this at the same time, they follow as SharedGraphs says.
         """
         most = GraphSize(*(max(numbers) for numbers in zip(*map(astuple, sizes), strict=True)))
-        inputs = GraphInputs(self.cache, self.device, most, max_model_len, block_size, self.sampled)
+        slot = 0 if self.drafts is None else self.drafts.padding_slot
+        inputs = GraphInputs(
+            self.cache, self.device, most, max_model_len, block_size, self.sampled, slot
+        )
         if ranks is None:
-            self._graphs = StepGraphs(self._layers, inputs, self.device, sizes)
+            self._graphs = StepGraphs(self._layers, inputs, self.device, sizes, drafts=self.drafts)
         else:
             self._graphs = SharedGraphs(self._layers, inputs, self.device, sizes, ranks)
-        for _ in range(_RECORDED_AT_ONCE):
+        for _ in range(_CAPTURED_AT_ONCE if self.drafts is None else _WITH_DRAFTS):
             self.work_idle()
         return self._graphs
 

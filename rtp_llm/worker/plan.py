@@ -76,3 +76,9 @@ class StepPlan(SamplingRows, Protocol):
     def row_cu(self) -> NDArray[np.int32]: ...
     @property
     def draft_tokens(self) -> NDArray[np.int32]: ...
+
+
+def rows_are_tokens(logit_rows: NDArray[np.int32], num_tokens: int) -> bool:
+    """Whether row r is that of token r, for all of them: no sequence computes its prompt."""
+    rows = len(logit_rows)
+    return rows == num_tokens and bool((logit_rows == np.arange(rows)).all())

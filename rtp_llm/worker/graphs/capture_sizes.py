@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _PROMPT_TOKENS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024)
@@ -29,6 +30,11 @@ class GraphSize:
         """Whether a step of this size can run a batch of these numbers."""
         return tokens <= self.tokens and sequences <= self.sequences and longest <= self.longest
 
+    def is_for_rows(self, queries: int) -> bool:
+        """Whether it is of steps that only decode or verify, up to ``queries`` tokens of each
+        sequence: one of `decode_sizes` or `verify_sizes`."""
+        return self.longest <= queries and self.tokens == self.sequences * self.longest
+
     def pays_for(self, tokens: int) -> bool:
         """Whether a batch of so many tokens runs in this size rather than eagerly.
 
@@ -51,6 +57,14 @@ def graph_sizes(
     verify = verify_sizes(1 + max_draft_tokens, short, max_running) if max_draft_tokens else []
     sizes = [decode.pop(), *decode[:1], *verify[:1], *decode[1:], *verify[1:]]
     return list(dict.fromkeys([*sizes, *prompt_sizes(short, max_running)]))
+
+
+def count_graphs(sizes: Sequence[GraphSize], max_draft_tokens: int | None) -> int:
+    """The graphs that these sizes take: one each, and where a model drafts (None: it does not) one
+    more for steps that only decode or verify."""
+    if max_draft_tokens is None:
+        return len(sizes)
+    return len(sizes) + sum(size.is_for_rows(1 + max_draft_tokens) for size in sizes)
 
 
 def decode_sizes(most: int) -> list[GraphSize]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.attention.batch import ForwardBatch, HostNumbers
 from rtp_llm.device import StagedNumbers
 from rtp_llm.worker.correction import slots_at
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from rtp_llm.worker.correction import Correction
     from rtp_llm.worker.plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
+
+# Rows of what is copied: cu_seqlens_q, token_ids, positions, seq_lens, and then
+_SLOTS, _FIRST_GROUP = 4, 5
 
 
 class GraphInputs:
@@ -40,18 +44,20 @@ class GraphInputs:
         max_model_len: int,
         block_size: int,
         sampled: SampledTokens | None = None,
+        padding_slot: int = 0,
     ) -> None:
         """`max_model_len` in tokens is the longest sequence that a batch can have; `sampled` says
-        what a plan has to be corrected by."""
+        what a plan has to be corrected by; `padding_slot`: of sequences that are not there."""
         self._sampled = sampled
         self.max_seqlen_k, self._block_size = max_model_len, block_size
+        self._padding_slot = padding_slot
         groups, blocks = len(cache.groups), -(-max_model_len // block_size)
         self._rows, self._columns = np.arange(most.sequences), np.arange(blocks)
         self._recurrent = cache.recurrent
         self._tabled = [group for group in range(groups) if group not in cache.recurrent]
         # A step copies all its numbers at once: a row for each input, then the tables' used parts.
-        rows = 4 + groups + 2 * len(self._recurrent)
-        self._first_state = 4 + groups
+        rows = _FIRST_GROUP + groups + 2 * len(self._recurrent)
+        self._first_state = _FIRST_GROUP + groups
         self._shape = (rows, max(most.tokens, most.sequences) + 1)
         self._count = math.prod(self._shape)
         tables = torch.zeros(len(self._tabled), most.sequences, blocks, dtype=torch.int32)
@@ -73,7 +79,7 @@ class GraphInputs:
             positions=self._numbers[2],
             cu_seqlens_q=self._numbers[0],
             seq_lens=self._numbers[3],
-            slot_mapping=tuple(self._numbers[4 : 4 + groups]),
+            slot_mapping=tuple(self._numbers[_FIRST_GROUP : self._first_state]),
             block_table=tuple(table),
             max_seqlen_q=1,
             max_seqlen_k=max_model_len,
@@ -100,16 +106,37 @@ class GraphInputs:
             max_seqlen_q=size.longest,
         )
 
+    def slots(self, size: GraphSize) -> Tensor:
+        """int32 [B], of a step of ``size`` that was written with slots."""
+        return self._numbers[_SLOTS, : size.sequences]
+
+    def batch_of(self, plan: StepPlan) -> ForwardBatch:
+        """``plan``, which was written last, without padding."""
+        size = GraphSize(plan.num_tokens, plan.num_seqs, plan.max_seqlen_q)
+        exact = self._sampled is None or self._sampled.correction is None
+        host = HostNumbers(plan.cu_seqlens_q, plan.seq_lens, plan.block_table, exact)
+        return replace(self.batch(size), max_seqlen_k=plan.max_seqlen_k, host=host)
+
     def clear(self) -> None:
         """No sequence has a token, and nothing is written to the cache."""
         self._numbers.zero_()
-        self._numbers[4:] = -1
+        self._numbers[_SLOTS] = self._padding_slot
+        self._numbers[_FIRST_GROUP:] = -1
         self._numbers[self._first_state + 1 :: 2] = 0
 
-    def write(self, batch: StepPlan, size: GraphSize) -> None:
-        """The numbers of ``batch``, for a step of ``size`` that holds it; waits for no device."""
+    def write(
+        self, batch: StepPlan, size: GraphSize, slots: NDArray[np.int32] | None = None
+    ) -> None:
+        """The numbers of ``batch``, for a step of ``size`` that holds it; waits for no device.
+
+        ``slots`` [B] of its sequences, where the step reads them.
+        """
         host = self._staged.begin()
-        self._write_numbers(host[: self._count].reshape(self._shape), batch, size)
+        numbers = host[: self._count].reshape(self._shape)
+        self._write_numbers(numbers, batch, size)
+        if slots is not None:
+            numbers[_SLOTS, : len(slots)] = slots
+            numbers[_SLOTS, len(slots) : size.sequences] = self._padding_slot
         tables = batch.block_table
         width = min(tables[0].shape[1], self._tables.shape[2])  # attention comes first
         used = (len(self._tabled), batch.num_seqs, width)
@@ -131,7 +158,7 @@ class GraphInputs:
         self._numbers[3, :sequences].sub_(correction.of_sequence)
         for group, table in zip(self._tabled, self._tables, strict=True):
             slots = slots_at(positions, correction.sequence, table, self._block_size)
-            self._numbers[4 + group, :tokens].copy_(slots)
+            self._numbers[_FIRST_GROUP + group, :tokens].copy_(slots)
 
     def _fill_ends(self, table: NDArray[np.int32], seq_lens: NDArray[np.int32]) -> None:
         """Repeat the last block of each row's sequence behind it."""
@@ -153,7 +180,7 @@ class GraphInputs:
         for row, values in enumerate((batch.token_ids, batch.positions), 1):
             numbers[row, :tokens] = values
             numbers[row, tokens : size.tokens] = 0
-        for row, slots in enumerate(batch.slot_mapping, 4):
+        for row, slots in enumerate(batch.slot_mapping, _FIRST_GROUP):
             if len(slots):
                 numbers[row, :tokens] = slots
             numbers[row, tokens : size.tokens] = -1

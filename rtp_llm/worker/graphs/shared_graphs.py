@@ -76,8 +76,8 @@ class SharedGraphs(StepGraphs):
         with self._ranks.padded(len(batch.token_ids), batch.cu_seqlens_q[-1:], alone):
             return self._layers(batch)
 
-    def _rehearse(self, batch: ForwardBatch) -> None:
-        self._padded(batch, alone=True)
+    def _rehearse(self, size: GraphSize) -> None:
+        self._padded(self._inputs.batch(size), alone=True)
 
     def _try(self, size: GraphSize) -> tuple[Captured | None, str]:
         made, problem = super()._try(size)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.terminal_bar import TerminalBar
 from rtp_llm.worker.graphs.capture_session import CaptureSession
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
+from rtp_llm.worker.plan import rows_are_tokens
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
@@ -30,12 +31,34 @@ _WARM_UPS = 2  # what a kernel compiles or allocates when it is first called is 
 _PAUSE = 64
 
 
+class StepDrafts(Protocol):
+    """What a step does for drafts, beside the model's layers, where row r is that of token r."""
+
+    max_draft_tokens: int
+    padding_slot: int
+
+    def draft_rows(self, batch: ForwardBatch, slots: Tensor) -> None:
+        """Before the layers: the drafts of sequences in ``slots`` int32 [B]."""
+
+    def extend_rows(self, batch: ForwardBatch, slots: Tensor, hidden: Tensor) -> None:
+        """After sampling, with the layers' ``hidden`` states [T, hidden]."""
+
+
 @dataclass(frozen=True)
 class Captured:
-    """A graph and what it computes."""
+    """A graph and what it computes; ``extend``: one for after the sampling.
+
+    With it the step finds its drafts itself; without, whoever drafts does both eagerly.
+    """
 
     graph: Graph
     hidden: Tensor
+    extend: Graph | None = None
+
+    def replay(self, tokens: int) -> Tensor:
+        """The rows [tokens, ...] of what was written last, valid until the next replay."""
+        self.graph.replay()
+        return self.hidden[:tokens]
 
 
 @contextmanager
@@ -66,14 +89,16 @@ class StepGraphs:
         sizes: Sequence[GraphSize],
         bar: TerminalBar | None = None,
         session: CaptureSession | None = None,
+        drafts: StepDrafts | None = None,
     ) -> None:
         """`step` gives a row for each token; `sizes` come in the order of `capture_next`.
 
         `session` of ranks that capture together; one failing then raises CaptureError on all.
+        `drafts`: what steps do for them is captured too, where they decode or verify.
         """
         self._bar = bar or TerminalBar()
         self._session = session or CaptureSession()
-        self._step = step
+        self._step, self._drafts = step, drafts
         self._inputs = inputs
         self._device = device
         self._sizes = sorted(sizes)
@@ -94,29 +119,41 @@ class StepGraphs:
         if self._waiting:
             self._capture_size(self._waiting[0])
 
-    def replay(self, batch: StepPlan) -> Tensor | None:
-        """The step's rows [T, ...] for the batch, valid until the next replay.
+    def begin(self, plan: StepPlan) -> Captured | None:
+        """Write the plan's numbers for the graph that computes it.
 
-        None when no captured size holds the batch: it has to run eagerly.
+        None when no captured size holds it: it has to run eagerly.
         """
-        size = self._size_of(batch)
+        size = self._size_of(plan)
         if size is None:
             return None
-        self._inputs.write(batch, size)
         captured = self._captured[size]
-        captured.graph.replay()
-        return captured.hidden[: batch.num_tokens]
+        has_slots = captured.extend is not None
+        slots = plan.row_slots[plan.row_cu[:-1]] if has_slots else None
+        self._inputs.write(plan, size, slots)
+        return captured
+
+    def batch(self, plan: StepPlan) -> ForwardBatch:
+        """The plan that was begun last, as it was written."""
+        return self._inputs.batch_of(plan)
 
     def _size_of(self, batch: StepPlan) -> GraphSize | None:
         """The captured size that the batch runs in."""
         if batch.max_seqlen_k > self._inputs.max_seqlen_k:
             return None
-        return self._choose(batch.num_tokens, batch.num_seqs, batch.max_seqlen_q)
+        has_prompts = self._drafts is not None and not rows_are_tokens(
+            batch.logit_rows, batch.num_tokens
+        )
+        return self._choose(batch.num_tokens, batch.num_seqs, batch.max_seqlen_q, has_prompts)
 
-    def _choose(self, tokens: int, sequences: int, longest: int) -> GraphSize | None:
+    def _choose(
+        self, tokens: int, sequences: int, longest: int, has_prompts: bool = False
+    ) -> GraphSize | None:
         self._pause = max(0, self._pause - 1)
         for size in self._sizes:
             if not size.holds(tokens, sequences, longest) or not size.pays_for(tokens):
+                continue
+            if has_prompts and self._is_drafting(size):
                 continue
             if size not in self._captured and not self._pause:
                 self._capture_size(size)
@@ -168,28 +205,49 @@ class StepGraphs:
         assert made is not None
         return made
 
-    def _rehearse(self, batch: ForwardBatch) -> None:
+    def _is_drafting(self, size: GraphSize) -> bool:
+        """Whether graphs of the size have what steps do for drafts."""
+        return self._drafts is not None and size.is_for_rows(1 + self._drafts.max_draft_tokens)
+
+    def _run(self, size: GraphSize) -> Tensor:
+        """The step's rows [T, ...]."""
+        batch = self._inputs.batch(size)
+        if self._drafts is not None and self._is_drafting(size) and size.longest > 1:
+            self._drafts.draft_rows(batch, self._inputs.slots(size))
+        return self._step(batch)
+
+    def _extend(self, size: GraphSize, hidden: Tensor) -> None:
+        assert self._drafts is not None
+        self._drafts.extend_rows(self._inputs.batch(size), self._inputs.slots(size), hidden)
+
+    def _rehearse(self, size: GraphSize) -> None:
         """Run the step once."""
-        self._step(batch)
+        hidden = self._run(size)
+        if self._is_drafting(size):
+            self._extend(size, hidden)
 
     def _capture(self, size: GraphSize) -> Captured:
         self._inputs.clear()
-        batch = self._inputs.batch(size)
         self._stream.wait_stream(self._device.current_stream())
         with self._device.use_stream(self._stream):
             for _ in range(_WARM_UPS):
-                self._rehearse(batch)
+                self._rehearse(size)
         self._device.synchronize()
         graph = self._device.new_graph(self._pool)
         with _no_garbage(), self._session.capture(graph, self._stream):
-            hidden = self._step(batch)
+            hidden = self._run(size)
         self._pool = graph.pool
-        return Captured(graph, hidden)
+        if not self._is_drafting(size):
+            return Captured(graph, hidden)
+        extend = self._device.new_graph(self._pool)
+        with _no_garbage(), self._session.capture(extend, self._stream):
+            self._extend(size, hidden)
+        return Captured(graph, hidden, extend)
 
     def _report(self) -> None:
         _logger.info(
             "%d graphs for up to %d tokens of %d sequences: %.1f s, %.0f MiB",
-            len(self._captured),
+            sum(1 + (each.extend is not None) for each in self._captured.values()),
             max((size.tokens for size in self._captured), default=0),
             max((size.sequences for size in self._captured), default=0),
             self._seconds,

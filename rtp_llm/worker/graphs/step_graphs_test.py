@@ -124,6 +124,11 @@ def made(sizes, groups=1, capture=True, bar=None):
     return graphs, model, device
 
 
+def replay(graphs, batch):
+    captured = graphs.begin(batch)
+    return None if captured is None else captured.replay(batch.num_tokens)
+
+
 def rows(lengths, groups=1):
     blocks = 2 * sum(range(1, groups + 1))
     return [[10 + token, 5 + token, blocks] for token in range(sum(lengths))]
@@ -141,7 +146,7 @@ def inputs_of(model, size):
 def test_a_capture_touches_no_cache():
     graphs, model, _ = made(decode_sizes(4), capture=False)
     graphs.capture_next()
-    graphs.replay(batch_of([1, 1, 1]))  # captures on demand, after numbers have been written
+    replay(graphs, batch_of([1, 1, 1]))  # captures on demand, after numbers have been written
     for _, _, (slots, seq_lens, cu_seqlens_q) in model.calls:
         assert (slots == -1).all()
         assert not seq_lens.any()
@@ -158,7 +163,7 @@ def test_graphs_share_one_memory():
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
 def test_a_batch_runs_in_the_smallest_size_that_holds_it(count, groups):
     graphs, model, _ = made(decode_sizes(8), groups)
-    assert graphs.replay(batch_of([1] * count, groups)).tolist() == rows([1] * count, groups)
+    assert replay(graphs, batch_of([1] * count, groups)).tolist() == rows([1] * count, groups)
     size = next(size for size in decode_sizes(8) if size.tokens >= count)
     inputs, left = inputs_of(model, size), size.tokens - count
     assert inputs.cu_seqlens_q.tolist() == [*range(count + 1), *[count] * left]
@@ -178,7 +183,7 @@ def test_a_batch_runs_in_the_smallest_size_that_holds_it(count, groups):
 )
 def test_short_prompts_run_padded_and_the_padding_belongs_to_no_sequence(lengths, size):
     graphs, model, _ = made(graph_sizes(8192, 64, SMALL))
-    assert graphs.replay(batch_of(lengths)).tolist() == rows(lengths)
+    assert replay(graphs, batch_of(lengths)).tolist() == rows(lengths)
     inputs, total = inputs_of(model, size), sum(lengths)
     bounds = inputs.cu_seqlens_q.tolist()
     assert bounds[: len(lengths) + 1] == np.cumsum([0, *lengths]).tolist()
@@ -204,7 +209,7 @@ def test_short_prompts_run_padded_and_the_padding_belongs_to_no_sequence(lengths
 )
 def test_drafts_are_verified_in_sizes_by_batch_and_tokens_of_a_sequence(lengths, size):
     graphs, model, _ = made(graph_sizes(8192, 64, SMALL, max_draft_tokens=3))
-    assert graphs.replay(batch_of(lengths)).tolist() == rows(lengths)
+    assert replay(graphs, batch_of(lengths)).tolist() == rows(lengths)
     inputs, total = inputs_of(model, size), sum(lengths)
     bounds = np.cumsum([0, *lengths]).tolist()
     assert inputs.cu_seqlens_q.tolist() == bounds + [total] * (size.sequences - len(lengths))
@@ -221,7 +226,7 @@ def test_tables_name_blocks_that_exist_behind_the_last_one():
     # With a window, blocks before it are gone; a block may wait behind the last one that is used.
     batch.block_table[0][:] = [[-1, 7, 8], [5, -1, -1], [6, 3, -1]]
     given = batch.block_table[0].copy()
-    graphs.replay(batch)
+    replay(graphs, batch)
     assert table.tolist() == [[-1, 7, 8], [5, 5, 5], [6, 6, 6], [0, 0, 0]]
     assert (batch.block_table[0] == given).all(), "the runtime's own is as it was"
 
@@ -230,58 +235,58 @@ def test_a_sequence_longer_than_captured_ones_runs_eagerly():
     graphs, _, _ = made(decode_sizes(4))
     batch = batch_of([1, 1])
     batch.max_seqlen_k = LONGEST + 1
-    assert graphs.replay(batch) is None
+    assert replay(graphs, batch) is None
 
 
 def test_what_were_mostly_padding_runs_eagerly():
     sizes = [GraphSize(16, 4, 16), GraphSize(256, 4, 256), GraphSize(64, 64, 1)]
     graphs, _, _ = made(sizes)
-    assert graphs.replay(batch_of([127])) is None
-    assert graphs.replay(batch_of([128])) is not None
+    assert replay(graphs, batch_of([127])) is None
+    assert replay(graphs, batch_of([128])) is not None
     # Few tokens cost what 16 cost, and decode steps read the same weights in any size.
-    assert graphs.replay(batch_of([2])) is not None
-    assert graphs.replay(batch_of([1] * 5)) is not None
+    assert replay(graphs, batch_of([2])) is not None
+    assert replay(graphs, batch_of([1] * 5)) is not None
 
 
 def test_a_smaller_batch_after_a_larger_one_leaves_no_trace():
     graphs, model, _ = made(decode_sizes(8))
-    graphs.replay(batch_of([1] * 8))
-    assert graphs.replay(batch_of([1] * 5)).tolist() == rows([1] * 5)
+    replay(graphs, batch_of([1] * 8))
+    assert replay(graphs, batch_of([1] * 5)).tolist() == rows([1] * 5)
     inputs = inputs_of(model, GraphSize(8, 8, 1))
     assert inputs.slot_mapping[0].tolist() == [0, 1, 2, 3, 4, -1, -1, -1]
 
 
 def test_a_table_may_be_wider_than_the_longest_sequence():
     graphs, _, _ = made(decode_sizes(2))
-    assert graphs.replay(batch_of([1, 1], width=7)).tolist() == [[10, 5, 3], [11, 6, 3]]
+    assert replay(graphs, batch_of([1, 1], width=7)).tolist() == [[10, 5, 3], [11, 6, 3]]
 
 
 def test_what_no_size_holds_runs_eagerly():
     graphs, _, _ = made(decode_sizes(4))
-    assert graphs.replay(batch_of([1] * 4)) is not None
-    assert graphs.replay(batch_of([1] * 5)) is None
-    assert graphs.replay(batch_of([2, 1])) is None
+    assert replay(graphs, batch_of([1] * 4)) is not None
+    assert replay(graphs, batch_of([1] * 5)) is None
+    assert replay(graphs, batch_of([2, 1])) is None
 
 
 def test_a_batch_has_its_size_captured_and_then_none_waits_for_a_while():
     graphs, model, _ = made(graph_sizes(8192, 32, SMALL), capture=False)
     graphs.capture_next()  # 32 sequences
-    assert graphs.replay(batch_of([1])).tolist() == rows([1])
+    assert replay(graphs, batch_of([1])).tolist() == rows([1])
     captured = len(model.calls)
     assert len(model.calls[-1][0].token_ids) == 1
     # Two sequences: the largest stands in until the pause is over, then their size is captured.
     for _ in range(step_graphs._PAUSE - 1):
-        assert graphs.replay(batch_of([1, 1])).tolist() == rows([1, 1])
+        assert replay(graphs, batch_of([1, 1])).tolist() == rows([1, 1])
         assert len(model.calls) == captured
-    graphs.replay(batch_of([1, 1]))
+    replay(graphs, batch_of([1, 1]))
     assert len(model.calls[-1][0].token_ids) == 2
     # A prompt that nothing holds runs eagerly meanwhile.
-    assert graphs.replay(batch_of([400])) is None
+    assert replay(graphs, batch_of([400])) is None
 
 
 def test_nothing_is_captured_twice():
     graphs, model, _ = made(decode_sizes(4), capture=False)
-    graphs.replay(batch_of([1, 1]))
+    replay(graphs, batch_of([1, 1]))
     while not graphs.complete:
         graphs.capture_next()
     graphs.capture_next()
@@ -295,8 +300,8 @@ def test_without_memory_for_more_the_engine_goes_on_with_what_it_has(caplog):
     graphs.capture_next()
     assert graphs.complete
     assert "no more graphs are captured, memory is short: no memory" in caplog.text
-    assert graphs.replay(batch_of([1])).tolist() == rows([1])
-    assert graphs.replay(batch_of([9])) is None
+    assert replay(graphs, batch_of([1])).tolist() == rows([1])
+    assert replay(graphs, batch_of([9])) is None
 
 
 def test_ranks_that_capture_together_keep_a_graph_or_none_does():
@@ -319,7 +324,7 @@ def test_ranks_that_capture_together_keep_a_graph_or_none_does():
     with pytest.raises(CaptureError, match=r"rank 1: RuntimeError\(\)"):
         graphs.capture_next()
     others.reason = None
-    assert graphs.replay(batch_of([1, 1])).tolist() == rows([1, 1])
+    assert replay(graphs, batch_of([1, 1])).tolist() == rows([1, 1])
     assert len(model.calls[-1][0].token_ids) == 4, "the size is not tried again"
     model.room = len(model.calls)
     with pytest.raises(CaptureError, match="rank 0: OutOfMemoryError"):

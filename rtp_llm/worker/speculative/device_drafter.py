@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from rtp_llm.worker.device_step import DeviceStep
     from rtp_llm.worker.new_sequences import NewSequences
-    from rtp_llm.worker.plan import StepPlan
 
 
 class DeviceDrafter(Protocol):
@@ -29,8 +29,8 @@ class DeviceDrafter(Protocol):
         """Sequences that no later plan names; unknown ones are ignored."""
         return
 
-    def draft(self, plan: StepPlan) -> None:
+    def draft(self, step: DeviceStep) -> None:
         """Before the model's layers: write the plan's drafts into ``SampledTokens.drafts``."""
 
-    def extend(self, plan: StepPlan, hidden: Tensor) -> None:
+    def extend(self, step: DeviceStep, hidden: Tensor) -> None:
         """Behind the sampling: take in the step's tokens and ``hidden`` states [T, hidden]."""

@@ -1,8 +1,8 @@
-"""Drafts that the device makes, step by step: by the model's draft head."""
+"""Drafts that the device computes token by token: with the model's draft head."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,77 +10,141 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rtp_llm.attention.batch import ForwardBatch, HostNumbers
-from rtp_llm.worker.correction import slots_at
+from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.worker.plan import rows_are_tokens
 from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 
 if TYPE_CHECKING:
-    from rtp_llm.worker.correction import Correction
+    from rtp_llm.device.streams import Graph
+    from rtp_llm.worker.device_step import DeviceStep
     from rtp_llm.worker.model_runner import ModelRunner
     from rtp_llm.worker.plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
 
 
 class Drafter(DeviceDrafter):
-    """A step goes through it twice.
+    """Each step calls it twice.
 
-    `draft` comes before the model's layers: it finds the drafts that the plan names and does not
-    know. `extend` comes behind the sampling: with the tokens that are right now and the model's own
-    hidden states it computes the keys and values of the draft head again, and what the next step
-    begins with: the first draft of each sequence, and the state that it came from. Both stay on the
-    device, under the sequence's slot.
+    `draft`, before the model's layers, computes the drafts that the plan names without knowing
+    them. `extend`, after sampling, replaces the draft head's keys and values of the step's tokens:
+    it computes them from the tokens that were sampled and the model's own hidden states. Its last
+    row of a sequence gives the first draft of that sequence's next step, and the state that the
+    second one is computed from; both are kept on the device, by the sequence's slot.
+
+    What depends on how many drafts were right is computed on the device, and the host waits for
+    nothing.
     """
 
     def __init__(
-        self, runner: ModelRunner, sampled: SampledTokens, num_slots: int, dtype: torch.dtype
+        self,
+        runner: ModelRunner,
+        sampled: SampledTokens,
+        num_slots: int,
+        max_draft_tokens: int,
+        dtype: torch.dtype,
     ) -> None:
-        """``dtype`` of hidden states."""
+        """At most ``max_draft_tokens`` of a sequence in a step; ``dtype`` of hidden states.
+
+        Graphs that the ``runner`` captures from now on compute drafts, too.
+        """
         assert runner.model.drafts is not None, "the model was loaded without a draft head"
         place = runner.device.torch_device
         self._runner, self._sampled, self._head = runner, sampled, runner.model.drafts
-        self._first = torch.zeros(num_slots, dtype=torch.int32, device=place)
-        self._states = torch.zeros(num_slots, self._head.width, dtype=dtype, device=place)
+        runner.drafts = self
+        self.max_draft_tokens, self.padding_slot = max_draft_tokens, num_slots
+        self._first = torch.zeros(num_slots + 1, dtype=torch.int32, device=place)
+        self._states = torch.zeros(num_slots + 1, self._head.width, dtype=dtype, device=place)
 
-    def draft(self, plan: StepPlan) -> None:
-        """Find the drafts of the step that is about to be computed."""
-        windows = Windows.of(plan)
-        if windows is None:
+    def draft(self, step: DeviceStep) -> None:
+        """Compute the drafts of the step, whose layers come next."""
+        plan = step.plan
+        if plan.num_rows == plan.num_outputs or _graph_of(step) is not None:
+            return  # it verifies none, or its graph computes them
+        counts = np.diff(plan.row_cu)
+        (outputs,) = np.nonzero(counts > 1)  # they are one behind another, as are their sequences
+        rows = plan.row_cu[outputs]
+        token = int(plan.logit_rows[rows[0]])
+        begin = int(np.searchsorted(plan.cu_seqlens_q, token))
+        batch = _part(step.batch, begin, begin + len(outputs))
+        slots = self._runner.device.upload(plan.row_slots[rows])
+        self._draft(batch, slots, int(counts.max()) - 1, int(rows[0]) - token)
+
+    def extend(self, step: DeviceStep, hidden: Tensor) -> None:
+        """``hidden`` [T, hidden] of the step's tokens, whose rows have been sampled."""
+        if (graph := _graph_of(step)) is not None:
+            graph.replay()
             return
-        steps = DraftSteps(self._runner, plan, windows, self._sampled.correction)
-        slots = steps.upload(windows.slots)
+        plan, upload = step.plan, self._runner.device.upload_all
+        slots = plan.row_slots[plan.row_cu[:-1]]
+        last = self._sampled.last_right_rows  # None: no output has drafts
+        if rows_are_tokens(plan.logit_rows, plan.num_tokens):
+            ids, tokens = self._sampled.tokens(plan.num_rows), last
+            (there,) = upload(slots)
+        else:
+            ids, there, tokens = upload(_following(plan), slots, plan.logit_rows)
+            self._sampled.substitute(ids)
+            tokens = tokens if last is None else tokens.index_select(0, last)
+        states = self._new_states(step.batch, ids, hidden)
+        if plan.num_outputs:
+            self._keep(there, states if tokens is None else states.index_select(0, tokens))
+
+    def draft_rows(self, batch: ForwardBatch, slots: Tensor) -> None:
+        """The drafts of sequences in ``slots`` int32 [B], where row r is that of token r."""
+        self._draft(batch, slots, batch.max_seqlen_q - 1)
+
+    def _draft(self, batch: ForwardBatch, slots: Tensor, most: int, first_row: int = 0) -> None:
+        """Up to ``most`` drafts of each sequence; row ``first_row`` + r is that of token r."""
+        starts = batch.cu_seqlens_q[:-1]
+        counts = batch.cu_seqlens_q[1:] - starts - 1  # of drafts; -1 for padding
         token = self._first.index_select(0, slots)
         states = self._states.index_select(0, slots)
         tokens = [token]
-        for batch in steps.batches():
-            states = self._runner.model.draft(replace(batch, token_ids=token), states)
+        for each in _draft_batches(batch, counts, most):
+            states = self._runner.model.draft(replace(each, token_ids=token), states)
             token = self._best(states)
             tokens.append(token)
-        source, target = steps.upload(windows.source), steps.upload(windows.rows)
-        found = torch.stack(tokens).flatten().index_select(0, source)
-        self._sampled.drafts.index_copy_(0, target, found)
+        # Those that a sequence does not verify go behind its last row, where nobody looks for one.
+        numbers = torch.arange(most, dtype=torch.int32, device=slots.device)[:, None]
+        rows = (starts + torch.minimum(numbers, counts)).clamp_(min=0)
+        if first_row:
+            rows += first_row
+        self._sampled.drafts.index_copy_(0, rows.flatten().long(), torch.cat(tokens))
 
-    def extend(self, plan: StepPlan, hidden: Tensor) -> None:
-        """``hidden`` [T, hidden] of the step's tokens, whose rows have been sampled."""
-        runner, device = self._runner, self._runner.device
-        ids = device.upload(_following(plan))
-        self._sampled.substitute(ids)
-        batch = replace(runner.forward_batch(plan), token_ids=ids)
-        states = runner.model.draft(batch, runner.model.draft_states(hidden))
-        if not plan.num_outputs:
-            return
-        slots, tokens = device.upload_all(
-            plan.row_slots[plan.row_cu[:-1]].astype(np.int64), plan.logit_rows.astype(np.int64)
-        )
-        if plan.num_outputs < plan.num_rows:
-            assert self._sampled.last_right_rows is not None, "the drafts were verified"
-            tokens = tokens.index_select(0, self._sampled.last_right_rows)
-        states = states.index_select(0, tokens)
-        self._states.index_copy_(0, slots, states)
-        self._first.index_copy_(0, slots, self._best(states))
+    def extend_rows(self, batch: ForwardBatch, slots: Tensor, hidden: Tensor) -> None:
+        """For sequences in ``slots`` int32 [B], where row r is that of token r."""
+        states = self._new_states(batch, self._sampled.tokens(len(batch.token_ids)), hidden)
+        self._keep(slots, states.index_select(0, self._last_right_rows(batch)))
+
+    def _new_states(self, batch: ForwardBatch, ids: Tensor, hidden: Tensor) -> Tensor:
+        """States [T, width] of the draft head, from ``ids`` int32 [T] behind the step's tokens."""
+        model = self._runner.model
+        return model.draft(replace(batch, token_ids=ids), model.draft_states(hidden))
+
+    def _last_right_rows(self, batch: ForwardBatch) -> Tensor:
+        """As SampledTokens has them, int64 [B]: of each sequence the first row whose token is not
+        the draft behind it. A graph finds them itself, in memory that stays in place."""
+        rows = len(batch.token_ids)
+        right = self._sampled.tokens(rows) == self._sampled.drafts[:rows]
+        bounds = batch.cu_seqlens_q.long()
+        first, last = bounds[:-1, None], (bounds[1:, None] - 1).clamp_(min=0)
+        numbers = torch.arange(batch.max_seqlen_q, device=bounds.device)
+        candidates = torch.minimum(first + numbers, last)
+        return torch.where(right[candidates], last, candidates).amin(1)
+
+    def _keep(self, slots: Tensor, states: Tensor) -> None:
+        """What sequences in ``slots`` [O] go on from: ``states`` [O, width], a draft from each."""
+        where = slots.long()
+        self._states.index_copy_(0, where, states)
+        self._first.index_copy_(0, where, self._best(states))
 
     def _best(self, states: Tensor) -> Tensor:
         """Token ids int32 [R]: the most likely ones."""
         return self._head.tokens(self._head.logits(states).argmax(1)).int()
+
+
+def _graph_of(step: DeviceStep) -> Graph | None:
+    """The graph that extends, where the one before it drafts."""
+    return None if step.captured is None else step.captured.extend
 
 
 def _following(plan: StepPlan) -> NDArray[np.int32]:
@@ -95,118 +159,52 @@ def _following(plan: StepPlan) -> NDArray[np.int32]:
     return ids
 
 
-@dataclass(frozen=True)
-class Windows:
-    """The S sequences that verify drafts: one after another in the plan.
+def _part(batch: ForwardBatch, begin: int, end: int) -> ForwardBatch:
+    """Its sequences ``begin`` to ``end``; their tokens keep their places."""
+    return replace(
+        batch,
+        cu_seqlens_q=batch.cu_seqlens_q[begin : end + 1],
+        seq_lens=batch.seq_lens[begin:end],
+        block_table=tuple(table[begin:end] for table in batch.block_table),
+    )
 
-    begin: the first of them; tokens [S], where each one's tokens begin; counts [S] of drafts;
-    slots [S]. The drafts, one after another: their rows, and which of [most, S] each of them is.
+
+def _draft_batches(batch: ForwardBatch, counts: Tensor, most: int) -> list[ForwardBatch]:
+    """The batches, but for their token ids, that compute the drafts behind the first one.
+
+    Number j has one token of each sequence, draft j, at the position of the step's token before it.
+    Those of sequences with fewer drafts (``counts`` int32 [B]) see no key and are not written.
     """
-
-    begin: int
-    tokens: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    slots: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    source: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, plan: StepPlan) -> Windows | None:
-        """None: no sequence verifies drafts."""
-        if plan.num_rows == plan.num_outputs:
-            return None
-        all_counts = np.diff(plan.row_cu).astype(np.int64) - 1
-        (outputs,) = np.nonzero(all_counts)
-        first, counts = plan.row_cu[outputs].astype(np.int64), all_counts[outputs]
-        tokens = plan.logit_rows[first].astype(np.int64)
-        begin = int(np.searchsorted(plan.cu_seqlens_q, tokens[0]))
-        number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return cls(
-            begin=begin,
-            tokens=tokens,
-            counts=counts,
-            slots=plan.row_slots[first].astype(np.int64),
-            rows=np.repeat(first, counts) + number,
-            source=number * len(outputs) + np.repeat(np.arange(len(outputs)), counts),
+    if most < 2:
+        return []
+    steps = torch.arange(1, most, dtype=torch.int32, device=counts.device)[:, None]
+    is_there = steps < counts
+    computed = batch.seq_lens - counts - 1  # before this step
+    lens = torch.where(is_there, computed + steps, 0)
+    positions = (lens - 1).clamp_(min=0)
+    places = (batch.cu_seqlens_q[:-1] + (steps - 1)).clamp_(max=len(batch.token_ids) - 1).long()
+    slots = tuple(
+        torch.where(is_there, mapping[places], -1) if len(mapping) else None
+        for mapping in batch.slot_mapping
+    )
+    part = replace(
+        batch,
+        cu_seqlens_q=torch.arange(len(counts) + 1, dtype=torch.int32, device=counts.device),
+        max_seqlen_q=1,
+        host=None,
+        states=(),
+        state_read=(),
+        state_write=(),
+    )
+    return [
+        replace(
+            part,
+            positions=positions[step],
+            seq_lens=lens[step],
+            slot_mapping=tuple(
+                mapping if each is None else each[step]
+                for mapping, each in zip(batch.slot_mapping, slots, strict=True)
+            ),
         )
-
-
-class DraftSteps:
-    """The batches of the steps that find drafts one by one: one token of each sequence.
-
-    The first is at the position of the first token of its window, the others follow. A sequence
-    that has no more drafts computes another one's place again, and writes nothing.
-    """
-
-    def __init__(
-        self,
-        runner: ModelRunner,
-        plan: StepPlan,
-        windows: Windows,
-        correction: Correction | None,
-        found: int = 1,
-    ) -> None:
-        """``found``: drafts of each sequence that are there before the first step."""
-        self._runner = runner
-        count, left = len(windows.counts), windows.counts - found
-        steps = np.arange(1, int(left.max()) + 1)[:, None]
-        known = plan.positions[windows.tokens]  # so many tokens are computed
-        self._lens = known + np.minimum(steps, left).astype(np.int32)
-        end = windows.begin + count
-        self._tables = tuple(
-            table[windows.begin : end] if len(table) else table for table in plan.block_table
-        )
-        self._cu = np.arange(count + 1, dtype=np.int32)
-        place = windows.tokens + np.minimum(steps, left + 1) - 1
-        written = steps <= left
-        slots = [
-            np.where(written, mapping[place], np.int32(-1)) if len(mapping) else mapping
-            for mapping in plan.slot_mapping
-        ]
-        uploaded = runner.device.upload_all(
-            self._cu, self._lens, self._lens - 1, *self._tables, *slots
-        )
-        self._numbers, groups = uploaded[:3], len(slots)
-        self._uploaded_tables = tuple(uploaded[3 : 3 + groups])
-        self._slots = uploaded[3 + groups :]
-        self._exact = correction is None
-        if correction is not None:
-            self._correct(correction.of_sequence[windows.begin : end])
-
-    def _correct(self, shorter: Tensor) -> None:
-        """The windows begin so much earlier, int32 [S], than the plan says."""
-        cu_seqlens, lens, positions = self._numbers
-        positions = positions - shorter
-        self._numbers = [cu_seqlens, lens - shorter, positions]
-        block_size, sequence = self._runner.cache.block_size, cu_seqlens[:-1]
-        self._slots = [
-            torch.where(old < 0, old, slots_at(positions, sequence, table, block_size))
-            if len(old)
-            else old
-            for old, table in zip(self._slots, self._uploaded_tables, strict=True)
-        ]
-
-    def upload(self, numbers: NDArray[np.int64]) -> Tensor:
-        """On the device."""
-        return self._runner.device.upload(numbers)
-
-    def batches(self) -> list[ForwardBatch]:
-        """One for each step, but for its token ids."""
-        cache = self._runner.cache
-        cu_seqlens, lens, positions = self._numbers
-        return [
-            ForwardBatch(
-                token_ids=positions[step],
-                positions=positions[step],
-                cu_seqlens_q=cu_seqlens,
-                seq_lens=lens[step],
-                max_seqlen_q=1,
-                max_seqlen_k=int(host_lens.max()),
-                slot_mapping=tuple(each[step] if len(each) else each for each in self._slots),
-                block_table=self._uploaded_tables,
-                kv_cache=cache.layers,
-                layer_group=cache.layer_group,
-                host=HostNumbers(self._cu, host_lens, self._tables, self._exact),
-            )
-            for step, host_lens in enumerate(self._lens)
-        ]
+        for step in range(most - 1)
+    ]

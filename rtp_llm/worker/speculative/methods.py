@@ -65,7 +65,8 @@ def make_drafter(
     if settings.speculative == "draft-model":
         return ModelDrafter(runner, sampled)
     if settings.has_draft_head:
-        return Drafter(runner, sampled, num_slots, dtype)
+        most = settings.num_speculative_tokens
+        return Drafter(runner, sampled, num_slots, most, dtype)
     device = runner.device
     histories = TokenHistories(settings.max_running_requests, max_model_len, num_slots, device)
     least, most = settings.prompt_lookup_min, settings.prompt_lookup_max

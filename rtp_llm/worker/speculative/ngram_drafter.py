@@ -12,8 +12,8 @@ from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
+    from rtp_llm.worker.device_step import DeviceStep
     from rtp_llm.worker.new_sequences import NewSequences
-    from rtp_llm.worker.plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
     from rtp_llm.worker.speculative.token_histories import TokenHistories
 
@@ -49,8 +49,8 @@ class NgramDrafter(DeviceDrafter):
     def end(self, ids: Iterable[int]) -> None:
         self.histories.end(ids)
 
-    def draft(self, plan: StepPlan) -> None:
-        self._step = None
+    def draft(self, step: DeviceStep) -> None:
+        self._step, plan = None, step.plan
         if not plan.num_outputs:
             return
         of_step = self.histories.of_step(plan.row_slots[plan.row_cu[:-1]])
@@ -68,11 +68,11 @@ class NgramDrafter(DeviceDrafter):
                 self._max_n,
             )
 
-    def extend(self, plan: StepPlan, hidden: Tensor) -> None:
+    def extend(self, step: DeviceStep, hidden: Tensor) -> None:
         if self._step is None:
             return
         outputs, cu_rows = self._step
-        rows = plan.num_rows
+        rows = step.plan.num_rows
         ops.append_accepted(
             self.histories.tokens,
             self.histories.lens,

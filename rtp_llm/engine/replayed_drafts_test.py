@@ -1,0 +1,105 @@
+"""Steps that draft, run padded on arrays that stay in place, leave what eager steps leave.
+
+On a GPU they are graphs: gpu_draft_heads_test.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rtp_llm.engine.draft_steps_by_hand_for_tests import (
+    DRAFT_CASES,
+    AsksTheDevice,
+    DraftStepsByHand,
+    counted_uploads,
+)
+from rtp_llm.engine.replays_for_tests import capture_on_cpu
+from rtp_llm.engine.steps_by_hand_for_tests import Case
+from rtp_llm.testing.eagle3_models import save_eagle3_head
+from rtp_llm.testing.mtp_models import save_mtp_model
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import save_model
+
+BLOCK, LONGEST = 8, 96
+Made = Callable[[str], DraftStepsByHand]
+
+
+@pytest.fixture(scope="module")
+def steps_of(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    made: dict[str, DraftStepsByHand] = {}
+
+    def steps(name: str) -> DraftStepsByHand:
+        if name not in made:
+            folder: Path = tmp_path_factory.mktemp(name)
+            settings: dict[str, Any] = {"speculative": "mtp"}
+            if name == "eagle3":
+                head = tmp_path_factory.mktemp("head")
+                save_eagle3_head(head, save_model(folder, "llama"), draft_vocab_size=90)
+                settings = {"speculative": "eagle3", "speculative_model": str(head)}
+            else:
+                save_mtp_model(folder, name)
+            made[name] = DraftStepsByHand(
+                TinyEngine(
+                    folder,
+                    seq_size_per_block=BLOCK,
+                    kv_cache_mem_mb=2,
+                    num_speculative_tokens=3,
+                    max_running_requests=16,
+                    **settings,
+                )
+            )
+        return made[name]
+
+    return steps
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_moe", "deepseek_v3", "eagle3"])
+@pytest.mark.parametrize("case", DRAFT_CASES, ids=str)
+def test_replays_leave_what_eager_steps_leave(
+    steps_of: Made, name: str, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = steps_of(name)
+    capture_on_cpu(monkeypatch)
+    graphs = steps.graphs(LONGEST, case.size)
+    with torch.inference_mode():  # what a larger and longer step has left must not matter
+        graphs.begin(steps.plan([1] * 4, [60] * 4))
+    steps.check_drafts(case, graphs, near=1e-4)
+
+
+def test_one_set_of_graphs_serves_all_steps_in_turn(
+    steps_of: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = steps_of("qwen3_5_moe")
+    capture_on_cpu(monkeypatch)
+    graphs = steps.graphs(LONGEST, *dict.fromkeys(case.size for case in DRAFT_CASES))
+    for case in (*DRAFT_CASES, *reversed(DRAFT_CASES)):
+        steps.check_drafts(case, graphs, near=1e-4)
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_steady_step_copies_its_numbers_once_and_asks_for_none(
+    steps_of: Made, replayed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eagerly, slots come on top before the layers, and behind them with the rows that count."""
+    steps, case = steps_of("qwen3_5_moe"), DRAFT_CASES[0]
+    capture_on_cpu(monkeypatch)
+    graphs = steps.graphs(LONGEST, case.size) if replayed else None
+    steps.compute_prefixes(case)
+    plan = steps.plan(case.lengths, case.prefixes)
+    steps.reset()
+    copied: list[str]
+    with (
+        torch.inference_mode(),
+        counted_uploads(monkeypatch, steps.runner.device) as copied,
+        AsksTheDevice() as mode,
+    ):
+        steps.run(plan, graphs)
+    assert copied == (
+        ["send"] if replayed else ["upload_all", "upload", "upload_all", "upload_all"]
+    )
+    assert not mode.asked
