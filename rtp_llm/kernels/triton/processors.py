@@ -38,3 +38,10 @@ def processors_of(device: torch.device) -> Processors:
         int(found["max_shared_mem"]),
         target.backend == "cuda" and target.arch >= 90,
     )
+
+
+def overlap_options(device: torch.device) -> dict[str, bool]:
+    """Options of launches that may start while the kernel in front still runs, for kernels with a
+    constant OVERLAPS that says so."""
+    overlaps = processors_of(device).overlaps
+    return {"OVERLAPS": overlaps, **({"launch_pdl": True} if overlaps else {})}

@@ -10,7 +10,7 @@ import triton
 from torch import Tensor
 
 from rtp_llm.kernels.triton.attention.paged_attention_kernel import attention_kernel, merge_kernel
-from rtp_llm.kernels.triton.processors import processors_of
+from rtp_llm.kernels.triton.processors import overlap_options, processors_of
 from rtp_llm.kernels.triton.sequence_checks import check_sequences
 
 _LOG2_E = math.log2(math.e)
@@ -68,17 +68,11 @@ def paged_attention(
     parts = q.new_empty((*shape, q.shape[2]), dtype=torch.float32)
     stats = q.new_empty((*shape, 2), dtype=torch.float32)
     _attend(tile, parts, stats, q, kv_cache, lengths, *options)
-    head, padded, overlap = q.shape[2], triton.next_power_of_2(q.shape[2]), _overlap(q)
+    head, padded = q.shape[2], triton.next_power_of_2(q.shape[2])
     merge_kernel[(shape[0] * shape[1],)](
-        out, parts, stats, head, padded, shape[2], num_warps=2, **overlap
+        out, parts, stats, head, padded, shape[2], **overlap_options(q.device), num_warps=2
     )
     return out
-
-
-def _overlap(q: Tensor) -> dict[str, bool]:
-    """Options of launches that may start while the kernel in front still runs."""
-    overlaps = processors_of(q.device).overlaps
-    return {"OVERLAPS": overlaps, **({"launch_pdl": True} if overlaps else {})}
 
 
 def _attend(
@@ -113,7 +107,7 @@ def _attend(
         TOKENS=per_tile, KEYS=tile.keys, SPLITS=tile.splits, DECODE=decode, CAUSAL=causal,
         HAS_WINDOW=window > 0, HAS_CAP=soft_cap > 0, HAS_SINKS=sinks is not None,
         HAS_SCALES=scales is not None,
-        num_warps=tile.warps, num_stages=tile.stages, **_overlap(q),
+        num_warps=tile.warps, num_stages=tile.stages, **overlap_options(q.device),
     )  # fmt: skip
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 VARYING = ("num_seqs", "num_tokens", "max_blocks", "num_blocks", "table_stride", "window")
@@ -172,8 +171,8 @@ def attention_kernel(
     see _attend_keys. OVERLAPS: it was launched while the kernel in front may still run.
     """
     if OVERLAPS:
-        gdc_wait()
-        gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
     # Long tiles of a causal prompt first: the short ones fill the gaps at the end.
     tile = tl.program_id(0) if DECODE else tl.num_programs(0) - 1 - tl.program_id(0)
     kv_head = tl.program_id(1)
@@ -241,8 +240,9 @@ def merge_kernel(
 ):
     """One row (token and head): the weighted mean of its parts."""
     if OVERLAPS:
-        gdc_launch_dependents()  # what is behind may load its weights during the attention
-        gdc_wait()
+        # What is behind may load its weights during the attention.
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     splits = tl.arange(0, SPLITS)
     dims = tl.arange(0, PADDED_HEAD)

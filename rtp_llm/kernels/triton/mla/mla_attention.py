@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rtp_llm.kernels.triton.attention.paged_attention_kernel import merge_kernel
 from rtp_llm.kernels.triton.mla.mla_attention_kernel import expanded_kernel, latent_kernel
-from rtp_llm.kernels.triton.processors import Processors, processors_of
+from rtp_llm.kernels.triton.processors import Processors, overlap_options, processors_of
 from rtp_llm.kernels.triton.sequence_checks import check_sequences
 
 _LOG2_E = math.log2(math.e)
@@ -65,8 +65,9 @@ def mla_attention(
     stats = q.new_empty(*shape, 2, dtype=torch.float32)
     _attend_latents(tile, parts, stats, q, cache, lengths, decode, scale)
     merge_kernel[(tokens * heads,)](
-        out, parts, stats, latent_size, _padded(latent_size), tile.splits, num_warps=4
-    )
+        out, parts, stats, latent_size, _padded(latent_size), tile.splits,
+        num_warps=4, **overlap_options(q.device),
+    )  # fmt: skip
     return out
 
 
