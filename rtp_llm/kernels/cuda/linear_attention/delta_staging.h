@@ -183,7 +183,7 @@ __device__ inline void stage_tokens(const GatedDeltaRuleArgs& args, const TilePl
   if (!has_vector || !is_key || !chunk.keeps() || !place.leads_key_head) return;
   const int64_t slot = chunk.slot(args, first + token);
   vector.template copy<false>(static_cast<T*>(args.ring_k) + chunk.write * args.ring_k_stride +
-              (slot * args.key_heads + place.key_head) * size);
+                              (slot * args.key_heads + place.key_head) * size);
 }
 
 // Tokens [first, first + count) of the ring, and what the gates of later ones leave of each.

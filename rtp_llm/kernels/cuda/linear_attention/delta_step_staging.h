@@ -111,8 +111,9 @@ struct Vectors {
       vectors[round].stage(is_key ? 1.0f : 0.08838834764831845f, to);
       if (!is_new || !is_key || token >= chunk.count) continue;
       if (!chunk.keeps() || !place.leads_key_head) continue;
-      vectors[round].template copy<true>(static_cast<T*>(args.ring_k) + chunk.write * args.ring_k_stride +
-                          (chunk.slot(args, token) * args.key_heads + place.key_head) * kSize);
+      vectors[round].template copy<true>(
+          static_cast<T*>(args.ring_k) + chunk.write * args.ring_k_stride +
+          (chunk.slot(args, token) * args.key_heads + place.key_head) * kSize);
     }
   }
 };
