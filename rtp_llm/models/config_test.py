@@ -212,6 +212,8 @@ BY_FILES = {
 # Rows that the settings decide beside the model; tested with the loader and the start, too.
 BY_SETTINGS = {
     "draft model of another kind",
+    "draft model of another vocabulary",
+    "draft model with recurrent layers",
     "fp8 with another dtype",
     "no layer of multi-token prediction",
     "quantized twice",
