@@ -45,7 +45,9 @@ if TYPE_CHECKING:  # what type checkers see of __getattr__ below
     from rtp_llm.ops.rope.fused_rope import *  # noqa: F403
     from rtp_llm.ops.rope.rope import *  # noqa: F403
     from rtp_llm.ops.rope.rotary_table import *  # noqa: F403
+    from rtp_llm.ops.sampling.rejection import *  # noqa: F403
     from rtp_llm.ops.sampling.sampling import *  # noqa: F403
+    from rtp_llm.ops.speculative.accept import *  # noqa: F403
     from rtp_llm.ops.speculative.ngram import *  # noqa: F403
 
 _REGISTRY = (

@@ -140,6 +140,9 @@ def test_references_of_experts() -> None:
             gate, up = (gate_up[expert] @ x[token]).chunk(2)
             expected = down[expert] @ (torch.nn.functional.silu(gate) * up)
             torch.testing.assert_close(y[places[token, choice]], expected)
+    gated_apart = triton_gate_up_reference(x, gate_up[:3], rows, offsets, 2, gate_up[3])
+    assert torch.equal(gated_apart, gated)
+    assert torch.equal(triton_down_reference(gated, down[:3], rows, offsets, down[3]), y)
 
 
 def test_reference_of_widened_pages() -> None:

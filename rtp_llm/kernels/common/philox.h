@@ -22,13 +22,22 @@ constexpr PhiloxBlock philox4x32(PhiloxBlock counter, uint32_t key0, uint32_t ke
   return counter;
 }
 
-// Uniform in [0, 1) with 53 random bits: the draw of step `step` of the sequence seeded `seed`.
-constexpr double philox_uniform(uint64_t seed, uint64_t step) {
+// 64 random bits: those of step `step` of the sequence seeded `seed`.
+constexpr uint64_t philox_bits(uint64_t seed, uint64_t step) {
   const PhiloxBlock block =
       philox4x32({{static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32), 0, 0}},
                  static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
-  const uint64_t bits = (uint64_t{block.word[1]} << 32) | block.word[0];
-  return static_cast<double>(bits >> 11) * 0x1p-53;
+  return (uint64_t{block.word[1]} << 32) | block.word[0];
+}
+
+// Uniform in [0, 1) with 53 random bits.
+constexpr double philox_uniform(uint64_t seed, uint64_t step) {
+  return static_cast<double>(philox_bits(seed, step) >> 11) * 0x1p-53;
+}
+
+// Uniform in (0, 1): the middles of 2^52 equal parts.
+constexpr double philox_open_uniform(uint64_t seed, uint64_t step) {
+  return static_cast<double>(philox_bits(seed, step) >> 12) * 0x1p-52 + 0x1p-53;
 }
 
 }  // namespace rtp_llm

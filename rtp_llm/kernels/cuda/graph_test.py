@@ -71,7 +71,18 @@ def experts(at: dict[str, Tensor]) -> Any:
     ops.select_topk(at["logits"], ids, weights, True)
     rows, places, offsets = ops.sort_by_expert(ids, 50)
     y = ops.grouped_linear(ops.embedding(rows // 3, at["x"]), at["stack"], offsets)
-    return ids, ops.sum_experts(y, places, weights)
+    out = ops.sum_experts(y, places, weights)
+    ops.add_sigmoid_gated(out, y[: len(out)].contiguous(), at["x"], at["x"][:1].contiguous())
+    return ids, out
+
+
+def few_experts(at: dict[str, Tensor]) -> Any:
+    gate = at["wide"][:1].contiguous()
+    routed = ops.route_experts(at["logits"], at["x"], gate, 3, True)
+    weights, _, places, *_ = routed
+    y = at["wide"][:1] * weights.view(-1, 1).bfloat16()
+    ops.add_experts(y, places, weights, at["residual"])
+    return routed
 
 
 def fake_experts(at: dict[str, Tensor]) -> Any:
@@ -103,6 +114,22 @@ def ngrams(at: dict[str, Tensor]) -> None:
     outputs, cu_rows = at["pairs"][:3, 0].contiguous(), at["cu_tokens"][:4]
     ops.match_ngrams(at["drafts"], at["histories"], at["lens"], outputs, cu_rows, 1, 3)
     ops.append_accepted(at["histories"], at["lens"], outputs, cu_rows, at["sampled"], at["drafts"])
+
+
+def rejections(at: dict[str, Tensor]) -> Tensor:
+    rejected, cu_rows = at["rejected"], at["cu_tokens"][:4]
+    last = ops.accept_drafts(at["sampled"], rejected, at["drafts"], cu_rows, True)
+    ops.correct_positions(
+        at["positions"],
+        at["lens"][:3],
+        at["slots"][None],
+        at["tables"],
+        at["rows"][:4],
+        rejected,
+        at["ids"][:3],
+        4,
+    )
+    return last
 
 
 def inputs() -> dict[str, Tensor]:
@@ -139,15 +166,31 @@ def inputs() -> dict[str, Tensor]:
         "lens": numbers(8, limit=50),
         "drafts": numbers(15, limit=3),
         "sampled": numbers(15, limit=3),
+        "rejected": numbers(16, limit=3),
+        "tables": numbers(1, 3, 8, limit=8),
     }
 
 
-STEPS = [norms, gates, products, fused_products, experts, fake_experts, rope, blocks, draws, ngrams]
+STEPS = [
+    norms,
+    gates,
+    products,
+    fused_products,
+    experts,
+    few_experts,
+    fake_experts,
+    rope,
+    blocks,
+    draws,
+    ngrams,
+    rejections,
+]
+NVIDIA_ONLY = {fused_products: "norm_linear", few_experts: "route_experts"}
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_replay_equals_eager(step: Step) -> None:
-    if step is fused_products and not ops.has_kernel("norm_linear", DEVICE):
+    if step in NVIDIA_ONLY and not ops.has_kernel(NVIDIA_ONLY[step], DEVICE):
         pytest.skip("this device fuses nothing")
     captured_inputs = inputs()
     replay, results = captured(lambda: step(captured_inputs))

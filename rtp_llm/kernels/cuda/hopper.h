@@ -163,6 +163,12 @@ __device__ inline void pin(float (&results)[kCount]) {
   RTP_LLM_NAMES_32                                                                                \
   ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54," \
   "%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define RTP_LLM_NAMES_128                                                                         \
+  RTP_LLM_NAMES_64                                                                                \
+  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86," \
+  "%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,"  \
+  "%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,"    \
+  "%126,%127"
 #define RTP_LLM_PRODUCTS(T, name)                                                                  \
   /* b is [N, 16], its rows along the summed dimension; without `add` the result replaces d. */    \
   __device__ inline void multiply(float (&d)[64], uint64_t a, uint64_t b, bool add, T) {           \
@@ -171,6 +177,14 @@ __device__ inline void pin(float (&results)[kCount]) {
         "wgmma.mma_async.sync.aligned.m64n128k16.f32." name "." name " {" RTP_LLM_NAMES_64         \
         "}, %64, %65, add, 1, 1, 0, 0;\n}"                                                         \
         : RTP_LLM_32(d, 0), RTP_LLM_32(d, 32)                                                      \
+        : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                             \
+  }                                                                                                \
+  __device__ inline void multiply(float (&d)[32], uint64_t a, uint64_t b, bool add, T) {           \
+    asm volatile(                                                                                  \
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"                                           \
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32." name "." name " {" RTP_LLM_NAMES_32          \
+        "}, %32, %33, add, 1, 1, 0, 0;\n}"                                                         \
+        : RTP_LLM_32(d, 0)                                                                         \
         : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                             \
   }                                                                                                \
   /* a in registers, two elements in each; b is [16, N], its rows across. */                       \
@@ -185,6 +199,19 @@ __device__ inline void pin(float (&results)[kCount]) {
                  "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"                                          \
                  : RTP_LLM_32(d, 0)                                                                \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                            \
+  }                                                                                                \
+  /* a in shared memory; b is [16, N], its rows across. */                                         \
+  __device__ inline void multiply(float (&d)[128], uint64_t a, uint64_t b, T) {                    \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32." name "." name                      \
+                 " {" RTP_LLM_NAMES_128 "}, %128, %129, 1, 1, 1, 0, 1;"                            \
+                 : RTP_LLM_32(d, 0), RTP_LLM_32(d, 32), RTP_LLM_32(d, 64), RTP_LLM_32(d, 96)       \
+                 : "l"(a), "l"(b));                                                                \
+  }                                                                                                \
+  __device__ inline void multiply(float (&d)[128], const uint32_t* a, uint64_t b, T) {             \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32." name "." name                      \
+                 " {" RTP_LLM_NAMES_128 "}, {%128,%129,%130,%131}, %132, 1, 1, 1, 1;"              \
+                 : RTP_LLM_32(d, 0), RTP_LLM_32(d, 32), RTP_LLM_32(d, 64), RTP_LLM_32(d, 96)       \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                            \
   }
 RTP_LLM_PRODUCTS(BFloat16, "bf16")
 RTP_LLM_PRODUCTS(Float16, "f16")
@@ -192,6 +219,7 @@ RTP_LLM_PRODUCTS(Float16, "f16")
 #undef RTP_LLM_32
 #undef RTP_LLM_NAMES_32
 #undef RTP_LLM_NAMES_64
+#undef RTP_LLM_NAMES_128
 #undef RTP_LLM_PRODUCTS
 
 // Two neighbouring elements of a row of `a`, the first one low.

@@ -45,6 +45,23 @@ def test_histories_and_rows_that_are_not_there_are_left_alone() -> None:
     assert history.tolist() == [[7] * 8, [5] * 2 + [7] * 6, [7] * 8]
 
 
+def test_rows_of_drafts_that_are_not_there_are_left_alone() -> None:
+    tokens, drafts, rejected = int32(1, 2, 3, 4), int32(1, 9, 3, 9), int32(*[7] * 5)
+    last = ops.accept_drafts(tokens, rejected, drafts, int32(-1, 2, 1, 3, 6), True)
+    assert last.tolist() == [1, 0, 1, 3]
+    assert tokens.tolist() == [1, 2, 2, 4]
+    assert rejected.tolist() == [7, 7, 1, 7, 7]
+
+
+def test_tokens_and_rows_that_are_not_there_are_not_corrected() -> None:
+    positions, lens, slots = int32(5, 6, 7), int32(6, 9, 8), int32(5, 6, 7).reshape(1, 3)
+    tables, cu = torch.zeros(1, 3, 1, dtype=torch.int32), int32(0, 1, 9, 12)
+    ops.correct_positions(positions, lens, slots, tables, cu, int32(1, 2), int32(0, 1, 2), 8)
+    assert lens.tolist() == [5, 7, 8]
+    assert positions.tolist() == [4, 6, 7]
+    assert slots.tolist() == [[4, 6, 7]]
+
+
 def test_pairs_of_unknown_blocks_are_skipped() -> None:
     cache = torch.randn(2, 2, 4, 2, 1, 8)
     expected = cache.clone()

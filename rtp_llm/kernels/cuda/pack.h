@@ -15,9 +15,15 @@ __device__ inline Pack<T, N> load(const T* from) {
   return *reinterpret_cast<const Pack<T, N>*>(from);
 }
 
+// Left to itself nvcc writes elements of 16 bits that were computed one by one in four stores of
+// four bytes.
 template <class T, int N>
 __device__ inline void store(T* to, const Pack<T, N>& pack) {
-  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+  if constexpr (sizeof(pack) == sizeof(uint4)) {
+    *reinterpret_cast<uint4*>(to) = __builtin_bit_cast(uint4, pack);
+  } else {
+    *reinterpret_cast<Pack<T, N>*>(to) = pack;
+  }
 }
 
 template <class T, int N>

@@ -1,4 +1,4 @@
-"""The output gate of attention, as in Qwen3-Next."""
+"""Gates of Qwen3-Next: of the output of attention, and of shared experts."""
 
 from __future__ import annotations
 
@@ -14,4 +14,13 @@ def sigmoid_gate(x: MutableTensor, gate: Tensor) -> None:
     x and gate of one shape and dtype, float32, bfloat16 or float16: [T, C] with free row strides,
     or [T, H, D] with free strides of tokens and heads; in different memory. RuntimeError on a
     mismatch.
+    """
+
+
+@operator(optional=True)
+def add_sigmoid_gated(out: MutableTensor, y: Tensor, x: Tensor, gate: Tensor) -> None:
+    """In place: out[t] += y[t] * sigmoid(x[t] . gate), in float32 and rounded once.
+
+    out and y [T, N], x [T, K] and gate [1, K], all contiguous and of one dtype: float32, bfloat16
+    or float16. RuntimeError on a mismatch.
     """

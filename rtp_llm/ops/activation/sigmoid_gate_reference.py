@@ -1,4 +1,4 @@
-"""Plain PyTorch reference of the output gate."""
+"""Plain PyTorch references of the gates of attention and of shared experts."""
 
 from __future__ import annotations
 
@@ -8,3 +8,9 @@ from torch import Tensor
 def sigmoid_gate_reference(x: Tensor, gate: Tensor) -> None:
     """See rtp_llm.ops.sigmoid_gate."""
     x.copy_((x.float() * gate.float().sigmoid()).to(x.dtype))
+
+
+def add_sigmoid_gated_reference(out: Tensor, y: Tensor, x: Tensor, gate: Tensor) -> None:
+    """See rtp_llm.ops.add_sigmoid_gated."""
+    weight = (x.float() @ gate.float().T).sigmoid()
+    out.copy_((out.float() + y.float() * weight).to(out.dtype))

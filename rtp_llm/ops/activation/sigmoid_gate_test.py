@@ -1,4 +1,4 @@
-"""The output gate against its reference: instruction sets, dtypes, odd sizes, strides, errors."""
+"""Gates against their references: instruction sets, dtypes, odd sizes, strides, errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from rtp_llm import ops
-from rtp_llm.ops.activation.sigmoid_gate_reference import sigmoid_gate_reference
+from rtp_llm.ops.activation.sigmoid_gate_reference import (
+    add_sigmoid_gated_reference,
+    sigmoid_gate_reference,
+)
 from rtp_llm.testing.operator_checks import FLOAT_DTYPES, ISAS, assert_near, kernel_runs, running
 
 SHAPES = [
@@ -95,5 +98,74 @@ def test_sigmoid_gate_is_traceable() -> None:
     torch.library.opcheck(
         torch.ops.rtp_llm.sigmoid_gate.default,
         (torch.randn(3, 8), torch.randn(3, 8)),
+        test_utils=("test_schema", "test_faketensor"),
+    )
+
+
+def gated(rows: int, size: int, depth: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    """out, y, x and gate; logits are of about 2."""
+    made = (torch.randn(rows, size), torch.randn(rows, size), torch.randn(rows, depth))
+    gate = 2 * torch.randn(1, depth) / depth**0.5
+    return tuple(each.to(dtype) for each in (*made, gate))
+
+
+@every_isa
+@every_dtype
+@pytest.mark.parametrize(
+    ("rows", "size", "depth"),
+    [
+        (1, 1, 1),
+        (3, 7, 33),
+        (2, 16, 15),
+        (5, 130, 64),
+        (1, 2048, 2048),
+        (300, 72, 40),
+        (2, 8, 4100),
+    ],
+)
+def test_add_sigmoid_gated_equals_reference(
+    isa: str, dtype: torch.dtype, rows: int, size: int, depth: int
+) -> None:
+    out, y, x, gate = gated(rows, size, depth, dtype)
+    expected = out.clone()
+    add_sigmoid_gated_reference(expected, y, x, gate)
+    with running(isa), kernel_runs("add_sigmoid_gated"):
+        ops.add_sigmoid_gated(out, y, x, gate)
+    assert_near(out, expected)
+
+
+@pytest.mark.parametrize("shape", [(0, 8, 8), (3, 0, 8), (3, 8, 0)])
+def test_add_sigmoid_gated_of_nothing(shape: tuple[int, int, int]) -> None:
+    out, y, x, gate = gated(*shape, torch.float32)
+    expected = out + y / 2 if not shape[2] else out.clone()
+    ops.add_sigmoid_gated(out, y, x, gate)
+    assert torch.equal(out, expected)
+
+
+def test_gates_far_from_zero_take_all_or_nothing() -> None:
+    x = torch.tensor([[3e38], [-3e38], [200.0], [-200.0]])
+    out = torch.ones(4, 3)
+    ops.add_sigmoid_gated(out, torch.ones(4, 3), x, torch.ones(1, 1))
+    assert torch.equal(out[:, 0], torch.tensor([2.0, 1.0, 2.0, 1.0]))
+
+
+def test_wrong_arguments_of_add_sigmoid_gated_are_named() -> None:
+    out, y, x, gate = gated(3, 8, 16, torch.float32)
+    with pytest.raises(RuntimeError, match=r"add_sigmoid_gated: y is float32 \[3, 7\]"):
+        ops.add_sigmoid_gated(out, y[:, :7].contiguous(), x, gate)
+    with pytest.raises(RuntimeError, match=r"add_sigmoid_gated: x is float32 \[2, 16\]"):
+        ops.add_sigmoid_gated(out, y, x[:2], gate)
+    with pytest.raises(RuntimeError, match="add_sigmoid_gated: gate is bfloat16"):
+        ops.add_sigmoid_gated(out, y, x, gate.bfloat16())
+    with pytest.raises(RuntimeError, match=r"add_sigmoid_gated: gate is float32 \[1, 15\]"):
+        ops.add_sigmoid_gated(out, y, x, gate[:, :15].contiguous())
+    with pytest.raises(RuntimeError, match="add_sigmoid_gated: out"):
+        ops.add_sigmoid_gated(out.T, y.T, x, gate)
+
+
+def test_add_sigmoid_gated_is_traceable() -> None:
+    torch.library.opcheck(
+        torch.ops.rtp_llm.add_sigmoid_gated.default,
+        gated(3, 8, 16, torch.float32),
         test_utils=("test_schema", "test_faketensor"),
     )

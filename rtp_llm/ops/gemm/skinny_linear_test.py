@@ -194,6 +194,13 @@ def test_what_kernels_do_not_take_is_named() -> None:
         ops.norm_gated_linear(case.x, case.norm_weight, EPS, case.weight, None, "relu")
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_no_rows_have_no_logits_of_any_weight(dtype: torch.dtype) -> None:
+    for outputs in (8, 32):
+        x, weight = torch.empty(0, 128, dtype=dtype), torch.empty(outputs, 128, dtype=dtype)
+        assert ops.linear_float(x, weight).shape == (0, outputs)
+
+
 @native_only
 def test_which_weights_are_taken() -> None:
     for columns, outputs in SHAPES:

@@ -24,6 +24,7 @@ def causal_conv1d(
     state_read: Tensor,
     state_write: Tensor,
     max_seqlen_q: int,
+    early: bool = False,
 ) -> Tensor:
     """silu(sum over i of weight[c, K - 1 - i] * x at i tokens before), per channel, in float32.
 
@@ -35,7 +36,8 @@ def causal_conv1d(
     comes before position 0 counts as zeros whatever the block holds) and writes block
     state_write[b], which then has the last K - 1 inputs and the chunk's, W of them at most. Blocks
     outside the memory are not written. K is 1 to 4, W >= K; chunks of up to W - K + 1 tokens may be
-    rolled back. No chunk is longer than max_seqlen_q.
+    rolled back. No chunk is longer than max_seqlen_q. early: no kernel that may still run writes
+    anything but x, so that all else may be read before the one in front has ended.
 
     Returns [T, C], contiguous; rows of no sequence are zero. RuntimeError on a mismatch.
 
@@ -52,7 +54,7 @@ def _by_length(kernel: Operator, given: dict[str, Any]) -> Any:
         return kernel.call(*given.values())
     given["max_seqlen_q"] = short  # the kernel leaves longer chunks out
     out = kernel.call(*given.values())
-    del given["max_seqlen_q"]
+    del given["max_seqlen_q"], given["early"]
     triton_gated_delta_chunks(**given, out=out)
     return out
 
@@ -73,6 +75,7 @@ def gated_delta_rule(
     state_read: Tensor,
     state_write: Tensor,
     max_seqlen_q: int,
+    early: bool = False,
 ) -> Tensor:
     """For every value head and token, in float32:
 
@@ -97,6 +100,7 @@ def gated_delta_rule(
     state_write[b], or nowhere if that is none of the memory's. A chunk of up to R / 2 tokens is
     added to the ring; S is written, as of n, only if it would not leave room for such a chunk or if
     the blocks differ. A longer one is folded to its end. No chunk is longer than max_seqlen_q.
+    early: no kernel that may still run writes anything but qkv and ba; see causal_conv1d.
 
     Returns [T, Hv, Dv] of qkv's dtype; rows of no sequence are zero. RuntimeError on a mismatch.
 

@@ -37,6 +37,7 @@ def _call(tokens: int = 4) -> dict[str, Any]:
         "state_read": torch.tensor([-1], dtype=torch.int32),
         "state_write": torch.tensor([0], dtype=torch.int32),
         "max_seqlen_q": tokens,
+        "early": False,
     }
 
 

@@ -45,6 +45,7 @@ def causal_conv1d_reference(
     state_read: Tensor,
     state_write: Tensor,
     max_seqlen_q: int,
+    early: bool = False,
 ) -> Tensor:
     """See rtp_llm.ops.causal_conv1d."""
     blocks, ring, channels = inputs.shape
@@ -82,6 +83,7 @@ def gated_delta_rule_reference(
     state_read: Tensor,
     state_write: Tensor,
     max_seqlen_q: int,
+    early: bool = False,
 ) -> Tensor:
     """See rtp_llm.ops.gated_delta_rule."""
     blocks, heads, values, size = state.shape

@@ -96,3 +96,35 @@ def sum_experts(y: Tensor, places: Tensor, weights: Tensor) -> Tensor:
     y [R, N] of any float dtype, places int32 [T, k], weights float32 [T, k]. Returns [T, N].
     """
     return y.new_empty(places.shape[0], y.shape[1])
+
+
+# Most tokens, and experts of a token, that route_experts takes.
+ROUTED_TOKENS = ROUTED_EXPERTS = 16
+
+
+@operator(optional=True)
+def route_experts(
+    logits: Tensor, x: Tensor, shared_gate: Tensor | None, top_k: int, renormalize: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """select_topk and sort_by_expert of few tokens in one kernel: (weights, rows, places, offsets).
+
+    logits float32 [T, E] (the row stride is free), T and top_k at most 16. shared_gate [1, H], of
+    x's dtype (16 bits): each token also goes to an expert E behind the others, last among its own,
+    with the weight sigmoid(x @ shared_gate.T) of x [T, H]; k is top_k + 1 then, and there are E + 1
+    experts. weights float32 [T, k]; the rest is as sort_by_expert returns it.
+    """
+    shared = 0 if shared_gate is None else 1
+    tokens, k = logits.shape[0], top_k + shared
+    index = logits.new_empty(0, dtype=torch.int32)
+    return (
+        logits.new_empty(tokens, k),
+        index.new_empty(tokens * k),
+        index.new_empty(tokens, k),
+        index.new_empty(logits.shape[1] + shared + 1),
+    )
+
+
+@operator(optional=True)
+def add_experts(y: Tensor, places: Tensor, weights: Tensor, residual: MutableTensor) -> None:
+    """In place: residual [T, N] (the row stride is free) += sum_experts(...), rounded once; for few
+    tokens."""

@@ -111,3 +111,23 @@ def sum_experts_reference(y: Tensor, places: Tensor, weights: Tensor) -> Tensor:
     there = (places >= 0)[..., None]
     rows = torch.where(there, y[places.clamp(min=0)].float(), 0.0)
     return (rows * weights[..., None]).sum(dim=1).to(y.dtype)
+
+
+def route_experts_reference(
+    logits: Tensor, x: Tensor, shared_gate: Tensor | None, top_k: int, renormalize: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """See rtp_llm.ops.route_experts."""
+    tokens, experts = logits.shape
+    ids = torch.empty(tokens, top_k, dtype=torch.int32, device=logits.device)
+    weights = logits.new_empty(tokens, top_k)
+    select_topk_reference(logits, ids, weights, renormalize)
+    if shared_gate is not None:
+        share = (x.float() @ shared_gate.float().T).sigmoid()
+        ids = torch.cat([ids, torch.full_like(ids[:, :1], experts)], dim=1)
+        weights, experts = torch.cat([weights, share], dim=1), experts + 1
+    return weights, *sort_by_expert_reference(ids, experts)
+
+
+def add_experts_reference(y: Tensor, places: Tensor, weights: Tensor, residual: Tensor) -> None:
+    """See rtp_llm.ops.add_experts."""
+    residual.copy_(residual.float() + sum_experts_reference(y.float(), places, weights))

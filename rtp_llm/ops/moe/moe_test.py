@@ -181,6 +181,9 @@ def test_fake_balance_is_the_formula_on_every_rank(dtype, ep_size, dp_size):
         (3000, 4, 300),
         (16, 10, 512),
         (90, 3, 1024),
+        (2049, 2, 40),
+        (4096, 10, 512),
+        (70000, 3, 9),
     ],
 )
 def test_sort_by_expert_equals_reference(tokens, k, experts):
@@ -224,7 +227,9 @@ def test_a_row_gives_the_same_bits_as_in_a_product_of_its_own():
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
-@pytest.mark.parametrize(("tokens", "k", "size"), [(1, 1, 1), (5, 8, 33), (40, 2, 2048), (3, 6, 7)])
+@pytest.mark.parametrize(
+    ("tokens", "k", "size"), [(1, 1, 1), (5, 8, 33), (40, 2, 2048), (3, 6, 7), (7, 11, 96)]
+)
 def test_sum_experts_equals_reference(isa, dtype, tokens, k, size):
     y = torch.randn(tokens * k, size).to(dtype)
     places = torch.randperm(tokens * k).view(tokens, k).int()

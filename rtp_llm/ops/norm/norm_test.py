@@ -185,7 +185,7 @@ def gated_inputs(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[torch.Tens
 @every_isa
 @every_dtype
 def test_gated_rms_norm_equals_reference(isa: str, dtype: torch.dtype) -> None:
-    for shape in [*SHAPES, (3, 5, 128), (2, 2, 3, 17)]:
+    for shape in [*SHAPES, (3, 5, 128), (2, 2, 3, 17), (301, 128), (5, 3, 256), (2, 1200)]:
         inputs = gated_inputs(shape, dtype)
         with running(isa), kernel_runs("gated_rms_norm"):
             actual = ops.gated_rms_norm(*inputs, EPS)

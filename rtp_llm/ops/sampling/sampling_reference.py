@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -64,6 +66,30 @@ def sample_reference(
     steps: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """See rtp_llm.ops.sample. Weights are float64."""
+    rows = sort_rows(logits, temperature, top_k, top_p, min_p)
+    cumulative = rows.weights.cumsum(dim=1)
+    target = philox_uniform(seeds, steps)[:, None] * cumulative[:, -1:]
+    sampled = (cumulative > target).int().argmax(dim=1)
+    sampled = torch.where(rows.greedy, 0, sampled)
+    tokens = rows.order.gather(1, sampled[:, None])[:, 0].int()
+    return tokens, rows.status.to(torch.int8)
+
+
+class SortedRows(NamedTuple):
+    """Rows of logits in the order of sampling: float64 ``weights`` [R, V] in relation to the best
+    token, 0 where a filter left a token out, and the tokens' ``order`` [R, V]; ``greedy`` [R]: they
+    take the first one; ``status`` [R]."""
+
+    weights: Tensor
+    order: Tensor
+    greedy: Tensor
+    status: Tensor
+
+
+def sort_rows(
+    logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor
+) -> SortedRows:
+    """What the rows of `sample` are sampled from."""
     finite = logits.isfinite()
     broken = (logits.isnan() | (logits == torch.inf)).any(dim=1)
     status = torch.where(broken, NOT_FINITE, torch.where(finite.any(dim=1), SAMPLED, ALL_BANNED))
@@ -74,12 +100,7 @@ def sample_reference(
     greedy = ~(temperature > 0) | (top_k == 1) | (status != SAMPLED)
     scale = torch.where(greedy, 1, temperature).double()[:, None]
     weights = torch.exp((ordered - ordered[:, :1]) / scale)
-    kept = _keep(weights, top_k, top_p, min_p)
-    cumulative = kept.cumsum(dim=1)
-    target = philox_uniform(seeds, steps)[:, None] * cumulative[:, -1:]
-    sampled = (cumulative > target).int().argmax(dim=1)
-    sampled = torch.where(greedy, 0, sampled)
-    return index.gather(1, sampled[:, None])[:, 0].int(), status.to(torch.int8)
+    return SortedRows(_keep(weights, top_k, top_p, min_p), index, greedy, status)
 
 
 def top_logprobs_reference(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -98,6 +119,19 @@ def top_logprobs_reference(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tens
 
 def philox_uniform(seeds: Tensor, steps: Tensor) -> Tensor:
     """float64 in [0, 1) with 53 random bits: Philox4x32-10 of int64 seeds (key) and steps."""
+    high, low = _philox_words(seeds, steps)
+    # The top 53 of 64 bits, in two parts that float64 holds exactly.
+    return (high.double() * 2**21 + (low >> 11).double()) * 2.0**-53
+
+
+def philox_open_uniform(seeds: Tensor, steps: Tensor) -> Tensor:
+    """float64 in (0, 1): the middles of 2^52 equal parts."""
+    high, low = _philox_words(seeds, steps)
+    return (high.double() * 2**20 + (low >> 12).double() + 0.5) * 2.0**-52
+
+
+def _philox_words(seeds: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
+    """Two words of 32 random bits each, the more significant one first."""
     zero = torch.zeros_like(steps)
     words = [steps & _LOW32, (steps >> 32) & _LOW32, zero, zero]
     key0, key1 = seeds & _LOW32, (seeds >> 32) & _LOW32
@@ -107,8 +141,7 @@ def philox_uniform(seeds: Tensor, steps: Tensor) -> Tensor:
         words = [high1 ^ words[1] ^ key0, low1, high0 ^ words[3] ^ key1, low0]
         key0 = (key0 + 0x9E3779B9) & _LOW32
         key1 = (key1 + 0xBB67AE85) & _LOW32
-    # The top 53 of 64 bits, in two parts that float64 holds exactly.
-    return (words[1].double() * 2**21 + (words[0] >> 11).double()) * 2.0**-53
+    return words[1], words[0]
 
 
 def _multiply(constant: int, word: Tensor) -> tuple[Tensor, Tensor]:

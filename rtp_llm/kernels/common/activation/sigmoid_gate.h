@@ -1,5 +1,5 @@
-// Arguments of the output gate of attention: x[r] *= sigmoid(gate[r]), in float32. Row r is the
-// (r % inner)th of group r / inner; strides are in elements.
+// Arguments of gates. Of the output of attention: x[r] *= sigmoid(gate[r]), in float32. Row r is
+// the (r % inner)th of group r / inner; strides are in elements.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,18 @@ struct SigmoidGateArgs {
     if (row < inner) return row * gate_stride;
     return row / inner * gate_group_stride + row % inner * gate_stride;
   }
+};
+
+// Of shared experts: out[r] += y[r] * sigmoid(x[r] . gate), with rows one after another.
+struct AddSigmoidGatedArgs {
+  void* out;
+  const void* y;
+  const void* x;
+  const void* gate;
+  int64_t rows;
+  int64_t size;   // of a row of out and y
+  int64_t depth;  // of a row of x
+  DType dtype;
 };
 
 }  // namespace rtp_llm

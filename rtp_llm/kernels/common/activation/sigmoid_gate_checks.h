@@ -1,4 +1,4 @@
-// What is called for the output gate of attention, and what kernels are given.
+// What is called for gates of attention and of shared experts, and what kernels are given.
 #pragma once
 
 #include "rtp_llm/kernels/common/activation/calls.h"

@@ -35,6 +35,7 @@ struct CausalConv1dArgs {
   int64_t block_stride;  // of inputs, whose blocks are contiguous
   int64_t window;        // >= taps
   int taps;              // 1 to kMaxConvTaps
+  bool early;            // all but x may be read before the kernel in front has ended
 };
 
 // Blocks of every state are contiguous and lie block strides (in elements) apart.
@@ -57,6 +58,7 @@ struct GatedDeltaRuleArgs {
   int key_heads, heads;      // value head h has key head h / (heads / key_heads)
   int key_size, value_size;  // multiples of 8
   int ring;                  // even
+  bool early;                // all but qkv and ba may be read before the kernel in front has ended
 };
 
 }  // namespace rtp_llm

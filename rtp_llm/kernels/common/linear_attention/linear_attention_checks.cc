@@ -119,9 +119,10 @@ Prepared<CausalConv1dArgs, Tensor> prepare(const CausalConv1dCall& call) {
                 "; expected rows for ", taps, " tokens at least, as many as the kernel has taps");
   const StateSequences sequences = sequences_of(call, rows.count, blocks, kConvNames);
   Tensor out = empty_like(call.x);
-  return {{call.x.dtype(), call.x.data(), call.weight.data(), call.inputs.data(), out.data(),
-           sequences, rows.size, rows.stride, block_stride, window, static_cast<int>(taps)},
-          std::move(out)};
+  return {
+      {call.x.dtype(), call.x.data(), call.weight.data(), call.inputs.data(), out.data(), sequences,
+       rows.size, rows.stride, block_stride, window, static_cast<int>(taps), call.early},
+      std::move(out)};
 }
 
 Prepared<GatedDeltaRuleArgs, Tensor> prepare(const GatedDeltaRuleCall& call) {
@@ -144,6 +145,7 @@ Prepared<GatedDeltaRuleArgs, Tensor> prepare(const GatedDeltaRuleCall& call) {
   args.sequences = sequences_of(call, tokens, call.state.size(0), kRuleNames);
   Tensor out = empty(call.qkv, {tokens, heads, args.value_size}, args.dtype);
   args.out = out.data();
+  args.early = call.early;
   return {args, std::move(out)};
 }
 

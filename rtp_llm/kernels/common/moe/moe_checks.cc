@@ -51,6 +51,33 @@ TopkArgs topk_args(const std::string& name, const Tensor& logits, const Tensor& 
   return args;
 }
 
+// What both sums have in common; `name` is the operator.
+ExpertSumArgs sum_args(const std::string& name, const Tensor& y, const Tensor& places,
+                       const Tensor& weights) {
+  const std::string y_name = name + ": y";
+  const std::string places_name = name + ": places";
+  const std::string weights_name = name + ": weights";
+  check_float_dtype(y, y_name.c_str());
+  check_dim(y, 2, y_name.c_str());
+  check_contiguous(y, y_name.c_str());
+  check_dtype(places, DType::kInt32, places_name.c_str());
+  check_dim(places, 2, places_name.c_str());
+  check_contiguous(places, places_name.c_str());
+  check_dtype(weights, DType::kFloat32, weights_name.c_str());
+  check_same_sizes(weights, places, weights_name.c_str());
+  check_contiguous(weights, weights_name.c_str());
+  ExpertSumArgs args = {};
+  args.y = y.data();
+  args.places = places.data<int32_t>();
+  args.weights = weights.data<float>();
+  args.rows = y.size(0);
+  args.tokens = places.size(0);
+  args.size = y.size(1);
+  args.k = static_cast<int>(places.size(1));
+  args.dtype = y.dtype();
+  return args;
+}
+
 }  // namespace
 
 TopkArgs select_topk_args(const SelectTopkCall& call) {
@@ -153,24 +180,15 @@ GroupedLinearArgs grouped_linear_args(const GroupedLinearCall& call) {
 }
 
 ExpertSumArgs expert_sum_args(const SumExpertsCall& call) {
-  check_float_dtype(call.y, "sum_experts: y");
-  check_dim(call.y, 2, "sum_experts: y");
-  check_contiguous(call.y, "sum_experts: y");
-  check_dtype(call.places, DType::kInt32, "sum_experts: places");
-  check_dim(call.places, 2, "sum_experts: places");
-  check_contiguous(call.places, "sum_experts: places");
-  check_dtype(call.weights, DType::kFloat32, "sum_experts: weights");
-  check_same_sizes(call.weights, call.places, "sum_experts: weights");
-  check_contiguous(call.weights, "sum_experts: weights");
-  ExpertSumArgs args = {};
-  args.y = call.y.data();
-  args.places = call.places.data<int32_t>();
-  args.weights = call.weights.data<float>();
-  args.rows = call.y.size(0);
-  args.tokens = call.places.size(0);
-  args.size = call.y.size(1);
-  args.k = static_cast<int>(call.places.size(1));
-  args.dtype = call.y.dtype();
+  return sum_args("sum_experts", call.y, call.places, call.weights);
+}
+
+ExpertSumArgs expert_sum_args(const AddExpertsCall& call) {
+  ExpertSumArgs args = sum_args("add_experts", call.y, call.places, call.weights);
+  check_dtype(call.residual, args.dtype, "add_experts: residual");
+  check_sizes(call.residual, {args.tokens, args.size}, "add_experts: residual");
+  check_contiguous_rows(call.residual, "add_experts: residual");
+  args.out = call.residual.data();
   return args;
 }
 

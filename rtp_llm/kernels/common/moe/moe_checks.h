@@ -20,4 +20,7 @@ ExpertSortArgs expert_sort_args(const SortByExpertCall& call);
 GroupedLinearArgs grouped_linear_args(const GroupedLinearCall& call);
 ExpertSumArgs expert_sum_args(const SumExpertsCall& call);
 
+// `out` is the residual.
+ExpertSumArgs expert_sum_args(const AddExpertsCall& call);
+
 }  // namespace rtp_llm::glue

@@ -26,6 +26,39 @@ MutableRows mutable_rows_of(const Tensor& logits) {
   return {logits.data<float>(), logits.stride(0), logits.size(0), logits.size(1)};
 }
 
+// Of logits, temperature, top_k, top_p, min_p, seeds, steps in messages.
+using SampleNames = const char* const[7];
+
+constexpr SampleNames kSampleNames = {"sample: logits", "sample: temperature", "sample: top_k",
+                                      "sample: top_p",  "sample: min_p",       "sample: seeds",
+                                      "sample: steps"};
+constexpr SampleNames kRejectionNames = {
+    "rejection_sample: logits", "rejection_sample: temperature", "rejection_sample: top_k",
+    "rejection_sample: top_p",  "rejection_sample: min_p",       "rejection_sample: seeds",
+    "rejection_sample: steps"};
+
+// What both calls have.
+template <class Call>
+SampleArgs args_of(const Call& call, const SampleNames& names) {
+  check_logits(call.logits, names[0]);
+  const int64_t rows = call.logits.size(0);
+  check_vector(call.temperature, DType::kFloat32, rows, names[1]);
+  check_vector(call.top_k, DType::kInt32, rows, names[2]);
+  check_vector(call.top_p, DType::kFloat32, rows, names[3]);
+  check_vector(call.min_p, DType::kFloat32, rows, names[4]);
+  check_vector(call.seeds, DType::kInt64, rows, names[5]);
+  check_vector(call.steps, DType::kInt64, rows, names[6]);
+  return {rows_of_logits(call.logits),
+          call.temperature.template data<float>(),
+          call.top_k.template data<int32_t>(),
+          call.top_p.template data<float>(),
+          call.min_p.template data<float>(),
+          call.seeds.template data<int64_t>(),
+          call.steps.template data<int64_t>(),
+          nullptr,
+          nullptr};
+}
+
 TokenHistory history_of(const Tensor& tokens, const Tensor& cu_tokens, int64_t rows) {
   check_vector(tokens, DType::kInt32, tokens.numel(), "tokens");
   check_vector(cu_tokens, DType::kInt32, rows + 1, "cu_tokens");
@@ -34,24 +67,27 @@ TokenHistory history_of(const Tensor& tokens, const Tensor& cu_tokens, int64_t r
 
 }  // namespace
 
-SampleArgs sample_args(const SampleCall& call) {
-  check_logits(call.logits, "sample: logits");
-  const int64_t rows = call.logits.size(0);
-  check_vector(call.temperature, DType::kFloat32, rows, "sample: temperature");
-  check_vector(call.top_k, DType::kInt32, rows, "sample: top_k");
-  check_vector(call.top_p, DType::kFloat32, rows, "sample: top_p");
-  check_vector(call.min_p, DType::kFloat32, rows, "sample: min_p");
-  check_vector(call.seeds, DType::kInt64, rows, "sample: seeds");
-  check_vector(call.steps, DType::kInt64, rows, "sample: steps");
-  return {rows_of_logits(call.logits),
-          call.temperature.data<float>(),
-          call.top_k.data<int32_t>(),
-          call.top_p.data<float>(),
-          call.min_p.data<float>(),
-          call.seeds.data<int64_t>(),
-          call.steps.data<int64_t>(),
-          nullptr,
-          nullptr};
+SampleArgs sample_args(const SampleCall& call) { return args_of(call, kSampleNames); }
+
+RejectionSampleArgs rejection_sample_args(const RejectionSampleCall& call) {
+  const SampleArgs sample = args_of(call, kRejectionNames);
+  check_vector(call.drafts, DType::kInt32, call.logits.size(0), "rejection_sample: drafts");
+  check_logits(call.draft_logits, "rejection_sample: draft_logits");
+  const LogitRows drafted = rows_of_logits(call.draft_logits);
+  RTP_LLM_CHECK(drafted.num_rows >= sample.logits.num_rows &&
+                    (call.draft_columns ? drafted.vocab <= sample.logits.vocab
+                                        : drafted.vocab == sample.logits.vocab),
+                "rejection_sample: draft_logits is ", call.draft_logits.describe(), " for logits ",
+                call.logits.describe(),
+                "; expected as many rows or more, and as many columns, or fewer with "
+                "draft_columns");
+  const int32_t* columns = nullptr;
+  if (call.draft_columns) {
+    check_vector(*call.draft_columns, DType::kInt32, sample.logits.vocab,
+                 "rejection_sample: draft_columns");
+    columns = call.draft_columns->data<int32_t>();
+  }
+  return {sample, call.drafts.data<int32_t>(), drafted, columns};
 }
 
 TopLogprobsArgs top_logprobs_args(const TopLogprobsCall& call) {

@@ -1,4 +1,4 @@
-// The output gate of attention, for rows [begin, end).
+// The gates of attention and of shared experts, for rows [begin, end).
 #pragma once
 
 #include "rtp_llm/kernels/common/activation/sigmoid_gate.h"
@@ -7,5 +7,7 @@
 namespace rtp_llm::cpu {
 
 RTP_LLM_FOR_EACH_ISA(void sigmoid_gate(const SigmoidGateArgs& args, int64_t begin, int64_t end);)
+RTP_LLM_FOR_EACH_ISA(void add_sigmoid_gated(const AddSigmoidGatedArgs& args, int64_t begin,
+                                            int64_t end);)
 
 }  // namespace rtp_llm::cpu

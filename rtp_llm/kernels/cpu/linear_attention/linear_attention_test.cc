@@ -162,7 +162,8 @@ class RandomBatch : private RandomSizes {
             channels(),
             window_ * channels(),
             window_,
-            taps_};
+            taps_,
+            /*early=*/false};
   }
 
   GatedDeltaRuleArgs rule_args(Memory* memory) const {

@@ -42,6 +42,22 @@ int32_t finite_arg_max(const float* x, int64_t size) {
   return static_cast<int32_t>(best);
 }
 
+// What `sample` samples a row from.
+RowOrder filtered(const SamplingKernels& kernels, const SampleArgs& args, int64_t row,
+                  const RowScan& scan, const SamplingWorkspace& workspace) {
+  RowOrder order(kernels, args.logits.row(row), args.logits.vocab, scan, args.temperature[row],
+                 workspace);
+  if (args.top_k[row] > 0) order.keep_first(args.top_k[row]);
+  if (args.top_p[row] < 1.0f) order.keep_mass(args.top_p[row]);
+  if (args.min_p[row] > 0.0f) order.keep_weight(std::min(args.min_p[row], 1.0f));
+  return order;
+}
+
+double uniform(const SampleArgs& args, int64_t row) {
+  return philox_uniform(static_cast<uint64_t>(args.seeds[row]),
+                        static_cast<uint64_t>(args.steps[row]));
+}
+
 void sample_row(const SamplingKernels& kernels, const SampleArgs& args, int64_t row,
                 const SamplingWorkspace& workspace) {
   const float* const x = args.logits.row(row);
@@ -52,19 +68,152 @@ void sample_row(const SamplingKernels& kernels, const SampleArgs& args, int64_t 
     args.tokens[row] = finite_arg_max(x, vocab);
     return;
   }
-  const float temperature = args.temperature[row];
-  const int64_t top_k = args.top_k[row];
-  if (!(temperature > 0.0f) || top_k == 1) {
+  if (!(args.temperature[row] > 0.0f) || args.top_k[row] == 1) {
     args.tokens[row] = static_cast<int32_t>(scan.arg_max);
     return;
   }
-  RowOrder order(kernels, x, vocab, scan, temperature, workspace);
-  if (top_k > 0) order.keep_first(top_k);
-  if (args.top_p[row] < 1.0f) order.keep_mass(args.top_p[row]);
-  if (args.min_p[row] > 0.0f) order.keep_weight(std::min(args.min_p[row], 1.0f));
-  const double uniform = philox_uniform(static_cast<uint64_t>(args.seeds[row]),
-                                        static_cast<uint64_t>(args.steps[row]));
-  args.tokens[row] = order.draw(uniform);
+  args.tokens[row] = filtered(kernels, args, row, scan, workspace).draw(uniform(args, row));
+}
+
+// p, what filters left of a row, and q, what its draft was sampled from.
+class DraftedRow {
+ public:
+  DraftedRow(const SamplingKernels& kernels, const RejectionSampleArgs& args, int64_t row,
+             const RowScan& scan, const RowScan& draft_scan, const SamplingWorkspace& workspace)
+      : kernels_(kernels),
+        args_(args),
+        workspace_(workspace),
+        x_(args.sample.logits.row(row)),
+        y_(args.draft_logits.row(row)),
+        size_(args.sample.logits.vocab) {
+    const SampleArgs& sample = args.sample;
+    const auto scale = static_cast<float>(scale_of(sample.temperature[row]));
+    p_weighting_ = {scan.max, scale, 0.0f};
+    q_weighting_ = {draft_scan.max, scale, 0.0f};
+    q_rate_ = 1.0 / kernels.sum_weights(y_, args.draft_logits.vocab, q_weighting_);
+    if ((sample.top_k[row] > 0 && sample.top_k[row] < size_) || sample.top_p[row] < 1.0f ||
+        sample.min_p[row] > 0.0f) {
+      last_ = filtered(kernels, sample, row, scan, workspace).last();
+      p_rate_ = 1.0 / list_kept();
+    } else {
+      p_rate_ = 1.0 / kernels.sum_weights(x_, size_, p_weighting_);
+    }
+  }
+
+  double p(int64_t i) const { return is_kept(i) ? weight(x_[i], p_weighting_) * p_rate_ : 0.0; }
+  double q(int64_t i) const {
+    const int64_t column = args_.column(i);
+    const bool known = column >= 0 && column < args_.draft_logits.vocab;
+    return known ? weight(y_[column], q_weighting_) * q_rate_ : 0.0;
+  }
+
+  // From max(p - q, 0), in which a draft that was rejected has no part; where rounding leaves
+  // nothing of that, from p.
+  int32_t draw_rest(int32_t draft, double share) const {
+    if (last_ >= 0) {
+      return draw(share, num_kept_, draft, [this](int64_t at) {
+        const int64_t i = key_index(workspace_.keys[at]);
+        return Entry{i, p(i), q(i)};
+      });
+    }
+    // The keys' memory is as large as two weights of each token.
+    auto* const p_weights = reinterpret_cast<float*>(workspace_.keys);
+    float* const q_weights = p_weights + size_;
+    const int64_t columns = args_.draft_logits.vocab;
+    kernels_.store_weights(x_, size_, p_weighting_, p_weights);
+    kernels_.store_weights(y_, columns, q_weighting_, q_weights);
+    return draw(share, size_, draft, [&](int64_t i) {
+      const int64_t column = args_.column(i);
+      const float q = column >= 0 && column < columns ? q_weights[column] : 0.0f;
+      return Entry{i, p_weights[i] * p_rate_, q * q_rate_};
+    });
+  }
+
+ private:
+  struct Entry {
+    int64_t token;
+    double p, q;
+  };
+
+  static float weight(float logit, const Weighting& weighting) {
+    return std::exp2((logit - weighting.max) * weighting.scale);
+  }
+
+  bool is_kept(int64_t i) const {
+    return last_ < 0 || x_[i] > x_[last_] || (x_[i] == x_[last_] && i <= last_);
+  }
+
+  // Leaves the keys of what filters left, by index; returns their mass.
+  double list_kept() {
+    uint64_t* const keys = workspace_.keys;
+    const int64_t found =
+        kernels_.collect_at_least(x_, size_, workspace_.block_max, x_[last_], keys);
+    double mass = 0.0;
+    for (int64_t at = 0; at < found; ++at) {
+      const int64_t i = key_index(keys[at]);
+      if (!is_kept(i)) continue;
+      mass += weight(x_[i], p_weighting_);
+      keys[num_kept_++] = keys[at];
+    }
+    return mass;
+  }
+
+  // The first of `count` entries at which what is left exceeds `share` of all.
+  template <class At>
+  static int32_t draw(double share, int64_t count, int32_t draft, At&& at) {
+    const auto rest = [draft](const Entry& entry) {
+      return entry.token == draft ? 0.0 : std::max(entry.p - entry.q, 0.0);
+    };
+    const auto all = [](const Entry& entry) { return entry.p; };
+    const int64_t found = find(share, count, at, rest);
+    return static_cast<int32_t>(at(found >= 0 ? found : find(share, count, at, all)).token);
+  }
+
+  // -1: nothing has a mass.
+  template <class At, class Mass>
+  static int64_t find(double share, int64_t count, At& at, Mass&& mass) {
+    double total = 0.0;
+    for (int64_t i = 0; i < count; ++i) total += mass(at(i));
+    double sum = 0.0;
+    int64_t found = -1;
+    for (int64_t i = 0; i < count && !(sum > share * total); ++i) {
+      const double own = mass(at(i));
+      if (own > 0.0) found = i;
+      sum += own;
+    }
+    return found;
+  }
+
+  const SamplingKernels& kernels_;
+  const RejectionSampleArgs& args_;
+  const SamplingWorkspace& workspace_;
+  const float *const x_, *const y_;
+  const int64_t size_;
+  int64_t last_ = -1;  // the last token that filters left; -1: all are left
+  int64_t num_kept_ = 0;
+  Weighting p_weighting_, q_weighting_;
+  double p_rate_, q_rate_;
+};
+
+void rejection_sample_row(const SamplingKernels& kernels, const RejectionSampleArgs& args,
+                          int64_t row, const SamplingWorkspace& workspace) {
+  const SampleArgs& sample = args.sample;
+  const int32_t draft = args.drafts[row];
+  const bool drafted = draft >= 0 && draft < sample.logits.vocab &&
+                       sample.temperature[row] > 0.0f && sample.top_k[row] != 1;
+  if (!drafted) return sample_row(kernels, sample, row, workspace);
+  const RowScan draft_scan =
+      kernels.scan_row(args.draft_logits.row(row), args.draft_logits.vocab, workspace.block_max);
+  const RowScan scan =
+      kernels.scan_row(sample.logits.row(row), sample.logits.vocab, workspace.block_max);
+  if (draft_scan.degenerate || scan.degenerate) return sample_row(kernels, sample, row, workspace);
+  const DraftedRow both(kernels, args, row, scan, draft_scan, workspace);
+  const double accept =
+      philox_open_uniform(static_cast<uint64_t>(sample.seeds[row]),
+                          static_cast<uint64_t>(sample.steps[row]) + kAcceptSteps);
+  const bool accepted = accept * both.q(draft) < both.p(draft);
+  sample.tokens[row] = accepted ? draft : both.draw_rest(draft, uniform(sample, row));
+  sample.status[row] = kDrawn;
 }
 
 // The logarithm of the sum of exponentials of the finite logits; -inf when there is none.
@@ -124,6 +273,15 @@ void run_sample(const SampleArgs& args, void* scratch, const ParallelFor& parall
   const SamplingKernels kernels = SamplingKernels::pick();
   for_rows(args.logits, scratch, parallel, [&](int64_t row, const SamplingWorkspace& workspace) {
     sample_row(kernels, args, row, workspace);
+  });
+}
+
+void run_rejection_sample(const RejectionSampleArgs& args, void* scratch,
+                          const ParallelFor& parallel) {
+  const SamplingKernels kernels = SamplingKernels::pick();
+  const LogitRows& logits = args.sample.logits;
+  for_rows(logits, scratch, parallel, [&](int64_t row, const SamplingWorkspace& workspace) {
+    rejection_sample_row(kernels, args, row, workspace);
   });
 }
 

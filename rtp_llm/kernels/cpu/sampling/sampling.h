@@ -17,6 +17,8 @@ namespace rtp_llm::cpu {
 size_t sampling_scratch_bytes(const LogitRows& logits, int num_threads);
 
 void run_sample(const SampleArgs& args, void* scratch, const ParallelFor& parallel);
+void run_rejection_sample(const RejectionSampleArgs& args, void* scratch,
+                          const ParallelFor& parallel);
 void run_top_logprobs(const TopLogprobsArgs& args, void* scratch, const ParallelFor& parallel);
 
 // Changes of logits in place. Offsets of histories and rows have been checked.

@@ -34,6 +34,18 @@ std::tuple<Tensor, Tensor> sample(const glue::SampleCall& call) {
   return std::make_tuple(std::move(tokens), std::move(status));
 }
 
+std::tuple<Tensor, Tensor> rejection_sample(const glue::RejectionSampleCall& call) {
+  RejectionSampleArgs args = glue::rejection_sample_args(call);
+  Tensor tokens = glue::empty(call.logits, {call.logits.size(0)}, DType::kInt32);
+  Tensor status = glue::empty(call.logits, {call.logits.size(0)}, DType::kInt8);
+  args.sample.tokens = tokens.data<int32_t>();
+  args.sample.status = status.data<int8_t>();
+  const ParallelFor& parallel = glue::parallel_for();
+  const Tensor scratch = make_scratch(call.logits, args.sample.logits, parallel);
+  run_rejection_sample(args, scratch.data(), parallel);
+  return std::make_tuple(std::move(tokens), std::move(status));
+}
+
 std::tuple<Tensor, Tensor, Tensor> top_logprobs(const glue::TopLogprobsCall& call) {
   TopLogprobsArgs args = glue::top_logprobs_args(call);
   const int64_t rows = call.logits.size(0);
@@ -78,6 +90,7 @@ void add_logit_bias(const glue::AddLogitBiasCall& call) {
 
 STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
   glue::implement<&sample>(library);
+  glue::implement<&rejection_sample>(library);
   glue::implement<&top_logprobs>(library);
   glue::implement<&apply_penalties>(library);
   glue::implement<&ban_repeated_ngrams>(library);

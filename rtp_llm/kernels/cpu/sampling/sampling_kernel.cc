@@ -152,6 +152,16 @@ int64_t collect_at_least(const float* x, int64_t size, const float* block_max, f
   return end - keys;
 }
 
+void store_weights(const float* x, int64_t size, const Weighting& weighting, float* weights) {
+  for_logits(x, size, [&](Vec logit, int64_t i, int lanes) {
+    const Vec weight = weight_of(logit, weighting);
+    if (lanes == kWidth) return weight.store(weights + i);
+    float values[kWidth];
+    weight.store(values);
+    for (int lane = 0; lane < lanes; ++lane) weights[i + lane] = values[lane];
+  });
+}
+
 double sum_weights(const float* x, int64_t size, const Weighting& weighting) {
   double total = 0.0;
   for_runs(size, [&](int64_t begin, int64_t length) {

@@ -25,9 +25,9 @@ Weighting make_weighting(const RowScan& scan, double scale) {
 }  // namespace
 
 SamplingKernels SamplingKernels::pick() {
-  return {RTP_LLM_PICK_ISA(scan_row), RTP_LLM_PICK_ISA(fill_histogram),
+  return {RTP_LLM_PICK_ISA(scan_row),       RTP_LLM_PICK_ISA(fill_histogram),
           RTP_LLM_PICK_ISA(collect_bucket), RTP_LLM_PICK_ISA(collect_at_least),
-          RTP_LLM_PICK_ISA(sum_weights)};
+          RTP_LLM_PICK_ISA(store_weights),  RTP_LLM_PICK_ISA(sum_weights)};
 }
 
 SamplingWorkspace::SamplingWorkspace(void* base, int64_t vocab) {
@@ -68,10 +68,12 @@ int64_t first_tokens(const SamplingKernels& kernels, const float* x, int64_t siz
   return kept;
 }
 
+double scale_of(float temperature) { return std::clamp(kLog2E / temperature, 1e-30, 1e30); }
+
 RowOrder::RowOrder(const SamplingKernels& kernels, const float* x, int64_t size,
                    const RowScan& scan, float temperature, const SamplingWorkspace& workspace)
     : kernels_(kernels), x_(x), size_(size), workspace_(workspace) {
-  exact_scale_ = std::clamp(kLog2E / temperature, 1e-30, 1e30);
+  exact_scale_ = scale_of(temperature);
   weighting_ = make_weighting(scan, exact_scale_);
 }
 

@@ -12,6 +12,7 @@ struct SamplingKernels {
   decltype(&scalar::fill_histogram) fill_histogram;
   decltype(&scalar::collect_bucket) collect_bucket;
   decltype(&scalar::collect_at_least) collect_at_least;
+  decltype(&scalar::store_weights) store_weights;
   decltype(&scalar::sum_weights) sum_weights;
 
   static SamplingKernels pick();
@@ -33,6 +34,9 @@ struct SamplingWorkspace {
 int64_t first_tokens(const SamplingKernels& kernels, const float* x, int64_t size, int64_t k,
                      const SamplingWorkspace& workspace);
 
+// Powers of two per logit.
+double scale_of(float temperature);
+
 // A row's tokens with weights relative to the arg max. Every filter keeps a prefix of the order, so
 // all that is remembered of filters is the mass that they leave.
 //
@@ -52,6 +56,8 @@ class RowOrder {
   void keep_weight(double least);
   // The first token at which the mass exceeds `share` of what is left, 0 <= share < 1.
   int32_t draw(double share);
+  // The last token that is left, but for some at the end without a weight that matters.
+  int32_t last() { return draw(1.0); }
 
  private:
   // Tokens that are sorted in workspace_.keys, and the mass of those before them.

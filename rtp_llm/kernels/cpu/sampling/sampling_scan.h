@@ -57,6 +57,8 @@ RTP_LLM_FOR_EACH_ISA(
     // The keys of all logits that are at least `least`, in order of index; returns how many.
     int64_t collect_at_least(const float* x, int64_t size, const float* block_max, float least,
                              uint64_t* keys);
+    // weights[i] is the weight of logit i.
+    void store_weights(const float* x, int64_t size, const Weighting& weighting, float* weights);
     // The sum of the weights.
     double sum_weights(const float* x, int64_t size, const Weighting& weighting);)
 

@@ -1,4 +1,4 @@
-// The output gate of attention.
+// The gates of attention and of shared experts.
 #pragma once
 
 #include "rtp_llm/kernels/common/activation/sigmoid_gate.h"
@@ -6,5 +6,6 @@
 namespace rtp_llm::cuda {
 
 void sigmoid_gate(const SigmoidGateArgs& args, void* stream);
+void add_sigmoid_gated(const AddSigmoidGatedArgs& args, void* stream);
 
 }  // namespace rtp_llm::cuda

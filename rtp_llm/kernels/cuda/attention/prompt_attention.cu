@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   __shared__ uint64_t barriers[SharedTiles<kHead>::kBarriers];
   __shared__ unsigned int missing[kStages];
   wait_for_previous();
-  const PromptTile tile(args);
+  const PromptTile<keys_of_step(kHead)> tile(args);
   if (tile.first_row >= tile.num_rows) return;
   const SharedTiles<kHead> shared(memory, barriers, missing);
   if (threadIdx.x == 0) shared.init_barriers();
@@ -63,7 +63,7 @@ CUtensorMap map_of(const Heads& tensor, DType dtype, int box_heads, int box_rows
                      type,
                      {tensor.head_dim, tensor.heads, tensor.rows},
                      {tensor.head_stride * 2, tensor.row_stride * 2},
-                     {kHalf, box_heads, box_rows},
+                     {kSlice, box_heads, box_rows},
                      true},
                     "prompt_attention");
 }
@@ -73,7 +73,8 @@ PromptArgs prompt_args(const PagedAttentionArgs& args, const AttentionBounds& bo
   static_cast<PagedAttentionArgs&>(prompt) = args;
   prompt.group = args.num_heads / args.num_kv_heads;
   prompt.tile_tokens = kRows / prompt.group;
-  prompt.page_rows = args.block_size < kKeys ? args.block_size : kKeys;
+  const int keys = keys_of_step(args.head_dim);
+  prompt.page_rows = args.block_size < keys ? args.block_size : keys;
   prompt.tiles = static_cast<int>(args.num_tokens / prompt.tile_tokens + args.num_seqs + 1);
   const int64_t head_bytes = bounds.max_keys * args.head_dim * 4;
   const int64_t heads = head_bytes > 0 ? kCachedBytes / head_bytes : args.num_kv_heads;
@@ -102,15 +103,22 @@ void run(const PagedAttentionArgs& args, const AttentionBounds& bounds, void* st
   check_launch("prompt_attention");
 }
 
+template <class T>
+void run_head(const PagedAttentionArgs& args, const AttentionBounds& bounds, void* stream) {
+  if (args.head_dim == 64) return run<T, 64>(args, bounds, stream);
+  if (args.head_dim == 128) return run<T, 128>(args, bounds, stream);
+  run<T, 256>(args, bounds, stream);
+}
+
 }  // namespace
 
 bool takes_prompt(const PagedAttentionArgs& args, const AttentionBounds& bounds) {
   if (bounds.max_queries <= 1 || args.num_seqs == 0 || args.num_tokens == 0) return false;
   if (args.dtype != DType::kBFloat16 && args.dtype != DType::kFloat16) return false;
-  if (args.head_dim != 64 && args.head_dim != 128) return false;
+  if (args.head_dim != 64 && args.head_dim != 128 && args.head_dim != 256) return false;
   if (args.num_heads > kRows * args.num_kv_heads || !(args.scale > 0)) return false;
-  const int page = args.block_size;
-  if (page < kKeys ? page < 8 || kKeys % page != 0 : page % kKeys != 0) return false;
+  const int page = args.block_size, keys = keys_of_step(args.head_dim);
+  if (page < keys ? page < 8 || keys % page != 0 : page % keys != 0) return false;
   // A plane of the cache is one tensor of rows, and the copy engine wants multiples of 16 bytes.
   if (args.kv_block_stride != page * args.kv_token_stride) return false;
   if (!multiples(8, {args.q_token_stride, args.q_head_stride, args.kv_token_stride,
@@ -123,12 +131,8 @@ bool takes_prompt(const PagedAttentionArgs& args, const AttentionBounds& bounds)
 }
 
 void prompt_attention(const PagedAttentionArgs& args, const AttentionBounds& bounds, void* stream) {
-  const bool wide = args.head_dim == 128;
-  if (args.dtype == DType::kBFloat16) {
-    wide ? run<BFloat16, 128>(args, bounds, stream) : run<BFloat16, 64>(args, bounds, stream);
-  } else {
-    wide ? run<Float16, 128>(args, bounds, stream) : run<Float16, 64>(args, bounds, stream);
-  }
+  args.dtype == DType::kBFloat16 ? run_head<BFloat16>(args, bounds, stream)
+                                 : run_head<Float16>(args, bounds, stream);
 }
 
 }  // namespace rtp_llm::cuda

@@ -11,8 +11,10 @@ namespace rtp_llm::cuda {
 template <class T, int kHead>
 class Attender {
  public:
-  __device__ Attender(const SharedTiles<kHead>& shared, const PromptTile& tile,
-                      const PromptArgs& args)
+  using Tiles = SharedTiles<kHead>;
+  using Tile = PromptTile<Tiles::kKeys>;
+
+  __device__ Attender(const Tiles& shared, const Tile& tile, const PromptArgs& args)
       : shared_(shared), tile_(tile), args_(args) {
     warpgroup_ = thread_index() / hopper::kWarpgroup - 1;
     lane_ = thread_index() % kGroup;
@@ -87,7 +89,7 @@ class Attender {
   }
 
  private:
-  using Tiles = SharedTiles<kHead>;
+  static constexpr int kKeys = Tiles::kKeys;
 
   // scores_ = queries * keys, when waited for.
   __device__ void multiply_keys(int stage) {
@@ -95,11 +97,12 @@ class Attender {
     hopper::begin_products();
 #pragma unroll
     for (int k = 0; k < kHead / 16; ++k) {
-      const int inside = k / 4 * Tiles::kHalfBytes + k % 4 * 32;
-      const uint32_t own_rows = shared_.queries + warpgroup_ * 64 * kHalf * 2;
-      hopper::multiply(scores_, hopper::matrix(own_rows + inside, 16),
-                       hopper::matrix(shared_.keys + stage * Tiles::kTileBytes + inside, 16), k > 0,
-                       T{});
+      const int inside = k % 4 * 32;
+      const uint32_t own_rows = shared_.queries + warpgroup_ * 64 * kSlice * 2;
+      const uint32_t keys = shared_.keys + stage * Tiles::kTileBytes;
+      hopper::multiply(scores_,
+                       hopper::matrix(own_rows + k / 4 * Tiles::kQuerySliceBytes + inside, 16),
+                       hopper::matrix(keys + k / 4 * Tiles::kSliceBytes + inside, 16), k > 0, T{});
     }
     hopper::end_products();
   }
@@ -110,8 +113,8 @@ class Attender {
     hopper::begin_products();
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
-      const uint32_t rows = shared_.values + stage * Tiles::kTileBytes + k * 16 * kHalf * 2;
-      hopper::multiply(result_, weights_ + 4 * k, hopper::matrix(rows, Tiles::kHalfBytes), T{});
+      const uint32_t rows = shared_.values + stage * Tiles::kTileBytes + k * 16 * kSlice * 2;
+      hopper::multiply(result_, weights_ + 4 * k, hopper::matrix(rows, Tiles::kSliceBytes), T{});
     }
     hopper::end_products();
   }
@@ -125,7 +128,7 @@ class Attender {
     for (int i = thread + used * kVectors; i < kKeys * kVectors; i += kBoth) {
       const int vector = i % kVectors, place = i / kVectors * 128 + vector % 8 * 16;
       auto* const at = shared_.start + (shared_.values - shared_.queries) +
-                       vector / 8 * Tiles::kHalfBytes + place;
+                       vector / 8 * Tiles::kSliceBytes + place;
       *reinterpret_cast<uint4*>(at) = uint4{0, 0, 0, 0};
     }
     hopper::publish_stores();
@@ -194,8 +197,8 @@ class Attender {
 
   __device__ float& score(int r, int i) { return scores_[of_row(r, i)]; }
 
-  const SharedTiles<kHead>& shared_;
-  const PromptTile& tile_;
+  const Tiles& shared_;
+  const Tile& tile_;
   const PromptArgs& args_;
   int warpgroup_, lane_, row_;
   int token_[2];

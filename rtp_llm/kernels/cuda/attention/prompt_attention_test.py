@@ -33,15 +33,16 @@ def assert_right(batch: PagedBatch, **options: Any) -> None:
 
 
 @every_dtype
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
 @pytest.mark.parametrize("heads", [(1, 1), (16, 8), (7, 1), (9, 3), (71, 1)])
 def test_groups_of_heads(dtype: torch.dtype, head_dim: int, heads: tuple[int, int]) -> None:
     assert_right(PagedBatch.random(MIXED, Shape(*heads, head_dim), dtype))
 
 
+@pytest.mark.parametrize("head_dim", [128, 256])
 @pytest.mark.parametrize("block_size", [8, 16, 32, 64, 128, 256])
-def test_block_sizes(block_size: int) -> None:
-    shape = Shape(head_dim=128, block_size=block_size)
+def test_block_sizes(block_size: int, head_dim: int) -> None:
+    shape = Shape(head_dim=head_dim, block_size=block_size)
     assert_right(PagedBatch.random(MIXED, shape, torch.bfloat16))
 
 
@@ -59,15 +60,18 @@ def test_block_sizes(block_size: int) -> None:
     ],
     ids=str,
 )
-def test_options(dtype: torch.dtype, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("head_dim", [128, 256])
+def test_options(dtype: torch.dtype, options: dict[str, Any], head_dim: int) -> None:
     if "sinks" in options:
         options = {**options, "sinks": torch.randn(4)}
-    assert_right(PagedBatch.random(MIXED, Shape(head_dim=128), dtype), **options)
+    assert_right(PagedBatch.random(MIXED, Shape(head_dim=head_dim), dtype), **options)
 
 
+@pytest.mark.parametrize("head_dim", [64, 256])
 @pytest.mark.parametrize("page", [16, 128])
-def test_keys_without_a_block_are_hidden(page: int) -> None:
-    batch = PagedBatch.random([(40, 900), (130, 700)], Shape(block_size=page), torch.bfloat16)
+def test_keys_without_a_block_are_hidden(page: int, head_dim: int) -> None:
+    shape = Shape(head_dim=head_dim, block_size=page)
+    batch = PagedBatch.random([(40, 900), (130, 700)], shape, torch.bfloat16)
     for row, block in ((0, 0), (0, 3), (1, 1), (1, 4)):
         batch.block_table[row, block] = -1
     assert_right(batch)
@@ -82,8 +86,9 @@ def test_tokens_behind_the_last_sequence_become_zeros() -> None:
     assert not actual[len(q) :].any()
 
 
-def test_a_long_prompt_and_its_replays() -> None:
-    batch = PagedBatch.random([(2500, 3000), (1, 2000)], Shape(8, 2, 128), torch.bfloat16)
+@pytest.mark.parametrize("shape", [Shape(8, 2, 128), Shape(16, 2, 256)])
+def test_a_long_prompt_and_its_replays(shape: Shape) -> None:
+    batch = PagedBatch.random([(2500, 3000), (1, 2000)], shape, torch.bfloat16)
     assert_right(batch)
     arguments = batch.arguments()  # made of numbers of the host, which a graph cannot record
     replay, out = captured(lambda: ops.paged_attention(*arguments))

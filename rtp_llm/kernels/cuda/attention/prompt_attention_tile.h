@@ -7,19 +7,23 @@
 namespace rtp_llm::cuda {
 
 constexpr int kRows = 128;  // of a tile: tokens times the query heads of a KV head
-constexpr int kKeys = 128;  // of a step
-constexpr int kHalf = 64;   // channels in 128 bytes, a row of what the copy engine swizzles
+constexpr int kSlice = 64;  // channels in 128 bytes, a row of what the copy engine swizzles
 constexpr int kStages = 2;  // tiles of keys in flight
+
+// Keys of a step: as many as two stages of keys and values leave room for beside the queries.
+constexpr int keys_of_step(int head) { return head > 128 ? 64 : 128; }
 
 struct PromptArgs : PagedAttentionArgs {
   int group;        // query heads of a KV head
   int tile_tokens;  // tokens of a tile
-  int page_rows;    // keys that one copy brings: a block's, or kKeys
+  int page_rows;    // keys that one copy brings: a block's, or all of a step
   int tiles;        // of a KV head
   int neighbours;   // KV heads that are worked on at once, so that their keys stay in the L2 cache
 };
 
-// A tile: tokens [first_row, first_row + tile_tokens) of a sequence, for one KV head.
+// A tile: tokens [first_row, first_row + tile_tokens) of a sequence, for one KV head. kKeys: of a
+// step.
+template <int kKeys>
 struct PromptTile {
   int sequence, kv_head;
   int first_token;  // of the sequence in the batch
@@ -72,14 +76,17 @@ struct PromptTile {
   __device__ int key_of(int step) const { return (first_step + steps - 1 - step) * kKeys; }
 };
 
-// The tiles in shared memory and their barriers. Each half of a tile is [rows, 64 channels].
+// The tiles in shared memory and their barriers. Each slice of a tile is [rows, 64 channels].
 template <int kHead>
 struct SharedTiles {
-  static constexpr int kHalves = kHead / kHalf;
-  static constexpr int kHalfBytes = kKeys * kHalf * 2;
-  static constexpr int kTileBytes = kHalves * kHalfBytes;
+  static constexpr int kKeys = keys_of_step(kHead);
+  static constexpr int kSlices = kHead / kSlice;
+  static constexpr int kSliceBytes = kKeys * kSlice * 2;
+  static constexpr int kTileBytes = kSlices * kSliceBytes;
+  static constexpr int kQuerySliceBytes = kRows * kSlice * 2;
+  static constexpr int kQueryBytes = kSlices * kQuerySliceBytes;
   static constexpr int kAlignment = 1024;  // of what is swizzled
-  static constexpr int kBytes = kAlignment + (1 + 2 * kStages) * kTileBytes;
+  static constexpr int kBytes = kAlignment + kQueryBytes + 2 * kStages * kTileBytes;
   static constexpr int kBarriers = 1 + 4 * kStages;
 
   uint8_t* start;
@@ -92,7 +99,7 @@ struct SharedTiles {
     const uint32_t raw = hopper::shared_address(memory);
     queries = (raw + kAlignment - 1) / kAlignment * kAlignment;
     start = memory + (queries - raw);
-    keys = queries + kTileBytes;
+    keys = queries + kQueryBytes;
     values = keys + kStages * kTileBytes;
     barriers = hopper::shared_address(barrier_memory);
   }
@@ -122,18 +129,20 @@ struct SharedTiles {
   }
 };
 
-// One warp: a lane for each page and half of a tile.
+// One warp: a lane for each page and slice of a tile.
 template <int kHead>
 class Loader {
  public:
-  __device__ Loader(const SharedTiles<kHead>& shared, const PromptTile& tile,
-                    const PromptArgs& args)
+  using Tiles = SharedTiles<kHead>;
+  using Tile = PromptTile<Tiles::kKeys>;
+
+  __device__ Loader(const Tiles& shared, const Tile& tile, const PromptArgs& args)
       : shared_(shared), tile_(tile), args_(args) {
-    const int pages = kKeys / args.page_rows;
+    const int pages = Tiles::kKeys / args.page_rows;
     lane_ = thread_index();
     page_ = lane_ % pages;
-    half_ = lane_ / pages;
-    place_ = half_ * Tiles::kHalfBytes + page_ * args.page_rows * kHalf * 2;
+    slice_ = lane_ / pages;
+    place_ = slice_ * Tiles::kSliceBytes + page_ * args.page_rows * kSlice * 2;
     table_ = args.block_table + tile.sequence * args.table_stride;
   }
 
@@ -148,7 +157,7 @@ class Loader {
       const int stage = step % kStages, phase = step / kStages & 1;
       const int offset = stage * Tiles::kTileBytes;
       hopper::wait(shared_.keys_empty_barrier(stage), phase ^ 1);
-      const unsigned int missing = __ballot_sync(~0U, row < 0 && half_ == 0);
+      const unsigned int missing = __ballot_sync(~0U, row < 0 && slice_ == 0);
       if (lane_ == 0) shared_.missing[stage] = missing;
       load(shared_.keys + offset, keys, shared_.keys_full_barrier(stage), row);
       hopper::wait(shared_.values_empty_barrier(stage), phase ^ 1);
@@ -158,15 +167,13 @@ class Loader {
   }
 
  private:
-  using Tiles = SharedTiles<kHead>;
-
   __device__ void load_queries(const CUtensorMap* queries) {
     const uint32_t full_barrier = shared_.queries_full_barrier();
     const int rows = args_.group * args_.tile_tokens;
-    hopper::arrive_and_expect(full_barrier, Tiles::kHalves * kHalf * 2 * rows);
-    for (int half = 0; half < Tiles::kHalves; ++half) {
-      hopper::tma_load(shared_.queries + half * Tiles::kHalfBytes, queries, full_barrier,
-                       half * kHalf, tile_.kv_head * args_.group,
+    hopper::arrive_and_expect(full_barrier, Tiles::kSlices * kSlice * 2 * rows);
+    for (int slice = 0; slice < Tiles::kSlices; ++slice) {
+      hopper::tma_load(shared_.queries + slice * Tiles::kQuerySliceBytes, queries, full_barrier,
+                       slice * kSlice, tile_.kv_head * args_.group,
                        tile_.first_token + tile_.first_row);
     }
   }
@@ -174,7 +181,7 @@ class Loader {
   // The row of this lane's page in the cache; outside of it, so that zeros come, where there is no
   // block.
   __device__ int row_of(int step) const {
-    constexpr int kNowhere = -kKeys;
+    constexpr int kNowhere = -Tiles::kKeys;
     const int key = tile_.key_of(step) + page_ * args_.page_rows;
     const int block = key / args_.block_size;
     if (step >= tile_.steps || key >= tile_.num_keys || block >= args_.table_width) return kNowhere;
@@ -186,16 +193,16 @@ class Loader {
   __device__ void load(uint32_t to, const CUtensorMap* from, uint32_t full_barrier, int row) {
     if (lane_ == 0) hopper::arrive_and_expect(full_barrier, Tiles::kTileBytes);
     __syncwarp();
-    if (half_ < Tiles::kHalves) {
-      hopper::tma_load(to + place_, from, full_barrier, half_ * kHalf, tile_.kv_head, row);
+    if (slice_ < Tiles::kSlices) {
+      hopper::tma_load(to + place_, from, full_barrier, slice_ * kSlice, tile_.kv_head, row);
     }
   }
 
-  const SharedTiles<kHead>& shared_;
-  const PromptTile& tile_;
+  const Tiles& shared_;
+  const Tile& tile_;
   const PromptArgs& args_;
   const int32_t* table_;
-  int lane_, page_, half_, place_;
+  int lane_, page_, slice_, place_;
 };
 
 }  // namespace rtp_llm::cuda

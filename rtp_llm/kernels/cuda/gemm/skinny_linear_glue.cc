@@ -78,6 +78,7 @@ bool rows_aligned(const Tensor& matrix) {
 
 bool takes(const Tensor& x, const Tensor& weight) {
   return x.dim() == 2 && weight.dim() == 2 && rows_aligned(x) && rows_aligned(weight) &&
+         x.size(0) > 0 &&
          x.size(0) <= skinny_linear_rows(weight.size(0), weight.size(1), weight.dtype());
 }
 

@@ -10,7 +10,10 @@ namespace rtp_llm::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kTileTokens = 16;  // more than a chunk's first tile reads from the state
+constexpr int kWindowTokens = 16;  // of the longest chunks that are one tile
+constexpr int kLeastTile = 8,
+              kMostTile = 64;    // tokens; more than a first tile reads from the state
+constexpr int kWorthATile = 64;  // tiles of tokens that fill the GPU with all their channels
 constexpr int kBefore = kMaxConvTaps - 1;
 constexpr int kAtOnce = 4;  // tokens that a thread asks for together
 
@@ -20,12 +23,13 @@ struct TokenTile {
   int64_t sequence, first, begin, end;
 };
 
-// Sequence i has the tiles from cu[i] / kTileTokens + i on: at least as many as it needs.
-__device__ inline TokenTile find_tile(const StateSequences& sequences, int64_t tile) {
+// Sequence i has the tiles from cu[i] / tile_tokens + i on: at least as many as it needs.
+__device__ inline TokenTile find_tile(const StateSequences& sequences, int64_t tile,
+                                      int tile_tokens) {
   int64_t low = 0, high = sequences.num_seqs + 1;
   while (low < high) {
     const int64_t middle = (low + high) / 2;
-    if (sequences.cu_seqlens_q[middle] / kTileTokens + middle <= tile) {
+    if (sequences.cu_seqlens_q[middle] / tile_tokens + middle <= tile) {
       low = middle + 1;
     } else {
       high = middle;
@@ -34,12 +38,12 @@ __device__ inline TokenTile find_tile(const StateSequences& sequences, int64_t t
   TokenTile found;
   found.sequence = low - 1;
   found.first = sequences.cu_seqlens_q[found.sequence];
-  const int64_t before = tile - (found.first / kTileTokens + found.sequence);
-  found.begin = found.first + before * kTileTokens;
+  const int64_t before = tile - (found.first / tile_tokens + found.sequence);
+  found.begin = found.first + before * tile_tokens;
   const int64_t last = found.sequence < sequences.num_seqs
                            ? sequences.cu_seqlens_q[found.sequence + 1]
                            : sequences.num_tokens;
-  found.end = min(last, found.begin + kTileTokens);
+  found.end = min(last, found.begin + tile_tokens);
   return found;
 }
 
@@ -68,6 +72,12 @@ struct Channels {
         args(args) {}
 
   __device__ Pack<T, N> token(int64_t row) const { return load<N>(x + row * args.x_stride); }
+  __device__ void load_tokens(int64_t begin, int64_t end, Pack<T, N> (&tokens)[kAtOnce]) const {
+#pragma unroll
+    for (int t = 0; t < kAtOnce; ++t) {
+      if (begin + t < end) tokens[t] = token(begin + t);
+    }
+  }
   __device__ T* kept(int64_t block, int position) const {
     const int row = position % static_cast<int>(args.window);
     return inputs + block * args.block_stride + row * args.channels;
@@ -115,8 +125,14 @@ struct Channels {
         if (kBefore - i < args.taps && position >= oldest) store(kept(write, position), before[i]);
       }
     }
-    for (int position = max(start, oldest); position < end; ++position) {
-      store(kept(write, position), token(tile.first + position - start));
+    const int64_t last = tile.first + end - start;
+    for (int position = max(start, oldest); position < end; position += kAtOnce) {
+      Pack<T, N> tokens[kAtOnce];
+      load_tokens(tile.first + position - start, last, tokens);
+#pragma unroll
+      for (int t = 0; t < kAtOnce; ++t) {
+        if (position + t < end) store(kept(write, position + t), tokens[t]);
+      }
     }
   }
 
@@ -154,12 +170,12 @@ __device__ inline void convolve_tile(const Channels<T, N>& channels, const Token
   float line[kMaxConvTaps][N];
 #pragma unroll
   for (int i = 0; i < kBefore; ++i) widen(before[i], line[i + 1]);
+  Pack<T, N> tokens[kAtOnce], next[kAtOnce];
+  channels.load_tokens(tile.begin, tile.end, next);
   for (int64_t begin = tile.begin; begin < tile.end; begin += kAtOnce) {
-    Pack<T, N> tokens[kAtOnce];
 #pragma unroll
-    for (int t = 0; t < kAtOnce; ++t) {
-      if (begin + t < tile.end) tokens[t] = channels.token(begin + t);
-    }
+    for (int t = 0; t < kAtOnce; ++t) tokens[t] = next[t];
+    channels.load_tokens(begin + kAtOnce, tile.end, next);
 #pragma unroll
     for (int t = 0; t < kAtOnce; ++t) {
       if (begin + t >= tile.end) break;
@@ -174,7 +190,7 @@ __device__ inline void convolve_tile(const Channels<T, N>& channels, const Token
       for (int c = 0; c < N; ++c) {
 #pragma unroll
         for (int i = 0; i < kMaxConvTaps; ++i) sum[c] += taps[i][c] * line[i][c];
-        sum[c] = Silu{}(sum[c]);
+        sum[c] = sigmoid_gated<T>(sum[c], sum[c]);
       }
       channels.write(begin + t, narrow<T>(sum));
     }
@@ -183,17 +199,19 @@ __device__ inline void convolve_tile(const Channels<T, N>& channels, const Token
 
 // Grid: tiles, channels; with kWhole a tile is a chunk.
 template <class T, int N, bool kWhole>
-__global__ void __launch_bounds__(kThreads) convolve(CausalConv1dArgs args) {
-  wait_for_previous();
+__global__ void __launch_bounds__(kThreads, 4) convolve(CausalConv1dArgs args, int tile_tokens) {
+  // Where a chunk has several tiles, x is read among what comes before one.
+  if (!kWhole || !args.early) wait_for_previous();
   let_next_start();
   const int64_t channel = (int64_t{blockIdx.y} * kThreads + thread_index()) * N;
   if (channel >= args.channels) return;
   const StateSequences& sequences = args.sequences;
   const TokenTile tile =
-      kWhole ? whole_chunk(sequences, blockIdx.x) : find_tile(sequences, blockIdx.x);
+      kWhole ? whole_chunk(sequences, blockIdx.x) : find_tile(sequences, blockIdx.x, tile_tokens);
   if (tile.begin >= tile.end) return;
   const Channels<T, N> channels(args, channel);
   if (tile.sequence == sequences.num_seqs) {
+    wait_for_previous();
     for (int64_t row = tile.begin; row < tile.end; ++row) channels.write(row, Pack<T, N>{});
     return;
   }
@@ -201,22 +219,31 @@ __global__ void __launch_bounds__(kThreads) convolve(CausalConv1dArgs args) {
   channels.load_before(tile, before);
   float taps[kMaxConvTaps][N];
   channels.load_weight(channel, taps);
+  wait_for_previous();
   if (tile.begin == tile.first) channels.keep(tile, before);
   convolve_tile(channels, tile, before, taps);
+}
+
+// Long tiles load their weights seldom, many tiles hide the latency of few tokens.
+int tile_tokens_for(int64_t tokens) {
+  int tile = kLeastTile;
+  while (tile < kMostTile && tokens >= 2 * tile * kWorthATile) tile *= 2;
+  return tile;
 }
 
 template <class T, int N>
 void launch(const CausalConv1dArgs& args, void* stream) {
   const StateSequences& sequences = args.sequences;
-  const bool whole = sequences.max_seqlen_q <= kTileTokens;
+  const bool whole = sequences.max_seqlen_q <= kWindowTokens;
+  const int tile = tile_tokens_for(sequences.num_tokens);
   const int64_t tiles =
-      whole ? sequences.num_seqs + 1 : sequences.num_tokens / kTileTokens + sequences.num_seqs + 1;
+      whole ? sequences.num_seqs + 1 : sequences.num_tokens / tile + sequences.num_seqs + 1;
   const dim3 grid(blocks(tiles, "causal_conv1d"),
                   side_blocks(ceil_div(args.channels, int64_t{kThreads} * N), "causal_conv1d"));
   if (whole) {
-    launch_overlapped<convolve<T, N, true>>(grid, kThreads, 0, stream, args);
+    launch_overlapped<convolve<T, N, true>>(grid, kThreads, 0, stream, args, tile);
   } else {
-    launch_overlapped<convolve<T, N, false>>(grid, kThreads, 0, stream, args);
+    launch_overlapped<convolve<T, N, false>>(grid, kThreads, 0, stream, args, tile);
   }
 }
 

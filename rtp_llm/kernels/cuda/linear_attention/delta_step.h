@@ -177,8 +177,8 @@ struct Rows {
   }
 };
 
-// What a thread asks for before it uses any of it: a load takes most of a microsecond, and the
-// copies of S, which come last, fill what the memory can do.
+// What a thread asks for before it uses any of it: a load takes most of a microsecond. S and the
+// ring are there before the convolution in front has ended, where these may be read so early.
 template <class T, class Plan>
 struct Loads {
   // One token leaves registers enough to ask for all u before it is known which of them count.
@@ -190,15 +190,22 @@ struct Loads {
   Gates<T, Plan> gates;
   float past[Plan::kPasses][kRing];  // u of the ring's tokens
 
-  __device__ void ask(const GatedDeltaRuleArgs& args, const TilePlace& place, const Chunk& chunk,
-                      Stage<Plan>& stage) {
+  // What the kernels in front do not write.
+  __device__ void ask_for_old(const GatedDeltaRuleArgs& args, const TilePlace& place,
+                              const Chunk& chunk, Stage<Plan>& stage) {
     folded = chunk.has_read ? *place.folded(args, chunk.read) : chunk.start;
     const Past places(args, chunk);
-    vectors.ask(args, place, chunk, places);
-    values.ask(args, place, chunk);
-    gates.ask(args, place, chunk, places);
+    vectors.template ask<false>(args, place, chunk, places);
+    gates.ask_for_past(args, place, chunk, places);
     if (kEager) ask_for_past(args, place, chunk, places.least);
     if (thread_index() == 0 && chunk.has_read) ask_for_state(args, place, chunk.read, stage);
+  }
+
+  __device__ void ask_for_new(const GatedDeltaRuleArgs& args, const TilePlace& place,
+                              const Chunk& chunk) {
+    vectors.template ask<true>(args, place, chunk, Past(args, chunk));
+    values.ask(args, place, chunk);
+    gates.ask(args, place, chunk);
   }
 
   __device__ void ask_for_past(const GatedDeltaRuleArgs& args, const TilePlace& place,
@@ -218,7 +225,9 @@ __device__ inline void step(const GatedDeltaRuleArgs& args, const TilePlace& pla
                             const Chunk& chunk, Stage<Plan>& stage) {
   using Loads = delta_step::Loads<T, Plan>;
   Loads loads;
-  loads.ask(args, place, chunk, stage);
+  loads.ask_for_old(args, place, chunk, stage);
+  wait_for_previous();
+  loads.ask_for_new(args, place, chunk);
   const int count = Ring(args, chunk, loads.folded).count;
   if (!Loads::kEager) loads.ask_for_past(args, place, chunk, kRing - count);
   loads.gates.put(args, place, chunk, count, stage);
@@ -255,10 +264,13 @@ __global__ void __launch_bounds__(Plan::kThreads, kResident)
     }
     hopper::publish_barriers();
   }
-  wait_for_previous();
+  if (!args.early) wait_for_previous();
   let_next_start();
   const TilePlace place(args, Plan::kRows, tiles);
-  if (blockIdx.y == args.sequences.num_seqs) return write_zeros<T>(args, place);
+  if (blockIdx.y == args.sequences.num_seqs) {
+    wait_for_previous();
+    return write_zeros<T>(args, place);
+  }
   const Chunk chunk(args, static_cast<int>(blockIdx.y));
   if (chunk.count <= 0 || chunk.count > args.sequences.max_seqlen_q) return;
   step<T>(args, place, chunk, stage);

@@ -83,6 +83,8 @@ struct Vectors {
 
   __device__ static int index(int round) { return round * Plan::kGroups + group_of_row(); }
 
+  // Those of new tokens, or those of the ring.
+  template <bool of_new>
   __device__ void ask(const GatedDeltaRuleArgs& args, const TilePlace& place, const Chunk& chunk,
                       const Past& past) {
     const T* const qkv = static_cast<const T*>(args.qkv) + chunk.first * args.qkv_stride;
@@ -91,6 +93,7 @@ struct Vectors {
     for (int round = 0; round < kRounds; ++round) {
       const int i = index(round), place_of_past = i - 2 * Plan::kTokens;
       const bool is_new = i < 2 * Plan::kTokens;
+      if (is_new != of_new) continue;
       const bool has = is_new ? i / 2 < chunk.count : i < kCount && place_of_past >= past.least;
       const T* const from =
           is_new
@@ -125,19 +128,28 @@ struct Gates {
 
   __device__ static int index() { return Plan::kThreads - 1 - thread_index(); }
 
-  __device__ void ask(const GatedDeltaRuleArgs& args, const TilePlace& place, const Chunk& chunk,
-                      const Past& past) {
-    const int i = index(), token = i - kRing;
+  __device__ void ask_for_past(const GatedDeltaRuleArgs& args, const TilePlace& place,
+                               const Chunk& chunk, const Past& past) {
+    const int i = index();
     if (i < kRing && i >= past.least) {
       of_past = args.ring_g[chunk.read * args.ring_g_stride + past.slot(args, i) * args.heads +
                             place.head];
-    } else if (token >= 0 && token < min(kMost, chunk.count)) {
-      const T* const ba = static_cast<const T*>(args.ba) + (chunk.first + token) * args.ba_stride;
-      a = to_float(ba[args.heads + place.head]);
-      b = to_float(ba[place.head]);
+    } else if (is_new(i, chunk)) {
       dt = args.dt_bias[place.head];
       log = args.a_log[place.head];
     }
+  }
+
+  __device__ void ask(const GatedDeltaRuleArgs& args, const TilePlace& place, const Chunk& chunk) {
+    const int i = index();
+    if (!is_new(i, chunk)) return;
+    const T* const ba = static_cast<const T*>(args.ba) + (chunk.first + i - kRing) * args.ba_stride;
+    a = to_float(ba[args.heads + place.head]);
+    b = to_float(ba[place.head]);
+  }
+
+  __device__ static bool is_new(int i, const Chunk& chunk) {
+    return i >= kRing && i - kRing < min(kMost, chunk.count);
   }
 
   // `count`: of the ring's tokens, those that S does not have yet.

@@ -69,6 +69,14 @@ def test_random_mixed_batches(shape: DeltaShape) -> None:
         check(CONV, batch.conv(), LIMITS[shape.dtype] / 2)
 
 
+@pytest.mark.parametrize("dtype", LIMITS, ids=str)
+@pytest.mark.parametrize("counts", [(1024,), (2047, 3, 130), (1, 4100, 0, 37)], ids=str)
+def test_convolution_of_long_prompts(counts: tuple[int, ...], dtype: torch.dtype) -> None:
+    for behind in (0, 2, 70):
+        batch = DeltaBatch.random(DeltaShape(1, 3, 40, 24, dtype), counts, behind)
+        check(CONV, batch.conv(), LIMITS[dtype] / 2)
+
+
 @pytest.mark.parametrize("state_dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("most", [1, 2, 4, 5, 8])
 def test_steps_of_few_tokens_use_no_dead_place_of_a_ring(
@@ -118,6 +126,34 @@ def test_replays_with_other_lengths_and_blocks(shape: DeltaShape, most: int) -> 
             torch.testing.assert_close(result.cpu(), wanted, rtol=limit, atol=limit)
         for state, wanted in zip(batch.states, [conv[2], *rule[4:9]], strict=True):
             torch.testing.assert_close(state.cpu(), wanted, rtol=limit, atol=limit)
+
+
+@pytest.mark.parametrize("most", [1, 4, 8])
+def test_what_is_read_early_changes_nothing(most: int) -> None:
+    """Behind a product that may still run, in a graph: the same bits as one after another."""
+    shape = DeltaShape(2, 4, 128, 128, torch.bfloat16)
+    batch = DeltaBatch.random(shape, [1] * 2, behind=most * 2 - 2, most=most)
+    channels, hidden = batch.x.shape[1], torch.randn(len(batch.x), 512).bfloat16()
+    norm, weight = torch.rand(512).bfloat16(), torch.randn(channels, 512).bfloat16() / 16
+
+    def step(early: bool) -> torch.Tensor:
+        x = ops.norm_linear(hidden, norm, 1e-6, weight)
+        mixed = ops.causal_conv1d(x, *batch.conv()[1:], early=early)
+        return ops.gated_delta_rule(mixed, *batch.rule()[1:], early=early)
+
+    replay, result = captured(lambda: step(True))
+    for _ in range(8):
+        hidden.normal_()
+        batch.place([random.randint(0, most) for _ in range(2)])
+        before = [state.clone() for state in batch.states]
+        expected = step(False)
+        after = [state.clone() for state in batch.states]
+        for state, earlier in zip(batch.states, before, strict=True):
+            state.copy_(earlier)
+        replay()
+        assert torch.equal(result, expected)
+        for state, wanted in zip(batch.states, after, strict=True):
+            assert torch.equal(state, wanted)
 
 
 @pytest.mark.parametrize("counts", [[1, 2], [40, 100]])

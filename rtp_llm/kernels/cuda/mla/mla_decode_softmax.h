@@ -1,7 +1,7 @@
 // What the two warpgroups of mla_decode.cu do with the tiles. Only for sm_90a.
 #pragma once
 
-#include "rtp_llm/kernels/cuda/mla/mla_decode_products.h"
+#include "rtp_llm/kernels/cuda/hopper.h"
 #include "rtp_llm/kernels/cuda/mla/mla_decode_tile.h"
 #include "rtp_llm/kernels/cuda/online_softmax.h"
 

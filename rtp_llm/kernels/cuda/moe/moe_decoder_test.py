@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rtp_llm.device import resolve_device
-from rtp_llm.layers import MoeBlock
+from rtp_llm.layers import MoeBlock, RMSNorm
 from rtp_llm.layers.moe.plain import PlainExecutor
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.testing.contiguous_runner import ContiguousRunner
@@ -39,6 +39,11 @@ def prompt() -> list[int]:
         return random_prompt(53)
 
 
+def norm_of(model: CausalLM, size: int) -> RMSNorm:
+    norms = (module for module in model.modules() if isinstance(module, RMSNorm))
+    return next(norm for norm in norms if norm.weight.numel() == size)
+
+
 def blocks(model: CausalLM) -> list[MoeBlock]:
     return [module for module in model.modules() if isinstance(module, MoeBlock)]
 
@@ -66,6 +71,27 @@ def test_the_grouped_products_are_the_plain_ones(tmp_path: Path, kind: str) -> N
             limit = 0.02 * float(expected.abs().max())
             actual = block.executor.execute(routed)
             torch.testing.assert_close(actual, expected, rtol=0.02, atol=limit)
+
+
+@every_kind
+def test_few_tokens_give_what_the_executor_gives(tmp_path: Path, kind: str) -> None:
+    model, _ = small_model(tmp_path, kind, torch.bfloat16)
+    for block in blocks(model):
+        few, norm = block.few_tokens, norm_of(model, block.config.hidden_size)
+        takes = block.config.plain_softmax and block.executor.name == "triton"
+        assert (few is not None) == takes
+        if few is None:
+            continue
+        for tokens in (1, 2, 7, 16):
+            residual = torch.randn(tokens, block.config.hidden_size).bfloat16()
+            block.few_tokens = None
+            added = block(norm, residual.clone(), None)
+            assert added is not None
+            expected = residual + added
+            block.few_tokens = few
+            assert block(norm, residual, None) is None
+            limit = 0.02 * float(expected.abs().max())
+            torch.testing.assert_close(residual, expected, rtol=0.02, atol=limit)
 
 
 @every_kind

@@ -13,6 +13,8 @@ constexpr int kDepth = 32;    // columns of x at a time
 constexpr int kThreads = 256;
 constexpr int kOfThread = 2;  // rows; and four columns
 
+constexpr int kExpertsAtOnce = 5;  // rows of a sum that a thread asks for together
+
 // The expert of row `row`: the last whose offset is not above it, among those that have rows.
 __device__ inline int expert_of(const GroupedLinearArgs& args, int64_t row) {
   int low = 0;
@@ -107,15 +109,29 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(ExpertSumArgs args) {
   let_next_start();
   wait_for_previous();
   if (column >= args.size) return;
+  const T* const y = static_cast<const T*>(args.y) + column;
   float sums[N] = {};
-  for (int j = 0; j < args.k; ++j) {
-    const int32_t place = args.places[token * args.k + j];
-    if (place < 0 || place >= args.rows) continue;
-    const float weight = args.weights[token * args.k + j];
-    float row[N];
-    widen(load<N>(static_cast<const T*>(args.y) + place * args.size + column), row);
+  for (int first = 0; first < args.k; first += kExpertsAtOnce) {
+    int32_t places[kExpertsAtOnce];
+    float weights[kExpertsAtOnce];
+    Pack<T, N> rows[kExpertsAtOnce];
 #pragma unroll
-    for (int i = 0; i < N; ++i) sums[i] += weight * row[i];
+    for (int j = 0; j < kExpertsAtOnce; ++j) {
+      const bool has = first + j < args.k;
+      places[j] = has ? args.places[token * args.k + first + j] : -1;
+      weights[j] = has ? args.weights[token * args.k + first + j] : 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < kExpertsAtOnce; ++j) {
+      if (places[j] >= args.rows) places[j] = -1;
+      if (places[j] >= 0) rows[j] = load<N>(y + places[j] * args.size);
+    }
+#pragma unroll
+    for (int j = 0; j < kExpertsAtOnce; ++j) {
+      if (places[j] < 0) continue;
+#pragma unroll
+      for (int i = 0; i < N; ++i) sums[i] += weights[j] * to_float(rows[j].element[i]);
+    }
   }
   store(static_cast<T*>(args.out) + token * args.size + column, narrow<T>(sums));
 }

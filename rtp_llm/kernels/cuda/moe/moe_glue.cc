@@ -36,8 +36,9 @@ std::tuple<Tensor, Tensor, Tensor> sort_entries(const glue::SortByExpertCall& ca
   args.rows = std::get<0>(result).data<int32_t>();
   args.places = std::get<1>(result).data<int32_t>();
   args.offsets = std::get<2>(result).data<int32_t>();
+  const Tensor scratch = glue::empty(call.ids, {sort_scratch(args)}, DType::kInt32);
   const OnDevice device(call.ids);
-  sort_by_expert(args, device.stream());
+  sort_by_expert(args, scratch.data<int32_t>(), device.stream());
   return result;
 }
 

@@ -1,5 +1,6 @@
-// Counting sort of entries by expert in one block: chunks of neighbouring entries for each group of
-// lanes, a row of counters for each chunk, so that the order within an expert stays.
+// Counting sort of entries by expert: chunks of neighbouring entries for each group of lanes, a row
+// of counters for each chunk, so that the order within an expert stays. Many entries are divided
+// among blocks, and a kernel before the sort counts what each block has of an expert.
 #include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/moe/moe.h"
 #include "rtp_llm/kernels/cuda/reduce.h"
@@ -8,6 +9,9 @@ namespace rtp_llm::cuda {
 namespace {
 
 constexpr int64_t kSharedBytes = 48 << 10;  // that every device gives without being asked
+constexpr int64_t kBlockEntries = 2048;     // worth a block of its own, and its row of counters
+constexpr int64_t kMostBlocks = 64;
+constexpr int kCountThreads = 512;
 
 // Lets the lanes of a group see what others of it wrote to shared memory. Every lane calls it.
 __device__ inline void sync_group() {
@@ -73,21 +77,54 @@ struct Sums {
   }
 };
 
+// What a launch divides: `chunks` for each block, of `steps` entries for each lane, and the entries
+// of every bucket that each block has, [blocks, buckets]; null for one block.
+struct Division {
+  const int32_t* of_blocks;
+  int chunks;
+  int64_t steps;
+
+  __device__ int64_t block_entries() const { return chunks * steps * kGroup; }
+};
+
+// Entries of a bucket.
+struct BucketCount {
+  int total, before;  // of all blocks, and of those before this one
+};
+
+__device__ inline BucketCount count_bucket(const Division& division, const int* counts, int bucket,
+                                           int buckets) {
+  BucketCount count = {0, 0};
+  if (division.of_blocks == nullptr) {
+    for (int c = 0; c < division.chunks; ++c) count.total += counts[c * buckets + bucket];
+    return count;
+  }
+  const int num_blocks = static_cast<int>(gridDim.x), own = static_cast<int>(blockIdx.x);
+#pragma unroll 16
+  for (int i = 0; i < num_blocks; ++i) {
+    const int of_block = division.of_blocks[i * buckets + bucket];
+    count.total += of_block;
+    count.before += i < own ? of_block : 0;
+  }
+  return count;
+}
+
 // counts[c * buckets + b] -> first place of bucket b's entries of chunk c; writes the offsets. A
 // thread for each bucket, in turn.
-__device__ inline void places_of_chunks(const ExpertSortArgs& args, int* counts, int chunks) {
+__device__ inline void places_of_chunks(const ExpertSortArgs& args, int* counts,
+                                        const Division& division) {
   const int buckets = args.experts + 1;
   int begin = 0;  // of the buckets that are in turn
   for (int first = 0; first < buckets; first += thread_count()) {
     const int b = first + thread_index();
     const bool has = b < buckets;
-    int total = 0;
-    for (int c = 0; c < chunks && has; ++c) total += counts[c * buckets + b];
-    const Sums sums(total);
+    const BucketCount count = has ? count_bucket(division, counts, b, buckets) : BucketCount{0, 0};
+    const Sums sums(count.total);
     int place = begin + sums.before;
     begin += sums.all;
-    if (has) args.offsets[b] = place;
-    for (int c = 0; c < chunks && has; ++c) {
+    if (has && blockIdx.x == 0) args.offsets[b] = place;
+    place += count.before;
+    for (int c = 0; c < division.chunks && has; ++c) {
       const int count = counts[c * buckets + b];
       counts[c * buckets + b] = place;
       place += count;
@@ -96,15 +133,33 @@ __device__ inline void places_of_chunks(const ExpertSortArgs& args, int* counts,
   __syncthreads();
 }
 
-// Groups of lanes beyond the `chunks` first have no entries, but buckets.
-__global__ void __launch_bounds__(kMaxThreads) sort_kernel(ExpertSortArgs args, int chunks) {
-  extern __shared__ int counts[];  // [chunks, buckets]
+// of_blocks[block * buckets + b]: entries of bucket b that the block of the sort has.
+__global__ void __launch_bounds__(kCountThreads)
+    count_kernel(ExpertSortArgs args, Division division, int32_t* of_blocks) {
+  extern __shared__ int counts[];  // [buckets]
   const int buckets = args.experts + 1;
+  const int64_t begin = blockIdx.x * division.block_entries();
+  const int64_t end = min(begin + division.block_entries(), args.count);
+  for (int i = thread_index(); i < buckets; i += kCountThreads) counts[i] = 0;
+  __syncthreads();
+  let_next_start();
+  wait_for_previous();
+  for (int64_t i = begin + thread_index(); i < end; i += kCountThreads) {
+    atomicAdd(counts + bucket_at(args, i, end), 1);
+  }
+  __syncthreads();
+  int32_t* const own = of_blocks + int64_t{blockIdx.x} * buckets;
+  for (int i = thread_index(); i < buckets; i += kCountThreads) own[i] = counts[i];
+}
+
+// Groups of lanes beyond the `chunks` first have no entries, but buckets.
+__global__ void __launch_bounds__(kMaxThreads) sort_kernel(ExpertSortArgs args, Division division) {
+  extern __shared__ int counts[];  // [chunks, buckets]
+  const int buckets = args.experts + 1, chunks = division.chunks;
   const int lane = thread_index() % kGroup;
   const int chunk = thread_index() / kGroup;
-  const int64_t steps = (args.count + chunks * kGroup - 1) / (chunks * kGroup);
-  const int64_t begin = chunk * steps * kGroup;
-  const int64_t limit = chunk < chunks ? begin + steps * kGroup : begin;
+  const int64_t begin = blockIdx.x * division.block_entries() + chunk * division.steps * kGroup;
+  const int64_t limit = chunk < chunks ? begin + division.steps * kGroup : begin;
   const int64_t end = limit < args.count ? limit : args.count;
   int* const mine = counts + chunk * buckets;
   for (int i = thread_index(); i < chunks * buckets; i += thread_count()) counts[i] = 0;
@@ -115,7 +170,7 @@ __global__ void __launch_bounds__(kMaxThreads) sort_kernel(ExpertSortArgs args, 
     atomicAdd(mine + bucket_at(args, i, end), 1);
   }
   __syncthreads();
-  places_of_chunks(args, counts, chunks);
+  places_of_chunks(args, counts, division);
   for (int64_t i = begin + lane; i < limit; i += kGroup) {
     const int bucket = bucket_at(args, i, end);
     const Rank rank = rank_of(bucket, lane);
@@ -130,18 +185,35 @@ __global__ void __launch_bounds__(kMaxThreads) sort_kernel(ExpertSortArgs args, 
   }
 }
 
+int64_t blocks_for(const ExpertSortArgs& args) {
+  return max(int64_t{1}, min(args.count / kBlockEntries, kMostBlocks));
+}
+
 }  // namespace
 
-void sort_by_expert(const ExpertSortArgs& args, void* stream) {
+int64_t sort_scratch(const ExpertSortArgs& args) {
+  const int64_t num_blocks = blocks_for(args);
+  return num_blocks > 1 ? num_blocks * (args.experts + 1) : 0;
+}
+
+void sort_by_expert(const ExpertSortArgs& args, int32_t* scratch, void* stream) {
   const int64_t buckets = args.experts + 1, row_bytes = buckets * int64_t{sizeof(int)};
+  const int64_t num_blocks = blocks_for(args), own = ceil_div(args.count, num_blocks);
   int chunks = kMaxThreads / kGroup;
-  while (chunks * row_bytes > kSharedBytes || (chunks > 1 && (chunks / 2) * kGroup >= args.count)) {
+  while (chunks * row_bytes > kSharedBytes || (chunks > 1 && (chunks / 2) * kGroup >= own)) {
     chunks /= 2;
   }
+  Division division = {nullptr, chunks, ceil_div(own, int64_t{chunks} * kGroup)};
+  const dim3 grid(static_cast<unsigned>(num_blocks));
+  if (num_blocks > 1) {
+    launch_overlapped<count_kernel>(grid, dim3(kCountThreads), static_cast<size_t>(row_bytes),
+                                    stream, args, division, scratch);
+    division.of_blocks = scratch;
+  }
   const int64_t threads = max(int64_t{chunks} * kGroup, round_up(buckets, kGroup));
-  launch_overlapped<sort_kernel>(dim3(1),
+  launch_overlapped<sort_kernel>(grid,
                                  dim3(static_cast<unsigned>(min(threads, int64_t{kMaxThreads}))),
-                                 static_cast<size_t>(chunks * row_bytes), stream, args, chunks);
+                                 static_cast<size_t>(chunks * row_bytes), stream, args, division);
   check_launch("sort_by_expert");
 }
 

@@ -1,6 +1,7 @@
 // Selection of experts: a group of lanes for each token, with its scores in registers.
 #include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/moe/moe.h"
+#include "rtp_llm/kernels/cuda/moe/moe_scores.h"
 #include "rtp_llm/kernels/cuda/reduce.h"
 
 namespace rtp_llm::cuda {
@@ -18,12 +19,6 @@ struct Candidate {
 __device__ inline Candidate better(Candidate a, Candidate b) {
   const bool second = b.value > a.value || (b.value == a.value && b.id < a.id);
   return second ? b : a;
-}
-
-// Bits whose order is that of the values; adding zero makes both zeros one. 0: below all numbers.
-__device__ inline uint32_t key_of(float value) {
-  const uint32_t bits = __float_as_uint(value + 0.0f);
-  return bits >> 31 ? ~bits : bits | 0x80000000U;
 }
 
 // The id of the best candidate of a group: the highest key, the lowest id among equals.
@@ -46,10 +41,6 @@ __device__ inline int best_of_group(uint32_t key, int id) {
 __device__ inline int best_of_group(Candidate mine) {
   return best_of_group(key_of(mine.value), mine.id);
 }
-
-__device__ inline float lowest() { return -__int_as_float(0x7f800000); }
-
-__device__ inline float ordered(float value) { return value == value ? value : lowest(); }
 
 // Bits of the groups that stay. Each lane adds up the best of one group, from shared memory.
 __device__ inline uint32_t best_groups(const TopkArgs& args, const float* choice, int lane) {
@@ -87,34 +78,6 @@ __device__ inline void put_id(const TopkArgs& args, int64_t at, int id) {
   }
 }
 
-// Scores of the experts lane, lane + 32, ... of one token.
-template <int N>
-__device__ inline void score(const TopkArgs& args, int64_t token, int lane, float (&scores)[N]) {
-  const float* const logits = args.logits + token * args.logits_stride;
-  float most = lowest();
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-    const int e = lane + i * kGroup;
-    scores[i] = e < args.experts ? logits[e] : lowest();
-    most = scores[i] > most ? scores[i] : most;
-  }
-  if (args.sigmoid) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) scores[i] = 1.0f / (1.0f + expf(-scores[i]));
-    return;
-  }
-  most = reduce_group(most, Max());
-  float sum = 0.0f;
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-    scores[i] = expf(scores[i] - most);
-    if (lane + i * kGroup < args.experts) sum += scores[i];
-  }
-  sum = reduce_group(sum, Sum());
-#pragma unroll
-  for (int i = 0; i < N; ++i) scores[i] /= sum;
-}
-
 // Bits of this lane's experts that are in the best groups.
 template <int N>
 __device__ inline uint32_t of_best_groups(const TopkArgs& args, const float* choice, int lane) {
@@ -127,16 +90,6 @@ __device__ inline uint32_t of_best_groups(const TopkArgs& args, const float* cho
     if (e < args.experts) bits |= (kept >> (e / size) & 1U) << i;
   }
   return bits;
-}
-
-// The highest of N keys, a power of two of them; no more than log2(N) comparisons wait for another.
-template <int N>
-__device__ inline uint32_t highest(const uint32_t* keys) {
-  if constexpr (N == 1) {
-    return keys[0];
-  } else {
-    return max(highest<N / 2>(keys), highest<N / 2>(keys + N / 2));
-  }
 }
 
 // Takes the k best of the experts, by their keys (0: not to be taken); the lane that holds one

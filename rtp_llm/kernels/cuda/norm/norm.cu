@@ -27,15 +27,15 @@ struct Row {
 
 template <class T, int N>
 __device__ inline Pack<T, N> take(const Row<T>& row, int64_t at) {
-  Pack<T, N> pack = load<N>(row.x + at);
+  const Pack<T, N> pack = load<N>(row.x + at);
   if (row.residual == nullptr) return pack;
   const Pack<T, N> other = load<N>(row.residual + at);
+  float sums[N];
 #pragma unroll
-  for (int i = 0; i < N; ++i) {
-    pack.element[i] = from_float<T>(to_float(other.element[i]) + to_float(pack.element[i]));
-  }
-  store(row.residual + at, pack);
-  return pack;
+  for (int i = 0; i < N; ++i) sums[i] = to_float(other.element[i]) + to_float(pack.element[i]);
+  const Pack<T, N> sum = narrow<T>(sums);
+  store(row.residual + at, sum);
+  return sum;
 }
 
 template <class T, int N>
@@ -50,14 +50,14 @@ __device__ inline float squares(const Pack<T, N>& pack) {
 }
 
 template <class T, int N>
-__device__ inline void give(const Row<T>& row, int64_t at, Pack<T, N> pack,
+__device__ inline void give(const Row<T>& row, int64_t at, const Pack<T, N>& pack,
                             const Pack<T, N>& weight, float inverse) {
+  float values[N];
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    const float scale = to_float(weight.element[i]) + row.offset;
-    pack.element[i] = from_float<T>(to_float(pack.element[i]) * inverse * scale);
+    values[i] = to_float(pack.element[i]) * inverse * (to_float(weight.element[i]) + row.offset);
   }
-  store(row.out + at, pack);
+  store(row.out + at, narrow<T>(values));
 }
 
 // sum_of_group adds up a number of every thread of the group.
@@ -92,6 +92,8 @@ __device__ inline void norm_row(const Row<T>& row, float eps, SumOfGroup sum_of_
 template <class T, int N>
 __global__ void __launch_bounds__(kMaxThreads)
     norm_rows(RmsNormArgs args, void* residual, int64_t residual_stride) {
+  wait_for_previous();
+  let_next_start();
   const int64_t index = blockIdx.x;
   Row<T> row;
   row.x = static_cast<const T*>(args.x) + index * args.x_stride;
@@ -126,11 +128,29 @@ __global__ void __launch_bounds__(kMaxThreads) norm_heads(QkRmsNormArgs args) {
   norm_row<N>(row, args.eps, [](float sum) { return reduce_group(sum, Sum{}); });
 }
 
-// A group of lanes for each row.
 template <class T, int N>
-__global__ void __launch_bounds__(kMaxThreads) gate_rows(GatedRmsNormArgs args) {
-  const int64_t index = int64_t{blockIdx.x} * (thread_count() / kGroup) + thread_index() / kGroup;
-  if (index >= args.rows) return;
+__device__ inline void give_gated(T* to, Pack<T, N> x, const Pack<T, N>& weight,
+                                  const Pack<T, N>& gate, float inverse) {
+  float values[N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const float normed = to_float(x.element[i]) * inverse * to_float(weight.element[i]);
+    const float by = to_float(gate.element[i]);
+    values[i] = sigmoid_gated<T>(normed * by, by);
+  }
+  store(to, narrow<T>(values));
+}
+
+constexpr int kGateThreads = 256;
+
+// So many lanes for each row.
+template <class T, int N, int kLanes>
+__global__ void __launch_bounds__(kGateThreads) gate_rows(GatedRmsNormArgs args) {
+  wait_for_previous();
+  let_next_start();
+  const int64_t asked = int64_t{blockIdx.x} * (kGateThreads / kLanes) + thread_index() / kLanes;
+  // All lanes take part in the sums of their neighbours.
+  const int64_t index = min(asked, args.rows - 1);
   const int64_t group = index / args.inner;
   const int64_t at = index % args.inner;
   const T* const x =
@@ -139,23 +159,39 @@ __global__ void __launch_bounds__(kMaxThreads) gate_rows(GatedRmsNormArgs args) 
       static_cast<const T*>(args.gate) + group * args.gate_group_stride + at * args.gate_stride;
   const T* const weight = static_cast<const T*>(args.weight);
   T* const out = static_cast<T*>(args.out) + index * args.size;
-  const int64_t first = int64_t{thread_index() % kGroup} * N;
+  constexpr int64_t kStep = kLanes * N;
+  const int64_t first = int64_t{thread_index() % kLanes} * N, rest = first + kKept * kStep;
+  Pack<T, N> kept[kKept], gates[kKept];
   float sum = 0.0f;
-  for (int64_t i = first; i < args.size; i += kGroup * N) sum += squares(load<N>(x + i));
-  const float mean = reduce_group(sum, Sum{}) / static_cast<float>(args.size);
-  const float inverse = 1.0f / sqrtf(mean + args.eps);
-  for (int64_t i = first; i < args.size; i += kGroup * N) {
-    Pack<T, N> result = load<N>(x + i);
-    const Pack<T, N> factors = load<N>(weight + i);
-    const Pack<T, N> gates = load<N>(gate + i);
 #pragma unroll
-    for (int k = 0; k < N; ++k) {
-      const float normed = to_float(result.element[k]) * inverse * to_float(factors.element[k]);
-      result.element[k] = from_float<T>(normed * Silu{}(to_float(gates.element[k])));
-    }
-    store(out + i, result);
+  for (int k = 0; k < kKept; ++k) {
+    if (first + k * kStep >= args.size) break;
+    kept[k] = load<N>(x + first + k * kStep);
+    gates[k] = load<N>(gate + first + k * kStep);
+    sum += squares(kept[k]);
+  }
+  for (int64_t i = rest; i < args.size; i += kStep) sum += squares(load<N>(x + i));
+  const float mean = reduce_group<kLanes>(sum, Sum{}) / static_cast<float>(args.size);
+  const float inverse = 1.0f / sqrtf(mean + args.eps);
+  if (asked != index) return;
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int64_t i = first + k * kStep;
+    if (i < args.size) give_gated(out + i, kept[k], load<N>(weight + i), gates[k], inverse);
+  }
+  for (int64_t i = rest; i < args.size; i += kStep) {
+    give_gated(out + i, load<N>(x + i), load<N>(weight + i), load<N>(gate + i), inverse);
   }
 }
+
+template <class T, int N, int kLanes>
+void launch_gate_rows(const GatedRmsNormArgs& args, void* stream) {
+  const dim3 grid(blocks(ceil_div(args.rows, kGateThreads / kLanes), "gated_rms_norm"));
+  launch_overlapped<gate_rows<T, N, kLanes>>(grid, dim3(kGateThreads), 0, stream, args);
+}
+
+// The products around a norm of more rows are cuBLAS's, which do not overlap with their neighbours.
+constexpr int64_t kOverlappedRows = 8;
 
 void run_rows(const RmsNormArgs& args, void* residual, int64_t residual_stride, const char* what,
               void* stream) {
@@ -170,8 +206,12 @@ void run_rows(const RmsNormArgs& args, void* residual, int64_t residual_stride, 
     constexpr int N = decltype(width)::value;
     const int64_t threads = round_up(ceil_div(args.size, N), kGroup);
     const int block = static_cast<int>(threads < kMaxThreads ? threads : kMaxThreads);
-    norm_rows<decltype(element), N>
-        <<<grid, block, 0, static_cast<Stream>(stream)>>>(args, residual, residual_stride);
+    constexpr auto kernel = norm_rows<decltype(element), N>;
+    if (args.rows <= kOverlappedRows) {
+      return launch_overlapped<kernel>(dim3(grid), dim3(block), 0, stream, args, residual,
+                                       residual_stride);
+    }
+    kernel<<<grid, block, 0, static_cast<Stream>(stream)>>>(args, residual, residual_stride);
   });
   check_launch(what);
 }
@@ -210,16 +250,18 @@ void qk_rms_norm(const QkRmsNormArgs& args, void* stream) {
 RTP_LLM_OPERATOR(gated_rms_norm)
 void gated_rms_norm(const GatedRmsNormArgs& args, void* stream) {
   if (args.rows == 0 || args.size == 0) return;
-  constexpr int kThreads = 256;
   const int64_t bytes = element_size(args.dtype);
   const bool wide = multiples(
       kAccessBytes, {address(args.x), address(args.gate), address(args.weight), address(args.out),
                      args.size * bytes, args.x_stride * bytes, args.x_group_stride * bytes,
                      args.gate_stride * bytes, args.gate_group_stride * bytes});
   visit_access(args.dtype, wide, [&](auto element, auto width) {
-    gate_rows<decltype(element), decltype(width)::value>
-        <<<blocks(ceil_div(args.rows, kThreads / kGroup), "gated_rms_norm"), kThreads, 0,
-           static_cast<Stream>(stream)>>>(args);
+    using T = decltype(element);
+    constexpr int N = decltype(width)::value;
+    const int64_t lanes = ceil_div(args.size, kKept * N);  // that keep a row between them
+    if (lanes <= 8) return launch_gate_rows<T, N, 8>(args, stream);
+    if (lanes <= 16) return launch_gate_rows<T, N, 16>(args, stream);
+    launch_gate_rows<T, N, 32>(args, stream);
   });
   check_launch("gated_rms_norm");
 }

@@ -3,6 +3,7 @@
 #include "rtp_llm/kernels/common/philox.h"
 #include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/sampling/launch_row_clusters.h"
+#include "rtp_llm/kernels/cuda/sampling/row_cut.h"
 #include "rtp_llm/kernels/cuda/sampling/sampling_order.h"
 
 namespace rtp_llm::cuda {
@@ -37,6 +38,9 @@ class Draw {
     if (looked_) kept_ = order_.mass_up_to(least_);
   }
 
+  // What a token was drawn from.
+  __device__ RowCut cut() const { return {order_.weighting(), least_, kept_}; }
+
   __device__ int token(double uniform) {
     find_mass();
     const Mass target = static_cast<Mass>(uniform * static_cast<double>(kept_));
@@ -62,8 +66,7 @@ class Draw {
   bool looked_ = false;
 };
 
-__device__ inline int draw_token(Order& order, const SampleArgs& args, int64_t r) {
-  Draw draw(order);
+__device__ inline int draw_token(Draw& draw, const SampleArgs& args, int64_t r) {
   const int top_k = args.top_k[r];
   const float top_p = args.top_p[r];
   const float min_p = args.min_p[r];
@@ -74,9 +77,10 @@ __device__ inline int draw_token(Order& order, const SampleArgs& args, int64_t r
       philox_uniform(static_cast<uint64_t>(args.seeds[r]), static_cast<uint64_t>(args.steps[r])));
 }
 
-template <int kBlocksAtOnce>
+// With kCuts what rows are sampled from is written, too.
+template <int kBlocksAtOnce, bool kCuts>
 __global__ void __launch_bounds__(kBlockThreads, kBlocksAtOnce)
-    sample_rows(SampleArgs args, bool keep) {
+    sample_rows(SampleArgs args, bool keep, RowCut* cuts) {
   __shared__ Workspace shared;
   const Cluster cluster;
   const RowMemory memory(cluster);
@@ -90,28 +94,45 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocksAtOnce)
       cluster, slice, keep && !greedy ? memory.logits : nullptr, shared.block_statistics);
   let_next_start();
   const bool ok = statistics.bad == 0 && statistics.best != 0;
+  const bool is_first = cluster.rank() == 0 && thread_index() == 0;
   int token = statistics.best != 0 ? index_of(statistics.best) : 0;
   if (ok && !greedy) {
     const Weighting weighting(logit_of(statistics.best), temperature, vocab);
     Order order(cluster, slice, statistics, weighting, shared, memory.parts);
-    token = draw_token(order, args, r);
+    Draw draw(order);
+    token = draw_token(draw, args, r);
+    if constexpr (kCuts) {
+      if (is_first) cuts[r] = draw.cut();
+    }
+  } else if constexpr (kCuts) {
+    if (is_first) cuts[r].kept = 0;
   }
-  if (cluster.rank() != 0 || thread_index() != 0) return;
+  if (!is_first) return;
   args.tokens[r] = token;
   args.status[r] = statistics.bad != 0 ? kNotFinite : statistics.best == 0 ? kAllBanned : kDrawn;
+}
+
+template <int kBlocksAtOnce, bool kCuts>
+void launch(const SampleArgs& args, RowCut* cuts, void* stream) {
+  constexpr auto kernel = sample_rows<kBlocksAtOnce, kCuts>;
+  const int64_t rows = args.logits.num_rows;
+  const ClusterShape shape = cluster_shape<kernel>(rows, args.logits.vocab);
+  launch_row_clusters<kernel>(shape, rows, "sample", stream, args, shape.keep, cuts);
 }
 
 }  // namespace
 
 void sample(const SampleArgs& args, void* stream) {
-  const int64_t rows = args.logits.num_rows;
-  if (rows == 0) return;
-  const ClusterShape shape = cluster_shape<sample_rows<1>>(rows, args.logits.vocab);
-  if (rows > kMostClusters) {
-    launch_row_clusters<sample_rows<2>>(shape, rows, "sample", stream, args, shape.keep);
+  if (args.logits.num_rows == 0) return;
+  if (args.logits.num_rows > kMostClusters) {
+    launch<2, false>(args, nullptr, stream);
   } else {
-    launch_row_clusters<sample_rows<1>>(shape, rows, "sample", stream, args, shape.keep);
+    launch<1, false>(args, nullptr, stream);
   }
+}
+
+void sample_with_cuts(const SampleArgs& args, RowCut* cuts, void* stream) {
+  if (args.logits.num_rows != 0) launch<1, true>(args, cuts, stream);
 }
 
 }  // namespace rtp_llm::cuda

@@ -12,6 +12,10 @@ namespace rtp_llm::cuda {
 
 void sample(const SampleArgs& args, void* stream);
 
+// Scratch of so many bytes.
+int64_t rejection_sample_bytes(int64_t rows);
+void rejection_sample(const RejectionSampleArgs& args, void* scratch, void* stream);
+
 // 64-bit words of scratch for each row: k, rounded up to a power of two.
 int64_t top_logprobs_words(int64_t k);
 void top_logprobs(const TopLogprobsArgs& args, void* scratch, void* stream);

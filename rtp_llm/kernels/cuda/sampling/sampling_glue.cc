@@ -19,6 +19,19 @@ std::tuple<Tensor, Tensor> sample_tokens(const glue::SampleCall& call) {
   return std::make_tuple(std::move(tokens), std::move(status));
 }
 
+std::tuple<Tensor, Tensor> verify_drafts(const glue::RejectionSampleCall& call) {
+  RejectionSampleArgs args = glue::rejection_sample_args(call);
+  const int64_t rows = call.logits.size(0);
+  Tensor tokens = glue::empty(call.logits, {rows}, DType::kInt32);
+  Tensor status = glue::empty(call.logits, {rows}, DType::kInt8);
+  const Tensor scratch = glue::empty(call.logits, {rejection_sample_bytes(rows)}, DType::kInt8);
+  args.sample.tokens = tokens.data<int32_t>();
+  args.sample.status = status.data<int8_t>();
+  const OnDevice device(call.logits);
+  rejection_sample(args, scratch.data(), device.stream());
+  return std::make_tuple(std::move(tokens), std::move(status));
+}
+
 std::tuple<Tensor, Tensor, Tensor> logprobs(const glue::TopLogprobsCall& call) {
   TopLogprobsArgs args = glue::top_logprobs_args(call);
   const int64_t rows = call.logits.size(0);
@@ -59,6 +72,7 @@ void logit_bias(const glue::AddLogitBiasCall& call) {
 
 STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
   glue::implement<&sample_tokens>(library);
+  glue::implement<&verify_drafts>(library);
   glue::implement<&logprobs>(library);
   glue::implement<&penalties>(library);
   glue::implement<&ngrams>(library);

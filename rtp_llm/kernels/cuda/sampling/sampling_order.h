@@ -102,6 +102,7 @@ class Order {
 
   __device__ Mass weight(Key key) const { return weighting_(logit_of(key)); }
   __device__ float unit() const { return weighting_.unit; }
+  __device__ const Weighting& weighting() const { return weighting_; }
 
  private:
   // Brings the candidates for `target` into the sorted keys; returns what is before them.

@@ -35,10 +35,11 @@ def test_a_step_copies_nothing_to_the_host() -> None:
         ops.ban_repeated_ngrams(logits, tokens, cu_tokens, sizes)
         ops.add_logit_bias(logits, ids, ids, factors)
         drawn, _ = ops.sample(logits, *options)
+        ops.rejection_sample(logits, *options, drawn, logits)
         ops.top_logprobs(logits, drawn, 5)
         torch.cuda.set_sync_debug_mode("default")  # the end of a trace may wait
     names = {event.name for event in traced.events()}
-    assert any("sample_rows" in name for name in names)
+    assert all(any(kernel in name for name in names) for kernel in ("sample_rows", "verify_rows"))
     assert not [name for name in names if "DtoH" in name or "Memcpy" in name]
 
 

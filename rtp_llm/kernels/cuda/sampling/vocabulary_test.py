@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.ops.sampling import sampling_reference as reference
+from rtp_llm.ops.sampling.rejection_reference import rejection_sample_reference
 from rtp_llm.testing.sampling_rows import random_logits, random_settings
 
 VOCAB = 151_936
@@ -33,6 +34,23 @@ def test_tokens_equal_the_reference(vocab: int, kind: str) -> None:
     assert torch.equal(status, expected_status)
     assert_drawn(tokens, expected, logits)
     assert torch.equal(ops.sample(logits, *options)[0], tokens)
+
+
+@pytest.mark.parametrize("kind", ["plain", "peaked", "masked"])
+@pytest.mark.parametrize("vocab", VOCABULARIES)
+def test_verified_drafts_equal_the_reference(vocab: int, kind: str) -> None:
+    """What is left of p has float32's rounding of p and q: draws between neighbours are closer."""
+    torch.manual_seed(0)
+    logits, options = random_logits(32, vocab, kind), random_settings(32, vocab)
+    draft_logits = logits.nan_to_num(neginf=-1.0) + torch.randn(32, vocab)
+    drafts, _ = ops.sample(draft_logits, *options)
+    drafts[:4] = -1
+    given = logits, *options, drafts, draft_logits
+    tokens, status = ops.rejection_sample(*given)
+    expected, expected_status = rejection_sample_reference(*given)
+    assert torch.equal(status, expected_status)
+    assert (tokens != expected).sum() <= 2
+    assert torch.equal(ops.rejection_sample(*given)[0], tokens)
 
 
 @pytest.mark.parametrize("k", [1, 20, 5000])

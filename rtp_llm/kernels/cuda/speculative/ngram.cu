@@ -3,6 +3,7 @@
 #include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/pack.h"
 #include "rtp_llm/kernels/cuda/reduce.h"
+#include "rtp_llm/kernels/cuda/speculative/output_rows.h"
 
 namespace rtp_llm::cuda {
 namespace {
@@ -12,17 +13,9 @@ constexpr int kAtOnce = 4;        // accesses that a thread asks for together
 constexpr int kAppendGroups = 4;  // outputs of a block
 constexpr int kAppendThreads = kAppendGroups * kGroup;
 
-// Rows [begin, begin + count) of an output; none where they are not there.
-struct Span {
-  int64_t begin;
-  int count;
-
-  __device__ Span(const OutputRows& rows, int64_t output) : begin(rows.cu_rows[output]) {
-    const int64_t end = rows.cu_rows[output + 1];
-    const bool known = begin >= 0 && end >= begin && end <= rows.num_rows;
-    count = known ? static_cast<int>(end - begin) : 0;
-  }
-};
+__device__ inline Span rows_of(const OutputRows& rows, int64_t output) {
+  return Span(rows.cu_rows, rows.num_rows, output);
+}
 
 // The row of an output's history, or -1.
 template <class Args>
@@ -99,7 +92,7 @@ __device__ inline uint64_t find(const MatchNgramsArgs& args, const int32_t* toke
 
 template <int N>
 __global__ void __launch_bounds__(kMatchThreads) match_rows(MatchNgramsArgs args) {
-  const Span rows(args.rows, blockIdx.x);
+  const Span rows = rows_of(args.rows, blockIdx.x);
   if (rows.count < 2) return;
   const int64_t history = history_of(args, blockIdx.x);
   const int32_t* const tokens = args.history + history * args.stride;
@@ -116,17 +109,13 @@ __global__ void __launch_bounds__(kMatchThreads) match_rows(MatchNgramsArgs args
 __global__ void __launch_bounds__(kAppendThreads) append_rows(AppendAcceptedArgs args) {
   const int64_t output = int64_t{blockIdx.x} * kAppendGroups + thread_index() / kGroup;
   if (output >= args.rows.num_outputs) return;
-  const Span rows(args.rows, output);
+  const Span rows = rows_of(args.rows, output);
   const int64_t history = history_of(args, output);
   if (rows.count == 0 || history < 0) return;
   const int lane = thread_index() % kGroup;
   // Read by the lane that writes it, before that.
   const int length = reduce_group(lane == 0 ? length_of(args, history) : 0, Max{});
-  int accepted = rows.count - 1;  // the last row that counts
-  for (int i = lane; i < accepted; i += kGroup) {
-    if (args.tokens[rows.begin + i] != args.drafts[rows.begin + i]) accepted = i;
-  }
-  accepted = -reduce_group(-accepted, Max{});
+  const int accepted = rows.last_accepted(args.tokens, args.drafts, lane);
   const int kept = min(accepted + 1, static_cast<int>(args.capacity) - length);
   int32_t* const to = args.history + history * args.stride + length;
   for (int i = lane; i < kept; i += kGroup) to[i] = args.tokens[rows.begin + i];

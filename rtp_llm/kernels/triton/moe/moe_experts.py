@@ -11,6 +11,7 @@ import triton
 from torch import Tensor
 
 from rtp_llm.kernels.triton.moe.moe_experts_kernel import down_kernel, gate_up_kernel
+from rtp_llm.kernels.triton.processors import overlap_options
 
 
 @dataclass(frozen=True)
@@ -89,22 +90,28 @@ def gate_up(
     rows: Tensor,
     offsets: Tensor,
     top_k: int,
+    shared: Tensor | None = None,
     tile: Tile | None = None,
 ) -> Tensor:
     """See rtp_llm.ops.triton_gate_up. `tile` replaces the choice of `choose_tiles`."""
     tile = tile or choose_tiles(rows.numel(), weight.shape[0], x.device).gate_up
     out = x.new_empty(rows.numel(), weight.shape[1] // 2)
-    _launch(gate_up_kernel, out, x, weight, rows, offsets, top_k, tile)
+    _launch(gate_up_kernel, out, x, (weight, shared), rows, offsets, top_k, tile)
     return out
 
 
 def down(
-    x: Tensor, weight: Tensor, rows: Tensor, offsets: Tensor, tile: Tile | None = None
+    x: Tensor,
+    weight: Tensor,
+    rows: Tensor,
+    offsets: Tensor,
+    shared: Tensor | None = None,
+    tile: Tile | None = None,
 ) -> Tensor:
     """See rtp_llm.ops.triton_down. `tile` replaces the choice of `choose_tiles`."""
     tile = tile or choose_tiles(rows.numel(), weight.shape[0], x.device).down
     out = x.new_empty(x.shape[0], weight.shape[1])
-    _launch(down_kernel, out, x, weight, rows, offsets, 1, tile)
+    _launch(down_kernel, out, x, (weight, shared), rows, offsets, 1, tile)
     return out
 
 
@@ -112,24 +119,26 @@ def _launch(
     kernel: triton.JITFunction[object],
     out: Tensor,
     x: Tensor,
-    weight: Tensor,
+    weights: tuple[Tensor, Tensor | None],
     rows: Tensor,
     offsets: Tensor,
     top_k: int,
     tile: Tile,
 ) -> None:
+    """`weights`: of the experts, and of the one behind them."""
     entries, size = out.shape
     if entries == 0:
         return
+    weight, shared = weights
     experts, _, depth = weight.shape
-    tiles = tile_bound(entries, experts, tile.rows)
+    tiles = tile_bound(entries, experts + (shared is not None), tile.rows)
     groups = -(-tiles // tile.group)
     columns = -(-size // tile.columns)
     kernel[(groups * tile.group * columns,)](
-        out, x, weight, rows, offsets, entries, SIZE=size, DEPTH=depth, TOP_K=top_k,
+        out, x, weight, shared, rows, offsets, entries, SIZE=size, DEPTH=depth, TOP_K=top_k,
         EXPERTS=experts, PADDED=triton.next_power_of_2(experts), ROWS=tile.rows,
         COLUMNS=tile.columns, STEP=tile.step, GROUP=tile.group,
-        num_warps=tile.warps, num_stages=tile.stages,
+        num_warps=tile.warps, num_stages=tile.stages, **overlap_options(out.device),
     )  # fmt: skip
 
 

@@ -5,7 +5,8 @@ of ROWS entries of one expert and COLUMNS of its weight. Which expert its tile i
 the offsets alone: the grid has the most tiles that any distribution needs, so that nothing has to
 be counted before the launch, and the programs behind the last tile end at once.
 
-What changes from step to step is not specialised (`VARYING`, `UNALIGNED`).
+What changes from step to step is not specialised (`VARYING`, `UNALIGNED`). OVERLAPS: a kernel was
+launched while the one in front may still run.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ UNALIGNED = ("rows_ptr", "offsets_ptr")
 
 @triton.jit
 def _find_expert(
-    offsets_ptr, tile, EXPERTS: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr
+    offsets_ptr, tile, shared_ptr, EXPERTS: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr
 ):
-    """(expert of the tile, its first entry, the expert's last entry + 1); none: no entries."""
+    """(expert of the tile, its first entry, the expert's last entry + 1); none: no entries.
+
+    Tiles behind those of EXPERTS are of one expert more where `shared_ptr` is.
+    """
     experts = tl.arange(0, PADDED)
     begins = tl.load(offsets_ptr + experts, mask=experts < EXPERTS, other=0)
     ends = tl.load(offsets_ptr + 1 + experts, mask=experts < EXPERTS, other=0)
@@ -30,22 +34,39 @@ def _find_expert(
     before = tl.sum(tl.where(experts < expert, tiles, 0), axis=0)
     begin = tl.sum(tl.where(experts == expert, begins, 0), axis=0)
     end = tl.sum(tl.where(experts == expert, ends, 0), axis=0)
+    if shared_ptr is not None:
+        behind = expert >= EXPERTS
+        begin = tl.where(behind, tl.load(offsets_ptr + EXPERTS), begin)
+        end = tl.where(behind, tl.load(offsets_ptr + EXPERTS + 1), end)
     return expert, begin + (tile - before) * ROWS, end
+
+
+@triton.jit
+def _weight_of(expert, weight_ptr, shared_ptr, EXPERTS: tl.constexpr, ELEMENTS: tl.constexpr):
+    """That of an expert; `shared_ptr`, where it is, is that of the one behind EXPERTS."""
+    weight = weight_ptr + expert.to(tl.int64) * ELEMENTS
+    if shared_ptr is not None:
+        weight = tl.where(expert >= EXPERTS, shared_ptr, weight)
+    return weight
 
 
 @triton.jit(do_not_specialize=VARYING, do_not_specialize_on_alignment=UNALIGNED)
 def gate_up_kernel(
-    out_ptr, x_ptr, weight_ptr, rows_ptr, offsets_ptr, num_rows,
+    out_ptr, x_ptr, weight_ptr, shared_ptr, rows_ptr, offsets_ptr, num_rows,
     SIZE: tl.constexpr, DEPTH: tl.constexpr, TOP_K: tl.constexpr, EXPERTS: tl.constexpr,
     PADDED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr,
-    GROUP: tl.constexpr,
+    GROUP: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """out[place] = silu(gate) * up of the token of that place: x[rows[place] / TOP_K].
 
-    weight [EXPERTS, 2 SIZE, DEPTH]: gate rows, then up rows. out [num_rows, SIZE].
+    weight [EXPERTS, 2 SIZE, DEPTH]: gate rows, then up rows; shared [2 SIZE, DEPTH], or None: of
+    one expert more behind them. out [num_rows, SIZE].
     """
+    if OVERLAPS:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     column_tile, tile = _swizzled(SIZE, COLUMNS, GROUP)
-    expert, first, end = _find_expert(offsets_ptr, tile, EXPERTS, PADDED, ROWS)
+    expert, first, end = _find_expert(offsets_ptr, tile, shared_ptr, EXPERTS, PADDED, ROWS)
     if first >= end:
         return
     places = first + tl.arange(0, ROWS)
@@ -55,7 +76,7 @@ def gate_up_kernel(
     columns = column_tile * COLUMNS + tl.arange(0, COLUMNS)
     depth = tl.arange(0, STEP)
     x = x_ptr + tokens[:, None] * DEPTH + depth[None, :]
-    weight = weight_ptr + expert.to(tl.int64) * (2 * SIZE * DEPTH)
+    weight = _weight_of(expert, weight_ptr, shared_ptr, EXPERTS, 2 * SIZE * DEPTH)
     gate = weight + (columns % SIZE).to(tl.int64)[None, :] * DEPTH + depth[:, None]
     gates = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     ups = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
@@ -73,14 +94,20 @@ def gate_up_kernel(
 
 @triton.jit(do_not_specialize=VARYING, do_not_specialize_on_alignment=UNALIGNED)
 def down_kernel(
-    out_ptr, x_ptr, weight_ptr, rows_ptr, offsets_ptr, num_rows,
+    out_ptr, x_ptr, weight_ptr, shared_ptr, rows_ptr, offsets_ptr, num_rows,
     SIZE: tl.constexpr, DEPTH: tl.constexpr, TOP_K: tl.constexpr, EXPERTS: tl.constexpr,
     PADDED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr,
-    GROUP: tl.constexpr,
+    GROUP: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """out[place] = x[place] times the weight of its expert; weight [EXPERTS, SIZE, DEPTH]."""
+    """out[place] = x[place] times the weight of its expert; weight [EXPERTS, SIZE, DEPTH].
+
+    shared [SIZE, DEPTH]: as gate_up_kernel's.
+    """
+    if OVERLAPS:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     column_tile, tile = _swizzled(SIZE, COLUMNS, GROUP)
-    expert, first, end = _find_expert(offsets_ptr, tile, EXPERTS, PADDED, ROWS)
+    expert, first, end = _find_expert(offsets_ptr, tile, shared_ptr, EXPERTS, PADDED, ROWS)
     if first >= end:
         return
     places = first + tl.arange(0, ROWS)
@@ -88,7 +115,7 @@ def down_kernel(
     columns = column_tile * COLUMNS + tl.arange(0, COLUMNS)
     depth = tl.arange(0, STEP)
     x = x_ptr + places.to(tl.int64)[:, None] * DEPTH + depth[None, :]
-    weight = weight_ptr + expert.to(tl.int64) * (SIZE * DEPTH)
+    weight = _weight_of(expert, weight_ptr, shared_ptr, EXPERTS, SIZE * DEPTH)
     weight += (columns % SIZE).to(tl.int64)[None, :] * DEPTH + depth[:, None]
     sums = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for at in range(0, DEPTH, STEP):

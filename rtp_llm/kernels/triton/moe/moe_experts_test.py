@@ -39,8 +39,8 @@ def expected(x, gate_up_weight, down_weight, ids):
 
 def run(x, gate_up_weight, down_weight, ids, tiles):
     rows, places, offsets = ops.sort_by_expert(ids, gate_up_weight.shape[0])
-    gated = gate_up(x, gate_up_weight, rows, offsets, ids.shape[1], tiles.gate_up)
-    y = down(gated, down_weight, rows, offsets, tiles.down)
+    gated = gate_up(x, gate_up_weight, rows, offsets, ids.shape[1], tile=tiles.gate_up)
+    y = down(gated, down_weight, rows, offsets, tile=tiles.down)
     return ops.sum_experts(y, places, torch.ones(ids.shape))
 
 
@@ -69,6 +69,26 @@ def test_every_tile_and_distribution(tiles, kind, tokens, k, experts, hidden, si
     actual = run(x, first, second, ids, TILES[tiles])
     exact = expected(x, first, second, ids).view(tokens, k, hidden).sum(dim=1)
     torch.testing.assert_close(actual.float(), exact, rtol=0.02, atol=0.04)
+
+
+@pytest.mark.parametrize("tiles", range(len(TILES)))
+@pytest.mark.parametrize(
+    ("tokens", "k", "experts", "hidden", "size"),
+    [(1, 2, 8, 128, 64), (16, 3, 11, 200, 72), (40, 8, 256, 96, 128)],
+)
+def test_an_expert_with_weights_of_its_own(tiles, tokens, k, experts, hidden, size):
+    """What the last of so many experts is given apart is what the stack gives."""
+    x, (first, second) = torch.randn(tokens, hidden).bfloat16(), weights(experts, hidden, size)
+    ids = torch.rand(tokens, experts - 1).topk(k).indices.int()
+    ids = torch.cat([ids, torch.full((tokens, 1), experts - 1).int()], dim=1)
+    rows, _, offsets = ops.sort_by_expert(ids, experts)
+    own = first[-1].clone(), second[-1].clone()
+    tile = TILES[tiles]
+    gated = gate_up(x, first[:-1], rows, offsets, k + 1, own[0], tile=tile.gate_up)
+    y = down(gated, second[:-1], rows, offsets, own[1], tile=tile.down)
+    expected_gated = gate_up(x, first, rows, offsets, k + 1, tile=tile.gate_up)
+    assert torch.equal(gated, expected_gated)
+    assert torch.equal(y, down(gated, second, rows, offsets, tile=tile.down))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

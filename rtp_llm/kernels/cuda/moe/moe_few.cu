@@ -1,0 +1,294 @@
+// One block selects the experts of all tokens, a warp for each, and sorts the entries by expert. At
+// few tokens a launch more costs as much as the work of a block.
+#include "rtp_llm/kernels/cuda/moe/moe_few.h"
+
+#include "rtp_llm/kernels/cuda/launch.h"
+#include "rtp_llm/kernels/cuda/moe/moe_scores.h"
+#include "rtp_llm/kernels/cuda/pack.h"
+
+namespace rtp_llm::cuda {
+namespace {
+
+constexpr int kThreads = kRoutedTokens * kGroup;
+constexpr int kEntries = kRoutedTokens * (kRoutedExperts + 1);
+constexpr int kBuckets = 2 * kThreads;  // counted two to a thread
+
+// A score with the expert that has it, in the order of selection: the lowest id among equals.
+__device__ inline uint64_t ranked(uint32_t key, int id) {
+  return uint64_t{key} << 32 | ~static_cast<uint32_t>(id);
+}
+__device__ inline int id_of(uint64_t rank) {
+  return static_cast<int>(~static_cast<uint32_t>(rank));
+}
+
+// Scores of a softmax are not negative: one that looks so was no number.
+__device__ inline float score_of(uint64_t rank) {
+  const auto key = static_cast<uint32_t>(rank >> 32);
+  return __uint_as_float(key >> 31 ? key & 0x7fffffffU : 0x7fc00000U);
+}
+
+struct Shared {
+  int ids[kEntries];  // by token
+  int counts[kBuckets];
+  int totals[kThreads / kGroup];
+  uint64_t best[kRoutedTokens][kRoutedExperts];
+};
+
+// The k-th highest of the highest ranks of all lanes: none of the k best is below it. 0 when fewer
+// lanes have an expert.
+__device__ inline uint64_t bound_of(uint64_t highest_of_lane, int k) {
+  int above = 0;
+#pragma unroll 16
+  for (int lane = 0; lane < kGroup; ++lane) {
+    above += __shfl_sync(0xffffffffU, highest_of_lane, lane) > highest_of_lane ? 1 : 0;
+  }
+  const unsigned int last = __ballot_sync(0xffffffffU, above == k - 1 && highest_of_lane != 0);
+  const uint64_t bound = __shfl_sync(0xffffffffU, highest_of_lane, last == 0 ? 0 : __ffs(last) - 1);
+  return last == 0 ? 1 : bound;
+}
+
+// The k best ranks of a token in order, by one warp. `open` has room for k of each lane.
+template <int N>
+__device__ inline void take_best(const TopkArgs& args, const float (&scores)[N], int lane,
+                                 uint64_t* open, uint64_t* best) {
+  uint64_t ranks[N], most = 0;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const int e = lane + i * kGroup;
+    ranks[i] = e < args.experts ? ranked(key_of(ordered(scores[i])), e) : 0;
+    most = ranks[i] > most ? ranks[i] : most;
+  }
+  const uint64_t bound = bound_of(most, args.k);
+  int count = 0;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const bool stays = ranks[i] >= bound;
+    const unsigned int lanes = __ballot_sync(0xffffffffU, stays);
+    if (stays) open[count + __popc(lanes & ((1U << lane) - 1U))] = ranks[i];
+    count += __popc(lanes);
+  }
+  __syncwarp();
+  for (int i = lane; i < count; i += kGroup) {
+    const uint64_t mine = open[i];
+    int above = 0;
+    for (int j = 0; j < count; ++j) above += open[j] > mine ? 1 : 0;
+    if (above < args.k) best[above] = mine;
+  }
+  __syncwarp();
+}
+
+template <int N>
+__device__ inline void select(const RouteArgs& args, int token, int lane, uint64_t* open,
+                              Shared& shared) {
+  const TopkArgs& topk = args.topk;
+  float scores[N];
+  score<N>(topk, token, lane, scores);
+  uint64_t* const best = shared.best[token];
+  take_best<N>(topk, scores, lane, open, best);
+  const bool has = lane < topk.k;
+  const float weight = has ? score_of(best[lane]) : 0.0f;
+  const float sum = reduce_group(weight, Sum());
+  if (!has) return;
+  const int at = token * (topk.k + (args.gate == nullptr ? 0 : 1)) + lane;
+  shared.ids[at] = id_of(best[lane]);
+  topk.weights[at] = topk.renormalize && sum > 0.0f ? weight / sum : weight;
+}
+
+// Columns of the gate that a lane asks for at once; the first before the kernel in front has ended.
+template <class T>
+struct Gate {
+  static constexpr int kAhead = 4;
+  static constexpr int N = kAccessBytes / sizeof(T);
+
+  Pack<T, N> columns[kAhead];
+
+  __device__ static int64_t column(int i, int lane) { return (int64_t{i} * kGroup + lane) * N; }
+
+  __device__ void ask(const RouteArgs& args, int64_t first, int lane) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int64_t at = first + column(i, lane);
+      if (at < args.hidden) columns[i] = load<N>(static_cast<const T*>(args.gate) + at);
+    }
+  }
+
+  __device__ float product(const RouteArgs& args, int token, int64_t first, int lane) const {
+    const T* const x = static_cast<const T*>(args.x) + token * args.hidden;
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int64_t at = first + column(i, lane);
+      if (at >= args.hidden) continue;
+      const Pack<T, N> pack = load<N>(x + at);
+#pragma unroll
+      for (int c = 0; c < N; ++c)
+        sum += to_float(pack.element[c]) * to_float(columns[i].element[c]);
+    }
+    return sum;
+  }
+};
+
+template <class T>
+__device__ inline void weigh_shared(const RouteArgs& args, int token, int lane, Gate<T>& gate,
+                                    Shared& shared) {
+  constexpr int64_t kStep = int64_t{Gate<T>::kAhead} * kGroup * Gate<T>::N;
+  float sum = 0.0f;
+  for (int64_t first = 0; first < args.hidden; first += kStep) {
+    if (first > 0) gate.ask(args, first, lane);
+    sum += gate.product(args, token, first, lane);
+  }
+  sum = reduce_group(sum, Sum());
+  if (lane != 0) return;
+  const int at = token * (args.topk.k + 1) + args.topk.k;
+  shared.ids[at] = args.topk.experts;
+  args.topk.weights[at] = 1.0f / (1.0f + expf(-sum));
+}
+
+// Entries before this one with its expert.
+__device__ inline int equal_before(const int* ids, int entry) {
+  const int id = ids[entry];
+  int equal = 0;
+  for (int i = 0; i < entry; ++i) equal += ids[i] == id ? 1 : 0;
+  return equal;
+}
+
+// counts -> the first place of each expert, by the whole block; writes the offsets.
+__device__ inline void places_of_experts(const ExpertSortArgs& args, Shared& shared) {
+  const int lane = thread_index() % kGroup, warp = thread_index() / kGroup;
+  const int bucket = 2 * thread_index();
+  const int first = shared.counts[bucket], both = first + shared.counts[bucket + 1];
+  int before = both;
+#pragma unroll
+  for (int step = 1; step < kGroup; step *= 2) {
+    const int other = __shfl_up_sync(0xffffffffU, before, step);
+    if (lane >= step) before += other;
+  }
+  if (lane == kGroup - 1) shared.totals[warp] = before;
+  __syncthreads();
+  before += reduce_group(lane < warp ? shared.totals[lane] : 0, Sum()) - both;
+  shared.counts[bucket] = before;
+  shared.counts[bucket + 1] = before + first;
+  if (bucket < args.experts) args.offsets[bucket] = before;
+  if (bucket + 1 < args.experts) args.offsets[bucket + 1] = before + first;
+  if (bucket == 0) args.offsets[args.experts] = static_cast<int32_t>(args.count);
+  __syncthreads();
+}
+
+__device__ inline void sort(const ExpertSortArgs& args, Shared& shared) {
+  const int entry = thread_index();
+  const bool has = entry < args.count;
+  if (has) atomicAdd(shared.counts + shared.ids[entry], 1);
+  __syncthreads();
+  places_of_experts(args, shared);
+  if (!has) return;
+  const int place = shared.counts[shared.ids[entry]] + equal_before(shared.ids, entry);
+  args.rows[place] = entry;
+  args.places[entry] = place;
+}
+
+template <class T, int kScores>
+__global__ void __launch_bounds__(kThreads, 1) route_kernel(RouteArgs args) {
+  __shared__ Shared shared;
+  extern __shared__ uint64_t open[];
+  const int lane = thread_index() % kGroup, warp = thread_index() / kGroup;
+  // The warps that select nothing have the gate, where these are as many as the tokens.
+  const int tokens = static_cast<int>(args.topk.tokens);
+  const int first = 2 * tokens <= kRoutedTokens ? kRoutedTokens / 2 : 0;
+  const bool weighs = args.gate != nullptr && warp >= first && warp < first + tokens;
+  Gate<T> gate;
+  if (weighs) gate.ask(args, 0, lane);
+  for (int i = thread_index(); i < kBuckets; i += kThreads) shared.counts[i] = 0;
+  let_next_start();
+  wait_for_previous();
+  if (warp < tokens) {
+    select<kScores>(args, warp, lane, open + warp * args.topk.k * kScores, shared);
+  }
+  if (weighs) weigh_shared(args, warp - first, lane, gate, shared);
+  __syncthreads();
+  sort(args.sort, shared);
+}
+
+template <class T, int kScores>
+void launch(const RouteArgs& args, void* stream) {
+  const int64_t bytes = args.topk.tokens * args.topk.k * kScores * int64_t{sizeof(uint64_t)};
+  constexpr auto kKernel = route_kernel<T, kScores>;
+  allow_shared<kKernel>(bytes, "route_experts");
+  launch_overlapped<kKernel>(dim3(1), dim3(kThreads), static_cast<size_t>(bytes), stream, args);
+}
+
+template <class T>
+void pick_scores(const RouteArgs& args, void* stream) {
+  if (args.topk.experts <= 4 * kGroup) return launch<T, 4>(args, stream);
+  if (args.topk.experts <= 16 * kGroup) return launch<T, 16>(args, stream);
+  launch<T, 32>(args, stream);
+}
+
+constexpr int kSumThreads = 64;  // few: the columns of one token are several blocks'
+constexpr int kAtOnce = 12;      // rows of a token that a thread asks for together
+
+template <class T, int N>
+__global__ void __launch_bounds__(kSumThreads) add_kernel(ExpertSumArgs args, int64_t stride) {
+  let_next_start();
+  const int64_t column = (int64_t{blockIdx.y} * kSumThreads + thread_index()) * N;
+  const int64_t first = int64_t{blockIdx.x} * args.k;
+  wait_for_previous();
+  if (column >= args.size) return;
+  T* const out = static_cast<T*>(args.out) + blockIdx.x * stride + column;
+  const Pack<T, N> before = load<N>(out);
+  float sums[N] = {};
+  for (int begin = 0; begin < args.k; begin += kAtOnce) {
+    int places[kAtOnce];
+    float weights[kAtOnce];
+    Pack<T, N> rows[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const bool has = begin + i < args.k;
+      places[i] = has ? args.places[first + begin + i] : -1;
+      weights[i] = has ? args.weights[first + begin + i] : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (places[i] < 0 || places[i] >= args.rows) continue;
+      rows[i] = load<N>(static_cast<const T*>(args.y) + places[i] * args.size + column);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (places[i] < 0 || places[i] >= args.rows) continue;
+#pragma unroll
+      for (int c = 0; c < N; ++c) sums[c] += weights[i] * to_float(rows[i].element[c]);
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < N; ++c) sums[c] += to_float(before.element[c]);
+  store(out, narrow<T>(sums));
+}
+
+}  // namespace
+
+void route_experts(const RouteArgs& args, void* stream) {
+  if (args.topk.tokens == 0) return;
+  if (args.dtype == DType::kBFloat16) {
+    pick_scores<BFloat16>(args, stream);
+  } else {
+    pick_scores<Float16>(args, stream);
+  }
+  check_launch("route_experts");
+}
+
+void add_experts(const ExpertSumArgs& args, int64_t stride, void* stream) {
+  if (args.tokens == 0 || args.size == 0) return;
+  const char* const what = "add_experts";
+  const int64_t bytes = element_size(args.dtype);
+  const bool wide = multiples(
+      kAccessBytes, {address(args.y), address(args.out), args.size * bytes, stride * bytes});
+  visit_access(args.dtype, wide, [&](auto element, auto width) {
+    constexpr int N = decltype(width)::value;
+    const dim3 grid(blocks(args.tokens, what),
+                    side_blocks(ceil_div(args.size, kSumThreads * N), what));
+    launch_overlapped<add_kernel<decltype(element), N>>(grid, dim3(kSumThreads), 0, stream, args,
+                                                        stride);
+  });
+  check_launch(what);
+}
+
+}  // namespace rtp_llm::cuda

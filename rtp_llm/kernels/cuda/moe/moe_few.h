@@ -1,0 +1,30 @@
+// What experts of few tokens need besides their products, in as few kernels as can be: for NVIDIA
+// GPUs alone.
+#pragma once
+
+#include "rtp_llm/kernels/common/moe/moe.h"
+
+namespace rtp_llm::cuda {
+
+// Most tokens, and experts of a token.
+constexpr int kRoutedTokens = 16;
+constexpr int kRoutedExperts = 16;
+
+// Softmax selection without groups, and the order of what is selected. With `gate` there is one
+// more expert, behind the others and the last of each token, whose weight is a sigmoid.
+struct RouteArgs {
+  TopkArgs topk;  // ids is not used; weights [tokens, k] with the shared expert's
+  ExpertSortArgs sort;
+  const void* x;     // [tokens, hidden], contiguous; rows begin at multiples of 16 bytes, as does
+  const void* gate;  // [hidden] or null
+  int64_t hidden;
+  DType dtype;  // of x and gate: bfloat16 or float16
+};
+
+void route_experts(const RouteArgs& args, void* stream);
+
+// residual [t] += sum over j of weights[t, j] y[places[t, j]]; args.out is the residual, whose rows
+// are `stride` elements apart.
+void add_experts(const ExpertSumArgs& args, int64_t stride, void* stream);
+
+}  // namespace rtp_llm::cuda
