@@ -95,7 +95,9 @@ class GatedDeltaRuleBackend(Backend[LinearAttentionConfig]):
             batch.state_write[group],
             batch.max_seqlen_q,
         )
-        mixed = ops.causal_conv1d(qkv, weights.conv, inputs, *step)
+        # Between the projections and here nothing writes states or where they lie: only the kernels
+        # that give one another their results may still run.
+        mixed = ops.causal_conv1d(qkv, weights.conv, inputs, *step, early=True)
         state, ring_k, ring_u, ring_g, folded = states
         out = ops.gated_delta_rule(
             mixed,
@@ -108,6 +110,7 @@ class GatedDeltaRuleBackend(Backend[LinearAttentionConfig]):
             ring_g,
             folded,
             *step,
+            early=True,
         )
         batch.layer_written(layer)
         return out

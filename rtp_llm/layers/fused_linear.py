@@ -19,20 +19,20 @@ class FusedLinear(PlainLinear):
         self.most_rows = ops.fused_linear_rows(self.weight)
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor | None:
-        if x.shape[0] > self.most_rows:
+        if not self._are_few(x.shape[0]):
             return super().add_to(residual, x)
         ops.linear_add(x, self.weight, self.bias, residual)
         return None
 
     def normed(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor:
-        if pending is not None or residual.shape[0] > self.most_rows:
+        if pending is not None or not self._are_few(residual.shape[0]):
             return super().normed(norm, residual, pending)
         return ops.norm_linear(residual, norm.weight, norm.eps, self.weight, self.bias, norm.offset)
 
     def normed_gated(
         self, norm: RMSNorm, residual: Tensor, pending: Tensor | None, activation: GatedActivation
     ) -> Tensor:
-        if pending is not None or residual.shape[0] > self.most_rows:
+        if pending is not None or not self._are_few(residual.shape[0]):
             return super().normed_gated(norm, residual, pending, activation)
         return ops.norm_gated_linear(
             residual,
@@ -48,3 +48,6 @@ class FusedLinear(PlainLinear):
         if self.bias is not None:
             return super().float_product(x)
         return ops.linear_float(x, self.weight)
+
+    def _are_few(self, rows: int) -> bool:
+        return 0 < rows <= self.most_rows  # no rows may be of a weight that the kernels do not take

@@ -57,6 +57,10 @@ class LayerOptions:
         """The options of what is called `name` below this place."""
         return replace(self, path=f"{self.path}{name}.")
 
+    def of_drafts(self) -> LayerOptions:
+        """The options of layers that draft: wherever the model's experts are, theirs are here."""
+        return replace(self, experts=self.experts and self.experts.of_drafts)
+
     def unquantized(self) -> LayerOptions:
         """For a weight that is kept as the checkpoint has it, whatever `quantization` says."""
         return replace(self, settings=replace(self.settings, quantization="none"))

@@ -133,8 +133,9 @@ class CausalLM(Layer):
         computed last, which gave ``hidden`` [T, hidden]."""
 
     @abstractmethod
-    def draft(self, batch: ForwardBatch, states: Tensor) -> Tensor:
-        """New states [T, ...]; see DraftModule.forward. Fills the KV cache of what drafts."""
+    def draft(self, batch: ForwardBatch, states: Tensor, rows: Tensor | None = None) -> Tensor:
+        """New states [T, ...], or of ``rows`` alone; see DraftModule.forward. Fills the KV cache
+        of what drafts."""
 
     @abstractmethod
     def warm_up(self, kv_cache: Sequence[Tensor]) -> None:

@@ -124,6 +124,11 @@ class ModelConfig:
         return bool(self.draft_layers) or self.eagle3 is not None
 
     @property
+    def draft_vocab_size(self) -> int:
+        """Logits of a draft head, or a draft model."""
+        return self.vocab_size if self.eagle3 is None else self.eagle3.vocab_size
+
+    @property
     def attention_bias(self) -> bool:
         return self.qkv_bias
 

@@ -150,18 +150,18 @@ class DecoderForCausalLM(Architecture):
         assert drafts is not None, "made without a draft head"
         return drafts.condition(hidden if captured is None else captured[: len(hidden)])
 
-    def draft(self, batch: ForwardBatch, states: Tensor) -> Tensor:
+    def draft(self, batch: ForwardBatch, states: Tensor, rows: Tensor | None = None) -> Tensor:
         drafts = self.drafts
         assert drafts is not None, "made without a draft head"
         batch = self._backends.prepare(batch)
-        further: Tensor = drafts(batch.token_ids, states, batch)
+        further: Tensor = drafts(batch.token_ids, states, batch, rows)
         return further
 
     def warm_up(self, kv_cache: Sequence[Tensor]) -> None:
         self._backends.warm_up(kv_cache, self.cache_groups().layer_group)
         for module in self.modules():
             if isinstance(module, MoeBlock):
-                module.executor.warm_up()
+                module.warm_up()
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self.lm_head(hidden)
@@ -177,6 +177,7 @@ class DecoderForCausalLM(Architecture):
     ) -> None:
         """The head that drafts, under the name that its weights have."""
         last = config.num_layers
+        layers = layers.of_drafts()
         target = TargetParts(
             embed=self.model.embed_tokens,
             logits=self.compute_logits,

@@ -42,7 +42,18 @@ class DecoderLayer(Layer):
     ) -> Tensor | None:
         """pending: what has to be added to `residual` [T, hidden] first (None: nothing) -> the same
         for the layer above."""
-        pending = self.mixer(self.input_layernorm, residual, pending, cos_sin, batch)
+        pending = self.mix(pending, residual, cos_sin, batch)
+        return self.feed_forward(pending, residual)
+
+    def mix(
+        self, pending: Tensor | None, residual: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
+    ) -> Tensor | None:
+        """The layer's first half, from which alone its cache is filled."""
+        mixed: Tensor | None = self.mixer(self.input_layernorm, residual, pending, cos_sin, batch)
+        return mixed
+
+    def feed_forward(self, pending: Tensor | None, residual: Tensor) -> Tensor | None:
+        """The second half: each token by itself."""
         added: Tensor | None = self.mlp(self.post_attention_layernorm, residual, pending)
         return added
 

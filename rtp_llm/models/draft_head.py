@@ -31,9 +31,11 @@ class DraftModule(Layer):
     width: int
 
     @abstractmethod
-    def forward(self, ids: Tensor, states: Tensor, batch: ForwardBatch) -> Tensor:
+    def forward(
+        self, ids: Tensor, states: Tensor, batch: ForwardBatch, rows: Tensor | None = None
+    ) -> Tensor:
         """New states of tokens ``ids`` int32 [T] at the positions that the batch has, from
-        ``states`` [T, width]."""
+        ``states`` [T, width]; only those of the tokens ``rows`` [R], if given."""
 
     @abstractmethod
     def logits(self, states: Tensor) -> Tensor:
@@ -42,6 +44,11 @@ class DraftModule(Layer):
     def tokens(self, choices: Tensor) -> Tensor:
         """Token ids of the model for those of its own vocabulary, int64 [R]."""
         return choices
+
+    def columns(self, vocab_size: int) -> Tensor | None:
+        """Where each token of a model of ``vocab_size`` stands in `logits`, int32 [vocab_size], -1
+        for those that it never drafts; None: all stand in their own places."""
+        return None
 
 
 class DraftHead(DraftModule):
@@ -64,6 +71,19 @@ class DraftHead(DraftModule):
         """States [T, width] from what it reads of the model, [T, ...]."""
 
     @abstractmethod
-    def forward(self, ids: Tensor, states: Tensor, batch: ForwardBatch) -> Tensor:
+    def forward(
+        self, ids: Tensor, states: Tensor, batch: ForwardBatch, rows: Tensor | None = None
+    ) -> Tensor:
         """New states [T, width] of tokens ``ids`` int32 [T]: those behind the tokens that
-        ``states`` [T, width] belong to, at the positions of these, which the batch has."""
+        ``states`` [T, width] belong to, at the positions of these, which the batch has. With
+        ``rows``, [R, width]: keys and values are computed of all tokens, the rest of these."""
+
+
+def of_rows(
+    rows: Tensor | None, pending: Tensor | None, residual: Tensor
+) -> tuple[Tensor | None, Tensor]:
+    """``pending`` and ``residual`` [T, hidden] of the tokens ``rows`` [R]; None: of all."""
+    if rows is None:
+        return pending, residual
+    chosen = None if pending is None else pending.index_select(0, rows)
+    return chosen, residual.index_select(0, rows)

@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from rtp_llm.attention import CacheDtypes, CacheGroups, ForwardBatch
+from rtp_llm.attention import (
+    CacheDtypes,
+    CacheGroups,
+    CacheSpec,
+    ForwardBatch,
+    SlidingWindowSpec,
+)
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.draft_head import DraftModule
@@ -24,7 +30,12 @@ def cache_groups_of(config: ModelConfig, dtypes: CacheDtypes) -> CacheGroups:
 
 
 def _together(target: CacheGroups, draft: CacheGroups) -> CacheGroups:
-    return CacheGroups.of(target.specs + draft.specs)
+    """The draft model computes the token before a step's first one, too, which sees one more."""
+    return CacheGroups.of(target.specs + tuple(map(_one_wider, draft.specs)))
+
+
+def _one_wider(spec: CacheSpec | None) -> CacheSpec | None:
+    return replace(spec, window=spec.window + 1) if isinstance(spec, SlidingWindowSpec) else spec
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,12 @@ class _Part:
         def own(of_groups: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             return tuple(of_groups[group] for group in self.groups) if of_groups else ()
 
+        told = batch.on_written
+
+        def written(layer: int) -> None:
+            if told is not None:
+                told(self.layers.start + layer)
+
         host = batch.host
         if host is not None:
             host = replace(host, block_table=tuple(host.block_table[g] for g in self.groups))
@@ -63,6 +80,7 @@ class _Part:
             states=batch.states[self.layers],
             state_read=own(batch.state_read),
             state_write=own(batch.state_write),
+            on_written=written,
         )
 
 
@@ -75,9 +93,11 @@ class DraftModel(DraftModule):
         super().__init__()
         self.model, self._part = model, part
 
-    def forward(self, ids: Tensor, states: Tensor, batch: ForwardBatch) -> Tensor:
+    def forward(
+        self, ids: Tensor, states: Tensor, batch: ForwardBatch, rows: Tensor | None = None
+    ) -> Tensor:
         hidden: Tensor = self.model(replace(self._part.batch(batch), token_ids=ids))
-        return hidden
+        return hidden if rows is None else hidden.index_select(0, rows)
 
     def logits(self, states: Tensor) -> Tensor:
         return self.model.compute_logits(states)
@@ -118,8 +138,8 @@ class WithDraftModel(CausalLM):
     def draft_states(self, hidden: Tensor) -> Tensor:
         return hidden[:, :0]
 
-    def draft(self, batch: ForwardBatch, states: Tensor) -> Tensor:
-        new: Tensor = self.draft_model(batch.token_ids, states, batch)
+    def draft(self, batch: ForwardBatch, states: Tensor, rows: Tensor | None = None) -> Tensor:
+        new: Tensor = self.draft_model(batch.token_ids, states, batch, rows)
         return new
 
     def warm_up(self, kv_cache: Sequence[Tensor]) -> None:

@@ -23,7 +23,7 @@ from rtp_llm.layers import (
 from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.model_folder import read_json
 from rtp_llm.models.config import Eagle3Config, Features, ModelConfig, make_config
-from rtp_llm.models.draft_head import DraftHead, TargetParts
+from rtp_llm.models.draft_head import DraftHead, TargetParts, of_rows
 from rtp_llm.models.raw_config import RawConfig
 from rtp_llm.models.refusals import architecture_of, refuse
 
@@ -97,13 +97,19 @@ class _Layer(Layer):
         self._norm_before_residual = config.norm_before_residual
 
     def forward(
-        self, embedded: Tensor, states: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
+        self,
+        embedded: Tensor,
+        states: Tensor,
+        cos_sin: Tensor | None,
+        batch: ForwardBatch,
+        rows: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """The residual [T, hidden], and what has to be added to it."""
+        """The residual [T, hidden], and what has to be added to it; of ``rows``, if given."""
         normed = self.hidden_norm(states)
         residual = normed if self._norm_before_residual else states.clone()
         qkv = self.self_attn.qkv_proj(torch.cat((self.input_layernorm(embedded), normed), 1))
         pending = self.self_attn.attend(qkv, residual, cos_sin, batch)
+        pending, residual = of_rows(rows, pending, residual)
         return residual, self.mlp(self.post_attention_layernorm, residual, pending)
 
 
@@ -149,10 +155,12 @@ class Eagle3Head(DraftHead):
         states: Tensor = self.fc(hidden)
         return states
 
-    def forward(self, ids: Tensor, states: Tensor, batch: ForwardBatch) -> Tensor:
+    def forward(
+        self, ids: Tensor, states: Tensor, batch: ForwardBatch, rows: Tensor | None = None
+    ) -> Tensor:
         embedded = (self.embed_tokens or self._target.embed)(ids)
         residual: Tensor
-        residual, pending = self.midlayer(embedded, states, self.rotary.cos_sin, batch)
+        residual, pending = self.midlayer(embedded, states, self.rotary.cos_sin, batch, rows)
         return residual if pending is None else residual.add_(pending)
 
     def logits(self, states: Tensor) -> Tensor:
@@ -161,3 +169,12 @@ class Eagle3Head(DraftHead):
 
     def tokens(self, choices: Tensor) -> Tensor:
         return choices + self.d2t.index_select(0, choices)
+
+    def columns(self, vocab_size: int) -> Tensor | None:
+        numbers = torch.arange(len(self.d2t), device=self.d2t.device)
+        ids = numbers + self.d2t
+        columns = torch.full((vocab_size,), -1, dtype=torch.int32, device=ids.device)
+        columns[ids] = numbers.int()
+        if int((columns >= 0).sum()) < len(ids):
+            raise refuse("draft model of another kind", "two of its tokens are one of the model's")
+        return columns

@@ -12,7 +12,7 @@ from rtp_llm.layers import LayerOptions, Mixer, MixerShape
 from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.decoder_layer import DecoderLayer, make_norm
-from rtp_llm.models.draft_head import DraftHead, TargetParts
+from rtp_llm.models.draft_head import DraftHead, TargetParts, of_rows
 
 
 class MultiTokenPredictor(DraftHead):
@@ -51,12 +51,15 @@ class MultiTokenPredictor(DraftHead):
     def condition(self, hidden: Tensor) -> Tensor:
         return hidden
 
-    def forward(self, ids: Tensor, states: Tensor, batch: ForwardBatch) -> Tensor:
+    def forward(
+        self, ids: Tensor, states: Tensor, batch: ForwardBatch, rows: Tensor | None = None
+    ) -> Tensor:
         embedded = self._target.embed(ids)
         both = (self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(states))
         residual: Tensor = self.fc(torch.cat(both, 1))
-        pending: Tensor | None = self._layer(None, residual, self._target.cos_sin(), batch)
-        return self.norm.after(pending, residual)
+        pending = self._layer.mix(None, residual, self._target.cos_sin(), batch)
+        pending, residual = of_rows(rows, pending, residual)
+        return self.norm.after(self._layer.feed_forward(pending, residual), residual)
 
     def logits(self, states: Tensor) -> Tensor:
         return self._target.logits(states)

@@ -11,10 +11,15 @@ import torch
 from rtp_llm.loader import WeightError
 from rtp_llm.models.refusals import UnsupportedModelError
 from rtp_llm.testing.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.light_transformers import light_transformers
 from rtp_llm.testing.mtp_models import save_mtp_model
 from rtp_llm.testing.open_model import open_model
 from rtp_llm.testing.parity import HYBRID_TOLERANCE
 from rtp_llm.testing.transformers_models import random_prompt, save_model
+
+with light_transformers():
+    from transformers.cache_utils import MtpCache
+    from transformers.modeling_layers import MtpModel
 
 torch.set_num_threads(2)
 
@@ -45,6 +50,31 @@ def test_what_a_prompt_gives(
     ]
     expected = oracle.logits(oracle(prompt[1:], hidden))
     torch.testing.assert_close(torch.cat(parts), expected, **HYBRID_TOLERANCE)
+
+
+@pytest.mark.parametrize("settings", [{}, {"q_lora_rank": None, "topk_group": 3}], ids=str)
+@torch.inference_mode()
+def test_logits_are_those_of_transformers_own_mtp_model(
+    tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads the checkpoint by itself: a prompt, then token by token. Of the architectures that
+    it knows DeepSeek-V3 is the one that is served here."""
+    saved, _ = save_mtp_model(tmp_path, "deepseek_v3", **settings)
+    layer = rf"model\.layers\.{saved.config.num_hidden_layers}\..*"  # of the published model: 61
+    monkeypatch.setattr(type(saved), "_keys_to_ignore_on_load_unexpected", [layer])
+    main = type(saved).from_pretrained(tmp_path, attn_implementation="eager").eval()
+    theirs: Any = MtpModel.from_pretrained(main)
+    theirs.eval()
+    cache = MtpCache(config=main.config.get_mtp_config())
+    prompt = random_prompt(40)
+    hidden = main.model(input_ids=torch.tensor([prompt[:-1]])).last_hidden_state[0]
+    runner = ContiguousRunner(open_model(tmp_path, mtp=True), 1, 64)
+    for begin, end in ((0, 30), *((at, at + 1) for at in range(30, 39))):
+        ids, positions = torch.tensor([prompt[1:]]), 1 + torch.arange(39)[None]
+        part = slice(begin, end)
+        _, expected, _ = theirs(ids[:, part], hidden[None, part], None, positions[:, part], cache)
+        drafted = runner.draft(prompt[1 + begin : 1 + end], hidden[begin:end])[-1]
+        torch.testing.assert_close(drafted, expected[0, -1].float(), **HYBRID_TOLERANCE)
 
 
 def test_a_folder_without_the_layer_is_refused(tmp_path: Path) -> None:

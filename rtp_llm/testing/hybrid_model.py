@@ -161,13 +161,13 @@ def hybrid_model(folder: Path) -> Iterator[None]:
 @torch.inference_mode()
 def plain_logits(model: CausalLM, tokens: Sequence[int]) -> Tensor:
     """float32 [T, V] after each token, of one step without a cache."""
-    return model.compute_logits(model(_whole(model, tokens)))
+    return model.compute_logits(model(whole_batch(model, tokens)))
 
 
 @torch.inference_mode()
 def plain_states(model: CausalLM, tokens: Sequence[int]) -> tuple[tuple[Tensor, ...], ...]:
     """Of each layer the states after `tokens`, in block 1, of one step without a cache."""
-    batch = _whole(model, tokens)
+    batch = whole_batch(model, tokens)
     model(batch)
     return batch.states
 
@@ -180,7 +180,7 @@ def plain_tokens(model: CausalLM, prompt: Sequence[int], count: int) -> list[int
     return tokens[len(prompt) :]
 
 
-def _whole(model: CausalLM, tokens: Sequence[int]) -> ForwardBatch:
+def whole_batch(model: CausalLM, tokens: Sequence[int]) -> ForwardBatch:
     """One sequence as one chunk; blocks are as long as it."""
     groups, length = model.cache_groups(), len(tokens)
     count = len(groups.groups)

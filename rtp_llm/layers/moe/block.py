@@ -11,9 +11,11 @@ from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.moe.config import MoeConfig
 from rtp_llm.layers.moe.dispatcher import Dispatched, Dispatcher, LocalDispatcher, SelectionStep
 from rtp_llm.layers.moe.executor import ExpertContext, ExpertWeights
+from rtp_llm.layers.moe.few_tokens import FewTokens
 from rtp_llm.layers.moe.gate import Gate
 from rtp_llm.layers.moe.shared import SharedExperts
 from rtp_llm.layers.moe.strategy import choose_executor
+from rtp_llm.layers.moe.triton_experts import TritonExecutor
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.stacked_weights import StackedLinearWeights, weight_form
@@ -27,6 +29,7 @@ class MoeBlock(Layer):
     """
 
     shared: SharedExperts | None
+    few_tokens: FewTokens | None
 
     def __init__(self, index: int, config: MoeConfig, options: LayerOptions) -> None:
         super().__init__()
@@ -48,15 +51,28 @@ class MoeBlock(Layer):
         self.shared = None
         if config.shared_intermediate_size:
             self.shared = SharedExperts(config, options)
+        self.few_tokens = None
+        local = isinstance(self.dispatcher, LocalDispatcher) and not self.steps
+        if local and kind is TritonExecutor and FewTokens.supports(context):
+            self.few_tokens = FewTokens(self.gate, weights, self.shared)
 
-    def forward(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor:
+    def forward(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor | None:
         """The layer of norm(residual + pending), [T, hidden]; see Linear.normed and add_to."""
         x = norm.after(pending, residual)
+        if self.few_tokens is not None and x.shape[0] <= self.few_tokens.most_tokens:
+            self.few_tokens.add_to(residual, x)
+            return None
         ids, weights = self.gate(x)
         for step in self.steps:
             step(ids, weights)
         out = self.route(x, ids, weights)
-        return out if self.shared is None else out.add_(self.shared(x))
+        return out if self.shared is None else self.shared.add_to(out, x)
+
+    def warm_up(self) -> None:
+        """Compile what is compiled at the first call. The weights are there."""
+        self.executor.warm_up()
+        if self.few_tokens is not None:
+            self.few_tokens.warm_up()
 
     def route(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
         """x [T, hidden] by its selected experts [T, k], wherever they are; T may be 0."""

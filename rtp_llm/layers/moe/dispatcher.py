@@ -82,3 +82,8 @@ class ExpertHooks(Protocol):
     @abstractmethod
     def steps(self, index: int, config: MoeConfig) -> tuple[SelectionStep, ...]:
         """What changes the selection of layer `index`, in order; the last leaves what it routes."""
+
+    @property
+    @abstractmethod
+    def of_drafts(self) -> ExpertHooks | None:
+        """Those of a layer that drafts, all of whose experts are here."""

@@ -31,8 +31,7 @@ class Gate(Layer):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x [T, hidden] -> experts int32 [T, k], best first, and weights float32 [T, k]."""
-        config = self.config
-        logits = self._product(x, self.weight)
+        config, logits = self.config, self.logits(x)
         ids = logits.new_empty(x.shape[0], config.top_k, dtype=torch.int32)
         weights = logits.new_empty(x.shape[0], config.top_k)
         if config.plain_softmax:
@@ -51,6 +50,10 @@ class Gate(Layer):
             scaling=config.scaling,
         )
         return ids, weights
+
+    def logits(self, x: Tensor) -> Tensor:
+        """x [T, hidden] -> float32 [T, experts]; the row stride is free."""
+        return self._product(x, self.weight)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         yield f"{path}weight", RowsTarget(self.weight)

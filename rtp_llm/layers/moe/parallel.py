@@ -116,6 +116,11 @@ class ParallelExperts:
             steps.append(lambda ids, weights: expert_map.apply(ids))
         return (*steps, self._leave_out)
 
+    @property
+    def of_drafts(self) -> EvenSelections | None:
+        """Drafts wait for no other rank: a step may have any number of them on each."""
+        return EvenSelections() if self._options.fake_balance else None
+
     def _leave_out(self, ids: Tensor, weights: Tensor) -> None:
         if self._empty is not None:
             ids.masked_fill_(self._empty, -1)
@@ -138,7 +143,8 @@ class ParallelExperts:
     def attach(self, model: nn.Module) -> None:
         """Take the loaded model, whose blocks were made with these hooks; trial steps are over."""
         self.loads.take()  # what those chose, all with one and the same token, says nothing
-        self._blocks = [each for each in model.modules() if isinstance(each, MoeBlock)]
+        blocks = (each for each in model.modules() if isinstance(each, MoeBlock))
+        self._blocks = [each for each in blocks if isinstance(each.dispatcher, ParallelDispatcher)]
         for layer, block in zip(self.layers, self._blocks, strict=True):
             layer.weights = tuple(parameter.data for parameter in block.experts.parameters())
 
@@ -161,6 +167,11 @@ class EvenSelections:
     def steps(self, index: int, config: MoeConfig) -> tuple[SelectionStep, ...]:
         """Even selections."""
         return (fake_balance(config, 0, 1),)
+
+    @property
+    def of_drafts(self) -> EvenSelections:
+        """The same."""
+        return self
 
 
 def fake_balance(config: MoeConfig, rank: int, size: int) -> SelectionStep:

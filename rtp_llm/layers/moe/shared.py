@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
+from rtp_llm import ops
 from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.linear_factory import make_float_product, make_linear
@@ -31,14 +32,18 @@ class SharedExperts(Layer):
         self.activation = GatedActivation(config.activation)
         self.gate = options.parameter(1, hidden) if config.shared_gate else None
         self._product = make_float_product(self.gate) if self.gate is not None else None
+        self._fused = ops.has_kernel("add_sigmoid_gated", options.device.type)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x [T, hidden] -> [T, hidden]."""
-        out: Tensor = self.down_proj(self.activation(self.gate_up_proj(x)))
+    def add_to(self, out: Tensor, x: Tensor) -> Tensor:
+        """out + the layer of x, both [T, hidden], in place."""
+        y: Tensor = self.down_proj(self.activation(self.gate_up_proj(x)))
         if self._product is None or self.gate is None:
+            return out.add_(y)
+        if self._fused:
+            ops.add_sigmoid_gated(out, y, x, self.gate)
             return out
         weight = self._product(x, self.gate).sigmoid_()
-        return out.mul_(weight)
+        return out.addcmul_(y, weight)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         """`path` is the block's."""

@@ -60,6 +60,6 @@ class TritonExecutor(Executor):
         rows, places, offsets = ops.sort_by_expert(ids, self.context.slots)
         weights = torch.zeros(1, config.top_k, device=x.device)
         for tiles in all_tiles(x.device):
-            gated = gate_up(x, gate_up_weight, rows, offsets, config.top_k, tiles.gate_up)
-            y = down(gated, self.weights.down.weight, rows, offsets, tiles.down)
+            gated = gate_up(x, gate_up_weight, rows, offsets, config.top_k, tile=tiles.gate_up)
+            y = down(gated, self.weights.down.weight, rows, offsets, tile=tiles.down)
             ops.sum_experts(y, places, weights)

@@ -1,0 +1,79 @@
+"""A block's work on few tokens in four kernels, with the shared expert as one of the others."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.layers.linear import Linear, PlainLinear
+from rtp_llm.layers.moe.executor import ExpertContext, ExpertWeights
+from rtp_llm.layers.moe.gate import Gate
+from rtp_llm.layers.moe.shared import SharedExperts
+from rtp_llm.ops.moe.moe import ROUTED_EXPERTS, ROUTED_TOKENS
+
+_OPERATORS = ("route_experts", "add_experts")
+
+
+class FewTokens:
+    """Router, selection and order of experts, gate and up, down, and the sum onto the residual.
+
+    A launch costs about as much as the work of a few tokens, so that each one less is time saved.
+    The shared expert is computed like the routed ones where it has their form; for many tokens its
+    own products read its weights fewer times. `most_tokens`: more go through the executor.
+    """
+
+    most_tokens = ROUTED_TOKENS
+
+    def __init__(self, gate: Gate, weights: ExpertWeights, shared: SharedExperts | None) -> None:
+        self._gate, self._weights = gate, weights
+        fused = shared if shared is not None and _is_expert(shared, weights) else None
+        self._fused = fused
+        self._apart = shared if fused is None else None
+
+    @staticmethod
+    def supports(context: ExpertContext) -> bool:
+        """Whether it can compute what the executor of `context`, TritonExecutor, does."""
+        config = context.config
+        has = all(ops.has_kernel(name, context.device_type) for name in _OPERATORS)
+        fits = config.top_k <= ROUTED_EXPERTS and config.hidden_size % 8 == 0
+        return has and fits and config.plain_softmax
+
+    def add_to(self, residual: Tensor, x: Tensor) -> None:
+        """In place: residual += the layer of x, both [T, hidden]; T is at most `most_tokens`."""
+        config, fused = self._gate.config, self._fused
+        gate_up, down = self._weights.gate_up.weight, self._weights.down.weight
+        logits = self._gate.logits(x)
+        shared = (None, None, None) if fused is None else _weights_of(fused)
+        weights, rows, places, offsets = ops.route_experts(
+            logits, x, shared[0], config.top_k, config.renormalize
+        )
+        gated = ops.triton_gate_up(x, gate_up, rows, offsets, places.shape[1], shared[1])
+        y = ops.triton_down(gated, down, rows, offsets, shared[2])
+        ops.add_experts(y, places, weights, residual)
+        if self._apart is not None:
+            self._apart.add_to(residual, x)
+
+    def warm_up(self) -> None:
+        """Compile for every number of tokens."""
+        hidden = self._gate.config.hidden_size
+        for tokens in range(1, self.most_tokens + 1):
+            x = self._gate.weight.new_zeros(tokens, hidden)
+            self.add_to(x.clone(), x)
+
+
+def _is_expert(shared: SharedExperts, weights: ExpertWeights) -> bool:
+    """Whether its weights have the form of a routed expert's, and a sigmoid weighs it."""
+    layers = (shared.gate_up_proj, shared.down_proj)
+    if not all(isinstance(each, PlainLinear) and each.bias is None for each in layers):
+        return False
+    form = weights.gate_up.weight.shape[1:], weights.down.weight.shape[1:]
+    return shared.gate is not None and tuple(_weight(each).shape for each in layers) == form
+
+
+def _weight(linear: Linear) -> Tensor:
+    assert isinstance(linear, PlainLinear)
+    return linear.weight
+
+
+def _weights_of(shared: SharedExperts) -> tuple[Tensor | None, Tensor, Tensor]:
+    return shared.gate, _weight(shared.gate_up_proj), _weight(shared.down_proj)

@@ -1,0 +1,80 @@
+"""A block's few tokens in four kernels give what its executor and its shared experts give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from rtp_llm import ops
+from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.layers import LayerOptions, MoeBlock, MoeConfig, RMSNorm
+from rtp_llm.layers.moe.few_tokens import FewTokens
+
+HIDDEN, INNER = 48, 40
+OPTIONS = LayerOptions(ModelSettings(dtype="float32"), torch.device("cpu"))
+
+
+@pytest.fixture(autouse=True)
+def references() -> Iterator[None]:
+    """The CPU has kernels of none of these operators."""
+    torch.manual_seed(0)
+    ops.allow_reference_ops(True)
+    yield
+    ops.allow_reference_ops(False)
+
+
+def made(shared: int, *, gate: bool = True, k: int = 3) -> MoeBlock:
+    config = MoeConfig(
+        HIDDEN, 8, k, INNER, shared_intermediate_size=shared, shared_gate=bool(shared) and gate
+    )
+    block = MoeBlock(0, config, OPTIONS)
+    for parameter in block.parameters():
+        parameter.data.normal_(std=parameter.shape[-1] ** -0.5)
+    return block
+
+
+@pytest.mark.parametrize(
+    ("shared", "gate"), [(0, False), (INNER, True), (INNER, False), (24, True)]
+)
+def test_few_tokens_give_what_the_block_gives(shared: int, gate: bool) -> None:
+    """A shared expert of another width, or without a gate, is computed apart."""
+    block = made(shared, gate=gate)
+    norm = RMSNorm(HIDDEN, 1e-6, OPTIONS)
+    norm.weight.data.uniform_(0.5, 1.5)
+    few = FewTokens(block.gate, block.executor.weights, block.shared)
+    for tokens in (1, 4, 16):
+        residual, pending = torch.randn(2, tokens, HIDDEN)
+        expected = residual.clone()
+        added = block(norm, expected, pending.clone())
+        expected += added
+        block.few_tokens = few
+        assert block(norm, residual, pending) is None
+        block.few_tokens = None
+        torch.testing.assert_close(residual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_shared_expert_is_one_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights are read where they are, by the same products: nothing runs for it alone."""
+    block = made(INNER)
+    asked = []
+    gate_up = ops.triton_gate_up
+    monkeypatch.setattr(ops, "triton_gate_up", lambda *a: asked.append(a[5]) or gate_up(*a))
+    monkeypatch.setattr(block.shared, "add_to", None)
+    few = FewTokens(block.gate, block.executor.weights, block.shared)
+    few.add_to(torch.zeros(2, HIDDEN), torch.randn(2, HIDDEN))
+    assert asked == [block.shared.gate_up_proj.weight]
+
+
+def test_more_tokens_go_through_the_executor() -> None:
+    block = made(INNER)
+    block.few_tokens = FewTokens(block.gate, block.executor.weights, block.shared)
+    norm = RMSNorm(HIDDEN, 1e-6, OPTIONS)
+    norm.weight.data.fill_(1)
+    residual = torch.randn(17, HIDDEN)
+    assert block(norm, residual, None).shape == (17, HIDDEN)
+
+
+def test_on_the_cpu_the_executor_takes_all() -> None:
+    assert made(INNER).few_tokens is None
