@@ -169,6 +169,13 @@ class Batch:
     def next_tokens(self) -> NDArray[np.int32]:
         """[B], the token behind a sequence's last one of the step; -1: it is not known yet."""
     @property
+    def previous_tokens(self) -> NDArray[np.int32]:
+        """[B], the token before a sequence's first one of the step; 0: there is none.
+
+        Where that one comes behind drafts of the batch in flight: its own name. It is the token
+        that the device computed the first one from.
+        """
+    @property
     def seq_ids(self) -> NDArray[np.int64]:
         """[B]; the first sequence's id for n sequences whose prompt is computed together."""
     @property
@@ -789,6 +796,8 @@ class NgramProposer:
         """Forget sequences; unknown ones are ignored."""
     def observe(self, result: Result) -> None:
         """A step was committed; sequences that ended are forgotten."""
+    def receive(self, id: int, token: int, *, ended: bool) -> None:
+        """As `observe` for one sequence, whose next token comes from elsewhere."""
     def propose(self) -> Drafts | None:
         """``num_tokens`` drafts for each sequence that has some, for ``Scheduler.schedule``."""
     @property
@@ -820,6 +829,8 @@ class SuffixProposer:
         """Forget sequences, but not what they said; unknown ones are ignored."""
     def observe(self, result: Result) -> None:
         """A step was committed; of sequences that ended only the output is kept."""
+    def receive(self, id: int, token: int, *, ended: bool) -> None:
+        """As `observe` for one sequence, whose next token comes from elsewhere."""
     def propose(self) -> Drafts | None:
         """Up to ``num_tokens`` drafts for each sequence that has some, for ``Scheduler.schedule``.
 

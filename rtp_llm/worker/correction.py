@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from rtp_llm import ops
 
 if TYPE_CHECKING:
     from rtp_llm.attention.batch import ForwardBatch
@@ -13,34 +18,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Correction:
-    """How many drafts of the step before were rejected, on the device, which alone knows it.
+    """How many drafts of the step before were rejected: the device alone knows it, the host where.
 
-    By so much are the plan's sequences shorter than it says: of_sequence int32 [B], of_token int32
-    [T], of_row int64 [R]. sequence int64 [T] is that of each token.
+    By so much are the plan's sequences shorter than it says. ``rejected`` int32 [N], on the device;
+    its places int32 ``of_sequence`` [B] of each sequence, ``of_row`` [R] of each row.
     """
 
-    of_sequence: Tensor
-    of_token: Tensor
-    of_row: Tensor
-    sequence: Tensor
+    rejected: Tensor
+    of_sequence: NDArray[np.int32]
+    of_row: NDArray[np.int32]
 
-    def apply(self, batch: ForwardBatch, block_size: int) -> ForwardBatch:
-        """The plan's batch with the positions, lengths and slots that are right."""
+    def apply(self, batch: ForwardBatch, places: Tensor, block_size: int) -> ForwardBatch:
+        """The plan's batch with the positions, lengths and slots that are right.
+
+        ``places`` int32 [B], on the device: of its sequences, as in ``of_sequence``.
+        """
         assert batch.host is not None, "made from a plan"
-        positions = batch.positions - self.of_token
-        slots = tuple(
-            slots_at(positions, self.sequence, table, block_size) if len(mapping) else mapping
-            for mapping, table in zip(batch.slot_mapping, batch.block_table, strict=True)
+        tabled = [group for group, slots in enumerate(batch.slot_mapping) if len(slots)]
+        positions, seq_lens = batch.positions.clone(), batch.seq_lens.clone()
+        slots = torch.stack([batch.slot_mapping[group] for group in tabled])
+        tables = torch.stack([batch.block_table[group] for group in tabled])
+        ops.correct_positions(
+            positions,
+            seq_lens,
+            slots,
+            tables,
+            batch.cu_seqlens_q,
+            self.rejected,
+            places,
+            block_size,
         )
+        right = list(batch.slot_mapping)
+        for group, new in zip(tabled, slots, strict=True):
+            right[group] = new
         return replace(
             batch,
             positions=positions,
-            seq_lens=batch.seq_lens - self.of_sequence,
-            slot_mapping=slots,
+            seq_lens=seq_lens,
+            slot_mapping=tuple(right),
             host=replace(batch.host, exact=False),
         )
-
-
-def slots_at(positions: Tensor, sequence: Tensor, table: Tensor, block_size: int) -> Tensor:
-    """Slots int32 of tokens at ``positions`` of the sequences that are rows of ``table`` [B, M]."""
-    return table[sequence, positions // block_size] * block_size + positions % block_size

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from rtp_llm.attention.batch import ForwardBatch
+    from rtp_llm.device import Device
     from rtp_llm.worker.graphs.step_graphs import Captured
     from rtp_llm.worker.plan import StepPlan
 
@@ -23,6 +28,7 @@ class DeviceStep:
     """
 
     plan: StepPlan
+    device: Device
     make_batch: Callable[[], ForwardBatch]
     captured: Captured | None = None
     writing: AbstractContextManager[Callable[[int], None]] | None = None
@@ -31,3 +37,21 @@ class DeviceStep:
     def batch(self) -> ForwardBatch:
         """Its tokens and sequences, without padding. `token_ids` names none once its layers ran."""
         return self.make_batch()
+
+    @cached_property
+    def cu_rows(self) -> Tensor:
+        """The plan's row_cu, int32 [O + 1]. To be asked for before the plan changes."""
+        plan = self.plan
+        if np.array_equal(plan.row_cu, plan.cu_seqlens_q):  # no sequence computes its prompt
+            return self.batch.cu_seqlens_q
+        return self.device.upload(plan.row_cu)
+
+    @contextmanager
+    def layers(self) -> Iterator[ForwardBatch]:
+        """The batch for layers that write what is kept of its tokens, of which ``writing`` hears;
+        for those of the model, and then for those that draft."""
+        if self.writing is None:
+            yield self.batch
+        else:
+            with self.writing as on_written:
+                yield replace(self.batch, on_written=on_written)

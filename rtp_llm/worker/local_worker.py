@@ -40,7 +40,10 @@ class LocalWorker(Worker):
         self.runner = runner
         self.sampler = sampler
         self.drafter = drafter
-        self.verifier = VerifyHead(sampler, None if drafter is None else runner.sampled)
+        device_drafts, sampling = None, None
+        if drafter is not None:
+            device_drafts, sampling = runner.sampled, drafter.sampling
+        self.verifier = VerifyHead(sampler, device_drafts, sampling)
         self._overlaps = overlaps
         self.scorer = ScoreHead(runner)
         self.pooler = PoolHead(runner.device)
@@ -76,6 +79,13 @@ class LocalWorker(Worker):
                 self.pooler.remove(each)
             if each in self._processor_slots:
                 self.sampler.release([self._processor_slots.pop(each)])
+
+    def takes_draft_state(self, state: bytes) -> bool:
+        return not state if self.drafter is None else self.drafter.takes_state(state)
+
+    def receive(self, sequence: int, slot: int, token: int, draft_state: bytes) -> None:
+        if self.drafter is not None:
+            self.drafter.receive(sequence, slot, token, draft_state)
 
     def execute(self, plan: StepPlan | None, *, more: bool = False) -> StepHandle | None:
         if plan is None:
@@ -132,8 +142,11 @@ class _LocalStep:
             self._sampling = head.submit(self._logits, plan, previous)
         if worker.drafter is not None:
             assert worker.runner.sampled is not None
-            worker.runner.sampled.verify(plan)
+            worker.runner.sampled.verify(self._begun)
             worker.drafter.extend(self._begun, self._hidden)
+            if self._begun.writing is not None:
+                assert worker.runner.writer is not None
+                worker.runner.writer.send_drafts(plan, worker.drafter)
         self._hidden = self._logits = None
 
     def sample(self, previous: NDArray[np.int32] | None) -> None:

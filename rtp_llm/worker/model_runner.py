@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rtp_llm.worker.cache.kv_cache import KVCache
     from rtp_llm.worker.plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
+    from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 
 # The largest batch, in which all smaller ones can run, that of one sequence, and with its drafts.
 _CAPTURED_AT_ONCE, _WITH_DRAFTS = 2, 3
@@ -38,9 +39,12 @@ class StepWriter(Protocol):
     def begin(self, batch: StepPlan) -> AbstractContextManager[Callable[[int], None]] | None:
         """None: nothing of this batch is for others.
 
-        Else around the layers, each of which is told of once its keys and values are written; an
-        exception that leaves the context is not replaced.
+        Else around the layers, each of which is told of once its keys and values are written, and
+        again around those that draft; an exception that leaves the context is not replaced.
         """
+
+    def send_drafts(self, batch: StepPlan, drafter: DeviceDrafter) -> None:
+        """The drafter has taken in a step of which something is for others."""
 
 
 class _Substituting:
@@ -84,23 +88,21 @@ class ModelRunner:
         if writing is None and self._graphs is not None:  # a replayed step tells of no layer
             captured = self._graphs.begin(plan)
             if captured is not None:
-                return DeviceStep(plan, partial(self._graphs.batch, plan), captured)
+                return DeviceStep(plan, self.device, partial(self._graphs.batch, plan), captured)
         batch = self._upload(plan)
-        return DeviceStep(plan, lambda: batch, writing=writing)
+        return DeviceStep(plan, self.device, lambda: batch, writing=writing)
 
     def forward(self, step: DeviceStep) -> Tensor:
         """Run all layers; hidden states [T, hidden] of the step's tokens."""
         if step.captured is not None:
             return step.captured.replay(step.plan.num_tokens)
-        if step.writing is None:
-            hidden: Tensor = self._layers(step.batch)
-            return hidden
-        with step.writing as on_written:
-            written: Tensor = self._layers(replace(step.batch, on_written=on_written))
-        return written
+        with step.layers() as batch:
+            hidden: Tensor = self._layers(batch)
+        return hidden
 
     def _upload(self, batch: StepPlan) -> ForwardBatch:
         groups = len(batch.slot_mapping)
+        correction = self.sampled.correction if self.sampled is not None else None
         token_ids, positions, cu_seqlens_q, seq_lens, *rest = self.device.upload_all(
             batch.token_ids,
             batch.positions,
@@ -109,7 +111,9 @@ class ModelRunner:
             *batch.slot_mapping,
             *batch.block_table,
             *(batch.state_read + batch.state_write if self.cache.recurrent else ()),
+            *(() if correction is None else (correction.of_sequence,)),
         )
+        places = None if correction is None else rest.pop()
         forward = ForwardBatch(
             token_ids=token_ids,
             positions=positions,
@@ -126,8 +130,9 @@ class ModelRunner:
             states=self.cache.states,
             host=HostNumbers(batch.cu_seqlens_q, batch.seq_lens, batch.block_table),
         )
-        correction = self.sampled.correction if self.sampled is not None else None
-        return forward if correction is None else correction.apply(forward, self.cache.block_size)
+        if correction is None or places is None:
+            return forward
+        return correction.apply(forward, places, self.cache.block_size)
 
     def logits(self, hidden: Tensor, rows: NDArray[np.int32]) -> Tensor:
         """Logits float32 [R, vocabulary] of the tokens ``rows`` [R] of the batch.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -10,10 +10,22 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.worker.correction import Correction
+from rtp_llm.worker.plan import rows_are_tokens
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from rtp_llm.device import Device, Download
     from rtp_llm.worker.plan import StepPlan
+
+
+class BegunStep(Protocol):
+    """A step that the device has begun: a DeviceStep."""
+
+    @property
+    def plan(self) -> StepPlan: ...
+    @property
+    def cu_rows(self) -> Tensor: ...
 
 
 class SampledTokens:
@@ -26,80 +38,75 @@ class SampledTokens:
 
     Where steps have drafts, each goes through `begin` before it is submitted and through `verify`
     once its rows are sampled: the next one, planned as if all drafts were right, is corrected by
-    those that were not.
+    those that were not. Through `keep_computed`, too, where drafts need the token before a step.
     """
 
     def __init__(self, max_rows: int, device: Device, *, optimistic: bool = False) -> None:
         """``optimistic``: plans take the drafts in flight for right."""
         self._device = device
-        self._tokens = torch.zeros(2 * max_rows, dtype=torch.int32, device=device.torch_device)
-        self._rows, self.drafts = self._tokens[:max_rows], self._tokens[max_rows:]
+        self._tokens = torch.zeros(3 * max_rows, dtype=torch.int32, device=device.torch_device)
+        self._max_rows = max_rows
+        self._rows, self.drafts = self._tokens[:max_rows], self._tokens[max_rows : 2 * max_rows]
+        self._before = self._tokens[2 * max_rows :]
         # Of the last step that verified drafts, by the last row of an output: how many were
         # rejected, and whether it had any. One row more stands for no row.
         self._rejected = torch.zeros(max_rows + 1, dtype=torch.int32, device=device.torch_device)
         self._drafted = np.zeros(max_rows + 1, np.bool_)
         self._optimistic = optimistic
         self.correction: Correction | None = None
-        self._verified: StepPlan | None = None  # the last step, if it had drafts
-        self._last_right_rows: Tensor | None = None
+        # Rows int32 [O] of the last tokens that count of the last step; None: it had no drafts.
+        self.last_right_rows: Tensor | None = None
 
     def begin(self, plan: StepPlan) -> None:
         """A step is to be submitted: ``correction`` is what its plan has to be corrected by."""
         self.correction = None
-        if self._verified is None or not self._optimistic:
+        if not self._optimistic:
             return
         first = plan.token_ids[plan.cu_seqlens_q[:-1]]
-        rows = np.where(first < 0, -1 - first, len(self._drafted) - 1)
-        if not self._drafted[rows].any():
-            return
-        sequence = np.repeat(np.arange(plan.num_seqs), np.diff(plan.cu_seqlens_q))
-        before, of, logit_rows = self._device.upload_all(
-            rows.astype(np.int64), sequence, plan.logit_rows.astype(np.int64)
-        )
-        of_sequence = self._rejected.index_select(0, before)
-        of_token = of_sequence.index_select(0, of)
-        of_row = of_token.index_select(0, logit_rows).long()
-        self.correction = Correction(of_sequence, of_token, of_row, of)
+        places = np.where(first < 0, -1 - first, len(self._drafted) - 1).astype(np.int32)
+        if self._drafted[places].any():
+            sequence = np.searchsorted(plan.cu_seqlens_q, plan.logit_rows, side="right") - 1
+            self.correction = Correction(self._rejected, places, places[sequence])
 
-    def verify(self, plan: StepPlan) -> None:
+    def verify(self, step: BegunStep) -> None:
         """The rows of a step are sampled: the next one finds the last token of an output that
         counts under the output's last row, where plans take drafts for right."""
-        self._last_right_rows = None
-        self._verified = plan if plan.num_outputs < plan.num_rows else None
-        if self._verified is None or not self._optimistic:
-            return
-        right, last = self.last_right_rows, plan.row_cu[1:].astype(np.int64) - 1
-        assert right is not None
+        plan = step.plan
+        self.last_right_rows = None
         self._drafted.fill(False)
-        self._drafted[last] = np.diff(plan.row_cu) > 1
-        ends = self._device.upload(last)
-        self._rejected.index_copy_(0, ends, (ends - right).int())
-        self._rows.index_copy_(0, ends, self._rows.index_select(0, right))
+        if plan.num_outputs == plan.num_rows:
+            return
+        keep = self._optimistic
+        self.last_right_rows = self.find_last_right_rows(step.cu_rows, plan.num_rows, keep=keep)
+        self._drafted[plan.row_cu[1:] - 1] = np.diff(plan.row_cu) > 1
 
-    @property
-    def last_right_rows(self) -> Tensor | None:
-        """Rows int64 [O] of the last tokens that count of the step that was verified; None: it had
-        no drafts. To be asked for before its plan changes."""
-        if self._last_right_rows is None and self._verified is not None:
-            self._last_right_rows = self._find_last_right_rows(self._verified)
-        return self._last_right_rows
+    def keep_computed(self, step: BegunStep, ids: Tensor) -> None:
+        """``step`` was verified, and computed from ``ids`` int32 [T]: the next one, which takes its
+        drafts for right, may ask for what the last token that counts was computed from."""
+        right, plan = self.last_right_rows, step.plan
+        if right is None or not self._optimistic:
+            return
+        if not rows_are_tokens(plan.logit_rows, plan.num_tokens):
+            right = self._device.upload(plan.logit_rows).index_select(0, right)
+        ends = step.cu_rows[1:].long() - 1
+        self._before.index_copy_(0, ends, ids.index_select(0, right))
 
-    def _find_last_right_rows(self, plan: StepPlan) -> Tensor:
-        """The first row of each output whose token is not the draft behind it."""
-        count = plan.num_rows
-        is_last = np.zeros(count, np.bool_)
-        is_last[plan.row_cu[1:] - 1] = True
-        output = np.repeat(np.arange(plan.num_outputs), np.diff(plan.row_cu))
-        rows, of_row, no_draft = self._device.upload_all(np.arange(count), output, is_last)
-        wrong = (self.tokens(count) != self.drafts[:count]) | no_draft
-        found = rows.new_full((plan.num_outputs,), count)
-        return found.scatter_reduce_(0, of_row, torch.where(wrong, rows, count), "amin")
+    def named_by_next(self, names: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Ids as they are; of rows of the step before, names of what they were computed from."""
+        return np.where(names < 0, names - 2 * self._max_rows, names).astype(np.int32)
+
+    def find_last_right_rows(self, cu_rows: Tensor, num_rows: int, *, keep: bool = False) -> Tensor:
+        """Of each output the first row whose token is not the draft behind it, int32 [O]; cu_rows
+        int32 [O + 1]. With ``keep`` the next step finds its token under the last row."""
+        tokens, drafts = self._rows[:num_rows], self.drafts[:num_rows]
+        return ops.accept_drafts(tokens, self._rejected, drafts, cu_rows, keep)
 
     def substitute(self, ids: Tensor) -> None:
         """Replace names among ``ids`` (int32 [T]) by their tokens, in place.
 
         -(r + 1) is the token of row r of the step before, -(max_rows + r + 1) the draft behind row
-        r of this one; token 0 stands in for a draft of -1, which is not there.
+        r of this one, -(2 max_rows + r + 1) what row r of the step before was computed from, if it
+        was kept; token 0 stands in for a draft of -1, which is not there.
         """
         ops.substitute_tokens(ids, self._tokens)
 
@@ -112,8 +119,8 @@ class SampledTokens:
         return self._rows[:num_rows]
 
     def download(self) -> Download:
-        """All that names stand for, int32 [2 max_rows]: the token of name -(i + 1) is number i."""
-        return self._device.start_download(self._tokens)
+        """What plans' names stand for, int32 [2 max_rows]: that of -(i + 1) is number i."""
+        return self._device.start_download(self._tokens[: 2 * self._max_rows])
 
     def download_drafts(self, num_rows: int) -> Download:
         """The drafts of this step, int32 [num_rows]; meaningless behind rows that have none."""

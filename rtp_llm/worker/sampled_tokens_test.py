@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
+from rtp_llm.attention.batch import HostNumbers
 from rtp_llm.device import resolve_device
+from rtp_llm.worker.device_step import DeviceStep
 from rtp_llm.worker.sampled_tokens import SampledTokens
 
 
@@ -47,6 +50,18 @@ def test_what_is_kept_does_not_change_with_its_source():
     assert ids.tolist() == [1, 2]
 
 
+@dataclass
+class SimpleBatch:
+    """What a correction reads of a ForwardBatch."""
+
+    positions: torch.Tensor
+    seq_lens: torch.Tensor
+    cu_seqlens_q: torch.Tensor
+    slot_mapping: tuple[torch.Tensor, ...]
+    block_table: tuple[torch.Tensor, ...]
+    host: HostNumbers
+
+
 def step(*, tokens: list[list[int]], rows: list[int]) -> Any:
     """The plan of a step: token ids of its sequences, each of which has so many rows at its end."""
     counts = [len(ids) for ids in tokens]
@@ -54,12 +69,22 @@ def step(*, tokens: list[list[int]], rows: list[int]) -> Any:
     logit_rows = [end - n + i for end, n in zip(ends, rows, strict=True) for i in range(n)]
     return SimpleNamespace(
         num_seqs=len(tokens),
+        num_tokens=int(ends[-1]),
         num_outputs=sum(n > 0 for n in rows),
         num_rows=sum(rows),
         token_ids=np.array([each for ids in tokens for each in ids], np.int32),
         cu_seqlens_q=np.concatenate([[0], ends]).astype(np.int32),
         row_cu=np.concatenate([[0], np.cumsum([n for n in rows if n])]).astype(np.int32),
         logit_rows=np.array(logit_rows, np.int32),
+    )
+
+
+def begun(plan: Any) -> Any:
+    """A step of the plan, on the device."""
+    return DeviceStep(
+        plan,
+        resolve_device("cpu"),
+        lambda: SimpleNamespace(cu_seqlens_q=torch.tensor(plan.cu_seqlens_q)),
     )
 
 
@@ -71,7 +96,7 @@ def test_the_next_plan_is_corrected_by_the_drafts_that_were_rejected():
     sampled.keep(int32(10, 20, 21, 22, 23, 30, 31, 32, 40, 41))
     #  drafts behind the rows: none; 20 and 99 and 22; 30 and 31; 99
     sampled.drafts[:10] = int32(5, 20, 99, 22, 5, 30, 31, 5, 99, 5)
-    sampled.verify(plan)
+    sampled.verify(begun(plan))
     assert sampled.last_right_rows is not None
     assert sampled.last_right_rows.tolist() == [0, 2, 7, 8]
     ids = int32(-1, -5, -8, -10)
@@ -82,10 +107,43 @@ def test_the_next_plan_is_corrected_by_the_drafts_that_were_rejected():
     sampled.begin(plan)
     correction = sampled.correction
     assert correction is not None
-    assert correction.of_sequence.tolist() == [2, 0, 1, 0, 0]
-    assert correction.sequence.tolist() == [0, 1, 2, 2, 3, 3, 3, 4, 4, 4]
-    assert correction.of_token.tolist() == [2, 0, 1, 1, 0, 0, 0, 0, 0, 0]
-    assert correction.of_row.tolist() == [2, 0, 1, 1, 0, 0, 0]
+    assert correction.rejected[correction.of_sequence].tolist() == [2, 0, 1, 0, 0]
+    assert correction.rejected[correction.of_row].tolist() == [2, 0, 1, 1, 0, 0, 0]
+    before = np.array([30, 40, 50, 50, 60, 60, 60, 0, 1, 2], np.int32)  # all of one block
+    lens = np.array([31, 41, 51, 61, 3], np.int32)
+    batch = SimpleBatch(
+        positions=torch.tensor(before),
+        seq_lens=torch.tensor(lens),
+        cu_seqlens_q=torch.tensor(plan.cu_seqlens_q),
+        slot_mapping=(torch.tensor(before), int32()),
+        block_table=(torch.zeros(5, 1, dtype=torch.int32), int32()),
+        host=HostNumbers(plan.cu_seqlens_q, lens, ()),
+    )
+    right: Any = correction.apply(cast(Any, batch), torch.tensor(correction.of_sequence), 64)
+    assert (lens - right.seq_lens.numpy()).tolist() == [2, 0, 1, 0, 0]
+    assert (before - right.positions.numpy()).tolist() == [2, 0, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert torch.equal(right.slot_mapping[0], right.positions)
+    assert len(right.slot_mapping[1]) == 0
+    assert not right.host.exact
+    assert batch.positions.tolist() == before.tolist(), "which may be the plan's own array"
+
+
+def test_what_the_last_token_that_counts_was_computed_from_has_a_name():
+    sampled = SampledTokens(16, resolve_device("cpu"), optimistic=True)
+    for prompt in ([], [6, 7, 8, 9]):  # rows are tokens, or not
+        rows = [4, 3, 1] if prompt else [4, 3]
+        tokens = [[2, 20, 99, 22], [3, 30, 31], *([prompt] if prompt else [])]
+        plan = step(tokens=tokens, rows=rows)
+        sampled.begin(plan)
+        sampled.keep(int32(20, 21, 22, 23, 30, 31, 32, *prompt[:1]))
+        sampled.drafts[:8] = int32(20, 99, 22, 5, 30, 31, 5, 5)
+        verified = begun(plan)
+        sampled.verify(verified)
+        sampled.keep_computed(verified, torch.from_numpy(plan.token_ids))
+        names = sampled.named_by_next(np.array([5, -4, -7, 0], np.int32))
+        ids = torch.from_numpy(names)
+        sampled.substitute(ids)
+        assert ids.tolist() == [5, 20, 31, 0], "20, before 21 in place of 99; all of the second"
 
 
 def test_a_step_without_drafts_corrects_nothing_of_the_next():
@@ -93,12 +151,12 @@ def test_a_step_without_drafts_corrects_nothing_of_the_next():
     plan = step(tokens=[[1, 0]], rows=[2])
     sampled.keep(int32(5, 6))
     sampled.drafts[0] = 9
-    sampled.verify(plan)
+    sampled.verify(begun(plan))
     plan = step(tokens=[[-2]], rows=[1])
     sampled.begin(plan)
     assert sampled.correction is not None
     sampled.keep(int32(7))
-    sampled.verify(plan)
+    sampled.verify(begun(plan))
     sampled.begin(step(tokens=[[-1]], rows=[1]))
     assert sampled.correction is None
 
@@ -108,7 +166,7 @@ def test_plans_of_known_lengths_are_not_corrected():
     plan = step(tokens=[[1, 0]], rows=[2])
     sampled.keep(int32(5, 6))
     sampled.drafts[0] = 9
-    sampled.verify(plan)
+    sampled.verify(begun(plan))
     assert sampled.last_right_rows is not None
     assert sampled.last_right_rows.tolist() == [0]
     sampled.begin(step(tokens=[[-2]], rows=[1]))

@@ -103,6 +103,17 @@ class Worker(ABC):
         """Wait until the arrays of the plan that was executed last may change."""
         return
 
+    # -- prompts that another engine's worker computed -------------------------------------------
+
+    def takes_draft_state(self, state: bytes) -> bool:
+        """Whether drafts can go on from ``state``, which another engine's worker sent."""
+        return not state
+
+    def receive(self, sequence: int, slot: int, token: int, draft_state: bytes) -> None:
+        """The prompt of a sequence is in the KV cache, ``token`` is the first behind it;
+        ``draft_state``, which `takes_draft_state`, is what its drafts go on from."""
+        return
+
     # -- between requests ----------------------------------------------------------------------
 
     @property

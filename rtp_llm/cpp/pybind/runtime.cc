@@ -280,6 +280,8 @@ void BindBatch(py::module_& module) {
                              ArrayProperty(&Batch::cu_seqlens_q, &Batch::num_seqs, 1))
       .def_property_readonly("seq_lens", ArrayProperty(&Batch::seq_lens, &Batch::num_seqs))
       .def_property_readonly("next_tokens", ArrayProperty(&Batch::next_tokens, &Batch::num_seqs))
+      .def_property_readonly("previous_tokens",
+                             ArrayProperty(&Batch::previous_tokens, &Batch::num_seqs))
       .def_property_readonly("seq_ids", ArrayProperty(&Batch::seq_ids, &Batch::num_seqs))
       .def_property_readonly("slot_mapping", GroupProperty(&Arrays::slot_mapping, PerToken))
       .def_property_readonly("block_table", GroupProperty(&Arrays::block_table, Table))

@@ -34,6 +34,13 @@ void Observe(Proposer& proposer, const StepResult& result) {
 }
 
 template <typename Proposer>
+void Receive(Proposer& proposer, int64_t id, int32_t token, bool ended) {
+  const int32_t one = 1;
+  const uint8_t finish = ended ? 1 : 0;
+  proposer.Observe(&id, &token, &one, &finish, 1, 1);
+}
+
+template <typename Proposer>
 py::object Propose(Proposer& proposer) {
   const ProposedDrafts drafts = proposer.Propose();
   const auto count = static_cast<py::ssize_t>(drafts.ids.size());
@@ -50,6 +57,8 @@ void BindProposer(py::class_<Proposer>* bound) {
   bound->def("add", &Add<Proposer>, py::arg("ids"), py::arg("prompt"))
       .def("end", &End<Proposer>, py::arg("ids"))
       .def("observe", &Observe<Proposer>, py::arg("result"))
+      .def("receive", &Receive<Proposer>, py::arg("id"), py::arg("token"), py::kw_only(),
+           py::arg("ended"))
       .def("propose", &Propose<Proposer>)
       .def_property_readonly("num_sequences", &Proposer::num_sequences);
 }

@@ -43,6 +43,7 @@ Batch::Batch(const SchedulerConfig& config, int32_t block_size)
       cu_seqlens_q(config.max_running + 1),
       seq_lens(config.max_running),
       next_tokens(config.max_running),
+      previous_tokens(config.max_running),
       seq_ids(config.max_running),
       seq_slots(config.max_running),
       seq_serials(config.max_running),
@@ -103,6 +104,10 @@ void Batch::AddSequence(int32_t slot, SequenceSet* sequences) {
   seq_lens[num_seqs] = end;
   const bool is_known = end < static_cast<int32_t>(sequence.tokens.size());
   next_tokens[num_seqs] = is_known ? sequence.tokens[end] : -1;
+  previous_tokens[num_seqs] = 0;
+  if (sequence.computed > 0) {
+    CopyTokens(sequence, sequence.computed - 1, 1, &previous_tokens[num_seqs]);
+  }
   max_seqlen_q = std::max(max_seqlen_q, sequence.step_tokens);
   max_seqlen_k = std::max(max_seqlen_k, end);
   num_tokens += sequence.step_tokens;

@@ -90,9 +90,12 @@ class Batch {
   HostArray<int32_t> cu_seqlens_q;  // [B + 1]
   HostArray<int32_t> seq_lens;      // [B] length of keys and values after the step
   HostArray<int32_t> next_tokens;   // [B] behind the step's own; -1: not known yet
-  HostArray<int64_t> seq_ids;       // [B]
-  HostArray<int32_t> seq_slots;     // [B]
-  HostArray<int64_t> seq_serials;   // [B]
+  // [B] before the step's own. 0: there is none. Where drafts of the batch in flight come before
+  // the first token, the name of that: the device knows which of its tokens it was computed from.
+  HostArray<int32_t> previous_tokens;
+  HostArray<int64_t> seq_ids;      // [B]
+  HostArray<int32_t> seq_slots;    // [B]
+  HostArray<int64_t> seq_serials;  // [B]
   std::vector<GroupArrays> groups;
 
   HostArray<int32_t> row_cu;       // [O + 1] rows of each output

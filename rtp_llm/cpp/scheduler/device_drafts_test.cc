@@ -35,6 +35,31 @@ TEST_F(DeviceDraftsTest, DraftsThatTheDeviceFindsAreNamedByTheirRows) {
   EXPECT_EQ(scheduler->result().num_tokens[0], 4);
 }
 
+TEST_F(DeviceDraftsTest, TheTokenBeforeAStepIsThere) {
+  SchedulerConfig config = DefaultConfig();
+  config.max_batch_tokens = 8;
+  Start(config);
+  const auto previous = [&] { return scheduler->batch().previous_tokens[0]; };
+  Add(1, 11, 9);
+  ASSERT_TRUE(Schedule());
+  EXPECT_EQ(previous(), 0) << "there is none";
+  Commit();
+  ASSERT_TRUE(Schedule());
+  EXPECT_EQ(previous(), 1007) << "of the chunk before";
+  Commit(5);
+  ASSERT_TRUE(Schedule({{1, {6, 7}}}));
+  EXPECT_EQ(previous(), 1010) << "the prompt's last one, before 5";
+  const Tokens sampled{6, 7, 8};
+  scheduler->Commit(sampled.data(), 1, 3);
+  ASSERT_TRUE(Schedule());
+  EXPECT_EQ(previous(), 7) << "a draft that was right, before 8";
+  Commit(9);
+  Add(2, 11, 5);
+  ASSERT_TRUE(Schedule());
+  EXPECT_EQ(scheduler->batch().previous_tokens[0], 8) << "each sequence has its own";
+  EXPECT_EQ(scheduler->batch().previous_tokens[1], 0);
+}
+
 TEST_F(DeviceDraftsTest, TheTokenBehindAChunkIsKnownWhereItsPromptGoesOn) {
   SchedulerConfig config = DefaultConfig();
   config.max_batch_tokens = 8;

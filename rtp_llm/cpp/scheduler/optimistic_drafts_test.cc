@@ -50,7 +50,16 @@ TEST_F(OptimisticDraftsTest, TheNextStepTakesDraftsInFlightForRight) {
   EXPECT_EQ(batch().seq_lens[0], 11);
   EXPECT_EQ(batch().max_seqlen_k, 11);
   EXPECT_EQ(batch().row_steps[0], 5);
+  EXPECT_EQ(batch().previous_tokens[0], -4) << "what row 3 goes on from";
   EXPECT_EQ(scheduler->uncommitted(), (Tokens{1, 1}));
+}
+
+TEST_F(OptimisticDraftsTest, TheTokenBeforeAPendingOneIsKnownWithoutDrafts) {
+  Begin(MaxTokens(50));
+  ASSERT_TRUE(Schedule());
+  ASSERT_TRUE(Schedule({{1, {-1}}}));
+  EXPECT_EQ(Part(batch().token_ids, 0, 1), Tokens{-1});
+  EXPECT_EQ(batch().previous_tokens[0], 5);
 }
 
 // Whatever was right in either of the steps, the third one begins behind what the first one gave.

@@ -45,16 +45,27 @@ class GraphSize:
 
 
 def graph_sizes(
-    max_batch_tokens: int, max_running: int, weight_bytes: int, max_draft_tokens: int = 0
+    max_batch_tokens: int,
+    max_running: int,
+    weight_bytes: int,
+    max_draft_tokens: int = 0,
+    token_bytes: int | None = None,
 ) -> list[GraphSize]:
     """All sizes to capture: the largest batch of decoding sequences, which stands in for smaller
     ones, then a single sequence, with its drafts too, the other batches, and last the prompts.
 
-    ``max_draft_tokens`` of a sequence in a step.
+    ``max_draft_tokens`` of a sequence in a step. ``token_bytes``: of the weights that one token is
+    multiplied with, fewer than all where it goes to some experts. A step that verifies is hardly
+    padded, and that padding costs the work of its tokens; a prompt may be padded to twice its size.
     """
+
+    def most(of_weights: int) -> int:
+        return min(max_batch_tokens, max(_WORTH_IT, int(_MOST_WORK / max(1, of_weights))))
+
     decode = decode_sizes(min(max_batch_tokens, max_running))
-    short = min(max_batch_tokens, max(_WORTH_IT, int(_MOST_WORK / max(1, weight_bytes))))
-    verify = verify_sizes(1 + max_draft_tokens, short, max_running) if max_draft_tokens else []
+    short = most(weight_bytes)
+    verified = short if token_bytes is None else most(token_bytes)
+    verify = verify_sizes(1 + max_draft_tokens, verified, max_running) if max_draft_tokens else []
     sizes = [decode.pop(), *decode[:1], *verify[:1], *decode[1:], *verify[1:]]
     return list(dict.fromkeys([*sizes, *prompt_sizes(short, max_running)]))
 

@@ -65,6 +65,17 @@ def test_steps_that_verify_drafts_have_sizes_by_batch():
     assert sorted(sizes) == sorted({*plain, *verify_sizes(4, 500, 20)})
 
 
+def test_where_a_token_goes_to_few_experts_larger_batches_verify():
+    """40 billion parameters, of which 2 compute a token: 64 sequences with three drafts."""
+    verified = GraphSize(256, 64, 4)
+    sizes = graph_sizes(8192, 64, 80 * SMALL, 3, token_bytes=4 * SMALL)
+    all_read = graph_sizes(8192, 64, 80 * SMALL, 3)
+    assert verified in sizes and verified not in all_read
+    assert set(sizes) - set(all_read) == set(verify_sizes(4, 256, 64)) - set(all_read)
+    # Of a dense model as many bytes compute a token as are read.
+    assert graph_sizes(8192, 64, 16 * SMALL, 3, 16 * SMALL) == graph_sizes(8192, 64, 16 * SMALL, 3)
+
+
 @pytest.mark.parametrize("draft_tokens", [1, 3, 7, 15, 80])
 @pytest.mark.parametrize(("running", "weights"), [(1, 0), (20, SMALL), (1024, SMALL), (1024, 0)])
 def test_there_are_few_sizes_and_none_twice(draft_tokens, running, weights):

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rtp_llm import ops
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
 from rtp_llm.device import StagedNumbers
-from rtp_llm.worker.correction import slots_at
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from rtp_llm.worker.plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
 
-# Rows of what is copied: cu_seqlens_q, token_ids, positions, seq_lens, and then
-_SLOTS, _FIRST_GROUP = 4, 5
+# Rows of what is copied: cu_seqlens_q, token_ids, positions, seq_lens, and then; _REJECTED: where
+# corrections are, by sequence; _PREVIOUS: the tokens before theirs.
+_SLOTS, _REJECTED, _PREVIOUS, _FIRST_GROUP = 4, 5, 6, 7
 
 
 class GraphInputs:
@@ -55,6 +56,8 @@ class GraphInputs:
         self._rows, self._columns = np.arange(most.sequences), np.arange(blocks)
         self._recurrent = cache.recurrent
         self._tabled = [group for group in range(groups) if group not in cache.recurrent]
+        # Groups by the rows of their slots: those that have some are next to each other.
+        self._slotted = [*self._tabled, *self._recurrent]
         # A step copies all its numbers at once: a row for each input, then the tables' used parts.
         rows = _FIRST_GROUP + groups + 2 * len(self._recurrent)
         self._first_state = _FIRST_GROUP + groups
@@ -79,7 +82,9 @@ class GraphInputs:
             positions=self._numbers[2],
             cu_seqlens_q=self._numbers[0],
             seq_lens=self._numbers[3],
-            slot_mapping=tuple(self._numbers[_FIRST_GROUP : self._first_state]),
+            slot_mapping=tuple(
+                self._numbers[_FIRST_GROUP + self._slotted.index(group)] for group in range(groups)
+            ),
             block_table=tuple(table),
             max_seqlen_q=1,
             max_seqlen_k=max_model_len,
@@ -110,6 +115,11 @@ class GraphInputs:
         """int32 [B], of a step of ``size`` that was written with slots."""
         return self._numbers[_SLOTS, : size.sequences]
 
+    def previous(self, size: GraphSize) -> Tensor:
+        """int32 [B], of a step of ``size`` that was written with slots: the token before those of
+        each sequence, as SampledTokens name it."""
+        return self._numbers[_PREVIOUS, : size.sequences]
+
     def batch_of(self, plan: StepPlan) -> ForwardBatch:
         """``plan``, which was written last, without padding."""
         size = GraphSize(plan.num_tokens, plan.num_seqs, plan.max_seqlen_q)
@@ -129,7 +139,7 @@ class GraphInputs:
     ) -> None:
         """The numbers of ``batch``, for a step of ``size`` that holds it; waits for no device.
 
-        ``slots`` [B] of its sequences, where the step reads them.
+        ``slots`` [B] of its sequences, where the step reads them, and the tokens before theirs.
         """
         host = self._staged.begin()
         numbers = host[: self._count].reshape(self._shape)
@@ -137,6 +147,13 @@ class GraphInputs:
         if slots is not None:
             numbers[_SLOTS, : len(slots)] = slots
             numbers[_SLOTS, len(slots) : size.sequences] = self._padding_slot
+            assert self._sampled is not None, "it drafts"
+            previous = self._sampled.named_by_next(batch.previous_tokens)
+            numbers[_PREVIOUS, : len(slots)] = previous
+            numbers[_PREVIOUS, len(slots) : size.sequences] = 0
+        correction = None if self._sampled is None else self._sampled.correction
+        if correction is not None:
+            numbers[_REJECTED, : batch.num_seqs] = correction.of_sequence
         tables = batch.block_table
         width = min(tables[0].shape[1], self._tables.shape[2])  # attention comes first
         used = (len(self._tabled), batch.num_seqs, width)
@@ -147,18 +164,22 @@ class GraphInputs:
         self._staged.send(end)
         sent = self._staged.on_device[self._count : end].view(used)
         self._tables[:, : batch.num_seqs, :width].copy_(sent)
-        if self._sampled is not None and (correction := self._sampled.correction) is not None:
-            self._correct(correction)
+        if correction is not None:
+            self._correct(correction, batch)
 
-    def _correct(self, correction: Correction) -> None:
+    def _correct(self, correction: Correction, batch: StepPlan) -> None:
         """On the device: the step before rejected drafts that the plan took for right."""
-        tokens, sequences = len(correction.of_token), len(correction.of_sequence)
-        positions = self._numbers[2, :tokens]
-        positions.sub_(correction.of_token)
-        self._numbers[3, :sequences].sub_(correction.of_sequence)
-        for group, table in zip(self._tabled, self._tables, strict=True):
-            slots = slots_at(positions, correction.sequence, table, self._block_size)
-            self._numbers[_FIRST_GROUP + group, :tokens].copy_(slots)
+        tokens, sequences = batch.num_tokens, batch.num_seqs
+        ops.correct_positions(
+            self._numbers[2, :tokens],
+            self._numbers[3, :sequences],
+            self._numbers[_FIRST_GROUP:, :tokens][: len(self._tabled)],
+            self._tables[:, :sequences],
+            self._numbers[0, : sequences + 1],
+            correction.rejected,
+            self._numbers[_REJECTED, :sequences],
+            self._block_size,
+        )
 
     def _fill_ends(self, table: NDArray[np.int32], seq_lens: NDArray[np.int32]) -> None:
         """Repeat the last block of each row's sequence behind it."""
@@ -180,7 +201,8 @@ class GraphInputs:
         for row, values in enumerate((batch.token_ids, batch.positions), 1):
             numbers[row, :tokens] = values
             numbers[row, tokens : size.tokens] = 0
-        for row, slots in enumerate(batch.slot_mapping, _FIRST_GROUP):
+        for row, group in enumerate(self._slotted, _FIRST_GROUP):
+            slots = batch.slot_mapping[group]
             if len(slots):
                 numbers[row, :tokens] = slots
             numbers[row, tokens : size.tokens] = -1

@@ -32,13 +32,18 @@ _PAUSE = 64
 
 
 class StepDrafts(Protocol):
-    """What a step does for drafts, beside the model's layers, where row r is that of token r."""
+    """What a step does for drafts, beside the model's layers, where row r is that of token r.
+
+    ``extends``: something is left to do after sampling.
+    """
 
     max_draft_tokens: int
     padding_slot: int
+    extends: bool
 
-    def draft_rows(self, batch: ForwardBatch, slots: Tensor) -> None:
-        """Before the layers: the drafts of sequences in ``slots`` int32 [B]."""
+    def draft_rows(self, batch: ForwardBatch, slots: Tensor, previous: Tensor) -> None:
+        """Before the layers: the drafts of sequences in ``slots`` int32 [B]; ``previous`` int32 [B]
+        are the tokens before theirs, or names of them."""
 
     def extend_rows(self, batch: ForwardBatch, slots: Tensor, hidden: Tensor) -> None:
         """After sampling, with the layers' ``hidden`` states [T, hidden]."""
@@ -46,13 +51,15 @@ class StepDrafts(Protocol):
 
 @dataclass(frozen=True)
 class Captured:
-    """A graph and what it computes; ``extend``: one for after the sampling.
+    """A graph and what it computes.
 
-    With it the step finds its drafts itself; without, whoever drafts does both eagerly.
+    ``drafts``: it finds the step's drafts itself, and ``extend`` is what is left to do after the
+    sampling, if there is something; without, whoever drafts does all of it eagerly.
     """
 
     graph: Graph
     hidden: Tensor
+    drafts: bool = False
     extend: Graph | None = None
 
     def replay(self, tokens: int) -> Tensor:
@@ -128,8 +135,7 @@ class StepGraphs:
         if size is None:
             return None
         captured = self._captured[size]
-        has_slots = captured.extend is not None
-        slots = plan.row_slots[plan.row_cu[:-1]] if has_slots else None
+        slots = plan.row_slots[plan.row_cu[:-1]] if captured.drafts else None
         self._inputs.write(plan, size, slots)
         return captured
 
@@ -212,18 +218,22 @@ class StepGraphs:
     def _run(self, size: GraphSize) -> Tensor:
         """The step's rows [T, ...]."""
         batch = self._inputs.batch(size)
-        if self._drafts is not None and self._is_drafting(size) and size.longest > 1:
-            self._drafts.draft_rows(batch, self._inputs.slots(size))
+        if self._drafts is not None and self._is_drafting(size):
+            self._drafts.draft_rows(batch, self._inputs.slots(size), self._inputs.previous(size))
         return self._step(batch)
 
     def _extend(self, size: GraphSize, hidden: Tensor) -> None:
         assert self._drafts is not None
         self._drafts.extend_rows(self._inputs.batch(size), self._inputs.slots(size), hidden)
 
+    def _is_extending(self, size: GraphSize) -> bool:
+        """Whether something is left to do after the sampling."""
+        return self._drafts is not None and self._drafts.extends and self._is_drafting(size)
+
     def _rehearse(self, size: GraphSize) -> None:
         """Run the step once."""
         hidden = self._run(size)
-        if self._is_drafting(size):
+        if self._is_extending(size):
             self._extend(size, hidden)
 
     def _capture(self, size: GraphSize) -> Captured:
@@ -237,12 +247,13 @@ class StepGraphs:
         with _no_garbage(), self._session.capture(graph, self._stream):
             hidden = self._run(size)
         self._pool = graph.pool
-        if not self._is_drafting(size):
-            return Captured(graph, hidden)
+        drafts = self._is_drafting(size)
+        if not self._is_extending(size):
+            return Captured(graph, hidden, drafts)
         extend = self._device.new_graph(self._pool)
         with _no_garbage(), self._session.capture(extend, self._stream):
             self._extend(size, hidden)
-        return Captured(graph, hidden, extend)
+        return Captured(graph, hidden, drafts, extend)
 
     def _report(self) -> None:
         _logger.info(

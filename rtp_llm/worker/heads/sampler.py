@@ -88,6 +88,16 @@ class SampleHandle:
 
 
 @dataclass(frozen=True)
+class SampledDrafts:
+    """What stands behind rows: ``drafts`` int32 [R], -1 for none, each sampled from its row of
+    ``logits`` float32 [R or more, draft vocabulary]; ``columns`` as for `rejection_sample`."""
+
+    drafts: Tensor
+    logits: Tensor
+    columns: Tensor | None
+
+
+@dataclass(frozen=True)
 class _RawRows:
     """Logits [L, vocabulary] of ``rows`` [L], ``wanted`` [L] log-probabilities of each."""
 
@@ -143,12 +153,17 @@ class Sampler:
         self._processors.release(slots)
 
     def submit(
-        self, logits: Tensor, plan: SamplingRows, previous: NDArray[np.int32] | None = None
+        self,
+        logits: Tensor,
+        plan: SamplingRows,
+        previous: NDArray[np.int32] | None = None,
+        drafts: SampledDrafts | None = None,
     ) -> SampleHandle:
         """Sample a token for each row of ``logits`` (float32 [R, vocabulary], changed in place).
 
         ``previous`` are the tokens of the step before, if the histories of rows with logits
-        processors may name them. Waits for nothing; the arrays of ``plan`` may change afterwards.
+        processors may name them. Rows with ``drafts`` take these where rejection sampling does.
+        Waits for nothing; the arrays of ``plan`` may change afterwards.
         """
         flags = plan.sampling_flags
         raw = self._keep_raw(logits, plan) if flags & flag.LOGPROBS else None
@@ -157,15 +172,7 @@ class Sampler:
         else:
             settings = self._settings.greedy(plan.num_rows)
             steps = settings.seeds  # nothing is sampled at random
-        sampled = ops.sample(
-            logits,
-            settings.temperature,
-            settings.top_k,
-            settings.top_p,
-            settings.min_p,
-            settings.seeds,
-            steps,
-        )
+        sampled = _sample(logits, settings, steps, drafts if flags & flag.RANDOM else None)
         if self._sampled is not None:
             self._sampled.keep(sampled[0])
         if raw is None:
@@ -192,9 +199,12 @@ class Sampler:
         with_history = bool(flags & (flag.PENALTIES | flag.NGRAM | flag.BAD_WORDS))
         history = (plan.history_tokens, plan.history_cu) if with_history else ()
         slots = plan.row_slots
-        settings, (steps, *rest) = self._settings.gather(slots, plan.row_steps, *history)
-        if self._sampled is not None and (correction := self._sampled.correction) is not None:
-            steps = steps - correction.of_row
+        correction = None if self._sampled is None else self._sampled.correction
+        places = () if correction is None else (correction.of_row,)
+        settings, (steps, *rest) = self._settings.gather(slots, plan.row_steps, *places, *history)
+        if correction is not None:
+            of_row, *rest = rest
+            steps = steps - correction.rejected.index_select(0, of_row)
         if flags & flag.ALLOWED:
             self._allowed.apply(logits, slots)
         if flags & flag.MIN_TOKENS:
@@ -246,3 +256,21 @@ class Sampler:
             return _RawRows(logits.index_select(0, self._upload(rows)), rows, wanted[rows])
         will_change = plan.sampling_flags & flag.MODIFYING
         return _RawRows(logits.clone() if will_change else logits, rows, wanted)
+
+
+def _sample(
+    logits: Tensor, settings: RowSettings, steps: Tensor, drafts: SampledDrafts | None
+) -> tuple[Tensor, Tensor]:
+    """Tokens and status of each row."""
+    given = (
+        logits,
+        settings.temperature,
+        settings.top_k,
+        settings.top_p,
+        settings.min_p,
+        settings.seeds,
+        steps,
+    )
+    if drafts is None:
+        return ops.sample(*given)
+    return ops.rejection_sample(*given, drafts.drafts, drafts.logits, drafts.columns)

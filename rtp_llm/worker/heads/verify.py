@@ -9,28 +9,37 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rtp_llm.worker.heads.sampler import Sampled
-from rtp_llm.worker.heads.sampling_flags import PROCESSORS
+from rtp_llm.worker.heads.sampler import Sampled, SampledDrafts
+from rtp_llm.worker.heads.sampling_flags import PROCESSORS, RANDOM
 
 if TYPE_CHECKING:
     from rtp_llm.device import Download
     from rtp_llm.worker.heads.sampler import SampleHandle, Sampler
     from rtp_llm.worker.plan import SamplingRows, StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
+    from rtp_llm.worker.speculative.draft_sampling import DraftSampling
 
 
 class VerifyHead:
     """Samples a token for each row of outputs with drafts, and accepts drafts that equal theirs.
 
-    A draft is one token, not a distribution: to accept it when the model samples it, and else to
-    take what the model sampled, is rejection sampling exactly. Every row is sampled with the seed
-    and the step number that it has without drafts, so that a seeded request gets the same tokens.
+    Where a draft is one token, not a distribution, to accept it when the model samples it, and else
+    to take what the model sampled, is rejection sampling exactly. Every row is sampled with the
+    seed and the step number that it has without drafts, so that a seeded request gets the same
+    tokens. Drafts that were sampled go through `rejection_sample`, whose token for a row is the
+    draft behind it if that is accepted, and never otherwise: what follows is the same.
     """
 
-    def __init__(self, sampler: Sampler, device_drafts: SampledTokens | None = None) -> None:
-        """``device_drafts`` has the drafts that plans do not know."""
+    def __init__(
+        self,
+        sampler: Sampler,
+        device_drafts: SampledTokens | None = None,
+        sampling: DraftSampling | None = None,
+    ) -> None:
+        """``device_drafts`` has the drafts that plans do not know, ``sampling`` what they were
+        sampled from; None: they were not."""
         self._sampler = sampler
-        self._device_drafts = device_drafts
+        self._device_drafts, self._sampling = device_drafts, sampling
 
     def submit(
         self, logits: Tensor, plan: StepPlan, previous: NDArray[np.int32] | None = None
@@ -43,8 +52,18 @@ class VerifyHead:
             if plan.sampling_flags & PROCESSORS:  # whose histories name drafts
                 (previous,) = self._device_drafts.download().read()
                 previous = np.maximum(previous, 0)  # as the layers see drafts that are not there
-        sampling = self._sampler.submit(logits, _whole_histories(plan, outputs), previous)
+        rows, drafts = _whole_histories(plan, outputs), self._sampled_drafts(plan, outputs)
+        sampling = self._sampler.submit(logits, rows, previous, drafts)
         return VerifyHandle(sampling, outputs, plan.draft_tokens.copy(), unknown)
+
+    def _sampled_drafts(self, plan: StepPlan, outputs: _Outputs) -> SampledDrafts | None:
+        """None where no row of the step was sampled at random, or no draft is."""
+        sampling, sampled = self._sampling, self._device_drafts
+        if sampling is None or sampled is None or not plan.sampling_flags & RANDOM:
+            return None
+        no_draft = sampling.upload(outputs.is_last)
+        drafts = sampled.drafts[: plan.num_rows].masked_fill(no_draft, -1)
+        return SampledDrafts(drafts, sampling.logits, sampling.columns)
 
 
 class VerifyHandle:

@@ -20,6 +20,7 @@ _INT32 = [
     "cu_seqlens_q",
     "seq_lens",
     "next_tokens",
+    "previous_tokens",
     "logit_rows",
     "row_cu",
     "row_slots",
@@ -127,6 +128,10 @@ class SharedPlan(StepPlan):
     @property
     def next_tokens(self) -> NDArray[np.int32]:
         return self._arrays["next_tokens"][: self.num_seqs]
+
+    @property
+    def previous_tokens(self) -> NDArray[np.int32]:
+        return self._arrays["previous_tokens"][: self.num_seqs]
 
     @property
     def seq_ids(self) -> NDArray[np.int64]:

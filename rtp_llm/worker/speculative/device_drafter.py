@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from rtp_llm.device import Download
     from rtp_llm.worker.device_step import DeviceStep
     from rtp_llm.worker.new_sequences import NewSequences
+    from rtp_llm.worker.speculative.draft_sampling import DraftSampling
 
 
 class DeviceDrafter(Protocol):
@@ -20,6 +25,7 @@ class DeviceDrafter(Protocol):
     """
 
     keeps_sequences: bool = False  # it wants to hear of every sequence that ends
+    sampling: DraftSampling | None = None  # by which drafts are sampled, if they are
 
     def add(self, sequences: NewSequences) -> None:
         """Sequences that the plans from now on may name."""
@@ -34,3 +40,19 @@ class DeviceDrafter(Protocol):
 
     def extend(self, step: DeviceStep, hidden: Tensor) -> None:
         """Behind the sampling: take in the step's tokens and ``hidden`` states [T, hidden]."""
+
+    # -- prompts that one worker computes and another one goes on with -------------------------
+
+    def send_states(self, slots: NDArray[np.int32]) -> Download | None:
+        """What sequences in ``slots`` [N] go on from beside their KV caches, uint8 [N, bytes], as
+        the step that is under way leaves it. None: nothing."""
+        return None
+
+    def takes_state(self, state: bytes) -> bool:
+        """Whether ``state`` is what another worker's drafter like this one may have sent."""
+        return not state
+
+    def receive(self, sequence: int, slot: int, token: int, state: bytes) -> None:
+        """A sequence goes on here from the first ``token`` behind its prompt, and from ``state``,
+        which `takes_state`."""
+        return

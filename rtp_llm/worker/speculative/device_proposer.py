@@ -47,3 +47,7 @@ class DeviceProposer:
         ended: NDArray[np.int64] = result.ids[np.flatnonzero(result.finish)]
         if len(ended):
             self.end(ended.tolist())
+
+    def receive(self, sequence: int, token: int, *, ended: bool) -> None:
+        if ended:
+            self.end([sequence])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rtp_llm import ops
 from rtp_llm.worker.speculative.device_proposer import DeviceProposer
 from rtp_llm.worker.speculative.draft_length import DraftLength
+from rtp_llm.worker.speculative.draft_sampling import DraftSampling, draft_logits_bytes
 from rtp_llm.worker.speculative.drafter import Drafter
 from rtp_llm.worker.speculative.model_drafter import ModelDrafter
 from rtp_llm.worker.speculative.native_proposer import ngram_proposer, suffix_proposer
@@ -26,23 +27,24 @@ if TYPE_CHECKING:
     from rtp_llm.worker.warm_up import StepLimits
 
 
-def matches_on_device(device: Device) -> bool:
+def matches_on_device(settings: Settings, device: Device) -> bool:
     """Whether n-grams are looked up on the device, while the host goes on, or by the host.
 
     The host knows which sequences have no draft, and computes none for them: where steps do not
     overlap anyway, that is better.
     """
-    return device.asynchronous and ops.has_kernel("match_ngrams", device.torch_device.type)
+    overlaps = device.asynchronous and settings.enable_overlap is not False
+    return overlaps and ops.has_kernel("match_ngrams", device.torch_device.type)
 
 
-def drafts_on_device(settings: SpeculativeSettings, device: Device) -> bool:
+def drafts_on_device(settings: Settings, device: Device) -> bool:
     """The device finds drafts, so that the host need not know the tokens before them."""
     return settings.has_draft_head or (
-        settings.speculative == "ngram" and matches_on_device(device)
+        settings.speculative == "ngram" and matches_on_device(settings, device)
     )
 
 
-def make_proposer(settings: SpeculativeSettings, device: Device) -> Proposer:
+def make_proposer(settings: Settings, device: Device) -> Proposer:
     """For one engine; it sees all of its sequences."""
     if drafts_on_device(settings, device):
         return DeviceProposer(settings.num_speculative_tokens)
@@ -62,19 +64,36 @@ def make_drafter(
     dtype: torch.dtype,
 ) -> DeviceDrafter:
     """Where drafts_on_device; ``dtype`` of hidden states."""
+    most = settings.num_speculative_tokens
+    sampling = _make_sampling(settings, runner, sampled, num_slots)
     if settings.speculative == "draft-model":
-        return ModelDrafter(runner, sampled)
+        return ModelDrafter(runner, sampled, num_slots, most, sampling)
     if settings.has_draft_head:
-        most = settings.num_speculative_tokens
-        return Drafter(runner, sampled, num_slots, most, dtype)
+        return Drafter(runner, sampled, num_slots, most, dtype, sampling)
     device = runner.device
     histories = TokenHistories(settings.max_running_requests, max_model_len, num_slots, device)
-    least, most = settings.prompt_lookup_min, settings.prompt_lookup_max
-    return NgramDrafter(histories, sampled, device, min_n=least, max_n=most)
+    shortest, longest = settings.prompt_lookup_min, settings.prompt_lookup_max
+    return NgramDrafter(histories, sampled, device, min_n=shortest, max_n=longest)
 
 
-def drafter_bytes(settings: SpeculativeSettings, device: Device, limits: StepLimits) -> int:
-    """What a drafter takes of the device's memory, beside weights and KV cache."""
+def _make_sampling(
+    settings: SpeculativeSettings, runner: ModelRunner, sampled: SampledTokens, num_slots: int
+) -> DraftSampling | None:
+    head, config = runner.model.drafts, runner.model.config
+    if head is None or not settings.samples_drafts:
+        return None
+    vocab_sizes, rows = (config.draft_vocab_size, config.vocab_size), len(sampled.drafts)
+    return DraftSampling(head, vocab_sizes, num_slots, rows, runner.device)
+
+
+def drafter_bytes(
+    settings: Settings, device: Device, limits: StepLimits, draft_vocab_size: int = 0
+) -> int:
+    """What a drafter takes of the device's memory, beside weights and KV cache; most of it with
+    a ``draft_vocab_size`` where drafts are sampled."""
+    if settings.samples_drafts:
+        rows = limits.max_running * (1 + settings.num_speculative_tokens)
+        return draft_logits_bytes(rows, draft_vocab_size)
     if settings.has_draft_head or not drafts_on_device(settings, device):
         return 0
     return history_bytes(limits.max_running, limits.max_model_len)

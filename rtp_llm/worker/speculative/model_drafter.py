@@ -2,189 +2,175 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
-from rtp_llm.worker.correction import slots_at
 from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
+from rtp_llm.worker.speculative.draft_loop import DraftLoop, Windows
 
 if TYPE_CHECKING:
-    from rtp_llm.worker.correction import Correction
     from rtp_llm.worker.device_step import DeviceStep
     from rtp_llm.worker.model_runner import ModelRunner
+    from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
+    from rtp_llm.worker.speculative.draft_sampling import DraftSampling
 
 
 class ModelDrafter(DeviceDrafter):
-    """A step goes through it twice, as through a Drafter.
+    """Drafts before the model's layers, in as many forwards as there are drafts.
 
-    `draft` comes before the model's layers: from the last token of each sequence the draft model
-    decodes as many tokens as the plan has drafts. `extend` comes behind the sampling: the draft
-    model computes all tokens of the step, so that it has keys and values wherever the model has
-    some: of prompts, and of accepted drafts, of which it never computed the last one.
+    A token is at its own position in both models, and what the draft model keeps of it depends on
+    the tokens up to there alone: of a draft that was right it has the right keys and values, but
+    for the last one, which it never computed. So the first forward takes the step's tokens that are
+    no drafts, and the one before them, which may be that last draft; if it is not, the same is
+    written again. From then on the draft model has keys and values wherever the model has some.
+    Between steps only the cache is kept.
 
-    A token is at its own position in both models. To compute the next one along with those of its
-    step, as draft heads do, would take a slot that the sequence may not have yet, or move all
-    tokens by a position and lose the first; so it waits for the next step, at the price of one
-    token for each sequence there. Nothing is kept between steps but the cache.
+    Where a sequence ends behind a draft, nobody computes that: who finds it in the prefix cache
+    does, as the token before its own first one.
     """
 
-    def __init__(self, runner: ModelRunner, sampled: SampledTokens) -> None:
-        assert runner.model.drafts is not None, "the model was loaded without a draft model"
-        self._runner, self._sampled, self._model = runner, sampled, runner.model.drafts
-        self._ids: Tensor | None = None
-
-    def draft(self, step: DeviceStep) -> None:
-        """Find the drafts of the step that is about to be computed."""
-        plan = step.plan
-        windows = Windows.of(plan)
-        if windows is not None:
-            self._find(plan, windows)
-        # Now: what the step samples will take the place of the tokens that it names.
-        self._ids = self._runner.device.upload(plan.token_ids)
-        self._sampled.substitute(self._ids)
-
-    def extend(self, step: DeviceStep, hidden: Tensor) -> None:
-        """``hidden`` [T, hidden] of the step's tokens is the model's own business."""
-        assert self._ids is not None
-        runner = self._runner
-        batch = replace(step.batch, token_ids=self._ids)
-        runner.model.draft(batch, runner.model.draft_states(hidden))
-
-    def _find(self, plan: StepPlan, windows: Windows) -> None:
-        steps = DraftSteps(self._runner, plan, windows, self._sampled.correction, found=0)
-        token = self._runner.device.upload(plan.token_ids[windows.tokens])
-        self._sampled.substitute(token)
-        nothing = token.new_empty(len(token), 0)
-        tokens = []
-        for batch in steps.batches():
-            states = self._runner.model.draft(replace(batch, token_ids=token), nothing)
-            token = self._model.tokens(self._model.logits(states).argmax(1)).int()
-            tokens.append(token)
-        source, target = steps.upload(windows.source), steps.upload(windows.rows)
-        found = torch.stack(tokens).flatten().index_select(0, source)
-        self._sampled.drafts.index_copy_(0, target, found)
-
-
-@dataclass(frozen=True)
-class Windows:
-    """The S sequences that verify drafts: one after another in the plan.
-
-    begin: the first of them; tokens [S], where each one's tokens begin; counts [S] of drafts;
-    slots [S]. The drafts, one after another: their rows, and which of [most, S] each of them is.
-    """
-
-    begin: int
-    tokens: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    slots: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    source: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, plan: StepPlan) -> Windows | None:
-        """None: no sequence verifies drafts."""
-        if plan.num_rows == plan.num_outputs:
-            return None
-        all_counts = np.diff(plan.row_cu).astype(np.int64) - 1
-        (outputs,) = np.nonzero(all_counts)
-        first, counts = plan.row_cu[outputs].astype(np.int64), all_counts[outputs]
-        tokens = plan.logit_rows[first].astype(np.int64)
-        begin = int(np.searchsorted(plan.cu_seqlens_q, tokens[0]))
-        number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return cls(
-            begin=begin,
-            tokens=tokens,
-            counts=counts,
-            slots=plan.row_slots[first].astype(np.int64),
-            rows=np.repeat(first, counts) + number,
-            source=number * len(outputs) + np.repeat(np.arange(len(outputs)), counts),
-        )
-
-
-class DraftSteps:
-    """The batches of the steps that find drafts one by one: one token of each sequence.
-
-    The first is at the position of the first token of its window, the others follow. A sequence
-    that has no more drafts computes another one's place again, and writes nothing.
-    """
+    extends = False
 
     def __init__(
         self,
         runner: ModelRunner,
-        plan: StepPlan,
-        windows: Windows,
-        correction: Correction | None,
-        found: int = 1,
+        sampled: SampledTokens,
+        num_slots: int,
+        max_draft_tokens: int,
+        sampling: DraftSampling | None = None,
     ) -> None:
-        """``found``: drafts of each sequence that are there before the first step."""
-        self._runner = runner
-        count, left = len(windows.counts), windows.counts - found
-        steps = np.arange(1, int(left.max()) + 1)[:, None]
-        known = plan.positions[windows.tokens]  # so many tokens are computed
-        self._lens = known + np.minimum(steps, left).astype(np.int32)
-        end = windows.begin + count
-        self._tables = tuple(
-            table[windows.begin : end] if len(table) else table for table in plan.block_table
-        )
-        self._cu = np.arange(count + 1, dtype=np.int32)
-        place = windows.tokens + np.minimum(steps, left + 1) - 1
-        written = steps <= left
-        slots = [
-            np.where(written, mapping[place], np.int32(-1)) if len(mapping) else mapping
-            for mapping in plan.slot_mapping
-        ]
-        uploaded = runner.device.upload_all(
-            self._cu, self._lens, self._lens - 1, *self._tables, *slots
-        )
-        self._numbers, groups = uploaded[:3], len(slots)
-        self._uploaded_tables = tuple(uploaded[3 : 3 + groups])
-        self._slots = uploaded[3 + groups :]
-        self._exact = correction is None
-        if correction is not None:
-            self._correct(correction.of_sequence[windows.begin : end])
+        """At most ``max_draft_tokens`` of a sequence in a step. ``sampling``: by which drafts are
+        sampled; None: they are the most likely tokens.
 
-    def _correct(self, shorter: Tensor) -> None:
-        """The windows begin so much earlier, int32 [S], than the plan says."""
-        cu_seqlens, lens, positions = self._numbers
-        positions = positions - shorter
-        self._numbers = [cu_seqlens, lens - shorter, positions]
-        block_size, sequence = self._runner.cache.block_size, cu_seqlens[:-1]
-        self._slots = [
-            torch.where(old < 0, old, slots_at(positions, sequence, table, block_size))
-            if len(old)
-            else old
-            for old, table in zip(self._slots, self._uploaded_tables, strict=True)
-        ]
+        Graphs that the ``runner`` captures from now on compute drafts, too.
+        """
+        self._runner, self._sampled, self.sampling = runner, sampled, sampling
+        self._loop = DraftLoop(runner, sampled, sampling, ahead=1)
+        self.max_draft_tokens, self.padding_slot = max_draft_tokens, num_slots
+        runner.drafts = self
 
-    def upload(self, numbers: NDArray[np.int64]) -> Tensor:
-        """On the device."""
-        return self._runner.device.upload(numbers)
+    def add(self, sequences: NewSequences) -> None:
+        if self.sampling is not None:
+            self.sampling.add(sequences)
 
-    def batches(self) -> list[ForwardBatch]:
-        """One for each step, but for its token ids."""
-        cache = self._runner.cache
-        cu_seqlens, lens, positions = self._numbers
-        return [
-            ForwardBatch(
-                token_ids=positions[step],
-                positions=positions[step],
-                cu_seqlens_q=cu_seqlens,
-                seq_lens=lens[step],
-                max_seqlen_q=1,
-                max_seqlen_k=int(host_lens.max()),
-                slot_mapping=tuple(each[step] if len(each) else each for each in self._slots),
-                block_table=self._uploaded_tables,
-                kv_cache=cache.layers,
-                layer_group=cache.layer_group,
-                host=HostNumbers(self._cu, host_lens, self._tables, self._exact),
-            )
-            for step, host_lens in enumerate(self._lens)
-        ]
+    def draft(self, step: DeviceStep) -> None:
+        """Compute the drafts of the step, whose layers come next."""
+        if self.sampling is not None:
+            self.sampling.begin()
+        if step.captured is not None and step.captured.drafts:
+            return
+        plan, batch = step.plan, step.batch
+        windows = Windows.of(plan)
+        of_drafts = np.zeros(plan.num_seqs, np.int32)
+        if windows is not None:
+            of_drafts[windows.begin : windows.end] = windows.counts
+        names = self._sampled.named_by_next(plan.previous_tokens)
+        rows = () if windows is None else (plan.row_slots[windows.rows],)
+        previous, counts, *slots = self._runner.device.upload_all(names, of_drafts, *rows)
+        assert batch.host is not None, "made from a plan"
+        host = _known_host(plan, of_drafts, exact=batch.host.exact)
+        with step.layers() as written:
+            states, ends = self._compute_known(written, previous, counts, host)
+        if windows is not None:
+            states = states.index_select(0, ends[windows.begin : windows.end])
+            part = windows.part(batch)
+            self._loop.run(part, slots[0], states, windows.most, windows.first_row)
+
+    def extend(self, step: DeviceStep, hidden: Tensor) -> None:
+        """``hidden`` [T, hidden] of the step's tokens is the model's own business."""
+        self._sampled.keep_computed(step, step.batch.token_ids)
+
+    def draft_rows(self, batch: ForwardBatch, slots: Tensor, previous: Tensor) -> None:
+        """The drafts of sequences in ``slots`` int32 [B], where row r is that of token r."""
+        counts = (batch.cu_seqlens_q.diff() - 1).clamp_(min=0)
+        states, ends = self._compute_known(batch, previous, counts)
+        if batch.max_seqlen_q > 1:
+            states = states.index_select(0, ends.clamp(min=0))
+            self._loop.run(batch, slots, states, batch.max_seqlen_q - 1)
+
+    def extend_rows(self, batch: ForwardBatch, slots: Tensor, hidden: Tensor) -> None:
+        """Nothing is left to do in graphs."""
+
+    def _compute_known(
+        self,
+        batch: ForwardBatch,
+        previous: Tensor,
+        counts: Tensor,
+        host: HostNumbers | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """States [N, ...] of all tokens of a step but drafts, and int32 [B] which is a sequence's
+        last. Without ``host`` numbers each has one, and drafts behind it."""
+        size = (2 * len(counts), 2) if host is None else _size(host)
+        known = _known_tokens(batch, previous, counts, size, self._runner.cache.block_size)
+        self._sampled.substitute(known.token_ids)
+        known = replace(known, host=host)
+        nothing = previous.new_empty(len(known.token_ids), 0)
+        states = self._runner.model.draft(known, nothing)
+        return states, known.cu_seqlens_q[1:] - 1
+
+
+def _known_host(plan: StepPlan, counts: NDArray[np.int32], *, exact: bool) -> HostNumbers:
+    """Of `_known_tokens`."""
+    has_previous = plan.positions[plan.cu_seqlens_q[:-1]] > 0
+    lengths = np.diff(plan.cu_seqlens_q) - counts + has_previous
+    cu_seqlens = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=cu_seqlens[1:])
+    return HostNumbers(cu_seqlens, plan.seq_lens - counts, plan.block_table, exact)
+
+
+def _size(host: HostNumbers) -> tuple[int, int]:
+    """Tokens, and those of the sequence that has most."""
+    return int(host.cu_seqlens_q[-1]), int(np.diff(host.cu_seqlens_q).max())
+
+
+def _known_tokens(
+    batch: ForwardBatch, previous: Tensor, counts: Tensor, size: tuple[int, int], block_size: int
+) -> ForwardBatch:
+    """A step without its drafts, of which each sequence has ``counts`` int32 [B], but with the
+    tokens ``previous`` int32 [B] before those of the step, where there are some.
+
+    ``size``: its tokens, of which the last ones may be padding, and the most of one sequence.
+    """
+    total, longest = size
+    starts, seq_lens = batch.cu_seqlens_q[:-1], batch.seq_lens - counts
+    lengths = batch.cu_seqlens_q[1:] - starts - counts
+    first = seq_lens - lengths  # its position
+    more = ((first > 0) & (lengths > 0)).int()
+    cu_seqlens = pad(torch.cumsum(lengths + more, 0, dtype=torch.int32), (1, 0))
+    place = torch.arange(total, dtype=torch.int32, device=starts.device)
+    sequence = torch.searchsorted(cu_seqlens[1:], place, right=True).clamp_(max=len(starts) - 1)
+    is_there = place < cu_seqlens[-1]
+    behind = place - cu_seqlens[sequence] - more[sequence]  # the first one; -1: before it
+    tokens = (starts[sequence] + behind).clamp_(0, len(batch.token_ids) - 1)
+    positions = torch.where(is_there, first[sequence] + behind, 0)
+    return replace(
+        batch,
+        token_ids=torch.where(behind < 0, previous[sequence], batch.token_ids[tokens]),
+        positions=positions,
+        cu_seqlens_q=cu_seqlens,
+        seq_lens=seq_lens,
+        max_seqlen_q=longest,
+        slot_mapping=tuple(
+            torch.where(is_there, _slots(positions, sequence, table, block_size), -1)
+            if len(table)
+            else mapping
+            for mapping, table in zip(batch.slot_mapping, batch.block_table, strict=True)
+        ),
+        states=(),
+        state_read=(),
+        state_write=(),
+    )
+
+
+def _slots(positions: Tensor, sequence: Tensor, table: Tensor, block_size: int) -> Tensor:
+    """int32, of tokens at ``positions`` of the sequences that are rows of ``table`` [B, M]."""
+    return table[sequence, positions // block_size] * block_size + positions % block_size

@@ -35,6 +35,9 @@ class NativeProposer:
     def observe(self, result: Result) -> None:
         self.native.observe(result)
 
+    def receive(self, sequence: int, token: int, *, ended: bool) -> None:
+        self.native.receive(sequence, token, ended=ended)
+
 
 def ngram_proposer(settings: SpeculativeSettings) -> NativeProposer:
     """Drafts from what a sequence has said, or was asked, before: prompt lookup decoding."""

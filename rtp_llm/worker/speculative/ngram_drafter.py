@@ -49,21 +49,24 @@ class NgramDrafter(DeviceDrafter):
     def end(self, ids: Iterable[int]) -> None:
         self.histories.end(ids)
 
+    def receive(self, sequence: int, slot: int, token: int, state: bytes) -> None:
+        self.histories.append(sequence, token)
+
     def draft(self, step: DeviceStep) -> None:
         self._step, plan = None, step.plan
         if not plan.num_outputs:
             return
         of_step = self.histories.of_step(plan.row_slots[plan.row_cu[:-1]])
         complete = self.histories.complete(of_step)
-        outputs, known, cu_rows = self._device.upload_all(of_step, complete, plan.row_cu)
-        self._step = outputs, cu_rows
+        outputs, known = self._device.upload_all(of_step, complete)
+        self._step = outputs, step.cu_rows
         if plan.num_rows > plan.num_outputs:
             ops.match_ngrams(
                 self._sampled.drafts[: plan.num_rows],
                 self.histories.tokens,
                 self.histories.lens,
                 known,
-                cu_rows,
+                step.cu_rows,
                 self._min_n,
                 self._max_n,
             )

@@ -42,6 +42,9 @@ class Proposer(Protocol):
     def observe(self, result: Result) -> None:
         """A step was committed: the tokens that count, and who ended."""
 
+    def receive(self, sequence: int, token: int, *, ended: bool) -> None:
+        """The first token of a sequence whose prompt another worker computed."""
+
 
 class _NoDrafts(Proposer):
     max_draft_tokens = 0
@@ -57,6 +60,9 @@ class _NoDrafts(Proposer):
         return None
 
     def observe(self, result: Result) -> None:
+        return
+
+    def receive(self, sequence: int, token: int, *, ended: bool) -> None:
         return
 
 

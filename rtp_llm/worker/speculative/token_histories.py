@@ -78,6 +78,13 @@ class TokenHistories:
         self._slots.update(zip(ids, slots, strict=True))
         self._prompts.update(dict.fromkeys(slots, prompt))
 
+    def append(self, sequence: int, token: int) -> None:
+        """The first token behind a prompt that no step computes here; before one begins. Unknown
+        sequences are ignored."""
+        slot = self._slots.get(sequence)
+        if slot is not None:
+            self._prompts[slot] = np.append(self._prompts[slot], np.int32(token))
+
     def end(self, ids: Iterable[int]) -> None:
         """Sequences that no later step computes; unknown ones are ignored."""
         for each in ids:
