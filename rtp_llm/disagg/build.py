@@ -72,7 +72,22 @@ def _fingerprint(settings: Settings, built: BuiltEngine) -> str:
         weights=ready.dtype,
         quantization=ready.quantization,
         content=content,
+        speculative=_drafts(settings),
     )
+
+
+def _drafts(settings: Settings) -> str:
+    """What drafts here from keys and values of its own, which travel. Other drafts are made of
+    tokens, which both workers have, and are each one's own business."""
+    if not settings.has_draft_head:
+        return "none"
+    drafts = f"{settings.speculative}:{settings.num_speculative_tokens}"
+    if settings.samples_drafts:  # what is sent of a sequence has no first draft then
+        drafts += ":sampled"
+    if not settings.speculative_model:
+        return drafts
+    dummy = settings.load_format == "dummy"
+    return f"{drafts}:{'dummy' if dummy else model_digest(settings.speculative_model)}"
 
 
 def _reads_in_place(device: Device) -> bool:

@@ -6,13 +6,13 @@ import logging
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from rtp_llm.disagg.awaited_prompt import AwaitedPrompt
 from rtp_llm.disagg.cache_keys import chain_keys
 from rtp_llm.disagg.engine_with_transfers import EngineWithTransfers
 from rtp_llm.disagg.messages import Failed, Finished, Prefill, Prefilled
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rtp_llm.disagg.connection import Waker
-    from rtp_llm.disagg.connector import Client, LoadHandle
+    from rtp_llm.disagg.connector import Client
     from rtp_llm.disagg.layout import BlockPart, CacheLayout
     from rtp_llm.disagg.metrics import TransferMetrics
     from rtp_llm.disagg.peers import Peer, Peers
@@ -50,32 +50,6 @@ class Patience:
     prefill: float
     load: float
     fallback: bool
-
-
-@dataclass
-class _Awaited:
-    """A prompt that a prefill worker computes: first its request alone, then all the rest."""
-
-    request: AddRequest
-    seed: int
-    keys: NDArray[np.int64]
-    alive: bool = True  # the request still wants it
-    cached: int = 0  # of its tokens, here
-    asked: float = 0.0  # when the first worker was, in monotonic seconds
-    tried: list[Peer] = field(default_factory=list)  # and failed
-    peer: Peer | None = None
-    name: int = 0
-    began: float = 0.0
-    load: LoadHandle | None = None
-    buffer: ReceiveBuffer | None = None
-    first: Prefilled | None = None
-    first_at: float = 0.0
-    problem: tuple[str, str] | None = None  # (code, reason)
-    told: bool = False  # the peer need not be told any more
-
-    @property
-    def sequence(self) -> int:
-        return self.request.request_id << INDEX_BITS
 
 
 class DecodeEngine(EngineWithTransfers):
@@ -101,8 +75,8 @@ class DecodeEngine(EngineWithTransfers):
         self._peers, self._client, self._waker = peers, client, waker
         self._layout, self._new_buffer, self._patience = layout, new_buffer, patience
         self._metrics = metrics
-        self._awaited: dict[int, _Awaited] = {}  # by sequence
-        self._by_name: dict[int, _Awaited] = {}
+        self._awaited: dict[int, AwaitedPrompt] = {}  # by sequence
+        self._by_name: dict[int, AwaitedPrompt] = {}
 
     # -- as an engine --------------------------------------------------------------------------
 
@@ -132,7 +106,7 @@ class DecodeEngine(EngineWithTransfers):
             return
         (seed,) = self._engine.add(request, remote_prompt=True)
         tokens = np.array(request.prompt_token_ids, np.int32)
-        awaited = _Awaited(
+        awaited = AwaitedPrompt(
             request=request,
             seed=seed,
             keys=chain_keys(tokens, self._layout.block_size, request.extra_key),
@@ -179,9 +153,10 @@ class DecodeEngine(EngineWithTransfers):
         for awaited in list(self._by_name.values()):
             arrived += self._follow(awaited)
         outputs = self._engine.step()
-        for sequence, _, cached in self._engine.remote_prompts.take_receivers():
-            self._awaited[sequence].cached = cached
-            arrived += self._ask(self._awaited[sequence])
+        for sequence, slot, cached in self._engine.remote_prompts.take_receivers():
+            awaited = self._awaited[sequence]
+            awaited.slot, awaited.cached = slot, cached
+            arrived += self._ask(awaited)
         return [*arrived, *outputs]
 
     def close(self) -> None:
@@ -191,7 +166,7 @@ class DecodeEngine(EngineWithTransfers):
 
     # -- a prompt's way ------------------------------------------------------------------------
 
-    def _ask(self, awaited: _Awaited) -> list[FromEngine]:
+    def _ask(self, awaited: AwaitedPrompt) -> list[FromEngine]:
         """It owns its blocks: load them from the worker that is now asked to compute them.
 
         Returns what the client is told when the load cannot even begin.
@@ -205,7 +180,7 @@ class DecodeEngine(EngineWithTransfers):
             return []
         return self._ask_peer(awaited, peer)
 
-    def _ask_another(self, failed: _Awaited, why: str) -> list[FromEngine] | None:
+    def _ask_another(self, failed: AwaitedPrompt, why: str) -> list[FromEngine] | None:
         """As ``_ask``, while half of the time is left for it; None when nobody is."""
         if self._left(failed) < self._patience.prefill / 2:
             return None
@@ -215,12 +190,14 @@ class DecodeEngine(EngineWithTransfers):
             return None
         _logger.warning("another prefill worker is asked for a prompt: %s", why)
         self._metrics.add(retries=1)
-        same = (failed.request, failed.seed, failed.keys)
-        awaited = _Awaited(*same, cached=failed.cached, asked=failed.asked, tried=tried)
+        awaited = AwaitedPrompt(
+            failed.request, failed.seed, failed.keys, asked=failed.asked, tried=tried
+        )
+        awaited.slot, awaited.cached = failed.slot, failed.cached
         self._awaited[awaited.sequence] = awaited
         return self._ask_peer(awaited, peer)
 
-    def _ask_peer(self, awaited: _Awaited, peer: Peer) -> list[FromEngine]:
+    def _ask_peer(self, awaited: AwaitedPrompt, peer: Peer) -> list[FromEngine]:
         assert peer.connection is not None  # it is ready
         awaited.peer, awaited.name = peer, secrets.randbits(63)
         awaited.began = time.monotonic()
@@ -244,7 +221,7 @@ class DecodeEngine(EngineWithTransfers):
         self._metrics.add(asked=1)
         return []
 
-    def _order(self, awaited: _Awaited, peer: Peer) -> Prefill:
+    def _order(self, awaited: AwaitedPrompt, peer: Peer) -> Prefill:
         request = awaited.request
         return Prefill(
             name=awaited.name,
@@ -255,7 +232,7 @@ class DecodeEngine(EngineWithTransfers):
             transport=peer.transport,
         )
 
-    def _hold(self, awaited: _Awaited) -> list[BlockPart]:
+    def _hold(self, awaited: AwaitedPrompt) -> list[BlockPart]:
         size = self._layout.block_size
         first, end = awaited.cached // size, -(-len(awaited.request.prompt_token_ids) // size)
         held = self._engine.remote_prompts.pin(awaited.sequence, first, end)
@@ -283,27 +260,30 @@ class DecodeEngine(EngineWithTransfers):
                         reason = f"the connection to prefill worker {peer.address} is lost"
                         self._stop(awaited, "peer_lost", reason)
 
-    def _take_first(self, awaited: _Awaited, first: Prefilled) -> None:
+    def _take_first(self, awaited: AwaitedPrompt, first: Prefilled) -> None:
         size, length = self._engine.limits.vocab_size, len(awaited.request.prompt_token_ids)
-        if 0 <= first.token < size and 0 <= first.cached_tokens <= length:
+        drafts = self._engine.remote_prompts.takes_draft_state(first.draft_state)
+        if 0 <= first.token < size and 0 <= first.cached_tokens <= length and drafts:
             awaited.first, awaited.first_at = first, time.monotonic()
             return
         reason = f"token {first.token} of {size}, {first.cached_tokens} of {length} tokens cached"
+        if not drafts:
+            reason += f", {len(first.draft_state)} bytes that are no state of drafts"
         self._stop(awaited, "invalid_answer", reason)
 
     @staticmethod
-    def _computed(peer: Peer, awaited: _Awaited) -> None:
+    def _computed(peer: Peer, awaited: AwaitedPrompt) -> None:
         tokens = len(awaited.request.prompt_token_ids)
         peer.asked_tokens = max(0, peer.asked_tokens - tokens)
 
-    def _stop(self, awaited: _Awaited, code: str, reason: str) -> None:
+    def _stop(self, awaited: AwaitedPrompt, code: str, reason: str) -> None:
         """Give the transfer up; `_follow` goes on when the load has stopped."""
         if awaited.problem is None:
             awaited.problem = (code, reason)
         if awaited.load is not None:
             awaited.load.cancel()
 
-    def _follow(self, awaited: _Awaited) -> list[FromEngine]:
+    def _follow(self, awaited: AwaitedPrompt) -> list[FromEngine]:
         """How far it is; what its arrival, or its end, gives to the client."""
         load, buffer = awaited.load, awaited.buffer
         if load is None or buffer is None:
@@ -330,24 +310,27 @@ class DecodeEngine(EngineWithTransfers):
             return self._fail(awaited)
         return [] if awaited.first is None else self._deliver(awaited, awaited.first)
 
-    def _is_late(self, awaited: _Awaited) -> bool:
+    def _is_late(self, awaited: AwaitedPrompt) -> bool:
         return time.monotonic() - awaited.first_at > self._patience.load
 
-    def _is_overdue(self, awaited: _Awaited) -> bool:
+    def _is_overdue(self, awaited: AwaitedPrompt) -> bool:
         return self._left(awaited) < -self._patience.load
 
-    def _left(self, awaited: _Awaited) -> float:
+    def _left(self, awaited: AwaitedPrompt) -> float:
         """Seconds for its prompt to be computed, whoever does it."""
         return awaited.asked + self._patience.prefill - time.monotonic()
 
-    def _deliver(self, awaited: _Awaited, first: Prefilled) -> list[FromEngine]:
+    def _deliver(self, awaited: AwaitedPrompt, first: Prefilled) -> list[FromEngine]:
         if awaited.buffer is not None:
             awaited.buffer.finish()
         self._end(awaited)
         cached = first.cached_tokens
-        sequence = awaited.sequence
         finish = self._engine.remote_prompts.finish_recv(
-            sequence, first.token, cached_tokens=cached
+            awaited.sequence,
+            awaited.slot,
+            first.token,
+            cached_tokens=cached,
+            draft_state=first.draft_state,
         )
         seconds = time.monotonic() - awaited.began
         self._metrics.add(delivered=1, seconds=seconds)
@@ -360,7 +343,7 @@ class DecodeEngine(EngineWithTransfers):
         )
         return [output]
 
-    def _fail(self, awaited: _Awaited) -> list[FromEngine]:
+    def _fail(self, awaited: AwaitedPrompt) -> list[FromEngine]:
         """The load has stopped without success: let another worker compute the prompt, compute it
         here, or fail the request."""
         code, reason = awaited.problem or ("unknown", "")
@@ -385,7 +368,7 @@ class DecodeEngine(EngineWithTransfers):
         request_id = awaited.request.request_id
         return [RequestFailed(request_id=request_id, kind="internal", message=message)]
 
-    def _end(self, awaited: _Awaited) -> None:
+    def _end(self, awaited: AwaitedPrompt) -> None:
         """Nothing writes to its blocks any more, and the other side may release its own."""
         self._engine.remote_prompts.unpin(awaited.sequence)
         peer = awaited.peer

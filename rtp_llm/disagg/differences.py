@@ -5,6 +5,8 @@ from __future__ import annotations
 _FOLDER = "serve the same model folder on both"
 _REMEDIES = {
     "model": _FOLDER,
+    "speculative": "give both the same --speculative, --speculative-model, "
+    "--num-speculative-tokens and --draft-sample-method",
     "layers": _FOLDER,
     "vocabulary": _FOLDER,
     "group": _FOLDER,  # and its number
@@ -25,6 +27,8 @@ def explain(there: tuple[int, str], here: tuple[int, str]) -> list[str]:
     """A line for each thing that differs between two (protocol, fingerprint), with the remedy."""
     theirs, ours = _fields(*there), _fields(*here)
     names = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
+    if "speculative" in names:  # what drafts has layers of its own
+        names = [name for name in names if name.rstrip("0123456789") not in ("layers", "group")]
     return [
         f"{_shown(name)} is {_shown(theirs.get(name))} there and {_shown(ours.get(name))} here: "
         f"{_REMEDIES.get(name.rstrip('0123456789'), _UNKNOWN)}"

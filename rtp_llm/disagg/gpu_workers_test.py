@@ -65,6 +65,38 @@ def test_two_workers_give_the_tokens_of_one(
     pair.close()
 
 
+@pytest.mark.parametrize(
+    "method", ["mtp qwen3_5", "eagle3 llama", "draft-model llama llama", "ngram llama"]
+)
+def test_drafts_go_on_from_where_another_worker_ends(method: str, tmp_path: Path) -> None:
+    from rtp_llm.engine.drafting_models_for_tests import WORDS, save_drafting_model
+
+    model = save_drafting_model(tmp_path, method)
+    settings = {
+        "device_type": GPU,
+        "allow_reference_ops": True,
+        "max_batch_tokens_size": 96,
+        "max_running_requests": 8,
+        "speculative_adaptive": False,
+        **model.settings,
+    }
+    pair, fused = made_pair(model.folder, **settings), made_engine(model.folder, **settings)
+    prompts = [random_prompt(length, length, WORDS) for length in (1, 16, 40, 97, 130)]
+    wanted = {"max_tokens": 40, "ignore_eos": True}
+    requests = [pair.decode.add(prompt, **wanted) for prompt in prompts]
+    pair.until(lambda: pair.finished(*requests))
+    for request, prompt in zip(requests, prompts, strict=True):
+        assert pair.decode.outcomes[request].tokens == fused.tokens(prompt, **wanted)
+    assert pair.decode.transfers()["delivered"] == len(prompts)
+    found, expected = (engine.stats() for engine in (pair.decode.engine, fused.engine))
+    accepted = expected.spec_decode_num_accepted_tokens
+    # A close call between drafts may be decided otherwise in another batch.
+    assert found.spec_decode_num_accepted_tokens == pytest.approx(accepted, rel=0.1, abs=3)
+    assert accepted > 0
+    pair.settle()
+    pair.close()
+
+
 def test_loads_that_are_given_up_leave_nothing(tmp_path: Path) -> None:
     save_model(tmp_path, "qwen3", seed=7)
     pair = made_pair(tmp_path, device_type=GPU, allow_reference_ops=True, enable_cuda_graph=False)

@@ -128,10 +128,12 @@ def fingerprint(
     weights: str,
     quantization: str,
     content: str,
+    speculative: str = "none",
 ) -> str:
     """What must be equal for blocks of one worker to mean the same in another one.
 
-    ``weights`` is their number type, ``content`` their digest. Each name has its remedy in
+    ``weights`` is their number type, ``content`` their digest, ``speculative`` what drafts with
+    keys and values of its own. Each name has its remedy in
     rtp_llm.disagg.differences. Tensor parallelism is not there yet: a worker that has it will say
     another ``tp``.
     """
@@ -139,7 +141,8 @@ def fingerprint(
     dtypes = dict.fromkeys(str(spec.memory_dtype).removeprefix("torch.") for spec in specs)
     groups = " ".join(f"group{g}={group.identity}" for g, group in enumerate(cache.groups))
     return (
-        f"{config.architecture} layers={len(cache.layers)} vocabulary={config.vocab_size} "
+        f"{config.architecture} speculative={speculative} "
+        f"layers={len(cache.layers)} vocabulary={config.vocab_size} "
         f"dtype={','.join(dtypes)} block_size={cache.block_size} {groups} tp=1 "
         f"weights={weights} quantization={quantization} content={content}"
     )

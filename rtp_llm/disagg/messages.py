@@ -8,7 +8,7 @@ from rtp_llm.engine.messages import FailureKind, TokenLogprob
 from rtp_llm.sampling_params import SamplingParams
 
 # Changes with every change of these structs.
-PROTOCOL = 4
+PROTOCOL = 5
 # The longest message that is taken: a prompt of 2^24 tokens takes 80 MiB.
 LONGEST_MESSAGE = 96 * 2**20
 # The same of the first one that a prefill worker hears: anybody may come, and gets no more memory.
@@ -116,13 +116,15 @@ class Prefilled(msgspec.Struct, tag="prefilled", frozen=True, kw_only=True):
     """The prompt is computed; its last blocks are in the store or still on their way there.
 
     ``cached_tokens`` of it came from the prefix cache; ``logprobs`` are the first token's, where
-    they were asked for.
+    they were asked for. ``draft_state``: what the drafts behind that token go on from, in the
+    format of both workers' drafter; empty where that is nothing.
     """
 
     name: int
     token: int
     cached_tokens: int
     logprobs: TokenLogprob | None
+    draft_state: bytes = b""
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True, kw_only=True):

@@ -234,6 +234,7 @@ class PrefillEngine(EngineWithTransfers):
                 self._give_up(asked, delta.error, ERROR_MESSAGES[delta.error])
                 continue
             asked.computed = True
+            draft_state = self._writer.take_draft_state(asked.sequence)
             self._writer.remove(asked.sequence)
             asked.decode_worker.send(
                 Prefilled(
@@ -241,6 +242,7 @@ class PrefillEngine(EngineWithTransfers):
                     token=delta.token_ids[0],
                     cached_tokens=delta.cached_tokens,
                     logprobs=delta.logprobs[0] if delta.logprobs else None,
+                    draft_state=draft_state,
                 )
             )
 
@@ -285,5 +287,7 @@ class PrefillEngine(EngineWithTransfers):
 
 
 def first_token_only(params: SamplingParams) -> SamplingParams:
-    """The same settings for an answer of one token: the first token depends on no length."""
-    return msgspec.structs.replace(params, max_tokens=1, min_tokens=min(1, params.min_tokens))
+    """The same settings for an answer of one token: it depends on no length, and nothing is drafted
+    behind it here."""
+    fewest = min(1, params.min_tokens)
+    return msgspec.structs.replace(params, max_tokens=1, min_tokens=fewest, speculate=False)

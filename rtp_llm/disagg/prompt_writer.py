@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -17,11 +18,12 @@ from rtp_llm.disagg.write_cycles import Cycle, WriteCycles
 from rtp_llm.disagg.write_op import CacheStoreInputs, SendBuffer, WriteCacheStoreOp
 
 if TYPE_CHECKING:
-    from rtp_llm.device import Device
+    from rtp_llm.device import Device, Download
     from rtp_llm.disagg.layout import CacheLayout
     from rtp_llm.disagg.settings import WriterSettings
     from rtp_llm.engine.remote_prompts import RemotePrompts
     from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 
 
 class PinningSendBuffer(SendBuffer, Protocol):
@@ -38,6 +40,38 @@ class SentPrompt:
     length: int
     keys: NDArray[np.int64]
     stored: int = 0
+
+
+class SentStates:
+    """What drafts of a step's prompts go on from, on its way: uint8 [prompts, bytes]."""
+
+    def __init__(self, download: Download) -> None:
+        self._download = download
+
+    @cached_property
+    def rows(self) -> NDArray[np.uint8]:
+        """Waits for the device where it has not come so far."""
+        rows: NDArray[np.uint8] = self._download.read()[0]
+        return rows
+
+
+class SentStep(AbstractContextManager[Callable[[int], None]]):
+    """Around the layers of a step, and again around those that draft."""
+
+    def __init__(self, begin: Callable[[], Callable[[int], None]], cycles: WriteCycles) -> None:
+        self._begin, self._cycles = begin, cycles
+
+    @cached_property
+    def _write(self) -> Callable[[int], None]:
+        return self._begin()
+
+    def __enter__(self) -> Callable[[int], None]:
+        return self._write
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """When the step fails, nothing is under way any more."""
+        if error is not None:
+            self._cycles.finish()
 
 
 class PromptWriter:
@@ -62,6 +96,7 @@ class PromptWriter:
         self._prompts: dict[int, SentPrompt] = {}
         self._under_way: Counter[int] = Counter()  # cycles of each sequence
         self._failures: dict[int, Exception] = {}
+        self._draft_states: dict[int, tuple[SentStates, int]] = {}  # and which row
 
     def add(self, sequence: int, name: int, tokens: NDArray[np.int32], extra_key: str) -> None:
         """From now on blocks of this sequence go to the store, under the name."""
@@ -71,6 +106,7 @@ class PromptWriter:
     def remove(self, sequence: int) -> None:
         """No further ones; what was stored, or is on its way, is not touched."""
         self._prompts.pop(sequence, None)
+        self._draft_states.pop(sequence, None)
 
     def take_failures(self) -> dict[int, Exception]:
         """Sequences whose blocks did not all reach the store, and why; each once.
@@ -109,17 +145,34 @@ class PromptWriter:
             return None
         ids = batch.seq_ids.tolist()
         rows = [row for row, sequence in enumerate(ids) if sequence in self._prompts]
-        return self._step([ids[row] for row in rows], self._inputs(batch, rows)) if rows else None
+        if not rows:
+            return None
+        sequences, inputs = [ids[row] for row in rows], self._inputs(batch, rows)
+        return SentStep(lambda: self._begin_cycle(sequences, inputs), self._cycles)
 
-    @contextmanager
-    def _step(
-        self, sequences: list[int], inputs: CacheStoreInputs
-    ) -> Iterator[Callable[[int], None]]:
+    def _begin_cycle(self, sequences: list[int], inputs: CacheStoreInputs) -> WriteCacheStoreOp:
         self._under_way.update(sequences)  # before an earlier cycle ends, whose blocks they share
-        with self._cycles.step(sequences) as cycle:
-            yield WriteCacheStoreOp(
-                inputs, self._layout, self._send_buffer, cycle.submit, self._new_event
-            )
+        cycle = self._cycles.begin(sequences)
+        return WriteCacheStoreOp(
+            inputs, self._layout, self._send_buffer, cycle.submit, self._new_event
+        )
+
+    def send_drafts(self, batch: StepPlan, drafter: DeviceDrafter) -> None:
+        """Begin to fetch what drafts of the prompts that end in this step go on from."""
+        ids = batch.row_ids.tolist()
+        rows = [row for row in batch.row_cu[:-1].tolist() if ids[row] in self._prompts]
+        download = drafter.send_states(batch.row_slots[rows]) if rows else None
+        if download is not None:
+            states = SentStates(download)
+            for number, row in enumerate(rows):
+                self._draft_states[ids[row]] = states, number
+
+    def take_draft_state(self, sequence: int) -> bytes:
+        """Of a prompt that was computed, once; see Prefilled."""
+        if sequence not in self._draft_states:
+            return b""
+        states, row = self._draft_states.pop(sequence)
+        return bytes(states.rows[row])
 
     def _end(self, cycle: Cycle) -> None:
         self._under_way.subtract(cycle.sequences)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -78,23 +77,17 @@ class WriteCycles:
         """Tasks that no thread has taken yet."""
         return sum(writer.queued for writer in self._writers)
 
-    @contextmanager
-    def step(self, sequences: list[int]) -> Iterator[Cycle]:
+    def begin(self, sequences: list[int]) -> Cycle:
         """A cycle for the layers of a step; its tasks go on afterwards.
 
-        Waits when as many steps are under way as there are writers. When the step fails, nothing is
-        under way any more.
+        Waits when as many steps are under way as there are writers.
         """
         if not self._idle:
             self._end_first()
         cycle = Cycle(self._idle.pop(), sequences)
         cycle.writer.init()
         self._open.append(cycle)
-        try:
-            yield cycle
-        except BaseException:
-            self.finish()
-            raise
+        return cycle
 
     def settle(self) -> None:
         """End what needs no waiting."""

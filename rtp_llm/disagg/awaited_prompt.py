@@ -1,0 +1,44 @@
+"""A prompt that a decode worker has left to a prefill worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtp_llm.engine.messages import INDEX_BITS, AddRequest
+
+if TYPE_CHECKING:
+    from rtp_llm.disagg.connector import LoadHandle
+    from rtp_llm.disagg.messages import Prefilled
+    from rtp_llm.disagg.peers import Peer
+    from rtp_llm.disagg.receive_buffers import ReceiveBuffer
+
+
+@dataclass
+class AwaitedPrompt:
+    """A prompt that a prefill worker computes: first its request alone, then all the rest."""
+
+    request: AddRequest
+    seed: int
+    keys: NDArray[np.int64]
+    alive: bool = True  # the request still wants it
+    slot: int = 0
+    cached: int = 0  # of its tokens, here
+    asked: float = 0.0  # when the first worker was, in monotonic seconds
+    tried: list[Peer] = field(default_factory=list)  # and failed
+    peer: Peer | None = None
+    name: int = 0
+    began: float = 0.0
+    load: LoadHandle | None = None
+    buffer: ReceiveBuffer | None = None
+    first: Prefilled | None = None
+    first_at: float = 0.0
+    problem: tuple[str, str] | None = None  # (code, reason)
+    told: bool = False  # the peer need not be told any more
+
+    @property
+    def sequence(self) -> int:
+        return self.request.request_id << INDEX_BITS
