@@ -284,15 +284,9 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "speculation",
-        "speculative decoding with prefill and decode workers",
-        "First tokens come from other workers, which drafts do not learn of yet.",
-        "Leave --speculative out, or serve with --role both.",
-    ),
-    Refusal(
-        "speculation",
-        "speculative decoding of ranks that share experts",
-        "Ranks agree on steps of one token for each sequence yet.",
-        "Leave --speculative out, or set --data-parallel-size 1.",
+        "--draft-sample-method probabilistic without a model that drafts",
+        "N-grams and suffix trees give tokens, and no distribution that these are sampled from.",
+        "Leave it out, or set --speculative to mtp, eagle3 or draft-model.",
     ),
     Refusal(
         "model",
@@ -321,6 +315,13 @@ REFUSALS: tuple[Refusal, ...] = (
         "The wheel's kernels were compiled for other processors.",
         "Build it with --//arch_config:cuda_arch or gfx_target for this one.",
         devices="cuda, rocm",
+    ),
+    Refusal(
+        "device",
+        "--draft-sample-method probabilistic",
+        "Rejection sampling has no kernel for it.",
+        "Leave it out: drafts are the most likely tokens then.",
+        devices="xpu",
     ),
     Refusal(
         "device",

@@ -44,6 +44,7 @@ def test_the_other_rows_of_devices_are_those_that_are_tested() -> None:
         "fp8_products on another GPU",
         "operator without a kernel",
         "--reserve-runtime-mem-mb",
+        "--draft-sample-method probabilistic",
         "mixtures of experts",
         "multi-head latent attention",
     }

@@ -16,6 +16,7 @@ _JSON_KEYS = {
     "num_speculative_tokens_per_batch_size": "num_speculative_tokens_per_batch_size",
     "prompt_lookup_min": "prompt_lookup_min",
     "prompt_lookup_max": "prompt_lookup_max",
+    "draft_sample_method": "draft_sample_method",
     "suffix_decoding_max_tree_depth": "suffix_decoding_max_tree_depth",
     "suffix_decoding_max_cached_requests": "suffix_decoding_max_cached_requests",
     "suffix_decoding_max_spec_factor": "suffix_decoding_max_spec_factor",
@@ -76,6 +77,17 @@ class SpeculativeSettings(CheckedSettings):
         unit="tokens",
         minimum=1,
         maximum=63,
+    )
+    draft_sample_method: str = option(
+        "greedy",
+        "text",
+        "speculation",
+        "With mtp, eagle3 and draft-model, what drafts are for requests that sample: greedy takes "
+        "the most likely tokens, of which those are accepted that the model samples; probabilistic "
+        "samples them at the request's temperature, and rejection sampling accepts more of them: "
+        "tokens have the same distribution, but are others than without drafts.",
+        choices=("greedy", "probabilistic"),
+        advanced=True,
     )
     speculative_adaptive: bool = option(
         True,
@@ -222,6 +234,11 @@ class SpeculativeSettings(CheckedSettings):
     def has_draft_head(self) -> bool:
         """A head or another model beside the model finds drafts."""
         return self.speculative in ("mtp", "eagle3", "draft-model")
+
+    @property
+    def samples_drafts(self) -> bool:
+        """Drafts are sampled, and verified by what they were sampled from."""
+        return self.has_draft_head and self.draft_sample_method == "probabilistic"
 
     @property
     def reads_folder(self) -> bool:

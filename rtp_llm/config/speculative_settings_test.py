@@ -76,6 +76,17 @@ def test_a_draft_model_needs_a_folder(method: str) -> None:
         Settings(model="m", speculative="draft-model")
 
 
+@pytest.mark.parametrize("method", ["mtp", "eagle3", "draft_model"])
+def test_sampled_drafts(method: str) -> None:
+    config = {"method": method, "draft_sample_method": "probabilistic"}
+    if method != "mtp":
+        config["model"] = "/models/small"
+    assert Settings(model="m", speculative_config=json.dumps(config)).samples_drafts
+    assert not Settings(model="m", speculative="mtp").samples_drafts
+    with pytest.raises(SettingsError, match="'gumbel' is not one of greedy, probabilistic"):
+        Settings(model="m", speculative_config='{"draft_sample_method": "gumbel"}')
+
+
 def test_object_and_flags_may_agree() -> None:
     config = '{"method": "ngram", "num_speculative_tokens": 3}'
     assert Settings(model="m", speculative="ngram", speculative_config=config).speculative

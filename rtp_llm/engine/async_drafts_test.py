@@ -27,9 +27,9 @@ from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.mtp_models import save_mtp_model
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.worker.device_step import DeviceStep
 from rtp_llm.worker.heads.sampler import SampleHandle
 from rtp_llm.worker.local_worker import LocalWorker
-from rtp_llm.worker.plan import StepPlan
 
 WISHES: list[dict[str, Any]] = [
     {},
@@ -287,12 +287,13 @@ class FoundDrafts:
         self._sampled, self._verify = sampled, sampled.verify
         sampled.verify = self.verify  # type: ignore[method-assign]
 
-    def verify(self, plan: StepPlan) -> None:
+    def verify(self, step: DeviceStep) -> None:
+        plan = step.plan
         steps = true_steps(plan, self._sampled)
         for first, end in pairwise(plan.row_cu.tolist()):
             drafts = self._sampled.drafts[first : end - 1].tolist()
             self.found[int(plan.row_ids[first]), int(steps[first])] = drafts
-        self._verify(plan)
+        self._verify(step)
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_batch_tokens_size": 16, "seq_size_per_block": 4}])

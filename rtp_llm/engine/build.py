@@ -12,8 +12,14 @@ from rtp_llm import ops
 from rtp_llm.device import resolve_device
 from rtp_llm.engine.admission import EngineLimits
 from rtp_llm.engine.engine import Engine
-from rtp_llm.engine.graph_choice import GraphChoice, choose_graphs
-from rtp_llm.engine.memory_plan import plan_memory, step_limits, weight_bytes, weights_that_fit
+from rtp_llm.engine.graph_choice import GraphChoice, choose_graphs, graphs_draft
+from rtp_llm.engine.memory_plan import (
+    plan_memory,
+    step_limits,
+    token_weight_bytes,
+    weight_bytes,
+    weights_that_fit,
+)
 from rtp_llm.engine.memory_release import await_memory
 from rtp_llm.engine.messages import EngineReady, EngineStartError
 from rtp_llm.engine.phases import Phases
@@ -99,7 +105,7 @@ def build_engine(
     phases.end("weights")
     limits = _limits(settings, model, device, proposer)
     sizes = _sizes_to_capture(settings, model, device, limits)
-    plan = plan_memory(settings, model, device, limits, *_counted(sizes, model, limits))
+    plan = plan_memory(settings, model, device, limits, *_counted(settings, sizes, model, limits))
     phases.end("trial steps")
     cache = KVCache(model.cache_groups(), plan.num_blocks, plan.block_size, device.torch_device)
     worker = _worker(settings, limits, model, cache, device, plan.max_model_len)
@@ -153,8 +159,7 @@ def _load(
 
 def _limits(settings: Settings, model: CausalLM, device: Device, proposer: Proposer) -> StepLimits:
     rollback = model.cache_groups().rollback
-    lockstep = shares_experts(settings, model.config)
-    check_drafts(settings, proposer, rollback, lockstep=lockstep)
+    check_drafts(settings, proposer, rollback)
     return step_limits(settings, model.config, device, proposer.max_draft_tokens)
 
 
@@ -162,7 +167,8 @@ def _sizes_to_capture(
     settings: Settings, model: CausalLM, device: Device, limits: StepLimits
 ) -> list[GraphSize]:
     """The steps that will be captured as graphs; none where they cannot be, which the log tells."""
-    choice = choose_graphs(settings, model.config, device, limits, weight_bytes(model))
+    of_weights = weight_bytes(model), token_weight_bytes(model)
+    choice = choose_graphs(settings, model.config, device, limits, *of_weights)
     if choice.sizes and (missing := missing_operators(device)):
         # They ask the device for sizes, which a graph cannot capture.
         choice = GraphChoice([], f"PyTorch stands in for {', '.join(missing)}")
@@ -171,9 +177,12 @@ def _sizes_to_capture(
     return choice.sizes
 
 
-def _counted(sizes: list[GraphSize], model: CausalLM, limits: StepLimits) -> tuple[int, int]:
+def _counted(
+    settings: Settings, sizes: list[GraphSize], model: CausalLM, limits: StepLimits
+) -> tuple[int, int]:
     """How many graphs there will be, and the tokens of the largest."""
-    graphs = count_graphs(sizes, limits.max_draft_tokens if model.config.has_drafts else None)
+    drafts = limits.max_draft_tokens if graphs_draft(settings, model.config) else None
+    graphs = count_graphs(sizes, drafts)
     return graphs, max((size.tokens for size in sizes), default=0)
 
 
@@ -187,9 +196,11 @@ def _capture_graphs(
 
 
 def _kept_quantization(settings: Settings, model: CausalLM) -> str:
-    """How linear weights are kept: a checkpoint in FP8 stays so where the device can."""
-    stored = any(parameter.dtype is torch.float8_e4m3fn for parameter in model.parameters())
-    return "fp8" if stored else settings.quantization
+    """How the model's own linear weights are kept, whatever its drafts come from: a checkpoint in
+    FP8 stays so where the device can."""
+    of_drafts = set() if model.drafts is None else set(map(id, model.drafts.parameters()))
+    own = (each.dtype for each in model.parameters() if id(each) not in of_drafts)
+    return "fp8" if torch.float8_e4m3fn in own else settings.quantization
 
 
 def _ready(

@@ -14,6 +14,7 @@ import torch
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import resolve_device
+from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.engine.explain_speculation import explain_speculation
 from rtp_llm.engine.memory_plan import step_limits
 from rtp_llm.engine.ngram_comparison_for_tests import ComparingEngine
@@ -48,7 +49,7 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(methods, "matches_on_device", lambda device: True)
+    monkeypatch.setattr(methods, "matches_on_device", lambda settings, device: True)
 
 
 @pytest.fixture(scope="module")
@@ -237,10 +238,26 @@ def test_explain_says_who_matches(folder: Path, monkeypatch: pytest.MonkeyPatch)
     expected = 4 * 10 * (limits.max_model_len + 1)
     assert methods.drafter_bytes(settings, device, limits) == expected
     monkeypatch.undo()
-    assert not methods.matches_on_device(device), "its steps do not overlap"
+    assert not methods.matches_on_device(settings, device), "its steps do not overlap"
     assert "; the host finds them" in explain_speculation(settings, device)
     assert methods.drafter_bytes(settings, device, limits) == 0
     assert methods.make_proposer(settings, device).needs_tokens
     monkeypatch.setattr(device, "asynchronous", True, raising=False)
-    assert methods.matches_on_device(device), "there is a kernel"
+    assert methods.matches_on_device(settings, device), "there is a kernel"
     assert not methods.make_proposer(settings, device).needs_tokens
+
+
+@pytest.mark.parametrize(("overlap", "host"), [(None, False), (True, False), (False, True)])
+def test_the_host_matches_where_steps_do_not_overlap(
+    folder: Path, overlap: bool | None, host: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(CpuDevice, "asynchronous", True)
+    chosen = {"speculative": "ngram", "enable_overlap": overlap, "max_running_requests": 4}
+    engine = TinyEngine(folder, **chosen)
+    worker = engine.built.worker
+    assert (worker.drafter is None) is host
+    assert engine.built.limits.max_draft_tokens > 0
+    settings, device = Settings(model=str(folder), **chosen), resolve_device("cpu")
+    assert ("the host finds them" in explain_speculation(settings, device)) is host
+    assert (methods.drafter_bytes(settings, device, engine.built.limits) == 0) is host

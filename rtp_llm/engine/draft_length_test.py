@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rtp_llm.testing.each_token_alone import each_token_alone
+from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.mtp_models import save_mtp_model
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
@@ -43,15 +44,22 @@ class AnyLength(DraftLength):
 def folder(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp(request.param)
     if request.param == "llama":
-        save_model(path, request.param)
+        target = save_model(path, request.param, vocab_size=WORDS)
+        save_eagle3_head(path / "head", target, draft_vocab_size=WORDS - 2)
+        save_model(path / "draft", "qwen3", vocab_size=WORDS, num_hidden_layers=1)
     else:
         save_mtp_model(path, request.param, vocab_size=WORDS)
     with each_token_alone():  # so that verifying in one step rounds as decoding does
         yield path
 
 
-def methods(folder: Path) -> list[str]:
-    return ["ngram", "suffix", *(["mtp"] if "qwen" in folder.name else [])]
+def methods(folder: Path) -> list[dict[str, Any]]:
+    """Settings of what can draft for the model."""
+    heads = [{"speculative": "mtp"}]
+    if "llama" in folder.name:
+        further = ("eagle3", folder / "head"), ("draft-model", folder / "draft")
+        heads = [{"speculative": name, "speculative_model": str(path)} for name, path in further]
+    return [{"speculative": "ngram"}, {"speculative": "suffix"}, *heads]
 
 
 def run(folder: Path, length: DraftLength | None = None, **settings: Any) -> TinyEngine:
@@ -71,8 +79,8 @@ def test_a_length_that_changes_at_run_time(folder: Path, overlap: bool) -> None:
     plain = run(folder)
     for method in methods(folder):
         length = AnyLength(7)
-        wish = {"speculative": method, "num_speculative_tokens": 7, "enable_overlap": overlap}
-        engine = run(folder, length, **wish)
+        wish = {"num_speculative_tokens": 7, "enable_overlap": overlap}
+        engine = run(folder, length, **method, **wish)
         for key, outcome in engine.outcomes.items():
             assert outcome.tokens == plain.outcomes[key].tokens
             assert outcome.finish == plain.outcomes[key].finish
@@ -99,8 +107,6 @@ def test_the_table_of_settings_rules(folder: Path) -> None:
 def test_measured_lengths_change_no_token(folder: Path) -> None:
     plain = run(folder)
     for method in methods(folder):
-        engine = run(
-            folder, speculative=method, num_speculative_tokens=7, speculative_adaptive=True
-        )
+        engine = run(folder, num_speculative_tokens=7, speculative_adaptive=True, **method)
         for key, outcome in engine.outcomes.items():
             assert outcome.tokens == plain.outcomes[key].tokens

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import resolve_device
@@ -53,6 +54,45 @@ def test_each_step_gives_all_drafts_and_one_token(itself: Path, count: int) -> N
     stats = engine.engine.stats()
     assert stats.spec_decode_num_drafts == 6
     assert stats.spec_decode_accepted_per_pos == (6,) * count
+
+
+@pytest.mark.parametrize(("count", "overlap"), [(1, False), (3, False), (3, True)])
+def test_a_step_takes_as_many_forwards_as_drafts(
+    itself: Path, count: int, overlap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = drafting(itself, itself, num_speculative_tokens=count, enable_overlap=overlap)
+    runner = engine.built.worker.runner
+    events: list[str] = []
+
+    def noting(what: str, original: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            events.append(what)
+            return original(*arguments)
+
+        return call
+
+    monkeypatch.setattr(runner.model, "draft", noting("d", runner.model.draft))
+    monkeypatch.setattr(runner, "forward", noting("m", runner.forward))
+    engine.tokens(random_prompt(20, 1, WORDS), max_tokens=1 + 4 * (count + 1), ignore_eos=True)
+    assert_always_right(engine)
+    assert "".join(events) == "dm" + 4 * (count * "d" + "m")
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_who_finds_a_last_draft_in_the_prefix_cache_computes_it(
+    itself: Path, overlap: bool
+) -> None:
+    """Nobody has: the sequence ended behind it, at the end of a block."""
+    engine = drafting(itself, itself, seq_size_per_block=4, enable_overlap=overlap)
+    for memory in engine.built.worker.runner.cache.memory:
+        memory.view(torch.uint8).fill_(0x7F)  # so large that nobody overlooks what is not written
+    prompt = random_prompt(20, 7, WORDS)
+    whole = prompt + engine.tokens(prompt, max_tokens=9, ignore_eos=True)
+    for more in (1, 4, 6):
+        engine.add(whole + random_prompt(more, more, WORDS), ignore_eos=True)
+        engine.run()
+    assert_always_right(engine)
+    assert [each.cached for each in engine.outcomes.values()] == [0, 28, 28, 28]
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -22,6 +22,7 @@ from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.graphs.inputs import GraphInputs
 from rtp_llm.worker.graphs.step_graphs import StepGraphs
 from rtp_llm.worker.speculative.drafter import Drafter
+from rtp_llm.worker.speculative.model_drafter import ModelDrafter
 
 _VOCABULARY = 199
 _FOUR, _EIGHT = GraphSize(16, 4, 4), GraphSize(8, 8, 1)
@@ -38,7 +39,7 @@ DRAFT_CASES = (
 
 @dataclass(frozen=True)
 class _Found:
-    """What a step leaves: ``drafts`` [T], and by slot the next drafts and states."""
+    """What a step leaves: ``drafts`` [T], and of a head by slot the next drafts and states."""
 
     drafts: Tensor
     first: Tensor
@@ -46,13 +47,15 @@ class _Found:
 
 
 class DraftStepsByHand(StepsByHand):
-    """Of an engine whose model has a head that drafts; sequence i has slot 2 i + 3."""
+    """Of an engine with a head or a model that drafts; sequence i has slot 2 i + 3."""
 
     def __init__(self, engine: TinyEngine) -> None:
         super().__init__(engine)
         worker = engine.built.worker
-        assert isinstance(worker.drafter, Drafter) and worker.runner.sampled is not None
+        assert isinstance(worker.drafter, Drafter | ModelDrafter)
+        assert worker.runner.sampled is not None
         self.drafter, self._sampled = worker.drafter, worker.runner.sampled
+        self._slots = 0 if isinstance(self.drafter, ModelDrafter) else self.drafter.padding_slot
         self._max_rows = len(self._sampled.drafts)
         self._found: list[_Found] = []
 
@@ -62,7 +65,7 @@ class DraftStepsByHand(StepsByHand):
             self.runner,
             _largest(sizes),
         )
-        slot = self.drafter.padding_slot
+        padding = self.drafter.padding_slot
         inputs = GraphInputs(
             runner.cache,
             runner.device,
@@ -70,7 +73,7 @@ class DraftStepsByHand(StepsByHand):
             longest,
             runner.cache.block_size,
             runner.sampled,
-            slot,
+            padding,
         )
         graphs = StepGraphs(runner._layers, inputs, runner.device, sizes, drafts=self.drafter)
         with torch.inference_mode():
@@ -84,7 +87,7 @@ class DraftStepsByHand(StepsByHand):
         self.check(case, lambda plan: self._replay(plan, graphs), rtol=near, atol=near)
         eager, replayed = self._found
         lengths = np.array(case.lengths)
-        slots = _slots(len(lengths))
+        slots = _slots(len(lengths))[: self._slots]
         rows = np.setdiff1d(np.arange(lengths.sum()), np.cumsum(lengths) - 1)  # behind which are
         same = [
             *(eager.drafts == replayed.drafts)[rows].tolist(),
@@ -95,7 +98,7 @@ class DraftStepsByHand(StepsByHand):
             torch.testing.assert_close(
                 replayed.states[slots], eager.states[slots], rtol=near, atol=near
             )
-        others = np.setdiff1d(np.arange(self.drafter.padding_slot), slots)
+        others = np.setdiff1d(np.arange(self._slots), slots)
         assert torch.equal(replayed.states[others], eager.states[others])
         assert torch.equal(replayed.first[others], eager.first[others])
 
@@ -132,7 +135,7 @@ class DraftStepsByHand(StepsByHand):
         hidden = self.runner.forward(step)
         if samples:
             self._sampled.keep(self._sample(plan))
-        self._sampled.verify(plan)
+        self._sampled.verify(step)
         self.drafter.extend(step, hidden)
         return step, hidden
 
@@ -144,11 +147,13 @@ class DraftStepsByHand(StepsByHand):
 
     def reset(self) -> None:
         """What sequences go on from is random; no slot but theirs may be read."""
+        if isinstance(self.drafter, ModelDrafter):
+            return
         slots = _slots(8)
         random = torch.Generator().manual_seed(2)
         first, states = self.drafter._first, self.drafter._states
         first.copy_(torch.randint(_VOCABULARY, first.shape, generator=random))
-        states[: self.drafter.padding_slot] = torch.nan
+        states[: self._slots] = torch.nan
         states[slots] = torch.randn(len(slots), states.shape[1], generator=random).to(states)
 
     def _sample(self, plan: Any) -> Tensor:
@@ -174,14 +179,28 @@ class DraftStepsByHand(StepsByHand):
     def _replay(self, plan: Any, graphs: StepGraphs) -> Tensor:
         self.reset()
         step, hidden = self.run(plan, graphs)
-        assert step.captured is not None and step.captured.extend is not None
+        assert step.captured is not None and step.captured.drafts
+        assert (step.captured.extend is not None) is self.drafter.extends
         self._note(plan)
         return hidden
 
     def _note(self, plan: Any) -> None:
-        first, states = self.drafter._first.cpu(), self.drafter._states.float().nan_to_num(9.0)
         drafts = self._sampled.drafts[: plan.num_rows].cpu()
-        self._found.append(_Found(drafts.clone(), first.clone(), states.cpu().clone()))
+        first, states = torch.empty(0), torch.empty(0)  # a draft model keeps nothing but its cache
+        if isinstance(self.drafter, Drafter):
+            first, states = self.drafter._first, self.drafter._states.float().nan_to_num(9.0)
+        self._found.append(_Found(drafts.clone(), first.cpu().clone(), states.cpu().clone()))
+
+    def _written(self, plan: Any, group: int) -> Tensor:
+        """A draft model computes the token before a sequence's own again."""
+        places = super()._written(plan, group)
+        if isinstance(self.drafter, Drafter) or self._cache.groups[group].spec.kind == "recurrent":
+            return places
+        for row, first in enumerate(plan.positions[plan.cu_seqlens_q[:-1]].tolist()):
+            block, place = divmod(first - 1, self._cache.block_size)
+            if first:
+                places[plan.block_table[group][row, block], place] = True
+        return places
 
 
 def _largest(sizes: Sequence[GraphSize]) -> GraphSize:

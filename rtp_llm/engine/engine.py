@@ -55,7 +55,9 @@ class Engine(Serving):
         """``seed`` is that of requests without one of their own; ``draft_length``: None takes as
         many drafts as there are."""
         self.limits = limits
-        self.remote_prompts = RemotePrompts(scheduler, self._unblock)
+        self.remote_prompts = RemotePrompts(
+            scheduler, worker, proposer, changed=self._unblock, ended=self._end
+        )
         self._scheduler, self._worker, self._proposer = scheduler, worker, proposer
         self._draft_length = draft_length or DraftLength(proposer.max_draft_tokens)
         self._admission = Admission(scheduler, limits, seed, worker, proposer)
@@ -190,9 +192,13 @@ class Engine(Serving):
         self._metrics.count(outputs.sampled, result, self._draft_length.limit)
         self._proposer.observe(result)
         if self._watched:
-            ended = self._watched.intersection(result.ids[np.flatnonzero(result.finish)].tolist())
-            self._worker.end(ended, aborted=False)
-            self._watched -= ended
+            self._end(result.ids[np.flatnonzero(result.finish)].tolist())
+
+    def _end(self, ids: Iterable[int]) -> None:
+        """Sequences have come to their end."""
+        ended = self._watched.intersection(ids)
+        self._worker.end(ended, aborted=False)
+        self._watched -= ended
 
     def _end_broken(self, request: Iterable[int]) -> StepOutput:
         """End the sequences of a request whose prompt scores do not exist."""

@@ -50,6 +50,16 @@ def test_where_it_is_multiplied_a_weight_takes_a_byte(folders, monkeypatch):
     assert made.ready.weight_bytes == engine.ready.weight_bytes
 
 
+@pytest.mark.parametrize(("target", "kept"), [(0, "fp8"), (1, "none")])
+def test_what_drafts_does_not_say_how_the_model_is_kept(folders, target, kept, monkeypatch):
+    multiply_fp8_on_cpu(monkeypatch.setattr)
+    drafting = {"speculative": "draft-model", "speculative_model": str(folders[1 - target])}
+    engine = TinyEngine(folders[target], dtype="bfloat16", **drafting)
+    assert engine.ready.quantization == kept
+    dtypes = {each.dtype for each in engine.built.worker.runner.model.parameters()}
+    assert torch.float8_e4m3fn in dtypes
+
+
 def test_quantising_where_nothing_multiplies_it_is_refused(folders):
     with pytest.raises(DeviceError, match=r"fp8_products .* on cpu: There are no kernels for FP8"):
         TinyEngine(folders[1], dtype="bfloat16", quantization="fp8")

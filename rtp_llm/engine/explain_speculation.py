@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rtp_llm.worker.speculative.methods import drafts_on_device
 
 if TYPE_CHECKING:
-    from rtp_llm.config.speculative_settings import SpeculativeSettings
+    from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
 
 _WAITS = (
@@ -20,7 +20,7 @@ _ON_DEVICE = (
 )
 
 
-def explain_speculation(settings: SpeculativeSettings, device: Device) -> str:
+def explain_speculation(settings: Settings, device: Device) -> str:
     """One line: who drafts, how many tokens by load, and whether steps overlap."""
     method = settings.speculative
     if method == "none":
@@ -31,5 +31,7 @@ def explain_speculation(settings: SpeculativeSettings, device: Device) -> str:
         length = f"drafts by batch size: {', '.join(rows)}, {table[-1][2]} above"
     elif settings.speculative_adaptive:
         length += ", fewer or none where measured steps show that they lose"
+    if settings.samples_drafts:
+        method += " with drafts sampled at each request's temperature"
     overlap = _ON_DEVICE if drafts_on_device(settings, device) else _WAITS
     return f"speculation: {method}, {length}; {overlap}"

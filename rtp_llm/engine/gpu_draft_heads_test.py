@@ -38,7 +38,9 @@ def head_of(folder: Path, method: str, kind: str) -> dict[str, Any]:
     model = save_model(folder / "model", kind, vocab_size=WORDS)
     if method == "draft-model":
         sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
-        save_model(folder / "head", "qwen3", seed=5, vocab_size=WORDS, **sizes)
+        windows = {"sliding_window": 9} if kind == "mistral" else {}
+        draft = "mistral" if windows else "qwen3"
+        save_model(folder / "head", draft, seed=5, vocab_size=WORDS, **sizes, **windows)
     else:
         save_eagle3_head(folder / "head", model, draft_vocab_size=WORDS - 2)
     return {**settings, "speculative_model": str(folder / "head")}
@@ -54,6 +56,7 @@ def head_of(folder: Path, method: str, kind: str) -> dict[str, Any]:
         ("eagle3", "qwen3_next"),
         ("draft-model", "llama"),
         ("draft-model", "qwen3_5"),
+        ("draft-model", "mistral"),
     ],
 )
 def test_tokens_are_those_without_drafts(tmp_path: Path, method: str, kind: str) -> None:
@@ -88,13 +91,52 @@ def test_tokens_are_those_without_drafts(tmp_path: Path, method: str, kind: str)
     assert right[1] == right[2], "graphs find the drafts of eager steps"
 
 
+@pytest.mark.parametrize(
+    ("method", "kind"), [("mtp", "qwen3_5"), ("eagle3", "llama"), ("draft-model", "llama")]
+)
+def test_sampled_drafts_are_those_of_eager_steps(tmp_path: Path, method: str, kind: str) -> None:
+    """In float32; greedy requests get the tokens that they have without drafts."""
+    from rtp_llm.testing.tiny_engine import TinyEngine
+
+    assert DEVICE is not None
+    drafts = {**head_of(tmp_path, method, kind), "draft_sample_method": "probabilistic"}
+    graphs = {"enable_cuda_graph": bool(DEVICE.supports("graph_capture"))}
+    outcomes, right = [], []
+    for settings in ({}, {**drafts, "enable_cuda_graph": False}, {**drafts, **graphs}):
+        engine = TinyEngine(
+            tmp_path / "model",
+            device_type=DEVICE.name,
+            allow_reference_ops=True,
+            max_running_requests=12,
+            **settings,
+        )
+        while engine.engine.has_idle_work:
+            engine.engine.work_idle()
+        for number in range(8):
+            wish = {"temperature": 1.5, "seed": number} if number % 2 else {}
+            prompt = random_prompt(5 + 13 * number, number, WORDS)
+            engine.add(prompt, max_tokens=24, ignore_eos=True, **wish)
+            engine.step()
+        engine.run()
+        engine.assert_all_free()
+        outcomes.append({key: outcome.tokens for key, outcome in engine.outcomes.items()})
+        right.append(sum(outcome.accepted_drafts for outcome in engine.outcomes.values()))
+    assert outcomes[1] == outcomes[2] and right[1] == right[2] > 0
+    greedy = [key for key in outcomes[0] if key[0] % 2]
+    assert [outcomes[0][key] for key in greedy] == [outcomes[1][key] for key in greedy]
+    assert outcomes[0] != outcomes[1]
+
+
 # How far rounding moves numbers of about 1, and the share of drafts that it leaves as they are.
 STEPS = {
     "float32 qwen3_5": (1e-3, 1.0),
     "float32 qwen3_5_moe": (1e-3, 1.0),
     "float32 eagle3": (1e-3, 1.0),
+    "float32 draft-model": (1e-3, 1.0),
     "bfloat16 deepseek_v3": (0.1, 0.75),
     "bfloat16 eagle3": (0.1, 0.75),
+    "bfloat16 draft-model": (0.1, 0.75),
+    "bfloat16 windows": (0.1, 0.75),  # of a draft model
 }
 Made = Callable[[str], DraftStepsByHand]
 
@@ -113,10 +155,16 @@ def steps_of(tmp_path_factory: pytest.TempPathFactory) -> Made:
         if name not in made:
             folder, head = tmp_path_factory.mktemp("model"), tmp_path_factory.mktemp("head")
             settings: dict[str, Any] = {"speculative": "mtp"}
-            if kind == "eagle3":
+            if kind in ("eagle3", "draft-model", "windows"):
                 model = save_model(folder, "llama", head_dim=64)
-                save_eagle3_head(head, model, draft_vocab_size=90, head_dim=64)
-                settings = {"speculative": "eagle3", "speculative_model": str(head)}
+                if kind == "eagle3":
+                    save_eagle3_head(head, model, draft_vocab_size=90, head_dim=64)
+                elif kind == "windows":
+                    save_model(head, "mistral", seed=5, head_dim=64, sliding_window=24)
+                else:
+                    save_model(head, "qwen3", seed=5, head_dim=64, num_hidden_layers=2)
+                method = "eagle3" if kind == "eagle3" else "draft-model"
+                settings = {"speculative": method, "speculative_model": str(head)}
             else:
                 save_mtp_model(folder, kind)
             made[name] = DraftStepsByHand(
@@ -146,10 +194,11 @@ def test_replays_draft_and_write_what_eager_steps_do(steps_of: Made, name: str, 
 
 @CAPTURES
 @pytest.mark.parametrize("replayed", [False, True])
-def test_the_host_waits_for_nothing(steps_of: Made, replayed: bool) -> None:
+@pytest.mark.parametrize("name", ["float32 qwen3_5_moe", "float32 draft-model"])
+def test_the_host_waits_for_nothing(steps_of: Made, name: str, replayed: bool) -> None:
     """Neither in eager steps nor in replayed ones; see host_never_waits."""
     assert DEVICE is not None
-    steps, case = steps_of("float32 qwen3_5_moe"), DRAFT_CASES[0]
+    steps, case = steps_of(name), DRAFT_CASES[0]
     graphs = steps.graphs(LONGEST, case.size) if replayed else None
     steps.compute_prefixes(case)
     plan = steps.plan(case.lengths, case.prefixes)

@@ -42,8 +42,12 @@ def choose_graphs(
     device: Device,
     limits: StepLimits,
     weight_bytes: int,
+    token_bytes: int,
 ) -> GraphChoice:
-    """What settings and device allow; operators without kernels are not looked for."""
+    """What settings and device allow; operators without kernels are not looked for.
+
+    ``token_bytes`` of the weights are for one token: see `graph_sizes`.
+    """
     if settings.enable_cuda_graph is False:
         return GraphChoice([], "enable_cuda_graph is off")
     if not (answer := device.supports("graph_capture")):
@@ -57,6 +61,11 @@ def choose_graphs(
     if not most:
         return GraphChoice([], "expert_capacity=0 has messages of any size")
     drafts = limits.max_draft_tokens
-    sizes = graph_sizes(most, limits.max_running, weight_bytes, drafts)
-    count = count_graphs(sizes, drafts if config.has_drafts else None)
+    sizes = graph_sizes(most, limits.max_running, weight_bytes, drafts, token_bytes)
+    count = count_graphs(sizes, drafts if graphs_draft(settings, config) else None)
     return GraphChoice(sizes, count=count)
+
+
+def graphs_draft(settings: Settings, config: ModelConfig) -> bool:
+    """Whether graphs find drafts; those of ranks that share experts leave it to each rank."""
+    return config.has_drafts and not shares_experts(settings, config)

@@ -13,8 +13,14 @@ from rtp_llm.device import Support
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.device.cuda import CudaDevice
 from rtp_llm.device.rocm import RocmDevice
-from rtp_llm.engine import build
+from rtp_llm.engine import build, graph_choice
 from rtp_llm.engine.memory_estimate import explain_graphs
+from rtp_llm.engine.memory_plan import token_weight_bytes, weight_bytes
+from rtp_llm.engine.replays_for_tests import capture_on_cpu
+from rtp_llm.testing.eagle3_models import save_eagle3_head
+from rtp_llm.testing.mtp_models import save_mtp_model
+from rtp_llm.testing.open_model import open_model
+from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
 from rtp_llm.worker.graphs.capture_sizes import GraphSize, graph_sizes
 from rtp_llm.worker.warm_up import StepLimits
@@ -117,6 +123,73 @@ def test_explain_says_what_they_take(tmp_path, monkeypatch):
             f"graphs: {len(sizes)}, of decode steps of up to 20 sequences, and of prompts and "
             f"drafts of up to 512 tokens; about {4 * len(sizes)} MiB beside the results of a step"
         )
+
+
+@pytest.mark.parametrize(("method", "more"), [("mtp", 1), ("eagle3", 1), ("draft-model", 0)])
+def test_graphs_that_extend_are_counted_where_they_are_captured(
+    method, more, tmp_path, monkeypatch
+):
+    """Heads have one behind the sampling, beside that of each step without prompts."""
+    counts = capture_on_cpu(monkeypatch)
+    target, folder = tmp_path / "model", tmp_path / "drafts"
+    settings = {"speculative": method, "num_speculative_tokens": 3}
+    if method == "mtp":
+        save_mtp_model(target, "qwen3_5")
+    else:
+        model = save_model(target, "llama")
+        settings["speculative_model"] = str(folder)
+        if method == "eagle3":
+            save_eagle3_head(folder, model, draft_vocab_size=90)
+        else:
+            save_model(folder, "llama")
+    chosen = {
+        **settings,
+        "max_running_requests": 4,
+        "max_batch_tokens_size": 64,
+        "dtype": "float32",
+    }
+    told = explain_graphs(Settings(model=str(target), **chosen), CpuDevice())
+    engine = TinyEngine(target, **chosen)
+    while engine.engine.has_idle_work:
+        engine.engine.work_idle()
+    captured = engine.built.worker.runner._graphs._captured
+    assert not counts and len(captured) == len(graph_sizes(64, 4, 0, 3))
+    extending = [size for size, each in captured.items() if each.extend is not None]
+    assert len(extending) == more * sum(size.is_for_rows(4) for size in captured) >= more
+    count = len(captured) + len(extending)
+    assert told.startswith(f"graphs: {count}, ")
+    worker, limits = engine.built.worker, engine.built.limits
+    counted = build._counted(engine.settings, list(captured), worker.runner.model, limits)
+    assert counted[0] == count
+
+
+def test_a_token_computes_with_its_own_experts(tmp_path):
+    save_model(tmp_path, "qwen3_5_moe")
+    model = open_model(tmp_path)
+    moe = model.config.moe
+    of_experts = [p.nbytes for name, p in model.named_parameters() if ".experts." in name]
+    idle = sum(of_experts) * (moe.num_experts - moe.top_k) // moe.num_experts
+    assert 0 < idle == weight_bytes(model) - token_weight_bytes(model)
+    save_model(tmp_path / "dense", "qwen3")
+    dense = open_model(tmp_path / "dense")
+    assert token_weight_bytes(dense) == weight_bytes(dense)
+
+
+def test_start_and_explain_know_what_a_token_computes_with(tmp_path, monkeypatch):
+    asked = []
+
+    def sizes(most, running, weights, drafts, of_token):
+        asked.append((weights, of_token))
+        return graph_sizes(most, running, weights, drafts, of_token)
+
+    monkeypatch.setattr(graph_choice, "graph_sizes", sizes)
+    capture_on_cpu(monkeypatch)
+    save_model(tmp_path, "qwen3_5_moe")
+    settings = {"dtype": "float32", "max_running_requests": 4}
+    explain_graphs(Settings(model=str(tmp_path), **settings), CpuDevice())
+    TinyEngine(tmp_path, **settings)
+    (weights, of_token), (kept, of_token_kept) = asked
+    assert weights - of_token == kept - of_token_kept > 0
 
 
 def test_references_are_not_captured(monkeypatch, caplog):

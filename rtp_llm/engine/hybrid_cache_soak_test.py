@@ -1,157 +1,26 @@
 """Hybrid models under random prompts that share random prefixes: the cache changes no answer.
 
-Logits are those of one uncached step over the whole sequence; every state that a chunk of a prompt
-goes on from, or leaves, is the one that its tokens give; every block comes back.
+The fast test, hybrid_cache_test.py, has fewer requests.
 """
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor
 
-from rtp_llm.engine.messages import INDEX_BITS
-from rtp_llm.testing.hybrid_model import plain_logits, plain_states
+from rtp_llm.engine.shared_prefixes_for_tests import SIZES, WORDS, Load
 from rtp_llm.testing.mtp_models import save_mtp_model
 from rtp_llm.testing.tiny_engine import TinyEngine
 
-WORDS, REQUESTS, LONGEST, LATELY = 11, 150, 120, 10
-LIMIT = 2e-3  # of a log-probability
-SIZES: dict[str, Any] = {
-    "seq_size_per_block": 4,
-    "max_running_requests": 8,
-    "max_seq_len": 200,
-    "kv_cache_mem_mb": 2,
-}
+REQUESTS = 150
 SPECULATION: dict[str, dict[str, Any]] = {
     "none": {},
     "mtp": {"speculative": "mtp", "num_speculative_tokens": 3},
     "ngram": {"speculative": "ngram", "num_speculative_tokens": 7},
     "suffix": {"speculative": "suffix", "num_speculative_tokens": 5},
 }
-
-
-class Prompts:
-    """Most of them begin as another one, or as a whole conversation, did."""
-
-    def __init__(self, chance: random.Random) -> None:
-        self._chance, self._said = chance, [[3]]
-
-    def draw(self) -> list[int]:
-        chance, prompt = self._chance, list[int]()
-        if chance.random() < 0.8:
-            prompt = list(chance.choice(self._said[-LATELY:]))
-            if chance.random() < 0.5:
-                del prompt[chance.randrange(len(prompt) + 1) :]
-        for _ in range(chance.choice((1, 2, 5, 16, 33, 60))):
-            prompt.append(chance.randrange(3, WORDS))
-        self.said(prompt)
-        return prompt[:LONGEST]
-
-    def said(self, tokens: list[int]) -> None:
-        """Later prompts may begin so."""
-        self._said.append(tokens[:LONGEST])
-
-
-class States:
-    """Holds states of every step's prompts against those that their tokens give."""
-
-    def __init__(self, engine: TinyEngine, prompts: dict[int, list[int]]) -> None:
-        self.reused = self.left = 0
-        self._runner, self._prompts = engine.built.worker.runner, prompts
-        self._forward = self._runner.forward
-        (self._group,) = self._runner.cache.recurrent
-        self._runner.forward = self.forward  # type: ignore[method-assign]
-
-    def forward(self, plan: Any) -> Tensor:
-        ids, ends = plan.seq_ids.tolist(), plan.seq_lens.tolist()
-        begins = plan.positions[plan.cu_seqlens_q[:-1]].tolist()
-        reads, writes = (
-            plan.state_read[self._group].tolist(),
-            plan.state_write[self._group].tolist(),
-        )
-        for sequence, begin, read in zip(ids, begins, reads, strict=True):
-            self.reused += self._is_right(sequence, begin, read)
-        hidden = self._forward(plan)
-        for sequence, end, write in zip(ids, ends, writes, strict=True):
-            self.left += self._is_right(sequence, end, write)
-        return hidden
-
-    def _is_right(self, sequence: int, count: int, block: int) -> bool:
-        """Fails if it is not; False: it is behind the prompt, or empty."""
-        prompt = self._prompts[sequence >> INDEX_BITS]
-        if not 0 < count <= len(prompt):
-            return False
-        model, states = self._runner.model, self._runner.cache.states
-        for mine, other in zip(states, plain_states(model, prompt[:count]), strict=True):
-            if mine:
-                pairs = zip(content(mine, block, count), content(other, 1, count), strict=True)
-                for one, another in pairs:
-                    torch.testing.assert_close(one, another, rtol=1e-3, atol=1e-3)
-        return True
-
-
-def content(states: tuple[Tensor, ...], block: int, count: int) -> tuple[Tensor, Tensor]:
-    """S after ``count`` tokens, whatever of it is in the ring, and the inputs before them."""
-    inputs, state, ring_k, ring_u, ring_g, folded = (each[block] for each in states)
-    now, heads = state.float(), state.shape[0]
-    for position in range(int(folded.flatten()[0]), count):
-        row = position % len(ring_k)
-        keys = ring_k[row].float()
-        keys = keys * torch.rsqrt(keys.square().sum(-1, keepdim=True) + 1e-6)
-        keys = keys.repeat_interleave(heads // len(keys), 0)
-        now = ring_g[row].exp()[:, None, None] * now + ring_u[row][:, :, None] * keys[:, None]
-    known = [position % len(inputs) for position in range(max(0, count - 3), count)]
-    return now, inputs[known]
-
-
-class Load:
-    """Adds and aborts at random; holds each answer against an uncached step."""
-
-    def __init__(self, engine: TinyEngine, seed: int) -> None:
-        self._engine, self._chance = engine, random.Random(seed)
-        self._draw = Prompts(self._chance)
-        self.prompts: dict[int, list[int]] = {}
-        self.states = States(engine, self.prompts)
-        self.cached = self.checked = 0
-
-    def run(self) -> None:
-        while len(self.prompts) < REQUESTS:
-            for _ in range(self._chance.randrange(3)):
-                prompt, most = self._draw.draw(), self._chance.randrange(1, 30)
-                wish = {"max_tokens": most, "ignore_eos": True, "logprobs": WORDS}
-                self.prompts[self._engine.add(prompt, **wish)] = prompt
-            self._turn()
-        while self._engine.engine.has_work:
-            self._turn()
-        self._engine.assert_all_free()
-
-    def _turn(self) -> None:
-        outcomes = self._engine.outcomes
-        if outcomes and self._chance.random() < 0.03:
-            victim = self._chance.choice(list(outcomes))
-            self._engine.engine.abort([victim])
-            del outcomes[victim]
-        self._engine.step()
-        self._engine.engine.check_integrity()
-        for key in [key for key, outcome in outcomes.items() if outcome.finish]:
-            self._check(self.prompts[key[0]], outcomes.pop(key))
-
-    def _check(self, prompt: list[int], outcome: Any) -> None:
-        whole = [*prompt, *outcome.tokens]
-        self._draw.said(whole)
-        model = self._engine.built.worker.runner.model
-        rows = plain_logits(model, whole)[len(prompt) - 1 : -1].log_softmax(1)
-        for row, token, entry in zip(rows, outcome.tokens, outcome.logprobs, strict=True):
-            assert float(row[token]) > float(row.max()) - LIMIT
-            for other, logprob in entry.top:
-                assert logprob == pytest.approx(float(row[other]), abs=LIMIT)
-        self.cached += outcome.cached
-        self.checked += 1
 
 
 @pytest.mark.parametrize("chunk", [16, 37, 64])
@@ -163,7 +32,7 @@ def test_prefixes_that_random_prompts_share(
     save_mtp_model(tmp_path, kind, vocab_size=WORDS)
     overlap = {"enable_overlap": chunk != 37, "max_batch_tokens_size": chunk}
     engine = TinyEngine(tmp_path, **SIZES, **SPECULATION[speculation], **overlap)
-    load = Load(engine, seed=chunk)
+    load = Load(engine, seed=chunk, requests=REQUESTS)
     load.run()
     assert load.checked > REQUESTS // 2
     assert load.cached > 300

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rtp_llm.engine.graph_choice import choose_graphs
-from rtp_llm.engine.memory_plan import step_limits
+from rtp_llm.engine.memory_plan import idle_bytes, is_of_experts, step_limits
 from rtp_llm.layers import torch_dtype
 from rtp_llm.loader import resolve
 from rtp_llm.loader.checkpoint import Checkpoint
@@ -27,6 +27,8 @@ from rtp_llm.worker.cache.plan import CachePlan, CacheShape, plan_cache
 from rtp_llm.worker.speculative.methods import drafter_bytes, make_proposer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
     from rtp_llm.models.config import ModelConfig
@@ -48,20 +50,30 @@ def explain_cache(settings: Settings, device: Device) -> str:
         for group, blocks in zip(shape.groups, plan.num_blocks, strict=True):
             size = blocks * group.block_bytes(plan.block_size) / MIB
             lines.append(f"  {group}: {blocks} blocks, {size:.0f} MiB")
-    limits = step_limits(settings, read_model_config(settings.model), device)
-    if size := drafter_bytes(settings, device, limits):
+    config = read_model_config(settings.model, **settings.draft_head)
+    limits = step_limits(settings, config, device)
+    if size := drafter_bytes(settings, device, limits, config.draft_vocab_size):
         sizes = f"{limits.max_running} sequences of {limits.max_model_len} tokens"
-        lines.append(f"token histories to draft from: {size / MIB:.0f} MiB, for {sizes}")
+        what = "token histories to draft from"
+        if settings.samples_drafts:
+            sizes = f"{limits.max_running} sequences, {config.draft_vocab_size} logits a token"
+            what = "logits that drafts are sampled from"
+        lines.append(f"{what}: {size / MIB:.0f} MiB, for {sizes}")
     return "\n".join(lines)
 
 
 def explain_graphs(settings: Settings, device: Device) -> str:
     """A line: which graphs a start would capture and what they take, or why there are none."""
-    config = read_model_config(settings.model)
-    weights = _weight_bytes(settings, torch_dtype(resolve(settings, config, device)))
+    config = read_model_config(settings.model, **settings.draft_head)
+    dtype = torch_dtype(resolve(settings, config, device))
+    weights, experts = _weight_bytes(settings, dtype), 0
+    if settings.load_format != "dummy":
+        quantized = settings.quantization != "none"
+        experts = _kept_bytes(settings.model, dtype, quantized=quantized, wanted=is_of_experts)
     drafts = make_proposer(settings, device).max_draft_tokens
     limits = step_limits(settings, config, device, drafts)
-    return str(choose_graphs(settings, config, device, limits, weights))
+    of_token = weights - idle_bytes(config, experts)
+    return str(choose_graphs(settings, config, device, limits, weights, of_token))
 
 
 def estimate_plan(settings: Settings, device: Device) -> tuple[CacheShape, CachePlan]:
@@ -100,7 +112,7 @@ def _budget(
         )
     memory = MeasuredMemory(
         total=info.total,
-        free=info.free - weights - drafter_bytes(settings, device, limits),
+        free=info.free - weights - drafter_bytes(settings, device, limits, config.draft_vocab_size),
         sampler=sampler_estimate(settings.max_running_requests, config.vocab_size),
     )
     return measured_budget(settings.kv_cache_mem_mb, settings.reserve_runtime_mem_mb, memory)
@@ -115,9 +127,18 @@ def _weight_bytes(settings: Settings, dtype: torch.dtype) -> int:
     return own + _kept_bytes(drafts, dtype, quantized=False) if drafts else own
 
 
-def _kept_bytes(folder: str, dtype: torch.dtype, *, quantized: bool) -> int:
+def _kept_bytes(
+    folder: str,
+    dtype: torch.dtype,
+    *,
+    quantized: bool,
+    wanted: Callable[[str], bool] = lambda name: True,
+) -> int:
+    """Of the tensors whose names are ``wanted``."""
     total = 0
-    for entry in Checkpoint.open(folder).tensors.values():
+    for name, entry in Checkpoint.open(folder).tensors.items():
+        if not wanted(name):
+            continue
         smaller = quantized and len(entry.shape) > 1
         kept = 1 if smaller or entry.dtype.itemsize == 1 else dtype.itemsize
         total += math.prod(entry.shape) * kept

@@ -37,6 +37,24 @@ def weight_bytes(model: CausalLM) -> int:
     return sum(tensors.values())
 
 
+def token_weight_bytes(model: CausalLM) -> int:
+    """Of these, what one token is multiplied with: all but the experts that it does not go to."""
+    named = {t.data_ptr(): t.nbytes for name, t in model.named_parameters() if is_of_experts(name)}
+    return weight_bytes(model) - idle_bytes(model.config, sum(named.values()))
+
+
+def is_of_experts(name: str) -> bool:
+    """Whether the weight of this name belongs to routed experts, in a model or a checkpoint."""
+    return ".experts." in name
+
+
+def idle_bytes(config: ModelConfig, expert_bytes: int) -> int:
+    """Those of routed experts' weights that a token has no use for."""
+    if config.moe is None or not expert_bytes:
+        return 0
+    return expert_bytes - expert_bytes * config.moe.top_k // config.moe.num_experts
+
+
 @contextmanager
 def weights_that_fit(device: Device, model: str) -> Iterator[None]:
     """Inside, weights are loaded; raises CacheSizeError when the device has no room for them."""
@@ -125,7 +143,7 @@ def _measured(
     info = device.memory_info()
     memory = MeasuredMemory(
         total=info.total,
-        free=info.free - drafter_bytes(settings, device, limits),
+        free=info.free - drafter_bytes(settings, device, limits, model.config.draft_vocab_size),
         prompt_peak=peaks.prompt,
         decode_peak=peaks.decode,
         graphs=graphs,

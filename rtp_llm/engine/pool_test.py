@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from rtp_llm.engine.messages import RequestError
+from rtp_llm.engine.replays_for_tests import capture_on_cpu
+from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 
@@ -48,6 +50,33 @@ def test_prompts_in_chunks_among_others(model: tuple[Path, Any], chunk: int, ove
         assert_mean(engine, request, reference, prompt)
     engine.assert_all_free()
     assert not engine.built.worker.pooler._wishes
+
+
+@pytest.mark.parametrize("method", ["ngram", "eagle3"])
+def test_in_graphs_and_beside_drafts(
+    model: tuple[Path, Any], method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, reference = model
+    counts = capture_on_cpu(monkeypatch)
+    settings: dict[str, Any] = {"speculative": method}
+    if method == "eagle3":
+        save_eagle3_head(tmp_path, reference, draft_vocab_size=90)
+        settings["speculative_model"] = str(tmp_path)
+    engine = TinyEngine(folder, max_batch_tokens_size=32, max_running_requests=6, **settings)
+    while engine.engine.has_idle_work:
+        engine.engine.work_idle()
+    prompts = [random_prompt(length, seed=length) for length in (1, 5, 31, 33, 90)]
+    requests = []
+    for prompt in prompts:
+        engine.add([7, 8, 9] * 4, max_tokens=20, ignore_eos=True, logit_bias={7: 9.0})
+        requests.append(add(engine, prompt, max_tokens=1 + len(prompt) % 3))
+        engine.step()
+    engine.run()
+    for prompt, request in zip(prompts, requests, strict=True):
+        assert_mean(engine, request, reference, prompt)
+    engine.assert_all_free()
+    assert sum(count for size, count in counts.items() if size.longest > 4) > 4
+    assert engine.engine.stats().spec_decode_num_draft_tokens > 0
 
 
 def test_the_prefix_cache_is_left_aside(model: tuple[Path, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,16 +10,28 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
+    from rtp_llm.worker.speculative.proposer import Proposer
+    from rtp_llm.worker.worker import Worker
 
 
 class RemotePrompts:
     """Cache blocks that transfers read or write; the engine's thread only.
 
-    ``changed`` is told when blocks may have become free, or there is something to compute.
+    ``changed`` is told when blocks may have become free, or there is something to compute, and
+    ``ended`` of sequences that end with the first token of their output.
     """
 
-    def __init__(self, scheduler: Scheduler, changed: Callable[[], None]) -> None:
-        self._scheduler, self._changed = scheduler, changed
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        worker: Worker,
+        proposer: Proposer,
+        *,
+        changed: Callable[[], None],
+        ended: Callable[[Iterable[int]], None],
+    ) -> None:
+        self._scheduler, self._worker, self._proposer = scheduler, worker, proposer
+        self._changed, self._ended = changed, ended
 
     def pin(self, sequence: int, first: int, end: int) -> tuple[NDArray[np.int32], ...]:
         """Keep entries [first, end) of a sequence's block tables, whatever becomes of it; the
@@ -36,12 +48,25 @@ class RemotePrompts:
         slot, and the tokens that the prefix cache served."""
         return self._scheduler.take_receivers()
 
-    def finish_recv(self, sequence: int, token: int, *, cached_tokens: int) -> int:
-        """All blocks of a prompt are written; ``token`` is the first of the output.
+    def takes_draft_state(self, state: bytes) -> bool:
+        """Whether drafts can go on from what another worker says they shall."""
+        return self._worker.takes_draft_state(state)
+
+    def finish_recv(
+        self, sequence: int, slot: int, token: int, *, cached_tokens: int, draft_state: bytes = b""
+    ) -> int:
+        """All blocks of a prompt are written; ``token`` is the first of the output, behind which
+        drafts go on from ``draft_state``.
 
         Returns why the sequence ended with that token, 0 if it goes on.
         """
-        return self._scheduler.finish_recv(sequence, token, cached_tokens=cached_tokens)
+        finish = self._scheduler.finish_recv(sequence, token, cached_tokens=cached_tokens)
+        self._proposer.receive(sequence, token, ended=finish != 0)
+        if finish:
+            self._ended([sequence])
+        else:
+            self._worker.receive(sequence, slot, token, draft_state)
+        return finish
 
     def prefill_locally(self, sequence: int) -> None:
         """The prompt that was to come from another worker is computed here, in its turn."""

@@ -26,6 +26,11 @@ from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
 
 BLOCK, LONGEST = 8, 96
+# Draft models whose cache is in the group of their model's, or in one of windows.
+DRAFT_MODELS: dict[str, dict[str, Any]] = {
+    "llama": {"num_hidden_layers": 2},
+    "mistral": {"num_attention_heads": 2, "num_key_value_heads": 1, "sliding_window": 9},
+}
 Made = Callable[[str], DraftStepsByHand]
 
 
@@ -37,10 +42,15 @@ def steps_of(tmp_path_factory: pytest.TempPathFactory) -> Made:
         if name not in made:
             folder: Path = tmp_path_factory.mktemp(name)
             settings: dict[str, Any] = {"speculative": "mtp"}
-            if name == "eagle3":
+            if name in ("eagle3", *DRAFT_MODELS):
                 head = tmp_path_factory.mktemp("head")
-                save_eagle3_head(head, save_model(folder, "llama"), draft_vocab_size=90)
-                settings = {"speculative": "eagle3", "speculative_model": str(head)}
+                target = save_model(folder, "qwen3_5" if name == "mistral" else "llama")
+                if name == "eagle3":
+                    save_eagle3_head(head, target, draft_vocab_size=90)
+                else:
+                    save_model(head, name, seed=5, **DRAFT_MODELS[name])
+                method = "eagle3" if name == "eagle3" else "draft-model"
+                settings = {"speculative": method, "speculative_model": str(head)}
             else:
                 save_mtp_model(folder, name)
             made[name] = DraftStepsByHand(
@@ -58,7 +68,7 @@ def steps_of(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return steps
 
 
-@pytest.mark.parametrize("name", ["qwen3_5_moe", "deepseek_v3", "eagle3"])
+@pytest.mark.parametrize("name", ["qwen3_5_moe", "deepseek_v3", "eagle3", *DRAFT_MODELS])
 @pytest.mark.parametrize("case", DRAFT_CASES, ids=str)
 def test_replays_leave_what_eager_steps_leave(
     steps_of: Made, name: str, case: Case, monkeypatch: pytest.MonkeyPatch
@@ -71,22 +81,31 @@ def test_replays_leave_what_eager_steps_leave(
     steps.check_drafts(case, graphs, near=1e-4)
 
 
+@pytest.mark.parametrize("name", ["qwen3_5_moe", "llama"])
 def test_one_set_of_graphs_serves_all_steps_in_turn(
-    steps_of: Made, monkeypatch: pytest.MonkeyPatch
+    steps_of: Made, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = steps_of("qwen3_5_moe")
+    steps = steps_of(name)
     capture_on_cpu(monkeypatch)
     graphs = steps.graphs(LONGEST, *dict.fromkeys(case.size for case in DRAFT_CASES))
     for case in (*DRAFT_CASES, *reversed(DRAFT_CASES)):
         steps.check_drafts(case, graphs, near=1e-4)
 
 
+# Eagerly, slots of heads come on top, before the layers and behind them; for draft models the
+# tokens before those of the step.
+UPLOADS = {
+    "qwen3_5_moe": ["upload_all", "upload", "upload_all"],
+    "llama": ["upload_all", "upload_all"],
+}
+
+
 @pytest.mark.parametrize("replayed", [False, True])
+@pytest.mark.parametrize("name", UPLOADS)
 def test_a_steady_step_copies_its_numbers_once_and_asks_for_none(
-    steps_of: Made, replayed: bool, monkeypatch: pytest.MonkeyPatch
+    steps_of: Made, name: str, replayed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eagerly, slots come on top before the layers, and behind them with the rows that count."""
-    steps, case = steps_of("qwen3_5_moe"), DRAFT_CASES[0]
+    steps, case = steps_of(name), DRAFT_CASES[0]
     capture_on_cpu(monkeypatch)
     graphs = steps.graphs(LONGEST, case.size) if replayed else None
     steps.compute_prefixes(case)
@@ -99,7 +118,5 @@ def test_a_steady_step_copies_its_numbers_once_and_asks_for_none(
         AsksTheDevice() as mode,
     ):
         steps.run(plan, graphs)
-    assert copied == (
-        ["send"] if replayed else ["upload_all", "upload", "upload_all", "upload_all"]
-    )
+    assert copied == (["send"] if replayed else UPLOADS[name])
     assert not mode.asked

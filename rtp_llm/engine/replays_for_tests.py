@@ -71,10 +71,12 @@ def capture_on_cpu(
         self._inputs.clear()
         hidden = self._run(size)
         graph = _Again(lambda: hidden.copy_(self._run(size)), counts, size)
-        if not self._is_drafting(size):
-            return Captured(graph, hidden)
+        drafts = self._is_drafting(size)
+        if not self._is_extending(size):
+            return Captured(graph, hidden, drafts)
         self._extend(size, hidden)
-        return Captured(graph, hidden, _Again(lambda: self._extend(size, hidden), further, size))
+        extend = _Again(lambda: self._extend(size, hidden), further, size)
+        return Captured(graph, hidden, drafts, extend)
 
     allowed = {key: why for key, why in CpuDevice.refused.items() if key != "graph_capture"}
     monkeypatch.setattr(CpuDevice, "refused", allowed)

@@ -38,7 +38,8 @@ def true_steps(plan: StepPlan, sampled: SampledTokens) -> NDArray[np.int64]:
     """``plan.row_steps`` [R], corrected, in the host's memory."""
     if sampled.correction is None:
         return plan.row_steps
-    shorter: NDArray[np.int64] = sampled.correction.of_row.numpy()
+    correction = sampled.correction
+    shorter: NDArray[np.int32] = correction.rejected.numpy()[correction.of_row]
     return plan.row_steps - shorter
 
 
@@ -60,7 +61,8 @@ class ScriptedDrafter(DeviceDrafter):
         steps = true_steps(plan, self._sampled)
         if (correction := self._sampled.correction) is not None:
             self.assumed += len(correction.of_sequence)
-            self.corrected += int((correction.of_sequence > 0).sum())
+            shorter = correction.rejected.numpy()[correction.of_sequence]
+            self.corrected += int((shorter > 0).sum())
         for first, end in pairwise(plan.row_cu.tolist()):
             if end - first > 1:
                 drafts = self._drafts(int(plan.row_ids[first]), int(steps[first]), end - first - 1)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rtp_llm.engine.drafting_models_for_tests import (
+    DRAFT_MODELS,
     HEADS,
     TIGHT,
     WORDS,
@@ -29,7 +30,8 @@ from rtp_llm.testing.hybrid_model import plain_logits
 from rtp_llm.testing.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.transformers_models import CLEAR_GAP, random_prompt
 
-KINDS = (*HEADS, "ngram llama", "ngram qwen3_5", "suffix mistral", "suffix qwen3_next")
+TEXTS = ("ngram llama", "ngram qwen3_5", "suffix mistral", "suffix qwen3_next")
+KINDS = (*HEADS, *DRAFT_MODELS, *TEXTS)
 LENGTHS, PROMPTS = range(1, 8), 100
 PLACES = 24  # of an answer at which it ends
 SHORT: dict[str, Any] = {"max_seq_len": 48, "max_running_requests": 16, "seq_size_per_block": 4}
@@ -139,7 +141,10 @@ def long_answers(engine: TinyEngine) -> list[list[int]]:
 @pytest.mark.parametrize("drafts", LENGTHS)
 def test_preemption(soaked: Soaked, drafts: int, overlap: bool) -> None:
     plain, prompts = soaked.plain(long_answers)
-    tight = {**TIGHT, "max_seq_len": 250, "max_batch_tokens_size": 128, "kv_cache_mem_mb": 1}
+    memory = (
+        2 if soaked.model.settings["speculative"] == "draft-model" else 1
+    )  # it has a cache, too
+    tight = {**TIGHT, "max_seq_len": 250, "max_batch_tokens_size": 128, "kv_cache_mem_mb": memory}
     engine = soaked.drafting(drafts, enable_overlap=overlap, **tight)
     long_answers(engine)
     finish(engine)
@@ -173,12 +178,13 @@ def every_end(engine: TinyEngine) -> list[list[int]]:
     prompts = [prompt]
     for place, token in enumerate(said):
         whole = random_prompt(SHORT["max_seq_len"] - 1 - place, 7, WORDS)
-        for asked, wish in (
+        wishes: tuple[tuple[list[int], dict[str, Any]], ...] = (
             (prompt, {"stop_token_ids": (token,), "min_tokens": place, "ignore_eos": True}),
             (prompt, {"max_tokens": place + 1, "ignore_eos": True}),
             (whole, {"max_tokens": None, "ignore_eos": True}),
             (whole[: 20 - place % 12], {"min_tokens": place}),
-        ):
+        )
+        for asked, wish in wishes:
             prompts.append(asked)
             engine.add(asked, **{"max_tokens": PLACES, **wish})
     return prompts

@@ -48,6 +48,7 @@ def check_settings(
         ("disaggregation", "--cache-store-mem-mb", settings.cache_store_mem_mb is not None),
         ("disaggregation", f"--kv-transport {settings.kv_transport}", settings.role != "both"),
         ("device", "--reserve-runtime-mem-mb", settings.reserve_runtime_mem_mb != 0),
+        ("device", "--draft-sample-method probabilistic", settings.samples_drafts),
     ):
         if asked and (row := find_refusal(area, flag, device.name)):
             raise DeviceError(row.message_on(device.name))
@@ -62,29 +63,23 @@ def check_model(settings: Settings, config: ModelConfig) -> None:
         raise DeviceError(f"{row.message} ({', '.join(flags)})")
 
 
-def check_drafts(
-    settings: Settings, proposer: Proposer, rollback: int | None, *, lockstep: bool
-) -> None:
+def check_drafts(settings: Settings, proposer: Proposer, rollback: int | None) -> None:
     """Raise EngineStartError where drafts are proposed for an engine that cannot verify them.
 
-    ``rollback``: of CacheGroups; ``lockstep``: its ranks share experts.
+    ``rollback``: of CacheGroups.
     """
     if settings.speculative_model and not settings.reads_folder:
         raise EngineStartError(
             "speculative_model: only --speculative eagle3 and draft-model read it"
         )
-    if not proposer.max_draft_tokens:
-        return
-    too_many = rollback is not None and rollback < proposer.max_draft_tokens
-    for found, name in (
-        (too_many, "of more drafts than recurrent states go back"),
-        (settings.role != "both", "with prefill and decode workers"),
-        (lockstep, "of ranks that share experts"),
-    ):
-        if found:
-            raise EngineStartError(
-                get_refusal("speculation", f"speculative decoding {name}").message
-            )
+    probabilistic = settings.draft_sample_method == "probabilistic"
+    if probabilistic and not settings.samples_drafts:
+        name = "--draft-sample-method probabilistic without a model that drafts"
+        row = get_refusal("speculation", name)
+        raise EngineStartError(f"{row.message} (--speculative {settings.speculative})")
+    if rollback is not None and rollback < proposer.max_draft_tokens:
+        name = "speculative decoding of more drafts than recurrent states go back"
+        raise EngineStartError(get_refusal("speculation", name).message)
 
 
 def _of_fp8_products(settings: Settings) -> list[str]:

@@ -105,10 +105,10 @@ class StepsByHand:
         places = sequences or range(len(lengths))
         ends = np.add(lengths, prefixes).astype(np.int32)
         positions = [np.arange(end - new, end) for end, new in zip(ends, lengths, strict=True)]
-        tokens = [(7 * p + 13 * s) % _VOCABULARY for p, s in zip(positions, places, strict=True)]
+        tokens = [_tokens(p, s) for p, s in zip(positions, places, strict=True)]
         tables, slots, read, write = [], [], [], []
-        for group, spec in enumerate(each.spec for each in self._cache.groups):
-            if spec.kind == "recurrent":
+        for group, kept in enumerate(self._cache.groups):
+            if kept.spec.kind == "recurrent":
                 blocks = self._blocks[group][list(places)]
                 tables.append(np.empty((0, 0), np.int32))
                 slots.append(_int32([]))
@@ -117,9 +117,8 @@ class StepsByHand:
                 continue
             table = self._table(group, places, ends, ends - lengths)
             size, rows = self._cache.block_size, enumerate(positions)
-            slots.append(
-                _int32(np.concatenate([table[r, p // size] * size + p % size for r, p in rows]))
-            )
+            placed = [table[r, p // size] * size + p % size for r, p in rows]
+            slots.append(_int32(np.concatenate(placed)))
             tables.append(table)
             read.append(_int32([]))
             write.append(_int32([]))
@@ -129,6 +128,7 @@ class StepsByHand:
             max_seqlen_q=max(lengths),
             max_seqlen_k=int(ends.max()),
             token_ids=_int32(np.concatenate(tokens)),
+            previous_tokens=_tokens(ends - lengths - 1, np.array(places)).astype(np.int32),
             positions=_int32(np.concatenate(positions)),
             cu_seqlens_q=np.cumsum([0, *lengths], dtype=np.int32),
             seq_lens=ends,
@@ -193,6 +193,11 @@ class StepsByHand:
             else:
                 found.append(layer.float()[:, where])
         return found
+
+
+def _tokens(positions: Any, place: Any) -> Any:
+    """What a sequence has at these positions."""
+    return (7 * positions + 13 * place) % _VOCABULARY
 
 
 def _int32(values: Any) -> NDArray[np.int32]:
