@@ -12,12 +12,13 @@ from __future__ import annotations
 import functools
 import gc
 import pathlib
+import time
 from collections.abc import Callable
 
 import torch
 
 from benchmark.bandwidth import read_bandwidth
-from benchmark.generation import OurEngine, Transformers
+from benchmark.generation import CPU_TIME, OurEngine, Timer, Transformers
 from benchmark.hybrid_shapes import HYBRID_SHAPES
 from benchmark.llama_cpp_peer import LlamaCpp, why_not_run
 from benchmark.product_rate import product_rate
@@ -57,6 +58,7 @@ def main() -> None:
     flags = parser(__doc__.splitlines()[0])
     flags.add_argument("--shape", choices=list(CELLS), action="append")
     flags.add_argument("--rounds", type=int)
+    flags.add_argument("--cpu-time", action="store_true", help=CPU_TIME)
     arguments = flags.parse_args()
     torch.set_num_threads(arguments.threads)
     rounds = arguments.rounds or (3 if arguments.quick else 5)
@@ -68,23 +70,24 @@ def main() -> None:
         "torch's products with the same type."
     )
     shapes = arguments.shape or (["small"] if arguments.quick else list(CELLS))
-    no_llama = why_not_run(shapes)
+    no_llama = "not with --cpu-time" if arguments.cpu_time else why_not_run(shapes)
     report.notes.append(f"llama.cpp: {no_llama or 'one stream, the same weights as GGUF'}.")
     for shape in shapes:
         with_llama = no_llama is None and shape not in HYBRID_SHAPES
-        measure_shape(report, shape, rounds, arguments.threads, with_llama=with_llama)
+        timer = time.process_time if arguments.cpu_time else time.perf_counter
+        measure_shape(report, shape, rounds, arguments.threads, timer, with_llama=with_llama)
     report.print()
     report.write(arguments.json)
 
 
 def measure_shape(
-    report: Report, shape: str, rounds: int, threads: int, *, with_llama: bool
+    report: Report, shape: str, rounds: int, threads: int, timer: Timer, *, with_llama: bool
 ) -> None:
     """All cells of a shape: one batch size after the other, all contenders in turn."""
     kinds, steps = CELLS[shape]
     folder = model_folder(shape)
-    engines = {kind: _engine(folder, kind, threads) for kind in kinds}
-    peers = {kind: Transformers(folder, kind) for kind in PEERS if kind in kinds}
+    engines = {kind: _engine(folder, kind, threads, timer) for kind in kinds}
+    peers = {kind: Transformers(folder, kind, timer) for kind in PEERS if kind in kinds}
     llamas = {kind: LlamaCpp(folder, kind, threads) for kind in kinds if with_llama}
     for batch in sorted({batch for batches in kinds.values() for batch in batches}):
         contenders: dict[str, Callable[[], float]] = {"bandwidth": read_bandwidth}
@@ -103,9 +106,9 @@ def measure_shape(
     gc.collect()
 
 
-def _engine(folder: pathlib.Path, kind: str, threads: int) -> OurEngine:
+def _engine(folder: pathlib.Path, kind: str, threads: int, timer: Timer) -> OurEngine:
     quantization = "int8" if kind == "int8" else "none"
-    return OurEngine(folder, "float32" if kind == "int8" else kind, quantization, threads)
+    return OurEngine(folder, "float32" if kind == "int8" else kind, quantization, threads, timer)
 
 
 def _decode(

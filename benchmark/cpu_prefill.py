@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import functools
 import gc
+import time
 from collections.abc import Callable
 
 import torch
 
-from benchmark.generation import OurEngine, Transformers
+from benchmark.generation import CPU_TIME, OurEngine, Timer, Transformers
 from benchmark.hybrid_shapes import HYBRID_SHAPES
 from benchmark.llama_cpp_peer import LlamaCpp, why_not_run
 from benchmark.product_rate import product_rate
@@ -48,6 +49,7 @@ def main() -> None:
     flags = parser(__doc__.splitlines()[0])
     flags.add_argument("--shape", choices=list(CELLS), action="append")
     flags.add_argument("--rounds", type=int)
+    flags.add_argument("--cpu-time", action="store_true", help=CPU_TIME)
     arguments = flags.parse_args()
     torch.set_num_threads(arguments.threads)
     rounds = arguments.rounds or (3 if arguments.quick else 5)
@@ -57,22 +59,25 @@ def main() -> None:
         "limit: every product of the prompt at the rate of torch's own with this type."
     )
     shapes = arguments.shape or (["small"] if arguments.quick else DEFAULT)
-    no_llama = why_not_run(shapes)
+    no_llama = "not with --cpu-time" if arguments.cpu_time else why_not_run(shapes)
     report.notes.append(f"llama.cpp: {no_llama or 'the same weights as GGUF'}.")
     for shape in shapes:
         with_llama = no_llama is None and shape not in HYBRID_SHAPES
-        measure(report, shape, rounds, arguments.threads, with_llama=with_llama)
+        timer = time.process_time if arguments.cpu_time else time.perf_counter
+        measure(report, shape, rounds, arguments.threads, timer, with_llama=with_llama)
     report.print()
     report.write(arguments.json)
 
 
-def measure(report: Report, shape: str, rounds: int, threads: int, *, with_llama: bool) -> None:
+def measure(
+    report: Report, shape: str, rounds: int, threads: int, timer: Timer, *, with_llama: bool
+) -> None:
     """One row for each length, engine and type of weights."""
     folder = model_folder(shape)
     contenders: dict[tuple[str, str], OurEngine | Transformers | LlamaCpp] = {}
     for kind in KINDS:
-        contenders["ours", kind] = OurEngine(folder, kind, "none", threads)
-        contenders["transformers", kind] = Transformers(folder, kind)
+        contenders["ours", kind] = OurEngine(folder, kind, "none", threads, timer)
+        contenders["transformers", kind] = Transformers(folder, kind, timer)
         if with_llama:
             contenders["llama.cpp", kind] = LlamaCpp(folder, kind, threads)
     for length in CELLS[shape]:

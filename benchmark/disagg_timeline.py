@@ -56,16 +56,15 @@ def run(layers: int, threads: int) -> list[Layer]:
             time.sleep(LAYER_SECONDS)
             seen[layer].transfer = (start, now())
 
-    with cycles.step([1]) as cycle:
-        layout = CacheLayout(cache)
-        op = WriteCacheStoreOp(_inputs(), layout, Wire(), cycle.submit, device.new_event)
-        began = time.perf_counter()
-        for index, layer in enumerate(seen):
-            start = now()
-            time.sleep(LAYER_SECONDS)
-            layer.forward = (start, now())
-            op(index)
-            layer.handed_over = now()
+    cycle, layout = cycles.begin([1]), CacheLayout(cache)
+    op = WriteCacheStoreOp(_inputs(), layout, Wire(), cycle.submit, device.new_event)
+    began = time.perf_counter()
+    for index, layer in enumerate(seen):
+        start = now()
+        time.sleep(LAYER_SECONDS)
+        layer.forward = (start, now())
+        op(index)
+        layer.handed_over = now()
     cycles.finish()
     cycles.close()
     return seen

@@ -6,6 +6,7 @@ import importlib
 import json
 import pathlib
 import re
+import time
 
 import pytest
 import torch
@@ -88,20 +89,28 @@ class OneSecond:
         return 1.0
 
 
+@pytest.mark.parametrize("more", [[], ["--cpu-time"]], ids=["elapsed", "cpu-time"])
 @pytest.mark.parametrize(("name", "count"), [("cpu_generate", 6), ("cpu_prefill", 8)])
-def test_hybrids_beside_transformers(name, count, tmp_path, monkeypatch):
+def test_hybrids_beside_transformers(name, count, more, tmp_path, monkeypatch):
     file, module = tmp_path / "figures.json", importlib.import_module(f"benchmark.{name}")
+    timers = []
+
+    def make(*of_model):
+        timers.append(of_model[-1])
+        return OneSecond(*of_model)
+
     for contender in ("OurEngine", "Transformers"):
-        monkeypatch.setattr(module, contender, OneSecond)
+        monkeypatch.setattr(module, contender, make)
     monkeypatch.setattr(module, "product_rate", lambda _kind: 1e9)
     monkeypatch.setattr(module, "model_folder", lambda _shape: tmp_path)
     flags = ["--shape", "small-next", "--rounds", "1", "--json", str(file)]
-    monkeypatch.setattr("sys.argv", [name, *flags])
+    monkeypatch.setattr("sys.argv", [name, *flags, *more])
     module.main()
     rows = json.loads(file.read_text())["rows"]
     assert len(rows) == count
     ratio = {"cpu_generate": "same weights", "cpu_prefill": "x transformers"}[name]
     assert all(row[ratio] == 1.0 for row in rows)
+    assert timers == [time.process_time if more else time.perf_counter] * 4
 
 
 def test_uniform_routing_is_even_and_differs_between_layers():

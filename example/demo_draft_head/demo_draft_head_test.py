@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from transformers import Qwen3ForCausalLM
 
 from example.demo_model.drafts_for_tests import drafts_as_served
+from example.demo_model.served_drafts_for_tests import assert_served_drafts
 from example.demo_model.training import data, eagle3
 from example.demo_model.training.acceptance import acceptance_length
 
@@ -83,3 +84,8 @@ def test_acceptance_is_what_drafting_step_by_step_gives(tokenizer, target):
             emitted += right + 1 - max(known - len(text), 0)
     measured = acceptance_length(target, head, eagle3.target_states, tokenizer, questions)
     assert measured == pytest.approx(emitted / verified)
+
+
+@pytest.mark.parametrize("kind", ["sums", "facts"])
+def test_an_engine_drafts_as_training_measured(kind):
+    assert_served_drafts(TARGET, kind, speculative="eagle3", speculative_model=str(HEAD))

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from transformers import Qwen3_5MoeForCausalLM
 
 from example.demo_model.answers_for_tests import assert_facts_and_stories, assert_sums
+from example.demo_model.served_drafts_for_tests import assert_served_drafts
 from example.demo_model.training import data, mtp
 from example.demo_model.training.acceptance import acceptance_length
 from rtp_llm import LLM
@@ -73,3 +74,8 @@ def test_drafts_are_accepted(kind):
     layer = mtp.load_mtp(MODEL, target)
     asked = data.held_out_questions()[kind][:60]
     assert acceptance_length(target, layer, mtp.target_states, tokenizer, asked) >= FLOOR
+
+
+@pytest.mark.parametrize("kind", ["sums", "facts"])
+def test_an_engine_drafts_as_training_measured(kind):
+    assert_served_drafts(MODEL, kind, speculative="mtp")

@@ -31,10 +31,10 @@ _OPERATORS |= {"add_logit_bias", "apply_penalties", "ban_repeated_ngrams", "top_
 _OPERATORS |= {"sigmoid_gate"}
 if DEVICE != "xpu":
     _OPERATORS |= {"rotate_and_store", "select_topk", "group_topk", "fake_balance_expert"}
-    _OPERATORS |= {"sort_by_expert", "grouped_linear", "sum_experts"}
+    _OPERATORS |= {"sort_by_expert", "grouped_linear", "sum_experts", "add_sigmoid_gated"}
     _OPERATORS |= {"match_ngrams", "append_accepted"}
 if DEVICE == "cuda":
-    _OPERATORS |= {"decode_attention"}
+    _OPERATORS |= {"decode_attention", "route_experts", "add_experts"}
 
 _PROGRAM = """
 import sys, torch
