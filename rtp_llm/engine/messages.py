@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from rtp_llm.constraints import Grammar, Thinking
 from rtp_llm.sampling_params import SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -47,6 +48,7 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
     ``extra_key`` separates prefix caches (tenant, adapter): requests share blocks only within one.
     ``number`` counts the requests of an engine of several ranks from 1. With ``pooling`` the mean
     of the prompt's hidden states comes with the step that ends the prompt, beside its tokens.
+    ``grammar``: what answers obey; with ``thinking`` from its end on.
     """
 
     request_id: int
@@ -55,6 +57,8 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
     extra_key: str = ""
     number: int = 0
     pooling: Literal["mean"] | None = None
+    grammar: Grammar | None = None
+    thinking: Thinking | None = None
 
 
 class Wake(msgspec.Struct, tag="wake", frozen=True, kw_only=True):

@@ -19,14 +19,15 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "__main__": "cli",
         "cli": "router server engine text loader models attention ops device config",
         "router": "server config keepalive",
-        "server": "text engine config sampling_params",
+        "server": "text engine config constraints sampling_params",
         "llm": "outputs text engine worker config sampling_params",
         "outputs": "engine",
-        "text": "model_folder sampling_params",
+        "text": "model_folder constraints sampling_params",
         "disagg": "engine worker models device native config sampling_params keepalive _runtime",
         "engine": "worker loader models layers distributed ops device native config "
-        "sampling_params _runtime",
-        "worker": "loader models attention ops device config sampling_params _runtime native",
+        "constraints sampling_params _runtime",
+        "worker": "loader models attention ops device config constraints sampling_params _runtime "
+        "native",
         "loader": "models layers attention quantization device config model_folder",
         "models": "layers attention ops config model_folder",
         "layers": "attention quantization distributed kernels ops device config",
@@ -40,6 +41,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "native": "device _runtime",
         "device": "",
         "config": "",
+        "constraints": "",
         "model_folder": "",
         "sampling_params": "",
         "testing": "",  # for tests alone

@@ -242,4 +242,6 @@ def _request(request_id: int, job: Job) -> AddRequest:
         prompt_token_ids=job.prompt_ids,
         params=job.params,
         extra_key=job.cache_salt,
+        grammar=job.grammar,
+        thinking=job.thinking,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rtp_llm.constraints import Grammar, Thinking
 from rtp_llm.sampling_params import SamplingParams
 
 
@@ -25,6 +26,8 @@ class Job:
     continues_prompt: bool = False
     prompt_only: bool = False
     cache_salt: str = ""
+    grammar: Grammar | None = None
+    thinking: Thinking | None = None
 
 
 @dataclass(frozen=True)
