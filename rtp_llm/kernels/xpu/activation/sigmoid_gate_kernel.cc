@@ -33,7 +33,8 @@ void add_sigmoid_gated(const AddSigmoidGatedArgs& args) {
   });
   const float weight = 1.0f / (1.0f + sycl::exp(-group_sum(group, logit)));
   for_items(group, args.size, [&](int64_t i) {
-    out[i] = static_cast<T>(sycl::fma(static_cast<float>(y[i]), weight, static_cast<float>(out[i])));
+    out[i] =
+        static_cast<T>(sycl::fma(static_cast<float>(y[i]), weight, static_cast<float>(out[i])));
   });
 }
 
