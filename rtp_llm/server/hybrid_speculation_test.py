@@ -11,9 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from rtp_llm.server.serving_for_tests import wait_for
 from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
 from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.server_processes import REAL, process, read_metrics
+from rtp_llm.testing.server_processes import PATIENCE, REAL, process, read_metrics
 from rtp_llm.testing.transformers_models import clear_prompt
 
 DRAFTS = ["--speculative", "mtp", "--num-speculative-tokens", "3", "--speculative-adaptive", "off"]
@@ -60,6 +61,13 @@ def drafts_of(usage: Any) -> tuple[int, int]:
     return details.accepted_prediction_tokens, details.rejected_prediction_tokens
 
 
+def counted_drafts(url: str) -> dict[str, float]:
+    """As /metrics has them, by kind."""
+    metrics = read_metrics(url)
+    name = "rtp_llm_spec_decode_num_{}_tokens_total"
+    return {kind: metrics[name.format(kind)] for kind in ("accepted", "draft")}
+
+
 def test_answers_are_those_of_transformers(served: Served) -> None:
     accepted = rejected = 0
     for prompt, tokens in served.answers:
@@ -75,9 +83,9 @@ def test_answers_are_those_of_transformers(served: Served) -> None:
             right, wrong = drafts_of(done.usage)
             accepted, rejected = accepted + right, rejected + wrong
     assert accepted > 0 < rejected
-    metrics = read_metrics(served.url)
-    assert metrics["rtp_llm_spec_decode_num_accepted_tokens_total"] == accepted
-    assert metrics["rtp_llm_spec_decode_num_draft_tokens_total"] == accepted + rejected
+    # The engine tells its counters every quarter of a second.
+    drafts = {"accepted": accepted, "draft": accepted + rejected}
+    wait_for(lambda: counted_drafts(served.url) == drafts, PATIENCE)
 
 
 def test_all_prompts_in_one_request_as_a_stream(served: Served) -> None:
