@@ -1,0 +1,50 @@
+"""The functions that requests reach, compiled with a served tokenizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtp_llm.constraints import Grammar
+from rtp_llm.testing.model_folders import STYLES, write_folder
+from rtp_llm.text.grammar import (
+    GrammarError,
+    check_grammar,
+    choice_grammar,
+    ebnf_grammar,
+    json_object_grammar,
+    json_schema_grammar,
+    lark_grammar,
+    regex_grammar,
+)
+from rtp_llm.text.grammar.matching_for_tests import BYTES, accepts
+from rtp_llm.text.tokenizer import Tokenizer
+
+POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+CASES = [
+    (json_schema_grammar(POINT), '{"x": 3}', '{"x": "3"}'),
+    (json_object_grammar(), '{"a": [1, {}]}', "[1]"),
+    (regex_grammar(r"[a-z]+/\d"), "ab/7", "ab/"),
+    (choice_grammar(["yes", 'no "way"', "é\n"]), "é\n", "e\n"),
+    (lark_grammar('start: "a"+'), "aaa", "ab"),
+    (ebnf_grammar('root ::= "a" b\nb ::= [0-9]+'), "a12", "a"),
+    (ebnf_grammar('start: "a"+'), "aa", ""),
+]
+
+
+@pytest.mark.parametrize("style", ["byte_level", "sentencepiece"])
+def test_compiles_with_a_served_tokenizer(tmp_path: Path, style: str) -> None:
+    tokenizer = Tokenizer.from_folder(write_folder(tmp_path, STYLES[style]()))
+    for grammar, _, _ in CASES:
+        check_grammar(grammar, tokenizer)
+    for _ in range(2):  # the second verdict is a remembered one
+        with pytest.raises(GrammarError, match="unknown name"):
+            check_grammar(Grammar(text='start: missing "a"'), tokenizer)
+
+
+@pytest.mark.parametrize(("grammar", "good", "bad"), CASES)
+def test_verdicts(grammar: Grammar, good: str, bad: str) -> None:
+    check_grammar(grammar, BYTES)
+    assert accepts(grammar, good)
+    assert not accepts(grammar, bad)

@@ -1,0 +1,57 @@
+"""JSON schemas and JSON objects as grammars."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rtp_llm.constraints import Grammar
+from rtp_llm.text.grammar.errors import GrammarError
+from rtp_llm.text.grammar.lark import check_text
+
+# Small models write whitespace for ever where they may: one space, or a line with its indent.
+WHITESPACE = r" |\n[ \t]{0,32}"
+
+
+def json_schema_grammar(
+    schema: dict[str, Any] | bool,
+    *,
+    strict: bool = True,
+    whitespace_pattern: str | None = None,
+    any_whitespace: bool = True,
+) -> Grammar:
+    """JSON that the schema (Draft 2020-12) holds for.
+
+    `strict`: refuse what cannot be enforced, else leave it out. `whitespace_pattern`: a regular
+    expression for the whitespace between two JSON tokens; without `any_whitespace` there is none.
+    """
+    text = inline_json(
+        schema, strict=strict, whitespace_pattern=whitespace_pattern, any_whitespace=any_whitespace
+    )
+    return Grammar(text=f"start: {text}\n")
+
+
+def json_object_grammar() -> Grammar:
+    """Any JSON object."""
+    return json_schema_grammar({"type": "object"})
+
+
+def inline_json(
+    schema: dict[str, Any] | bool,
+    *,
+    strict: bool = True,
+    whitespace_pattern: str | None = None,
+    any_whitespace: bool = True,
+) -> str:
+    """The schema as a term of a Lark rule; the parameters are those of json_schema_grammar."""
+    if schema is False:
+        raise GrammarError("the schema is false: no value satisfies it", "false")
+    body: dict[str, Any] = {} if schema is True else dict(schema)
+    body["x-guidance"] = {
+        "lenient": not strict,
+        "whitespace_flexible": any_whitespace,
+        "whitespace_pattern": (whitespace_pattern or WHITESPACE) if any_whitespace else None,
+    }
+    text = json.dumps(body, ensure_ascii=False)
+    check_text(text, "the schema")
+    return f"%json {text}"

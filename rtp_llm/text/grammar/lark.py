@@ -1,0 +1,45 @@
+"""Pieces of Lark text, the form in which llguidance takes grammars."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from rtp_llm.constraints import Grammar
+from rtp_llm.text.grammar.errors import GrammarError
+
+MAX_BYTES = 256 * 1024
+"""Of a schema, a pattern or a grammar, as it stands in the request."""
+
+
+def literal(text: str) -> str:
+    """The Lark string that matches exactly `text`."""
+    check_text(text, "a literal")
+    return json.dumps(text, ensure_ascii=False)
+
+
+def lark_grammar(text: str) -> Grammar:
+    """The grammar in llguidance's Lark, whose first rule is `start`."""
+    check_text(text, "the grammar")
+    return Grammar(text=text)
+
+
+def choice_grammar(choices: Sequence[str]) -> Grammar:
+    """One of the texts, exactly."""
+    if not choices:
+        raise GrammarError("choice: the list is empty", "choice")
+    for choice in choices:
+        if not isinstance(choice, str):
+            raise GrammarError(f"choice: {choice!r} is no string", "choice")
+    alternatives = "\n     | ".join(literal(choice) for choice in dict.fromkeys(choices))
+    return lark_grammar(f"start: {alternatives}\n")
+
+
+def check_text(text: str, what: str) -> None:
+    """GrammarError for what is too long, or no Unicode text (lone surrogates)."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise GrammarError(f"{what} has a lone surrogate, which is no text") from error
+    if size > MAX_BYTES:
+        raise GrammarError(f"{what} has {size} bytes; at most {MAX_BYTES} are taken")

@@ -1,0 +1,58 @@
+"""The served tokenizer as llguidance takes it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+import llguidance
+
+
+class Vocabulary(Protocol):
+    """What is asked of a tokenizer (rtp_llm.text.tokenizer.Tokenizer has it)."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def special_ids(self) -> Collection[int]: ...
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]: ...
+
+    def token_bytes(self, token_id: int) -> bytes: ...
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]: ...
+
+
+_lock = threading.Lock()
+_made: WeakKeyDictionary[Vocabulary, llguidance.LLTokenizer] = WeakKeyDictionary()
+
+
+def vocabulary_of(tokenizer: Vocabulary) -> llguidance.LLTokenizer:
+    """The tokenizer's vocabulary for the library, made once: a second or two for 150k tokens."""
+    with _lock:
+        if tokenizer not in _made:
+            _made[tokenizer] = _make(tokenizer)
+        return _made[tokenizer]
+
+
+def _make(tokenizer: Vocabulary) -> llguidance.LLTokenizer:
+    wrapper = llguidance.TokenizerWrapper(_Source(tokenizer))
+    return llguidance.LLTokenizer(wrapper, eos_token=list(tokenizer.eos_token_ids) or None)
+
+
+class _Source:
+    """The attributes that llguidance.TokenizerWrapper reads."""
+
+    bos_token_id: int | None = None
+
+    def __init__(self, tokenizer: Vocabulary) -> None:
+        self._tokenizer = tokenizer
+        special = tokenizer.special_ids
+        self.size = max(tokenizer.vocab_size, 1 + max(special, default=0))
+        self.tokens = [tokenizer.token_bytes(token) for token in range(self.size)]
+        self.special_token_ids = sorted(special)
+        self.eos_token_id = next(iter(tokenizer.eos_token_ids), self.size - 1)
+
+    def __call__(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False)
