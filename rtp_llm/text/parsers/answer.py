@@ -1,0 +1,98 @@
+"""An answer while it is read: text, and calls that interrupt it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rtp_llm.text.conversation import Tool
+from rtp_llm.text.parsers.deltas import OutputDelta, TextDelta, ToolArguments, ToolCallBegin
+from rtp_llm.text.parsers.source import SPACES, Malformed, Markers, Source, Steps
+
+# What ends a message, in whichever family: never part of its text.
+MESSAGE_ENDS = (
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+    "<|end_of_sentence|>",
+    "<｜end▁of▁sentence｜>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|eot|>",
+    "<|eom|>",
+    "<|user|>",
+    "<|observation|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "[e~[",
+)
+
+
+class Answer:
+    """What an answer has so far, and the source that the rest is read from.
+
+    White space before the first text, around calls and after the last one is held: it is sent with
+    the text that follows, and dropped if a call follows.
+    """
+
+    def __init__(self, source: Source, tools: Sequence[Tool] = ()) -> None:
+        self.source = source
+        self.tools = {tool.name: tool for tool in tools}
+        self._calls = 0
+        self._in_call = False
+        self._only_spaces = True
+
+    @property
+    def in_call(self) -> bool:
+        """Whether a call began and is not complete."""
+        return self._in_call
+
+    def text(self, triggers: Markers) -> Steps[str]:
+        """Send text up to one of `triggers`; which. `triggers` has MESSAGE_ENDS among it."""
+        while True:
+            try:
+                marker = yield from self.source.until(triggers, self._send)
+            except Malformed:  # so much white space is text
+                yield self.give_up()
+                continue
+            if marker not in MESSAGE_ENDS:
+                return marker
+            self.source.drop_last()
+
+    def begin(self, name: str, id: str = "") -> ToolCallBegin:
+        """A call begins: what was read for it, and white space before it, is no text."""
+        self.source.unsent()
+        self._in_call = True
+        self._calls += 1
+        return ToolCallBegin(self._calls - 1, name, id)
+
+    def arguments(self, text: str) -> ToolArguments:
+        """More of the arguments of the call that began last."""
+        self.source.unsent()
+        return ToolArguments(self._calls - 1, text)
+
+    def end_call(self) -> None:
+        """The call is complete, and so is what was read for it."""
+        self.source.unsent()
+        self._in_call = False
+        self._only_spaces = True
+
+    def give_up(self) -> TextDelta:
+        """What was read and not sent is text after all."""
+        self._in_call = self._only_spaces = False
+        return TextDelta(self.source.unsent())
+
+    def rest(self) -> OutputDelta | None:
+        """The answer is over: what was read and not sent, unless it is a call's markup."""
+        rest = self.source.unsent()
+        if not rest or self._in_call or (self._calls and not rest.strip(SPACES)):
+            return None
+        return TextDelta(rest)
+
+    def _send(self, piece: str) -> TextDelta | None:
+        if self._only_spaces and not piece.strip(SPACES):
+            return None
+        self._only_spaces = False
+        return TextDelta(self.source.unsent())

@@ -1,0 +1,52 @@
+"""Reasoning between two tags at the beginning of an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rtp_llm.text.parsers.answer import MESSAGE_ENDS
+from rtp_llm.text.parsers.deltas import ReasoningDelta
+from rtp_llm.text.parsers.source import SPACES, Malformed, Markers, Source, Steps
+
+
+@dataclass(frozen=True)
+class Thinking:
+    """The tags. ``also_ends``: beginnings of calls, which some models write without `end`."""
+
+    begin: str
+    end: str
+    also_ends: tuple[str, ...] = ()
+
+    def read(self, source: Source, is_open: bool) -> Steps[None]:
+        """Send the reasoning, if there is any: from the beginning on, or behind its tag.
+
+        White space before it is read and, where there is none, not sent. Raises Ended.
+        """
+        yield from source.spaces()
+        if (yield from source.literal(self.begin)):
+            source.unsent()
+        elif not is_open:
+            return
+        yield from self._to_end(source)
+
+    def _to_end(self, source: Source) -> Steps[None]:
+        markers = Markers(self.end, *self.also_ends, *MESSAGE_ENDS)
+        only_spaces = True
+
+        def send(piece: str) -> ReasoningDelta | None:
+            nonlocal only_spaces
+            only_spaces = only_spaces and not piece.strip(SPACES)
+            return None if only_spaces else ReasoningDelta(source.unsent())
+
+        while True:
+            try:
+                marker = yield from source.until(markers, send)
+            except Malformed:  # so much white space is reasoning
+                yield ReasoningDelta(source.unsent())
+                continue
+            if marker not in MESSAGE_ENDS:
+                break
+            source.drop_last()
+        if marker != self.end:
+            source.unread_last()
+        source.unsent()
