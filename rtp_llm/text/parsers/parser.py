@@ -7,7 +7,7 @@ from typing import Protocol
 
 from rtp_llm.text.parsers.answer import MESSAGE_ENDS, Answer
 from rtp_llm.text.parsers.deltas import OutputDelta, ReasoningDelta, TextDelta, ToolArguments
-from rtp_llm.text.parsers.source import Ended, Malformed, Markers, Source, Steps
+from rtp_llm.text.parsers.source import Ended, Markers, Steps
 
 
 class Form(Protocol):
@@ -49,11 +49,11 @@ class StepsParser:
 
     def feed(self, text: str) -> Sequence[OutputDelta]:
         self._answer.source.push(text)
-        return _joined(self._until_more_is_needed())
+        return joined(self._until_more_is_needed())
 
     def finish(self) -> Sequence[OutputDelta]:
         self._answer.source.end()
-        return _joined(self._until_more_is_needed())
+        return joined(self._until_more_is_needed())
 
     def _until_more_is_needed(self) -> Iterable[OutputDelta]:
         try:
@@ -64,8 +64,8 @@ class StepsParser:
                 yield rest
 
 
-def _joined(deltas: Iterable[OutputDelta]) -> list[OutputDelta]:
-    """Without empty ones, and neighbours of one kind as one."""
+def joined(deltas: Iterable[OutputDelta]) -> list[OutputDelta]:
+    """The deltas without empty ones, neighbours of one kind as one."""
     joined: list[OutputDelta] = []
     for delta in deltas:
         last = joined[-1] if joined else None

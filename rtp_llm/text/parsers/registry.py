@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
+from rtp_llm.constraints import Grammar
+from rtp_llm.text.conversation import Tool, ToolChoice
+from rtp_llm.text.grammar.errors import GrammarError
 from rtp_llm.text.parsers.answer import Answer
 from rtp_llm.text.parsers.deltas import OutputParser
 from rtp_llm.text.parsers.detection import Detected, detect
@@ -12,7 +17,7 @@ from rtp_llm.text.parsers.parser import Form, Plain, StepsParser, Verbatim
 from rtp_llm.text.parsers.source import Malformed, Source, Steps
 from rtp_llm.text.parsers.spec import ParserSpec
 from rtp_llm.text.parsers.thinking import Thinking
-from rtp_llm.text.parsers.tool_grammar import tool_grammar
+from rtp_llm.text.parsers.tool_grammar import Syntax, grammar_of, json_call
 
 __all__ = [
     "REASONING_FORMS",
@@ -35,6 +40,11 @@ _CALLS: dict[str, Form] = {
     "minimax": TaggedJson("<tool_calls>", "</tool_calls>"),
     "internlm": TaggedJson("<|action_start|><|plugin|>", "<|action_end|>"),
     "phi4_mini_json": TaggedJson("functools"),
+}
+_SYNTAXES = {
+    "hermes": Syntax(
+        "<tool_call>", json_call("\n", "arguments", "\n</tool_call>"), between="\n<tool_call>"
+    ),
 }
 _THINK = Thinking("<think>", "</think>")
 _REASONING = {
@@ -69,25 +79,27 @@ TOOL_CALL_FORMS = (*_CALLS, *_CALL_ALIASES)
 REASONING_FORMS = (*_REASONING, *_REASONING_ALIASES)
 
 # A turn begins or ends: no reasoning goes on behind it.
-_TURN = re.compile(r"<[|｜][^<>|｜\s]{1,40}[|｜]>|\[/?INST\]|</?s>|<(?:start|end)_of_turn>|[\]\[]e?~b?[\]\[]")
+_TURN = re.compile(
+    r"<[|｜][^<>|｜\s]{1,40}[|｜]>|\[/?INST\]|</?s>|<(?:start|end)_of_turn>|[\]\[]e?~b?[\]\[]"
+)
 
 
 def make_parser(spec: ParserSpec) -> OutputParser:
     """A parser for one answer. Raises KeyError for a form that is not known."""
     if spec.plain:
         return Verbatim()
-    source = Source()
-    answer = Answer(source, spec.tools)
-    return StepsParser(_steps(spec, answer), answer)
+    answer = Answer(Source(), spec.tools)
+    thinking = None if spec.reasoning is None else _thinking(spec.reasoning)
+    form = Plain() if spec.tool_calls is None else _calls(spec.tool_calls)
+    return StepsParser(_steps(thinking, spec.reasoning_open, form, answer), answer)
 
 
-def _steps(spec: ParserSpec, answer: Answer) -> Steps[None]:
-    if spec.reasoning is not None:
+def _steps(thinking: Thinking | None, is_open: bool, form: Form, answer: Answer) -> Steps[None]:
+    if thinking is not None:
         try:
-            yield from _thinking(spec.reasoning).read(answer.source, spec.reasoning_open)
+            yield from thinking.read(answer.source, is_open)
         except Malformed:  # so much white space is text
             yield answer.give_up()
-    form = Plain() if spec.tool_calls is None else _calls(spec.tool_calls)
     yield from form.read(answer)
 
 
@@ -125,3 +137,20 @@ def special_texts(spec: ParserSpec) -> frozenset[str]:
     if spec.reasoning is not None:
         texts.update(thinking_tags(spec.reasoning))
     return frozenset(texts)
+
+
+def tool_grammar(
+    form: str,
+    tools: Sequence[Tool],
+    choice: ToolChoice,
+    special_ids: Mapping[str, int] = MappingProxyType({}),
+) -> Grammar | None:
+    """The grammar of an answer that calls tools in this form; None: nothing to enforce.
+
+    ``special_ids``: the ids of the tokenizer's special tokens, by their text. Raises GrammarError
+    for a strict tool whose schema cannot be enforced, and for a form that cannot.
+    """
+    name = _CALL_ALIASES.get(form, form)
+    if name not in _SYNTAXES:
+        raise GrammarError(f"calls in the form {form!r} cannot be enforced by a grammar")
+    return grammar_of(_SYNTAXES[name], tools, choice, special_ids)

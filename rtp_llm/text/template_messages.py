@@ -1,0 +1,55 @@
+"""Conversations as chat templates take them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rtp_llm.text.conversation import Message, Tool, ToolCall
+
+
+def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The messages as dictionaries; arguments of calls as objects, which templates index into."""
+    return [_message(message) for message in messages]
+
+
+def template_tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    """The tools as a template's variable `tools`, in OpenAI's shape."""
+    return [{"type": "function", "function": _function(tool)} for tool in tools]
+
+
+def _message(message: Message) -> dict[str, Any]:
+    # "" instead of None: templates join the content to other text.
+    plain: dict[str, Any] = {"role": message.role, "content": message.content or ""}
+    if message.reasoning is not None:
+        plain["reasoning_content"] = message.reasoning
+    if message.tool_calls:
+        plain["tool_calls"] = [_call(call) for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        plain["tool_call_id"] = message.tool_call_id
+    if message.name is not None:
+        plain["name"] = message.name
+    return plain
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": _arguments(call.arguments)}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _arguments(text: str) -> object:
+    """The object that the text says; the text itself where a model wrote none."""
+    try:
+        value = json.loads(text) if text.strip() else {}
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, dict) else text
+
+
+def _function(tool: Tool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name, "description": tool.description}
+    function["parameters"] = tool.parameters or {"type": "object", "properties": {}}
+    if tool.strict:
+        function["strict"] = True
+    return function
