@@ -48,8 +48,9 @@ def _arguments(text: str) -> object:
 
 
 def _function(tool: Tool) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": tool.name, "description": tool.description}
-    function["parameters"] = tool.parameters or {"type": "object", "properties": {}}
-    if tool.strict:
-        function["strict"] = True
-    return function
+    # Whether a tool is strict is not for the model, which never saw the word in its training.
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters or {"type": "object", "properties": {}},
+    }
