@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import jinja2
@@ -42,6 +43,8 @@ RESERVED = frozenset(
 _END_OF_MESSAGE = "END_OF_FINAL_MESSAGE "
 _MAX_REASON = 1000  # characters of a template's message
 
+# An argument's name, to see how a template writes it.
+_PROBE_NAME = "probed_argument"
 REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
@@ -76,25 +79,54 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,
     ) -> str:
         """The prompt of a conversation; `variables` are further names for the template.
 
         `continue_final_message`: the prompt ends with the last message's text. A content that is
-        None stays; other keys whose value is None are left out, as most templates expect.
+        None stays; other keys whose value is None are left out, as most templates expect. The
+        arguments of tool calls are given as the template takes them, see `takes_objects`.
         Raises ChatTemplateError when the template refuses the messages or fails on them.
         """
         reserved = RESERVED.intersection(variables)
         if reserved:
             raise ChatTemplateError(f"{min(reserved)} cannot be set as a template variable")
         plain = [_plain_message(message) for message in messages]
+        if any("tool_calls" in message for message in plain):
+            plain = [_with_arguments(message, self.takes_objects) for message in plain]
+        given = {**variables, "tools": tools}
         if not continue_final_message:
-            return self._render(plain, variables, add_generation_prompt)
+            return self._render(plain, given, add_generation_prompt)
         if add_generation_prompt:
             raise ChatTemplateError(
                 "continue_final_message and add_generation_prompt cannot both be set"
             )
-        return self._render_open(plain, variables)
+        return self._render_open(plain, given)
+
+    @cached_property
+    def takes_objects(self) -> bool:
+        """The arguments of calls are an object for the template, not its JSON.
+
+        Most write them with `tojson` or one by one, a few join their text to others. Tried once:
+        there an object fails, or shows as Python writes it.
+        """
+        for content in ("", None):
+            text = self._probe(content, {_PROBE_NAME: 1})
+            if text is not None:
+                return repr(_PROBE_NAME) not in text
+        texts = (self._probe(content, "{}") for content in ("", None))
+        return all(text is None for text in texts)
+
+    def _probe(self, content: str | None, arguments: object) -> str | None:
+        function = {"name": "f", "arguments": arguments}
+        call = {"id": "call00000", "type": "function", "function": function}
+        asks: dict[str, Any] = {"role": "user", "content": "?"}
+        calls: dict[str, Any] = {"role": "assistant", "content": content, "tool_calls": [call]}
+        try:
+            return self._render([asks, calls], {"tools": None}, False)
+        except ChatTemplateError:
+            return None
 
     def _render_open(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> str:
         """Up to the end of the last message's text, without what closes the message."""
@@ -124,7 +156,6 @@ class ChatTemplate:
                     **self._special_tokens,
                     **variables,
                     "messages": messages,
-                    "tools": None,
                     "documents": None,
                     "add_generation_prompt": add_generation_prompt,
                 }
@@ -147,6 +178,35 @@ def _reason(error: Exception) -> str:
     text = str(error)
     shown = text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}..."
     return shown if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {shown}"
+
+
+def _with_arguments(message: dict[str, Any], objects: bool) -> dict[str, Any]:
+    """With the arguments of its calls as objects, or else as their JSON; both are taken."""
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list):
+        return message
+    return {**message, "tool_calls": [_with_argument(call, objects) for call in calls]}
+
+
+def _with_argument(call: Any, objects: bool) -> Any:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping):
+        return call
+    arguments = function.get("arguments")
+    if isinstance(arguments, str) and objects:
+        arguments = _object(arguments)
+    elif isinstance(arguments, Mapping) and not objects:
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _object(text: str) -> Any:
+    """The object that the text says; the text itself where a model wrote none."""
+    try:
+        value = json.loads(text) if text.strip() else {}
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, dict) else text
 
 
 def _plain_message(message: Mapping[str, Any]) -> dict[str, Any]:

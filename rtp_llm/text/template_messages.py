@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from rtp_llm.text.conversation import Message, Tool, ToolCall
 
 
 def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The messages as dictionaries; arguments of calls as objects, which templates index into."""
+    """The messages as dictionaries; ChatTemplate makes objects of the arguments of calls."""
     return [_message(message) for message in messages]
 
 
@@ -21,7 +20,8 @@ def template_tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
 
 def _message(message: Message) -> dict[str, Any]:
     # "" instead of None: templates join the content to other text.
-    plain: dict[str, Any] = {"role": message.role, "content": message.content or ""}
+    content = message.content or "" if message.tool_calls else message.content
+    plain: dict[str, Any] = {"role": message.role, "content": content}
     if message.reasoning is not None:
         plain["reasoning_content"] = message.reasoning
     if message.tool_calls:
@@ -34,17 +34,8 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": _arguments(call.arguments)}
+    function = {"name": call.name, "arguments": call.arguments}
     return {"id": call.id, "type": "function", "function": function}
-
-
-def _arguments(text: str) -> object:
-    """The object that the text says; the text itself where a model wrote none."""
-    try:
-        value = json.loads(text) if text.strip() else {}
-    except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, dict) else text
 
 
 def _function(tool: Tool) -> dict[str, Any]:

@@ -137,6 +137,11 @@ class Tokenizer:
             return self._bytes[token_id]
         return self._decode_plainly([token_id]).encode()
 
+    @cached_property
+    def special_token_ids(self) -> Mapping[str, int]:
+        """The ids of special tokens by their texts."""
+        return {self._backend.id_to_token(each) or "": each for each in self.special_ids}
+
     def tokens(self, token_ids: Iterable[int]) -> list[str]:
         """The vocabulary's spelling of each id; "" for an id without a token."""
         return [self._backend.id_to_token(token) or "" for token in token_ids]
@@ -149,12 +154,13 @@ class Tokenizer:
         *,
         continue_final_message: bool = False,
         chat_template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,
     ) -> str:
         """Messages to the prompt's text; encode it with add_special_tokens=False.
 
         `add_generation_prompt`: by default unless the final message is continued;
-        `chat_template`: used instead of the model's.
+        `chat_template`: used instead of the model's; `tools`: functions, in OpenAI's form.
         Raises ChatTemplateError when there is no template or it refuses the messages.
         """
         template = self._template
@@ -172,6 +178,7 @@ class Tokenizer:
                 else add_generation_prompt
             ),
             continue_final_message=continue_final_message,
+            tools=tools,
             **variables,
         )
 

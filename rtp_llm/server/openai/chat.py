@@ -15,7 +15,9 @@ from rtp_llm.server.openai.chunks import (
     usage_content,
 )
 from rtp_llm.server.openai.generation import ChoiceDelta, LogprobEntry, Usage
+from rtp_llm.server.openai.message_parts import MessageParts
 from rtp_llm.server.prepare.jobs import ChatForm
+from rtp_llm.text.parsers.deltas import OutputDelta, TextDelta
 from rtp_llm.text.tokenizer import Tokenizer
 
 _json = msgspec.json.encode
@@ -64,6 +66,7 @@ class ChatStream:
         self._echo = form.echo
         self._show_ids = options.token_ids
         self._prompt_ids = prompt_ids
+        self._parts = MessageParts(form.reasoning_fields)
 
     def delta(self, delta: ChoiceDelta) -> bytes:
         """The chunks of one delta: role before the first text, finish_reason after the last."""
@@ -71,7 +74,9 @@ class ChatStream:
         out = b""
         if number not in self._opened:
             out += self._open(number)
-        if not delta.logprobs and not self._show_ids:
+        if delta.parts is not None:
+            out += self._typed(delta, delta.parts)
+        elif not delta.logprobs and not self._show_ids:
             if delta.text:  # nearly all that a stream is
                 out += self._frame.chunk(_PLAIN % (number, _json(delta.text)))
         elif delta.text or delta.logprobs or delta.token_ids:
@@ -80,6 +85,19 @@ class ChatStream:
             out += self._chunk(number, content, delta.logprobs, ids=ids)
         if delta.finish is not None:
             out += self._chunk(number, b"{}", finish=_json(delta.finish))
+        return out
+
+    def _typed(self, delta: ChoiceDelta, parts: Sequence[OutputDelta]) -> bytes:
+        """A chunk for each part, the first with all that comes with the tokens."""
+        shown = [_json(each) for each in map(self._parts.piece, parts) if each]
+        entries = delta.logprobs
+        ids = delta.token_ids if self._show_ids else None
+        if not shown and (entries or ids):
+            shown = [b"{}"]
+        out = b""
+        for content in shown:
+            out += self._chunk(delta.choice, content, entries, ids=ids)
+            entries, ids = [], ([] if self._show_ids else None)
         return out
 
     def _open(self, number: int) -> bytes:
@@ -131,6 +149,8 @@ class ChatAnswer:
             ChatLogprobs(tokenizer, options.tokens_as_ids) if options.logprobs else None
         )
         self._texts: list[list[str]] = [[form.echo] for _ in range(num_choices)]
+        self._parts: list[list[OutputDelta]] = [[] for _ in range(num_choices)]
+        self._typed = False
         self._ids: list[list[int]] = [[] for _ in range(num_choices)]
         self._entries: list[list[LogprobEntry]] = [[] for _ in range(num_choices)]
         self._finish: list[str | None] = [None] * num_choices
@@ -138,6 +158,9 @@ class ChatAnswer:
     def add(self, delta: ChoiceDelta) -> None:
         """Take a delta."""
         self._texts[delta.choice].append(delta.text)
+        if delta.parts is not None:
+            self._typed = True
+            self._parts[delta.choice] += delta.parts
         self._entries[delta.choice] += delta.logprobs
         self._finish[delta.choice] = delta.finish
         if self._form.options.token_ids:
@@ -163,10 +186,13 @@ class ChatAnswer:
 
     def _choice(self, number: int) -> dict[str, Any]:
         shown = self._logprobs.content(self._entries[number]) if self._logprobs else None
-        text = "".join(self._texts[number])
+        message: dict[str, Any] = {"content": "".join(self._texts[number])}
+        if self._typed:
+            parts = [TextDelta(self._form.echo), *self._parts[number]]
+            message = MessageParts(self._form.reasoning_fields).message(parts)
         choice: dict[str, Any] = {
             "index": number,
-            "message": {"role": "assistant", "content": text, "refusal": None},
+            "message": {"role": "assistant", **message, "refusal": None},
             "logprobs": shown,
             "finish_reason": self._finish[number],
         }

@@ -35,12 +35,15 @@ def usage_content(usage: Usage) -> dict[str, Any]:
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
     }
+    details: dict[str, int] = {}
+    if usage.reasoning_tokens is not None:
+        details["reasoning_tokens"] = usage.reasoning_tokens
     if usage.draft_tokens:
         accepted = usage.accepted_draft_tokens
-        content["completion_tokens_details"] = {
-            "accepted_prediction_tokens": accepted,
-            "rejected_prediction_tokens": usage.draft_tokens - accepted,
-        }
+        details["accepted_prediction_tokens"] = accepted
+        details["rejected_prediction_tokens"] = usage.draft_tokens - accepted
+    if details:
+        content["completion_tokens_details"] = details
     return content
 
 

@@ -20,7 +20,7 @@ from rtp_llm.server.openai.completions import CompletionAnswer, CompletionStream
 from rtp_llm.server.openai.generation import Generation
 from rtp_llm.server.openai.ignored_fields import IgnoredFields
 from rtp_llm.server.prepare.jobs import Job
-from rtp_llm.server.prepare.prepare import PreparedBody
+from rtp_llm.server.prepare.prepared import PreparedBody
 from rtp_llm.server.prepare.sampling import Limits
 from rtp_llm.server.prepare.served_model import ServedModel
 

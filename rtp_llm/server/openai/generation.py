@@ -21,11 +21,13 @@ from rtp_llm.server.engine_interface import EngineInterface
 from rtp_llm.server.errors import from_engine, unavailable
 from rtp_llm.server.http.metrics import Metrics
 from rtp_llm.server.http.request_metrics import SequenceTimes
+from rtp_llm.server.openai.parsed_text import ParsedText, hidden_tokens
 from rtp_llm.server.prepare.jobs import Job
+from rtp_llm.text.parsers.deltas import OutputDelta, TextDelta
 from rtp_llm.text.sequence import SequenceText
 from rtp_llm.text.tokenizer import Tokenizer
 
-Finish = Literal["stop", "length"]
+Finish = Literal["stop", "length", "tool_calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,9 @@ class LogprobEntry:
 class ChoiceDelta:
     """What one choice gained. `finish` is set on its last delta, and on that only.
 
-    `token_ids` may be ahead of the text, parts of which can be held back.
+    `parts` are there where the answer is read by a parser, and `text` is empty then; `outputs` has
+    either. `token_ids` may be ahead of both, parts of which can be held back. `stop_string`: the
+    one that ended the choice.
     """
 
     choice: int
@@ -49,6 +53,15 @@ class ChoiceDelta:
     logprobs: list[LogprobEntry] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprob | None] | None = None
     token_ids: list[int] = field(default_factory=list)
+    parts: list[OutputDelta] | None = None
+    stop_string: str | None = None
+
+    @property
+    def outputs(self) -> Sequence[OutputDelta]:
+        """What the choice gained, typed."""
+        if self.parts is not None:
+            return self.parts
+        return (TextDelta(self.text),) if self.text else ()
 
 
 @dataclass
@@ -60,17 +73,22 @@ class Usage:
     cached_tokens: int = 0
     draft_tokens: int = 0
     accepted_draft_tokens: int = 0
+    reasoning_tokens: int | None = None
+    """Those of the answers that are thoughts; None: the answers are not read for any."""
 
 
 class _Choice:
     """One sequence: its text so far, and the log-probabilities whose text is not out yet."""
 
     def __init__(self, number: int, job: Job, tokenizer: Tokenizer, arrival: float) -> None:
-        params = job.params
+        params, plain = job.params, job.parser.plain
+        hidden = job.hidden.union(params.stop_token_ids)
+        if job.skip_special_tokens and not plain:
+            hidden |= hidden_tokens(job.parser, tokenizer)
         detokenizer = tokenizer.detokenizer(
             job.prompt_ids if job.continues_prompt else (),
-            skip_special_tokens=job.skip_special_tokens,
-            hidden=job.hidden.union(params.stop_token_ids),
+            skip_special_tokens=job.skip_special_tokens and plain,
+            hidden=hidden,
         )
         self.number = number
         self.finished = False
@@ -83,20 +101,33 @@ class _Choice:
             track_offsets=params.logprobs is not None,
         )
         self._pending: list[LogprobEntry] = []
+        self.parsed = None if plain else ParsedText(job, self.text)
 
     def take(self, delta: SequenceDelta) -> ChoiceDelta:
         """The visible part of a delta."""
         before = self.text.num_tokens
-        text = self.text.feed(delta.token_ids, finished=delta.finish_reason is not None)
-        finish: Finish | None = "length" if delta.finish_reason == "length" else None
-        if self.text.stopped or delta.finish_reason == "stop":
-            finish = "stop"
+        text, parts, finished = "", None, delta.finish_reason is not None
+        if self.parsed is None:
+            text = self.text.feed(delta.token_ids, finished)
+        else:
+            parts = self.parsed.feed(delta.token_ids, finished)
+        finish = self._finish(delta)
         self.finished = finish is not None
         entries = [] if self.text.offsets is None else self._release(delta.logprobs, before)
         ids = delta.token_ids
-        if self.text.stopped:
+        if self.finished:
             ids = ids[: self.text.num_tokens - before]
-        return ChoiceDelta(self.number, text, finish, entries, delta.prompt_logprobs, ids)
+        made = ChoiceDelta(self.number, text, finish, entries, delta.prompt_logprobs, ids, parts)
+        if finish is not None:
+            made.stop_string = self.text.stop_string
+        return made
+
+    def _finish(self, delta: SequenceDelta) -> Finish | None:
+        if self.parsed is not None and self.parsed.ended:
+            return "tool_calls"
+        if not (self.text.stopped or delta.finish_reason == "stop"):
+            return "length" if delta.finish_reason == "length" else None
+        return "tool_calls" if self.parsed is not None and self.parsed.called else "stop"
 
     def _release(self, logprobs: list[TokenLogprob] | None, before: int) -> list[LogprobEntry]:
         """Entries go out with their text; those of a stop string never do."""
@@ -134,6 +165,8 @@ class Generation:
         self._started = time.perf_counter()
         self.first_token_seconds: float | None = None
         self.usage = Usage(prompt_tokens=sum(len(job.prompt_ids) for job in jobs))
+        if any(job.parser.reasoning for job in jobs):
+            self.usage.reasoning_tokens = 0
         self.num_choices = sum(job.params.n for job in jobs)
 
     def deltas(self) -> AsyncGenerator[ChoiceDelta, None]:
@@ -233,6 +266,8 @@ class Generation:
         times.last_token = now
         times.tokens += tokens
         self.usage.completion_tokens += tokens
+        if self.usage.reasoning_tokens is not None and choice.parsed is not None:
+            self.usage.reasoning_tokens += choice.parsed.take_reasoning_tokens()
         self._metrics.tokens.generated += tokens
 
 

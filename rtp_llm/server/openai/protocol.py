@@ -56,6 +56,21 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     cache_salt: str | None = None
 
 
+class CalledFunction(msgspec.Struct, kw_only=True):
+    """The function of a call and its arguments: JSON in a text, or the object itself."""
+
+    name: str
+    arguments: str | dict[str, Any] = ""
+
+
+class MessageToolCall(msgspec.Struct, kw_only=True):
+    """A call that the assistant made."""
+
+    function: CalledFunction
+    id: str = ""
+    type: Literal["function"] = "function"
+
+
 class Message(msgspec.Struct, kw_only=True):
     """One message of a conversation; the last fields are refused unless they are empty.
 
@@ -68,7 +83,8 @@ class Message(msgspec.Struct, kw_only=True):
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
-    tool_calls: Any = None
+    tool_calls: list[MessageToolCall] | None = None
+    tool_call_id: str | None = None
     function_call: Any = None
     audio: Any = None
 

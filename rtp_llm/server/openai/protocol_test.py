@@ -319,7 +319,7 @@ async def test_an_empty_content_reaches_the_template_as_null() -> None:
         with_template(server, "{% for m in messages %}[{{ m.content is none }}]{% endfor %}")
         empty = [{"role": role, "content": None} for role in ("system", "user", "assistant")]
         await server.chat(messages=[*empty, {"role": "assistant"}, HELLO])
-        assert prompt_text(server) == "[True][True][True][False][False]"
+        assert prompt_text(server) == "[True][True][True][True][False]"
 
 
 @run

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-FinishReason = Literal["stop", "length", "error"]
+FinishReason = Literal["stop", "length", "tool_calls", "error"]
 
 
 class _Answer(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -23,10 +23,11 @@ class PromptTokensDetails(_Answer):
 
 
 class CompletionTokensDetails(_Answer):
-    """Draft tokens of speculative decoding that were accepted for the answer, and that were not."""
+    """Tokens of the thinking, and draft tokens of speculative decoding, accepted and not."""
 
-    accepted_prediction_tokens: int
-    rejected_prediction_tokens: int
+    reasoning_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    accepted_prediction_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    rejected_prediction_tokens: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class UsageAnswer(_Answer):
@@ -71,12 +72,30 @@ class PromptLogprob(_Answer):
     decoded_token: str
 
 
+class CalledFunction(_Answer):
+    """The function of a call; `arguments`: JSON, as the model wrote it."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(_Answer):
+    """A call of a tool."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
 class AssistantMessage(_Answer):
-    """The answer of the model."""
+    """The answer of the model; its thinking in one of the two fields, or in both."""
 
     role: Literal["assistant"]
-    content: str
+    content: str | None
     refusal: None
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    reasoning: str | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatChoice(_Answer):
@@ -102,11 +121,30 @@ class ChatAnswerBody(_Answer):
     prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
 
 
+class FunctionDelta(_Answer):
+    """The name with the first piece of a call; arguments with the others."""
+
+    arguments: str
+    name: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class ToolCallDelta(_Answer):
+    """A piece of the call number `index`; the first one has its id."""
+
+    index: int
+    function: FunctionDelta
+    id: str | msgspec.UnsetType = msgspec.UNSET
+    type: Literal["function"] | msgspec.UnsetType = msgspec.UNSET
+
+
 class ChunkDelta(_Answer):
     """What a chunk adds; the first one has the role."""
 
     role: Literal["assistant"] | msgspec.UnsetType = msgspec.UNSET
     content: str | msgspec.UnsetType = msgspec.UNSET
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    reasoning: str | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[ToolCallDelta] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChunkChoice(_Answer):

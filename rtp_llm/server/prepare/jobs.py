@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rtp_llm.constraints import Grammar, Thinking
 from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.text.parsers.spec import ParserSpec
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,8 @@ class Job:
     """One prompt and what is wanted of it.
 
     `hidden`: ids that show no text; `first_choice`: number of its first choice; `prompt_only`: the
-    answer is not shown or counted.
+    answer is not shown or counted; `parser`: how the answer is read; `single_call`: the answer ends
+    with its first tool call.
     """
 
     prompt_ids: list[int]
@@ -28,6 +30,8 @@ class Job:
     cache_salt: str = ""
     grammar: Grammar | None = None
     thinking: Thinking | None = None
+    parser: ParserSpec = field(default_factory=ParserSpec)
+    single_call: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,12 +58,16 @@ class AnswerOptions:
 
 @dataclass(frozen=True)
 class ChatForm:
-    """How the choices of a chat are shown. `echo`: text of the last message, before each."""
+    """How the choices of a chat are shown. `echo`: text of the last message, before each.
+
+    `reasoning_fields`: those of a message that have the thinking, none: it is not shown.
+    """
 
     model: str
     num_choices: int
     options: AnswerOptions
     echo: str = ""
+    reasoning_fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

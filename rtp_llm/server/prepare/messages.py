@@ -10,23 +10,23 @@ import struct
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from rtp_llm.server.errors import ApiError
-from rtp_llm.server.prepare.jobs import Echo, Job
-from rtp_llm.server.prepare.prepare import (
+from rtp_llm.server.prepare.chat import prepare_chat
+from rtp_llm.server.prepare.completion import prepare_completion
+from rtp_llm.server.prepare.jobs import Echo
+from rtp_llm.server.prepare.prepared import (
     Prepared,
     PreparedBody,
     PreparedChat,
     PreparedCompletion,
-    prepare_chat,
-    prepare_completion,
-    prepare_detokenize,
-    prepare_tokenize,
+    PreparedJobs,
 )
 from rtp_llm.server.prepare.served_model import ModelFacts, ServedModel
+from rtp_llm.server.prepare.tokenization import prepare_detokenize, prepare_tokenize
 
 LENGTHS = struct.Struct("<II")
 Kind = Literal["chat", "completion", "tokenize", "detokenize"]
@@ -76,7 +76,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What became of a call: exactly one of the three, or none where the tail is all.
+    """What became of a call: exactly one of its fields, or none where the tail is all.
 
     `lengths`: of the lists of integers that the tail holds: of each prompt, then of each echo's
     offsets. `ignored`: with a tail that is all.
@@ -113,18 +113,16 @@ def pack(prepared: Prepared) -> list[bytes]:
     if isinstance(prepared, PreparedBody):
         return frame(Answer(ignored=prepared.ignored), prepared.body)
     lists: list[Sequence[int]] = [job.prompt_ids for job in prepared.jobs]
-    jobs = [replace(job, prompt_ids=[]) for job in prepared.jobs]
-    if isinstance(prepared, PreparedChat):
-        answer = Answer(chat=replace(prepared, jobs=jobs))
-    else:
-        echoes = prepared.form.echoes
-        lists += [echo.offsets for echo in echoes or ()]
-        bare = None if echoes is None else [Echo(echo.text, [], []) for echo in echoes]
-        form = replace(prepared.form, echoes=bare)
-        answer = Answer(completion=replace(prepared, jobs=jobs, form=form))
+    bare = replace(prepared, jobs=[replace(job, prompt_ids=[]) for job in prepared.jobs])
+    if isinstance(bare, PreparedCompletion) and bare.form.echoes is not None:
+        echoes = bare.form.echoes
+        lists += [echo.offsets for echo in echoes]
+        form = replace(bare.form, echoes=[Echo(echo.text, [], []) for echo in echoes])
+        bare = replace(bare, form=form)
     lengths = [len(each) for each in lists]
     tail = b"".join(array("i", each).tobytes() for each in lists)
-    return frame(msgspec.structs.replace(answer, lengths=lengths), tail)
+    fields: dict[str, Any] = {_FIELDS[type(bare)]: bare}
+    return frame(Answer(lengths=lengths, **fields), tail)
 
 
 def unpack(head: bytes, tail: bytes) -> Prepared:
@@ -133,21 +131,15 @@ def unpack(head: bytes, tail: bytes) -> Prepared:
     if answer.refusal is not None:
         raise _api_error(answer.refusal)
     lists = _lists(answer.lengths, tail)
-    if answer.chat is not None:
-        return replace(answer.chat, jobs=_filled(answer.chat.jobs, lists))
-    if answer.completion is None:
-        return PreparedBody(tail, answer.ignored)
-    jobs, form = _filled(answer.completion.jobs, lists), answer.completion.form
-    if form.echoes is not None:
-        offsets = lists[len(jobs) :]
-        echoes = [
-            Echo(echo.text, job.prompt_ids, each)
-            for echo, job, each in zip(form.echoes, jobs, offsets, strict=True)
-        ]
-        form = replace(form, echoes=echoes)
-    return replace(answer.completion, jobs=jobs, form=form)
+    for name in _FIELDS.values():
+        prepared: PreparedJobs | None = getattr(answer, name)
+        if prepared is not None:
+            return _filled(prepared, lists)
+    return PreparedBody(tail, answer.ignored)
 
 
+# The field of Answer that holds each kind of prepared jobs.
+_FIELDS: dict[type[PreparedJobs], str] = {PreparedChat: "chat", PreparedCompletion: "completion"}
 _answers = msgspec.msgpack.Decoder(Answer)
 
 
@@ -172,5 +164,16 @@ def _lists(lengths: list[int], tail: bytes) -> list[list[int]]:
     return lists
 
 
-def _filled(jobs: list[Job], lists: list[list[int]]) -> list[Job]:
-    return [replace(job, prompt_ids=ids) for job, ids in zip(jobs, lists, strict=False)]
+def _filled(prepared: PreparedJobs, lists: list[list[int]]) -> PreparedJobs:
+    """With the token ids of prompts and the offsets of echoes."""
+    pairs = zip(prepared.jobs, lists, strict=False)
+    jobs = [replace(job, prompt_ids=ids) for job, ids in pairs]
+    if isinstance(prepared, PreparedCompletion) and prepared.form.echoes is not None:
+        echoes = [
+            Echo(echo.text, job.prompt_ids, offsets)
+            for echo, job, offsets in zip(
+                prepared.form.echoes, jobs, lists[len(jobs) :], strict=True
+            )
+        ]
+        prepared = replace(prepared, form=replace(prepared.form, echoes=echoes))
+    return replace(prepared, jobs=jobs)

@@ -9,9 +9,9 @@ import msgspec
 
 from rtp_llm.config.refusals import find_refusal, get_refusal
 from rtp_llm.server.bounds import check_bounds
-from rtp_llm.server.errors import ApiError, bad_request
-from rtp_llm.server.openai.protocol import Message, StreamOptions
-from rtp_llm.text.chat_template import RESERVED
+from rtp_llm.server.errors import ApiError, bad_request, unknown_model
+from rtp_llm.server.openai.protocol import ChatRequest, CompletionRequest, StreamOptions
+from rtp_llm.server.prepare.served_model import ServedModel
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -147,67 +147,24 @@ def _describe(message: str) -> ApiError:
     return bad_request(f"{param or 'body'}: {plain}.", param=param, code="invalid_type")
 
 
-def template_messages(request_messages: list[Message]) -> list[dict[str, Any]]:
-    """Messages as chat templates expect them: contents as texts, developer as system.
+def parse_request(body: bytes, kind: type[T], model: ServedModel) -> tuple[T, tuple[str, ...]]:
+    """The request, and the fields of it that nobody knows.
 
-    Raises ApiError 400 for tool calls and for parts that are no text.
+    Raises ApiError: of `parse`, and 404 for another model than the served one.
     """
-    if not request_messages:
-        raise bad_request("messages: must not be empty.", param="messages", code="empty_array")
-    return [_template_message(message, at) for at, message in enumerate(request_messages)]
+    request, ignored = parse(body, kind, model.strict_fields)
+    asked: str | None = getattr(request, "model", None)
+    if asked is not None and asked != model.name:
+        raise unknown_model(asked, model.name)
+    return request, ignored
 
 
-def _template_message(message: Message, at: int) -> dict[str, Any]:
-    place = f"messages[{at}]"
-    if message.role in ("tool", "function"):
-        raise refused("messages.tool", f"{place}.role")
-    for name in ("tool_calls", "function_call"):
-        if not is_harmless(name, getattr(message, name)):
-            raise refused("messages.tool_calls", f"{place}.{name}")
-    if not is_harmless("audio", message.audio):
-        raise refused("messages.content", f"{place}.audio")
-    content = _content_text(message, place)
-    return {
-        "role": "system" if message.role == "developer" else message.role,
-        **({} if content is msgspec.UNSET else {"content": content}),
-        "name": message.name,
-        "reasoning_content": message.reasoning_content or message.reasoning,
-    }
-
-
-def _content_text(message: Message, place: str) -> str | msgspec.UnsetType | None:
-    """The text; None where the client sent null, unset where it sent nothing."""
-    content = message.content
-    if content is msgspec.UNSET and message.role != "assistant":
-        raise bad_request(
-            f"{place}.content is required.", f"{place}.content", "missing_required_parameter"
-        )
-    if not isinstance(content, list):
-        return content or message.refusal or content
-    texts = []
-    for index, part in enumerate(content):
-        param = f"{place}.content[{index}]"
-        if part.get("type") not in ("text", "refusal"):
-            raise refused("messages.content", param)
-        text = part.get(part["type"])
-        if not isinstance(text, str):
-            raise bad_request(f"{param}.text: expected str.", f"{param}.text", "invalid_type")
-        texts.append(text)
-    return "\n".join(texts)
+def check_best_of(request: ChatRequest | CompletionRequest) -> None:
+    """Raise ApiError 400 unless every candidate is given out."""
+    if request.best_of not in (None, request.n or 1):
+        raise refused("best_of", "best_of")
 
 
 def refused(name: str, param: str) -> ApiError:
     """400 for what the table of refusals has under `name`."""
     return bad_request(get_refusal("request", name).message, param=param, code="unsupported")
-
-
-def template_variables(given: dict[str, Any] | None) -> dict[str, Any]:
-    """chat_template_kwargs; raises ApiError 400 for names that are not the client's to set."""
-    reserved = sorted(RESERVED.intersection(given or {}))
-    if reserved:
-        raise bad_request(
-            f"chat_template_kwargs: {reserved[0]} cannot be set here.",
-            param="chat_template_kwargs",
-            code="invalid_value",
-        )
-    return dict(given or {})

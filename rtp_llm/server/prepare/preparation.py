@@ -15,7 +15,7 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.server.errors import ApiError, too_expensive, unavailable
 from rtp_llm.server.prepare.link import PrepareLink, ProcessDiedError
 from rtp_llm.server.prepare.messages import FUNCTIONS, Call, Hello, Kind, facts_of, unpack
-from rtp_llm.server.prepare.prepare import (
+from rtp_llm.server.prepare.prepared import (
     Prepared,
     PreparedBody,
     PreparedChat,

@@ -16,15 +16,13 @@ import pytest
 
 from rtp_llm.server.fake_engine_for_tests import ready_message
 from rtp_llm.server.prepare import preparation
+from rtp_llm.server.prepare.chat import prepare_chat
+from rtp_llm.server.prepare.completion import prepare_completion
 from rtp_llm.server.prepare.messages import LENGTHS, pack, unpack
-from rtp_llm.server.prepare.prepare import (
-    Prepared,
-    prepare_chat,
-    prepare_completion,
-    prepare_tokenize,
-)
+from rtp_llm.server.prepare.prepared import Prepared
 from rtp_llm.server.prepare.sampling import Limits
 from rtp_llm.server.prepare.served_model import ServedModel
+from rtp_llm.server.prepare.tokenization import prepare_tokenize
 from rtp_llm.server.serving_for_tests import (
     Served,
     demo_folder,

@@ -1,67 +1,102 @@
-"""Messages of a request to the text of its prompt."""
+"""Messages of a conversation to the text of its prompt."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from rtp_llm.server.errors import bad_request
-from rtp_llm.server.openai.protocol import ChatRequest, TokenizeRequest
-from rtp_llm.server.prepare.parse import refused, template_variables
+from rtp_llm.server.prepare.chat_turn import ChatPrompt, ReasoningWish
+from rtp_llm.server.prepare.parse import refused
 from rtp_llm.server.prepare.served_model import NotInline, ServedModel
-from rtp_llm.text.chat_template import ChatTemplateError
+from rtp_llm.text.chat_template import RESERVED, ChatTemplateError
+from rtp_llm.text.template_messages import template_messages, template_tools
+
+# Variables of templates that turn the thinking on and off.
+THINKING_SWITCHES = ("enable_thinking", "thinking")
+# Variables that a template can only look at: no numbers to count up to, no lists to walk.
+_PLAIN = (bool, str, type(None))
 
 
-def check_template(request: ChatRequest | TokenizeRequest, model: ServedModel) -> None:
+@dataclass(frozen=True)
+class Rendered:
+    """A prompt's text. `thinking_off`: the template was told not to let the model think."""
+
+    text: str
+    thinking_off: bool
+
+
+def check_template(chat_template: str | None, model: ServedModel) -> None:
     """Raise ApiError 400 for a template of the request's own that is not trusted."""
-    if request.chat_template and not model.trust_chat_template:
+    if chat_template and not model.trust_chat_template:
         raise refused("chat_template", "chat_template")
 
 
-def render(
-    request: ChatRequest | TokenizeRequest, messages: list[dict[str, Any]], model: ServedModel
-) -> str:
+def render(prompt: ChatPrompt, model: ServedModel) -> Rendered:
     """The prompt's text; raises ApiError, and NotInline where rendering may take long."""
-    add, final = request.add_generation_prompt, bool(request.continue_final_message)
+    add, final = prompt.add_generation_prompt, prompt.continue_final_message
     if add and final:
         raise bad_request(
             "continue_final_message and add_generation_prompt cannot both be true.",
             "continue_final_message",
             "invalid_value",
         )
-    template = request.chat_template or None
-    check_template(request, model)
-    if model.inline and template is not None:
+    check_template(prompt.chat_template, model)
+    if model.inline and prompt.chat_template is not None:
         raise NotInline  # even compiling it may take long: constants are folded
     try:
-        variables = _variables(request, model)
+        variables = _variables(prompt, model)
         if model.inline and not all(isinstance(each, _PLAIN) for each in variables.values()):
             raise NotInline
-        return model.tokenizer.apply_chat_template(
-            messages,
+        text = model.tokenizer.apply_chat_template(
+            template_messages(prompt.messages),
             add is not False and not final,
             continue_final_message=final,
-            chat_template=template,
+            chat_template=prompt.chat_template,
+            tools=template_tools(prompt.tools) or None,
             **variables,
         )
+        return Rendered(text, any(variables.get(name) is False for name in THINKING_SWITCHES))
     except ChatTemplateError as error:
-        text = str(error)
+        reason = str(error)
         raise bad_request(
-            text[:1].upper() + text[1:] + ".",
-            param="messages" if template is None else "chat_template",
+            reason[:1].upper() + reason[1:] + ".",
+            param="messages" if prompt.chat_template is None else "chat_template",
             code="chat_template",
         ) from error
 
 
-# Variables that a template can only look at: no numbers to count up to, no lists to walk.
-_PLAIN = (bool, str, type(None))
+def _variables(prompt: ChatPrompt, model: ServedModel) -> dict[str, Any]:
+    """Those of the client, and what its wish about the thinking makes of others."""
+    reserved = sorted(RESERVED.intersection(prompt.variables))
+    if reserved:
+        raise bad_request(
+            f"chat_template_kwargs: {reserved[0]} cannot be set here.",
+            param="chat_template_kwargs",
+            code="invalid_value",
+        )
+    wish = prompt.reasoning
+    if wish.effort is None and wish.enabled is None:
+        return dict(prompt.variables)
+    known = model.tokenizer.template_variables(prompt.chat_template)
+    return {**_wished(wish, known, model.reasoning_parser is not None), **prompt.variables}
 
 
-def _variables(request: ChatRequest | TokenizeRequest, model: ServedModel) -> dict[str, Any]:
-    """Those of the client; `reasoning_effort` is one where the template reads it."""
-    variables = template_variables(request.chat_template_kwargs)
-    if isinstance(request, ChatRequest) and request.reasoning_effort:
-        read = model.tokenizer.template_variables(request.chat_template or None)
-        if "reasoning_effort" not in read:
+def _wished(wish: ReasoningWish, known: frozenset[str], thinks: bool) -> dict[str, Any]:
+    """The variables that tell a template the wish; `known`: those that it reads.
+
+    What a template cannot tell a model that `thinks` a budget of 0 does, see `thinking_of`.
+    """
+    found: dict[str, Any] = {}
+    enabled = wish.enabled
+    if wish.effort is not None:
+        if "reasoning_effort" in known:
+            found["reasoning_effort"] = wish.effort
+        elif not (thinks or wish.optional or wish.effort == "none"):
             raise refused("reasoning_effort", "reasoning_effort")
-        variables.setdefault("reasoning_effort", request.reasoning_effort)
-    return variables
+        if enabled is None:
+            enabled = wish.effort != "none"
+    switches = [name for name in THINKING_SWITCHES if name in known]
+    if wish.enabled and not (switches or thinks or wish.optional):
+        raise refused("enable_thinking", "enable_thinking")
+    return found | dict.fromkeys(switches, enabled)

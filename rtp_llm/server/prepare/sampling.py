@@ -44,13 +44,14 @@ class Limits:
 class Lengths:
     """max_tokens as asked, under the name that the client used; `default` when it asked none.
 
-    `prompt_name`: the field that holds the prompt.
+    `prompt_name`: the field that holds the prompt; `clamp`: more than fits means as much as fits.
     """
 
     prompt_name: str
     name: str
     asked: int | None
     default: int | None
+    clamp: bool = False
 
     def truncate(self, ids: list[int], keep: int | None, limits: Limits) -> list[int]:
         """The end of a prompt that `truncate_prompt_tokens` keeps; ApiError 400 out of its range.
@@ -78,6 +79,8 @@ class Lengths:
         if self.asked is None and room >= 1:
             return room if self.default is None else min(max(self.default, 1), room)
         wanted = self.asked if self.asked is not None else 1
+        if self.clamp and room >= 1:
+            wanted = min(wanted, room)
         if wanted > room:
             raise bad_request(
                 f"This model's context is {limits.max_model_len} tokens; {prompt_tokens} in the "

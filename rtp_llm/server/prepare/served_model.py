@@ -14,7 +14,8 @@ class ModelFacts:
     """What a preparation must know of the served model and its server.
 
     `limits`: of the engine, zeros before it is ready; `max_sequences`: those that an empty server
-    holds, running and queued; the others are settings.
+    holds, running and queued; `tool_call_parser` and `reasoning_parser`: forms of the model's
+    answers, see rtp_llm.text.parsers; the others are settings.
     """
 
     name: str
@@ -25,6 +26,9 @@ class ModelFacts:
     max_prompt_logprobs: int = MAX_TOP_LOGPROBS
     strict_fields: bool = False
     trust_chat_template: bool = False
+    tool_call_parser: str | None = None
+    reasoning_parser: str | None = None
+    reasoning_fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,108 @@
+"""One choice whose text is read by a parser: typed deltas, ids of calls, and tokens of thinking."""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from rtp_llm.server.prepare.jobs import Job
+from rtp_llm.text.parsers.deltas import (
+    OutputDelta,
+    ReasoningDelta,
+    TextDelta,
+    ToolArguments,
+    ToolCallBegin,
+)
+from rtp_llm.text.parsers.registry import make_parser, special_texts
+from rtp_llm.text.parsers.spec import ParserSpec
+from rtp_llm.text.sequence import SequenceText
+from rtp_llm.text.tokenizer import Tokenizer
+
+_ALPHANUMERIC = string.ascii_letters + string.digits
+
+
+class ParsedText:
+    """Reads token by token, so that those of the thinking can be counted.
+
+    `text` has the special tokens in it that the parser has to see, see `hidden_tokens`.
+    """
+
+    def __init__(self, job: Job, text: SequenceText) -> None:
+        self._parser = make_parser(job.parser)
+        self._form = job.parser.tool_calls
+        self._text = text
+        self._single_call = job.single_call
+        self._undecided = 0
+        self._reasoning_tokens = 0
+        self.called = False
+        """A tool call began."""
+        self.ended = False
+        """The one call that may be made was made; what follows is dropped."""
+
+    def feed(self, token_ids: Sequence[int], finished: bool) -> list[OutputDelta]:
+        """What these ids make certain; `finished`: the engine ended the sequence with them."""
+        found: list[OutputDelta] = []
+        for token in token_ids:
+            if self._text.stopped or self.ended:
+                break
+            self._undecided += 1
+            self._take(self._parser.feed(self._text.feed((token,))), found)
+        if finished and not self._text.stopped:
+            self._take(self._parser.feed(self._text.feed((), finished=True)), found)
+        if finished or self._text.stopped:
+            self._take(self._parser.finish(), found)
+        return found
+
+    def take_reasoning_tokens(self) -> int:
+        """Those that were found since the last call."""
+        taken, self._reasoning_tokens = self._reasoning_tokens, 0
+        return taken
+
+    def _take(self, deltas: Iterable[OutputDelta], found: list[OutputDelta]) -> None:
+        """Tokens that made nothing certain count for what comes next."""
+        for delta in deltas:
+            if isinstance(delta, ToolCallBegin):
+                if self._single_call and self.called:
+                    self.ended = True
+                self.called = True
+            if self.ended:
+                return
+            if isinstance(delta, ReasoningDelta):
+                self._reasoning_tokens += self._undecided
+            self._undecided = 0
+            if isinstance(delta, ToolCallBegin) and not delta.id:
+                delta = replace(delta, id=new_call_id(self._form))
+            _append(found, delta)
+
+
+def hidden_tokens(spec: ParserSpec, tokenizer: Tokenizer) -> frozenset[int]:
+    """Special tokens that the text of an answer does not show, and its parser need not see."""
+    known = tokenizer.special_token_ids
+    seen = {known[text] for text in special_texts(spec) if text in known}
+    return tokenizer.special_ids - seen
+
+
+def _append(found: list[OutputDelta], delta: OutputDelta) -> None:
+    """Neighbours of one kind become one."""
+    last = found[-1] if found else None
+    if isinstance(delta, ToolCallBegin):
+        found.append(delta)
+    elif not delta.text:
+        return
+    elif isinstance(delta, TextDelta) and isinstance(last, TextDelta):
+        found[-1] = TextDelta(last.text + delta.text)
+    elif isinstance(delta, ReasoningDelta) and isinstance(last, ReasoningDelta):
+        found[-1] = ReasoningDelta(last.text + delta.text)
+    elif isinstance(delta, ToolArguments) and isinstance(last, ToolArguments):
+        found[-1] = ToolArguments(delta.index, last.text + delta.text)
+    else:
+        found.append(delta)
+
+
+def new_call_id(form: str | None) -> str:
+    """An id for a call; models of Mistral know those of nine characters only."""
+    if form is not None and form.startswith("mistral"):
+        return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(9))
+    return "call_" + secrets.token_hex(12)

@@ -1,0 +1,123 @@
+"""POST /v1/completions: from its body to a job for each prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rtp_llm.server.errors import bad_request
+from rtp_llm.server.openai.protocol import CompletionRequest
+from rtp_llm.server.prepare.jobs import AnswerOptions, CompletionForm, Echo, Job
+from rtp_llm.server.prepare.parse import check_best_of, parse_request
+from rtp_llm.server.prepare.prepared import PreparedCompletion
+from rtp_llm.server.prepare.prompts import check_size, encode_prompt, make_job
+from rtp_llm.server.prepare.sampling import (
+    answer_options,
+    bad_words,
+    check_token_ids,
+    completion_lengths,
+    completion_logprobs,
+    prompt_logprobs,
+    sampling_params,
+)
+from rtp_llm.server.prepare.served_model import ServedModel
+from rtp_llm.text.sequence import SequenceText
+from rtp_llm.text.tokenizer import Tokenizer
+
+
+def prepare_completion(body: bytes, model: ServedModel) -> PreparedCompletion:
+    """The body of POST /v1/completions; raises ApiError."""
+    request, ignored = parse_request(body, CompletionRequest, model)
+    check_best_of(request)
+    prompt_top = prompt_logprobs(request, model.max_prompt_logprobs, model.limits.vocab_size)
+    options = answer_options(request, completion_logprobs(request), prompt_top)
+    prompts = _prompts(request, model)
+    drop = request.max_tokens == 0 and bool(request.echo)
+    jobs = _completion_jobs(request, model, prompts, options, drop)
+    choices = jobs[0].params.n
+    tokenizer = model.tokenizer
+    form = CompletionForm(
+        model=model.name,
+        choices_per_prompt=choices,
+        num_choices=choices * len(jobs),
+        options=options,
+        echoes=[_echo(tokenizer, *prompt) for prompt in prompts] if request.echo else None,
+        drop_answer=drop,
+    )
+    return PreparedCompletion(
+        jobs=jobs,
+        stream=bool(request.stream),
+        form=form,
+        ignored=ignored,
+    )
+
+
+def _prompts(request: CompletionRequest, model: ServedModel) -> list[tuple[str | None, list[int]]]:
+    """(text if one was given and not cut, ids) of each prompt."""
+    given = request.prompt
+    prompts: Sequence[Any] = [given] if isinstance(given, str) else given
+    kinds = set(map(type, prompts))
+    if kinds == {int}:
+        prompts, kinds = [prompts], {list}
+    if len(kinds) != 1 or not kinds <= {str, list}:
+        raise bad_request(
+            "prompt: must be a text, a list of texts, a list of token ids or a list of lists "
+            "of token ids, and not empty.",
+            param="prompt",
+            code="invalid_type",
+        )
+    check_size(len(prompts), request, model)
+    return [_prompt(item, request, model) for item in prompts]
+
+
+def _prompt(
+    item: str | list[int], request: CompletionRequest, model: ServedModel
+) -> tuple[str | None, list[int]]:
+    lengths = completion_lengths(request, model.defaults)
+    text = None
+    if isinstance(item, list):
+        check_token_ids("prompt", item, model.limits)
+        ids = lengths.truncate(item, request.truncate_prompt_tokens, model.limits)
+    else:
+        add = request.add_special_tokens is not False
+        ids, whole = encode_prompt(item, request, model, lengths, add)
+        text = item if whole else None
+    if not ids:
+        raise bad_request("prompt: must not be empty.", param="prompt", code="invalid_value")
+    return text, ids
+
+
+def _completion_jobs(
+    request: CompletionRequest,
+    model: ServedModel,
+    prompts: list[tuple[str | None, list[int]]],
+    options: AnswerOptions,
+    drop: bool,
+) -> list[Job]:
+    lengths = completion_lengths(request, model.defaults)
+    scored = [options.prompt_logprobs, options.top_logprobs if request.echo else None]
+    words = bad_words(request, model.tokenizer)
+    jobs: list[Job] = []
+    for _, ids in prompts:
+        if drop:
+            # Only the prompt's log-probabilities are wanted; the engine samples one token.
+            lengths.resolve(len(ids) + 1, model.limits)
+        params = sampling_params(
+            request,
+            model.defaults,
+            model.limits,
+            max_tokens=1 if drop else lengths.resolve(len(ids), model.limits),
+            logprobs=None if drop else options.top_logprobs,
+            prompt_logprobs=max((each for each in scored if each is not None), default=None),
+            bad_words=words,
+        )
+        first = len(jobs) * params.n
+        where = {"first_choice": first, "continues_prompt": True, "prompt_only": drop}
+        jobs.append(make_job(request, model.limits, ids, params, **where))
+    return jobs
+
+
+def _echo(tokenizer: Tokenizer, text: str | None, ids: list[int]) -> Echo:
+    sequence = SequenceText(tokenizer.detokenizer(), track_offsets=True)
+    decoded = sequence.feed(ids, finished=True)
+    return Echo(decoded if text is None else text, ids, sequence.offsets or [])

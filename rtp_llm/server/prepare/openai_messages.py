@@ -1,0 +1,78 @@
+"""Messages as OpenAI's clients send them to the conversation that they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from rtp_llm.server.errors import bad_request
+from rtp_llm.server.openai import protocol
+from rtp_llm.server.prepare.parse import is_harmless, refused
+from rtp_llm.text.conversation import Message, Role, ToolCall
+
+_ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+
+
+def conversation(messages: Sequence[protocol.Message]) -> tuple[Message, ...]:
+    """Raises ApiError 400 for what is no text and no tool call."""
+    if not messages:
+        raise bad_request("messages: must not be empty.", param="messages", code="empty_array")
+    return tuple(_message(message, f"messages[{at}]") for at, message in enumerate(messages))
+
+
+def _message(message: protocol.Message, place: str) -> Message:
+    role = _ROLES.get(message.role)
+    if role is None:
+        raise refused("messages.function", f"{place}.role")
+    for name, row in (("function_call", "messages.function"), ("audio", "messages.content")):
+        if not is_harmless(name, getattr(message, name)):
+            raise refused(row, f"{place}.{name}")
+    if message.tool_calls and role != "assistant":
+        raise bad_request(
+            f"{place}.tool_calls: only the assistant calls tools.",
+            f"{place}.tool_calls",
+            "invalid_value",
+        )
+    return Message(
+        role=role,
+        content=_content(message, place),
+        reasoning=message.reasoning_content or message.reasoning,
+        tool_calls=tuple(map(_call, message.tool_calls or ())),
+        tool_call_id=message.tool_call_id,
+        name=message.name,
+    )
+
+
+def _call(call: protocol.MessageToolCall) -> ToolCall:
+    arguments = call.function.arguments
+    text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+    return ToolCall(call.id, call.function.name, text)
+
+
+def _content(message: protocol.Message, place: str) -> str | None:
+    content = message.content
+    if content is msgspec.UNSET and message.role != "assistant":
+        raise bad_request(
+            f"{place}.content is required.", f"{place}.content", "missing_required_parameter"
+        )
+    if content is msgspec.UNSET or content is None:
+        return message.refusal
+    if isinstance(content, str):
+        return content or message.refusal or ""
+    texts = []
+    for index, part in enumerate(content):
+        param = f"{place}.content[{index}]"
+        if part.get("type") not in ("text", "refusal"):
+            raise refused("messages.content", param)
+        text = part.get(part["type"])
+        if not isinstance(text, str):
+            raise bad_request(f"{param}.text: expected str.", f"{param}.text", "invalid_type")
+        texts.append(text)
+    return "\n".join(texts)

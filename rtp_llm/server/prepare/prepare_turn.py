@@ -1,0 +1,137 @@
+"""From a turn to the job of the engine: render, tokenise, choose how the answer is read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rtp_llm.constraints import Grammar, Thinking
+from rtp_llm.server.errors import ApiError, bad_request
+from rtp_llm.server.prepare.chat_turn import ChatTurn
+from rtp_llm.server.prepare.jobs import Job
+from rtp_llm.server.prepare.parse import refused
+from rtp_llm.server.prepare.prompts import check_size, encode_prompt, make_job
+from rtp_llm.server.prepare.render import Rendered, render
+from rtp_llm.server.prepare.sampling import bad_words, sampling_params
+from rtp_llm.server.prepare.served_model import NotInline, ServedModel
+from rtp_llm.text.conversation import Tool
+from rtp_llm.text.grammar import GrammarError
+from rtp_llm.text.parsers.registry import reasoning_is_open, thinking_tags, tool_grammar
+from rtp_llm.text.parsers.spec import ParserSpec
+
+
+def prepare_turn(turn: ChatTurn, model: ServedModel) -> Job:
+    """The job; its `parser` says how its answer is read.
+
+    Raises ApiError, and NotInline where it may take long.
+    """
+    request, options = turn.sampling, turn.options
+    check_size(1, request, model)
+    turn = replace(turn, prompt=replace(turn.prompt, tools=_shown_tools(turn, model)))
+    rendered = render(turn.prompt, model)
+    add = bool(request.add_special_tokens)
+    ids, _ = encode_prompt(rendered.text, request, model, turn.lengths, add)
+    if not ids:
+        name = turn.lengths.prompt_name
+        raise bad_request(f"The {name} render to an empty prompt.", param=name)
+    params = sampling_params(
+        request,
+        model.defaults,
+        model.limits,
+        max_tokens=turn.lengths.resolve(len(ids), model.limits),
+        logprobs=options.top_logprobs,
+        prompt_logprobs=options.prompt_logprobs,
+        bad_words=bad_words(request, model.tokenizer),
+    )
+    parser = _parser(turn, rendered, model)
+    grammar = _grammar(turn, parser, model)
+    if grammar is not None and model.inline:
+        raise NotInline  # compiling it may take long
+    return make_job(
+        request,
+        model.limits,
+        ids,
+        params,
+        continues_prompt=turn.prompt.continue_final_message,
+        grammar=grammar,
+        thinking=_thinking(turn, rendered, parser, grammar, model),
+        parser=parser,
+        single_call=not turn.tool_choice.parallel,
+    )
+
+
+def _shown_tools(turn: ChatTurn, model: ServedModel) -> tuple[Tool, ...]:
+    """Those that the model is told of; raises ApiError 400 where it could not call them."""
+    tools, choice = turn.prompt.tools, turn.tool_choice
+    if not tools and choice.mode == "required":
+        raise _unusable("tool_choice", "no tools are declared.")
+    names = {tool.name for tool in tools}
+    unknown = [name for name in choice.names or () if name not in names]
+    if unknown:
+        raise _unusable("tool_choice", f"no tool is called {unknown[0]!r}.")
+    if not tools or choice.mode == "none":
+        return ()
+    if model.tool_call_parser is None:
+        raise refused("tools", "tools")
+    if "tools" not in model.tokenizer.template_variables(turn.prompt.chat_template):
+        raise _unusable(
+            "tools",
+            "the chat template does not show them to the model; give one that does "
+            "(--chat-template).",
+        )
+    return tools
+
+
+def _parser(turn: ChatTurn, rendered: Rendered, model: ServedModel) -> ParserSpec:
+    reasoning, tools = model.reasoning_parser, turn.prompt.tools
+    return ParserSpec(
+        tool_calls=model.tool_call_parser if tools else None,
+        reasoning=reasoning,
+        reasoning_open=reasoning is not None and reasoning_is_open(rendered.text, reasoning),
+        tools=tools,
+    )
+
+
+def _grammar(turn: ChatTurn, parser: ParserSpec, model: ServedModel) -> Grammar | None:
+    """Of the response format, or of the calls."""
+    if parser.tool_calls is None:
+        return turn.grammar
+    special = model.tokenizer.special_token_ids
+    try:
+        grammar = tool_grammar(parser.tool_calls, parser.tools, turn.tool_choice, special)
+    except GrammarError as error:
+        raise _unusable("tools", f"{error}.") from error
+    if turn.grammar is None or turn.tool_choice.mode == "required":
+        return grammar
+    raise _unusable("response_format", "with tools it works where one of them has to be called.")
+
+
+def _thinking(
+    turn: ChatTurn,
+    rendered: Rendered,
+    parser: ParserSpec,
+    grammar: Grammar | None,
+    model: ServedModel,
+) -> Thinking | None:
+    """What the engine must know of the thinking: where a grammar begins, when it is ended."""
+    wish = turn.prompt.reasoning
+    budget = wish.budget
+    if parser.reasoning is None:
+        if budget is not None and not wish.optional:
+            raise refused("thinking_budget", "thinking_budget")
+        return None
+    off = rendered.thinking_off or wish.enabled is False or wish.effort == "none"
+    if off and parser.reasoning_open:
+        budget = 0  # the template cannot be told
+    if (grammar is None and budget is None) or (off and not parser.reasoning_open):
+        return None
+    begin, end = thinking_tags(parser.reasoning)
+    encode = model.tokenizer.encode
+    return Thinking(
+        end_ids=tuple(encode(end, add_special_tokens=False)),
+        begin_ids=() if parser.reasoning_open else tuple(encode(begin, add_special_tokens=False)),
+        budget=budget,
+    )
+
+
+def _unusable(name: str, reason: str) -> ApiError:
+    return bad_request(f"{name}: {reason}", name, "invalid_value")

@@ -1,0 +1,54 @@
+"""POST /tokenize and /detokenize: from the body to that of the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from rtp_llm.server.errors import bad_request
+from rtp_llm.server.openai.protocol import DetokenizeRequest, TokenizeRequest
+from rtp_llm.server.prepare.chat import chat_prompt
+from rtp_llm.server.prepare.parse import parse_request
+from rtp_llm.server.prepare.prepared import PreparedBody
+from rtp_llm.server.prepare.render import check_template, render
+from rtp_llm.server.prepare.sampling import Limits, check_token_ids
+from rtp_llm.server.prepare.served_model import ServedModel
+
+
+def prepare_tokenize(body: bytes, model: ServedModel) -> PreparedBody:
+    """The body of POST /tokenize to that of its answer; raises ApiError."""
+    request, ignored = parse_request(body, TokenizeRequest, model)
+    check_template(request.chat_template, model)
+    if (request.prompt is None) == (request.messages is None):
+        raise bad_request("Give one of prompt and messages.", param="prompt")
+    if request.messages is not None:
+        text = render(chat_prompt(request), model).text
+        add = bool(request.add_special_tokens)
+    else:
+        text, add = request.prompt or "", request.add_special_tokens is not False
+    if len(text) > model.max_tokenize_characters:
+        raise bad_request(
+            f"The text has {len(text)} characters; at most {model.max_tokenize_characters} are "
+            "tokenised at once (see --max-tokenize-characters).",
+            param="prompt" if request.messages is None else "messages",
+            code="text_too_long",
+        )
+    ids = model.tokenizer.encode(text, add)
+    content: dict[str, Any] = {
+        "count": len(ids),
+        "max_model_len": model.limits.max_model_len or None,
+        "tokens": ids,
+        "token_strs": model.tokenizer.tokens(ids) if request.return_token_strs else None,
+    }
+    return PreparedBody(msgspec.json.encode(content), ignored)
+
+
+def prepare_detokenize(body: bytes, model: ServedModel) -> PreparedBody:
+    """The body of POST /detokenize to that of its answer; raises ApiError."""
+    request, ignored = parse_request(body, DetokenizeRequest, model)
+    # The model may have more rows than the tokenizer has tokens.
+    size = max(model.tokenizer.vocab_size, model.limits.vocab_size)
+    check_token_ids("tokens", request.tokens, Limits(0, size))
+    text = model.tokenizer.decode(request.tokens, bool(request.skip_special_tokens))
+    return PreparedBody(msgspec.json.encode({"prompt": text}), ignored)
