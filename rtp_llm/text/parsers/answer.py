@@ -53,13 +53,20 @@ class Answer:
         """Send text up to one of `triggers`; which. `triggers` has MESSAGE_ENDS among it."""
         while True:
             try:
-                marker = yield from self.source.until(triggers, self._send)
+                marker = yield from self.source.until(triggers, self.send)
             except Malformed:  # so much white space is text
                 yield self.give_up()
                 continue
             if marker not in MESSAGE_ENDS:
                 return marker
             self.source.drop_last()
+
+    def send(self, piece: str) -> TextDelta | None:
+        """More text, which was just read; None while there is only white space."""
+        if self._only_spaces and not piece.strip(SPACES):
+            return None
+        self._only_spaces = False
+        return TextDelta(self.source.unsent())
 
     def begin(self, name: str, id: str = "") -> ToolCallBegin:
         """A call begins: what was read for it, and white space before it, is no text."""
@@ -85,14 +92,16 @@ class Answer:
         return TextDelta(self.source.unsent())
 
     def rest(self) -> OutputDelta | None:
-        """The answer is over: what was read and not sent, unless it is a call's markup."""
-        rest = self.source.unsent()
+        """The answer is over: what was not sent, unless it is a call's markup."""
+        rest = self.source.rest()
         if not rest or self._in_call or (self._calls and not rest.strip(SPACES)):
             return None
         return TextDelta(rest)
 
-    def _send(self, piece: str) -> TextDelta | None:
-        if self._only_spaces and not piece.strip(SPACES):
-            return None
-        self._only_spaces = False
-        return TextDelta(self.source.unsent())
+
+def clean_name(text: str) -> str:
+    """A tool's name without the spaces around it. Raises Malformed for what can be none."""
+    name = text.strip()
+    if not name or any(character.isspace() or character in "<>" for character in name):
+        raise Malformed
+    return name

@@ -26,17 +26,17 @@ class TaggedJson:
         return (self.open, self.close) if self.close else (self.open,)
 
     def read(self, answer: Answer) -> Steps[None]:
-        triggers = Markers(self.open, *MESSAGE_ENDS)
+        triggers = Markers.of(self.open, *MESSAGE_ENDS)
         while True:
             yield from answer.text(triggers)
             try:
                 yield from self._calls(answer)
                 yield from answer.source.spaces()
-                if self.close and (yield from answer.source.literal(self.close)):
+                if self.close and (yield from answer.source.closing(self.close)):
                     answer.end_call()
             except Malformed:
                 # Small models forget the brace before the closing marker.
-                if answer.in_call and self.close and (yield from answer.source.literal(self.close)):
+                if answer.in_call and self.close and (yield from answer.source.closing(self.close)):
                     answer.end_call()
                 else:
                     yield answer.give_up()

@@ -27,7 +27,7 @@ class Plain:
     markers: tuple[str, ...] = ()
 
     def read(self, answer: Answer) -> Steps[None]:
-        yield from answer.text(Markers(*MESSAGE_ENDS))
+        yield from answer.text(Markers.of(*MESSAGE_ENDS))
 
 
 class Verbatim:

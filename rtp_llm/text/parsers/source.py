@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator
+from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
 from rtp_llm.text.parsers.deltas import OutputDelta
@@ -15,7 +16,7 @@ from rtp_llm.text.parsers.deltas import OutputDelta
 T = TypeVar("T")
 Steps: TypeAlias = Generator[OutputDelta | None, None, T]
 
-HELD_CHARACTERS = 1 << 16
+HELD_CHARACTERS = 1 << 20
 """So much may be read without being decided; then it is text."""
 SPACES = " \t\r\n"
 
@@ -39,6 +40,12 @@ class Markers:
         self._pattern = re.compile("|".join(map(re.escape, texts)) or "(?!)")
         self._beginnings = frozenset(text[:end] for text in texts for end in range(1, len(text)))
         self._longest = max(map(len, texts), default=1) - 1
+
+    @staticmethod
+    @lru_cache(256)
+    def of(*texts: str) -> Markers:
+        """The same, made once."""
+        return Markers(*texts)
 
     def find(self, text: str, start: int) -> tuple[int, int]:
         """Where the first marker begins and ends; both are the text's end where there is none."""
@@ -80,6 +87,12 @@ class Source:
         self._unsent_length = 0
         return text
 
+    def rest(self) -> str:
+        """The answer is over: all that was not sent, read or not."""
+        text = self.unsent() + self._text[self._at :]
+        self._at = len(self._text)
+        return text
+
     def drop_last(self) -> None:
         """Forget the piece that was read last: it is never sent."""
         self._unsent_length -= len(self._unsent.pop())
@@ -113,6 +126,16 @@ class Source:
             if self._ended or not text.startswith(rest):
                 return False
             yield None
+
+    def closing(self, text: str) -> Steps[bool]:
+        """Like `literal`, but the answer may end inside of `text`."""
+        if (yield from self.literal(text)):
+            return True
+        rest = self._text[self._at :]
+        if not rest or not self._ended or not text.startswith(rest):
+            return False
+        self._read(len(rest))
+        return True
 
     def expect(self, *texts: str) -> Steps[str]:
         """Read the one of `texts` that comes next. Raises Malformed, or Ended inside of one."""

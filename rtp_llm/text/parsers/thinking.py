@@ -30,7 +30,7 @@ class Thinking:
         yield from self._to_end(source)
 
     def _to_end(self, source: Source) -> Steps[None]:
-        markers = Markers(self.end, *self.also_ends, *MESSAGE_ENDS)
+        markers = Markers.of(self.end, *self.also_ends, *MESSAGE_ENDS)
         only_spaces = True
 
         def send(piece: str) -> ReasoningDelta | None:

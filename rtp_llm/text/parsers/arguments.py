@@ -1,0 +1,75 @@
+"""A call's arguments, read one by one as text and sent as a JSON object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rtp_llm.text.parsers.answer import Answer
+from rtp_llm.text.parsers.deltas import ToolArguments
+from rtp_llm.text.parsers.source import Ended, Markers, Steps
+from rtp_llm.text.parsers.typed_values import STRING, json_of, types_of
+
+
+class Arguments:
+    """The arguments of the call that began last.
+
+    A string is sent as it comes, every other value once it has ended.
+    """
+
+    def __init__(self, answer: Answer, tool: str) -> None:
+        self._answer = answer
+        self._schema: Mapping[str, Any] = {}
+        if tool in answer.tools:
+            self._schema = answer.tools[tool].parameters
+        self._before = "{"
+
+    def types(self, key: str) -> frozenset[str]:
+        """JSON types that the tool's schema allows an argument."""
+        properties = self._schema.get("properties")
+        schema = properties.get(key) if isinstance(properties, Mapping) else None
+        return types_of(schema, self._schema)
+
+    def read(self, key: str, types: frozenset[str], end: Markers, *, in_lines: bool) -> Steps[None]:
+        """Read a value and the marker behind it. Raises Ended, with what had come sent.
+
+        ``in_lines``: newlines around the value, if it begins with one, are not part of it.
+        """
+        in_lines = in_lines and (yield from self._answer.source.literal("\n"))
+        if types == STRING:
+            yield from self._string(key, end, in_lines)
+            return
+        pieces: list[str] = []
+        try:
+            yield from self._answer.source.until(end, pieces.append)
+        except Ended:
+            yield self._value(key, "".join(pieces))
+            raise
+        text = "".join(pieces)
+        yield self._value(key, json_of(text.removesuffix("\n") if in_lines else text, types))
+
+    def close(self) -> ToolArguments:
+        """There are no more."""
+        return self._answer.arguments("{}" if self._before == "{" else "}")
+
+    def _string(self, key: str, end: Markers, in_lines: bool) -> Steps[None]:
+        yield self._value(key, '"')
+        newline = ""
+
+        def send(piece: str) -> ToolArguments:
+            nonlocal newline
+            text = newline + piece
+            newline = "\n" if in_lines and text.endswith("\n") else ""
+            return self._answer.arguments(_escaped(text.removesuffix(newline)))
+
+        yield from self._answer.source.until(end, send)
+        yield self._answer.arguments('"')
+
+    def _value(self, key: str, text: str) -> ToolArguments:
+        before, self._before = self._before, ", "
+        return self._answer.arguments(f"{before}{json.dumps(key, ensure_ascii=False)}: {text}")
+
+
+def _escaped(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]

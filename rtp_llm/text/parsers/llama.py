@@ -1,0 +1,49 @@
+"""Llama 3: JSON objects without marks around them, or behind `<|python_tag|>`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rtp_llm.text.parsers.answer import MESSAGE_ENDS, Answer
+from rtp_llm.text.parsers.json_calls import json_call
+from rtp_llm.text.parsers.source import Malformed, Markers, Steps
+
+_TAG = "<|python_tag|>"
+
+
+@dataclass(frozen=True)
+class LlamaJson:
+    """`{"name": N, "parameters": {...}}`, more of them behind semicolons.
+
+    Without the tag they are calls only at the beginning of the answer, and only of declared tools:
+    the answer may be JSON by itself.
+    """
+
+    markers: tuple[str, ...] = (_TAG,)
+
+    def read(self, answer: Answer) -> Steps[None]:
+        source = answer.source
+        try:
+            yield from source.spaces()
+            if (yield from source.peek()) == "{":
+                yield from self._calls(answer, bare=True)
+        except Malformed:
+            yield answer.give_up()
+        triggers = Markers.of(_TAG, *MESSAGE_ENDS)
+        while True:
+            yield from answer.text(triggers)
+            try:
+                yield from source.spaces()
+                yield from self._calls(answer, bare=False)
+            except Malformed:
+                yield answer.give_up()
+
+    def _calls(self, answer: Answer, *, bare: bool) -> Steps[None]:
+        source = answer.source
+        more = True
+        while more:
+            yield from json_call(answer, bare=bare)
+            yield from source.spaces()
+            if (yield from source.literal(";")):
+                yield from source.spaces()
+            more = (yield from source.peek()) == "{"

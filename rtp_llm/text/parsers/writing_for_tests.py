@@ -1,0 +1,209 @@
+"""Calls as each family writes them, by code of its own: what templates and models were told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from rtp_llm.text.conversation import Tool
+
+Call: TypeAlias = tuple[str, Mapping[str, Any]]
+Writer: TypeAlias = Callable[[Sequence[Call]], str]
+
+TOOLS = (
+    Tool(
+        "weather",
+        parameters={
+            "type": "object",
+            "properties": {
+                "city": {"type": "string"},
+                "days": {"type": "integer"},
+                "ratio": {"type": "number"},
+                "metric": {"type": "boolean"},
+                "tags": {"type": "array", "items": {"type": "string"}},
+                "where": {"type": "object"},
+                "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            },
+        },
+    ),
+    Tool("now"),
+    Tool("ns.run-it", parameters={"type": "object", "properties": {"code": {"type": "string"}}}),
+)
+
+
+def dumps(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def raw(value: object) -> str:
+    """A value of a tag: strings as they are."""
+    return value if isinstance(value, str) else dumps(value)
+
+
+def json_object(call: Call, key: str = "arguments") -> str:
+    return f'{{"name": {dumps(call[0])}, "{key}": {dumps(call[1])}}}'
+
+
+def in_tags(open: str, close: str) -> Writer:
+    return lambda calls: "\n".join(f"{open}\n{json_object(call)}\n{close}" for call in calls)
+
+
+def array(open: str, close: str = "") -> Writer:
+    return lambda calls: f"{open}[{', '.join(map(json_object, calls))}]{close}"
+
+
+def xml(
+    open: str, close: str, call: str, parameter: str, ends: tuple[str, str], line: str
+) -> Writer:
+    def write_one(one: Call) -> str:
+        name, arguments = one
+        text = call % name + "\n"
+        for key, value in arguments.items():
+            head = parameter % key
+            if "%s" in head:
+                head %= "true" if isinstance(value, str) else "false"
+            text += f"{head}{line}{raw(value)}{line}{ends[0]}\n"
+        return text + ends[1]
+
+    return lambda calls: f"{open}\n" + "\n".join(map(write_one, calls)) + f"\n{close}"
+
+
+def each(writer: Writer) -> Writer:
+    return lambda calls: "\n".join(writer([call]) for call in calls)
+
+
+def glm(line: str) -> Writer:
+    def write_one(call: Call) -> str:
+        pairs = (
+            f"{line}<arg_key>{key}</arg_key>{line}<arg_value>{raw(value)}</arg_value>"
+            for key, value in call[1].items()
+        )
+        return f"<tool_call>{call[0]}{''.join(pairs)}{line}</tool_call>"
+
+    return lambda calls: line.join(map(write_one, calls))
+
+
+def llama(calls: Sequence[Call]) -> str:
+    return "; ".join(json_object(call, "parameters") for call in calls)
+
+
+def python_call(call: Call) -> str:
+    return f"{call[0]}({', '.join(f'{key}={value!r}' for key, value in call[1].items())})"
+
+
+def pythonic(calls: Sequence[Call]) -> str:
+    return f"[{', '.join(map(python_call, calls))}]"
+
+
+def olmo(calls: Sequence[Call]) -> str:
+    return "<function_calls>\n" + "\n".join(map(python_call, calls)) + "\n</function_calls>"
+
+
+def mistral(calls: Sequence[Call]) -> str:
+    return "".join(f"[TOOL_CALLS]{name}[ARGS]{dumps(arguments)}" for name, arguments in calls)
+
+
+def deepseek_v3(calls: Sequence[Call]) -> str:
+    return (
+        "<｜tool▁calls▁begin｜>"
+        + "\n".join(
+            f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{dumps(arguments)}\n```"
+            "<｜tool▁call▁end｜>"
+            for name, arguments in calls
+        )
+        + "<｜tool▁calls▁end｜>"
+    )
+
+
+def deepseek_v31(calls: Sequence[Call]) -> str:
+    return (
+        "<｜tool▁calls▁begin｜>"
+        + "".join(
+            f"<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{dumps(arguments)}<｜tool▁call▁end｜>"
+            for name, arguments in calls
+        )
+        + "<｜tool▁calls▁end｜>"
+    )
+
+
+def kimi(calls: Sequence[Call]) -> str:
+    return (
+        "<|tool_calls_section_begin|>"
+        + "".join(
+            f"<|tool_call_begin|>functions.{name}:{index}<|tool_call_argument_begin|>"
+            f"{dumps(arguments)}<|tool_call_end|>"
+            for index, (name, arguments) in enumerate(calls)
+        )
+        + "<|tool_calls_section_end|>"
+    )
+
+
+def harmony(calls: Sequence[Call]) -> str:
+    return "<|start|>assistant".join(
+        f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{dumps(arguments)}"
+        "<|call|>"
+        for name, arguments in calls
+    )
+
+
+def dsml(section: str) -> Writer:
+    return xml(
+        f"<｜DSML｜{section}>",
+        f"</｜DSML｜{section}>",
+        '<｜DSML｜invoke name="%s">',
+        '<｜DSML｜parameter name="%s" string="%%s">',
+        ("</｜DSML｜parameter>", "</｜DSML｜invoke>"),
+        "",
+    )
+
+
+def functions(open: str, close: str, line: str) -> Writer:
+    ends = ("</parameter>", "</function>")
+    return each(xml(open, close, "<function=%s>", "<parameter=%s>", ends, line))
+
+
+WRITERS: dict[str, Writer] = {
+    "hermes": in_tags("<tool_call>", "</tool_call>"),
+    "qwen3_coder": functions("<tool_call>", "</tool_call>", "\n"),
+    "llama3_json": llama,
+    "pythonic": pythonic,
+    "llama4_pythonic": lambda calls: f"<|python_start|>{pythonic(calls)}<|python_end|>",
+    "olmo3": olmo,
+    "mistral": mistral,
+    "mistral (array)": array("[TOOL_CALLS]"),
+    "deepseek_v3": deepseek_v3,
+    "deepseek_v31": deepseek_v31,
+    "deepseek_v32": dsml("function_calls"),
+    "deepseek_v4": dsml("tool_calls"),
+    "glm45": glm("\n"),
+    "glm47": glm(""),
+    "kimi_k2": kimi,
+    "openai": harmony,
+    "minimax_m2": xml(
+        "<minimax:tool_call>",
+        "</minimax:tool_call>",
+        '<invoke name="%s">',
+        '<parameter name="%s">',
+        ("</parameter>", "</invoke>"),
+        "",
+    ),
+    "seed_oss": functions("<seed:tool_call>", "</seed:tool_call>", ""),
+    "minimax": lambda calls: (
+        "<tool_calls>\n" + "\n".join(map(json_object, calls)) + "\n</tool_calls>"
+    ),
+    "hunyuan_a13b": array("<tool_calls>", "</tool_calls>"),
+    "jamba": array("<tool_calls>", "</tool_calls>"),
+    "longcat": in_tags("<longcat_tool_call>", "</longcat_tool_call>"),
+    "granite": array("<|tool_call|>"),
+    "internlm": each(
+        lambda calls: f"<|action_start|><|plugin|>{json_object(calls[0])}<|action_end|>"
+    ),
+    "phi4_mini_json": array("functools"),
+}
+"""By form; a form that is written in two ways has a second row."""
+
+
+def form_of(writer: str) -> str:
+    """The form of a row of WRITERS."""
+    return writer.partition(" ")[0]

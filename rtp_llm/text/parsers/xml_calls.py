@@ -1,0 +1,89 @@
+"""Calls with a tag for each argument."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rtp_llm.text.parsers.answer import MESSAGE_ENDS, Answer
+from rtp_llm.text.parsers.arguments import Arguments
+from rtp_llm.text.parsers.source import Malformed, Markers, Source, Steps
+
+
+@dataclass(frozen=True)
+class XmlCalls:
+    """`open`, then calls `call NAME name_end arguments call_end`, then `close`.
+
+    An argument is `parameter KEY key_end VALUE value_end`. ``key_ends``: the types that a value
+    has behind each of them; None: those of the tool's schema. ``in_lines``: a value may stand
+    between newlines. ``bare``: models write calls without `open`, too.
+    """
+
+    open: str
+    close: str
+    call: str
+    name_end: str
+    parameter: str
+    key_ends: Mapping[str, frozenset[str] | None]
+    value_end: str
+    call_end: str
+    in_lines: bool = False
+    bare: bool = False
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return (
+            self.open,
+            self.close,
+            self.call,
+            self.parameter,
+            self.value_end,
+            self.call_end,
+        )
+
+    def read(self, answer: Answer) -> Steps[None]:
+        begins = (self.open, self.call) if self.bare else (self.open,)
+        triggers = Markers.of(*begins, *MESSAGE_ENDS)
+        while True:
+            trigger = yield from answer.text(triggers)
+            try:
+                if trigger == self.open:
+                    yield from answer.source.spaces()
+                    yield from answer.source.expect(self.call)
+                yield from self._calls(answer)
+            except Malformed:
+                yield answer.give_up()
+
+    def _calls(self, answer: Answer) -> Steps[None]:
+        again = True
+        while again:
+            yield from self._call(answer)
+            yield from answer.source.spaces()
+            again = yield from answer.source.literal(self.call)
+        if (yield from answer.source.closing(self.close)):
+            answer.end_call()
+
+    def _call(self, answer: Answer) -> Steps[None]:
+        source = answer.source
+        name, _ = yield from word(source, self.name_end)
+        arguments = Arguments(answer, name)
+        yield from source.spaces()
+        more = (yield from source.expect(self.parameter, self.call_end)) == self.parameter
+        yield answer.begin(name)
+        end = Markers.of(self.value_end)
+        while more:
+            key, key_end = yield from word(source, *self.key_ends)
+            types = self.key_ends[key_end] or arguments.types(key)
+            yield from arguments.read(key, types, end, in_lines=self.in_lines)
+            yield from source.spaces()
+            more = (yield from source.expect(self.parameter, self.call_end)) == self.parameter
+        yield arguments.close()
+        answer.end_call()
+
+
+def word(source: Source, *ends: str) -> Steps[tuple[str, str]]:
+    """Read a name and what ends it: one of `ends`. Raises Malformed where it is empty, or none."""
+    text, end = yield from source.text_before(Markers.of(*ends, "\n", "<"))
+    if end not in ends or not text.strip():
+        raise Malformed
+    return text.strip(), end
