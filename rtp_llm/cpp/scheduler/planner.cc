@@ -100,21 +100,16 @@ int32_t Planner::CutChunk(const Sequence& sequence, int32_t count) const {
 }
 
 void Planner::Admit() {
-  while (!sequences_.waiting.empty() && AdmitNext(sequences_.waiting.First())) {
-  }
-}
-
-bool Planner::AdmitNext(int32_t slot) {
-  // Those that it preempts wait too, perhaps before it: it is its turn all the same.
-  while (true) {
+  while (!sequences_.waiting.empty()) {
+    const int32_t slot = sequences_.waiting.first();
     const int32_t chunk = std::min(cache_.state_block_size(), sequences_[slot].length);
-    if (prefill_budget_ < chunk) return false;
+    if (prefill_budget_ < chunk) return;
     // Preempted in this very plan, while its last token is sampled: it may end with that one.
-    if (sequences_[slot].is_pending()) return false;
+    if (sequences_[slot].is_pending()) return;
     const bool has_place =
         sequences_.running_places + sequences_[slot].places() <= config_.max_running;
-    if (has_place && !short_of_blocks_ && TryAdmit(slot)) return true;
-    if (!PreemptLessUrgent(slot)) return false;
+    if (has_place && !short_of_blocks_ && TryAdmit(slot)) continue;
+    if (!PreemptLessUrgent(slot)) return;
   }
 }
 
@@ -143,7 +138,11 @@ bool Planner::TryStart(int32_t slot, bool alone) {
 bool Planner::TryReceive(int32_t slot) {
   Sequence& sequence = sequences_[slot];
   if (!cache_.ReserveReceived(sequence.length, &sequence.cache)) return false;
-  sequences_.Move(slot, SequenceState::kReceiving);
+  sequences_.waiting.Erase(sequence.rank, slot);
+  sequences_.receiving.Insert(sequence.rank, slot);
+  --sequences_.waiting_places;
+  ++sequences_.running_places;
+  sequence.state = SequenceState::kReceiving;
   began_receiving_.push_back(slot);
   CountAdmission(&sequence);
   return true;
@@ -151,12 +150,13 @@ bool Planner::TryReceive(int32_t slot) {
 
 void Planner::Start(int32_t slot, int32_t count) {
   Sequence& sequence = sequences_[slot];
-  sequences_.Move(slot, SequenceState::kRunning);
+  sequences_.waiting.Erase(sequence.rank, slot);
+  sequences_.running.Insert(sequence.rank, slot);
+  sequences_.waiting_places -= sequence.places();
+  sequences_.running_places += sequence.places();
+  sequence.state = SequenceState::kRunning;
   sequence.step_tokens = count;
   prefill_budget_ -= count;
-  if (!std::exchange(sequence.charged, true)) {
-    sequences_.waiting.ChargePrompt(sequence.tenant, sequence.length - sequence.computed);
-  }
   CountAdmission(&sequence);
 }
 
@@ -235,7 +235,11 @@ void Planner::Preempt(int32_t slot) {
   sequence.length -= std::exchange(sequence.drafts_in_flight, 0);
   sequence.computed = 0;
   sequence.decoding = false;
-  sequences_.Move(slot, SequenceState::kWaiting);
+  sequence.state = SequenceState::kWaiting;
+  sequences_.running.Erase(sequence.rank, slot);
+  sequences_.waiting.Insert(sequence.rank, slot);
+  sequences_.running_places -= sequence.places();
+  sequences_.waiting_places += sequence.places();
   ++counters_.preemptions;
 }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Detected:
-    """Names of forms, None where none was found; ``why``: for people, what they were told by."""
+    """Names of forms, None where none was found; ``why``: what they were told by, for people."""
 
     tool_calls: str | None
     reasoning: str | None
@@ -17,49 +17,89 @@ class Detected:
 
 @dataclass(frozen=True)
 class _Rule:
-    """``all_of``: texts that the template has, ``none_of``: has not; ``tokens``: of the vocabulary.
+    """A form, and texts of a template that writes it: all of `has`, none of `lacks`.
 
-    The template's texts or the tokens suffice where both are given.
+    ``tokens``: what suffices in the vocabulary where no template tells.
     """
 
     form: str
-    all_of: tuple[str, ...]
-    none_of: tuple[str, ...] = ()
+    has: tuple[str, ...]
+    lacks: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
 
-    def why(self, template: str, vocabulary: Container[str]) -> str | None:
-        """What told, None: nothing."""
-        in_template = all(text in template for text in self.all_of)
-        if in_template and not any(text in template for text in self.none_of):
-            return "the template has " + " and ".join(map(repr, self.all_of))
-        if self.tokens and all(token in vocabulary for token in self.tokens):
-            return "the vocabulary has " + " and ".join(map(repr, self.tokens))
-        return None
+    def fits_template(self, template: str) -> bool:
+        return all(text in template for text in self.has) and not any(
+            text in template for text in self.lacks
+        )
+
+    def fits_tokens(self, vocabulary: Container[str]) -> bool:
+        return bool(self.tokens) and all(token in vocabulary for token in self.tokens)
 
 
 # The first that fits decides, so the specific ones come first.
-_TOOL_CALLS = (
-    _Rule("hermes", ("<tool_call>", "arguments"), ("<arg_key>", "<function=", "<minimax:")),
+_CALLS = (
+    _Rule("openai", ("<|channel|>", "<|message|>"), tokens=("<|channel|>", "<|constrain|>")),
+    _Rule("kimi_k2", ("<|tool_calls_section_begin|>",), tokens=("<|tool_calls_section_begin|>",)),
+    _Rule("minimax_m2", ("<minimax:tool_call>",), tokens=("<minimax:tool_call>",)),
+    _Rule("mistral", ("[TOOL_CALLS]",), tokens=("[TOOL_CALLS]",)),
+    _Rule("deepseek_v4", ("｜DSML｜", "tool_calls>"), ("function_calls>",)),
+    _Rule("deepseek_v32", ("｜DSML｜",), tokens=("｜DSML｜",)),
+    _Rule("deepseek_v3", ("<｜tool▁calls▁begin｜>", "```json")),
+    _Rule("deepseek_v31", ("<｜tool▁calls▁begin｜>",)),
+    _Rule("glm47", ("</arg_key><arg_value>",)),
+    _Rule("glm45", ("<arg_key>",)),
+    _Rule("seed_oss", ("<seed:tool_call>",), tokens=("<seed:tool_call>",)),
+    _Rule("qwen3_coder", ("<function=", "<parameter=")),
+    _Rule("longcat", ("<longcat_tool_call>",), tokens=("<longcat_tool_call>",)),
+    _Rule("olmo3", ("<function_calls>",)),
+    _Rule("hermes", ("<tool_call>", "arguments")),
+    _Rule("jamba", ("<tool_calls>", "<|bom|>")),
+    _Rule("minimax", ("<tool_calls>", "<beginning_of_sentence>")),
+    _Rule("hunyuan_a13b", ("<tool_calls>",)),
+    _Rule("internlm", ("<|action_start|>", "<|plugin|>"), tokens=("<|action_start|>",)),
+    _Rule("granite", ("<|tool_call|>", "<|start_of_role|>")),
+    _Rule("phi4_mini_json", ("<|tool|>", "<|/tool|>")),
+    _Rule("llama4_json", ("<|python_start|>", '"parameters"')),
+    _Rule("llama4_pythonic", ("<|python_start|>",)),
+    _Rule("pythonic", ("[func_name1(",)),
+    _Rule("llama3_json", ("<|start_header_id|>", '"parameters"'), tokens=("<|python_tag|>",)),
+    _Rule("llama3_json", ("<|python_tag|>",)),
 )
+# `<response>` and `<answer>` stand around the answer itself in forms that are not known here.
+_WRAPPED = ("<response>", "<answer>")
 _REASONING = (
-    _Rule("qwen3", ("<think>", "enable_thinking")),
-    _Rule("deepseek_r1", ("<think>",)),
-    _Rule("deepseek_r1", ("</think>",)),
+    _Rule("openai_gptoss", ("<|channel|>", "<|message|>"), tokens=("<|channel|>", "<|constrain|>")),
+    _Rule("mistral", ("[THINK]",), tokens=("[THINK]",)),
+    _Rule("seed_oss", ("<seed:think>",), tokens=("<seed:think>",)),
+    _Rule("kimi_k2", ("</think>", "<|tool_calls_section_begin|>")),
+    _Rule("minimax_m2", ("</think>", "<minimax:tool_call>")),
+    _Rule("deepseek_v3", ("</think>", "<｜tool▁calls▁begin｜>", "thinking")),
+    _Rule("deepseek_v3", ("</think>", "｜DSML｜"), tokens=("</think>", "｜DSML｜")),
+    _Rule("glm45", ("</think>", "<arg_key>")),
+    _Rule("olmo3", ("<think>", "<function_calls>")),
+    _Rule("qwen3", ("<think>", "enable_thinking"), _WRAPPED),
+    _Rule("qwen3", ("</think>", "<tool_call>"), _WRAPPED),
+    _Rule("qwen3", ("<think>", "<tool_call>"), _WRAPPED),
+    _Rule("deepseek_r1", ("</think>",), _WRAPPED),
+    _Rule("deepseek_r1", ("<think>",), _WRAPPED),
 )
 
 
 def detect(template: str, vocabulary: Container[str]) -> Detected:
     """The forms of a model with this chat template ("" without one) and these tokens."""
-    calls, calls_why = _first(_TOOL_CALLS, template, vocabulary)
+    calls, calls_why = _first(_CALLS, template, vocabulary)
     reasoning, reasoning_why = _first(_REASONING, template, vocabulary)
-    why = f"tool calls: {calls_why}; reasoning: {reasoning_why}"
-    return Detected(calls, reasoning, why)
+    return Detected(calls, reasoning, f"tool calls: {calls_why}; reasoning: {reasoning_why}")
 
 
 def _first(
     rules: tuple[_Rule, ...], template: str, vocabulary: Container[str]
 ) -> tuple[str | None, str]:
+    """A form and why."""
     for rule in rules:
-        if (why := rule.why(template, vocabulary)) is not None:
-            return rule.form, f"{rule.form} ({why})"
-    return None, "none (no known marks)"
+        if rule.fits_template(template):
+            return rule.form, f"{rule.form} (the chat template has {' and '.join(rule.has)})"
+    for rule in rules:
+        if rule.fits_tokens(vocabulary):
+            return rule.form, f"{rule.form} (the vocabulary has {' and '.join(rule.tokens)})"
+    return None, "none (neither the chat template nor the vocabulary has the marks of one)"

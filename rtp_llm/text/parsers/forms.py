@@ -86,7 +86,8 @@ _KIMI_K2 = SectionCalls(
 CALLS: dict[str, Form] = {
     "hermes": TaggedJson("<tool_call>", "</tool_call>"),
     "qwen3_coder": _QWEN3_CODER,
-    "llama3_json": LlamaJson(),
+    "llama3_json": LlamaJson("<|python_tag|>"),
+    "llama4_json": LlamaJson("<|python_start|>", "<|python_end|>"),
     "pythonic": PythonicCalls(),
     "llama4_pythonic": PythonicCalls("<|python_start|>", "<|python_end|>"),
     "olmo3": PythonicCalls("<function_calls>", "</function_calls>", lines=True),
@@ -118,7 +119,6 @@ CALL_ALIASES = {
     "gpt-oss": "openai",
     "harmony": "openai",
     "llama3": "llama3_json",
-    "llama4_json": "llama3_json",
     "minimax-m2": "minimax_m2",
     "qwen": "hermes",
     "qwen25": "hermes",

@@ -84,7 +84,7 @@ def test_calls_are_read_as_they_were_meant(writer: str) -> None:
     ("before", "after"), [("I'll look.\n\n", ""), ("A < b <tool", "<|im_end|>"), ("\n\n", "\n")]
 )
 def test_text_around_calls(writer: str, before: str, after: str) -> None:
-    if form_of(writer) in AT_THE_BEGINNING_ONLY and before.strip():
+    if writer in AT_THE_BEGINNING_ONLY and before.strip():
         return
     after = "<|return|>" if form_of(writer) == "openai" else after
     for calls in CALL_LISTS[9:12]:

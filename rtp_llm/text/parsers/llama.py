@@ -1,4 +1,4 @@
-"""Llama 3: JSON objects without marks around them, or behind `<|python_tag|>`."""
+"""Llama 3 and 4: JSON objects without marks around them, or behind a tag."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from rtp_llm.text.parsers.answer import MESSAGE_ENDS, Answer
 from rtp_llm.text.parsers.json_calls import json_call
 from rtp_llm.text.parsers.source import Malformed, Markers, Steps
 
-_TAG = "<|python_tag|>"
-
 
 @dataclass(frozen=True)
 class LlamaJson:
-    """`{"name": N, "parameters": {...}}`, more of them behind semicolons.
+    """`{"name": N, "parameters": {...}}`, more of them behind semicolons; before them `open`.
 
     Without the tag they are calls only at the beginning of the answer, and only of declared tools:
     the answer may be JSON by itself.
     """
 
-    markers: tuple[str, ...] = (_TAG,)
+    open: str
+    close: str = ""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return (self.open, self.close) if self.close else (self.open,)
 
     def read(self, answer: Answer) -> Steps[None]:
         source = answer.source
@@ -29,12 +32,14 @@ class LlamaJson:
                 yield from self._calls(answer, bare=True)
         except Malformed:
             yield answer.give_up()
-        triggers = Markers.of(_TAG, *MESSAGE_ENDS)
+        triggers = Markers.of(self.open, *MESSAGE_ENDS)
         while True:
             yield from answer.text(triggers)
             try:
                 yield from source.spaces()
                 yield from self._calls(answer, bare=False)
+                if (yield from source.closing(self.close)):
+                    answer.end_call()
             except Malformed:
                 yield answer.give_up()
 

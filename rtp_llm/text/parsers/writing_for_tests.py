@@ -167,6 +167,8 @@ WRITERS: dict[str, Writer] = {
     "hermes": in_tags("<tool_call>", "</tool_call>"),
     "qwen3_coder": functions("<tool_call>", "</tool_call>", "\n"),
     "llama3_json": llama,
+    "llama3_json (tagged)": lambda calls: f"<|python_tag|>{llama(calls)}",
+    "llama4_json": lambda calls: f"<|python_start|>{llama(calls)}<|python_end|>",
     "pythonic": pythonic,
     "llama4_pythonic": lambda calls: f"<|python_start|>{pythonic(calls)}<|python_end|>",
     "olmo3": olmo,
