@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from rtp_llm.constraints import Grammar
-from rtp_llm.text.grammar.errors import GrammarError
-from rtp_llm.text.grammar.lark import check_text
+from rtp_llm.text.grammar.schema.compile import compile_schema
 
 # Small models write whitespace for ever where they may: one space, or a line with its indent.
 WHITESPACE = r" |\n[ \t]{0,32}"
@@ -44,14 +43,11 @@ def inline_json(
     any_whitespace: bool = True,
 ) -> str:
     """The schema as a term of a Lark rule; the parameters are those of json_schema_grammar."""
-    if schema is False:
-        raise GrammarError("the schema is false: no value satisfies it", "false")
-    body: dict[str, Any] = {} if schema is True else dict(schema)
+    body = compile_schema(schema, strict=strict)
     body["x-guidance"] = {
-        "lenient": not strict,
+        **body.get("x-guidance", {}),
         "whitespace_flexible": any_whitespace,
         "whitespace_pattern": (whitespace_pattern or WHITESPACE) if any_whitespace else None,
     }
     text = json.dumps(body, ensure_ascii=False)
-    check_text(text, "the schema")
     return f"%json {text}"

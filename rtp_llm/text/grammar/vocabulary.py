@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
+from functools import cache
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -39,6 +40,22 @@ def vocabulary_of(tokenizer: Vocabulary) -> llguidance.LLTokenizer:
 def _make(tokenizer: Vocabulary) -> llguidance.LLTokenizer:
     wrapper = llguidance.TokenizerWrapper(_Source(tokenizer))
     return llguidance.LLTokenizer(wrapper, eos_token=list(tokenizer.eos_token_ids) or None)
+
+
+@cache
+def byte_vocabulary() -> llguidance.LLTokenizer:
+    """Each byte is a token: for what is asked of a grammar without a model."""
+    return llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Bytes()))
+
+
+class _Bytes:
+    bos_token_id: int | None = None
+    eos_token_id = 256
+    special_token_ids = (256,)
+    tokens = (*(bytes([byte]) for byte in range(256)), b"<|end|>")
+
+    def __call__(self, text: str) -> list[int]:
+        return list(text.encode())
 
 
 class _Source:

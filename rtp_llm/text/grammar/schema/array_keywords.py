@@ -1,0 +1,120 @@
+"""Keywords of arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rtp_llm.text.grammar.schema.atoms import (
+    FALSE,
+    TRUE,
+    Atom,
+    Formula,
+    ItemAt,
+    ItemsFrom,
+    Length,
+    SomeItem,
+    Unique,
+)
+from rtp_llm.text.grammar.schema.document import Document, Literal
+from rtp_llm.text.grammar.schema.scalar_keywords import OfKind, length, one, unsupported
+from rtp_llm.text.grammar.schema.values import count_of, list_of
+
+
+def _items(document: Document, schema: dict[str, Any], literal: Literal) -> Formula:
+    """prefixItems and items; in older drafts a list of `items`, and additionalItems behind it."""
+    pointer = document.pointer(literal.schema)
+    keyword, rest = "prefixItems", "items"
+    if isinstance(schema.get("items"), list):
+        keyword, rest = "items", "additionalItems"
+    prefix = [
+        document.literal(item, f"{pointer}/{keyword}/{index}", literal.schema)
+        for index, item in enumerate(list_of(schema, keyword, pointer) if keyword in schema else ())
+    ]
+    atoms: list[Atom] = [ItemAt(index, item) for index, item in enumerate(prefix)]
+    others = document.literal(schema.get(rest, True), f"{pointer}/{rest}", literal.schema)
+    if others != Literal(0):
+        atoms.append(ItemsFrom(len(prefix), others))
+    if literal.positive:
+        return (tuple(atoms),)
+    return tuple(_broken(atom, rest) for atom in atoms)
+
+
+def _broken(atom: Atom, keyword: str) -> tuple[Atom, ...]:
+    if isinstance(atom, ItemAt):
+        return (Length(least=atom.index + 1), ItemAt(atom.index, ~atom.literal))
+    assert isinstance(atom, ItemsFrom)
+    if atom.literal == Literal(1):
+        return (Length(least=atom.index + 1),)
+    return (SomeItem(atom.index, ~atom.literal, keyword),)
+
+
+def _contains(document: Document, schema: dict[str, Any], literal: Literal) -> Formula:
+    pointer = document.pointer(literal.schema)
+    if "contains" not in schema:
+        return TRUE if literal.positive else FALSE
+    least = count_of(schema, "minContains", pointer) if "minContains" in schema else 1
+    inner = document.literal(schema["contains"], f"{pointer}/contains", literal.schema)
+    if "maxContains" in schema:
+        most = count_of(schema, "maxContains", pointer)
+        if most == 0 and least == 0:
+            return _none(inner) if literal.positive else one(SomeItem(0, inner, "maxContains"))
+        return unsupported("maxContains", pointer, "is not supported: items are not counted")
+    if least == 0:
+        return TRUE if literal.positive else FALSE
+    if least > 1:
+        return unsupported("minContains", pointer, "is not supported: items are not counted")
+    return one(SomeItem(0, inner, "contains")) if literal.positive else _none(inner)
+
+
+def _none(inner: Literal) -> Formula:
+    return one(ItemsFrom(0, ~inner))
+
+
+def _unique(document: Document, schema: dict[str, Any], literal: Literal) -> Formula:
+    if schema["uniqueItems"] is not True:
+        return TRUE if literal.positive else FALSE
+    pointer = document.pointer(literal.schema)
+    if not literal.positive:
+        return unsupported("uniqueItems", pointer, "cannot be negated")
+    return one(Unique(pointer))
+
+
+def _unevaluated(document: Document, schema: dict[str, Any], literal: Literal) -> Formula:
+    """As `items` behind what prefixItems has, where nothing else evaluates items."""
+    pointer = document.pointer(literal.schema)
+    inner = document.literal(schema["unevaluatedItems"], pointer, literal.schema)
+    if inner == Literal(0) or "items" in schema:
+        return TRUE if literal.positive else FALSE
+    others = [keyword for keyword in schema if keyword in EVALUATORS or keyword == "contains"]
+    if others:
+        return unsupported("unevaluatedItems", pointer, f"beside {others[0]} is not supported")
+    start = len(list_of(schema, "prefixItems", pointer)) if "prefixItems" in schema else 0
+    atom = ItemsFrom(start, inner)
+    return one(atom) if literal.positive else (_broken(atom, "unevaluatedItems"),)
+
+
+EVALUATORS = frozenset(
+    (
+        "$ref",
+        "$dynamicRef",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "not",
+        "if",
+        "dependentSchemas",
+        "dependencies",
+    )
+)
+"""Keywords that apply subschemas to the value itself, which unevaluated* then looks through."""
+
+OF_ARRAYS: OfKind = {
+    "minItems": length("minItems"),
+    "maxItems": length("maxItems"),
+    "items": _items,
+    "prefixItems": _items,
+    "additionalItems": _items,
+    "contains": _contains,
+    "uniqueItems": _unique,
+    "unevaluatedItems": _unevaluated,
+}

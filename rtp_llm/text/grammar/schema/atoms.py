@@ -1,0 +1,167 @@
+"""What a keyword asks of a value of one type: the atoms of a schema's formula."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from rtp_llm.text.grammar.schema.document import Literal
+
+KINDS = ("null", "boolean", "number", "string", "array", "object")
+"""JSON's types; integers are numbers with the atom `Whole`."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """One of `values`, or (`listed` is false) none of them. By `enum` and `const`."""
+
+    key: str
+    values: tuple[Any, ...]
+    listed: bool
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.listed))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Values) and (self.key, self.listed) == (other.key, other.listed)
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """What no grammar can say; only a list of values beside it makes it checkable."""
+
+    keyword: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A number is at least (`lower`) or at most `value`, or beyond it (`exclusive`)."""
+
+    lower: bool
+    value: Decimal
+    exclusive: bool
+
+
+@dataclass(frozen=True)
+class Multiple:
+    """A number is a multiple of `factor`."""
+
+    factor: Decimal
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A number is an integer."""
+
+
+@dataclass(frozen=True)
+class Length:
+    """From `least` to `most` characters, items or properties."""
+
+    least: int = 0
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class Matching:
+    """A string is one that the whole of `pattern` (Rust's syntax) matches."""
+
+    pattern: str
+
+
+@dataclass(frozen=True)
+class ItemAt:
+    """The item at `index`, where there is one."""
+
+    index: int
+    literal: Literal
+
+
+@dataclass(frozen=True)
+class ItemsFrom:
+    """Every item from `index` on."""
+
+    index: int
+    literal: Literal
+
+
+@dataclass(frozen=True)
+class SomeItem:
+    """At least one item from `index` on."""
+
+    index: int
+    literal: Literal
+    keyword: str
+
+
+@dataclass(frozen=True)
+class Unique:
+    """No two items are equal."""
+
+    pointer: str
+
+
+@dataclass(frozen=True)
+class Present:
+    """The object has the property."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Absent:
+    """The object lacks the property."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class PropertyIs:
+    """The value of the property, where there is one."""
+
+    name: str
+    literal: Literal
+
+
+@dataclass(frozen=True)
+class Properties:
+    """Values of properties: by name, by pattern (Rust's syntax), of those that neither names."""
+
+    named: tuple[tuple[str, Literal], ...]
+    patterns: tuple[tuple[str, Literal], ...]
+    rest: Literal
+
+
+@dataclass(frozen=True)
+class Names:
+    """Every property's name."""
+
+    literal: Literal
+    pointer: str
+
+
+Atom = (
+    Values
+    | Unsupported
+    | Bound
+    | Multiple
+    | Whole
+    | Length
+    | Matching
+    | ItemAt
+    | ItemsFrom
+    | SomeItem
+    | Unique
+    | Present
+    | Absent
+    | PropertyIs
+    | Properties
+    | Names
+)
+Conjunction = tuple[Atom, ...]
+Formula = tuple[Conjunction, ...]
+"""One of the conjunctions at least."""
+TRUE: Formula = ((),)
+FALSE: Formula = ()

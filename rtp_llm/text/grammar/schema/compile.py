@@ -1,0 +1,178 @@
+"""A schema in llguidance's words, of which it enforces every one exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rtp_llm.text.grammar.errors import GrammarError
+from rtp_llm.text.grammar.pattern import none_of
+from rtp_llm.text.grammar.schema.document import Document, Schema
+from rtp_llm.text.grammar.schema.expand import Expander
+from rtp_llm.text.grammar.schema.scalars import anchored
+from rtp_llm.text.grammar.schema.shapes import (
+    NEVER,
+    ArrayShape,
+    Node,
+    ObjectShape,
+    Scalar,
+    Shape,
+)
+
+MAX_NODES = 4000
+
+
+def compile_schema(schema: Schema, *, strict: bool = True) -> dict[str, Any]:
+    """The same values in a schema with `type`, `enum`, `anyOf`, `$ref` to `$defs`, and of each type
+    the keywords that llguidance enforces exactly.
+
+    Raises GrammarError with the keyword and its place, unless it is not `strict`: then what is not
+    supported is left out, and the result lets more through than `schema` does.
+    """
+    document = Document(schema, strict=strict)
+    return _Writer(document).write(document)
+
+
+class _Writer:
+    def __init__(self, document: Document) -> None:
+        self._expander = Expander(document)
+        self._shapes: dict[Node, list[Shape]] = {}
+        self._alive: set[Node] = {()}
+        self._uses: dict[Node, int] = {}
+        self._names: dict[Node, str] = {}
+        self._definitions: dict[str, Any] = {}
+        self._escapes = True
+
+    def write(self, document: Document) -> dict[str, Any]:
+        root: Node = (document.literal(document.root, "#"),)
+        root = () if root[0].schema == 0 else root
+        if root:
+            self._reach(root)
+            self._find_alive()
+        if root not in self._alive:
+            raise GrammarError("no finite JSON value satisfies the schema")
+        body = self._node(root)
+        body = {"anyOf": [body]} if "$ref" in body else dict(body)
+        if self._definitions:
+            body["$defs"] = self._definitions
+        if not self._escapes:
+            body["x-guidance"] = {"json_allowed_escapes": 'nrbtf\\"'}
+        return body
+
+    def _reach(self, root: Node) -> None:
+        waiting = [root]
+        self._uses[root] = 1
+        while waiting:
+            node = waiting.pop()
+            if node in self._shapes:
+                continue
+            self._shapes[node] = self._expander.shapes(node)
+            if len(self._shapes) > MAX_NODES:
+                raise GrammarError(f"the schema comes to more than {MAX_NODES} subschemas")
+            for shape in self._shapes[node]:
+                for child in _children(shape):
+                    self._uses[child] = self._uses.get(child, 0) + 1
+                    waiting.append(child)
+
+    def _find_alive(self) -> None:
+        """The nodes that some finite value satisfies."""
+        grown = True
+        while grown:
+            grown = False
+            for node, shapes in self._shapes.items():
+                if node not in self._alive and any(self._is_alive(shape) for shape in shapes):
+                    self._alive.add(node)
+                    grown = True
+
+    def _is_alive(self, shape: Shape) -> bool:
+        if isinstance(shape, Scalar):
+            return True
+        if isinstance(shape, ObjectShape):
+            return all(shape.named[name] in self._alive for name in shape.required)
+        needed = shape.prefix[: shape.least]
+        more = shape.least > len(shape.prefix)
+        return all(node in self._alive for node in needed) and (
+            not more or shape.items in self._alive
+        )
+
+    def _node(self, node: Node) -> dict[str, Any]:
+        """The node in place, or a reference where it is used more than once."""
+        if not node:
+            return {}
+        if node in self._names:
+            return {"$ref": f"#/$defs/{self._names[node]}"}
+        if self._uses.get(node, 0) < 2:
+            return self._alternatives(node)
+        name = self._names[node] = f"n{len(self._names)}"
+        self._definitions[name] = {}
+        self._definitions[name] = self._alternatives(node)
+        return {"$ref": f"#/$defs/{name}"}
+
+    def _alternatives(self, node: Node) -> dict[str, Any]:
+        found = [self._shape(shape) for shape in self._shapes[node] if self._is_alive(shape)]
+        return found[0] if len(found) == 1 else {"anyOf": found}
+
+    def _shape(self, shape: Shape) -> dict[str, Any]:
+        if isinstance(shape, Scalar):
+            return shape.schema
+        return self._array(shape) if isinstance(shape, ArrayShape) else self._object(shape)
+
+    def _array(self, shape: ArrayShape) -> dict[str, Any]:
+        schema: dict[str, Any] = {"type": "array"}
+        dead = [index for index, node in enumerate(shape.prefix) if node not in self._alive]
+        prefix = shape.prefix[: dead[0]] if dead else shape.prefix
+        ended = bool(dead) or shape.items not in self._alive
+        most = shape.most
+        if ended:
+            most = len(prefix) if most is None else min(most, len(prefix))
+        if prefix:
+            schema["prefixItems"] = [self._node(node) for node in prefix]
+        if ended or (most is not None and most <= len(prefix)):
+            schema["items"] = False
+        elif shape.items:
+            schema["items"] = self._node(shape.items)
+        if shape.least:
+            schema["minItems"] = shape.least
+        if most is not None:
+            schema["maxItems"] = most
+        return schema
+
+    def _object(self, shape: ObjectShape) -> dict[str, Any]:
+        schema: dict[str, Any] = {"type": "object"}
+        named = {n: v if v in self._alive else NEVER for n, v in shape.named.items()}
+        if named:
+            schema["properties"] = {
+                name: False if node == NEVER else self._node(node) for name, node in named.items()
+            }
+        if shape.required:
+            schema["required"] = list(shape.required)
+        patterns = {
+            anchored(pattern): False if node not in self._alive else self._node(node)
+            for pattern, node in shape.patterns.items()
+        }
+        rest = shape.rest in self._alive
+        if rest and named and not patterns:
+            # Free names as a pattern: beside named ones, llguidance takes escapes like \u0061.
+            patterns = {anchored(none_of(list(named))): self._node(shape.rest)}
+            rest = False
+        if patterns:
+            schema["patternProperties"] = patterns
+        if not rest:
+            schema["additionalProperties"] = False
+        elif patterns or shape.rest:
+            schema["additionalProperties"] = self._node(shape.rest)
+            self._escapes = self._escapes and not patterns
+        if shape.least:
+            schema["minProperties"] = shape.least
+        if shape.most is not None:
+            schema["maxProperties"] = shape.most
+        return schema
+
+
+def _children(shape: Shape) -> list[Node]:
+    if isinstance(shape, ArrayShape):
+        found = [*shape.prefix, shape.items]
+    elif isinstance(shape, ObjectShape):
+        found = [*shape.named.values(), *shape.patterns.values(), shape.rest]
+    else:
+        found = []
+    return [node for node in found if node and node != NEVER]

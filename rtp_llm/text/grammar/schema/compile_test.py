@@ -1,0 +1,135 @@
+"""What schemas come to, and why some are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rtp_llm.text.grammar import GrammarError, json_schema_grammar
+from rtp_llm.text.grammar.matching_for_tests import accepts, matcher
+from rtp_llm.text.grammar.schema.compile import compile_schema
+
+KEYED = {"type": "object", "properties": {"a": {}, "b": {}}}
+CASES: list[tuple[Any, list[str], list[str]]] = [
+    # schema, accepted, rejected
+    ({"oneOf": [{"type": "integer"}, {"type": "string"}]}, ["1", '"a"'], ["1.5", "null"]),
+    (
+        {"oneOf": [{"required": ["a"]}, {"required": ["b"]}], **KEYED},
+        ['{"a":1}'],
+        ['{"a":1,"b":2}'],
+    ),
+    ({"not": {"type": ["string", "object"]}}, ["1", "[]", "null"], ['"a"', "{}"]),
+    ({"not": {"enum": ["a", "ab", 3]}}, ['"b"', '""', "2", "3.5"], ['"a"', '"ab"', "3"]),
+    ({"not": {"required": ["a"]}}, ["{}", '{"b":1}'], ["1", '{"a":1}', '{"\\u0061":1}']),
+    ({"type": "integer", "not": {"const": 5}, "minimum": 5}, ["6"], ["5", "4"]),
+    (
+        {"if": {"properties": {"a": {"const": 1}}, "required": ["a"]}, "then": {"required": ["b"]}}
+        | KEYED,
+        ['{"a":1,"b":0}', '{"a":2}', "{}"],
+        ['{"a":1}'],
+    ),
+    (KEYED | {"dependentRequired": {"a": ["b"]}}, ["{}", '{"b":1}', '{"a":1,"b":1}'], ['{"a":1}']),
+    (
+        KEYED | {"dependentSchemas": {"a": {"properties": {"b": {"type": "null"}}}}},
+        ['{"b":1}', '{"a":1,"b":null}'],
+        ['{"a":1,"b":1}'],
+    ),
+    ({"propertyNames": {"pattern": "^x"}}, ['{"x1":1}', "{}"], ['{"y":1}']),
+    ({"propertyNames": {"enum": ["p", "q"]}}, ['{"p":1,"q":2}', "{}"], ['{"r":1}']),
+    ({"propertyNames": {"maxLength": 2}, "required": ["abc"]}, ["1"], ['{"abc":1}']),
+    (KEYED | {"minProperties": 2, "additionalProperties": False}, ['{"a":1,"b":1}'], ['{"a":1}']),
+    (
+        KEYED | {"maxProperties": 1},
+        ['{"a":1}', '{"z":1}', "{}"],
+        ['{"a":1,"b":1}', '{"a":1,"z":1}'],
+    ),
+    ({"contains": {"const": 1}, "maxItems": 3}, ["[1]", "[0,1]", "[1,1,1]"], ["[]", "[0,0,0]"]),
+    ({"not": {"contains": {"const": 1}}}, ["[]", "[2]"], ["[2,1]"]),
+    ({"uniqueItems": True, "maxItems": 1}, ["[1]"], ["[1,2]"]),
+    ({"items": {"type": "null"}, "contains": False, "minContains": 0}, ["[null]"], ["[1]"]),
+    ({"type": "string", "nullable": True}, ['"a"', "null"], ["1"]),
+    ({"enum": [1, "a", [2], {"k": None}], "type": ["integer", "array"]}, ["1", "[2]"], ['"a"']),
+    ({"const": {"b": 1, "a": [True]}}, ['{"b": 1, "a": [true]}'], ['{"b": 1}']),
+    ({"allOf": [{"multipleOf": 4}, {"multipleOf": 6}], "type": "integer"}, ["12", "0"], ["4", "6"]),
+    ({"anyOf": [False, {"type": "null"}]}, ["null"], ["1"]),
+    ({"minimum": 3, "exclusiveMinimum": True, "type": "integer"}, ["4"], ["3"]),
+    (
+        {"items": [{"type": "null"}], "additionalItems": False},
+        ["[null]", "[]"],
+        ["[1]", "[null,1]"],
+    ),
+    ({"type": "object", "properties": {'q"': {"type": "null"}}}, ['{"q\\"":null}'], ['{"q\\"":1}']),
+    ({"properties": {"a": {"type": "null"}}, "type": "object"}, ['{"b":1}'], ['{"\\u0061":1}']),
+    (
+        {
+            "$defs": {
+                "t": {"properties": {"n": {"$ref": "#/$defs/t"}}, "additionalProperties": False}
+            }
+        }
+        | {"$ref": "#/$defs/t", "type": "object"},
+        ["{}", '{"n":{"n":{}}}'],
+        ['{"n":{"m":1}}'],
+    ),
+    (
+        {"properties": {"a": {"$anchor": "x", "type": "null"}, "b": {"$ref": "#x"}}},
+        ["{}"],
+        ['{"b":1}'],
+    ),
+    ({"unevaluatedProperties": False, **KEYED}, ['{"a":1}'], ['{"c":1}']),
+]
+
+
+@pytest.mark.parametrize(("schema", "good", "bad"), CASES, ids=lambda value: str(value)[:60])
+def test_verdicts(schema: Any, good: list[str], bad: list[str]) -> None:
+    found = matcher(json_schema_grammar(schema))
+    assert [text for text in good if not accepts(found, text)] == []
+    assert [text for text in bad if accepts(found, text)] == []
+
+
+REFUSED: list[tuple[Any, str | None, str]] = [
+    (False, None, "no finite JSON value"),
+    ({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, None, "no finite"),
+    ({"properties": {"x": {"uniqueItems": True}}}, "uniqueItems", "uniqueItems at #/properties/x"),
+    ({"contains": {"const": 1}}, "contains", "maxItems"),
+    ({"not": {"type": "integer"}}, "type", "type at #/not"),
+    ({"not": {"pattern": "a"}}, "pattern", "cannot be negated"),
+    ({"pattern": "(?=a)b"}, "pattern", "look-ahead"),
+    ({"format": "iri"}, "format", "'iri'; known are date"),
+    ({"$ref": "other.json"}, "$ref", "another document"),
+    ({"$ref": "#/nowhere"}, "$ref", "leads nowhere"),
+    ({"$ref": "#"}, "$ref", "by itself"),
+    ({"type": "text"}, "type", "'text' is no JSON type"),
+    ({"minLength": -1}, "minLength", "no count"),
+    ({"required": True}, "required", "no list"),
+    ({"items": 3}, None, "a schema is an object or a boolean"),
+    ({"minProperties": 2}, "minProperties", "same one twice"),
+    ({"multipleOf": 0.123456}, "multipleOf", "digits"),
+    ({"const": 1e300}, "enum", "exponent|bits"),
+    ({"$schema": "http://example.com/own"}, "$schema", "json-schema.org"),
+    ({"a": "x" * 300_000}, None, "262144"),
+    ({"extends": {}}, "extends", "older draft"),
+    ({"unevaluatedItems": False, "allOf": [{}]}, "unevaluatedItems", "beside allOf"),
+    ({"const": "\ud800"}, "enum", "surrogate"),
+]
+
+
+@pytest.mark.parametrize(("schema", "keyword", "reason"), REFUSED, ids=lambda v: str(v)[:60])
+def test_refusals_name_the_keyword(schema: Any, keyword: str | None, reason: str) -> None:
+    with pytest.raises(GrammarError, match=reason) as refusal:
+        json_schema_grammar(schema)
+    assert refusal.value.keyword == keyword
+
+
+def test_lenient_leaves_out_what_is_not_supported() -> None:
+    schema = {"items": {"type": "integer", "format": "odd"}, "uniqueItems": True, "type": "array"}
+    found = matcher(json_schema_grammar(schema, strict=False))
+    assert accepts(found, "[1, 1]")
+    assert not accepts(found, '["a"]')
+
+
+def test_a_definition_is_written_once() -> None:
+    leaf = {"$ref": "#/$defs/leaf"}
+    schema = {"$defs": {"leaf": {"type": "string"}}, "type": "array", "prefixItems": [leaf, leaf]}
+    written = compile_schema(schema)
+    assert written["$defs"] == {"n0": {"type": "string"}}

@@ -1,0 +1,240 @@
+"""A JSON schema with its references, as a table of subschemas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urldefrag, urljoin
+
+from rtp_llm.text.grammar.errors import GrammarError
+from rtp_llm.text.grammar.lark import MAX_BYTES
+
+Schema = dict[str, Any] | bool
+
+MAX_DEPTH = 100
+# Where subschemas stand: as the keyword's value, in a list, or by name.
+ONE = frozenset(
+    (
+        "additionalItems",
+        "additionalProperties",
+        "contains",
+        "else",
+        "if",
+        "items",
+        "not",
+        "propertyNames",
+        "then",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    )
+)
+MANY = frozenset(("allOf", "anyOf", "items", "oneOf", "prefixItems"))
+NAMED = frozenset(("$defs", "definitions", "dependentSchemas", "patternProperties", "properties"))
+
+
+_ANNOTATIONS = frozenset(
+    (
+        "$comment",
+        "default",
+        "deprecated",
+        "description",
+        "examples",
+        "readOnly",
+        "title",
+        "writeOnly",
+    )
+)
+
+
+class Literal(NamedTuple):
+    """A subschema by its number in the document, or what it does not hold for."""
+
+    schema: int
+    positive: bool = True
+
+    def __invert__(self) -> Literal:
+        return Literal(self.schema, not self.positive)
+
+
+class Document:
+    """The subschemas of one request.
+
+    Raises GrammarError for what is no JSON schema, larger than MAX_BYTES or nested too deeply.
+    """
+
+    def __init__(self, schema: Schema, *, strict: bool = True) -> None:
+        self.strict = strict
+        self.root = _copied(schema)
+        self._schemas: list[Schema] = [True, False]
+        self._places: list[tuple[str, str]] = [("", ""), ("", "")]  # pointer, base URI
+        self._numbers: dict[int, int] = {}  # of dictionaries, by identity: the root keeps them
+        self._resources: dict[str, dict[str, Any]] = {}
+        self._anchors: dict[str, tuple[dict[str, Any], str]] = {}
+        if isinstance(self.root, dict):
+            _check_dialect(self.root)
+            self._resources[""] = self.root
+            self._walk(self.root, "#", "")
+
+    def literal(self, schema: Any, pointer: str, parent: int | None = None) -> Literal:
+        """The subschema `schema`, which stands at `pointer` below that of number `parent`."""
+        return self._followed(self._literal(schema, pointer, parent).schema)
+
+    def _literal(self, schema: Any, pointer: str, parent: int | None = None) -> Literal:
+        if isinstance(schema, bool):
+            return Literal(0 if schema else 1)
+        if not isinstance(schema, dict):
+            raise GrammarError(f"{pointer}: a schema is an object or a boolean, not this")
+        number = self._numbers.get(id(schema))
+        if number is None:  # in a place where no schema was expected
+            self._walk(schema, pointer, "" if parent is None else self._places[parent][1])
+            number = self._numbers[id(schema)]
+        return Literal(number)
+
+    def _followed(self, number: int) -> Literal:
+        """What a subschema that is nothing but a $ref leads to: it is met under one number."""
+        for _ in range(MAX_DEPTH):
+            schema = self._schemas[number]
+            if not isinstance(schema, dict) or schema.keys() - _ANNOTATIONS != {"$ref"}:
+                break
+            try:
+                number = self.resolve(number, schema["$ref"], "$ref").schema
+            except GrammarError:  # where it is used, if it is
+                break
+        return Literal(number)
+
+    def schema(self, number: int) -> Schema:
+        """The subschema of this number."""
+        return self._schemas[number]
+
+    def pointer(self, number: int) -> str:
+        """Where it stands, as a JSON pointer."""
+        return self._places[number][0] or "#"
+
+    def resolve(self, number: int, reference: Any, keyword: str) -> Literal:
+        """What a $ref of subschema `number` leads to."""
+        pointer, base = self._places[number]
+        if not isinstance(reference, str):
+            raise GrammarError(f"{keyword} at {pointer} is no string", keyword)
+        uri, fragment = urldefrag(_joined(base, reference))
+        resource = self._resources.get(uri)
+        if resource is None:
+            raise GrammarError(
+                f"{keyword} at {pointer}: {reference} is in another document, and none is loaded",
+                keyword,
+            )
+        fragment = unquote(fragment)
+        if not fragment or fragment.startswith("/"):
+            return self._at(resource, fragment, f"{keyword} at {pointer}: {reference}", keyword)
+        found = self._anchors.get(f"{uri}#{fragment}")
+        if found is None:
+            raise GrammarError(f"{keyword} at {pointer}: {reference} leads nowhere", keyword)
+        return self._literal(found[0], found[1])
+
+    def _at(self, resource: Any, fragment: str, what: str, keyword: str) -> Literal:
+        target, parent = resource, self._numbers[id(resource)]
+        for part in fragment.split("/")[1:]:
+            part = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(target, list) and part.isdecimal() and int(part) < len(target):
+                target = target[int(part)]
+            elif isinstance(target, dict) and part in target:
+                target = target[part]
+            else:
+                raise GrammarError(f"{what} leads nowhere", keyword)
+            if isinstance(target, dict):
+                parent = self._numbers.get(id(target), parent)
+        return self._literal(target, self.pointer(self._numbers[id(resource)]) + fragment, parent)
+
+    def _walk(self, root: dict[str, Any], pointer: str, base: str) -> None:
+        waiting = [(root, pointer, base)]
+        while waiting:
+            schema, pointer, base = waiting.pop()
+            if id(schema) in self._numbers:
+                continue
+            base = self._identify(schema, pointer, base)
+            self._numbers[id(schema)] = len(self._schemas)
+            self._schemas.append(schema)
+            self._places.append((pointer, base))
+            waiting += [(each, f"{pointer}/{path}", base) for each, path in _subschemas(schema)]
+
+    def _identify(self, schema: dict[str, Any], pointer: str, base: str) -> str:
+        """Take note of $id and anchors; the base URI of what is inside."""
+        name = schema.get("$id")
+        if isinstance(name, str):
+            base = urldefrag(_joined(base, name))[0]
+            self._resources.setdefault(base, schema)
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            if isinstance(schema.get(keyword), str):
+                self._anchors.setdefault(f"{base}#{schema[keyword]}", (schema, pointer))
+        return base
+
+    def dynamic_anchors(self, name: str) -> int:
+        """How many $dynamicAnchor of this name there are."""
+        return sum(isinstance(s, dict) and s.get("$dynamicAnchor") == name for s in self._schemas)
+
+
+def _check_dialect(schema: dict[str, Any]) -> None:
+    """Of $schema: another metaschema may give keywords another meaning."""
+    dialect = schema.get("$schema", "")
+    if not isinstance(dialect, str) or (dialect and "//json-schema.org/" not in dialect):
+        raise GrammarError(f"$schema: {dialect!r} is none of json-schema.org", "$schema")
+
+
+def _subschemas(schema: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    """The schemas that are objects right below `schema`, with their path from it."""
+    for keyword, value in schema.items():
+        if keyword in ONE and isinstance(value, dict):
+            yield value, keyword
+        elif keyword in MANY and isinstance(value, list):
+            for index, each in enumerate(value):
+                if isinstance(each, dict):
+                    yield each, f"{keyword}/{index}"
+        elif (keyword in NAMED or keyword == "dependencies") and isinstance(value, dict):
+            for name, each in value.items():
+                if isinstance(each, dict):
+                    yield each, f"{keyword}/{escaped(name)}"
+
+
+def escaped(name: str) -> str:
+    """A name as a part of a JSON pointer."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _joined(base: str, reference: str) -> str:
+    try:
+        return urljoin(base, reference) if not base.startswith("urn:") else _of_urn(base, reference)
+    except ValueError as error:
+        raise GrammarError(f"{reference!r} is no URI: {error}", "$ref") from error
+
+
+def _of_urn(base: str, reference: str) -> str:
+    return base + reference if reference.startswith("#") else reference
+
+
+def _copied(schema: Schema) -> Schema:
+    """The schema as JSON carries it, so that no two subschemas are one object."""
+    if not isinstance(schema, (dict, bool)):
+        raise GrammarError(f"a schema is an object or a boolean, not {type(schema).__name__}")
+    _check_depth(schema)
+    try:
+        text = json.dumps(schema, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise GrammarError(f"the schema is no JSON: {error}") from error
+    if len(text) > MAX_BYTES:
+        raise GrammarError(f"the schema has {len(text)} bytes; at most {MAX_BYTES} are taken")
+    copy: Schema = json.loads(text)
+    return copy
+
+
+def _check_depth(schema: Schema) -> None:
+    level: list[Any] = [schema]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, (dict, list))
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return
+    raise GrammarError(f"the schema is nested deeper than {MAX_DEPTH}")

@@ -1,0 +1,165 @@
+"""From nodes (subschemas that all hold for one value) to shapes."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from rtp_llm.text.grammar.errors import GrammarError
+from rtp_llm.text.grammar.schema.arrays import arrays
+from rtp_llm.text.grammar.schema.atoms import (
+    KINDS,
+    Bound,
+    Conjunction,
+    Length,
+    Multiple,
+    Names,
+    SomeItem,
+    Unique,
+    Unsupported,
+    Values,
+)
+from rtp_llm.text.grammar.schema.document import Document
+from rtp_llm.text.grammar.schema.evaluate import Evaluator
+from rtp_llm.text.grammar.schema.formula import Formulas
+from rtp_llm.text.grammar.schema.objects import Objects
+from rtp_llm.text.grammar.schema.scalars import numbers, plain, strings
+from rtp_llm.text.grammar.schema.shapes import ArrayShape, Node, ObjectShape, Scalar, Shape
+from rtp_llm.text.grammar.schema.values import canonical, decimal, kind_of
+
+_LOOK_AHEAD = 4
+# What is left out of a schema that is not strict, by the keyword that a refusal names.
+_ATOMS_OF: dict[str, type | tuple[type, ...]] = {
+    "contains": SomeItem,
+    "enum": Values,
+    "items": SomeItem,
+    "maxContains": SomeItem,
+    "maximum": Bound,
+    "maxProperties": Length,
+    "minimum": Bound,
+    "minProperties": Length,
+    "multipleOf": Multiple,
+    "propertyNames": Names,
+    "unevaluatedItems": SomeItem,
+    "uniqueItems": Unique,
+}
+
+
+class Expander:
+    """Shapes of a document's nodes, each made once."""
+
+    def __init__(self, document: Document) -> None:
+        self._strict = document.strict
+        self._formulas = Formulas(document, self._overlap)
+        self._evaluator = Evaluator(self._formulas, strict=document.strict)
+        self._objects = Objects(self._formulas, self._evaluator)
+        self._made: dict[tuple[Node, str], list[Shape]] = {}
+
+    def shapes(self, node: Node) -> list[Shape]:
+        """The alternatives of a node, over all types."""
+        return [shape for kind in KINDS for shape in self._of_kind(node, kind)]
+
+    def _of_kind(self, node: Node, kind: str) -> list[Shape]:
+        key = (node, kind)
+        if key not in self._made:
+            self._made[key] = self._make(node, kind)
+        return self._made[key]
+
+    def _make(self, node: Node, kind: str) -> list[Shape]:
+        formula = self._formulas.all_of(node, kind)
+        if () in formula:
+            return [*self._conjunction((), kind)]
+        found: list[Shape] = []
+        listed: dict[str, Any] = {}
+        for atoms in formula:
+            lists = [atom for atom in atoms if isinstance(atom, Values) and atom.listed]
+            if lists:
+                rest = tuple(atom for atom in atoms if atom is not lists[0])
+                for value in lists[0].values:
+                    if self._evaluator.conjunction(rest, value):
+                        listed[canonical(value)] = value
+            else:
+                found += self._conjunction(atoms, kind)
+        if listed:
+            found.append(Scalar({"enum": [_written(value) for value in listed.values()]}))
+        return found
+
+    def _conjunction(self, atoms: Conjunction, kind: str) -> list[Shape]:
+        supported = _supported(atoms)
+        shapes = self._of_atoms(supported, kind) if self._strict else self._weaker(supported, kind)
+        if shapes and self._strict and len(supported) < len(atoms):
+            lacking = next(atom for atom in atoms if isinstance(atom, Unsupported))
+            raise GrammarError(lacking.reason, lacking.keyword)
+        return shapes
+
+    def _weaker(self, atoms: Conjunction, kind: str) -> list[Shape]:
+        """Without the atoms that cannot be enforced."""
+        while True:
+            try:
+                return self._of_atoms(atoms, kind)
+            except GrammarError as error:
+                left_out = _ATOMS_OF.get(error.keyword or "")
+                if not left_out or not any(isinstance(atom, left_out) for atom in atoms):
+                    raise
+                atoms = tuple(atom for atom in atoms if not isinstance(atom, left_out))
+
+    def _of_atoms(self, atoms: Conjunction, kind: str) -> list[Shape]:
+        if kind == "null":
+            return [Scalar({"type": "null"})] if not atoms else []
+        if kind == "boolean":
+            left_out = {value for a in atoms if isinstance(a, Values) for value in a.values}
+            kept = [value for value in (True, False) if value not in left_out]
+            if len(kept) == 2:
+                return [Scalar({"type": "boolean"})]
+            return [Scalar({"enum": kept})] if kept else []
+        if kind == "number":
+            return [*numbers(atoms)]
+        if kind == "string":
+            return [*strings(atoms)]
+        return [*arrays(atoms)] if kind == "array" else [*self._objects.shapes(atoms)]
+
+    def _overlap(self, literals: Node, kind: str, depth: int = _LOOK_AHEAD) -> bool:
+        """Whether a value of `kind` may satisfy all; true where it is not known."""
+        try:
+            shapes = self._of_kind(literals, kind)
+        except GrammarError:
+            return True
+        return any(self._possible(shape, depth) for shape in shapes)
+
+    def _possible(self, shape: Shape, depth: int) -> bool:
+        if depth == 0:
+            return True
+        needed: list[Node] = []
+        if isinstance(shape, ObjectShape):
+            needed = [shape.named[name] for name in shape.required]
+        elif isinstance(shape, ArrayShape):
+            needed = [*shape.prefix[: shape.least]]
+            needed += [shape.items] if shape.least > len(shape.prefix) else []
+        return all(any(self._overlap(node, kind, depth - 1) for kind in KINDS) for node in needed)
+
+
+def _supported(atoms: Conjunction) -> Conjunction:
+    return tuple(atom for atom in atoms if not isinstance(atom, Unsupported))
+
+
+def _written(value: Any) -> Any:
+    """A listed value as llguidance reads it exactly; GrammarError if it cannot."""
+    kind = kind_of(value)
+    if kind == "number":
+        return plain(Fraction(decimal(value)), "enum")
+    if kind == "string":
+        _check_text(value)
+    if kind == "array":
+        return [_written(each) for each in value]
+    if kind == "object":
+        for name in value:
+            _check_text(name)
+        return {name: _written(each) for name, each in value.items()}
+    return value
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise GrammarError("enum: a lone surrogate is no text", "enum") from error

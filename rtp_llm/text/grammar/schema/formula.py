@@ -1,0 +1,261 @@
+"""What a schema asks of the values of one type, in disjunctive normal form.
+
+A keyword says something of one JSON type and holds for the others, so that the formula of, say,
+strings has few atoms. Negation (`not`, `oneOf`, `if`) is pushed down to them by De Morgan's laws;
+where an atom has no negation in a grammar, `Unsupported` stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rtp_llm.text.grammar.errors import GrammarError
+from rtp_llm.text.grammar.schema import array_keywords, object_keywords, scalar_keywords
+from rtp_llm.text.grammar.schema.atoms import (
+    FALSE,
+    TRUE,
+    Absent,
+    Conjunction,
+    Formula,
+    Present,
+    Unsupported,
+    Values,
+    Whole,
+)
+from rtp_llm.text.grammar.schema.document import Document, Literal, escaped
+from rtp_llm.text.grammar.schema.values import canonical, kind_of, list_of, map_of
+
+MAX_ALTERNATIVES = 512
+_OLD = "is of an older draft"
+REFUSED = {"$recursiveRef": _OLD, "disallow": _OLD, "divisibleBy": _OLD, "extends": _OLD}
+"""Keywords that no type is spared."""
+
+Overlap = Callable[[tuple[Literal, ...], str], bool]
+
+_TYPES = frozenset(("null", "boolean", "number", "integer", "string", "array", "object"))
+
+
+class Formulas:
+    """The formulas of a document's subschemas, each made once.
+
+    `overlap(literals, kind)`: whether a value of the type may satisfy all of them.
+    """
+
+    def __init__(self, document: Document, overlap: Overlap) -> None:
+        self._document = document
+        self._overlap = overlap
+        self._made: dict[tuple[Literal, str], Formula | None] = {}
+
+    def of(self, literal: Literal, kind: str) -> Formula:
+        """The formula that `literal` is for values of `kind`."""
+        key = (literal, kind)
+        if key not in self._made:
+            self._made[key] = None
+            try:
+                self._made[key] = self._make(literal, kind)
+            except BaseException:
+                del self._made[key]
+                raise
+        made = self._made[key]
+        if made is None:
+            pointer = self._document.pointer(literal.schema)
+            raise GrammarError(f"$ref: {pointer} is defined by itself", "$ref")
+        return made
+
+    def all_of(self, literals: Iterable[Literal], kind: str) -> Formula:
+        """The formula of their conjunction."""
+        return conjunction(self.of(literal, kind) for literal in literals)
+
+    def _make(self, literal: Literal, kind: str) -> Formula:
+        schema = self._document.schema(literal.schema)
+        if isinstance(schema, bool):
+            return TRUE if schema == literal.positive else FALSE
+        parts = [
+            self._keyword(keyword, schema, literal, kind)
+            for keyword in schema
+            if keyword in _OF_ALL or keyword in REFUSED or keyword in _OF_KIND.get(kind, ())
+        ]
+        return conjunction(parts) if literal.positive else disjunction(parts)
+
+    def _keyword(
+        self, keyword: str, schema: dict[str, Any], literal: Literal, kind: str
+    ) -> Formula:
+        pointer = self._document.pointer(literal.schema)
+        if keyword in REFUSED:
+            return ((Unsupported(keyword, f"{keyword} at {pointer} {REFUSED[keyword]}"),),)
+        if keyword in _OF_ALL:
+            return _OF_ALL[keyword](self, schema, literal, kind)
+        return _OF_KIND[kind][keyword](self._document, schema, literal)
+
+    def _type(self, schema: dict[str, Any], literal: Literal, kind: str) -> Formula:
+        pointer = self._document.pointer(literal.schema)
+        names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        for name in names:
+            if not isinstance(name, str) or name not in _TYPES:
+                raise GrammarError(f"type at {pointer}: {name!r} is no JSON type", "type")
+        listed = kind in names or (kind == "null" and schema.get("nullable") is True)
+        if not listed and kind == "number" and "integer" in names:
+            reason = f"type at {pointer}: numbers that are no integers cannot be told"
+            return ((Whole() if literal.positive else Unsupported("type", reason),),)
+        return TRUE if listed == literal.positive else FALSE
+
+    def _values(self, schema: dict[str, Any], literal: Literal, kind: str) -> Formula:
+        pointer = self._document.pointer(literal.schema)
+        formulas = []
+        for keyword in ("enum", "const"):
+            if keyword in schema:
+                const = keyword == "const"
+                values = [schema[keyword]] if const else list_of(schema, keyword, pointer)
+                formulas.append(_listed(values, kind, literal.positive))
+        return conjunction(formulas) if literal.positive else disjunction(formulas)
+
+    def _all_of(self, schema: dict[str, Any], literal: Literal, kind: str) -> Formula:
+        return self._joined(self._each(schema, "allOf", literal), literal.positive, kind)
+
+    def _any_of(self, schema: dict[str, Any], literal: Literal, kind: str) -> Formula:
+        return self._joined(self._each(schema, "anyOf", literal), not literal.positive, kind)
+
+    def _joined(self, literals: list[Literal], every: bool, kind: str) -> Formula:
+        formulas = [self.of(literal, kind) for literal in literals]
+        return conjunction(formulas) if every else disjunction(formulas)
+
+    def _one_of(self, schema: dict[str, Any], literal: Literal, kind: str) -> Formula:
+        branches = self._each(schema, "oneOf", Literal(literal.schema))
+        if literal.positive:
+            return disjunction(self._alone(branch, branches, kind) for branch in branches)
+        none = conjunction(self.of(~branch, kind) for branch in branches)
+        pairs = (
+            self.all_of((one, other), kind)
+            for index, one in enumerate(branches)
+            for other in branches[:index]
+            if self._overlap((one, other), kind)
+        )
+        return disjunction((none, *pairs))
+
+    def _alone(self, branch: Literal, branches: list[Literal], kind: str) -> Formula:
+        """`branch` and no other of them; those that cannot hold beside it need no negation."""
+        others = list(branches)
+        others.remove(branch)
+        shared = [other for other in others if self._overlap((branch, other), kind)]
+        return self.all_of((branch, *(~other for other in shared)), kind)
+
+    def _not(self, schema: dict[str, Any], literal: Literal, kind: str) -> Formula:
+        inner = self._below(schema["not"], "not", literal.schema)
+        return self.of(~inner if literal.positive else inner, kind)
+
+    def _if(self, schema: dict[str, Any], literal: Literal, kind: str) -> Formula:
+        condition = self._below(schema["if"], "if", literal.schema)
+        branches = []
+        for keyword, known in (("then", condition), ("else", ~condition)):
+            branch = self._below(schema.get(keyword, True), keyword, literal.schema)
+            branches.append(self.all_of((known, branch if literal.positive else ~branch), kind))
+        return disjunction(branches)
+
+    def _ref(self, schema: dict[str, Any], literal: Literal, kind: str) -> Formula:
+        target = self._document.resolve(literal.schema, schema["$ref"], "$ref")
+        return self.of(target if literal.positive else ~target, kind)
+
+    def _dynamic_ref(self, schema: dict[str, Any], literal: Literal, kind: str) -> Formula:
+        target = self._document.resolve(literal.schema, schema["$dynamicRef"], "$dynamicRef")
+        inner = self._document.schema(target.schema)
+        name = schema["$dynamicRef"].rpartition("#")[2]
+        dynamic = isinstance(inner, dict) and inner.get("$dynamicAnchor") == name
+        if dynamic and self._document.dynamic_anchors(name) > 1:
+            pointer = self._document.pointer(literal.schema)
+            reason = f"$dynamicRef at {pointer}: there is more than one $dynamicAnchor {name}"
+            return ((Unsupported("$dynamicRef", reason),),)
+        return self.of(target if literal.positive else ~target, kind)
+
+    def _dependencies(self, schema: dict[str, Any], literal: Literal, kind: str) -> Formula:
+        """Of dependentRequired, dependentSchemas, and `dependencies`, which is either."""
+        if kind != "object":
+            return TRUE if literal.positive else FALSE
+        pointer = self._document.pointer(literal.schema)
+        formulas = []
+        for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
+            for name, asked in map_of(schema, keyword, pointer).items():
+                path = f"{keyword}/{escaped(name)}"
+                formulas.append(self._dependency(name, asked, path, literal))
+        return conjunction(formulas) if literal.positive else disjunction(formulas)
+
+    def _dependency(self, name: str, asked: Any, path: str, literal: Literal) -> Formula:
+        if isinstance(asked, list) and all(isinstance(each, str) for each in asked):
+            needed: Formula = (tuple(Present(each) for each in asked),)
+            lacking: Formula = tuple((Present(name), Absent(each)) for each in asked)
+        else:
+            inner = self._below(asked, path, literal.schema)
+            needed = self.of(inner, "object") if literal.positive else FALSE
+            lacking = FALSE if literal.positive else self.of(~inner, "object")
+        if literal.positive:
+            return disjunction((((Absent(name),),), conjunction((((Present(name),),), needed))))
+        return conjunction((((Present(name),),), lacking))
+
+    def _each(self, schema: dict[str, Any], keyword: str, literal: Literal) -> list[Literal]:
+        branches = list_of(schema, keyword, self._document.pointer(literal.schema))
+        found = [
+            self._below(branch, f"{keyword}/{index}", literal.schema)
+            for index, branch in enumerate(branches)
+        ]
+        return found if literal.positive else [~branch for branch in found]
+
+    def _below(self, schema: Any, path: str, parent: int) -> Literal:
+        return self._document.literal(schema, f"{self._document.pointer(parent)}/{path}", parent)
+
+
+def _listed(values: list[Any], kind: str, positive: bool) -> Formula:
+    found = {canonical(value): value for value in values if kind_of(value) == kind}
+    if not found:
+        return FALSE if positive else TRUE
+    return ((Values("\n".join(found), tuple(found.values()), positive),),)
+
+
+def conjunction(formulas: Iterable[Formula]) -> Formula:
+    """All of them."""
+    made: Formula = TRUE
+    for formula in formulas:
+        made = bounded({(*a, *(x for x in b if x not in a)): None for a in made for b in formula})
+    return made
+
+
+def disjunction(formulas: Iterable[Formula]) -> Formula:
+    """One of them at least."""
+    return bounded({each: None for formula in formulas for each in formula})
+
+
+def bounded(alternatives: dict[Conjunction, None]) -> Formula:
+    """Those that do not contradict themselves, if they are not too many."""
+    found = tuple(each for each in alternatives if not _contradicts(each))
+    if len(found) > MAX_ALTERNATIVES:
+        raise GrammarError(
+            f"anyOf, oneOf, not and if come to more than {MAX_ALTERNATIVES} alternatives", "anyOf"
+        )
+    return found
+
+
+def _contradicts(atoms: Conjunction) -> bool:
+    present = {atom.name for atom in atoms if isinstance(atom, Present)}
+    return any(isinstance(atom, Absent) and atom.name in present for atom in atoms)
+
+
+_OF_ALL: dict[str, Callable[[Formulas, dict[str, Any], Literal, str], Formula]] = {
+    "$ref": Formulas._ref,
+    "$dynamicRef": Formulas._dynamic_ref,
+    "allOf": Formulas._all_of,
+    "anyOf": Formulas._any_of,
+    "const": Formulas._values,
+    "dependencies": Formulas._dependencies,
+    "dependentRequired": Formulas._dependencies,
+    "dependentSchemas": Formulas._dependencies,
+    "enum": Formulas._values,
+    "if": Formulas._if,
+    "not": Formulas._not,
+    "oneOf": Formulas._one_of,
+    "type": Formulas._type,
+}
+_OF_KIND = {
+    "number": scalar_keywords.OF_NUMBERS,
+    "string": scalar_keywords.OF_STRINGS,
+    "array": array_keywords.OF_ARRAYS,
+    "object": object_keywords.OF_OBJECTS,
+}

@@ -1,0 +1,164 @@
+"""Conjunctions of atoms of numbers and strings."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from rtp_llm.text.grammar.errors import GrammarError
+from rtp_llm.text.grammar.pattern import none_of
+from rtp_llm.text.grammar.schema.atoms import (
+    Bound,
+    Conjunction,
+    Length,
+    Matching,
+    Multiple,
+    Values,
+    Whole,
+)
+from rtp_llm.text.grammar.schema.shapes import Scalar
+
+# llguidance keeps bounds in doubles and integers of 64 bits.
+_EXACT = 2**53
+_MAX_DIGITS = 15
+MAX_STEP = 10_000
+"""Of multipleOf, read without its decimal point and last zeros."""
+
+
+def numbers(atoms: Conjunction) -> list[Scalar]:
+    """The shapes of numbers: the values that are left out lie between them."""
+    left_out = {
+        Fraction(Decimal(repr(value)))
+        for atom in atoms
+        if isinstance(atom, Values)
+        for value in atom.values
+    }
+    step = _step([Fraction(atom.factor) for atom in atoms if isinstance(atom, Multiple)])
+    whole = any(isinstance(atom, Whole) for atom in atoms)
+    if whole:
+        step = _step([Fraction(1), *([step] if step else [])])
+    low, high = _bounds(atoms)
+    shapes = []
+    for value in sorted(left_out):
+        if _within(low, high, value):
+            shapes += _interval(low, (value, True), step, whole)
+            low = (value, True)
+    return shapes + _interval(low, high, step, whole)
+
+
+_End = tuple[Fraction, bool] | None  # the bound, and whether it is left out itself
+
+
+def _bounds(atoms: Conjunction) -> tuple[_End, _End]:
+    found = [atom for atom in atoms if isinstance(atom, Bound)]
+    lower = [(Fraction(atom.value), atom.exclusive) for atom in found if atom.lower]
+    upper = [(Fraction(atom.value), atom.exclusive) for atom in found if not atom.lower]
+    return (
+        max(lower, default=None),
+        min(upper, default=None, key=lambda end: (end[0], not end[1])),
+    )
+
+
+def _within(low: _End, high: _End, value: Fraction) -> bool:
+    above = low is None or value > low[0] or (value == low[0] and not low[1])
+    below = high is None or value < high[0] or (value == high[0] and not high[1])
+    return above and below
+
+
+def _step(factors: list[Fraction]) -> Fraction | None:
+    """The least common multiple."""
+    step: Fraction | None = None
+    for factor in factors:
+        if step is None:
+            step = factor
+        else:
+            over = math.lcm(
+                step.numerator * factor.denominator, factor.numerator * step.denominator
+            )
+            step = Fraction(over, step.denominator * factor.denominator)
+    return step
+
+
+def _interval(low: _End, high: _End, step: Fraction | None, whole: bool) -> list[Scalar]:
+    if step is not None:
+        low, high = _on_grid(low, step, up=True), _on_grid(high, step, up=False)
+    if low and high and (low[0] > high[0] or (low[0] == high[0] and (low[1] or high[1]))):
+        return []
+    schema: dict[str, Any] = {"type": "integer" if whole else "number"}
+    for end, name in ((low, "minimum"), (high, "maximum")):
+        if end is not None:
+            keyword = f"exclusive{name.capitalize()}" if end[1] else name
+            schema[keyword] = plain(end[0], name)
+    if step is not None and not (whole and step == 1):
+        schema["multipleOf"] = _factor(step)
+    return [Scalar(schema)]
+
+
+def _factor(step: Fraction) -> float:
+    number = plain(step, "multipleOf")
+    digits = "".join(map(str, Decimal(repr(number)).normalize().as_tuple().digits))
+    if int(digits) > MAX_STEP:  # each remainder is a state of the library's automaton
+        raise GrammarError(f"multipleOf: {number} has more digits than {MAX_STEP}", "multipleOf")
+    return number
+
+
+def _on_grid(end: _End, step: Fraction, *, up: bool) -> _End:
+    """The last multiple of `step` inside of a bound."""
+    if end is None:
+        return None
+    ratio = end[0] / step
+    count = math.ceil(ratio) if up else math.floor(ratio)
+    if end[1] and count == ratio:
+        count += 1 if up else -1
+    return (count * step, False)
+
+
+def plain(value: Fraction, keyword: str) -> float:
+    """The number as JSON that llguidance reads exactly; GrammarError if there is none."""
+    if value.denominator == 1:
+        whole = value.numerator
+        if abs(whole) <= _EXACT or (float(whole) == whole and -(2**63) <= whole < 2**63):
+            return whole
+        if whole == 2**63 - 1:
+            return whole
+        raise GrammarError(
+            f"{keyword}: {whole} has more than 64 bits, or needs more than 53", keyword
+        )
+    number = float(value)
+    written = Decimal(repr(number))
+    if Fraction(written) != value or len(written.as_tuple().digits) > _MAX_DIGITS:
+        raise GrammarError(f"{keyword}: {number!r} has more than {_MAX_DIGITS} digits", keyword)
+    if abs(number) < 1e-9:
+        raise GrammarError(f"{keyword}: {number!r} needs an exponent", keyword)
+    return number
+
+
+def strings(atoms: Conjunction) -> list[Scalar]:
+    """The shape of strings; none where the length cannot be."""
+    least = max((atom.least for atom in atoms if isinstance(atom, Length)), default=0)
+    mosts = [a.most for a in atoms if isinstance(a, Length) and a.most is not None]
+    most = min(mosts, default=None)
+    if most is not None and least > most:
+        return []
+    schema: dict[str, Any] = {"type": "string"}
+    if least:
+        schema["minLength"] = least
+    if most is not None:
+        schema["maxLength"] = most
+    patterns = [atom.pattern for atom in atoms if isinstance(atom, Matching)]
+    words = [word for atom in atoms if isinstance(atom, Values) for word in atom.values]
+    if words:
+        patterns.append(none_of(list(dict.fromkeys(words))))
+    if patterns:
+        schema["pattern"] = anchored(patterns[0])
+    if len(patterns) < 2:
+        return [Scalar(schema)]
+    others = [{"type": "string", "pattern": anchored(pattern)} for pattern in patterns[1:]]
+    return [Scalar({"allOf": [schema, *others]})]
+
+
+def anchored(rust: str) -> str:
+    """A pattern for the whole text as `pattern` and `patternProperties` take it."""
+    return f"^(?:{rust})$"
