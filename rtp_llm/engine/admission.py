@@ -11,7 +11,7 @@ import numpy as np
 from rtp_llm.engine.messages import INDEX_BITS, MAX_REQUEST_ID, AddRequest, RequestError
 from rtp_llm.engine.seeds import SeedSource
 from rtp_llm.native import load_runtime
-from rtp_llm.sampling_params import check_token_fields, check_vocabulary
+from rtp_llm.sampling_params import SamplingParams, check_token_fields, check_vocabulary
 from rtp_llm.worker.heads.sampling_flags import NEEDS_HISTORY, sampling_flags
 from rtp_llm.worker.new_sequences import NewSequences
 
@@ -69,8 +69,7 @@ class Admission:
         params = request.params
         ids = [request.request_id << INDEX_BITS | index for index in range(params.n)]
         prompt = np.array(request.prompt_token_ids, np.int32)
-        eos = [] if params.ignore_eos else list(self.limits.eos_token_ids)
-        flags = sampling_flags(params, bool(processors))
+        eos, flags = self._end_ids(params), sampling_flags(params, bool(processors))
         max_tokens = params.max_tokens or self.limits.max_model_len - len(prompt)
         try:
             slots: list[int] = self._scheduler.add(
@@ -87,14 +86,18 @@ class Admission:
                 use_prefix_cache=params.prompt_logprobs is None and not request.pooling,
                 remote_prompt=remote_prompt,
                 overlap=self._overlap,
+                tenant=request.tenant,
+                tenant_weight=request.tenant_weight,
             )
-        except self._queue_full as error:
-            raise RequestError("queue_full", str(error)) from error
-        except ValueError as error:
-            raise RequestError("invalid", str(error)) from error
+        except (self._queue_full, ValueError) as error:
+            invalid = isinstance(error, ValueError)
+            raise RequestError("invalid" if invalid else "queue_full", str(error)) from error
         seeds, pooling = self._seeds.seeds_for(params.seed, params.n), bool(request.pooling)
         stop_ids = [*eos, *params.stop_token_ids]
         return NewSequences(ids, slots, seeds, prompt, params, stop_ids, processors, pooling)
+
+    def _end_ids(self, params: SamplingParams) -> list[int]:
+        return [] if params.ignore_eos else list(self.limits.eos_token_ids)
 
 
 def check_request(request: AddRequest, limits: EngineLimits) -> None:

@@ -48,7 +48,8 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
     ``extra_key`` separates prefix caches (tenant, adapter): requests share blocks only within one.
     ``number`` counts the requests of an engine of several ranks from 1. With ``pooling`` the mean
     of the prompt's hidden states comes with the step that ends the prompt, beside its tokens.
-    ``grammar``: what answers obey; with ``thinking`` from its end on.
+    ``grammar``: what answers obey; with ``thinking`` from its end on. Whose turn it is among
+    waiting requests of one priority is fair between ``tenant``s, by their weights.
     """
 
     request_id: int
@@ -59,6 +60,8 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
     pooling: Literal["mean"] | None = None
     grammar: Grammar | None = None
     thinking: Thinking | None = None
+    tenant: str = ""
+    tenant_weight: float = 1.0
 
 
 class Wake(msgspec.Struct, tag="wake", frozen=True, kw_only=True):

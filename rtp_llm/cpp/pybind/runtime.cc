@@ -66,7 +66,7 @@ std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
                          std::vector<int32_t> eos_token_ids, std::vector<int32_t> stop_token_ids,
                          int32_t priority, const py::bytes& extra_key, int32_t sampling_flags,
                          bool needs_history, bool use_prefix_cache, bool remote_prompt,
-                         bool overlap) {
+                         bool overlap, std::string tenant, double tenant_weight) {
   RequestOptions options;
   options.max_tokens = max_tokens;
   options.min_tokens = min_tokens;
@@ -79,6 +79,8 @@ std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
   options.use_prefix_cache = use_prefix_cache;
   options.remote_prompt = remote_prompt;
   options.overlap = overlap;
+  options.tenant = std::move(tenant);
+  options.tenant_weight = tenant_weight;
   return scheduler.Add(ids, RequireFlat(prompt).data(), static_cast<int32_t>(prompt.size()),
                        std::move(options));
 }
@@ -330,7 +332,8 @@ void BindScheduler(py::module_& module) {
            py::arg("stop_token_ids") = std::vector<int32_t>(), py::arg("priority") = 0,
            py::arg("extra_key") = py::bytes(), py::arg("sampling_flags") = 0,
            py::arg("needs_history") = false, py::arg("use_prefix_cache") = true,
-           py::arg("remote_prompt") = false, py::arg("overlap") = true)
+           py::arg("remote_prompt") = false, py::arg("overlap") = true, py::arg("tenant") = "",
+           py::arg("tenant_weight") = 1.0)
       .def("abort", &Scheduler::Abort, py::arg("ids"))
       .def("schedule", &Schedule, py::arg("drafts") = py::none())
       .def("commit", &Commit, py::arg("tokens"))

@@ -285,3 +285,18 @@ def test_a_prompt_of_another_worker() -> None:
         scheduler.prefill_locally(1)
     assert scheduler.schedule()
     assert scheduler.batch.token_ids.tolist() == [5]
+
+
+def test_tenants_take_turns() -> None:
+    scheduler = make_scheduler(max_running=1)
+    prompt = np.arange(4, dtype=np.int32)
+    for number in range(3):
+        scheduler.add([number], prompt + 10 * number, max_tokens=1, tenant="flood")
+    scheduler.add([3], prompt + 50, max_tokens=1, tenant="other", tenant_weight=2.0)
+    order = []
+    while scheduler.schedule():
+        order += scheduler.batch.seq_ids.tolist()
+        commit(scheduler, 7)
+    assert order == [0, 3, 1, 2]
+    with pytest.raises(ValueError, match="tenant_weight=0"):
+        scheduler.add([9], prompt, max_tokens=1, tenant_weight=0.0)

@@ -96,6 +96,7 @@ void Scheduler::StartFollowers(int32_t leader_slot) {
     follower.state = SequenceState::kRunning;
     follower.decoding = true;
     follower.admitted = true;
+    follower.charged = true;
     follower.leader = -1;
     follower.computed = leader.computed;
     follower.cached_tokens = leader.cached_tokens;
@@ -127,6 +128,7 @@ void Scheduler::CommitOutput(const OutputView& outputs, int32_t output, const in
     ++count;
     finish = sequence.CheckFinish();
   }
+  sequences_.waiting.ChargeOutput(sequence.tenant, count);
   if (count < width) {
     std::fill(out + count, out + width, -1);
     if (finish == FinishReason::kNone) finish = ErrorOf(tokens[count]);

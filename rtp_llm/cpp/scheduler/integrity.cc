@@ -128,14 +128,20 @@ void Scheduler::CheckIntegrity() const {
     throw IntegrityError("a sequence slot is lost");
   }
   int32_t places = 0;
-  for (const RankedSlots* list :
-       {&sequences_.running, &sequences_.waiting, &sequences_.receiving}) {
+  std::vector<const RankedSlots*> lists = {&sequences_.running, &sequences_.receiving};
+  for (const int32_t tenant : sequences_.waiting.waiting_tenants()) {
+    lists.push_back(&sequences_.waiting.SlotsOf(tenant));
+  }
+  for (const RankedSlots* list : lists) {
     for (const auto& entry : *list) places += sequences_[entry.slot].places();
   }
   if (places != static_cast<int32_t>(live.size()) ||
       places != sequences_.running_places + sequences_.waiting_places) {
     throw IntegrityError("a sequence is in no list, or in two");
   }
+  std::vector<int32_t> tenants;
+  for (const int32_t slot : live) tenants.push_back(sequences_[slot].tenant);
+  sequences_.waiting.CheckIntegrity(tenants);
   for (const int32_t slot : live) CheckSequence(slot);
   cache_.CheckIntegrity(caches);
   CheckSharing(live);

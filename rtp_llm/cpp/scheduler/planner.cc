@@ -100,16 +100,21 @@ int32_t Planner::CutChunk(const Sequence& sequence, int32_t count) const {
 }
 
 void Planner::Admit() {
-  while (!sequences_.waiting.empty()) {
-    const int32_t slot = sequences_.waiting.first();
+  while (!sequences_.waiting.empty() && AdmitNext(sequences_.waiting.First())) {
+  }
+}
+
+bool Planner::AdmitNext(int32_t slot) {
+  // Those that it preempts wait too, perhaps before it: it is its turn all the same.
+  while (true) {
     const int32_t chunk = std::min(cache_.state_block_size(), sequences_[slot].length);
-    if (prefill_budget_ < chunk) return;
+    if (prefill_budget_ < chunk) return false;
     // Preempted in this very plan, while its last token is sampled: it may end with that one.
-    if (sequences_[slot].is_pending()) return;
+    if (sequences_[slot].is_pending()) return false;
     const bool has_place =
         sequences_.running_places + sequences_[slot].places() <= config_.max_running;
-    if (has_place && !short_of_blocks_ && TryAdmit(slot)) continue;
-    if (!PreemptLessUrgent(slot)) return;
+    if (has_place && !short_of_blocks_ && TryAdmit(slot)) return true;
+    if (!PreemptLessUrgent(slot)) return false;
   }
 }
 
@@ -138,11 +143,7 @@ bool Planner::TryStart(int32_t slot, bool alone) {
 bool Planner::TryReceive(int32_t slot) {
   Sequence& sequence = sequences_[slot];
   if (!cache_.ReserveReceived(sequence.length, &sequence.cache)) return false;
-  sequences_.waiting.Erase(sequence.rank, slot);
-  sequences_.receiving.Insert(sequence.rank, slot);
-  --sequences_.waiting_places;
-  ++sequences_.running_places;
-  sequence.state = SequenceState::kReceiving;
+  sequences_.Move(slot, SequenceState::kReceiving);
   began_receiving_.push_back(slot);
   CountAdmission(&sequence);
   return true;
@@ -150,13 +151,12 @@ bool Planner::TryReceive(int32_t slot) {
 
 void Planner::Start(int32_t slot, int32_t count) {
   Sequence& sequence = sequences_[slot];
-  sequences_.waiting.Erase(sequence.rank, slot);
-  sequences_.running.Insert(sequence.rank, slot);
-  sequences_.waiting_places -= sequence.places();
-  sequences_.running_places += sequence.places();
-  sequence.state = SequenceState::kRunning;
+  sequences_.Move(slot, SequenceState::kRunning);
   sequence.step_tokens = count;
   prefill_budget_ -= count;
+  if (!std::exchange(sequence.charged, true)) {
+    sequences_.waiting.ChargePrompt(sequence.tenant, sequence.length - sequence.computed);
+  }
   CountAdmission(&sequence);
 }
 
@@ -235,11 +235,7 @@ void Planner::Preempt(int32_t slot) {
   sequence.length -= std::exchange(sequence.drafts_in_flight, 0);
   sequence.computed = 0;
   sequence.decoding = false;
-  sequence.state = SequenceState::kWaiting;
-  sequences_.running.Erase(sequence.rank, slot);
-  sequences_.waiting.Insert(sequence.rank, slot);
-  sequences_.running_places -= sequence.places();
-  sequences_.waiting_places += sequence.places();
+  sequences_.Move(slot, SequenceState::kWaiting);
   ++counters_.preemptions;
 }
 

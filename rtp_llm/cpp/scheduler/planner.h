@@ -21,6 +21,9 @@ struct PlannerCounters {
 //
 // - Order is by rank: FIFO within a priority; a more urgent priority is worth aging_steps steps of
 //   arrival per level, so a request is overtaken only by those that arrive within that many steps.
+// - With several tenants the order among waiting requests of one priority is by what each tenant
+//   was given so far, and by rank only within a tenant: see FairQueue. What runs is not touched by
+//   that: it goes on by rank. Each scheduler is fair for itself, those of several ranks too.
 // - Every decoding sequence gets its token first; what is left of the token budget goes to prompts
 // in
 //   order of rank, in chunks.
@@ -66,6 +69,7 @@ class Planner {
   void PlanDrafts(const DraftTokens& drafts);
   int32_t ReserveDrafts(int32_t count, Sequence* sequence);
   void Admit();
+  bool AdmitNext(int32_t slot);
   bool TryAdmit(int32_t slot);
   bool TryStart(int32_t slot, bool alone);
   bool TryReceive(int32_t slot);

@@ -115,6 +115,8 @@ class RandomTest : public testing::TestWithParam<World> {
     if (Below(3) == 0) options.stop_token_ids = {kStop};
     options.priority = Below(3) - 1;
     options.extra_key = Below(4) == 0 ? "tenant" : "";
+    if (Below(2) == 0) options.tenant = Below(2) == 0 ? "first" : "second";
+    options.tenant_weight = 1 + Below(2);
     options.needs_history = Below(4) == 0;
     options.use_prefix_cache = Below(8) != 0;
     options.overlap = Below(6) != 0;

@@ -31,16 +31,16 @@ FinishReason Scheduler::FinishRecv(int64_t id, int32_t token, int32_t cached_tok
   Sequence& sequence = ReceivingSequence(id);
   if (token < 0) throw std::invalid_argument("token " + std::to_string(token) + " is negative");
   const int32_t slot = sequences_.Find(id);
-  sequences_.receiving.Erase(sequence.rank, slot);
-  sequences_.running.Insert(sequence.rank, slot);
-  sequence.state = SequenceState::kRunning;
+  sequences_.Move(slot, SequenceState::kRunning);
   sequence.remote = false;  // if it is preempted, it is computed here
+  sequence.charged = true;
   sequence.decoding = true;
   sequence.computed = sequence.length;
   sequence.cached_tokens = cached_tokens;
   cache_.Publish(sequence.tokens.data(), sequence.computed, cache_.state_block_size(),
                  &sequence.cache);
   sequence.Append(token);
+  sequences_.waiting.ChargeOutput(sequence.tenant, 1);
   const FinishReason finish = sequence.CheckFinish();
   if (finish != FinishReason::kNone) Retire(slot);
   return finish;
@@ -52,11 +52,7 @@ void Scheduler::PrefillLocally(int64_t id) {
   cache_.Release(&sequence.cache);
   sequence.computed = 0;
   sequence.remote = false;
-  sequence.state = SequenceState::kWaiting;
-  sequences_.receiving.Erase(sequence.rank, slot);
-  sequences_.waiting.Insert(sequence.rank, slot);
-  --sequences_.running_places;
-  ++sequences_.waiting_places;
+  sequences_.Move(slot, SequenceState::kWaiting);
 }
 
 std::vector<int32_t> Scheduler::TableEntries(const Sequence& sequence, int32_t group, int32_t first,

@@ -1,6 +1,7 @@
 #include "rtp_llm/cpp/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -15,6 +16,8 @@ namespace {
 // Priorities beyond this count as this, so that ageing overtakes any difference in bounded time.
 constexpr int32_t kMaxPriority = 100;
 constexpr int32_t kTokensReserved = 512;
+// Of the queue, this share is kept from a tenant that has more than half of all sequences.
+constexpr int32_t kQueueReserveDivisor = 8;
 
 void Require(bool condition, const std::string& message) {
   if (!condition) throw std::invalid_argument(message);
@@ -54,19 +57,11 @@ std::vector<int32_t> Scheduler::Add(const std::vector<int64_t>& ids, const int32
   CheckFits(length, MaxLength(length, options));
   const int32_t count = static_cast<int32_t>(ids.size());
   // Free places among the running ones count too: before the next step everybody waits.
-  const int64_t live = static_cast<int64_t>(sequences_.num_live());
-  if (live + count > config_.max_sequences()) {
-    throw QueueFullError(
-        "the queue is full: " + std::to_string(live) +
-        " sequences run or wait, max_running=" + std::to_string(config_.max_running) +
-        " and max_queued=" + std::to_string(config_.max_queued));
-  }
-  const int32_t level = std::clamp(options.priority, -kMaxPriority, kMaxPriority);
-  const int64_t rank_key = step_ + int64_t{level} * config_.aging_steps;
+  CheckPlace(count, options.tenant);
   const auto shared = std::make_shared<const RequestOptions>(std::move(options));
   std::vector<int32_t> slots;
   for (const int64_t id : ids) {
-    slots.push_back(AddSequence(id, length, rank_key, shared));
+    slots.push_back(AddSequence(id, length, shared));
   }
   Sequence& leader = sequences_[slots[0]];
   leader.state = SequenceState::kWaiting;
@@ -77,17 +72,37 @@ std::vector<int32_t> Scheduler::Add(const std::vector<int64_t>& ids, const int32
     sequences_[follower].state = SequenceState::kFollowing;
     sequences_[follower].leader = slots[0];
   }
-  sequences_.waiting.Insert(leader.rank, slots[0]);
+  sequences_.Insert(slots[0]);
   sequences_.waiting_places += count;
   return slots;
 }
 
-int32_t Scheduler::AddSequence(int64_t id, int32_t length, int64_t rank_key,
+void Scheduler::CheckPlace(int32_t count, const std::string& tenant) const {
+  const auto live = static_cast<int64_t>(sequences_.num_live());
+  const auto fail = [&](const std::string& what) {
+    throw QueueFullError(
+        "the queue is full" + what + ": " + std::to_string(live) +
+        " sequences run or wait, max_running=" + std::to_string(config_.max_running) +
+        " and max_queued=" + std::to_string(config_.max_queued));
+  };
+  const int64_t free = config_.max_sequences() - live - count;
+  if (free < 0) fail("");
+  const int32_t reserve = config_.max_queued / kQueueReserveDivisor;
+  if (tenant.empty() || free >= reserve) return;
+  const int64_t own = sequences_.waiting.LiveOf(tenant) + count;
+  if (2 * own > live + count) {
+    fail(" but for " + std::to_string(reserve) + " places for others than '" + tenant + "'");
+  }
+}
+
+int32_t Scheduler::AddSequence(int64_t id, int32_t length,
                                const std::shared_ptr<const RequestOptions>& options) {
   const int32_t slot = sequences_.Take(id);
   Sequence& sequence = sequences_[slot];
   sequence.arrival = std::chrono::steady_clock::now();
-  sequence.rank.key = rank_key;
+  sequence.rank.priority = std::clamp(options->priority, -kMaxPriority, kMaxPriority);
+  sequence.rank.key = step_ + int64_t{sequence.rank.priority} * config_.aging_steps;
+  sequence.tenant = sequences_.waiting.Join(options->tenant, options->tenant_weight);
   sequence.length = length;
   sequence.prompt_length = length;
   sequence.max_length = MaxLength(length, *options);
@@ -125,6 +140,8 @@ void Scheduler::CheckRequest(const std::vector<int64_t>& ids, const int32_t* pro
   Require(!options.remote_prompt ||
               (ids.size() == 1 && MaxLength(length, options) >= int64_t{length} + 2),
           "remote_prompt is for one sequence of at least two new tokens");
+  Require(options.tenant_weight > 0.0 && std::isfinite(options.tenant_weight),
+          "tenant_weight=" + std::to_string(options.tenant_weight) + " must be positive");
   Require(options.min_tokens >= 0,
           "min_tokens=" + std::to_string(options.min_tokens) + " must not be negative");
 }
@@ -174,16 +191,6 @@ std::vector<int32_t> Scheduler::uncommitted() const {
   return outputs;
 }
 
-int32_t& Scheduler::places_of(SequenceState state) {
-  const bool waits = state == SequenceState::kWaiting;
-  return waits ? sequences_.waiting_places : sequences_.running_places;
-}
-
-RankedSlots& Scheduler::list_of(SequenceState state) {
-  if (state == SequenceState::kReceiving) return sequences_.receiving;
-  return state == SequenceState::kRunning ? sequences_.running : sequences_.waiting;
-}
-
 void Scheduler::Retire(int32_t slot) {
   Sequence& sequence = sequences_[slot];
   if (sequence.state == SequenceState::kFollowing) {
@@ -191,10 +198,11 @@ void Scheduler::Retire(int32_t slot) {
   } else if (!sequence.followers.empty()) {
     HandOver(slot);
   } else {
-    list_of(sequence.state).Erase(sequence.rank, slot);
-    --places_of(sequence.state);
+    sequences_.Erase(slot);
+    --sequences_.PlacesOf(sequence.state);
   }
   cache_.Close(&sequence.cache);
+  sequences_.waiting.Leave(sequence.tenant);
   sequences_.GiveBack(slot);
 }
 
@@ -202,7 +210,7 @@ void Scheduler::LeaveLeader(int32_t slot) {
   Sequence& leader = sequences_[sequences_[slot].leader];
   auto& followers = leader.followers;
   followers.erase(std::find(followers.begin(), followers.end(), slot));
-  --places_of(leader.state);
+  --sequences_.PlacesOf(leader.state);
 }
 
 // The first follower takes the leader's place with all that is computed so far.
@@ -210,12 +218,12 @@ void Scheduler::HandOver(int32_t leader_slot) {
   Sequence& leader = sequences_[leader_slot];
   const int32_t heir_slot = leader.followers.front();
   Sequence& heir = sequences_[heir_slot];
-  RankedSlots& list = list_of(leader.state);
-  list.Erase(leader.rank, leader_slot);
-  list.Insert(heir.rank, heir_slot);
-  --places_of(leader.state);
   heir.state = leader.state;
+  sequences_.Insert(heir_slot);  // first: the tenant does not stop to wait
+  sequences_.Erase(leader_slot);
+  --sequences_.PlacesOf(leader.state);
   heir.leader = -1;
+  heir.charged = leader.charged;
   heir.admitted = leader.admitted;
   heir.computed = leader.computed;
   heir.step_tokens = leader.step_tokens;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rtp_llm/cpp/cache/cache_manager.h"
+#include "rtp_llm/cpp/scheduler/ranked_slots.h"
 
 namespace rtp_llm {
 
@@ -19,6 +20,9 @@ struct RequestOptions {
   std::vector<int32_t> stop_token_ids;
   int32_t priority = 0;  // a lower value goes first
   std::string extra_key;
+  // Whose it is, and the tenant's share beside others: see FairQueue.
+  std::string tenant;
+  double tenant_weight = 1.0;
   int32_t sampling_flags = 0;
   bool needs_history = false;
   bool use_prefix_cache = true;
@@ -46,21 +50,12 @@ enum class FinishReason : uint8_t {
 // only place where blocks and slot are given back.
 enum class SequenceState : uint8_t { kFree, kWaiting, kRunning, kFollowing, kReceiving };
 
-// Who goes first: the smaller key, then the older sequence.
-struct Rank {
-  int64_t key = 0;     // step of arrival + priority * aging_steps
-  int64_t serial = 0;  // unique for every sequence ever added, growing
-
-  friend bool operator<(const Rank& a, const Rank& b) {
-    return a.key != b.key ? a.key < b.key : a.serial < b.serial;
-  }
-};
-
 // One sequence; its index among all is its slot.
 struct Sequence {
   SequenceState state = SequenceState::kFree;
   bool decoding = false;  // its prompt is computed and a token was sampled since it runs
   bool admitted = false;  // was running (or receiving) at least once
+  bool charged = false;   // its tenant paid for the prompt
   bool remote = false;    // another worker computes its prompt
   // It is pending and takes no part in overlapped steps: what the batch in flight samples must be
   // known first, or how many of its drafts are right.
@@ -80,6 +75,7 @@ struct Sequence {
   float queue_seconds = 0.0f;  // from its arrival to its first admission
   int32_t batch_row = -1;      // row of the block table that was written last
   int64_t id = 0;
+  int32_t tenant = -1;  // in the FairQueue
   std::chrono::steady_clock::time_point arrival;
   Rank rank;
   SequenceCache cache;

@@ -1,56 +1,21 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
 
 #include "rtp_llm/cpp/cache/errors.h"
+#include "rtp_llm/cpp/scheduler/fair_queue.h"
+#include "rtp_llm/cpp/scheduler/ranked_slots.h"
 #include "rtp_llm/cpp/scheduler/sequence.h"
 
 namespace rtp_llm {
-
-// Slots in the order of their ranks. Small and mostly appended to: a sorted array.
-class RankedSlots {
- public:
-  struct Entry {
-    Rank rank;
-    int32_t slot;
-  };
-
-  explicit RankedSlots(int32_t capacity) { entries_.reserve(capacity); }
-
-  void Insert(const Rank& rank, int32_t slot) {
-    entries_.insert(Position(rank), Entry{rank, slot});
-  }
-  void Erase(const Rank& rank, int32_t slot) {
-    const auto at = Position(rank);
-    if (at == entries_.end() || at->slot != slot) throw IntegrityError("a sequence lost its place");
-    entries_.erase(at);
-  }
-
-  bool empty() const { return entries_.empty(); }
-  size_t size() const { return entries_.size(); }
-  int32_t first() const { return entries_.front().slot; }
-  int32_t last() const { return entries_.back().slot; }
-  int32_t operator[](size_t index) const { return entries_[index].slot; }
-  std::vector<Entry>::const_iterator begin() const { return entries_.begin(); }
-  std::vector<Entry>::const_iterator end() const { return entries_.end(); }
-
- private:
-  std::vector<Entry>::iterator Position(const Rank& rank) {
-    return std::lower_bound(entries_.begin(), entries_.end(), rank,
-                            [](const Entry& entry, const Rank& key) { return entry.rank < key; });
-  }
-
-  std::vector<Entry> entries_;
-};
 
 // All sequences: slots that are taken and given back, ids, and who waits and who runs.
 class SequenceSet {
  public:
   explicit SequenceSet(int32_t capacity)
-      : waiting(capacity), running(capacity), receiving(capacity), sequences_(capacity) {
+      : running(capacity), receiving(capacity), sequences_(capacity) {
     for (int32_t slot = capacity; slot-- > 0;) free_slots_.push_back(slot);
     slot_of_id_.reserve(capacity);
   }
@@ -87,17 +52,52 @@ class SequenceSet {
     free_slots_.push_back(slot);
   }
 
+  // Into the list of its state, and out of it.
+  void Insert(int32_t slot) {
+    const Sequence& sequence = sequences_[slot];
+    if (sequence.state == SequenceState::kWaiting) {
+      waiting.Insert(sequence.tenant, sequence.rank, slot);
+    } else {
+      ListOf(sequence.state).Insert(sequence.rank, slot);
+    }
+  }
+  void Erase(int32_t slot) {
+    const Sequence& sequence = sequences_[slot];
+    if (sequence.state == SequenceState::kWaiting) {
+      waiting.Erase(sequence.tenant, sequence.rank, slot);
+    } else {
+      ListOf(sequence.state).Erase(sequence.rank, slot);
+    }
+  }
+
+  // From list to list, with its places.
+  void Move(int32_t slot, SequenceState state) {
+    Erase(slot);
+    PlacesOf(sequences_[slot].state) -= sequences_[slot].places();
+    sequences_[slot].state = state;
+    Insert(slot);
+    PlacesOf(state) += sequences_[slot].places();
+  }
+  // Sequences that wait, or that run or receive, followers included.
+  int32_t& PlacesOf(SequenceState state) {
+    return state == SequenceState::kWaiting ? waiting_places : running_places;
+  }
+
   size_t num_live() const { return slot_of_id_.size(); }
   size_t num_free() const { return free_slots_.size(); }
   int32_t capacity() const { return static_cast<int32_t>(sequences_.size()); }
 
-  RankedSlots waiting;
+  FairQueue waiting;
   RankedSlots running;
   RankedSlots receiving;
   int32_t waiting_places = 0;  // sequences, followers included
   int32_t running_places = 0;  // receiving ones included: they will run
 
  private:
+  RankedSlots& ListOf(SequenceState state) {
+    return state == SequenceState::kReceiving ? receiving : running;
+  }
+
   std::vector<Sequence> sequences_;
   std::vector<int32_t> free_slots_;
   std::unordered_map<int64_t, int32_t> slot_of_id_;
