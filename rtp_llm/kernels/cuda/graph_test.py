@@ -100,6 +100,7 @@ def blocks(at: dict[str, Tensor]) -> None:
 def draws(at: dict[str, Tensor]) -> Any:
     history = at["history"], at["cu_tokens"]
     ones, output_lens = at["ones"], at["output_lens"]
+    ops.apply_token_bitmask(at["logits"], at["masks"], at["rows"])
     ops.apply_penalties(at["logits"], *history, output_lens, ones * 2, ones, ones)
     ops.ban_repeated_ngrams(at["logits"], *history, at["sizes"])
     ops.add_logit_bias(at["logits"], at["rows"], at["ids"], at["ones"])
@@ -154,6 +155,7 @@ def inputs() -> dict[str, Tensor]:
         "caches": normal(2, 2, 8, 4, KV_HEADS, HEAD_DIM),
         "pairs": torch.randperm(8).int().reshape(4, 2),
         "logits": torch.randn(TOKENS, 50),
+        "masks": torch.full((TOKENS, 2), 0x55555555, dtype=torch.int32),
         "history": numbers(30, limit=50),
         "cu_tokens": torch.arange(0, 35, 5).int(),
         "output_lens": numbers(TOKENS, limit=6).long(),

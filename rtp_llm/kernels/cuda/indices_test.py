@@ -103,6 +103,7 @@ def test_attention_reads_no_unknown_block_and_no_more_than_the_table_has() -> No
 def test_edits_of_unknown_rows_and_offsets_are_ignored() -> None:
     logits = torch.randn(2, 8)
     before, one, far = logits.clone(), torch.ones(2), torch.tensor([-(2**40), 2**40])
+    ops.apply_token_bitmask(logits, int32(0, 0).view(2, 1), int32(-1, 2))
     ops.add_logit_bias(logits, int32(-1, 2, 0), int32(0, 0, 8), torch.ones(3))
     ops.apply_penalties(logits, int32(1, 2), int32(5, 9, 3), far, one, one, one)
     ops.ban_repeated_ngrams(logits, int32(1, 2), int32(-4, -2, -9), int32(1, 1))

@@ -92,6 +92,13 @@ def test_bias_for_a_row_that_is_not_there_is_ignored() -> None:
     assert logits.sum() == 1
 
 
+def test_mask_for_a_row_that_is_not_there_is_ignored() -> None:
+    logits = torch.zeros(3, 4)
+    rows = torch.tensor([0, 3, -1, LARGEST], dtype=torch.int32)
+    ops.apply_token_bitmask(logits, torch.zeros(4, 1, dtype=torch.int32), rows)
+    assert logits.isinf().sum(1).tolist() == [4, 0, 0]
+
+
 @pytest.mark.parametrize("cu", [[0, 4, 9], [-3, 2, 5], [0, 7, 2]], ids=str)
 def test_history_outside_its_tokens_is_not_read(cu: list[int]) -> None:
     logits, one = torch.ones(2, 4), torch.ones(2)

@@ -1,7 +1,8 @@
 """Sampling: changes of logits, sampling tokens, log-probabilities. All batched over rows.
 
-Before that, apply_penalties, ban_repeated_ngrams and add_logit_bias change logits in place, in the
-order that the caller calls them. Token ids outside the vocabulary are ignored.
+Before that, apply_token_bitmask, apply_penalties, ban_repeated_ngrams and add_logit_bias change
+logits in place, in the order that the caller calls them. Token ids outside the vocabulary are
+ignored.
 """
 
 from __future__ import annotations
@@ -13,6 +14,16 @@ from rtp_llm.ops.declare import MutableTensor, operator
 
 # The status of a row; see ``sample``.
 SAMPLED, NOT_FINITE, ALL_BANNED = range(3)
+
+
+@operator
+def apply_token_bitmask(logits: MutableTensor, masks: Tensor, rows: Tensor) -> None:
+    """Set to -inf, in place, the logits of tokens that a row's bit mask leaves out.
+
+    logits float32 [R, V]; masks int32 [P, ceil(V / 32)], token t being bit t % 32 of word t / 32;
+    rows int32 [P], whose logits each mask is for. RuntimeError on a mismatch and on a row that is
+    not there.
+    """
 
 
 @operator

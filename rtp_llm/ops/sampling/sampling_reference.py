@@ -13,6 +13,14 @@ _LEAST_LOGPROB = -1e4
 _LOW32 = 0xFFFFFFFF
 
 
+def apply_token_bitmask_reference(logits: Tensor, masks: Tensor, rows: Tensor) -> None:
+    """See rtp_llm.ops.apply_token_bitmask."""
+    bits = torch.arange(32, dtype=torch.int32, device=masks.device)
+    allowed = ((masks[:, :, None] >> bits) & 1).flatten(1)[:, : logits.shape[1]]
+    banned, token = (allowed == 0).nonzero(as_tuple=True)
+    logits[rows.long()[banned], token] = -torch.inf
+
+
 def apply_penalties_reference(
     logits: Tensor,
     tokens: Tensor,

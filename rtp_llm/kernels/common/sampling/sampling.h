@@ -74,6 +74,17 @@ struct MutableRows {
   constexpr float* row(int64_t r) const { return data + r * stride; }
 };
 
+// Bit t % 32 of masks[p][t / 32] says whether row rows[p] may have token t; else its logit becomes
+// -inf.
+struct BitmaskArgs {
+  MutableRows logits;
+  const uint32_t* masks;
+  const int32_t* rows;
+  int64_t num_masks;
+
+  constexpr int64_t words() const { return (logits.vocab + 31) / 32; }
+};
+
 // Tokens of row r lie at [cu_tokens[r], cu_tokens[r + 1]).
 struct TokenHistory {
   const int32_t* tokens;

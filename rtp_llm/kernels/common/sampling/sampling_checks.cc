@@ -99,6 +99,18 @@ TopLogprobsArgs top_logprobs_args(const TopLogprobsCall& call) {
       rows_of_logits(call.logits), call.tokens.data<int32_t>(), call.k, nullptr, nullptr, nullptr};
 }
 
+BitmaskArgs bitmask_args(const ApplyTokenBitmaskCall& call) {
+  check_logits(call.logits, "apply_token_bitmask: logits");
+  const int64_t count = call.rows.numel();
+  const int64_t words = (call.logits.size(1) + 31) / 32;
+  check_vector(call.rows, DType::kInt32, count, "apply_token_bitmask: rows");
+  check_dtype(call.masks, DType::kInt32, "apply_token_bitmask: masks");
+  check_sizes(call.masks, {count, words}, "apply_token_bitmask: masks");
+  check_contiguous(call.masks, "apply_token_bitmask: masks");
+  const auto* const masks = reinterpret_cast<const uint32_t*>(call.masks.data<int32_t>());
+  return {mutable_rows_of(call.logits), masks, call.rows.data<int32_t>(), count};
+}
+
 PenaltyArgs penalty_args(const ApplyPenaltiesCall& call) {
   check_logits(call.logits, "apply_penalties: logits");
   const int64_t rows = call.logits.size(0);

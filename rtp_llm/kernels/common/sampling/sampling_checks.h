@@ -10,6 +10,7 @@ namespace rtp_llm::glue {
 SampleArgs sample_args(const SampleCall& call);
 RejectionSampleArgs rejection_sample_args(const RejectionSampleCall& call);
 TopLogprobsArgs top_logprobs_args(const TopLogprobsCall& call);
+BitmaskArgs bitmask_args(const ApplyTokenBitmaskCall& call);
 PenaltyArgs penalty_args(const ApplyPenaltiesCall& call);
 NgramArgs ngram_args(const BanRepeatedNgramsCall& call);
 LogitBiasArgs logit_bias_args(const AddLogitBiasCall& call);

@@ -25,6 +25,7 @@ void run_top_logprobs(const TopLogprobsArgs& args, void* scratch, const Parallel
 
 // `counts` [parallel.num_threads(), vocab] holds zeros before and after.
 void run_penalties(const PenaltyArgs& args, int32_t* counts, const ParallelFor& parallel);
+void run_bitmask(const BitmaskArgs& args, const ParallelFor& parallel);
 void run_ngram_ban(const NgramArgs& args, const ParallelFor& parallel);
 void run_logit_bias(const LogitBiasArgs& args);
 

@@ -1,4 +1,4 @@
-// Changes of logits before the draw: a few logits per row each, so no vector code.
+// Changes of logits before the draw: a few logits per row each, or a mask, so no vector code.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -54,7 +54,34 @@ void ban_row(const NgramArgs& args, int64_t row) {
   }
 }
 
+// 32 tokens, fewer at the end of the vocabulary.
+void mask_word(uint32_t allowed, float* logits, int64_t count) {
+  if (allowed == 0) {
+    std::fill_n(logits, count, -INFINITY);
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    if ((allowed >> i & 1) == 0) logits[i] = -INFINITY;
+  }
+}
+
 }  // namespace
+
+void run_bitmask(const BitmaskArgs& args, const ParallelFor& parallel) {
+  constexpr uint32_t kAll = ~uint32_t{0};
+  const int64_t words = args.words();
+  const int64_t grain = std::max<int64_t>(1, 1024 / words);
+  parallel(0, args.num_masks, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const uint32_t* const mask = args.masks + i * words;
+      float* const logits = args.logits.row(args.rows[i]);
+      for (int64_t word = 0; word < words; ++word) {
+        const int64_t count = std::min<int64_t>(32, args.logits.vocab - word * 32);
+        if (mask[word] != kAll) mask_word(mask[word], logits + word * 32, count);
+      }
+    }
+  });
+}
 
 void run_penalties(const PenaltyArgs& args, int32_t* counts, const ParallelFor& parallel) {
   const int64_t rows = args.logits.num_rows;

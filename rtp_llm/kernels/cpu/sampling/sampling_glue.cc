@@ -61,6 +61,20 @@ std::tuple<Tensor, Tensor, Tensor> top_logprobs(const glue::TopLogprobsCall& cal
   return std::make_tuple(std::move(chosen), std::move(values), std::move(ids));
 }
 
+// What the host can check of index tensors.
+void check_rows(const int32_t* rows, int64_t size, const Tensor& logits, const char* name) {
+  for (int64_t i = 0; i < size; ++i) {
+    RTP_LLM_CHECK(rows[i] >= 0 && rows[i] < logits.size(0), name, ": rows[", i, "] is ", rows[i],
+                  " of ", logits.size(0), " rows");
+  }
+}
+
+void apply_token_bitmask(const glue::ApplyTokenBitmaskCall& call) {
+  const BitmaskArgs args = glue::bitmask_args(call);
+  check_rows(args.rows, args.num_masks, call.logits, "apply_token_bitmask");
+  run_bitmask(args, glue::parallel_for());
+}
+
 void apply_penalties(const glue::ApplyPenaltiesCall& call) {
   const PenaltyArgs args = glue::penalty_args(call);
   check_offsets(args.history, call.logits.size(0));
@@ -79,10 +93,7 @@ void ban_repeated_ngrams(const glue::BanRepeatedNgramsCall& call) {
 
 void add_logit_bias(const glue::AddLogitBiasCall& call) {
   const LogitBiasArgs args = glue::logit_bias_args(call);
-  for (int64_t i = 0; i < args.size; ++i) {
-    RTP_LLM_CHECK(args.rows[i] >= 0 && args.rows[i] < call.logits.size(0), "add_logit_bias: rows[",
-                  i, "] is ", args.rows[i], " of ", call.logits.size(0), " rows");
-  }
+  check_rows(args.rows, args.size, call.logits, "add_logit_bias");
   run_logit_bias(args);
 }
 
@@ -92,6 +103,7 @@ STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
   glue::implement<&sample>(library);
   glue::implement<&rejection_sample>(library);
   glue::implement<&top_logprobs>(library);
+  glue::implement<&apply_token_bitmask>(library);
   glue::implement<&apply_penalties>(library);
   glue::implement<&ban_repeated_ngrams>(library);
   glue::implement<&add_logit_bias>(library);

@@ -20,6 +20,8 @@ void rejection_sample(const RejectionSampleArgs& args, void* scratch, void* stre
 int64_t top_logprobs_words(int64_t k);
 void top_logprobs(const TopLogprobsArgs& args, void* scratch, void* stream);
 
+// A mask for a row that is not there is ignored.
+void apply_token_bitmask(const BitmaskArgs& args, void* stream);
 // Offsets of histories are kept within their tokens. `counts` [rows, vocab] may hold anything.
 void apply_penalties(const PenaltyArgs& args, int32_t* counts, void* stream);
 void ban_repeated_ngrams(const NgramArgs& args, void* stream);

@@ -1,4 +1,4 @@
-// Changes of logits before the draw: a few logits per row each.
+// Changes of logits before the draw: a few logits per row each, or a mask.
 #include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/sampling/sampling.h"
 
@@ -6,6 +6,8 @@ namespace rtp_llm::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kMaskedByThread = 8;  // logits
+constexpr int kMaskedByBlock = kMaskedByThread * kThreads;
 
 // The history of a row. Offsets are kept within the tokens: the host cannot check them.
 struct History {
@@ -42,6 +44,23 @@ __device__ inline void for_tokens(const History& history, int64_t vocab, Body&& 
     if (token >= 0 && token < vocab) body(token);
   }
   __syncthreads();
+}
+
+// `blocks_per_mask` blocks work on each mask.
+__global__ void __launch_bounds__(kThreads) mask_rows(BitmaskArgs args, int64_t blocks_per_mask) {
+  const int64_t index = blockIdx.x / blocks_per_mask;
+  const int64_t first = (blockIdx.x - index * blocks_per_mask) * kMaskedByBlock + thread_index();
+  const int row = args.rows[index];
+  if (row < 0 || row >= args.logits.num_rows) return;
+  const uint32_t* const mask = args.masks + index * args.words();
+  float* const logits = args.logits.row(row);
+#pragma unroll
+  for (int i = 0; i < kMaskedByThread; ++i) {
+    const int64_t token = first + i * kThreads;
+    if (token < args.logits.vocab && (mask[token >> 5] >> (token & 31) & 1) == 0) {
+      logits[token] = -INFINITY;
+    }
+  }
 }
 
 __global__ void __launch_bounds__(kThreads) penalize_rows(PenaltyArgs args, int32_t* all_counts) {
@@ -93,6 +112,14 @@ __global__ void __launch_bounds__(kThreads) add_biases(LogitBiasArgs args) {
 }
 
 }  // namespace
+
+void apply_token_bitmask(const BitmaskArgs& args, void* stream) {
+  if (args.num_masks == 0) return;
+  const int64_t per_mask = ceil_div(args.logits.vocab, kMaskedByBlock);
+  mask_rows<<<blocks(args.num_masks * per_mask, "apply_token_bitmask"), kThreads, 0,
+              static_cast<Stream>(stream)>>>(args, per_mask);
+  check_launch("apply_token_bitmask");
+}
 
 void apply_penalties(const PenaltyArgs& args, int32_t* counts, void* stream) {
   if (args.logits.num_rows == 0) return;

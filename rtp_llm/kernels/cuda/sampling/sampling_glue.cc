@@ -48,6 +48,12 @@ std::tuple<Tensor, Tensor, Tensor> logprobs(const glue::TopLogprobsCall& call) {
   return std::make_tuple(std::move(chosen), std::move(values), std::move(ids));
 }
 
+void bitmask(const glue::ApplyTokenBitmaskCall& call) {
+  const BitmaskArgs args = glue::bitmask_args(call);
+  const OnDevice device(call.logits);
+  apply_token_bitmask(args, device.stream());
+}
+
 void penalties(const glue::ApplyPenaltiesCall& call) {
   const PenaltyArgs args = glue::penalty_args(call);
   const Tensor counts =
@@ -74,6 +80,7 @@ STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
   glue::implement<&sample_tokens>(library);
   glue::implement<&verify_drafts>(library);
   glue::implement<&logprobs>(library);
+  glue::implement<&bitmask>(library);
   glue::implement<&penalties>(library);
   glue::implement<&ngrams>(library);
   glue::implement<&logit_bias>(library);

@@ -26,6 +26,7 @@ def test_a_step_copies_nothing_to_the_host() -> None:
     tokens = torch.randint(0, VOCAB, (ROWS * HISTORY,), dtype=torch.int32)
     cu_tokens = HISTORY * torch.arange(ROWS + 1, dtype=torch.int32)
     ids = torch.arange(ROWS, dtype=torch.int32)
+    masks = torch.full((ROWS, -(-VOCAB // 32)), -1, dtype=torch.int32)
     factors, sizes = torch.full((ROWS,), 1.25), torch.full((ROWS,), 2, dtype=torch.int32)
     generated = torch.arange(ROWS)
     torch.cuda.synchronize()
@@ -33,6 +34,7 @@ def test_a_step_copies_nothing_to_the_host() -> None:
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as traced:
         ops.apply_penalties(logits, tokens, cu_tokens, generated, factors, factors, factors)
         ops.ban_repeated_ngrams(logits, tokens, cu_tokens, sizes)
+        ops.apply_token_bitmask(logits, masks, ids)
         ops.add_logit_bias(logits, ids, ids, factors)
         drawn, _ = ops.sample(logits, *options)
         ops.rejection_sample(logits, *options, drawn, logits)

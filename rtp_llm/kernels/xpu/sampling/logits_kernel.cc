@@ -1,4 +1,4 @@
-// Changes of logits before the draw: a few logits of each row.
+// Changes of logits before the draw: a few logits of each row, or a mask.
 #include "rtp_llm/kernels/xpu/device.h"
 #include "rtp_llm/kernels/xpu/sampling/sampling.h"
 
@@ -62,6 +62,18 @@ bool is_suffix(const int32_t* at, const int32_t* end, int64_t n) {
 
 }  // namespace
 
+// A group per mask.
+void apply_token_bitmask(const BitmaskArgs& args) {
+  const Group group = this_group();
+  const int64_t index = group_index(group);
+  if (!known(args.rows[index], args.logits.num_rows)) return;
+  const uint32_t* const mask = args.masks + index * args.words();
+  float* const logits = args.logits.row(args.rows[index]);
+  for_items(group, args.logits.vocab, [&](int64_t token) {
+    if ((mask[token / 32] >> (token % 32) & 1) == 0) logits[token] = -kInfinity;
+  });
+}
+
 // A group per row of counts, with every num_counts-th row.
 void apply_penalties(const CountedPenaltyArgs& args) {
   const Group group = this_group();
@@ -100,6 +112,9 @@ void add_logit_bias(const LogitBiasArgs& args) {
 
 }  // namespace rtp_llm::xpu
 
+RTP_LLM_XPU_ENTRY(apply_token_bitmask, rtp_llm::BitmaskArgs) {
+  rtp_llm::xpu::apply_token_bitmask(args);
+}
 RTP_LLM_XPU_ENTRY(apply_penalties, rtp_llm::xpu::CountedPenaltyArgs) {
   rtp_llm::xpu::apply_penalties(args);
 }

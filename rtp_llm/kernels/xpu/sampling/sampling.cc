@@ -12,6 +12,10 @@ void top_logprobs(Queue& queue, const RankedLogprobsArgs& args) {
   submit(queue, {"sampling_kernel", "top_logprobs", args.top.logits.num_rows, kMostItems}, args);
 }
 
+void apply_token_bitmask(Queue& queue, const BitmaskArgs& args) {
+  submit(queue, {"logits_kernel", "apply_token_bitmask", args.num_masks, kMostItems}, args);
+}
+
 void apply_penalties(Queue& queue, const CountedPenaltyArgs& args) {
   submit(queue, {"logits_kernel", "apply_penalties", args.num_counts, kMostItems}, args);
 }

@@ -23,6 +23,9 @@ struct RankedLogprobsArgs {
 };
 void top_logprobs(Queue& queue, const RankedLogprobsArgs& args);
 
+// Masks for rows that are not there are ignored.
+void apply_token_bitmask(Queue& queue, const BitmaskArgs& args);
+
 // Tokens of the history are counted in rows of scratch, each of which serves many rows of logits.
 struct CountedPenaltyArgs {
   PenaltyArgs penalties;

@@ -41,6 +41,12 @@ std::tuple<Tensor, Tensor, Tensor> top_logprobs_of(const glue::TopLogprobsCall& 
   return std::make_tuple(std::move(chosen), std::move(values), std::move(ids));
 }
 
+void mask(const glue::ApplyTokenBitmaskCall& call) {
+  const BitmaskArgs args = glue::bitmask_args(call);
+  const OnQueue device(call.logits);
+  apply_token_bitmask(device.queue(), args);
+}
+
 void penalize(const glue::ApplyPenaltiesCall& call) {
   const PenaltyArgs args = glue::penalty_args(call);
   const int64_t rows = penalty_counts(call.logits.size(0));
@@ -67,6 +73,7 @@ void add_bias(const glue::AddLogitBiasCall& call) {
 RTP_LLM_XPU_OPERATORS(library) {
   glue::implement<&sample_rows>(library);
   glue::implement<&top_logprobs_of>(library);
+  glue::implement<&mask>(library);
   glue::implement<&penalize>(library);
   glue::implement<&ban_ngrams>(library);
   glue::implement<&add_bias>(library);
