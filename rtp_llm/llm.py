@@ -19,6 +19,7 @@ from rtp_llm.engine.messages import (
     EngineDeadError,
     PromptLogprobs,
     RequestError,
+    RequestFailed,
     SequenceDelta,
     StepOutput,
 )
@@ -356,12 +357,12 @@ class _Run:
                 del self._open[request_id]
                 if error.kind == "queue_full" and self._open:
                     return
-                prompt = job.output.prompt
-                shown = job.output.prompt_token_ids if prompt is None else prompt
-                raise ValueError(f"{shorten(shown)}: {error.message}") from error
+                raise _refused(job, error.message) from error
             self._waiting.popleft()
 
-    def _take(self, output: StepOutput | PromptLogprobs) -> None:
+    def _take(self, output: StepOutput | PromptLogprobs | RequestFailed) -> None:
+        if isinstance(output, RequestFailed):
+            raise _refused(self._open.pop(output.request_id), output.message)
         if isinstance(output, PromptLogprobs):
             self._open[output.request_id].take_prompt_logprobs(output)
             return
@@ -382,3 +383,10 @@ class _Run:
         left = [(key, index) for key, job in self._open.items() for index in job.open]
         if left and self._engine.alive:
             self._engine.abort(left)
+
+
+def _refused(job: _Job, reason: str) -> ValueError:
+    """What the caller is told whose prompt the engine does not take, or gives up."""
+    prompt = job.output.prompt
+    shown = job.output.prompt_token_ids if prompt is None else prompt
+    return ValueError(f"{shorten(shown)}: {reason}")

@@ -11,7 +11,6 @@ import msgspec
 
 from rtp_llm.config.roles import is_loopback, prefill_addresses, split_address
 from rtp_llm.config.worker_key import read_worker_key
-from rtp_llm.disagg.connection import Waker
 from rtp_llm.disagg.decode import DecodeEngine, Patience
 from rtp_llm.disagg.layout import BlockPart, CacheLayout, fingerprint, memory_of
 from rtp_llm.disagg.listener import Listener
@@ -28,6 +27,7 @@ from rtp_llm.disagg.settings import WriterSettings
 from rtp_llm.disagg.transports.registry import offer_blocks, take_blocks
 from rtp_llm.disagg.worker_key import WorkerKey
 from rtp_llm.engine.messages import EngineReady, EngineStartError
+from rtp_llm.engine.waker import Waker
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import struct
 from collections import deque
@@ -23,23 +22,6 @@ In = TypeVar("In")
 _LENGTH = struct.Struct("!i")
 # A peer that lets so many messages lie reads none, however alive its end of the wire is.
 _MOST_UNSENT = 65_536
-
-
-class Waker:
-    """An eventfd that wakes a thread which polls descriptors."""
-
-    def __init__(self) -> None:
-        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-
-    def wake(self) -> None:
-        """Make the descriptor readable; any thread."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_write(self.descriptor, 1)
-
-    def clear(self) -> None:
-        """Make it unreadable again: to be called before one looks at what there is."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.descriptor)
 
 
 class MessageConnection(LoopConnection, Generic[In]):

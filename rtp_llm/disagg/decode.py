@@ -29,13 +29,13 @@ from rtp_llm.engine.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rtp_llm.disagg.connection import Waker
     from rtp_llm.disagg.connector import Client
     from rtp_llm.disagg.layout import BlockPart, CacheLayout
     from rtp_llm.disagg.metrics import TransferMetrics
     from rtp_llm.disagg.peers import Peer, Peers
     from rtp_llm.disagg.receive_buffers import ReceiveBuffer
     from rtp_llm.engine.engine import Engine
+    from rtp_llm.engine.waker import Waker
 
 _logger = logging.getLogger("rtp_llm.engine")
 _TICK_MILLISECONDS = 50
@@ -82,12 +82,12 @@ class DecodeEngine(EngineWithTransfers):
 
     @property
     def descriptors(self) -> Sequence[int]:
-        return self._waker.descriptor, self._client.fileno()
+        return self._waker.descriptor, self._client.fileno(), *self._engine.descriptors
 
     @property
     def patience(self) -> int | None:
         """Deadlines pass by themselves."""
-        return _TICK_MILLISECONDS if self._awaited else None
+        return _TICK_MILLISECONDS if self._awaited else self._engine.patience
 
     @property
     def has_work(self) -> bool:
@@ -126,14 +126,18 @@ class DecodeEngine(EngineWithTransfers):
         """Stop sequences; what is being loaded for them is given up."""
         self._engine.abort(sequences)
         for request_id, index in sequences:
-            awaited = self._awaited.get(request_id << INDEX_BITS | index)
-            if awaited is None:
-                continue
-            awaited.alive = False
-            if awaited.peer is None:  # waits for its turn: nothing was begun
-                del self._awaited[awaited.sequence]
-            else:
-                self._stop(awaited, "cancelled", "the request was aborted")
+            self._forget(request_id << INDEX_BITS | index)
+
+    def _forget(self, sequence: int) -> None:
+        """Nobody wants its prompt any more."""
+        awaited = self._awaited.get(sequence)
+        if awaited is None:
+            return
+        awaited.alive = False
+        if awaited.peer is None:  # waits for its turn: nothing was begun
+            del self._awaited[awaited.sequence]
+        else:
+            self._stop(awaited, "cancelled", "the request was aborted")
 
     def stats(self) -> EngineStats:
         """The engine's, with those of transfers."""
@@ -153,6 +157,9 @@ class DecodeEngine(EngineWithTransfers):
         for awaited in list(self._by_name.values()):
             arrived += self._follow(awaited)
         outputs = self._engine.step()
+        for output in outputs:
+            if isinstance(output, RequestFailed):
+                self._forget(output.request_id << INDEX_BITS)
         for sequence, slot, cached in self._engine.remote_prompts.take_receivers():
             awaited = self._awaited[sequence]
             awaited.slot, awaited.cached = slot, cached
@@ -230,6 +237,8 @@ class DecodeEngine(EngineWithTransfers):
             extra_key=request.extra_key,
             patience=self._left(awaited) + self._patience.load,
             transport=peer.transport,
+            grammar=request.grammar,
+            thinking=request.thinking,
         )
 
     def _hold(self, awaited: AwaitedPrompt) -> list[BlockPart]:

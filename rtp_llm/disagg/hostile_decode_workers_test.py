@@ -18,11 +18,12 @@ from rtp_llm.config.roles import split_address
 from rtp_llm.disagg import bounded_queue as queue
 from rtp_llm.disagg import connection as connection_module
 from rtp_llm.disagg import listener as listener_module
-from rtp_llm.disagg.connection import MessageConnection, Waker
+from rtp_llm.disagg.connection import MessageConnection
 from rtp_llm.disagg.listener import DecodeWorker, Listener
 from rtp_llm.disagg.message_loop import MessageLoop
 from rtp_llm.disagg.messages import LONGEST_HELLO, Hello, Load, Ping, Pong, Welcome
 from rtp_llm.disagg.raw_peers_for_tests import HELLO, WELCOME, RawPeer, prefill_of, until
+from rtp_llm.engine.waker import Waker
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from rtp_llm.config.roles import split_address
-from rtp_llm.disagg.connection import MessageConnection, Waker
+from rtp_llm.disagg.connection import MessageConnection
 from rtp_llm.disagg.listener import Listener
 from rtp_llm.disagg.messages import (
     PROTOCOL,
@@ -28,6 +28,7 @@ from rtp_llm.disagg.messages import (
     Welcome,
 )
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, prompt
+from rtp_llm.engine.waker import Waker
 from rtp_llm.sampling_params import SamplingParams
 
 pytest_plugins = "rtp_llm.disagg.fixtures_for_tests"

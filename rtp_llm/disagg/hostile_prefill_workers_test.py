@@ -15,13 +15,13 @@ import pytest
 
 from rtp_llm.disagg import bounded_queue as queue
 from rtp_llm.disagg import peers as peer_module
-from rtp_llm.disagg.connection import Waker
 from rtp_llm.disagg.listener import Listener
 from rtp_llm.disagg.messages import LONGEST_HELLO, LONGEST_WELCOME, Failed, Offer
 from rtp_llm.disagg.peers import MismatchError, Peers, wait_for_all
 from rtp_llm.disagg.raw_peers_for_tests import HELLO, OFFERS, WELCOME, until
 from rtp_llm.disagg.transports.client import TransportClient
 from rtp_llm.disagg.transports.registry import take_blocks
+from rtp_llm.engine.waker import Waker
 from rtp_llm.testing.kept_port import kept_port
 
 

@@ -11,13 +11,14 @@ import time
 
 from rtp_llm.config.roles import join_address, split_address
 from rtp_llm.disagg.bounded_queue import BoundedQueue
-from rtp_llm.disagg.connection import MessageConnection, Waker
+from rtp_llm.disagg.connection import MessageConnection
 from rtp_llm.disagg.differences import explain
 from rtp_llm.disagg.handshake import HandshakeError, PendingConnection
 from rtp_llm.disagg.message_loop import MessageLoop
 from rtp_llm.disagg.messages import LONGEST_MESSAGE, Hello, Ping, Pong, ToPrefill, Welcome
 from rtp_llm.disagg.rate_limited_log import RateLimitedLog
 from rtp_llm.disagg.worker_key import WorkerKey
+from rtp_llm.engine.waker import Waker
 
 DecodeWorker = MessageConnection[ToPrefill]
 _logger = logging.getLogger("rtp_llm.engine")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from rtp_llm.constraints import Grammar, Thinking
 from rtp_llm.engine.messages import FailureKind, TokenLogprob
 from rtp_llm.sampling_params import SamplingParams
 
 # Changes with every change of these structs.
-PROTOCOL = 5
+PROTOCOL = 6
 # The longest message that is taken: a prompt of 2^24 tokens takes 80 MiB.
 LONGEST_MESSAGE = 96 * 2**20
 # The same of the first one that a prefill worker hears: anybody may come, and gets no more memory.
@@ -74,7 +75,8 @@ class Prefill(msgspec.Struct, tag="prefill", frozen=True, kw_only=True):
     """Compute this prompt and sample its first token; its blocks go by this transport.
 
     ``name`` is a number of 63 bits that nobody used so far, among all workers. ``params`` has
-    the seed that the answer is sampled with. ``patience`` in seconds: then nobody waits
+    the seed that the answer is sampled with; ``grammar`` and ``thinking`` are the request's.
+    ``patience`` in seconds: then nobody waits
     for it any more.
     """
 
@@ -84,6 +86,8 @@ class Prefill(msgspec.Struct, tag="prefill", frozen=True, kw_only=True):
     extra_key: str
     patience: float
     transport: str
+    grammar: Grammar | None = None
+    thinking: Thinking | None = None
 
 
 class Finished(msgspec.Struct, tag="finished", frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rtp_llm.config.roles import split_address
 from rtp_llm.disagg.bounded_queue import BoundedQueue
-from rtp_llm.disagg.connection import MessageConnection, Waker
+from rtp_llm.disagg.connection import MessageConnection
 from rtp_llm.disagg.differences import explain
 from rtp_llm.disagg.message_loop import MessageLoop
 from rtp_llm.disagg.messages import (
@@ -33,6 +33,7 @@ from rtp_llm.disagg.messages import (
 )
 from rtp_llm.disagg.transports.client import TransportClient
 from rtp_llm.disagg.worker_key import KeyMismatchError, WorkerKey, prove_to_prefill_worker
+from rtp_llm.engine.waker import Waker
 
 _logger = logging.getLogger("rtp_llm.engine")
 _CONNECT_SECONDS = 2.0

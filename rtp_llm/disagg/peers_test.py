@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rtp_llm.disagg import peers as peer_module
-from rtp_llm.disagg.connection import Waker
 from rtp_llm.disagg.messages import Load, Ping
 from rtp_llm.disagg.peers import Peer, Peers
+from rtp_llm.engine.waker import Waker
 
 
 class Silence:

@@ -32,17 +32,18 @@ from rtp_llm.engine.messages import (
     FailureKind,
     FromEngine,
     RequestError,
+    RequestFailed,
     StepOutput,
 )
 
 if TYPE_CHECKING:
-    from rtp_llm.disagg.connection import Waker
     from rtp_llm.disagg.listener import DecodeWorker, Listener
     from rtp_llm.disagg.metrics import TransferMetrics
     from rtp_llm.disagg.pinned_pool import PinnedPool
     from rtp_llm.disagg.prompt_writer import PromptWriter
     from rtp_llm.disagg.transports.store import TransportStore
     from rtp_llm.engine.engine import Engine
+    from rtp_llm.engine.waker import Waker
     from rtp_llm.sampling_params import SamplingParams
 
 # The HTTP process counts its requests from 1 up; ours are above all of those.
@@ -99,12 +100,13 @@ class PrefillEngine(EngineWithTransfers):
 
     @property
     def descriptors(self) -> Sequence[int]:
-        return self._waker.descriptor, self._store.fileno()
+        return self._waker.descriptor, self._store.fileno(), *self._engine.descriptors
 
     @property
     def patience(self) -> int | None:
         """Deadlines pass and copies end by themselves."""
-        return _TICK_MILLISECONDS if self._asked or self._writer.under_way else None
+        waits = self._asked or self._writer.under_way
+        return _TICK_MILLISECONDS if waits else self._engine.patience
 
     def stats(self) -> EngineStats:
         """The engine's, with those of transfers."""
@@ -127,6 +129,8 @@ class PrefillEngine(EngineWithTransfers):
             for output in outputs:
                 if isinstance(output, StepOutput):
                     self._answer(output)
+                elif isinstance(output, RequestFailed) and output.request_id in self._by_request:
+                    self._give_up(self._by_request[output.request_id], output.kind, output.message)
         self._watch_deadlines()
         self._release()
         self._tell_load()
@@ -183,6 +187,8 @@ class PrefillEngine(EngineWithTransfers):
                     prompt_token_ids=message.prompt_token_ids,
                     params=first_token_only(message.params),
                     extra_key=message.extra_key,
+                    grammar=message.grammar,
+                    thinking=message.thinking,
                 )
             )
         except RequestError as error:

@@ -18,7 +18,6 @@ from rtp_llm.disagg import build as build_module
 from rtp_llm.disagg import listener as listener_module
 from rtp_llm.disagg import peers as peer_module
 from rtp_llm.disagg import rate_limited_log as log
-from rtp_llm.disagg.connection import Waker
 from rtp_llm.disagg.listener import Listener
 from rtp_llm.disagg.messages import NONCE_BYTES, Challenge, Proof, Response
 from rtp_llm.disagg.peers import MismatchError, Peers, wait_for_all
@@ -26,6 +25,7 @@ from rtp_llm.disagg.raw_peers_for_tests import HELLO, WELCOME, RawPeer, until
 from rtp_llm.disagg.transports.registry import take_blocks
 from rtp_llm.disagg.worker_key import WorkerKey, fresh_nonce
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, prompt
+from rtp_llm.engine.waker import Waker
 from rtp_llm.testing.kept_port import kept_port
 from rtp_llm.testing.transformers_models import save_model
 

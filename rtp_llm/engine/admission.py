@@ -7,22 +7,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rtp_llm.engine.messages import INDEX_BITS, MAX_REQUEST_ID, AddRequest, RequestError
 from rtp_llm.engine.seeds import SeedSource
 from rtp_llm.native import load_runtime
-from rtp_llm.sampling_params import SamplingParams, check_token_fields, check_vocabulary
+from rtp_llm.sampling_params import check_token_fields, check_vocabulary
 from rtp_llm.worker.heads.sampling_flags import NEEDS_HISTORY, sampling_flags
 from rtp_llm.worker.new_sequences import NewSequences
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
+    from rtp_llm.worker.grammar.constraints import Constraints
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
     from rtp_llm.worker.speculative.proposer import Proposer
     from rtp_llm.worker.worker import Worker
 
 _PROCESSORS_ELSEWHERE = (
     "logits_processors run in this process and the model in others: leave them out"
+)
+_MASKS_ELSEWHERE = (
+    "grammar and thinking budget: masks are filled in this process and the model runs in others, "
+    "to which they are not sent: leave them out"
 )
 
 
@@ -47,30 +53,88 @@ class Admission:
         seed: int,
         worker: Worker,
         proposer: Proposer,
+        constraints: Constraints | None,
     ) -> None:
-        """``seed`` is that of requests without one of their own."""
+        """``seed`` is that of requests without one of their own; ``constraints``: None where the
+        worker cannot mask logits."""
         self._scheduler, self.limits = scheduler, limits
         self._takes_processors = worker.in_process
-        self._overlap = not proposer.needs_tokens
+        self._constraints, self._proposer = constraints, proposer
         self._seeds = SeedSource(seed)
         self._queue_full = load_runtime().QueueFullError
 
+    def check(self, request: AddRequest, processors: Sequence[LogitsProcessor]) -> None:
+        """Raise RequestError for a request that can never run; says the numbers."""
+        if processors and not self._takes_processors:
+            raise RequestError("invalid", _PROCESSORS_ELSEWHERE)
+        check_request(request, self.limits)
+        if is_constrained(request) and (problem := self._problem_of_constraint(request)):
+            raise RequestError("invalid", problem)
+
+    def seeds_for(self, request: AddRequest) -> list[int]:
+        """Of its sequences; to be asked once for each request that is taken."""
+        return self._seeds.seeds_for(request.params.seed, request.params.n)
+
+    def _problem_of_constraint(self, request: AddRequest) -> str | None:
+        constraints, thinking = self._constraints, request.thinking
+        if constraints is None:
+            return _MASKS_ELSEWHERE
+        if thinking is not None:
+            ids = (*thinking.begin_ids, *thinking.end_ids)
+            if not thinking.end_ids:
+                return "thinking: it has no end_ids"
+            if not all(0 <= each < self.limits.vocab_size for each in ids):
+                return f"thinking: {list(ids)} are not all below {self.limits.vocab_size}"
+        if request.grammar is None:
+            return None
+        if constraints.library is None:
+            return f"grammar: {constraints.why_no_library}"
+        if request.params.ignore_eos:
+            return "grammar: the answer ends where its grammar does: leave ignore_eos out"
+        return None
+
     def queue(
-        self, request: AddRequest, processors: Sequence[LogitsProcessor], *, remote_prompt: bool
+        self,
+        request: AddRequest,
+        processors: Sequence[LogitsProcessor],
+        seeds: Sequence[int] | None,
+        *,
+        remote_prompt: bool,
     ) -> NewSequences:
-        """Queue the sequences of a request; ``remote_prompt``: see the scheduler's.
+        """Queue the sequences of a request that was checked, and may have its ``seeds`` already;
+        ``remote_prompt``: see the scheduler's.
 
         Raises:
             RequestError: invalid (it can never run; says the numbers) or queue_full.
         """
-        if processors and not self._takes_processors:
-            raise RequestError("invalid", _PROCESSORS_ELSEWHERE)
-        check_request(request, self.limits)
-        params = request.params
+        params, prompt = request.params, np.array(request.prompt_token_ids, np.int32)
         ids = [request.request_id << INDEX_BITS | index for index in range(params.n)]
-        prompt = np.array(request.prompt_token_ids, np.int32)
-        eos, flags = self._end_ids(params), sampling_flags(params, bool(processors))
-        max_tokens = params.max_tokens or self.limits.max_model_len - len(prompt)
+        eos = [] if params.ignore_eos else list(self.limits.eos_token_ids)
+        return NewSequences(
+            ids=ids,
+            slots=self._slots(ids, prompt, request, eos, bool(processors), remote_prompt),
+            seeds=self.seeds_for(request) if seeds is None else seeds,
+            prompt=prompt,
+            params=params,
+            stop_ids=[*eos, *params.stop_token_ids],
+            processors=processors,
+            pooling=bool(request.pooling),
+            constrained=is_constrained(request),
+        )
+
+    def _slots(
+        self,
+        ids: list[int],
+        prompt: NDArray[np.int32],
+        request: AddRequest,
+        eos: list[int],
+        has_processors: bool,
+        remote_prompt: bool,
+    ) -> list[int]:
+        """Those that the scheduler gives the sequences."""
+        params, limits = request.params, self.limits
+        flags = sampling_flags(params, has_processors, constrained=is_constrained(request))
+        max_tokens = params.max_tokens or limits.max_model_len - len(prompt)
         try:
             slots: list[int] = self._scheduler.add(
                 ids,
@@ -85,19 +149,20 @@ class Admission:
                 needs_history=bool(flags & NEEDS_HISTORY),
                 use_prefix_cache=params.prompt_logprobs is None and not request.pooling,
                 remote_prompt=remote_prompt,
-                overlap=self._overlap,
+                overlap=not self._proposer.needs_tokens,
                 tenant=request.tenant,
                 tenant_weight=request.tenant_weight,
             )
         except (self._queue_full, ValueError) as error:
             invalid = isinstance(error, ValueError)
             raise RequestError("invalid" if invalid else "queue_full", str(error)) from error
-        seeds, pooling = self._seeds.seeds_for(params.seed, params.n), bool(request.pooling)
-        stop_ids = [*eos, *params.stop_token_ids]
-        return NewSequences(ids, slots, seeds, prompt, params, stop_ids, processors, pooling)
+        return slots
 
-    def _end_ids(self, params: SamplingParams) -> list[int]:
-        return [] if params.ignore_eos else list(self.limits.eos_token_ids)
+
+def is_constrained(request: AddRequest) -> bool:
+    """Whether masks say what it may sample."""
+    thinking = request.thinking
+    return request.grammar is not None or (thinking is not None and thinking.budget is not None)
 
 
 def check_request(request: AddRequest, limits: EngineLimits) -> None:

@@ -22,6 +22,7 @@ from rtp_llm.engine.memory_plan import (
 )
 from rtp_llm.engine.memory_release import await_memory
 from rtp_llm.engine.messages import EngineReady, EngineStartError
+from rtp_llm.engine.open_constraints import open_constraints
 from rtp_llm.engine.phases import Phases
 from rtp_llm.engine.replicas.rank_setup import host_threads, share_model, shares_experts
 from rtp_llm.engine.replicas.rank_worker import RankWorker
@@ -302,7 +303,8 @@ def _worker(
         dtype = torch_dtype(resolve(settings, model.config, device))
         drafter = make_drafter(settings, runner, sampled, num_slots, max_model_len, dtype)
     sampler = Sampler(num_slots, device, sampled)
-    return LocalWorker(runner, sampler, overlaps=overlaps, drafter=drafter)
+    constraints = open_constraints(settings.model, model.config, num_slots)
+    return LocalWorker(runner, sampler, overlaps=overlaps, drafter=drafter, constraints=constraints)
 
 
 def _scheduler(
@@ -354,4 +356,4 @@ def _engine(
     )
     together = worker if ranks is None else RankWorker(worker, ranks)
     length = make_draft_length(settings, proposer)
-    return Engine(scheduler, together, limits, settings.seed, proposer, length)
+    return Engine(scheduler, together, limits, settings.seed, proposer, length, worker.constraints)

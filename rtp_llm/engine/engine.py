@@ -19,20 +19,28 @@ from rtp_llm.engine.messages import (
     INDEX_BITS,
     AddRequest,
     EngineStats,
+    FailureKind,
     PromptLogprobs,
+    RequestError,
+    RequestFailed,
     StepOutput,
 )
 from rtp_llm.engine.remote_prompts import RemotePrompts
 from rtp_llm.engine.serving import Serving
 from rtp_llm.engine.step_guard import StepGuard
 from rtp_llm.engine.step_metrics import StepMetrics
+from rtp_llm.engine.uncompiled import Uncompiled, UncompiledRequests
+from rtp_llm.worker.grammar.constraints import Constraints
 from rtp_llm.worker.speculative.draft_length import DraftLength, shorten
 from rtp_llm.worker.speculative.proposer import NO_DRAFTS, Proposer
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
+    from rtp_llm.worker.grammar.library import Matcher
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
     from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
+
+EngineOutput = StepOutput | PromptLogprobs | RequestFailed
 
 
 class Engine(Serving):
@@ -51,16 +59,28 @@ class Engine(Serving):
         seed: int = 0,
         proposer: Proposer = NO_DRAFTS,
         draft_length: DraftLength | None = None,
+        constraints: Constraints | None = None,
     ) -> None:
         """``seed`` is that of requests without one of their own; ``draft_length``: None takes as
-        many drafts as there are."""
+        many drafts as there are; ``constraints``: those that the worker masks logits by, None where
+        it does not."""
         self.limits = limits
+        self._constraints = constraints or Constraints(0, 0, ())
         self.remote_prompts = RemotePrompts(
-            scheduler, worker, proposer, changed=self._unblock, ended=self._end
+            scheduler,
+            worker,
+            proposer,
+            self._constraints,
+            changed=self._unblock,
+            ended=self._end,
         )
         self._scheduler, self._worker, self._proposer = scheduler, worker, proposer
         self._draft_length = draft_length or DraftLength(proposer.max_draft_tokens)
-        self._admission = Admission(scheduler, limits, seed, worker, proposer)
+        self._admission = Admission(scheduler, limits, seed, worker, proposer, constraints)
+        library = self._constraints.library
+        self._uncompiled = (
+            None if library is None else UncompiledRequests(library, limits.max_queued)
+        )
         self._blocked = False  # nothing can run before a transfer ends
         self._watched: set[int] = set()  # sequences whose end the worker wants to hear of
         self._in_flight: StepHandle | None = None  # submitted and not committed
@@ -76,17 +96,67 @@ class Engine(Serving):
     ) -> Sequence[int]:
         """Queue a request; the seeds of its sequences. ``remote_prompt``: see the scheduler's.
 
+        One with a grammar that is not compiled yet is queued by a later step, which gives a
+        RequestFailed in place of the errors here.
+
         Raises:
             RequestError: invalid (it can never run; says the numbers) or queue_full.
             EngineDeadError: a step failed before.
         """
         self._guard.check()
-        new = self._admission.queue(request, processors, remote_prompt=remote_prompt)
+        self._admission.check(request, processors)
+        grammar = None
+        if request.grammar is not None and self._uncompiled is not None:
+            compilation = self._uncompiled.compile(request.grammar)
+            if not compilation.ready:
+                self._uncompiled.check_room(request)
+                seeds = self._admission.seeds_for(request)
+                new = Uncompiled(request, processors, seeds, remote_prompt, compilation)
+                self._uncompiled.add(new)
+                return seeds
+            grammar = self._uncompiled.result(compilation)
+        return self._queue(request, processors, None, grammar, remote_prompt=remote_prompt)
+
+    def _queue(
+        self,
+        request: AddRequest,
+        processors: Sequence[LogitsProcessor],
+        seeds: Sequence[int] | None,
+        grammar: Matcher | None,
+        *,
+        remote_prompt: bool,
+    ) -> Sequence[int]:
+        new = self._admission.queue(request, processors, seeds, remote_prompt=remote_prompt)
         self._metrics.prompt_tokens += len(new.prompt)
+        if new.constrained:
+            self._constraints.add(new.ids, new.slots, grammar, request.thinking)
         self._worker.add(new)
         self._proposer.add(new)
-        self._watched.update(new.ids if processors or self._worker.keeps_sequences else ())
+        watched = processors or new.constrained or self._worker.keeps_sequences
+        self._watched.update(new.ids if watched else ())
         return new.seeds
+
+    def _queue_compiled(self) -> list[RequestFailed]:
+        """Queue the requests whose grammar is compiled; those that cannot be."""
+        failed: list[RequestFailed] = []
+        if not self._uncompiled:
+            return failed
+        for each in self._uncompiled.take_ready():
+            request = each.request
+            try:
+                grammar = self._uncompiled.result(each.compilation)
+                self._queue(
+                    request,
+                    each.processors,
+                    each.seeds,
+                    grammar,
+                    remote_prompt=each.remote_prompt,
+                )
+            except RequestError as error:
+                failed.append(_failed(request.request_id, error.kind, error.message))
+            else:
+                self._abort(sorted(each.aborted))
+        return failed
 
     def abort(self, sequences: Sequence[tuple[int, int]]) -> None:
         """Stop sequences, (request_id, index) each, at any state; unknown ones are ignored."""
@@ -94,7 +164,10 @@ class Engine(Serving):
         self._abort([request << INDEX_BITS | index for request, index in sequences])
 
     def _abort(self, ids: Sequence[int]) -> None:
+        if self._uncompiled:
+            self._uncompiled.abort(ids)
         self._scheduler.abort(ids)
+        self._constraints.end(ids)
         self._worker.end(ids, aborted=True)
         self._proposer.end(ids)
         self._watched.difference_update(ids)
@@ -108,7 +181,20 @@ class Engine(Serving):
     def has_work(self) -> bool:
         """Some sequence is waiting or running, here or at a worker that this one must step with,
         or the outputs of a step are still to come."""
-        return self._scheduler.has_work or self._in_flight is not None or self._worker.awake
+        return (
+            self._scheduler.has_work
+            or bool(self._uncompiled)
+            or self._in_flight is not None
+            or self._worker.awake
+        )
+
+    @property
+    def descriptors(self) -> Sequence[int]:
+        return () if self._uncompiled is None else (self._uncompiled.waker.descriptor,)
+
+    @property
+    def patience(self) -> int | None:
+        return None if self._uncompiled is None else self._uncompiled.patience
 
     @property
     def can_go_on(self) -> bool:
@@ -126,7 +212,7 @@ class Engine(Serving):
         """No step has failed."""
         return self._guard.alive
 
-    def step(self) -> list[StepOutput | PromptLogprobs]:
+    def step(self) -> list[EngineOutput]:
         """Finish one step; what it produced, the step's own columns last. Empty without work.
 
         Where steps overlap, the next one is on the device when this returns. Empty, with
@@ -141,18 +227,20 @@ class Engine(Serving):
             self._metrics.refresh()
         return outputs
 
-    def _step(self) -> list[StepOutput | PromptLogprobs]:
+    def _step(self) -> list[EngineOutput]:
         if self._guard.interrupted:
             self._in_flight = None
             self._draft_length.forget()
             self._guard.forget_steps(self._scheduler)
+        failed = self._queue_compiled()
         step = self._in_flight
         if step is None:
             step = self._submit(None)
             if step is None:
                 self._nothing_submitted()
-                return []
+                return [*failed]
             step.sample(None)
+            failed += self._end_failed()
         self._blocked = False
         # The device gets its next work before anybody waits for what it does now.
         self._in_flight = following = self._submit(step) if self._worker.overlaps else None
@@ -161,8 +249,9 @@ class Engine(Serving):
         if following is not None:
             following.sample(outputs.row_tokens)
         columns = step_columns(self._scheduler.result, outputs, self._metrics.elapsed())
+        failed += self._end_failed()
         broken = map(self._end_broken, outputs.broken)
-        return [*map(score_columns, outputs.scores), *broken, columns]
+        return [*failed, *map(score_columns, outputs.scores), *broken, columns]
 
     def _submit(self, in_flight: StepHandle | None) -> StepHandle | None:
         """Schedule a step and give it to the worker; None if nothing can run now."""
@@ -171,14 +260,20 @@ class Engine(Serving):
         drafts = None
         if limit:
             drafts = self._proposer.propose(self._scheduler.batch if in_flight else None)
-            drafts = shorten(drafts, limit)
+            drafts = self._constraints.cut(shorten(drafts, limit))
         plan = self._scheduler.batch if self._scheduler.schedule(drafts) else None
         self._draft_length.submitted(plan)
-        return self._worker.execute(plan, more=self._scheduler.has_work)
+        more = self._scheduler.has_work or bool(self._uncompiled)
+        return self._worker.execute(plan, more=more)
 
     def _nothing_submitted(self) -> None:
         """Only other workers had something to compute, or a transfer must end first."""
-        if self._worker.stopped or not self._scheduler.has_work:
+        if self._worker.stopped:
+            return
+        if self._uncompiled and not self._worker.awake:
+            self._blocked = True
+            self._uncompiled.wait()
+        if not self._scheduler.has_work:
             return
         self._blocked = True
         state = self._scheduler.stats()
@@ -191,12 +286,14 @@ class Engine(Serving):
         self._draft_length.committed(result)
         self._metrics.count(outputs.sampled, result, self._draft_length.limit)
         self._proposer.observe(result)
+        self._constraints.observe(result)
         if self._watched:
             self._end(result.ids[np.flatnonzero(result.finish)].tolist())
 
     def _end(self, ids: Iterable[int]) -> None:
         """Sequences have come to their end."""
         ended = self._watched.intersection(ids)
+        self._constraints.end(ended)
         self._worker.end(ended, aborted=False)
         self._watched -= ended
 
@@ -207,6 +304,15 @@ class Engine(Serving):
         self._metrics.broken += len(sequences)
         return error_columns(sequences, FINISH_NAN)
 
+    def _end_failed(self) -> list[RequestFailed]:
+        """End the requests whose grammar cannot be followed any further."""
+        failed = []
+        for sequence, reason in self._constraints.take_failures().items():
+            request = sequence >> INDEX_BITS
+            self._abort([request << INDEX_BITS | index for index in range(1 << INDEX_BITS)])
+            failed.append(_failed(request, "invalid", f"grammar: {reason}"))
+        return failed
+
     def stats(self) -> EngineStats:
         """The latest metrics; may be called from any thread, also while a step runs."""
         return self._metrics.read()
@@ -214,3 +320,7 @@ class Engine(Serving):
     def check_integrity(self) -> None:
         """Raise when a block of the KV cache is lost or wrongly shared."""
         self._scheduler.check_integrity()
+
+
+def _failed(request_id: int, kind: FailureKind, message: str) -> RequestFailed:
+    return RequestFailed(request_id=request_id, kind=kind, message=message)

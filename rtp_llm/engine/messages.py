@@ -31,8 +31,9 @@ ERROR_MESSAGES: dict[SequenceError, str] = {
         "--kv-cache-dtype auto) or weights are damaged (compare the files' checksums)."
     ),
     "no_allowed_tokens": (
-        "The settings of this request forbid every token: allowed_token_ids, bad_words, "
-        "logit_bias, min_tokens, no_repeat_ngram_size and logits processors leave none to sample."
+        "The settings of this request forbid every token: its grammar, allowed_token_ids, "
+        "bad_words, logit_bias, min_tokens, no_repeat_ngram_size and logits processors leave none "
+        "to sample."
     ),
 }
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
+    from rtp_llm.worker.grammar.constraints import Constraints
     from rtp_llm.worker.speculative.proposer import Proposer
     from rtp_llm.worker.worker import Worker
 
@@ -26,11 +27,13 @@ class RemotePrompts:
         scheduler: Scheduler,
         worker: Worker,
         proposer: Proposer,
+        constraints: Constraints,
         *,
         changed: Callable[[], None],
         ended: Callable[[Iterable[int]], None],
     ) -> None:
         self._scheduler, self._worker, self._proposer = scheduler, worker, proposer
+        self._constraints = constraints
         self._changed, self._ended = changed, ended
 
     def pin(self, sequence: int, first: int, end: int) -> tuple[NDArray[np.int32], ...]:
@@ -62,6 +65,7 @@ class RemotePrompts:
         """
         finish = self._scheduler.finish_recv(sequence, token, cached_tokens=cached_tokens)
         self._proposer.receive(sequence, token, ended=finish != 0)
+        self._constraints.accept(sequence, token)
         if finish:
             self._ended([sequence])
         else:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rtp_llm.config.settings import Settings
+from rtp_llm.constraints import Grammar, Thinking
 from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.deltas import decode_pooled, decode_prompt_logprobs, decode_step
-from rtp_llm.engine.messages import AddRequest, PromptLogprobs, TokenLogprob
+from rtp_llm.engine.messages import AddRequest, PromptLogprobs, RequestFailed, TokenLogprob
 from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.worker.speculative.proposer import Proposer
 
@@ -50,6 +51,7 @@ class TinyEngine:
         self.engine = built.engine
         self.ready = built.ready
         self.outcomes: dict[tuple[int, int], Outcome] = {}
+        self.failures: dict[int, RequestFailed] = {}
         self._last = 0
 
     def add(
@@ -59,6 +61,8 @@ class TinyEngine:
         processors: Sequence[Any] = (),
         key: str = "",
         pooling: Literal["mean"] | None = None,
+        grammar: str | None = None,
+        thinking: Thinking | None = None,
         **params: Any,
     ) -> int:
         """Queue a request, greedy unless it says otherwise; returns its id."""
@@ -70,6 +74,8 @@ class TinyEngine:
             params=wanted,
             extra_key=key,
             pooling=pooling,
+            grammar=None if grammar is None else Grammar(text=grammar),
+            thinking=thinking,
         )
         self.engine.add(request, processors)
         for index in range(wanted.n):
@@ -83,6 +89,9 @@ class TinyEngine:
                 entries = decode_prompt_logprobs(output, output.width)
                 scores = self.outcomes[output.request_id, 0].prompt_logprobs
                 scores.update(enumerate(entries, output.start))
+                continue
+            if isinstance(output, RequestFailed):
+                self.failures[output.request_id] = output
                 continue
             if output.pooled is not None:
                 for request_id, values in decode_pooled(output.pooled).items():

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm.worker.heads.pool import PoolHead, PoolPart
-from rtp_llm.worker.heads.sampling_flags import PROCESSORS
+from rtp_llm.worker.heads.sampling_flags import CONSTRAINED, LATE
 from rtp_llm.worker.heads.score import ScoreHead, ScorePart
 from rtp_llm.worker.heads.verify import VerifyHandle, VerifyHead
 from rtp_llm.worker.new_sequences import NewSequences
@@ -19,6 +19,7 @@ from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
 
 if TYPE_CHECKING:
     from rtp_llm.worker.device_step import DeviceStep
+    from rtp_llm.worker.grammar.constraints import Constraints
     from rtp_llm.worker.heads.sampler import SampleHandle, Sampler
     from rtp_llm.worker.model_runner import ModelRunner
     from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
@@ -34,11 +35,14 @@ class LocalWorker(Worker):
         *,
         overlaps: bool = False,
         drafter: DeviceDrafter | None = None,
+        constraints: Constraints | None = None,
     ) -> None:
         """``overlaps``: the runner and the sampler share tokens that no host knows yet;
-        ``drafter``: and it finds drafts."""
+        ``drafter``: and it finds drafts. ``constraints``, which the engine lets follow the tokens,
+        mask logits."""
         self.runner = runner
         self.sampler = sampler
+        self.constraints = constraints
         self.drafter = drafter
         device_drafts, sampling = None, None
         if drafter is not None:
@@ -100,7 +104,7 @@ class LocalWorker(Worker):
         scores, pools = self.scorer.submit(hidden, plan), self.pooler.submit(hidden, plan)
         logits = self.runner.logits(hidden, plan.logit_rows) if plan.num_rows else None
         step = _LocalStep(self, begun, hidden, logits, scores, pools)
-        if not plan.sampling_flags & PROCESSORS:
+        if not plan.sampling_flags & LATE:
             step.submit_sampling(None)
         return step
 
@@ -138,8 +142,11 @@ class _LocalStep:
             return
         worker, plan = self._worker, self._begun.plan
         if self._logits is not None:
+            masks = None
+            if plan.sampling_flags & CONSTRAINED and worker.constraints is not None:
+                masks = worker.constraints.fill(plan)
             head = worker.sampler if plan.num_outputs == plan.num_rows else worker.verifier
-            self._sampling = head.submit(self._logits, plan, previous)
+            self._sampling = head.submit(self._logits, plan, previous, masks=masks)
         if worker.drafter is not None:
             assert worker.runner.sampled is not None
             worker.runner.sampled.verify(self._begun)

@@ -20,7 +20,7 @@ class NewSequences:
     """The sequences of one request; plans name them by ``ids``, their settings by ``slots``.
 
     ``stop_ids`` are forbidden before ``params.min_tokens``. With ``pooling``, of one sequence, the
-    mean of the prompt's hidden states is wanted.
+    mean of the prompt's hidden states is wanted. ``constrained``: masks say what they may sample.
     """
 
     ids: Sequence[int]
@@ -31,3 +31,4 @@ class NewSequences:
     stop_ids: Sequence[int]
     processors: Sequence[LogitsProcessor] = ()
     pooling: bool = False
+    constrained: bool = False

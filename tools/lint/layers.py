@@ -23,8 +23,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "llm": "outputs text engine worker config sampling_params",
         "outputs": "engine",
         "text": "model_folder constraints sampling_params",
-        "disagg": "engine worker models device native config sampling_params keepalive _runtime",
-        "engine": "worker loader models layers distributed ops device native config "
+        "disagg": "engine worker models device native config constraints sampling_params keepalive "
+        "_runtime",
+        "engine": "worker loader models layers distributed ops device native config model_folder "
         "constraints sampling_params _runtime",
         "worker": "loader models attention ops device config constraints sampling_params _runtime "
         "native",

@@ -19,6 +19,7 @@ from rtp_llm.worker.heads.token_rules import AllowedTokens, BannedSequences
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device, Download
+    from rtp_llm.worker.grammar.row_masks import TokenMasks
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan import SamplingRows
     from rtp_llm.worker.sampled_tokens import SampledTokens
@@ -158,17 +159,19 @@ class Sampler:
         plan: SamplingRows,
         previous: NDArray[np.int32] | None = None,
         drafts: SampledDrafts | None = None,
+        masks: TokenMasks | None = None,
     ) -> SampleHandle:
         """Sample a token for each row of ``logits`` (float32 [R, vocabulary], changed in place).
 
         ``previous`` are the tokens of the step before, if the histories of rows with logits
-        processors may name them. Rows with ``drafts`` take these where rejection sampling does.
+        processors may name them. Rows with ``drafts`` take these where rejection sampling does,
+        rows with ``masks`` what these allow.
         Waits for nothing; the arrays of ``plan`` may change afterwards.
         """
         flags = plan.sampling_flags
         raw = self._keep_raw(logits, plan) if flags & flag.LOGPROBS else None
         if flags & (flag.RANDOM | flag.MODIFYING):
-            settings, steps = self._prepare(logits, plan, previous)
+            settings, steps = self._prepare(logits, plan, previous, masks)
         else:
             settings = self._settings.greedy(plan.num_rows)
             steps = settings.seeds  # nothing is sampled at random
@@ -190,10 +193,16 @@ class Sampler:
         )
 
     def _prepare(
-        self, logits: Tensor, plan: SamplingRows, previous: NDArray[np.int32] | None
+        self,
+        logits: Tensor,
+        plan: SamplingRows,
+        previous: NDArray[np.int32] | None,
+        masks: TokenMasks | None,
     ) -> tuple[RowSettings, Tensor]:
         """Settings and step numbers of the rows, whose logits are edited as they ask."""
         flags = plan.sampling_flags
+        if masks is not None:
+            ops.apply_token_bitmask(logits, *self._device.upload_all(*masks))
         if flags & flag.PROCESSORS:
             self._processors.apply(logits, plan, previous)
         with_history = bool(flags & (flag.PENALTIES | flag.NGRAM | flag.BAD_WORDS))

@@ -14,12 +14,17 @@ LOGPROBS = 32
 PROCESSORS = 64
 ALLOWED = 128
 BAD_WORDS = 256
+CONSTRAINED = 512
 
-MODIFYING = PENALTIES | NGRAM | BIAS | MIN_TOKENS | PROCESSORS | ALLOWED | BAD_WORDS
+MODIFYING = PENALTIES | NGRAM | BIAS | MIN_TOKENS | PROCESSORS | ALLOWED | BAD_WORDS | CONSTRAINED
 NEEDS_HISTORY = PENALTIES | NGRAM | PROCESSORS | BAD_WORDS
+# The host edits logits by the tokens of the step before: the layers are begun without them.
+LATE = PROCESSORS | CONSTRAINED
 
 
-def sampling_flags(params: SamplingParams, has_processors: bool = False) -> int:
+def sampling_flags(
+    params: SamplingParams, has_processors: bool = False, *, constrained: bool = False
+) -> int:
     """The flags of one request."""
     penalties = (
         params.repetition_penalty != 1.0
@@ -37,5 +42,6 @@ def sampling_flags(params: SamplingParams, has_processors: bool = False) -> int:
         PROCESSORS: has_processors,
         ALLOWED: params.allowed_token_ids is not None,
         BAD_WORDS: any(len(word) > 1 for word in words),
+        CONSTRAINED: constrained,
     }
     return sum(flag for flag, is_wanted in wanted.items() if is_wanted)

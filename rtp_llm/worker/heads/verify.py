@@ -14,6 +14,7 @@ from rtp_llm.worker.heads.sampling_flags import PROCESSORS, RANDOM
 
 if TYPE_CHECKING:
     from rtp_llm.device import Download
+    from rtp_llm.worker.grammar.row_masks import TokenMasks
     from rtp_llm.worker.heads.sampler import SampleHandle, Sampler
     from rtp_llm.worker.plan import SamplingRows, StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
@@ -42,7 +43,12 @@ class VerifyHead:
         self._device_drafts, self._sampling = device_drafts, sampling
 
     def submit(
-        self, logits: Tensor, plan: StepPlan, previous: NDArray[np.int32] | None = None
+        self,
+        logits: Tensor,
+        plan: StepPlan,
+        previous: NDArray[np.int32] | None = None,
+        *,
+        masks: TokenMasks | None = None,
     ) -> VerifyHandle:
         """As Sampler's: float32 [R, vocabulary], all rows of all outputs, changed in place."""
         outputs = _Outputs.of(plan)
@@ -53,7 +59,7 @@ class VerifyHead:
                 (previous,) = self._device_drafts.download().read()
                 previous = np.maximum(previous, 0)  # as the layers see drafts that are not there
         rows, drafts = _whole_histories(plan, outputs), self._sampled_drafts(plan, outputs)
-        sampling = self._sampler.submit(logits, rows, previous, drafts)
+        sampling = self._sampler.submit(logits, rows, previous, drafts, masks)
         return VerifyHandle(sampling, outputs, plan.draft_tokens.copy(), unknown)
 
     def _sampled_drafts(self, plan: StepPlan, outputs: _Outputs) -> SampledDrafts | None:

@@ -1,0 +1,1 @@
+"""Answers that obey a grammar, and thinking that ends in time: masks for the sampling head."""

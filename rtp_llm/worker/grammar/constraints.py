@@ -1,0 +1,127 @@
+"""The constraints of all sequences: what the engine and the sampling head ask of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rtp_llm.worker.grammar.constraint import Constraint
+from rtp_llm.worker.grammar.row_masks import MaskWriter, TokenMasks
+
+if TYPE_CHECKING:
+    from rtp_llm._runtime import Drafts, Result
+    from rtp_llm.constraints import Thinking
+    from rtp_llm.worker.grammar.library import GrammarLibrary, Matcher
+    from rtp_llm.worker.plan import StepPlan
+
+
+class Constraints:
+    """Belongs to the engine's thread. Steps commit their tokens before the next ones' masks are
+    filled, so that no constraint ever follows a token that does not count."""
+
+    def __init__(
+        self,
+        num_slots: int,
+        vocab_size: int,
+        eos_token_ids: Sequence[int],
+        library: GrammarLibrary | None = None,
+        why_no_library: str = "",
+    ) -> None:
+        """``library``: None where there are no grammars, but budgets of thinking."""
+        self.library, self.why_no_library = library, why_no_library
+        self._eos = tuple(eos_token_ids)
+        self._words = -(-vocab_size // 32)
+        self._masks = np.empty((0, self._words), np.int32)
+        self._by_id: dict[int, tuple[Constraint, int]] = {}  # and its slot
+        self._constrained = np.zeros(num_slots, np.bool_)  # slots
+        self._failures: dict[int, str] = {}
+
+    def add(
+        self,
+        ids: Sequence[int],
+        slots: Sequence[int],
+        grammar: Matcher | None,
+        thinking: Thinking | None,
+    ) -> None:
+        """Sequences that were queued; each follows its own output."""
+        for each, slot in zip(ids, slots, strict=True):
+            self._by_id[each] = Constraint(grammar, thinking, self._eos), slot
+            self._constrained[slot] = True
+
+    def end(self, ids: Iterable[int]) -> None:
+        """Sequences that have ended; others are ignored."""
+        for each in ids:
+            if each in self._by_id:
+                _, slot = self._by_id.pop(each)
+                self._constrained[slot] = False
+                self._failures.pop(each, None)
+
+    def observe(self, result: Result) -> None:
+        """A step was committed: the tokens that count."""
+        if not self._by_id:
+            return
+        tokens = result.tokens.tolist()
+        for output, each in enumerate(result.ids.tolist()):
+            if each in self._by_id:
+                for token in tokens[output]:
+                    if token >= 0:
+                        self.accept(each, token)
+
+    def accept(self, sequence: int, token: int) -> None:
+        """A sequence has gained a token; those without a constraint are ignored."""
+        if sequence not in self._by_id:
+            return
+        constraint, _ = self._by_id[sequence]
+        constraint.accept(token)
+        if constraint.error is not None:
+            self._failures[sequence] = constraint.error
+
+    def take_failures(self) -> dict[int, str]:
+        """Sequences that cannot go on, and why; each once."""
+        failures, self._failures = self._failures, {}
+        return failures
+
+    def fill(self, plan: StepPlan) -> TokenMasks | None:
+        """The masks of a step's rows; None: all are free. The next call reuses their memory."""
+        first_rows = plan.row_cu[:-1]
+        outputs = np.flatnonzero(self._constrained[plan.row_slots[first_rows]])
+        if not len(outputs):
+            return None
+        writer, row_cu = MaskWriter(), plan.row_cu.tolist()
+        for output in outputs.tolist():
+            first, end = row_cu[output], row_cu[output + 1]
+            constraint, _ = self._by_id[int(plan.row_ids[first])]
+            drafts = plan.draft_tokens[first : end - 1].tolist() if end - first > 1 else ()
+            constraint.write(writer, first, drafts)
+        if not writer.rows:
+            return None
+        if len(self._masks) < len(writer.rows):
+            self._masks = np.empty((2 * len(writer.rows), self._words), np.int32)
+        masks = self._masks[: len(writer.rows)]
+        writer.fill(masks, self.library)
+        self._look_for_errors(writer, plan)
+        return TokenMasks(masks, np.array(writer.rows, np.int32))
+
+    def _look_for_errors(self, writer: MaskWriter, plan: StepPlan) -> None:
+        for task in writer.tasks:
+            if (error := task.matcher.error) is not None:
+                self._failures[int(plan.row_ids[writer.rows[task.row]])] = error
+
+    def cut(self, drafts: Drafts | None) -> Drafts | None:
+        """Drafts up to the first that a constraint forbids."""
+        if drafts is None or not self._by_id:
+            return drafts
+        ids, tokens, lengths = drafts
+        kept = lengths.copy()
+        for row, each in enumerate(ids.tolist()):
+            if each in self._by_id and lengths[row]:
+                constraint, _ = self._by_id[each]
+                kept[row] = constraint.count_valid(tokens[row, : lengths[row]].tolist())
+        return ids, tokens, kept
+
+    def forced(self, most: int) -> list[tuple[int, list[int]]]:
+        """Of sequences with such: their ids and the tokens that must come next, ``most`` each."""
+        found = ((each, entry[0].forced()[:most]) for each, entry in self._by_id.items())
+        return [(each, tokens) for each, tokens in found if tokens]

@@ -1,0 +1,69 @@
+"""The interface between constraints and the library that compiles grammars and fills masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class GrammarError(ValueError):
+    """A grammar that cannot be compiled, or not within its limits; says why."""
+
+
+class Matcher(Protocol):
+    """Where an answer stands in its grammar. End-of-sequence ids are never given to it."""
+
+    def copy(self) -> Matcher:
+        """Another one at the same place; both go on by themselves."""
+
+    def accept(self, token: int) -> bool:
+        """The answer goes on with ``token``; False if the grammar forbids it."""
+
+    def rollback(self, count: int) -> None:
+        """Take back the last ``count`` tokens."""
+
+    def count_valid(self, tokens: Sequence[int]) -> int:
+        """How many of ``tokens`` the answer may go on with, a last end of sequence included."""
+
+    def forced(self) -> list[int]:
+        """Tokens that the answer must go on with, in the tokenizer's own spelling; often none."""
+
+    @property
+    def done(self) -> bool:
+        """Nothing but the end of the sequence may follow."""
+
+    @property
+    def error(self) -> str | None:
+        """Why it cannot go on, its masks meaning nothing: a limit of the library."""
+
+
+class MaskTask(NamedTuple):
+    """Fill row ``row`` with what may follow now, and a row each behind ``drafts``, as far as the
+    grammar lets these go on. ``matcher`` stays where it is."""
+
+    matcher: Matcher
+    row: int
+    drafts: Sequence[int] = ()
+
+
+class GrammarLibrary(Protocol):
+    """Compiles grammars for one vocabulary. `compile` may be called from any thread."""
+
+    def compile(self, text: str) -> Matcher:
+        """A matcher at the beginning of an answer, which has filled a mask already.
+
+        Raises:
+            GrammarError: it is wrong, or too large.
+        """
+
+    def fill(self, tasks: Sequence[MaskTask], masks: NDArray[np.int32]) -> None:
+        """Write masks [P, ceil(V / 32)] as `apply_token_bitmask` reads them, without the GIL.
+
+        End-of-sequence ids are allowed where the grammar may end.
+        """
+
+    def size_of(self, text: str) -> int:
+        """About how many bytes a compiled grammar takes."""

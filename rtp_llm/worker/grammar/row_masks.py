@@ -1,0 +1,77 @@
+"""Collects which rows of a step get which mask, then fills all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtp_llm.worker.grammar.library import MaskTask
+
+if TYPE_CHECKING:
+    from rtp_llm.worker.grammar.library import GrammarLibrary, Matcher
+
+
+class TokenMasks(NamedTuple):
+    """As `apply_token_bitmask` takes them: masks int32 [P, ceil(V / 32)], rows int32 [P]."""
+
+    masks: NDArray[np.int32]
+    rows: NDArray[np.int32]
+
+
+@dataclass
+class MaskWriter:
+    """Rows that are not mentioned are free."""
+
+    rows: list[int] = field(default_factory=list)
+    tasks: list[MaskTask] = field(default_factory=list)
+    _allowed: list[tuple[int, int]] = field(default_factory=list)  # (place, token)
+    _only: list[int] = field(default_factory=list)  # places
+    _without: list[tuple[int, Sequence[int]]] = field(default_factory=list)
+
+    def only(self, row: int, token: int) -> None:
+        """Nothing but ``token``."""
+        self._only.append(len(self.rows))
+        self._allowed.append((len(self.rows), token))
+        self.rows.append(row)
+
+    def without(self, row: int, tokens: Sequence[int]) -> None:
+        """All but ``tokens``."""
+        self._without.append((len(self.rows), tokens))
+        self.rows.append(row)
+
+    def follow(
+        self, matcher: Matcher, row: int, drafts: Sequence[int], also: int | None = None
+    ) -> None:
+        """What ``matcher`` lets follow now, in ``row``, and behind each of ``drafts``, in the rows
+        behind it; ``also`` this token in the first."""
+        if also is not None:
+            self._allowed.append((len(self.rows), also))
+        self.tasks.append(MaskTask(matcher, len(self.rows), drafts))
+        self.rows.extend(range(row, row + len(drafts) + 1))
+
+    def fill(self, masks: NDArray[np.int32], library: GrammarLibrary | None) -> None:
+        """Write masks [P, ceil(V / 32)] of ``rows`` [P]."""
+        for place, tokens in self._without:
+            masks[place] = -1
+            for token in tokens:
+                masks[place, token >> 5] &= ~_bit(token)
+        masks[self._only] = 0
+        for task in self.tasks:
+            if task.drafts:  # behind one that is forbidden nothing is written
+                masks[task.row : task.row + len(task.drafts) + 1] = -1
+        if library is not None:
+            library.fill(self.tasks, masks)
+        self._allow(masks, self._allowed)
+
+    @staticmethod
+    def _allow(masks: NDArray[np.int32], tokens: Iterable[tuple[int, int]]) -> None:
+        for place, token in tokens:
+            masks[place, token >> 5] |= _bit(token)
+
+
+def _bit(token: int) -> np.int32:
+    return np.uint32(1 << (token & 31)).view(np.int32)

@@ -1,0 +1,41 @@
+"""Where thinking begins, ends and must end, token by token."""
+
+from __future__ import annotations
+
+from rtp_llm.constraints import Thinking
+from rtp_llm.worker.grammar.thought import Phase, Thought
+
+
+def follow(thinking: Thinking, tokens: str) -> list[str]:
+    """What is expected behind each token: the phase's first letter, or the forced token."""
+    thought, seen = Thought.of(thinking), []
+    for token in tokens:
+        thought = thought.after(ord(token))
+        seen.append(thought.phase.name[0] if thought.forced is None else chr(thought.forced))
+    return seen
+
+
+def ids(text: str) -> tuple[int, ...]:
+    return tuple(map(ord, text))
+
+
+def test_it_ends_behind_its_end() -> None:
+    assert "".join(follow(Thinking(end_ids=ids("ab")), "xabx")) == "TTOO"
+
+
+def test_an_end_may_begin_inside_itself() -> None:
+    assert "".join(follow(Thinking(end_ids=ids("aab")), "aaaab")) == "TTTTO"
+    assert "".join(follow(Thinking(end_ids=ids("abac")), "ababac")) == "TTTTTO"
+
+
+def test_the_budget_forces_what_is_missing_of_the_end() -> None:
+    assert "".join(follow(Thinking(end_ids=ids("ab"), budget=2), "xyabz")) == "TabOO"
+    assert "".join(follow(Thinking(end_ids=ids("ab"), budget=2), "xab")) == "TbO"
+    assert Thought.of(Thinking(end_ids=ids("ab"), budget=0)).forced == ord("a")
+
+
+def test_it_may_be_opened() -> None:
+    thinking = Thinking(begin_ids=ids("<>"), end_ids=ids("/"), budget=1)
+    assert "".join(follow(thinking, "<>x/y")) == "OT/OO"
+    assert Thought.of(thinking).phase is Phase.OPENING
+    assert Thought.of(thinking).after(ord("x")).phase is Phase.OVER
