@@ -2,13 +2,13 @@
 
 GBNF has no lexer, and that of llguidance takes the longest lexeme: `("abc" | [a-z])*` would not
 match "abx". So a grammar without recursion becomes one terminal, and in one with recursion every
-lexeme is a character out of one of several sets that have none in common.
+lexeme is a single character.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rtp_llm.constraints import Grammar
 from rtp_llm.text.grammar.ebnf_parser import (
@@ -25,58 +25,52 @@ from rtp_llm.text.grammar.errors import GrammarError
 from rtp_llm.text.grammar.lark import check_text, lark_grammar
 from rtp_llm.text.grammar.pattern_parser import quoted
 
-MAX_SETS = 1000
 ROOT = "root"
 
 
 def ebnf_grammar(text: str) -> Grammar:
     """GBNF (rules with `::=`, the first of them `root`) or Lark, told apart."""
     check_text(text, "the grammar")
-    return lark_grammar(ebnf_lark(text) if is_ebnf(text) else text)
+    if not is_ebnf(text):
+        return lark_grammar(text)
+    rules = ebnf_rules(text)
+    return Grammar(text="\n".join((f"start: {rules.term}", *rules.lines)) + "\n")
 
 
-def ebnf_lark(text: str) -> str:
-    """GBNF as Lark; GrammarError with the line of what is not supported."""
+@dataclass(frozen=True)
+class Rules:
+    """Rules of Lark, and the term that is the whole grammar; `regular`: it is a terminal."""
+
+    lines: list[str]
+    term: str
+    regular: bool
+
+
+def ebnf_rules(text: str, prefix: str = "") -> Rules:
+    """GBNF as rules whose names have `prefix` in them.
+
+    Raises GrammarError with the line of what is not supported.
+    """
     rules = parse(text)
     _check(rules)
     order = _callees_first(rules)
-    return _of_rules(rules) if order is None else _of_terminals(rules, order)
+    regular = order is not None
+    letter = "R" if regular else "r"
+    names = {name: f"{letter}{prefix}{index}" for index, name in enumerate(order or rules)}
+    lines = [f"{names[name]}: {_written(rules[name], names)}" for name in names]
+    return Rules(lines, names[ROOT], regular)
 
 
-def _of_terminals(rules: dict[str, Choice], order: list[str]) -> str:
-    names = {name: f"R{index}" for index, name in enumerate(order)}
-    lines = [f"start: {names[ROOT]}"]
-    for name in order:
-        lines.append(f"{names[name]}: {_written(rules[name], _class, names)}")
-    return "\n".join(lines) + "\n"
-
-
-def _of_rules(rules: dict[str, Choice]) -> str:
-    names = {name: f"r{index}" for index, name in enumerate(rules)}
-    names[ROOT] = "start"
-    sets = _sets(rules)
-    atoms = _atoms(sets)
-    terms = {
-        ranges: f"({' | '.join(f'C{n}' for n, within in enumerate(atoms) if within >> bit & 1)})"
-        for bit, ranges in enumerate(sets)
-    }
-    lines = [f"{names[name]}: {_written(rules[name], terms.__getitem__, names)}" for name in rules]
-    lines += [f"C{n}: {_class(tuple(ranges))}" for n, ranges in enumerate(atoms.values())]
-    return "\n".join(lines) + "\n"
-
-
-def _written(term: Term, characters: Callable[[Ranges], str], names: dict[str, str]) -> str:
+def _written(term: Term, names: dict[str, str]) -> str:
     if isinstance(term, Characters):
-        return characters(term.ranges)
+        return _class(term.ranges)
     if isinstance(term, Reference):
         return names[term.rule]
     if isinstance(term, Repeat):
         most = "" if term.most is None else term.most
-        return f"({_written(term.term, characters, names)}){{{term.least},{most}}}"
+        return f"({_written(term.term, names)}){{{term.least},{most}}}"
     return " | ".join(
-        "(" + " ".join(_written(each, characters, names) for each in sequence) + ")"
-        if sequence
-        else '""'
+        "(" + " ".join(_written(each, names) for each in sequence) + ")" if sequence else '""'
         for sequence in term.sequences
     ).join("()")
 
@@ -87,34 +81,6 @@ def _class(ranges: Ranges) -> str:
         for first, last in ranges
     )
     return f"/[{''.join(parts)}]/"
-
-
-def _atoms(sets: list[Ranges]) -> dict[int, list[tuple[int, int]]]:
-    """Ranges that no set cuts, by the sets that have them (a bit each, in their order)."""
-    changes: dict[int, int] = {}
-    for bit, ranges in enumerate(sets):
-        for first, last in ranges:
-            for place in (first, last + 1):
-                changes[place] = changes.get(place, 0) ^ (1 << bit)
-    found: dict[int, list[tuple[int, int]]] = {}
-    within = 0
-    for start, after in pairwise(sorted(changes)):
-        within ^= changes[start]
-        if within:
-            found.setdefault(within, []).append((start, after - 1))
-    return found
-
-
-def _sets(rules: dict[str, Choice]) -> list[Ranges]:
-    sets = {
-        term.ranges: None
-        for rule in rules.values()
-        for term in _terms(rule)
-        if isinstance(term, Characters)
-    }
-    if len(sets) > MAX_SETS:
-        raise GrammarError(f"the grammar has more than {MAX_SETS} different characters and classes")
-    return list(sets)
 
 
 def _terms(term: Term) -> Iterator[Term]:
