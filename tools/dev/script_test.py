@@ -96,6 +96,13 @@ def test_offline_names_what_is_missing(machine: Machine) -> None:
     assert not machine.log.exists()
 
 
+def test_chromium_is_asked_for_by_soak_only(machine: Machine) -> None:
+    assert machine.dev("setup", "--offline").returncode == 0
+    assert "lacks: chromium chromium-driver" in machine.dev("soak", "--offline").stderr
+    machine.stand_in("chromedriver", "#!/bin/bash\n")
+    assert "chromium" not in machine.dev("soak", "--offline").stderr
+
+
 def test_npm_is_asked_for_by_lint_only(machine: Machine) -> None:
     machine.without("npm")
     assert machine.dev("setup", "--offline").returncode == 0

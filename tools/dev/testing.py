@@ -26,7 +26,9 @@ _TOOLKITS = {"cuda": "@local_cuda//:toolkit", "rocm": "@local_rocm//:toolkit"}
 # Those of the cache store's asynchronous writer; `./dev soak` has all of the runtime's.
 _OF_THREADS = ("//rtp_llm/cpp/cache_store:writer_tests",)
 
-_BUILDIFIER = ROOT / "tools" / "lint" / "node_modules" / "@bazel" / "buildifier"
+_LINTERS = [
+    ROOT / "tools" / "lint" / "node_modules" / name for name in ("@bazel/buildifier", "prettier")
+]
 
 
 def lint(arguments: Sequence[str] = ()) -> tuple[int, int]:
@@ -41,7 +43,7 @@ def prepare_lint(
 
     Unless `shown_at_once`, its output comes in one piece when it has ended.
     """
-    _install_buildifier()
+    _install_linters()
     folder = tempfile.TemporaryDirectory()
     script, report = (Path(folder.name) / name for name in ("lint", "report.json"))
     if bazel.run("run", f"--script_path={script}", "//tools/lint"):
@@ -136,10 +138,10 @@ def _run_targets(arguments: Sequence[str]) -> tuple[int, list[results.Target]]:
         return code, results.read(events) if events.exists() else []
 
 
-def _install_buildifier() -> None:
-    if _BUILDIFIER.exists():
+def _install_linters() -> None:
+    if all(folder.exists() for folder in _LINTERS):
         return
-    say("installing buildifier (tools/lint/package.json) with npm")
+    say("installing buildifier and prettier (tools/lint/package.json) with npm")
     run(
         ["npm", "ci", "--prefix", "tools/lint", "--no-audit", "--no-fund", "--silent"],
         remedy="check the network and npm's configuration (npm config list), then try again",

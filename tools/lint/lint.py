@@ -15,6 +15,8 @@ from pathlib import Path
 from tools.lint import architecture, cycles, layers, limits, sizes, sources
 
 BUILDIFIER = "tools/lint/node_modules/.bin/buildifier"
+PRETTIER = "tools/lint/node_modules/.bin/prettier"
+PAGE = ("rtp_llm/server/page/build.mjs", "rtp_llm/server/page/source")
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ def checks(root: Path) -> Iterator[Check]:
         [BUILDIFIER, "-mode=diff", "-lint=warn", "-warnings=load,unused-variable", *starlark],
         [BUILDIFIER, "-lint=fix", "-warnings=load,unused-variable", *starlark],
     )
+    prettier = [PRETTIER, "--log-level=warn"]
+    yield Check("prettier", [*prettier, "--check", *PAGE], [*prettier, "--write", *PAGE])
     yield Check("mypy", [*python, "mypy", "--no-error-summary"])
 
 
