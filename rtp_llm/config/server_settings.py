@@ -29,16 +29,6 @@ class ServerSettings:
         automatic="no key asked",
         secret=True,
     )
-    api_key_file: str | None = option(
-        None,
-        "text",
-        "server",
-        "TOML file of API keys with names, weights and limits, each key by its SHA-256 "
-        "(docs/keys.md). Only its owner may have access to it (chmod 600); read again when it "
-        "changes.",
-        automatic="none",
-        advanced=True,
-    )
     max_request_bytes: int = option(
         8 * 2**20,
         "integer",
@@ -259,6 +249,13 @@ class ServerSettings:
     )
     enable_docs: bool = option(
         True, "switch", "server", "Describe the API under /docs and /openapi.json.", advanced=True
+    )
+    page: bool = option(
+        True,
+        "switch",
+        "server",
+        "Show browsers a chat page at /. It needs no api_key, and asks its user for one.",
+        advanced=True,
     )
     log_level: str = option(
         "info",

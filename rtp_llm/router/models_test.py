@@ -177,6 +177,20 @@ def test_a_router_with_a_key_asks_for_it() -> None:
     play(test, well)
 
 
+def test_browsers_get_the_page_of_a_worker_without_a_key() -> None:
+    async def test(case: Case) -> None:
+        case.proxy = Proxy(case.workers, Settings(api_key="secret"))
+        html = {"headers": [(b"accept", b"text/html,*/*;q=0.8")]}
+        assert await case.ask(b"", path="/", method="GET", **html) == (200, b"fine")
+        assert await case.ask(b"", path="/page/page.js", method="GET") == (200, b"fine")
+        assert case.asked == [2]
+        assert (await case.ask(b"", path="/metrics", method="GET", **html))[0] == 401
+        assert (await case.ask(path="/page/page.js", method="POST"))[0] == 401
+        assert case.asked == [2]
+
+    play(test, well)
+
+
 def test_a_compressed_body_is_read_and_passed_on_plain() -> None:
     async def test(case: Case) -> None:
         named(case, "a", "b")

@@ -13,6 +13,7 @@ from rtp_llm import __version__
 from rtp_llm.router.metrics import CONTENT_TYPE, RouterMetrics
 from rtp_llm.router.models import unknown_name
 from rtp_llm.router.workers import Worker, Workers
+from rtp_llm.server.page.page import asks_for_page
 
 _JSON = "application/json"
 _MODELS = "/v1/models"
@@ -42,7 +43,8 @@ class Pages:
         if path == _MODELS or path.startswith(_MODELS + "/"):
             return self._models(path)
         if path == "/":
-            return self._root(scope)
+            shows_page = asks_for_page(scope["method"], path, dict(scope["headers"]))
+            return None if shows_page else self._root(scope)
         if path == "/metrics":
             return Page(200, self._metrics.render(), CONTENT_TYPE)
         if path == "/workers":

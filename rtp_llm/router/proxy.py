@@ -26,6 +26,7 @@ from rtp_llm.server.http.asgi import read_body, send_body, send_start, wait_for_
 from rtp_llm.server.http.open_requests import Body, OpenRequests
 from rtp_llm.server.http.request_headers import HostCheck, decoded
 from rtp_llm.server.http.shutdown import Cuttable
+from rtp_llm.server.page.page import asks_for_page
 
 _OPEN_PATHS = ("/health", "/liveness")
 _CLIENT_CLOSED = 499  # nginx's code for a client that went away; never sent, only counted
@@ -61,7 +62,8 @@ class Proxy:
         try:
             headers = dict(scope["headers"])
             self._hosts.check(headers)
-            self._check_key(scope["path"], headers)
+            if not asks_for_page(scope["method"], scope["path"], headers):
+                self._check_key(scope["path"], headers)
             if (page := self._pages.find(scope)) is not None:
                 reply.status = page.status
                 await _show(page, scope, send)
@@ -86,7 +88,8 @@ class Proxy:
             return None
         try:
             self._hosts.check(headers)
-            self._check_key(scope["path"], headers)
+            if not asks_for_page(scope["method"], scope["path"], headers):
+                self._check_key(scope["path"], headers)
             decoded(headers, _unread, self._max_body)
             return self._open.expect(self._note_abandoned)
         except ApiError:

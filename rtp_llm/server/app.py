@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rtp_llm import __version__
+from rtp_llm.config.settings import Settings
 from rtp_llm.server.errors import INVALID, ApiError, internal
 from rtp_llm.server.http.middleware import CLIENT_CLOSED, RequestMiddleware
 from rtp_llm.server.http.probes import Probes
@@ -21,6 +22,7 @@ from rtp_llm.server.openai.docs_page import HEADERS, render
 from rtp_llm.server.openai.endpoints import Endpoints
 from rtp_llm.server.openai.missing_endpoints import explain_missing
 from rtp_llm.server.openai.openapi import BODIES, Served, describe
+from rtp_llm.server.page.page import FILES, send_file
 
 
 def build_app(state: ServerState) -> ASGIApp:
@@ -43,7 +45,7 @@ def build_app(state: ServerState) -> ASGIApp:
     add("/v1/completions", endpoints.completions, methods=["POST"], response_model=None)
     add("/tokenize", endpoints.tokenize, methods=["POST"], response_model=None)
     add("/detokenize", endpoints.detokenize, methods=["POST"], response_model=None)
-    _add_probes(app, probes, state.settings.enable_docs)
+    _add_probes(app, probes, state.settings)
     app.openapi = lambda: describe(app, _served(state))  # type: ignore[method-assign]
     paths = frozenset(getattr(route, "path", "") for route in app.routes)
     direct = {
@@ -69,7 +71,7 @@ def _served(state: ServerState) -> Served:
     )
 
 
-def _add_probes(app: FastAPI, probes: Probes, has_docs: bool) -> None:
+def _add_probes(app: FastAPI, probes: Probes, settings: Settings) -> None:
     add = app.add_api_route
     add("/v1/models", probes.models, methods=["GET"], response_model=None)
     add("/v1/models/{name:path}", probes.model, methods=["GET"], response_model=None)
@@ -83,9 +85,13 @@ def _add_probes(app: FastAPI, probes: Probes, has_docs: bool) -> None:
     add("/tokenizer_info", probes.tokenizer_info, methods=["GET"], response_model=None)
     add("/metrics", probes.metrics, methods=["GET"], response_model=None)
     add("/version", probes.version, methods=["GET"], response_model=None)
-    if has_docs:
+    if settings.enable_docs:
         add("/docs", _docs, methods=["GET"], response_model=None, include_in_schema=False)
-    add("/", probes.page, methods=["GET", "HEAD"], response_model=None, include_in_schema=False)
+    seen = ["GET", "HEAD"]
+    add("/", probes.root, methods=seen, response_model=None, include_in_schema=False)
+    if settings.page:
+        path = FILES + "{name}"
+        add(path, send_file, methods=seen, response_model=None, include_in_schema=False)
 
 
 async def _docs(request: Request) -> Response:

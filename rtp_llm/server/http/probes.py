@@ -16,6 +16,7 @@ from rtp_llm.server.errors import unknown_model
 from rtp_llm.server.http.metrics import CONTENT_TYPE
 from rtp_llm.server.http.state import ServerState
 from rtp_llm.server.openai.endpoints import json_response
+from rtp_llm.server.page.page import asks_for_page, send_page
 
 
 class Probes:
@@ -99,8 +100,10 @@ class Probes:
         """The version of RTP-LLM."""
         return json_response({"version": __version__})
 
-    async def page(self, request: Request) -> Response:
-        """What is served here, with a command to try and every endpoint."""
+    async def root(self, request: Request) -> Response:
+        """What is served here, with a command to try and every endpoint; for browsers a chat."""
+        if self._state.settings.page and asks_for_page("GET", "/", dict(request.headers.raw)):
+            return send_page(request)
         name = self._state.settings.model_name
         url = str(request.base_url).rstrip("/")
         text = (
@@ -108,7 +111,8 @@ class Probes:
             f"{try_line(url, name, chat=self._state.has_chat)}\n\n"
             f"{list_endpoints(self._routes)}\n"
         )
-        return Response(text, media_type="text/plain; charset=utf-8")
+        headers = {"Vary": "Accept"}
+        return Response(text, headers=headers, media_type="text/plain; charset=utf-8")
 
 
 def list_endpoints(routes: Iterable[BaseRoute]) -> str:

@@ -1,1 +1,0 @@
-"""API keys: who asks, what one may use, and how much of it."""

@@ -1,0 +1,123 @@
+// The three endpoints of its own origin that the page talks to. Paths are relative, so that it also
+// works below a prefix of a reverse proxy.
+
+import type { Message } from "./conversation";
+import { type Chunk, readChunks } from "./events";
+import { textWithAttachments } from "./files";
+import type { Settings } from "./settings";
+
+export interface Model {
+  id: string;
+  max_model_len: number | null;
+}
+
+/** An answer of the server that is an error. */
+export class ServerError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+/** Null: the server is ready; otherwise why it is not. */
+export async function health(): Promise<string | null> {
+  try {
+    const response = await fetch("health");
+    if (response.ok) return null;
+    const content = (await response.json()) as { reason?: string; status?: string };
+    return content.reason ?? content.status ?? `The server answers ${response.status}.`;
+  } catch {
+    return "The server cannot be reached.";
+  }
+}
+
+export async function models(key: string): Promise<Model[]> {
+  const response = await fetch("v1/models", { headers: headers(key) });
+  if (!response.ok) throw await errorOf(response);
+  return ((await response.json()) as { data: Model[] }).data;
+}
+
+export async function* chat(
+  path: readonly Message[],
+  settings: Settings,
+  model: string,
+  key: string,
+  signal: AbortSignal,
+): AsyncGenerator<Chunk> {
+  const response = await fetch("v1/chat/completions", {
+    method: "POST",
+    headers: { ...headers(key), "Content-Type": "application/json" },
+    body: JSON.stringify(requestBody(path, settings, model)),
+    signal,
+  });
+  if (!response.ok || !response.body) throw await errorOf(response);
+  yield* readChunks(response.body);
+}
+
+/** What is asked for `path`; only what the user has set is sent besides the conversation. */
+export function requestBody(
+  path: readonly Message[],
+  settings: Settings,
+  model: string,
+): Record<string, unknown> {
+  const messages = requestMessages(path);
+  const system = settings.systemPrompt.trim();
+  if (system) messages.unshift({ role: "system", content: system });
+  const body: Record<string, unknown> = {
+    messages,
+    stream: true,
+    stream_options: { include_usage: true, continuous_usage_stats: true },
+  };
+  if (model) body.model = model;
+  if (settings.temperature.trim()) body.temperature = Number(settings.temperature);
+  if (settings.topP.trim()) body.top_p = Number(settings.topP);
+  if (settings.maxTokens.trim()) body.max_tokens = Number(settings.maxTokens);
+  if (settings.thinking !== "default")
+    body.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
+  if (settings.tools.trim()) {
+    const tools = JSON.parse(settings.tools) as unknown[];
+    if (tools.length) body.tools = tools;
+  }
+  return body;
+}
+
+function requestMessages(shown: readonly Message[]): Record<string, unknown>[] {
+  // An answer that failed before its first token is no part of the conversation.
+  const path = shown.filter(
+    (message) => message.role !== "assistant" || message.content || message.toolCalls?.length,
+  );
+  const lastQuestion = path.findLastIndex((message) => message.role === "user");
+  return path.map((message, index) => {
+    const content = textWithAttachments(message);
+    if (message.role === "user") return { role: "user", content };
+    if (message.role === "tool")
+      return { role: "tool", tool_call_id: message.toolCallId ?? "", content };
+    const answer: Record<string, unknown> = { role: "assistant", content };
+    if (!message.toolCalls?.length) return answer;
+    answer.tool_calls = message.toolCalls.map((call) => ({
+      id: call.id,
+      type: "function",
+      function: { name: call.name, arguments: call.arguments },
+    }));
+    // Templates show what was thought before a call, while the model has not answered yet.
+    if (message.reasoning && index > lastQuestion) answer.reasoning_content = message.reasoning;
+    return answer;
+  });
+}
+
+function headers(key: string): Record<string, string> {
+  return key ? { Authorization: `Bearer ${key}` } : {};
+}
+
+async function errorOf(response: Response): Promise<ServerError> {
+  let message = `The server answers ${response.status} ${response.statusText}`.trim() + ".";
+  try {
+    const content = (await response.json()) as { error?: { message?: string } };
+    message = content.error?.message ?? message;
+  } catch {
+    // Not the server's own error: a proxy's page, say.
+  }
+  return new ServerError(response.status, message);
+}
