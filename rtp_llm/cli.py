@@ -15,6 +15,7 @@ USAGE = """usage: rtp-llm COMMAND ...
 
   serve MODEL [flags]    serve a model folder over the OpenAI protocol
   route [flags]          one address before several servers (--workers)
+  key NAME               print a new API key, and its entry for --api-key-file
   explain MODEL [flags]  say how the model would run here: device, number type, attention, refusals
   --version              print the version
   --help                 print this; `rtp-llm COMMAND --help` lists its flags
@@ -31,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command in ("--help", "-h", "help"):
         print(USAGE, end="")
         return 0
+    if command == "key":
+        return _key(words[1:])
     run = _COMMANDS.get(command)
     if run is None:
         problem = f"no command {command!r}" if command else "a command is needed"
@@ -55,6 +58,21 @@ def _parser(command: str) -> argparse.ArgumentParser:
 def _complain(command: str, error: Exception, code: int) -> int:
     print(f"rtp-llm {command}: error: {error}", file=sys.stderr)
     return code
+
+
+def _key(words: Sequence[str]) -> int:
+    from rtp_llm.server.keys.key_file import new_key
+
+    if len(words) != 1 or words[0].startswith("-"):
+        return _complain(
+            "key", SettingsError("NAME: give the name of the key, and nothing else"), 2
+        )
+    try:
+        key, entry = new_key(words[0])
+    except SettingsError as error:
+        return _complain("key", error, 2)
+    print(f"# For its user; nobody can read it out of the entry:\n# {key}\n\n{entry}", end="")
+    return 0
 
 
 def _serve(loaded: LoadedSettings) -> int:

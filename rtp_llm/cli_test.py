@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,6 +25,16 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["serve", "--help"])
     assert stopped.value.code == 0
     assert "--max-seq-len" in capsys.readouterr().out
+
+
+def test_a_new_key(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["key", "team-a"]) == 0
+    out = capsys.readouterr().out
+    entry = tomllib.loads(out)["keys"][0]
+    (key,) = re.findall(r"# (sk-\S+)", out)
+    assert entry == {"name": "team-a", "sha256": hashlib.sha256(key.encode()).hexdigest()}
+    assert cli.main(["key"]) == cli.main(["key", "a b"]) == cli.main(["key", "--help"]) == 2
+    assert "NAME: 'a b' is not up to 64 letters" in capsys.readouterr().err
 
 
 def test_the_package_is_the_command_too() -> None:

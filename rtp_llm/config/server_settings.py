@@ -29,6 +29,16 @@ class ServerSettings:
         automatic="no key asked",
         secret=True,
     )
+    api_key_file: str | None = option(
+        None,
+        "text",
+        "server",
+        "TOML file of API keys with names, weights and limits, each key by its SHA-256 "
+        "(docs/keys.md). Only its owner may have access to it (chmod 600); read again when it "
+        "changes.",
+        automatic="none",
+        advanced=True,
+    )
     max_request_bytes: int = option(
         8 * 2**20,
         "integer",

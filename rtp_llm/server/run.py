@@ -15,6 +15,7 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.server.engine_interface import EngineInterface
 from rtp_llm.server.http.listener import StartError, bind
 from rtp_llm.server.http.log import announce, configure_logging
+from rtp_llm.server.keys.key_file import read_key_file
 from rtp_llm.text.model_files import ModelFilesError, check_folder
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -31,6 +32,8 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineInterface] | N
     began = time.monotonic()
     settings = loaded.settings
     check_role(settings)
+    if settings.api_key_file is not None:
+        read_key_file(settings.api_key_file)
     try:
         check_folder(settings.model, weights=settings.load_format != "dummy")
     except ModelFilesError as error:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import hashlib
-import hmac
 import logging
 import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from starlette.requests import ClientDisconnect
@@ -24,6 +23,8 @@ from rtp_llm.server.http.request_headers import (
     kept_request_id,
 )
 from rtp_llm.server.http.state import ServerState
+from rtp_llm.server.keys.key_ring import ACCOUNT, check_admin, check_model
+from rtp_llm.server.keys.quota import Account
 from rtp_llm.server.page.page import asks_for_page
 
 OPEN_PATHS = frozenset({"/health", "/liveness", "/ping"})
@@ -55,8 +56,6 @@ class RequestMiddleware:
         self._paths, self._json_paths = paths, json_paths
         self._hosts = HostCheck(state.settings)
         self._open = OpenRequests(state.settings)
-        key = state.settings.api_key
-        self._key = None if key is None else _digest(key.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -71,7 +70,7 @@ class RequestMiddleware:
                 await app(scope, receive, context.send)
                 return
             receive = decoded(headers, receive, self._state.settings.max_request_bytes)
-            with self._open.enter(scope, receive) as counted:
+            with self._counted(scope), self._open.enter(scope, receive) as counted:
                 await app(scope, counted, context.send)
         except ApiError as error:
             await self._apologise(context, error)
@@ -92,6 +91,8 @@ class RequestMiddleware:
             scope["path"] = path
             self._check(scope, headers)
             decoded(headers, _unread, self._state.settings.max_request_bytes)
+            if account := scope.get(ACCOUNT):
+                account.check_request()
             if ("POST", path) in self._direct:
                 self._state.check_admission()
             return self._open.expect(functools.partial(self._note_abandoned, scope))
@@ -108,8 +109,11 @@ class RequestMiddleware:
 
     def _check(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         self._hosts.check(headers)
-        if self._key is not None and not self._is_open(scope, headers):
-            self._check_key(headers.get(b"authorization", b""))
+        if not self._is_open(scope, headers):
+            account = scope[ACCOUNT] = self._state.keys.find(headers)
+            check_admin(scope["path"], account)
+            if scope["path"] in self._json_paths:
+                check_model(self._state.settings.model_name, account)
         length = headers.get(b"content-length", b"0")
         limit = self._state.settings.max_request_bytes
         if length.isdigit() and int(length) > limit:
@@ -124,13 +128,18 @@ class RequestMiddleware:
         page = self._state.settings.page
         return page and asks_for_page(scope["method"], scope["path"], headers)
 
-    def _check_key(self, header: bytes) -> None:
-        scheme, _, given = header.partition(b" ")
-        known = hmac.compare_digest(_digest(given.strip()), self._key or b"")
-        if scheme.lower() == b"bearer" and known:
+    @contextlib.contextmanager
+    def _counted(self, scope: Scope) -> Iterator[None]:
+        """The place of a request among those of its key; raises ApiError 429."""
+        account: Account | None = scope.get(ACCOUNT)
+        if account is None or scope["path"] not in self._json_paths:
+            yield
             return
-        message = "Incorrect API key." if given else "No API key given; send it as a Bearer token."
-        raise ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+        account.begin_request()
+        try:
+            yield
+        finally:
+            account.end_request()
 
     async def _apologise(self, context: _RequestContext, error: ApiError) -> None:
         if context.status is None:
@@ -183,8 +192,10 @@ class _RequestContext:
         """Note the status and put the request id into the headers."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            named = (b"x-request-id", self.request_id.encode())
-            message = {**message, "headers": [*message.get("headers", ()), named]}
+            account: Account | None = self._scope.get(ACCOUNT)
+            more = [(b"x-request-id", self.request_id.encode())]
+            more += account.headers() if account else []
+            message = {**message, "headers": [*message.get("headers", ()), *more]}
         await self._send(message)
 
     def record(self, code: int, seconds: float) -> dict[str, Any]:
@@ -197,6 +208,9 @@ class _RequestContext:
             "status": code,
             "seconds": round(seconds, 6),
         }
+        account: Account | None = self._scope.get(ACCOUNT)
+        if account and account.key.name:
+            record["key"] = account.key.name
         answer = self._scope.get("rtp_llm.answer")
         if answer is not None:
             usage = answer.generation.usage
@@ -224,8 +238,3 @@ async def _unread() -> Message:
 
 async def _unsent(_message: Message) -> None:
     raise AssertionError("answered after its client went away")
-
-
-def _digest(key: bytes) -> bytes:
-    """Of equal length for all keys, so that comparing tells nothing about the length either."""
-    return hashlib.sha256(key).digest()

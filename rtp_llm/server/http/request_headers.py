@@ -15,6 +15,7 @@ from rtp_llm.config.roles import is_loopback
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.errors import ApiError, bad_request
 from rtp_llm.server.http.open_requests import Body, BufferBody
+from rtp_llm.server.keys.quota import LIMIT_HEADERS
 
 # Of a header that names a request: what is kept of a client's, and what is not.
 _ID = re.compile(rb"[!-~]{1,128}")
@@ -35,7 +36,10 @@ class HostCheck:
         allowed = {name.strip().lower() for name in settings.allowed_hosts.split(",")} - {""}
         self._allowed = allowed | {settings.host.lower()}
         self._checks = (
-            settings.api_key is None and "*" not in allowed and is_loopback(settings.host)
+            settings.api_key is None
+            and settings.api_key_file is None
+            and "*" not in allowed
+            and is_loopback(settings.host)
         )
 
     def check(self, headers: Mapping[bytes, bytes]) -> None:
@@ -168,6 +172,6 @@ def with_cors(app: ASGIApp, settings: Settings) -> ASGIApp:
         allow_origins=origins,
         allow_methods=["GET", "HEAD", "POST"],
         allow_headers=["*"],
-        expose_headers=["X-Request-Id", "Retry-After"],
+        expose_headers=["X-Request-Id", "Retry-After", *LIMIT_HEADERS],
         max_age=600,
     )

@@ -11,6 +11,8 @@ from rtp_llm.server.engine_interface import EngineInterface
 from rtp_llm.server.errors import ApiError, unavailable
 from rtp_llm.server.http.metrics import Metrics
 from rtp_llm.server.http.shutdown import Cuttable
+from rtp_llm.server.keys.key_metrics import KeyCollector
+from rtp_llm.server.keys.key_ring import KeyRing
 from rtp_llm.server.prepare.preparation import Preparation
 from rtp_llm.server.prepare.sampling import Limits
 from rtp_llm.text.generation_defaults import GenerationDefaults
@@ -35,7 +37,9 @@ class ServerState:
     def __init__(self, settings: Settings, engine: EngineInterface) -> None:
         self.settings = settings
         self.engine = engine
+        self.keys = KeyRing(settings)
         self.metrics = Metrics(settings.model_name, settings.metrics_compat)
+        self.metrics.registry.register(KeyCollector(self.keys))
         self.preparation = Preparation(settings)
         self.created = int(time.time())
         self.answers: set[Cuttable] = set()

@@ -21,6 +21,7 @@ from rtp_llm.server.engine_interface import EngineInterface
 from rtp_llm.server.errors import from_engine, unavailable
 from rtp_llm.server.http.metrics import Metrics
 from rtp_llm.server.http.request_metrics import SequenceTimes
+from rtp_llm.server.keys.quota import Account
 from rtp_llm.server.openai.parsed_text import ParsedText, hidden_tokens
 from rtp_llm.server.prepare.jobs import Job
 from rtp_llm.text.parsers.deltas import OutputDelta, TextDelta
@@ -168,6 +169,17 @@ class Generation:
         if any(job.parser.reasoning for job in jobs):
             self.usage.reasoning_tokens = 0
         self.num_choices = sum(job.params.n for job in jobs)
+        self.account: Account | None = None
+        """Whose share of the engine it takes."""
+
+    def asked_tokens(self, max_model_len: int) -> tuple[int, int]:
+        """Tokens of prompts and answers: asked for at least, and possible at most."""
+        least = most = self.usage.prompt_tokens
+        for job in self._jobs:
+            wanted, possible = job.params.max_tokens, max_model_len - len(job.prompt_ids)
+            least += job.params.n * (wanted or 1)
+            most += job.params.n * (wanted or possible)
+        return least, most
 
     def deltas(self) -> AsyncGenerator[ChoiceDelta, None]:
         """The deltas of all choices, in the order they come; the caller closes it."""
@@ -209,7 +221,7 @@ class Generation:
         choices = [_Choice(number, job, self._tokenizer, self._started) for number in numbers]
         unfinished, cached = len(choices), 0
         try:
-            taken = self._engine.generate(_request(request_id, job))
+            taken = self._engine.generate(_request(request_id, job, self.account))
             self._metrics.prompt_tokens.inc(len(job.prompt_ids))
             self._metrics.requested.begin(len(job.prompt_ids), job.params)
             async with aclosing(taken) as stream:
@@ -271,7 +283,7 @@ class Generation:
         self._metrics.tokens.generated += tokens
 
 
-def _request(request_id: int, job: Job) -> AddRequest:
+def _request(request_id: int, job: Job, account: Account | None) -> AddRequest:
     return AddRequest(
         request_id=request_id,
         prompt_token_ids=job.prompt_ids,
@@ -279,4 +291,6 @@ def _request(request_id: int, job: Job) -> AddRequest:
         extra_key=job.cache_salt,
         grammar=job.grammar,
         thinking=job.thinking,
+        tenant=account.key.name if account else "",
+        tenant_weight=account.key.weight if account else 1.0,
     )

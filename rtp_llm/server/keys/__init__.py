@@ -1,0 +1,1 @@
+"""API keys: who asks, what one may use, and how much of it."""

@@ -1,0 +1,100 @@
+"""The file of --api-key-file: a table for each key, that holds a digest and never the key."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+import tomllib
+from typing import Annotated
+
+import msgspec
+
+from rtp_llm.config.options import SettingsError
+
+MOST_BYTES = 2**20
+MOST_KEYS = 1000
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=10**12)]
+Name = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]
+
+
+class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What one key may do; a limit that is None does not hold.
+
+    ``weight``: its share of the engine beside other keys. ``concurrency``: requests that are open
+    at once. ``models``: those that it may use, None: all. ``admin``: the server's own figures, too.
+    """
+
+    name: Name
+    sha256: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    weight: Annotated[float, msgspec.Meta(ge=0.01, le=100)] = 1.0
+    concurrency: Limit | None = None
+    requests_per_minute: Limit | None = None
+    tokens_per_minute: Limit | None = None
+    models: list[str] | None = None
+    admin: bool = False
+
+
+class _KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    keys: Annotated[list[Key], msgspec.Meta(min_length=1, max_length=MOST_KEYS)]
+
+
+def digest_of(key: bytes) -> bytes:
+    """SHA-256: keys are random, so that it needs no salt and no slowness."""
+    return hashlib.sha256(key).digest()
+
+
+def read_key_file(path: str) -> list[Key]:
+    """The keys in a TOML file ``[[keys]]``, at least one.
+
+    Raises SettingsError when it cannot be read, is no plain file, can be used by others than its
+    owner, or does not say what it should.
+    """
+    text = _read_private(path)
+    try:
+        keys = msgspec.convert(tomllib.loads(text.decode()), _KeyFile).keys
+    except ValueError as error:  # of TOML, of UTF-8, of msgspec: none of them quotes a digest
+        raise SettingsError(f"api_key_file: {path!r}: {error}") from error
+    for what in ("name", "sha256"):
+        values = [getattr(key, what) for key in keys]
+        if twice := next((key.name for key in keys if values.count(getattr(key, what)) > 1), None):
+            raise SettingsError(f"api_key_file: {path!r}: two keys have the {what} of {twice!r}")
+    return keys
+
+
+def _read_private(path: str) -> bytes:
+    try:
+        # Not blocking, so that a pipe is refused and not waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SettingsError(f"api_key_file: cannot read {path!r}: {reason}") from error
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise SettingsError(f"api_key_file: {path!r} is no plain file")
+        if mode & _OTHERS:
+            raise SettingsError(
+                f"api_key_file: others can use {path!r} (mode {stat.S_IMODE(mode):o}); chmod 600 it"
+            )
+        with open(descriptor, "rb", closefd=False) as file:
+            text = file.read(MOST_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if len(text) > MOST_BYTES:
+        raise SettingsError(f"api_key_file: {path!r} is longer than {MOST_BYTES} bytes")
+    return text
+
+
+def new_key(name: str) -> tuple[str, str]:
+    """A random key, and its table for the file. Raises SettingsError for a bad name."""
+    key = f"sk-{secrets.token_urlsafe(32)}"
+    try:
+        table = msgspec.convert({"name": name, "sha256": digest_of(key.encode()).hex()}, Key)
+    except msgspec.ValidationError as error:
+        text = "up to 64 letters, digits, dots, dashes and underscores, the first no sign"
+        raise SettingsError(f"NAME: {name!r} is not {text}") from error
+    return key, f'[[keys]]\nname = "{table.name}"\nsha256 = "{table.sha256}"\n'

@@ -1,0 +1,133 @@
+"""The keys that a server takes, from --api-key and --api-key-file, and whose a request is."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+import secrets
+import time
+from collections.abc import Mapping
+
+from rtp_llm.config.options import SettingsError
+from rtp_llm.config.settings import Settings
+from rtp_llm.server.errors import ApiError
+from rtp_llm.server.keys.key_file import Key, digest_of, read_key_file
+from rtp_llm.server.keys.quota import Account
+
+# Of a scope: the Account of the request's key.
+ACCOUNT = "rtp_llm.account"
+ADMIN_PATHS = frozenset({"/metrics", "/server_info"})
+CHECK_SECONDS = 1.0
+
+_log = logging.getLogger("rtp_llm.server")
+
+
+def unnamed(sha256: str = "") -> Account:
+    """Who may do everything: the owner of --api-key, or everybody where no key is asked."""
+    return Account(Key(name="", sha256=sha256, admin=True))
+
+
+class KeyRing:
+    """Finds accounts by what a request sends. Belongs to an event loop.
+
+    The file is looked at before a request, at most once each CHECK_SECONDS. One that cannot be
+    used is named in the log and changes nothing.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises SettingsError for a file that cannot be used."""
+        self._path = settings.api_key_file
+        self._blind = secrets.token_bytes(32)
+        self._anyone = unnamed()
+        self._owner: Account | None = None
+        if settings.api_key is not None:
+            self._owner = unnamed(digest_of(settings.api_key.encode()).hex())
+        self._named: dict[str, Account] = {}
+        self._index: dict[bytes, Account] = {}
+        self._seen = self._stamp()
+        self._next_check = time.monotonic() + CHECK_SECONDS
+        self._take([] if self._path is None else read_key_file(self._path))
+
+    @property
+    def named(self) -> list[Account]:
+        """Those of the file."""
+        return list(self._named.values())
+
+    def find(self, headers: Mapping[bytes, bytes]) -> Account:
+        """The account of a request; raises ApiError 401. ``headers``: names in lower case."""
+        self._reload()
+        if not self._index:
+            return self._anyone
+        given = _given_key(headers)
+        digest = digest_of(given)
+        account = self._index.get(self._place(digest))
+        # The place tells nothing about a digest to who does not know self._blind.
+        expected = account.key.sha256 if account else "0" * 64
+        if hmac.compare_digest(digest.hex(), expected) and account is not None:
+            return account
+        message = "Incorrect API key." if given else "No API key given; send it as a Bearer token."
+        raise ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+
+    def _place(self, digest: bytes) -> bytes:
+        return hashlib.blake2b(digest, key=self._blind, digest_size=16).digest()
+
+    def _take(self, keys: list[Key]) -> None:
+        named = {}
+        for key in keys:
+            if account := self._named.get(key.name):
+                account.change(key)
+            named[key.name] = account or Account(key)
+        self._named = named
+        accounts = [*named.values(), *([self._owner] if self._owner else [])]
+        self._index = {self._place(bytes.fromhex(each.key.sha256)): each for each in accounts}
+
+    def _stamp(self) -> tuple[int, ...] | None:
+        """Something else whenever the file is; None: it is not there."""
+        if self._path is None:
+            return None
+        try:
+            found = os.stat(self._path)
+        except (OSError, ValueError):
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+    def _reload(self) -> None:
+        if self._path is None or time.monotonic() < self._next_check:
+            return
+        self._next_check = time.monotonic() + CHECK_SECONDS
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return
+        self._seen = stamp
+        try:
+            keys = read_key_file(self._path)
+        except SettingsError as error:
+            _log.error("%s; the keys stay as they were", error)
+            return
+        self._take(keys)
+        _log.info("api_key_file: %d keys from %s", len(keys), self._path)
+
+
+def _given_key(headers: Mapping[bytes, bytes]) -> bytes:
+    """OpenAI's header, or Anthropic's."""
+    scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer":
+        return key.strip()
+    return headers.get(b"x-api-key", b"").strip() if not scheme else b""
+
+
+def check_admin(path: str, account: Account) -> None:
+    """Raise ApiError 403 for what only an admin's key may see."""
+    if path in ADMIN_PATHS and not account.key.admin:
+        text = f"{path} needs a key with admin = true; that of {account.key.name!r} has not."
+        raise ApiError(403, text, code="admin_key_required")
+
+
+def check_model(model: str, account: Account) -> None:
+    """Raise ApiError 403 for a model that is not among those of the key."""
+    models = account.key.models
+    if models is not None and model not in models:
+        text = f"The key {account.key.name!r} has no access to the model {model!r}."
+        raise ApiError(403, text, param="model", code="model_not_found")
