@@ -11,7 +11,7 @@ from rtp_llm.text.parsers.parser import Form
 from rtp_llm.text.parsers.pythonic import PythonicCalls
 from rtp_llm.text.parsers.section_calls import SectionCalls
 from rtp_llm.text.parsers.thinking import Thinking
-from rtp_llm.text.parsers.typed_values import NOT_STRINGS, STRING
+from rtp_llm.text.parsers.typed_values import ANY, STRING
 from rtp_llm.text.parsers.xml_calls import XmlCalls
 
 _QWEN3_CODER = XmlCalls(
@@ -35,7 +35,6 @@ _SEED_OSS = XmlCalls(
     key_ends={">": None},
     value_end="</parameter>",
     call_end="</function>",
-    in_lines=True,
 )
 _MINIMAX_M2 = XmlCalls(
     open="<minimax:tool_call>",
@@ -46,7 +45,6 @@ _MINIMAX_M2 = XmlCalls(
     key_ends={'">': None},
     value_end="</parameter>",
     call_end="</invoke>",
-    in_lines=True,
 )
 
 
@@ -57,7 +55,7 @@ def _dsml(section: str) -> XmlCalls:
         call='<｜DSML｜invoke name="',
         name_end='">',
         parameter='<｜DSML｜parameter name="',
-        key_ends={'" string="true">': STRING, '" string="false">': NOT_STRINGS},
+        key_ends={'" string="true">': STRING, '" string="false">': ANY},
         value_end="</｜DSML｜parameter>",
         call_end="</｜DSML｜invoke>",
     )

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from rtp_llm.constraints import Grammar
 from rtp_llm.text.conversation import Tool, ToolChoice
-from rtp_llm.text.parsers import forms
+from rtp_llm.text.parsers import forms, syntaxes
 from rtp_llm.text.parsers.answer import Answer
 from rtp_llm.text.parsers.deltas import OutputParser
 from rtp_llm.text.parsers.detection import Detected, detect
@@ -16,9 +16,7 @@ from rtp_llm.text.parsers.harmony import CHANNEL, END, MESSAGE, Harmony
 from rtp_llm.text.parsers.parser import Form, Plain, StepsParser, Verbatim
 from rtp_llm.text.parsers.source import Malformed, Source, Steps
 from rtp_llm.text.parsers.spec import ParserSpec
-from rtp_llm.text.parsers.syntaxes import syntax
 from rtp_llm.text.parsers.thinking import Thinking
-from rtp_llm.text.parsers.tool_grammar import grammar_of
 
 __all__ = [
     "REASONING_FORMS",
@@ -39,6 +37,8 @@ REASONING_FORMS = (*forms.REASONING, *forms.REASONING_ALIASES)
 _TURN = re.compile(
     r"<[|｜][^<>|｜\s]{1,40}[|｜]>|\[/?INST\]|</?s>|<(?:start|end)_of_turn>|\]~b?\]|\[e~\["
 )
+
+_TOKENS = re.compile(r"<\|[^<>|]+\|>")  # some markers are two tokens
 
 
 def make_parser(spec: ParserSpec) -> OutputParser:
@@ -96,7 +96,8 @@ def special_texts(spec: ParserSpec) -> frozenset[str]:
         texts.update(thinking_tags(spec.reasoning))
     if forms.is_harmony(spec.tool_calls) or forms.is_harmony(spec.reasoning):
         texts.update(Harmony().markers)
-    return frozenset(texts - {""})
+    tokens = (token for text in texts for token in _TOKENS.findall(text))
+    return frozenset(texts.union(tokens) - {""})
 
 
 def tool_grammar(
@@ -107,7 +108,8 @@ def tool_grammar(
 ) -> Grammar | None:
     """The grammar of an answer that calls tools in this form; None: nothing to enforce.
 
+    Calls are enforced where they are required, and where a strict tool may be called.
     ``special_ids``: the ids of the tokenizer's special tokens, by their text. Raises GrammarError
-    for a strict tool whose schema cannot be enforced.
+    for what the form cannot enforce; what JSON schemas cannot, compiling the grammar tells.
     """
-    return grammar_of(syntax(form), tools, choice, special_ids)
+    return syntaxes.tool_grammar(form, tools, choice, special_ids)

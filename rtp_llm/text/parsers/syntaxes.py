@@ -2,20 +2,146 @@
 
 from __future__ import annotations
 
-from rtp_llm.text.grammar.errors import GrammarError
-from rtp_llm.text.parsers.forms import CALL_ALIASES
-from rtp_llm.text.parsers.tool_grammar import Syntax, json_call
+from collections.abc import Mapping, Sequence
 
+from rtp_llm.constraints import Grammar
+from rtp_llm.text.conversation import Tool, ToolChoice
+from rtp_llm.text.grammar.errors import GrammarError
+from rtp_llm.text.grammar.lark import lark_grammar
+from rtp_llm.text.parsers.argument_grammar import Tagged, python_call
+from rtp_llm.text.parsers.forms import CALL_ALIASES
+from rtp_llm.text.parsers.tool_grammar import Syntax, Texts, enforced, json_call, named_json
+
+
+def _tagged_json(open: str, close: str) -> Syntax:
+    return Syntax(json_call("arguments", "\n", f"\n{close}"), open, between=f"\n{open}")
+
+
+def _array(trigger: str, close: str = "") -> Syntax:
+    return Syntax(json_call("arguments"), trigger, open="[", between=", ", close=f"]{close}")
+
+
+def _functions(open: str, close: str, line: str) -> Syntax:
+    arguments = Tagged(
+        before=">\n",
+        head=lambda key, text: f"<parameter={key}>{line}",
+        end=f"{line}</parameter>",
+        after="\n",
+        close="</function>",
+    )
+    return Syntax(
+        arguments,
+        trigger="<function=",
+        lead=f"{open}\n",
+        between=f"\n{close}\n{open}\n<function=",
+        close=f"\n{close}",
+        string_end=arguments.end,
+    )
+
+
+def _invokes(mark: str, section: str, key_end: Mapping[bool, str]) -> Syntax:
+    arguments = Tagged(
+        before='">\n',
+        head=lambda key, text: f'<{mark}parameter name="{key}{key_end[text]}',
+        end=f"</{mark}parameter>",
+        after="\n",
+        close=f"</{mark}invoke>",
+        typed=key_end[True] != key_end[False],
+    )
+    begin = f'\n<{mark}invoke name="'
+    return Syntax(
+        arguments,
+        trigger=f"<{section}>",
+        open=begin,
+        between=begin,
+        close=f"\n</{section}>",
+        string_end=arguments.end,
+    )
+
+
+def _glm(line: str) -> Syntax:
+    arguments = Tagged(
+        before=line,
+        head=lambda key, text: f"<arg_key>{key}</arg_key>{line}<arg_value>",
+        end="</arg_value>",
+        after=line,
+        close="</tool_call>",
+    )
+    return Syntax(arguments, "<tool_call>", between=f"{line}<tool_call>", string_end=arguments.end)
+
+
+def _deepseek(before: str, head: str, after: str, line: str) -> Syntax:
+    begin, end = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
+    return Syntax(
+        named_json(head, f"{after}{end}"),
+        "<｜tool▁calls▁begin｜>",
+        open=f"{begin}{before}",
+        between=f"{line}{begin}{before}",
+        close="<｜tool▁calls▁end｜>",
+    )
+
+
+_STRING = {True: '" string="true">', False: '" string="false">'}
+_MISTRAL = Syntax(named_json("[ARGS]", ""), "[TOOL_CALLS]", between="[TOOL_CALLS]")
 _SYNTAXES = {
-    "hermes": Syntax(
-        "<tool_call>", json_call("\n", "arguments", "\n</tool_call>"), between="\n<tool_call>"
+    "hermes": _tagged_json("<tool_call>", "</tool_call>"),
+    "qwen3_coder": _functions("<tool_call>", "</tool_call>", "\n"),
+    "llama3_json": Syntax(json_call("parameters"), between="; ", first="{"),
+    "llama4_json": Syntax(
+        json_call("parameters"), "<|python_start|>", between="; ", close="<|python_end|>", first="{"
     ),
+    "pythonic": Syntax(python_call, open="[", between=", ", close="]", first="["),
+    "llama4_pythonic": Syntax(
+        python_call, "<|python_start|>", "", "[", ", ", "]<|python_end|>", first="["
+    ),
+    "olmo3": Syntax(
+        python_call, "<function_calls>", open="\n", between="\n", close="\n</function_calls>"
+    ),
+    "mistral": _array("[TOOL_CALLS]"),
+    "deepseek_v3": _deepseek("function<｜tool▁sep｜>", "\n```json\n", "\n```", "\n"),
+    "deepseek_v31": _deepseek("", "<｜tool▁sep｜>", "", ""),
+    "deepseek_v32": _invokes("｜DSML｜", "｜DSML｜function_calls", _STRING),
+    "deepseek_v4": _invokes("｜DSML｜", "｜DSML｜tool_calls", _STRING),
+    "glm45": _glm("\n"),
+    "glm47": _glm(""),
+    "kimi_k2": Syntax(
+        named_json("<|tool_call_argument_begin|>", "<|tool_call_end|>", index=True),
+        "<|tool_calls_section_begin|>",
+        open="<|tool_call_begin|>functions.",
+        between="<|tool_call_begin|>functions.",
+        close="<|tool_calls_section_end|>",
+    ),
+    "minimax_m2": _invokes("", "minimax:tool_call", {True: '">', False: '">'}),
+    "seed_oss": _functions("<seed:tool_call>", "</seed:tool_call>", ""),
+    "minimax": Syntax(
+        json_call("arguments"), "<tool_calls>", "", "\n", "\n", close="\n</tool_calls>"
+    ),
+    "hunyuan_a13b": _array("<tool_calls>", "</tool_calls>"),
+    "jamba": _array("<tool_calls>", "</tool_calls>"),
+    "longcat": _tagged_json("<longcat_tool_call>", "</longcat_tool_call>"),
+    "granite": _array("<|tool_call|>"),
+    "internlm": Syntax(
+        json_call("parameters", after="<|action_end|>"),
+        "<|action_start|><|plugin|>",
+        between="<|action_start|><|plugin|>",
+    ),
+    "phi4_mini_json": _array("functools"),
 }
 
 
-def syntax(form: str) -> Syntax:
-    """Raises GrammarError for a form that no grammar is known for."""
+def tool_grammar(
+    form: str, tools: Sequence[Tool], choice: ToolChoice, special_ids: Mapping[str, int]
+) -> Grammar | None:
+    """See rtp_llm.text.parsers.registry."""
+    if not (called := enforced(tools, choice)):
+        return None
     name = CALL_ALIASES.get(form, form)
     if name not in _SYNTAXES:
-        raise GrammarError(f"calls in the form {form!r} cannot be enforced by a grammar")
-    return _SYNTAXES[name]
+        raise GrammarError(
+            f"calls in the form of {form} cannot be enforced: let tool_choice be auto and no tool "
+            "be strict"
+        )
+    # From the eleventh tokenizer on, models of Mistral have a token before the arguments.
+    newer = name == "mistral" and "[ARGS]" in special_ids
+    syntax = _MISTRAL if newer else _SYNTAXES[name]
+    return lark_grammar(syntax.lark(called, choice, Texts(special_ids)))

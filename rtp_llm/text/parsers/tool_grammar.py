@@ -7,11 +7,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rtp_llm.constraints import Grammar
 from rtp_llm.text.conversation import Tool, ToolChoice
 from rtp_llm.text.grammar.errors import GrammarError
 from rtp_llm.text.grammar.json_schema import inline_json
-from rtp_llm.text.grammar.lark import lark_grammar, literal
+from rtp_llm.text.grammar.lark import literal
 
 
 class Texts:
@@ -21,7 +20,7 @@ class Texts:
     """
 
     def __init__(self, special_ids: Mapping[str, int]) -> None:
-        self._ids = special_ids
+        self.special_ids = special_ids
         names = sorted(special_ids, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, names)) or "(?!)")
 
@@ -31,72 +30,101 @@ class Texts:
         for found in self._pattern.finditer(text):
             if found.start() > at:
                 terms.append(literal(text[at : found.start()]))
-            terms.append(f"<[{self._ids[found.group()]}]>")
+            terms.append(f"<[{self.special_ids[found.group()]}]>")
             at = found.end()
         if at < len(text):
             terms.append(literal(text[at:]))
         return " ".join(terms)
 
-    def behind_text(self, trigger: str) -> str:
-        """The rule `free`: any text up to `trigger`, and that."""
-        if trigger in self._ids:
-            return f"free: TEXT <[{self._ids[trigger]}]>\n"
-        return f"free[lazy]: TEXT {literal(trigger)}\n"
+    def rule_up_to(self, name: str, text: str, end: str) -> str:
+        """A rule: the terminal `text` up to the first `end`, and that.
+
+        A special token ends a text by itself; what is before it in `end` is part of the text.
+        """
+        if special := self._pattern.search(end):
+            return f"{name}: {text} {self(end[special.start() :])}\n"
+        return f"{name}[lazy]: {text} {literal(end)}\n"
 
 
-CallTerms = Callable[[Tool, Texts], str]
+Terms = Callable[[Tool, Texts], str]
 
 
 @dataclass(frozen=True)
 class Syntax:
-    """Calls as a model writes them: `trigger`, `open`, calls with `between`, `close`.
+    """Calls as a model writes them: `lead`, `trigger`, `open`, calls with `between`, `close`.
 
-    ``call``: the terms of a Lark rule for one call of a tool.
+    ``call``: the terms of a Lark rule for one call of a tool; ``string_end``: what ends the texts
+    that such terms name `string`. Where nothing is required, calls are told by `trigger`, and where
+    that is empty, or besides, by `first`: the character that an answer of calls begins with.
     """
 
-    trigger: str
-    call: CallTerms
+    call: Terms
+    trigger: str = ""
+    lead: str = ""
     open: str = ""
     between: str = ""
     close: str = ""
+    first: str = ""
+    string_end: str = ""
 
     def lark(self, tools: Sequence[Tool], choice: ToolChoice, texts: Texts) -> str:
         """The grammar of an answer."""
-        calls = " | ".join(f"call_{index}" for index in range(len(tools)))
         again = f"({texts(self.between)} call)*" if choice.parallel else ""
-        rules = f"calls: {texts(self.open)} call {again} {texts(self.close)}\ncall: {calls}\n"
-        for index, tool in enumerate(tools):
-            rules += f"call_{index}: {self.call(tool, texts)}\n"
+        rules = [
+            self._start(choice, texts),
+            f"calls: {texts(self.open)} call {again} {texts(self.close)}\n",
+            "call: " + " | ".join(f"call_{index}" for index in range(len(tools))) + "\n",
+            *(f"call_{index}: {self.call(tool, texts)}\n" for index, tool in enumerate(tools)),
+            "ANY: /(?s:.*)/\n",
+        ]
+        if self.string_end:
+            rules.append(texts.rule_up_to("string", "ANY", self.string_end))
+        return "".join(rules)
+
+    def _start(self, choice: ToolChoice, texts: Texts) -> str:
         if choice.mode == "required":
-            return f"start: BLANK {texts(self.trigger)} calls\nBLANK: /\\n{{0,2}}/\n{rules}"
+            begin = texts(self.lead + self.trigger)
+            return f"start: BLANK {begin} calls\nBLANK: /\\n{{0,2}}/\n"
+        blank = "BLANK: /\\s{0,8}/\n"
+        first = re.escape(self.first)
+        text = f"TEXT: /\\s*([^\\s{first}](?s:.*))?/\n" if first else "TEXT: /(?s:.*)/\n"
+        if not self.trigger:
+            return f"start: BLANK calls BLANK | TEXT\n{blank}{text}"
+        free = texts.rule_up_to("free", "TEXT", self.trigger)
         start = "(free calls)* TEXT" if choice.parallel else "TEXT | free calls BLANK"
-        free = f"TEXT: /(?s:.*)/\nBLANK: /\\s{{0,8}}/\n{texts.behind_text(self.trigger)}"
-        return f"start: {start}\n{free}{rules}"
+        return f"start: {start}\n{blank}{text}{free}"
 
 
-def grammar_of(
-    syntax: Syntax, tools: Sequence[Tool], choice: ToolChoice, special_ids: Mapping[str, int]
-) -> Grammar | None:
-    """The grammar of an answer with these tools; None where it may be anything.
+def enforced(tools: Sequence[Tool], choice: ToolChoice) -> list[Tool]:
+    """The tools whose calls a grammar enforces: where they are required, and where one is strict.
 
-    Calls are enforced where they are required, and where a strict tool may be called. Raises
-    GrammarError for a strict tool whose schema cannot be enforced.
+    Raises GrammarError where a call is required and none can be made.
     """
     if choice.names is not None:
         tools = [tool for tool in tools if tool.name in choice.names]
-    if choice.mode == "none" or (choice.mode == "auto" and not any(tool.strict for tool in tools)):
-        return None
-    if not tools:
-        raise GrammarError("tool_choice: none of the tools that may be called is declared")
-    return lark_grammar(syntax.lark(tools, choice, Texts(special_ids)))
+    if choice.mode == "required" and not tools:
+        raise GrammarError("none of the tools that may be called is declared")
+    if choice.mode == "none" or not (choice.mode == "required" or any(t.strict for t in tools)):
+        return []
+    return list(tools)
 
 
-def json_call(before: str, arguments: str, after: str) -> CallTerms:
-    """`before`, a JSON object of a name and the arguments under that key, `after`."""
+def json_call(arguments: str, before: str = "", after: str = "") -> Terms:
+    """A JSON object of a name and the arguments under that key."""
 
     def terms(tool: Tool, texts: Texts) -> str:
-        head = f'{before}{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "{arguments}": '
+        head = f'{before}{{"name": {quoted(tool.name)}, "{arguments}": '
         return f"{texts(head)} {json_arguments(tool)} {texts('}' + after)}"
+
+    return terms
+
+
+def named_json(before: str, after: str, index: bool = False) -> Terms:
+    """The name, `before`, the arguments as JSON, `after`. ``index``: `:` and a number as well."""
+
+    def terms(tool: Tool, texts: Texts) -> str:
+        name = f"{texts(tool.name + ':')} /[0-9]{{1,3}}/" if index else texts(tool.name)
+        return f"{name} {texts(before)} {json_arguments(tool)} {texts(after)}"
 
     return terms
 
@@ -104,3 +132,8 @@ def json_call(before: str, arguments: str, after: str) -> CallTerms:
 def json_arguments(tool: Tool) -> str:
     """The arguments as a JSON object, a term of a Lark rule."""
     return inline_json({"type": "object", **tool.parameters}, strict=tool.strict)
+
+
+def quoted(text: str) -> str:
+    """The text as JSON."""
+    return json.dumps(text, ensure_ascii=False)

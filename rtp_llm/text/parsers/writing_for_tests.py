@@ -89,7 +89,10 @@ def llama(calls: Sequence[Call]) -> str:
 
 
 def python_call(call: Call) -> str:
-    return f"{call[0]}({', '.join(f'{key}={value!r}' for key, value in call[1].items())})"
+    def spelled(value: object) -> str:
+        return repr(value) if isinstance(value, bool) else dumps(value)
+
+    return f"{call[0]}({', '.join(f'{key}={spelled(value)}' for key, value in call[1].items())})"
 
 
 def pythonic(calls: Sequence[Call]) -> str:
@@ -198,8 +201,9 @@ WRITERS: dict[str, Writer] = {
     "jamba": array("<tool_calls>", "</tool_calls>"),
     "longcat": in_tags("<longcat_tool_call>", "</longcat_tool_call>"),
     "granite": array("<|tool_call|>"),
-    "internlm": each(
-        lambda calls: f"<|action_start|><|plugin|>{json_object(calls[0])}<|action_end|>"
+    "internlm": lambda calls: "".join(
+        f"<|action_start|><|plugin|>{json_object(call, 'parameters')}<|action_end|>"
+        for call in calls
     ),
     "phi4_mini_json": array("functools"),
 }
