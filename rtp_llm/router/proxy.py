@@ -88,8 +88,7 @@ class Proxy:
             return None
         try:
             self._hosts.check(headers)
-            if not asks_for_page(scope["method"], scope["path"], headers):
-                self._check_key(scope["path"], headers)
+            self._check_key(scope["path"], headers)
             decoded(headers, _unread, self._max_body)
             return self._open.expect(self._note_abandoned)
         except ApiError:

@@ -219,6 +219,22 @@ def test_a_key_is_asked_for_and_not_exported(browser: Chromium) -> None:
         page.wait(lambda: page.texts(".model") == ["demo"])
 
 
+def test_a_server_that_is_not_ready_is_waited_for(browser: Chromium) -> None:
+    engine = scripted_engine({"fox": "A fox is a canid."})
+    with page_of(browser, engine) as page:
+        engine.restarting = True
+        page.ask("What is a fox?")
+        assert "is being restarted" in page.texts(".message.assistant .error[role=alert]")[0]
+        page.wait(lambda: "is being restarted" in "".join(page.texts(".banner[role=status]")))
+        assert page.find(".state.down")
+        page.shoot("not_ready")
+        engine.restarting = False
+        page.wait(lambda: page.find(".state.up") and not page.find(".banner"))
+        page.press("Try again")
+        page.wait(lambda: page.texts(".message.assistant p") == ["A fox is a canid."])
+        page.wait_for_answer()
+
+
 def test_text_files_are_attached_and_others_refused(browser: Chromium) -> None:
     engine = scripted_engine({})
     with page_of(browser, engine) as page:

@@ -49,6 +49,7 @@ export class Store {
   private database: Database | null = null;
   private readonly channel = new BroadcastChannel("rtp-llm");
   private waiting = false;
+  private again = 0;
   private listener: () => void = () => undefined;
 
   get open(): Conversation | null {
@@ -136,8 +137,9 @@ export class Store {
     }
     this.changed();
     const complete = this.model?.max_model_len || this.needsKey;
+    clearTimeout(this.again);
     if (this.trouble !== null || !complete)
-      setTimeout(() => void this.connect(), HEALTH_MILLISECONDS);
+      this.again = window.setTimeout(() => void this.connect(), HEALTH_MILLISECONDS);
   }
 
   applySettings(settings: Settings, key: string): void {
@@ -277,11 +279,12 @@ export class Store {
   }
 
   private failed(message: Message, error: Error): Message {
-    if (error instanceof api.ServerError && error.status === 401) {
+    const status = error instanceof api.ServerError ? error.status : 503;
+    if (status === 401) {
       this.needsKey = true;
       this.dialog = "settings";
     }
-    if (!(error instanceof api.ServerError)) void this.connect();
+    if (status >= 500) void this.connect();
     return { ...message, error: error.message };
   }
 
