@@ -24,6 +24,8 @@ class Start:
     def text(self, settings: Settings, url: str) -> str:
         """For people, several lines."""
         ready, name = self.ready, settings.model_name
+        has_chat = self.chat_template is not None
+        place = " in a browser, or" if has_chat and settings.page else ""
         return (
             f"RTP-LLM {__version__} is ready: {url}\n"
             f"  model {name!r}: {ready.architecture}, {ready.dtype}, quantization "
@@ -35,7 +37,7 @@ class Start:
             f"  chat template: {self.chat_template or 'none; ask /v1/completions'}\n"
             f"{_role_line(settings, ready)}"
             f"  ready in {self.seconds:.1f} s\n"
-            f"try it:\n  {try_line(url, name, chat=self.chat_template is not None)}"
+            f"try it{place}:\n  {try_line(url, name, chat=has_chat)}"
         )
 
     def fields(self, settings: Settings, url: str) -> dict[str, Any]:
