@@ -10,6 +10,7 @@ from rtp_llm import __version__
 from rtp_llm.config.command_line import LoadedSettings, build_parser, load_settings
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.roles import OF_ROUTER
+from rtp_llm.config.settings import Settings
 
 USAGE = """usage: rtp-llm COMMAND ...
 
@@ -95,6 +96,15 @@ def _route(loaded: LoadedSettings) -> int:
         return _complain("route", error, 1)
 
 
+def _explain_forms(settings: Settings) -> str:
+    """How answers are read."""
+    from rtp_llm.server.prepare.answer_forms import check_forms, choose_forms
+    from rtp_llm.text.tokenizer import Tokenizer
+
+    check_forms(settings)
+    return choose_forms(settings, Tokenizer.from_folder(settings.model, settings.chat_template)).why
+
+
 def _explain(loaded: LoadedSettings) -> int:
     from rtp_llm.config.roles import check_role
     from rtp_llm.engine.messages import EngineStartError
@@ -122,6 +132,7 @@ def _explain(loaded: LoadedSettings) -> int:
         print(explain(settings.model, device=device, settings=settings, **head))
         print(explain_speculation(settings, device))
         print(explain_graphs(settings, device))
+        print(_explain_forms(settings))
         print(explain_cache(settings, device))
         print(f"chat template: {template or 'none; only completions are served'}")
         return 0

@@ -101,11 +101,14 @@ COUNTERPARTS = (
     Counterpart("", "--speculative-num-steps", ("num_speculative_tokens",)),
     Counterpart("--enable-lora", "--enable-lora", (), _NOT_YET),
     Counterpart("--lora-modules", "--lora-paths", (), _NOT_YET),
-    Counterpart("--enable-auto-tool-choice", "", (), f"{_NOT_YET}: tool calls are refused"),
-    Counterpart("--tool-call-parser", "--tool-call-parser", (), f"{_NOT_YET}: tools are refused"),
+    Counterpart("--enable-auto-tool-choice", "", (), "always on here; leave it out"),
     Counterpart(
-        "--reasoning-parser", "--reasoning-parser", (), f"{_NOT_YET}: thoughts stay in the text"
+        "--structured-outputs-config",
+        "--grammar-backend",
+        (),
+        "there is one library for grammars, llguidance; leave it out",
     ),
+    Counterpart("--guided-decoding-backend", "", (), "there is one library for grammars"),
     Counterpart("--ssl-keyfile", "--ssl-keyfile", (), "put a proxy with TLS before the server"),
     Counterpart("--ssl-certfile", "--ssl-certfile", (), "put a proxy with TLS before the server"),
 )

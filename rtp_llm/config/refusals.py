@@ -1,7 +1,8 @@
 """The table of what is refused, with the reason and what to change.
 
-Rows of area "request" are fields or values of an HTTP request (answered with 400); other areas are
-refused at start-up by the code that reads the model or the settings. The page is written by
+Rows of area "request" are fields or values of an HTTP request (answered with 400), those of
+"completion" only of /v1/completions; other areas are refused at start-up by the code that reads the
+model or the settings. The page is written by
 `python -m rtp_llm.config.refusals > docs/refusals.md`.
 """
 
@@ -36,33 +37,29 @@ class Refusal:
         return f"{self.name} is not supported on {device}: {self.reason} {self.change}"
 
 
-_TOOLS = "There is no tool-call parser yet."
+_OLD_TOOLS = "It is the old form of tool calls."
 _LEAVE_OUT = "Leave the field out."
 _GPUS = "cuda, rocm, xpu"
-_GRAMMAR = "Output cannot be constrained to a grammar yet."
+_NO_THINKING = "The form of the model's thinking is not known."
+_SET_REASONING = "Leave it out, or set --reasoning-parser."
+_CHAT_ONLY = "It belongs to a conversation."
+_TO_CHAT = "Send it to /v1/chat/completions."
 
 REFUSALS: tuple[Refusal, ...] = (
-    Refusal("request", "tools", _TOOLS, _LEAVE_OUT),
-    Refusal("request", "tool_choice", _TOOLS, 'Leave the field out or send "none".'),
-    Refusal("request", "functions", _TOOLS, _LEAVE_OUT),
-    Refusal("request", "function_call", _TOOLS, 'Leave the field out or send "none".'),
+    Refusal(
+        "request",
+        "tools",
+        "The form of the model's tool calls is not known.",
+        "Set --tool-call-parser, or serve a model whose chat template has tools.",
+    ),
+    Refusal("request", "functions", _OLD_TOOLS, "Send tools."),
+    Refusal("request", "function_call", _OLD_TOOLS, "Send tool_choice."),
     Refusal(
         "request",
         "messages.function",
-        "It is the old form of tool calls.",
+        _OLD_TOOLS,
         "Send tool_calls and messages of role tool.",
     ),
-    Refusal("request", "response_format", _GRAMMAR, 'Send {"type": "text"} or leave it out.'),
-    Refusal("request", "structured_outputs", _GRAMMAR, _LEAVE_OUT),
-    Refusal("request", "guided_json", _GRAMMAR, _LEAVE_OUT),
-    Refusal("request", "guided_regex", _GRAMMAR, _LEAVE_OUT),
-    Refusal("request", "guided_choice", _GRAMMAR, _LEAVE_OUT),
-    Refusal("request", "guided_grammar", _GRAMMAR, _LEAVE_OUT),
-    Refusal("request", "grammar", _GRAMMAR, _LEAVE_OUT),
-    Refusal("request", "json_schema", _GRAMMAR, _LEAVE_OUT),
-    Refusal("request", "structural_tag", _GRAMMAR, _LEAVE_OUT),
-    Refusal("request", "regex", _GRAMMAR, _LEAVE_OUT),
-    Refusal("request", "ebnf", _GRAMMAR, _LEAVE_OUT),
     Refusal(
         "request",
         "messages.content",
@@ -76,8 +73,8 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "request",
         "reasoning_effort",
-        "The model's chat template does not name it.",
-        "Send what the chat template understands in chat_template_kwargs.",
+        _NO_THINKING + " Nor does its chat template name it.",
+        _SET_REASONING,
     ),
     Refusal(
         "request",
@@ -85,7 +82,6 @@ REFUSALS: tuple[Refusal, ...] = (
         "Templates are programs, and those of requests run only where clients are trusted.",
         "Leave the field out, or start the server with --trust-request-chat-template.",
     ),
-    Refusal("request", "thinking_budget", "Thinking cannot be limited yet.", _LEAVE_OUT),
     Refusal(
         "request",
         "verbosity",
@@ -112,8 +108,8 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "request",
         "enable_thinking",
-        "It is a variable of chat templates.",
-        "Send it in chat_template_kwargs.",
+        _NO_THINKING + " Nor does its chat template name it.",
+        _SET_REASONING,
     ),
     Refusal(
         "request",
@@ -122,7 +118,19 @@ REFUSALS: tuple[Refusal, ...] = (
         "Send repetition_penalty.",
     ),
     Refusal("request", "max_new_tokens", "It is another API's name.", "Send max_tokens."),
-    Refusal("request", "thinking_token_budget", "Thinking cannot be limited yet.", _LEAVE_OUT),
+    Refusal("request", "thinking_budget", _NO_THINKING, _SET_REASONING),
+    *(
+        Refusal("completion", name, _CHAT_ONLY, _TO_CHAT)
+        for name in (
+            "messages",
+            "tools",
+            "tool_choice",
+            "reasoning_effort",
+            "enable_thinking",
+            "thinking_budget",
+            "thinking_token_budget",
+        )
+    ),
     Refusal("request", "typical_p", "This sampling method is not implemented.", _LEAVE_OUT),
     Refusal("request", "mirostat", "This sampling method is not implemented.", _LEAVE_OUT),
     Refusal(

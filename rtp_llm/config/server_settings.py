@@ -182,6 +182,32 @@ class ServerSettings:
         "Let requests bring a chat_template of their own. It is a program: rendered in a sandbox, "
         "it can still take time and memory.",
     )
+    tool_call_parser: str | None = option(
+        None,
+        "text",
+        "server",
+        "Form of the model's tool calls: hermes, mistral, ... (docs/tools_and_reasoning.md), or "
+        "none.",
+        automatic="as the chat template and the vocabulary tell",
+        advanced=True,
+    )
+    reasoning_parser: str | None = option(
+        None,
+        "text",
+        "server",
+        "Form of the model's thinking: qwen3, deepseek_r1, ... (docs/tools_and_reasoning.md), or "
+        "none.",
+        automatic="as the chat template and the vocabulary tell",
+        advanced=True,
+    )
+    reasoning_field: str = option(
+        "both",
+        "text",
+        "server",
+        "Field of a chat's messages that has the thinking; both names are read in requests.",
+        choices=("both", "reasoning_content", "reasoning"),
+        advanced=True,
+    )
     max_tokenize_characters: int = option(
         2**20,
         "integer",

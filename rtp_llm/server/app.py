@@ -63,7 +63,10 @@ def _served(state: ServerState) -> Served:
     if ready is not None:
         known = {"max_model_len": ready.max_model_len, "vocab_size": ready.vocab_size}
         known["max_sequences"] = ready.max_running + ready.max_queued
+    forms = state.forms_or_none
     return Served(
+        calls_tools=forms is not None and forms.tool_calls is not None,
+        thinks=forms is not None and forms.reasoning is not None,
         name=settings.model_name,
         max_prompt_logprobs=settings.max_prompt_logprobs,
         trusts_templates=settings.trust_request_chat_template,

@@ -9,6 +9,7 @@ from rtp_llm.server.errors import bad_request
 MAX_FIELDS = 256  # at the top of the body
 MAX_DEPTH = 64  # of nested lists and objects
 MAX_MESSAGES = 8192
+MAX_TOOLS = 1024
 MAX_PARTS = 16384  # of the contents of all messages
 MAX_LOGIT_BIAS = 4096
 MAX_STOP_TOKEN_IDS = 4096
@@ -36,7 +37,7 @@ def check_bounds(content: dict[str, Any]) -> None:
     _check_list(content, "stop_token_ids", MAX_STOP_TOKEN_IDS, "token ids")
     _check_list(content, "tokens", MAX_DETOKENIZE, "token ids")
     _check_parts(content.get("messages"))
-    _check_depth(content)
+    check_depth(content)
 
 
 def _check_list(content: dict[str, Any], name: str, most: int, what: str) -> None:
@@ -53,9 +54,10 @@ def _check_parts(messages: object) -> None:
     check_count("messages", parts, MAX_PARTS, "content parts")
 
 
-def _check_depth(content: dict[str, Any]) -> None:
-    level: list[Any] = [content]
-    for _ in range(MAX_DEPTH):
+def check_depth(content: Any) -> None:
+    """Raise ApiError 400 for what is nested so deeply that code of ours would not come back."""
+    level: list[Any] = [[content]]
+    for _ in range(MAX_DEPTH + 1):
         level = [
             item
             for outer in level

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.config.refusals import REFUSALS
+from rtp_llm.config.refusals import REFUSALS, find_refusal, get_refusal
 from rtp_llm.engine.messages import EngineStats, RequestError
 from rtp_llm.server.serving_for_tests import (
     CHAT,
@@ -172,9 +172,10 @@ async def test_bad_json(body: bytes) -> None:
 
 
 VALUES: dict[str, Any] = {
-    "tool_choice": "required",
+    "tools": [{"type": "function", "function": {"name": "f"}}],
     "function_call": {"name": "f"},
-    "response_format": {"type": "json_object"},
+    "enable_thinking": True,
+    "thinking_budget": 0,
     "modalities": ["audio"],
     "reasoning_effort": "low",
     "chat_template": "{{ messages }}",
@@ -188,12 +189,15 @@ async def test_the_table_of_refusals(name: str) -> None:
     if name.startswith("messages."):
         assert any(name in str(r) for r in REFUSALS)
         return
-    reason = next(r.reason for r in REFUSALS if (r.area, r.name) == ("request", name))
+    reason = get_refusal("request", name).reason
+    of_completions = find_refusal("completion", name)
     async with served() as server:
         value = VALUES.get(name, [{"x": 1}])
         for ask in (server.chat, server.complete):
             if name == "best_of":
                 value = 3
+            if ask == server.complete and of_completions is not None:
+                reason = of_completions.reason
             check(await ask(**{name: value}), 400, name, reason, "unsupported")
             assert (await ask(**{name: None})).status_code == 200
 

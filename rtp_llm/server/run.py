@@ -34,6 +34,10 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineInterface] | N
     check_role(settings)
     if settings.api_key_file is not None:
         read_key_file(settings.api_key_file)
+    if settings.tool_call_parser or settings.reasoning_parser:
+        from rtp_llm.server.prepare.answer_forms import check_forms
+
+        check_forms(settings)
     try:
         check_folder(settings.model, weights=settings.load_format != "dummy")
     except ModelFilesError as error:

@@ -63,12 +63,15 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def served(engine: FakeEngine | None = None, **settings: Any) -> AsyncIterator[Served]:
-    """In process, without a socket."""
+async def served(
+    engine: FakeEngine | None = None, tokenizer: Tokenizer | None = None, **settings: Any
+) -> AsyncIterator[Served]:
+    """In process, without a socket; `tokenizer`: of another folder, which `model` names then."""
     engine = engine or fake_engine()
-    state = ServerState(Settings(model=str(demo_folder()), access_log=False, **settings), engine)
+    known = {"model": str(demo_folder()), "access_log": False, "served_model_name": "demo"}
+    state = ServerState(Settings(**{**known, **settings}), engine)
     await engine.start(state.settings)
-    state.open(demo_tokenizer())
+    state.open(tokenizer or demo_tokenizer())
     transport = httpx.ASGITransport(build_app(state), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         try:
@@ -81,18 +84,20 @@ async def served(engine: FakeEngine | None = None, **settings: Any) -> AsyncIter
 def listening(
     engine: FakeEngine,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    tokenizer: Tokenizer | None = None,
     **settings: Any,
 ) -> Iterator[str]:
     """A real server on a loopback port, in a thread with its own loop; gives the base URL."""
 
     listener = socket.create_server(("127.0.0.1", 0))
-    state = ServerState(Settings(model=str(demo_folder()), access_log=False, **settings), engine)
+    known = {"model": str(demo_folder()), "access_log": False, "served_model_name": "demo"}
+    state = ServerState(Settings(**{**known, **settings}), engine)
     server = HttpServer(build_app(state), state.settings)
     state.metrics.watch_connections(server.connections)
 
     async def run() -> None:
         await engine.start(state.settings)
-        state.open(demo_tokenizer())
+        state.open(tokenizer or demo_tokenizer())
         await server.serve(sockets=[listener])
         await state.preparation.close()
 

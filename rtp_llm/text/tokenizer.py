@@ -88,6 +88,10 @@ class Tokenizer:
         """Number of ids that have a token; the model may have more rows."""
         return self._backend.get_vocab_size(with_added_tokens=True)
 
+    def __contains__(self, token: object) -> bool:
+        """Whether a token is spelt so."""
+        return isinstance(token, str) and self._backend.token_to_id(token) is not None
+
     @property
     def chat_template(self) -> str | None:
         """The source of the chat template in use."""

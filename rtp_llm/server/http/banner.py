@@ -9,16 +9,19 @@ from rtp_llm import __version__
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.messages import EngineReady
 from rtp_llm.server.http.probes import try_line
+from rtp_llm.text.parsers.registry import Detected
 
 _MIB = 2**20
 
 
 @dataclass(frozen=True)
 class Start:
-    """A start that went well. `chat_template`: where it came from; `seconds`: how long it took."""
+    """A start that went well. `chat_template`: where it came from; `forms`: of the model's tool
+    calls and thinking; `seconds`: how long it took."""
 
     ready: EngineReady
     chat_template: str | None
+    forms: Detected
     seconds: float
 
     def text(self, settings: Settings, url: str) -> str:
@@ -35,6 +38,7 @@ class Start:
             f"{ready.kv_cache_bytes / _MIB:.0f} MiB: {ready.num_blocks} blocks of "
             f"{ready.block_size} tokens, {self._capacity(settings)} tokens fit\n"
             f"  chat template: {self.chat_template or 'none; ask /v1/completions'}\n"
+            f"  {self.forms.why}\n"
             f"{_role_line(settings, ready)}"
             f"  ready in {self.seconds:.1f} s\n"
             f"try it{place}:\n  {try_line(url, name, chat=has_chat)}"
@@ -56,6 +60,8 @@ class Start:
             "kv_cache_blocks": ready.num_blocks,
             "kv_cache_tokens": self._capacity(settings),
             "chat_template": self.chat_template,
+            "tool_call_parser": self.forms.tool_calls,
+            "reasoning_parser": self.forms.reasoning,
             "start_seconds": round(self.seconds, 3),
         }
 

@@ -95,7 +95,8 @@ class _Lifecycle:
         # What was loaded stays; a collection that walks all of it would hold up every stream.
         gc.freeze()
         self._state.preparation.start()
-        start = Start(ready, tokenizer.chat_template_source, time.monotonic() - self._began)
+        source, seconds = tokenizer.chat_template_source, time.monotonic() - self._began
+        start = Start(ready, source, self._state.forms, seconds)
         url = url_of(self._listener)
         announce(
             self._settings.log_format,

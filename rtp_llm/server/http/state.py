@@ -13,9 +13,11 @@ from rtp_llm.server.http.metrics import Metrics
 from rtp_llm.server.http.shutdown import Cuttable
 from rtp_llm.server.keys.key_metrics import KeyCollector
 from rtp_llm.server.keys.key_ring import KeyRing
+from rtp_llm.server.prepare.answer_forms import choose_forms
 from rtp_llm.server.prepare.preparation import Preparation
 from rtp_llm.server.prepare.sampling import Limits
 from rtp_llm.text.generation_defaults import GenerationDefaults
+from rtp_llm.text.parsers.registry import Detected
 from rtp_llm.text.tokenizer import Tokenizer
 
 Phase = Literal[
@@ -46,6 +48,8 @@ class ServerState:
         self.answered = 0
         """Answers that ended by themselves, well or badly."""
         self._tokenizer: Tokenizer | None = None
+        self.forms_or_none: Detected | None = None
+        """Of the model's tool calls and thinking, once they are known."""
         self._draining = False
         engine.on_step = self.metrics.observe_step
         self.metrics.watch_engine(engine, lambda: self.phase == "ready")
@@ -76,6 +80,7 @@ class ServerState:
         """
         if self.settings.use_generation_config:
             _ = tokenizer.defaults  # reads and checks them
+        self.forms_or_none = choose_forms(self.settings, tokenizer)
         self._tokenizer = tokenizer
 
     def start_draining(self) -> None:
@@ -98,6 +103,13 @@ class ServerState:
         if self._tokenizer is None:
             raise unavailable(_REASONS["starting"] + ".", "starting")
         return self._tokenizer
+
+    @property
+    def forms(self) -> Detected:
+        """The same; raises ApiError 503 while they are not known."""
+        if self.forms_or_none is None:
+            raise unavailable(_REASONS["starting"] + ".", "starting")
+        return self.forms_or_none
 
     @property
     def has_chat(self) -> bool:

@@ -24,6 +24,12 @@ from rtp_llm.server.prepare.prepared import PreparedBody
 from rtp_llm.server.prepare.sampling import Limits
 from rtp_llm.server.prepare.served_model import ServedModel
 
+_REASONING_FIELDS = {
+    "both": ("reasoning_content", "reasoning"),
+    "reasoning_content": ("reasoning_content",),
+    "reasoning": ("reasoning",),
+}
+
 
 class Endpoints:
     """Handlers of one server; each returns a response or raises ApiError."""
@@ -100,6 +106,9 @@ class Endpoints:
             trust_chat_template=settings.trust_request_chat_template,
             max_tokenize_characters=settings.max_tokenize_characters,
             max_prompt_logprobs=settings.max_prompt_logprobs,
+            tool_call_parser=state.forms.tool_calls,
+            reasoning_parser=state.forms.reasoning,
+            reasoning_fields=_REASONING_FIELDS[settings.reasoning_field],
             inline=True,
         )
 

@@ -17,6 +17,7 @@ from fastapi import FastAPI
 from rtp_llm import sampling_params as params
 from rtp_llm.config.refusals import REFUSALS
 from rtp_llm.server.openai import responses
+from rtp_llm.server.openai.openapi_chat import describe_chat, describe_constraints, messages
 from rtp_llm.server.openai.protocol import (
     ChatRequest,
     CompletionRequest,
@@ -98,7 +99,8 @@ class Served:
     """What the document says of the served model; zeros while it is not known.
 
     `max_sequences`: of one request; `max_prompt_logprobs`: as the setting; `trusts_templates`:
-    requests may bring a chat template.
+    requests may bring a chat template; `calls_tools`, `thinks`: the model's forms of tool calls and
+    of thinking are known.
     """
 
     name: str
@@ -107,6 +109,8 @@ class Served:
     max_sequences: int = 0
     max_prompt_logprobs: int = 0
     trusts_templates: bool = False
+    calls_tools: bool = False
+    thinks: bool = False
 
 
 def describe(app: FastAPI, served: Served) -> Schema:
@@ -126,11 +130,15 @@ def describe(app: FastAPI, served: Served) -> Schema:
     chat, completion = (components[name] for name in ("ChatRequest", "CompletionRequest"))
     for each in (chat, completion):
         each["properties"]["best_of"] = {"enum": [None, 1], "description": "Or the value of n."}
-    chat["properties"]["reasoning_effort"] = _nothing("Or a text, if the template names it.")
+        describe_constraints(each["properties"])
+    describe_chat(chat["properties"], calls_tools=served.calls_tools, thinks=served.thinks)
+    tokenize = components["TokenizeRequest"]["properties"]
+    if not served.calls_tools:
+        tokenize["tools"] = {"enum": [None, []]}
     completion["properties"]["prompt"] = _prompts(served.vocab_size)
     for each in _types(completion["properties"]["max_tokens"], "integer"):
         each["minimum"] = 0  # with echo: the prompt alone
-    components["Message"] = _messages(components["Message"])
+    components["Message"] = messages(components["Message"])
     components["TokenizeRequest"] = _either(components["TokenizeRequest"], "prompt", "messages")
     schema = FastAPI.openapi(app)
     schema["components"] = {"schemas": components} | {
@@ -249,17 +257,6 @@ def _name_refused(properties: Schema) -> None:
         if refusal.area == "request" and "." not in refusal.name and refusal.name not in properties:
             harmless = [*_EMPTY, *HARMLESS.get(refusal.name, ())]
             properties[refusal.name] = {"enum": harmless, "description": refusal.reason}
-
-
-def _messages(message: Schema) -> Schema:
-    """Of roles and parts those that are served."""
-    part: Schema = {"type": "object", "required": ["type", "text"]}
-    part["properties"] = {"type": {"const": "text"}, "text": {"type": "string"}}
-    content = [{"type": "string"}, {"type": "array", "items": part}]
-    empty = {name: {"enum": _EMPTY} for name in ("tool_calls", "function_call", "audio")}
-    served = {"role": {"enum": ["system", "developer", "user", "assistant"]}}
-    message["properties"] |= empty | served | {"content": {"anyOf": content}}
-    return message | {"required": ["role", "content"]}
 
 
 def _prompts(vocab_size: int) -> Schema:

@@ -18,7 +18,57 @@ class StreamOptions(msgspec.Struct, kw_only=True):
     include_obfuscation: bool | None = None
 
 
-class SamplingFields(msgspec.Struct, kw_only=True):
+class JsonSchemaFormat(msgspec.Struct, kw_only=True):
+    """A schema; `strict`: what cannot be enforced of it is refused, not left out."""
+
+    name: str | None = None
+    description: str | None = None
+    schema: dict[str, Any] | bool | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct, kw_only=True):
+    """Of an answer; the last fields are those of structural tags, new and old."""
+
+    type: Literal["text", "json_object", "json_schema", "structural_tag"]
+    json_schema: JsonSchemaFormat | None = None
+    format: dict[str, Any] | None = None
+    structures: list[dict[str, Any]] | None = None
+    triggers: list[str] | None = None
+
+
+class StructuredOutputs(msgspec.Struct, kw_only=True):
+    """vLLM's: exactly one of the first six, and how JSON is written."""
+
+    json: str | dict[str, Any] | bool | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    structural_tag: str | dict[str, Any] | None = None
+    disable_any_whitespace: bool | None = None
+    disable_additional_properties: bool | None = None
+    whitespace_pattern: str | None = None
+
+
+class ConstraintFields(msgspec.Struct, kw_only=True):
+    """What an answer has to obey: OpenAI's name, vLLM's, its old ones, SGLang's and llama.cpp's."""
+
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: str | dict[str, Any] | bool | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    guided_whitespace_pattern: str | None = None
+    json_schema: str | dict[str, Any] | None = None
+    regex: str | None = None
+    ebnf: str | None = None
+    grammar: str | None = None
+    structural_tag: str | dict[str, Any] | None = None
+
+
+class SamplingFields(ConstraintFields, kw_only=True):
     """Fields that /v1/chat/completions and /v1/completions share; below the line: extensions."""
 
     model: str | None = None
@@ -89,16 +139,67 @@ class Message(msgspec.Struct, kw_only=True):
     audio: Any = None
 
 
+class FunctionDefinition(msgspec.Struct, kw_only=True):
+    """A function that the model may call; `parameters`: JSON Schema of an object."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ToolDefinition(msgspec.Struct, kw_only=True):
+    """A tool."""
+
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class NamedFunction(msgspec.Struct, kw_only=True):
+    """The name of a declared function."""
+
+    name: str
+
+
+class NamedTool(msgspec.Struct, kw_only=True):
+    """A declared tool."""
+
+    function: NamedFunction
+    type: Literal["function"] = "function"
+
+
+class AllowedTools(msgspec.Struct, kw_only=True):
+    """Those of the declared tools that may be called."""
+
+    mode: Literal["auto", "required"]
+    tools: list[NamedTool]
+
+
+class ToolChoiceObject(msgspec.Struct, kw_only=True):
+    """A function that must be called, or those that may be."""
+
+    type: Literal["function", "allowed_tools"] = "function"
+    function: NamedFunction | None = None
+    allowed_tools: AllowedTools | None = None
+
+
 class ChatRequest(SamplingFields, kw_only=True):
     """POST /v1/chat/completions."""
 
     messages: list[Message]
+    tools: list[ToolDefinition] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoiceObject | None = None
+    parallel_tool_calls: bool | None = None
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
     best_of: int | None = None
     reasoning_effort: str | None = None
     # ---
+    enable_thinking: bool | None = None
+    thinking_token_budget: int | None = None
+    thinking_budget: int | None = None
+    include_reasoning: bool | None = None
     echo: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
@@ -121,6 +222,7 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
     model: str | None = None
     prompt: str | None = None
     messages: list[Message] | None = None
+    tools: list[ToolDefinition] | None = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from rtp_llm.server.errors import bad_request
 from rtp_llm.server.openai.protocol import ChatRequest, TokenizeRequest
 from rtp_llm.server.prepare.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
+from rtp_llm.server.prepare.constraint import constraint_name, constraint_of
 from rtp_llm.server.prepare.jobs import ChatForm
 from rtp_llm.server.prepare.openai_messages import conversation
+from rtp_llm.server.prepare.openai_tools import declared_tools, tool_choice
 from rtp_llm.server.prepare.parse import check_best_of, parse_request
 from rtp_llm.server.prepare.prepare_turn import prepare_turn
 from rtp_llm.server.prepare.prepared import PreparedChat
@@ -17,6 +20,8 @@ from rtp_llm.server.prepare.sampling import (
 )
 from rtp_llm.server.prepare.served_model import ServedModel
 
+MAX_BUDGET = 2**31 - 1
+
 
 def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
     """From the body to a job and the form of its answer; raises ApiError."""
@@ -26,6 +31,9 @@ def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
     options = answer_options(request, chat_logprobs(request), prompt_top)
     turn = ChatTurn(
         prompt=chat_prompt(request),
+        tool_choice=tool_choice(request.tool_choice, request.parallel_tool_calls),
+        grammar=constraint_of(request),
+        grammar_name=constraint_name(request),
         sampling=request,
         lengths=chat_lengths(request, model.defaults, model.limits),
         options=options,
@@ -33,10 +41,12 @@ def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
     job = prepare_turn(turn, model)
     last = turn.prompt.messages[-1]
     echo = (last.content or "") if request.echo and last.role == "assistant" else ""
+    shown = request.include_reasoning is not False
+    reasoning_fields = model.reasoning_fields if shown else ()
     return PreparedChat(
         jobs=[job],
         stream=bool(request.stream),
-        form=ChatForm(model.name, job.params.n, options, echo),
+        form=ChatForm(model.name, job.params.n, options, echo, reasoning_fields),
         ignored=ignored,
     )
 
@@ -45,6 +55,7 @@ def chat_prompt(request: ChatRequest | TokenizeRequest) -> ChatPrompt:
     """What is rendered of a body; raises ApiError."""
     return ChatPrompt(
         messages=conversation(request.messages or ()),
+        tools=declared_tools(request.tools),
         reasoning=_reasoning(request),
         variables=request.chat_template_kwargs or {},
         chat_template=request.chat_template or None,
@@ -54,5 +65,26 @@ def chat_prompt(request: ChatRequest | TokenizeRequest) -> ChatPrompt:
 
 
 def _reasoning(request: ChatRequest | TokenizeRequest) -> ReasoningWish:
-    effort = request.reasoning_effort if isinstance(request, ChatRequest) else None
-    return ReasoningWish(effort=effort or None)
+    if not isinstance(request, ChatRequest):
+        return ReasoningWish()
+    budget = request.thinking_token_budget
+    if budget is None:
+        budget = request.thinking_budget
+    return ReasoningWish(
+        enabled=request.enable_thinking,
+        effort=request.reasoning_effort or None,
+        budget=_budget(budget),
+    )
+
+
+def _budget(tokens: int | None) -> int | None:
+    """-1 is no limit."""
+    if tokens is None or tokens == -1:
+        return None
+    if not 0 <= tokens <= MAX_BUDGET:
+        raise bad_request(
+            f"thinking_token_budget={tokens} must be -1 or between 0 and {MAX_BUDGET}.",
+            "thinking_token_budget",
+            "invalid_value",
+        )
+    return tokens

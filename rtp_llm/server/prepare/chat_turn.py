@@ -50,7 +50,7 @@ class ChatTurn:
     """One request of a chat. `sampling`: what it says of sampling, under the names of vLLM.
 
     `lengths`: of the answer, with the names that errors use; `grammar`: of the answer, from the end
-    of the thinking on (a response format).
+    of the thinking on (a response format); `grammar_name`: its field.
     """
 
     prompt: ChatPrompt
@@ -58,4 +58,5 @@ class ChatTurn:
     lengths: Lengths
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
     grammar: Grammar | None = None
+    grammar_name: str = "grammar"
     options: AnswerOptions = field(default_factory=AnswerOptions)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rtp_llm.constraints import Grammar
 from rtp_llm.server.errors import bad_request
 from rtp_llm.server.openai.protocol import CompletionRequest
+from rtp_llm.server.prepare.constraint import check_compiles, constraint_name, constraint_of
 from rtp_llm.server.prepare.jobs import AnswerOptions, CompletionForm, Echo, Job
 from rtp_llm.server.prepare.parse import check_best_of, parse_request
 from rtp_llm.server.prepare.prepared import PreparedCompletion
@@ -31,9 +33,11 @@ def prepare_completion(body: bytes, model: ServedModel) -> PreparedCompletion:
     check_best_of(request)
     prompt_top = prompt_logprobs(request, model.max_prompt_logprobs, model.limits.vocab_size)
     options = answer_options(request, completion_logprobs(request), prompt_top)
+    grammar = constraint_of(request)
+    check_compiles(constraint_name(request), grammar, model)
     prompts = _prompts(request, model)
-    drop = request.max_tokens == 0 and bool(request.echo)
-    jobs = _completion_jobs(request, model, prompts, options, drop)
+    drop = _drops_answer(request)
+    jobs = _completion_jobs(request, model, prompts, options, None if drop else grammar)
     choices = jobs[0].params.n
     tokenizer = model.tokenizer
     form = CompletionForm(
@@ -92,8 +96,9 @@ def _completion_jobs(
     model: ServedModel,
     prompts: list[tuple[str | None, list[int]]],
     options: AnswerOptions,
-    drop: bool,
+    grammar: Grammar | None,
 ) -> list[Job]:
+    drop = _drops_answer(request)
     lengths = completion_lengths(request, model.defaults)
     scored = [options.prompt_logprobs, options.top_logprobs if request.echo else None]
     words = bad_words(request, model.tokenizer)
@@ -112,9 +117,24 @@ def _completion_jobs(
             bad_words=words,
         )
         first = len(jobs) * params.n
-        where = {"first_choice": first, "continues_prompt": True, "prompt_only": drop}
-        jobs.append(make_job(request, model.limits, ids, params, **where))
+        jobs.append(
+            make_job(
+                request,
+                model.limits,
+                ids,
+                params,
+                first_choice=first,
+                continues_prompt=True,
+                prompt_only=drop,
+                grammar=grammar,
+            )
+        )
     return jobs
+
+
+def _drops_answer(request: CompletionRequest) -> bool:
+    """Only the prompt was asked for."""
+    return request.max_tokens == 0 and bool(request.echo)
 
 
 def _echo(tokenizer: Tokenizer, text: str | None, ids: list[int]) -> Echo:

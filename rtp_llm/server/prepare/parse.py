@@ -25,7 +25,6 @@ IGNORED_FIELDS = frozenset(
         "safety_identifier",
         "prompt_cache_key",
         "prompt_cache_retention",
-        "parallel_tool_calls",
         "request_id",
     }
 )
@@ -33,7 +32,6 @@ IGNORED_FIELDS = frozenset(
 HARMLESS: dict[str, tuple[Any, ...]] = {
     "tool_choice": ("none", "auto"),
     "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "length_penalty": (1, 1.0),
     "typical_p": (1, 1.0),
@@ -102,7 +100,8 @@ def _is_unknown(kind: type[msgspec.Struct], name: str, value: Any) -> bool:
         return False
     if is_harmless(name, value):
         return False
-    refusal = find_refusal("request", name)
+    refusal = find_refusal("completion", name) if kind is CompletionRequest else None
+    refusal = refusal or find_refusal("request", name)
     if refusal is not None:
         raise bad_request(refusal.message, param=name, code="unsupported")
     return True

@@ -7,6 +7,7 @@ from dataclasses import replace
 from rtp_llm.constraints import Grammar, Thinking
 from rtp_llm.server.errors import ApiError, bad_request
 from rtp_llm.server.prepare.chat_turn import ChatTurn
+from rtp_llm.server.prepare.constraint import check_compiles, grammar_error
 from rtp_llm.server.prepare.jobs import Job
 from rtp_llm.server.prepare.parse import refused
 from rtp_llm.server.prepare.prompts import check_size, encode_prompt, make_job
@@ -14,7 +15,7 @@ from rtp_llm.server.prepare.render import Rendered, render
 from rtp_llm.server.prepare.sampling import bad_words, sampling_params
 from rtp_llm.server.prepare.served_model import NotInline, ServedModel
 from rtp_llm.text.conversation import Tool
-from rtp_llm.text.grammar import GrammarError
+from rtp_llm.text.grammar import GrammarError, either_grammar
 from rtp_llm.text.parsers.registry import reasoning_is_open, thinking_tags, tool_grammar
 from rtp_llm.text.parsers.spec import ParserSpec
 
@@ -26,6 +27,8 @@ def prepare_turn(turn: ChatTurn, model: ServedModel) -> Job:
     """
     request, options = turn.sampling, turn.options
     check_size(1, request, model)
+    if turn.grammar is not None and model.inline:
+        raise NotInline  # compiling it may take long
     turn = replace(turn, prompt=replace(turn.prompt, tools=_shown_tools(turn, model)))
     rendered = render(turn.prompt, model)
     add = bool(request.add_special_tokens)
@@ -44,8 +47,7 @@ def prepare_turn(turn: ChatTurn, model: ServedModel) -> Job:
     )
     parser = _parser(turn, rendered, model)
     grammar = _grammar(turn, parser, model)
-    if grammar is not None and model.inline:
-        raise NotInline  # compiling it may take long
+    check_compiles(turn.grammar_name if grammar is turn.grammar else "tools", grammar, model)
     return make_job(
         request,
         model.limits,
@@ -78,6 +80,8 @@ def _shown_tools(turn: ChatTurn, model: ServedModel) -> tuple[Tool, ...]:
             "the chat template does not show them to the model; give one that does "
             "(--chat-template).",
         )
+    if choice.mode == "auto" and choice.names is not None:
+        return tuple(tool for tool in tools if tool.name in choice.names)
     return tools
 
 
@@ -96,13 +100,18 @@ def _grammar(turn: ChatTurn, parser: ParserSpec, model: ServedModel) -> Grammar 
     if parser.tool_calls is None:
         return turn.grammar
     special = model.tokenizer.special_token_ids
+    choice = turn.tool_choice
+    if turn.grammar is not None:  # a call, or else an answer of that form
+        choice = replace(choice, mode="required")
+    if choice.mode == "auto" and not any(tool.strict for tool in parser.tools):
+        return None
     try:
-        grammar = tool_grammar(parser.tool_calls, parser.tools, turn.tool_choice, special)
+        calls = tool_grammar(parser.tool_calls, parser.tools, choice, special)
     except GrammarError as error:
-        raise _unusable("tools", f"{error}.") from error
-    if turn.grammar is None or turn.tool_choice.mode == "required":
-        return grammar
-    raise _unusable("response_format", "with tools it works where one of them has to be called.")
+        raise grammar_error("tools", error) from error
+    if turn.grammar is None or calls is None or turn.tool_choice.mode == "required":
+        return calls
+    return either_grammar(calls, turn.grammar)
 
 
 def _thinking(
@@ -119,7 +128,9 @@ def _thinking(
         if budget is not None and not wish.optional:
             raise refused("thinking_budget", "thinking_budget")
         return None
-    off = rendered.thinking_off or wish.enabled is False or wish.effort == "none"
+    off = rendered.thinking is False
+    if rendered.thinking is None:
+        off = wish.enabled is False or (wish.enabled is None and wish.effort == "none")
     if off and parser.reasoning_open:
         budget = 0  # the template cannot be told
     if (grammar is None and budget is None) or (off and not parser.reasoning_open):

@@ -20,10 +20,10 @@ _PLAIN = (bool, str, type(None))
 
 @dataclass(frozen=True)
 class Rendered:
-    """A prompt's text. `thinking_off`: the template was told not to let the model think."""
+    """A prompt's text. `thinking`: what the template was told of it, None: nothing."""
 
     text: str
-    thinking_off: bool
+    thinking: bool | None
 
 
 def check_template(chat_template: str | None, model: ServedModel) -> None:
@@ -56,7 +56,8 @@ def render(prompt: ChatPrompt, model: ServedModel) -> Rendered:
             tools=template_tools(prompt.tools) or None,
             **variables,
         )
-        return Rendered(text, any(variables.get(name) is False for name in THINKING_SWITCHES))
+        told = [variables[name] for name in THINKING_SWITCHES if name in variables]
+        return Rendered(text, bool(told[0]) if told else None)
     except ChatTemplateError as error:
         reason = str(error)
         raise bad_request(

@@ -10,7 +10,7 @@ from rtp_llm.text.grammar.check import check_grammar
 from rtp_llm.text.grammar.ebnf import ebnf_grammar
 from rtp_llm.text.grammar.errors import GrammarError
 from rtp_llm.text.grammar.json_schema import json_object_grammar, json_schema_grammar
-from rtp_llm.text.grammar.lark import choice_grammar, lark_grammar
+from rtp_llm.text.grammar.lark import choice_grammar, either_grammar, lark_grammar
 from rtp_llm.text.grammar.pattern import regex_grammar
 from rtp_llm.text.grammar.structural_tag import structural_tag_grammar
 
@@ -19,6 +19,7 @@ __all__ = [
     "check_grammar",
     "choice_grammar",
     "ebnf_grammar",
+    "either_grammar",
     "json_object_grammar",
     "json_schema_grammar",
     "lark_grammar",

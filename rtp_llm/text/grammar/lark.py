@@ -35,6 +35,14 @@ def choice_grammar(choices: Sequence[str]) -> Grammar:
     return lark_grammar(f"start: {alternatives}\n")
 
 
+def either_grammar(first: Grammar, second: Grammar) -> Grammar:
+    """What one of two grammars in Lark allows."""
+    parts = {"first": first.text, "second": second.text}
+    grammars = [{"name": name, "lark_grammar": text} for name, text in parts.items()]
+    grammars.insert(0, {"lark_grammar": "start: @first | @second\n"})
+    return Grammar(text=json.dumps({"grammars": grammars}, ensure_ascii=False))
+
+
 def check_text(text: str, what: str) -> None:
     """GrammarError for what is too long, or no Unicode text (lone surrogates)."""
     try:

@@ -1,0 +1,49 @@
+"""Tools and tool choices as OpenAI's clients send them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from rtp_llm.server.bounds import MAX_TOOLS, check_count
+from rtp_llm.server.errors import bad_request
+from rtp_llm.server.openai.protocol import NamedFunction, ToolChoiceObject, ToolDefinition
+from rtp_llm.text.conversation import Tool, ToolChoice
+
+Mode = Literal["none", "auto", "required"]
+
+
+def declared_tools(tools: Sequence[ToolDefinition] | None) -> tuple[Tool, ...]:
+    """Raises ApiError 400 for two of one name."""
+    check_count("tools", len(tools or ()), MAX_TOOLS, "tools")
+    found: dict[str, Tool] = {}
+    for index, each in enumerate(tools or ()):
+        function = each.function
+        if not function.name or function.name in found:
+            place = f"tools[{index}].function.name"
+            what = "is there twice" if function.name else "must not be empty"
+            raise bad_request(f"{place}: {function.name!r} {what}.", place, "invalid_value")
+        found[function.name] = Tool(
+            function.name,
+            function.description or "",
+            function.parameters or {},
+            bool(function.strict),
+        )
+    return tuple(found.values())
+
+
+def tool_choice(asked: Mode | ToolChoiceObject | None, parallel: bool | None) -> ToolChoice:
+    """Whether, and which, tools are called; raises ApiError 400 for an object without its rest."""
+    several = parallel is not False
+    if not isinstance(asked, ToolChoiceObject):
+        return ToolChoice(asked or "auto", None, several)
+    rest = asked.function if asked.type == "function" else asked.allowed_tools
+    if rest is None:
+        place = f"tool_choice.{asked.type}"
+        raise bad_request(f"{place} is required.", place, "missing_required_parameter")
+    if isinstance(rest, NamedFunction):
+        return ToolChoice("required", (rest.name,), several)
+    names = tuple(each.function.name for each in rest.tools)
+    if not names:
+        raise bad_request("tool_choice: no tool may be called.", "tool_choice", "empty_array")
+    return ToolChoice(rest.mode, names, several)
