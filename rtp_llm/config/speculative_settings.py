@@ -56,11 +56,12 @@ class SpeculativeSettings(CheckedSettings):
         "speculation",
         "Who proposes draft tokens, several of which one step verifies: ngram takes what followed "
         "the last tokens where they occurred before, in the prompt or the answer; suffix what "
-        "followed them most often, in answers to others, too; mtp is the model's own layer of "
+        "followed them most often, in answers to others, too; grammar what a request's grammar "
+        "leaves no choice about; mtp is the model's own layer of "
         "multi-token prediction, where its folder has one; eagle3 a head that was trained for it, "
         "and draft-model a smaller model of the same vocabulary, in speculative-model. Answers "
         "stay the same.",
-        choices=("none", "ngram", "suffix", "mtp", "eagle3", "draft-model"),
+        choices=("none", "ngram", "suffix", "grammar", "mtp", "eagle3", "draft-model"),
     )
     speculative_model: str = option(
         "",

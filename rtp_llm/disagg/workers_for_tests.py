@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rtp_llm.config.settings import Settings
+from rtp_llm.constraints import Grammar, Thinking
 from rtp_llm.disagg.build import BuiltWorker, build_worker
 from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.deltas import decode_step
@@ -45,12 +46,25 @@ class Worker:
     def scheduler(self) -> Any:
         return self.base.scheduler
 
-    def add(self, prompt: Sequence[int], *, key: str = "", **params: Any) -> int:
+    def add(
+        self,
+        prompt: Sequence[int],
+        *,
+        key: str = "",
+        grammar: str | None = None,
+        thinking: Thinking | None = None,
+        **params: Any,
+    ) -> int:
         """Queue a request, greedy unless it says otherwise; returns its id."""
         self._last += 1
         wanted = SamplingParams(**{"temperature": 0.0, "max_tokens": 16, **params})
         request = AddRequest(
-            request_id=self._last, prompt_token_ids=list(prompt), params=wanted, extra_key=key
+            request_id=self._last,
+            prompt_token_ids=list(prompt),
+            params=wanted,
+            extra_key=key,
+            grammar=None if grammar is None else Grammar(text=grammar),
+            thinking=thinking,
         )
         self.engine.add(request)
         self.outcomes[self._last] = Outcome()

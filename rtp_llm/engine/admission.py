@@ -132,8 +132,10 @@ class Admission:
         remote_prompt: bool,
     ) -> list[int]:
         """Those that the scheduler gives the sequences."""
-        params, limits = request.params, self.limits
-        flags = sampling_flags(params, has_processors, constrained=is_constrained(request))
+        params, limits, proposer = request.params, self.limits, self._proposer
+        constrained = is_constrained(request)
+        flags = sampling_flags(params, has_processors, constrained=constrained)
+        waits = proposer.needs_tokens and (constrained or not proposer.constrained_only)
         max_tokens = params.max_tokens or limits.max_model_len - len(prompt)
         try:
             slots: list[int] = self._scheduler.add(
@@ -149,7 +151,7 @@ class Admission:
                 needs_history=bool(flags & NEEDS_HISTORY),
                 use_prefix_cache=params.prompt_logprobs is None and not request.pooling,
                 remote_prompt=remote_prompt,
-                overlap=not self._proposer.needs_tokens,
+                overlap=not waits,
                 tenant=request.tenant,
                 tenant_weight=request.tenant_weight,
             )

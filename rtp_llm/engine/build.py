@@ -46,6 +46,7 @@ from rtp_llm.worker.heads.sampler import Sampler
 from rtp_llm.worker.local_worker import LocalWorker
 from rtp_llm.worker.model_runner import ModelRunner
 from rtp_llm.worker.sampled_tokens import SampledTokens
+from rtp_llm.worker.speculative.grammar_proposer import GrammarProposer
 from rtp_llm.worker.speculative.methods import (
     drafts_on_device,
     make_draft_length,
@@ -356,4 +357,6 @@ def _engine(
     )
     together = worker if ranks is None else RankWorker(worker, ranks)
     length = make_draft_length(settings, proposer)
+    if isinstance(proposer, GrammarProposer):
+        proposer.constraints = worker.constraints
     return Engine(scheduler, together, limits, settings.seed, proposer, length, worker.constraints)

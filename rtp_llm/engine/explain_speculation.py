@@ -14,6 +14,9 @@ _WAITS = (
     "the host finds them, so steps of a sequence do not overlap: its drafts wait for the tokens of "
     "the step before"
 )
+_CONSTRAINED = (
+    "of requests with a grammar or a budget of thinking, whose steps do not overlap; all others do"
+)
 _ON_DEVICE = (
     "the device makes the next drafts; where steps overlap, the next one is planned as if all were "
     "right"
@@ -34,4 +37,6 @@ def explain_speculation(settings: Settings, device: Device) -> str:
     if settings.samples_drafts:
         method += " with drafts sampled at each request's temperature"
     overlap = _ON_DEVICE if drafts_on_device(settings, device) else _WAITS
+    if method == "grammar":
+        overlap = _CONSTRAINED
     return f"speculation: {method}, {length}; {overlap}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from rtp_llm.engine.grammars_for_tests import (
     EOS,
     VOCABULARY,
     Case,
+    SlowLibrary,
     cases,
     json_case,
     regex_case,
@@ -154,21 +154,6 @@ def test_what_contradicts_a_grammar_ends_in_an_error(folder: Path) -> None:
 
 
 # -- compilation -------------------------------------------------------------------------------
-
-
-class SlowLibrary:
-    """Compiles when it may."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.release = False
-        compiled = LlguidanceLibrary.compile
-
-        def compile_later(library: LlguidanceLibrary, text: str) -> Any:
-            while not self.release:
-                time.sleep(0.001)
-            return compiled(library, text)
-
-        monkeypatch.setattr(LlguidanceLibrary, "compile", compile_later)
 
 
 def test_a_wrong_grammar_fails_its_request_alone(

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jsonschema_rs
+import pytest
 import tokenizers
 from llguidance import LLMatcher
 
 from rtp_llm.testing.model_folders import byte_level
 from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.worker.grammar.llguidance_library import LlguidanceLibrary
 
 VOCABULARY = 430  # the tokenizer has fewer
 EOS = 2
@@ -88,3 +91,18 @@ def cases(count: int, seed: int = 0) -> list[Case]:
     others = [regex_case(r"(yes|no|perhaps)"), regex_case(r"[0-9]{3}-[a-f]{2,5}")]
     schemas = [json_case(random_schema(rng)) for _ in range(count - len(others))]
     return [*others, *schemas]
+
+
+class SlowLibrary:
+    """Compiles when it may."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.release = False
+        compiled = LlguidanceLibrary.compile
+
+        def compile_later(library: LlguidanceLibrary, text: str) -> Any:
+            while not self.release:
+                time.sleep(0.001)
+            return compiled(library, text)
+
+        monkeypatch.setattr(LlguidanceLibrary, "compile", compile_later)

@@ -57,6 +57,7 @@ class ScriptedProposer:
     ) -> None:
         self.max_draft_tokens = max_draft_tokens
         self.needs_tokens = needs_tokens
+        self.constrained_only = False
         self.accepted = 0
         self.lengths: set[int] = set()  # of what was proposed in one step
         self.known: dict[int, int] = {}  # tokens of the output so far, by sequence

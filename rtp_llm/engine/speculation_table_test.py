@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from llguidance import LLMatcher
 
 from rtp_llm import LLM, SamplingParams
 from rtp_llm.config.settings import Settings
+from rtp_llm.constraints import Thinking
 from rtp_llm.engine.drafting_models_for_tests import WORDS, compare
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.engine.replays_for_tests import capture_on_cpu
@@ -18,13 +20,15 @@ from rtp_llm.engine.start_checks import check_drafts
 from rtp_llm.testing.each_token_alone import each_token_alone
 from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.fp8_checkpoints import store_as_fp8
-from rtp_llm.testing.model_folders import byte_level
+from rtp_llm.testing.model_folders import byte_level, digits
 from rtp_llm.testing.mtp_models import save_mtp_model
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.worker.speculative import methods
 from rtp_llm.worker.speculative.device_proposer import DeviceProposer
 
+# Behind a choice of two, three tokens are forced. With --speculative grammar all requests have it.
+FORCED = LLMatcher.grammar_from_regex("(0123|4567)+")
 PAGE = Path(__file__).parents[2] / "docs" / "speculation.md"
 
 
@@ -71,6 +75,8 @@ TRIES = {
     ),
     "n above 1": Try(wish={"n": 3, "temperature": 1.0, "seed": 5}),
     "speculate: false of a request": Try(),
+    "grammars of requests": Try(wish={"grammar": FORCED, "ignore_eos": False}),
+    "budgets of thinking": Try(wish={"thinking": Thinking(end_ids=(9, 10), budget=7)}),
     "sampled drafts": Try(drafting={"draft_sample_method": "probabilistic"}),
     "full attention": Try(),
     "windows": Try("mistral", config={"sliding_window": 12}),
@@ -108,7 +114,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Try, st
 
 
 def save(folder: Path, kind: str, with_mtp: bool, wanted: Try) -> Made:
-    path, sizes = folder / "model", {"vocab_size": WORDS, **wanted.config}
+    path, sizes = folder / "model", {"vocab_size": WORDS, "eos_token_id": 2, **wanted.config}
     if with_mtp:
         save_mtp_model(path, kind, **sizes)
         drafting: dict[str, dict[str, Any]] = {"mtp": {}}
@@ -119,11 +125,13 @@ def save(folder: Path, kind: str, with_mtp: bool, wanted: Try) -> Made:
         drafting = {
             "ngram": {},
             "suffix": {},
+            "grammar": {},
             "eagle3": {"speculative_model": str(folder / "head")},
             "draft-model": {"speculative_model": str(folder / "draft")},
         }
     if wanted.stored_as_fp8:
         store_as_fp8(path)
+    digits().save(str(path / "tokenizer.json"))
     return Made(path, {name: {"speculative": name, **each} for name, each in drafting.items()})
 
 
@@ -151,10 +159,12 @@ def test_a_combination(
         assert method == "mtp" and row in ("full attention", "windows")
         return
     overlaps = row == "steps that overlap"
-    made = make(wanted, method)
-    key = repr((wanted.settings, wanted.wish))
+    made, wish = make(wanted, method), wanted.wish
+    if method == "grammar":
+        wish = {"grammar": FORCED, **wish, "ignore_eos": False}
+    key = repr((wanted.settings, wish))
     if key not in made.plain:
-        made.plain[key] = play(TinyEngine(made.folder, seed=3, **wanted.settings), wanted.wish)
+        made.plain[key] = play(TinyEngine(made.folder, seed=3, **wanted.settings), wish)
     if overlaps and says == "on GPUs":
         monkeypatch.setattr(methods, "matches_on_device", lambda settings, device: True)
     counts = capture_on_cpu(monkeypatch) if row == "steps as graphs" else None
@@ -163,12 +173,12 @@ def test_a_combination(
         with pytest.raises(EngineStartError, match="is not supported"):
             TinyEngine(made.folder, **settings)
         return
-    engine = play(TinyEngine(made.folder, seed=3, **settings), wanted.wish)
+    engine = play(TinyEngine(made.folder, seed=3, **settings), wish)
     compare(engine, made.plain[key])
     assert wanted.shows(engine)
     assert counts is None or sum(counts.values()) > 8
     if overlaps:
-        assert isinstance(engine.engine._proposer, DeviceProposer) is (says != "no")
+        assert isinstance(engine.engine._proposer, DeviceProposer) is (says in ("yes", "on GPUs"))
     for (request, _), outcome in engine.outcomes.items():
         assert request % 3 or not outcome.drafts
     assert sum(outcome.accepted_drafts for outcome in engine.outcomes.values()) > 0

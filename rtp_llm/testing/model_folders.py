@@ -43,6 +43,16 @@ def byte_level() -> tokenizers.Tokenizer:
     return tokenizer
 
 
+def digits() -> tokenizers.Tokenizer:
+    """Eleven tokens: three special ones, and the digits up to 7."""
+    words = [*SPECIAL[:3], *"01234567"]
+    tokenizer = tokenizers.Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, []))
+    tokenizer.add_special_tokens(SPECIAL[:3])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
 def sentencepiece(strip: bool = True) -> tokenizers.Tokenizer:
     """As Llama-2 and Mistral (strip) or Gemma (no strip): metaspace with byte fallback."""
     byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]

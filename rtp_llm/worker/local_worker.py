@@ -18,8 +18,10 @@ from rtp_llm.worker.plan import StepPlan
 from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
 
 if TYPE_CHECKING:
+    from rtp_llm.device import Download
     from rtp_llm.worker.device_step import DeviceStep
     from rtp_llm.worker.grammar.constraints import Constraints
+    from rtp_llm.worker.grammar.row_masks import TokenMasks
     from rtp_llm.worker.heads.sampler import SampleHandle, Sampler
     from rtp_llm.worker.model_runner import ModelRunner
     from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
@@ -100,13 +102,37 @@ class LocalWorker(Worker):
         begun = self.runner.begin(plan)
         if self.drafter is not None:
             self.drafter.draft(begun)
-        hidden = self.runner.forward(begun)
+        hidden, drafts = self._forward(begun)
         scores, pools = self.scorer.submit(hidden, plan), self.pooler.submit(hidden, plan)
         logits = self.runner.logits(hidden, plan.logit_rows) if plan.num_rows else None
-        step = _LocalStep(self, begun, hidden, logits, scores, pools)
+        step = _LocalStep(self, begun, hidden, logits, scores, pools, drafts)
         if not plan.sampling_flags & LATE:
             step.submit_sampling(None)
         return step
+
+    def _forward(self, begun: DeviceStep) -> tuple[Tensor, Download | None]:
+        """Hidden states [T, hidden], and the drafts that only the device knows, where masks depend
+        on them."""
+        sampled, plan = self.runner.sampled, begun.plan
+        verifies = self.drafter is not None and plan.num_outputs < plan.num_rows
+        if sampled is None or not verifies or not plan.sampling_flags & CONSTRAINED:
+            return self.runner.forward(begun), None
+        if begun.captured is not None and begun.captured.drafts:  # the graph makes them
+            hidden = self.runner.forward(begun)
+            return hidden, sampled.download_drafts(plan.num_rows)
+        drafts = sampled.download_drafts(plan.num_rows)  # the layers run while masks are filled
+        return self.runner.forward(begun), drafts
+
+    def masks(self, plan: StepPlan, found: Download | None) -> TokenMasks | None:
+        """What constrained rows may sample, once the step before is committed; ``found``: the
+        drafts that are -1 in the plan."""
+        if self.constraints is None or not plan.sampling_flags & CONSTRAINED:
+            return None
+        drafts = plan.draft_tokens
+        if found is not None:
+            (known,) = found.read()
+            drafts = np.where(drafts < 0, known, drafts)
+        return self.constraints.fill(plan, drafts)
 
     @property
     def has_idle_work(self) -> bool:
@@ -128,11 +154,13 @@ class _LocalStep:
         logits: Tensor | None,
         scores: list[ScorePart],
         pools: list[PoolPart],
+        drafts: Download | None,
     ) -> None:
+        """``drafts``: those that the plan does not know, if masks depend on them."""
         self._worker, self._begun, plan = worker, begun, begun.plan
         self._hidden: Tensor | None = hidden
         self._logits = logits
-        self._scores, self._pools = scores, pools
+        self._scores, self._pools, self._drafts = scores, pools, drafts
         self._sizes = plan.num_seqs, plan.num_tokens
         self._sampling: SampleHandle | VerifyHandle | None = None
 
@@ -142,9 +170,7 @@ class _LocalStep:
             return
         worker, plan = self._worker, self._begun.plan
         if self._logits is not None:
-            masks = None
-            if plan.sampling_flags & CONSTRAINED and worker.constraints is not None:
-                masks = worker.constraints.fill(plan)
+            masks = worker.masks(plan, self._drafts)
             head = worker.sampler if plan.num_outputs == plan.num_rows else worker.verifier
             self._sampling = head.submit(self._logits, plan, previous, masks=masks)
         if worker.drafter is not None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rtp_llm.worker.grammar.constraint import Constraint
 from rtp_llm.worker.grammar.row_masks import MaskWriter, TokenMasks
@@ -83,8 +84,12 @@ class Constraints:
         failures, self._failures = self._failures, {}
         return failures
 
-    def fill(self, plan: StepPlan) -> TokenMasks | None:
-        """The masks of a step's rows; None: all are free. The next call reuses their memory."""
+    def fill(self, plan: StepPlan, draft_tokens: NDArray[np.int32]) -> TokenMasks | None:
+        """The masks of a step's rows; None: all are free. The next call reuses their memory.
+
+        ``draft_tokens`` [R] stand behind the plan's rows; a negative one, and what follows it, is
+        never accepted.
+        """
         first_rows = plan.row_cu[:-1]
         outputs = np.flatnonzero(self._constrained[plan.row_slots[first_rows]])
         if not len(outputs):
@@ -93,8 +98,9 @@ class Constraints:
         for output in outputs.tolist():
             first, end = row_cu[output], row_cu[output + 1]
             constraint, _ = self._by_id[int(plan.row_ids[first])]
-            drafts = plan.draft_tokens[first : end - 1].tolist() if end - first > 1 else ()
-            constraint.write(writer, first, drafts)
+            drafts = draft_tokens[first : end - 1]
+            unknown = np.flatnonzero(drafts < 0)
+            constraint.write(writer, first, drafts[: unknown[0] if len(unknown) else None].tolist())
         if not writer.rows:
             return None
         if len(self._masks) < len(writer.rows):
@@ -110,18 +116,21 @@ class Constraints:
                 self._failures[int(plan.row_ids[writer.rows[task.row]])] = error
 
     def cut(self, drafts: Drafts | None) -> Drafts | None:
-        """Drafts up to the first that a constraint forbids."""
+        """Drafts up to the first that a constraint forbids; those that only the device knows stay,
+        and masks see to them."""
         if drafts is None or not self._by_id:
             return drafts
         ids, tokens, lengths = drafts
         kept = lengths.copy()
         for row, each in enumerate(ids.tolist()):
-            if each in self._by_id and lengths[row]:
-                constraint, _ = self._by_id[each]
-                kept[row] = constraint.count_valid(tokens[row, : lengths[row]].tolist())
+            if each not in self._by_id or not lengths[row] or tokens[row, 0] < 0:
+                continue
+            known = tokens[row, : lengths[row]]
+            known = known[: np.argmax(known < 0) if (known < 0).any() else None]
+            valid = self._by_id[each][0].count_valid(known.tolist())
+            kept[row] = lengths[row] if valid == len(known) else valid
         return ids, tokens, kept
 
-    def forced(self, most: int) -> list[tuple[int, list[int]]]:
-        """Of sequences with such: their ids and the tokens that must come next, ``most`` each."""
-        found = ((each, entry[0].forced()[:most]) for each, entry in self._by_id.items())
-        return [(each, tokens) for each, tokens in found if tokens]
+    def forced(self, sequence: int) -> list[int]:
+        """Tokens that a sequence must go on with, once its last one was committed."""
+        return self._by_id[sequence][0].forced() if sequence in self._by_id else []

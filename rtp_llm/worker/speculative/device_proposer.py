@@ -21,6 +21,7 @@ class DeviceProposer:
     """
 
     needs_tokens = False
+    constrained_only = False
 
     def __init__(self, num_tokens: int) -> None:
         self.max_draft_tokens = num_tokens

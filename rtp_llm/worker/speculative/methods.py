@@ -9,6 +9,7 @@ from rtp_llm.worker.speculative.device_proposer import DeviceProposer
 from rtp_llm.worker.speculative.draft_length import DraftLength
 from rtp_llm.worker.speculative.draft_sampling import DraftSampling, draft_logits_bytes
 from rtp_llm.worker.speculative.drafter import Drafter
+from rtp_llm.worker.speculative.grammar_proposer import GrammarProposer
 from rtp_llm.worker.speculative.model_drafter import ModelDrafter
 from rtp_llm.worker.speculative.native_proposer import ngram_proposer, suffix_proposer
 from rtp_llm.worker.speculative.ngram_drafter import NgramDrafter
@@ -52,6 +53,8 @@ def make_proposer(settings: Settings, device: Device) -> Proposer:
         return ngram_proposer(settings)
     if settings.speculative == "suffix":
         return suffix_proposer(settings)
+    if settings.speculative == "grammar":
+        return GrammarProposer(settings.num_speculative_tokens)
     return NO_DRAFTS
 
 

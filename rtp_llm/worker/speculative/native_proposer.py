@@ -18,6 +18,7 @@ class NativeProposer:
     """A proposer of the runtime, which sees the tokens of a step once it is committed."""
 
     needs_tokens = True
+    constrained_only = False
 
     def __init__(self, native: NgramProposer | SuffixProposer, max_draft_tokens: int) -> None:
         self.native, self.max_draft_tokens = native, max_draft_tokens

@@ -24,6 +24,11 @@ class Proposer(Protocol):
         overlaps with one of theirs. Otherwise only those whose drafts are in flight sit it out, if
         the device does not correct their plans: see optimistic_drafts of the scheduler."""
 
+    @property
+    def constrained_only(self) -> bool:
+        """It proposes for sequences with a grammar or a budget of thinking alone: the others never
+        wait for it."""
+
     def add(self, sequences: NewSequences) -> None:
         """Sequences that were queued."""
 
@@ -49,6 +54,7 @@ class Proposer(Protocol):
 class _NoDrafts(Proposer):
     max_draft_tokens = 0
     needs_tokens = False
+    constrained_only = False
 
     def add(self, sequences: NewSequences) -> None:
         return
