@@ -283,6 +283,23 @@ class ServerSettings:
         "Export the metrics under another engine's names as well (docs/serving.md).",
         choices=("none", "vllm", "sglang"),
     )
+    otlp_traces_endpoint: str | None = option(
+        None,
+        "text",
+        "server",
+        "Where OpenTelemetry spans of requests are sent, by OTLP over HTTP: http://HOST:4318 "
+        "(docs/serving.md). Needs packages that are not installed by default.",
+        automatic="no spans",
+        advanced=True,
+    )
+    otlp_metrics_endpoint: str | None = option(
+        None,
+        "text",
+        "server",
+        "The same for OpenTelemetry metrics, besides GET /metrics.",
+        automatic="no metrics are sent",
+        advanced=True,
+    )
     enable_docs: bool = option(
         True, "switch", "server", "Describe the API under /docs and /openapi.json.", advanced=True
     )

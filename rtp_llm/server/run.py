@@ -16,6 +16,7 @@ from rtp_llm.server.engine_interface import EngineInterface
 from rtp_llm.server.http.listener import StartError, bind
 from rtp_llm.server.http.log import announce, configure_logging
 from rtp_llm.server.keys.key_file import read_key_file
+from rtp_llm.server.telemetry.setup import check_telemetry
 from rtp_llm.text.model_files import ModelFilesError, check_folder
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -34,6 +35,7 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineInterface] | N
     check_role(settings)
     if settings.api_key_file is not None:
         read_key_file(settings.api_key_file)
+    check_telemetry(settings)
     if settings.tool_call_parser or settings.reasoning_parser:
         from rtp_llm.server.prepare.answer_forms import check_forms
 

@@ -67,6 +67,8 @@ class _Lifecycle:
             self._server.should_exit = True
             await asyncio.wait({serving}, timeout=CLOSE_SECONDS)
             await self._state.preparation.close()
+            if self._state.telemetry is not None:
+                await asyncio.to_thread(self._state.telemetry.close)
             await self._engine.close(0.0 if self._signals.hurry else CLOSE_SECONDS)
         return self._signals.exit_code(code)
 

@@ -26,6 +26,7 @@ from rtp_llm.server.http.state import ServerState
 from rtp_llm.server.keys.key_ring import ACCOUNT, check_admin, check_model
 from rtp_llm.server.keys.quota import Account
 from rtp_llm.server.page.page import asks_for_page
+from rtp_llm.server.telemetry.finished import FinishedRequest
 
 OPEN_PATHS = frozenset({"/health", "/liveness", "/ping"})
 BODILESS = frozenset({"GET", "HEAD"})  # answered however many others are open
@@ -151,6 +152,10 @@ class RequestMiddleware:
         self._count(context.route if context.route in self._paths else "other", code, seconds)
         if self._state.settings.access_log and context.path not in OPEN_PATHS:
             _log_access(context, code, seconds)
+        telemetry = self._state.telemetry
+        if telemetry is not None and (context.method, context.path) in self._direct:
+            model = self._state.settings.model_name
+            telemetry.record(context.finished(model, code, seconds))
 
     def _count(self, path: str, code: int, seconds: float) -> None:
         metrics = self._state.metrics
@@ -172,6 +177,10 @@ class _RequestContext:
     @property
     def path(self) -> str:
         return str(self._scope["path"])
+
+    @property
+    def method(self) -> str:
+        return str(self._scope["method"])
 
     @property
     def client(self) -> str:
@@ -198,12 +207,27 @@ class _RequestContext:
             message = {**message, "headers": [*message.get("headers", ()), *more]}
         await self._send(message)
 
+    def finished(self, model: str, code: int, seconds: float) -> FinishedRequest:
+        """For telemetry."""
+        account: Account | None = self._scope.get(ACCOUNT)
+        answer = self._scope.get("rtp_llm.answer")
+        return FinishedRequest(
+            path=self.path,
+            model=model,
+            status=code,
+            seconds=seconds,
+            request_id=self.request_id,
+            key_name=account.key.name if account else "",
+            headers=dict(self._scope["headers"]),
+            generation=answer.generation if answer else None,
+        )
+
     def record(self, code: int, seconds: float) -> dict[str, Any]:
         """The line of the access log; never any content of the request."""
         record: dict[str, Any] = {
             "id": self.request_id,
             "client": self.client,
-            "method": self._scope["method"],
+            "method": self.method,
             "path": self.path,
             "status": code,
             "seconds": round(seconds, 6),

@@ -16,6 +16,7 @@ from rtp_llm.server.keys.key_ring import KeyRing
 from rtp_llm.server.prepare.answer_forms import choose_forms
 from rtp_llm.server.prepare.preparation import Preparation
 from rtp_llm.server.prepare.sampling import Limits
+from rtp_llm.server.telemetry.setup import start_telemetry
 from rtp_llm.text.generation_defaults import GenerationDefaults
 from rtp_llm.text.parsers.registry import Detected
 from rtp_llm.text.tokenizer import Tokenizer
@@ -40,6 +41,7 @@ class ServerState:
         self.settings = settings
         self.engine = engine
         self.keys = KeyRing(settings)
+        self.telemetry = start_telemetry(settings)
         self.metrics = Metrics(settings.model_name, settings.metrics_compat)
         self.metrics.registry.register(KeyCollector(self.keys))
         self.preparation = Preparation(settings)

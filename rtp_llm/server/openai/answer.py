@@ -22,7 +22,6 @@ from rtp_llm.server.http.asgi import (
 )
 from rtp_llm.server.http.state import ServerState
 from rtp_llm.server.keys.key_ring import ACCOUNT
-from rtp_llm.server.keys.quota import Account
 from rtp_llm.server.openai.chunks import event
 from rtp_llm.server.openai.generation import ChoiceDelta, Generation, Usage
 
@@ -69,7 +68,7 @@ class _Answer(Response):
         self.disconnected = False
         self._state = state
         self._task: asyncio.Task[None] | None = None
-        self._cut = self._failed = False
+        self._cut = False
         self._started = False
 
     def cut(self) -> None:
@@ -79,28 +78,9 @@ class _Answer(Response):
             self._task.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises ApiError 429 where the request's key has too few tokens left."""
         scope["rtp_llm.answer"] = self
         self._scope = scope
-        account: Account | None = scope.get(ACCOUNT)
-        if account is None:
-            await self._run(receive, send)
-            return
-        reserved = account.reserve(*self.generation.asked_tokens(self._state.limits.max_model_len))
-        self.generation.account = account
-        try:
-            await self._run(receive, send)
-        finally:
-            account.settle(reserved, *self._used_tokens())
-
-    def _used_tokens(self) -> tuple[int, int]:
-        """Of the prompts and of the answers; none where the engine refused it at once."""
-        usage = self.generation.usage
-        if self._failed and self.generation.first_token_seconds is None:
-            return 0, 0
-        return usage.prompt_tokens, usage.completion_tokens
-
-    async def _run(self, receive: Receive, send: Send) -> None:
+        self.generation.account = scope.get(ACCOUNT)
         task = self._task = asyncio.create_task(self._guarded(send))
         watcher = asyncio.create_task(wait_for_disconnect(receive))
         self._state.begin_answer(self)
@@ -132,7 +112,6 @@ class _Answer(Response):
             if not self._cut:
                 raise
             problem = unavailable("The server is shutting down; the answer was cut.", "shutdown")
-        self._failed = True
         if self._started:
             await send_body(send, event(problem.body()))
         else:

@@ -17,8 +17,9 @@ from rtp_llm.engine.messages import (
     SequenceDelta,
     TokenLogprob,
 )
+from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.server.engine_interface import EngineInterface
-from rtp_llm.server.errors import from_engine, unavailable
+from rtp_llm.server.errors import ApiError, from_engine, unavailable
 from rtp_llm.server.http.metrics import Metrics
 from rtp_llm.server.http.request_metrics import SequenceTimes
 from rtp_llm.server.keys.quota import Account
@@ -171,9 +172,17 @@ class Generation:
         self.num_choices = sum(job.params.n for job in jobs)
         self.account: Account | None = None
         """Whose share of the engine it takes."""
+        self.failure: ApiError | None = None
+        """Why the engine refused it or gave it up."""
+        self.finish_reasons: list[Finish] = []
+        """Of the choices that have ended, in that order."""
+        self.times: SequenceTimes | None = None
+        """Of the first sequence that had a token."""
+        self._reserved: float | None = None
 
-    def asked_tokens(self, max_model_len: int) -> tuple[int, int]:
+    def _asked_tokens(self) -> tuple[int, int]:
         """Tokens of prompts and answers: asked for at least, and possible at most."""
+        max_model_len = self._engine.ready.max_model_len if self._engine.ready else 0
         least = most = self.usage.prompt_tokens
         for job in self._jobs:
             wanted, possible = job.params.max_tokens, max_model_len - len(job.prompt_ids)
@@ -181,8 +190,18 @@ class Generation:
             most += job.params.n * (wanted or possible)
         return least, most
 
+    @property
+    def params(self) -> SamplingParams:
+        """Of its first prompt."""
+        return self._jobs[0].params
+
     def deltas(self) -> AsyncGenerator[ChoiceDelta, None]:
-        """The deltas of all choices, in the order they come; the caller closes it."""
+        """The deltas of all choices, in the order they come; the caller reads and closes it.
+
+        Raises ApiError 429 where the account has too few tokens left.
+        """
+        if self.account is not None:
+            self._reserved = self.account.reserve(*self._asked_tokens())
         return self._run(self._jobs[0]) if len(self._jobs) == 1 else self._merge()
 
     async def _merge(self) -> AsyncGenerator[ChoiceDelta, None]:
@@ -214,6 +233,16 @@ class Generation:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._settle()
+
+    def _settle(self) -> None:
+        """The account pays for what was used: nothing, where the engine refused it at once."""
+        if self.account is None or self._reserved is None:
+            return
+        reserved, self._reserved = self._reserved, None
+        refused = self.failure is not None and self.first_token_seconds is None
+        used = (0, 0) if refused else (self.usage.prompt_tokens, self.usage.completion_tokens)
+        self.account.settle(reserved, *used)
 
     async def _run(self, job: Job) -> AsyncGenerator[ChoiceDelta, None]:
         request_id = self._engine.new_request_id()
@@ -232,12 +261,8 @@ class Generation:
                     if delta.finish_reason == "abort":
                         break
                     cached = self._count_usage(delta, cached)
-                    before = choice.text.num_tokens
-                    visible = choice.take(delta)
-                    tokens = 0 if job.prompt_only else choice.text.num_tokens - before
-                    self._count(choice, tokens, delta.queue_seconds)
+                    visible, tokens = self._take(choice, delta, job.prompt_only)
                     if visible.finish is not None:
-                        self._metrics.requested.end(choice.times, visible.finish)
                         unfinished -= 1
                         if delta.finish_reason is None and unfinished:
                             self._engine.abort(request_id, delta.index)
@@ -250,11 +275,27 @@ class Generation:
                     if not unfinished:
                         return
         except (RequestError, EngineDeadError) as error:
-            raise from_engine(error) from error
+            self.failure = from_engine(error)
+            raise self.failure from error
         finally:
             if unfinished:
                 self._metrics.requested.abort(unfinished)
+            if len(self._jobs) == 1:
+                self._settle()
         raise unavailable("The request was ended by the server.", "aborted")
+
+    def _take(
+        self, choice: _Choice, delta: SequenceDelta, prompt_only: bool
+    ) -> tuple[ChoiceDelta, int]:
+        """What is seen of a delta, and how many of its tokens count."""
+        before = choice.text.num_tokens
+        visible = choice.take(delta)
+        tokens = 0 if prompt_only else choice.text.num_tokens - before
+        self._count(choice, tokens, delta.queue_seconds)
+        if visible.finish is not None:
+            self._metrics.requested.end(choice.times, visible.finish)
+            self.finish_reasons.append(visible.finish)
+        return visible, tokens
 
     def _count_usage(self, delta: SequenceDelta, before: int) -> int:
         """All that were found cached of a prompt, of which ``before`` are counted."""
@@ -270,6 +311,7 @@ class Generation:
         times = choice.times
         if self.first_token_seconds is None:
             self.first_token_seconds = now - self._started
+            self.times = times
             self._metrics.first_token.observe(self.first_token_seconds)
         elif times.last_token and tokens:
             self._metrics.tokens.observe_gap(now - times.last_token, tokens)

@@ -1,0 +1,1 @@
+"""OpenTelemetry: a span and measurements of each generating request, exported by OTLP."""
