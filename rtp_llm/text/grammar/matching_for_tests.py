@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
 
 import llguidance
 
@@ -49,3 +52,50 @@ def accepts(
     if start.is_error():
         raise ValueError(start.get_error())
     return taken == len(data) and start.is_accepting()
+
+
+def accepts_value(start: llguidance.LLMatcher, value: Any) -> bool:
+    """Whether some order of properties makes `value` an answer, written without whitespace."""
+    return any(end.is_accepting() for end in _after(start, value))
+
+
+def _after(start: llguidance.LLMatcher, value: Any) -> list[llguidance.LLMatcher]:
+    """The matcher behind `value`, for each order of properties that it took."""
+    if isinstance(value, list):
+        states = _took(start, "[")
+        for index, item in enumerate(value):
+            states = [
+                b for s in states for a in _took(s, "," if index else "") for b in _after(a, item)
+            ]
+        return [end for state in states for end in _took(state, "]")]
+    if isinstance(value, dict):
+        return [end for state in _took(start, "{") for end in _after_properties(state, value, "")]
+    return _took(start, scalar_text(value))
+
+
+def _after_properties(
+    state: llguidance.LLMatcher, rest: dict[str, Any], comma: str
+) -> list[llguidance.LLMatcher]:
+    if not rest:
+        return _took(state, "}")
+    ends = []
+    for name, value in rest.items():
+        others = {key: each for key, each in rest.items() if key != name}
+        for named in _took(state, f"{comma}{scalar_text(name)}:"):
+            for behind in _after(named, value):
+                ends += _after_properties(behind, others, ",")
+    return ends
+
+
+def _took(state: llguidance.LLMatcher, text: str) -> list[llguidance.LLMatcher]:
+    copy = state.deep_copy()
+    data = list(text.encode())
+    return [copy] if not data or copy.try_consume_tokens(data) == len(data) else []
+
+
+def scalar_text(value: Any) -> str:
+    """A string, number, boolean or null as llguidance writes it: no exponent, no 1.0."""
+    if isinstance(value, float):
+        value = int(value) if value.is_integer() else value
+        return format(Decimal(repr(value)), "f")
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,118 @@
+"""Verdicts of grammars beside those of `jsonschema`."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis_jsonschema import from_schema
+
+from rtp_llm.text.grammar import GrammarError, check_grammar, json_schema_grammar
+from rtp_llm.text.grammar.matching_for_tests import BYTES, accepts, accepts_value, matcher
+from rtp_llm.text.grammar.schema.random_schemas_for_tests import SchemaMaker, ValueMaker
+
+
+def _multiple_of(_: Any, factor: float, value: Any, __: Any) -> Any:
+    """Of the decimals as they are written; `jsonschema` divides doubles."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return
+    if (Fraction(Decimal(repr(value))) / Fraction(Decimal(repr(factor)))).denominator != 1:
+        yield jsonschema.ValidationError("multipleOf")
+
+
+def _pattern(_: Any, pattern: str, value: Any, __: Any) -> Any:
+    """Of ECMA-262: ASCII classes, and $ is the very end."""
+    if isinstance(value, str) and not re.search(pattern.replace("$", r"\Z"), value, re.ASCII):
+        yield jsonschema.ValidationError("pattern")
+
+
+ORACLE: Any = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator, {"multipleOf": _multiple_of, "pattern": _pattern}
+)
+
+
+@dataclass
+class Verdicts:
+    """What was compared: numbers of valid and invalid values, and what went wrong."""
+
+    schemas: int = 0
+    valid: int = 0
+    invalid: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def add(self, seed: int, examples: int) -> None:
+        """Compare for the schema of this seed."""
+        schema = SchemaMaker(seed).schema()
+        self.schemas += 1
+        oracle = ORACLE(schema, format_checker=jsonschema.FormatChecker())
+        values = [value for value in _values(schema, seed, examples) if not _has_nul(value)]
+        try:
+            grammar = json_schema_grammar(schema)
+            check_grammar(grammar, BYTES)
+        except GrammarError as error:
+            if "no finite JSON value" in str(error):  # then it is the verdict on every value
+                self.wrong += [f"{schema}: {v} is valid" for v in values if oracle.is_valid(v)]
+            else:
+                self.refused[error.keyword or str(error)[:60]] += 1
+            return
+        start = matcher(grammar)
+        for value in values:
+            if oracle.is_valid(value):
+                self.valid += 1
+                if not accepts_value(start, value):
+                    self.wrong.append(f"{schema}: {value} is valid and rejected")
+            else:
+                self.invalid += 1
+                if accepts_value(start, value) or any(accepts(start, t) for t in _texts(value)):
+                    self.wrong.append(f"{schema}: {value} is invalid and accepted")
+
+
+def _values(schema: dict[str, Any], seed: int, examples: int) -> list[Any]:
+    source = random.Random(seed)
+    maker = ValueMaker(source, schema)
+    found = [*_drawn(schema, seed, examples // 3), *(maker.any(3) for _ in range(examples // 3))]
+    found += [maker.near(source.choice(found)) for _ in range(examples - len(found))]
+    return [maker.near(value) if source.random() < 0.2 else value for value in found]
+
+
+def _drawn(schema: dict[str, Any], seed: int, count: int) -> list[Any]:
+    """By hypothesis-jsonschema, which knows the keywords of Draft 7."""
+    found: list[Any] = []
+
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(from_schema(schema))
+    def collect(value: Any) -> None:
+        found.append(value)
+
+    with suppress(Exception):  # what it cannot draw (recursion) the other values stand for
+        collect()
+    return found[:count]
+
+
+def _texts(value: Any) -> list[str]:
+    """Other spellings of a value."""
+    text = json.dumps(value)
+    escaped = re.sub(r'"a', r'"\\u0061', json.dumps(value, separators=(",", ":")))
+    return [text, escaped, json.dumps(value, indent=1, ensure_ascii=False)]
+
+
+def _has_nul(value: Any) -> bool:
+    """See pattern_parser.no_nul; and lone surrogates are no text."""
+    return bool(re.search(r"\\u0000|\\ud[89a-f]", json.dumps(value)))

@@ -1,0 +1,14 @@
+"""No wrong verdict on random schemas; the whole run is verdicts_soak_test.py."""
+
+from __future__ import annotations
+
+from rtp_llm.text.grammar.schema.verdicts_for_tests import Verdicts
+
+
+def test_no_wrong_verdict() -> None:
+    verdicts = Verdicts()
+    for seed in range(60):
+        verdicts.add(seed, examples=30)
+    assert verdicts.wrong == []
+    assert sum(verdicts.refused.values()) <= 0.15 * verdicts.schemas, verdicts.refused
+    assert min(verdicts.valid, verdicts.invalid) > 5 * verdicts.schemas
