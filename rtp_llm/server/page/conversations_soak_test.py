@@ -15,6 +15,7 @@ from rtp_llm.server.page.browser_for_tests import (
     page_of,
     scripted_engine,
 )
+from rtp_llm.server.serving_for_tests import demo_tokenizer
 
 pytestmark = needs_chromium
 LONG = "A long story that goes on and on. " * 60
@@ -77,6 +78,27 @@ def test_stop_ends_the_request_and_keeps_what_was_said(browser: Chromium) -> Non
         page.keys(Keys.ESCAPE)
         page.wait(lambda: len(engine.aborted) == 2)
         page.wait_for_answer()
+
+
+def test_an_answer_that_was_cut_is_continued(browser: Chromium) -> None:
+    engine = scripted_engine({"story": LONG}, step_seconds=0.02)
+    with page_of(browser, engine) as page:
+        page.write("Tell a story")
+        page.wait(lambda: len("".join(page.texts(".message.assistant p"))) > 8)
+        page.press("Stop")
+        page.wait_for_answer()
+        (said,) = page.texts(".message.assistant p")
+        page.press("Continue answer")
+        page.wait(lambda: len(page.texts(".message.assistant p")[0]) > len(said))
+        page.press("Stop")
+        page.wait_for_answer()
+        assert not page.find(".siblings")
+        (more,) = page.texts(".message.assistant p")
+        assert more.startswith(said + "A") and LONG.startswith(more.removeprefix(said))
+        prompt = demo_tokenizer().decode(
+            engine.requests[1].prompt_token_ids, skip_special_tokens=False
+        )
+        assert prompt.endswith("<|im_start|>assistant\n" + said)
 
 
 def test_conversations_are_kept_found_and_deleted(browser: Chromium) -> None:

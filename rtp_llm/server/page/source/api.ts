@@ -70,6 +70,10 @@ export function requestBody(
     stream: true,
     stream_options: { include_usage: true, continuous_usage_stats: true },
   };
+  if (path.at(-1)?.role === "assistant") {
+    body.continue_final_message = true;
+    body.add_generation_prompt = false;
+  }
   if (model) body.model = model;
   if (settings.temperature.trim()) body.temperature = Number(settings.temperature);
   if (settings.topP.trim()) body.top_p = Number(settings.topP);

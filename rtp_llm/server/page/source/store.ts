@@ -219,6 +219,14 @@ export class Store {
     void this.answer(conversation.id);
   }
 
+  /** Lets the model go on with an answer that was stopped, or ended at the length limit. */
+  resume(conversation: Conversation, message: Message): void {
+    if (this.running.has(conversation.id)) return;
+    const { finish: _finish, error: _error, ...rest } = message;
+    this.keep(select(replace(conversation, rest), rest));
+    void this.answer(conversation.id, rest);
+  }
+
   show(conversation: Conversation, message: Message): void {
     this.keep(select(conversation, message));
   }
@@ -248,15 +256,15 @@ export class Store {
     if (this.openId !== null) this.running.get(this.openId)?.abort();
   }
 
-  /** Lets the model answer the last message that is shown. */
-  private async answer(id: string): Promise<void> {
+  /** Lets the model answer the last message that is shown, or go on with `begun`. */
+  private async answer(id: string, begun?: Message): Promise<void> {
     const conversation = this.conversations.get(id);
     if (!conversation || this.running.has(id)) return;
     const path = shownPath(conversation);
     const stopper = new AbortController();
     this.running.set(id, stopper);
-    let message = newMessage("assistant", conversation.leaf, "");
-    this.keep(append(conversation, message));
+    let message = begun ?? newMessage("assistant", conversation.leaf, "");
+    if (!begun) this.keep(append(conversation, message));
     const grow = (next: Message) => {
       message = next;
       this.keep(replace(this.conversations.get(id) ?? conversation, message), SAVE_MILLISECONDS);

@@ -132,6 +132,7 @@ function indented(json: string): string {
 function Footer({ store, conversation, message, running, busy, edit }: Props & { edit(): void }) {
   if (running) return <footer>{message.stats && <StatsLine message={message} />}</footer>;
   const regenerate = () => store.regenerate(conversation, message);
+  const resume = () => store.resume(conversation, message);
   const branchFrom = () => store.branchFrom(conversation, message);
   const remove = () => store.askToDeleteMessage(conversation, message);
   return (
@@ -142,11 +143,19 @@ function Footer({ store, conversation, message, running, busy, edit }: Props & {
       {message.role === "assistant" && (
         <Action icon="regenerate" label="Try again" run={regenerate} disabled={busy} />
       )}
+      {mayGoOn(message) && (
+        <Action icon="continue" label="Continue answer" run={resume} disabled={busy} />
+      )}
       <Action icon="branch" label="Branch into a new conversation" run={branchFrom} />
       <Action icon="trash" label="Delete message" run={remove} disabled={busy} />
       {message.role === "assistant" && <StatsLine message={message} />}
     </footer>
   );
+}
+
+function mayGoOn({ role, content, finish, toolCalls }: Message): boolean {
+  const cut = finish === "stopped" || finish === "length";
+  return role === "assistant" && cut && content !== "" && !toolCalls?.length;
 }
 
 function Siblings({ store, conversation, message, busy }: Omit<Props, "running">) {
