@@ -42,7 +42,9 @@ export function Composer({ store, running }: { store: Store; running: boolean })
     send();
   };
   const onPaste = (event: ClipboardEvent) => {
+    const chosen = [...(event.clipboardData?.files ?? [])];
     const pasted = event.clipboardData?.getData("text/plain") ?? "";
+    if (chosen.length && !pasted) void attach(chosen);
     if (pasted.length <= PASTED_CHARACTERS_AT_MOST) return;
     event.preventDefault();
     setFiles((old) => [...old, { name: "pasted.txt", text: pasted }]);
