@@ -80,9 +80,9 @@ class Harmony:
             return answer.arguments(piece)
 
         end = yield from answer.source.until(_BODY_ENDS, send)
+        self._close(answer, end)
         if empty:
             yield answer.arguments("{}")
-        self._close(answer, end)
         answer.end_call()
 
     def _text(self, answer: Answer) -> Steps[None]:

@@ -86,7 +86,8 @@ def json_call(answer: Answer, *, bare: bool = False) -> Steps[None]:
         yield from call.member(key)
         yield from source.spaces()
         more = (yield from source.expect(",", "}")) == ","
-        yield from source.spaces()
+        if more:
+            yield from source.spaces()
     yield from call.close()
 
 

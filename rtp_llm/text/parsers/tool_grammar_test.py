@@ -23,7 +23,7 @@ from rtp_llm.text.parsers.writing_for_tests import WRITERS, Call, form_of
 
 unhurried = settings(
     deadline=None,
-    max_examples=12,
+    max_examples=8,
     phases=(Phase.generate,),  # a failure is shown as it is found: making it small takes minutes
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
