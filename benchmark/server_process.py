@@ -119,8 +119,13 @@ class Streamed:
         return self.times[-1]
 
 
-async def stream(url: str, prompt: list[int] | str, max_tokens: int) -> Streamed:
-    """Stream one completion over a connection of its own; nothing is decoded but the count."""
+async def stream(
+    url: str, prompt: list[int] | str, max_tokens: int, key: str | None = None
+) -> Streamed:
+    """Stream one completion over a connection of its own; nothing is decoded but the count.
+
+    ``key``: the API key to send.
+    """
     place = urllib.parse.urlsplit(url)
     content: dict[str, Any] = {"prompt": prompt, "max_tokens": max_tokens, "stream": True}
     content |= {"ignore_eos": True, "temperature": 0, "stream_options": {"include_usage": True}}
@@ -129,6 +134,8 @@ async def stream(url: str, prompt: list[int] | str, max_tokens: int) -> Streamed
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
     head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
     head += "Content-Type: application/json\r\n"
+    if key is not None:
+        head += f"Authorization: Bearer {key}\r\n"
     writer.write(head.encode() + b"Connection: close\r\n\r\n" + body)
     times, received = [], b""
     while part := await reader.read(65536):

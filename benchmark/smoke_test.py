@@ -23,6 +23,7 @@ PROGRAMS = {
     "abuse": ["--abuse", "slow headers", "--seconds", "0.2", "--connections", "20"],
     "cpu_speculation": ["--quick", "--batch", "2"],
     "disagg": ["--shape", "tiny", "--quick", "--tokens", "40", "--cache-mib", "16"],
+    "fairness": ["--seconds", "1", "--rounds", "1", "--interval", "0.5", "--clients", "10"],
     "fused_rope_steps": [*TINY, "--setting", "max_seq_len=512", "--batch", "2", "--length", "40"],
     "gpu_verify": [*TINY, "--batch", "2"],
     "gpu_first_token": [*TINY, "--setting", "max_seq_len=512", "--length", "40"],
