@@ -131,6 +131,17 @@ REFUSALS: tuple[Refusal, ...] = (
             "thinking_token_budget",
         )
     ),
+    *(
+        Refusal("responses", name, reason, _LEAVE_OUT)
+        for name, reason in (
+            ("top_logprobs", "Responses show no log-probabilities; chats do."),
+            ("prompt", "No prompts are stored here."),
+            ("conversation", "No conversations are stored here, only responses."),
+            ("context_management", "Nothing is left out of a conversation by itself."),
+            ("moderation", "There is no moderation model here."),
+            ("background with stream", "Events of a response in the background are not kept."),
+        )
+    ),
     Refusal("request", "typical_p", "This sampling method is not implemented.", _LEAVE_OUT),
     Refusal("request", "mirostat", "This sampling method is not implemented.", _LEAVE_OUT),
     Refusal(

@@ -24,7 +24,7 @@ class ServerSettings:
         None,
         "text",
         "server",
-        "Key that clients must send as `Authorization: Bearer KEY`. "
+        "Key that clients must send as `Authorization: Bearer KEY`, or as `x-api-key: KEY`. "
         "Better set in the environment: flags show in ps.",
         automatic="no key asked",
         secret=True,
@@ -237,6 +237,33 @@ class ServerSettings:
         unit="seconds",
         minimum=0.1,
         maximum=3600,
+    )
+    max_stored_responses: int = option(
+        0,
+        "integer",
+        "server",
+        "Responses of /v1/responses that are kept in memory for previous_response_id and GET; the "
+        "oldest make way for new ones. 0: none, and `store` is answered with false.",
+        minimum=0,
+        maximum=1048576,
+    )
+    max_stored_response_bytes: int = option(
+        2**28,
+        "integer",
+        "server",
+        "Memory for stored responses, with all items of their conversations.",
+        unit="bytes",
+        minimum=1,
+        maximum=2**40,
+        advanced=True,
+    )
+    stored_response_ttl: float = option(
+        3600.0,
+        "number",
+        "server",
+        "How long a stored response is kept.",
+        unit="seconds",
+        minimum=1,
     )
     start_timeout: float = option(
         3600.0,

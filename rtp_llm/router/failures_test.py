@@ -83,6 +83,19 @@ def test_a_stream_that_breaks_ends_with_an_error_event(
     play(test, says(*parts, ends=False), well)
 
 
+def test_errors_keep_to_the_protocol_of_messages() -> None:
+    async def test(case: Case) -> None:
+        status, body = await case.ask(path="/v1/messages")
+        last = body.removeprefix(b"event: ping\ndata: 1\n\n")
+        assert status == 200 and last.startswith(b"event: error\ndata: ")
+        error = json.loads(last.partition(b"data: ")[2])
+        assert (error["type"], error["error"]["type"]) == ("error", "api_error")
+        status, body = await case.ask(path="/v1/messages/count_tokens")
+        assert (status, json.loads(body)["type"]) == (502, "error")
+
+    play(test, says(b"event: ping\ndata: 1\n\n", ends=False), breaks_off)
+
+
 def test_a_whole_stream_passes_as_it_is() -> None:
     parts = (b"data: 1\n\nda", b"ta: 2\n", b"\ndata: [DONE]\n\nrest")
 

@@ -171,7 +171,9 @@ def test_a_router_with_a_key_asks_for_it() -> None:
         for given in (b"Bearer wrong", b"secret", b"Basic secret"):
             assert (await case.ask(headers=[(b"authorization", given)]))[0] == 401
         assert case.asked == [0]
-        assert (await case.ask(headers=[(b"authorization", b"Bearer secret")])) == (200, b"fine")
+        assert (await case.ask(headers=[(b"x-api-key", b"wrong")]))[0] == 401
+        for header in ((b"authorization", b"Bearer secret"), (b"x-api-key", b"secret")):
+            assert (await case.ask(headers=[header])) == (200, b"fine")
         assert (await case.ask(path="/health", method="GET"))[0] == 200
 
     play(test, well)

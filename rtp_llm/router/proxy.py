@@ -26,6 +26,7 @@ from rtp_llm.server.http.asgi import read_body, send_body, send_start, wait_for_
 from rtp_llm.server.http.open_requests import Body, OpenRequests
 from rtp_llm.server.http.request_headers import HostCheck, decoded
 from rtp_llm.server.http.shutdown import Cuttable
+from rtp_llm.server.keys.key_ring import given_key
 from rtp_llm.server.page.page import asks_for_page
 
 _OPEN_PATHS = ("/health", "/liveness")
@@ -58,7 +59,7 @@ class Proxy:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        reply, worker = Reply(send), ""
+        reply, worker = Reply(send, scope["path"]), ""
         try:
             headers = dict(scope["headers"])
             self._hosts.check(headers)
@@ -135,10 +136,8 @@ class Proxy:
         """With --api-key clients must send it, as to a server."""
         if self._key is None or path in _OPEN_PATHS:
             return
-        header = headers.get(b"authorization", b"")
-        scheme, _, given = header.partition(b" ")
-        known = hmac.compare_digest(_digest(given.strip()), _digest(self._key.encode()))
-        if not (known and scheme.lower() == b"bearer"):
+        given = given_key(headers)
+        if not hmac.compare_digest(_digest(given), _digest(self._key.encode())):
             message = (
                 "Incorrect API key." if given else "No API key given; send it as a Bearer token."
             )

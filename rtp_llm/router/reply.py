@@ -6,6 +6,7 @@ from typing import Any
 
 from starlette.types import Send
 
+from rtp_llm.server.error_body import error_event
 from rtp_llm.server.errors import ApiError
 from rtp_llm.server.http.asgi import send_body, send_error
 
@@ -20,10 +21,11 @@ _ENDS = (b"\n\n", b"\r\n\r\n")
 class Reply:
     """Passes the ASGI events of a worker's answer on."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, path: str) -> None:
+        """`path`: of the request, whose protocol errors have to keep to."""
         self.status: int | None = None
         """Of what went out."""
-        self._send = send
+        self._send, self._path = send, path
         self._stream = self._whole = False
         self._held: list[dict[str, Any]] = []
         self._held_bytes = 0
@@ -56,12 +58,12 @@ class Reply:
         if not self.begun:
             self._held.clear()
             self.status = error.status
-            await send_error(self._send, error)
+            await send_error(self._send, error, self._path)
             return True
         if not self._stream:
             return False
         before = b"\n\n" if self._amid else b""
-        await send_body(self._send, before + b"data: " + error.body() + b"\n\n")
+        await send_body(self._send, before + error_event(error, self._path))
         return True
 
     async def _hold(self, event: dict[str, Any]) -> None:

@@ -13,6 +13,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rtp_llm import __version__
 from rtp_llm.config.settings import Settings
+from rtp_llm.server.anthropic.endpoints import MessagesEndpoints
+from rtp_llm.server.error_body import error_body
 from rtp_llm.server.errors import INVALID, ApiError, internal
 from rtp_llm.server.http.middleware import CLIENT_CLOSED, RequestMiddleware
 from rtp_llm.server.http.probes import Probes
@@ -23,6 +25,7 @@ from rtp_llm.server.openai.endpoints import Endpoints
 from rtp_llm.server.openai.missing_endpoints import explain_missing
 from rtp_llm.server.openai.openapi import BODIES, Served, describe
 from rtp_llm.server.page.page import FILES, send_file
+from rtp_llm.server.responses.endpoints import ResponsesEndpoints
 
 
 def build_app(state: ServerState) -> ASGIApp:
@@ -40,9 +43,13 @@ def build_app(state: ServerState) -> ASGIApp:
     app.add_exception_handler(ClientDisconnect, _show_nothing)
     app.add_exception_handler(Exception, _show_internal)
     endpoints, probes = Endpoints(state), Probes(state, app.routes)
+    responses, messages = ResponsesEndpoints(state), MessagesEndpoints(state)
     add = app.add_api_route
     add("/v1/chat/completions", endpoints.chat, methods=["POST"], response_model=None)
     add("/v1/completions", endpoints.completions, methods=["POST"], response_model=None)
+    add("/v1/messages", messages.create, methods=["POST"], response_model=None)
+    add("/v1/messages/count_tokens", messages.count_tokens, methods=["POST"], response_model=None)
+    _add_responses(app, responses)
     add("/tokenize", endpoints.tokenize, methods=["POST"], response_model=None)
     add("/detokenize", endpoints.detokenize, methods=["POST"], response_model=None)
     _add_probes(app, probes, state.settings)
@@ -51,6 +58,8 @@ def build_app(state: ServerState) -> ASGIApp:
     direct = {
         ("POST", "/v1/chat/completions"): _direct(endpoints.chat),
         ("POST", "/v1/completions"): _direct(endpoints.completions),
+        ("POST", "/v1/responses"): _direct(responses.create),
+        ("POST", "/v1/messages"): _direct(messages.create),
     }
     return with_cors(
         RequestMiddleware(app, state, paths, direct, frozenset(BODIES)), state.settings
@@ -72,6 +81,15 @@ def _served(state: ServerState) -> Served:
         trusts_templates=settings.trust_request_chat_template,
         **known,
     )
+
+
+def _add_responses(app: FastAPI, responses: ResponsesEndpoints) -> None:
+    add, one = app.add_api_route, "/v1/responses/{response_id}"
+    add("/v1/responses", responses.create, methods=["POST"], response_model=None)
+    add(one, responses.get, methods=["GET"], response_model=None)
+    add(one, responses.delete, methods=["DELETE"], response_model=None)
+    add(f"{one}/cancel", responses.cancel, methods=["POST"], response_model=None)
+    add(f"{one}/input_items", responses.input_items, methods=["GET"], response_model=None)
 
 
 def _add_probes(app: FastAPI, probes: Probes, settings: Settings) -> None:
@@ -122,9 +140,8 @@ def _direct(handler: Callable[[Request], Awaitable[Response]]) -> ASGIApp:
 
 async def _show_api_error(request: Request, error: Exception) -> Response:
     known = cast(ApiError, error)
-    return Response(
-        known.body(), known.status, headers=known.headers, media_type="application/json"
-    )
+    body = error_body(known, request.url.path)
+    return Response(body, known.status, headers=known.headers, media_type="application/json")
 
 
 async def _show_http_exception(request: Request, error: Exception) -> Response:

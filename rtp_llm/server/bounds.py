@@ -33,10 +33,12 @@ def check_bounds(content: dict[str, Any]) -> None:
             f"The body has {len(content)} fields; at most {MAX_FIELDS} are taken.", code="too_many"
         )
     _check_list(content, "messages", MAX_MESSAGES, "messages")
+    _check_list(content, "input", MAX_MESSAGES, "items")
     _check_list(content, "logit_bias", MAX_LOGIT_BIAS, "entries")
     _check_list(content, "stop_token_ids", MAX_STOP_TOKEN_IDS, "token ids")
     _check_list(content, "tokens", MAX_DETOKENIZE, "token ids")
-    _check_parts(content.get("messages"))
+    for name in ("messages", "input"):
+        _check_parts(name, content.get(name))
     check_depth(content)
 
 
@@ -46,12 +48,12 @@ def _check_list(content: dict[str, Any], name: str, most: int, what: str) -> Non
         check_count(name, len(value), most, what)
 
 
-def _check_parts(messages: object) -> None:
+def _check_parts(name: str, messages: object) -> None:
     if not isinstance(messages, list):
         return
     contents = [message.get("content") for message in messages if isinstance(message, dict)]
     parts = sum(len(content) for content in contents if isinstance(content, list))
-    check_count("messages", parts, MAX_PARTS, "content parts")
+    check_count(name, parts, MAX_PARTS, "content parts")
 
 
 def check_depth(content: Any) -> None:

@@ -2,8 +2,9 @@
 
 A token takes 10 ms once it is allowed (AllowedSteps); a request of priority 99 kills the engine;
 FAKE_START_ERROR lets it not start, FAKE_TEXT is what it says, FAKE_CONTEXT how many tokens it has.
-FAKE_ENGINE=scripted takes the real client and a real process that follows a script instead; its
-restarts wait 0.2 s at most. When its engine is dead it answers until it is told to stop, and it
+FAKE_ENGINE=scripted takes the real client and a real process that follows a script instead, and
+FAKE_ENGINE=answering one that says texts (see answering_engine.py); their restarts wait 0.2 s at
+most. When its engine is dead it answers until it is told to stop, and it
 refuses nobody while an engine has to wait for a core, unless FAKE_PATIENCE=0.
 """
 
@@ -35,8 +36,8 @@ class MortalEngine(FakeEngine):
 
 
 def make_engine(settings: Settings) -> EngineInterface:
-    if os.environ.get("FAKE_ENGINE") == "scripted":
-        return engine_client(settings, "rtp_llm.testing.scripted_engine")
+    if kind := os.environ.get("FAKE_ENGINE"):
+        return engine_client(settings, f"rtp_llm.testing.{kind}_engine")
     script = say(demo_tokenizer(), os.environ.get("FAKE_TEXT", TEXT))
     engine = MortalEngine(script, step_seconds=0.01)
     engine.next_ready = ready_message(int(os.environ.get("FAKE_CONTEXT", "256")))

@@ -15,6 +15,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import httpx
+from starlette.types import ASGIApp
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.app import build_app
@@ -47,10 +48,13 @@ def fake_engine(*texts: str, **kwargs: Any) -> FakeEngine:
 class Served:
     """One served state with an HTTP client on it."""
 
-    def __init__(self, engine: FakeEngine, client: httpx.AsyncClient, state: ServerState) -> None:
+    def __init__(
+        self, engine: FakeEngine, client: httpx.AsyncClient, state: ServerState, app: ASGIApp
+    ) -> None:
         self.engine = engine
         self.client = client
         self.state = state
+        self.app = app
 
     async def post(self, path: str, **body: Any) -> httpx.Response:
         return await self.client.post(path, json=body)
@@ -72,10 +76,11 @@ async def served(
     state = ServerState(Settings(**{**known, **settings}), engine)
     await engine.start(state.settings)
     state.open(tokenizer or demo_tokenizer())
-    transport = httpx.ASGITransport(build_app(state), raise_app_exceptions=False)
+    app = build_app(state)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         try:
-            yield Served(engine, client, state)
+            yield Served(engine, client, state, app)
         finally:
             await state.preparation.close()
 

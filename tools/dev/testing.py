@@ -29,6 +29,7 @@ _OF_THREADS = ("//rtp_llm/cpp/cache_store:writer_tests",)
 _LINTERS = [
     ROOT / "tools" / "lint" / "node_modules" / name for name in ("@bazel/buildifier", "prettier")
 ]
+_AGENTS = ROOT / "tools" / "agents" / "node_modules"
 
 
 def lint(arguments: Sequence[str] = ()) -> tuple[int, int]:
@@ -43,7 +44,7 @@ def prepare_lint(
 
     Unless `shown_at_once`, its output comes in one piece when it has ended.
     """
-    _install_linters()
+    _install("tools/lint", *_LINTERS)
     folder = tempfile.TemporaryDirectory()
     script, report = (Path(folder.name) / name for name in ("lint", "report.json"))
     if bazel.run("run", f"--script_path={script}", "//tools/lint"):
@@ -81,7 +82,13 @@ def test(arguments: Sequence[str]) -> int:
 
 def soak(arguments: Sequence[str]) -> int:
     """The long tests, and those of the C++ runtime under sanitizers."""
-    counts = [_bazel_test(["--test_tag_filters=soak", "--build_tests_only", *arguments])]
+    _install("tools/agents", _AGENTS / "@openai")
+    flags = [
+        "--test_tag_filters=soak",
+        "--build_tests_only",
+        f"--test_env=AGENTS_MODULES={_AGENTS}",
+    ]
+    counts = [_bazel_test([*flags, *arguments])]
     counts += [_bazel_test([f"--config={name}", "//rtp_llm/cpp/..."]) for name in ("asan", "tsan")]
     return _close(counts)
 
@@ -138,12 +145,13 @@ def _run_targets(arguments: Sequence[str]) -> tuple[int, list[results.Target]]:
         return code, results.read(events) if events.exists() else []
 
 
-def _install_linters() -> None:
-    if all(folder.exists() for folder in _LINTERS):
+def _install(folder: str, *packages: Path) -> None:
+    """The packages of a folder's lock, once; `packages` are among them."""
+    if all(package.exists() for package in packages):
         return
-    say("installing buildifier and prettier (tools/lint/package.json) with npm")
+    say(f"installing the packages of {folder}/package.json with npm")
     run(
-        ["npm", "ci", "--prefix", "tools/lint", "--no-audit", "--no-fund", "--silent"],
+        ["npm", "ci", "--prefix", folder, "--no-audit", "--no-fund", "--silent"],
         remedy="check the network and npm's configuration (npm config list), then try again",
         shown=False,
     )

@@ -91,7 +91,7 @@ def _write_script(subcommand: str, *arguments: str) -> int:
 def test_lint_is_built_first_and_speaks_when_it_has_ended(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(testing, "_install_linters", lambda: None)
+    monkeypatch.setattr(testing, "_install", lambda *_: None)
     monkeypatch.setattr(bazel, "run", _write_script)
     check = testing.prepare_lint(["--fix"], shown_at_once=False)
     assert capsys.readouterr().out == ""

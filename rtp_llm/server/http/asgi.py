@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.types import Receive, Send
 
+from rtp_llm.server.error_body import error_body
 from rtp_llm.server.errors import ApiError
 
 # Of a scope whose answer is a stream of server-sent events, each event whole in one message.
@@ -38,10 +39,10 @@ async def wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-async def send_error(send: Send, error: ApiError) -> None:
-    """An error as a whole response."""
+async def send_error(send: Send, error: ApiError, path: str = "") -> None:
+    """An error as a whole response of the endpoint `path`."""
     extra = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
-    await send_json(send, error.status, error.body(), extra)
+    await send_json(send, error.status, error_body(error, path), extra)
 
 
 async def send_json(

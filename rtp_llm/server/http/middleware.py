@@ -144,7 +144,7 @@ class RequestMiddleware:
 
     async def _apologise(self, context: _RequestContext, error: ApiError) -> None:
         if context.status is None:
-            await send_error(context.send, error)
+            await send_error(context.send, error, context.path)
 
     def _finish(self, context: _RequestContext) -> None:
         seconds = time.perf_counter() - context.started

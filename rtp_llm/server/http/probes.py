@@ -12,10 +12,10 @@ from starlette.routing import BaseRoute, Route
 
 from rtp_llm import __version__
 from rtp_llm.config.settings import options
+from rtp_llm.server.endpoint_base import json_response
 from rtp_llm.server.errors import unknown_model
 from rtp_llm.server.http.metrics import CONTENT_TYPE
 from rtp_llm.server.http.state import ServerState
-from rtp_llm.server.openai.endpoints import json_response
 from rtp_llm.server.page.page import asks_for_page, send_page
 
 

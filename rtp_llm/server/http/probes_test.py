@@ -69,9 +69,6 @@ async def test_model_cards() -> None:
     ("path", "words"),
     [
         ("/v1/embeddings", "Embedding models are not supported yet. This server generates text"),
-        ("/v1/responses", "Responses API is not supported yet. Send the conversation to /v1/chat"),
-        ("/v1/messages", "Messages API is not supported yet"),
-        ("/v1/messages/count_tokens", "Messages API is not supported yet"),
         ("/chat/completions", "Use /v1/chat/completions: a client's base URL ends with /v1"),
         ("/completions/", "Use /v1/completions: a client's base URL ends with /v1"),
         ("/models", "Use /v1/models"),

@@ -170,7 +170,7 @@ def with_cors(app: ASGIApp, settings: Settings) -> ASGIApp:
     return _Cors(
         app,
         allow_origins=origins,
-        allow_methods=["GET", "HEAD", "POST"],
+        allow_methods=["GET", "HEAD", "POST", "DELETE"],
         allow_headers=["*"],
         expose_headers=["X-Request-Id", "Retry-After", *LIMIT_HEADERS],
         max_age=600,

@@ -10,6 +10,8 @@ import secrets
 import time
 from collections.abc import Mapping
 
+from starlette.types import Scope
+
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.errors import ApiError
@@ -60,7 +62,7 @@ class KeyRing:
         self._reload()
         if not self._index:
             return self._anyone
-        given = _given_key(headers)
+        given = given_key(headers)
         digest = digest_of(given)
         account = self._index.get(self._place(digest))
         # The place tells nothing about a digest to who does not know self._blind.
@@ -110,12 +112,18 @@ class KeyRing:
         _log.info("api_key_file: %d keys from %s", len(keys), self._path)
 
 
-def _given_key(headers: Mapping[bytes, bytes]) -> bytes:
+def given_key(headers: Mapping[bytes, bytes]) -> bytes:
     """OpenAI's header, or Anthropic's."""
     scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
     if scheme.lower() == b"bearer":
         return key.strip()
     return headers.get(b"x-api-key", b"").strip() if not scheme else b""
+
+
+def owner_of(scope: Scope) -> str:
+    """Whose a request is, as a text that tells nothing about the key that it came with."""
+    account: Account = scope[ACCOUNT]
+    return account.key.name or digest_of(given_key(dict(scope["headers"]))).hex()
 
 
 def check_admin(path: str, account: Account) -> None:

@@ -93,6 +93,10 @@ class Account:
         self.open += 1
         self.requests += 1
 
+    def prolong_request(self) -> None:
+        """It goes on after its answer, until one more end_request."""
+        self.open += 1
+
     def end_request(self) -> None:
         self.open -= 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
@@ -22,9 +22,9 @@ from rtp_llm.server.http.asgi import (
 )
 from rtp_llm.server.http.state import ServerState
 from rtp_llm.server.keys.key_ring import ACCOUNT
-from rtp_llm.server.openai.chunks import event
 from rtp_llm.server.openai.generation import ChoiceDelta, Generation, Usage
 
+PING_SECONDS = 10.0
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -41,6 +41,9 @@ class StreamWriter(Protocol):
 
     def end(self, usage: Usage) -> bytes:
         """What closes the stream."""
+
+    def fail(self, error: ApiError, usage: Usage) -> bytes:
+        """What closes a stream that goes wrong."""
 
 
 class AnswerWriter(Protocol):
@@ -113,11 +116,15 @@ class _Answer(Response):
                 raise
             problem = unavailable("The server is shutting down; the answer was cut.", "shutdown")
         if self._started:
-            await send_body(send, event(problem.body()))
+            await send_body(send, self._last_event(problem))
         else:
-            await send_error(send, problem)
+            await send_error(send, problem, self._scope["path"])
 
     async def _generate(self, send: Send) -> None:
+        raise NotImplementedError
+
+    def _last_event(self, problem: ApiError) -> bytes:
+        """The end of a stream that has begun."""
         raise NotImplementedError
 
 
@@ -130,20 +137,45 @@ class StreamedAnswer(_Answer):
         generation: Generation,
         writer: StreamWriter,
         more_headers: Sequence[tuple[bytes, bytes]] = (),
+        ping: bytes = b"",
     ) -> None:
+        """`ping`: what is sent when nothing else was for PING_SECONDS."""
         super().__init__(state, generation, more_headers)
         self._writer = writer
+        self._ping = ping
 
     async def _generate(self, send: Send) -> None:
         writer = self._writer
         async with aclosing(self.generation.deltas()) as deltas:
-            async for delta in deltas:
+            async for delta in self._pinged(deltas, send) if self._ping else deltas:
                 data = writer.delta(delta)
                 if data:
                     await self._start(send)
                     await send_body(send, data, more=True)
         await self._start(send)
         await send_body(send, writer.end(self.generation.usage))
+
+    async def _pinged(
+        self, deltas: AsyncGenerator[ChoiceDelta, None], send: Send
+    ) -> AsyncGenerator[ChoiceDelta, None]:
+        """The same deltas, with pings while none comes."""
+        while True:
+            coming = asyncio.ensure_future(anext(deltas, None))
+            try:
+                while not (await asyncio.wait({coming}, timeout=PING_SECONDS))[0]:
+                    await self._start(send)
+                    await send_body(send, self._ping, more=True)
+            finally:
+                if not coming.done():
+                    coming.cancel()
+                    await asyncio.wait({coming})
+            delta = coming.result()
+            if delta is None:
+                return
+            yield delta
+
+    def _last_event(self, problem: ApiError) -> bytes:
+        return self._writer.fail(problem, self.generation.usage)
 
     async def _start(self, send: Send) -> None:
         if not self._started:

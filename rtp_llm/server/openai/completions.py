@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 
 from rtp_llm.engine.messages import TokenLogprob
+from rtp_llm.server.errors import ApiError
 from rtp_llm.server.openai.chunks import (
     ChunkFrame,
     answer_head,
+    event,
     prompt_logprobs_content,
     usage_content,
 )
@@ -179,6 +181,10 @@ class CompletionStream:
     def end(self, usage: Usage) -> bytes:
         """The usage chunk, if asked for, and the end mark."""
         return self._frame.end(usage)
+
+    def fail(self, error: ApiError, usage: Usage) -> bytes:
+        """An event that says what went wrong; nothing follows it."""
+        return event(error.body())
 
 
 class CompletionAnswer:

@@ -5,38 +5,17 @@ What a body asks for is worked out by prepare.py, where preparation.py decides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rtp_llm.server.http.asgi import read_body
-from rtp_llm.server.http.state import ServerState
+from rtp_llm.server.endpoint_base import EndpointBase
 from rtp_llm.server.openai.answer import StreamedAnswer, WholeAnswer
 from rtp_llm.server.openai.chat import ChatAnswer, ChatStream
 from rtp_llm.server.openai.completions import CompletionAnswer, CompletionStream
-from rtp_llm.server.openai.generation import Generation
-from rtp_llm.server.openai.ignored_fields import IgnoredFields
-from rtp_llm.server.prepare.jobs import Job
-from rtp_llm.server.prepare.prepared import PreparedBody
-from rtp_llm.server.prepare.sampling import Limits
-from rtp_llm.server.prepare.served_model import ServedModel
-
-_REASONING_FIELDS = {
-    "both": ("reasoning_content", "reasoning"),
-    "reasoning_content": ("reasoning_content",),
-    "reasoning": ("reasoning",),
-}
 
 
-class Endpoints:
+class Endpoints(EndpointBase):
     """Handlers of one server; each returns a response or raises ApiError."""
-
-    def __init__(self, state: ServerState) -> None:
-        self._state = state
-        self._ignored = IgnoredFields()
 
     async def chat(self, http: Request) -> Response:
         """POST /v1/chat/completions."""
@@ -75,52 +54,3 @@ class Endpoints:
         """POST /detokenize."""
         body = await self._read(http)
         return self._answer(await self._state.preparation.run("detokenize", body, self._model()))
-
-    # -- parts ---------------------------------------------------------------------------------
-
-    def _answer(self, prepared: PreparedBody) -> Response:
-        response = _json_body(prepared.body)
-        response.raw_headers += self._ignored.headers(prepared.ignored)
-        return response
-
-    async def _read(self, http: Request) -> bytes:
-        return await read_body(http, self._state.settings.max_request_bytes)
-
-    def _served_model(self) -> ServedModel:
-        """Raises ApiError 503 before engine and tokenizer are ready."""
-        return self._model(self._state.limits)
-
-    def _model(self, limits: Limits | None = None) -> ServedModel:
-        """Without `limits`: also before the engine is ready."""
-        state = self._state
-        ready, settings = state.engine.ready, state.settings
-        if limits is None:
-            limits = state.limits if ready else Limits(0, 0)
-        return ServedModel(
-            name=settings.model_name,
-            tokenizer=state.tokenizer,
-            defaults=state.defaults,
-            limits=limits,
-            max_sequences=ready.max_running + ready.max_queued if ready else 0,
-            strict_fields=settings.strict_fields,
-            trust_chat_template=settings.trust_request_chat_template,
-            max_tokenize_characters=settings.max_tokenize_characters,
-            max_prompt_logprobs=settings.max_prompt_logprobs,
-            tool_call_parser=state.forms.tool_calls,
-            reasoning_parser=state.forms.reasoning,
-            reasoning_fields=_REASONING_FIELDS[settings.reasoning_field],
-            inline=True,
-        )
-
-    def _generation(self, jobs: Sequence[Job]) -> Generation:
-        self._state.check_admission()
-        return Generation(self._state.engine, self._state.tokenizer, self._state.metrics, jobs)
-
-
-def json_response(content: Any, status: int = 200) -> Response:
-    """A small JSON response."""
-    return _json_body(msgspec.json.encode(content), status)
-
-
-def _json_body(body: bytes, status: int = 200) -> Response:
-    return Response(body, status, media_type="application/json")

@@ -9,8 +9,7 @@ _TEXT_ONLY = "This server generates text: /v1/chat/completions and /v1/completio
 
 # By path without its trailing slash; the beginning of longer ones counts, too.
 _ELSEWHERE = {
-    "/v1/responses": f"The Responses API is not supported yet. {_CHAT}",
-    "/v1/messages": f"Anthropic's Messages API is not supported yet. {_CHAT}",
+    "/v1/messages/batches": "Batches are not stored here. Send each to /v1/messages.",
     "/v1/assistants": f"The Assistants API is not supported. {_CHAT}",
     "/v1/threads": f"The Assistants API is not supported. {_CHAT}",
     "/v1/embeddings": f"Embedding models are not supported yet. {_TEXT_ONLY}",

@@ -7,6 +7,7 @@ two fields (min_tokens and max_tokens, prompt and answer) has a 400 that no sche
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from fastapi import FastAPI
 
 from rtp_llm import sampling_params as params
 from rtp_llm.config.refusals import REFUSALS
-from rtp_llm.server.openai import responses
+from rtp_llm.server.openai import openapi_agents, responses
 from rtp_llm.server.openai.openapi_chat import describe_chat, describe_constraints, messages
 from rtp_llm.server.openai.protocol import (
     ChatRequest,
@@ -31,6 +32,7 @@ Schema = dict[str, Any]
 BODIES: Mapping[str, type[msgspec.Struct]] = {
     "/v1/chat/completions": ChatRequest,
     "/v1/completions": CompletionRequest,
+    **openapi_agents.BODIES,
     "/tokenize": TokenizeRequest,
     "/detokenize": DetokenizeRequest,
 }
@@ -38,6 +40,7 @@ _JSON, _EVENTS = "application/json", "text/event-stream"
 _ANSWERS: Mapping[str, type[msgspec.Struct]] = {
     "/v1/chat/completions": responses.ChatAnswerBody,
     "/v1/completions": responses.CompletionAnswerBody,
+    **openapi_agents.ANSWERS,
     "/tokenize": responses.TokenizeAnswer,
     "/detokenize": responses.DetokenizeAnswer,
     "/v1/models": responses.ModelList,
@@ -49,15 +52,16 @@ _ANSWERS: Mapping[str, type[msgspec.Struct]] = {
     "/server_info": responses.ServerInfoAnswer,
 }
 # Of a stream, each `data:` event.
-_CHUNKS: Mapping[str, type[msgspec.Struct]] = {
-    "/v1/chat/completions": responses.ChatChunk,
-    "/v1/completions": responses.CompletionAnswerBody,
+_CHUNKS: Mapping[str, tuple[type[msgspec.Struct], ...]] = {
+    "/v1/chat/completions": (responses.ChatChunk, responses.ErrorAnswer),
+    "/v1/completions": (responses.CompletionAnswerBody, responses.ErrorAnswer),
+    **openapi_agents.CHUNKS,
 }
 _SAID: Mapping[str, str] = {
     "400": "The request is malformed, refused or does not fit; `param` names the field.",
     "401": "The key is missing or wrong.",
     "403": "The Host or Origin of the request is not allowed.",
-    "404": "There is no such model or endpoint.",
+    "404": "There is no such model, endpoint or stored response.",
     "405": "The endpoint does not take this method.",
     "408": "The request came too slowly.",
     "413": "The body is too long.",
@@ -115,7 +119,8 @@ class Served:
 
 def describe(app: FastAPI, served: Served) -> Schema:
     """The document of `app`, whose requests are for the model `served`."""
-    kinds = {*BODIES.values(), *_ANSWERS.values(), *_CHUNKS.values(), responses.ErrorAnswer}
+    kinds = {*BODIES.values(), *_ANSWERS.values(), *itertools.chain(*_CHUNKS.values())}
+    kinds |= {openapi_agents.DELETED, openapi_agents.ERROR}
     place = "#/components/schemas/{name}"
     _, components = msgspec.json.schema_components(
         sorted(kinds, key=lambda kind: kind.__name__), ref_template=place
@@ -125,6 +130,8 @@ def describe(app: FastAPI, served: Served) -> Schema:
         _bound(properties, served)
         if not served.trusts_templates and "chat_template" in properties:
             properties["chat_template"] = _nothing("--trust-request-chat-template allows it.")
+    for body in openapi_agents.BODIES.values():
+        components[body.__name__]["properties"]["model"] = {"enum": [served.name, None]}
     for name in ("ChatRequest", "CompletionRequest"):
         _name_refused(components[name]["properties"])
     chat, completion = (components[name] for name in ("ChatRequest", "CompletionRequest"))
@@ -156,16 +163,19 @@ def _describe_operation(operation: Schema, path: str, method: str) -> None:
     body = BODIES.get(path) if method == "post" else None
     if body is not None:
         operation["requestBody"] = {"required": True, "content": {_JSON: _schema_of(body)}}
-    answers = {"200": {"description": "Success.", "content": _success(path)}}
+    answers = {"200": {"description": "Success.", "content": _success(path, method)}}
     statuses = [*_OF_ALL, *(_OF_BODIES if body is not None else ())]
-    if body in (ChatRequest, CompletionRequest):
+    if body is not None and path in _CHUNKS:
         statuses.append("429")
     if path == "/v1/models/{name}":
         statuses.append("404")
+    if parameters := openapi_agents.parameters_of(path):
+        operation["parameters"] = parameters
+        statuses += ["400", "404"]
     if path in ("/tokenizer_info", "/metrics"):
         statuses.append("500")
     for status in sorted(statuses):
-        kind = _ANSWERS[path] if path in _PROBES and status == "503" else responses.ErrorAnswer
+        kind = _ANSWERS[path] if path in _PROBES and status == "503" else _error_of(path)
         answers[status] = {"description": _SAID[status], "content": {_JSON: _schema_of(kind)}}
     operation["responses"] = answers
     operation.pop("operationId", None)
@@ -173,20 +183,26 @@ def _describe_operation(operation: Schema, path: str, method: str) -> None:
         operation["security"] = [{"key": []}, {}]
 
 
-def _success(path: str) -> Schema:
+def _error_of(path: str) -> type[msgspec.Struct]:
+    return openapi_agents.ERROR if openapi_agents.is_of_messages(path) else responses.ErrorAnswer
+
+
+def _success(path: str, method: str) -> Schema:
+    if method == "delete":
+        return {_JSON: _schema_of(openapi_agents.DELETED)}
     if path == "/metrics":
         return {"text/plain": {"schema": {"type": "string"}}}
     if path not in _ANSWERS:
         return {_JSON: {"schema": {"type": "object"}}}
     content = {_JSON: _schema_of(_ANSWERS[path])}
-    if path in _CHUNKS:
+    if path in _CHUNKS and method == "post":
         content[_EVENTS] = {"schema": _event(_CHUNKS[path])}
     return content
 
 
-def _event(chunk: type[msgspec.Struct]) -> Schema:
+def _event(chunks: tuple[type[msgspec.Struct], ...]) -> Schema:
     """One event of a stream; what fails in the middle is an event, too."""
-    kinds = [_schema_of(kind)["schema"] for kind in (chunk, responses.ErrorAnswer)]
+    kinds = [_schema_of(kind)["schema"] for kind in chunks]
     said = {"type": "string", "contentMediaType": _JSON, "contentSchema": {"anyOf": kinds}}
     data = {"anyOf": [{"const": "[DONE]"}, said]}
     return {"type": "object", "required": ["data"], "properties": {"data": data}}

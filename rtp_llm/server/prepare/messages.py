@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from rtp_llm.server.anthropic.preparation import prepare_count, prepare_message
 from rtp_llm.server.errors import ApiError
 from rtp_llm.server.prepare.chat import prepare_chat
 from rtp_llm.server.prepare.completion import prepare_completion
@@ -24,15 +25,23 @@ from rtp_llm.server.prepare.prepared import (
     PreparedChat,
     PreparedCompletion,
     PreparedJobs,
+    PreparedMessage,
+    PreparedResponse,
 )
 from rtp_llm.server.prepare.served_model import ModelFacts, ServedModel
 from rtp_llm.server.prepare.tokenization import prepare_detokenize, prepare_tokenize
+from rtp_llm.server.responses.preparation import prepare_response
 
 LENGTHS = struct.Struct("<II")
-Kind = Literal["chat", "completion", "tokenize", "detokenize"]
+Kind = Literal[
+    "chat", "completion", "response", "message", "count_tokens", "tokenize", "detokenize"
+]
 FUNCTIONS: dict[Kind, Callable[[bytes, ServedModel], Prepared]] = {
     "chat": prepare_chat,
     "completion": prepare_completion,
+    "response": prepare_response,
+    "message": prepare_message,
+    "count_tokens": prepare_count,
     "tokenize": prepare_tokenize,
     "detokenize": prepare_detokenize,
 }
@@ -85,6 +94,8 @@ class Answer(msgspec.Struct, frozen=True):
     refusal: Refusal | None = None
     chat: PreparedChat | None = None
     completion: PreparedCompletion | None = None
+    response: PreparedResponse | None = None
+    message: PreparedMessage | None = None
     lengths: list[int] = []
     ignored: tuple[str, ...] = ()
 
@@ -139,7 +150,12 @@ def unpack(head: bytes, tail: bytes) -> Prepared:
 
 
 # The field of Answer that holds each kind of prepared jobs.
-_FIELDS: dict[type[PreparedJobs], str] = {PreparedChat: "chat", PreparedCompletion: "completion"}
+_FIELDS: dict[type[PreparedJobs], str] = {
+    PreparedChat: "chat",
+    PreparedCompletion: "completion",
+    PreparedResponse: "response",
+    PreparedMessage: "message",
+}
 _answers = msgspec.msgpack.Decoder(Answer)
 
 

@@ -71,7 +71,7 @@ def parse(body: bytes, kind: type[T], strict: bool = False) -> tuple[T, tuple[st
             code="unknown_field",
         )
     try:
-        return _convert(content, kind), _plain_names(unknown)
+        return _convert(content, kind), plain_names(unknown)
     except msgspec.ValidationError as error:
         raise _describe(str(error)) from error
 
@@ -107,7 +107,7 @@ def _is_unknown(kind: type[msgspec.Struct], name: str, value: Any) -> bool:
     return True
 
 
-def _plain_names(names: list[str]) -> tuple[str, ...]:
+def plain_names(names: list[str]) -> tuple[str, ...]:
     """The first of them, cut, and with nothing in them that means something in a header."""
     shown = [_ODD.sub("?", name[:MAX_IGNORED_LENGTH]) for name in names[:MAX_IGNORED]]
     return tuple(shown if len(names) <= MAX_IGNORED else [*shown, "..."])
@@ -146,12 +146,14 @@ def _describe(message: str) -> ApiError:
     return bad_request(f"{param or 'body'}: {plain}.", param=param, code="invalid_type")
 
 
-def parse_request(body: bytes, kind: type[T], model: ServedModel) -> tuple[T, tuple[str, ...]]:
-    """The request, and the fields of it that nobody knows.
+def parse_request(
+    body: bytes, kind: type[T], model: ServedModel, strict: bool = True
+) -> tuple[T, tuple[str, ...]]:
+    """The request, and the fields of it that nobody knows. `strict`: --strict-fields counts.
 
     Raises ApiError: of `parse`, and 404 for another model than the served one.
     """
-    request, ignored = parse(body, kind, model.strict_fields)
+    request, ignored = parse(body, kind, strict and model.strict_fields)
     asked: str | None = getattr(request, "model", None)
     if asked is not None and asked != model.name:
         raise unknown_model(asked, model.name)
@@ -164,6 +166,15 @@ def check_best_of(request: ChatRequest | CompletionRequest) -> None:
         raise refused("best_of", "best_of")
 
 
-def refused(name: str, param: str) -> ApiError:
+def refused(name: str, param: str, area: str = "request") -> ApiError:
     """400 for what the table of refusals has under `name`."""
-    return bad_request(get_refusal("request", name).message, param=param, code="unsupported")
+    return bad_request(get_refusal(area, name).message, param=param, code="unsupported")
+
+
+def convert_at(value: object, kind: Any, place: str) -> Any:
+    """A part of a body as the type `kind`; raises ApiError 400 that names the field in `place`."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        text, found, path = str(error).partition(" - at `$")
+        raise _describe(f"{text} - at `$.{place}{path if found else '`'}") from error

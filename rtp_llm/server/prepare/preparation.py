@@ -20,6 +20,8 @@ from rtp_llm.server.prepare.prepared import (
     PreparedBody,
     PreparedChat,
     PreparedCompletion,
+    PreparedMessage,
+    PreparedResponse,
 )
 from rtp_llm.server.prepare.served_model import NotInline, ServedModel
 from rtp_llm.server.prepare.time_limit import TakesTooLong, TimeLimit
@@ -92,7 +94,20 @@ class Preparation:
 
     @overload
     async def run(
-        self, kind: Literal["tokenize", "detokenize"], body: bytes, model: ServedModel
+        self, kind: Literal["response"], body: bytes, model: ServedModel
+    ) -> PreparedResponse: ...
+
+    @overload
+    async def run(
+        self, kind: Literal["message"], body: bytes, model: ServedModel
+    ) -> PreparedMessage: ...
+
+    @overload
+    async def run(
+        self,
+        kind: Literal["count_tokens", "tokenize", "detokenize"],
+        body: bytes,
+        model: ServedModel,
     ) -> PreparedBody: ...
 
     async def run(self, kind: Kind, body: bytes, model: ServedModel) -> Prepared:
@@ -216,4 +231,4 @@ class Preparation:
             link.kill()
 
 
-_RENDERING: frozenset[Kind] = frozenset({"chat", "tokenize"})
+_RENDERING: frozenset[Kind] = frozenset({"chat", "response", "message", "count_tokens", "tokenize"})

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rtp_llm.constraints import Grammar, Thinking
 from rtp_llm.server.errors import ApiError, bad_request
-from rtp_llm.server.prepare.chat_turn import ChatTurn
+from rtp_llm.server.prepare.chat_turn import ChatPrompt, ChatTurn
 from rtp_llm.server.prepare.constraint import check_compiles, grammar_error
 from rtp_llm.server.prepare.jobs import Job
 from rtp_llm.server.prepare.parse import refused
@@ -14,7 +14,7 @@ from rtp_llm.server.prepare.prompts import check_size, encode_prompt, make_job
 from rtp_llm.server.prepare.render import Rendered, render
 from rtp_llm.server.prepare.sampling import bad_words, sampling_params
 from rtp_llm.server.prepare.served_model import NotInline, ServedModel
-from rtp_llm.text.conversation import Tool
+from rtp_llm.text.conversation import Tool, ToolChoice
 from rtp_llm.text.grammar import GrammarError, either_grammar
 from rtp_llm.text.parsers.registry import reasoning_is_open, thinking_tags, tool_grammar
 from rtp_llm.text.parsers.spec import ParserSpec
@@ -29,7 +29,8 @@ def prepare_turn(turn: ChatTurn, model: ServedModel) -> Job:
     check_size(1, request, model)
     if turn.grammar is not None and model.inline:
         raise NotInline  # compiling it may take long
-    turn = replace(turn, prompt=replace(turn.prompt, tools=_shown_tools(turn, model)))
+    tools = shown_tools(turn.prompt, turn.tool_choice, model)
+    turn = replace(turn, prompt=replace(turn.prompt, tools=tools))
     rendered = render(turn.prompt, model)
     add = bool(request.add_special_tokens)
     ids, _ = encode_prompt(rendered.text, request, model, turn.lengths, add)
@@ -61,9 +62,9 @@ def prepare_turn(turn: ChatTurn, model: ServedModel) -> Job:
     )
 
 
-def _shown_tools(turn: ChatTurn, model: ServedModel) -> tuple[Tool, ...]:
+def shown_tools(prompt: ChatPrompt, choice: ToolChoice, model: ServedModel) -> tuple[Tool, ...]:
     """Those that the model is told of; raises ApiError 400 where it could not call them."""
-    tools, choice = turn.prompt.tools, turn.tool_choice
+    tools = prompt.tools
     if not tools and choice.mode == "required":
         raise _unusable("tool_choice", "no tools are declared.")
     names = {tool.name for tool in tools}
@@ -74,7 +75,7 @@ def _shown_tools(turn: ChatTurn, model: ServedModel) -> tuple[Tool, ...]:
         return ()
     if model.tool_call_parser is None:
         raise refused("tools", "tools")
-    if "tools" not in model.tokenizer.template_variables(turn.prompt.chat_template):
+    if "tools" not in model.tokenizer.template_variables(prompt.chat_template):
         raise _unusable(
             "tools",
             "the chat template does not show them to the model; give one that does "

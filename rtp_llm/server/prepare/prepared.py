@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from rtp_llm.server.anthropic.form import MessageForm
 from rtp_llm.server.prepare.jobs import ChatForm, CompletionForm, Job
+from rtp_llm.server.responses.form import ResponseForm
 
 
 @dataclass(frozen=True)
@@ -36,5 +39,26 @@ class PreparedCompletion:
     ignored: tuple[str, ...] = ()
 
 
-PreparedJobs: TypeAlias = PreparedChat | PreparedCompletion
+@dataclass(frozen=True)
+class PreparedResponse:
+    """A response that can be generated. `inputs`: items of the request, if they are stored."""
+
+    jobs: list[Job]
+    stream: bool
+    form: ResponseForm
+    inputs: Sequence[dict[str, Any]] = ()
+    ignored: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PreparedMessage:
+    """A message that can be generated. `ignored`: as of a chat."""
+
+    jobs: list[Job]
+    stream: bool
+    form: MessageForm
+    ignored: tuple[str, ...] = ()
+
+
+PreparedJobs: TypeAlias = PreparedChat | PreparedCompletion | PreparedResponse | PreparedMessage
 Prepared: TypeAlias = PreparedJobs | PreparedBody

@@ -1,0 +1,58 @@
+"""A message while it is generated: streamed to the client, or whole."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rtp_llm.server.anthropic.errors import message_error
+from rtp_llm.server.anthropic.events import Event
+from rtp_llm.server.anthropic.writer import MessageWriter
+from rtp_llm.server.errors import ApiError
+from rtp_llm.server.openai.generation import ChoiceDelta, Usage
+from rtp_llm.server.typed_events import encode_events
+
+
+class MessageAnswer:
+    """Fits StreamWriter and AnswerWriter. `usage`: what the generation counts."""
+
+    def __init__(self, writer: MessageWriter, usage: Usage) -> None:
+        self._writer = writer
+        self._usage = usage
+        self._begun = False
+        self._cut = False
+        self._stop_string: str | None = None
+
+    def delta(self, delta: ChoiceDelta) -> bytes:
+        """The events of one delta."""
+        return encode_events([*self._begin(), *self._take(delta)])
+
+    def end(self, usage: Usage) -> bytes:
+        """The events that close the stream."""
+        first = self._begin()
+        last = self._writer.finish(self._cut, self._stop_string, usage)
+        return encode_events([*first, *last])
+
+    def fail(self, error: ApiError, usage: Usage) -> bytes:
+        """The event that ends a stream that goes wrong."""
+        return encode_events([message_error(error)])
+
+    def add(self, delta: ChoiceDelta) -> None:
+        """Take a delta of an answer that is not streamed."""
+        self._take(delta)
+
+    def body(self, usage: Usage) -> bytes:
+        """The message."""
+        self._writer.finish(self._cut, self._stop_string, usage)
+        return msgspec.json.encode(self._writer.message)
+
+    def _begin(self) -> list[Event]:
+        if self._begun:
+            return []
+        self._begun = True
+        return self._writer.begin(self._usage)
+
+    def _take(self, delta: ChoiceDelta) -> list[Event]:
+        self._cut |= delta.finish == "length"
+        if delta.stop_string is not None:
+            self._stop_string = delta.stop_string
+        return self._writer.take(delta.outputs)

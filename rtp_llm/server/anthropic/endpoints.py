@@ -1,0 +1,36 @@
+"""/v1/messages and /v1/messages/count_tokens."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rtp_llm.server.anthropic.answer import MessageAnswer
+from rtp_llm.server.anthropic.events import Ping
+from rtp_llm.server.anthropic.writer import MessageWriter
+from rtp_llm.server.endpoint_base import EndpointBase
+from rtp_llm.server.openai.answer import StreamedAnswer, WholeAnswer
+from rtp_llm.server.typed_events import encode_events
+
+_PING = encode_events([Ping()])
+
+
+class MessagesEndpoints(EndpointBase):
+    """Handlers of one server; each returns a response or raises ApiError."""
+
+    async def create(self, http: Request) -> Response:
+        """POST /v1/messages."""
+        self._state.check_admission()
+        body = await self._read(http)
+        request = await self._state.preparation.run("message", body, self._served_model())
+        generation = self._generation(request.jobs)
+        headers = self._ignored.headers(request.ignored)
+        answer = MessageAnswer(MessageWriter(request.form), generation.usage)
+        if request.stream:
+            return StreamedAnswer(self._state, generation, answer, headers, _PING)
+        return WholeAnswer(self._state, generation, answer, headers)
+
+    async def count_tokens(self, http: Request) -> Response:
+        """POST /v1/messages/count_tokens."""
+        body = await self._read(http)
+        return self._answer(await self._state.preparation.run("count_tokens", body, self._model()))

@@ -1,0 +1,24 @@
+"""Errors in Anthropic's shape."""
+
+from __future__ import annotations
+
+from rtp_llm.server.anthropic.events import MessageError, MessageErrorAnswer
+from rtp_llm.server.errors import ApiError
+
+PATH = "/v1/messages"
+# By status; of the others, 400 to 499 are the client's fault.
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
+def message_error(error: ApiError) -> MessageErrorAnswer:
+    """The same error; the name of the field at fault is in its message."""
+    other = "invalid_request_error" if error.status < 500 else "api_error"
+    kind = _TYPES.get(error.status, other)
+    return MessageErrorAnswer(error=MessageError(type=kind, message=error.message))

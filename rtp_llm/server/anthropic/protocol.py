@@ -1,0 +1,127 @@
+"""What clients may send to /v1/messages. Fields that are not listed are taken and not used."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Content = str | list[dict[str, Any]]
+
+
+class _Block(msgspec.Struct, kw_only=True, tag_field="type"):
+    """A part of a message."""
+
+
+class TextBlock(_Block, tag="text", kw_only=True):
+    """A text."""
+
+    text: str
+
+
+class ToolUseBlock(_Block, tag="tool_use", kw_only=True):
+    """A call of an earlier answer."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class ToolResultBlock(_Block, tag="tool_result", kw_only=True):
+    """What a tool answered."""
+
+    tool_use_id: str
+    content: Content | None = None
+    is_error: bool | None = None
+
+
+class ThinkingBlock(_Block, tag="thinking", kw_only=True):
+    """What the assistant thought; without a text it may be in the signature."""
+
+    thinking: str
+    signature: str = ""
+
+
+class RedactedThinkingBlock(_Block, tag="redacted_thinking", kw_only=True):
+    """Thinking that nobody here can read."""
+
+    data: str
+
+
+class ToolReferenceBlock(_Block, tag="tool_reference", kw_only=True):
+    """In a tool's result: from here on this tool may be called (see `defer_loading`)."""
+
+    tool_name: str
+
+
+class InputMessage(msgspec.Struct, kw_only=True):
+    """One turn. Claude Code puts system messages among them."""
+
+    role: Literal["user", "assistant", "system"]
+    content: Content
+
+
+class Thinking(msgspec.Struct, kw_only=True):
+    """`budget_tokens`: of enabled; `display`: "omitted" leaves the text out of the answer."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: int | None = None
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class OutputFormat(msgspec.Struct, kw_only=True):
+    """The form that the answer must have."""
+
+    type: Literal["json_schema"]
+    schema: dict[str, Any]
+
+
+class OutputConfig(msgspec.Struct, kw_only=True):
+    """How much is thought, and the form of the answer."""
+
+    effort: str | None = None
+    format: OutputFormat | None = None
+
+
+class Tool(msgspec.Struct, kw_only=True):
+    """A tool that the client runs. `defer_loading`: not before a tool_reference names it."""
+
+    name: str
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+    type: str | None = None
+    strict: bool | None = None
+    defer_loading: bool | None = None
+
+
+class ToolChoice(msgspec.Struct, kw_only=True):
+    """`name`: of type tool."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class CountRequest(msgspec.Struct, kw_only=True):
+    """POST /v1/messages/count_tokens."""
+
+    model: str | None = None
+    messages: list[InputMessage]
+    system: Content | None = None
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class MessagesRequest(CountRequest, kw_only=True):
+    """POST /v1/messages. `max_tokens`: at most what the context has room for is generated."""
+
+    max_tokens: int
+    stop_sequences: list[str] | None = None
+    stream: bool | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None

@@ -1,0 +1,60 @@
+"""What /openapi.json says of Responses and Messages.
+
+Types come from the protocol and events of each; ranges of numbers are said in words of errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import msgspec
+
+from rtp_llm.server.anthropic import events as messages
+from rtp_llm.server.anthropic.errors import PATH
+from rtp_llm.server.anthropic.protocol import CountRequest, MessagesRequest
+from rtp_llm.server.responses import events as responses
+from rtp_llm.server.responses.endpoints import MAX_LISTED
+from rtp_llm.server.responses.protocol import ResponsesRequest
+
+Schema = dict[str, Any]
+Kind = type[msgspec.Struct]
+_ONE = "/v1/responses/{response_id}"
+BODIES: Mapping[str, Kind] = {
+    "/v1/responses": ResponsesRequest,
+    PATH: MessagesRequest,
+    f"{PATH}/count_tokens": CountRequest,
+}
+ANSWERS: Mapping[str, Kind] = {
+    "/v1/responses": responses.ResponseObject,
+    _ONE: responses.ResponseObject,
+    f"{_ONE}/cancel": responses.ResponseObject,
+    f"{_ONE}/input_items": responses.ItemList,
+    PATH: messages.MessageObject,
+    f"{PATH}/count_tokens": messages.CountAnswer,
+}
+DELETED = responses.DeletedAnswer
+CHUNKS: Mapping[str, tuple[Kind, ...]] = {
+    "/v1/responses": get_args(responses.Event),
+    PATH: get_args(messages.Event),
+}
+ERROR = messages.MessageErrorAnswer
+_LISTED: list[Schema] = [
+    {"name": "limit", "schema": {"type": "integer", "minimum": 1, "maximum": MAX_LISTED}},
+    {"name": "order", "schema": {"enum": ["asc", "desc"]}},
+    {"name": "after", "schema": {"type": "string"}},
+]
+
+
+def parameters_of(path: str) -> list[Schema]:
+    """Those in the path and in the query."""
+    if not path.startswith(_ONE):
+        return []
+    name = {"name": "response_id", "in": "path", "required": True, "schema": {"type": "string"}}
+    listed = _LISTED if path.endswith("/input_items") else []
+    return [name, *({"in": "query"} | each for each in listed)]
+
+
+def is_of_messages(path: str) -> bool:
+    """Whether its errors have Anthropic's shape."""
+    return path.startswith(PATH)

@@ -1,0 +1,1 @@
+"""OpenAI's Responses API: items in, items and events out, and the store of what was answered."""

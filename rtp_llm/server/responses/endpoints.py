@@ -1,0 +1,140 @@
+"""/v1/responses, and what is done with stored responses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rtp_llm.server.endpoint_base import EndpointBase, json_body, json_response
+from rtp_llm.server.errors import bad_request
+from rtp_llm.server.http.state import ServerState
+from rtp_llm.server.keys.key_ring import ACCOUNT, owner_of
+from rtp_llm.server.openai.answer import StreamedAnswer, WholeAnswer
+from rtp_llm.server.responses.answer import BackgroundAnswer, ResponseAnswer
+from rtp_llm.server.responses.context import Context, join, wanted_by
+from rtp_llm.server.responses.events import DeletedAnswer, ItemList
+from rtp_llm.server.responses.items import unknown_item
+from rtp_llm.server.responses.keeper import Keeper
+from rtp_llm.server.responses.store import ResponseStore, StoredItem, StoredResponse
+from rtp_llm.server.responses.writer import ResponseWriter
+
+MAX_LISTED = 100
+_DEFAULT_LISTED = 20
+
+
+class ResponsesEndpoints(EndpointBase):
+    """Handlers of one server, which keeps its responses in memory."""
+
+    def __init__(self, state: ServerState) -> None:
+        super().__init__(state)
+        settings = state.settings
+        self._store = ResponseStore(
+            settings.max_stored_responses,
+            settings.max_stored_response_bytes,
+            settings.stored_response_ttl,
+        )
+
+    async def create(self, http: Request) -> Response:
+        """POST /v1/responses."""
+        self._state.check_admission()
+        body = await self._read(http)
+        owner = owner_of(http.scope)
+        context, history = self._context(body, owner)
+        model = self._served_model()
+        request = await self._state.preparation.run("response", join(context, body), model)
+        generation, writer = self._generation(request.jobs), ResponseWriter(request.form)
+        headers = self._ignored.headers(request.ignored)
+        inputs = [StoredItem(each["id"], msgspec.json.encode(each)) for each in request.inputs]
+        keeper = Keeper(self._store, owner, inputs, history)
+        if writer.response.background:
+            account = http.scope[ACCOUNT]
+            BackgroundAnswer(self._state, generation, writer, keeper, account).start()
+            return json_response(writer.response)
+        answer = ResponseAnswer(writer, keeper)
+        if request.stream:
+            return StreamedAnswer(self._state, generation, answer, headers)
+        return WholeAnswer(self._state, generation, answer, headers)
+
+    async def get(self, http: Request) -> Response:
+        """GET /v1/responses/{id}."""
+        if http.query_params.get("stream", "false").lower() not in ("false", "0", ""):
+            raise bad_request("stream: a stored response comes whole.", "stream", "unsupported")
+        return json_body(self._find(http).body)
+
+    async def delete(self, http: Request) -> Response:
+        """DELETE /v1/responses/{id}."""
+        stored = self._find(http)
+        if stored.cancel is not None:
+            await stored.cancel()
+        self._store.remove(stored.id)
+        return json_response(DeletedAnswer(id=stored.id))
+
+    async def cancel(self, http: Request) -> Response:
+        """POST /v1/responses/{id}/cancel."""
+        stored = self._find(http)
+        if not stored.background:
+            raise bad_request(
+                "Only a response that was begun with background=true can be cancelled.",
+                code="invalid_value",
+            )
+        if stored.cancel is not None:
+            await stored.cancel()
+        return json_body(self._find(http).body)
+
+    async def input_items(self, http: Request) -> Response:
+        """GET /v1/responses/{id}/input_items."""
+        query = http.query_params
+        items = [*self._find(http).inputs]
+        if query.get("order", "desc") != "asc":
+            items.reverse()
+        if "after" in query:
+            ids = [item.id for item in items]
+            if query["after"] not in ids:
+                raise unknown_item(query["after"], "after")
+            items = items[ids.index(query["after"]) + 1 :]
+        most = _limit(query.get("limit"))
+        shown = items[:most]
+        answer = ItemList(
+            data=[msgspec.Raw(item.json) for item in shown],
+            first_id=shown[0].id if shown else None,
+            last_id=shown[-1].id if shown else None,
+            has_more=len(items) > most,
+        )
+        return json_response(answer)
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _find(self, http: Request) -> StoredResponse:
+        return self._store.find(http.path_params["response_id"], owner_of(http.scope))
+
+    def _context(self, body: bytes, owner: str) -> tuple[Context, Sequence[StoredItem]]:
+        """What the preparation is told, and the items before those of the request."""
+        store = self._store
+        if not store.enabled and b"previous_response_id" not in body:
+            return Context(), ()
+        wanted = wanted_by(body)
+        history: Sequence[StoredItem] = ()
+        if wanted.previous_response_id is not None:
+            name = "previous_response_id"
+            previous = store.find(wanted.previous_response_id, owner, name)
+            if previous.cancel is not None:
+                raise bad_request(f"{name}: it is still generated.", name, "invalid_value")
+            history = previous.conversation
+        found = store.find_items(wanted.references(), owner)
+        context = Context(
+            stores=True,
+            history=[msgspec.Raw(item.json) for item in history],
+            items={item_id: msgspec.Raw(item) for item_id, item in found.items()},
+        )
+        return context, history
+
+
+def _limit(given: str | None) -> int:
+    if given is None:
+        return _DEFAULT_LISTED
+    if not given.isdecimal() or not 1 <= int(given[:4]) <= MAX_LISTED:
+        raise bad_request(f"limit: must be between 1 and {MAX_LISTED}.", "limit", "invalid_value")
+    return int(given)

@@ -1,0 +1,182 @@
+"""POST /v1/responses: from its body to the turn that it asks for."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import msgspec
+
+from rtp_llm.constraints import Grammar
+from rtp_llm.server.bounds import MAX_TOOLS, check_count
+from rtp_llm.server.errors import bad_request
+from rtp_llm.server.openai.protocol import SamplingFields
+from rtp_llm.server.prepare.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
+from rtp_llm.server.prepare.jobs import Job
+from rtp_llm.server.prepare.parse import is_harmless, parse_request, plain_names, refused
+from rtp_llm.server.prepare.prepare_turn import prepare_turn
+from rtp_llm.server.prepare.prepared import PreparedResponse
+from rtp_llm.server.prepare.sampling import Lengths
+from rtp_llm.server.prepare.schema import schema_grammar
+from rtp_llm.server.prepare.served_model import ServedModel
+from rtp_llm.server.responses.context import ReadContext, split
+from rtp_llm.server.responses.form import ResponseForm
+from rtp_llm.server.responses.items import Items
+from rtp_llm.server.responses.protocol import ResponsesRequest, TextFormat
+from rtp_llm.server.responses.tools import Tools
+from rtp_llm.text.grammar import json_object_grammar
+
+_ENCRYPTED = "reasoning.encrypted_content"
+_SAMPLING = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "seed",
+    "stop",
+    "stream",
+    "priority",
+    "cache_salt",
+)
+_ECHOED = (
+    "instructions",
+    "previous_response_id",
+    "parallel_tool_calls",
+    "max_output_tokens",
+    "max_tool_calls",
+    "metadata",
+    "prompt_cache_key",
+    "safety_identifier",
+    "tool_choice",
+    "tools",
+    "user",
+)
+
+
+def prepare_response(joined: bytes, model: ServedModel) -> PreparedResponse:
+    """From context and body to a job and the form of its answer; raises ApiError."""
+    context, body = split(joined)
+    request, ignored = parse_request(body, ResponsesRequest, model)
+    stored = context.stores and request.store is not False
+    _check(request, stored)
+    tools, items = Tools(), Items(context.items)
+    tools.read(request.tools or ())
+    if request.instructions:
+        items.instruct(request.instructions)
+    items.read(context.history, "previous_response_id")
+    given = _given(request)
+    items.read(given, "input")
+    job = prepare_turn(_turn(request, tools, items, model), model)
+    form = ResponseForm(
+        model=model.name,
+        echo=_echo(request, job, stored),
+        namespaces=tools.namespaces,
+        seal_reasoning=_ENCRYPTED in (request.include or ()),
+    )
+    return PreparedResponse(
+        jobs=[job],
+        stream=bool(request.stream),
+        form=form,
+        inputs=[_with_id(item, context) for item in given] if stored else [],
+        ignored=(*ignored, *plain_names(sorted({*tools.skipped, *items.skipped}))),
+    )
+
+
+def _check(request: ResponsesRequest, stored: bool) -> None:
+    """Raise ApiError 400 for what is not served."""
+    for name in ("prompt", "conversation", "moderation", "context_management", "top_logprobs"):
+        if not is_harmless(name, getattr(request, name)) and getattr(request, name) != 0:
+            raise refused(name, name, area="responses")
+    if "message.output_text.logprobs" in (request.include or ()):
+        raise refused("top_logprobs", "include", area="responses")
+    if request.background and request.stream:
+        raise refused("background with stream", "background", area="responses")
+    if request.background and not stored:
+        raise bad_request(
+            "background: the answer would be lost, as it is not stored (see "
+            "--max-stored-responses, and leave out store=false).",
+            "background",
+            "unsupported",
+        )
+    check_count("tools", len(request.tools or ()), MAX_TOOLS, "tools")
+
+
+def _given(request: ResponsesRequest) -> list[dict[str, Any]]:
+    if isinstance(request.input, list):
+        return request.input
+    return [{"type": "message", "role": "user", "content": request.input}]
+
+
+def _turn(request: ResponsesRequest, tools: Tools, items: Items, model: ServedModel) -> ChatTurn:
+    messages = items.messages()
+    if not messages:
+        raise bad_request("input: must not be empty.", "input", "empty_array")
+    options, text = request.reasoning, request.text
+    most = request.max_output_tokens
+    return ChatTurn(
+        prompt=ChatPrompt(
+            messages=messages,
+            tools=tuple(tools.functions),
+            reasoning=ReasoningWish(effort=options.effort if options else None, optional=True),
+            variables=request.chat_template_kwargs or {},
+        ),
+        sampling=SamplingFields(**{name: getattr(request, name) for name in _SAMPLING}),
+        lengths=Lengths("input", "max_output_tokens", most, model.defaults.max_tokens),
+        tool_choice=tools.choice(request.tool_choice, request.parallel_tool_calls is not False),
+        grammar=_grammar(text.format) if text and text.format else None,
+        grammar_name="text.format.schema",
+    )
+
+
+def _grammar(given: TextFormat) -> Grammar | None:
+    if given.type == "json_object":
+        return json_object_grammar()
+    if given.type == "text":
+        return None
+    if given.schema is None:
+        place = "text.format.schema"
+        raise bad_request(f"{place} is required.", place, "missing_required_parameter")
+    return schema_grammar(given.schema, bool(given.strict), "text.format.schema")
+
+
+def _echo(request: ResponsesRequest, job: Job, stored: bool) -> dict[str, Any]:
+    """Fields of the response that repeat the request, or say what held without them."""
+    echo = {name: getattr(request, name) for name in _ECHOED}
+    echo = {name: value for name, value in echo.items() if value is not None}
+    if request.text is not None:
+        echo["text"] = {"format": {"type": "text"}} | _shown(request.text)
+    if request.reasoning is not None:
+        echo["reasoning"] = {"effort": None, "summary": None} | _shown(request.reasoning)
+    params = job.params
+    echo |= {"temperature": params.temperature, "top_p": params.top_p}
+    return echo | {"store": stored, "background": bool(request.background)}
+
+
+def _shown(options: msgspec.Struct) -> dict[str, Any]:
+    """What is set of some options."""
+    plain: dict[str, Any] = msgspec.to_builtins(options)
+    return _without_nulls(plain)
+
+
+def _without_nulls(plain: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_nulls(value) if name == "format" else value
+        for name, value in plain.items()
+        if value is not None
+    }
+
+
+_PREFIXES = {"message": "msg", "function_call": "fc", "reasoning": "rs"}
+
+
+def _with_id(item: dict[str, Any], context: ReadContext) -> dict[str, Any]:
+    """An item as it is stored: what a reference means, and with an id."""
+    kind = item.get("type", "message")
+    if kind == "item_reference":
+        return context.items[item["id"]]
+    if isinstance(item.get("id"), str):
+        return item
+    return {"type": kind, "id": f"{_PREFIXES.get(kind, kind)}_{uuid.uuid4().hex}", **item}

@@ -1,0 +1,210 @@
+"""From the deltas of an answer to the events of a response, and to the response itself."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from rtp_llm.server.blocks import Block, Blocks, Closed, Grown, Opened, Step
+from rtp_llm.server.errors import ApiError
+from rtp_llm.server.opaque_reasoning import seal
+from rtp_llm.server.openai.generation import Usage
+from rtp_llm.server.responses import events
+from rtp_llm.server.responses.events import (
+    Event,
+    FunctionCallItem,
+    Item,
+    ItemStatus,
+    MessageItem,
+    OutputText,
+    Part,
+    ReasoningItem,
+    ReasoningText,
+    ResponseObject,
+)
+from rtp_llm.server.responses.form import ResponseForm
+from rtp_llm.text.parsers.deltas import OutputDelta
+
+_PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}
+
+
+def new_id(prefix: str) -> str:
+    """An id that nobody else has."""
+    return f"{prefix}_{uuid.uuid4().hex}"
+
+
+class ResponseWriter:
+    """One response: `begin`, any number of `take`, then `finish` or `fail`.
+
+    What the events say in sum is `response`, whether anybody looks at the events or not.
+    """
+
+    def __init__(self, form: ResponseForm, response_id: str | None = None) -> None:
+        self._form = form
+        self._blocks = Blocks()
+        self._numbers = itertools.count()
+        self._item_id = self._call_id = ""
+        self.response = ResponseObject(
+            id=response_id or new_id("resp"),
+            created_at=int(time.time()),
+            status="in_progress",
+            model=form.model,
+            **form.echo,
+        )
+
+    def begin(self) -> list[Event]:
+        """The first events."""
+        response = msgspec.structs.replace(self.response, output=[])
+        return [
+            events.Created(sequence_number=next(self._numbers), response=response),
+            events.InProgress(sequence_number=next(self._numbers), response=response),
+        ]
+
+    def take(self, deltas: Iterable[OutputDelta]) -> list[Event]:
+        """The events of deltas."""
+        return [
+            event
+            for delta in deltas
+            for step in self._blocks.take(delta)
+            for event in self._events(step)
+        ]
+
+    def finish(self, cut: bool, usage: Usage) -> list[Event]:
+        """The last events. `cut`: the answer was ended by its length."""
+        last = self._close(cut)
+        response = self.response
+        response.usage = usage_content(usage)
+        if cut:
+            response.status = "incomplete"
+            response.incomplete_details = events.IncompleteDetails(reason="max_output_tokens")
+            last.append(events.Incomplete(sequence_number=next(self._numbers), response=response))
+        else:
+            response.status = "completed"
+            response.completed_at = int(time.time())
+            last.append(events.Completed(sequence_number=next(self._numbers), response=response))
+        return last
+
+    def fail(self, error: ApiError, usage: Usage) -> list[Event]:
+        """The last events of an answer that went wrong."""
+        last = self._close(True)
+        self.response.status = "failed"
+        self.response.usage = usage_content(usage)
+        # The codes that clients know are few; ours goes with the message.
+        self.response.error = events.ResponseError(code="server_error", message=error.message)
+        return [*last, events.Failed(sequence_number=next(self._numbers), response=self.response)]
+
+    def cancel(self, usage: Usage) -> None:
+        """End an answer that nobody wants any more, and that nobody hears of."""
+        self._close(True)
+        self.response.status, self.response.usage = "cancelled", usage_content(usage)
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _close(self, cut: bool) -> list[Event]:
+        return [event for step in self._blocks.finish(cut) for event in self._events(step)]
+
+    def _events(self, step: Step) -> Iterator[Event]:
+        if isinstance(step, Opened):
+            yield from self._opened(step.block)
+        elif isinstance(step, Grown):
+            yield self._grown(step)
+        else:
+            yield from self._closed(step)
+
+    def _opened(self, block: Block) -> Iterator[Event]:
+        self._item_id = new_id(_PREFIXES[block.kind])
+        self._call_id = block.id or f"call_{uuid.uuid4().hex[:24]}"
+        item = self._item(block, "in_progress")
+        yield events.ItemAdded(
+            sequence_number=next(self._numbers), output_index=self._index, item=item
+        )
+        if block.kind != "call":
+            part = _part(block, "")
+            yield events.PartAdded(sequence_number=next(self._numbers), **self._place, part=part)
+
+    def _grown(self, step: Grown) -> Event:
+        if step.block.kind == "text":
+            return events.TextDelta(
+                sequence_number=next(self._numbers), **self._place, delta=step.text
+            )
+        if step.block.kind == "reasoning":
+            return events.ReasoningDelta(
+                sequence_number=next(self._numbers), **self._place, delta=step.text
+            )
+        return events.ArgumentsDelta(
+            sequence_number=next(self._numbers), **self._place, delta=step.text
+        )
+
+    def _closed(self, step: Closed) -> Iterator[Event]:
+        block, text = step.block, step.block.text
+        item = self._item(block, "incomplete" if step.cut else "completed")
+        if isinstance(item, FunctionCallItem):
+            yield events.ArgumentsDone(
+                sequence_number=next(self._numbers), **self._place, name=item.name, arguments=text
+            )
+        else:
+            kind = events.TextDone if block.kind == "text" else events.ReasoningDone
+            yield kind(sequence_number=next(self._numbers), **self._place, text=text)
+            part = _part(block, text)
+            yield events.PartDone(sequence_number=next(self._numbers), **self._place, part=part)
+        yield events.ItemDone(
+            sequence_number=next(self._numbers), output_index=self._index, item=item
+        )
+        self.response.output.append(item)
+
+    def _item(self, block: Block, status: ItemStatus) -> Item:
+        """The block so far; empty while it is in progress."""
+        done = status != "in_progress"
+        text = block.text if done else ""
+        if block.kind == "text":
+            content = [OutputText(text=text)] if done else []
+            return MessageItem(id=self._item_id, status=status, content=content)
+        if block.kind == "reasoning":
+            return ReasoningItem(
+                id=self._item_id,
+                content=[ReasoningText(text=text)] if done else [],
+                encrypted_content=seal(text) if self._form.seal_reasoning else msgspec.UNSET,
+                status=status,
+            )
+        space, name = self._form.namespaces.get(block.name, (msgspec.UNSET, block.name))
+        return FunctionCallItem(
+            id=self._item_id,
+            call_id=self._call_id,
+            name=name,
+            arguments=text,
+            status=status,
+            namespace=space,
+        )
+
+    @property
+    def _index(self) -> int:
+        return len(self.response.output)
+
+    @property
+    def _place(self) -> dict[str, Any]:
+        return {"item_id": self._item_id, "output_index": self._index}
+
+
+def _part(block: Block, text: str) -> Part:
+    return OutputText(text=text) if block.kind == "text" else ReasoningText(text=text)
+
+
+def usage_content(usage: Usage) -> events.ResponseUsage:
+    """The usage as the Responses API counts it."""
+    prompt, answer = usage.prompt_tokens, usage.completion_tokens
+    return events.ResponseUsage(
+        input_tokens=prompt,
+        input_tokens_details=events.InputTokensDetails(
+            cached_tokens=usage.cached_tokens, cache_write_tokens=0
+        ),
+        output_tokens=answer,
+        output_tokens_details=events.OutputTokensDetails(
+            reasoning_tokens=usage.reasoning_tokens or 0
+        ),
+        total_tokens=prompt + answer,
+    )
