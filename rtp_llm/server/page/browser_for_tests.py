@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,13 +22,11 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
-from starlette.requests import Request
-from starlette.responses import Response
 
 from rtp_llm.engine.messages import AddRequest
+from rtp_llm.server.agents_for_tests import agent_folder, agent_tokenizer
 from rtp_llm.server.fake_engine_for_tests import FakeEngine, ready_message
-from rtp_llm.server.openai.endpoints import Endpoints
-from rtp_llm.server.serving_for_tests import demo_tokenizer, listening
+from rtp_llm.server.serving_for_tests import listening
 
 Seen = TypeVar("Seen")
 Chromium = tuple[webdriver.Chrome, Path]  # and the folder of what it downloads
@@ -51,13 +49,13 @@ needs_chromium = pytest.mark.skipif(
 
 
 def scripted_engine(answers: dict[str, str], *, step_seconds: float = 0.001) -> FakeEngine:
-    """Says answers[word] if the last message of a prompt has that word; else that it read it."""
-    tokenizer = demo_tokenizer()
+    """Says answers[words] if the last message of a prompt, which begins with its role, has them."""
+    tokenizer = agent_tokenizer()
 
     def script(request: AddRequest, index: int) -> list[int]:
-        prompt = tokenizer.decode(request.prompt_token_ids, skip_special_tokens=False)
-        last = prompt.rpartition("<|im_start|>user\n")[2].partition("<|im_end|>")[0]
-        text = next((text for word, text in answers.items() if word in last), "I have read it.")
+        conversation = prompt_of(request).rpartition("<|im_start|>assistant\n")[0]
+        last = conversation.rpartition("<|im_start|>")[2]
+        text = next((text for words, text in answers.items() if words in last), "I have read it.")
         return tokenizer.encode(text, add_special_tokens=False)
 
     engine = FakeEngine(script, step_seconds=step_seconds)
@@ -65,27 +63,9 @@ def scripted_engine(answers: dict[str, str], *, step_seconds: float = 0.001) -> 
     return engine
 
 
-def scripted_chat(
-    monkeypatch: pytest.MonkeyPatch, *answers: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Answers one chat after the other by these deltas; gives the bodies as they come."""
-    bodies: list[dict[str, Any]] = []
-
-    async def chat(_endpoints: Endpoints, http: Request) -> Response:
-        deltas = answers[len(bodies)]
-        bodies.append(await http.json())
-        ends = "tool_calls" if any("tool_calls" in delta for delta in deltas) else "stop"
-        choices: list[dict[str, Any]] = [
-            {"index": 0, "delta": delta, "finish_reason": None} for delta in deltas
-        ]
-        choices.append({"index": 0, "delta": {}, "finish_reason": ends})
-        chunks: list[dict[str, Any]] = [{"choices": [choice]} for choice in choices]
-        chunks.append({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 7}})
-        events = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
-        return Response("".join([*events, "data: [DONE]\n\n"]), media_type="text/event-stream")
-
-    monkeypatch.setattr(Endpoints, "chat", chat)
-    return bodies
+def prompt_of(request: AddRequest) -> str:
+    """What the model is given."""
+    return agent_tokenizer().decode(request.prompt_token_ids, skip_special_tokens=False)
 
 
 class Browser:
@@ -226,7 +206,8 @@ def page_of(browser: Chromium, engine: FakeEngine, **settings: Any) -> Iterator[
     driver, downloads = browser
     for old in downloads.iterdir():
         old.unlink()
-    with listening(engine, **settings) as url:
+    settings = {"model": str(agent_folder()), **settings}
+    with listening(engine, tokenizer=agent_tokenizer(), **settings) as url:
         for log in ("browser", "performance"):
             _log(driver, log)
         yield Browser(driver, url + "/", downloads)

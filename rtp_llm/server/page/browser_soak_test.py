@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from selenium.webdriver.common.keys import Keys
@@ -15,10 +14,9 @@ from rtp_llm.server.page.browser_for_tests import (
     chromium,
     needs_chromium,
     page_of,
-    scripted_chat,
+    prompt_of,
     scripted_engine,
 )
-from rtp_llm.server.serving_for_tests import demo_tokenizer
 
 pytestmark = needs_chromium
 
@@ -60,16 +58,10 @@ and \(e^{i\pi} = -1\). It costs $5 or $6.
 \[\begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}\]
 """
 TOOLS = [{"type": "function", "function": {"name": "calculator", "parameters": {}}}]
-_BEGIN = {"index": 0, "id": "call_1", "type": "function"}
-# As servers stream them: reasoning under both names or one, a call in pieces.
-CALL_PIECES: list[dict[str, Any]] = [
-    {"role": "assistant", "content": ""},
-    {"reasoning_content": "A sum: ", "reasoning": "A sum: "},
-    {"reasoning": "so I **calculate**."},
-    {"tool_calls": [{**_BEGIN, "function": {"name": "calculator", "arguments": ""}}]},
-    {"tool_calls": [{"index": 0, "function": {"arguments": '{"expression": '}}]},
-    {"tool_calls": [{"index": 0, "function": {"arguments": '"12 + 30"}'}}]},
-]
+CALL = {"name": "calculator", "arguments": {"expression": "12 + 30"}}
+THOUGHT_AND_CALL = (
+    f"<think>\nA sum: so I **calculate**.\n</think>\n<tool_call>\n{json.dumps(CALL)}\n</tool_call>"
+)
 
 
 @pytest.fixture(name="browser", scope="module")
@@ -137,11 +129,9 @@ def test_latex_is_mathml_and_prices_are_text(browser: Chromium) -> None:
         assert box.size["height"] > 20
 
 
-def test_reasoning_and_tools_are_folded_and_results_fed_back(
-    browser: Chromium, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bodies = scripted_chat(monkeypatch, CALL_PIECES, [{"content": "It is **42**."}])
-    with page_of(browser, scripted_engine({})) as page:
+def test_reasoning_and_tools_are_folded_and_results_fed_back(browser: Chromium) -> None:
+    engine = scripted_engine({"12 + 30": THOUGHT_AND_CALL, "tool\n42": "It is **42**."})
+    with page_of(browser, engine) as page:
         page.press("Settings")
         page.fill("Tools", "[")
         assert "Not JSON" in page.texts(".problem")[0]
@@ -150,9 +140,9 @@ def test_reasoning_and_tools_are_folded_and_results_fed_back(
         page.ask("What is 12 + 30?")
         assert [each.get_attribute("open") for each in page.find("details")] == [None, None]
         assert page.texts(".reasoning .markdown p") == ["A sum: so I calculate."]
-        assert page.texts(".reasoning summary") == ["Thought"]
+        assert page.texts(".reasoning summary")[0].startswith("Thought")
         assert page.texts(".call summary") == ["Called calculator"]
-        assert json.loads(page.texts(".call pre")[0]) == {"expression": "12 + 30"}
+        assert json.loads(page.texts(".call pre")[0]) == CALL["arguments"]
         page.run("document.querySelectorAll('details').forEach((each) => (each.open = true))")
         page.one(".results textarea").send_keys("42")
         page.shoot("tools")
@@ -160,14 +150,10 @@ def test_reasoning_and_tools_are_folded_and_results_fed_back(
         page.wait(lambda: page.texts(".message.assistant strong")[-1:] == ["42"])
         page.wait_for_answer()
         page.shoot("tool_result")
-    first, second = bodies
-    assert first["tools"] == second["tools"] == TOOLS
-    question, answer, result = second["messages"]
-    assert question == {"role": "user", "content": "What is 12 + 30?"}
-    function = {"name": "calculator", "arguments": '{"expression": "12 + 30"}'}
-    assert answer["tool_calls"] == [{"id": "call_1", "type": "function", "function": function}]
-    assert answer["reasoning_content"] == "A sum: so I **calculate**."
-    assert result == {"role": "tool", "tool_call_id": "call_1", "content": "42"}
+    first, second = (prompt_of(request) for request in engine.requests)
+    assert '"name": "calculator"' in first and '"name": "calculator"' in second
+    shown = f"<tool_call>\n{json.dumps(CALL)}\n</tool_call><|im_end|>\n<|im_start|>tool\n42"
+    assert shown in second
 
 
 def test_settings_are_checked_kept_and_sent(browser: Chromium) -> None:
@@ -192,10 +178,9 @@ def test_settings_are_checked_kept_and_sent(browser: Chromium) -> None:
         params = request.params
         assert (params.temperature, params.top_p, params.max_tokens) == (0.25, 0.5, 3)
         assert "length limit" in page.texts(".stats")[0]
-        sent = page.driver.execute_cdp_cmd(
-            "Runtime.evaluate", {"expression": "localStorage['rtp-llm.settings']"}
-        )
-        assert json.loads(sent["result"]["value"])["thinking"] == "off"
+        prompt = prompt_of(request)
+        assert "<|im_start|>system\nBe brief.<|im_end|>" in prompt
+        assert prompt.endswith("<think>\n\n</think>\n\n")  # thinking is off
 
 
 def test_a_key_is_asked_for_and_not_exported(browser: Chromium) -> None:
@@ -249,7 +234,7 @@ def test_text_files_are_attached_and_others_refused(browser: Chromium) -> None:
         page.shoot("attachment")
         page.ask("Sum it up")
         assert page.texts(".bubble .fold pre") == ["Some ```fenced``` notes."]
-        prompt = demo_tokenizer().decode(engine.requests[0].prompt_token_ids)
+        prompt = prompt_of(engine.requests[0])
         assert "Sum it up\n\nFile notes.md:\n````\nSome ```fenced``` notes.\n````" in prompt
 
 

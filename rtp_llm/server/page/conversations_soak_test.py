@@ -13,9 +13,9 @@ from rtp_llm.server.page.browser_for_tests import (
     chromium,
     needs_chromium,
     page_of,
+    prompt_of,
     scripted_engine,
 )
-from rtp_llm.server.serving_for_tests import demo_tokenizer
 
 pytestmark = needs_chromium
 LONG = "A long story that goes on and on. " * 60
@@ -95,10 +95,7 @@ def test_an_answer_that_was_cut_is_continued(browser: Chromium) -> None:
         assert not page.find(".siblings")
         (more,) = page.texts(".message.assistant p")
         assert more.startswith(said + "A") and LONG.startswith(more.removeprefix(said))
-        prompt = demo_tokenizer().decode(
-            engine.requests[1].prompt_token_ids, skip_special_tokens=False
-        )
-        assert prompt.endswith("<|im_start|>assistant\n" + said)
+        assert prompt_of(engine.requests[1]).endswith("<|im_start|>assistant\n" + said)
 
 
 def test_conversations_are_kept_found_and_deleted(browser: Chromium) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from rtp_llm.server.agents_for_tests import TOOL
 from rtp_llm.server.page.browser_for_tests import (
     Browser,
     Chromium,
     chromium,
     needs_chromium,
     page_of,
-    scripted_chat,
     scripted_engine,
 )
 
@@ -118,27 +118,23 @@ def test_questions_and_titles(browser: Chromium) -> None:
         check_harmless(page)
 
 
-def test_reasoning_and_tools(browser: Chromium, monkeypatch: pytest.MonkeyPatch) -> None:
-    call = {"index": 0, "id": f"call_{HTML}", "type": "function"}
-    arguments = json.dumps({HTML: HTML})
-    scripted_chat(
-        monkeypatch,
-        [
-            {"reasoning_content": HTML + LINKS + LATEX, "reasoning": "unread"},
-            {"tool_calls": [{**call, "function": {"name": HTML, "arguments": arguments}}]},
-        ],
-        [{"content": HTML}],
-    )
-    with page_of(browser, scripted_engine({})) as page:
+def test_reasoning_and_tools(browser: Chromium) -> None:
+    call = json.dumps({"name": "add", "arguments": {HTML: HTML + LATEX}})
+    said = f"<think>\n{HTML}{LINKS}{LATEX}</think>\n<tool_call>\n{call}\n</tool_call>"
+    with page_of(browser, scripted_engine({"attack": said, "tool\n": HTML})) as page:
+        page.press("Settings")
+        page.fill("Tools", json.dumps([TOOL]))
+        page.press_text("Save")
         page.ask("attack")
         check_harmless(page)
         page.shoot("injection_tools")
-        assert page.texts(".call summary code") == [HTML]
-        assert "unread" not in page.texts(".reasoning")[0]
+        assert HTML in page.texts(".reasoning .markdown")[0]
+        assert json.loads(page.texts(".call pre")[0]) == {HTML: HTML + LATEX}
         page.one(".results textarea").send_keys(HTML)
         page.press_text("Send result")
         page.wait(lambda: page.texts(".message.tool pre") == [HTML])
         page.wait_for_answer()
+        assert page.texts(".message.assistant .markdown")[-1] == HTML
         check_harmless(page)
 
 
