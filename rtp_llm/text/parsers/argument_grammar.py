@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,9 @@ _NOTES = frozenset(
     {"title", "description", "default", "examples", "$schema", "$id", "$comment", "$defs"}
     | {"definitions", "deprecated", "strict"}
 )
+
+_IN_TAGS = re.compile(r"""[^\s<>"]+""")
+_IN_PYTHON = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,11 @@ class Argument:
         return list(schema["enum"]) if isinstance(schema.get("enum"), list) else None
 
 
-def arguments_of(tool: Tool) -> list[Argument]:
-    """The declared arguments. Raises GrammarError for what cannot be enforced of a strict tool."""
+def arguments_of(tool: Tool, names: re.Pattern[str]) -> list[Argument]:
+    """The declared arguments; `names`: what they may be called.
+
+    Raises GrammarError for other names, and for what cannot be enforced of a strict tool.
+    """
     root = tool.parameters
     for keyword in root if tool.strict else ():
         if keyword not in _OF_OBJECTS | _NOTES:
@@ -66,9 +73,12 @@ def arguments_of(tool: Tool) -> list[Argument]:
     properties = root.get("properties")
     required = root.get("required")
     declared = dict(properties) if isinstance(properties, Mapping) else {}
-    names = [name for name in required if isinstance(name, str)] if required else []
-    for name in names:
-        declared.setdefault(name, {})
+    needed = required if isinstance(required, list) else []
+    for name in needed:
+        declared.setdefault(str(name), {})
+    for name in declared:
+        if not names.fullmatch(name):
+            raise GrammarError(f"tool {tool.name!r}: this model cannot name an argument {name!r}")
     shared = {key: root[key] for key in ("$defs", "definitions") if key in root}
     return [
         Argument(
@@ -77,7 +87,7 @@ def arguments_of(tool: Tool) -> list[Argument]:
             if isinstance(schema, Mapping) and "$ref" in str(schema)
             else schema,
             types_of(schema, root),
-            key in names,
+            key in needed,
             tool.strict,
         )
         for key, schema in declared.items()
@@ -100,7 +110,7 @@ class Tagged:
 
     def __call__(self, tool: Tool, texts: Texts) -> str:
         terms = [texts(tool.name + self.before)]
-        for argument in arguments_of(tool):
+        for argument in arguments_of(tool, _IN_TAGS):
             term = f"{self._argument(argument, texts)} {texts(self.after)}"
             terms.append(term if argument.required else f"({term})?")
         return " ".join([*terms, texts(self.close)])
@@ -126,7 +136,7 @@ class Tagged:
 
 def python_call(tool: Tool, texts: Texts) -> str:
     """`name(key=value, ...)`, the required arguments first."""
-    arguments = sorted(arguments_of(tool), key=lambda argument: not argument.required)
+    arguments = sorted(arguments_of(tool, _IN_PYTHON), key=lambda argument: not argument.required)
     terms = [f"{texts(argument.key + '=')} {_python(argument)}" for argument in arguments]
     required = sum(argument.required for argument in arguments)
     comma = texts(", ")

@@ -165,6 +165,10 @@ def test_what_cannot_be_enforced_is_refused() -> None:
     objects = Tool("f", parameters={"minProperties": 2}, strict=True)
     with pytest.raises(GrammarError, match="'f': minProperties cannot"):
         tool_grammar("pythonic", [objects], REQUIRED)
+    named = Tool("f", parameters={"properties": {"a b": {}}})
+    for form in ("qwen3_coder", "pythonic"):
+        with pytest.raises(GrammarError, match="cannot name an argument 'a b'"):
+            tool_grammar(form, [named], REQUIRED)
 
 
 POINT: dict[str, Any] = {
