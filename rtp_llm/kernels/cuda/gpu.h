@@ -21,8 +21,10 @@ namespace rtp_llm::cuda {
 
 #if defined(__HIPCC__)
 using Stream = hipStream_t;
+using Words4 = uint4::Native_vec_;  // HIP's uint4 is a class that no bits can be cast to
 #else
 using Stream = cudaStream_t;
+using Words4 = uint4;
 #endif
 
 constexpr int kGroup = 32;  // lanes that exchange values

@@ -19,8 +19,8 @@ __device__ inline Pack<T, N> load(const T* from) {
 // four bytes.
 template <class T, int N>
 __device__ inline void store(T* to, const Pack<T, N>& pack) {
-  if constexpr (sizeof(pack) == sizeof(uint4)) {
-    *reinterpret_cast<uint4*>(to) = __builtin_bit_cast(uint4, pack);
+  if constexpr (sizeof(pack) == sizeof(Words4)) {
+    *reinterpret_cast<Words4*>(to) = __builtin_bit_cast(Words4, pack);
   } else {
     *reinterpret_cast<Pack<T, N>*>(to) = pack;
   }
