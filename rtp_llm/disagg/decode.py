@@ -239,6 +239,8 @@ class DecodeEngine(EngineWithTransfers):
             transport=peer.transport,
             grammar=request.grammar,
             thinking=request.thinking,
+            tenant=request.tenant,
+            tenant_weight=request.tenant_weight,
         )
 
     def _hold(self, awaited: AwaitedPrompt) -> list[BlockPart]:

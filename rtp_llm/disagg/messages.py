@@ -75,9 +75,8 @@ class Prefill(msgspec.Struct, tag="prefill", frozen=True, kw_only=True):
     """Compute this prompt and sample its first token; its blocks go by this transport.
 
     ``name`` is a number of 63 bits that nobody used so far, among all workers. ``params`` has
-    the seed that the answer is sampled with; ``grammar`` and ``thinking`` are the request's.
-    ``patience`` in seconds: then nobody waits
-    for it any more.
+    the seed that the answer is sampled with; ``grammar``, ``thinking`` and ``tenant`` are the
+    request's. ``patience`` in seconds: then nobody waits for it any more.
     """
 
     name: int
@@ -88,6 +87,8 @@ class Prefill(msgspec.Struct, tag="prefill", frozen=True, kw_only=True):
     transport: str
     grammar: Grammar | None = None
     thinking: Thinking | None = None
+    tenant: str = ""
+    tenant_weight: float = 1.0
 
 
 class Finished(msgspec.Struct, tag="finished", frozen=True, kw_only=True):

@@ -181,16 +181,7 @@ class PrefillEngine(EngineWithTransfers):
             deadline=time.monotonic() + message.patience,
         )
         try:
-            self._engine.add(
-                AddRequest(
-                    request_id=request_id,
-                    prompt_token_ids=message.prompt_token_ids,
-                    params=first_token_only(message.params),
-                    extra_key=message.extra_key,
-                    grammar=message.grammar,
-                    thinking=message.thinking,
-                )
-            )
+            self._engine.add(_request(request_id, message))
         except RequestError as error:
             self._store.forget(str(message.name))
             self._refuse(decode_worker, message.name, error.kind, error.message)
@@ -297,3 +288,16 @@ def first_token_only(params: SamplingParams) -> SamplingParams:
     behind it here."""
     fewest = min(1, params.min_tokens)
     return msgspec.structs.replace(params, max_tokens=1, min_tokens=fewest, speculate=False)
+
+
+def _request(request_id: int, message: Prefill) -> AddRequest:
+    return AddRequest(
+        request_id=request_id,
+        prompt_token_ids=message.prompt_token_ids,
+        params=first_token_only(message.params),
+        extra_key=message.extra_key,
+        grammar=message.grammar,
+        thinking=message.thinking,
+        tenant=message.tenant,
+        tenant_weight=message.tenant_weight,
+    )

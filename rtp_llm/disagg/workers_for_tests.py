@@ -53,6 +53,7 @@ class Worker:
         key: str = "",
         grammar: str | None = None,
         thinking: Thinking | None = None,
+        tenant: str = "",
         **params: Any,
     ) -> int:
         """Queue a request, greedy unless it says otherwise; returns its id."""
@@ -65,6 +66,7 @@ class Worker:
             extra_key=key,
             grammar=None if grammar is None else Grammar(text=grammar),
             thinking=thinking,
+            tenant=tenant,
         )
         self.engine.add(request)
         self.outcomes[self._last] = Outcome()

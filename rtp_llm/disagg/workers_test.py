@@ -16,7 +16,7 @@ from rtp_llm.disagg.messages import Prefill
 from rtp_llm.disagg.metrics import TransferMetrics
 from rtp_llm.disagg.pinned_pool import PinnedPool, PoolFullError, rounded
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, prompt
-from rtp_llm.engine.messages import TRANSFER_COUNTERS, TRANSFER_GAUGES
+from rtp_llm.engine.messages import TRANSFER_COUNTERS, TRANSFER_GAUGES, AddRequest
 from rtp_llm.testing.each_token_alone import each_token_alone
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
@@ -50,6 +50,20 @@ def test_greedy_text_is_that_of_one_engine(pair: Pair, fused: TinyEngine, length
     before = pair.decode.transfers().get("delivered", 0)
     assert pair.tokens(tokens) == fused.tokens(tokens)
     assert pair.decode.transfers()["delivered"] == before + 1
+    pair.settle()
+
+
+def test_prompts_count_for_their_tenant(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    add, seen = pair.prefill.base.engine.add, []
+
+    def spy(request: AddRequest, *others: Any, **more: Any) -> Any:
+        seen.append((request.tenant, request.tenant_weight))
+        return add(request, *others, **more)
+
+    monkeypatch.setattr(pair.prefill.base.engine, "add", spy)
+    request = pair.decode.add(prompt(9, seed=90), tenant="team-a", max_tokens=3)
+    pair.until(lambda: pair.finished(request))
+    assert seen == [("team-a", 1.0)]
     pair.settle()
 
 

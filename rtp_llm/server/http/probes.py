@@ -16,6 +16,7 @@ from rtp_llm.server.endpoint_base import json_response
 from rtp_llm.server.errors import unknown_model
 from rtp_llm.server.http.metrics import CONTENT_TYPE
 from rtp_llm.server.http.state import ServerState
+from rtp_llm.server.keys.key_ring import ACCOUNT, may_use, no_access
 from rtp_llm.server.page.page import asks_for_page, send_page
 
 
@@ -41,16 +42,23 @@ class Probes:
         alive = self._state.phase != "engine_dead"
         return json_response({"alive": alive}, 200 if alive else 503)
 
-    async def models(self) -> Response:
-        """The served model, as a list of one."""
-        return json_response({"object": "list", "data": [self._card()]})
+    async def models(self, request: Request) -> Response:
+        """The served model, as a list of one; none that the key may not use."""
+        cards = [self._card()] if self._may_use(request) else []
+        return json_response({"object": "list", "data": cards})
 
-    async def model(self, name: str) -> Response:
+    async def model(self, name: str, request: Request) -> Response:
         """The served model, by its name."""
         served = self._state.settings.model_name
         if name != served:
             raise unknown_model(name, served)
+        if not self._may_use(request):
+            raise no_access(name, request.scope[ACCOUNT])
         return json_response(self._card())
+
+    def _may_use(self, request: Request) -> bool:
+        account = request.scope.get(ACCOUNT)
+        return account is None or may_use(self._state.settings.model_name, account)
 
     def _card(self) -> dict[str, Any]:
         ready, settings = self._state.engine.ready, self._state.settings

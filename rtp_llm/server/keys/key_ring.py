@@ -133,9 +133,25 @@ def check_admin(path: str, account: Account) -> None:
         raise ApiError(403, text, code="admin_key_required")
 
 
+def check_priority(priority: int, account: Account) -> None:
+    """Raise ApiError 403 for a request more urgent than others, whose key is no admin's."""
+    if priority < 0 and not account.key.admin:
+        text = f"priority={priority} needs a key with admin = true; 0 is the most urgent otherwise."
+        raise ApiError(403, text, param="priority", code="admin_key_required")
+
+
+def may_use(model: str, account: Account) -> bool:
+    """Whether a model is among those of the key."""
+    return account.key.models is None or model in account.key.models
+
+
 def check_model(model: str, account: Account) -> None:
     """Raise ApiError 403 for a model that is not among those of the key."""
-    models = account.key.models
-    if models is not None and model not in models:
-        text = f"The key {account.key.name!r} has no access to the model {model!r}."
-        raise ApiError(403, text, param="model", code="model_not_found")
+    if not may_use(model, account):
+        raise no_access(model, account)
+
+
+def no_access(model: str, account: Account) -> ApiError:
+    """403."""
+    text = f"The key {account.key.name!r} has no access to the model {model!r}."
+    return ApiError(403, text, param="model", code="model_not_found")

@@ -93,11 +93,28 @@ async def test_admins_and_models(tmp_path: Path) -> None:
         assert answer.status_code == 403
         assert answer.json()["error"]["code"] == "model_not_found"
         assert (await chat(server, B)).status_code == 200
+        for key, names, status in ((A, [], 403), (B, ["demo"], 200)):
+            models = (await server.client.get("/v1/models", headers=bearer(key))).json()["data"]
+            assert [model["id"] for model in models] == names
+            card = await server.client.get("/v1/models/demo", headers=bearer(key))
+            assert card.status_code == status
         for admins_only in ("/metrics", "/server_info"):
             answer = await server.client.get(admins_only, headers=bearer(A))
             assert answer.status_code == 403
             assert "admin = true" in answer.json()["error"]["message"]
             assert (await server.client.get(admins_only, headers=bearer(B))).status_code == 200
+
+
+@run
+async def test_only_admins_are_more_urgent_than_others(tmp_path: Path) -> None:
+    path = key_file(tmp_path / "keys", entry(A, "a"), entry(B, "b", admin=True))
+    async with served(api_key_file=path) as server:
+        for key, priority, status in ((A, 0, 200), (A, 5, 200), (A, -1, 403), (B, -1, 200)):
+            answer = await chat(server, key, priority=priority)
+            assert answer.status_code == status
+        assert len(server.engine.requests) == 3
+        refusal = await chat(server, A, priority=-1, stream=True)
+        assert refusal.json()["error"]["code"] == "admin_key_required"
 
 
 @run

@@ -22,6 +22,7 @@ from rtp_llm.server.engine_interface import EngineInterface
 from rtp_llm.server.errors import ApiError, from_engine, unavailable
 from rtp_llm.server.http.metrics import Metrics
 from rtp_llm.server.http.request_metrics import SequenceTimes
+from rtp_llm.server.keys.key_ring import check_priority
 from rtp_llm.server.keys.quota import Account
 from rtp_llm.server.openai.parsed_text import ParsedText, hidden_tokens
 from rtp_llm.server.prepare.jobs import Job
@@ -198,9 +199,10 @@ class Generation:
     def deltas(self) -> AsyncGenerator[ChoiceDelta, None]:
         """The deltas of all choices, in the order they come; the caller reads and closes it.
 
-        Raises ApiError 429 where the account has too few tokens left.
+        Raises ApiError where the account has too few tokens left, or not the right.
         """
         if self.account is not None:
+            check_priority(self.params.priority, self.account)
             self._reserved = self.account.reserve(*self._asked_tokens())
         return self._run(self._jobs[0]) if len(self._jobs) == 1 else self._merge()
 
