@@ -38,7 +38,7 @@ _TURN = re.compile(
     r"<[|｜][^<>|｜\s]{1,40}[|｜]>|\[/?INST\]|</?s>|<(?:start|end)_of_turn>|\]~b?\]|\[e~\["
 )
 
-_TOKENS = re.compile(r"<\|[^<>|]+\|>")  # some markers are two tokens
+_TOKENS = re.compile(r"<\|[^<>|]+\|>|｜DSML｜")  # some markers have several, or one within
 
 
 def make_parser(spec: ParserSpec) -> OutputParser:

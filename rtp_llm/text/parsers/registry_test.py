@@ -86,3 +86,15 @@ def test_every_name_makes_a_parser() -> None:
         assert make_parser(ParserSpec(reasoning=form)).feed("Hi") == [TextDelta("Hi")]
     with pytest.raises(KeyError):
         make_parser(ParserSpec(tool_calls="none such"))
+
+
+def test_tokens_that_a_parser_has_to_see() -> None:
+    assert "｜DSML｜" in special_texts(ParserSpec("deepseek_v32"))
+    assert {"<|action_start|>", "<|plugin|>"} <= special_texts(ParserSpec("internlm"))
+    assert special_texts(ParserSpec("hermes", "mistral")) == {
+        "<tool_call>",
+        "</tool_call>",
+        "[THINK]",
+        "[/THINK]",
+    }
+    assert special_texts(ParserSpec()) == frozenset()

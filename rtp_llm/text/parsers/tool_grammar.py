@@ -37,13 +37,15 @@ class Texts:
         return " ".join(terms)
 
     def rule_up_to(self, name: str, text: str, end: str) -> str:
-        """A rule: the terminal `text` up to the first `end`, and that.
-
-        A special token ends a text by itself; what is before it in `end` is part of the text.
-        """
-        if special := self._pattern.search(end):
-            return f"{name}: {text} {self(end[special.start() :])}\n"
-        return f"{name}[lazy]: {text} {literal(end)}\n"
+        """A rule: the terminal `text` up to the first `end`, and that."""
+        special = self._pattern.search(end)
+        if special is None:
+            return f"{name}[lazy]: {text} {literal(end)}\n"
+        # A special token ends a terminal by itself: what is before it is of that terminal.
+        before = literal(end[: special.start()]) if special.start() else ""
+        terminal = f"{name.upper()}_TEXT"
+        rest = self(end[special.start() :])
+        return f"{terminal}: {text} {before}\n{name}: {terminal} {rest}\n"
 
 
 Terms = Callable[[Tool, Texts], str]

@@ -33,22 +33,20 @@ REQUIRED = ToolChoice("required")
 
 def specials_of(writer: str) -> tuple[str, ...]:
     """Tokens that are special in the family's vocabulary; the first ends its messages."""
-    markers = CALLS[form_of(writer)].markers
-    found = (
-        token for text in markers for token in re.findall(r"<[|｜][^<>\s]+>|\[[A-Z_]+\]", text)
-    )
+    markers = "".join(CALLS[form_of(writer)].markers)
+    found = re.findall(r"｜DSML｜|<[|｜][^<>\s]+?[|｜]>|\[[A-Z_]+\]", markers)
     special = dict.fromkeys(["<eos>", *found])
     if writer == "mistral (array)":
         del special["[ARGS]"]
-    return tuple(token for token in special if "DSML" not in token)
+    return tuple(special)
 
 
 class Grammars:
-    """Grammars of a family, and texts in its tokens."""
+    """Grammars of a family, and texts in its tokens; `more` of those are special."""
 
-    def __init__(self, writer: str) -> None:
+    def __init__(self, writer: str, more: Sequence[str] = ()) -> None:
         self._form = form_of(writer)
-        self._specials = specials_of(writer)
+        self._specials = (*specials_of(writer), *more)
         self._ids = {text: 256 + index for index, text in enumerate(self._specials)}
         self._vocabulary = ByteVocabulary(self._specials)
 
@@ -84,9 +82,10 @@ ADD = Tool(
 NOW = Tool("now", parameters={"type": "object", "properties": {}, "additionalProperties": False})
 
 
+@pytest.mark.parametrize("special", [(), ("<tool_call>", "</parameter>", "</arg_value>")])
 @pytest.mark.parametrize("writer", WRITTEN)
-def test_required_calls(writer: str) -> None:
-    grammars, write = Grammars(writer), WRITERS[writer]
+def test_required_calls(writer: str, special: tuple[str, ...]) -> None:
+    grammars, write = Grammars(writer, special), WRITERS[writer]
     grammar = grammars.make([ADD, NOW])
     add: Call = ("add", {"a": 1})
     for calls in (
