@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from rtp_llm.text.parsers.glm import GlmCalls
-from rtp_llm.text.parsers.harmony import Harmony
-from rtp_llm.text.parsers.json_calls import TaggedJson
-from rtp_llm.text.parsers.llama import LlamaJson
-from rtp_llm.text.parsers.mistral import MistralCalls
+from rtp_llm.text.parsers.calls.glm import GlmCalls
+from rtp_llm.text.parsers.calls.harmony import Harmony
+from rtp_llm.text.parsers.calls.json_calls import TaggedJson
+from rtp_llm.text.parsers.calls.llama import LlamaJson
+from rtp_llm.text.parsers.calls.mistral import MistralCalls
+from rtp_llm.text.parsers.calls.pythonic import PythonicCalls
+from rtp_llm.text.parsers.calls.section_calls import SectionCalls
+from rtp_llm.text.parsers.calls.typed_values import ANY, STRING
+from rtp_llm.text.parsers.calls.xml_calls import XmlCalls
 from rtp_llm.text.parsers.parser import Form
-from rtp_llm.text.parsers.pythonic import PythonicCalls
-from rtp_llm.text.parsers.section_calls import SectionCalls
 from rtp_llm.text.parsers.thinking import Thinking
-from rtp_llm.text.parsers.typed_values import ANY, STRING
-from rtp_llm.text.parsers.xml_calls import XmlCalls
 
 _QWEN3_CODER = XmlCalls(
     open="<tool_call>",

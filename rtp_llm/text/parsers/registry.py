@@ -8,15 +8,16 @@ from types import MappingProxyType
 
 from rtp_llm.constraints import Grammar
 from rtp_llm.text.conversation import Tool, ToolChoice
-from rtp_llm.text.parsers import forms, syntaxes
+from rtp_llm.text.parsers import forms
 from rtp_llm.text.parsers.answer import Answer
+from rtp_llm.text.parsers.calls.harmony import CHANNEL, END, MESSAGE, Harmony
 from rtp_llm.text.parsers.deltas import OutputParser
 from rtp_llm.text.parsers.detection import Detected, detect
-from rtp_llm.text.parsers.harmony import CHANNEL, END, MESSAGE, Harmony
 from rtp_llm.text.parsers.parser import Form, Plain, StepsParser, Verbatim
 from rtp_llm.text.parsers.source import Malformed, Source, Steps
 from rtp_llm.text.parsers.spec import ParserSpec
 from rtp_llm.text.parsers.thinking import Thinking
+from rtp_llm.text.parsers.tool_grammar import syntaxes
 
 __all__ = [
     "REASONING_FORMS",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rtp_llm.text.parsers import json_text
 from rtp_llm.text.parsers.answer import MESSAGE_ENDS, Answer, clean_name
-from rtp_llm.text.parsers.json_calls import calls_in_array
+from rtp_llm.text.parsers.calls import json_text
+from rtp_llm.text.parsers.calls.json_calls import calls_in_array
 from rtp_llm.text.parsers.source import Malformed, Markers, Steps
 
 _CALLS, _ID, _ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rtp_llm.text.parsers.answer import MESSAGE_ENDS, Answer
-from rtp_llm.text.parsers.arguments import Arguments
+from rtp_llm.text.parsers.calls.arguments import Arguments
 from rtp_llm.text.parsers.source import Malformed, Markers, Source, Steps
 
 

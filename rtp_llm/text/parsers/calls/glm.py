@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rtp_llm.text.parsers.answer import MESSAGE_ENDS, Answer, clean_name
-from rtp_llm.text.parsers.arguments import Arguments
+from rtp_llm.text.parsers.calls.arguments import Arguments
 from rtp_llm.text.parsers.source import Malformed, Markers, Steps
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from rtp_llm.text.parsers import json_text
 from rtp_llm.text.parsers.answer import MESSAGE_ENDS, Answer, clean_name
+from rtp_llm.text.parsers.calls import json_text
 from rtp_llm.text.parsers.source import Malformed, Markers, Steps
 
 _NAME_IN_ID = re.compile(r"(?:functions\.)?(.+):\d+")

@@ -10,8 +10,8 @@ from typing import Any
 from rtp_llm.text.conversation import Tool
 from rtp_llm.text.grammar.errors import GrammarError
 from rtp_llm.text.grammar.json_schema import inline_json
-from rtp_llm.text.parsers.tool_grammar import Texts, quoted
-from rtp_llm.text.parsers.typed_values import STRING, types_of
+from rtp_llm.text.parsers.calls.typed_values import STRING, types_of
+from rtp_llm.text.parsers.tool_grammar.terms import Texts, quoted
 
 # What a schema of arguments may say beside of which there are; and that of a text beside its type.
 _OF_OBJECTS = frozenset({"type", "properties", "required", "additionalProperties"})

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.text.parsers.typed_values import ANY, json_of, referenced, types_of
+from rtp_llm.text.parsers.calls.typed_values import ANY, json_of, referenced, types_of
 
 ROOT: dict[str, Any] = {"$defs": {"a/b": {"type": "integer"}, "loop": {"$ref": "#/$defs/loop"}}}
 

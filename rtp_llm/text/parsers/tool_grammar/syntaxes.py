@@ -8,9 +8,9 @@ from rtp_llm.constraints import Grammar
 from rtp_llm.text.conversation import Tool, ToolChoice
 from rtp_llm.text.grammar.errors import GrammarError
 from rtp_llm.text.grammar.lark import lark_grammar
-from rtp_llm.text.parsers.argument_grammar import Tagged, python_call
 from rtp_llm.text.parsers.forms import CALL_ALIASES
-from rtp_llm.text.parsers.tool_grammar import Syntax, Texts, enforced, json_call, named_json
+from rtp_llm.text.parsers.tool_grammar.arguments import Tagged, python_call
+from rtp_llm.text.parsers.tool_grammar.terms import Syntax, Texts, enforced, json_call, named_json
 
 
 def _tagged_json(open: str, close: str) -> Syntax:

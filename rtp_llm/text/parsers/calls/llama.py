@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rtp_llm.text.parsers.answer import MESSAGE_ENDS, Answer
-from rtp_llm.text.parsers.json_calls import json_call
+from rtp_llm.text.parsers.calls.json_calls import json_call
 from rtp_llm.text.parsers.source import Malformed, Markers, Steps
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rtp_llm.text.parsers.answer import Answer
+from rtp_llm.text.parsers.calls.typed_values import STRING, json_of, types_of
 from rtp_llm.text.parsers.deltas import ToolArguments
 from rtp_llm.text.parsers.source import Ended, Markers, Steps
-from rtp_llm.text.parsers.typed_values import STRING, json_of, types_of
 
 
 class Arguments:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rtp_llm.text.parsers import json_text
 from rtp_llm.text.parsers.answer import MESSAGE_ENDS, Answer
+from rtp_llm.text.parsers.calls import json_text
 from rtp_llm.text.parsers.source import Malformed, Markers, Steps
 
 ARGUMENTS = ("arguments", "parameters")

@@ -1,0 +1,1 @@
+"""The forms that calls are written in, each read by a generator."""

@@ -1,0 +1,1 @@
+"""Grammars that make a model call tools, in its own form and as their schemas say."""
