@@ -246,6 +246,7 @@ class ServerSettings:
         "oldest make way for new ones. 0: none, and `store` is answered with false.",
         minimum=0,
         maximum=1048576,
+        advanced=True,
     )
     max_stored_response_bytes: int = option(
         2**28,
@@ -264,6 +265,7 @@ class ServerSettings:
         "How long a stored response is kept.",
         unit="seconds",
         minimum=1,
+        advanced=True,
     )
     start_timeout: float = option(
         3600.0,
