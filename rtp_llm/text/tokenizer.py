@@ -146,6 +146,11 @@ class Tokenizer:
         """The ids of special tokens by their texts."""
         return {self._backend.id_to_token(each) or "": each for each in self.special_ids}
 
+    @property
+    def joins_bytes(self) -> bool:
+        """Whether a text is the bytes of its tokens, one behind the other."""
+        return self._bytes is not None
+
     def tokens(self, token_ids: Iterable[int]) -> list[str]:
         """The vocabulary's spelling of each id; "" for an id without a token."""
         return [self._backend.id_to_token(token) or "" for token in token_ids]

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Late
 from hashlib import sha256
+from weakref import WeakKeyDictionary
 
 import llguidance
 
 from rtp_llm.constraints import Grammar
 from rtp_llm.text.grammar.errors import GrammarError
+from rtp_llm.text.grammar.lark import MAX_BYTES, check_text
 from rtp_llm.text.grammar.vocabulary import Vocabulary, vocabulary_of
 
 DEADLINE_SECONDS = 5.0
-_VERDICTS = 4096  # of some 300 bytes at most
+_VERDICTS = 4096  # of some 300 bytes at most, for a tokenizer
 _THREADS = 2
+_MAX_TEXT = 16 * MAX_BYTES  # of what a request's MAX_BYTES come to
+# Where the schema stands in the text that was made of it says nothing to its author.
+_OF_SCHEMA = re.compile(r"\Aat \d+\(\d+\): failed to compile JSON schema: ")
+_KEYWORDS = (("patternProperty", "patternProperties"), ("Regex is empty", "pattern"))
 # Fuel instead of time: what a thread does at most, however late its caller has given it up.
 LIMITS = llguidance.LLParserLimits(
     initial_lexer_fuel=1_000_000,
@@ -37,33 +44,36 @@ def check_grammar(grammar: Grammar, tokenizer: Vocabulary) -> None:
 
 
 class _Checker:
-    """Compiles on threads of its own, and keeps what it found."""
+    """Compiles on threads of its own, and keeps what it found for each tokenizer."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._verdicts: OrderedDict[bytes, str] = OrderedDict()
+        self._verdicts: WeakKeyDictionary[Vocabulary, OrderedDict[bytes, str]] = WeakKeyDictionary()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="grammar")
 
     def check(self, grammar: Grammar, tokenizer: Vocabulary) -> None:
-        key = sha256(b"%d %s" % (id(tokenizer), grammar.text.encode())).digest()
-        error = self._known(key)
+        check_text(grammar.text, "the grammar", _MAX_TEXT)
+        key = sha256(grammar.text.encode()).digest()
+        error = self._known(tokenizer, key)
         if error is None:
             error = self._compile(grammar.text, tokenizer)
-            self._keep(key, error)
+            self._keep(tokenizer, key, error)
         if error:
-            raise GrammarError(error)
+            raise GrammarError(error, _keyword_of(error))
 
-    def _known(self, key: bytes) -> str | None:
+    def _known(self, tokenizer: Vocabulary, key: bytes) -> str | None:
         with self._lock:
-            if key in self._verdicts:
-                self._verdicts.move_to_end(key)
-            return self._verdicts.get(key)
+            verdicts = self._verdicts.get(tokenizer, OrderedDict())
+            if key in verdicts:
+                verdicts.move_to_end(key)
+            return verdicts.get(key)
 
-    def _keep(self, key: bytes, error: str) -> None:
+    def _keep(self, tokenizer: Vocabulary, key: bytes, error: str) -> None:
         with self._lock:
-            self._verdicts[key] = error
-            while len(self._verdicts) > _VERDICTS:
-                self._verdicts.popitem(last=False)
+            verdicts = self._verdicts.setdefault(tokenizer, OrderedDict())
+            verdicts[key] = error
+            while len(verdicts) > _VERDICTS:
+                verdicts.popitem(last=False)
 
     def _compile(self, text: str, tokenizer: Vocabulary) -> str:
         """The library's complaint; empty when there is none."""
@@ -81,7 +91,14 @@ def _complaint(text: str, tokenizer: Vocabulary) -> str:
     matcher = llguidance.LLMatcher(vocabulary_of(tokenizer), text, log_level=0, limits=LIMITS)
     if not matcher.is_error():
         matcher.compute_bitmask()
-    return matcher.get_error()[:200] if matcher.is_error() else ""
+    if not matcher.is_error():
+        return ""
+    said = _OF_SCHEMA.sub("", matcher.get_error()).splitlines()
+    return said[0][:300] if said and said[0] else "the grammar does not compile"
+
+
+def _keyword_of(error: str) -> str | None:
+    return next((keyword for words, keyword in _KEYWORDS if words in error), None)
 
 
 _checker = _Checker()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import sleep
 
 import pytest
 
@@ -10,6 +11,7 @@ from rtp_llm.constraints import Grammar
 from rtp_llm.testing.model_folders import STYLES, write_folder
 from rtp_llm.text.grammar import (
     GrammarError,
+    check,
     check_grammar,
     choice_grammar,
     ebnf_grammar,
@@ -41,6 +43,30 @@ def test_compiles_with_a_served_tokenizer(tmp_path: Path, style: str) -> None:
     for _ in range(2):  # the second verdict is a remembered one
         with pytest.raises(GrammarError, match="unknown name"):
             check_grammar(Grammar(text='start: missing "a"'), tokenizer)
+
+
+def test_pieces_of_words_are_refused(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_folder(write_folder(tmp_path, STYLES["wordpiece"]()))
+    with pytest.raises(GrammarError, match="not pieces of its text"):
+        check_grammar(json_object_grammar(), tokenizer)
+
+
+def test_refusals_of_the_library_name_the_keyword() -> None:
+    overlapping = {"patternProperties": {"^a": {"type": "null"}, "b$": {"type": "string"}}}
+    with pytest.raises(GrammarError, match=r"\ApatternProperty regexes") as refusal:
+        check_grammar(json_schema_grammar(overlapping), BYTES)
+    assert refusal.value.keyword == "patternProperties"
+
+
+def test_late_compilation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: object) -> str:
+        sleep(1)
+        return ""
+
+    monkeypatch.setattr(check, "DEADLINE_SECONDS", 0.05)
+    monkeypatch.setattr(check, "_complaint", slow)
+    with pytest.raises(GrammarError, match=r"longer than 0\.05 s"):
+        check_grammar(Grammar(text='start: "late"'), BYTES)
 
 
 @pytest.mark.parametrize(("grammar", "good", "bad"), CASES)

@@ -43,11 +43,11 @@ def either_grammar(first: Grammar, second: Grammar) -> Grammar:
     return Grammar(text=json.dumps({"grammars": grammars}, ensure_ascii=False))
 
 
-def check_text(text: str, what: str) -> None:
+def check_text(text: str, what: str, limit: int = MAX_BYTES) -> None:
     """GrammarError for what is too long, or no Unicode text (lone surrogates)."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         raise GrammarError(f"{what} has a lone surrogate, which is no text") from error
-    if size > MAX_BYTES:
-        raise GrammarError(f"{what} has {size} bytes; at most {MAX_BYTES} are taken")
+    if size > limit:
+        raise GrammarError(f"{what} has {size} bytes; at most {limit} are taken")

@@ -21,6 +21,7 @@ class ByteVocabulary:
         self.special_ids = frozenset(range(256, 256 + len(specials)))
         self.eos_token_ids = (256,)
         self.vocab_size = 256 + len(specials)
+        self.joins_bytes = True
 
     def token_bytes(self, token_id: int) -> bytes:
         return bytes([token_id]) if token_id < 256 else self._specials[token_id - 256].encode()
@@ -96,6 +97,5 @@ def _took(state: llguidance.LLMatcher, text: str) -> list[llguidance.LLMatcher]:
 def scalar_text(value: Any) -> str:
     """A string, number, boolean or null as llguidance writes it: no exponent, no 1.0."""
     if isinstance(value, float):
-        value = int(value) if value.is_integer() else value
-        return format(Decimal(repr(value)), "f")
+        return format(Decimal(repr(value)).normalize(), "f")
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

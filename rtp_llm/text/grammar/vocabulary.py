@@ -10,6 +10,8 @@ from weakref import WeakKeyDictionary
 
 import llguidance
 
+from rtp_llm.text.grammar.errors import GrammarError
+
 
 class Vocabulary(Protocol):
     """What is asked of a tokenizer (rtp_llm.text.tokenizer.Tokenizer has it)."""
@@ -20,6 +22,9 @@ class Vocabulary(Protocol):
     def special_ids(self) -> Collection[int]: ...
     @property
     def eos_token_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def joins_bytes(self) -> bool: ...
 
     def token_bytes(self, token_id: int) -> bytes: ...
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]: ...
@@ -38,6 +43,8 @@ def vocabulary_of(tokenizer: Vocabulary) -> llguidance.LLTokenizer:
 
 
 def _make(tokenizer: Vocabulary) -> llguidance.LLTokenizer:
+    if not tokenizer.joins_bytes:
+        raise GrammarError("the model's tokens are not pieces of its text, so no grammar can hold")
     wrapper = llguidance.TokenizerWrapper(_Source(tokenizer))
     return llguidance.LLTokenizer(wrapper, eos_token=list(tokenizer.eos_token_ids) or None)
 
