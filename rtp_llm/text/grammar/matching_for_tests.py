@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -60,32 +60,39 @@ def accepts_value(start: llguidance.LLMatcher, value: Any) -> bool:
     return any(end.is_accepting() for end in _after(start, value))
 
 
-def _after(start: llguidance.LLMatcher, value: Any) -> list[llguidance.LLMatcher]:
+def _after(start: llguidance.LLMatcher, value: Any) -> Iterator[llguidance.LLMatcher]:
     """The matcher behind `value`, for each order of properties that it took."""
     if isinstance(value, list):
-        states = _took(start, "[")
-        for index, item in enumerate(value):
-            states = [
-                b for s in states for a in _took(s, "," if index else "") for b in _after(a, item)
-            ]
-        return [end for state in states for end in _took(state, "]")]
-    if isinstance(value, dict):
-        return [end for state in _took(start, "{") for end in _after_properties(state, value, "")]
-    return _took(start, scalar_text(value))
+        for state in _took(start, "["):
+            yield from _after_items(state, value, "")
+    elif isinstance(value, dict):
+        for state in _took(start, "{"):
+            yield from _after_properties(state, value, "")
+    else:
+        yield from _took(start, scalar_text(value))
+
+
+def _after_items(
+    state: llguidance.LLMatcher, rest: list[Any], comma: str
+) -> Iterator[llguidance.LLMatcher]:
+    if not rest:
+        yield from _took(state, "]")
+        return
+    for before in _took(state, comma):
+        for behind in _after(before, rest[0]):
+            yield from _after_items(behind, rest[1:], ",")
 
 
 def _after_properties(
     state: llguidance.LLMatcher, rest: dict[str, Any], comma: str
-) -> list[llguidance.LLMatcher]:
+) -> Iterator[llguidance.LLMatcher]:
     if not rest:
-        return _took(state, "}")
-    ends = []
+        yield from _took(state, "}")
     for name, value in rest.items():
         others = {key: each for key, each in rest.items() if key != name}
         for named in _took(state, f"{comma}{scalar_text(name)}:"):
             for behind in _after(named, value):
-                ends += _after_properties(behind, others, ",")
-    return ends
+                yield from _after_properties(behind, others, ",")
 
 
 def _took(state: llguidance.LLMatcher, text: str) -> list[llguidance.LLMatcher]:

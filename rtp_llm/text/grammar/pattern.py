@@ -21,6 +21,7 @@ from rtp_llm.text.grammar.vocabulary import byte_vocabulary
 
 ANYTHING = "(?s:.*)"
 MAX_ALTERNATIVES = 256
+MAX_NAME = 100
 # llguidance compiles what it can of a pattern at once; this much is a class of 100k states.
 _MATCH_LIMITS = llguidance.LLParserLimits(max_lexer_states=20_000, verbose_errors=False)
 
@@ -45,6 +46,7 @@ def whole(pattern: str) -> str:
 @lru_cache(256)
 def search(pattern: str) -> str:
     """What `pattern` is found in, as a pattern for whole texts, in Rust's syntax."""
+    check_text(pattern, "the pattern")
     return _alternatives(pattern, ANYTHING, newline_only=False)
 
 
@@ -74,7 +76,8 @@ def _distribute(alternatives: Sequence[Sequence[Item]]) -> list[Sequence[Item]]:
             waiting += [[*items[:-1], *inner] for inner in reversed(last.alternatives)]
         else:
             done.append(items)
-        if len(done) + len(waiting) > MAX_ALTERNATIVES:
+            continue
+        if len(done) + len(waiting) > len(alternatives) + MAX_ALTERNATIVES:
             raise GrammarError("pattern: too many alternatives with anchors", "pattern")
     return done
 
@@ -123,8 +126,8 @@ def none_of(words: Sequence[str]) -> str:
 
 
 def _outside(tree: dict[str, object], depth: int) -> str:
-    if depth > 100:
-        raise GrammarError("a name has more than 100 letters, beside free names", "properties")
+    if depth > MAX_NAME:
+        raise GrammarError(f"enum: a text of more than {MAX_NAME} letters is left out", "enum")
     letters = sorted(letter for letter in tree if letter)
     if not letters:
         return "(?s:.+)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rtp_llm.text.grammar.errors import GrammarError
-from rtp_llm.text.grammar.pattern import none_of
+from rtp_llm.text.grammar.pattern import MAX_NAME, none_of
 from rtp_llm.text.grammar.schema.document import Document, Schema
 from rtp_llm.text.grammar.schema.expand import Expander
 from rtp_llm.text.grammar.schema.scalars import anchored
@@ -19,6 +19,10 @@ from rtp_llm.text.grammar.schema.shapes import (
 )
 
 MAX_NODES = 4000
+MAX_DEPTH = 16
+"""Of nodes in place; deeper ones are definitions, since llguidance's parser of JSON has a limit."""
+MAX_LETTERS = 2000
+"""Of the names that free ones must not be: as a pattern, which has them as a tree."""
 
 
 def compile_schema(schema: Schema, *, strict: bool = True) -> dict[str, Any]:
@@ -41,6 +45,7 @@ class _Writer:
         self._names: dict[Node, str] = {}
         self._definitions: dict[str, Any] = {}
         self._escapes = True
+        self._depth = 0
 
     def write(self, document: Document) -> dict[str, Any]:
         root: Node = (document.literal(document.root, "#"),)
@@ -100,11 +105,16 @@ class _Writer:
             return {}
         if node in self._names:
             return {"$ref": f"#/$defs/{self._names[node]}"}
-        if self._uses.get(node, 0) < 2:
-            return self._alternatives(node)
+        if self._uses.get(node, 0) < 2 and self._depth < MAX_DEPTH:
+            self._depth += 1
+            found = self._alternatives(node)
+            self._depth -= 1
+            return found
         name = self._names[node] = f"n{len(self._names)}"
         self._definitions[name] = {}
+        depth, self._depth = self._depth, 0
         self._definitions[name] = self._alternatives(node)
+        self._depth = depth
         return {"$ref": f"#/$defs/{name}"}
 
     def _alternatives(self, node: Node) -> dict[str, Any]:
@@ -150,7 +160,7 @@ class _Writer:
             for pattern, node in shape.patterns.items()
         }
         rest = shape.rest in self._alive
-        if rest and named and not patterns:
+        if rest and named and not patterns and _is_small(named):
             # Free names as a pattern: beside named ones, llguidance takes escapes like \u0061.
             patterns = {anchored(none_of(list(named))): self._node(shape.rest)}
             rest = False
@@ -158,14 +168,18 @@ class _Writer:
             schema["patternProperties"] = patterns
         if not rest:
             schema["additionalProperties"] = False
-        elif patterns or shape.rest:
+        elif patterns or named or shape.rest:
             schema["additionalProperties"] = self._node(shape.rest)
-            self._escapes = self._escapes and not patterns
+            self._escapes = self._escapes and not (patterns or named)
         if shape.least:
             schema["minProperties"] = shape.least
         if shape.most is not None:
             schema["maxProperties"] = shape.most
         return schema
+
+
+def _is_small(named: dict[str, Node]) -> bool:
+    return sum(map(len, named)) <= MAX_LETTERS and max(map(len, named)) <= MAX_NAME
 
 
 def _children(shape: Shape) -> list[Node]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from time import monotonic
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
@@ -13,6 +14,7 @@ from rtp_llm.text.grammar.lark import MAX_BYTES
 Schema = dict[str, Any] | bool
 
 MAX_DEPTH = 100
+DEADLINE_SECONDS = 5.0
 # Where subschemas stand: as the keyword's value, in a list, or by name.
 ONE = frozenset(
     (
@@ -65,6 +67,7 @@ class Document:
 
     def __init__(self, schema: Schema, *, strict: bool = True) -> None:
         self.strict = strict
+        self._deadline = monotonic() + DEADLINE_SECONDS
         self.root = _copied(schema)
         self._schemas: list[Schema] = [True, False]
         self._places: list[tuple[str, str]] = [("", ""), ("", "")]  # pointer, base URI
@@ -75,6 +78,13 @@ class Document:
             _check_dialect(self.root)
             self._resources[""] = self.root
             self._walk(self.root, "#", "")
+
+    def check_time(self) -> None:
+        """GrammarError when reading the schema takes too long."""
+        if monotonic() > self._deadline:
+            raise GrammarError(
+                f"reading the schema takes longer than {DEADLINE_SECONDS:g} s; make it simpler"
+            )
 
     def literal(self, schema: Any, pointer: str, parent: int | None = None) -> Literal:
         """The subschema `schema`, which stands at `pointer` below that of number `parent`."""

@@ -117,10 +117,11 @@ def _property_is(atom: PropertyIs, value: Any, holds: Holds) -> bool:
 
 
 def _properties(atom: Properties, value: Any, holds: Holds) -> bool:
+    named = dict(atom.named)
     return all(
         holds(literal, inner)
         for name, inner in value.items()
-        for literal in literals_of(atom, name)
+        for literal in literals_of(atom, named, name)
     )
 
 
@@ -128,9 +129,9 @@ def _names(atom: Names, value: Any, holds: Holds) -> bool:
     return all(holds(atom.literal, name) for name in value)
 
 
-def literals_of(atom: Properties, name: str) -> list[Literal]:
-    """What the atom asks of the property of this name."""
-    found = [literal for each, literal in atom.named if each == name]
+def literals_of(atom: Properties, named: dict[str, Literal], name: str) -> list[Literal]:
+    """What the atom, whose names are `named`, asks of the property of this name."""
+    found = [named[name]] if name in named else []
     found += [literal for pattern, literal in atom.patterns if matches(pattern, name)]
     return found or [atom.rest]
 

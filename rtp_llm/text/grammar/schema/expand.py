@@ -19,7 +19,7 @@ from rtp_llm.text.grammar.schema.atoms import (
     Unsupported,
     Values,
 )
-from rtp_llm.text.grammar.schema.document import Document
+from rtp_llm.text.grammar.schema.document import Document, Literal
 from rtp_llm.text.grammar.schema.evaluate import Evaluator
 from rtp_llm.text.grammar.schema.formula import Formulas
 from rtp_llm.text.grammar.schema.objects import Objects
@@ -54,6 +54,7 @@ class Expander:
         self._evaluator = Evaluator(self._formulas, strict=document.strict)
         self._objects = Objects(self._formulas, self._evaluator)
         self._made: dict[tuple[Node, str], list[Shape]] = {}
+        self._tags_of: dict[Literal, dict[str, frozenset[str]]] = {}
 
     def shapes(self, node: Node) -> list[Shape]:
         """The alternatives of a node, over all types."""
@@ -121,10 +122,47 @@ class Expander:
     def _overlap(self, literals: Node, kind: str, depth: int = _LOOK_AHEAD) -> bool:
         """Whether a value of `kind` may satisfy all; true where it is not known."""
         try:
+            if kind == "object" and self._differ_by_tags(literals):
+                return False
             shapes = self._of_kind(literals, kind)
         except GrammarError:
             return True
         return any(self._possible(shape, depth) for shape in shapes)
+
+    def _differ_by_tags(self, literals: Node) -> bool:
+        """Whether a required property has other values in one than in another, as `kind` often."""
+        seen: dict[str, frozenset[str]] = {}
+        for literal in literals:
+            for name, values in self._tags(literal).items():
+                values &= seen.get(name, values)
+                if not values:
+                    return True
+                seen[name] = values
+        return False
+
+    def _tags(self, literal: Literal) -> dict[str, frozenset[str]]:
+        """The listed values of required properties, where each shape of the objects lists them."""
+        if literal not in self._tags_of:
+            self._tags_of[literal] = {}  # also while it is computed: it may be within itself
+            found = [self._tags_of_shape(s) for s in self._of_kind((literal,), "object")]
+            self._tags_of[literal] = {
+                name: frozenset().union(*(tags[name] for tags in found))
+                for name in (found[0] if found else ())
+                if all(name in tags for tags in found)
+            }
+        return self._tags_of[literal]
+
+    def _tags_of_shape(self, shape: Shape) -> dict[str, frozenset[str]]:
+        tags = {}
+        if isinstance(shape, ObjectShape):
+            for name in shape.required:
+                values = [] if not shape.named[name] else self.shapes(shape.named[name])
+                if values and all(isinstance(v, Scalar) and "enum" in v.schema for v in values):
+                    listed = (
+                        each for v in values if isinstance(v, Scalar) for each in v.schema["enum"]
+                    )
+                    tags[name] = frozenset(map(canonical, listed))
+        return tags
 
     def _possible(self, shape: Shape, depth: int) -> bool:
         if depth == 0:

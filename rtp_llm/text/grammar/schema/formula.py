@@ -68,6 +68,7 @@ class Formulas:
         return conjunction(self.of(literal, kind) for literal in literals)
 
     def _make(self, literal: Literal, kind: str) -> Formula:
+        self._document.check_time()
         schema = self._document.schema(literal.schema)
         if isinstance(schema, bool):
             return TRUE if schema == literal.positive else FALSE
@@ -214,7 +215,9 @@ def conjunction(formulas: Iterable[Formula]) -> Formula:
     """All of them."""
     made: Formula = TRUE
     for formula in formulas:
-        made = bounded({(*a, *(x for x in b if x not in a)): None for a in made for b in formula})
+        if len(made) * len(formula) > 8 * MAX_ALTERNATIVES:
+            raise _too_many()
+        made = bounded({tuple(dict.fromkeys((*a, *b))): None for a in made for b in formula})
     return made
 
 
@@ -227,10 +230,14 @@ def bounded(alternatives: dict[Conjunction, None]) -> Formula:
     """Those that do not contradict themselves, if they are not too many."""
     found = tuple(each for each in alternatives if not _contradicts(each))
     if len(found) > MAX_ALTERNATIVES:
-        raise GrammarError(
-            f"anyOf, oneOf, not and if come to more than {MAX_ALTERNATIVES} alternatives", "anyOf"
-        )
+        raise _too_many()
     return found
+
+
+def _too_many() -> GrammarError:
+    return GrammarError(
+        f"anyOf, oneOf, not and if come to more than {MAX_ALTERNATIVES} alternatives", "anyOf"
+    )
 
 
 def _contradicts(atoms: Conjunction) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from rtp_llm.text.grammar.errors import GrammarError
@@ -34,10 +35,8 @@ class Objects:
     def shapes(self, atoms: Conjunction) -> list[ObjectShape]:
         """The shapes: one for each choice of properties that minProperties and such count."""
         names = self._listed_names(atoms)
-        known = {name: self._value(atoms, name) for name in _named(atoms)}
-        for name in names or ():
-            known.setdefault(name, self._value(atoms, name))
         groups = [atom for atom in atoms if isinstance(atom, Properties)]
+        known = self._values(atoms, groups, dict.fromkeys((*_named(atoms), *(names or ()))))
         patterns = {
             pattern: node(_of_pattern(groups, pattern))
             for group in groups
@@ -58,19 +57,27 @@ class Objects:
             return []
         return _counted(shape)
 
-    def _value(self, atoms: Conjunction, name: str) -> Node:
-        """What the value of the property must be."""
-        found: list[Literal] = []
+    def _values(
+        self, atoms: Conjunction, groups: list[Properties], names: Iterable[str]
+    ) -> dict[str, Node]:
+        """What the value of each of the properties must be."""
+        named = [dict(group.named) for group in groups]
+        absent = {atom.name for atom in atoms if isinstance(atom, Absent)}
+        allowed = [atom.literal for atom in atoms if isinstance(atom, Names)]
+        more: dict[str, list[Literal]] = {}
         for atom in atoms:
-            if isinstance(atom, Properties):
-                found += literals_of(atom, name)
-            elif isinstance(atom, PropertyIs) and atom.name == name:
-                found.append(atom.literal)
-            elif (isinstance(atom, Absent) and atom.name == name) or (
-                isinstance(atom, Names) and not self._evaluator.holds([atom.literal], name)
-            ):
-                return NEVER
-        return node(found)
+            if isinstance(atom, PropertyIs):
+                more.setdefault(atom.name, []).append(atom.literal)
+        values: dict[str, Node] = {}
+        for name in names:
+            found = [
+                each
+                for group, own in zip(groups, named, strict=True)
+                for each in literals_of(group, own, name)
+            ]
+            barred = name in absent or not self._evaluator.holds(allowed, name)
+            values[name] = NEVER if barred else node([*found, *more.get(name, ())])
+        return values
 
     def _listed_names(self, atoms: Conjunction) -> list[str] | None:
         """The names that are left where propertyNames lists them, else None."""

@@ -119,13 +119,14 @@ def plain(value: Fraction, keyword: str) -> float:
     """The number as JSON that llguidance reads exactly; GrammarError if there is none."""
     if value.denominator == 1:
         whole = value.numerator
-        if abs(whole) <= _EXACT or (float(whole) == whole and -(2**63) <= whole < 2**63):
-            return whole
-        if whole == 2**63 - 1:
+        in_range = -(2**63) <= whole < 2**63
+        if in_range and (abs(whole) <= _EXACT or float(whole) == whole or whole == 2**63 - 1):
             return whole
         raise GrammarError(
-            f"{keyword}: {whole} has more than 64 bits, or needs more than 53", keyword
+            f"{keyword}: {str(whole)[:30]} has more than 64 bits, or needs more than 53", keyword
         )
+    if value.numerator.bit_length() > 1000 or value.denominator.bit_length() > 1000:
+        raise GrammarError(f"{keyword}: a number has too many digits", keyword)
     number = float(value)
     written = Decimal(repr(number))
     if Fraction(written) != value or len(written.as_tuple().digits) > _MAX_DIGITS:

@@ -55,7 +55,7 @@ class Verdicts:
         schema = SchemaMaker(seed).schema()
         self.schemas += 1
         oracle = ORACLE(schema, format_checker=jsonschema.FormatChecker())
-        values = [value for value in _values(schema, seed, examples) if not _has_nul(value)]
+        values = [value for value in _values(schema, seed, examples) if _is_usable(value)]
         try:
             grammar = json_schema_grammar(schema)
             check_grammar(grammar, BYTES)
@@ -113,6 +113,14 @@ def _texts(value: Any) -> list[str]:
     return [text, escaped, json.dumps(value, indent=1, ensure_ascii=False)]
 
 
-def _has_nul(value: Any) -> bool:
-    """See pattern_parser.no_nul; and lone surrogates are no text."""
-    return bool(re.search(r"\\u0000|\\ud[89a-f]", json.dumps(value)))
+def _is_usable(value: Any) -> bool:
+    """Without NUL (pattern_parser.no_nul), surrogates, and objects of too many orders."""
+    if re.search(r"\\u0000|\\ud[89a-f]", json.dumps(value)):
+        return False
+    return _most_properties(value) <= 5
+
+
+def _most_properties(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    own = len(value) if isinstance(value, dict) else 0
+    return max((own, *map(_most_properties, inner)))

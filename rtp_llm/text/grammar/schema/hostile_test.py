@@ -1,0 +1,67 @@
+"""Schemas that are meant to hurt: each is refused or compiled, in bounded time and memory."""
+
+from __future__ import annotations
+
+import resource
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from rtp_llm.text.grammar import GrammarError, check_grammar, json_schema_grammar
+from rtp_llm.text.grammar.matching_for_tests import BYTES
+
+
+def nested(keyword: str, depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "null"}
+    for _ in range(depth):
+        schema = {keyword: schema}
+    return schema
+
+
+def doubled(depth: int) -> dict[str, Any]:
+    definitions: dict[str, Any] = {"d0": {"type": "null"}}
+    for index in range(depth):
+        half = {"$ref": f"#/$defs/d{index}"}
+        definitions[f"d{index + 1}"] = {"type": "array", "prefixItems": [half, half]}
+    return {"$ref": f"#/$defs/d{depth}", "$defs": definitions}
+
+
+def alternatives(count: int) -> dict[str, Any]:
+    pairs = [({"required": [f"a{i}"]}, {"required": [f"b{i}"]}) for i in range(count)]
+    return {"type": "object", "allOf": [{"anyOf": list(pair)} for pair in pairs]}
+
+
+HOSTILE: dict[str, Any] = {
+    "deep": nested("items", 90),
+    "too deep": nested("items", 5000),
+    "deep not": nested("not", 90),
+    "doubled": doubled(60),
+    "alternatives": alternatives(30),
+    "enum": {"enum": [f"value {index}" for index in range(15_000)]},
+    "left out": {"not": {"enum": [f"w{index}" for index in range(3000)]}},
+    "overlaps": {"oneOf": [{"properties": {f"p{i}": {"type": "null"}}} for i in range(40)]},
+    "properties": {"properties": {f"field_{i}": {"type": "integer"} for i in range(3000)}},
+    "items": {"type": "array", "minItems": 10**9, "items": {"type": "integer"}},
+    "length": {"type": "string", "maxLength": 10**9},
+    "repeats": {"pattern": "^((((a{1,100}){1,100}){1,100}){1,100})$"},
+    "backtracking": {"properties": {"a" * 90: {}}, "patternProperties": {"^(a+)+$": {}}},
+    "states": {"pattern": "^(.*a.{20})$"},
+    "step": {"multipleOf": 99_991},
+    "digits": {"minimum": 10**400},
+    "itself": {"allOf": [{"$ref": "#"}]},
+    "each other": {"$ref": "#/$defs/a", "$defs": {"a": {"not": {"$ref": "#/$defs/a"}}}},
+    "contains": {"contains": {"contains": {"const": 1}, "maxItems": 16}, "maxItems": 16},
+    "surrogate": {"properties": {"\ud800": {"pattern": "\udfff"}}},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_bounded(name: str) -> None:
+    begun = monotonic()
+    try:
+        check_grammar(json_schema_grammar(HOSTILE[name]), BYTES)
+    except GrammarError as error:
+        assert len(str(error)) < 1000
+    assert monotonic() - begun < 120  # two deadlines of 5 s, on a busy machine
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 * 2**20
