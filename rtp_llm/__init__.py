@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rtp_llm.llm import LLM
     from rtp_llm.outputs import RequestOutput
-    from rtp_llm.sampling_params import SamplingParams
+    from rtp_llm.sampling_params import SamplingParams, StructuredOutputsParams
 
 __version__ = "0.1.0"
 
@@ -19,9 +19,10 @@ _PUBLIC = {
     "LLM": "rtp_llm.llm",
     "RequestOutput": "rtp_llm.outputs",
     "SamplingParams": "rtp_llm.sampling_params",
+    "StructuredOutputsParams": "rtp_llm.sampling_params",
 }
 
-__all__ = ["LLM", "RequestOutput", "SamplingParams", "__version__"]
+__all__ = ["LLM", "RequestOutput", "SamplingParams", "StructuredOutputsParams", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

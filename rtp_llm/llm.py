@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,25 +13,24 @@ import msgspec
 
 from rtp_llm.config.roles import check_one_engine
 from rtp_llm.config.settings import Settings, check_names
-from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step, merge_deltas
+from rtp_llm.constraints import Grammar
+from rtp_llm.engine.deltas import decode_step
 from rtp_llm.engine.messages import (
-    AddRequest,
     EngineDeadError,
     PromptLogprobs,
     RequestError,
     RequestFailed,
-    SequenceDelta,
     StepOutput,
 )
-from rtp_llm.outputs import CompletionOutput, RequestOutput
+from rtp_llm.outputs import RequestOutput
 from rtp_llm.progress_line import ProgressLine
+from rtp_llm.prompt_job import EncodedPrompt, PromptJob
 from rtp_llm.prompts import PlainPrompt, Prompt, list_prompts, shorten
 from rtp_llm.sampling_params import DEFAULT_MAX_TOKENS, SamplingParams, truncate_prompt
 
 if TYPE_CHECKING:
     from rtp_llm.engine.engine import Engine
     from rtp_llm.engine.replicas.rank_engines import RankEngines
-    from rtp_llm.text.sequence import SequenceText
     from rtp_llm.text.tokenizer import Tokenizer
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
 
@@ -118,7 +117,7 @@ class LLM:
             EngineDeadError: a step failed, now or before; make a new LLM.
         """
         listed = [
-            _Encoded(prompt, prompt.token_ids or self.tokenizer.encode(prompt.text or ""))
+            EncodedPrompt(prompt, prompt.token_ids or self.tokenizer.encode(prompt.text or ""))
             for prompt in list_prompts(prompts)
         ]
         asked = self._with_params(listed, sampling_params, DEFAULT_MAX_TOKENS)
@@ -130,25 +129,33 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         logits_processors: Sequence[LogitsProcessor] = (),
+        tools: Sequence[Mapping[str, Any]] | None = None,
         use_tqdm: bool = True,
         **template_variables: Any,
     ) -> list[RequestOutput]:
         """Answer one conversation or several; ``messages`` are ``{"role": ..., "content": ...}``.
 
-        ``template_variables`` go to the chat template, but for ``add_generation_prompt``,
-        ``continue_final_message`` and ``chat_template``, which mean what they do in vLLM.
+        ``tools``: functions in OpenAI's form, which the chat template shows to the model; calls
+        come in the output's text. ``template_variables`` go to the chat template, but for
+        ``add_generation_prompt``, ``continue_final_message`` and ``chat_template``, which mean what
+        they do in vLLM.
         Without ``max_tokens`` an answer may fill the context.
 
         Raises as ``generate``, and ChatTemplateError.
         """
+        from rtp_llm.text.thinking import thinking_in
+
         single = bool(messages) and isinstance(messages[0], Mapping)
         conversations: Sequence[Any] = [messages] if single else messages
         continues = bool(template_variables.get("continue_final_message"))
         prompts = []
         for conversation in conversations:
-            text = self.tokenizer.apply_chat_template(conversation, **template_variables)
+            text = self.tokenizer.apply_chat_template(
+                conversation, tools=tools, **template_variables
+            )
             ids = self.tokenizer.encode(text, add_special_tokens=False)
-            prompts.append(_Encoded(PlainPrompt(text, None), ids, continues))
+            thinking = thinking_in(text, self.tokenizer)
+            prompts.append(EncodedPrompt(PlainPrompt(text, None), ids, continues, thinking))
         asked = self._with_params(prompts, sampling_params, None)
         return self._run(asked, logits_processors, use_tqdm)
 
@@ -156,10 +163,10 @@ class LLM:
 
     def _with_params(
         self,
-        prompts: Sequence[_Encoded],
+        prompts: Sequence[EncodedPrompt],
         given: SamplingParams | Sequence[SamplingParams] | None,
         default_max_tokens: int | None,
-    ) -> list[tuple[_Encoded, SamplingParams]]:
+    ) -> list[tuple[EncodedPrompt, SamplingParams]]:
         """Each prompt, truncated as asked, with its parameters."""
         if given is None or isinstance(given, SamplingParams):
             listed = [given or self.default_sampling_params()] * len(prompts)
@@ -169,14 +176,19 @@ class LLM:
             raise ValueError(f"{len(listed)} sampling_params for {len(prompts)} prompts")
         # Prompts often share one object, whose bad words are tokenised once.
         completed = {id(each): self._complete(each) for each in listed}
+        grammars = {id(each): self._grammar(each) for each in listed}
+        prompts = [
+            replace(prompt, grammar=grammars[id(each)])
+            for prompt, each in zip(prompts, listed, strict=True)
+        ]
         return [
             self._fitted(prompt, completed[id(each)], default_max_tokens, given is None)
             for prompt, each in zip(prompts, listed, strict=True)
         ]
 
     def _fitted(
-        self, prompt: _Encoded, params: SamplingParams, default: int | None, is_own: bool
-    ) -> tuple[_Encoded, SamplingParams]:
+        self, prompt: EncodedPrompt, params: SamplingParams, default: int | None, is_own: bool
+    ) -> tuple[EncodedPrompt, SamplingParams]:
         """A max_tokens that nobody asked for gives way to the context.
 
         ``default``: holds when the parameters have none; ``is_own``: they are the model's own.
@@ -210,11 +222,21 @@ class LLM:
         more = [t for t in self.tokenizer.eos_token_ids if t not in known and t < size]
         if more and not params.ignore_eos:
             changed["stop_token_ids"] = (*params.stop_token_ids, *more)
+        if params.structured_outputs is not None:
+            changed["structured_outputs"] = None  # the engine is told of its grammar
         return msgspec.structs.replace(params, **changed) if changed else params
+
+    def _grammar(self, params: SamplingParams) -> Grammar | None:
+        """Raises GrammarError, a ValueError."""
+        if params.structured_outputs is None:
+            return None
+        from rtp_llm.text.grammar.wanted import checked_grammar
+
+        return checked_grammar(params.structured_outputs, self.tokenizer)
 
     def _run(
         self,
-        prompts: Sequence[tuple[_Encoded, SamplingParams]],
+        prompts: Sequence[tuple[EncodedPrompt, SamplingParams]],
         processors: Sequence[LogitsProcessor],
         show: bool,
     ) -> list[RequestOutput]:
@@ -222,97 +244,11 @@ class LLM:
             raise EngineDeadError("this LLM was closed")
         jobs = []
         for prompt, params in prompts:
-            jobs.append(_Job(self.tokenizer, self._next_id, prompt, params))
+            jobs.append(PromptJob(self.tokenizer, self._next_id, prompt, params))
             self._next_id += 1
         run = _Run(self._engine, jobs, processors, ProgressLine(len(jobs), show))
         run.finish_all()
         return [job.output for job in jobs]
-
-
-@dataclass(frozen=True)
-class _Encoded:
-    """A prompt and its token ids. ``continues``: the output goes on with its text."""
-
-    prompt: PlainPrompt
-    token_ids: list[int]
-    continues: bool = True
-
-
-class _Job:
-    """One prompt on its way; turns deltas into the output."""
-
-    def __init__(
-        self, tokenizer: Tokenizer, request_id: int, prompt: _Encoded, params: SamplingParams
-    ) -> None:
-        ids = prompt.token_ids
-        self.request = AddRequest(
-            request_id=request_id,
-            prompt_token_ids=ids,
-            params=params,
-            extra_key=prompt.prompt.cache_salt,
-        )
-        self.output = RequestOutput(
-            prompt=prompt.prompt.text,
-            prompt_token_ids=ids,
-            outputs=[CompletionOutput(index) for index in range(params.n)],
-        )
-        if params.prompt_logprobs is not None:
-            self.output.prompt_logprobs = [None] * len(ids)
-        self.open = set(range(params.n))
-        # Without stop strings the text can wait for the end, out of the way of the steps.
-        self._waiting: dict[int, SequenceDelta] | None = None if params.stop else {}
-        hidden = {*tokenizer.eos_token_ids, *params.stop_token_ids}
-        context = ids if prompt.continues else ()
-        self._texts = [_sequence_text(tokenizer, params, context, hidden) for _ in range(params.n)]
-
-    def take(self, delta: SequenceDelta) -> bool:
-        """Add a delta; True when a stop string ends the sequence, which the engine must be told."""
-        if delta.index not in self.open:
-            return False
-        output = self.output.outputs[delta.index]
-        if self._waiting is not None:
-            waiting = self._waiting.get(delta.index)
-            delta = merge_deltas(waiting, delta) if waiting else delta
-            if delta.finish_reason is None:
-                self._waiting[delta.index] = delta
-                return False
-        text = self._texts[delta.index]
-        self.output.cached_tokens = delta.cached_tokens
-        output.text += text.feed(delta.token_ids, delta.finish_reason is not None)
-        taken = text.num_tokens - len(output.token_ids)
-        output.token_ids += delta.token_ids[:taken]
-        if delta.logprobs is not None:
-            output.logprobs = (output.logprobs or []) + delta.logprobs[:taken]
-        output.finish_reason = "stop" if text.stopped else delta.finish_reason
-        output.stop_reason = text.stop_string if text.stopped else delta.stop_token_id
-        if output.finish_reason == "error":
-            output.stop_reason = delta.error
-        if output.finish_reason is not None:
-            self.open.discard(delta.index)
-        return text.stopped and delta.finish_reason is None
-
-    def take_prompt_logprobs(self, message: PromptLogprobs) -> None:
-        """Put a part of the prompt's log-probabilities into its place."""
-        entries = self.output.prompt_logprobs
-        if entries is not None:
-            part = decode_prompt_logprobs(message, self.request.params.prompt_logprobs or 0)
-            entries[message.start : message.start + len(part)] = part
-
-
-def _sequence_text(
-    tokenizer: Tokenizer, params: SamplingParams, context: Sequence[int], hidden: set[int]
-) -> SequenceText:
-    from rtp_llm.text.sequence import SequenceText
-
-    detokenizer = tokenizer.detokenizer(
-        context, skip_special_tokens=params.skip_special_tokens, hidden=hidden
-    )
-    return SequenceText(
-        detokenizer,
-        params.stop,
-        min_tokens=params.min_tokens,
-        include_stop=params.include_stop_str_in_output,
-    )
 
 
 class _Run:
@@ -321,13 +257,13 @@ class _Run:
     def __init__(
         self,
         engine: Engine | RankEngines,
-        jobs: list[_Job],
+        jobs: list[PromptJob],
         processors: Sequence[LogitsProcessor],
         line: ProgressLine,
     ) -> None:
         self._engine = engine
         self._waiting = deque(jobs)
-        self._open: dict[int, _Job] = {}
+        self._open: dict[int, PromptJob] = {}
         self._processors = processors
         self._line = line
 
@@ -385,7 +321,7 @@ class _Run:
             self._engine.abort(left)
 
 
-def _refused(job: _Job, reason: str) -> ValueError:
+def _refused(job: PromptJob, reason: str) -> ValueError:
     """What the caller is told whose prompt the engine does not take, or gives up."""
     prompt = job.output.prompt
     shown = job.output.prompt_token_ids if prompt is None else prompt

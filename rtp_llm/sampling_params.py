@@ -30,11 +30,10 @@ _UNSUPPORTED = {
     "beam_width": "there is no beam search yet",
     "length_penalty": "there is no beam search yet",
     "early_stopping": "there is no beam search yet",
-    "guided_decoding": "output cannot be constrained to a grammar yet",
-    "structured_outputs": "output cannot be constrained to a grammar yet",
-    "json_schema": "output cannot be constrained to a grammar yet",
-    "regex": "output cannot be constrained to a grammar yet",
-    "ebnf": "output cannot be constrained to a grammar yet",
+    "guided_decoding": "set structured_outputs=StructuredOutputsParams(...)",
+    "json_schema": "set structured_outputs=StructuredOutputsParams(json=...)",
+    "regex": "set structured_outputs=StructuredOutputsParams(regex=...)",
+    "ebnf": "set structured_outputs=StructuredOutputsParams(grammar=...)",
     "logits_processors": "give them to LLM.generate(..., logits_processors=[...])",
     "detokenize": "the text is always made; read token_ids where only those are wanted",
     "spaces_between_special_tokens": "the text is what the tokenizer's decoder makes of the tokens",
@@ -76,6 +75,36 @@ def _describe_unknown(name: str, names: Sequence[str]) -> str:
     return f"SamplingParams: no argument is called {name}; {hint}"
 
 
+class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
+    """What an output obeys, in vLLM's names: exactly one of the first six.
+
+    ``json`` is a JSON schema, as an object or as a text; ``grammar`` is EBNF (GBNF) or Lark; the
+    last three say how JSON is written.
+
+    Raises:
+        ValueError: none of the six is given, or two.
+    """
+
+    json: str | dict[str, Any] | bool | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    structural_tag: str | dict[str, Any] | None = None
+    disable_any_whitespace: bool = False
+    disable_additional_properties: bool = False
+    whitespace_pattern: str | None = None
+
+    def __post_init__(self) -> None:
+        names = self.__struct_fields__[:6]
+        given = [name for name in names if getattr(self, name) not in (None, "")]
+        if len(given) != 1:
+            shown = " and ".join(given) if given else "none"
+            raise ValueError(
+                f"structured_outputs needs one of {', '.join(names)}; {shown} is given"
+            )
+
+
 class SamplingParams(msgspec.Struct, metaclass=_ChecksArguments, frozen=True, kw_only=True):
     """One request's sampling settings; every field is checked at construction.
 
@@ -90,6 +119,8 @@ class SamplingParams(msgspec.Struct, metaclass=_ChecksArguments, frozen=True, kw
     reach the engine as ``bad_words_token_ids``: the last of them is banned behind the others.
     ``truncate_prompt_tokens`` keeps the prompt's last so many tokens, -1: as many as fit.
     ``speculate`` False: nothing is drafted for this request where the engine speculates.
+    ``structured_outputs``: what the output obeys, see StructuredOutputsParams; in a chat from the
+    end of the thinking on.
 
     Raises:
         ValueError: a value is out of its range; the text names the field, the value and the range.
@@ -123,6 +154,7 @@ class SamplingParams(msgspec.Struct, metaclass=_ChecksArguments, frozen=True, kw
     include_stop_str_in_output: bool = False
     priority: int = 0
     speculate: bool = True
+    structured_outputs: StructuredOutputsParams | None = None
 
     def __post_init__(self) -> None:
         _check_int("n", self.n, 1, MAX_SEQUENCES)

@@ -2,11 +2,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from rtp_llm.sampling_params import SamplingParams, check_token_fields, truncate_prompt
+from rtp_llm.sampling_params import (
+    SamplingParams,
+    StructuredOutputsParams,
+    check_token_fields,
+    truncate_prompt,
+)
 
 
 def test_defaults_are_those_of_openai() -> None:
@@ -104,7 +110,7 @@ def test_lists_and_single_values_are_taken_as_in_vllm() -> None:
     [
         ("max_token", r"no argument is called max_token; did you mean max_tokens\?"),
         ("stop_tokens_ids", r"did you mean stop_token_ids\?"),
-        ("guided_decoding", "guided_decoding is not supported: output cannot be constrained"),
+        ("guided_decoding", "guided_decoding is not supported: set structured_outputs="),
         ("best_of", "best_of is not supported: .* set n"),
         ("max_new_tokens", "called max_tokens"),
         ("xyz", "no argument is called xyz; there are n, max_tokens"),
@@ -153,3 +159,13 @@ def test_the_page_of_the_python_api_has_every_field() -> None:
         assert name in documented, name
         if name != "max_tokens":
             assert documented[name].strip() == str(getattr(defaults, name)), name
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({}, "none is given"), ({"json": {}, "regex": "a"}, "json and regex is given")],
+)
+def test_structured_outputs_are_of_one_kind(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        StructuredOutputsParams(**given)
+    assert StructuredOutputsParams(json={}, disable_any_whitespace=True).json == {}

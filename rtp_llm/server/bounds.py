@@ -39,7 +39,7 @@ def check_bounds(content: dict[str, Any]) -> None:
     _check_list(content, "tokens", MAX_DETOKENIZE, "token ids")
     for name in ("messages", "input"):
         _check_parts(name, content.get(name))
-    check_depth(content)
+    _check_depth(content)
 
 
 def _check_list(content: dict[str, Any], name: str, most: int, what: str) -> None:
@@ -56,10 +56,9 @@ def _check_parts(name: str, messages: object) -> None:
     check_count(name, parts, MAX_PARTS, "content parts")
 
 
-def check_depth(content: Any) -> None:
-    """Raise ApiError 400 for what is nested so deeply that code of ours would not come back."""
-    level: list[Any] = [[content]]
-    for _ in range(MAX_DEPTH + 1):
+def _check_depth(content: dict[str, Any]) -> None:
+    level: list[Any] = [content]
+    for _ in range(MAX_DEPTH):
         level = [
             item
             for outer in level

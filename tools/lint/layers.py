@@ -20,8 +20,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "cli": "router server engine text loader models attention ops device config",
         "router": "server config keepalive",
         "server": "text engine config constraints sampling_params",
-        "llm": "outputs text engine worker config sampling_params",
+        "llm": "prompt_job outputs text engine worker config constraints sampling_params",
         "outputs": "engine",
+        "prompt_job": "outputs text engine constraints sampling_params",
         "text": "model_folder constraints sampling_params",
         "disagg": "engine worker models device native config constraints sampling_params keepalive "
         "_runtime",

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
 
 import msgspec
 
 from rtp_llm.constraints import Grammar
-from rtp_llm.server.bounds import check_depth
 from rtp_llm.server.errors import ApiError, bad_request
 from rtp_llm.server.openai.protocol import ConstraintFields, ResponseFormat, StructuredOutputs
 from rtp_llm.server.prepare.served_model import NotInline, ServedModel
-from rtp_llm.text import grammar as grammars
-from rtp_llm.text.grammar import GrammarError
+from rtp_llm.text.grammar import (
+    GrammarError,
+    check_grammar,
+    ebnf_grammar,
+    json_object_grammar,
+    json_schema_grammar,
+)
+from rtp_llm.text.grammar.wanted import tag_grammar, wanted_grammars
 
 Made = Callable[[], Grammar]
 
@@ -45,7 +50,7 @@ def check_compiles(name: str, grammar: Grammar | None, model: ServedModel) -> No
     if model.inline:
         raise NotInline
     try:
-        grammars.check_grammar(grammar, model.tokenizer)
+        check_grammar(grammar, model.tokenizer)
     except GrammarError as error:
         raise grammar_error(name, error) from error
 
@@ -66,100 +71,44 @@ def grammar_error(name: str, error: GrammarError) -> ApiError:
 def _found(request: ConstraintFields) -> Iterator[tuple[str, Made]]:
     """The fields that are given, empty texts apart."""
     if request.response_format is not None and request.response_format.type != "text":
-        yield "response_format", _bound(_response_format, request.response_format)
-    outputs = request.structured_outputs
-    if outputs is not None:
-        yield from _structured("structured_outputs.", outputs)
-    yield from _structured(
-        "guided_",
-        StructuredOutputs(
-            json=request.guided_json,
-            regex=request.guided_regex,
-            choice=request.guided_choice,
-            grammar=request.guided_grammar,
-            whitespace_pattern=request.guided_whitespace_pattern,
-        ),
-    )
-    plain = StructuredOutputs(
-        json=request.json_schema, regex=request.regex, structural_tag=request.structural_tag
-    )
-    for name, make in _structured("", plain):
+        yield "response_format", partial(_response_format, request.response_format)
+    outputs = request.structured_outputs or StructuredOutputs()
+    for name, make in wanted_grammars(outputs):
+        yield f"structured_outputs.{name}", make
+    for name, make in wanted_grammars(_guided(request)):
+        yield f"guided_{name}", make
+    for name, make in wanted_grammars(_plain(request)):
         yield "json_schema" if name == "json" else name, make
-    for name in ("ebnf", "grammar"):
-        if text := getattr(request, name):
-            yield name, _bound(grammars.ebnf_grammar, text)
+    if request.ebnf:
+        yield "ebnf", partial(ebnf_grammar, request.ebnf)
 
 
-def _structured(prefix: str, asked: StructuredOutputs) -> Iterator[tuple[str, Made]]:
-    if asked.json is not None and asked.json != "":
-        yield f"{prefix}json", lambda: _json(asked)
-    if asked.regex:
-        yield f"{prefix}regex", _bound(grammars.regex_grammar, asked.regex)
-    if asked.choice is not None:
-        yield f"{prefix}choice", _bound(grammars.choice_grammar, asked.choice)
-    if asked.grammar:
-        yield f"{prefix}grammar", _bound(grammars.ebnf_grammar, asked.grammar)
-    if asked.json_object:
-        yield f"{prefix}json_object", lambda: _json(asked, {"type": "object"})
-    if asked.structural_tag:
-        yield f"{prefix}structural_tag", lambda: _structural_tag(asked.structural_tag)
+def _guided(request: ConstraintFields) -> StructuredOutputs:
+    return StructuredOutputs(
+        json=request.guided_json,
+        regex=request.guided_regex,
+        choice=request.guided_choice,
+        grammar=request.guided_grammar,
+        whitespace_pattern=request.guided_whitespace_pattern,
+    )
 
 
-def _bound(make: Callable[[Any], Grammar], value: Any) -> Made:
-    return lambda: make(value)
+def _plain(request: ConstraintFields) -> StructuredOutputs:
+    return StructuredOutputs(
+        json=request.json_schema,
+        regex=request.regex,
+        grammar=request.grammar,
+        structural_tag=request.structural_tag,
+    )
 
 
 def _response_format(asked: ResponseFormat) -> Grammar:
     if asked.type == "json_object":
-        return grammars.json_object_grammar()
+        return json_object_grammar()
     if asked.type == "json_schema":
         schema = asked.json_schema
         if schema is None or schema.schema is None:
             raise GrammarError("json_schema.schema is required", "json_schema")
-        return grammars.json_schema_grammar(schema.schema, strict=bool(schema.strict))
+        return json_schema_grammar(schema.schema, strict=bool(schema.strict))
     tag = msgspec.to_builtins(asked)
-    return _structural_tag({name: value for name, value in tag.items() if value is not None})
-
-
-def _structural_tag(tag: Any) -> Grammar:
-    content = _decoded(tag, "structural_tag")
-    if not isinstance(content, dict):
-        raise GrammarError("a structural tag is an object", "structural_tag")
-    return grammars.structural_tag_grammar(content)
-
-
-def _json(asked: StructuredOutputs, schema: Any = None) -> Grammar:
-    content = _decoded(asked.json if schema is None else schema, "json")
-    if not isinstance(content, dict | bool):
-        raise GrammarError("a schema is an object, true or false", "json")
-    if asked.disable_additional_properties:
-        content = _closed(content)
-    return grammars.json_schema_grammar(
-        content,
-        whitespace_pattern=asked.whitespace_pattern,
-        any_whitespace=not asked.disable_any_whitespace,
-    )
-
-
-def _decoded(value: Any, name: str) -> Any:
-    """What a text holds that is JSON; anything else is what it is."""
-    if not isinstance(value, str):
-        return value
-    try:
-        content = msgspec.json.decode(value)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise GrammarError(f"not valid JSON: {error}", name) from error
-    check_depth(content)
-    return content
-
-
-def _closed(schema: Any) -> Any:
-    """With no properties but those that are named, where a schema does not say."""
-    if isinstance(schema, list):
-        return [_closed(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    closed = {name: _closed(value) for name, value in schema.items()}
-    if isinstance(schema.get("properties"), dict):
-        closed.setdefault("additionalProperties", False)
-    return closed
+    return tag_grammar({name: value for name, value in tag.items() if value is not None})

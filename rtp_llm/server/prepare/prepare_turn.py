@@ -16,8 +16,9 @@ from rtp_llm.server.prepare.sampling import bad_words, sampling_params
 from rtp_llm.server.prepare.served_model import NotInline, ServedModel
 from rtp_llm.text.conversation import Tool, ToolChoice
 from rtp_llm.text.grammar import GrammarError, either_grammar
-from rtp_llm.text.parsers.registry import reasoning_is_open, thinking_tags, tool_grammar
+from rtp_llm.text.parsers.registry import reasoning_is_open, tool_grammar
 from rtp_llm.text.parsers.spec import ParserSpec
+from rtp_llm.text.thinking import thinking_of
 
 
 def prepare_turn(turn: ChatTurn, model: ServedModel) -> Job:
@@ -136,13 +137,7 @@ def _thinking(
         budget = 0  # the template cannot be told
     if (grammar is None and budget is None) or (off and not parser.reasoning_open):
         return None
-    begin, end = thinking_tags(parser.reasoning)
-    encode = model.tokenizer.encode
-    return Thinking(
-        end_ids=tuple(encode(end, add_special_tokens=False)),
-        begin_ids=() if parser.reasoning_open else tuple(encode(begin, add_special_tokens=False)),
-        budget=budget,
-    )
+    return thinking_of(parser.reasoning, parser.reasoning_open, model.tokenizer, budget)
 
 
 def _unusable(name: str, reason: str) -> ApiError:

@@ -37,6 +37,7 @@ from rtp_llm.server.prepare.messages import (
     refuse,
 )
 from rtp_llm.server.prepare.served_model import ServedModel
+from rtp_llm.text.grammar import GrammarError, check_grammar, choice_grammar
 from rtp_llm.text.model_files import ModelFilesError
 from rtp_llm.text.tokenizer import Tokenizer
 
@@ -73,6 +74,9 @@ def main() -> int:
         print(f"the preparation process: {error}", file=sys.stderr, flush=True)
         return 1
     _write(stream, frame(Loaded(_probe(tokenizer))))
+    # The vocabulary as grammars need it, out of no request's time and memory.
+    with contextlib.suppress(GrammarError):
+        check_grammar(choice_grammar(["a"]), tokenizer)
     # What a request makes goes with it; looking through millions of its objects takes seconds.
     gc.disable()
     base = _address_space()

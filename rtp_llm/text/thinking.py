@@ -1,0 +1,25 @@
+"""What the engine is told of a model's thinking."""
+
+from __future__ import annotations
+
+from rtp_llm.constraints import Thinking
+from rtp_llm.text.parsers.registry import detect, reasoning_is_open, thinking_tags
+from rtp_llm.text.tokenizer import Tokenizer
+
+
+def thinking_of(
+    reasoning: str, is_open: bool, tokenizer: Tokenizer, budget: int | None = None
+) -> Thinking:
+    """Thinking of the form `reasoning`. `is_open`: the prompt ends inside of it."""
+    begin, end = thinking_tags(reasoning)
+    return Thinking(
+        end_ids=tuple(tokenizer.encode(end, add_special_tokens=False)),
+        begin_ids=() if is_open else tuple(tokenizer.encode(begin, add_special_tokens=False)),
+        budget=budget,
+    )
+
+
+def thinking_in(prompt: str, tokenizer: Tokenizer) -> Thinking | None:
+    """What may come before the answer to a prompt; None: the model is not known to think."""
+    form = detect(tokenizer.chat_template or "", tokenizer).reasoning
+    return None if form is None else thinking_of(form, reasoning_is_open(prompt, form), tokenizer)
