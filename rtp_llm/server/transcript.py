@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field
 
-from rtp_llm.text.conversation import Message, ToolCall
+from rtp_llm.text.conversation import Message, Role, ToolCall
+
+
+@dataclass
+class _Turn:
+    """What one role says in a row."""
+
+    role: Role
+    texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+
+    def message(self) -> Message:
+        between = "\n\n" if self.role == "user" else "\n"
+        return Message(
+            self.role,
+            between.join(self.texts) if self.texts else None,
+            "\n".join(self.thoughts) if self.thoughts else None,
+            tuple(self.calls),
+        )
 
 
 class Transcript:
@@ -16,7 +35,7 @@ class Transcript:
 
     def __init__(self) -> None:
         self._system: list[str] = []
-        self._messages: list[Message] = []
+        self._turns: list[_Turn | Message] = []
         self._tools: dict[str, str] = {}
 
     def system(self, text: str) -> None:
@@ -25,48 +44,45 @@ class Transcript:
 
     def user(self, text: str) -> None:
         """What the user says."""
-        last = self._last("user")
-        if last is None:
-            self._messages.append(Message("user", text))
-        else:
-            self._messages[-1] = replace(last, content=f"{last.content}\n\n{text}")
+        turn = self._last("user") or self._begin("user")
+        turn.texts.append(text)
 
     def reasoning(self, text: str) -> None:
         """What the assistant thought."""
-        last = self._last("assistant")
-        if last is None or last.content is not None or last.tool_calls:
-            self._messages.append(Message("assistant", reasoning=text))
-        else:
-            self._messages[-1] = replace(last, reasoning=f"{last.reasoning}\n{text}")
+        turn = self._last("assistant")
+        if turn is None or turn.texts or turn.calls:
+            turn = self._begin("assistant")
+        turn.thoughts.append(text)
 
     def assistant(self, text: str) -> None:
         """What the assistant said."""
-        last = self._last("assistant")
-        if last is None or last.tool_calls:
-            self._messages.append(Message("assistant", text))
-        else:
-            said = text if last.content is None else f"{last.content}\n{text}"
-            self._messages[-1] = replace(last, content=said)
+        turn = self._last("assistant")
+        if turn is None or turn.calls:
+            turn = self._begin("assistant")
+        turn.texts.append(text)
 
     def call(self, call: ToolCall) -> None:
         """A tool that the assistant called."""
         self._tools[call.id] = call.name
-        last = self._last("assistant")
-        if last is None:
-            self._messages.append(Message("assistant", tool_calls=(call,)))
-        else:
-            self._messages[-1] = replace(last, tool_calls=(*last.tool_calls, call))
+        turn = self._last("assistant") or self._begin("assistant")
+        turn.calls.append(call)
 
     def result(self, call_id: str, text: str) -> None:
         """What a tool answered."""
         name = self._tools.get(call_id)
-        self._messages.append(Message("tool", text, tool_call_id=call_id, name=name))
+        self._turns.append(Message("tool", text, tool_call_id=call_id, name=name))
 
     def messages(self) -> tuple[Message, ...]:
         """The conversation."""
         leading = [Message("system", "\n\n".join(self._system))] if self._system else []
-        return (*leading, *self._messages)
+        said = [turn.message() if isinstance(turn, _Turn) else turn for turn in self._turns]
+        return (*leading, *said)
 
-    def _last(self, role: str) -> Message | None:
-        last = self._messages[-1] if self._messages else None
-        return last if last is not None and last.role == role else None
+    def _last(self, role: Role) -> _Turn | None:
+        last = self._turns[-1] if self._turns else None
+        return last if isinstance(last, _Turn) and last.role == role else None
+
+    def _begin(self, role: Role) -> _Turn:
+        turn = _Turn(role)
+        self._turns.append(turn)
+        return turn

@@ -77,6 +77,9 @@ async def test_counting_needs_no_engine() -> None:
         )
         assert not case.engine.requests
         assert count.input_tokens > 50
+        long: Any = [{"role": "user", "content": "a" * 2**20}]
+        with pytest.raises(anthropic.BadRequestError, match="--max-tokenize-characters"):
+            await case.anthropic.messages.count_tokens(model="demo", messages=long)
         count = await case.anthropic.messages.count_tokens(model="demo", messages=HELLO)
         await case.anthropic.messages.create(model="demo", max_tokens=2, messages=HELLO)
         assert count.input_tokens == len(case.engine.requests[0].prompt_token_ids)

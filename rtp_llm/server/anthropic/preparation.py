@@ -23,6 +23,7 @@ from rtp_llm.server.prepare.render import render
 from rtp_llm.server.prepare.sampling import MAX_STOP_LENGTH, MAX_STOPS, Lengths
 from rtp_llm.server.prepare.schema import schema_grammar
 from rtp_llm.server.prepare.served_model import ServedModel
+from rtp_llm.server.prepare.tokenization import check_characters
 from rtp_llm.text.conversation import ToolChoice
 
 
@@ -54,7 +55,9 @@ def prepare_count(body: bytes, model: ServedModel) -> PreparedBody:
     request, ignored = parse_request(body, CountRequest, model, strict=False)
     prompt, choice, skipped = _asked(request)
     prompt = replace(prompt, tools=shown_tools(prompt, choice, model))
-    ids = model.tokenizer.encode(render(prompt, model).text, add_special_tokens=False)
+    text = render(prompt, model).text
+    check_characters(text, "messages", model)
+    ids = model.tokenizer.encode(text, add_special_tokens=False)
     answer = CountAnswer(input_tokens=len(ids))
     return PreparedBody(msgspec.json.encode(answer), (*ignored, *plain_names(skipped)))
 

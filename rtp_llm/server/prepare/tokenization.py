@@ -27,13 +27,7 @@ def prepare_tokenize(body: bytes, model: ServedModel) -> PreparedBody:
         add = bool(request.add_special_tokens)
     else:
         text, add = request.prompt or "", request.add_special_tokens is not False
-    if len(text) > model.max_tokenize_characters:
-        raise bad_request(
-            f"The text has {len(text)} characters; at most {model.max_tokenize_characters} are "
-            "tokenised at once (see --max-tokenize-characters).",
-            param="prompt" if request.messages is None else "messages",
-            code="text_too_long",
-        )
+    check_characters(text, "prompt" if request.messages is None else "messages", model)
     ids = model.tokenizer.encode(text, add)
     content: dict[str, Any] = {
         "count": len(ids),
@@ -42,6 +36,17 @@ def prepare_tokenize(body: bytes, model: ServedModel) -> PreparedBody:
         "token_strs": model.tokenizer.tokens(ids) if request.return_token_strs else None,
     }
     return PreparedBody(msgspec.json.encode(content), ignored)
+
+
+def check_characters(text: str, param: str, model: ServedModel) -> None:
+    """Raise ApiError 400 for a text that takes long to tokenise; `param`: its field."""
+    if len(text) > model.max_tokenize_characters:
+        raise bad_request(
+            f"The text has {len(text)} characters; at most {model.max_tokenize_characters} are "
+            "tokenised at once (see --max-tokenize-characters).",
+            param=param,
+            code="text_too_long",
+        )
 
 
 def prepare_detokenize(body: bytes, model: ServedModel) -> PreparedBody:

@@ -150,11 +150,13 @@ async def test_what_is_not_known_is_skipped_and_named() -> None:
     ]
     tools = [{"type": "web_search", "external_web_access": True}, {"type": "local_shell"}]
     async with agents() as case:
-        body = {"input": items, "tools": tools, "client_metadata": {"a": "b"}}
+        body: dict[str, Any] = {"input": items, "tools": tools, "client_metadata": {"a": "b"}}
+        body["text"] = {"verbosity": "low"}
         answer = await case.server.post("/v1/responses", **body)
         assert answer.is_success
         assert answer.headers["x-rtp-llm-ignored-fields"] == (
-            "client_metadata, input.web_search_call, tools.local_shell, tools.web_search"
+            "client_metadata, input.web_search_call, text.verbosity, tools.local_shell, "
+            "tools.web_search"
         )
         assert answer.json()["tools"] == tools
 

@@ -70,6 +70,7 @@ def prepare_response(joined: bytes, model: ServedModel) -> PreparedResponse:
     given = _given(request)
     items.read(given, "input")
     job = prepare_turn(_turn(request, tools, items, model), model)
+    unused = {*tools.skipped, *items.skipped, *_unused(request)}
     form = ResponseForm(
         model=model.name,
         echo=_echo(request, job, stored),
@@ -81,7 +82,7 @@ def prepare_response(joined: bytes, model: ServedModel) -> PreparedResponse:
         stream=bool(request.stream),
         form=form,
         inputs=[_with_id(item, context) for item in given] if stored else [],
-        ignored=(*ignored, *plain_names(sorted({*tools.skipped, *items.skipped}))),
+        ignored=(*ignored, *plain_names(sorted(unused))),
     )
 
 
@@ -102,6 +103,12 @@ def _check(request: ResponsesRequest, stored: bool) -> None:
             "unsupported",
         )
     check_count("tools", len(request.tools or ()), MAX_TOOLS, "tools")
+
+
+def _unused(request: ResponsesRequest) -> list[str]:
+    """Options that local models do not have, and that agents send nevertheless."""
+    verbosity = request.text.verbosity if request.text is not None else None
+    return [] if verbosity in (None, "medium") else ["text.verbosity"]
 
 
 def _given(request: ResponsesRequest) -> list[dict[str, Any]]:

@@ -98,7 +98,7 @@ class TextFormat(msgspec.Struct, kw_only=True):
 
 
 class TextOptions(msgspec.Struct, kw_only=True):
-    """`verbosity` is taken and not used."""
+    """`verbosity` is taken, named among the ignored fields, and not used."""
 
     format: TextFormat | None = None
     verbosity: str | None = None
