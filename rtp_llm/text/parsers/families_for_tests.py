@@ -344,6 +344,36 @@ FAMILIES = {
         "phi4_mini_json",
         None,
     ),
+    "Phi-4-mini, mended": Family(
+        template(
+            turn="<|%s|>%s%s<|end|>",
+            call=f"<|tool_call|>{JSON_CALL}<|/tool_call|>",
+            begin="<|assistant|>",
+            tools="<|tool|>{{ tools | tojson }}<|/tool|>",
+        ),
+        "phi4_mini",
+        None,
+    ),
+    "Nemotron-Nano-v2": Family(
+        template(
+            turn="<SPECIAL_10>%s\n%s%s\n",
+            call=JSON_CALL + "{% if not loop.last %}, {% endif %}",
+            calls="<TOOLCALL>[%s]</TOOLCALL>",
+            begin="<SPECIAL_11>Assistant\n" + unless_off("<think>\n", "<think></think>"),
+        ),
+        "nemotron_json",
+        "qwen3",
+        (True, False),
+    ),
+    "LFM2": Family(
+        im(
+            PYTHON_CALL + "{% if not loop.last %}, {% endif %}",
+            calls="<|tool_call_start|>[%s]<|tool_call_end|>",
+            tools="<|tool_list_start|>{{ tools | tojson }}<|tool_list_end|>",
+        ),
+        "lfm2",
+        None,
+    ),
     "Gemma-3": Family(
         template(
             turn="<start_of_turn>%s\n%s%s<end_of_turn>\n", call="", begin="<start_of_turn>model\n"

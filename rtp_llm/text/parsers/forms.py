@@ -107,9 +107,14 @@ CALLS: dict[str, Form] = {
     "granite": TaggedJson("<|tool_call|>"),
     "internlm": TaggedJson("<|action_start|><|plugin|>", "<|action_end|>"),
     "phi4_mini_json": TaggedJson("functools"),
+    "phi4_mini": TaggedJson("<|tool_call|>", "<|/tool_call|>"),
+    "nemotron_json": TaggedJson("<TOOLCALL>", "</TOOLCALL>"),
+    "lfm2": PythonicCalls("<|tool_call_start|>", "<|tool_call_end|>"),
 }
 CALL_ALIASES = {
     "deepseekv3": "deepseek_v3",
+    "ernie45": "hermes",
+    "granite4": "hermes",
     "deepseekv31": "deepseek_v31",
     "deepseekv32": "deepseek_v32",
     "deepseekv4": "deepseek_v4",
@@ -127,8 +132,10 @@ CALL_ALIASES = {
 _THINK = Thinking("<think>", "</think>")
 HARMONY = "openai_gptoss"
 REASONING: dict[str, Thinking] = {
-    # Qwen3.5 may call without having closed its reasoning; a mention of the tag is in a line.
-    "qwen3": Thinking("<think>", "</think>", ("\n<tool_call>",)),
+    # Qwen3.5 may call without having closed its reasoning, which may also mention the tag.
+    "qwen3": Thinking(
+        "<think>", "</think>", ("\n<tool_call>\n<function=", '\n<tool_call>\n{"name"')
+    ),
     "deepseek_r1": _THINK,
     "deepseek_v3": Thinking("<think>", "</think>", ("<｜tool▁calls▁begin｜>",)),
     "glm45": _THINK,
@@ -147,6 +154,9 @@ REASONING: dict[str, Thinking] = {
 REASONING_ALIASES = {
     "deepseek-r1": "deepseek_r1",
     "deepseek-v3": "deepseek_v3",
+    "deepseek_v4": "deepseek_v3",
+    "glm47": "glm45",
+    "mimo": "qwen3",
     "gpt-oss": HARMONY,
     "harmony": HARMONY,
     "kimi": "kimi_k2",

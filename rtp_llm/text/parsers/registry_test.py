@@ -54,8 +54,10 @@ def test_reasoning_that_the_prompt_opened() -> None:
     spec = ParserSpec(tool_calls="hermes", reasoning="qwen3", reasoning_open=True)
     assert read_every_way(spec, "hm</think>Hi") == [ReasoningDelta("hm"), TextDelta("Hi")]
     assert read_every_way(spec, "<think>hm</think>Hi") == [ReasoningDelta("hm"), TextDelta("Hi")]
-    forgot = 'hm\n<tool_call>{"name": "f"}</tool_call>'
+    forgot = 'hm\n<tool_call>\n{"name": "f"}</tool_call>'
     assert read_every_way(spec, forgot) == [ReasoningDelta("hm"), *call(0, "f", "{}")]
+    mentioned = "hm\n<tool_call>\nis a tag</think>"
+    assert read_every_way(spec, mentioned) == [ReasoningDelta("hm\n<tool_call>\nis a tag")]
 
 
 def test_a_plain_answer_is_passed_on_as_it_is() -> None:

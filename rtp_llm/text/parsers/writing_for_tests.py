@@ -206,6 +206,9 @@ WRITERS: dict[str, Writer] = {
         for call in calls
     ),
     "phi4_mini_json": array("functools"),
+    "phi4_mini": array("<|tool_call|>", "<|/tool_call|>"),
+    "nemotron_json": array("<TOOLCALL>", "</TOOLCALL>"),
+    "lfm2": lambda calls: f"<|tool_call_start|>{pythonic(calls)}<|tool_call_end|>",
 }
 """By form; a form that is written in two ways has a second row."""
 

@@ -126,6 +126,11 @@ _SYNTAXES = {
         between="<|action_start|><|plugin|>",
     ),
     "phi4_mini_json": _array("functools"),
+    "phi4_mini": _array("<|tool_call|>", "<|/tool_call|>"),
+    "nemotron_json": _array("<TOOLCALL>", "</TOOLCALL>"),
+    "lfm2": Syntax(
+        python_call, "<|tool_call_start|>", "", "[", ", ", "]<|tool_call_end|>", first="["
+    ),
 }
 
 

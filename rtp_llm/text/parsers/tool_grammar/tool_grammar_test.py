@@ -253,7 +253,7 @@ def test_calls_that_are_accepted_are_read_as_they_were_meant(writer: str) -> Non
     grammars = Grammars(writer)
 
     @unhurried
-    @given(declared_and_called(writer in ("pythonic", "llama4_pythonic", "olmo3")))
+    @given(declared_and_called(writer in ("pythonic", "llama4_pythonic", "olmo3", "lfm2")))
     def check(case: tuple[list[Tool], list[Call]]) -> None:
         declared, calls = case
         assume("</" not in json.dumps(calls))  # may end a text, which no form has an escape for
