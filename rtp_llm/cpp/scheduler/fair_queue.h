@@ -38,6 +38,8 @@ class FairQueue {
   void ChargePrompt(int32_t tenant, int32_t tokens) { Charge(tenant, kInputCost * tokens); }
   void ChargeOutput(int32_t tenant, int32_t tokens) { Charge(tenant, kOutputCost * tokens); }
 
+  double CounterOf(int32_t tenant) const { return tenants_[tenant].counter; }
+
   void Insert(int32_t tenant, const Rank& rank, int32_t slot);
   void Erase(int32_t tenant, const Rank& rank, int32_t slot);
 

@@ -134,6 +134,33 @@ TEST_F(FairnessTest, AnUrgentRequestKeepsTheTurnForWhichItPreempted) {
   EXPECT_EQ(Drain().size(), 4u);
 }
 
+TEST_F(FairnessTest, WhoWasGivenMostGivesWayWhereBlocksRunOut) {
+  for (const char* third : {"little", "much"}) {
+    SchedulerConfig config = DefaultConfig();
+    config.groups[0].num_blocks = 25;
+    Start(config);
+    Add(1, "much", 20, 40);
+    Add(2, "much", 20, 40);
+    Add(3, third, 20, 40);
+    while (scheduler->stats().preemptions == 0) ASSERT_TRUE(Step());
+    ASSERT_TRUE(Schedule());
+    EXPECT_EQ(BatchIds(), std::string(third) == "little" ? (Ids{1, 3}) : (Ids{1, 2}));
+    Commit();
+    EXPECT_EQ(Drain().size(), 3u);
+  }
+}
+
+TEST_F(FairnessTest, LessUrgentOnesGiveWayFirstWhoeverTheyAre) {
+  SchedulerConfig config = DefaultConfig();
+  config.groups[0].num_blocks = 25;
+  config.aging_steps = 1;
+  Start(config);
+  Add(1, "much", 20, 40, 1.0, 0);
+  Add(2, "much", 20, 40, 1.0, 0);
+  Add(3, "little", 20, 40, 1.0, 1);
+  EXPECT_EQ(Drain(), (Ids{1, 2, 3}));
+}
+
 TEST_F(FairnessTest, HandingALeadersPlaceOnIsNoNewArrival) {
   StartOneByOne();
   Add(1, "busy", 4, 30);
@@ -169,23 +196,6 @@ TEST_F(FairnessTest, ATenantCannotCloseTheQueueForOthers) {
   EXPECT_EQ(Drain().size(), 40u);
   for (int64_t id = 1; id <= 40; ++id) Add(id, "", 2, 1);  // without keys: all of it
   EXPECT_THROW(Add(41, "", 2, 1), QueueFullError);
-}
-
-TEST_F(FairnessTest, TenantsAreForgottenBeyondALimit) {
-  FairQueue queue;
-  for (int i = 0; i < 5000; ++i) {
-    const int32_t tenant = queue.Join("tenant " + std::to_string(i), 1.0);
-    ASSERT_LE(tenant, static_cast<int32_t>(FairQueue::kMaxIdle));
-    queue.Insert(tenant, Rank{0, i}, i);
-    queue.Erase(tenant, Rank{0, i}, i);
-    queue.ChargePrompt(tenant, 1);
-    queue.Leave(tenant);
-    queue.CheckIntegrity({});
-  }
-  const int32_t again = queue.Join("tenant 4999", 1.0);
-  queue.CheckIntegrity({again});
-  EXPECT_EQ(queue.LiveOf("tenant 4999"), 1);
-  EXPECT_EQ(queue.LiveOf("tenant 0"), 0);
 }
 
 TEST_F(FairnessTest, AWeightMustBePositive) {

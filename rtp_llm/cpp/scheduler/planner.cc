@@ -37,7 +37,7 @@ void Planner::PlanRunning() {
   }
   decode_budget_ = static_cast<int32_t>(std::min<int64_t>(decode_tokens, config_.max_batch_tokens));
   prefill_budget_ = config_.max_batch_tokens - decode_budget_;
-  // Preemption takes the last one, so that whoever was planned stays planned.
+  // Preemption takes a later one, so that whoever was planned stays planned.
   for (size_t i = 0; i < sequences_.running.size(); ++i) {
     const int32_t slot = sequences_.running[i];
     Sequence& sequence = sequences_[slot];
@@ -65,8 +65,24 @@ int32_t Planner::ReserveOrPreempt(int32_t slot, int32_t count) {
     if (sequence.drafts_in_flight > 0) return 0;
     // The last in rank keeps what it has and sits this step out: those before it may finish.
     if (sequences_.running.last() == slot) return 0;
-    Preempt(sequences_.running.last());
+    Preempt(Victim(slot));
   }
+}
+
+// Of those behind `slot` the last one of the tenant that was given most; a more urgent priority
+// than that of the last one of all is spared.
+int32_t Planner::Victim(int32_t slot) const {
+  const RankedSlots& running = sequences_.running;
+  int32_t victim = running.last();
+  const auto given = [this](int32_t candidate) {
+    return sequences_.waiting.CounterOf(sequences_[candidate].tenant);
+  };
+  const int32_t priority = sequences_[victim].options->priority;
+  for (size_t i = running.size() - 1; i-- > 0 && running[i] != slot;) {
+    if (sequences_[running[i]].options->priority != priority) continue;
+    if (given(running[i]) > given(victim)) victim = running[i];
+  }
+  return victim;
 }
 
 int32_t Planner::ReserveFitting(int32_t count, Sequence* sequence) {

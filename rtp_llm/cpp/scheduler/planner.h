@@ -25,23 +25,22 @@ struct PlannerCounters {
 //   was given so far, and by rank only within a tenant: see FairQueue. What runs is not touched by
 //   that: it goes on by rank. Each scheduler is fair for itself, those of several ranks too.
 // - Every decoding sequence gets its token first; what is left of the token budget goes to prompts
-// in
-//   order of rank, in chunks.
+//   in order of rank, in chunks.
 // - With recurrent groups a chunk ends on a block of theirs unless it is the prompt's last, so that
 //   there is a state to keep; also where prompts are known to part, and on the last block before
 //   the end. A prompt whose next block lies beyond the budget waits for a step with fewer decodes,
 //   and those behind it with it.
 // - The head of the queue is never skipped. It is admitted when its whole prompt fits beside what
-// the
-//   running prompts still need and a small reserve for decodes, or when nothing else runs.
-// - When blocks run out, the running sequence of the worst rank is preempted: it loses its blocks
-//   (they stay in the prefix cache while they can) and waits at its old rank to be computed again.
-//   So the sequence of the best rank always goes on, and alone everything that was accepted fits.
+//   the running prompts still need and a small reserve for decodes, or when nothing else runs.
+// - When blocks run out, the running sequence of the worst rank is preempted. With several tenants
+//   it is the worst of the tenant that was given most, among those behind the sequence that lacks
+//   blocks and of the least urgent priority. It loses its blocks (they stay in the prefix cache
+//   while they can) and waits at its old rank to be computed again. So the sequence of the best
+//   rank always goes on, and alone everything that was accepted fits.
 // - A waiting request preempts running ones of a less urgent priority and worse rank, if that
-// helps.
+//   helps.
 // - One whose prompt another worker computes is admitted in its turn like the others, but with all
-// its
-//   blocks at once and nothing to compute. Until they have arrived it is never preempted.
+//   its blocks at once and nothing to compute. Until they have arrived it is never preempted.
 // - Drafts get tokens and blocks that nobody else can use in this step, by rank of their sequences.
 class Planner {
  public:
@@ -64,6 +63,7 @@ class Planner {
  private:
   void PlanRunning();
   int32_t ReserveOrPreempt(int32_t slot, int32_t count);
+  int32_t Victim(int32_t slot) const;
   int32_t ReserveFitting(int32_t count, Sequence* sequence);
   int32_t CutChunk(const Sequence& sequence, int32_t count) const;
   void PlanDrafts(const DraftTokens& drafts);
