@@ -137,7 +137,7 @@ def send(requests: list[tuple[str, dict[str, Any]]]) -> list[int]:
     return asyncio.run(run())
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(st.lists(REQUESTS, min_size=1, max_size=8))
 def test_bodies_of_any_kind(requests: list[tuple[str, dict[str, Any]]]) -> None:
     assert all(status < 500 for status in send(requests))
@@ -147,7 +147,7 @@ def test_the_fuzzer_also_finds_good_requests() -> None:
     """Guards against a fuzzer whose requests all fail at the first check."""
     good: list[int] = []
 
-    @settings(max_examples=40, deadline=None, database=None, suppress_health_check=SLOW)
+    @settings(max_examples=25, deadline=None, database=None, suppress_health_check=SLOW)
     @given(st.lists(REQUESTS, min_size=4, max_size=8))
     def collect(requests: list[tuple[str, dict[str, Any]]]) -> None:
         good.extend(status for status in send(requests) if status == 200)
