@@ -45,6 +45,21 @@ def test_compiles_with_a_served_tokenizer(tmp_path: Path, style: str) -> None:
             check_grammar(Grammar(text='start: missing "a"'), tokenizer)
 
 
+def test_whitespace_is_bounded() -> None:
+    schema = {"type": "array", "items": {"type": "integer"}}
+    free, none = json_schema_grammar(schema), json_schema_grammar(schema, any_whitespace=False)
+    two = json_schema_grammar(schema, whitespace_pattern="[ ]{0,2}")
+    assert accepts(free, "[1, 2]")
+    assert accepts(free, "[\n  1,\n  2\n]")
+    assert not accepts(free, "[1,  2]")
+    assert accepts(none, "[1,2]")
+    assert not accepts(none, "[1, 2]")
+    assert accepts(two, "[1,  2]")
+    assert not accepts(two, "[1,   2]")
+    with pytest.raises(GrammarError, match="look-ahead"):
+        json_schema_grammar(schema, whitespace_pattern="(?= )")
+
+
 def test_pieces_of_words_are_refused(tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_folder(write_folder(tmp_path, STYLES["wordpiece"]()))
     with pytest.raises(GrammarError, match="not pieces of its text"):

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from rtp_llm.constraints import Grammar
+from rtp_llm.text.grammar.pattern import whole
 from rtp_llm.text.grammar.schema.compile import compile_schema
 
 # Small models write whitespace for ever where they may: one space, or a line with its indent.
@@ -43,11 +44,12 @@ def inline_json(
     any_whitespace: bool = True,
 ) -> str:
     """The schema as a term of a Lark rule; the parameters are those of json_schema_grammar."""
+    space = WHITESPACE if whitespace_pattern is None else whole(whitespace_pattern)
     body = compile_schema(schema, strict=strict)
     body["x-guidance"] = {
         **body.get("x-guidance", {}),
         "whitespace_flexible": any_whitespace,
-        "whitespace_pattern": (whitespace_pattern or WHITESPACE) if any_whitespace else None,
+        "whitespace_pattern": space if any_whitespace else None,
     }
     text = json.dumps(body, ensure_ascii=False)
     return f"%json {text}"
