@@ -36,7 +36,7 @@ def prepare_message(body: bytes, model: ServedModel) -> PreparedMessage:
         sampling=_sampling(request),
         lengths=Lengths("messages", "max_tokens", request.max_tokens, None, clamp=True),
         tool_choice=choice,
-        grammar=_grammar(request),
+        grammar=_grammar(request, model),
         grammar_name="output_config.format.schema",
     )
     job = prepare_turn(turn, model)
@@ -118,7 +118,7 @@ def _sampling(request: MessagesRequest) -> SamplingFields:
     )
 
 
-def _grammar(request: CountRequest) -> Grammar | None:
+def _grammar(request: CountRequest, model: ServedModel) -> Grammar | None:
     output = request.output_config
     nested = output.format if output is not None else None
     for given, place in (
@@ -126,5 +126,5 @@ def _grammar(request: CountRequest) -> Grammar | None:
         (request.output_format, "output_format.schema"),
     ):
         if given is not None:
-            return schema_grammar(given.schema, True, place)
+            return schema_grammar(given.schema, True, place, model)
     return None

@@ -18,6 +18,7 @@ from rtp_llm.text.grammar import (
     json_object_grammar,
     json_schema_grammar,
     regex_grammar,
+    structural_tag_grammar,
 )
 
 SCHEMA: dict[str, Any] = {
@@ -25,6 +26,11 @@ SCHEMA: dict[str, Any] = {
     "properties": {"a": {"type": "integer"}},
     "required": ["a"],
 }
+TAG: dict[str, Any] = {
+    "type": "structural_tag",
+    "format": {"type": "tag", "begin": "<a>", "content": {"type": "regex", "pattern": "[0-9]"}},
+}
+TAG["format"]["end"] = "</a>"
 GBNF = 'root ::= "yes" | "no"'
 JSON, REGEX, CHOICE = json_schema_grammar(SCHEMA), regex_grammar("[0-9]+"), choice_grammar(["a"])
 OBJECT, EBNF = json_object_grammar(), ebnf_grammar(GBNF)
@@ -66,6 +72,10 @@ NAMES: list[tuple[dict[str, Any], Grammar]] = [
         {"structured_outputs": {"json": SCHEMA, "disable_additional_properties": True}},
         json_schema_grammar({**SCHEMA, "additionalProperties": False}),
     ),
+    ({"structured_outputs": {"structural_tag": TAG}}, structural_tag_grammar(TAG)),
+    ({"structured_outputs": {"structural_tag": json.dumps(TAG)}}, structural_tag_grammar(TAG)),
+    ({"structural_tag": TAG}, structural_tag_grammar(TAG)),
+    ({"response_format": TAG}, structural_tag_grammar(TAG)),
     ({"guided_json": SCHEMA}, JSON),
     ({"guided_json": json.dumps(SCHEMA)}, JSON),
     ({"guided_regex": "[0-9]+"}, REGEX),
@@ -187,6 +197,17 @@ async def test_a_call_or_an_answer_of_a_form() -> None:
         assert grammar is not None and "<tool_call>" in grammar.text and "integer" in grammar.text
         answer = await server.chat(tools=[TOOL], tool_choice="none", guided_json=SCHEMA)
         assert server.engine.requests[-1].grammar == JSON
+
+
+@pytest.mark.parametrize("case", range(len(NAMES)))
+@run
+async def test_every_constraint_beside_tools(case: int) -> None:
+    """The two grammars together compile, whatever each is made of."""
+    async with served_agent("x") as server:
+        answer = await server.chat(tools=[TOOL], **NAMES[case][0])
+        assert answer.status_code == 200, answer.text
+        grammar = server.engine.requests[-1].grammar
+        assert grammar is not None and "<tool_call>" in grammar.text
 
 
 class Sum(pydantic.BaseModel):

@@ -32,7 +32,7 @@ def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
     turn = ChatTurn(
         prompt=chat_prompt(request),
         tool_choice=tool_choice(request.tool_choice, request.parallel_tool_calls),
-        grammar=constraint_of(request),
+        grammar=constraint_of(request, model),
         grammar_name=constraint_name(request),
         sampling=request,
         lengths=chat_lengths(request, model.defaults, model.limits),

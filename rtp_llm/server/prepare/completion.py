@@ -33,7 +33,7 @@ def prepare_completion(body: bytes, model: ServedModel) -> PreparedCompletion:
     check_best_of(request)
     prompt_top = prompt_logprobs(request, model.max_prompt_logprobs, model.limits.vocab_size)
     options = answer_options(request, completion_logprobs(request), prompt_top)
-    grammar = constraint_of(request)
+    grammar = constraint_of(request, model)
     check_compiles(constraint_name(request), grammar, model)
     prompts = _prompts(request, model)
     drop = _drops_answer(request)

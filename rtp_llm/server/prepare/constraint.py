@@ -23,8 +23,11 @@ from rtp_llm.text.grammar.wanted import tag_grammar, wanted_grammars
 Made = Callable[[], Grammar]
 
 
-def constraint_of(request: ConstraintFields) -> Grammar | None:
-    """The grammar, None without one. Raises ApiError 400: two of them, or one that cannot be."""
+def constraint_of(request: ConstraintFields, model: ServedModel) -> Grammar | None:
+    """The grammar, None without one. Raises ApiError 400: two of them, or one that cannot be.
+
+    In the event loop it raises NotInline: a schema of a few lines may take long.
+    """
     found = [*_found(request)]
     if not found:
         return None
@@ -33,6 +36,8 @@ def constraint_of(request: ConstraintFields) -> Grammar | None:
         raise bad_request(
             f"{names} both say what the answer must be; give one.", found[1][0], "invalid_value"
         )
+    if model.inline:
+        raise NotInline
     (name, make) = found[0]
     try:
         return make()

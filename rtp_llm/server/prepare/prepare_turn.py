@@ -107,6 +107,8 @@ def _grammar(turn: ChatTurn, parser: ParserSpec, model: ServedModel) -> Grammar 
         choice = replace(choice, mode="required")
     if choice.mode == "auto" and not any(tool.strict for tool in parser.tools):
         return None
+    if model.inline:
+        raise NotInline
     try:
         calls = tool_grammar(parser.tool_calls, parser.tools, choice, special)
     except GrammarError as error:

@@ -29,7 +29,6 @@ class TimeLimit:
 
     def _interrupt(self, _signal: int, _frame: FrameType | None) -> None:
         if self._armed:  # else it came just after the end
-            self._armed = False
             raise TakesTooLong
 
     @contextlib.contextmanager
@@ -39,7 +38,8 @@ class TimeLimit:
             yield
             return
         self._armed = True
-        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        # Again and again: what is raised inside of a destructor or a callback is lost.
+        signal.setitimer(signal.ITIMER_REAL, self._seconds, self._seconds)
         try:
             yield
         finally:

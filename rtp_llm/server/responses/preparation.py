@@ -133,12 +133,12 @@ def _turn(request: ResponsesRequest, tools: Tools, items: Items, model: ServedMo
         sampling=SamplingFields(**{name: getattr(request, name) for name in _SAMPLING}),
         lengths=Lengths("input", "max_output_tokens", most, model.defaults.max_tokens),
         tool_choice=tools.choice(request.tool_choice, request.parallel_tool_calls is not False),
-        grammar=_grammar(text.format) if text and text.format else None,
+        grammar=_grammar(text.format, model) if text and text.format else None,
         grammar_name="text.format.schema",
     )
 
 
-def _grammar(given: TextFormat) -> Grammar | None:
+def _grammar(given: TextFormat, model: ServedModel) -> Grammar | None:
     if given.type == "json_object":
         return json_object_grammar()
     if given.type == "text":
@@ -146,7 +146,7 @@ def _grammar(given: TextFormat) -> Grammar | None:
     if given.schema is None:
         place = "text.format.schema"
         raise bad_request(f"{place} is required.", place, "missing_required_parameter")
-    return schema_grammar(given.schema, bool(given.strict), "text.format.schema")
+    return schema_grammar(given.schema, bool(given.strict), "text.format.schema", model)
 
 
 def _echo(request: ResponsesRequest, job: Job, stored: bool) -> dict[str, Any]:
