@@ -77,6 +77,18 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
         ['{"b":1}'],
     ),
     ({"unevaluatedProperties": False, **KEYED}, ['{"a":1}'], ['{"c":1}']),
+    (
+        KEYED
+        | {"unevaluatedProperties": False}
+        | {"anyOf": [{"properties": {"c": {"const": 1}}, "required": ["c"]}, {"required": ["a"]}]},
+        ['{"c":1}', '{"a":1}', '{"a":1,"b":2,"c":1}'],
+        ['{"a":1,"c":2}', '{"a":1,"d":1}', "{}"],
+    ),
+    (
+        {"allOf": [{"prefixItems": [True]}], "unevaluatedItems": {"type": "null"}, "type": "array"},
+        ["[]", "[1]", "[1,null]"],
+        ["[1,2]"],
+    ),
 ]
 
 
@@ -109,7 +121,8 @@ REFUSED: list[tuple[Any, str | None, str]] = [
     ({"$schema": "http://example.com/own"}, "$schema", "json-schema.org"),
     ({"a": "x" * 300_000}, None, "262144"),
     ({"extends": {}}, "extends", "older draft"),
-    ({"unevaluatedItems": False, "allOf": [{}]}, "unevaluatedItems", "beside allOf"),
+    ({"not": {"unevaluatedItems": False, "allOf": [{}]}}, "unevaluatedItems", "beside allOf"),
+    ({"unevaluatedItems": False, "allOf": [{"contains": {}}]}, "unevaluatedItems", "contains"),
     ({"const": "\ud800"}, "enum", "surrogate"),
 ]
 

@@ -74,6 +74,7 @@ class Document:
         self._numbers: dict[int, int] = {}  # of dictionaries, by identity: the root keeps them
         self._resources: dict[str, dict[str, Any]] = {}
         self._anchors: dict[str, tuple[dict[str, Any], str]] = {}
+        self._kept: list[dict[str, Any]] = []
         if isinstance(self.root, dict):
             _check_dialect(self.root)
             self._resources[""] = self.root
@@ -120,6 +121,11 @@ class Document:
     def pointer(self, number: int) -> str:
         """Where it stands, as a JSON pointer."""
         return self._places[number][0] or "#"
+
+    def made(self, schema: dict[str, Any], of: Literal) -> Literal:
+        """Some keywords of a subschema as one of its own."""
+        self._kept.append(schema)  # it goes by its identity
+        return self._literal(schema, self.pointer(of.schema), of.schema)
 
     def resolve(self, number: int, reference: Any, keyword: str) -> Literal:
         """What a $ref of subschema `number` leads to."""

@@ -12,6 +12,8 @@ from typing import Any
 
 from rtp_llm.text.grammar.errors import GrammarError
 from rtp_llm.text.grammar.schema import array_keywords, object_keywords, scalar_keywords
+from rtp_llm.text.grammar.schema.annotations import KEYWORDS, Annotator
+from rtp_llm.text.grammar.schema.array_keywords import EVALUATORS
 from rtp_llm.text.grammar.schema.atoms import (
     FALSE,
     TRUE,
@@ -72,6 +74,9 @@ class Formulas:
         schema = self._document.schema(literal.schema)
         if isinstance(schema, bool):
             return TRUE if schema == literal.positive else FALSE
+        if literal.positive and _looks_around(schema, kind):
+            found = Annotator(self._document, self.all_of, kind).of(literal)
+            return bounded({atoms: None for atoms, _ in found})
         parts = [
             self._keyword(keyword, schema, literal, kind)
             for keyword in schema
@@ -202,6 +207,11 @@ class Formulas:
 
     def _below(self, schema: Any, path: str, parent: int) -> Literal:
         return self._document.literal(schema, f"{self._document.pointer(parent)}/{path}", parent)
+
+
+def _looks_around(schema: dict[str, Any], kind: str) -> bool:
+    """Whether what subschemas of the value itself evaluate matters to the schema."""
+    return KEYWORDS.get(kind) in schema and not EVALUATORS.isdisjoint(schema)
 
 
 def _listed(values: list[Any], kind: str, positive: bool) -> Formula:

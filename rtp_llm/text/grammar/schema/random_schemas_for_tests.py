@@ -164,7 +164,12 @@ class SchemaMaker:
             branches = {"then": self._partial(), "else": self._partial()}
             return {"type": "object", "if": condition, **branches}
         if kind == "allOf" and base.get("type") == "object":
-            return {**base, "allOf": [self._partial(), self._partial()]}
+            base.pop("additionalProperties", None)
+            rest = {"unevaluatedProperties": False} if self._chance(0.5) else {}
+            return {**base, "allOf": [self._partial(), self._partial()], **rest}
+        if kind == "anyOf" and self._chance(0.2):
+            either = [{"properties": {name: self._schema(1)}} for name in ("a", "b")]
+            return {"type": "object", kind: either, "unevaluatedProperties": False}
         if kind == "oneOf" and self._chance(0.5):
             return {"oneOf": [self._tagged(word, depth) for word in ("a", "b")]}
         return {**base, kind: [self._schema(depth - 1) for _ in range(2)]}
