@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from rtp_llm.constraints import Grammar
 from rtp_llm.text.grammar.pattern import whole
-from rtp_llm.text.grammar.schema.compile import compile_schema
+from rtp_llm.text.grammar.schema.compile import compile_text
+from rtp_llm.text.grammar.schema.document import schema_text
 
 # Small models write whitespace for ever where they may: one space, or a line with its indent.
 WHITESPACE = r" |\n[ \t]{0,32}"
+_REMEMBERED, _REMEMBERED_BYTES = 128, 16 * 1024
 
 
 def json_schema_grammar(
@@ -45,11 +48,19 @@ def inline_json(
 ) -> str:
     """The schema as a term of a Lark rule; the parameters are those of json_schema_grammar."""
     space = WHITESPACE if whitespace_pattern is None else whole(whitespace_pattern)
-    body = compile_schema(schema, strict=strict)
+    text = schema_text(schema)
+    make = _remembered if len(text) <= _REMEMBERED_BYTES else _compiled
+    body = json.loads(make(text, strict))
     body["x-guidance"] = {
         **body.get("x-guidance", {}),
         "whitespace_flexible": any_whitespace,
         "whitespace_pattern": space if any_whitespace else None,
     }
-    text = json.dumps(body, ensure_ascii=False)
-    return f"%json {text}"
+    return f"%json {json.dumps(body, ensure_ascii=False)}"
+
+
+def _compiled(text: str, strict: bool) -> str:
+    return json.dumps(compile_text(text, strict=strict))
+
+
+_remembered = lru_cache(_REMEMBERED)(_compiled)  # agents send the same schemas with each turn

@@ -6,7 +6,7 @@ from typing import Any
 
 from rtp_llm.text.grammar.errors import GrammarError
 from rtp_llm.text.grammar.pattern import MAX_NAME, none_of
-from rtp_llm.text.grammar.schema.document import Document, Schema
+from rtp_llm.text.grammar.schema.document import Document, Schema, schema_text
 from rtp_llm.text.grammar.schema.expand import Expander
 from rtp_llm.text.grammar.schema.scalars import anchored
 from rtp_llm.text.grammar.schema.shapes import (
@@ -26,13 +26,18 @@ MAX_LETTERS = 2000
 
 
 def compile_schema(schema: Schema, *, strict: bool = True) -> dict[str, Any]:
+    """See compile_text; the schema is checked."""
+    return compile_text(schema_text(schema), strict=strict)
+
+
+def compile_text(text: str, *, strict: bool) -> dict[str, Any]:
     """The same values in a schema with `type`, `enum`, `anyOf`, `$ref` to `$defs`, and of each type
     the keywords that llguidance enforces exactly.
 
     Raises GrammarError with the keyword and its place, unless it is not `strict`: then what is not
     supported is left out, and the result lets more through than `schema` does.
     """
-    document = Document(schema, strict=strict)
+    document = Document(text, strict=strict)
     return _Writer(document).write(document)
 
 

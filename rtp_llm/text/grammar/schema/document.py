@@ -60,15 +60,15 @@ class Literal(NamedTuple):
 
 
 class Document:
-    """The subschemas of one request.
+    """The subschemas of one request, by the text of its schema: no two of them are one object.
 
-    Raises GrammarError for what is no JSON schema, larger than MAX_BYTES or nested too deeply.
+    Raises GrammarError for what is no JSON schema.
     """
 
-    def __init__(self, schema: Schema, *, strict: bool = True) -> None:
+    def __init__(self, text: str, *, strict: bool = True) -> None:
         self.strict = strict
         self._deadline = monotonic() + DEADLINE_SECONDS
-        self.root = _copied(schema)
+        self.root: Schema = json.loads(text)
         self._schemas: list[Schema] = [True, False]
         self._places: list[tuple[str, str]] = [("", ""), ("", "")]  # pointer, base URI
         self._numbers: dict[int, int] = {}  # of dictionaries, by identity: the root keeps them
@@ -227,8 +227,8 @@ def _of_urn(base: str, reference: str) -> str:
     return base + reference if reference.startswith("#") else reference
 
 
-def _copied(schema: Schema) -> Schema:
-    """The schema as JSON carries it, so that no two subschemas are one object."""
+def schema_text(schema: Schema) -> str:
+    """The schema as JSON. Raises GrammarError when it is none, too long or nested too deeply."""
     if not isinstance(schema, (dict, bool)):
         raise GrammarError(f"a schema is an object or a boolean, not {type(schema).__name__}")
     _check_depth(schema)
@@ -238,8 +238,7 @@ def _copied(schema: Schema) -> Schema:
         raise GrammarError(f"the schema is no JSON: {error}") from error
     if len(text) > MAX_BYTES:
         raise GrammarError(f"the schema has {len(text)} bytes; at most {MAX_BYTES} are taken")
-    copy: Schema = json.loads(text)
-    return copy
+    return text
 
 
 def _check_depth(schema: Schema) -> None:
