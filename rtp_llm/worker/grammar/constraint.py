@@ -50,6 +50,9 @@ class Constraint:
         Rows behind a draft that is forbidden may get any.
         """
         thought, matcher = self._thought, self._matcher
+        if thought is None and matcher is not None:
+            writer.follow(matcher, row, drafts)
+            return
         if drafts and matcher is not None and thought and thought.phase is Phase.OPENING:
             matcher = matcher.copy()
         for place in range(len(drafts) + 1):

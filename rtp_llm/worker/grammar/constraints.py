@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -63,12 +64,14 @@ class Constraints:
         """A step was committed: the tokens that count."""
         if not self._by_id:
             return
-        tokens = result.tokens.tolist()
-        for output, each in enumerate(result.ids.tolist()):
+        for each, tokens in zip(result.ids.tolist(), result.tokens.tolist(), strict=True):
             if each in self._by_id:
-                for token in tokens[output]:
+                constraint, _ = self._by_id[each]
+                for token in tokens:
                     if token >= 0:
-                        self.accept(each, token)
+                        constraint.accept(token)
+                if constraint.error is not None:
+                    self._failures[each] = constraint.error
 
     def accept(self, sequence: int, token: int) -> None:
         """A sequence has gained a token; those without a constraint are ignored."""
@@ -90,17 +93,18 @@ class Constraints:
         ``draft_tokens`` [R] stand behind the plan's rows; a negative one, and what follows it, is
         never accepted.
         """
-        first_rows = plan.row_cu[:-1]
+        drafted = plan.num_outputs < plan.num_rows
+        first_rows = plan.row_cu[:-1] if drafted else slice(None)
         outputs = np.flatnonzero(self._constrained[plan.row_slots[first_rows]])
         if not len(outputs):
             return None
-        writer, row_cu = MaskWriter(), plan.row_cu.tolist()
-        for output in outputs.tolist():
-            first, end = row_cu[output], row_cu[output + 1]
-            constraint, _ = self._by_id[int(plan.row_ids[first])]
-            drafts = draft_tokens[first : end - 1]
-            unknown = np.flatnonzero(drafts < 0)
-            constraint.write(writer, first, drafts[: unknown[0] if len(unknown) else None].tolist())
+        ids = plan.row_ids[first_rows][outputs].tolist()
+        writer = MaskWriter()
+        if drafted:
+            self._write_drafted(writer, zip(ids, outputs.tolist(), strict=True), plan, draft_tokens)
+        else:
+            for each, row in zip(ids, outputs.tolist(), strict=True):
+                self._by_id[each][0].write(writer, row, ())
         if not writer.rows:
             return None
         if len(self._masks) < len(writer.rows):
@@ -109,6 +113,20 @@ class Constraints:
         writer.fill(masks, self.library)
         self._look_for_errors(writer, plan)
         return TokenMasks(masks, np.array(writer.rows, np.int32))
+
+    def _write_drafted(
+        self,
+        writer: MaskWriter,
+        outputs: Iterable[tuple[int, int]],
+        plan: StepPlan,
+        draft_tokens: NDArray[np.int32],
+    ) -> None:
+        """``outputs``: id and number of each."""
+        row_cu, tokens = plan.row_cu.tolist(), draft_tokens.tolist()
+        for each, output in outputs:
+            first, end = row_cu[output], row_cu[output + 1]
+            known = itertools.takewhile(lambda token: token >= 0, tokens[first : end - 1])
+            self._by_id[each][0].write(writer, first, [*known])
 
     def _look_for_errors(self, writer: MaskWriter, plan: StepPlan) -> None:
         for task in writer.tasks:

@@ -57,17 +57,18 @@ class LlguidanceLibrary:
         size, start = self._mask_bytes, masks.ctypes.data
         assert masks.shape[1] * 4 == size
         assert masks.flags.c_contiguous
-        alone = [(_native(task.matcher), task.row) for task in tasks if not len(task.drafts)]
+        alone, drafted = [], []
+        for matcher, row, drafts in tasks:
+            native = cast("LlguidanceMatcher", matcher).native
+            if drafts:
+                drafted.append((native, row, list(drafts)))
+            else:
+                alone.append((native, row))
         if self._threads > 1 and len(alone) >= _ROWS_FOR_THREADS:
             self._executor.unsafe_compute_mask_ptr(alone, start, size, len(masks))
         else:
-            for matcher, row in alone:
-                matcher.unsafe_compute_mask_ptr(start + row * size, size)
-        drafted = [
-            (_native(task.matcher), task.row, list(task.drafts))
-            for task in tasks
-            if len(task.drafts)
-        ]
+            for native, row in alone:
+                native.unsafe_compute_mask_ptr(start + row * size, size)
         if drafted:
             self._executor.unsafe_compute_mask_ptr_with_draft_token(
                 drafted, start, size, len(masks)
@@ -109,7 +110,3 @@ class LlguidanceMatcher(Matcher):
         if not self.native.is_error():
             return None
         return self.native.get_error().split("\n<state>")[0][:_LONGEST_ERROR]
-
-
-def _native(matcher: Matcher) -> LLMatcher:
-    return cast("LlguidanceMatcher", matcher).native

@@ -51,7 +51,9 @@ class MaskWriter:
         if also is not None:
             self._allowed.append((len(self.rows), also))
         self.tasks.append(MaskTask(matcher, len(self.rows), drafts))
-        self.rows.extend(range(row, row + len(drafts) + 1))
+        self.rows.append(row)
+        if drafts:
+            self.rows.extend(range(row + 1, row + len(drafts) + 1))
 
     def fill(self, masks: NDArray[np.int32], library: GrammarLibrary | None) -> None:
         """Write masks [P, ceil(V / 32)] of ``rows`` [P]."""
@@ -59,10 +61,12 @@ class MaskWriter:
             masks[place] = -1
             for token in tokens:
                 masks[place, token >> 5] &= ~_bit(token)
-        masks[self._only] = 0
-        for task in self.tasks:
-            if task.drafts:  # behind one that is forbidden nothing is written
-                masks[task.row : task.row + len(task.drafts) + 1] = -1
+        for place in self._only:
+            masks[place] = 0
+        if len(self.tasks) < len(self.rows):
+            for task in self.tasks:
+                if task.drafts:  # behind one that is forbidden nothing is written
+                    masks[task.row : task.row + len(task.drafts) + 1] = -1
         if library is not None:
             library.fill(self.tasks, masks)
         self._allow(masks, self._allowed)
