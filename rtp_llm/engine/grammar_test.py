@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rtp_llm.constraints import Grammar
 from rtp_llm.engine import uncompiled
 from rtp_llm.engine.grammars_for_tests import (
     EOS,
@@ -24,8 +25,8 @@ from rtp_llm.engine.process_worker_for_tests import TinyEngineElsewhere
 from rtp_llm.testing.each_token_alone import each_token_alone
 from rtp_llm.testing.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
-from rtp_llm.worker.grammar.library import GrammarError
-from rtp_llm.worker.grammar.llguidance_library import LlguidanceLibrary
+from rtp_llm.text.grammar import check_grammar
+from rtp_llm.text.tokenizer import Tokenizer
 
 CASES = cases(40)
 DIGITS = regex_case("[0-9]{12}")
@@ -260,6 +261,20 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
     elsewhere.worker.close()
 
 
-def test_a_tokenizer_of_more_tokens_than_logits_is_refused(folder: Path) -> None:
-    with pytest.raises(GrammarError, match="the tokenizer cannot be used"):
-        LlguidanceLibrary((folder / "tokenizer.json").read_text(), 100, [2])
+def test_a_tokenizer_of_more_tokens_than_logits_is_refused(tmp_path: Path) -> None:
+    engine = TinyEngine(save_spelling_model(tmp_path, vocab_size=200))
+    with pytest.raises(RequestError, match="tokens and the model 200 logits"):
+        engine.add([5], grammar=DIGITS.grammar)
+
+
+def test_tokens_are_those_that_grammars_are_checked_for(tmp_path: Path) -> None:
+    """Marks of calls are often added tokens that are not special: text of a grammar matches them,
+    as where requests are checked."""
+    engine = TinyEngine(save_spelling_model(tmp_path, "llama"))
+    tokenizer = Tokenizer.from_folder(tmp_path)
+    (mark,) = tokenizer.encode("<think>", add_special_tokens=False)
+    grammar = Grammar(text='start: "<think>" "x"')
+    check_grammar(grammar, tokenizer)
+    request = engine.add([5], grammar=grammar.text, logit_bias={mark: 100.0}, max_tokens=9)
+    engine.run()
+    assert engine.outcomes[request, 0].tokens[0] == mark

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -38,15 +38,26 @@ def vocabulary_of(tokenizer: Vocabulary) -> llguidance.LLTokenizer:
     """The tokenizer's vocabulary for the library, made once: a second or two for 150k tokens."""
     with _lock:
         if tokenizer not in _made:
-            _made[tokenizer] = _make(tokenizer)
+            _made[tokenizer] = make_vocabulary(tokenizer, tokenizer.eos_token_ids)
         return _made[tokenizer]
 
 
-def _make(tokenizer: Vocabulary) -> llguidance.LLTokenizer:
+def make_vocabulary(
+    tokenizer: Vocabulary, eos_token_ids: Sequence[int], size: int | None = None
+) -> llguidance.LLTokenizer:
+    """The same, for an engine whose logits are ``size`` wide, which may be more than the tokens.
+
+    Raises GrammarError, also where it is less.
+    """
     if not tokenizer.joins_bytes:
         raise GrammarError("the model's tokens are not pieces of its text, so no grammar can hold")
-    wrapper = llguidance.TokenizerWrapper(_Source(tokenizer))
-    return llguidance.LLTokenizer(wrapper, eos_token=list(tokenizer.eos_token_ids) or None)
+    source = _Source(tokenizer)
+    missing = 0 if size is None else size - source.size
+    if missing < 0:
+        raise GrammarError(f"the tokenizer has {source.size} tokens and the model {size} logits")
+    source.tokens += [b""] * missing
+    wrapper = llguidance.TokenizerWrapper(source)
+    return llguidance.LLTokenizer(wrapper, eos_token=list(eos_token_ids) or None)
 
 
 @cache

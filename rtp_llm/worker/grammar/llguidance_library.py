@@ -23,21 +23,12 @@ _LONGEST_ERROR = 400
 
 
 class LlguidanceLibrary:
-    """The masks of one tokenizer. Building it takes the GIL, 2.4 s for 130,000 tokens."""
+    """The masks of one tokenizer."""
 
-    def __init__(self, tokenizer_json: str, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
-        """``vocab_size``: the logits' width, of which the tokenizer may have fewer.
-
-        Raises:
-            GrammarError: the tokenizer cannot be used, or no id ends a sequence.
-        """
-        try:
-            self._tokenizer = LLTokenizer(
-                tokenizer_json, n_vocab=vocab_size, eos_token=list(eos_token_ids)
-            )
-        except ValueError as error:
-            raise GrammarError(f"the tokenizer cannot be used for grammars: {error}") from error
-        self._mask_bytes = 4 * -(-vocab_size // 32)
+    def __init__(self, tokenizer: LLTokenizer) -> None:
+        """``tokenizer``: of as many tokens as logits are wide."""
+        self._tokenizer = tokenizer
+        self._mask_bytes = 4 * -(-tokenizer.vocab_size // 32)
         # The cores that the engine's own thread and its device leave.
         threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)) // 2)
         self._executor = LLExecutor(num_threads=max(1, threads))
