@@ -103,7 +103,7 @@ class Annotator:
         if keyword == "contains" and self._kind == "array":
             pointer = self._document.pointer(literal.schema)
             reason = f"unevaluatedItems beside contains, at {pointer}, is not supported"
-            return (((Unsupported("unevaluatedItems", reason),), Evaluated()),)
+            return _unsupported("unevaluatedItems", reason)
         if keyword in ("then", "else") or keyword.startswith("$"):  # with `if`; no assertions
             return NOTHING
         return self._plain([self._document.made({keyword: schema[keyword]}, literal)])
@@ -130,7 +130,7 @@ class Annotator:
     def _dynamic_ref(self, schema: dict[str, Any], literal: Literal) -> Annotated:
         pointer = self._document.pointer(literal.schema)
         reason = f"$dynamicRef at {pointer} beside {KEYWORDS[self._kind]} is not supported"
-        return (((Unsupported("$dynamicRef", reason),), Evaluated()),)
+        return _unsupported("$dynamicRef", reason)
 
     def _all_of(self, schema: dict[str, Any], literal: Literal) -> Annotated:
         found = NOTHING
@@ -182,6 +182,11 @@ class Annotator:
     def _below(self, schema: Any, path: str, parent: Literal) -> Literal:
         pointer = self._document.pointer(parent.schema)
         return self._document.literal(schema, f"{pointer}/{path}", parent.schema)
+
+
+def _unsupported(keyword: str, reason: str) -> Annotated:
+    """Where it is left out, so is what it may not have looked at."""
+    return (((Unsupported(keyword, reason),), Evaluated(everything=True)),)
 
 
 def _seen_by(atom: Atom) -> Evaluated:
