@@ -132,8 +132,8 @@ def describe(app: FastAPI, served: Served) -> Schema:
             properties["chat_template"] = _nothing("--trust-request-chat-template allows it.")
     for body in openapi_agents.BODIES.values():
         components[body.__name__]["properties"]["model"] = {"enum": [served.name, None]}
-    for name in ("ChatRequest", "CompletionRequest"):
-        _name_refused(components[name]["properties"])
+    _name_refused(components["ChatRequest"]["properties"], "request")
+    _name_refused(components["CompletionRequest"]["properties"], "completion", "request")
     chat, completion = (components[name] for name in ("ChatRequest", "CompletionRequest"))
     for each in (chat, completion):
         each["properties"]["best_of"] = {"enum": [None, 1], "description": "Or the value of n."}
@@ -267,10 +267,10 @@ def _bound_lists(properties: Schema, served: Served) -> None:
         each |= text
 
 
-def _name_refused(properties: Schema) -> None:
+def _name_refused(properties: Schema, *areas: str) -> None:
     """Fields that are known and refused: the values that ask for nothing."""
-    for refusal in REFUSALS:
-        if refusal.area == "request" and "." not in refusal.name and refusal.name not in properties:
+    for refusal in sorted(REFUSALS, key=lambda each: each.area):
+        if refusal.area in areas and "." not in refusal.name and refusal.name not in properties:
             harmless = [*_EMPTY, *HARMLESS.get(refusal.name, ())]
             properties[refusal.name] = {"enum": harmless, "description": refusal.reason}
 
