@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rtp_llm.engine.messages import RequestError
 from rtp_llm.server.fake_engine_for_tests import FakeEngine
 from rtp_llm.server.keys import key_ring
 from rtp_llm.server.keys.key_file import digest_of
+from rtp_llm.server.keys.quota import Account
 from rtp_llm.server.serving_for_tests import (
     CHAT,
     Served,
@@ -48,6 +50,12 @@ async def chat(server: Served, key: str, **body: Any) -> httpx.Response:
     return await server.client.post(
         "/v1/chat/completions", json=CHAT | {"max_tokens": 20} | body, headers=bearer(key)
     )
+
+
+@pytest.fixture(name="still_clock", autouse=True)
+def _still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a test takes, nothing is refilled."""
+    monkeypatch.setattr(key_ring, "Account", partial(Account, clock=lambda: 0.0))
 
 
 @pytest.fixture(name="always_look", autouse=True)
