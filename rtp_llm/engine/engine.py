@@ -9,34 +9,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from rtp_llm.engine.admission import Admission, EngineLimits
 from rtp_llm.engine.columns import error_columns, score_columns, step_columns
+from rtp_llm.engine.intake import Intake, failure
 from rtp_llm.engine.messages import (
     FINISH_NAN,
     INDEX_BITS,
     AddRequest,
     EngineStats,
-    FailureKind,
     PromptLogprobs,
     RequestError,
     RequestFailed,
     StepOutput,
 )
+from rtp_llm.engine.open_sequences import OpenSequences
 from rtp_llm.engine.remote_prompts import RemotePrompts
 from rtp_llm.engine.serving import Serving
 from rtp_llm.engine.step_guard import StepGuard
 from rtp_llm.engine.step_metrics import StepMetrics
-from rtp_llm.engine.uncompiled import Uncompiled, UncompiledRequests
 from rtp_llm.worker.grammar.constraints import Constraints
 from rtp_llm.worker.speculative.draft_length import DraftLength, shorten
 from rtp_llm.worker.speculative.proposer import NO_DRAFTS, Proposer
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
-    from rtp_llm.worker.grammar.library import Matcher
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
     from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
 
@@ -66,26 +64,16 @@ class Engine(Serving):
         it does not."""
         self.limits = limits
         self._constraints = constraints or Constraints(0, 0, ())
-        self.remote_prompts = RemotePrompts(
-            scheduler,
-            worker,
-            proposer,
-            self._constraints,
-            changed=self._unblock,
-            ended=self._end,
-        )
         self._scheduler, self._worker, self._proposer = scheduler, worker, proposer
         self._draft_length = draft_length or DraftLength(proposer.max_draft_tokens)
-        self._admission = Admission(scheduler, limits, seed, worker, proposer, constraints)
+        self._guard, self._metrics = StepGuard(), StepMetrics(scheduler)
+        self._sequences = sequences = OpenSequences(worker, proposer, self._constraints)
+        admission = Admission(scheduler, limits, seed, worker, proposer, constraints)
         library = self._constraints.library
-        self._uncompiled = (
-            None if library is None else UncompiledRequests(library, limits.max_queued)
-        )
+        self._intake = Intake(admission, sequences, self._metrics, library)
+        self.remote_prompts = RemotePrompts(scheduler, worker, sequences, self._unblock)
         self._blocked = False  # nothing can run before a transfer ends
-        self._watched: set[int] = set()  # sequences whose end the worker wants to hear of
         self._in_flight: StepHandle | None = None  # submitted and not committed
-        self._guard = StepGuard()
-        self._metrics = StepMetrics(scheduler)
 
     def add(
         self,
@@ -104,59 +92,7 @@ class Engine(Serving):
             EngineDeadError: a step failed before.
         """
         self._guard.check()
-        self._admission.check(request, processors)
-        grammar = None
-        if request.grammar is not None and self._uncompiled is not None:
-            compilation = self._uncompiled.compile(request.grammar)
-            if not compilation.ready:
-                self._uncompiled.check_room(request)
-                seeds = self._admission.seeds_for(request)
-                new = Uncompiled(request, processors, seeds, remote_prompt, compilation)
-                self._uncompiled.add(new)
-                return seeds
-            grammar = self._uncompiled.result(compilation)
-        return self._queue(request, processors, None, grammar, remote_prompt=remote_prompt)
-
-    def _queue(
-        self,
-        request: AddRequest,
-        processors: Sequence[LogitsProcessor],
-        seeds: Sequence[int] | None,
-        grammar: Matcher | None,
-        *,
-        remote_prompt: bool,
-    ) -> Sequence[int]:
-        new = self._admission.queue(request, processors, seeds, remote_prompt=remote_prompt)
-        self._metrics.prompt_tokens += len(new.prompt)
-        if new.constrained:
-            self._constraints.add(new.ids, new.slots, grammar, request.thinking)
-        self._worker.add(new)
-        self._proposer.add(new)
-        watched = processors or new.constrained or self._worker.keeps_sequences
-        self._watched.update(new.ids if watched else ())
-        return new.seeds
-
-    def _queue_compiled(self) -> list[RequestFailed]:
-        """Queue the requests whose grammar is compiled; those that cannot be."""
-        failed: list[RequestFailed] = []
-        if not self._uncompiled:
-            return failed
-        for each in self._uncompiled.take_ready():
-            request = each.request
-            try:
-                grammar = self._uncompiled.result(each.compilation)
-                self._queue(
-                    request,
-                    each.processors,
-                    each.seeds,
-                    grammar,
-                    remote_prompt=each.remote_prompt,
-                )
-            except RequestError as error:
-                failed.append(_failed(request.request_id, error.kind, error.message))
-            else:
-                self._abort(sorted(each.aborted))
-        return failed
+        return self._intake.add(request, processors, remote_prompt=remote_prompt)
 
     def abort(self, sequences: Sequence[tuple[int, int]]) -> None:
         """Stop sequences, (request_id, index) each, at any state; unknown ones are ignored."""
@@ -164,13 +100,9 @@ class Engine(Serving):
         self._abort([request << INDEX_BITS | index for request, index in sequences])
 
     def _abort(self, ids: Sequence[int]) -> None:
-        if self._uncompiled:
-            self._uncompiled.abort(ids)
+        self._intake.abort(ids)
         self._scheduler.abort(ids)
-        self._constraints.end(ids)
-        self._worker.end(ids, aborted=True)
-        self._proposer.end(ids)
-        self._watched.difference_update(ids)
+        self._sequences.abort(ids)
         self._metrics.refresh()
 
     def _unblock(self) -> None:
@@ -181,20 +113,16 @@ class Engine(Serving):
     def has_work(self) -> bool:
         """Some sequence is waiting or running, here or at a worker that this one must step with,
         or the outputs of a step are still to come."""
-        return (
-            self._scheduler.has_work
-            or bool(self._uncompiled)
-            or self._in_flight is not None
-            or self._worker.awake
-        )
+        waiting = self._scheduler.has_work or self._intake.uncompiled > 0
+        return waiting or self._in_flight is not None or self._worker.awake
 
     @property
     def descriptors(self) -> Sequence[int]:
-        return () if self._uncompiled is None else (self._uncompiled.waker.descriptor,)
+        return self._intake.descriptors
 
     @property
     def patience(self) -> int | None:
-        return None if self._uncompiled is None else self._uncompiled.patience
+        return self._intake.patience
 
     @property
     def can_go_on(self) -> bool:
@@ -232,7 +160,7 @@ class Engine(Serving):
             self._in_flight = None
             self._draft_length.forget()
             self._guard.forget_steps(self._scheduler)
-        failed = self._queue_compiled()
+        failed = self._intake.queue_compiled(self._abort)
         step = self._in_flight
         if step is None:
             step = self._submit(None)
@@ -263,16 +191,16 @@ class Engine(Serving):
             drafts = self._constraints.cut(shorten(drafts, limit))
         plan = self._scheduler.batch if self._scheduler.schedule(drafts) else None
         self._draft_length.submitted(plan)
-        more = self._scheduler.has_work or bool(self._uncompiled)
+        more = self._scheduler.has_work or self._intake.uncompiled > 0
         return self._worker.execute(plan, more=more)
 
     def _nothing_submitted(self) -> None:
         """Only other workers had something to compute, or a transfer must end first."""
         if self._worker.stopped:
             return
-        if self._uncompiled and not self._worker.awake:
+        if self._intake.uncompiled and not self._worker.awake:
             self._blocked = True
-            self._uncompiled.wait()
+            self._intake.wait()
         if not self._scheduler.has_work:
             return
         self._blocked = True
@@ -285,17 +213,7 @@ class Engine(Serving):
         result = self._scheduler.result
         self._draft_length.committed(result)
         self._metrics.count(outputs.sampled, result, self._draft_length.limit)
-        self._proposer.observe(result)
-        self._constraints.observe(result)
-        if self._watched:
-            self._end(result.ids[np.flatnonzero(result.finish)].tolist())
-
-    def _end(self, ids: Iterable[int]) -> None:
-        """Sequences have come to their end."""
-        ended = self._watched.intersection(ids)
-        self._constraints.end(ended)
-        self._worker.end(ended, aborted=False)
-        self._watched -= ended
+        self._sequences.observe(result)
 
     def _end_broken(self, request: Iterable[int]) -> StepOutput:
         """End the sequences of a request whose prompt scores do not exist."""
@@ -310,7 +228,7 @@ class Engine(Serving):
         for sequence, reason in self._constraints.take_failures().items():
             request = sequence >> INDEX_BITS
             self._abort([request << INDEX_BITS | index for index in range(1 << INDEX_BITS)])
-            failed.append(_failed(request, "invalid", f"grammar: {reason}"))
+            failed.append(failure(request, RequestError("invalid", f"grammar: {reason}")))
         return failed
 
     def stats(self) -> EngineStats:
@@ -320,7 +238,3 @@ class Engine(Serving):
     def check_integrity(self) -> None:
         """Raise when a block of the KV cache is lost or wrongly shared."""
         self._scheduler.check_integrity()
-
-
-def _failed(request_id: int, kind: FailureKind, message: str) -> RequestFailed:
-    return RequestFailed(request_id=request_id, kind=kind, message=message)

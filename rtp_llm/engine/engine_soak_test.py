@@ -104,7 +104,7 @@ def test_ten_thousand_requests_leave_no_trace(overlap, tmp_path):
     assert load.refused > 0
     assert load.aborted > 0
     assert engine.engine.stats().preemptions > 0
-    assert not engine.engine._watched
+    assert not engine.engine._sequences.watched
     worker = engine.built.worker
     assert not worker._processor_slots
     assert not worker.scorer._wishes

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from rtp_llm.constraints import Grammar
-from rtp_llm.engine import uncompiled
 from rtp_llm.engine.grammars_for_tests import (
     EOS,
     VOCABULARY,
@@ -221,8 +220,7 @@ def test_so_many_may_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert refused.value.kind == "queue_full"
     slow.release = True
     engine.run()
-    assert isinstance(engine.engine._uncompiled, uncompiled.UncompiledRequests)
-    assert not engine.engine._uncompiled
+    assert engine.engine._intake.uncompiled == 0
 
 
 def test_a_grammar_that_breaks_down_fails_its_request(

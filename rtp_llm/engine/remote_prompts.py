@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,31 +10,25 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
-    from rtp_llm.worker.grammar.constraints import Constraints
-    from rtp_llm.worker.speculative.proposer import Proposer
+    from rtp_llm.engine.open_sequences import OpenSequences
     from rtp_llm.worker.worker import Worker
 
 
 class RemotePrompts:
     """Cache blocks that transfers read or write; the engine's thread only.
 
-    ``changed`` is told when blocks may have become free, or there is something to compute, and
-    ``ended`` of sequences that end with the first token of their output.
+    ``changed`` is told when blocks may have become free, or there is something to compute.
     """
 
     def __init__(
         self,
         scheduler: Scheduler,
         worker: Worker,
-        proposer: Proposer,
-        constraints: Constraints,
-        *,
+        sequences: OpenSequences,
         changed: Callable[[], None],
-        ended: Callable[[Iterable[int]], None],
     ) -> None:
-        self._scheduler, self._worker, self._proposer = scheduler, worker, proposer
-        self._constraints = constraints
-        self._changed, self._ended = changed, ended
+        self._scheduler, self._worker, self._sequences = scheduler, worker, sequences
+        self._changed = changed
 
     def pin(self, sequence: int, first: int, end: int) -> tuple[NDArray[np.int32], ...]:
         """Keep entries [first, end) of a sequence's block tables, whatever becomes of it; the
@@ -64,11 +58,8 @@ class RemotePrompts:
         Returns why the sequence ended with that token, 0 if it goes on.
         """
         finish = self._scheduler.finish_recv(sequence, token, cached_tokens=cached_tokens)
-        self._proposer.receive(sequence, token, ended=finish != 0)
-        self._constraints.accept(sequence, token)
-        if finish:
-            self._ended([sequence])
-        else:
+        self._sequences.receive(sequence, token, ended=finish != 0)
+        if not finish:
             self._worker.receive(sequence, slot, token, draft_state)
         return finish
 

@@ -1,0 +1,116 @@
+"""Requests on their way to the scheduler: those with a grammar wait until it is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rtp_llm.engine.messages import AddRequest, RequestError, RequestFailed
+from rtp_llm.engine.uncompiled import Uncompiled, UncompiledRequests
+
+if TYPE_CHECKING:
+    from rtp_llm.engine.admission import Admission
+    from rtp_llm.engine.open_sequences import OpenSequences
+    from rtp_llm.engine.step_metrics import StepMetrics
+    from rtp_llm.worker.grammar.library import GrammarLibrary, Matcher
+    from rtp_llm.worker.heads.logits_processor import LogitsProcessor
+
+
+class Intake:
+    """Checks and queues requests. The engine's thread."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        sequences: OpenSequences,
+        metrics: StepMetrics,
+        library: GrammarLibrary | None,
+    ) -> None:
+        """``library``: None where there are no grammars."""
+        self._admission, self._sequences, self._metrics = admission, sequences, metrics
+        most = admission.limits.max_queued
+        self._uncompiled = None if library is None else UncompiledRequests(library, most)
+
+    @property
+    def uncompiled(self) -> int:
+        """Requests that wait for their grammar."""
+        return 0 if self._uncompiled is None else len(self._uncompiled)
+
+    @property
+    def descriptors(self) -> Sequence[int]:
+        """As Serving's."""
+        return () if self._uncompiled is None else (self._uncompiled.waker.descriptor,)
+
+    @property
+    def patience(self) -> int | None:
+        """As Serving's."""
+        return None if self._uncompiled is None else self._uncompiled.patience
+
+    def add(
+        self, request: AddRequest, processors: Sequence[LogitsProcessor], *, remote_prompt: bool
+    ) -> Sequence[int]:
+        """Queue a request, or let it wait for its grammar; the seeds of its sequences.
+
+        Raises:
+            RequestError: invalid (it can never run; says the numbers) or queue_full.
+        """
+        self._admission.check(request, processors)
+        grammar = None
+        if request.grammar is not None and self._uncompiled is not None:
+            compilation = self._uncompiled.compile(request.grammar)
+            if not compilation.ready:
+                self._uncompiled.check_room(request)
+                seeds = self._admission.seeds_for(request)
+                new = Uncompiled(request, processors, seeds, remote_prompt, compilation)
+                self._uncompiled.add(new)
+                return seeds
+            grammar = self._uncompiled.result(compilation)
+        return self._queue(request, processors, None, grammar, remote_prompt=remote_prompt)
+
+    def _queue(
+        self,
+        request: AddRequest,
+        processors: Sequence[LogitsProcessor],
+        seeds: Sequence[int] | None,
+        grammar: Matcher | None,
+        *,
+        remote_prompt: bool,
+    ) -> Sequence[int]:
+        new = self._admission.queue(request, processors, seeds, remote_prompt=remote_prompt)
+        self._metrics.prompt_tokens += len(new.prompt)
+        self._sequences.add(new, grammar, request.thinking)
+        return new.seeds
+
+    def queue_compiled(self, abort: Callable[[Sequence[int]], None]) -> list[RequestFailed]:
+        """Queue the requests whose grammar is compiled; those that cannot be.
+
+        ``abort`` is given the sequences that were not wanted any more before they were queued.
+        """
+        failed: list[RequestFailed] = []
+        if not self._uncompiled:
+            return failed
+        for each in self._uncompiled.take_ready():
+            where = {"remote_prompt": each.remote_prompt}
+            try:
+                grammar = self._uncompiled.result(each.compilation)
+                self._queue(each.request, each.processors, each.seeds, grammar, **where)
+            except RequestError as error:
+                failed.append(failure(each.request.request_id, error))
+            else:
+                abort(sorted(each.aborted))
+        return failed
+
+    def abort(self, ids: Iterable[int]) -> None:
+        """Sequences are not wanted any more, if they still wait here."""
+        if self._uncompiled:
+            self._uncompiled.abort(ids)
+
+    def wait(self) -> None:
+        """Until a grammar is compiled, but not long: for when there is nothing else to do."""
+        if self._uncompiled:
+            self._uncompiled.wait()
+
+
+def failure(request_id: int, error: RequestError) -> RequestFailed:
+    """What its client is told of a request that was refused or given up."""
+    return RequestFailed(request_id=request_id, kind=error.kind, message=error.message)
