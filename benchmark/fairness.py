@@ -1,9 +1,10 @@
 """Fairness: what a key that floods the server leaves of another key's time to first token.
 
-"other" sends one prompt each --interval seconds: alone, then while as many clients as the flood has
-send all the time, by a key of their own ("flood"), and by that of "other" itself, which is what a
-server without keys does. Throughput counts the tokens of prompts and answers of all; with two keys it
-is to be that of the same load with one key. Client, server and engine share the machine's cores.
+"other" sends one prompt each --interval seconds: alone, then while as many clients as the flood
+has send all the time, by a key of their own ("flood"), and by that of "other" itself, which is
+what a server without keys does. Throughput counts the tokens of prompts and answers of all; with
+two keys it is to be that of the same load with one key. Client, server and engine share the
+machine's cores.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ def main() -> None:
     arguments.rounds = arguments.rounds or (1 if arguments.quick else 3)
     report = Report("A key that floods, and another one", COLUMNS)
     report.notes.append(
-        f"{arguments.rounds} interleaved rounds of {arguments.seconds:g} s; the other key: a prompt "
-        f"of {arguments.prompt} each {arguments.interval:g} s; the flood: {arguments.clients} "
-        f"clients, prompts of {arguments.flood_prompt}, answers of {arguments.flood_tokens}; "
+        f"{arguments.rounds} interleaved rounds of {arguments.seconds:g} s; the other key: a "
+        f"prompt of {arguments.prompt} each {arguments.interval:g} s; the flood: "
+        f"{arguments.clients} clients, prompts of {arguments.flood_prompt}, "
+        f"answers of {arguments.flood_tokens}; "
         f"{arguments.running} run at once."
     )
     with key_file() as (path, flood, other):

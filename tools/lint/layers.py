@@ -26,8 +26,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "text": "model_folder constraints sampling_params",
         "disagg": "engine worker models device native config constraints sampling_params keepalive "
         "_runtime",
-        "engine": "text worker loader models layers distributed ops device native config model_folder "
-        "constraints sampling_params _runtime",
+        "engine": "text worker loader models layers distributed ops device native config "
+        "model_folder constraints sampling_params _runtime",
         "worker": "loader models attention ops device config constraints sampling_params _runtime "
         "native",
         "loader": "models layers attention quantization device config model_folder",
