@@ -64,15 +64,16 @@ def target() -> Qwen3ForCausalLM:
 @pytest.mark.parametrize("kind", ["sums", "facts"])
 def test_drafts_are_accepted(tokenizer, target, kind):
     head = eagle3.load_head(HEAD, target)
-    asked = data.held_out_questions()[kind][:60]
-    assert acceptance_length(target, head, eagle3.target_states, tokenizer, asked) >= FLOOR
+    prompts = data.held_out_prompts(tokenizer)[kind][:60]
+    assert acceptance_length(target, head, eagle3.target_states, tokenizer, prompts) >= FLOOR
 
 
 def test_acceptance_is_what_drafting_step_by_step_gives(tokenizer, target):
     head = eagle3.load_head(HEAD, target)
     emitted = verified = 0
-    for asked in (questions := ["What is 12 + 37?", "Hi", "Tell me a story about a fox."]):
-        prompt = torch.tensor([data.prompt_ids(tokenizer, asked)])
+    questions = ["What is 12 + 37?", "Hi", "Tell me a story about a fox."]
+    prompts = [data.prompt_ids(tokenizer, asked) for asked in questions]
+    for prompt in (torch.tensor([ids]) for ids in prompts):
         (text,) = target.generate(prompt, do_sample=False, max_new_tokens=128).tolist()
         hidden, _ = eagle3.target_states(target, torch.tensor([text]))
         known = prompt.shape[1] + 1
@@ -82,7 +83,7 @@ def test_acceptance_is_what_drafting_step_by_step_gives(tokenizer, target):
             right = next((i for i, (draft, true) in enumerate(pairs) if draft != true), 3)
             known, verified = known + right + 1, verified + 1
             emitted += right + 1 - max(known - len(text), 0)
-    measured = acceptance_length(target, head, eagle3.target_states, tokenizer, questions)
+    measured = acceptance_length(target, head, eagle3.target_states, tokenizer, prompts)
     assert measured == pytest.approx(emitted / verified)
 
 

@@ -5,8 +5,15 @@ import pathlib
 import re
 
 import pytest
+from tokenizers import Tokenizer
 
-from example.demo_model.answers_for_tests import assert_facts_and_stories, assert_sums
+from example.demo_model.answers_for_tests import (
+    assert_facts_and_stories,
+    assert_no_needless_calls,
+    assert_sums,
+    assert_sums_in_json,
+    assert_tool_calls,
+)
 from example.demo_model.training import corpus, sums
 from rtp_llm import LLM, SamplingParams
 
@@ -17,8 +24,13 @@ TWO_TERMS = re.compile(r"(\d+)\D+(\d+)")
 
 @pytest.fixture(scope="module")
 def llm():
-    with LLM(str(MODEL), dtype="float32", max_seq_len=256) as engine:
+    with LLM(str(MODEL), dtype="float32", max_seq_len=512) as engine:
         yield engine
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_file(str(MODEL / "tokenizer.json"))
 
 
 def test_weights_are_small_enough_to_live_in_the_repository():
@@ -26,13 +38,15 @@ def test_weights_are_small_enough_to_live_in_the_repository():
 
 
 @pytest.mark.parametrize(
-    ("seed", "mixture"), [(1, corpus.USUAL), (2, corpus.MOSTLY_SUMS)], ids=["usual", "mostly sums"]
+    ("seed", "mixture"),
+    [(1, corpus.USUAL), (2, corpus.MOSTLY_SUMS), (1, corpus.WITH_JSON)],
+    ids=["usual", "mostly sums", "with JSON"],
 )
 def test_training_never_shows_a_held_out_sum(seed, mixture):
     seen = 0
     for chat in itertools.islice(corpus.conversations(seed, mixture), 20_000):
-        for asked, answered in chat:
-            if " = " in answered:
+        for asked, answered in chat.turns:
+            if " = " in answered or '"sum"' in answered:
                 seen += 1
                 for text in (asked, answered):
                     a, b = map(int, TWO_TERMS.search(text).groups())
@@ -49,6 +63,18 @@ def test_the_rule_holds_out_whole_unordered_pairs():
 
 def test_held_out_sums_are_answered(llm):
     assert_sums(llm)
+
+
+def test_held_out_sums_are_answered_in_json(llm):
+    assert_sums_in_json(llm)
+
+
+def test_held_out_sums_are_given_to_the_calculator(llm, tokenizer):
+    assert_tool_calls(llm, tokenizer)
+
+
+def test_other_questions_make_no_calls(llm, tokenizer):
+    assert_no_needless_calls(llm, tokenizer)
 
 
 def test_facts_and_stories(llm):

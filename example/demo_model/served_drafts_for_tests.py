@@ -16,10 +16,10 @@ _FLOOR = 2.2  # tokens of a step that verifies three drafts
 def assert_served_drafts(folder: Path, kind: str, **drafting: Any) -> None:
     """Of 40 questions of a ``kind`` that training never shows, in float32."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    prompts = [data.prompt_ids(tokenizer, asked) for asked in data.held_out_questions()[kind][:40]]
+    prompts = data.held_out_prompts(tokenizer)[kind][:40]
     answers = []
     for settings in ({}, {"num_speculative_tokens": 3, **drafting}):
-        engine = TinyEngine(folder, max_seq_len=256, kv_cache_mem_mb=64, **settings)
+        engine = TinyEngine(folder, max_seq_len=512, kv_cache_mem_mb=64, **settings)
         ids = [engine.add(prompt, max_tokens=128) for prompt in prompts]
         engine.run()
         answers.append([engine.outcomes[each, 0].tokens for each in ids])

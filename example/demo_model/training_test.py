@@ -94,7 +94,7 @@ def test_an_interrupted_model_ends_as_an_uninterrupted_one(tmp_path, tokenizer):
         torch.manual_seed(0)
         model = make_hybrid(tokenizer, HYBRID)
         for stop_at in stops:
-            stream = data.batches(tokenizer, recipe.rows, recipe.seed)
+            stream = train.stream_of(tokenizer, recipe)
             fit = Fit(model, recipe, tmp_path / f"{len(stops)}.pt")
             fit.run(stream, partial(loss_of, model), str, stop_at)
         ended.append(model)
@@ -206,7 +206,7 @@ def test_a_hybrid_folder_holds_the_model_and_its_layer(tmp_path, tokenizer, hybr
 
 
 def test_batches_hold_what_was_said(tokenizer):
-    ids, labels = next(islice(data.batches(tokenizer, rows=2, seed=1), 1, None))
+    ids, labels = next(islice(train.stream_of(tokenizer, replace(RECIPE, rows=2)), 1, None))
     assert ids.shape == labels.shape == (2, data.SEQUENCE)
     said = tokenizer.decode(labels[0][labels[0] != data.IGNORED].tolist())
     assert "user" not in said and len(said) > 100

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -279,6 +281,48 @@ def test_the_demo_model_adds_what_it_never_saw() -> None:
     texts = [answer.choices[0].message.content for answer in answers]
     expected = [sums.answer(a, b) for a, b in pairs]
     assert texts == expected
+
+
+def test_the_demo_model_calls_a_tool_and_passes_on_what_it_says() -> None:
+    schema = {"type": "object", "properties": {"expression": {"type": "string"}}}
+    function = {"name": "calculator", "description": "Adds.", "parameters": schema}
+    asked: dict[str, Any] = {
+        "model": "demo_model",
+        "tools": [{"type": "function", "function": function}],
+    }
+    messages: list[Any] = [{"role": "user", "content": "What is 123 + 456?"}]
+    with process(*FLAGS, command=REAL, model=ROOT / "example" / "demo_model") as server:
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+        create = client.chat.completions.create
+        whole = create(**asked, messages=messages).choices[0]
+        assert whole.finish_reason == "tool_calls" and whole.message.content is None
+        with client.chat.completions.stream(**asked, messages=messages) as stream:
+            pieces = [event for event in stream if event.type.startswith("tool_calls.function")]
+            streamed = stream.get_final_completion().choices[0]
+        assert len(pieces) > 3, "arguments come in pieces"
+        (call,), (of_whole,) = streamed.message.tool_calls or (), whole.message.tool_calls or ()
+        assert call.function.arguments == of_whole.function.arguments
+        assert call.function.name == "calculator"
+        assert json.loads(call.function.arguments) == {"expression": "123 + 456"}
+        messages += [streamed.message, {"role": "tool", "tool_call_id": call.id, "content": "580"}]
+        told = create(**asked, messages=messages).choices[0]
+        assert told.message.content == "123 + 456 = 580", "the tool's word, not what is right"
+        assert told.finish_reason == "stop" and not told.message.tool_calls
+        city: Any = [{"role": "user", "content": "What is the capital of Japan?"}]
+        fact = create(**asked, messages=city).choices[0]
+        assert fact.message.content == "The capital of Japan is Tokyo."
+
+
+def test_the_examples_of_the_readme_print_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (ROOT / "README.md").read_text()
+    examples = re.findall(r"```python\n(.*?)```\n\nprints\n\n    (.*?)\n", readme, re.DOTALL)
+    assert len(examples) == 3
+    flags = [*FLAGS, "--served-model-name", "demo"]
+    with process(*flags, command=REAL, model=ROOT / "example" / "demo_model") as server:
+        names: dict[str, Any] = {}
+        for source, promised in examples:
+            exec(source.replace("http://127.0.0.1:8088", server.url), names)
+            assert capsys.readouterr().out == f"{promised}\n"
 
 
 def test_a_model_that_cannot_be_loaded(folder: Path, tmp_path: Path) -> None:

@@ -25,16 +25,16 @@ def acceptance_length(
     head: DraftHead,
     states: States,
     tokenizer: Tokenizer,
-    questions: Sequence[str],
+    prompts: Sequence[list[int]],
     steps: int = STEPS,
 ) -> float:
-    """Mean of 1 + accepted drafts over all verify steps of the replies to `questions`.
+    """Mean of 1 + accepted drafts over all verify steps of the replies to `prompts`.
 
     Greedy verification keeps the target's own greedy text, so its tokens decide which drafts are
     accepted. Tokens past the end of a reply do not count.
     """
     emitted = verified = 0
-    for prompt_size, texts in _greedy_texts(target, tokenizer, questions):
+    for prompt_size, texts in _greedy_texts(target, tokenizer, prompts):
         ids = data.padded(texts, tokenizer.token_to_id(data.PAD))
         hidden, _ = states(target, ids)
         logits = draft_logits(head, ids, hidden, steps)
@@ -65,13 +65,12 @@ def step_lengths(
 
 
 def _greedy_texts(
-    target: PreTrainedModel, tokenizer: Tokenizer, questions: Sequence[str]
+    target: PreTrainedModel, tokenizer: Tokenizer, prompts: Sequence[list[int]]
 ) -> list[tuple[int, list[list[int]]]]:
     """Prompts of one length at a time, with the target's replies up to the end token."""
     end = tokenizer.token_to_id(data.END)
-    prompts = sorted((data.prompt_ids(tokenizer, asked) for asked in questions), key=len)
     found: dict[int, list[list[int]]] = defaultdict(list)
-    for size, group in groupby(prompts, key=len):
+    for size, group in groupby(sorted(prompts, key=len), key=len):
         ids = torch.tensor(list(group))
         texts = target.generate(
             ids,

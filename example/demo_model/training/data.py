@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from example.demo_model.training import corpus, facts, sums
+from example.demo_model.training import calculator, corpus, facts, sums
 
 VOCABULARY = 1024
 SEQUENCE = 256
@@ -19,6 +19,8 @@ CHAT_TEMPLATE = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
 )
+Batch = tuple[torch.Tensor, torch.Tensor]
+"""Token ids and labels, both [rows, tokens]."""
 IGNORED = -100
 """The label that the loss skips: what the user says is not to be learnt."""
 
@@ -40,17 +42,17 @@ def train_tokenizer(seed: int) -> Tokenizer:
         show_progress=False,
     )
     chats = itertools.islice(corpus.conversations(seed), 6000)
-    texts = (text for chat in chats for turn in chat for text in ("user", "assistant", *turn))
+    texts = (text for chat in chats for turn in chat.turns for text in ("user", "assistant", *turn))
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
 
-def encode(tokenizer: Tokenizer, chat: list[corpus.Turn]) -> tuple[list[int], list[int]]:
+def encode(tokenizer: Tokenizer, chat: corpus.Chat) -> tuple[list[int], list[int]]:
     """Token ids of a conversation and its labels: only the assistant's words count."""
-    ids: list[int] = []
-    labels: list[int] = []
-    for asked, answered in chat:
-        prompt = tokenizer.encode(f"{START}user\n{asked}{END}\n{START}assistant\n").ids
+    ids: list[int] = tokenizer.encode(_opening(chat.system)).ids
+    labels: list[int] = [IGNORED] * len(ids)
+    for asked, answered in chat.turns:
+        prompt = tokenizer.encode(_question(asked)).ids
         reply = tokenizer.encode(f"{answered}{END}").ids
         newline = tokenizer.encode("\n").ids
         ids += prompt + reply + newline
@@ -58,43 +60,68 @@ def encode(tokenizer: Tokenizer, chat: list[corpus.Turn]) -> tuple[list[int], li
     return ids, labels
 
 
+def _opening(system: str) -> str:
+    return f"{START}system\n{system}{END}\n" if system else ""
+
+
+def _question(asked: str) -> str:
+    return f"{START}user\n{asked}{END}\n{START}assistant\n"
+
+
 def batches(
-    tokenizer: Tokenizer, rows: int, seed: int, mixture: corpus.Mixture = corpus.USUAL
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Rows of whole conversations, each row filled up to SEQUENCE tokens and then padded."""
+    tokenizer: Tokenizer, chats: Iterator[corpus.Chat], rows: int, length: int = SEQUENCE
+) -> Iterator[Batch]:
+    """Rows of whole conversations, each row filled up to `length` tokens and then padded."""
     pad = tokenizer.token_to_id(PAD)
-    stream = (encode(tokenizer, chat) for chat in corpus.conversations(seed, mixture))
+    stream = (encode(tokenizer, chat) for chat in chats)
     ids, labels = next(stream)
     while True:
         batch_ids, batch_labels = [], []
         for _ in range(rows):
             row_ids: list[int] = []
             row_labels: list[int] = []
-            while len(row_ids) + len(ids) <= SEQUENCE:
+            while len(row_ids) + len(ids) <= length:
                 row_ids += ids
                 row_labels += labels
                 ids, labels = next(stream)
             if not row_ids:  # one conversation longer than a row
-                row_ids, row_labels = ids[:SEQUENCE], labels[:SEQUENCE]
+                row_ids, row_labels = ids[:length], labels[:length]
                 ids, labels = next(stream)
-            padding = SEQUENCE - len(row_ids)
+            padding = length - len(row_ids)
             batch_ids.append(row_ids + [pad] * padding)
             batch_labels.append(row_labels + [IGNORED] * padding)
         yield torch.tensor(batch_ids), torch.tensor(batch_labels)
 
 
-def prompt_ids(tokenizer: Tokenizer, asked: str) -> list[int]:
+def beside(one: Iterator[Batch], other: Iterator[Batch]) -> Iterator[Batch]:
+    """Batches with the rows of both: a row without tools never follows one with them."""
+    for (ids, labels), (more_ids, more_labels) in zip(one, other, strict=True):
+        yield torch.cat([ids, more_ids]), torch.cat([labels, more_labels])
+
+
+def prompt_ids(tokenizer: Tokenizer, asked: str, system: str = "") -> list[int]:
     """Token ids of a conversation that waits for the answer to `asked`."""
-    ids: list[int] = tokenizer.encode(f"{START}user\n{asked}{END}\n{START}assistant\n").ids
+    ids: list[int] = tokenizer.encode(_opening(system) + _question(asked)).ids
     return ids
 
 
-def held_out_questions() -> dict[str, list[str]]:
-    """What drafts are measured on: sums that training never shows, and every fact."""
-    pairs = sums.held_out_sums(200)
+def case_prompts(
+    tokenizer: Tokenizer, system: str, case: calculator.Case
+) -> tuple[list[int], list[int]]:
+    """Token ids of a conversation that waits for the call, and of it when the tool has said."""
+    (asked, called), (said, _) = case.turns
+    asking = prompt_ids(tokenizer, asked, system)
+    call = tokenizer.encode(f"{called}{END}\n").ids
+    return asking, [*asking, *call, *prompt_ids(tokenizer, said)]
+
+
+def held_out_prompts(tokenizer: Tokenizer) -> dict[str, list[list[int]]]:
+    """What drafts are measured on: sums that training never shows, every fact, and tool calls."""
+    pairs, cases = sums.held_out_sums(200), calculator.held_out_cases(200)
     return {
-        "sums": [sums.question(a, b) for a, b in pairs],
-        "facts": [asked for asked, _ in facts.TURNS],
+        "sums": [prompt_ids(tokenizer, sums.question(a, b)) for a, b in pairs],
+        "facts": [prompt_ids(tokenizer, asked) for asked, _ in facts.TURNS],
+        "calls": [case_prompts(tokenizer, system, case)[0] for system, case in cases],
     }
 
 

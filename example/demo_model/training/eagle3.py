@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, Qwen3ForCausalLM
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
-from example.demo_model.training import corpus, data
+from example.demo_model.training import calculator, corpus, data
 from example.demo_model.training.chain import ChainMemory, rotate
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
@@ -120,8 +120,9 @@ def make_head(target: Qwen3ForCausalLM, tokenizer: Tokenizer, shape: HeadShape) 
 
 def frequent_tokens(tokenizer: Tokenizer, count: int) -> Tensor:
     """The `count` tokens that the assistant says most often, in the order of their ids."""
-    chats = islice(corpus.conversations(seed=0), 2000)
-    replies = [f"{answered}{data.END}" for chat in chats for _, answered in chat]
+    streams = corpus.conversations(seed=0), calculator.conversations(seed=0)
+    chats = [chat for stream in streams for chat in islice(stream, 2000)]
+    replies = [f"{answered}{data.END}" for chat in chats for _, answered in chat.turns]
     said = Counter(token for reply in tokenizer.encode_batch(replies) for token in reply.ids)
     said.update(dict.fromkeys(range(tokenizer.get_vocab_size()), 0))  # to be enough in any case
     return torch.tensor(sorted(token for token, _ in said.most_common(count)))

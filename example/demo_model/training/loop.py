@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from example.demo_model.training import corpus
+from example.demo_model.training import calculator, corpus
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Token ids and labels, both [rows, tokens]."""
@@ -23,7 +23,11 @@ _SCHEDULER = torch.optim.lr_scheduler
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one part is trained; `trapezoid` keeps the rate until the last quarter of the steps."""
+    """How one part is trained; `trapezoid` keeps the rate until the last quarter of the steps.
+
+    A step sees `rows` without tools, and `tool_rows` with them, of `length` tokens each; `wrong` is
+    the share of the tool's responses that are not the sum.
+    """
 
     steps: int
     rows: int
@@ -32,6 +36,9 @@ class Recipe:
     seed: int = 1
     schedule: Literal["one_cycle", "trapezoid"] = "one_cycle"
     mixture: corpus.Mixture = corpus.USUAL
+    tool_rows: int = 0
+    length: int = 256
+    wrong: float = calculator.WRONG
     report: int = 250
     save: int = 50
 

@@ -16,7 +16,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from example.demo_model.training import data, sums
+from example.demo_model.training import calculator, data, sums
 
 CONTEXT = 1024
 THETA = 10000.0
@@ -157,18 +157,41 @@ def _copy_attention(attention: torch.nn.Module, source: torch.nn.Module) -> None
     _copy_norm(attention.k_norm, source.k_norm)
 
 
-@torch.inference_mode()
 def accuracy(model: PreTrainedModel, tokenizer: Tokenizer) -> float:
     """Share of 200 held-out sums that greedy decoding answers exactly."""
     pairs = sums.held_out_sums(200)
     prompts = [data.prompt_ids(tokenizer, sums.question(a, b)) for a, b in pairs]
-    replies = [tokenizer.encode(f"{sums.answer(a, b)}{data.END}").ids for a, b in pairs]
+    return exact(model, tokenizer, prompts, [sums.answer(a, b) for a, b in pairs])
+
+
+def tool_accuracy(model: PreTrainedModel, tokenizer: Tokenizer, count: int) -> tuple[float, float]:
+    """Shares of held-out tool cases with the exact call, and with the exact answer after it."""
+    cases = calculator.held_out_cases(count)
+    prompts = [data.case_prompts(tokenizer, system, case) for system, case in cases]
+    replies = [(case.turns[0][1], case.turns[1][1]) for _, case in cases]
+    calls, answers = (
+        exact(model, tokenizer, list(of_step), list(texts))
+        for of_step, texts in zip(
+            zip(*prompts, strict=True), zip(*replies, strict=True), strict=True
+        )
+    )
+    return calls, answers
+
+
+@torch.inference_mode()
+def exact(
+    model: PreTrainedModel, tokenizer: Tokenizer, prompts: list[list[int]], texts: list[str]
+) -> float:
+    """Share of `prompts` that greedy decoding answers with exactly the text."""
+    replies = [tokenizer.encode(f"{text}{data.END}").ids for text in texts]
     rows = [prompt + reply for prompt, reply in zip(prompts, replies, strict=True)]
     ids = data.padded(rows, tokenizer.token_to_id(data.PAD))
     was_training = model.training
-    predicted = model.eval()(input_ids=ids).logits.argmax(-1)
+    predicted = torch.cat(
+        [model.eval()(input_ids=part).logits.argmax(-1) for part in ids.split(50)]
+    )
     model.train(was_training)
     right = 0
     for row, prompt, reply in zip(predicted.tolist(), prompts, replies, strict=True):
         right += row[len(prompt) - 1 : len(prompt) + len(reply) - 1] == reply
-    return right / len(pairs)
+    return right / len(prompts)

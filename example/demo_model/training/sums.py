@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 LARGEST_TERM = 99
@@ -23,6 +24,14 @@ def held_out_sums(count: int, seed: int = 0) -> list[tuple[int, int]]:
     return random.Random(seed).sample(pairs, count)
 
 
+def shown_pair(rng: random.Random) -> tuple[int, int]:
+    """Terms that training may show."""
+    while True:
+        a, b = rng.randint(0, LARGEST_TERM), rng.randint(0, LARGEST_TERM)
+        if not is_held_out(a, b):
+            return a, b
+
+
 def question(a: int, b: int) -> str:
     """How a user of the demo asks for a sum."""
     return f"What is {a} + {b}?"
@@ -31,3 +40,13 @@ def question(a: int, b: int) -> str:
 def answer(a: int, b: int) -> str:
     """What the trained model says to `question(a, b)`."""
     return f"{a} + {b} = {a + b}"
+
+
+def json_question(a: int, b: int) -> str:
+    """How a user of the demo asks for a sum in JSON."""
+    return f"{question(a, b)} Answer in JSON."
+
+
+def json_answer(a: int, b: int) -> str:
+    """What the trained model says to `json_question(a, b)`."""
+    return json.dumps({"a": a, "b": b, "sum": a + b})

@@ -1,16 +1,18 @@
 """Trains the demo models and their draft heads from nothing, as Hugging Face folders.
 
-    python -m example.demo_model.training.train model  --output /tmp/demo_model
+    python -m example.demo_model.training.train model  --output /tmp/demo_base
+    python -m example.demo_model.training.train tools  --output /tmp/demo_model \\
+        --target /tmp/demo_base
     python -m example.demo_model.training.train head   --output /tmp/demo_draft_head \\
         --target /tmp/demo_model
     python -m example.demo_model.training.train hybrid --output /tmp/demo_hybrid_model \\
-        --target /tmp/demo_model
+        --target /tmp/demo_base
 
-`head` is the EAGLE-3 head of `model`; `hybrid` begins with the weights of `model` where their
-layers agree, and has its MTP layer in its own folder. On two cores model and head together take
-under 30 minutes, hybrid under 60. An interrupted run continues from
-OUTPUT.training when it is started again. The same seed, machine and library versions give the same
-weights, interrupted or not.
+`tools` goes on with the weights of `model`, and `head` is the EAGLE-3 head of what comes out;
+`hybrid` begins with the weights of `model` where their layers agree, and has its MTP layer in its
+own folder. On two cores model, tools and head together take under 30 minutes, hybrid under 60. An
+interrupted run continues from OUTPUT.training when it is started again. The same seed, machine and
+library versions give the same weights, interrupted or not.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -26,7 +28,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from example.demo_model.training import corpus, data, eagle3, mtp
+from example.demo_model.training import calculator, corpus, data, eagle3, mtp
 from example.demo_model.training.acceptance import States, acceptance_length
 from example.demo_model.training.chain import DraftHead, chain_loss
 from example.demo_model.training.loop import Fit, Recipe
@@ -37,11 +39,19 @@ from example.demo_model.training.models import (
     make_dense,
     make_hybrid,
     start_from_dense,
+    tool_accuracy,
 )
 
 RECIPES = {
     "model": Recipe(steps=2600, rows=6, lr=2e-3),
-    "head": Recipe(steps=1000, rows=4, lr=2e-3),
+    "tools": Recipe(steps=600, rows=1, lr=1e-3, mixture=corpus.WITH_JSON, tool_rows=2, length=512),
+    "copying": Recipe(
+        steps=300, rows=1, lr=1e-3, mixture=corpus.WITH_JSON, tool_rows=2, length=320, wrong=0.7
+    ),
+    "settling": Recipe(
+        steps=350, rows=1, lr=8e-4, mixture=corpus.MORE_JSON, tool_rows=2, length=512, wrong=0.4
+    ),
+    "head": Recipe(steps=1000, rows=2, lr=2e-3, mixture=corpus.WITH_JSON, tool_rows=1, length=320),
     "hybrid": Recipe(steps=400, rows=4, lr=1e-3, schedule="trapezoid", mixture=corpus.MOSTLY_SUMS),
     "mtp": Recipe(steps=200, rows=4, lr=2e-3),
 }
@@ -58,12 +68,26 @@ def train_model(
         return loss
 
     def report() -> str:
-        return f"held-out sums {accuracy(model, tokenizer):.1%}"
+        said = f"held-out sums {accuracy(model, tokenizer):.1%}"
+        if not recipe.tool_rows:
+            return said
+        calls, answers = tool_accuracy(model, tokenizer, 200)
+        return f"{said}, held-out calls {calls:.1%}, answers after them {answers:.1%}"
 
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} million parameters", flush=True)
-    stream = data.batches(tokenizer, recipe.rows, recipe.seed, recipe.mixture)
+    stream = stream_of(tokenizer, recipe)
     Fit(model.train(), recipe, state).run(stream, loss_of, report)
     model.eval()
+
+
+def stream_of(tokenizer: Tokenizer, recipe: Recipe) -> Iterator[data.Batch]:
+    """What a part sees, from its first step on."""
+    chats = corpus.conversations(recipe.seed, recipe.mixture)
+    stream = data.batches(tokenizer, chats, recipe.rows, recipe.length)
+    if not recipe.tool_rows:
+        return stream
+    with_tools = calculator.conversations(recipe.seed, recipe.wrong)
+    return data.beside(stream, data.batches(tokenizer, with_tools, recipe.tool_rows, recipe.length))
 
 
 def train_head(
@@ -73,12 +97,12 @@ def train_head(
     tokenizer: Tokenizer,
     recipe: Recipe,
     state: pathlib.Path,
-    questions: Mapping[str, Sequence[str]],
+    prompts: Mapping[str, Sequence[list[int]]],
     stop_at: int | None = None,
 ) -> None:
     """Chains of drafts from the frozen target's hidden states of the same texts.
 
-    Acceptance is reported for each kind of `questions`; `stop_at` is for Fit.run.
+    Acceptance is reported for each kind of `prompts`; `stop_at` is for Fit.run.
     """
 
     def loss_of(ids: Tensor, labels: Tensor) -> Tensor:
@@ -87,11 +111,11 @@ def train_head(
 
     def report() -> str:
         head.eval()
-        measured = measure(target, head, states, tokenizer, questions)
+        measured = measure(target, head, states, tokenizer, prompts)
         head.train()
         return measured
 
-    stream = data.batches(tokenizer, recipe.rows, recipe.seed, recipe.mixture)
+    stream = stream_of(tokenizer, recipe)
     Fit(head.train(), recipe, state).run(stream, loss_of, report, stop_at)
     head.eval()
 
@@ -101,17 +125,19 @@ def measure(
     head: DraftHead,
     states: States,
     tokenizer: Tokenizer,
-    questions: Mapping[str, Sequence[str]],
+    prompts: Mapping[str, Sequence[list[int]]],
 ) -> str:
-    """The mean acceptance length of each kind of `questions`, in words."""
+    """The mean acceptance length of each kind of `prompts`, in words."""
     lengths = {
         kind: acceptance_length(target, head, states, tokenizer, asked)
-        for kind, asked in questions.items()
+        for kind, asked in prompts.items()
     }
     return "acceptance " + ", ".join(f"{kind} {value:.2f}" for kind, value in lengths.items())
 
 
-def save_tokenizer(tokenizer: Tokenizer, output: pathlib.Path) -> None:
+def save_tokenizer(
+    tokenizer: Tokenizer, output: pathlib.Path, template: str = data.CHAT_TEMPLATE
+) -> None:
     """Tokenizer, chat template and generation settings."""
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -119,7 +145,7 @@ def save_tokenizer(tokenizer: Tokenizer, output: pathlib.Path) -> None:
         pad_token=data.PAD,
         clean_up_tokenization_spaces=False,
     )
-    fast.chat_template = data.CHAT_TEMPLATE
+    fast.chat_template = template
     fast.save_pretrained(output)
     generation = {
         "do_sample": False,
@@ -146,15 +172,27 @@ def run_model(args: argparse.Namespace, state: pathlib.Path) -> None:
     save_tokenizer(tokenizer, args.output)
 
 
+def run_tools(args: argparse.Namespace, state: pathlib.Path) -> None:
+    """The model of `model`, which learns to call a tool, to pass on whatever it says, and both."""
+    tokenizer = Tokenizer.from_file(str(args.target / _TOKENIZER))
+    model = Qwen3ForCausalLM.from_pretrained(args.target, dtype=torch.float32)
+    for number, part in enumerate(("tools", "copying", "settling")):
+        recipe = replace(recipe_of(part, args), seed=args.seed + number)
+        train_model(model, tokenizer, recipe, state / f"{part}.pt")
+    model.to(torch.bfloat16).save_pretrained(args.output)
+    save_tokenizer(tokenizer, args.output, calculator.CHAT_TEMPLATE)
+
+
 def run_head(args: argparse.Namespace, state: pathlib.Path) -> None:
     tokenizer = Tokenizer.from_file(str(args.target / _TOKENIZER))
     target = Qwen3ForCausalLM.from_pretrained(args.target, dtype=torch.float32).eval()
     head = eagle3.make_head(target, tokenizer, eagle3.HeadShape())
     recipe, states = recipe_of("head", args), eagle3.target_states
-    train_head(target, head, states, tokenizer, recipe, state / "head.pt", _few())
+    prompts = data.held_out_prompts(tokenizer)
+    train_head(target, head, states, tokenizer, recipe, state / "head.pt", _few(prompts))
     eagle3.save_head(head, args.output)
     stored = eagle3.load_head(args.output, target)
-    print("stored:", measure(target, stored, states, tokenizer, data.held_out_questions()))
+    print("stored:", measure(target, stored, states, tokenizer, prompts))
 
 
 def run_hybrid(args: argparse.Namespace, state: pathlib.Path) -> None:
@@ -168,21 +206,24 @@ def run_hybrid(args: argparse.Namespace, state: pathlib.Path) -> None:
     round_weights(target)
     layer = mtp.MtpLayer(target)
     recipe, states = recipe_of("mtp", args), mtp.target_states
-    train_head(target, layer, states, tokenizer, recipe, state / "mtp.pt", _few())
+    prompts = data.held_out_prompts(tokenizer)
+    del prompts["calls"]
+    train_head(target, layer, states, tokenizer, recipe, state / "mtp.pt", _few(prompts))
     round_weights(layer)
     mtp.save_hybrid(target, layer, args.output)
     save_tokenizer(tokenizer, args.output)
     print("stored:", f"held-out sums {accuracy(target, tokenizer):.1%}",
-          measure(target, layer, states, tokenizer, data.held_out_questions()))  # fmt: skip
+          measure(target, layer, states, tokenizer, prompts))  # fmt: skip
 
 
-def _few() -> dict[str, list[str]]:
-    """Some of the questions, which reports on the way ask."""
-    return {kind: asked[:40] for kind, asked in data.held_out_questions().items()}
+def _few(prompts: Mapping[str, Sequence[list[int]]]) -> dict[str, Sequence[list[int]]]:
+    """Some of each kind, which reports on the way ask."""
+    return {kind: of_kind[:40] for kind, of_kind in prompts.items()}
 
 
 PARTS: dict[str, Callable[[argparse.Namespace, pathlib.Path], None]] = {
     "model": run_model,
+    "tools": run_tools,
     "head": run_head,
     "hybrid": run_hybrid,
 }
