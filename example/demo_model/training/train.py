@@ -10,9 +10,9 @@
 
 `tools` goes on with the weights of `model`, and `head` is the EAGLE-3 head of what comes out;
 `hybrid` begins with the weights of `model` where their layers agree, and has its MTP layer in its
-own folder. On two cores model, tools and head together take under 30 minutes, hybrid under 60. An
-interrupted run continues from OUTPUT.training when it is started again. The same seed, machine and
-library versions give the same weights, interrupted or not.
+own folder. Model, tools and head together take some 50 minutes of processor time, hybrid under an
+hour on two cores. An interrupted run continues from OUTPUT.training when it is started again. The
+same seed, machine and library versions give the same weights, interrupted or not.
 """
 
 from __future__ import annotations
