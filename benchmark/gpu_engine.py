@@ -42,6 +42,22 @@ def add_routing(flags: argparse.ArgumentParser) -> None:
     )
 
 
+def add_mtp(flags: argparse.ArgumentParser) -> None:
+    """Multi-token prediction."""
+    flags.add_argument("--mtp", type=int, default=0, metavar="K", help="draft tokens of a sequence")
+
+
+def mtp_settings(drafts: int) -> dict[str, Any]:
+    """So many draft tokens in every step; none for 0."""
+    if not drafts:
+        return {}
+    return {
+        "speculative": "mtp",
+        "num_speculative_tokens": drafts,
+        "speculative_adaptive": False,  # no draft is right, so there would soon be none
+    }
+
+
 def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """The settings of `--setting`: numbers, true and false, else text."""
     return {name: _value(text) for name, _, text in (w.partition("=") for w in arguments.setting)}

@@ -20,9 +20,11 @@ from benchmark.generation import prompts
 from benchmark.gpu_engine import (
     GpuEngine,
     add_flags,
+    add_mtp,
     add_routing,
     given_settings,
     greedy,
+    mtp_settings,
     states_mib,
 )
 from benchmark.gpu_limits import measure_rates
@@ -62,7 +64,7 @@ def main() -> None:
         help="eager: ours without graphs; compiled: transformers, minutes to compile; "
         "without the flag the first two",
     )
-    flags.add_argument("--mtp", type=int, default=0, metavar="K", help="draft tokens of a sequence")
+    add_mtp(flags)
     arguments = flags.parse_args()
     rounds = arguments.rounds or (2 if arguments.quick else 5)
     device = resolve_device()
@@ -98,17 +100,12 @@ def make_contenders(arguments: argparse.Namespace, device: Device) -> Contenders
 
 def _settings(arguments: argparse.Namespace, batch: int) -> dict[str, Any]:
     """The benchmark's own."""
-    drafts = {
-        "speculative": "mtp",
-        "num_speculative_tokens": arguments.mtp,
-        "speculative_adaptive": False,  # no draft is right, so there would soon be none
-    }
     return {
         "kv_cache_mem_mb": max(12 * 1024, states_mib(arguments.shape, batch)),
         "max_seq_len": 1024,
         "max_running_requests": batch,
         "max_batch_tokens_size": 8192,
-        **(drafts if arguments.mtp else {}),
+        **mtp_settings(arguments.mtp),
     }
 
 

@@ -6,6 +6,7 @@ launches count once; idle: what is left of the same step's time measured without
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable
@@ -17,9 +18,11 @@ from benchmark.generation import prompts
 from benchmark.gpu_engine import (
     GpuEngine,
     add_flags,
+    add_mtp,
     add_routing,
     given_settings,
     greedy,
+    mtp_settings,
     states_mib,
 )
 from benchmark.random_model import SHAPES
@@ -28,7 +31,7 @@ from rtp_llm.device import Device, resolve_device
 
 BATCHES = (1, 64, 256)
 PROMPT, WARM_UPS, STEPS, TIMED = 128, 8, 20, 100
-SHOWN, NAME_LENGTH = 14, 70
+SHOWN, NAME_LENGTH = 30, 90
 COLUMNS = ("batch", "kernel", "a step", "us a step", "% of busy")
 SUMMARY = ("batch", "step us", "GPU busy us", "idle us", "% idle", "idle % in trace")
 
@@ -39,6 +42,7 @@ def main() -> None:
     flags = parser(__doc__.splitlines()[0])
     add_flags(flags)
     add_routing(flags)
+    add_mtp(flags)
     flags.add_argument("--batch", type=int, action="append")
     arguments = flags.parse_args()
     device = resolve_device()
@@ -48,6 +52,7 @@ def main() -> None:
         "max_seq_len": 1024,
         "max_running_requests": max(batches),
         "max_batch_tokens_size": 8192,
+        **mtp_settings(arguments.mtp),
     }
     print("building the engine ...", flush=True)
     changes = {**own, **given_settings(arguments)}
@@ -57,7 +62,7 @@ def main() -> None:
     summary = Report(f"Idle share of a step on {title} (goal: under 5%)", SUMMARY)
     for batch in batches:
         print(f"batch {batch} ...", flush=True)
-        measure(engine, device, batch, arguments.shape, kernels, summary)
+        measure(engine, device, batch, arguments, kernels, summary)
     for report in (kernels, summary):
         report.print()
     kernels.rows += summary.rows
@@ -72,16 +77,17 @@ def measure(
     engine: GpuEngine,
     device: Device,
     batch: int,
-    shape: str,
+    arguments: argparse.Namespace,
     kernels: Report,
     summary: Report,
 ) -> None:
     """The kernels and the summary of one size of batch."""
-    steps = WARM_UPS + STEPS + TIMED
-    size = SHAPES[shape]["vocab_size"]
+    width = 1 + arguments.mtp
+    steps = (WARM_UPS + STEPS + TIMED) * width
+    size = SHAPES[arguments.shape]["vocab_size"]
     asked = [[token % size for token in prompt] for prompt in prompts(batch, PROMPT)]
     engine.add(asked, greedy(steps + 4))
-    while engine.step()[0] != batch:
+    while engine.step()[0] != batch * width:
         pass  # prompts
     for _ in range(WARM_UPS):
         engine.step()
