@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_HOST_BACKEND = "gloo"
+
 
 class RankLostError(RuntimeError):
     """Another rank ended, hangs or disagrees; nothing that the ranks do together can go on."""
@@ -48,6 +50,21 @@ class Group:
         """Replace `tensor` by its sum over the ranks."""
         with self._talking("a sum"):
             self._api.all_reduce(tensor, op=self._api.ReduceOp.SUM, group=self._handle)
+
+    def all_reduce(self, tensor: Tensor) -> None:
+        """Replace `tensor` (floats) by its sum over the ranks, of which all get the same bits.
+
+        In host memory it is a sum in float32, in the order of the ranks. The backends of devices
+        make each number of the sum in one place and send it to all.
+        """
+        if self._api.get_backend(self._handle) != _HOST_BACKEND:
+            self.sum(tensor)
+            return
+        parts = self.all_gather(tensor.view(1, -1)).float()
+        total = parts[0]
+        for part in parts[1:]:
+            total += part
+        tensor.copy_(total.view_as(tensor))
 
     def maximum(self, tensor: Tensor) -> None:
         """Replace each number of `tensor` by its largest value on any rank."""

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.ops.huge_pages import empty_on
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class LayerOptions:
     `path` is the layer's place in the checkpoint's names ("model.layers.3.self_attn.");
     `fp8_weights` names the weights that the checkpoint has in FP8 blocks, and `fp8_products` says
     whether the device multiplies such weights as they are. `planned`: parameters have shapes and
-    take no memory.
+    take no memory. `tensor_parallel`: the ranks that share each layer.
     """
 
     settings: ModelSettings
@@ -42,6 +43,7 @@ class LayerOptions:
     fp8_weights: frozenset[str] = frozenset()
     fp8_products: bool = False
     planned: bool = False
+    tensor_parallel: TensorParallel = SINGLE
 
     @property
     def dtype(self) -> torch.dtype:

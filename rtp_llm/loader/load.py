@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device import Device, Support
+from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.layers import SharedBlocksError, finish_loading, shorten_lookups
 from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.layers.moe import explain as explain_experts
@@ -49,6 +50,7 @@ def load_model(
     device: Device,
     settings: ModelSettings,
     experts: ExpertHooks | None = None,
+    tensor_parallel: TensorParallel = SINGLE,
     progress: Progress | None = None,
     mtp: bool = False,
     eagle3: str | Path = "",
@@ -56,12 +58,14 @@ def load_model(
 ) -> CausalLM:
     """The model in a Hugging Face folder, ready to run on `device`; `experts`: where they are.
 
+    `tensor_parallel`: this process has its rank's part of each layer, and all ranks call this.
     `mtp`: with its layer of multi-token prediction, `eagle3`: with the head in that folder,
     `draft_model`: with the model in that one.
     Raises UnsupportedModelError, ModelConfigError, CheckpointError, WeightError or NoChoiceError.
     """
     config = read_model_config(path, mtp=mtp, eagle3=eagle3, draft_model=draft_model)
-    options = replace(_options(settings, config, device), experts=experts)
+    options = _options(settings, config, device)
+    options = replace(options, experts=experts, tensor_parallel=tensor_parallel)
     progress = progress or SilentProgress()
     if config.draft_model is None:
         return _loaded(path, config, options, progress, device)

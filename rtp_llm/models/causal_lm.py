@@ -22,6 +22,7 @@ from rtp_llm.attention import (
     together,
 )
 from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.layers import Layer, LayerOptions, MixerShape, torch_dtype
 from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.models.config import Features, ModelConfig
@@ -48,6 +49,7 @@ class ModelOptions:
     our name of the device, `device` torch's. `capability`: see Device.capability. `fp8_weights` are
     the names of what the checkpoint stores in FP8 blocks, `fp8_products`: the device multiplies
     these. `experts`: where experts are. `planned`: weights have shapes and no memory.
+    `tensor_parallel`: the ranks that share each layer.
     """
 
     settings: ModelSettings
@@ -58,6 +60,7 @@ class ModelOptions:
     fp8_products: bool = False
     experts: ExpertHooks | None = None
     planned: bool = False
+    tensor_parallel: TensorParallel = SINGLE
 
     @property
     def dtype(self) -> torch.dtype:
@@ -89,6 +92,7 @@ class ModelOptions:
             self.capability,
             experts=self.experts,
             planned=self.planned,
+            tensor_parallel=self.tensor_parallel,
             fp8_weights=self.fp8_weights,
             fp8_products=self.fp8_products and ops.has_kernel("fp8_linear", self.device.type),
         )
@@ -143,7 +147,17 @@ class CausalLM(Layer):
 
     @abstractmethod
     def compute_logits(self, hidden: Tensor) -> Tensor:
-        """Hidden states [R, hidden] -> float32 logits [R, vocabulary]."""
+        """Hidden states [R, hidden] -> float32 logits [R, logit_columns]."""
+
+    @property
+    def logit_columns(self) -> range:
+        """The tokens that compute_logits gives logits of: all, or those of this tensor-parallel
+        rank, which are consecutive, and at least one."""
+        return range(self.config.vocab_size)
+
+    def gather_logits(self, logits: Tensor) -> Tensor:
+        """Logits [R, logit_columns] of each rank -> [R, vocabulary] on every rank."""
+        return logits
 
 
 class Architecture(CausalLM):

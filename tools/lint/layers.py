@@ -30,8 +30,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "model_folder constraints sampling_params _runtime",
         "worker": "loader models attention ops device config constraints sampling_params _runtime "
         "native",
-        "loader": "models layers attention quantization device config model_folder",
-        "models": "layers attention ops config model_folder",
+        "loader": "models layers attention quantization distributed device config model_folder",
+        "models": "layers attention distributed ops config model_folder",
         "layers": "attention quantization distributed kernels ops device config",
         "attention": "kernels ops device config",
         "kernels": "",

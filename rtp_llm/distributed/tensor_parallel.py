@@ -1,0 +1,52 @@
+"""Tensor parallelism: every rank has a part of each layer, and the parts' results are summed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rtp_llm.distributed.group import Group
+
+
+@dataclass(frozen=True)
+class TensorParallel:
+    """Rank `rank` of the `size` that compute one model together over `group`; None for one rank.
+
+    All ranks run the same steps, so that they call the same collectives in the same order.
+    """
+
+    rank: int
+    size: int
+    group: Group | None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.size:
+            raise ValueError(f"tensor-parallel rank {self.rank} is not below {self.size}")
+        if (self.group is None) != (self.size == 1):
+            raise ValueError(f"{self.size} tensor-parallel ranks with the group {self.group}")
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """The sum over the ranks, the same bits on each of them; in place where it is contiguous.
+
+        Raises RankLostError.
+        """
+        if self.group is None:
+            return tensor
+        tensor = tensor.contiguous()
+        self.group.all_reduce(tensor)
+        return tensor
+
+    def all_gather(self, columns: Tensor) -> Tensor:
+        """[T, N] on each rank -> [T, size * N], the ranks' columns in their order.
+
+        Raises RankLostError.
+        """
+        if self.group is None:
+            return columns
+        rows, width = columns.shape
+        parts = self.group.all_gather(columns.contiguous()).view(self.size, rows, width)
+        return parts.transpose(0, 1).reshape(rows, self.size * width)
+
+
+SINGLE = TensorParallel(0, 1, None)
