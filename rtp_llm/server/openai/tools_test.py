@@ -168,6 +168,33 @@ async def test_what_must_be_called_is_a_grammar(choice: Any, names: list[str]) -
 
 
 @run
+async def test_a_call_of_a_tool_that_was_not_declared_has_the_name_that_the_model_wrote() -> None:
+    async with served_agent("No, " + CALL) as server:
+        whole, streamed = await both(server, tools=[SUB])
+        message = whole["choices"][0]["message"]
+        assert message["content"] == streamed[0]["content"] == "No, "
+        (call,) = message["tool_calls"]
+        assert call["function"] == {"name": "add", "arguments": ARGUMENTS}
+        assert streamed[0]["calls"][0]["name"] == "add"
+
+
+@run
+async def test_a_call_of_a_tool_that_is_not_allowed_is_text() -> None:
+    auto = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [NAMED]}}
+    async with served_agent("No, " + CALL) as server:
+        whole, streamed = await both(server, tools=BOTH, tool_choice=auto)
+        (choice,) = whole["choices"]
+        assert choice["finish_reason"] == streamed[0]["finish"] == "stop"
+        assert "tool_calls" not in choice["message"] and not streamed[0]["calls"]
+        assert choice["message"]["content"] == streamed[0]["content"] == "No, " + CALL
+        assert "Adds." not in prompt(server)
+    async with served_agent(CALL.replace('"add"', '"sub"')) as server:
+        whole, _ = await both(server, tools=BOTH, tool_choice=auto)
+        (call,) = whole["choices"][0]["message"]["tool_calls"]
+        assert call["function"]["name"] == "sub"
+
+
+@run
 async def test_strict_tools_have_a_grammar() -> None:
     strict = {"type": "function", "function": {**TOOL["function"], "strict": True}}
     async with served_agent(CALL) as server:

@@ -94,6 +94,7 @@ def _parser(turn: ChatTurn, rendered: Rendered, model: ServedModel) -> ParserSpe
         reasoning=reasoning,
         reasoning_open=reasoning is not None and reasoning_is_open(rendered.text, reasoning),
         tools=tools,
+        only_tools=turn.tool_choice.names is not None,
     )
 
 

@@ -37,9 +37,13 @@ class Answer:
     the text that follows, and dropped if a call follows.
     """
 
-    def __init__(self, source: Source, tools: Sequence[Tool] = ()) -> None:
+    def __init__(
+        self, source: Source, tools: Sequence[Tool] = (), *, only_tools: bool = False
+    ) -> None:
+        """``only_tools``: nothing but these may be called."""
         self.source = source
         self.tools = {tool.name: tool for tool in tools}
+        self._only_tools = only_tools
         self._calls = 0
         self._in_call = False
         self._only_spaces = True
@@ -69,7 +73,12 @@ class Answer:
         return TextDelta(self.source.unsent())
 
     def begin(self, name: str, id: str = "") -> ToolCallBegin:
-        """A call begins: what was read for it, and white space before it, is no text."""
+        """A call begins: what was read for it, and white space before it, is no text.
+
+        Raises Malformed for a tool that may not be called.
+        """
+        if self._only_tools and name not in self.tools:
+            raise Malformed
         self.source.unsent()
         self._in_call = True
         self._calls += 1

@@ -10,7 +10,7 @@ from rtp_llm.text.parsers.cutting_for_tests import read, read_every_way
 from rtp_llm.text.parsers.deltas import OutputDelta, TextDelta, ToolArguments, ToolCallBegin
 from rtp_llm.text.parsers.forms import CALLS
 from rtp_llm.text.parsers.spec import ParserSpec
-from rtp_llm.text.parsers.writing_for_tests import TOOLS, WRITERS, Call, form_of
+from rtp_llm.text.parsers.writing_for_tests import TOOLS, WRITERS, Call, dumps, form_of
 
 ARGUMENTS: list[dict[str, Any]] = [
     {},
@@ -77,6 +77,22 @@ def test_calls_are_read_as_they_were_meant(writer: str) -> None:
         deltas = read_every_way(spec(writer), text)
         assert parsed(calls_of(deltas)) == calls, text
         assert text_of(deltas) == "", text
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_calls_of_other_tools_are_text_where_only_some_may_be_called(writer: str) -> None:
+    only = ParserSpec(form_of(writer), tools=TOOLS[:1], only_tools=True)
+    weather: Call = ("weather", {"city": "Rome"})
+    code: Call = ("ns.run-it", {"code": "print"})
+    text = WRITERS[writer]([code])
+    deltas = read_every_way(only, text)
+    if form_of(writer) == "openai":
+        assert deltas == [TextDelta(dumps(code[1]))], "headers are no part of a message"
+    else:
+        assert deltas == [TextDelta(text)]
+    deltas = read_every_way(only, WRITERS[writer]([weather, code]))
+    assert parsed(calls_of(deltas)) == [weather]
+    assert "print" in text_of(deltas)
 
 
 @pytest.mark.parametrize("writer", WRITERS)

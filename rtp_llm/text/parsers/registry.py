@@ -46,7 +46,7 @@ def make_parser(spec: ParserSpec) -> OutputParser:
     """A parser for one answer. Raises KeyError for a form that is not known."""
     if spec.plain:
         return Verbatim()
-    answer = Answer(Source(), spec.tools)
+    answer = Answer(Source(), spec.tools, only_tools=spec.only_tools)
     thinking = None if spec.reasoning is None else forms.reasoning(spec.reasoning)
     form = Plain() if spec.tool_calls is None else forms.calls(spec.tool_calls)
     if forms.is_harmony(spec.tool_calls) or forms.is_harmony(spec.reasoning):

@@ -11,13 +11,15 @@ from rtp_llm.text.conversation import Tool
 class ParserSpec:
     """``tool_calls`` and ``reasoning`` name forms of rtp_llm.text.parsers; None: not looked for.
 
-    ``reasoning_open``: the prompt ends inside of the reasoning. ``tools``: those declared.
+    ``reasoning_open``: the prompt ends inside of the reasoning. ``tools``: those declared; calls of
+    others are text if ``only_tools``, else calls.
     """
 
     tool_calls: str | None = None
     reasoning: str | None = None
     reasoning_open: bool = False
     tools: tuple[Tool, ...] = ()
+    only_tools: bool = False
 
     @property
     def plain(self) -> bool:

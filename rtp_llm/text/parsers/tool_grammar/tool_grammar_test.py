@@ -127,11 +127,13 @@ def test_named_and_single_calls(writer: str) -> None:
 def test_strict_tools_may_be_called(writer: str) -> None:
     grammars, write = Grammars(writer), WRITERS[writer]
     add, wrong = write([("add", {"a": 1})]), write([("add", {"a": "x"})])
+    undeclared = write([("sub", {"a": 1})])
     for parallel in True, False:
         auto = grammars.make([ADD, NOW], ToolChoice("auto", parallel=parallel))
         for text in ("", "Hello, (world) [1] {2} <3>", " \n", add):
             assert grammars.accepts(auto, text), text
         assert not grammars.accepts(auto, wrong)
+        assert not grammars.accepts(auto, undeclared)
         two = write([("add", {"a": 1}), ("add", {"a": 2})])
         assert grammars.accepts(auto, two) is parallel
         if writer not in ("llama3_json", "pythonic"):
