@@ -1,19 +1,68 @@
-""".venv/: the locked run-time packages and the wheel, nothing else."""
+"""Environments of this checkout: .venv/ for the wheel, .clients/ for the libraries of a soak test.
+
+Each has the packages of its lock and, in .venv/, the wheel; nothing else.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from tools.dev.steps import ROOT, run, say
 
-FOLDER = ROOT / ".venv"
-_STAMP = FOLDER / "installed.json"
 _REMEDY = (
     "check the network and pip's configuration (pip config list), then run the same command again"
 )
+
+
+@dataclass(frozen=True)
+class _Environment:
+    """A virtual environment, and a stamp of what is in it."""
+
+    folder: Path
+
+    @property
+    def commands(self) -> Path:
+        return self.folder / "bin"
+
+    @property
+    def _stamp(self) -> Path:
+        return self.folder / "installed.json"
+
+    def installed(self) -> dict[str, str]:
+        """What it was stamped with; empty if it is not complete."""
+        try:
+            stamp: dict[str, str] = json.loads(self._stamp.read_text())
+        except (OSError, ValueError):
+            return {}
+        return stamp if (self.commands / "python").exists() else {}
+
+    def begin(self) -> None:
+        """It is incomplete until it is stamped."""
+        self._stamp.unlink(missing_ok=True)
+
+    def stamp(self, what: dict[str, str]) -> None:
+        self._stamp.write_text(json.dumps(what))
+
+    def create(self, lock: Path, *options: str) -> None:
+        """Anew, with the packages of the lock."""
+        command = [os.environ["RTP_LLM_PYTHON"], "-m", "venv", "--clear", str(self.folder)]
+        run(command, remedy=_REMEDY, shown=False)
+        self.pip(*options, "--require-hashes", "-r", str(lock))
+
+    def pip(self, *arguments: str) -> None:
+        pip = [str(self.commands / "python"), "-m", "pip", "install", "-qq", "--only-binary=:all:"]
+        quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        run([*pip, *arguments], remedy=_REMEDY, env=quiet, shown=False)
+
+
+FOLDER = ROOT / ".venv"
+_VENV = _Environment(FOLDER)
+_CLIENTS = _Environment(ROOT / ".clients")
+_CLIENTS_LOCK = ROOT / "deps" / "requirements_clients.txt"
 
 
 def install(wheel: Path, packages: Path) -> Path:
@@ -21,52 +70,36 @@ def install(wheel: Path, packages: Path) -> Path:
 
     `packages` is Bazel's repository of the device's packages: which lock it took, and from where.
     """
-    wanted = {
-        "python": os.environ["RTP_LLM_PYTHON"],
-        "lock": _digest(packages / "runtime_lock.txt"),
-        "wheel": _digest(wheel),
-    }
-    present = _installed()
+    lock = packages / "runtime_lock.txt"
+    wanted = _wanted(lock) | {"wheel": _digest(wheel)}
+    present = _VENV.installed()
     if present == wanted:
-        return FOLDER / "bin"
-    _STAMP.unlink(missing_ok=True)
-    if (present.get("python"), present.get("lock")) != (wanted["python"], wanted["lock"]):
-        _install_packages(packages / "runtime_lock.txt", (packages / "torch_index.txt").read_text())
+        return _VENV.commands
+    _VENV.begin()
+    if not _wanted(lock).items() <= present.items():
+        say("installing the packages of the lock into .venv (about a minute, 1 GB)")
+        index = (packages / "torch_index.txt").read_text()
+        _VENV.create(lock, *(["--extra-index-url", index] if index else []))
     say(f"installing {wheel.name} into .venv")
-    _pip("--no-deps", "--no-index", "--force-reinstall", str(wheel))
-    _STAMP.write_text(json.dumps(wanted))
-    return FOLDER / "bin"
+    _VENV.pip("--no-deps", "--no-index", "--force-reinstall", str(wheel))
+    _VENV.stamp(wanted)
+    return _VENV.commands
 
 
-def _install_packages(lock: Path, torch_index: str) -> None:
-    say("installing the packages of the lock into .venv (about a minute, 1 GB)")
-    create = [os.environ["RTP_LLM_PYTHON"], "-m", "venv", "--clear", str(FOLDER)]
-    run(create, remedy=_REMEDY, shown=False)
-    index = ["--extra-index-url", torch_index] if torch_index else []
-    _pip(*index, "--require-hashes", "-r", str(lock))
+def install_clients() -> Path:
+    """Brings .clients/ up to its lock; returns its interpreter."""
+    wanted = _wanted(_CLIENTS_LOCK)
+    if _CLIENTS.installed() != wanted:
+        say("installing the client libraries into .clients (about a minute, 700 MB)")
+        _CLIENTS.begin()
+        _CLIENTS.create(_CLIENTS_LOCK)
+        _CLIENTS.stamp(wanted)
+    return _CLIENTS.commands / "python"
 
 
-def _pip(*arguments: str) -> None:
-    pip = [
-        str(FOLDER / "bin" / "python"),
-        "-m",
-        "pip",
-        "install",
-        "-qq",
-        "--only-binary",
-        ":all:",
-    ]
-    quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    run([*pip, *arguments], remedy=_REMEDY, env=quiet, shown=False)
+def _wanted(lock: Path) -> dict[str, str]:
+    return {"python": os.environ["RTP_LLM_PYTHON"], "lock": _digest(lock)}
 
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _installed() -> dict[str, str]:
-    try:
-        stamp: dict[str, str] = json.loads(_STAMP.read_text())
-    except (OSError, ValueError):
-        return {}
-    return stamp if (FOLDER / "bin" / "python").exists() else {}

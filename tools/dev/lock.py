@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tools.dev.steps import CACHE, ROOT, StepError, run, say
 
-# Every device, and the packages of the SYCL toolchain.
-NAMES = ("cpu", "cuda", "rocm", "sycl", "xpu")
+# Every device, the packages of the SYCL toolchain, and the client libraries of `./dev soak`.
+NAMES = ("clients", "cpu", "cuda", "rocm", "sycl", "xpu")
 
 _DEPS = ROOT / "deps"
 _PIP_TOOLS_OPTIONS = (
@@ -32,6 +32,7 @@ _UV_OPTIONS = (
     "--python-version=3.11",
     "--python-platform=aarch64-manylinux_2_28",
 )
+_ALONE = ("clients", "sycl")  # installed beside no other lock, so with pins of their own
 _TORCH_ELSEWHERE = ("rocm", "xpu")  # on PyTorch's own indexes only
 _WITHOUT_TORCH = "# Written without an index of this torch: it and what it brings are missing.\n"
 _REMEDY = "read the message above; the lock that was there is unchanged"
@@ -48,8 +49,8 @@ def lock(name: str) -> None:
         _compile("cpu")
         _compile("dev")
         say("now the other devices: ./dev lock cuda, rocm, xpu; their common pins are the CPU's")
-    elif name == "sycl":
-        _compile("sycl")
+    elif name in _ALONE:
+        _compile(name)
     else:
         _lock_beside_the_cpu(name)
     say("run ./dev test: the packages are installed anew, and the checks of the locks run")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tools.dev import bazel, results
+from tools.dev import bazel, environment, results
 from tools.dev.steps import ROOT, StepError, output_of, run, say
 
 _WHEEL = ("//tools/wheel:contents_test", "//tools/wheel:kernels_test")
@@ -81,15 +81,18 @@ def test(arguments: Sequence[str]) -> int:
 
 
 def soak(arguments: Sequence[str]) -> int:
-    """The long tests, and those of the C++ runtime under sanitizers."""
+    """The long tests, and those of the C++ runtime under sanitizers; or the targets named."""
     _install("tools/agents", _AGENTS / "@openai")
     flags = [
         "--test_tag_filters=soak",
         "--build_tests_only",
         f"--test_env=AGENTS_MODULES={_AGENTS}",
+        f"--test_env=CLIENTS_PYTHON={environment.install_clients()}",
     ]
     counts = [_bazel_test([*flags, *arguments])]
-    counts += [_bazel_test([f"--config={name}", "//rtp_llm/cpp/..."]) for name in ("asan", "tsan")]
+    if not _names_targets(arguments):
+        for name in ("asan", "tsan"):
+            counts += [_bazel_test([f"--config={name}", "//rtp_llm/cpp/..."])]
     return _close(counts)
 
 

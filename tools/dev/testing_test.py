@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.dev import bazel, testing
+from tools.dev import bazel, environment, testing
 from tools.dev.steps import StepError
 
 
@@ -71,6 +71,24 @@ def test_a_missing_toolkit_is_said_and_sycl_is_never_left_out(
     output = capsys.readouterr()
     assert "no tests of the cuda build" in output.err
     assert "the build needs a toolkit" in output.out
+
+
+def test_soak_has_the_agents_and_the_client_libraries(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed: list[object] = []
+    monkeypatch.setattr(testing, "_install", lambda *what: installed.append(what[0]))
+    monkeypatch.setattr(environment, "install_clients", lambda: Path("/clients/bin/python"))
+    assert testing.soak([]) == 0
+    assert installed == ["tools/agents"]
+    soak, *sanitized = runs.tested
+    assert "--test_tag_filters=soak" in soak
+    assert "--test_env=CLIENTS_PYTHON=/clients/bin/python" in soak
+    assert f"--test_env=AGENTS_MODULES={testing.ROOT}/tools/agents/node_modules" in soak
+    assert [arguments[0] for arguments in sanitized] == ["--config=asan", "--config=tsan"]
+    runs.tested.clear()
+    testing.soak(["//rtp_llm/server/clients:soak_tests"])
+    assert [arguments[-1] for arguments in runs.tested] == ["//rtp_llm/server/clients:soak_tests"]
 
 
 _SCRIPT = """\

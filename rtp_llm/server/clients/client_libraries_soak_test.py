@@ -1,0 +1,82 @@
+"""LangChain, instructor, LiteLLM and llama-index do their turns, without a network.
+
+The server, its engine and the demo model are real: it calls its tool, and answers by schemas. Where
+a library asks for a schema by a tool, the demo model, which knows only its own, makes up numbers.
+`./dev soak` installs the libraries.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rtp_llm.server.clients.turn_for_tests import Sum
+from rtp_llm.testing.server_processes import environment
+
+CALL = ["calculator", {"expression": "123 + 456"}]
+ANSWER = "123 + 456 = 579"
+SUM = {"a": 12, "b": 30, "sum": 42}
+_LOGGED = re.compile(r"path=(\S+) status=(\d+)")
+
+
+def turns(library: str, folder: Path, requests: dict[str, int]) -> Any:
+    """What the library gave; `requests` are all that the server got, by their paths."""
+    python = os.environ.get("CLIENTS_PYTHON", "")
+    assert python, "CLIENTS_PYTHON: an interpreter with deps/requirements_clients.txt (./dev soak)"
+    driver = [sys.executable, "-m", "rtp_llm.server.clients.alone_for_tests"]
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--net", *driver, library, python, str(folder)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
+    said = json.loads(done.stdout)
+    assert said["code"] == 0, said
+    reported = json.loads(said["stdout"].splitlines()[-1])
+    assert reported["hosts"] == ["127.0.0.1"]
+    assert Counter(_LOGGED.findall(said["server"])) == {(p, "200"): n for p, n in requests.items()}
+    return reported["turns"]
+
+
+def is_sum(form: dict[str, int]) -> bool:
+    return bool(Sum.model_validate(form, strict=True))
+
+
+def test_langchain(tmp_path: Path) -> None:
+    paths = {"/v1/chat/completions": 5, "/v1/responses": 5, "/v1/messages": 4}
+    said = turns("langchain", tmp_path, paths)
+    assert [*said] == ["chat", "responses", "messages"]
+    for turn in said.values():
+        assert (turn["calls"], turn["answer"]) == ([CALL], ANSWER)
+        assert turn["forms"]["json_schema"] == turn["forms"].get("json_mode", SUM) == SUM
+        assert is_sum(turn["forms"]["function_calling"])
+
+
+def test_instructor(tmp_path: Path) -> None:
+    forms = turns("instructor", tmp_path, {"/v1/chat/completions": 4})
+    assert forms["JSON_SCHEMA"] == forms["JSON_SCHEMA streamed"] == SUM
+    assert is_sum(forms["TOOLS"]) and is_sum(forms["TOOLS streamed"])
+
+
+def test_litellm(tmp_path: Path) -> None:
+    paths = {"/v1/chat/completions": 3, "/v1/messages": 3}
+    chat, messages = turns("litellm", tmp_path, paths).values()
+    assert chat == {"calls": [CALL], "answer": ANSWER, "form": SUM}
+    assert is_sum(messages.pop("form"))
+    assert messages == {"calls": [CALL], "answer": ANSWER}
+
+
+def test_llama_index(tmp_path: Path) -> None:
+    said = turns("llama_index", tmp_path, {"/v1/chat/completions": 8})
+    assert is_sum(said["by tools"].pop("form"))
+    assert said["by a schema"].pop("form") == SUM
+    for turn in said.values():
+        assert turn == {"calls": [CALL, CALL], "answer": ANSWER}
