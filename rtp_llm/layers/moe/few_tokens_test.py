@@ -1,4 +1,4 @@
-"""A block's few tokens in four kernels give what its executor and its shared experts give."""
+"""A block's few tokens give what its executor and its shared experts give."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from rtp_llm import ops
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.layers import LayerOptions, MoeBlock, MoeConfig, RMSNorm
-from rtp_llm.layers.moe.few_tokens import FewTokens
+from rtp_llm.layers.moe.few_tokens import MOST_TOKENS, FewTokens
 
 HIDDEN, INNER = 48, 40
 OPTIONS = LayerOptions(ModelSettings(dtype="float32"), torch.device("cpu"))
@@ -44,7 +44,7 @@ def test_few_tokens_give_what_the_block_gives(shared: int, gate: bool) -> None:
     norm = RMSNorm(HIDDEN, 1e-6, OPTIONS)
     norm.weight.data.uniform_(0.5, 1.5)
     few = FewTokens(block.gate, block.executor.weights, block.shared)
-    for tokens in (1, 4, 16):
+    for tokens in (1, 4, 16, 17, 64):
         residual, pending = torch.randn(2, tokens, HIDDEN)
         expected = residual.clone()
         added = block(norm, expected, pending.clone())
@@ -72,8 +72,8 @@ def test_more_tokens_go_through_the_executor() -> None:
     block.few_tokens = FewTokens(block.gate, block.executor.weights, block.shared)
     norm = RMSNorm(HIDDEN, 1e-6, OPTIONS)
     norm.weight.data.fill_(1)
-    residual = torch.randn(17, HIDDEN)
-    assert block(norm, residual, None).shape == (17, HIDDEN)
+    tokens = MOST_TOKENS + 1
+    assert block(norm, torch.randn(tokens, HIDDEN), None).shape == (tokens, HIDDEN)
 
 
 def test_on_the_cpu_the_executor_takes_all() -> None:

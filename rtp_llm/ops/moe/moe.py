@@ -99,16 +99,17 @@ def sum_experts(y: Tensor, places: Tensor, weights: Tensor) -> Tensor:
 
 
 # Most tokens, and experts of a token, that route_experts takes.
-ROUTED_TOKENS = ROUTED_EXPERTS = 16
+ROUTED_TOKENS, ROUTED_EXPERTS = 128, 16
 
 
 @operator(optional=True)
 def route_experts(
     logits: Tensor, x: Tensor, shared_gate: Tensor | None, top_k: int, renormalize: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """select_topk and sort_by_expert of few tokens in one kernel: (weights, rows, places, offsets).
+    """select_topk and sort_by_expert of few tokens in one kernel or two: (weights, rows, places,
+    offsets).
 
-    logits float32 [T, E] (the row stride is free), T and top_k at most 16. shared_gate [1, H], of
+    logits float32 [T, E] (the row stride is free), T at most 128 and top_k at most 16. shared_gate [1, H], of
     x's dtype (16 bits): each token also goes to an expert E behind the others, last among its own,
     with the weight sigmoid(x @ shared_gate.T) of x [T, H]; k is top_k + 1 then, and there are E + 1
     experts. weights float32 [T, k]; the rest is as sort_by_expert returns it.

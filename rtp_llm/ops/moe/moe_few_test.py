@@ -1,4 +1,4 @@
-"""Routing and sums of few tokens in one kernel each, against the operators one by one."""
+"""Routing and sums of few tokens in few kernels, against the operators one by one."""
 
 from __future__ import annotations
 
@@ -56,6 +56,10 @@ def expected_route(logits, x, gate, top_k, renormalize):
         (16, 512, 10, 2048),
         (16, 1023, 16, 1024),
         (5, 33, 13, 64),
+        (17, 512, 10, 2048),
+        (63, 60, 4, 72),
+        (64, 8, 2, 2056),
+        (128, 1023, 16, 1024),
     ],
 )
 def test_route_is_selection_and_sort(tokens, experts, k, hidden, shared, renormalize):
@@ -72,23 +76,26 @@ def test_route_is_selection_and_sort(tokens, experts, k, hidden, shared, renorma
     assert ids.shape == actual[2].shape
 
 
-def test_equal_scores_go_to_the_lowest_ids():
+@pytest.mark.parametrize("tokens", [16, 128])
+def test_equal_scores_go_to_the_lowest_ids(tokens):
     for experts in (40, 512):
-        logits, x = torch.randint(0, 3, (16, experts)).float(), torch.zeros(16, 8).bfloat16()
+        logits, x = torch.randint(0, 3, (tokens, experts)).float(), torch.zeros(tokens, 8)
+        x = x.bfloat16()
         _, rows, places, offsets = ops.route_experts(logits, x, None, 6, True)
         _, _, *expected = expected_route(logits, x, None, 6, True)
         for actual, each in zip((rows, places, offsets), expected, strict=True):
             assert torch.equal(actual, each)
 
 
-def test_all_tokens_to_the_same_experts_keep_their_order():
-    logits = torch.zeros(16, 512)
+@pytest.mark.parametrize("tokens", [16, 128])
+def test_all_tokens_to_the_same_experts_keep_their_order(tokens):
+    logits = torch.zeros(tokens, 512)
     logits[:, 100:103] = torch.tensor([3.0, 5.0, 4.0])
-    x = torch.zeros(16, 8).bfloat16()
+    x = torch.zeros(tokens, 8).bfloat16()
     _, rows, places, offsets = ops.route_experts(logits, x, x[:1].contiguous(), 3, True)
-    assert offsets[100:104].tolist() == [0, 16, 32, 48]
-    assert rows.tolist() == [4 * t + j for j in (2, 0, 1, 3) for t in range(16)]
-    assert places[:, 0].tolist() == list(range(16, 32))
+    assert offsets[100:104].tolist() == [0, tokens, 2 * tokens, 3 * tokens]
+    assert rows.tolist() == [4 * t + j for j in (2, 0, 1, 3) for t in range(tokens)]
+    assert places[:, 0].tolist() == list(range(tokens, 2 * tokens))
 
 
 def test_many_of_the_best_in_few_lanes():
@@ -154,8 +161,8 @@ def test_the_kernels_run():
 @native_only
 def test_wrong_arguments_are_named():
     logits, x = torch.randn(2, 8), torch.randn(2, 16).bfloat16()
-    with pytest.raises(RuntimeError, match="expected at most 16 tokens"):
-        ops.route_experts(torch.randn(17, 8), torch.randn(17, 16).bfloat16(), None, 2, True)
+    with pytest.raises(RuntimeError, match="expected at most 128 tokens"):
+        ops.route_experts(torch.randn(129, 8), torch.randn(129, 16).bfloat16(), None, 2, True)
     with pytest.raises(RuntimeError, match="top_k is 17; expected from 1 to 16"):
         ops.route_experts(torch.randn(2, 40), x, None, 17, True)
     with pytest.raises(RuntimeError, match="route_experts: x is float32"):

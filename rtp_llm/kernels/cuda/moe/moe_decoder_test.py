@@ -82,7 +82,7 @@ def test_few_tokens_give_what_the_executor_gives(tmp_path: Path, kind: str) -> N
         assert (few is not None) == takes
         if few is None:
             continue
-        for tokens in (1, 2, 7, 16):
+        for tokens in (1, 2, 7, 16, 17, 64):
             residual = torch.randn(tokens, block.config.hidden_size).bfloat16()
             block.few_tokens = None
             added = block(norm, residual.clone(), None)

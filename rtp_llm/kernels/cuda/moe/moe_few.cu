@@ -1,5 +1,5 @@
-// One block selects the experts of all tokens, a warp for each, and sorts the entries by expert. At
-// few tokens a launch more costs as much as the work of a block.
+// A warp selects the experts of a token, and one block sorts the entries by expert. Of very few
+// tokens one block does both: there a launch more costs as much as the work of a block.
 #include "rtp_llm/kernels/cuda/moe/moe_few.h"
 
 #include "rtp_llm/kernels/cuda/launch.h"
@@ -9,9 +9,11 @@
 namespace rtp_llm::cuda {
 namespace {
 
-constexpr int kThreads = kRoutedTokens * kGroup;
-constexpr int kEntries = kRoutedTokens * (kRoutedExperts + 1);
+constexpr int kOneBlockTokens = 16;
+constexpr int kThreads = kOneBlockTokens * kGroup;
+constexpr int kEntries = kOneBlockTokens * (kRoutedExperts + 1);
 constexpr int kBuckets = 2 * kThreads;  // counted two to a thread
+constexpr int kBlockTokens = 4;         // of a block that only selects
 
 // A score with the expert that has it, in the order of selection: the lowest id among equals.
 __device__ inline uint64_t ranked(uint32_t key, int id) {
@@ -27,11 +29,14 @@ __device__ inline float score_of(uint64_t rank) {
   return __uint_as_float(key >> 31 ? key & 0x7fffffffU : 0x7fc00000U);
 }
 
-struct Shared {
-  int ids[kEntries];  // by token
+// The entries of each expert, counted by kThreads threads.
+struct Buckets {
   int counts[kBuckets];
   int totals[kThreads / kGroup];
-  uint64_t best[kRoutedTokens][kRoutedExperts];
+
+  __device__ void clear() {
+    for (int i = thread_index(); i < kBuckets; i += kThreads) counts[i] = 0;
+  }
 };
 
 // The k-th highest of the highest ranks of all lanes: none of the k best is below it. 0 when fewer
@@ -77,20 +82,21 @@ __device__ inline void take_best(const TopkArgs& args, const float (&scores)[N],
   __syncwarp();
 }
 
+// The experts of a token to `ids`, which has those of all tokens, by one warp. `open` has room for
+// k of each lane, `best` for k.
 template <int N>
-__device__ inline void select(const RouteArgs& args, int token, int lane, uint64_t* open,
-                              Shared& shared) {
+__device__ inline void select(const RouteArgs& args, int64_t token, int lane, uint64_t* open,
+                              uint64_t* best, int* ids) {
   const TopkArgs& topk = args.topk;
   float scores[N];
   score<N>(topk, token, lane, scores);
-  uint64_t* const best = shared.best[token];
   take_best<N>(topk, scores, lane, open, best);
   const bool has = lane < topk.k;
   const float weight = has ? score_of(best[lane]) : 0.0f;
   const float sum = reduce_group(weight, Sum());
   if (!has) return;
-  const int at = token * (topk.k + (args.gate == nullptr ? 0 : 1)) + lane;
-  shared.ids[at] = id_of(best[lane]);
+  const int64_t at = token * (topk.k + (args.gate == nullptr ? 0 : 1)) + lane;
+  ids[at] = id_of(best[lane]);
   topk.weights[at] = topk.renormalize && sum > 0.0f ? weight / sum : weight;
 }
 
@@ -112,7 +118,7 @@ struct Gate {
     }
   }
 
-  __device__ float product(const RouteArgs& args, int token, int64_t first, int lane) const {
+  __device__ float product(const RouteArgs& args, int64_t token, int64_t first, int lane) const {
     const T* const x = static_cast<const T*>(args.x) + token * args.hidden;
     float sum = 0.0f;
 #pragma unroll
@@ -128,9 +134,10 @@ struct Gate {
   }
 };
 
+// The shared expert as the last of a token, by one warp.
 template <class T>
-__device__ inline void weigh_shared(const RouteArgs& args, int token, int lane, Gate<T>& gate,
-                                    Shared& shared) {
+__device__ inline void weigh_shared(const RouteArgs& args, int64_t token, int lane, Gate<T>& gate,
+                                    int* ids) {
   constexpr int64_t kStep = int64_t{Gate<T>::kAhead} * kGroup * Gate<T>::N;
   float sum = 0.0f;
   for (int64_t first = 0; first < args.hidden; first += kStep) {
@@ -139,81 +146,134 @@ __device__ inline void weigh_shared(const RouteArgs& args, int token, int lane, 
   }
   sum = reduce_group(sum, Sum());
   if (lane != 0) return;
-  const int at = token * (args.topk.k + 1) + args.topk.k;
-  shared.ids[at] = args.topk.experts;
+  const int64_t at = token * (args.topk.k + 1) + args.topk.k;
+  ids[at] = args.topk.experts;
   args.topk.weights[at] = 1.0f / (1.0f + expf(-sum));
 }
 
-// Entries before this one with its expert.
-__device__ inline int equal_before(const int* ids, int entry) {
-  const int id = ids[entry];
-  int equal = 0;
-  for (int i = 0; i < entry; ++i) equal += ids[i] == id ? 1 : 0;
-  return equal;
-}
-
 // counts -> the first place of each expert, by the whole block; writes the offsets.
-__device__ inline void places_of_experts(const ExpertSortArgs& args, Shared& shared) {
+__device__ inline void places_of_experts(const ExpertSortArgs& args, Buckets& buckets) {
   const int lane = thread_index() % kGroup, warp = thread_index() / kGroup;
   const int bucket = 2 * thread_index();
-  const int first = shared.counts[bucket], both = first + shared.counts[bucket + 1];
+  const int first = buckets.counts[bucket], both = first + buckets.counts[bucket + 1];
   int before = both;
 #pragma unroll
   for (int step = 1; step < kGroup; step *= 2) {
     const int other = __shfl_up_sync(0xffffffffU, before, step);
     if (lane >= step) before += other;
   }
-  if (lane == kGroup - 1) shared.totals[warp] = before;
+  if (lane == kGroup - 1) buckets.totals[warp] = before;
   __syncthreads();
-  before += reduce_group(lane < warp ? shared.totals[lane] : 0, Sum()) - both;
-  shared.counts[bucket] = before;
-  shared.counts[bucket + 1] = before + first;
+  before += reduce_group(lane < warp ? buckets.totals[lane] : 0, Sum()) - both;
+  buckets.counts[bucket] = before;
+  buckets.counts[bucket + 1] = before + first;
   if (bucket < args.experts) args.offsets[bucket] = before;
   if (bucket + 1 < args.experts) args.offsets[bucket + 1] = before + first;
   if (bucket == 0) args.offsets[args.experts] = static_cast<int32_t>(args.count);
   __syncthreads();
 }
 
-__device__ inline void sort(const ExpertSortArgs& args, Shared& shared) {
-  const int entry = thread_index();
-  const bool has = entry < args.count;
-  if (has) atomicAdd(shared.counts + shared.ids[entry], 1);
+// The entries of `ids` by expert, and in their order within one, by the whole block: each takes a
+// slot of its expert's as it comes, then the place that is its rank among the entries in them.
+// `buckets` is clear; `slots` has room for all entries.
+__device__ inline void sort(const ExpertSortArgs& args, const int* ids, int* slots,
+                            Buckets& buckets) {
+  const int count = static_cast<int>(args.count);
+  int* const counts = buckets.counts;
+  for (int entry = thread_index(); entry < count; entry += kThreads) {
+    atomicAdd(counts + ids[entry], 1);
+  }
   __syncthreads();
-  places_of_experts(args, shared);
-  if (!has) return;
-  const int place = shared.counts[shared.ids[entry]] + equal_before(shared.ids, entry);
-  args.rows[place] = entry;
-  args.places[entry] = place;
+  places_of_experts(args, buckets);
+  for (int entry = thread_index(); entry < count; entry += kThreads) {
+    slots[atomicAdd(counts + ids[entry], 1)] = entry;
+  }
+  __syncthreads();
+  for (int slot = thread_index(); slot < count; slot += kThreads) {
+    const int entry = slots[slot], id = ids[entry];
+    const int begin = id == 0 ? 0 : counts[id - 1], end = counts[id];  // now behind its last
+    int place = begin;
+    for (int other = begin; other < end; ++other) place += slots[other] < entry ? 1 : 0;
+    args.rows[place] = entry;
+    args.places[entry] = place;
+  }
 }
 
+// Of at most kOneBlockTokens tokens.
 template <class T, int kScores>
 __global__ void __launch_bounds__(kThreads, 1) route_kernel(RouteArgs args) {
-  __shared__ Shared shared;
+  __shared__ Buckets buckets;
+  __shared__ int ids[kEntries], slots[kEntries];
+  __shared__ uint64_t best[kOneBlockTokens][kRoutedExperts];
   extern __shared__ uint64_t open[];
   const int lane = thread_index() % kGroup, warp = thread_index() / kGroup;
   // The warps that select nothing have the gate, where these are as many as the tokens.
   const int tokens = static_cast<int>(args.topk.tokens);
-  const int first = 2 * tokens <= kRoutedTokens ? kRoutedTokens / 2 : 0;
+  const int first = 2 * tokens <= kOneBlockTokens ? kOneBlockTokens / 2 : 0;
   const bool weighs = args.gate != nullptr && warp >= first && warp < first + tokens;
   Gate<T> gate;
   if (weighs) gate.ask(args, 0, lane);
-  for (int i = thread_index(); i < kBuckets; i += kThreads) shared.counts[i] = 0;
+  buckets.clear();
   let_next_start();
   wait_for_previous();
   if (warp < tokens) {
-    select<kScores>(args, warp, lane, open + warp * args.topk.k * kScores, shared);
+    select<kScores>(args, warp, lane, open + warp * args.topk.k * kScores, best[warp], ids);
   }
-  if (weighs) weigh_shared(args, warp - first, lane, gate, shared);
+  if (weighs) weigh_shared(args, warp - first, lane, gate, ids);
   __syncthreads();
-  sort(args.sort, shared);
+  sort(args.sort, ids, slots, buckets);
+}
+
+// A warp for each token's selection, and one for its shared expert.
+template <class T, int kScores>
+__global__ void __launch_bounds__(2 * kBlockTokens * kGroup) select_kernel(RouteArgs args) {
+  __shared__ uint64_t best[kBlockTokens][kRoutedExperts];
+  extern __shared__ uint64_t open[];
+  const int lane = thread_index() % kGroup, warp = thread_index() / kGroup;
+  const int row = warp % kBlockTokens;
+  const int64_t token = int64_t{blockIdx.x} * kBlockTokens + row;
+  const bool selects = warp < kBlockTokens, there = token < args.topk.tokens;
+  const bool weighs = args.gate != nullptr && !selects && there;
+  Gate<T> gate;
+  if (weighs) gate.ask(args, 0, lane);
+  let_next_start();
+  wait_for_previous();
+  if (selects && there) {
+    select<kScores>(args, token, lane, open + row * args.topk.k * kScores, best[row], args.ids);
+  }
+  if (weighs) weigh_shared(args, token, lane, gate, args.ids);
+}
+
+__global__ void __launch_bounds__(kThreads, 1) order_kernel(ExpertSortArgs args) {
+  __shared__ Buckets buckets;
+  extern __shared__ int entries[];  // ids, then slots
+  const int count = static_cast<int>(args.count);
+  buckets.clear();
+  let_next_start();
+  wait_for_previous();
+  for (int i = thread_index(); i < count; i += kThreads) entries[i] = args.ids[i];
+  __syncthreads();
+  sort(args, entries, entries + count, buckets);
 }
 
 template <class T, int kScores>
 void launch(const RouteArgs& args, void* stream) {
-  const int64_t bytes = args.topk.tokens * args.topk.k * kScores * int64_t{sizeof(uint64_t)};
-  constexpr auto kKernel = route_kernel<T, kScores>;
-  allow_shared<kKernel>(bytes, "route_experts");
-  launch_overlapped<kKernel>(dim3(1), dim3(kThreads), static_cast<size_t>(bytes), stream, args);
+  const int64_t open_bytes = args.topk.k * kScores * int64_t{sizeof(uint64_t)};  // of a token
+  if (args.topk.tokens <= kOneBlockTokens) {
+    constexpr auto kKernel = route_kernel<T, kScores>;
+    const int64_t bytes = args.topk.tokens * open_bytes;
+    allow_shared<kKernel>(bytes, "route_experts");
+    launch_overlapped<kKernel>(dim3(1), dim3(kThreads), static_cast<size_t>(bytes), stream, args);
+    return;
+  }
+  const dim3 grid(blocks(ceil_div(args.topk.tokens, kBlockTokens), "route_experts"));
+  launch_overlapped<select_kernel<T, kScores>>(grid, dim3(2 * kBlockTokens * kGroup),
+                                               static_cast<size_t>(kBlockTokens * open_bytes),
+                                               stream, args);
+  ExpertSortArgs sort = args.sort;
+  sort.ids = args.ids;
+  launch_overlapped<order_kernel>(dim3(1), dim3(kThreads),
+                                  static_cast<size_t>(2 * sort.count) * sizeof(int), stream, sort);
 }
 
 template <class T>

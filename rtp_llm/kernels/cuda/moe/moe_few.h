@@ -7,7 +7,7 @@
 namespace rtp_llm::cuda {
 
 // Most tokens, and experts of a token.
-constexpr int kRoutedTokens = 16;
+constexpr int kRoutedTokens = 128;
 constexpr int kRoutedExperts = 16;
 
 // Softmax selection without groups, and the order of what is selected. With `gate` there is one
@@ -17,6 +17,7 @@ struct RouteArgs {
   ExpertSortArgs sort;
   const void* x;     // [tokens, hidden], contiguous; rows begin at multiples of 16 bytes, as does
   const void* gate;  // [hidden] or null
+  int* ids;          // [tokens, k], scratch
   int64_t hidden;
   DType dtype;  // of x and gate: bfloat16 or float16
 };

@@ -71,6 +71,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> route(const glue::RouteExpertsCall& c
   args.sort.rows = std::get<1>(result).data<int32_t>();
   args.sort.places = std::get<2>(result).data<int32_t>();
   args.sort.offsets = std::get<3>(result).data<int32_t>();
+  const Tensor ids = glue::empty(call.logits, {tokens, k}, DType::kInt32);
+  args.ids = ids.data<int32_t>();
   const OnDevice device(call.logits);
   route_experts(args, device.stream());
   return result;
