@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from rtp_llm.text.grammar.errors import GrammarError
+from rtp_llm.text.grammar.pattern import matches
 from rtp_llm.text.grammar.schema.atoms import (
     Absent,
     Conjunction,
@@ -94,6 +95,8 @@ class Objects:
 
     def _with_names(self, shape: ObjectShape, atoms: Conjunction) -> ObjectShape:
         """Names by their pattern or length, as patternProperties."""
+        if shape.rest == NEVER and not shape.patterns:
+            return shape
         names = [atom for atom in atoms if isinstance(atom, Names)]
         formula = self._formulas.all_of([atom.literal for atom in names], "string")
         patterns = []
@@ -110,7 +113,14 @@ class Objects:
             return replace(shape, rest=NEVER)
         if "" in patterns:
             return shape
-        return replace(shape, patterns={f"(?:{'|'.join(patterns)})": shape.rest}, rest=NEVER)
+        pattern = f"(?:{'|'.join(patterns)})"
+        if shape.rest and any(v != NEVER and matches(pattern, n) for n, v in shape.named.items()):
+            raise GrammarError(  # the library asks both of a named property
+                f"propertyNames at {names[0].pointer} beside properties that it lets through is "
+                "not supported with a schema of additionalProperties",
+                "propertyNames",
+            )
+        return replace(shape, patterns={pattern: shape.rest}, rest=NEVER)
 
 
 def _named(atoms: Conjunction) -> list[str]:
@@ -201,9 +211,7 @@ def _settled(shape: ObjectShape) -> ObjectShape:
         shape = replace(shape, most=None)
     if shape.most is not None and shape.most == len(shape.required):
         named = {n: v if n in shape.required else NEVER for n, v in shape.named.items()}
-        shape = replace(
-            shape, named=named, patterns=dict.fromkeys(shape.patterns, NEVER), rest=NEVER, most=None
-        )
+        shape = replace(shape, named=named, patterns={}, rest=NEVER, most=None)
     return shape
 
 

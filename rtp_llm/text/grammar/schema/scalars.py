@@ -84,6 +84,8 @@ def _step(factors: list[Fraction]) -> Fraction | None:
 def _interval(low: _End, high: _End, step: Fraction | None, whole: bool) -> list[Scalar]:
     if step is not None:
         low, high = _on_grid(low, step, up=True), _on_grid(high, step, up=False)
+    if low and high and not whole:
+        low, high = _closed(low, high)
     if low and high and (low[0] > high[0] or (low[0] == high[0] and (low[1] or high[1]))):
         return []
     schema: dict[str, Any] = {"type": "integer" if whole else "number"}
@@ -94,6 +96,23 @@ def _interval(low: _End, high: _End, step: Fraction | None, whole: bool) -> list
     if step is not None and not (whole and step == 1):
         schema["multipleOf"] = _factor(step)
     return [Scalar(schema)]
+
+
+def _closed(low: tuple[Fraction, bool], high: tuple[Fraction, bool]) -> tuple[_End, _End]:
+    """Bounds of which the library leaves out what they exclude.
+
+    It takes an excluded integer all the same when both bounds lie between it and the next integer.
+    The next number then is that of as many digits as it keeps, 9 behind the point at most.
+    """
+
+    def next_to(end: Fraction) -> Fraction:
+        return Fraction(1, 10 ** min(9, _MAX_DIGITS - len(str(abs(int(end))))))
+
+    if low[1] and low[0].denominator == 1 and 0 <= low[0] < high[0] < low[0] + 1:
+        low = (low[0] + next_to(low[0]), False)
+    elif high[1] and high[0].denominator == 1 and high[0] - 1 < low[0] < high[0] <= 0:
+        high = (high[0] - next_to(high[0]), False)
+    return low, high
 
 
 def _factor(step: Fraction) -> float:
