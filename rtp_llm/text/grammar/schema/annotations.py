@@ -21,7 +21,6 @@ from rtp_llm.text.grammar.schema.atoms import (
     ItemsFrom,
     Present,
     Properties,
-    Unsupported,
 )
 from rtp_llm.text.grammar.schema.document import Document, Literal, escaped
 from rtp_llm.text.grammar.schema.object_keywords import OF_OBJECTS
@@ -33,11 +32,14 @@ MAX_ALTERNATIVES = 512
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Names, patterns of names and leading items that were looked at; or all of the value."""
+    """Names, patterns of names, leading items and items of some kind (`contained`) that were looked
+    at; or all of the value.
+    """
 
     names: frozenset[str] = frozenset()
     patterns: frozenset[str] = frozenset()
     items: int = 0
+    contained: frozenset[Literal] = frozenset()
     everything: bool = False
 
     def __or__(self, other: Evaluated) -> Evaluated:
@@ -45,15 +47,17 @@ class Evaluated:
             self.names | other.names,
             self.patterns | other.patterns,
             max(self.items, other.items),
+            self.contained | other.contained,
             self.everything or other.everything,
         )
 
-    def rest(self, kind: str, literal: Literal) -> Conjunction:
+    def rest(self, document: Document, kind: str, literal: Literal) -> Conjunction:
         """What `literal` says of what was not looked at."""
         if self.everything:
             return ()
         if kind == "array":
-            return (ItemsFrom(self.items, literal),)
+            allowed = document.either((literal, *self.contained), literal)
+            return (ItemsFrom(self.items, allowed),)
         named = tuple((name, Literal(0)) for name in sorted(self.names))
         return (Properties(named, tuple((p, Literal(0)) for p in sorted(self.patterns)), literal),)
 
@@ -89,8 +93,9 @@ class Annotator:
         self._open.remove(literal.schema)
         if unevaluated in schema:
             inner = self._below(schema[unevaluated], unevaluated, literal)
+            everything = Evaluated(everything=True)
             found = tuple(
-                ((*atoms, *seen.rest(self._kind, inner)), Evaluated(everything=True))
+                ((*atoms, *seen.rest(self._document, self._kind, inner)), everything)
                 for atoms, seen in found
             )
         return found
@@ -101,9 +106,9 @@ class Annotator:
         if keyword in _OWN[self._kind]:
             return self._own(keyword, schema, literal)
         if keyword == "contains" and self._kind == "array":
-            pointer = self._document.pointer(literal.schema)
-            reason = f"unevaluatedItems beside contains, at {pointer}, is not supported"
-            return _unsupported("unevaluatedItems", reason)
+            inner = self._below(schema[keyword], keyword, literal)
+            formula = OF_ARRAYS[keyword](self._document, schema, literal)
+            return tuple((atoms, Evaluated(contained=frozenset((inner,)))) for atoms in formula)
         if keyword in ("then", "else") or keyword.startswith("$"):  # with `if`; no assertions
             return NOTHING
         return self._plain([self._document.made({keyword: schema[keyword]}, literal)])
@@ -128,9 +133,7 @@ class Annotator:
         return self.of(self._document.resolve(literal.schema, schema["$ref"], "$ref"))
 
     def _dynamic_ref(self, schema: dict[str, Any], literal: Literal) -> Annotated:
-        pointer = self._document.pointer(literal.schema)
-        reason = f"$dynamicRef at {pointer} beside {KEYWORDS[self._kind]} is not supported"
-        return _unsupported("$dynamicRef", reason)
+        return self.of(self._document.resolve_dynamic(literal.schema, schema["$dynamicRef"]))
 
     def _all_of(self, schema: dict[str, Any], literal: Literal) -> Annotated:
         found = NOTHING
@@ -182,11 +185,6 @@ class Annotator:
     def _below(self, schema: Any, path: str, parent: Literal) -> Literal:
         pointer = self._document.pointer(parent.schema)
         return self._document.literal(schema, f"{pointer}/{path}", parent.schema)
-
-
-def _unsupported(keyword: str, reason: str) -> Annotated:
-    """Where it is left out, so is what it may not have looked at."""
-    return (((Unsupported(keyword, reason),), Evaluated(everything=True)),)
 
 
 def _seen_by(atom: Atom) -> Evaluated:

@@ -8,11 +8,11 @@ from rtp_llm.text.grammar.schema.atoms import (
     FALSE,
     TRUE,
     Atom,
+    Counted,
     Formula,
     ItemAt,
     ItemsFrom,
     Length,
-    SomeItem,
     Unique,
 )
 from rtp_llm.text.grammar.schema.document import Document, Literal
@@ -45,29 +45,35 @@ def _broken(atom: Atom, keyword: str) -> tuple[Atom, ...]:
     assert isinstance(atom, ItemsFrom)
     if atom.literal == Literal(1):
         return (Length(least=atom.index + 1),)
-    return (SomeItem(atom.index, ~atom.literal, keyword),)
+    return (Counted(atom.index, ~atom.literal, keyword),)
 
 
 def _contains(document: Document, schema: dict[str, Any], literal: Literal) -> Formula:
+    """contains with minContains and maxContains."""
     pointer = document.pointer(literal.schema)
     if "contains" not in schema:
         return TRUE if literal.positive else FALSE
     least = count_of(schema, "minContains", pointer) if "minContains" in schema else 1
+    most = count_of(schema, "maxContains", pointer) if "maxContains" in schema else None
     inner = document.literal(schema["contains"], f"{pointer}/contains", literal.schema)
-    if "maxContains" in schema:
-        most = count_of(schema, "maxContains", pointer)
-        if most == 0 and least == 0:
-            return _none(inner) if literal.positive else one(SomeItem(0, inner, "maxContains"))
-        return unsupported("maxContains", pointer, "is not supported: items are not counted")
-    if least == 0:
-        return TRUE if literal.positive else FALSE
-    if least > 1:
-        return unsupported("minContains", pointer, "is not supported: items are not counted")
-    return one(SomeItem(0, inner, "contains")) if literal.positive else _none(inner)
+    if literal.positive:
+        found = counted(Counted(0, inner, "contains", least, most))
+        return FALSE if found is None else (found,)
+    fewer = counted(Counted(0, inner, "minContains", 0, least - 1)) if least else None
+    more = None if most is None else counted(Counted(0, inner, "maxContains", most + 1))
+    return tuple(each for each in (fewer, more) if each is not None)
 
 
-def _none(inner: Literal) -> Formula:
-    return one(ItemsFrom(0, ~inner))
+def counted(atom: Counted) -> tuple[Atom, ...] | None:
+    """What the atom comes to, without counting where that does; None if nothing satisfies it."""
+    if atom.most is not None and atom.most < atom.least:
+        return None
+    if atom.literal == Literal(0):
+        least = atom.index + atom.least if atom.least else 0
+        return (Length(least, None if atom.most is None else atom.index + atom.most),)
+    if atom.most == 0:
+        return (ItemsFrom(atom.index, ~atom.literal),)
+    return () if atom.least == 0 and atom.most is None else (atom,)
 
 
 def _unique(document: Document, schema: dict[str, Any], literal: Literal) -> Formula:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain, combinations, product
+from math import comb
+
 from rtp_llm.text.grammar.errors import GrammarError
 from rtp_llm.text.grammar.schema.atoms import (
+    Atom,
     Conjunction,
+    Counted,
     ItemAt,
     ItemsFrom,
     Length,
-    SomeItem,
     Unique,
     Values,
 )
@@ -16,15 +22,24 @@ from rtp_llm.text.grammar.schema.document import Literal
 from rtp_llm.text.grammar.schema.shapes import ArrayShape, Node, node
 
 MAX_PLACES = 16
-"""Of an item that must be somewhere: a grammar lists the places."""
+"""Of items that are counted: a grammar lists the places."""
+MAX_SHAPES = 256
+"""Of one array, by the places of what is counted."""
+
+Distinct = Callable[[ArrayShape, str], list[ArrayShape]]
 
 
-def arrays(atoms: Conjunction) -> list[ArrayShape]:
-    """The shapes of arrays: one for each place that an item must be at."""
+def arrays(atoms: Conjunction, distinct: Distinct) -> list[ArrayShape]:
+    """The shapes of arrays: one for each choice of places that counted items may be at.
+
+    `distinct(shape, pointer)`: the shapes of its arrays without equal items.
+    """
     atoms = tuple(each for atom in atoms for each in _unlisted(atom))
+    base = tuple(atom for atom in atoms if not isinstance(atom, Counted))
+    counted = [atom for atom in atoms if isinstance(atom, Counted)]
     shapes: list[ArrayShape] = []
-    for alternative in _placed(atoms):
-        shapes += _shape(alternative)
+    for placed in product(*_choices(base, counted)):
+        shapes += _shape((*base, *chain.from_iterable(placed)), distinct)
     return shapes
 
 
@@ -37,21 +52,55 @@ def _unlisted(atom: object) -> Conjunction:
     raise GrammarError("not, enum: arrays cannot be left out of what is allowed", "enum")
 
 
-def _placed(atoms: Conjunction) -> list[Conjunction]:
-    wanted = next((atom for atom in atoms if isinstance(atom, SomeItem)), None)
-    if wanted is None:
-        return [atoms]
-    rest = tuple(atom for atom in atoms if atom is not wanted)
-    most = _most(rest)
-    if most is None or most - wanted.index > MAX_PLACES:
-        raise GrammarError(
-            f"{wanted.keyword} is supported beside maxItems of {MAX_PLACES} at most", wanted.keyword
-        )
-    return [
-        placed
-        for index in range(wanted.index, most)
-        for placed in _placed((*rest, ItemAt(index, wanted.literal), Length(least=index + 1)))
-    ]
+def _choices(base: Conjunction, counted: list[Counted]) -> list[list[Conjunction]]:
+    """Of each count, what its choices of places come to.
+
+    Behind the places that `base` or a count names, all are alike: if there is an array, there is
+    one whose counted items are at named places or right behind them.
+    """
+    end = _most(base)
+    counted = [_within(atom, end) for atom in counted]
+    chosen = [atom.least if atom.most is None else atom.most for atom in counted]
+    named = [atom.index + 1 for atom in base if isinstance(atom, ItemAt)]
+    named += [atom.index for atom in (*base, *counted) if isinstance(atom, (ItemsFrom, Counted))]
+    behind = max(named, default=0) + sum(chosen)
+    share = MAX_SHAPES ** (1 / max(len(counted), 1))
+    found: list[list[Conjunction]] = []
+    combined = 1
+    for atom, count in zip(counted, chosen, strict=True):
+        places = MAX_PLACES
+        while places > count and comb(places, count) > share:
+            places -= 1
+        last = max(behind, atom.index + places)
+        spots = range(atom.index, last if end is None else min(last, end))
+        combined *= comb(len(spots), count)
+        if count > MAX_PLACES or combined > MAX_SHAPES:
+            raise GrammarError(
+                f"{atom.keyword}: up to {MAX_PLACES} items are counted, at up to {MAX_SHAPES} "
+                "choices of places",
+                atom.keyword,
+            )
+        found.append([_at(each, atom) for each in combinations(spots, count)])
+    return found
+
+
+def _within(atom: Counted, end: int | None) -> Counted:
+    """Without a `most` that there is no room to exceed."""
+    ample = end is not None and atom.most is not None and atom.index + atom.most >= end
+    return replace(atom, most=None) if ample else atom
+
+
+def _at(spots: tuple[int, ...], wanted: Counted) -> Conjunction:
+    """The first `least` of the spots have the item, and no place beside them if it has a `most`."""
+    needed = spots[: wanted.least]
+    found: list[Atom] = [ItemAt(spot, wanted.literal) for spot in needed]
+    if needed:
+        found.append(Length(least=needed[-1] + 1))
+    if wanted.most is not None:
+        others = (place for place in range(wanted.index, spots[-1]) if place not in spots)
+        found += [ItemAt(place, ~wanted.literal) for place in others]
+        found.append(ItemsFrom(spots[-1] + 1, ~wanted.literal))
+    return tuple(found)
 
 
 def _most(atoms: Conjunction) -> int | None:
@@ -65,24 +114,20 @@ def _most(atoms: Conjunction) -> int | None:
     return min(found, default=None)
 
 
-def _shape(atoms: Conjunction) -> list[ArrayShape]:
+def _shape(atoms: Conjunction, distinct: Distinct) -> list[ArrayShape]:
     least = max((atom.least for atom in atoms if isinstance(atom, Length)), default=0)
     most = _most(atoms)
     if most is not None and least > most:
         return []
-    unique = next((atom for atom in atoms if isinstance(atom, Unique)), None)
-    if unique and (most is None or most > 1):
-        raise GrammarError(
-            f"uniqueItems at {unique.pointer} is not supported: items are not compared",
-            "uniqueItems",
-        )
     places = {atom.index for atom in atoms if isinstance(atom, ItemAt)}
     starts = {atom.index for atom in atoms if isinstance(atom, ItemsFrom)}
     count = max((*(place + 1 for place in places), *starts), default=0)
     if most is not None:
         count = min(count, most)
     prefix = tuple(_item(atoms, index) for index in range(count))
-    return [ArrayShape(prefix, _item(atoms, max(count, *starts, 0, 0)), least, most)]
+    shape = ArrayShape(prefix, _item(atoms, max(count, *starts, 0, 0)), least, most)
+    unique = next((atom for atom in atoms if isinstance(atom, Unique)), None)
+    return distinct(shape, unique.pointer) if unique else [shape]
 
 
 def _item(atoms: Conjunction, index: int) -> Node:

@@ -88,12 +88,14 @@ class ItemsFrom:
 
 
 @dataclass(frozen=True)
-class SomeItem:
-    """At least one item from `index` on."""
+class Counted:
+    """From `least` to `most` of the items from `index` on."""
 
     index: int
     literal: Literal
     keyword: str
+    least: int = 1
+    most: int | None = None
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ Atom = (
     | Matching
     | ItemAt
     | ItemsFrom
-    | SomeItem
+    | Counted
     | Unique
     | Present
     | Absent

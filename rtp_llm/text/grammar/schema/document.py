@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from time import monotonic
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
@@ -12,6 +12,8 @@ from rtp_llm.text.grammar.errors import GrammarError
 from rtp_llm.text.grammar.lark import MAX_BYTES
 
 Schema = dict[str, Any] | bool
+Scope = tuple[tuple[str, str], ...]
+"""Of a $dynamicAnchor's name, the URI of the outermost resource on the way here that has it."""
 
 MAX_DEPTH = 100
 DEADLINE_SECONDS = 5.0
@@ -59,10 +61,17 @@ class Literal(NamedTuple):
         return Literal(self.schema, not self.positive)
 
 
+class _Place(NamedTuple):
+    schema: dict[str, Any]
+    pointer: str
+    base: str
+
+
 class Document:
     """The subschemas of one request, by the text of its schema: no two of them are one object.
 
-    Raises GrammarError for what is no JSON schema.
+    A subschema that is reached through several resources has a number for each meaning that its
+    $dynamicRef may have. Raises GrammarError for what is no JSON schema.
     """
 
     def __init__(self, text: str, *, strict: bool = True) -> None:
@@ -70,15 +79,19 @@ class Document:
         self._deadline = monotonic() + DEADLINE_SECONDS
         self.root: Schema = json.loads(text)
         self._schemas: list[Schema] = [True, False]
-        self._places: list[tuple[str, str]] = [("", ""), ("", "")]  # pointer, base URI
-        self._numbers: dict[int, int] = {}  # of dictionaries, by identity: the root keeps them
+        self._scopes: list[Scope] = [(), ()]
+        self._places: dict[int, _Place] = {}  # by identity
+        self._numbers: dict[tuple[int, Scope], int] = {}
         self._resources: dict[str, dict[str, Any]] = {}
-        self._anchors: dict[str, tuple[dict[str, Any], str]] = {}
+        self._anchors: dict[str, dict[str, Any]] = {}
+        self._dynamic: dict[str, dict[str, dict[str, Any]]] = {}
         self._kept: list[dict[str, Any]] = []
+        self._either: dict[frozenset[Literal], Literal] = {}
         if isinstance(self.root, dict):
             _check_dialect(self.root)
             self._resources[""] = self.root
             self._walk(self.root, "#", "")
+            self._dynamic = _ambiguous(self._places.values())
 
     def check_time(self) -> None:
         """GrammarError when reading the schema takes too long."""
@@ -89,6 +102,8 @@ class Document:
 
     def literal(self, schema: Any, pointer: str, parent: int | None = None) -> Literal:
         """The subschema `schema`, which stands at `pointer` below that of number `parent`."""
+        if isinstance(schema, Literal):  # in what was made here
+            return schema
         return self._followed(self._literal(schema, pointer, parent).schema)
 
     def _literal(self, schema: Any, pointer: str, parent: int | None = None) -> Literal:
@@ -96,11 +111,28 @@ class Document:
             return Literal(0 if schema else 1)
         if not isinstance(schema, dict):
             raise GrammarError(f"{pointer}: a schema is an object or a boolean, not this")
-        number = self._numbers.get(id(schema))
-        if number is None:  # in a place where no schema was expected
-            self._walk(schema, pointer, "" if parent is None else self._places[parent][1])
-            number = self._numbers[id(schema)]
+        if id(schema) not in self._places:  # in a place where no schema was expected
+            self._walk(schema, pointer, "" if parent is None else self._place(parent).base)
+        return self._numbered(schema, () if parent is None else self._scopes[parent])
+
+    def _numbered(self, schema: dict[str, Any], scope: Scope) -> Literal:
+        """The subschema, reached from `scope`."""
+        scope = self._entered(scope, self._places[id(schema)].base)
+        number = self._numbers.setdefault((id(schema), scope), len(self._schemas))
+        if number == len(self._schemas):
+            self._schemas.append(schema)
+            self._scopes.append(scope)
         return Literal(number)
+
+    def _entered(self, scope: Scope, uri: str) -> Scope:
+        """The scope inside of the resource `uri`."""
+        known = {name for name, _ in scope}
+        more = [
+            (name, uri)
+            for name, resources in self._dynamic.items()
+            if uri in resources and name not in known
+        ]
+        return tuple(sorted((*scope, *more))) if more else scope
 
     def _followed(self, number: int) -> Literal:
         """What a subschema that is nothing but a $ref leads to: it is met under one number."""
@@ -120,16 +152,42 @@ class Document:
 
     def pointer(self, number: int) -> str:
         """Where it stands, as a JSON pointer."""
-        return self._places[number][0] or "#"
+        return self._place(number).pointer or "#"
+
+    def _place(self, number: int) -> _Place:
+        return self._places.get(id(self._schemas[number]), _Place({}, "", ""))
 
     def made(self, schema: dict[str, Any], of: Literal) -> Literal:
         """Some keywords of a subschema as one of its own."""
         self._kept.append(schema)  # it goes by its identity
         return self._literal(schema, self.pointer(of.schema), of.schema)
 
+    def either(self, literals: Iterable[Literal], of: Literal) -> Literal:
+        """The subschema that holds where one of `literals` does."""
+        key = frozenset(literals)
+        if len(key) == 1:
+            return next(iter(key))
+        if key not in self._either:
+            self._either[key] = self.made({"anyOf": sorted(key)}, of)
+        return self._either[key]
+
     def resolve(self, number: int, reference: Any, keyword: str) -> Literal:
         """What a $ref of subschema `number` leads to."""
-        pointer, base = self._places[number]
+        return self._resolved(number, reference, keyword)[0]
+
+    def resolve_dynamic(self, number: int, reference: Any) -> Literal:
+        """What a $dynamicRef of subschema `number`, as it was reached, leads to."""
+        found, uri, fragment = self._resolved(number, reference, "$dynamicRef")
+        resources = self._dynamic.get(fragment, {})
+        if resources.get(uri) is not self._schemas[found.schema]:
+            return found  # no $dynamicAnchor, or the only one
+        scope = self._scopes[number]
+        outermost = dict(scope).get(fragment)
+        return found if outermost is None else self._numbered(resources[outermost], scope)
+
+    def _resolved(self, number: int, reference: Any, keyword: str) -> tuple[Literal, str, str]:
+        """The subschema, the URI of its resource and the fragment."""
+        _, pointer, base = self._place(number)
         if not isinstance(reference, str):
             raise GrammarError(f"{keyword} at {pointer} is no string", keyword)
         uri, fragment = urldefrag(_joined(base, reference))
@@ -141,14 +199,18 @@ class Document:
             )
         fragment = unquote(fragment)
         if not fragment or fragment.startswith("/"):
-            return self._at(resource, fragment, f"{keyword} at {pointer}: {reference}", keyword)
+            what = f"{keyword} at {pointer}: {reference}"
+            return self._at(resource, fragment, what, keyword, number), uri, fragment
         found = self._anchors.get(f"{uri}#{fragment}")
         if found is None:
             raise GrammarError(f"{keyword} at {pointer}: {reference} leads nowhere", keyword)
-        return self._literal(found[0], found[1])
+        return self._numbered(found, self._scopes[number]), uri, fragment
 
-    def _at(self, resource: Any, fragment: str, what: str, keyword: str) -> Literal:
-        target, parent = resource, self._numbers[id(resource)]
+    def _at(
+        self, resource: dict[str, Any], fragment: str, what: str, keyword: str, number: int
+    ) -> Literal:
+        target: Any = resource
+        _, pointer, base = self._places[id(resource)]
         for part in fragment.split("/")[1:]:
             part = part.replace("~1", "/").replace("~0", "~")
             if isinstance(target, list) and part.isdecimal() and int(part) < len(target):
@@ -157,23 +219,22 @@ class Document:
                 target = target[part]
             else:
                 raise GrammarError(f"{what} leads nowhere", keyword)
-            if isinstance(target, dict):
-                parent = self._numbers.get(id(target), parent)
-        return self._literal(target, self.pointer(self._numbers[id(resource)]) + fragment, parent)
+            base = self._places[id(target)].base if id(target) in self._places else base
+        if isinstance(target, dict) and id(target) not in self._places:
+            self._walk(target, pointer + fragment, base)
+        return self._literal(target, pointer + fragment, number)
 
     def _walk(self, root: dict[str, Any], pointer: str, base: str) -> None:
         waiting = [(root, pointer, base)]
         while waiting:
             schema, pointer, base = waiting.pop()
-            if id(schema) in self._numbers:
+            if id(schema) in self._places:
                 continue
-            base = self._identify(schema, pointer, base)
-            self._numbers[id(schema)] = len(self._schemas)
-            self._schemas.append(schema)
-            self._places.append((pointer, base))
+            base = self._identify(schema, base)
+            self._places[id(schema)] = _Place(schema, pointer, base)
             waiting += [(each, f"{pointer}/{path}", base) for each, path in _subschemas(schema)]
 
-    def _identify(self, schema: dict[str, Any], pointer: str, base: str) -> str:
+    def _identify(self, schema: dict[str, Any], base: str) -> str:
         """Take note of $id and anchors; the base URI of what is inside."""
         name = schema.get("$id")
         if isinstance(name, str):
@@ -181,12 +242,18 @@ class Document:
             self._resources.setdefault(base, schema)
         for keyword in ("$anchor", "$dynamicAnchor"):
             if isinstance(schema.get(keyword), str):
-                self._anchors.setdefault(f"{base}#{schema[keyword]}", (schema, pointer))
+                self._anchors.setdefault(f"{base}#{schema[keyword]}", schema)
         return base
 
-    def dynamic_anchors(self, name: str) -> int:
-        """How many $dynamicAnchor of this name there are."""
-        return sum(isinstance(s, dict) and s.get("$dynamicAnchor") == name for s in self._schemas)
+
+def _ambiguous(places: Iterable[_Place]) -> dict[str, dict[str, dict[str, Any]]]:
+    """The schemas of each $dynamicAnchor that several resources have, by their URIs."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for schema, _, base in places:
+        name = schema.get("$dynamicAnchor")
+        if isinstance(name, str):
+            found.setdefault(name, {}).setdefault(base, schema)
+    return {name: resources for name, resources in found.items() if len(resources) > 1}
 
 
 def _check_dialect(schema: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from rtp_llm.text.grammar.schema.atoms import (
     Absent,
     Atom,
     Bound,
+    Counted,
     ItemAt,
     ItemsFrom,
     Length,
@@ -21,7 +22,6 @@ from rtp_llm.text.grammar.schema.atoms import (
     Present,
     Properties,
     PropertyIs,
-    SomeItem,
     Unique,
     Unsupported,
     Values,
@@ -96,8 +96,9 @@ def _items_from(atom: ItemsFrom, value: Any, holds: Holds) -> bool:
     return all(holds(atom.literal, item) for item in value[atom.index :])
 
 
-def _some_item(atom: SomeItem, value: Any, holds: Holds) -> bool:
-    return any(holds(atom.literal, item) for item in value[atom.index :])
+def _counted(atom: Counted, value: Any, holds: Holds) -> bool:
+    count = sum(holds(atom.literal, item) for item in value[atom.index :])
+    return atom.least <= count and (atom.most is None or count <= atom.most)
 
 
 def _unique(atom: Unique, value: Any, _: Holds) -> bool:
@@ -145,7 +146,7 @@ _CHECKS: dict[type, Callable[[Any, Any, Holds], bool]] = {
     Matching: _matching,
     ItemAt: _item_at,
     ItemsFrom: _items_from,
-    SomeItem: _some_item,
+    Counted: _counted,
     Unique: _unique,
     Present: _present,
     Absent: _absent,

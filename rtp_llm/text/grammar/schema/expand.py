@@ -11,36 +11,38 @@ from rtp_llm.text.grammar.schema.atoms import (
     KINDS,
     Bound,
     Conjunction,
+    Counted,
     Length,
     Multiple,
     Names,
-    SomeItem,
     Unique,
     Unsupported,
     Values,
 )
+from rtp_llm.text.grammar.schema.distinct import DistinctItems
 from rtp_llm.text.grammar.schema.document import Document, Literal
 from rtp_llm.text.grammar.schema.evaluate import Evaluator
 from rtp_llm.text.grammar.schema.formula import Formulas
 from rtp_llm.text.grammar.schema.objects import Objects
 from rtp_llm.text.grammar.schema.scalars import numbers, plain, strings
-from rtp_llm.text.grammar.schema.shapes import ArrayShape, Node, ObjectShape, Scalar, Shape
+from rtp_llm.text.grammar.schema.shapes import ArrayShape, Node, ObjectShape, Scalar, Shape, node
 from rtp_llm.text.grammar.schema.values import canonical, decimal, kind_of
 
 _LOOK_AHEAD = 4
 # What is left out of a schema that is not strict, by the keyword that a refusal names.
 _ATOMS_OF: dict[str, type | tuple[type, ...]] = {
-    "contains": SomeItem,
+    "contains": Counted,
     "enum": Values,
-    "items": SomeItem,
-    "maxContains": SomeItem,
+    "items": Counted,
+    "maxContains": Counted,
     "maximum": Bound,
     "maxProperties": Length,
+    "minContains": Counted,
     "minimum": Bound,
     "minProperties": Length,
     "multipleOf": Multiple,
     "propertyNames": Names,
-    "unevaluatedItems": SomeItem,
+    "unevaluatedItems": Counted,
     "uniqueItems": Unique,
 }
 
@@ -53,7 +55,9 @@ class Expander:
         self._formulas = Formulas(document, self._overlap)
         self._evaluator = Evaluator(self._formulas, strict=document.strict)
         self._objects = Objects(self._formulas, self._evaluator)
+        self._distinct = DistinctItems(document, self.shapes, self._share_a_value)
         self._made: dict[tuple[Node, str], list[Shape]] = {}
+        self._open: set[tuple[Node, str]] = set()
         self._tags_of: dict[Literal, dict[str, frozenset[str]]] = {}
 
     def shapes(self, node: Node) -> list[Shape]:
@@ -63,7 +67,13 @@ class Expander:
     def _of_kind(self, node: Node, kind: str) -> list[Shape]:
         key = (node, kind)
         if key not in self._made:
-            self._made[key] = self._make(node, kind)
+            if key in self._open:
+                raise GrammarError(f"what {kind}s there are depends on itself", "uniqueItems")
+            self._open.add(key)
+            try:
+                self._made[key] = self._make(node, kind)
+            finally:
+                self._open.remove(key)
         return self._made[key]
 
     def _make(self, node: Node, kind: str) -> list[Shape]:
@@ -117,7 +127,13 @@ class Expander:
             return [*numbers(atoms)]
         if kind == "string":
             return [*strings(atoms)]
-        return [*arrays(atoms)] if kind == "array" else [*self._objects.shapes(atoms)]
+        if kind == "array":
+            return [*arrays(atoms, self._distinct.of)]
+        return [*self._objects.shapes(atoms)]
+
+    def _share_a_value(self, one: Node, other: Node) -> bool:
+        both = node([*one, *other])
+        return any(self._overlap(both, kind) for kind in KINDS)
 
     def _overlap(self, literals: Node, kind: str, depth: int = _LOOK_AHEAD) -> bool:
         """Whether a value of `kind` may satisfy all; true where it is not known."""

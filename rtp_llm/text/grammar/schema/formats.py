@@ -43,18 +43,38 @@ _LABEL = (
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _QUOTED = r'"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\[\x20-\x7e])*"'
 _PCT = r"%[0-9A-Fa-f]{2}"
-_PCHAR = rf"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|{_PCT})"
-_USER = rf"(?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|{_PCT})*@)?"
-_FUTURE = r"[Vv][0-9A-Fa-f]+\.[A-Za-z0-9._~!$&'()*+,;=:-]+"
-_HOST = rf"(?:\[(?:{_IPV6}|{_FUTURE})\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|{_PCT})*)"
-_AUTHORITY = rf"//{_USER}{_HOST}(?::[0-9]*)?"
-_TAIL = rf"(?:\?(?:{_PCHAR}|[/?])*)?(?:#(?:{_PCHAR}|[/?])*)?"
-_SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*:"
-_MORE = rf"(?:/{_PCHAR}*)*"
-_ABSOLUTE = rf"{_AUTHORITY}{_MORE}|/(?:{_PCHAR}+{_MORE})?"
-_PATH = rf"(?:{_ABSOLUTE}|{_PCHAR}+{_MORE}|)"
-_SEGMENT = rf"(?:[A-Za-z0-9._~!$&'()*+,;=@-]|{_PCT})+"
-_RELATIVE = rf"(?:{_ABSOLUTE}|{_SEGMENT}{_MORE}|)"
+_PLANES = "".join(rf"\x{{{n:x}0000}}-\x{{{n:x}fffd}}" for n in range(1, 14))
+_UCS = r"\x{a0}-\x{d7ff}\x{f900}-\x{fdcf}\x{fdf0}-\x{ffef}" + _PLANES + r"\x{e1000}-\x{efffd}"
+_PRIVATE = r"\x{e000}-\x{f8ff}\x{f0000}-\x{ffffd}\x{100000}-\x{10fffd}"
+
+
+def _uri(more: str = "", private: str = "") -> tuple[str, str]:
+    """A URI and a relative reference (RFC 3986), or with `more` characters an IRI (RFC 3987)."""
+    letter = rf"A-Za-z0-9._~!$&'()*+,;={more}\-"
+    pchar = rf"(?:[{letter}:@]|{_PCT})"
+    user = rf"(?:(?:[{letter}:]|{_PCT})*@)?"
+    future = r"[Vv][0-9A-Fa-f]+\.[A-Za-z0-9._~!$&'()*+,;=:-]+"
+    host = rf"(?:\[(?:{_IPV6}|{future})\]|(?:[{letter}]|{_PCT})*)"
+    authority = rf"//{user}{host}(?::[0-9]*)?"
+    tail = rf"(?:\?(?:{pchar}|[/?{private}])*)?(?:#(?:{pchar}|[/?])*)?"
+    rest = rf"(?:/{pchar}*)*"
+    absolute = rf"{authority}{rest}|/(?:{pchar}+{rest})?"
+    segment = rf"(?:[{letter}@]|{_PCT})+"
+    return (
+        rf"[A-Za-z][A-Za-z0-9+.-]*:(?:{absolute}|{pchar}+{rest}|){tail}",
+        rf"(?:{absolute}|{segment}{rest}|){tail}",
+    )
+
+
+_URI, _RELATIVE = _uri()
+_IRI, _RELATIVE_IRI = _uri(_UCS, _PRIVATE)
+# RFC 6570, without the operators that it keeps for extensions.
+_VARIABLE = rf"(?:[A-Za-z0-9_]|{_PCT})+(?:\.(?:[A-Za-z0-9_]|{_PCT})+)*(?::[1-9][0-9]{{0,3}}|\*)?"
+_EXPRESSION = rf"\{{[+#./;?&]?{_VARIABLE}(?:,{_VARIABLE})*\}}"
+_VERBATIM = rf"(?:[!#$&(-;=?-\[\]_a-z~{_UCS}{_PRIVATE}]|{_PCT})"
+# Labels of small letters, as IDNA 2008 wants them, without marks and what depends on neighbours.
+_IDN_LABEL = r"(?:[a-z0-9\p{Ll}\p{Lo}](?:[a-z0-9\p{Ll}\p{Lo}-]{0,61}[a-z0-9\p{Ll}\p{Lo}])?)"
+_IDN_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\x{a0}-\x{10ffff}-]+"
 _POINTER = r"(?:/(?:[^/~]|~[01])*)*"
 
 FORMATS = {
@@ -66,12 +86,16 @@ FORMATS = {
         rf"(?:{_LABEL}(?:\.{_LABEL})*|\[(?:{_IPV4}|IPv6:{_IPV6})\])"
     ),
     "hostname": rf"{_LABEL}(?:\.{_LABEL})*",
+    "idn-email": rf"{_IDN_ATOM}(?:\.{_IDN_ATOM})*@{_IDN_LABEL}(?:\.{_IDN_LABEL})*",
     "ipv4": _IPV4,
     "ipv6": _IPV6,
+    "iri": _IRI,
+    "iri-reference": rf"(?:{_IRI}|{_RELATIVE_IRI})",
     "json-pointer": _POINTER,
     "relative-json-pointer": rf"(?:0|[1-9][0-9]*)(?:#|{_POINTER})",
     "time": _TIME,
-    "uri": rf"{_SCHEME}{_PATH}{_TAIL}",
-    "uri-reference": rf"(?:{_SCHEME}{_PATH}|{_RELATIVE}){_TAIL}",
+    "uri": _URI,
+    "uri-reference": rf"(?:{_URI}|{_RELATIVE})",
+    "uri-template": rf"(?:{_VERBATIM}|{_EXPRESSION})*",
     "uuid": r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}",
 }

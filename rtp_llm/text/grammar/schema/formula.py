@@ -163,14 +163,7 @@ class Formulas:
         return self.of(target if literal.positive else ~target, kind)
 
     def _dynamic_ref(self, schema: dict[str, Any], literal: Literal, kind: str) -> Formula:
-        target = self._document.resolve(literal.schema, schema["$dynamicRef"], "$dynamicRef")
-        inner = self._document.schema(target.schema)
-        name = schema["$dynamicRef"].rpartition("#")[2]
-        dynamic = isinstance(inner, dict) and inner.get("$dynamicAnchor") == name
-        if dynamic and self._document.dynamic_anchors(name) > 1:
-            pointer = self._document.pointer(literal.schema)
-            reason = f"$dynamicRef at {pointer}: there is more than one $dynamicAnchor {name}"
-            return ((Unsupported("$dynamicRef", reason),),)
+        target = self._document.resolve_dynamic(literal.schema, schema["$dynamicRef"])
         return self.of(target if literal.positive else ~target, kind)
 
     def _dependencies(self, schema: dict[str, Any], literal: Literal, kind: str) -> Formula:
@@ -211,7 +204,8 @@ class Formulas:
 
 def _looks_around(schema: dict[str, Any], kind: str) -> bool:
     """Whether what subschemas of the value itself evaluate matters to the schema."""
-    return KEYWORDS.get(kind) in schema and not EVALUATORS.isdisjoint(schema)
+    evaluators = EVALUATORS | {"contains"} if kind == "array" else EVALUATORS
+    return KEYWORDS.get(kind) in schema and not evaluators.isdisjoint(schema)
 
 
 def _listed(values: list[Any], kind: str, positive: bool) -> Formula:

@@ -32,6 +32,21 @@ def alternatives(count: int) -> dict[str, Any]:
     return {"type": "object", "allOf": [{"anyOf": list(pair)} for pair in pairs]}
 
 
+def scopes(count: int) -> dict[str, Any]:
+    """Resources that lead to each other, each with an anchor of a name that all have."""
+    names = [f"r{index}" for index in range(count)]
+    resources = {
+        name: {
+            "$id": name,
+            "properties": {other: {"$ref": other} for other in names},
+            "additionalProperties": {"$dynamicRef": f"#{name}"},
+            "$defs": {other: {"$dynamicAnchor": other, "const": name} for other in names[index:]},
+        }
+        for index, name in enumerate(names)
+    }
+    return {"$id": "http://example.com/", "$ref": "r0", "$defs": resources}
+
+
 HOSTILE: dict[str, Any] = {
     "deep": nested("items", 90),
     "too deep": nested("items", 5000),
@@ -52,6 +67,20 @@ HOSTILE: dict[str, Any] = {
     "itself": {"allOf": [{"$ref": "#"}]},
     "each other": {"$ref": "#/$defs/a", "$defs": {"a": {"not": {"$ref": "#/$defs/a"}}}},
     "contains": {"contains": {"contains": {"const": 1}, "maxItems": 16}, "maxItems": 16},
+    "more contains": {"allOf": [{"contains": {"const": i}, "minContains": 16} for i in range(9)]},
+    "prefix and contains": {"prefixItems": [True] * 900, "contains": {"const": 1}},
+    "not enough": {"contains": {"const": 1}, "maxContains": 10**9, "minItems": 10**9},
+    "orders": {"items": {"enum": [*range(3000)]}, "uniqueItems": True},
+    "unique of a range": {
+        "items": {"type": "integer", "minimum": -(2**62), "maximum": 2**62},
+        "uniqueItems": True,
+    },
+    "unique selves": {
+        "items": {"$ref": "#"},
+        "prefixItems": [{"$ref": "#"}] * 2,
+        "uniqueItems": True,
+    },
+    "dynamic scopes": scopes(12),
     "surrogate": {"properties": {"\ud800": {"pattern": "\udfff"}}},
 }
 

@@ -22,9 +22,15 @@ WORDS = (
     "zzz",
     "\t",
 )
-NUMBERS = (0, 1, 2, 3, 5, 6, 10, -1, -4, 0.5, 1.5, 2.25, -0.1, 100, 12, 4)
+NUMBERS = (0, 1, 2, 3, 5, 0.5, 10, -1, -4, 6, 1.5, 2.25, -0.1, 100, 12, 4)
 PATTERNS = ("^a", "b$", "^[a-c]+$", "^a|b$", "[0-9]", r"^\w{1,3}$", r"^[^\d]*$", "a.*b", '"')
 FORMATS = ("date", "ipv4", "ipv6", "uuid")
+FEW = (
+    {"type": "boolean"},
+    {"enum": ["a", "ab", 1, None]},
+    {"type": ["null", "boolean"]},
+    {"type": "integer", "minimum": 1, "maximum": 4},
+)
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 
 
@@ -47,7 +53,21 @@ class SchemaMaker:
             body = (
                 {"anyOf": [body, reference]} if self._chance(0.5) else {"items": reference, **body}
             )
+        if self._chance(0.1):
+            body = {"$id": "https://example.com/made", "allOf": [body, self._generic()]}
         return {**body, **({"$defs": self._definitions} if self._definitions else {})}
+
+    def _generic(self) -> dict[str, Any]:
+        """A list whose items are those of the outermost resource that names them."""
+        anchor, of_items = {"$dynamicAnchor": "item"}, {"$dynamicRef": "#item"}
+        generic = {"$id": "list", "items": of_items, "$defs": {"any": anchor}}
+        typed = {"$id": "typed", "$ref": "list", "$defs": {"own": {**anchor, "type": "integer"}}}
+        named = {"$anchor": "named", "$ref": "typed"}
+        self._definitions |= {"list": generic, "typed": typed, "named": named}
+        if self._chance(0.5):
+            self._definitions["item"] = {**anchor, "type": ["string", "null"]}
+        inner = {"$ref": self._random.choice(("list", "typed", "#named"))}
+        return self._random.choice((inner, {"properties": {"a": inner}}))
 
     def _tree(self, name: str) -> dict[str, Any]:
         own = {"$ref": "#/$defs/" + name.replace("/", "~1")}
@@ -112,12 +132,22 @@ class SchemaMaker:
             found["minItems"] = self._random.randint(0, 2)
         if self._chance(0.4):
             found["maxItems"] = self._random.randint(0, 4)
-        if self._chance(0.15):
-            found |= {"contains": self._schema(1), "maxItems": self._random.randint(1, 3)}
+        if self._chance(0.2):
+            found |= {"contains": self._schema(1), **self._counts()}
         if self._chance(0.1):
+            found |= {"uniqueItems": True, "items": self._random.choice(FEW)}
+        elif self._chance(0.05):
             found |= {"uniqueItems": True, "maxItems": 1}
-        if self._chance(0.1) and "items" not in found and "contains" not in found:
+        if self._chance(0.1) and "items" not in found:
             found["unevaluatedItems"] = self._schema(1)
+        return found
+
+    def _counts(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if self._chance(0.3):
+            found["minContains"] = self._random.randint(0, 2)
+        if self._chance(0.3):
+            found["maxContains"] = self._random.randint(0, 2)
         return found
 
     def _object(self, depth: int) -> dict[str, Any]:
@@ -157,7 +187,13 @@ class SchemaMaker:
         kind = self._random.choice(("anyOf", "anyOf", "oneOf", "oneOf", "allOf", "not", "if"))
         base = {} if self._chance(0.4) else self._keywords_of_some_type(depth)
         if kind == "not":
-            some = ({"type": "null"}, {"enum": ["a", 1]}, {"required": ["a"]}, {"maximum": 3})
+            some: tuple[dict[str, Any], ...] = (
+                {"type": "null"},
+                {"enum": ["a", 1]},
+                {"required": ["a"]},
+                {"maximum": 3},
+                {"contains": {"type": "string"}, "minContains": self._random.randint(1, 2)},
+            )
             return {**base, "not": self._random.choice((*some, {"type": ["string", "array"]}))}
         if kind == "if":
             condition = {"properties": {"kind": {"const": "a"}}, "required": ["kind"]}
@@ -239,7 +275,7 @@ class ValueMaker:
             if self._random.random() < 0.3:
                 return value[:place] + value[place + 1 :]
             if self._random.random() < 0.3:
-                return [*value, self.any(1)]
+                return [*value, self._random.choice((value[place], self.any(1)))]
             return [*value[:place], self.near(value[place], depth), *value[place + 1 :]]
         if isinstance(value, str) and self._random.random() < 0.6:
             return self._random.choice((value + "b", value[:-1], "a" + value, value.upper()))

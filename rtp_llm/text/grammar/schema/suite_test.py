@@ -15,22 +15,18 @@ from rtp_llm.text.grammar.matching_for_tests import BYTES, accepts_value, matche
 SUITE = Path(__file__).parents[4] / "3rdparty" / "json_schema_test_suite"
 # Groups whose schema is refused, by file. docs/structured_output.md says why.
 REFUSED = {
-    "contains.json": 7,
     "defs.json": 1,
     "dependentSchemas.json": 1,
-    "dynamicRef.json": 11,
-    "format.json": 6,
-    "maxContains.json": 3,
-    "minContains.json": 6,
+    "dynamicRef.json": 5,
+    "format.json": 2,
     "multipleOf.json": 1,
     "not.json": 3,
     "oneOf.json": 2,
     "patternProperties.json": 3,
     "ref.json": 2,
     "refRemote.json": 15,
-    "unevaluatedItems.json": 5,
-    "unevaluatedProperties.json": 2,
-    "uniqueItems.json": 3,
+    "unevaluatedProperties.json": 1,
+    "uniqueItems.json": 2,
     "vocabulary.json": 2,
 }
 # Valid values that are rejected: formats are enforced, a leap second is one in UTC, and punycode
@@ -74,7 +70,7 @@ def test_what_is_not_strict_rejects_nothing_valid() -> None:
         start = matcher(grammar)
         valid = [case["data"] for case in group["tests"] if case["valid"]]
         assert [value for value in valid if not accepts_value(start, value)] == [], group
-    assert compiled > len(refused) / 2
+    assert compiled > 10  # of most others a reference leads to another document
 
 
 @pytest.mark.parametrize("folder", ["", "format", "optional"])
