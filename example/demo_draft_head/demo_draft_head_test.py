@@ -61,10 +61,10 @@ def target() -> Qwen3ForCausalLM:
     return Qwen3ForCausalLM.from_pretrained(TARGET, dtype=torch.float32).eval()
 
 
-@pytest.mark.parametrize("kind", ["sums", "facts"])
-def test_drafts_are_accepted(tokenizer, target, kind):
+@pytest.mark.parametrize(("kind", "count"), [("sums", 60), ("facts", 60), ("calls", 10)])
+def test_drafts_are_accepted(tokenizer, target, kind, count):
     head = eagle3.load_head(HEAD, target)
-    prompts = data.held_out_prompts(tokenizer)[kind][:60]
+    prompts = data.held_out_prompts(tokenizer)[kind][:count]
     assert acceptance_length(target, head, eagle3.target_states, tokenizer, prompts) >= FLOOR
 
 
@@ -87,6 +87,6 @@ def test_acceptance_is_what_drafting_step_by_step_gives(tokenizer, target):
     assert measured == pytest.approx(emitted / verified)
 
 
-@pytest.mark.parametrize("kind", ["sums", "facts"])
+@pytest.mark.parametrize("kind", ["sums", "facts", "calls"])
 def test_an_engine_drafts_as_training_measured(kind):
     assert_served_drafts(TARGET, kind, speculative="eagle3", speculative_model=str(HEAD))

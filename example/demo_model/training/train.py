@@ -218,7 +218,7 @@ def run_hybrid(args: argparse.Namespace, state: pathlib.Path) -> None:
 
 def _few(prompts: Mapping[str, Sequence[list[int]]]) -> dict[str, Sequence[list[int]]]:
     """Some of each kind, which reports on the way ask."""
-    return {kind: of_kind[:40] for kind, of_kind in prompts.items()}
+    return {kind: of_kind[:20] for kind, of_kind in prompts.items()}
 
 
 PARTS: dict[str, Callable[[argparse.Namespace, pathlib.Path], None]] = {
