@@ -8,10 +8,18 @@ from rtp_llm.text.tokenizer import Tokenizer
 
 
 def thinking_of(
-    reasoning: str, is_open: bool, tokenizer: Tokenizer, budget: int | None = None
+    reasoning: str,
+    is_open: bool,
+    tokenizer: Tokenizer,
+    budget: int | None = None,
+    *,
+    before_calls: bool = False,
 ) -> Thinking:
-    """Thinking of the form `reasoning`. `is_open`: the prompt ends inside of it."""
-    begin, end = thinking_tags(reasoning)
+    """Thinking of the form `reasoning`. `is_open`: the prompt ends inside of it.
+
+    `before_calls`: what follows may be a call.
+    """
+    begin, end = thinking_tags(reasoning, before_calls=before_calls)
     return Thinking(
         end_ids=tuple(tokenizer.encode(end, add_special_tokens=False)),
         begin_ids=() if is_open else tuple(tokenizer.encode(begin, add_special_tokens=False)),

@@ -15,8 +15,8 @@ from rtp_llm.server.prepare.render import Rendered, render
 from rtp_llm.server.prepare.sampling import bad_words, sampling_params
 from rtp_llm.server.prepare.served_model import NotInline, ServedModel
 from rtp_llm.text.conversation import Tool, ToolChoice
-from rtp_llm.text.grammar import GrammarError, either_grammar
-from rtp_llm.text.parsers.registry import reasoning_is_open, tool_grammar
+from rtp_llm.text.grammar import GrammarError
+from rtp_llm.text.parsers.registry import call_or_answer, reasoning_is_open, tool_grammar
 from rtp_llm.text.parsers.spec import ParserSpec
 from rtp_llm.text.thinking import thinking_of
 
@@ -112,11 +112,11 @@ def _grammar(turn: ChatTurn, parser: ParserSpec, model: ServedModel) -> Grammar 
         raise NotInline
     try:
         calls = tool_grammar(parser.tool_calls, parser.tools, choice, special)
+        if turn.grammar is None or calls is None or turn.tool_choice.mode == "required":
+            return calls
+        return call_or_answer(parser.tool_calls, calls, turn.grammar, special)
     except GrammarError as error:
         raise grammar_error("tools", error) from error
-    if turn.grammar is None or calls is None or turn.tool_choice.mode == "required":
-        return calls
-    return either_grammar(calls, turn.grammar)
 
 
 def _thinking(
@@ -140,7 +140,13 @@ def _thinking(
         budget = 0  # the template cannot be told
     if (grammar is None and budget is None) or (off and not parser.reasoning_open):
         return None
-    return thinking_of(parser.reasoning, parser.reasoning_open, model.tokenizer, budget)
+    return thinking_of(
+        parser.reasoning,
+        parser.reasoning_open,
+        model.tokenizer,
+        budget,
+        before_calls=parser.tool_calls is not None,
+    )
 
 
 def _unusable(name: str, reason: str) -> ApiError:

@@ -35,11 +35,11 @@ def choice_grammar(choices: Sequence[str]) -> Grammar:
     return lark_grammar(f"start: {alternatives}\n")
 
 
-def either_grammar(first: Grammar, second: Grammar) -> Grammar:
-    """What one of two grammars in Lark allows."""
+def either_grammar(first: Grammar, second: Grammar, before_second: str = "") -> Grammar:
+    """What one of two grammars in Lark allows; the terms `before_second` begin the second."""
     parts = {"first": first.text, "second": second.text}
     grammars = [{"name": name, "lark_grammar": text} for name, text in parts.items()]
-    grammars.insert(0, {"lark_grammar": "start: @first | @second\n"})
+    grammars.insert(0, {"lark_grammar": f"start: @first | {before_second} @second\n"})
     return Grammar(text=json.dumps({"grammars": grammars}, ensure_ascii=False))
 
 

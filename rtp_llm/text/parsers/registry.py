@@ -23,6 +23,7 @@ __all__ = [
     "REASONING_FORMS",
     "TOOL_CALL_FORMS",
     "Detected",
+    "call_or_answer",
     "detect",
     "make_parser",
     "reasoning_is_open",
@@ -39,6 +40,7 @@ _TURN = re.compile(
     r"<[|｜][^<>|｜\s]{1,40}[|｜]>|\[/?INST\]|</?s>|<(?:start|end)_of_turn>|\]~b?\]|\[e~\["
 )
 
+_ANALYSIS = f"{CHANNEL}analysis{MESSAGE}"
 _TOKENS = re.compile(r"<\|[^<>|]+\|>|｜DSML｜")  # some markers have several, or one within
 
 
@@ -64,11 +66,14 @@ def _steps(thinking: Thinking | None, is_open: bool, form: Form, answer: Answer)
     yield from form.read(answer)
 
 
-def thinking_tags(reasoning: str) -> tuple[str, str]:
+def thinking_tags(reasoning: str, *, before_calls: bool = False) -> tuple[str, str]:
     """What begins and what ends the reasoning, as text of the model's tokens.
 
     An empty beginning: whatever the answer begins with is reasoning, up to the end.
+    ``before_calls``: a call may follow it, whose header is not the end.
     """
+    if before_calls and forms.is_harmony(reasoning):
+        return _ANALYSIS, END
     form = forms.reasoning(reasoning)
     return form.begin, form.end
 
@@ -78,7 +83,7 @@ def reasoning_is_open(prompt: str, reasoning: str) -> bool:
     form = forms.reasoning(reasoning)
     begin, end = form.begin, form.end
     if forms.is_harmony(reasoning):
-        begin, end = f"{CHANNEL}analysis{MESSAGE}", END
+        begin, end = _ANALYSIS, END
     opened = prompt.rfind(begin)
     if opened < 0 or prompt.rfind(end) > opened:
         return False
@@ -114,3 +119,13 @@ def tool_grammar(
     for what the form cannot enforce; what JSON schemas cannot, compiling the grammar tells.
     """
     return syntaxes.tool_grammar(form, tools, choice, special_ids)
+
+
+def call_or_answer(
+    form: str,
+    calls: Grammar,
+    answer: Grammar,
+    special_ids: Mapping[str, int] = MappingProxyType({}),
+) -> Grammar:
+    """The grammar of calls in this form, or else of an answer that obeys ``answer``."""
+    return syntaxes.call_or_answer(form, calls, answer, special_ids)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from rtp_llm.constraints import Grammar
 from rtp_llm.text.conversation import Tool, ToolChoice
-from rtp_llm.text.grammar.errors import GrammarError
-from rtp_llm.text.grammar.lark import lark_grammar
+from rtp_llm.text.grammar.lark import either_grammar, lark_grammar
 from rtp_llm.text.parsers.forms import CALL_ALIASES
 from rtp_llm.text.parsers.tool_grammar.arguments import Tagged, python_call
+from rtp_llm.text.parsers.tool_grammar.harmony import HarmonySyntax
 from rtp_llm.text.parsers.tool_grammar.terms import Syntax, Texts, enforced, json_call, named_json
 
 
@@ -83,7 +83,8 @@ def _deepseek(before: str, head: str, after: str, line: str) -> Syntax:
 
 _STRING = {True: '" string="true">', False: '" string="false">'}
 _MISTRAL = Syntax(named_json("[ARGS]", ""), "[TOOL_CALLS]", between="[TOOL_CALLS]")
-_SYNTAXES = {
+_HARMONY = HarmonySyntax()
+_SYNTAXES: dict[str, Syntax | HarmonySyntax] = {
     "hermes": _tagged_json("<tool_call>", "</tool_call>"),
     "qwen3_coder": _functions("<tool_call>", "</tool_call>", "\n"),
     "llama3_json": Syntax(json_call("parameters"), between="; ", first="{"),
@@ -111,6 +112,7 @@ _SYNTAXES = {
         between="<|tool_call_begin|>functions.",
         close="<|tool_calls_section_end|>",
     ),
+    "openai": _HARMONY,
     "minimax_m2": _invokes("", "minimax:tool_call", {True: '">', False: '">'}),
     "seed_oss": _functions("<seed:tool_call>", "</seed:tool_call>", ""),
     "minimax": Syntax(
@@ -141,12 +143,16 @@ def tool_grammar(
     if not (called := enforced(tools, choice)):
         return None
     name = CALL_ALIASES.get(form, form)
-    if name not in _SYNTAXES:
-        raise GrammarError(
-            f"calls in the form of {form} cannot be enforced: let tool_choice be auto and no tool "
-            "be strict"
-        )
     # From the eleventh tokenizer on, models of Mistral have a token before the arguments.
     newer = name == "mistral" and "[ARGS]" in special_ids
     syntax = _MISTRAL if newer else _SYNTAXES[name]
     return lark_grammar(syntax.lark(called, choice, Texts(special_ids)))
+
+
+def call_or_answer(
+    form: str, calls: Grammar, answer: Grammar, special_ids: Mapping[str, int]
+) -> Grammar:
+    """See rtp_llm.text.parsers.registry."""
+    on_channels = CALL_ALIASES.get(form, form) == "openai"
+    before = _HARMONY.answer(Texts(special_ids)) if on_channels else ""
+    return either_grammar(calls, answer, before)
