@@ -10,6 +10,7 @@ import time
 
 import uvloop
 
+from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.client.engine_client import log_line
 from rtp_llm.engine.messages import EngineStartError
@@ -91,7 +92,7 @@ class _Lifecycle:
         try:
             ready, tokenizer = loading.result()
             self._state.open(tokenizer)
-        except (EngineStartError, ModelFilesError) as error:
+        except (EngineStartError, ModelFilesError, SettingsError) as error:
             _log.error("cannot serve %s: %s", self._settings.model, error)
             return 1
         # What was loaded stays; a collection that walks all of it would hold up every stream.

@@ -16,6 +16,7 @@ import pytest
 
 from rtp_llm.engine.client.engine_client import TICK_SECONDS
 from rtp_llm.engine.client.liveness import SILENCE_SECONDS
+from rtp_llm.server.agent_clients_for_tests import template_file
 from rtp_llm.server.http.shutdown import SAME_SIGNAL_SECONDS
 from rtp_llm.server.serving_for_tests import CHAT, TEXT, wait_for
 from rtp_llm.testing import scripted_engine as script
@@ -29,6 +30,13 @@ NO_RESTART = ("--restart-engine", "0")
 def _steps(tmp_path: Path) -> AllowedSteps:
     """One, after which an answer that has begun goes on once the test allows more."""
     return AllowedSteps(tmp_path, 1)
+
+
+def test_a_form_that_does_not_go_with_the_one_that_was_found() -> None:
+    template = str(template_file())
+    with process("--chat-template", template, "--tool-call-parser", "openai") as server:
+        assert server.exit_code() == 1
+        assert "openai reads channels" in server.wait_for("cannot serve", "stderr")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -6,20 +6,31 @@ from collections.abc import Sequence
 
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings
-from rtp_llm.text.parsers.registry import REASONING_FORMS, TOOL_CALL_FORMS, Detected, detect
+from rtp_llm.text.parsers.registry import (
+    REASONING_FORMS,
+    TOOL_CALL_FORMS,
+    Detected,
+    detect,
+    reads_channels,
+)
 from rtp_llm.text.tokenizer import Tokenizer
 
 NONE = "none"
 
 
 def check_forms(settings: Settings) -> None:
-    """Raise SettingsError for a form that is not known."""
-    _check("tool_call_parser", settings.tool_call_parser, TOOL_CALL_FORMS)
-    _check("reasoning_parser", settings.reasoning_parser, REASONING_FORMS)
+    """Raise SettingsError for a form that is not known, and for two that do not go together."""
+    calls, reasoning = settings.tool_call_parser, settings.reasoning_parser
+    _check("tool_call_parser", calls, TOOL_CALL_FORMS)
+    _check("reasoning_parser", reasoning, REASONING_FORMS)
+    _check_together(calls and _set(calls), reasoning and _set(reasoning))
 
 
 def choose_forms(settings: Settings, tokenizer: Tokenizer) -> Detected:
-    """The forms, and how they were told, for people."""
+    """The forms, and how they were told, for people.
+
+    Raises SettingsError where one that is set does not go with one that was found.
+    """
     found = detect(tokenizer.chat_template or "", tokenizer)
     calls, reasoning, why = found.tool_calls, found.reasoning, found.why
     if settings.tool_call_parser is not None:
@@ -28,6 +39,7 @@ def choose_forms(settings: Settings, tokenizer: Tokenizer) -> Detected:
     if settings.reasoning_parser is not None:
         reasoning = _set(settings.reasoning_parser)
         why += f"; reasoning set to {reasoning or NONE} by --reasoning-parser"
+    _check_together(calls, reasoning)
     return Detected(calls, reasoning, why)
 
 
@@ -39,3 +51,18 @@ def _check(setting: str, name: str | None, known: Sequence[str]) -> None:
     if name is not None and name != NONE and name not in known:
         listed = ", ".join([NONE, *sorted(known)])
         raise SettingsError(f"{setting}: {name!r} is not known; there are {listed}")
+
+
+def _check_together(calls: str | None, reasoning: str | None) -> None:
+    """Channels hold calls, reasoning and text: a parser of them leaves nothing to another."""
+    if calls is None or reasoning is None or reads_channels(calls) == reads_channels(reasoning):
+        return
+    raise SettingsError(
+        f"tool_call_parser: {calls} reads {_marks(calls)}, and reasoning_parser: {reasoning} reads "
+        f"{_marks(reasoning)}, which no model writes in one answer; set --tool-call-parser or "
+        "--reasoning-parser to a form of the same kind, or to none"
+    )
+
+
+def _marks(form: str) -> str:
+    return "channels" if reads_channels(form) else "tags"

@@ -45,6 +45,41 @@ def test_an_unknown_form_lists_those_that_are_known(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"tool_call_parser": "gpt-oss"}, "gpt-oss reads channels, and .* qwen3 reads tags"),
+        (
+            {"reasoning_parser": "openai_gptoss"},
+            "hermes reads tags, and .*: openai_gptoss reads channels",
+        ),
+    ],
+)
+def test_channels_go_with_no_other_form(given: dict[str, Any], said: str) -> None:
+    settings = Settings(model="x", **given)
+    with pytest.raises(SettingsError, match=said) as raised:
+        choose_forms(settings, agent_tokenizer())
+    for name in ("tool_call_parser", "reasoning_parser"):
+        assert f"--{name.replace('_', '-')}" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"tool_call_parser": "harmony", "reasoning_parser": "gpt-oss"},
+        {"tool_call_parser": "harmony", "reasoning_parser": "none"},
+        {"tool_call_parser": "none", "reasoning_parser": "gpt-oss"},
+    ],
+)
+def test_channels_go_with_themselves_and_with_none(given: dict[str, Any]) -> None:
+    choose_forms(Settings(model="x", **given), agent_tokenizer())
+
+
+def test_forms_that_do_not_go_together_stop_the_start_at_once() -> None:
+    with pytest.raises(SettingsError, match="openai reads channels"):
+        check_forms(Settings(model="x", tool_call_parser="openai", reasoning_parser="qwen3"))
+
+
+@pytest.mark.parametrize(
     ("title", "forms"), [("tool calls", TOOL_CALL_FORMS), ("reasoning", REASONING_FORMS)]
 )
 def test_the_page_names_the_forms(title: str, forms: tuple[str, ...]) -> None:

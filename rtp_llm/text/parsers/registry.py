@@ -26,6 +26,7 @@ __all__ = [
     "call_or_answer",
     "detect",
     "make_parser",
+    "reads_channels",
     "reasoning_is_open",
     "special_texts",
     "thinking_tags",
@@ -64,6 +65,11 @@ def _steps(thinking: Thinking | None, is_open: bool, form: Form, answer: Answer)
         except Malformed:  # so much white space is text
             yield answer.give_up()
     yield from form.read(answer)
+
+
+def reads_channels(form: str) -> bool:
+    """Whether a form, of calls or of reasoning, is that of messages on channels, one for both."""
+    return forms.is_harmony(form)
 
 
 def thinking_tags(reasoning: str, *, before_calls: bool = False) -> tuple[str, str]:
