@@ -178,6 +178,21 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "model",
+        "tensor parallelism of such sizes",
+        "Ranks have equal parts of heads, channels and experts, and whole blocks of FP8 weights.",
+        "Set --tensor-parallel-size to a size that divides them, or take unquantised weights where "
+        "blocks are in the way.",
+    ),
+    Refusal(
+        "model",
+        "tensor parallelism of experts with settings of their own",
+        "Tensor-parallel ranks divide the experts once and for all; only data-parallel ranks send "
+        "tokens to experts, balance them or fake their balance.",
+        "Set one of --tensor-parallel-size and --data-parallel-size, and leave settings of "
+        "balancing out.",
+    ),
+    Refusal(
+        "model",
         "8-bit floats without blocks",
         "Nothing says how they were scaled.",
         "Restore quantization_config in config.json, or take the model's unquantised weights.",

@@ -6,7 +6,15 @@ A layer makes a fixed number of operator calls, whatever the batch, and never wa
 from __future__ import annotations
 
 from rtp_llm.layers.attention import AttentionLayer, AttentionShape
-from rtp_llm.layers.embedding import Embedding, LogitsHead, TiedLogitsHead
+from rtp_llm.layers.cut_targets import CutTarget, part_taken
+from rtp_llm.layers.cuts import Cut, DivisionError
+from rtp_llm.layers.embedding import (
+    Embedding,
+    LogitsHead,
+    TiedLogitsHead,
+    gather_columns,
+    make_embedding,
+)
 from rtp_llm.layers.interleaved import Interleaved, SharedBlocksError
 from rtp_llm.layers.layer import Layer, shorten_lookups
 from rtp_llm.layers.linear import Linear
@@ -16,7 +24,7 @@ from rtp_llm.layers.mixer import Mixer, MixerShape
 from rtp_llm.layers.mla_attention import MlaAttentionLayer, MlaShape
 from rtp_llm.layers.mlp import GatedMLP
 from rtp_llm.layers.moe import MoeBlock, MoeConfig
-from rtp_llm.layers.norm import RMSNorm
+from rtp_llm.layers.norm import RMSNorm, residual_norm
 from rtp_llm.layers.options import LayerOptions, torch_dtype
 from rtp_llm.layers.rotary import Rotary
 from rtp_llm.layers.weights import (
@@ -31,6 +39,9 @@ from rtp_llm.layers.weights import (
 __all__ = [
     "AttentionLayer",
     "AttentionShape",
+    "Cut",
+    "CutTarget",
+    "DivisionError",
     "Elsewhere",
     "Embedding",
     "GatedDeltaNetShape",
@@ -53,7 +64,11 @@ __all__ = [
     "TiedLogitsHead",
     "WeightTarget",
     "finish_loading",
+    "gather_columns",
+    "make_embedding",
     "make_linear",
+    "part_taken",
+    "residual_norm",
     "rows_together",
     "shorten_lookups",
     "torch_dtype",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -21,6 +21,9 @@ from rtp_llm.attention import (
     SlidingWindowSpec,
     cache_dtypes,
 )
+from rtp_llm.distributed.tensor_parallel import TensorParallel
+from rtp_llm.layers.cut_targets import WHOLE, LinearCuts
+from rtp_llm.layers.cuts import Cut
 from rtp_llm.layers.interleaved import Interleaved
 from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.layers.mixer import Mixer
@@ -35,7 +38,8 @@ class AttentionShape:
     `norm_eps` of the norms of query and key heads (None: there are none), `norm_offset` is added to
     their weights. `output_gate`: the result is multiplied by a sigmoid, whose rows the checkpoint's
     q_proj has behind each head's query. `input_size`: what the projections read, if it is wider
-    than `hidden_size`, which the output has.
+    than `hidden_size`, which the output has. `heads` and `kv_heads`: which of the model's heads
+    these are, on one of several tensor-parallel ranks.
     """
 
     hidden_size: int
@@ -49,8 +53,35 @@ class AttentionShape:
     norm_offset: float = 0.0
     output_gate: bool = False
     input_size: int = 0
+    heads: Cut | None = None
+    kv_heads: Cut | None = None
 
     checkpoint_name: ClassVar[str] = "self_attn"
+
+    def on_rank(self, ranks: TensorParallel) -> AttentionShape:
+        heads = Cut.even(self.num_heads, ranks, "num_attention_heads")
+        kv_heads = Cut.of_kv_heads(self.num_kv_heads, ranks)
+        return replace(
+            self,
+            num_heads=heads.size,
+            num_kv_heads=kv_heads.size,
+            heads=heads,
+            kv_heads=kv_heads,
+        )
+
+    @property
+    def input_cuts(self) -> LinearCuts:
+        """What of the projections of queries, keys, values and gates is here."""
+        if self.heads is None or self.kv_heads is None:
+            return WHOLE
+        queries, keys = self.heads.wide(self.head_dim), self.kv_heads.wide(self.head_dim)
+        names = ("query", "gate") if self.output_gate else ("q_proj",)
+        return LinearCuts({**dict.fromkeys(names, queries), "k_proj": keys, "v_proj": keys})
+
+    @property
+    def output_cuts(self) -> LinearCuts:
+        """What of the output's projection is here."""
+        return WHOLE if self.heads is None else LinearCuts(columns=self.heads.wide(self.head_dim))
 
     def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec:
         dtype = dtypes.keys_and_values
@@ -94,8 +125,10 @@ class AttentionLayer(Mixer):
             gated = [Interleaved("q_proj", ("query", "gate"), shape.num_heads)]
         self.qkv_size = q_size + 2 * kv_size
         columns = shape.input_size or shape.hidden_size
-        self.qkv_proj = make_linear(columns, parts, shape.qkv_bias, options, gated)
-        self.o_proj = make_linear(q_size, {"o_proj": shape.hidden_size}, shape.output_bias, options)
+        bias, cuts = shape.qkv_bias, shape.input_cuts
+        self.qkv_proj = make_linear(columns, parts, bias, options, gated, cuts)
+        out, bias, cuts = {"o_proj": shape.hidden_size}, shape.output_bias, shape.output_cuts
+        self.o_proj = make_linear(q_size, out, bias, options, cuts=cuts)
         self.q_norm = self.k_norm = None
         if shape.norm_eps is not None:
             size, eps, offset = shape.head_dim, shape.norm_eps, shape.norm_offset

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from rtp_llm import ops
+from rtp_llm.distributed.tensor_parallel import TensorParallel
+from rtp_llm.layers.cut_targets import LinearCuts, cut_target
+from rtp_llm.layers.cuts import Cut
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.linear_factory import make_float_product, make_linear
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights import RowsTarget, WeightTarget
+
+_HEAD = "lm_head"
 
 
 class Embedding(Layer):
@@ -18,23 +25,50 @@ class Embedding(Layer):
 
     def __init__(self, vocabulary: int, hidden: int, options: LayerOptions) -> None:
         super().__init__()
-        self.weight = options.parameter(vocabulary, hidden)
+        self.cut = Cut.of_vocabulary(vocabulary, options.tensor_parallel)
+        self.weight = options.parameter(self.cut.size, hidden)
 
     def forward(self, ids: Tensor) -> Tensor:
         return ops.embedding(ids, self.weight)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
-        yield f"{path}weight", RowsTarget(self.weight)
+        yield f"{path}weight", cut_target(RowsTarget(self.weight), self.cut)
+
+
+class DividedEmbedding(Embedding):
+    """A table whose rows are divided among the ranks: those elsewhere come as zeros into a sum."""
+
+    def __init__(self, vocabulary: int, hidden: int, options: LayerOptions) -> None:
+        super().__init__(vocabulary, hidden, options)
+        self._ranks = options.tensor_parallel
+        self._first, self._count = self.cut.runs[0][0], self.cut.size
+
+    def forward(self, ids: Tensor) -> Tensor:
+        places = ids - self._first
+        elsewhere = (places < 0) | (places >= self._count)
+        rows = ops.embedding(places.clamp_(0, self._count - 1), self.weight)
+        return self._ranks.all_reduce(rows.masked_fill_(elsewhere[:, None], 0))
+
+
+def make_embedding(vocabulary: int, hidden: int, options: LayerOptions) -> Embedding:
+    """The table of a model's tokens."""
+    kind = Embedding if options.tensor_parallel.size == 1 else DividedEmbedding
+    return kind(vocabulary, hidden, options)
 
 
 class LogitsHead(Layer):
-    """Logits over the vocabulary, float32; `weight_name` is its weight's name in the checkpoint."""
+    """Logits over the vocabulary, float32; `weight_name` is its weight's name in the checkpoint.
+
+    Of several ranks each has some of the columns, `cut`.
+    """
 
     def __init__(
         self, vocabulary: int, hidden: int, options: LayerOptions, weight_name: str
     ) -> None:
         super().__init__()
-        self.product = make_linear(hidden, {"lm_head": vocabulary}, False, options)
+        self.cut = Cut.of_vocabulary(vocabulary, options.tensor_parallel)
+        parts, self._cuts = {_HEAD: self.cut.size}, LinearCuts({_HEAD: self.cut})
+        self.product = make_linear(hidden, parts, False, options, cuts=self._cuts)
         self._weight_name = weight_name
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -42,8 +76,17 @@ class LogitsHead(Layer):
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         stem = self._weight_name.removesuffix("weight")
-        for end, target in self.product.part_targets("lm_head", 0):
-            yield f"{stem}{end}", target
+        for end, target in self.product.part_targets(_HEAD, 0):
+            yield f"{stem}{end}", self._cuts.apply(end, (_HEAD,), target)
+
+
+def gather_columns(logits: Tensor, cut: Cut, ranks: TensorParallel) -> Tensor:
+    """[R, cut.size] on each rank -> [R, cut.whole] on all; the last rank may have fewer."""
+    if ranks.size == 1:
+        return logits
+    share = Cut.of_vocabulary(cut.whole, replace(ranks, rank=0)).size
+    wide = torch.nn.functional.pad(logits, (0, share - cut.size))
+    return ranks.all_gather(wide)[:, : cut.whole].contiguous()
 
 
 class TiedLogitsHead(Layer):
@@ -51,7 +94,7 @@ class TiedLogitsHead(Layer):
 
     def __init__(self, embedding: Embedding) -> None:
         super().__init__()
-        self.weight = embedding.weight
+        self.weight, self.cut = embedding.weight, embedding.cut
         self._product = make_float_product(self.weight)
 
     def forward(self, hidden: Tensor) -> Tensor:

@@ -16,7 +16,8 @@ class FusedLinear(PlainLinear):
 
     def make_weight(self, options: LayerOptions) -> None:
         super().make_weight(options)
-        self.most_rows = ops.fused_linear_rows(self.weight)
+        # A part of a sum is no sum yet: nothing is added to the residual here.
+        self.most_rows = 0 if self._cuts.gives_parts else ops.fused_linear_rows(self.weight)
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor | None:
         if not self._are_few(x.shape[0]):

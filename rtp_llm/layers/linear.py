@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from rtp_llm import ops
 from rtp_llm.layers.activation import GatedActivation
+from rtp_llm.layers.cut_targets import WHOLE, LinearCuts
 from rtp_llm.layers.fp8_targets import NamedTargets, float_targets
 from rtp_llm.layers.interleaved import Interleaved, check_blocks, interleave, tensors_of
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.weights import RowsTarget, WeightTarget
+from rtp_llm.layers.weights import Elsewhere, RowsTarget, WeightTarget
 from rtp_llm.ops.fp8.fp8_blocks import BLOCK
 
 
@@ -25,8 +26,11 @@ class Linear(Layer):
 
     The names stand beside each other in the checkpoint: the fused qkv_proj of a layer has the parts
     q_proj, k_proj and v_proj, and takes `....self_attn.q_proj.weight` and so on. Parts that one
-    tensor holds group by group are named in `interleaved`, and that tensor is taken.
-    SharedBlocksError where FP8 blocks of such a tensor would belong to several parts.
+    tensor holds group by group are named in `interleaved`, and that tensor is taken. Columns and
+    parts are those of this rank, `cuts` say which of the checkpoint's these are; where the columns
+    are a part, so are the results, of a sum over the ranks.
+    SharedBlocksError where FP8 blocks of such a tensor would belong to several parts, DivisionError
+    where they would belong to several ranks.
     """
 
     # Rows of a part that belong together while its weight is loaded.
@@ -40,6 +44,7 @@ class Linear(Layer):
         bias: bool,
         options: LayerOptions,
         interleaved: Sequence[Interleaved] = (),
+        cuts: LinearCuts = WHOLE,
     ) -> None:
         super().__init__()
         self.parts = dict(parts)
@@ -50,8 +55,11 @@ class Linear(Layer):
         for name, tensor in self._tensors.items():
             stored = options.stored_as_fp8(name)
             check_blocks(tensor, parts, BLOCK if stored else self.block_rows)
+            if stored or self.block_rows > 1:
+                cuts.check_blocks(options.path + name, tensor.parts, stored)
             self.stored_as_fp8.update(dict.fromkeys(tensor.parts, stored))
-        self.bias = options.parameter(self.rows) if bias else None
+        self._cuts, self._stores_bias = cuts, bias
+        self.bias = options.parameter(self.rows) if bias and cuts.adds_bias else None
         self.make_weight(options)
 
     @abstractmethod
@@ -65,13 +73,16 @@ class Linear(Layer):
         for name, tensor in self._tensors.items():
             targets = [self._targets_of(part, starts[part]) for part in tensor.parts]
             for ends in zip(*targets, strict=True):
-                of_parts = [target for _, target in ends]
-                yield f"{prefix}{name}.{ends[0][0]}", interleave(of_parts, tensor.groups)
+                target = interleave([target for _, target in ends], tensor.groups)
+                end = ends[0][0]
+                yield f"{prefix}{name}.{end}", self._cuts.apply(end, tensor.parts, target)
 
     def _targets_of(self, part: str, first: int) -> NamedTargets:
         yield from self.part_targets(part, first)
         if self.bias is not None:
             yield "bias", RowsTarget(self.bias, first, self.parts[part])
+        elif self._stores_bias:
+            yield "bias", Elsewhere((self.parts[part],))
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor | None:
         """What the caller has to add to `residual` [T, rows] for this layer of x [T, columns].

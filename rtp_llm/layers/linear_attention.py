@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -22,6 +22,9 @@ from rtp_llm.attention import (
     RecurrentSpec,
     cache_dtypes,
 )
+from rtp_llm.distributed.tensor_parallel import TensorParallel
+from rtp_llm.layers.cut_targets import LinearCuts, cut_target
+from rtp_llm.layers.cuts import Cut, behind_each_other
 from rtp_llm.layers.interleaved import Interleaved
 from rtp_llm.layers.linear import Linear
 from rtp_llm.layers.linear_factory import make_linear
@@ -44,6 +47,7 @@ class GatedDeltaNetShape:
     `num_heads` heads of values of `value_size` share `num_key_heads` heads of queries and keys of
     `key_size`: consecutive ones the same. `kernel_size` tokens go into the convolution.
     `interleaved`: the checkpoint has two projections, with the rows of each key head together.
+    `key_heads`: which of the model's these are, on one of several tensor-parallel ranks.
     """
 
     hidden_size: int
@@ -54,8 +58,14 @@ class GatedDeltaNetShape:
     kernel_size: int
     norm_eps: float
     interleaved: bool = False
+    key_heads: Cut | None = None
 
     checkpoint_name: ClassVar[str] = "linear_attn"
+
+    def on_rank(self, ranks: TensorParallel) -> GatedDeltaNetShape:
+        heads = Cut.even(self.num_key_heads, ranks, "linear_num_key_heads")
+        values = heads.size * (self.num_heads // self.num_key_heads)
+        return replace(self, key_heads=heads, num_key_heads=heads.size, num_heads=values)
 
     @property
     def keys(self) -> int:
@@ -71,6 +81,20 @@ class GatedDeltaNetShape:
     def channels(self) -> int:
         """What the convolution mixes along the sequence: queries, keys and values."""
         return 2 * self.keys + self.values
+
+    @property
+    def cuts(self) -> tuple[Cut, Cut, Cut]:
+        """Which of the model's elements of keys, elements of values and heads of these are here."""
+        count = self.num_key_heads
+        keys = self.key_heads or Cut(count, ((0, count),))
+        heads = keys.wide(self.num_heads // count)
+        return keys.wide(self.key_size), heads.wide(self.value_size), heads
+
+    @property
+    def channel_cut(self) -> Cut:
+        """Which of the model's channels are here."""
+        keys, values, _ = self.cuts
+        return behind_each_other([keys, keys, values])
 
     def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec:
         """The states in the order in which DeltaRuleWeights' operators take them."""
@@ -107,23 +131,31 @@ def _make_projections(
     The last two have a layer of their own where the others are quantised: checkpoints keep these
     few rows as floats.
     """
-    heads, groups, hidden = shape.num_heads, shape.num_key_heads, shape.hidden_size
+    groups, hidden = shape.num_key_heads, shape.hidden_size
+    keys, values, heads = shape.cuts
     tensors: list[Interleaved] = []
     if shape.interleaved:
-        wide = {"q": shape.keys, "k": shape.keys, "v": shape.values, "z": shape.values}
+        wide = {"q": keys, "k": keys, "v": values, "z": values}
         narrow = {"b": heads, "a": heads}
         tensors.append(Interleaved("in_proj_qkvz", tuple(wide), groups))
         tensors.append(Interleaved("in_proj_ba", tuple(narrow), groups))
     else:
-        wide = {"in_proj_qkv": shape.channels, "in_proj_z": shape.values}
+        wide = {"in_proj_qkv": shape.channel_cut, "in_proj_z": values}
         narrow = {"in_proj_b": heads, "in_proj_a": heads}
     names = [each.tensor for each in tensors] or [*wide, *narrow]
     if options.quantization == "none" and not any(map(options.stored_as_fp8, names)):
-        return make_linear(hidden, wide | narrow, False, options, tensors), None
+        return _make_projection(hidden, wide | narrow, options, tensors), None
     return (
-        make_linear(hidden, wide, False, options, tensors[:1]),
-        make_linear(hidden, narrow, False, options.unquantized(), tensors[1:]),
+        _make_projection(hidden, wide, options, tensors[:1]),
+        _make_projection(hidden, narrow, options.unquantized(), tensors[1:]),
     )
+
+
+def _make_projection(
+    hidden: int, parts: Mapping[str, Cut], options: LayerOptions, tensors: Sequence[Interleaved]
+) -> Linear:
+    rows = {name: cut.size for name, cut in parts.items()}
+    return make_linear(hidden, rows, False, options, tensors, LinearCuts(parts))
 
 
 class GatedDeltaNet(Mixer):
@@ -146,7 +178,8 @@ class GatedDeltaNet(Mixer):
         self.dt_bias = options.parameter(heads, dtype=torch.float32)
         self.norm = RMSNorm(shape.value_size, shape.norm_eps, options)
         parts = {"out_proj": shape.hidden_size}
-        self.out_proj = make_linear(shape.values, parts, False, options)
+        cuts = LinearCuts(columns=shape.cuts[1])
+        self.out_proj = make_linear(shape.values, parts, False, options, cuts=cuts)
 
     def cache_spec(self) -> CacheSpec:
         return self.shape.cache_spec(cache_dtypes(self.backend.config))
@@ -177,8 +210,10 @@ class GatedDeltaNet(Mixer):
         return self.out_proj.add_to(residual, mixed.flatten(1))
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
-        yield f"{path}conv1d.weight", RowsTarget(self.conv[:, None])
-        yield f"{path}A_log", RowsTarget(self.a_log)
-        yield f"{path}dt_bias", RowsTarget(self.dt_bias)
+        heads = self.shape.cuts[2]
+        convolution = RowsTarget(self.conv[:, None])
+        yield f"{path}conv1d.weight", cut_target(convolution, self.shape.channel_cut)
+        yield f"{path}A_log", cut_target(RowsTarget(self.a_log), heads)
+        yield f"{path}dt_bias", cut_target(RowsTarget(self.dt_bias), heads)
         for name, child in self.named_children():
             yield from weight_targets(child, f"{path}{name}.")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.device.choice import load_class
+from rtp_llm.layers.cut_targets import WHOLE, LinearCuts
 from rtp_llm.layers.interleaved import Interleaved, tensors_of
 from rtp_llm.layers.linear import Linear, plain_float_product
 from rtp_llm.layers.options import LayerOptions
@@ -99,6 +100,7 @@ def make_linear(
     bias: bool,
     options: LayerOptions,
     interleaved: Sequence[Interleaved] = (),
+    cuts: LinearCuts = WHOLE,
 ) -> Linear:
     """The linear layer for `options` and for the form in which the checkpoint has the parts.
 
@@ -108,7 +110,7 @@ def make_linear(
     names = tensors_of(parts, interleaved)
     stored = frozenset("fp8" if options.stored_as_fp8(name) else "float" for name in names)
     layer: type[Linear] = load_class(KINDS[choose_kind(LinearRequest(options, stored))].place)
-    return layer(columns, parts, bias, options, interleaved)
+    return layer(columns, parts, bias, options, interleaved, cuts)
 
 
 def make_float_product(weight: Tensor) -> Callable[[Tensor, Tensor], Tensor]:

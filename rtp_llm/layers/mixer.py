@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import Any, ClassVar, Protocol
 
 from rtp_llm.attention import Backend, BackendConfig, BackendOptions, CacheDtypes, CacheSpec
+from rtp_llm.distributed.tensor_parallel import TensorParallel
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.options import LayerOptions
 
@@ -26,6 +27,12 @@ class MixerShape(Protocol):
     """
 
     checkpoint_name: ClassVar[str]
+
+    def on_rank(self, ranks: TensorParallel) -> MixerShape:
+        """The part of it that one of several tensor-parallel ranks has.
+
+        DivisionError where there are no equal parts.
+        """
 
     def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec | None:
         """What the layer keeps of a sequence."""

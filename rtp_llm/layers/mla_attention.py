@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -19,6 +19,9 @@ from rtp_llm.attention import (
     MlaWeights,
     cache_dtypes,
 )
+from rtp_llm.distributed.tensor_parallel import TensorParallel
+from rtp_llm.layers.cut_targets import WHOLE, LinearCuts
+from rtp_llm.layers.cuts import Cut
 from rtp_llm.layers.linear import PlainLinear
 from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.layers.mixer import Mixer
@@ -35,7 +38,8 @@ class MlaShape:
 
     `rank` of the latent, `rope_size` of the rotated key; a head's query has nope_size + rope_size,
     its value `value_size`. `scale` of the scores; `bias`: of the projections from and to the hidden
-    state; `is_neox`: halves rotate together.
+    state; `is_neox`: halves rotate together. `heads`: which of the model's heads these are, on one
+    of several tensor-parallel ranks, each of which has the whole latent.
     """
 
     hidden_size: int
@@ -48,8 +52,22 @@ class MlaShape:
     scale: float
     bias: bool = False
     is_neox: bool = False
+    heads: Cut | None = None
 
     checkpoint_name: ClassVar[str] = "self_attn"
+
+    def on_rank(self, ranks: TensorParallel) -> MlaShape:
+        heads = Cut.even(self.num_heads, ranks, "num_attention_heads")
+        return replace(self, heads=heads, num_heads=heads.size)
+
+    def rows_here(self, part: str, size: int) -> LinearCuts:
+        """What of a projection to the heads is here, whose ``part`` has `size` rows of each."""
+        return WHOLE if self.heads is None else LinearCuts({part: self.heads.wide(size)})
+
+    @property
+    def output_cuts(self) -> LinearCuts:
+        """What of the output's projection is here."""
+        return WHOLE if self.heads is None else LinearCuts(columns=self.heads.wide(self.value_size))
 
     @property
     def query_size(self) -> int:
@@ -96,17 +114,21 @@ class MlaAttentionLayer(Mixer):
         # One product for all that reads the hidden state.
         first = {"q_a_proj": shape.query_rank} if shape.query_rank else {"q_proj": queries}
         parts = {**first, "kv_a_proj_with_mqa": shape.cache_size}
-        self.qkv_a_proj = make_linear(hidden, parts, bias, options)
+        cuts = WHOLE if shape.query_rank else shape.rows_here("q_proj", shape.query_size)
+        self.qkv_a_proj = make_linear(hidden, parts, bias, options, cuts=cuts)
         self.q_size = self.qkv_a_proj.rows - shape.cache_size
         self.q_a_layernorm = self.q_b_proj = None
         if shape.query_rank:
             self.q_a_layernorm = RMSNorm(shape.query_rank, _INNER_EPS, options)
-            self.q_b_proj = make_linear(shape.query_rank, {"q_b_proj": queries}, False, options)
+            parts, cuts = {"q_b_proj": queries}, shape.rows_here("q_b_proj", shape.query_size)
+            self.q_b_proj = make_linear(shape.query_rank, parts, False, options, cuts=cuts)
         self.kv_a_layernorm = RMSNorm(shape.rank, _INNER_EPS, options)
         # Both forms of attention take parts of this weight as floats.
-        rows = num_heads * (shape.nope_size + shape.value_size)
-        self.kv_b_proj = PlainLinear(shape.rank, {"kv_b_proj": rows}, False, options.dequantized())
-        self.o_proj = make_linear(num_heads * shape.value_size, {"o_proj": hidden}, bias, options)
+        size = shape.nope_size + shape.value_size
+        parts, cuts = {"kv_b_proj": num_heads * size}, shape.rows_here("kv_b_proj", size)
+        self.kv_b_proj = PlainLinear(shape.rank, parts, False, options.dequantized(), cuts=cuts)
+        values, parts = num_heads * shape.value_size, {"o_proj": hidden}
+        self.o_proj = make_linear(values, parts, bias, options, cuts=shape.output_cuts)
 
     def cache_spec(self) -> CacheSpec:
         return self.shape.cache_spec(cache_dtypes(self.backend.config))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from rtp_llm.layers.activation import GatedActivation
+from rtp_llm.layers.cut_targets import LinearCuts
+from rtp_llm.layers.cuts import Cut
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.layers.norm import RMSNorm
@@ -12,15 +14,21 @@ from rtp_llm.layers.options import LayerOptions
 
 
 class GatedMLP(Layer):
-    """down(act(gate(x)) * up(x)) with gate and up as one product."""
+    """down(act(gate(x)) * up(x)) with gate and up as one product.
+
+    Tensor-parallel ranks divide the `intermediate` channels; each gives its part of the sum.
+    """
 
     def __init__(
         self, hidden: int, intermediate: int, act: str, bias: bool, options: LayerOptions
     ) -> None:
         super().__init__()
-        parts = {"gate_proj": intermediate, "up_proj": intermediate}
-        self.gate_up_proj = make_linear(hidden, parts, bias, options)
-        self.down_proj = make_linear(intermediate, {"down_proj": hidden}, bias, options)
+        cut = Cut.even(intermediate, options.tensor_parallel, "intermediate_size")
+        parts = {"gate_proj": cut.size, "up_proj": cut.size}
+        rows, columns = LinearCuts(dict.fromkeys(parts, cut)), LinearCuts(columns=cut)
+        self.gate_up_proj = make_linear(hidden, parts, bias, options, cuts=rows)
+        down = {"down_proj": hidden}
+        self.down_proj = make_linear(cut.size, down, bias, options, cuts=columns)
         self.activation = GatedActivation(act)
         self._gate_goes_down = self.down_proj.takes_gate(self.activation)
 

@@ -43,3 +43,26 @@ class RMSNorm(Layer):
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         yield f"{path}weight", RowsTarget(self.weight)
+
+
+class SummingNorm(RMSNorm):
+    """The norm of a residual to which each rank of several has a part of what is added to it."""
+
+    def __init__(self, size: int, eps: float, options: LayerOptions, offset: float = 0.0) -> None:
+        super().__init__(size, eps, options, offset)
+        self._ranks = options.tensor_parallel
+
+    def after(self, pending: Tensor | None, residual: Tensor) -> Tensor:
+        """Here the ranks' parts `pending` become their sum, which is added, and the norm is taken:
+        one operator may do all three."""
+        return super().after(self.sum(pending), residual)
+
+    def sum(self, pending: Tensor | None) -> Tensor | None:
+        """What has to be added to the residual, of the ranks' parts of it; maybe in place."""
+        return None if pending is None else self._ranks.all_reduce(pending)
+
+
+def residual_norm(size: int, eps: float, options: LayerOptions, offset: float = 0.0) -> RMSNorm:
+    """The norm of a residual, to which what the layers give is added before."""
+    kind = RMSNorm if options.tensor_parallel.size == 1 else SummingNorm
+    return kind(size, eps, options, offset)

@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+from rtp_llm.distributed.tensor_parallel import SINGLE
 from rtp_llm.model_folder import read_json
 from rtp_llm.models.causal_lm import ModelOptions
 from rtp_llm.models.config import ModelConfig
@@ -17,7 +18,9 @@ _logger = logging.getLogger("rtp_llm.loader")
 def draft_options(target: ModelOptions, draft: ModelConfig) -> ModelOptions:
     """Number types and positions of the target's options; weights as the draft's folder has them.
 
-    They share blocks of the KV cache, and a sequence may be as long as the target takes it.
+    They share blocks of the KV cache, and a sequence may be as long as the target takes it. Every
+    tensor-parallel rank of the target has all of the draft model: it is small, and sums over the
+    ranks would take it longer than what they save.
     """
     if target.num_positions > draft.context_limit:
         _logger.warning(
@@ -26,7 +29,13 @@ def draft_options(target: ModelOptions, draft: ModelConfig) -> ModelOptions:
             draft.context_limit,
         )
     settings = replace(target.settings, quantization="none", moe_strategy="auto")
-    return replace(target, settings=settings, experts=None, fp8_weights=frozenset())
+    return replace(
+        target,
+        settings=settings,
+        experts=None,
+        fp8_weights=frozenset(),
+        tensor_parallel=SINGLE,
+    )
 
 
 def check_tokens(target: str | Path, draft: str | Path) -> None:

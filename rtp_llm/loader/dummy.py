@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import zlib
 
 import torch
 from torch import Tensor, nn
 
 from rtp_llm.layers import (
+    CutTarget,
     Elsewhere,
     TakesRowsTogether,
     WeightTarget,
+    part_taken,
     rows_together,
     weight_targets,
 )
@@ -24,21 +27,32 @@ def draw_weights(model: nn.Module, progress: Progress) -> None:
     """Fill every parameter of `model`: matrices normal, norms 1, biases 0.
 
     The numbers are made where the weights are, the same ones every time on one kind of device.
+    Tensor-parallel ranks have the same ones in what they all have, whatever else a rank has.
     """
-    targets = [pair for pair in weight_targets(model) if not isinstance(pair[1], Elsewhere)]
-    progress.start(sum(math.prod(target.shape) for _, target in targets))
+    found = [pair for pair in weight_targets(model) if not isinstance(pair[1], Elsewhere)]
+    divided = any(isinstance(target, CutTarget) for _, target in found)
+    targets = [(name, _seed(name, target), part_taken(target)) for name, target in found]
+    progress.start(sum(math.prod(target.shape) for *_, target in targets))
     generators: dict[torch.device, torch.Generator] = {}
-    for name, target in targets:
+    for name, seed, target in targets:
         memory = target.destination(0, target.shape[0])
         place = _place(target, memory)
         if place not in generators:
             generators[place] = torch.Generator(place).manual_seed(0)
+        if divided:
+            generators[place].manual_seed(seed)
         if memory is None:
             _convert(target, generators[place])
         else:
             _fill(memory, name, generators[place])
         progress.advance(math.prod(target.shape))
     progress.finish()
+
+
+def _seed(name: str, target: WeightTarget) -> int:
+    """Of the part of a tensor that is here."""
+    part = (target.rows, target.columns) if isinstance(target, CutTarget) else ()
+    return zlib.crc32(f"{name} {part}".encode())
 
 
 def _place(target: WeightTarget, memory: Tensor | None) -> torch.device:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from rtp_llm.layers import weight_targets
+from rtp_llm.layers import part_taken, weight_targets
 from rtp_llm.layers.fp8_targets import DequantizingTarget
 from rtp_llm.models.refusals import refuse
 
@@ -51,7 +51,7 @@ def describe(checkpoint: Checkpoint, dtype: torch.dtype, device: Device) -> str:
 
 def tell_of_dequantized(model: nn.Module, dtype: torch.dtype, device: Device) -> None:
     """Log once what FP8 weights take that are kept as floats."""
-    targets = (target for _, target in weight_targets(model))
+    targets = (part_taken(target) for _, target in weight_targets(model))
     stored = sum(math.prod(t.shape) for t in targets if isinstance(t, DequantizingTarget))
     if not stored:
         return

@@ -10,7 +10,12 @@ from pathlib import Path
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device import Device, Support
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
-from rtp_llm.layers import SharedBlocksError, finish_loading, shorten_lookups
+from rtp_llm.layers import (
+    DivisionError,
+    SharedBlocksError,
+    finish_loading,
+    shorten_lookups,
+)
 from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.layers.moe import explain as explain_experts
 from rtp_llm.loader.checkpoint import Checkpoint
@@ -64,6 +69,8 @@ def load_model(
     Raises UnsupportedModelError, ModelConfigError, CheckpointError, WeightError or NoChoiceError.
     """
     config = read_model_config(path, mtp=mtp, eagle3=eagle3, draft_model=draft_model)
+    if experts is not None and tensor_parallel.size > 1:
+        raise refuse("tensor parallelism of experts with settings of their own")
     options = _options(settings, config, device)
     options = replace(options, experts=experts, tensor_parallel=tensor_parallel)
     progress = progress or SilentProgress()
@@ -131,19 +138,21 @@ def _filled(
 def _made(config: ModelConfig, options: ModelOptions, checkpoint: Checkpoint | None) -> CausalLM:
     """The model without its weights."""
     local_experts(config, options.layer_options())
-    with _refusing_shared_blocks(config):
+    with _refusing(config):
         if checkpoint is not None:
             check_weights(config, options, checkpoint)
         return model_class(config.architecture)(config, options)
 
 
 @contextmanager
-def _refusing_shared_blocks(config: ModelConfig) -> Iterator[None]:
-    """Inside, layers are made."""
+def _refusing(config: ModelConfig) -> Iterator[None]:
+    """Inside, layers are made, or said to be."""
     try:
         yield
     except SharedBlocksError as error:
         raise refuse("FP8 blocks of several parts", str(error), config.architecture) from error
+    except DivisionError as error:
+        raise refuse("tensor parallelism of such sizes", str(error), config.architecture) from error
 
 
 def explain(
@@ -185,7 +194,7 @@ def _explain_model(
     config, checkpoint = _checkpoint(path, config, options)
     options = _with_stored(options, config, checkpoint, device)
     experts = local_experts(config, options.layer_options())
-    with _refusing_shared_blocks(config):
+    with _refusing(config):
         check_weights(config, options, checkpoint)
     settings = options.settings
     kept = settings.dtype + describe(checkpoint, options.dtype, device)

@@ -10,18 +10,27 @@ cores, as torch would, costs more than the conversion itself when the machine is
 
 from __future__ import annotations
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from rtp_llm.device import Device
-from rtp_llm.layers import Elsewhere, WeightTarget, rows_together, weight_targets
+from rtp_llm.layers import (
+    Cut,
+    CutTarget,
+    Elsewhere,
+    WeightTarget,
+    part_taken,
+    rows_together,
+    weight_targets,
+)
 from rtp_llm.loader.checkpoint import Checkpoint, CheckpointError, TensorEntry
 from rtp_llm.loader.plan import WeightError
 from rtp_llm.loader.progress import Progress
@@ -74,16 +83,35 @@ def _here(targets: list[WeightTarget]) -> list[WeightTarget]:
 
 @dataclass(frozen=True)
 class _Span:
-    """Rows `start` to `stop` of a tensor, and where they go."""
+    """Rows `start` to `stop` of a tensor, and where they go: to row `place` of the targets on.
+
+    `columns`: the first and what is behind the last one that go there; None: all do.
+    """
 
     entry: TensorEntry
     start: int
     stop: int
     targets: list[WeightTarget]
+    place: int = 0
+    columns: tuple[int, int] | None = None
+
+    @property
+    def rows(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        if self.columns is None:
+            return self.entry.shape[1:]
+        return self.columns[1] - self.columns[0], *self.entry.shape[2:]
+
+    @property
+    def row_bytes(self) -> int:
+        return math.prod(self.row_shape) * self.entry.dtype.itemsize
 
     @property
     def size(self) -> int:
-        return (self.stop - self.start) * self.entry.row_bytes
+        return self.rows * self.row_bytes
 
     def pieces(self, size: int) -> Iterator[_Span]:
         """The span in pieces of about `size` bytes, at least a row each.
@@ -91,13 +119,25 @@ class _Span:
         Pieces begin at multiples of the rows that a target takes together.
         """
         together = rows_together(self.targets)
-        step = max(1, size // max(1, self.entry.row_bytes) // together) * together
+        step = max(1, size // max(1, self.row_bytes) // together) * together
         for start in range(self.start, self.stop, step):
-            yield _Span(self.entry, start, min(start + step, self.stop), self.targets)
+            stop, place = min(start + step, self.stop), self.place + start - self.start
+            yield replace(self, start=start, stop=stop, place=place)
 
 
 def _spans(entry: TensorEntry, targets: list[WeightTarget]) -> Iterator[_Span]:
-    return _Span(entry, 0, entry.shape[0], targets).pieces(_SPAN_BYTES)
+    """What is read of a tensor; once for all targets that take the same part of it."""
+    takers: dict[tuple[Cut | None, Cut | None], list[WeightTarget]] = defaultdict(list)
+    for target in targets:
+        cuts = (target.rows, target.columns) if isinstance(target, CutTarget) else (None, None)
+        takers[cuts].append(part_taken(target))
+    for (rows, columns), inside in takers.items():
+        place = 0
+        for start, stop in ((0, entry.shape[0]),) if rows is None else rows.runs:
+            taken = None if columns is None else columns.runs[0]
+            span = _Span(entry, start, stop, inside, place, taken)
+            yield from span.pieces(_SPAN_BYTES)
+            place += span.rows
 
 
 @contextmanager
@@ -126,7 +166,7 @@ def _load_span(span: _Span, staging: Staging) -> None:
 def _load_piece(file: int, piece: _Span, staging: Staging) -> None:
     rows: Tensor | None = None
     for target in piece.targets:
-        memory = target.destination(piece.start, piece.stop)
+        memory = target.destination(piece.place, piece.place + piece.rows)
         if memory is not None and _can_read_into(memory, piece.entry.dtype):
             _read(file, piece, memory)
             continue
@@ -134,7 +174,7 @@ def _load_piece(file: int, piece: _Span, staging: Staging) -> None:
             rows = _shaped(staging.next(piece.size), piece)
             _read(file, piece, rows)
         try:
-            target.write(piece.start, rows)
+            target.write(piece.place, rows)
         except (OverflowError, ValueError) as error:
             raise WeightError(f"{piece.entry.name} ({piece.entry.file.name}): {error}") from error
     if rows is not None:
@@ -147,8 +187,7 @@ def _can_read_into(memory: Tensor, dtype: torch.dtype) -> bool:
 
 def _shaped(buffer: Tensor, piece: _Span) -> Tensor:
     """The buffer (uint8) as rows of the piece."""
-    rows = piece.stop - piece.start
-    return buffer.view(piece.entry.dtype).view(rows, *piece.entry.shape[1:])
+    return buffer.view(piece.entry.dtype).view(piece.rows, *piece.row_shape)
 
 
 def _read(file: int, piece: _Span, memory: Tensor) -> None:
@@ -156,10 +195,23 @@ def _read(file: int, piece: _Span, memory: Tensor) -> None:
     if memory.numel() == 0:
         return
     entry = piece.entry
-    left: memoryview = memory.view(-1).view(torch.uint8).numpy().data
+    content: memoryview = memory.view(-1).view(torch.uint8).numpy().data
     offset = entry.offset + piece.start * entry.row_bytes
-    while left:
-        count = os.preadv(file, [left], offset)
+    if piece.columns is None:
+        _fill(file, content, offset, entry)
+        return
+    # A call for each row: what lies between, which other ranks take, is not read.
+    width = piece.row_bytes
+    offset += piece.columns[0] * (entry.row_bytes // entry.shape[1])
+    for row in range(piece.rows):
+        _fill(file, content[row * width : (row + 1) * width], offset, entry)
+        offset += entry.row_bytes
+
+
+def _fill(file: int, content: memoryview, offset: int, entry: TensorEntry) -> None:
+    """Read as many bytes from `offset` on."""
+    while content:
+        count = os.preadv(file, [content], offset)
         if count == 0:
             raise CheckpointError(f"{entry.file} became shorter while it was read")
-        left, offset = left[count:], offset + count
+        content, offset = content[count:], offset + count

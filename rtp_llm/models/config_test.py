@@ -218,6 +218,8 @@ BY_SETTINGS = {
     "no layer of multi-token prediction",
     "quantized twice",
     "settings of FP8 products without any",
+    "tensor parallelism of experts with settings of their own",
+    "tensor parallelism of such sizes",
 }
 ROWS = {row.name: row for row in REFUSALS if row.area == AREA}
 

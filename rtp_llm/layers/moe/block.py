@@ -9,7 +9,13 @@ from torch import Tensor, nn
 
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.moe.config import MoeConfig
-from rtp_llm.layers.moe.dispatcher import Dispatched, Dispatcher, LocalDispatcher, SelectionStep
+from rtp_llm.layers.moe.dispatcher import (
+    Dispatched,
+    Dispatcher,
+    DividedDispatcher,
+    LocalDispatcher,
+    SelectionStep,
+)
 from rtp_llm.layers.moe.executor import ExpertContext, ExpertWeights
 from rtp_llm.layers.moe.few_tokens import FewTokens
 from rtp_llm.layers.moe.gate import Gate
@@ -34,14 +40,7 @@ class MoeBlock(Layer):
     def __init__(self, index: int, config: MoeConfig, options: LayerOptions) -> None:
         super().__init__()
         self.index, self.config = index, config
-        hooks = options.experts
-        self.dispatcher: Dispatcher = LocalDispatcher(config.num_experts)
-        self.steps: tuple[SelectionStep, ...] = ()
-        if hooks is not None:
-            self.dispatcher, self.steps = (
-                hooks.dispatcher(index, config),
-                hooks.steps(index, config),
-            )
+        self.dispatcher, self.steps = _way_to_experts(index, config, options)
         context = expert_context(config, options, self.dispatcher)
         kind = choose_executor(context, options.settings.moe_strategy)
         self.gate = Gate(config, options)
@@ -99,6 +98,17 @@ class MoeBlock(Layer):
         yield from weight_targets(self.experts, f"{path}{names.experts}.")
         if self.shared is not None:
             yield from self.shared.checkpoint_targets(path)
+
+
+def _way_to_experts(
+    index: int, config: MoeConfig, options: LayerOptions
+) -> tuple[Dispatcher, tuple[SelectionStep, ...]]:
+    hooks, ranks, experts = options.experts, options.tensor_parallel, config.num_experts
+    if hooks is not None:
+        return hooks.dispatcher(index, config), hooks.steps(index, config)
+    if ranks.size > 1:
+        return DividedDispatcher(experts, ranks, options.device), ()
+    return LocalDispatcher(experts), ()
 
 
 class _Experts(nn.Module):

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+import torch
 from torch import Tensor
 
+from rtp_llm.distributed.tensor_parallel import TensorParallel
+from rtp_llm.layers.cuts import Cut
 from rtp_llm.layers.moe.config import MoeConfig
 
 # What may change a selection in place, in order: (ids int32 [T, k], weights float32 [T, k]).
@@ -67,6 +70,30 @@ class LocalDispatcher:
 
     def prepare(self, x: Tensor, ids: Tensor, weights: Tensor) -> Dispatched:
         return Dispatched(x, ids, weights)
+
+    def finalize(self, dispatched: Dispatched, out: Tensor) -> Tensor:
+        return out
+
+
+class DividedDispatcher:
+    """Each tensor-parallel rank has all tokens and some experts, the same number of them.
+
+    Nothing travels: what the experts here give is this rank's part of the sums.
+    """
+
+    name: ClassVar[str] = "divided"
+    priority: ClassVar[int] = 0
+    most_rows: ClassVar[int | None] = None
+
+    def __init__(self, num_experts: int, ranks: TensorParallel, device: torch.device) -> None:
+        """DivisionError where ranks would have unequal numbers of experts."""
+        ((first, last),) = Cut.even(num_experts, ranks, "the number of experts").runs
+        self.local_experts = tuple(range(first, last))
+        slots = [each - first if first <= each < last else -1 for each in range(num_experts)]
+        self._slots = torch.tensor(slots, dtype=torch.int32, device=device)
+
+    def prepare(self, x: Tensor, ids: Tensor, weights: Tensor) -> Dispatched:
+        return Dispatched(x, self._slots.index_select(0, ids.view(-1)).view_as(ids), weights)
 
     def finalize(self, dispatched: Dispatched, out: Tensor) -> Tensor:
         return out

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from rtp_llm import ops
 from rtp_llm.layers.activation import GatedActivation
+from rtp_llm.layers.cut_targets import LinearCuts
+from rtp_llm.layers.cuts import Cut
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.linear_factory import make_float_product, make_linear
 from rtp_llm.layers.moe.config import MoeConfig
@@ -16,7 +18,10 @@ from rtp_llm.layers.weights import RowsTarget, WeightTarget, weight_targets
 
 
 class SharedExperts(Layer):
-    """One gated layer as wide as all shared experts; its result may be weighed by a sigmoid."""
+    """One gated layer as wide as all shared experts; its result may be weighed by a sigmoid.
+
+    Tensor-parallel ranks divide its channels; each adds its part of the sum.
+    """
 
     gate: nn.Parameter | None
 
@@ -25,10 +30,13 @@ class SharedExperts(Layer):
         hidden, names = config.hidden_size, config.names
         width = config.shared_intermediate_size
         inside = options.inside(names.shared)
-        parts = {names.gate_proj: width, names.up_proj: width}
+        cut = Cut.even(width, options.tensor_parallel, "the size of the shared experts")
+        parts = {names.gate_proj: cut.size, names.up_proj: cut.size}
+        rows, columns = LinearCuts(dict.fromkeys(parts, cut)), LinearCuts(columns=cut)
         self.names = names
-        self.gate_up_proj = make_linear(hidden, parts, False, inside)
-        self.down_proj = make_linear(width, {names.down_proj: hidden}, False, inside)
+        self.gate_up_proj = make_linear(hidden, parts, False, inside, cuts=rows)
+        down = {names.down_proj: hidden}
+        self.down_proj = make_linear(cut.size, down, False, inside, cuts=columns)
         self.activation = GatedActivation(config.activation)
         self.gate = options.parameter(1, hidden) if config.shared_gate else None
         self._product = make_float_product(self.gate) if self.gate is not None else None
