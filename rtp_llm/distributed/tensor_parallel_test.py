@@ -23,7 +23,8 @@ def _summed(world, dtype):
     across = part.t()
     in_place = part.clone()
     assert ranks.all_reduce(in_place) is in_place
-    return in_place, ranks.all_reduce(across), part
+    across = ranks.all_reduce(across)
+    return [each.tolist() for each in (in_place, across, part)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -31,21 +32,21 @@ def test_a_sum_is_that_in_the_order_of_ranks(tmp_path, dtype):
     first, second, third = (part.float() for part in _parts(dtype))
     expected = (first + second + third).to(dtype)
     for in_place, across, part in run_ranks(tmp_path, SIZE, _summed, dtype):
-        assert torch.equal(in_place, expected)
-        assert torch.equal(across, expected.t())
-        assert not torch.equal(part, expected), "what is not contiguous stays as it was"
+        assert in_place == expected.tolist()
+        assert across == expected.t().tolist()
+        assert part != expected.tolist(), "what is not contiguous stays as it was"
 
 
 def _gathered(world):
     ranks = TensorParallel(world.rank, world.size, world.tensors)
     columns = 10 * torch.arange(2)[:, None] + torch.tensor([2 * world.rank, 2 * world.rank + 1])
-    return ranks.all_gather(columns), ranks.all_gather(columns[:0])
+    return ranks.all_gather(columns).tolist(), ranks.all_gather(columns[:0]).shape
 
 
 def test_columns_stand_in_the_order_of_ranks(tmp_path):
     for rows, none in run_ranks(tmp_path, SIZE, _gathered):
-        assert rows.tolist() == [[*range(6)], [*range(10, 16)]]
-        assert none.shape == (0, 6)
+        assert rows == [[*range(6)], [*range(10, 16)]]
+        assert none == (0, 6)
 
 
 def test_one_rank_has_everything():

@@ -184,17 +184,27 @@ class Architecture(CausalLM):
         """The sequence mixer of each layer."""
 
     @classmethod
-    def groups_of(cls, config: ModelConfig, dtypes: CacheDtypes) -> CacheGroups:
-        """What its layers will keep of a sequence; nothing is made."""
-        return CacheGroups.of([mixer.cache_spec(dtypes) for mixer in cls.mixers(config)])
+    def mixers_here(cls, config: ModelConfig, ranks: TensorParallel) -> tuple[MixerShape, ...]:
+        """This rank's part of each; DivisionError where there are no equal parts."""
+        mixers = cls.mixers(config)
+        return mixers if ranks.size == 1 else tuple(each.on_rank(ranks) for each in mixers)
+
+    @classmethod
+    def groups_of(
+        cls, config: ModelConfig, dtypes: CacheDtypes, ranks: TensorParallel = SINGLE
+    ) -> CacheGroups:
+        """What its layers will keep of a sequence, on one of ``ranks``; nothing is made."""
+        mixers = cls.mixers_here(config, ranks)
+        return CacheGroups.of([mixer.cache_spec(dtypes) for mixer in mixers])
 
     @classmethod
     def backend_configs(
         cls, config: ModelConfig, options: ModelOptions
     ) -> list[BackendConfig | None]:
         """What the layers of each cache group ask of a backend."""
-        mixers, asked = cls.mixers(config), options.backend_options()
-        groups = cls.groups_of(config, options.cache_dtypes).groups
+        ranks, asked = options.tensor_parallel, options.backend_options()
+        mixers = cls.mixers_here(config, ranks)
+        groups = cls.groups_of(config, options.cache_dtypes, ranks).groups
         return [mixers[group.layers[0]].backend_config(asked) for group in groups]
 
     @classmethod

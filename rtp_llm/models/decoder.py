@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from rtp_llm.attention import Backend, CacheGroups, ForwardBatch, GroupBackends
 from rtp_llm.layers import (
     AttentionShape,
-    Embedding,
     Layer,
     LayerOptions,
     LogitsHead,
@@ -19,6 +18,8 @@ from rtp_llm.layers import (
     MoeBlock,
     Rotary,
     TiedLogitsHead,
+    gather_columns,
+    make_embedding,
 )
 from rtp_llm.models.causal_lm import Architecture, ModelOptions
 from rtp_llm.models.config import ModelConfig
@@ -45,13 +46,14 @@ class Decoder(Layer):
         """``mixers`` of the layers, ``backends`` of each."""
         super().__init__()
         layers = layers.inside("model")
-        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, layers)
+        self.embed_tokens = make_embedding(config.vocab_size, config.hidden_size, layers)
         self.layers = nn.ModuleList(
             DecoderLayer(index, config, mixer, backend, layers.inside(f"layers.{index}"))
             for index, (mixer, backend) in enumerate(zip(mixers, backends, strict=True))
         )
         self.norm = make_norm(config, layers)
         self.rotary = Rotary(config.rope, options.num_positions, options.device)
+        self._ranks = options.tensor_parallel
         self._captures: tuple[int, ...] = ()
         self.captured: Tensor | None = None
 
@@ -61,7 +63,7 @@ class Decoder(Layer):
         pending: Tensor | None = None
         for index, layer in enumerate(self.layers):
             if index in self._captures:
-                self._capture(index, residual, pending)
+                pending = self._capture(index, residual, pending)
             pending = layer(pending, residual, cos_sin, batch)
         return self.norm.after(pending, residual)
 
@@ -69,11 +71,15 @@ class Decoder(Layer):
         """Keep what goes into these layers of each step, in ``captured`` [T, layers x hidden]."""
         self._captures = tuple(layers)
 
-    def _capture(self, index: int, residual: Tensor, pending: Tensor | None) -> None:
+    def _capture(self, index: int, residual: Tensor, pending: Tensor | None) -> Tensor | None:
         """Graphs write to the memory that they were captured with: it must not move afterwards.
 
         It does not, since the trial steps come before the graphs, and no step is larger.
+        Returns what still has to be added to the residual.
         """
+        if pending is not None and self._ranks.size > 1:
+            residual.add_(self._ranks.all_reduce(pending))
+            pending = None
         tokens, hidden = residual.shape
         if self.captured is None or len(self.captured) < tokens:
             self.captured = residual.new_empty(tokens, len(self._captures) * hidden)
@@ -83,6 +89,7 @@ class Decoder(Layer):
                 to.copy_(residual)
                 if pending is not None:
                     to.add_(pending)
+        return pending
 
 
 class DecoderForCausalLM(Architecture):
@@ -93,9 +100,10 @@ class DecoderForCausalLM(Architecture):
     def __init__(self, config: ModelConfig, options: ModelOptions) -> None:
         super().__init__()
         self.config = config
-        layers, mixers = options.layer_options(), self.mixers(config)
+        self._ranks = ranks = options.tensor_parallel
+        layers, mixers = options.layer_options(), self.mixers_here(config, ranks)
         self._backends = GroupBackends(self.backend_configs(config, options))
-        groups = self.groups_of(config, options.cache_dtypes).layer_group
+        groups = self.groups_of(config, options.cache_dtypes, ranks).layer_group
         backends = [self._backends[group] for group in groups]
         last = config.num_layers
         self.model = Decoder(config, options, layers, mixers[:last], backends[:last])
@@ -167,6 +175,16 @@ class DecoderForCausalLM(Architecture):
         logits: Tensor = self.lm_head(hidden)
         return logits
 
+    @property
+    def logit_columns(self) -> range:
+        return range(*self.lm_head.cut.runs[0])
+
+    def gather_logits(self, logits: Tensor) -> Tensor:
+        return gather_columns(logits, self.lm_head.cut, self._ranks)
+
+    def _all_logits(self, hidden: Tensor) -> Tensor:
+        return self.gather_logits(self.compute_logits(hidden))
+
     def _make_drafts(
         self,
         config: ModelConfig,
@@ -180,18 +198,18 @@ class DecoderForCausalLM(Architecture):
         layers = layers.of_drafts()
         target = TargetParts(
             embed=self.model.embed_tokens,
-            logits=self.compute_logits,
+            logits=self.compute_logits if self._ranks.size == 1 else self._all_logits,
             cos_sin=lambda: self.model.rotary.cos_sin,
         )
         if config.eagle3 is not None:
             positions = options.num_positions
-            head = Eagle3Head(last, config.eagle3, backend, layers, target, positions)
+            head = Eagle3Head(last, config.eagle3, mixer, backend, layers, target, positions)
             self.model.capture(head.captures)
             self.eagle3 = head
         else:
             self.mtp = MultiTokenPredictor(last, config, mixer, backend, layers, target)
 
-    def _make_head(self, config: ModelConfig, layers: LayerOptions) -> nn.Module:
+    def _make_head(self, config: ModelConfig, layers: LayerOptions) -> LogitsHead | TiedLogitsHead:
         tied = config.tie_word_embeddings
         if layers.quantization == "fp8":  # which leaves logits alone, as FP8 checkpoints do
             layers = layers.unquantized()

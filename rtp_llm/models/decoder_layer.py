@@ -7,13 +7,24 @@ from typing import Any
 from torch import Tensor
 
 from rtp_llm.attention import Backend, ForwardBatch
-from rtp_llm.layers import GatedMLP, Layer, LayerOptions, Mixer, MixerShape, MoeBlock, RMSNorm
+from rtp_llm.layers import (
+    GatedMLP,
+    Layer,
+    LayerOptions,
+    Mixer,
+    MixerShape,
+    MoeBlock,
+    RMSNorm,
+    residual_norm,
+)
 from rtp_llm.models.config import ModelConfig
 
 
 class DecoderLayer(Layer):
     """Attention and MLP, each after a norm that first adds the previous result to the residual.
 
+    On one of several tensor-parallel ranks these results are parts of sums, which the norms make
+    (residual_norm): two sums a layer.
     ``index`` is that of its cache; behind the model's last layer come those that draft.
     """
 
@@ -60,7 +71,7 @@ class DecoderLayer(Layer):
 
 def make_norm(config: ModelConfig, options: LayerOptions) -> RMSNorm:
     """A norm of hidden states."""
-    return RMSNorm(config.hidden_size, config.rms_norm_eps, options, config.norm_offset)
+    return residual_norm(config.hidden_size, config.rms_norm_eps, options, config.norm_offset)
 
 
 def make_feed_forward(index: int, config: ModelConfig, options: LayerOptions) -> Layer:

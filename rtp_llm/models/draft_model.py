@@ -14,15 +14,19 @@ from rtp_llm.attention import (
     ForwardBatch,
     SlidingWindowSpec,
 )
+from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.draft_head import DraftModule
 from rtp_llm.models.registry import model_class
 
 
-def cache_groups_of(config: ModelConfig, dtypes: CacheDtypes) -> CacheGroups:
-    """What the layers of the model keep of a sequence, and behind them those of its draft model."""
-    own = model_class(config.architecture).groups_of(config, dtypes)
+def cache_groups_of(
+    config: ModelConfig, dtypes: CacheDtypes, ranks: TensorParallel = SINGLE
+) -> CacheGroups:
+    """What the layers of the model keep of a sequence on one of ``ranks``, and behind them those of
+    its draft model, which every rank has all of."""
+    own = model_class(config.architecture).groups_of(config, dtypes, ranks)
     draft = config.draft_model
     if draft is None:
         return own
@@ -149,3 +153,10 @@ class WithDraftModel(CausalLM):
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         return self.target.compute_logits(hidden)
+
+    @property
+    def logit_columns(self) -> range:
+        return self.target.logit_columns
+
+    def gather_logits(self, logits: Tensor) -> Tensor:
+        return self.target.gather_logits(logits)

@@ -11,14 +11,19 @@ from torch import Tensor
 from rtp_llm.attention import AttentionBackend, Backend, ForwardBatch
 from rtp_llm.layers import (
     AttentionLayer,
+    AttentionShape,
     Embedding,
     GatedMLP,
     Layer,
     LayerOptions,
     LogitsHead,
     Mixer,
+    MixerShape,
     RMSNorm,
     Rotary,
+    gather_columns,
+    make_embedding,
+    residual_norm,
 )
 from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.model_folder import read_json
@@ -81,17 +86,18 @@ class _Layer(Layer):
         self,
         index: int,
         config: Eagle3Config,
+        mixer: MixerShape,
         backend: Backend[Any] | None,
         options: LayerOptions,
     ) -> None:
         super().__init__()
-        assert isinstance(backend, AttentionBackend)
+        assert isinstance(mixer, AttentionShape) and isinstance(backend, AttentionBackend)
         own = config.own
         hidden, eps = own.hidden_size, own.rms_norm_eps
         self.input_layernorm = RMSNorm(hidden, eps, options)
         self.hidden_norm = RMSNorm(hidden, eps, options)
-        self.self_attn = AttentionLayer(index, config.shape, backend, options.inside("self_attn"))
-        self.post_attention_layernorm = RMSNorm(hidden, eps, options)
+        self.self_attn = AttentionLayer(index, mixer, backend, options.inside("self_attn"))
+        self.post_attention_layernorm = residual_norm(hidden, eps, options)
         inner, mlp = own.intermediate_size, options.inside("mlp")
         self.mlp = GatedMLP(hidden, inner, own.hidden_act, own.mlp_bias, mlp)
         self._norm_before_residual = config.norm_before_residual
@@ -125,6 +131,7 @@ class Eagle3Head(DraftHead):
         self,
         index: int,
         config: Eagle3Config,
+        mixer: MixerShape,
         backend: Backend[Any] | None,
         options: LayerOptions,
         target: TargetParts,
@@ -132,16 +139,17 @@ class Eagle3Head(DraftHead):
     ) -> None:
         super().__init__()
         options, own = options.inside("eagle3"), config.own
+        self._ranks = options.tensor_parallel
         self.width, self.captures, self._target = own.hidden_size, config.captures, target
         columns = len(config.captures) * config.capture_size
         self.fc = make_linear(columns, {"fc": own.hidden_size}, False, options)
-        self.midlayer = _Layer(index, config, backend, options.inside("midlayer"))
+        self.midlayer = _Layer(index, config, mixer, backend, options.inside("midlayer"))
         self.norm = RMSNorm(own.hidden_size, own.rms_norm_eps, options)
         name = "eagle3.lm_head.weight"
         self.lm_head = LogitsHead(config.vocab_size, own.hidden_size, options.unquantized(), name)
         self.embed_tokens: Embedding | None = None
         if config.own_embedding:
-            self.embed_tokens = Embedding(own.vocab_size, own.hidden_size, options)
+            self.embed_tokens = make_embedding(own.vocab_size, own.hidden_size, options)
         self.rotary = Rotary(own.rope, num_positions, options.device)
         # What is added to an id of its vocabulary for the model's; int64 [vocabulary].
         offsets = torch.zeros(config.vocab_size, dtype=torch.int64, device=options.device)
@@ -161,11 +169,13 @@ class Eagle3Head(DraftHead):
         embedded = (self.embed_tokens or self._target.embed)(ids)
         residual: Tensor
         residual, pending = self.midlayer(embedded, states, self.rotary.cos_sin, batch, rows)
-        return residual if pending is None else residual.add_(pending)
+        if pending is None:
+            return residual
+        return residual.add_(self._ranks.all_reduce(pending))
 
     def logits(self, states: Tensor) -> Tensor:
         logits: Tensor = self.lm_head(self.norm(states))
-        return logits
+        return gather_columns(logits, self.lm_head.cut, self._ranks)
 
     def tokens(self, choices: Tensor) -> Tensor:
         return choices + self.d2t.index_select(0, choices)

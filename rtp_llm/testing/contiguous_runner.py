@@ -50,7 +50,7 @@ class ContiguousRunner:
     def step(self, tokens: Sequence[Sequence[int]]) -> list[Tensor]:
         """Append tokens[i] to sequence i (possibly none) -> float32 logits [len(tokens[i]), V]."""
         hidden = self.model(self._batch(tokens))
-        logits = self.model.compute_logits(hidden)
+        logits = self.model.gather_logits(self.model.compute_logits(hidden))
         return list(torch.split(logits, [len(new) for new in tokens]))
 
     def prefill(self, prompt: Sequence[int], chunk: int | None = None) -> Tensor:

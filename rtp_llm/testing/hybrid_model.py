@@ -21,7 +21,15 @@ from rtp_llm.attention import (
     ForwardBatch,
     RecurrentSpec,
 )
-from rtp_llm.layers import LayerOptions, Mixer, MixerShape, RMSNorm, make_linear
+from rtp_llm.distributed.tensor_parallel import TensorParallel
+from rtp_llm.layers import (
+    DivisionError,
+    LayerOptions,
+    Mixer,
+    MixerShape,
+    RMSNorm,
+    make_linear,
+)
 from rtp_llm.models import registry
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.models.config import Features, ModelConfig
@@ -61,6 +69,9 @@ class ToyShape:
     dim: int
 
     checkpoint_name: ClassVar[str] = "linear_attn"
+
+    def on_rank(self, ranks: TensorParallel) -> ToyShape:
+        raise DivisionError("states of a toy are not divided")
 
     def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec:
         sizes = (self.heads, self.dim, self.dim), (self.heads, self.dim)

@@ -9,6 +9,7 @@ import torch
 
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device import Device, resolve_device
+from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.loader import Progress, load_model
 from rtp_llm.models.causal_lm import CausalLM
@@ -25,6 +26,7 @@ def open_model(
     *,
     device: Device | None = None,
     experts: ExpertHooks | None = None,
+    tensor_parallel: TensorParallel = SINGLE,
     progress: Progress | None = None,
     mtp: bool = False,
     eagle3: str = "",
@@ -37,6 +39,7 @@ def open_model(
         device=device or resolve_device("cpu"),
         settings=model_settings(dtype, **settings),
         experts=experts,
+        tensor_parallel=tensor_parallel,
         progress=progress,
         mtp=mtp,
         eagle3=eagle3,

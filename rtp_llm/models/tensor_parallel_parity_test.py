@@ -1,0 +1,244 @@
+"""Models divided among ranks give what they give on one: logits, tokens, drafts."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
+from rtp_llm.distributed.world import World
+from rtp_llm.models.causal_lm import CausalLM
+from rtp_llm.testing.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.eagle3_models import save_eagle3_head
+from rtp_llm.testing.fp8_checkpoints import store_as_fp8
+from rtp_llm.testing.mtp_models import save_mtp_model
+from rtp_llm.testing.open_model import open_model
+from rtp_llm.testing.ranks import run_ranks
+from rtp_llm.testing.transformers_models import CLEAR_GAP, random_prompt, save_model
+
+torch.set_num_threads(2)
+
+LENGTH, NEW_TOKENS, CHUNK = 53, 32, 7
+# Of the largest logit, in float32; and where activations are rounded.
+TOLERANCE, ROUNDED = 1e-5, 5e-2
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of this `kind` with `settings` of its config, opened with `opened`.
+
+    `fp8`: it is stored in FP8 blocks. `draft`: "mtp" or "eagle3", what is opened with it. `rounds`:
+    activations are rounded, where the order of a sum may decide between two numbers.
+    """
+
+    kind: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    opened: dict[str, Any] = field(default_factory=dict)
+    fp8: bool = False
+    draft: str = ""
+    rounds: bool = False
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir()
+        if self.draft == "mtp":
+            save_mtp_model(folder, self.kind, **self.settings)
+            return
+        model = save_model(folder, self.kind, **self.settings)
+        if self.draft == "eagle3":
+            save_eagle3_head(folder / "head", model, draft_vocab_size=50)
+        if self.fp8:
+            store_as_fp8(folder)
+
+    def open(self, folder: Path, ranks: TensorParallel = SINGLE) -> CausalLM:
+        drafts: dict[str, Any] = {}
+        if self.draft:
+            drafts = {"mtp": True} if self.draft == "mtp" else {"eagle3": str(folder / "head")}
+        return open_model(folder, tensor_parallel=ranks, **self.opened, **drafts)
+
+    def __str__(self) -> str:
+        texts = [f"{key}={value}" for key, value in {**self.settings, **self.opened}.items()]
+        return " ".join(filter(None, [self.kind, self.draft, "fp8" * self.fp8, *texts]))
+
+
+def heads(query: int, key_value: int, head_dim: int) -> dict[str, Any]:
+    return {
+        "num_attention_heads": query,
+        "num_key_value_heads": key_value,
+        "head_dim": head_dim,
+    }
+
+
+BIASES = {"attention_bias": True, "mlp_bias": True}
+TIED = {"tie_word_embeddings": True}
+# Borders between ranks are borders of FP8 blocks, and of groups of int8 weights.
+WIDE = {"hidden_size": 256, "intermediate_size": 512, **heads(4, 2, 128)}
+WIDE_MLA = {
+    "hidden_size": 256,
+    "qk_nope_head_dim": 64,
+    "qk_rope_head_dim": 64,
+    "head_dim": 64,
+    "v_head_dim": 64,
+    "intermediate_size": 512,
+    "moe_intermediate_size": 256,
+    "q_lora_rank": 128,
+}
+WIDE_NET = {
+    **WIDE,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "shared_expert_intermediate_size": 256,
+    "moe_intermediate_size": 128,
+}
+CASES = [
+    Case("llama"),
+    Case("llama", {**heads(4, 1, 80), **BIASES}),
+    Case("llama", {**TIED, "vocab_size": 201}),
+    Case("mistral", {**heads(8, 2, 64), "sliding_window": 24}),
+    Case("qwen2", TIED),
+    Case("qwen3", {"attention_bias": True, "vocab_size": 333}),
+    Case("qwen3_moe"),
+    Case("qwen3_moe", {"norm_topk_prob": False, "decoder_sparse_step": 2}),
+    Case("mixtral"),
+    Case("qwen2_moe", {"mlp_only_layers": [1]}),
+    Case("deepseek_v2"),
+    Case("deepseek_v3", {"attention_bias": True}),
+    Case("deepseek_v3", {"q_lora_rank": None}),
+    Case("qwen3_next"),
+    Case("qwen3_5", {"attention_bias": True}),
+    Case("qwen3_5_moe", TIED),
+    Case("llama", WIDE, {"quantization": "int8"}),
+    Case("qwen3", {**WIDE, **TIED}, {"quantization": "w8a8_int8"}, rounds=True),
+    Case("qwen3_5", WIDE_NET, {"quantization": "int8"}),
+    Case("qwen3", WIDE, fp8=True),
+    Case("deepseek_v3", WIDE_MLA, fp8=True),
+    Case("qwen3_next", WIDE_NET, fp8=True),
+    Case("qwen3_5_moe", WIDE_NET, fp8=True),
+    Case("deepseek_v3", draft="mtp"),
+    Case("qwen3_next", TIED, draft="mtp"),
+    Case("llama", draft="eagle3"),
+    Case("qwen3_moe", draft="eagle3"),
+]
+# Four ranks: those with the same KV head, and experts of which a token may choose none here.
+FOUR = [
+    Case("llama"),
+    Case("qwen3", heads(8, 1, 64)),
+    Case("qwen3_moe"),
+    Case("deepseek_v3"),
+    Case("qwen3_5", {"linear_num_key_heads": 4, "linear_num_value_heads": 8}),
+]
+
+Numbers = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Logits of a prompt at once and in chunks, tokens behind it, a draft head's logits."""
+
+    whole: Numbers
+    chunked: Numbers
+    tokens: list[int]
+    drafts: Numbers | None
+
+
+@torch.inference_mode()
+def answers(model: CausalLM, prompt: list[int]) -> Answers:
+    def runner() -> ContiguousRunner:
+        return ContiguousRunner(model, 1, LENGTH + NEW_TOKENS)
+
+    drafts = None
+    if model.drafts is not None:
+        runner().prefill(prompt[:-1])  # which leaves what an EAGLE-3 head reads
+        generator = torch.Generator().manual_seed(1)
+        shape = LENGTH - 1, model.config.hidden_size
+        states = model.draft_states(torch.randn(shape, generator=generator))
+        drafts = runner().draft(prompt[1:], states).float().numpy()
+    return Answers(
+        runner().prefill(prompt).numpy(),
+        runner().prefill(prompt, CHUNK).numpy(),
+        runner().greedy(prompt, NEW_TOKENS, 16),
+        drafts,
+    )
+
+
+def clear_prompt(model: CausalLM) -> list[int]:
+    """A prompt whose greedy tokens are no close calls."""
+    for seed in itertools.count():
+        prompt = random_prompt(LENGTH, seed)
+        tokens = ContiguousRunner(model, 1, 128).greedy(prompt, NEW_TOKENS, 16)
+        logits = ContiguousRunner(model, 1, 128).prefill(prompt + tokens)[LENGTH - 1 :]
+        best = logits.topk(2).values
+        if float((best[:, 0] - best[:, 1]).min()) > CLEAR_GAP:
+            return prompt
+    raise AssertionError("unreachable")
+
+
+def _on_rank(
+    world: World, folder: Path, cases: list[Case], prompts: list[list[int]]
+) -> list[Answers]:
+    ranks = TensorParallel(world.rank, world.size, world.tensors)
+    return [
+        answers(case.open(folder / str(number), ranks), prompt)
+        for number, (case, prompt) in enumerate(zip(cases, prompts, strict=True))
+    ]
+
+
+def compared(folder: Path, cases: list[Case], size: int) -> list[tuple[Answers, list[Answers]]]:
+    """For each case the answers of one rank, and of each of `size`."""
+    alone: list[Answers] = []
+    prompts: list[list[int]] = []
+    for number, case in enumerate(cases):
+        case.save(folder / str(number))
+        model = case.open(folder / str(number))
+        prompts.append(clear_prompt(model))
+        alone.append(answers(model, prompts[-1]))
+    results = run_ranks(folder, size, _on_rank, folder, cases, prompts)
+    for result in results:
+        assert isinstance(result, list), result
+    return list(zip(alone, map(list, zip(*results, strict=True)), strict=True))
+
+
+@pytest.fixture(scope="module")
+def on_two(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Answers, list[Answers]]]:
+    return compared(tmp_path_factory.mktemp("two"), CASES, 2)
+
+
+@pytest.fixture(scope="module")
+def on_four(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Answers, list[Answers]]]:
+    return compared(tmp_path_factory.mktemp("four"), FOUR, 4)
+
+
+def check(case: Case, alone: Answers, ranks: list[Answers]) -> None:
+    first = ranks[0]
+    most = np.abs(alone.whole).max() * (ROUNDED if case.rounds else TOLERANCE)
+    for logits in (first.whole, first.chunked):
+        assert np.abs(logits - alone.whole).max() <= most
+    assert case.rounds or first.tokens == alone.tokens
+    if alone.drafts is not None:
+        assert first.drafts is not None
+        error = np.abs(first.drafts - alone.drafts).max()
+        assert error <= TOLERANCE * np.abs(alone.drafts).max()
+    for other in ranks[1:]:
+        assert np.array_equal(other.whole, first.whole), "ranks must have the same bits"
+        assert np.array_equal(other.chunked, first.chunked)
+        assert other.tokens == first.tokens
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[str(case) for case in CASES])
+def test_two_ranks_give_what_one_gives(
+    on_two: list[tuple[Answers, list[Answers]]], number: int
+) -> None:
+    check(CASES[number], *on_two[number])
+
+
+@pytest.mark.parametrize("number", range(len(FOUR)), ids=[str(case) for case in FOUR])
+def test_four_ranks_give_what_one_gives(
+    on_four: list[tuple[Answers, list[Answers]]], number: int
+) -> None:
+    check(FOUR[number], *on_four[number])
