@@ -37,7 +37,6 @@ class Refusal:
         return f"{self.name} is not supported on {device}: {self.reason} {self.change}"
 
 
-_OLD_TOOLS = "It is the old form of tool calls."
 _LEAVE_OUT = "Leave the field out."
 _GPUS = "cuda, rocm, xpu"
 _NO_THINKING = "The form of the model's thinking is not known."
@@ -51,14 +50,6 @@ REFUSALS: tuple[Refusal, ...] = (
         "tools",
         "The form of the model's tool calls is not known.",
         "Set --tool-call-parser, or serve a model whose chat template has tools.",
-    ),
-    Refusal("request", "functions", _OLD_TOOLS, "Send tools."),
-    Refusal("request", "function_call", _OLD_TOOLS, "Send tool_choice."),
-    Refusal(
-        "request",
-        "messages.function",
-        _OLD_TOOLS,
-        "Send tool_calls and messages of role tool.",
     ),
     Refusal(
         "request",
@@ -125,6 +116,8 @@ REFUSALS: tuple[Refusal, ...] = (
             "messages",
             "tools",
             "tool_choice",
+            "functions",
+            "function_call",
             "reasoning_effort",
             "enable_thinking",
             "thinking_budget",

@@ -173,7 +173,6 @@ async def test_bad_json(body: bytes) -> None:
 
 VALUES: dict[str, Any] = {
     "tools": [{"type": "function", "function": {"name": "f"}}],
-    "function_call": {"name": "f"},
     "enable_thinking": True,
     "thinking_budget": 0,
     "modalities": ["audio"],

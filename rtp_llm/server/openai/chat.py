@@ -68,7 +68,7 @@ class ChatStream:
         self._echo = form.echo
         self._show_ids = options.token_ids
         self._prompt_ids = prompt_ids
-        self._parts = MessageParts(form.reasoning_fields)
+        self._parts = MessageParts(form)
 
     def delta(self, delta: ChoiceDelta) -> bytes:
         """The chunks of one delta: role before the first text, finish_reason after the last."""
@@ -86,7 +86,7 @@ class ChatStream:
             ids = delta.token_ids if self._show_ids else None
             out += self._chunk(number, content, delta.logprobs, ids=ids)
         if delta.finish is not None:
-            out += self._chunk(number, b"{}", finish=_json(delta.finish))
+            out += self._chunk(number, b"{}", finish=_json(self._parts.finish(delta.finish)))
         return out
 
     def _typed(self, delta: ChoiceDelta, parts: Sequence[OutputDelta]) -> bytes:
@@ -156,6 +156,7 @@ class ChatAnswer:
         )
         self._texts: list[list[str]] = [[form.echo] for _ in range(num_choices)]
         self._parts: list[list[OutputDelta]] = [[] for _ in range(num_choices)]
+        self._shown = MessageParts(form)
         self._typed = False
         self._ids: list[list[int]] = [[] for _ in range(num_choices)]
         self._entries: list[list[LogprobEntry]] = [[] for _ in range(num_choices)]
@@ -195,12 +196,12 @@ class ChatAnswer:
         message: dict[str, Any] = {"content": "".join(self._texts[number])}
         if self._typed:
             parts = [TextDelta(self._form.echo), *self._parts[number]]
-            message = MessageParts(self._form.reasoning_fields).message(parts)
+            message = self._shown.message(parts)
         choice: dict[str, Any] = {
             "index": number,
             "message": {"role": "assistant", **message, "refusal": None},
             "logprobs": shown,
-            "finish_reason": self._finish[number],
+            "finish_reason": self._shown.finish(self._finish[number]),
         }
         if self._form.options.token_ids:
             choice["token_ids"] = self._ids[number]

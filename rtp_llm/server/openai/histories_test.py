@@ -22,11 +22,22 @@ SHOW = (
 @pytest.mark.parametrize(
     ("messages", "param", "text"),
     [
-        ([{"role": "function", "content": "x"}], "messages[0].role", "old form"),
+        ([{"role": "function", "content": "x"}], "messages[0].name", "is required"),
+        ([{"role": "function", "name": "f"}], "messages[0].content", "is required"),
         (
-            [{"role": "assistant", "function_call": {"name": "f"}}],
+            [{"role": "assistant", "function_call": {"name": 3}}],
+            "messages[0].function_call.name",
+            "expected str",
+        ),
+        (
+            [{"role": "assistant", "function_call": {"arguments": "{}"}}],
+            "messages[0].function_call.name",
+            "is required",
+        ),
+        (
+            [{**HELLO, "function_call": FUNCTION}],
             "messages[0].function_call",
-            "old form",
+            "only the assistant",
         ),
         ([{**HELLO, "tool_calls": [CALL]}], "messages[0].tool_calls", "only the assistant"),
         (

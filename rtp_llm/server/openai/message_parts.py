@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rtp_llm.server.prepare.jobs import ChatForm
 from rtp_llm.text.parsers.deltas import (
     OutputDelta,
     ReasoningDelta,
@@ -15,10 +16,15 @@ from rtp_llm.text.parsers.deltas import (
 
 
 class MessageParts:
-    """`reasoning_fields`: those of a message that have the thinking."""
+    """Calls are `tool_calls`, or in the old form `function_call`."""
 
-    def __init__(self, reasoning_fields: Sequence[str]) -> None:
-        self._reasoning_fields = reasoning_fields
+    def __init__(self, form: ChatForm) -> None:
+        self._reasoning_fields = form.reasoning_fields
+        self._functions = form.functions
+
+    def finish(self, reason: str | None) -> str | None:
+        """Why an answer ended, in the same form."""
+        return "function_call" if self._functions and reason == "tool_calls" else reason
 
     def piece(self, part: OutputDelta) -> dict[str, Any]:
         """What a chunk's `delta` says of it; empty: it is not shown."""
@@ -27,8 +33,12 @@ class MessageParts:
         if isinstance(part, ReasoningDelta):
             return dict.fromkeys(self._reasoning_fields, part.text)
         if isinstance(part, ToolArguments):
+            if self._functions:
+                return {"function_call": {"arguments": part.text}}
             return {"tool_calls": [{"index": part.index, "function": {"arguments": part.text}}]}
         function = {"name": part.name, "arguments": ""}
+        if self._functions:
+            return {"function_call": function}
         call = {"index": part.index, "id": part.id, "type": "function", "function": function}
         return {"tool_calls": [call]}
 
@@ -40,6 +50,8 @@ class MessageParts:
         if thinking:
             message |= dict.fromkeys(self._reasoning_fields, thinking)
         calls = _calls(parts)
+        if calls and self._functions:
+            return message | {"function_call": calls[0]["function"]}
         return message | ({"tool_calls": calls} if calls else {})
 
 

@@ -49,6 +49,11 @@ def describe_chat(properties: Schema, *, calls_tools: bool, thinks: bool) -> Non
     choices = [None, "none", "auto"]
     said = "With tools also required, one function, or those that are allowed."
     properties["tool_choice"] = {"enum": choices, "description": said}
+    properties["functions"] = nothing("The old form of tools; not beside them.")
+    properties["function_call"] = {
+        "enum": [None, "none", "auto"],
+        "description": "With functions also one of them.",
+    }
     said = "Or a text, if the template names it or the model's form of thinking is known."
     properties["reasoning_effort"] = {"enum": [None, "", "none"], "description": said}
     for name in ("thinking_token_budget", "thinking_budget"):

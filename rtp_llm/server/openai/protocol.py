@@ -122,7 +122,7 @@ class MessageToolCall(msgspec.Struct, kw_only=True):
 
 
 class Message(msgspec.Struct, kw_only=True):
-    """One message of a conversation; the last fields are refused unless they are empty.
+    """One message of a conversation; `audio` is refused unless it is empty.
 
     Fields that are not listed are taken and not used: clients send back whole answers.
     """
@@ -190,6 +190,8 @@ class ChatRequest(SamplingFields, kw_only=True):
     tools: list[ToolDefinition] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoiceObject | None = None
     parallel_tool_calls: bool | None = None
+    functions: list[FunctionDefinition] | None = None
+    function_call: Literal["none", "auto"] | NamedFunction | None = None
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
@@ -223,6 +225,7 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
     prompt: str | None = None
     messages: list[Message] | None = None
     tools: list[ToolDefinition] | None = None
+    functions: list[FunctionDefinition] | None = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None

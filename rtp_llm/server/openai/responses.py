@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-FinishReason = Literal["stop", "length", "tool_calls", "error"]
+FinishReason = Literal["stop", "length", "tool_calls", "function_call", "error"]
 
 
 class _Answer(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -96,6 +96,7 @@ class AssistantMessage(_Answer):
     reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
     reasoning: str | msgspec.UnsetType = msgspec.UNSET
     tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
+    function_call: CalledFunction | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatChoice(_Answer):
@@ -122,7 +123,7 @@ class ChatAnswerBody(_Answer):
 
 
 class FunctionDelta(_Answer):
-    """The name with the first piece of a call; arguments with the others."""
+    """The name with the first piece of a call; arguments in all."""
 
     arguments: str
     name: str | msgspec.UnsetType = msgspec.UNSET
@@ -145,6 +146,7 @@ class ChunkDelta(_Answer):
     reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
     reasoning: str | msgspec.UnsetType = msgspec.UNSET
     tool_calls: list[ToolCallDelta] | msgspec.UnsetType = msgspec.UNSET
+    function_call: FunctionDelta | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChunkChoice(_Answer):

@@ -219,8 +219,6 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function", "required"),
     ({"tools": "add"}, "tools", "expected array"),
     ({"tools": [SUB] * 1025}, "tools", "too many"),
-    ({"functions": [{"name": "add"}]}, "functions", "Send tools"),
-    ({"function_call": {"name": "add"}}, "function_call", "Send tool_choice"),
     (
         {"tools": [{"type": "function", "function": {"name": "f", "parameters": []}}]},
         "tools[0].function.parameters",

@@ -6,9 +6,9 @@ from rtp_llm.server.errors import bad_request
 from rtp_llm.server.openai.protocol import ChatRequest, TokenizeRequest
 from rtp_llm.server.prepare.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
 from rtp_llm.server.prepare.constraint import constraint_name, constraint_of
+from rtp_llm.server.prepare.functions import choice, declared, with_tool_calls
 from rtp_llm.server.prepare.jobs import ChatForm
 from rtp_llm.server.prepare.openai_messages import conversation
-from rtp_llm.server.prepare.openai_tools import declared_tools, tool_choice
 from rtp_llm.server.prepare.parse import check_best_of, parse_request
 from rtp_llm.server.prepare.prepare_turn import prepare_turn
 from rtp_llm.server.prepare.prepared import PreparedChat
@@ -31,7 +31,7 @@ def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
     options = answer_options(request, chat_logprobs(request), prompt_top)
     turn = ChatTurn(
         prompt=chat_prompt(request),
-        tool_choice=tool_choice(request.tool_choice, request.parallel_tool_calls),
+        tool_choice=choice(request),
         grammar=constraint_of(request, model),
         grammar_name=constraint_name(request),
         sampling=request,
@@ -46,7 +46,9 @@ def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
     return PreparedChat(
         jobs=[job],
         stream=bool(request.stream),
-        form=ChatForm(model.name, job.params.n, options, echo, reasoning_fields),
+        form=ChatForm(
+            model.name, job.params.n, options, echo, reasoning_fields, bool(request.functions)
+        ),
         ignored=ignored,
     )
 
@@ -54,8 +56,8 @@ def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
 def chat_prompt(request: ChatRequest | TokenizeRequest) -> ChatPrompt:
     """What is rendered of a body; raises ApiError."""
     return ChatPrompt(
-        messages=conversation(request.messages or ()),
-        tools=declared_tools(request.tools),
+        messages=conversation(with_tool_calls(request.messages or ())),
+        tools=declared(request),
         reasoning=_reasoning(request),
         variables=request.chat_template_kwargs or {},
         chat_template=request.chat_template or None,

@@ -60,7 +60,8 @@ class AnswerOptions:
 class ChatForm:
     """How the choices of a chat are shown. `echo`: text of the last message, before each.
 
-    `reasoning_fields`: those of a message that have the thinking, none: it is not shown.
+    `reasoning_fields`: those of a message that have the thinking, none: it is not shown;
+    `functions`: calls are shown in the old form, as `function_call`.
     """
 
     model: str
@@ -68,6 +69,7 @@ class ChatForm:
     options: AnswerOptions
     echo: str = ""
     reasoning_fields: tuple[str, ...] = ()
+    functions: bool = False
 
 
 @dataclass(frozen=True)

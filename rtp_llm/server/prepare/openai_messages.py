@@ -17,6 +17,7 @@ _ROLES: dict[str, Role] = {
     "user": "user",
     "assistant": "assistant",
     "tool": "tool",
+    "function": "tool",
 }
 
 
@@ -28,12 +29,9 @@ def conversation(messages: Sequence[protocol.Message]) -> tuple[Message, ...]:
 
 
 def _message(message: protocol.Message, place: str) -> Message:
-    role = _ROLES.get(message.role)
-    if role is None:
-        raise refused("messages.function", f"{place}.role")
-    for name, row in (("function_call", "messages.function"), ("audio", "messages.content")):
-        if not is_harmless(name, getattr(message, name)):
-            raise refused(row, f"{place}.{name}")
+    role = _ROLES[message.role]
+    if not is_harmless("audio", message.audio):
+        raise refused("messages.content", f"{place}.audio")
     if message.tool_calls and role != "assistant":
         raise bad_request(
             f"{place}.tool_calls: only the assistant calls tools.",

@@ -7,7 +7,12 @@ from typing import Literal
 
 from rtp_llm.server.bounds import MAX_TOOLS, check_count
 from rtp_llm.server.errors import bad_request
-from rtp_llm.server.openai.protocol import NamedFunction, ToolChoiceObject, ToolDefinition
+from rtp_llm.server.openai.protocol import (
+    FunctionDefinition,
+    NamedFunction,
+    ToolChoiceObject,
+    ToolDefinition,
+)
 from rtp_llm.text.conversation import Tool, ToolChoice
 
 Mode = Literal["none", "auto", "required"]
@@ -15,12 +20,18 @@ Mode = Literal["none", "auto", "required"]
 
 def declared_tools(tools: Sequence[ToolDefinition] | None) -> tuple[Tool, ...]:
     """Raises ApiError 400 for two of one name."""
-    check_count("tools", len(tools or ()), MAX_TOOLS, "tools")
+    return declared_functions([each.function for each in tools or ()], "tools", ".function")
+
+
+def declared_functions(
+    functions: Sequence[FunctionDefinition], field: str, path: str
+) -> tuple[Tool, ...]:
+    """The same; `path`: of each in an entry of the field."""
+    check_count(field, len(functions), MAX_TOOLS, field)
     found: dict[str, Tool] = {}
-    for index, each in enumerate(tools or ()):
-        function = each.function
+    for index, function in enumerate(functions):
         if not function.name or function.name in found:
-            place = f"tools[{index}].function.name"
+            place = f"{field}[{index}]{path}.name"
             what = "is there twice" if function.name else "must not be empty"
             raise bad_request(f"{place}: {function.name!r} {what}.", place, "invalid_value")
         found[function.name] = Tool(

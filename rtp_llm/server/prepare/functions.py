@@ -1,0 +1,70 @@
+"""OpenAI's old form of tools, `functions`: read as tools, of which one is called at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from rtp_llm.server.errors import bad_request
+from rtp_llm.server.openai import protocol
+from rtp_llm.server.prepare.openai_tools import declared_functions, declared_tools, tool_choice
+from rtp_llm.server.prepare.parse import convert_at, is_harmless
+from rtp_llm.text.conversation import Tool, ToolChoice
+
+
+def declared(request: protocol.ChatRequest | protocol.TokenizeRequest) -> tuple[Tool, ...]:
+    """Of either form; raises ApiError 400 for both, and for two of one name."""
+    if not request.functions:
+        return declared_tools(request.tools)
+    if request.tools:
+        text = "functions and tools both declare what may be called; send one of them."
+        raise bad_request(text, "functions", "invalid_value")
+    return declared_functions(request.functions, "functions", "")
+
+
+def choice(request: protocol.ChatRequest) -> ToolChoice:
+    """Whether, and which, are called; raises ApiError 400 for what is not declared."""
+    asked = request.function_call
+    if isinstance(asked, protocol.NamedFunction):
+        names = [each.name for each in request.functions or ()]
+        if asked.name not in names:
+            text = f"function_call: no function is called {asked.name!r}."
+            raise bad_request(text, "function_call", "invalid_value")
+    if not request.functions:
+        return tool_choice(request.tool_choice, request.parallel_tool_calls)
+    if request.tool_choice is not None:
+        text = "tool_choice: it belongs to tools; beside functions send function_call."
+        raise bad_request(text, "tool_choice", "invalid_value")
+    if isinstance(asked, protocol.NamedFunction):
+        return ToolChoice("required", (asked.name,), parallel=False)
+    return ToolChoice(asked or "auto", None, parallel=False)
+
+
+def with_tool_calls(messages: Sequence[protocol.Message]) -> list[protocol.Message]:
+    """Calls and results of functions as those of tools, with ids of nine letters and digits.
+
+    A result answers the call before it. Raises ApiError 400.
+    """
+    found, call_id = [], None
+    for at, message in enumerate(messages):
+        place = f"messages[{at}]"
+        if message.role == "function":
+            if not message.name:
+                raise bad_request(
+                    f"{place}.name is required.", f"{place}.name", "missing_required_parameter"
+                )
+            message = msgspec.structs.replace(message, role="tool", tool_call_id=call_id)
+        if not is_harmless("function_call", message.function_call):
+            place += ".function_call"
+            if message.role != "assistant":
+                text = f"{place}: only the assistant calls functions."
+                raise bad_request(text, place, "invalid_value")
+            function = convert_at(message.function_call, protocol.CalledFunction, place)
+            call_id = f"call{at:05d}"
+            calls = [protocol.MessageToolCall(id=call_id, function=function)]
+            message = msgspec.structs.replace(
+                message, tool_calls=[*(message.tool_calls or ()), *calls]
+            )
+        found.append(message)
+    return found
