@@ -24,9 +24,9 @@ from rtp_llm.text.grammar.schema.random_schemas_for_tests import SchemaMaker, Va
 
 def _multiple_of(_: Any, factor: float, value: Any, __: Any) -> Any:
     """Of the decimals as they are written; `jsonschema` divides doubles."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         return
-    if (Fraction(Decimal(repr(value))) / Fraction(Decimal(repr(factor)))).denominator != 1:
+    if (Fraction(Decimal(str(value))) / Fraction(Decimal(repr(factor)))).denominator != 1:
         yield jsonschema.ValidationError("multipleOf")
 
 
@@ -36,9 +36,14 @@ def _pattern(_: Any, pattern: str, value: Any, __: Any) -> Any:
         yield jsonschema.ValidationError("pattern")
 
 
-ORACLE: Any = jsonschema.validators.extend(
+_VALIDATOR: Any = jsonschema.validators.extend(
     jsonschema.Draft202012Validator, {"multipleOf": _multiple_of, "pattern": _pattern}
 )
+
+
+def oracle_of(schema: Any) -> Any:
+    """Its `is_valid(value)` is what JSON Schema, with formats, says of a value."""
+    return _VALIDATOR(_of_ascii(schema), format_checker=jsonschema.FormatChecker())
 
 
 @dataclass
@@ -55,7 +60,7 @@ class Verdicts:
         """Compare for the schema of this seed."""
         schema = SchemaMaker(seed).schema()
         self.schemas += 1
-        oracle = ORACLE(_of_ascii(schema), format_checker=jsonschema.FormatChecker())
+        oracle = oracle_of(schema)
         values = [value for value in _values(schema, seed, examples) if _is_usable(value)]
         try:
             grammar = json_schema_grammar(schema)
