@@ -61,10 +61,10 @@ def target() -> Qwen3ForCausalLM:
     return Qwen3ForCausalLM.from_pretrained(TARGET, dtype=torch.float32).eval()
 
 
-@pytest.mark.parametrize(("kind", "count"), [("sums", 60), ("facts", 60), ("calls", 10)])
-def test_drafts_are_accepted(tokenizer, target, kind, count):
+@pytest.mark.parametrize("kind", ["sums", "facts", "calls"])
+def test_drafts_are_accepted(tokenizer, target, kind):
     head = eagle3.load_head(HEAD, target)
-    prompts = data.held_out_prompts(tokenizer)[kind][:count]
+    prompts = data.held_out_prompts(tokenizer)[kind][:60]
     assert acceptance_length(target, head, eagle3.target_states, tokenizer, prompts) >= FLOOR
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from itertools import groupby
 
 import torch
 from tokenizers import Tokenizer
@@ -33,17 +31,17 @@ def acceptance_length(
     Greedy verification keeps the target's own greedy text, so its tokens decide which drafts are
     accepted. Tokens past the end of a reply do not count.
     """
-    emitted = verified = 0
-    for prompt_size, texts in _greedy_texts(target, tokenizer, prompts):
-        ids = data.padded(texts, tokenizer.token_to_id(data.PAD))
-        hidden, _ = states(target, ids)
-        logits = draft_logits(head, ids, hidden, steps)
-        drafts = [head.draft_ids[scores.argmax(-1)].tolist() for scores in logits]
-        for row, text in enumerate(texts):
-            of_row = [of_step[row] for of_step in drafts]
-            lengths = step_lengths(text, prompt_size, of_row)
-            emitted, verified = emitted + sum(lengths), verified + len(lengths)
-    return emitted / verified
+    texts = _greedy_texts(target, tokenizer, prompts)
+    ids = data.padded(texts, tokenizer.token_to_id(data.PAD))
+    hidden, _ = states(target, ids)
+    logits = draft_logits(head, ids, hidden, steps)
+    drafts = [head.draft_ids[scores.argmax(-1)].tolist() for scores in logits]
+    lengths = [
+        length
+        for row, (prompt, text) in enumerate(zip(prompts, texts, strict=True))
+        for length in step_lengths(text, len(prompt), [of_step[row] for of_step in drafts])
+    ]
+    return sum(lengths) / len(lengths)
 
 
 def step_lengths(
@@ -66,22 +64,24 @@ def step_lengths(
 
 def _greedy_texts(
     target: PreTrainedModel, tokenizer: Tokenizer, prompts: Sequence[list[int]]
-) -> list[tuple[int, list[list[int]]]]:
-    """Prompts of one length at a time, with the target's replies up to the end token."""
-    end = tokenizer.token_to_id(data.END)
-    found: dict[int, list[list[int]]] = defaultdict(list)
-    for size, group in groupby(sorted(prompts, key=len), key=len):
-        ids = torch.tensor(list(group))
-        texts = target.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=False,
-            max_new_tokens=_LONGEST_REPLY,
-            eos_token_id=end,
-            pad_token_id=tokenizer.token_to_id(data.PAD),
-        )
-        found[size] = [_until(end, size, text) for text in texts.tolist()]
-    return list(found.items())
+) -> list[list[int]]:
+    """Each prompt with the target's reply, up to the end token."""
+    end, pad = tokenizer.token_to_id(data.END), tokenizer.token_to_id(data.PAD)
+    longest = max(map(len, prompts))
+    padding = [longest - len(prompt) for prompt in prompts]
+    rows = [[pad] * before + prompt for before, prompt in zip(padding, prompts, strict=True)]
+    texts = target.generate(
+        torch.tensor(rows),
+        attention_mask=(torch.arange(longest) >= torch.tensor(padding)[:, None]).long(),
+        do_sample=False,
+        max_new_tokens=_LONGEST_REPLY,
+        eos_token_id=end,
+        pad_token_id=pad,
+    )
+    return [
+        _until(end, len(prompt), text[before:])
+        for before, prompt, text in zip(padding, prompts, texts.tolist(), strict=True)
+    ]
 
 
 def _until(end: int, start: int, text: list[int]) -> list[int]:
