@@ -38,7 +38,7 @@ PROGRAMS = {
     "gpu_throughput": [*TINY, "--requests", "3", "--longest", "101"],
     "grammar": ["--shape", "tiny", "--quick", "--batch", "4"],
     "serve_rate": ["--streams", "9", "--tokens", "20", "--endpoint", "chat"],
-    "worker_handover": ["--quick", "--workers", "1"],
+    "worker_handover": ["--quick", "--ranks", "2"],
     "transfer_rate": ["--quick", "--slices", "16"],
 }
 

@@ -1,7 +1,7 @@
-"""Handing a step over to worker processes that do nothing: from the engine to all of them.
+"""Handing a step over to ranks that do nothing: from rank 0 to all of them.
 
 The limit is one cache line that travels to every core and one that comes back from each, about a
-microsecond; the goal is 20 us p99 for 8 workers on 16 or more cores.
+microsecond; the goal is 20 us p99 for 8 ranks on 16 or more cores.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 from benchmark.report import Report, parser
 from rtp_llm.native import load_runtime
 from rtp_llm.worker.new_sequences import NewSequences
-from rtp_llm.worker.shared.process_worker import ProcessWorker
+from rtp_llm.worker.shared.rank_processes import RankProcesses
+from rtp_llm.worker.shared.ranks_worker import RanksWorker
 from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from rtp_llm.worker.plan import StepPlan
 
-COLUMNS = ("workers", "between steps", "spin us", "p50 us", "p99 us", "p99.9 us", "worst us")
+COLUMNS = ("ranks", "between steps", "spin us", "p50 us", "p99 us", "p99.9 us", "worst us")
 _WARM_UP = 200
 
 
@@ -50,29 +51,29 @@ def make_nothing() -> Worker:
 
 def main() -> None:
     flags = parser(__doc__.splitlines()[0])
-    flags.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8])
+    flags.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
     flags.add_argument("--steps", type=int, default=20000)
     arguments = flags.parse_args()
     steps = 500 if arguments.quick else arguments.steps
-    report = Report("Handing a step over to worker processes", COLUMNS)
-    for workers in arguments.workers:
-        spin = 1000 if len(os.sched_getaffinity(0)) > workers else 0
-        measure(report, workers, "nothing", 0.0, spin, steps)
-        measure(report, workers, "2 ms (they sleep)", 0.002, 0, min(steps, 1000))
-    report.notes.append("Goal: 20 us p99 with 8 workers on 16 or more cores.")
+    report = Report("Handing a step over to ranks", COLUMNS)
+    for ranks in arguments.ranks:
+        spin = 1000 if len(os.sched_getaffinity(0)) >= ranks else 0
+        measure(report, ranks, "nothing", 0.0, spin, steps)
+        measure(report, ranks, "2 ms (they sleep)", 0.002, 0, min(steps, 1000))
+    report.notes.append("Goal: 20 us p99 with 8 ranks on 16 or more cores.")
     report.print()
     report.write(arguments.json)
 
 
-def measure(report: Report, workers: int, name: str, pause: float, spin: int, steps: int) -> None:
-    """One row: seconds from publishing a step until every worker has taken it."""
+def measure(report: Report, ranks: int, name: str, pause: float, spin: int, steps: int) -> None:
+    """One row: seconds from publishing a step until every rank has copied it."""
     runtime = load_runtime()
     group = runtime.CacheGroup(kind="full", num_blocks=64, block_size=16)
     config = runtime.SchedulerConfig([group], max_model_len=512, shared_batch=True)
     scheduler = runtime.Scheduler(config)
-    worker = ProcessWorker(
-        scheduler, f"{__spec__.name}:make_nothing", num_workers=workers, max_rows=8, spin=spin
-    )
+    others = ranks - 1
+    processes = RankProcesses(f"{__spec__.name}:make_nothing", [()] * others, [{}] * others)
+    worker = RanksWorker(make_nothing(), processes, scheduler, timeout=60.0, spin=spin)
     waits = np.empty(steps + _WARM_UP)
     try:
         for step in range(len(waits)):
@@ -80,15 +81,14 @@ def measure(report: Report, workers: int, name: str, pause: float, spin: int, st
                 time.sleep(pause)
             began = time.perf_counter()
             handle = worker.execute(scheduler.batch)
-            worker.release_plan()
             waits[step] = time.perf_counter() - began
             assert handle is not None
             handle.read()
     finally:
-        worker.close()
+        processes.close()
     p50, p99, p999, worst = 1e6 * np.percentile(waits[_WARM_UP:], [50, 99, 99.9, 100])
     report.add(
-        **dict(zip(COLUMNS, (workers, name, spin, p50, p99, p999, worst), strict=True)),
+        **dict(zip(COLUMNS, (ranks, name, spin, p50, p99, p999, worst), strict=True)),
     )
 
 

@@ -121,14 +121,19 @@ def _explain(loaded: LoadedSettings) -> int:
         from rtp_llm.engine.memory_estimate import explain_cache, explain_graphs
         from rtp_llm.engine.replicas.rank_setup import check_ranks
         from rtp_llm.engine.start_checks import check_settings
+        from rtp_llm.engine.tensor.topology import Topology
+        from rtp_llm.engine.tensor.topology_checks import check_topology
         from rtp_llm.loader import explain
         from rtp_llm.models.config_reader import read_model_config
 
         print(f"build: {describe_build(known_devices())}")
         device = resolve_device(settings.device_type)
         check_settings(settings, device)
-        check_ranks(settings, read_model_config(settings.model), settings.data_parallel_size)
         head = settings.draft_head
+        config = read_model_config(settings.model, **head)
+        check_ranks(settings, config, settings.data_parallel_size)
+        check_topology(settings, config, device)
+        print(Topology.of(settings, is_mixture=config.moe is not None).table(device.name))
         print(explain(settings.model, device=device, settings=settings, **head))
         print(explain_speculation(settings, device))
         print(explain_graphs(settings, device))

@@ -38,7 +38,7 @@ Message = Mapping[str, Any]
 
 
 class LLM:
-    """A model in this process, or in `data_parallel_size` processes of its own.
+    """A model in this process, or with several ranks in processes of its own.
 
     >>> with LLM("/models/qwen3") as llm:
     ...     print(llm.generate("The sky is", SamplingParams(max_tokens=8))[0].outputs[0].text)
@@ -66,7 +66,7 @@ class LLM:
         )
         self._processes: RankEngines | None = None
         self._engine: Engine | RankEngines | None
-        if self.settings.data_parallel_size > 1:
+        if self.settings.num_ranks > 1:
             from rtp_llm.engine.replicas.rank_engines import RankEngines
 
             self._engine = self._processes = RankEngines(self.settings)

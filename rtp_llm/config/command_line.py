@@ -123,7 +123,8 @@ def _add_flag(group: Any, name: str, info: Option, is_shown: bool) -> None:
     text = text if is_shown else argparse.SUPPRESS
     extra: dict[str, Any] = {"nargs": "?", "const": "on"} if info.kind == "switch" else {}
     metavar = (info.unit or info.kind).upper().replace(" ", "_")
-    group.add_argument(flag_name(name), dest=name, metavar=metavar, help=text, **extra)
+    flags = (flag_name(name), *info.aliases)
+    group.add_argument(*flags, dest=name, metavar=metavar, help=text, **extra)
 
 
 def load_settings(

@@ -51,6 +51,8 @@ class Option:
     positional: bool = False
     advanced: bool = False
     """Shown by --help-all only."""
+    aliases: tuple[str, ...] = ()
+    """Flags of other engines that are taken for its own."""
     after: str = ""
     """The field of another class that it follows in the documentation; empty: in declared order."""
 

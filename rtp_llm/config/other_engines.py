@@ -23,7 +23,7 @@ class Counterpart:
 
 
 _NOT_YET = "not supported yet"
-_ONE_DEVICE = f"{_NOT_YET}: a model runs on one device"
+_AS_THEY_ARE = "the short names are taken, too"
 _NO_DOWNLOAD = "nothing is downloaded; run `hf download NAME --local-dir FOLDER` and serve FOLDER"
 _GRAPH_SIZES = (
     "sizes follow --max-running-requests, the drafts and the weights; `rtp-llm explain` counts them"
@@ -56,7 +56,7 @@ COUNTERPARTS = (
     Counterpart("--no-enable-log-requests", "", ("access_log",), "off"),
     Counterpart("--disable-log-requests", "", ("access_log",), "off"),
     Counterpart("--uvicorn-log-level", "--log-level-http", ("log_level",)),
-    Counterpart("", "--dp-size", ("data_parallel_size",)),
+    Counterpart("-dp", "--dp-size", ("data_parallel_size",), _AS_THEY_ARE),
     Counterpart("", "--disaggregation-mode", ("role",), "prefill or decode"),
     Counterpart(
         "--enable-expert-parallel",
@@ -92,9 +92,8 @@ COUNTERPARTS = (
     Counterpart(
         "--swap-space", "", (), "a preempted sequence is computed again; nothing is swapped"
     ),
-    Counterpart("--tensor-parallel-size", "--tp-size", (), _ONE_DEVICE),
-    Counterpart("-tp", "--tp", (), _ONE_DEVICE),
-    Counterpart("--pipeline-parallel-size", "--pp-size", (), _ONE_DEVICE),
+    Counterpart("-tp", "--tp-size", ("tensor_parallel_size",), _AS_THEY_ARE),
+    Counterpart("-pp", "--pp-size", ("pipeline_parallel_size",), "one stage yet"),
     Counterpart("", "--speculative-algorithm", ("speculative",)),
     Counterpart("", "--speculative-draft-model-path", ("speculative_model",)),
     Counterpart("", "--speculative-num-draft-tokens", ("num_speculative_tokens",)),

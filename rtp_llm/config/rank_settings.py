@@ -19,6 +19,38 @@ class RankSettings:
         "experts of a mixture; all other weights are replicated (docs/parallel.md).",
         minimum=1,
         maximum=1024,
+        aliases=("--dp-size", "--dp", "-dp"),
+    )
+    tensor_parallel_size: int = option(
+        1,
+        "integer",
+        "ranks",
+        "Devices that compute each model together: every layer is divided among as many "
+        "processes (docs/parallel.md).",
+        minimum=1,
+        maximum=64,
+        aliases=("--tp-size", "--tp", "-tp"),
+    )
+    pipeline_parallel_size: int = option(
+        1,
+        "integer",
+        "ranks",
+        "Stages that a model's layers are divided into; only 1 yet.",
+        minimum=1,
+        maximum=1024,
+        aliases=("--pp-size", "--pp", "-pp"),
+        advanced=True,
+    )
+    expert_parallel_size: int | None = option(
+        None,
+        "integer",
+        "ranks",
+        "Ranks that the experts of a mixture are divided among: data_parallel_size of them.",
+        minimum=1,
+        maximum=1024,
+        automatic="data_parallel_size",
+        aliases=("--ep-size", "--ep"),
+        advanced=True,
     )
     expert_capacity: int | None = option(
         None,
@@ -39,6 +71,7 @@ class RankSettings:
         "Copies of experts beyond one of each, in every layer, over all ranks together.",
         minimum=0,
         maximum=65536,
+        advanced=True,
     )
     eplb_mode: str = option(
         "none",
@@ -93,3 +126,8 @@ class RankSettings:
         "wrong.",
         advanced=True,
     )
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that compute, of all engines."""
+        return self.data_parallel_size * self.tensor_parallel_size

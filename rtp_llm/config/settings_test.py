@@ -32,6 +32,7 @@ EXAMPLES = {
     "suffix_decoding_max_spec_factor": ("0.5", "2"),
     "suffix_decoding_min_token_prob": ("0.2", "0.5"),
     "speculative": ("mtp", "none"),
+    "tensor_parallel_size": ("2", "4"),
     "speculative_config": ("{}", '{"num_speculative_tokens": 5}'),
 }
 
@@ -171,7 +172,7 @@ def test_unknown_flags_and_abbreviations_exit(capsys) -> None:
             ["m", "--gpu-memory-utilization", "0.9"],
             "here it is --kv-cache-mem-mb or --reserve-runtime-mem-mb (MiB, not a share",
         ),
-        (["m", "--tensor-parallel-size", "2"], "--tensor-parallel-size: not supported yet"),
+        (["m", "--enable-lora"], "--enable-lora: not supported yet"),
         (["m", "--max-modl-len", "1"], "did you mean --max-model-len? (here it is --max-seq-len)"),
         (
             ["m", "--max_sequence_len", "1"],
@@ -196,6 +197,14 @@ def test_names_of_other_engines_in_files_and_python(tmp_path) -> None:
         load_settings(["--config", str(file)], {})
     with pytest.raises(SettingsError, match="here it is --max-seq-len"):
         check_names(["max_model_len"])
+
+
+@pytest.mark.parametrize("flag", ["--tensor-parallel-size", "--tp-size", "--tp", "-tp"])
+def test_short_names_of_other_engines_are_taken(flag: str) -> None:
+    loaded = load_settings(["m", flag, "4"], {})
+    assert loaded.settings.tensor_parallel_size == 4
+    with pytest.raises(SettingsError, match="--tensor-parallel-size: 'x' is not a whole number"):
+        load_settings(["m", flag, "x"], {})
 
 
 def test_counterparts_are_real() -> None:

@@ -47,7 +47,6 @@ class CpuDevice(Device):
         "fp8_products": "there are no kernels for FP8 products; FP8 weights are dequantised",
         "graph_capture": "a CPU step has no launch queue to capture; it runs eagerly",
         "pinned_memory": "host memory is the device's memory; nothing is copied",
-        "tensor_parallel": "one process uses all cores of the machine",
     }
 
     def __init__(self, root: Path = Path("/")) -> None:

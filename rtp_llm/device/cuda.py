@@ -27,9 +27,7 @@ class CudaDevice(AcceleratorDevice):
     profiler_activity: ClassVar[ProfilerActivity] = ProfilerActivity.CUDA
     mask_variables: ClassVar[tuple[str, ...]] = ("CUDA_VISIBLE_DEVICES",)
     mask_end: ClassVar[str | None] = "-1"
-    refused: ClassVar[Mapping[str, str]] = {
-        "tensor_parallel": "one model runs on one device yet",
-    }
+    refused: ClassVar[Mapping[str, str]] = {}
 
     def fits_torch(self) -> Support:
         if self._torch.version.cuda is None:

@@ -32,7 +32,7 @@ class RocmDevice(AcceleratorDevice):
         "int8_products": "int8 products have kernels for the CPU and for NVIDIA's GPUs only",
         "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
         "fp8_products": "there are no kernels for FP8 products; FP8 weights are dequantised",
-        "tensor_parallel": "one model runs on one device yet",
+        "tensor_parallel": "one model over several devices has not been tried there",
     }
 
     def float8(self) -> torch.dtype:

@@ -29,7 +29,7 @@ class XpuDevice(AcceleratorDevice):
         "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
         "fp8_products": "there are no kernels for FP8 products; FP8 weights are dequantised",
         "graph_capture": "SYCL graphs are not used yet; steps run eagerly",
-        "tensor_parallel": "one model runs on one device yet",
+        "tensor_parallel": "one model over several devices has not been tried there",
     }
 
     def fits_torch(self) -> Support:

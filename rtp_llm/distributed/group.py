@@ -32,6 +32,9 @@ class Group:
         self.size = size
         self._handle = handle
         self._api: Any = distributed
+        # Its name from torch 2.13 on, where the old one warns.
+        old: Any = distributed.all_gather_into_tensor
+        self._gather = getattr(distributed, "all_gather_single", old)
 
     @contextmanager
     def _talking(self, what: str) -> Iterator[None]:
@@ -80,7 +83,7 @@ class Group:
         """`tensor` [N, ...] of each rank in turn: [size * N, ...]."""
         gathered = tensor.new_empty(self.size * tensor.shape[0], *tensor.shape[1:])
         with self._talking("an all-gather"):
-            self._api.all_gather_into_tensor(gathered, tensor, group=self._handle)
+            self._gather(gathered, tensor, group=self._handle)
         return gathered
 
     def gather(self, value: Any) -> list[Any]:

@@ -7,16 +7,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rtp_llm.distributed.multicast import NO_MULTICAST
+
 RENDEZVOUS_VARIABLE = "RTP_LLM_RENDEZVOUS"
+_DEVICES_VARIABLE = "RTP_LLM_RANK_DEVICES"
+# All ranks are on this machine, and its host name may lead to anywhere.
+LOOPBACK: Mapping[str, str] = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 
 @dataclass(frozen=True)
 class Membership:
-    """Rank `rank` of `size` processes of this machine, which meet at the file `rendezvous`."""
+    """Rank `rank` of `size` processes of this machine, which meet at the file `rendezvous`.
+
+    Each has `devices`; the ranks of its own on these are started by itself.
+    """
 
     rank: int
     size: int
     rendezvous: str
+    devices: int = 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.size:
@@ -31,8 +40,10 @@ class Membership:
         place = environ.get(RENDEZVOUS_VARIABLE)
         if not place:
             return None
+        devices = int(environ.get(_DEVICES_VARIABLE, "1"))
         try:
-            return cls(int(environ["RANK"]), int(environ["WORLD_SIZE"]), place)
+            rank, size = int(environ["RANK"]), int(environ["WORLD_SIZE"])
+            return cls(rank // devices, size // devices, place, devices)
         except KeyError as error:
             raise ValueError(f"{RENDEZVOUS_VARIABLE} is set and {error.args[0]} is not") from error
 
@@ -42,17 +53,14 @@ class Membership:
 
     def environment(self) -> dict[str, str]:
         """What the process of this rank is given; devices are chosen by LOCAL_RANK."""
-        rank, size = str(self.rank), str(self.size)
+        rank, size = str(self.rank * self.devices), str(self.size * self.devices)
         return {
             "RANK": rank,
             "WORLD_SIZE": size,
             "LOCAL_RANK": rank,
             "LOCAL_WORLD_SIZE": size,
             RENDEZVOUS_VARIABLE: self.rendezvous,
-            # All ranks are on this machine, and its host name may lead to anywhere.
-            "GLOO_SOCKET_IFNAME": "lo",
-            "NCCL_SOCKET_IFNAME": "lo",
-            # Only all-to-all travels between GPUs, which multicast does not help; some hosts and
-            # containers do not allow it.
-            "NCCL_NVLS_ENABLE": "0",
+            _DEVICES_VARIABLE: str(self.devices),
+            **LOOPBACK,
+            **NO_MULTICAST,
         }

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from rtp_llm.distributed.group import Group, RankLostError
+from rtp_llm.distributed.multicast import check_no_multicast
 
 if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
     from rtp_llm.device import Device
     from rtp_llm.distributed.membership import Membership
 
@@ -31,11 +34,16 @@ class World:
         self.moves = moves
 
     @classmethod
-    def connect(cls, membership: Membership, device: Device, timeout: float) -> World:
-        """Meet the other ranks; `timeout` in seconds, also that of every collective afterwards.
+    def connect(
+        cls, membership: Membership, device: Device, timeout: float, patience: float = 0.0
+    ) -> World:
+        """Meet the other ranks; `timeout` of every collective, in seconds, `patience` for them to
+        come if that is longer.
 
-        The backend for tensors is the device's. Raises RankLostError when not all come in time.
+        The backend for tensors is the device's. Raises RankLostError when not all come in time,
+        ValueError where NVLink multicast is not off.
         """
+        check_no_multicast(os.environ)
         import torch.distributed as distributed
         from torch._C._distributed_c10d import FileStore
 
@@ -43,10 +51,12 @@ class World:
         limit = datetime.timedelta(seconds=timeout)
         for name, value in device.collectives_environment.items():
             os.environ.setdefault(name, value)
+        store, patience = FileStore(membership.rendezvous, size), max(timeout, patience)
         try:
+            _meet(store, rank, size, patience)
             distributed.init_process_group(
                 HOST_BACKEND,
-                store=FileStore(membership.rendezvous, size),
+                store=store,
                 rank=rank,
                 world_size=size,
                 timeout=limit,
@@ -55,7 +65,7 @@ class World:
             moves = distributed.new_group(backend=HOST_BACKEND, timeout=limit)
         except RuntimeError as error:
             raise RankLostError(
-                f"rank {rank} of {size}: not all ranks came together within {timeout:.15g} s "
+                f"rank {rank} of {size}: not all ranks came together within {patience:.15g} s "
                 f"({str(error).strip().splitlines()[0]})"
             ) from error
         host = distributed.group.WORLD
@@ -89,3 +99,10 @@ class World:
         import torch.distributed as distributed
 
         distributed.destroy_process_group()
+
+
+def _meet(store: Store, rank: int, size: int, patience: float) -> None:
+    """Return once all ranks are here; RuntimeError where they are not after so many seconds."""
+    store.set(f"here/{rank}", "")
+    everyone = [f"here/{each}" for each in range(size)]
+    store.wait(everyone, datetime.timedelta(seconds=patience))

@@ -21,15 +21,8 @@ if TYPE_CHECKING:
     from rtp_llm.worker.grammar.constraints import Constraints
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
     from rtp_llm.worker.speculative.proposer import Proposer
-    from rtp_llm.worker.worker import Worker
 
-_PROCESSORS_ELSEWHERE = (
-    "logits_processors run in this process and the model in others: leave them out"
-)
-_MASKS_ELSEWHERE = (
-    "grammar and thinking budget: masks are filled in this process and the model runs in others, "
-    "to which they are not sent: leave them out"
-)
+_NO_MASKS = "grammar and thinking budget: this engine masks no logits: leave them out"
 
 
 @dataclass(frozen=True)
@@ -51,22 +44,18 @@ class Admission:
         scheduler: Scheduler,
         limits: EngineLimits,
         seed: int,
-        worker: Worker,
         proposer: Proposer,
         constraints: Constraints | None,
     ) -> None:
         """``seed`` is that of requests without one of their own; ``constraints``: None where the
         worker cannot mask logits."""
         self._scheduler, self.limits = scheduler, limits
-        self._takes_processors = worker.in_process
         self._constraints, self._proposer = constraints, proposer
         self._seeds = SeedSource(seed)
         self._queue_full = load_runtime().QueueFullError
 
-    def check(self, request: AddRequest, processors: Sequence[LogitsProcessor]) -> None:
+    def check(self, request: AddRequest) -> None:
         """Raise RequestError for a request that can never run; says the numbers."""
-        if processors and not self._takes_processors:
-            raise RequestError("invalid", _PROCESSORS_ELSEWHERE)
         check_request(request, self.limits)
         if is_constrained(request) and (problem := self._problem_of_constraint(request)):
             raise RequestError("invalid", problem)
@@ -78,7 +67,7 @@ class Admission:
     def _problem_of_constraint(self, request: AddRequest) -> str | None:
         constraints, thinking = self._constraints, request.thinking
         if constraints is None:
-            return _MASKS_ELSEWHERE
+            return _NO_MASKS
         if thinking is not None:
             ids = (*thinking.begin_ids, *thinking.end_ids)
             if not thinking.end_ids:

@@ -8,64 +8,38 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rtp_llm import ops
 from rtp_llm.device import resolve_device
 from rtp_llm.engine.admission import EngineLimits
+from rtp_llm.engine.build_worker import build_worker, prepare
 from rtp_llm.engine.engine import Engine
-from rtp_llm.engine.graph_choice import GraphChoice, choose_graphs, graphs_draft
-from rtp_llm.engine.memory_plan import (
-    plan_memory,
-    step_limits,
-    token_weight_bytes,
-    weight_bytes,
-    weights_that_fit,
-)
-from rtp_llm.engine.memory_release import await_memory
-from rtp_llm.engine.messages import EngineReady, EngineStartError
-from rtp_llm.engine.open_constraints import open_constraints
+from rtp_llm.engine.memory_plan import weight_bytes
+from rtp_llm.engine.messages import EngineReady
 from rtp_llm.engine.phases import Phases
-from rtp_llm.engine.replicas.rank_setup import host_threads, share_model, shares_experts
+from rtp_llm.engine.replicas.rank_setup import shares_experts
 from rtp_llm.engine.replicas.rank_worker import RankWorker
-from rtp_llm.engine.start_checks import (
-    check_drafts,
-    check_model,
-    check_operators,
-    check_settings,
-    missing_operators,
-)
-from rtp_llm.layers import torch_dtype
-from rtp_llm.loader import LoadProgress, load_model, resolve
+from rtp_llm.engine.tensor.tensor_ranks import RanksPlace, TensorRanks, start_ranks
+from rtp_llm.engine.tensor.topology import Topology
+from rtp_llm.engine.tensor.topology_checks import check_topology
+from rtp_llm.loader import resolve
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.native import load_runtime
-from rtp_llm.ops.fp8 import fp8_gemm_choice
-from rtp_llm.ops.fp8.fp8_gemm_choice import Fp8GemmChoice
-from rtp_llm.worker.cache.kv_cache import KVCache
-from rtp_llm.worker.graphs.capture_sizes import GraphSize, count_graphs
-from rtp_llm.worker.graphs.shared_graphs import SharedGraphs
-from rtp_llm.worker.heads.sampler import Sampler
-from rtp_llm.worker.local_worker import LocalWorker
-from rtp_llm.worker.model_runner import ModelRunner
-from rtp_llm.worker.sampled_tokens import SampledTokens
 from rtp_llm.worker.speculative.grammar_proposer import GrammarProposer
-from rtp_llm.worker.speculative.methods import (
-    drafts_on_device,
-    make_draft_length,
-    make_drafter,
-    make_proposer,
-)
-from rtp_llm.worker.speculative.proposer import Proposer
-from rtp_llm.worker.warm_up import StepLimits
+from rtp_llm.worker.speculative.methods import make_draft_length, make_proposer
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
     from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
-    from rtp_llm.engine.replicas.rank_setup import Shared
-    from rtp_llm.engine.replicas.rank_steps import RankSteps
+    from rtp_llm.engine.build_worker import BuiltWorker
+    from rtp_llm.engine.serving import StepGroup
     from rtp_llm.loader import Progress
     from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.models.config import ModelConfig
     from rtp_llm.worker.cache.plan import CachePlan
+    from rtp_llm.worker.local_worker import LocalWorker
+    from rtp_llm.worker.speculative.proposer import Proposer
+    from rtp_llm.worker.warm_up import StepLimits
+    from rtp_llm.worker.worker import Worker
 
 _logger = logging.getLogger("rtp_llm.engine")
 
@@ -79,7 +53,7 @@ class BuiltEngine:
     limits: StepLimits
     worker: LocalWorker
     scheduler: Scheduler
-    step_group: RankSteps | None = None
+    step_group: StepGroup | None = None
 
 
 def build_engine(
@@ -87,114 +61,48 @@ def build_engine(
     progress: Progress | None = None,
     phases: Phases | None = None,
     proposer: Proposer | None = None,
+    place: RanksPlace | None = None,
 ) -> BuiltEngine:
     """Load the model of ``settings`` and make an engine for it.
 
     ``progress`` hears of the bytes as they arrive; None: a bar on a terminal, else the log.
     ``phases`` began earlier and are gone on with. ``proposer`` of drafts; None: as settings say.
+    ``place``: for the ranks of a model on several devices.
 
     Raises:
         EngineStartError, DeviceError, CacheSizeError, ...: the reason, and the setting to change.
     """
     phases = phases or Phases()
     device = resolve_device(settings.device_type)
-    free = _prepare(settings, device)
+    free = prepare(settings, device)
+    check_topology(settings, read_model_config(settings.model, **settings.draft_head), device)
+    tensor = start_ranks(settings, device, place)
     proposer = proposer or make_proposer(settings, device)
     phases.end("device")
-    config = _config(settings)
-    shared = share_model(settings, config, device)
-    model = _load(settings, device, shared, progress)
-    phases.end("weights")
-    limits = _limits(settings, model, device, proposer)
-    sizes = _sizes_to_capture(settings, model, device, limits)
-    plan = plan_memory(settings, model, device, limits, *_counted(settings, sizes, model, limits))
-    phases.end("trial steps")
-    cache = KVCache(model.cache_groups(), plan.num_blocks, plan.block_size, device.torch_device)
-    worker = _worker(settings, limits, model, cache, device, plan.max_model_len)
-    scheduler = _scheduler(settings, plan, limits, worker)
-    ranks = shared.steps(model, device, settings)
-    phases.end("cache")
-    worker.runner.warm_up()
-    phases.end("warm-up")
-    _capture_graphs(worker.runner, sizes, plan, ranks)
-    phases.end("graphs")
-    ready = _ready(settings, model, plan, device, phases.total, free)
-    _log(ready, config, plan, device, phases)
-    engine = _engine(settings, scheduler, worker, ranks, ready, proposer)
-    return BuiltEngine(engine, ready, limits, worker, scheduler, ranks)
+    try:
+        built = build_worker(settings, device, tensor, proposer, phases, progress)
+        scheduler = _scheduler(settings, built, shared=tensor.several)
+        ready = _ready(settings, built, device, phases.total, free)
+        if settings.num_ranks > 1:
+            mixture = built.config.moe is not None
+            _logger.info("%s", Topology.of(settings, is_mixture=mixture).table(device.name))
+        _log(ready, built.config, built.plan, device, phases)
+        worker = _together(settings, built, tensor, scheduler)
+        engine = _engine(settings, scheduler, worker, built.worker, ready, proposer)
+    except BaseException:
+        tensor.give_up()
+        raise
+    group = tensor if tensor.several else built.ranks
+    return BuiltEngine(engine, ready, built.limits, built.worker, scheduler, group)
 
 
-def _prepare(settings: Settings, device: Device) -> int:
-    """Threads and kernels are ready, or missing and named. Returns the device's free bytes."""
-    check_settings(settings, device)
-    device.make_current()
-    free = await_memory(device)
-    torch.set_num_threads(host_threads(settings, device))
-    ops.allow_reference_ops(settings.allow_reference_ops)
-    ops.load()
-    fp8_gemm_choice.configure(
-        Fp8GemmChoice.of(
-            settings.deep_gemm_use_swap_ab,
-            settings.deep_gemm_swap_ab_rows,
-            settings.deep_gemm_num_sm,
-        )
-    )
-    check_operators(settings, device)
-    return free
-
-
-def _load(
-    settings: Settings, device: Device, shared: Shared, progress: Progress | None
-) -> CausalLM:
-    with weights_that_fit(device, settings.model):
-        model = load_model(
-            settings.model,
-            device=device,
-            settings=settings,
-            experts=shared.experts,
-            progress=progress or LoadProgress(device),
-            **settings.draft_head,
-        )
-    shared.loaded(settings)
-    return model
-
-
-def _limits(settings: Settings, model: CausalLM, device: Device, proposer: Proposer) -> StepLimits:
-    rollback = model.cache_groups().rollback
-    check_drafts(settings, proposer, rollback)
-    return step_limits(settings, model.config, device, proposer.max_draft_tokens)
-
-
-def _sizes_to_capture(
-    settings: Settings, model: CausalLM, device: Device, limits: StepLimits
-) -> list[GraphSize]:
-    """The steps that will be captured as graphs; none where they cannot be, which the log tells."""
-    of_weights = weight_bytes(model), token_weight_bytes(model)
-    choice = choose_graphs(settings, model.config, device, limits, *of_weights)
-    if choice.sizes and (missing := missing_operators(device)):
-        # They ask the device for sizes, which a graph cannot capture.
-        choice = GraphChoice([], f"PyTorch stands in for {', '.join(missing)}")
-    if choice.reason and device.name != "cpu" and settings.enable_cuda_graph is not False:
-        _logger.warning("no graphs are captured: %s", choice.reason)
-    return choice.sizes
-
-
-def _counted(
-    settings: Settings, sizes: list[GraphSize], model: CausalLM, limits: StepLimits
-) -> tuple[int, int]:
-    """How many graphs there will be, and the tokens of the largest."""
-    drafts = limits.max_draft_tokens if graphs_draft(settings, model.config) else None
-    graphs = count_graphs(sizes, drafts)
-    return graphs, max((size.tokens for size in sizes), default=0)
-
-
-def _capture_graphs(
-    runner: ModelRunner, sizes: list[GraphSize], plan: CachePlan, ranks: RankSteps | None = None
-) -> None:
-    if sizes:
-        graphs = runner.capture_graphs(sizes, plan.max_model_len, plan.block_size, ranks)
-        if ranks is not None and isinstance(graphs, SharedGraphs):
-            ranks.graphs = graphs
+def _together(
+    settings: Settings, built: BuiltWorker, tensor: TensorRanks, scheduler: Scheduler
+) -> Worker:
+    """The worker, with those of other ranks."""
+    if built.ranks is not None:
+        return RankWorker(built.worker, built.ranks)
+    return tensor.worker(built.worker, scheduler, settings)
 
 
 def _kept_quantization(settings: Settings, model: CausalLM) -> str:
@@ -206,14 +114,9 @@ def _kept_quantization(settings: Settings, model: CausalLM) -> str:
 
 
 def _ready(
-    settings: Settings,
-    model: CausalLM,
-    plan: CachePlan,
-    device: Device,
-    seconds: float,
-    free_bytes: int,
+    settings: Settings, built: BuiltWorker, device: Device, seconds: float, free_bytes: int
 ) -> EngineReady:
-    config = model.config
+    model, config, plan = built.worker.runner.model, built.config, built.plan
     return EngineReady(
         max_model_len=plan.max_model_len,
         vocab_size=config.vocab_size,
@@ -267,51 +170,9 @@ def _warn_of_dynamic_rope(config: ModelConfig, plan: CachePlan) -> None:
         )
 
 
-def _config(settings: Settings) -> ModelConfig:
-    """The model's, once it is clear that it was made for sequences as long as those asked for."""
-    config = read_model_config(settings.model, **settings.draft_head)
-    if settings.max_seq_len is not None and settings.max_seq_len > config.context_limit:
-        raise EngineStartError(
-            f"max_seq_len={settings.max_seq_len} is more than the {config.context_limit} tokens "
-            f"that {config.architecture} of {settings.model} was made for: lower max_seq_len"
-        )
-    check_model(settings, config)
-    return config
-
-
-def _overlaps(settings: Settings, device: Device) -> bool:
-    """A step is submitted before the tokens of the one before are read."""
-    wanted = settings.enable_overlap
-    return device.asynchronous if wanted is None else wanted
-
-
-def _worker(
-    settings: Settings,
-    limits: StepLimits,
-    model: CausalLM,
-    cache: KVCache,
-    device: Device,
-    max_model_len: int,
-) -> LocalWorker:
-    overlaps, drafts = _overlaps(settings, device), drafts_on_device(settings, device)
-    sampled = None
-    if overlaps or drafts:
-        sampled = SampledTokens(limits.max_rows, device, optimistic=overlaps and drafts)
-    runner = ModelRunner(model, cache, device, sampled)
-    num_slots = settings.max_running_requests + settings.max_queued_requests
-    drafter = None
-    if sampled is not None and drafts:
-        dtype = torch_dtype(resolve(settings, model.config, device))
-        drafter = make_drafter(settings, runner, sampled, num_slots, max_model_len, dtype)
-    sampler = Sampler(num_slots, device, sampled)
-    constraints = open_constraints(settings.model, model.config, num_slots)
-    return LocalWorker(runner, sampler, overlaps=overlaps, drafter=drafter, constraints=constraints)
-
-
-def _scheduler(
-    settings: Settings, plan: CachePlan, limits: StepLimits, worker: LocalWorker
-) -> Scheduler:
-    runtime = load_runtime()
+def _scheduler(settings: Settings, built: BuiltWorker, *, shared: bool) -> Scheduler:
+    """``shared``: with a batch that other processes can see."""
+    runtime, plan, limits, worker = load_runtime(), built.plan, built.limits, built.worker
     groups = [
         runtime.CacheGroup(
             kind=group.spec.kind,
@@ -333,6 +194,7 @@ def _scheduler(
         max_draft_tokens=limits.max_draft_tokens,
         device_drafts=worker.drafter is not None,
         optimistic_drafts=worker.overlaps and worker.drafter is not None,
+        shared_batch=shared,
     )
     # Names of drafts in its batches begin behind those of rows, which SampledTokens were made for.
     assert config.max_rows == limits.max_rows
@@ -343,11 +205,12 @@ def _scheduler(
 def _engine(
     settings: Settings,
     scheduler: Scheduler,
-    worker: LocalWorker,
-    ranks: RankSteps | None,
+    worker: Worker,
+    local: LocalWorker,
     ready: EngineReady,
     proposer: Proposer,
 ) -> Engine:
+    """``local``: the part of ``worker`` that is here."""
     limits = EngineLimits(
         max_model_len=ready.max_model_len,
         vocab_size=ready.vocab_size,
@@ -355,8 +218,7 @@ def _engine(
         max_queued=ready.max_queued,
         eos_token_ids=ready.eos_token_ids,
     )
-    together = worker if ranks is None else RankWorker(worker, ranks)
     length = make_draft_length(settings, proposer)
     if isinstance(proposer, GrammarProposer):
-        proposer.constraints = worker.constraints
-    return Engine(scheduler, together, limits, settings.seed, proposer, length, worker.constraints)
+        proposer.constraints = local.constraints
+    return Engine(scheduler, worker, limits, settings.seed, proposer, length, local.constraints)

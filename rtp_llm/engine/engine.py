@@ -68,7 +68,7 @@ class Engine(Serving):
         self._draft_length = draft_length or DraftLength(proposer.max_draft_tokens)
         self._guard, self._metrics = StepGuard(), StepMetrics(scheduler)
         self._sequences = sequences = OpenSequences(worker, proposer, self._constraints)
-        admission = Admission(scheduler, limits, seed, worker, proposer, constraints)
+        admission = Admission(scheduler, limits, seed, proposer, constraints)
         library = self._constraints.library
         self._intake = Intake(admission, sequences, self._metrics, library)
         self.remote_prompts = RemotePrompts(scheduler, worker, sequences, self._unblock)

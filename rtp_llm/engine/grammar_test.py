@@ -20,7 +20,6 @@ from rtp_llm.engine.grammars_for_tests import (
     text_of,
 )
 from rtp_llm.engine.messages import RequestError
-from rtp_llm.engine.process_worker_for_tests import TinyEngineElsewhere
 from rtp_llm.testing.each_token_alone import each_token_alone
 from rtp_llm.testing.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
@@ -253,10 +252,6 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
     without = TinyEngine(tmp_path)
     with pytest.raises(RequestError, match=r"has no tokenizer\.json"):
         without.add([5], grammar=DIGITS.grammar)
-    elsewhere = TinyEngineElsewhere(folder)
-    with pytest.raises(RequestError, match="masks are filled in this process"):
-        add(elsewhere, 1, DIGITS)
-    elsewhere.worker.close()
 
 
 def test_a_tokenizer_of_more_tokens_than_logits_is_refused(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ from rtp_llm.device import Support
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.device.cuda import CudaDevice
 from rtp_llm.device.rocm import RocmDevice
-from rtp_llm.engine import build, graph_choice
+from rtp_llm.engine import build_worker, graph_choice
 from rtp_llm.engine.memory_estimate import explain_graphs
 from rtp_llm.engine.memory_plan import token_weight_bytes, weight_bytes
 from rtp_llm.engine.replays_for_tests import capture_on_cpu
+from rtp_llm.engine.tensor.tensor_ranks import TensorRanks
 from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.mtp_models import save_mtp_model
 from rtp_llm.testing.open_model import open_model
@@ -36,19 +37,19 @@ def captured(name, answer, moe=None, limits=LIMITS, proven=True, **settings):
     )
     model, calls = torch.nn.Module(), []
     model.config = SimpleNamespace(moe=moe, has_drafts=False)
-    sizes = build._sizes_to_capture(Settings(model="m", **settings), model, device, limits)
+    sizes = build_worker._sizes_to_capture(Settings(model="m", **settings), model, device, limits)
     runner = SimpleNamespace(capture_graphs=lambda *arguments: calls.append(arguments))
-    build._capture_graphs(runner, sizes, PLAN)
+    build_worker._capture_graphs(runner, sizes, PLAN, TensorRanks(), None)
     return calls
 
 
 @pytest.fixture(autouse=True)
 def all_operators(monkeypatch):
-    monkeypatch.setattr(build, "missing_operators", lambda device: [])
+    monkeypatch.setattr(build_worker, "missing_operators", lambda device: [])
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"), [(True, [(graph_sizes(512, 8, 0), 64, 16, None)]), (False, [])]
+    ("asked", "expected"), [(True, [(graph_sizes(512, 8, 0), 64, 16, None, None)]), (False, [])]
 )
 def test_graphs_are_captured_where_they_can_be(asked, expected):
     yes = Support.yes()
@@ -159,7 +160,7 @@ def test_graphs_that_extend_are_counted_where_they_are_captured(
     count = len(captured) + len(extending)
     assert told.startswith(f"graphs: {count}, ")
     worker, limits = engine.built.worker, engine.built.limits
-    counted = build._counted(engine.settings, list(captured), worker.runner.model, limits)
+    counted = build_worker._counted(engine.settings, list(captured), worker.runner.model, limits)
     assert counted[0] == count
 
 
@@ -193,6 +194,6 @@ def test_start_and_explain_know_what_a_token_computes_with(tmp_path, monkeypatch
 
 
 def test_references_are_not_captured(monkeypatch, caplog):
-    monkeypatch.setattr(build, "missing_operators", lambda device: ["linear"])
+    monkeypatch.setattr(build_worker, "missing_operators", lambda device: ["linear"])
     assert not captured("cuda", Support.yes())
     assert "PyTorch stands in for linear" in caplog.text

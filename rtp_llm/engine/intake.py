@@ -54,7 +54,7 @@ class Intake:
         Raises:
             RequestError: invalid (it can never run; says the numbers) or queue_full.
         """
-        self._admission.check(request, processors)
+        self._admission.check(request)
         grammar = None
         if request.grammar is not None and self._uncompiled is not None:
             compilation = self._uncompiled.compile(request.grammar)

@@ -106,7 +106,7 @@ def _budget(
     if device.shares_memory:
         return modest_budget(
             settings.kv_cache_mem_mb,
-            free=info.free // settings.data_parallel_size,
+            free=info.free // settings.num_ranks,
             weights=weights,
             one_sequence=one_sequence,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -76,10 +76,13 @@ def plan_memory(
     limits: StepLimits,
     graphs: int,
     graph_tokens: int = 0,
+    *,
+    agree: Callable[[CacheBudget], CacheBudget] = lambda budget: budget,
 ) -> CachePlan:
     """The size of the KV cache; on a device of its own memory steps are tried before.
 
-    ``graphs``: how many graphs will be captured; ``graph_tokens``: of the largest one.
+    ``graphs``: how many graphs will be captured; ``graph_tokens``: of the largest one. ``agree``:
+    with other ranks.
 
     Raises:
         CacheSizeError: steps, or one sequence, do not fit beside the weights.
@@ -91,7 +94,7 @@ def plan_memory(
         modest_budget(
             settings.kv_cache_mem_mb,
             # Ranks whose device is the host share its memory.
-            free=device.memory_info().free // settings.data_parallel_size,
+            free=device.memory_info().free // settings.num_ranks,
             weights=weight_bytes(model),
             one_sequence=one_sequence,
         )
@@ -100,7 +103,7 @@ def plan_memory(
     )
     return plan_cache(
         shape,
-        budget,
+        agree(budget),
         context=config.max_position_embeddings,
         max_seq_len=settings.max_seq_len,
     )

@@ -67,6 +67,7 @@ def test_the_measured_steps_are_the_largest(model):
 
     class Watched:
         cache_groups, context_bytes = model.cache_groups, model.context_bytes
+        gather_logits = model.gather_logits
         config, drafts = model.config, None
 
         def __call__(self, batch):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine import build
+from rtp_llm.engine import build_worker
 from rtp_llm.testing.each_token_alone import each_token_alone
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
@@ -122,7 +122,7 @@ def test_the_prefix_cache_serves_as_much(folder):
 )
 def test_steps_overlap_where_the_device_works_on_or_where_told(asked, asynchronous, expected):
     device: Any = SimpleNamespace(asynchronous=asynchronous)
-    assert build._overlaps(Settings(model="m", enable_overlap=asked), device) == expected
+    assert build_worker._overlaps(Settings(model="m", enable_overlap=asked), device) == expected
 
 
 class Calls:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.engine import build
+from rtp_llm.engine import build_worker
 from rtp_llm.engine.replicas.rank_steps import RankSteps
 from rtp_llm.testing.tiny_engine import Outcome, TinyEngine
 from rtp_llm.worker.graphs.step_graphs import StepGraphs
@@ -101,7 +101,7 @@ def capture_on_cpu(replays: Replays) -> None:
     for owner, name, value in (
         (CpuDevice, "refused", allowed),
         (CpuDevice, "new_graph", lambda self, pool=None: _Graph(replays)),
-        (build, "missing_operators", lambda device: []),
+        (build_worker, "missing_operators", lambda device: []),
         (StepGraphs, "__init__", remembering),
     ):
         setattr(owner, name, value)

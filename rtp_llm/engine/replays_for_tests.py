@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.engine import build
+from rtp_llm.engine import build_worker
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.graphs.inputs import GraphInputs
 from rtp_llm.worker.graphs.step_graphs import Captured, StepGraphs
@@ -80,6 +80,6 @@ def capture_on_cpu(
 
     allowed = {key: why for key, why in CpuDevice.refused.items() if key != "graph_capture"}
     monkeypatch.setattr(CpuDevice, "refused", allowed)
-    monkeypatch.setattr(build, "missing_operators", lambda device: [])
+    monkeypatch.setattr(build_worker, "missing_operators", lambda device: [])
     monkeypatch.setattr(StepGraphs, "_capture", capture)
     return counts

@@ -32,7 +32,11 @@ def check_settings(
     if ranks.world_size > 1:
         device.check_group(ranks)
     if ranks.world_size > 1 and Membership.read(environ) is None:
-        _require(device, "tensor_parallel", f"WORLD_SIZE={ranks.world_size}")
+        reason = get_refusal("ranks", "WORLD_SIZE of another launcher").message
+        raise DeviceError(f"{reason} (WORLD_SIZE={ranks.world_size})")
+    if settings.tensor_parallel_size > 1:
+        size = settings.tensor_parallel_size
+        _require(device, "tensor_parallel", f"--tensor-parallel-size {size}")
     if settings.dtype != "auto":
         _require(device, settings.dtype, f"--dtype {settings.dtype}")
     if settings.quantization in _QUANTIZATION:

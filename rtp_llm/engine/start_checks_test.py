@@ -127,8 +127,7 @@ def test_the_same_for_a_model_that_has_none(setting, value):
 
 def test_a_models_floats_are_seen_at_the_start(tmp_path, monkeypatch):
     save_model(tmp_path, "qwen3")
-    monkeypatch.setattr(build, "check_settings", lambda settings, device: None)
-    monkeypatch.setattr(build, "_prepare", lambda settings, device: None)
+    monkeypatch.setattr(build, "prepare", lambda settings, device: None)
     with pytest.raises(DeviceError, match="settings of FP8 products without any"):
         build.build_engine(Settings(model=str(tmp_path), device_type="cpu", deep_gemm_num_sm=8))
 
@@ -145,11 +144,17 @@ def test_memory_that_a_cache_leaves_free_is_a_gpus(name, monkeypatch):
 @GPUS
 def test_one_model_over_several_processes(name, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    message = rf"tensor_parallel is not supported on {name}: One model .* \(WORLD_SIZE=2\)"
+    message = r"WORLD_SIZE of another launcher is not supported: .* \(WORLD_SIZE=2\)"
+    for device in (gpu(name), CpuDevice()):
+        with pytest.raises(DeviceError, match=message):
+            start(device, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["rocm", "xpu"])
+def test_one_model_over_several_devices(name, monkeypatch):
+    message = rf"tensor_parallel is not supported on {name}: .* \(--tensor-parallel-size 2\)"
     with pytest.raises(DeviceError, match=message):
-        start(gpu(name), monkeypatch)
-    with pytest.raises(DeviceError, match="tensor_parallel is not supported on cpu: One process"):
-        start(CpuDevice(), monkeypatch)
+        start(gpu(name), monkeypatch, tensor_parallel_size=2)
 
 
 @GPUS
@@ -162,7 +167,7 @@ def test_a_group_that_does_not_fit_is_told_first(name, monkeypatch):
 
 def test_a_number_type_that_the_device_lacks(monkeypatch):
     row = "it has no such arithmetic"
-    monkeypatch.setattr(CpuDevice, "refused", {"bfloat16": row, "tensor_parallel": row})
+    monkeypatch.setattr(CpuDevice, "refused", {"bfloat16": row})
     with pytest.raises(KeyError, match="bfloat16"):  # a refusal that the table does not have
         start(CpuDevice(), monkeypatch, dtype="bfloat16")
 

@@ -77,6 +77,7 @@ def engine_client(settings: Settings, module: str) -> EngineInterface:
     if settings.data_parallel_size > 1:
         from rtp_llm.engine.replicas.ranks_client import RanksClient
 
-        ranks = RanksClient(settings.data_parallel_size, module, restarts)
+        devices = settings.tensor_parallel_size
+        ranks = RanksClient(settings.data_parallel_size, module, restarts, devices=devices)
         return RestartingClient(ranks, restarts)
     return RestartingClient(EngineClient(module), restarts)

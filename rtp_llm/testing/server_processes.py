@@ -163,6 +163,11 @@ def engines(pid: int) -> list[int]:
     return [each for each, line in lines.items() if line and not any(o in line for o in others)]
 
 
+def other_ranks(engine: int) -> list[int]:
+    """The processes that an engine process started for other ranks of its model."""
+    return [each for each in children(engine) if "rank_process" in command_line(each)]
+
+
 def command_line(pid: int) -> str:
     """Empty for one that has just ended."""
     try:

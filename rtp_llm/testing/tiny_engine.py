@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +14,7 @@ from rtp_llm.constraints import Grammar, Thinking
 from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.deltas import decode_pooled, decode_prompt_logprobs, decode_step
 from rtp_llm.engine.messages import AddRequest, PromptLogprobs, RequestFailed, TokenLogprob
+from rtp_llm.engine.tensor.tensor_ranks import RanksPlace
 from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.worker.speculative.proposer import Proposer
 
@@ -46,13 +49,24 @@ class TinyEngine:
             "speculative_adaptive": False,  # what drafts a test sees must not hang on times
         }
         self.settings = Settings(model=str(folder), **{**small, **settings})
-        built = build_engine(self.settings, proposer=proposer)
+        place = None
+        if self.settings.tensor_parallel_size > 1:
+            place = RanksPlace(Path(tempfile.mkdtemp(prefix="rtp-llm-")))
+        built = build_engine(self.settings, proposer=proposer, place=place)
+        self._place = place
         self.built = built
         self.engine = built.engine
         self.ready = built.ready
         self.outcomes: dict[tuple[int, int], Outcome] = {}
         self.failures: dict[int, RequestFailed] = {}
         self._last = 0
+
+    def close(self) -> None:
+        """End the processes of other ranks."""
+        if self._place is not None:
+            assert self.built.step_group is not None
+            self.built.step_group.leave()
+            shutil.rmtree(self._place.folder)
 
     def add(
         self,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.worker.cache.kv_cache import KVCache
+    from rtp_llm.worker.graphs.capture_session import CaptureSession
     from rtp_llm.worker.plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
     from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
@@ -68,7 +69,11 @@ class ModelRunner:
     """
 
     def __init__(
-        self, model: CausalLM, cache: KVCache, device: Device, sampled: SampledTokens | None = None
+        self,
+        model: CausalLM,
+        cache: KVCache,
+        device: Device,
+        sampled: SampledTokens | None = None,
     ) -> None:
         self.model = model
         self.cache = cache
@@ -142,7 +147,7 @@ class ModelRunner:
         if not rows_are_tokens(rows, len(hidden)):
             hidden = hidden.index_select(0, self.device.upload(rows))
         logits: Tensor = self.model.compute_logits(hidden)
-        return logits
+        return self.model.gather_logits(logits)
 
     def warm_up(self) -> None:
         """Run a step of two tokens in the padding block, so that no request pays for first use."""
@@ -176,11 +181,13 @@ class ModelRunner:
         max_model_len: int,
         block_size: int,
         ranks: Ranks | None = None,
+        session: CaptureSession | None = None,
     ) -> StepGraphs:
         """Let steps run as graphs from now on; the first sizes are captured at once.
 
         The others follow in `work_idle`, or when a batch asks for one. With ``ranks``, which all do
-        this at the same time, they follow as SharedGraphs says.
+        this at the same time, they follow as SharedGraphs says. ``session``: of ranks that compute
+        each step together.
         """
         most = GraphSize(*(max(numbers) for numbers in zip(*map(astuple, sizes), strict=True)))
         slot = 0 if self.drafts is None else self.drafts.padding_slot
@@ -188,7 +195,9 @@ class ModelRunner:
             self.cache, self.device, most, max_model_len, block_size, self.sampled, slot
         )
         if ranks is None:
-            self._graphs = StepGraphs(self._layers, inputs, self.device, sizes, drafts=self.drafts)
+            self._graphs = StepGraphs(
+                self._layers, inputs, self.device, sizes, session=session, drafts=self.drafts
+            )
         else:
             self._graphs = SharedGraphs(self._layers, inputs, self.device, sizes, ranks)
         for _ in range(_CAPTURED_AT_ONCE if self.drafts is None else _WITH_DRAFTS):

@@ -66,7 +66,7 @@ def measure_steps(model: CausalLM, device: Device, limits: StepLimits) -> StepPe
 
     Both end in logits and a sampled token for each sequence and draft. All keys and values go to
     one block, which is the whole cache and is given back. What only a longer context takes is
-    added: it is not tried.
+    added: it is not tried. Ranks that compute one model do this at the same time.
 
     Raises:
         torch.OutOfMemoryError: one of them does not fit.
@@ -107,7 +107,8 @@ class _LargestSteps:
         if self._model.drafts is not None:
             self._model.draft(batch, self._model.draft_states(hidden))
         rows = min(len(hidden), self._limits.max_rows)
-        self._draw(self._model.compute_logits(hidden[:rows]))
+        logits = self._model.compute_logits(hidden[:rows])
+        self._draw(self._model.gather_logits(logits))
         self._device.synchronize()
         return max(0, self._device.peak_memory() - before)
 

@@ -69,11 +69,6 @@ class Worker(ABC):
         """A plan may name tokens of the one before, which nobody has read yet."""
 
     @property
-    def in_process(self) -> bool:
-        """Logits processors, which are Python objects of this process, can be handed to it."""
-        return True
-
-    @property
     def keeps_sequences(self) -> bool:
         """It wants to hear of every sequence that ends."""
         return False

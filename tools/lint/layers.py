@@ -28,8 +28,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "_runtime",
         "engine": "text worker loader models layers distributed ops device native config "
         "model_folder constraints sampling_params _runtime",
-        "worker": "loader models attention ops device config constraints sampling_params _runtime "
-        "native",
+        "worker": "loader models distributed attention ops device config constraints "
+        "sampling_params _runtime native",
         "loader": "models layers attention quantization distributed device config model_folder",
         "models": "layers attention distributed ops config model_folder",
         "layers": "attention quantization distributed kernels ops device config",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from rtp_llm.distributed.multicast import NO_MULTICAST
 from rtp_llm.engine.address import EngineAddress
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class EngineProcess:
             [sys.executable, "-m", module, str(address.folder)],
             stdin=subprocess.PIPE,
             env=_environment()
-            | (membership.environment() if membership else {})
+            | (membership.environment() if membership else dict(NO_MULTICAST))
             | dict(environ or {}),
         )
         if child.stdin is not None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import faulthandler
 import gc
 import logging
+import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 import zmq
@@ -40,6 +43,7 @@ Build = Callable[[Settings], "Built"]
 
 # At the start, errors of these types were written for the user and say all.
 _FOR_THE_USER = (ValueError, OSError, ImportError, EngineStartError)
+_ORDERLY_SECONDS = 0.5
 _logger = logging.getLogger("rtp_llm.engine")
 
 
@@ -64,7 +68,10 @@ def main(build: Build | None = None) -> int:
     heartbeat.start()
     serving = False
     try:
-        built = (build or _build)(settings)
+        if build is not None:
+            built = build(settings)
+        else:
+            built = _build(settings, address.folder, partial(_end_with_ranks, sender))
         heartbeat.source = built.engine.stats
         service = EngineService(built, address, sender)
         # What was loaded stays; a collection that walks all of torch would hold up a step.
@@ -88,14 +95,26 @@ def _first_line() -> bytes:
         return file.readline()
 
 
-def _build(settings: Settings) -> Built:
+def _build(settings: Settings, folder: Path, on_loss: Callable[[str], None]) -> Built:
     phases = Phases()
     start_driver(settings.device_type)
     # torch takes seconds to import; by now the heartbeat is there.
     from rtp_llm.engine.build import build_engine
+    from rtp_llm.engine.tensor.tensor_ranks import RanksPlace
 
     phases.end("imports")
-    return build_engine(settings, phases=phases)
+    return build_engine(settings, phases=phases, place=RanksPlace(folder, on_loss))
+
+
+def _end_with_ranks(sender: Sender, reason: str) -> NoReturn:
+    """Another rank of the model is lost: end, even if the engine's thread waits for that rank.
+
+    Where it need not, it has time to do so in order.
+    """
+    time.sleep(_ORDERLY_SECONDS)
+    sender.send(EngineFatal(message=reason))
+    sender.close()
+    os._exit(1)
 
 
 def _describe(error: Exception) -> str:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import zmq
 
+from rtp_llm.config.refusals import get_refusal
 from rtp_llm.distributed.membership import Membership
 from rtp_llm.engine.admission import EngineLimits, check_request
 from rtp_llm.engine.client.engine_client import log_line
@@ -47,7 +48,7 @@ _CLOSE_SECONDS = 5.0
 
 
 class RankEngines:
-    """Starts `data_parallel_size` processes and waits until all are ready.
+    """Starts `data_parallel_size` processes, and waits until all are ready.
 
     Requests go to the rank with fewest open sequences. Raises EngineStartError when a rank cannot
     start; when one dies, falls silent or hangs in a step later, EngineDeadError from then on.
@@ -83,8 +84,7 @@ class RankEngines:
         deadline = time.monotonic() + timeout
         try:
             for rank in range(size):
-                membership = Membership(rank, size, str(self._folder / "meet"))
-                self._links.append(EngineLink(module, settings, membership))
+                self._links.append(EngineLink(module, settings, self._membership(rank, settings)))
                 self._poller.register(self._links[-1].inbox, zmq.POLLIN)
             while any(ready is None for ready in self._ready):
                 self._receive()
@@ -96,6 +96,11 @@ class RankEngines:
                 raise EngineStartError(str(error)) from error
             raise
         return all_ready([ready for ready in self._ready if ready is not None])
+
+    def _membership(self, rank: int, settings: Settings) -> Membership | None:
+        size, devices = settings.data_parallel_size, settings.tensor_parallel_size
+        meeting = str(self._folder / "meet")
+        return Membership(rank, size, meeting, devices) if size > 1 else None
 
     @property
     def alive(self) -> bool:
@@ -127,11 +132,8 @@ class RankEngines:
         """As Engine.add; logits processors, which live in this process, are refused."""
         self._check_alive()
         if processors:
-            raise RequestError(
-                "invalid",
-                "logits_processors run in this process and the engine's ranks in others: leave "
-                "them out, or set data_parallel_size to 1",
-            )
+            row = get_refusal("ranks", "logits_processors of several ranks")
+            raise RequestError("invalid", row.message)
         check_request(request, self._limits)
         n, rank = request.params.n, self._loads.index(min(self._loads))
         if self._loads[rank] + n > self._limits.max_running + self._limits.max_queued:

@@ -170,4 +170,4 @@ def host_threads(settings: Settings, device: Device) -> int:
     threads = settings.num_threads or device.default_threads()
     if settings.num_threads or not device.shares_memory:
         return threads
-    return max(1, threads // settings.data_parallel_size)
+    return max(1, threads // settings.num_ranks)

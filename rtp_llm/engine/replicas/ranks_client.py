@@ -54,15 +54,17 @@ class RanksClient:
         module: str = "rtp_llm.engine.process.main",
         restarts: Restarts | None = None,
         awaited_bytes: Sequence[int] = (),
+        devices: int = 1,
     ) -> None:
-        """`awaited_bytes`: of each rank, see EngineClient."""
-        self._module = module
+        """`awaited_bytes`: of each rank, see EngineClient; each has so many `devices`."""
+        self._module, self._devices = module, devices
         self._restarts = restarts
         self._folder = Path(tempfile.mkdtemp(prefix="rtp-llm-ranks-"))
         meet = str(self._folder / "meet")
         awaited = awaited_bytes or [0] * size
         self._clients = [
-            EngineClient(module, Membership(r, size, meet), awaited[r]) for r in range(size)
+            EngineClient(module, Membership(r, size, meet, devices), awaited[r])
+            for r in range(size)
         ]
         # The same, or with restarts around each.
         self._members: list[EngineClient | RestartingClient] = [*self._clients]
@@ -148,7 +150,7 @@ class RanksClient:
     def successor(self) -> RanksClient:
         """A client for the processes that take the place of these."""
         awaited = [client.awaited_bytes for client in self._clients]
-        return RanksClient(len(awaited), self._module, self._restarts, awaited)
+        return RanksClient(len(awaited), self._module, self._restarts, awaited, self._devices)
 
     @property
     def _lockstep(self) -> bool:

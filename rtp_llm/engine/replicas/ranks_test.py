@@ -80,7 +80,7 @@ def test_two_ranks_give_the_tokens_of_one(folder, expected, caplog):
         # One alone: the other rank takes part without a token. Then both again, after a rest.
         assert generate(llm, prompts[:1]) == tokens[:1]
         assert generate(llm, prompts) == tokens
-        with pytest.raises(ValueError, match="set data_parallel_size to 1"):
+        with pytest.raises(ValueError, match="--data-parallel-size to 1"):
             llm.generate("x", TOKENS, logits_processors=[object()])
         with pytest.raises(ValueError, match="more than the longest sequence"):
             llm.generate([[1] * 2 * LONG], TOKENS)

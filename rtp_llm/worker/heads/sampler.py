@@ -19,6 +19,7 @@ from rtp_llm.worker.heads.token_rules import AllowedTokens, BannedSequences
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device, Download
+    from rtp_llm.distributed.group import Group
     from rtp_llm.worker.grammar.row_masks import TokenMasks
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan import SamplingRows
@@ -111,10 +112,15 @@ class Sampler:
     """Samples tokens. A sequence's settings are written once, under its slot, when it is added."""
 
     def __init__(
-        self, num_slots: int, device: Device, sampled: SampledTokens | None = None
+        self,
+        num_slots: int,
+        device: Device,
+        sampled: SampledTokens | None = None,
+        ranks: Group | None = None,
     ) -> None:
-        """``sampled`` keeps each step's tokens for the step that is submitted after it."""
-        self._device = device
+        """``sampled`` keeps each step's tokens for the step that is submitted after it; ``ranks``
+        take the tokens of rank 0, which alone knows how its host changes logits."""
+        self._device, self._ranks = device, ranks
         self._sampled = sampled
         self._upload = device.upload
         self._settings = SlotSettings(num_slots, device)
@@ -176,6 +182,8 @@ class Sampler:
             settings = self._settings.greedy(plan.num_rows)
             steps = settings.seeds  # nothing is sampled at random
         sampled = _sample(logits, settings, steps, drafts if flags & flag.RANDOM else None)
+        if self._ranks is not None:
+            self._ranks.broadcast(sampled[0])
         if self._sampled is not None:
             self._sampled.keep(sampled[0])
         if raw is None:

@@ -1,4 +1,4 @@
-"""The memory through which an engine and its worker processes hand steps over."""
+"""The memory through which one rank's worker hands steps over to the others."""
 
 from __future__ import annotations
 
@@ -14,32 +14,27 @@ if TYPE_CHECKING:
     from rtp_llm._runtime import StepChannel
 
 _ALIGNMENT = 64
-_ANSWER_NUMBERS = 4
+_NUMBERS = 3
 
 
 class StepMemory:
-    """A step channel, and beside it the answers to the last two steps.
+    """A step channel, and what is to be known of the step that was published last beside its plan.
 
-    ``answers`` int32 [2, 4]: number of tokens, broken rows, whether more comes through the pipe;
-    ``tokens`` int32 [2, max_rows]. Both by the last bit of the step's number, so that a step may be
-    answered before the one in front of it is read. ``messages`` int64 [1]: how many messages were
-    sent to each worker so far.
+    ``numbers`` int64 [3]: how many messages were sent to each rank before it; the plan's outputs;
+    whether it is no step but the time to do idle work. Written before the step is published, and
+    not again before all have taken it.
     """
 
-    def __init__(self, descriptor: int, max_rows: int, num_workers: int, spin: int) -> None:
+    def __init__(self, descriptor: int, num_workers: int, spin: int) -> None:
         """``spin``: microseconds to look at a counter before sleeping."""
         channel: type[StepChannel] = load_runtime().StepChannel
         begin = -(-channel.bytes // _ALIGNMENT) * _ALIGNMENT
-        end = begin + 8 + 4 * 2 * (_ANSWER_NUMBERS + max_rows)
+        end = begin + 8 * _NUMBERS
         if os.fstat(descriptor).st_size < end:
             os.ftruncate(descriptor, end)
         memory = mmap.mmap(descriptor, end)
-        self.descriptor = descriptor
         self.channel = channel(memory, num_workers, spin)
-        self.messages = np.frombuffer(memory, np.int64, 1, begin)
-        numbers = np.frombuffer(memory, np.int32, 2 * (_ANSWER_NUMBERS + max_rows), begin + 8)
-        self.answers = numbers[: 2 * _ANSWER_NUMBERS].reshape(2, _ANSWER_NUMBERS)
-        self.tokens = numbers[2 * _ANSWER_NUMBERS :].reshape(2, max_rows)
+        self.numbers = np.frombuffer(memory, np.int64, _NUMBERS, begin)
 
 
 def default_spin(num_processes: int) -> int:

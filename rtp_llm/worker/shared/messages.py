@@ -1,4 +1,4 @@
-"""What an engine and its worker processes say to each other, beside steps."""
+"""What the processes of a model's ranks say to each other, beside steps."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from rtp_llm.worker.shared.plan import PlanLayout
 
 @dataclass(frozen=True)
 class Start:
-    """``factory`` is the "module:function" that makes the worker of ``arguments``."""
+    """``factory`` is the "module:function" that makes the worker of ``arguments``; ``parent``: the
+    process that this one ends with."""
 
-    number: int
-    num_workers: int
+    rank: int
     factory: str
     arguments: tuple[Any, ...]
-    layout: PlanLayout
-    plan_descriptor: int
-    step_descriptor: int
-    max_rows: int
-    spin: int
+    parent: int
+    log_level: int
 
 
 @dataclass(frozen=True)
-class Ready:
-    """The worker can execute steps."""
+class Steps:
+    """Steps come from now on; behind it two descriptors: of the plan's memory and of a StepMemory
+    for ``num_workers``. ``spin``: microseconds."""
 
-    overlaps: bool
+    layout: PlanLayout
+    num_workers: int
+    spin: int
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,16 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class LogLine:
+    """What a rank has to tell the user."""
+
+    level: int
+    logger: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Failure:
-    """The worker can execute nothing any more."""
+    """The rank can execute nothing any more."""
 
     reason: str

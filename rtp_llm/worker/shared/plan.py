@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rtp_llm.worker.plan import StepPlan
-
 if TYPE_CHECKING:
-    from rtp_llm._runtime import Scheduler, StepChannel
+    from rtp_llm._runtime import Scheduler
 
-_INT32 = [
-    "token_ids",
-    "positions",
-    "cu_seqlens_q",
-    "seq_lens",
-    "next_tokens",
-    "previous_tokens",
-    "logit_rows",
-    "row_cu",
-    "row_slots",
-    "draft_tokens",
-    "history_tokens",
-    "history_cu",
-]
-_INT64 = ["seq_ids", "row_ids", "row_steps"]
+_OF_TOKENS = ("token_ids", "positions")
+_OF_SEQUENCES = ("seq_lens", "next_tokens", "previous_tokens", "seq_ids")
+_OF_ROWS = ("logit_rows", "row_slots", "draft_tokens", "row_ids", "row_steps")
+_CUMULATIVE = ("cu_seqlens_q", "row_cu", "history_cu")
+_NAMES = (*_OF_TOKENS, *_OF_SEQUENCES, *_OF_ROWS, *_CUMULATIVE, "history_tokens")
+_INT64 = frozenset(("seq_ids", "row_ids", "row_steps"))
 _OF_GROUPS = ["slot_mapping", "block_table", "copy_pairs", "state_read", "state_write"]
 _NO_TABLE = np.empty((0, 0), np.int32)
 _FIRST_GROUP = 6  # of the numbers that StepChannel.publish sends
@@ -49,15 +39,15 @@ class PlanLayout:
         offset = scheduler.shared_offset
         return cls(
             size=scheduler.shared_memory[1],
-            offsets={name: offset(getattr(batch, name)) for name in (*_INT32, *_INT64)},
+            offsets={name: offset(getattr(batch, name)) for name in _NAMES},
             group_offsets={
                 name: tuple(offset(array) for array in getattr(batch, name)) for name in _OF_GROUPS
             },
         )
 
 
-class SharedPlan(StepPlan):
-    """The plan that was published last; valid until it is taken."""
+class PlanReader:
+    """Copies plans out of the memory that the scheduler fills, which is then free for the next."""
 
     def __init__(self, layout: PlanLayout, descriptor: int) -> None:
         memory = mmap.mmap(descriptor, layout.size, access=mmap.ACCESS_WRITE)
@@ -68,131 +58,82 @@ class SharedPlan(StepPlan):
             count = (layout.size - offset) // np.dtype(dtype).itemsize
             return np.frombuffer(memory, dtype, count, offset)
 
-        self._arrays = {name: array(layout.offsets[name], np.int32) for name in _INT32}
-        self._arrays |= {name: array(layout.offsets[name], np.int64) for name in _INT64}
+        self._arrays = {
+            name: array(layout.offsets[name], np.int64 if name in _INT64 else np.int32)
+            for name in _NAMES
+        }
         self._groups = {
             name: tuple(array(offset, np.int32) for offset in layout.group_offsets[name])
             for name in _OF_GROUPS
         }
-        self._count = _FIRST_GROUP + 2 * len(self._groups["slot_mapping"])
-        self._numbers = [0] * self._count
+        self.count = _FIRST_GROUP + 2 * len(self._groups["slot_mapping"])
 
-    def read_numbers(self, channel: StepChannel) -> None:
-        """A step was published."""
-        self._numbers = channel.numbers(self._count)
+    def read(self, numbers: Sequence[int], num_outputs: int) -> CopiedPlan:
+        """The plan of these ``numbers`` (`count` of them, as StepChannel.publish sends them)."""
+        num_seqs, num_tokens, num_rows, max_seqlen_q, max_seqlen_k, flags = numbers[:_FIRST_GROUP]
+        arrays, groups = self._arrays, self._groups
 
-    @property
-    def num_seqs(self) -> int:
-        return self._numbers[0]
+        def copied(lengths: dict[str, int]) -> dict[str, NDArray[Any]]:
+            return {name: arrays[name][:length].copy() for name, length in lengths.items()}
 
-    @property
-    def num_tokens(self) -> int:
-        return self._numbers[1]
-
-    @property
-    def num_rows(self) -> int:
-        return self._numbers[2]
-
-    @property
-    def num_outputs(self) -> int:
-        return self.num_rows  # drafts are refused: see ProcessWorker
-
-    @property
-    def max_seqlen_q(self) -> int:
-        return self._numbers[3]
-
-    @property
-    def max_seqlen_k(self) -> int:
-        return self._numbers[4]
-
-    @property
-    def sampling_flags(self) -> int:
-        return self._numbers[5]
-
-    @property
-    def token_ids(self) -> NDArray[np.int32]:
-        return self._arrays["token_ids"][: self.num_tokens]
-
-    @property
-    def positions(self) -> NDArray[np.int32]:
-        return self._arrays["positions"][: self.num_tokens]
-
-    @property
-    def cu_seqlens_q(self) -> NDArray[np.int32]:
-        return self._arrays["cu_seqlens_q"][: self.num_seqs + 1]
-
-    @property
-    def seq_lens(self) -> NDArray[np.int32]:
-        return self._arrays["seq_lens"][: self.num_seqs]
-
-    @property
-    def next_tokens(self) -> NDArray[np.int32]:
-        return self._arrays["next_tokens"][: self.num_seqs]
-
-    @property
-    def previous_tokens(self) -> NDArray[np.int32]:
-        return self._arrays["previous_tokens"][: self.num_seqs]
-
-    @property
-    def seq_ids(self) -> NDArray[np.int64]:
-        return self._arrays["seq_ids"][: self.num_seqs]
-
-    @property
-    def slot_mapping(self) -> tuple[NDArray[np.int32], ...]:
-        return tuple(array[: self.num_tokens] for array in self._groups["slot_mapping"])
-
-    @property
-    def block_table(self) -> tuple[NDArray[np.int32], ...]:
-        widths = self._numbers[_FIRST_GROUP::2]
-        return tuple(
-            array[: self.num_seqs * width].reshape(-1, width) if width else _NO_TABLE
-            for array, width in zip(self._groups["block_table"], widths, strict=True)
+        history_cu = arrays["history_cu"][: num_rows + 1].copy()
+        widths, copies = numbers[_FIRST_GROUP::2], numbers[_FIRST_GROUP + 1 :: 2]
+        tables = zip(groups["block_table"], widths, strict=True)
+        pairs = zip(groups["copy_pairs"], copies, strict=True)
+        return CopiedPlan(
+            num_seqs=num_seqs,
+            num_tokens=num_tokens,
+            num_rows=num_rows,
+            num_outputs=num_outputs,
+            max_seqlen_q=max_seqlen_q,
+            max_seqlen_k=max_seqlen_k,
+            sampling_flags=flags,
+            **copied(dict.fromkeys(_OF_TOKENS, num_tokens)),
+            **copied(dict.fromkeys(_OF_SEQUENCES, num_seqs)),
+            **copied(dict.fromkeys(_OF_ROWS, num_rows)),
+            cu_seqlens_q=arrays["cu_seqlens_q"][: num_seqs + 1].copy(),
+            row_cu=arrays["row_cu"][: num_outputs + 1].copy(),
+            history_cu=history_cu,
+            history_tokens=arrays["history_tokens"][: int(history_cu[-1])].copy(),
+            slot_mapping=tuple(each[:num_tokens].copy() for each in groups["slot_mapping"]),
+            block_table=tuple(
+                each[: num_seqs * width].reshape(-1, width).copy() if width else _NO_TABLE
+                for each, width in tables
+            ),
+            copy_pairs=tuple(each[: 2 * count].reshape(count, 2).copy() for each, count in pairs),
+            state_read=tuple(each[:num_seqs].copy() for each in groups["state_read"]),
+            state_write=tuple(each[:num_seqs].copy() for each in groups["state_write"]),
         )
 
-    @property
-    def state_read(self) -> tuple[NDArray[np.int32], ...]:
-        return tuple(array[: self.num_seqs] for array in self._groups["state_read"])
 
-    @property
-    def state_write(self) -> tuple[NDArray[np.int32], ...]:
-        return tuple(array[: self.num_seqs] for array in self._groups["state_write"])
+@dataclass(frozen=True)
+class CopiedPlan:
+    """A StepPlan whose arrays nobody else writes."""
 
-    @property
-    def copy_pairs(self) -> tuple[NDArray[np.int32], ...]:
-        counts = self._numbers[_FIRST_GROUP + 1 :: 2]
-        return tuple(
-            array[: 2 * count].reshape(count, 2)
-            for array, count in zip(self._groups["copy_pairs"], counts, strict=True)
-        )
-
-    @property
-    def logit_rows(self) -> NDArray[np.int32]:
-        return self._arrays["logit_rows"][: self.num_rows]
-
-    @property
-    def row_cu(self) -> NDArray[np.int32]:
-        return self._arrays["row_cu"][: self.num_outputs + 1]
-
-    @property
-    def draft_tokens(self) -> NDArray[np.int32]:
-        return self._arrays["draft_tokens"][: self.num_rows]
-
-    @property
-    def row_ids(self) -> NDArray[np.int64]:
-        return self._arrays["row_ids"][: self.num_rows]
-
-    @property
-    def row_slots(self) -> NDArray[np.int32]:
-        return self._arrays["row_slots"][: self.num_rows]
-
-    @property
-    def row_steps(self) -> NDArray[np.int64]:
-        return self._arrays["row_steps"][: self.num_rows]
-
-    @property
-    def history_tokens(self) -> NDArray[np.int32]:
-        return self._arrays["history_tokens"][: int(self.history_cu[-1])]
-
-    @property
-    def history_cu(self) -> NDArray[np.int32]:
-        return self._arrays["history_cu"][: self.num_rows + 1]
+    num_seqs: int
+    num_tokens: int
+    num_rows: int
+    num_outputs: int
+    max_seqlen_q: int
+    max_seqlen_k: int
+    sampling_flags: int
+    token_ids: NDArray[np.int32]
+    positions: NDArray[np.int32]
+    cu_seqlens_q: NDArray[np.int32]
+    seq_lens: NDArray[np.int32]
+    next_tokens: NDArray[np.int32]
+    previous_tokens: NDArray[np.int32]
+    seq_ids: NDArray[np.int64]
+    slot_mapping: tuple[NDArray[np.int32], ...]
+    block_table: tuple[NDArray[np.int32], ...]
+    copy_pairs: tuple[NDArray[np.int32], ...]
+    state_read: tuple[NDArray[np.int32], ...]
+    state_write: tuple[NDArray[np.int32], ...]
+    logit_rows: NDArray[np.int32]
+    row_cu: NDArray[np.int32]
+    row_ids: NDArray[np.int64]
+    row_slots: NDArray[np.int32]
+    row_steps: NDArray[np.int64]
+    draft_tokens: NDArray[np.int32]
+    history_tokens: NDArray[np.int32]
+    history_cu: NDArray[np.int32]

@@ -1,0 +1,240 @@
+"""Puts together what executes steps on one device: weights, KV cache, heads, graphs."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from rtp_llm import ops
+from rtp_llm.engine.graph_choice import GraphChoice, choose_graphs, graphs_draft
+from rtp_llm.engine.memory_plan import (
+    plan_memory,
+    step_limits,
+    token_weight_bytes,
+    weight_bytes,
+    weights_that_fit,
+)
+from rtp_llm.engine.memory_release import await_memory
+from rtp_llm.engine.messages import EngineStartError
+from rtp_llm.engine.open_constraints import open_constraints
+from rtp_llm.engine.replicas.rank_setup import host_threads, share_model
+from rtp_llm.engine.start_checks import (
+    check_drafts,
+    check_model,
+    check_operators,
+    check_settings,
+    missing_operators,
+)
+from rtp_llm.layers import torch_dtype
+from rtp_llm.loader import LoadProgress, load_model, resolve
+from rtp_llm.models.config_reader import read_model_config
+from rtp_llm.ops.fp8 import fp8_gemm_choice
+from rtp_llm.ops.fp8.fp8_gemm_choice import Fp8GemmChoice
+from rtp_llm.worker.cache.kv_cache import KVCache
+from rtp_llm.worker.graphs.capture_sizes import GraphSize, count_graphs
+from rtp_llm.worker.graphs.shared_graphs import SharedGraphs
+from rtp_llm.worker.heads.sampler import Sampler
+from rtp_llm.worker.local_worker import LocalWorker
+from rtp_llm.worker.model_runner import ModelRunner
+from rtp_llm.worker.sampled_tokens import SampledTokens
+from rtp_llm.worker.speculative.methods import drafts_on_device, make_drafter
+from rtp_llm.worker.warm_up import StepLimits
+
+if TYPE_CHECKING:
+    from rtp_llm.config.settings import Settings
+    from rtp_llm.device import Device
+    from rtp_llm.engine.phases import Phases
+    from rtp_llm.engine.replicas.rank_setup import Shared
+    from rtp_llm.engine.replicas.rank_steps import RankSteps
+    from rtp_llm.engine.tensor.tensor_ranks import TensorRanks
+    from rtp_llm.loader import Progress
+    from rtp_llm.models.causal_lm import CausalLM
+    from rtp_llm.models.config import ModelConfig
+    from rtp_llm.worker.cache.plan import CachePlan
+    from rtp_llm.worker.speculative.proposer import Proposer
+
+_logger = logging.getLogger("rtp_llm.engine")
+
+
+@dataclass(frozen=True)
+class BuiltWorker:
+    """A worker that is ready for its first step; ``ranks``: of engines that share its experts."""
+
+    worker: LocalWorker
+    config: ModelConfig
+    plan: CachePlan
+    limits: StepLimits
+    ranks: RankSteps | None
+
+
+def build_worker(
+    settings: Settings,
+    device: Device,
+    tensor: TensorRanks,
+    proposer: Proposer,
+    phases: Phases,
+    progress: Progress | None = None,
+) -> BuiltWorker:
+    """Load the model's part that this rank of ``tensor`` has, and make a worker for it.
+
+    All ranks call this with the same settings: what only all of them can do they do together.
+    See build_engine.
+    """
+    config = _config(settings)
+    shared = share_model(settings, config, device)
+    model = _load(settings, device, shared, tensor, progress)
+    phases.end("weights")
+    limits = _limits(settings, model, device, proposer)
+    sizes = tensor.agree_on(_sizes_to_capture(settings, model, device, limits))
+    counted = _counted(settings, sizes, model, limits)
+    agree = tensor.agree_on_budget
+    plan = plan_memory(settings, model, device, limits, *counted, agree=agree)
+    phases.end("trial steps")
+    cache = KVCache(model.cache_groups(), plan.num_blocks, plan.block_size, device.torch_device)
+    runner = _runner(settings, limits, model, cache, device)
+    worker = _worker(settings, runner, tensor, plan.max_model_len)
+    ranks = shared.steps(model, device, settings)
+    phases.end("cache")
+    worker.runner.warm_up()
+    phases.end("warm-up")
+    _capture_graphs(worker.runner, sizes, plan, tensor, ranks)
+    phases.end("graphs")
+    return BuiltWorker(worker, config, plan, limits, ranks)
+
+
+def prepare(settings: Settings, device: Device) -> int:
+    """Threads and kernels are ready, or missing and named. Returns the device's free bytes."""
+    check_settings(settings, device)
+    device.make_current()
+    free = await_memory(device)
+    torch.set_num_threads(host_threads(settings, device))
+    ops.allow_reference_ops(settings.allow_reference_ops)
+    ops.load()
+    fp8_gemm_choice.configure(
+        Fp8GemmChoice.of(
+            settings.deep_gemm_use_swap_ab,
+            settings.deep_gemm_swap_ab_rows,
+            settings.deep_gemm_num_sm,
+        )
+    )
+    check_operators(settings, device)
+    return free
+
+
+def _config(settings: Settings) -> ModelConfig:
+    """The model's, once it is clear that it was made for sequences as long as those asked for."""
+    config = read_model_config(settings.model, **settings.draft_head)
+    if settings.max_seq_len is not None and settings.max_seq_len > config.context_limit:
+        raise EngineStartError(
+            f"max_seq_len={settings.max_seq_len} is more than the {config.context_limit} tokens "
+            f"that {config.architecture} of {settings.model} was made for: lower max_seq_len"
+        )
+    check_model(settings, config)
+    return config
+
+
+def _load(
+    settings: Settings,
+    device: Device,
+    shared: Shared,
+    tensor: TensorRanks,
+    progress: Progress | None,
+) -> CausalLM:
+    with weights_that_fit(device, settings.model):
+        model = load_model(
+            settings.model,
+            device=device,
+            settings=settings,
+            experts=shared.experts,
+            tensor_parallel=tensor.parallel,
+            progress=progress or LoadProgress(device),
+            **settings.draft_head,
+        )
+    shared.loaded(settings)
+    tensor.loaded(settings)
+    return model
+
+
+def _limits(settings: Settings, model: CausalLM, device: Device, proposer: Proposer) -> StepLimits:
+    rollback = model.cache_groups().rollback
+    check_drafts(settings, proposer, rollback)
+    return step_limits(settings, model.config, device, proposer.max_draft_tokens)
+
+
+def _sizes_to_capture(
+    settings: Settings, model: CausalLM, device: Device, limits: StepLimits
+) -> list[GraphSize]:
+    """The steps that will be captured as graphs; none where they cannot be, which the log tells."""
+    of_weights = weight_bytes(model), token_weight_bytes(model)
+    choice = choose_graphs(settings, model.config, device, limits, *of_weights)
+    if choice.sizes and (missing := missing_operators(device)):
+        # They ask the device for sizes, which a graph cannot capture.
+        choice = GraphChoice([], f"PyTorch stands in for {', '.join(missing)}")
+    if choice.reason and device.name != "cpu" and settings.enable_cuda_graph is not False:
+        _logger.warning("no graphs are captured: %s", choice.reason)
+    return choice.sizes
+
+
+def _counted(
+    settings: Settings, sizes: list[GraphSize], model: CausalLM, limits: StepLimits
+) -> tuple[int, int]:
+    """How many graphs there will be, and the tokens of the largest."""
+    drafts = limits.max_draft_tokens if graphs_draft(settings, model.config) else None
+    graphs = count_graphs(sizes, drafts)
+    return graphs, max((size.tokens for size in sizes), default=0)
+
+
+def _capture_graphs(
+    runner: ModelRunner,
+    sizes: list[GraphSize],
+    plan: CachePlan,
+    tensor: TensorRanks,
+    ranks: RankSteps | None,
+) -> None:
+    if sizes:
+        session = tensor.capture_session()
+        where = plan.max_model_len, plan.block_size
+        graphs = runner.capture_graphs(sizes, *where, ranks, session)
+        if ranks is not None and isinstance(graphs, SharedGraphs):
+            ranks.graphs = graphs
+
+
+def _overlaps(settings: Settings, device: Device) -> bool:
+    """A step is submitted before the tokens of the one before are read."""
+    wanted = settings.enable_overlap
+    return device.asynchronous if wanted is None else wanted
+
+
+def _runner(
+    settings: Settings,
+    limits: StepLimits,
+    model: CausalLM,
+    cache: KVCache,
+    device: Device,
+) -> ModelRunner:
+    overlaps, drafts = _overlaps(settings, device), drafts_on_device(settings, device)
+    sampled = None
+    if overlaps or drafts:
+        sampled = SampledTokens(limits.max_rows, device, optimistic=overlaps and drafts)
+    return ModelRunner(model, cache, device, sampled)
+
+
+def _worker(
+    settings: Settings, runner: ModelRunner, tensor: TensorRanks, max_model_len: int
+) -> LocalWorker:
+    config, device, sampled = runner.model.config, runner.device, runner.sampled
+    num_slots = settings.max_running_requests + settings.max_queued_requests
+    drafter = None
+    if sampled is not None and drafts_on_device(settings, device):
+        dtype = torch_dtype(resolve(settings, config, device))
+        drafter = make_drafter(settings, runner, sampled, num_slots, max_model_len, dtype)
+    return LocalWorker(
+        runner,
+        Sampler(num_slots, device, sampled, tensor.parallel.group),
+        overlaps=_overlaps(settings, device),
+        drafter=drafter,
+        constraints=open_constraints(settings.model, config, num_slots),
+    )

@@ -1,0 +1,1 @@
+"""One model on several ranks: rank 0 is the engine, the others execute its steps."""

@@ -1,0 +1,156 @@
+"""The ranks that compute one model together, as each of them sees the others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rtp_llm.distributed.membership import LOOPBACK, Membership
+from rtp_llm.distributed.multicast import NO_MULTICAST
+from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
+from rtp_llm.distributed.world import World
+from rtp_llm.engine.messages import EngineStartError
+from rtp_llm.worker.graphs.capture_session import CaptureSession
+from rtp_llm.worker.shared.rank_processes import RankProcesses
+from rtp_llm.worker.shared.ranks_worker import RanksWorker
+
+if TYPE_CHECKING:
+    from rtp_llm._runtime import Scheduler
+    from rtp_llm.config.settings import Settings
+    from rtp_llm.device import Device
+    from rtp_llm.worker.cache.budget import CacheBudget
+    from rtp_llm.worker.worker import Worker
+
+_NEWS_SECONDS = 1.0
+_FACTORY = "rtp_llm.engine.tensor.rank_worker:make_worker"
+
+
+@dataclass(frozen=True)
+class RanksPlace:
+    """Where ranks meet: a ``folder`` that somebody else removes, and who is told in a thread of
+    its own when one of them is lost."""
+
+    folder: Path
+    on_loss: Callable[[str], None] | None = None
+
+
+@dataclass(frozen=True)
+class TensorRanks:
+    """One rank's view. ``processes``: of the other ranks, for rank 0 alone."""
+
+    parallel: TensorParallel = SINGLE
+    world: World | None = None
+    processes: RankProcesses | None = None
+
+    @property
+    def several(self) -> bool:
+        """There are others."""
+        return self.world is not None
+
+    def loaded(self, settings: Settings) -> None:
+        """Wait until all ranks have loaded their weights: from here on they step together."""
+        if self.world is not None:
+            self.world.wait_for_all(settings.start_timeout)
+
+    def agree_on_budget(self, budget: CacheBudget) -> CacheBudget:
+        """All ranks have the cache that fits on the one with the least room."""
+        if self.world is None:
+            return budget
+        least = torch.tensor([-budget.bytes])
+        self.world.host.maximum(least)
+        return replace(budget, bytes=-int(least.item()))
+
+    def agree_on(self, value: Any) -> Any:
+        """What rank 0 says."""
+        return value if self.world is None else self.world.host.gather(value)[0]
+
+    def capture_session(self) -> CaptureSession | None:
+        """For graphs that all ranks have, or none."""
+        return None if self.world is None else CaptureSession(self.world.host)
+
+    def worker(self, local: Worker, scheduler: Scheduler, settings: Settings) -> Worker:
+        """For rank 0: what executes a step on all of them."""
+        if self.processes is None:
+            return local
+        return RanksWorker(local, self.processes, scheduler, timeout=settings.step_timeout)
+
+    # -- as the engine process's StepGroup ---------------------------------------------------------
+
+    @property
+    def stopped(self) -> bool:
+        """Rank 0 alone says when it is over."""
+        return False
+
+    def wake(self, number: int) -> None:
+        """Messages come to rank 0 alone."""
+
+    def leave(self) -> None:
+        """End the other ranks."""
+        if self.processes is not None:
+            self.processes.close()
+        if self.world is not None:
+            self.world.close()
+
+    def give_up(self) -> None:
+        """The engine could not be built: end the other ranks, whose reason it may be.
+
+        Raises WorkerLostError if it is.
+        """
+        if self.processes is not None:
+            try:
+                self.processes.check(_NEWS_SECONDS)
+            finally:
+                self.processes.close()
+
+
+def start_ranks(settings: Settings, device: Device, place: RanksPlace | None) -> TensorRanks:
+    """Rank 0: spawn the processes of the others, and meet them.
+
+    Raises:
+        EngineStartError: nobody said where.
+        RankLostError: not all came.
+    """
+    size = settings.tensor_parallel_size
+    if size == 1:
+        return TensorRanks()
+    if place is None:
+        raise EngineStartError(
+            f"tensor_parallel_size={size} needs processes of its own: use LLM(...) or rtp-llm "
+            "serve, which start them"
+        )
+    os.environ.update({**NO_MULTICAST, **LOOPBACK})
+    meeting = str(place.folder / "ranks")
+    others = [Membership(rank, size, meeting) for rank in range(1, size)]
+    processes = RankProcesses(
+        _FACTORY,
+        [(settings, each) for each in others],
+        [rank_environment(each.rank, os.environ) for each in others],
+        place.on_loss,
+    )
+    try:
+        ranks = join_ranks(settings, device, Membership(0, size, meeting))
+    except BaseException:
+        try:
+            processes.check(_NEWS_SECONDS)  # the reason may be theirs
+        finally:
+            processes.close()
+        raise
+    return replace(ranks, processes=processes)
+
+
+def join_ranks(settings: Settings, device: Device, membership: Membership) -> TensorRanks:
+    """Meet the other ranks of ``membership``."""
+    world = World.connect(membership, device, settings.step_timeout, settings.start_timeout)
+    parallel = TensorParallel(membership.rank, membership.size, world.tensors)
+    return TensorRanks(parallel, world)
+
+
+def rank_environment(rank: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of rank 1 or up, whose device stands behind that of rank 0."""
+    first = int(environ.get("LOCAL_RANK") or 0)
+    return {**NO_MULTICAST, **LOOPBACK, "LOCAL_RANK": str(first + rank)}

@@ -1,0 +1,135 @@
+"""Every row of the table of refusals about ranks is refused at the start, with the arithmetic."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtp_llm import cli
+from rtp_llm.config.refusals import REFUSALS, get_refusal
+from rtp_llm.config.settings import Settings
+from rtp_llm.device import resolve_device
+from rtp_llm.device.cpu import CpuDevice
+from rtp_llm.distributed.membership import Membership
+from rtp_llm.distributed.multicast import NO_MULTICAST
+from rtp_llm.distributed.world import World
+from rtp_llm.engine.build import build_engine
+from rtp_llm.engine.grammars_for_tests import save_spelling_model
+from rtp_llm.engine.messages import EngineStartError
+from rtp_llm.engine.tensor.tensor_ranks import rank_environment
+from rtp_llm.engine.tensor.topology import Topology
+from rtp_llm.testing.transformers_models import save_model
+
+TWO = {"tensor_parallel_size": 2}
+# Of each row of the table settings that fall under it, the model, and the numbers that are said.
+CASES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "--tensor-parallel-size that does not divide the attention heads": (
+        {"tensor_parallel_size": 3},
+        "llama",
+        "num_attention_heads=4 = 3 x 1 + 1, num_key_value_heads=2",
+    ),
+    "--pipeline-parallel-size": ({"pipeline_parallel_size": 2}, "llama", "pipeline_parallel_size"),
+    "--expert-parallel-size": (
+        {"expert_parallel_size": 4},
+        "qwen3_moe",
+        "expert_parallel_size=4, data_parallel_size=1",
+    ),
+    "--tensor-parallel-size with --data-parallel-size for a mixture of experts": (
+        {**TWO, "data_parallel_size": 2},
+        "qwen3_moe",
+        "tensor_parallel_size=2, data_parallel_size=2",
+    ),
+    "--tensor-parallel-size with --role": ({**TWO, "role": "prefill"}, "llama", "role=prefill"),
+    "--tensor-parallel-size with a model that drafts": (
+        {**TWO, "speculative": "draft-model", "speculative_model": "."},
+        "llama",
+        "speculative=draft-model",
+    ),
+}
+# Tested elsewhere: below, in start_checks_test.py and in server/tensor_ranks_test.py.
+OTHERS = {
+    "more ranks than devices",
+    "WORLD_SIZE of another launcher",
+    "logits_processors of several ranks",
+}
+
+
+def test_all_rows_have_a_case() -> None:
+    assert {row.name for row in REFUSALS if row.area == "ranks"} == CASES.keys() | OTHERS
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_row_is_refused(name: str, tmp_path: Path) -> None:
+    chosen, kind, said = CASES[name]
+    save_model(tmp_path, kind)
+    if "speculative_model" in chosen:
+        chosen = {**chosen, "speculative_model": str(tmp_path)}
+    with pytest.raises(EngineStartError) as refused:
+        build_engine(Settings(model=str(tmp_path), **chosen))
+    assert str(refused.value).startswith(get_refusal("ranks", name).message)
+    assert said in str(refused.value)
+
+
+class _TwoGpus(CpuDevice):
+    shares_memory = False
+
+    def device_count(self) -> int:
+        return 2
+
+
+def test_more_ranks_than_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_model(tmp_path, "llama")
+    monkeypatch.setattr("rtp_llm.engine.build.resolve_device", lambda _: _TwoGpus())
+    chosen = {**TWO, "data_parallel_size": 2}
+    with pytest.raises(
+        EngineStartError, match=r"more ranks than devices .* \(2 x 2 = 4 ranks, 2 visible"
+    ):
+        build_engine(Settings(model=str(tmp_path), **chosen))
+
+
+def test_an_engine_that_cannot_start_processes_says_who_can(tmp_path: Path) -> None:
+    save_model(tmp_path, "llama")
+    with pytest.raises(EngineStartError, match="tensor_parallel_size=2 needs processes of its own"):
+        build_engine(Settings(model=str(tmp_path), **TWO))
+
+
+def test_the_table_says_which_device_is_whose(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert Topology(2, 2).table("cuda").splitlines() == [
+        "ranks: 4 = data_parallel_size 2 x tensor_parallel_size 2, pipeline_parallel_size 1, "
+        "expert_parallel_size 1",
+        "  engine 0: cuda:0, cuda:1",
+        "  engine 1: cuda:2, cuda:3",
+    ]
+    save_spelling_model(tmp_path)
+    assert cli.main(["explain", str(tmp_path), "--tp", "2"]) == 0
+    assert "tensor_parallel_size 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("lost", NO_MULTICAST)
+def test_a_rank_that_may_use_multicast_does_not_start(
+    lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in NO_MULTICAST.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv(lost)
+    with pytest.raises(ValueError, match=f"{lost} is not set in this rank's environment"):
+        World.connect(Membership(0, 2, str(tmp_path / "meet")), resolve_device("cpu"), 1.0)
+    monkeypatch.setenv(lost, "yes")
+    with pytest.raises(ValueError, match=f"{lost} is yes in this rank's environment"):
+        World.connect(Membership(0, 2, str(tmp_path / "meet")), resolve_device("cpu"), 1.0)
+
+
+def test_launchers_override_what_the_user_says() -> None:
+    wrong = dict.fromkeys(NO_MULTICAST, "yes")
+    for given in (
+        rank_environment(1, wrong),
+        Membership(0, 2, "meet").environment(),
+    ):
+        assert {**wrong, **given}.items() >= NO_MULTICAST.items()
+    assert os.environ.get("LOCAL_RANK") is None
+    assert rank_environment(1, {"LOCAL_RANK": "2"})["LOCAL_RANK"] == "3"

@@ -1,0 +1,102 @@
+"""A server whose model is on two tensor-parallel ranks, as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+
+from rtp_llm import LLM, SamplingParams
+from rtp_llm.server.serving_for_tests import wait_for
+from rtp_llm.testing.model_folders import CHATML, byte_level
+from rtp_llm.testing.server_processes import (
+    PATIENCE,
+    REAL,
+    Process,
+    Stream,
+    engines,
+    other_ranks,
+    process,
+    read_metrics,
+    status,
+)
+from rtp_llm.testing.transformers_models import save_model
+
+FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--served-model-name", "tiny")
+TWO = ("--tensor-parallel-size", "2")
+LONG = 30_000  # tokens that no machine has given before a test does something to their stream
+ASK = {"temperature": 0, "max_tokens": 20, "ignore_eos": True}
+PROMPTS = ["What is 12 + 30?", "Once upon a time", "a", "def add(a, b):"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)  # the servers want the other core
+    path = tmp_path_factory.mktemp("qwen3")
+    tokenizer = byte_level()
+    # So long an answer has to fit into a small cache.
+    sizes = {"max_position_embeddings": LONG + 192, "num_key_value_heads": 2, "head_dim": 16}
+    size = tokenizer.get_vocab_size()
+    save_model(path, "qwen3", eos_token_id=1, vocab_size=size, **sizes)
+    tokenizer.save(str(path / "tokenizer.json"))
+    names = {"eos_token": "<|im_end|>", "chat_template": CHATML}
+    (path / "tokenizer_config.json").write_text(json.dumps(names))
+    return path
+
+
+def answers(url: str) -> list[str]:
+    body = {"model": "tiny", "prompt": PROMPTS, **ASK}
+    found = httpx.post(f"{url}/v1/completions", json=body, timeout=PATIENCE)
+    assert found.status_code == 200, found.text
+    return [choice["text"] for choice in found.json()["choices"]]
+
+
+def processes_of(server: Process) -> tuple[int, int]:
+    """Those of rank 0 and of rank 1."""
+    (engine,) = engines(server.process.pid)
+    (rank,) = other_ranks(engine)
+    return engine, rank
+
+
+def is_gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_it_answers_as_one_rank_and_ends_with_any_of_them(folder: Path, tmp_path: Path) -> None:
+    sampling = SamplingParams(**ASK)
+    with LLM(folder, num_threads=1, kv_cache_mem_mb=32, dtype="float32") as llm:
+        expected = [output.outputs[0].text for output in llm.generate(PROMPTS, sampling)]
+    with LLM(
+        folder, num_threads=1, kv_cache_mem_mb=32, dtype="float32", tensor_parallel_size=2
+    ) as llm:
+        assert [output.outputs[0].text for output in llm.generate(PROMPTS, sampling)] == expected
+        with pytest.raises(ValueError, match="logits_processors of several ranks"):
+            llm.generate("a", logits_processors=[lambda logits, rows: None])
+    files, shared = tmp_path / "files", set(os.listdir("/dev/shm"))
+    files.mkdir()
+    flags = (*FLAGS, *TWO, "--dtype", "float32", "--restart-engine", "1")
+    with process(*flags, command=REAL, model=folder, TMPDIR=str(files)) as server:
+        url = server.url
+        server.wait_for("tensor_parallel_size 2", "stderr")
+        assert answers(url) == expected
+        for number, which in enumerate((1, 0)):  # rank 1, then rank 0, which is the last one
+            ranks = processes_of(server)
+            stream = Stream(url, model="tiny", max_tokens=LONG)
+            killed = time.monotonic()
+            os.kill(ranks[which], signal.SIGKILL)
+            assert stream.events()[-1]["error"]["code"] == "engine_dead"
+            assert time.monotonic() - killed < 2
+            wait_for(lambda: all(map(is_gone, ranks)), PATIENCE)  # noqa: B023
+            if number == 0:
+                wait_for(lambda: read_metrics(url)["rtp_llm_engine_restarts_total"] == 1, PATIENCE)
+                wait_for(lambda: status(url) == "ready", PATIENCE)
+                assert answers(url) == expected
+        assert server.exit_code() == 1
+    assert not os.listdir(files)
+    assert set(os.listdir("/dev/shm")) <= shared

@@ -1,0 +1,167 @@
+"""The process of one rank but the first: makes its worker, then executes the steps of rank 0.
+
+Its first argument is the file descriptor of the pipe to the process of rank 0; the first message
+there is a Start. A thread takes the messages, so that rank 0 never waits to send one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import importlib
+import logging
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+from rtp_llm.worker.shared.messages import Ended, Failure, LogLine, Start, Steps
+
+if TYPE_CHECKING:
+    from rtp_llm.worker.new_sequences import NewSequences
+    from rtp_llm.worker.worker import StepHandle, Worker
+
+# How often a process that waits for a step reads what the last one gave.
+_IDLE_SECONDS = 0.05
+_PARENT_IS_GONE = 3
+_PR_SET_PDEATHSIG = 1
+
+
+class RankProcess:
+    """The loop. `worker` gets the same calls as that of rank 0, in the same order."""
+
+    def __init__(self, inbox: Inbox, worker: Worker, rank: int) -> None:
+        from rtp_llm.worker.shared.memory import StepMemory
+        from rtp_llm.worker.shared.plan import PlanReader
+
+        self._inbox, self._worker, self._number = inbox, worker, rank - 1
+        steps, (of_plan, of_steps) = inbox.steps.get()
+        self._memory = StepMemory(of_steps, steps.num_workers, steps.spin)
+        self._plans = PlanReader(steps.layout, of_plan)
+        self._taken = 0
+
+    def run(self) -> None:
+        """Execute steps for ever."""
+        channel = self._memory.channel
+        step, pending = 0, None
+        while True:
+            following = channel.await_step(step, _IDLE_SECONDS if pending else 3600.0)
+            if following != step:
+                step, begun = following, self._execute(following)
+                if pending is not None:
+                    pending.read()
+                pending = begun
+            elif pending is not None:
+                pending.read()
+                pending = None
+
+    def _execute(self, step: int) -> StepHandle | None:
+        messages, num_outputs, is_idle = self._memory.numbers.tolist()
+        plan = None
+        if not is_idle:
+            plan = self._plans.read(self._memory.channel.numbers(self._plans.count), num_outputs)
+        self._memory.channel.take(self._number, step)
+        self._take_messages(messages)
+        if plan is None:
+            self._worker.work_idle()
+            return None
+        handle = self._worker.execute(plan)
+        if handle is not None:
+            handle.sample(None)
+        return handle
+
+    def _take_messages(self, sent: int) -> None:
+        """Those that were sent before the step was published, and no other."""
+        while self._taken < sent:
+            message = self._inbox.messages.get()
+            self._taken += 1
+            if isinstance(message, Ended):
+                self._worker.end(message.ids, aborted=message.aborted)
+            else:
+                self._worker.add(message)
+
+
+class Inbox(threading.Thread):
+    """Reads what rank 0 sends; ends the process when that one is gone."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(daemon=True)
+        self.messages: queue.SimpleQueue[NewSequences | Ended] = queue.SimpleQueue()
+        self.steps: queue.SimpleQueue[tuple[Steps, Sequence[int]]] = queue.SimpleQueue()
+        self._connection = connection
+
+    def run(self) -> None:
+        """Read for ever."""
+        try:
+            with socket.socket(fileno=os.dup(self._connection.fileno())) as end:
+                while True:
+                    message = self._connection.recv()
+                    if isinstance(message, Steps):
+                        _, descriptors, _, _ = socket.recv_fds(end, 1, 2)
+                        self.steps.put((message, descriptors))
+                    else:
+                        self.messages.put(message)
+        except (EOFError, OSError):
+            os._exit(_PARENT_IS_GONE)  # a step may hang in the device
+
+
+class _Outbox(logging.Handler):
+    """Sends log lines and last words; any thread."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """The handler's own lock is held here."""
+        self._connection.send(LogLine(record.levelno, record.name, self.format(record)))
+
+    def fail(self, error: BaseException) -> None:
+        """Say why nothing can be executed any more."""
+        text = str(error) if isinstance(error, (ValueError, OSError)) else ""
+        with self.lock:  # type: ignore[union-attr]  # every handler has one
+            self._connection.send(Failure(text or f"{type(error).__name__}: {error}"))
+
+
+def _end_with(parent: int) -> None:
+    """Let the kernel end this process, which may be stopped or hang, with its parent."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it went before that was said
+        os._exit(_PARENT_IS_GONE)
+
+
+def load_factory(name: str) -> Callable[..., Worker]:
+    """The function that "module:function" names."""
+    module, _, function = name.partition(":")
+    found: Callable[..., Worker] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def main() -> int:
+    """Run the process; it ends with that of rank 0."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # they end the first rank, which ends this one
+    faulthandler.enable()
+    connection = Connection(int(sys.argv[1]))
+    start: Start = connection.recv()
+    _end_with(start.parent)
+    outbox = _Outbox(connection)
+    logging.basicConfig(level=start.log_level, format="%(message)s", handlers=[outbox])
+    inbox = Inbox(connection)
+    inbox.start()
+    try:
+        worker = load_factory(start.factory)(*start.arguments)
+        RankProcess(inbox, worker, start.rank).run()
+    except Exception as error:
+        outbox.fail(error)
+        os._exit(1)  # the others must hear of it, not wait for what this one's groups still do
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

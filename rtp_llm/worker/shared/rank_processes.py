@@ -1,0 +1,160 @@
+"""The processes of a model's other ranks, as rank 0 starts, watches and ends them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from rtp_llm.worker.new_sequences import NewSequences
+from rtp_llm.worker.shared.messages import Ended, Failure, LogLine, Start, Steps
+
+# What a rank says before it ends may come a little after its end was seen.
+_LAST_WORDS_SECONDS = 1.0
+
+
+class WorkerLostError(RuntimeError):
+    """A rank's process has ended or failed; says which and why."""
+
+
+class RankProcesses:
+    """Processes of ranks 1 and up, spawned and never forked. They end with this process.
+
+    A thread listens to them: their log lines go to this process's log, and ``on_loss`` is called
+    in it once, when the first of them has ended though nobody asked for it.
+    """
+
+    def __init__(
+        self,
+        factory: str,
+        arguments: Sequence[tuple[Any, ...]],
+        environments: Sequence[Mapping[str, str]],
+        on_loss: Callable[[str], None] | None = None,
+    ) -> None:
+        """``factory``: see Start, ``arguments`` and ``environments`` of each rank."""
+        self._on_loss = on_loss
+        self._failure: str | None = None
+        self._lost = threading.Event()
+        self._closing = False
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._pipes: list[Connection] = []
+        for rank, (given, environ) in enumerate(zip(arguments, environments, strict=True), 1):
+            level = logging.getLogger("rtp_llm").getEffectiveLevel()
+            self._spawn(Start(rank, factory, given, os.getpid(), level), environ)
+        self._watch = threading.Thread(target=self._listen, name="ranks", daemon=True)
+        self._watch.start()
+
+    def _spawn(self, start: Start, environ: Mapping[str, str]) -> None:
+        ours, theirs = Pipe()
+        command = [sys.executable, "-m", "rtp_llm.worker.shared.rank_process"]
+        root = str(Path(__file__).parents[3])
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        process = subprocess.Popen(
+            [*command, str(theirs.fileno())],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path, **environ},
+        )
+        theirs.close()
+        self._processes.append(process)
+        self._pipes.append(ours)
+        ours.send(start)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of rank 1 and up."""
+        return [process.pid for process in self._processes]
+
+    # -- what they are told ----------------------------------------------------------------------
+
+    def tell(self, message: NewSequences | Ended) -> None:
+        """All of them."""
+        try:
+            for pipe in self._pipes:
+                pipe.send(message)
+        except OSError as error:
+            self.check()
+            raise WorkerLostError(f"a rank does not listen: {error}") from error
+
+    def hand_over(self, steps: Steps, descriptors: Sequence[int]) -> None:
+        """Let them wait for steps, in the memories of ``descriptors``."""
+        for pipe in self._pipes:
+            pipe.send(steps)
+            with socket.socket(fileno=os.dup(pipe.fileno())) as end:
+                socket.send_fds(end, [b"\0"], list(descriptors))
+
+    # -- their end -------------------------------------------------------------------------------
+
+    def check(self, seconds: float = 0.0) -> None:
+        """Raise WorkerLostError if a rank is lost, or within ``seconds``."""
+        if self._lost.wait(seconds):
+            raise WorkerLostError(self._failure)
+
+    def close(self) -> None:
+        """End the processes."""
+        self._closing = True
+        for process in self._processes:
+            process.kill()  # in the middle of a collective they would hear of nothing else
+        for process in self._processes:
+            process.wait()
+        self._watch.join()
+        for pipe in self._pipes:
+            pipe.close()
+
+    def _listen(self) -> None:
+        pipes = dict(enumerate(self._pipes, 1))
+        ends = {rank: os.pidfd_open(pid) for rank, pid in enumerate(self.pids, 1)}
+        try:
+            while ends:
+                ready = wait([*pipes.values(), *ends.values()])
+                for rank in [rank for rank, pipe in pipes.items() if pipe in ready]:
+                    if not self._hear(rank, pipes[rank]):
+                        del pipes[rank]
+                for rank in [rank for rank, end in ends.items() if end in ready]:
+                    if rank in pipes:
+                        self._hear_last_words(rank, pipes.pop(rank))
+                    os.close(ends.pop(rank))
+                    self._lose(f"rank {rank} {self._epitaph(rank)}")
+        finally:
+            for descriptor in ends.values():
+                os.close(descriptor)
+
+    def _hear(self, rank: int, pipe: Connection) -> bool:
+        """Take one message; False: there will be no other."""
+        try:
+            message = pipe.recv()
+        except (EOFError, OSError):
+            return False
+        if isinstance(message, LogLine):
+            text = f"rank {rank}: {message.text}"
+            logging.getLogger(message.logger).log(message.level, "%s", text)
+        elif isinstance(message, Failure):
+            self._lose(f"rank {rank}: {message.reason}")
+        return True
+
+    def _hear_last_words(self, rank: int, pipe: Connection) -> None:
+        while pipe.poll(_LAST_WORDS_SECONDS) and self._hear(rank, pipe):
+            pass
+
+    def _epitaph(self, rank: int) -> str:
+        code = self._processes[rank - 1].wait()
+        if code < 0:
+            return f"was ended by signal {signal.Signals(-code).name}"
+        return f"ended with exit code {code}"
+
+    def _lose(self, reason: str) -> None:
+        if self._failure is not None or self._closing:
+            return
+        self._failure = reason
+        self._lost.set()
+        if self._on_loss is not None:
+            self._on_loss(reason)
