@@ -317,7 +317,9 @@ def test_the_examples_of_the_readme_print_what_it_says(capsys: pytest.CaptureFix
     readme = (ROOT / "README.md").read_text()
     examples = re.findall(r"```python\n(.*?)```\n\nprints\n\n    (.*?)\n", readme, re.DOTALL)
     assert len(examples) == 3
-    flags = [*FLAGS, "--served-model-name", "demo"]
+    head = ROOT / "example" / "demo_draft_head"  # as ./dev serve serves it
+    drafts = ["--speculative", "eagle3", "--speculative-model", str(head)]
+    flags = [*FLAGS, "--served-model-name", "demo", *drafts]
     with process(*flags, command=REAL, model=ROOT / "example" / "demo_model") as server:
         names: dict[str, Any] = {}
         for source, promised in examples:
