@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,8 @@ from rtp_llm.distributed.group import Group
 from rtp_llm.distributed.tensor_parallel import TensorParallel
 from rtp_llm.layers.moe.parallel import EvenSelections
 from rtp_llm.loader import staging, stream
+from rtp_llm.loader.span import Span
+from rtp_llm.loader.span_reader import Read, reader
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.models.config import UnsupportedModelError
 from rtp_llm.ops.gemm.int8_layout import unpack
@@ -104,12 +107,17 @@ def test_a_rank_reads_no_more_than_its_part(
     alone = numbers(open_model(tmp_path))
     read: list[int] = []
 
-    def counted(file: int, buffers: list[memoryview], offset: int) -> int:
-        count = os.preadv(file, buffers, offset)
-        read.append(count)
-        return count
+    @contextmanager
+    def counting(span: Span) -> Iterator[Read]:
+        with reader(span) as inner:
 
-    monkeypatch.setattr(stream, "os", type("os", (), {"preadv": staticmethod(counted)}))
+            def counted(piece: Span, memory: Tensor) -> None:
+                read.append(memory.nbytes)
+                inner(piece, memory)
+
+            yield counted
+
+    monkeypatch.setattr(stream, "reader", counting)
     for rank in range(2):
         read.clear()
         model = on_rank(tmp_path, rank)

@@ -1,0 +1,80 @@
+"""Which rows of a checkpoint's tensor are read, and where they go."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from rtp_llm.layers import Cut, CutTarget, WeightTarget, part_taken, rows_together
+from rtp_llm.loader.tensor_entry import TensorEntry
+
+
+@dataclass(frozen=True)
+class Span:
+    """Rows `start` to `stop` of a tensor, and where they go: to row `place` of the targets on.
+
+    `columns`: the first and what is behind the last one that go there; None: all do.
+    """
+
+    entry: TensorEntry
+    start: int
+    stop: int
+    targets: list[WeightTarget]
+    place: int = 0
+    columns: tuple[int, int] | None = None
+
+    @property
+    def rows(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        if self.columns is None:
+            return self.entry.shape[1:]
+        return self.columns[1] - self.columns[0], *self.entry.shape[2:]
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row what is read."""
+        return math.prod(self.row_shape) * self.entry.dtype.itemsize
+
+    @property
+    def size(self) -> int:
+        """Bytes that are read."""
+        return self.rows * self.row_bytes
+
+    @property
+    def offset(self) -> int:
+        """Where in the file the first row's part begins."""
+        before = 0
+        if self.columns is not None:
+            before = self.columns[0] * (self.entry.row_bytes // self.entry.shape[1])
+        return self.entry.offset + self.start * self.entry.row_bytes + before
+
+    def pieces(self, size: int) -> Iterator[Span]:
+        """The span in pieces of about `size` bytes, at least a row each.
+
+        Pieces begin at multiples of the rows that a target takes together.
+        """
+        together = rows_together(self.targets)
+        step = max(1, size // max(1, self.row_bytes) // together) * together
+        for start in range(self.start, self.stop, step):
+            stop, place = min(start + step, self.stop), self.place + start - self.start
+            yield replace(self, start=start, stop=stop, place=place)
+
+
+def spans_of(entry: TensorEntry, targets: list[WeightTarget]) -> Iterator[Span]:
+    """What is read of a tensor; once for all targets that take the same part of it."""
+    takers: dict[tuple[Cut | None, Cut | None], list[WeightTarget]] = defaultdict(list)
+    for target in targets:
+        cuts = (target.rows, target.columns) if isinstance(target, CutTarget) else (None, None)
+        takers[cuts].append(part_taken(target))
+    for (rows, columns), inside in takers.items():
+        taken = None if columns is None else columns.runs[0]
+        place = 0
+        for start, stop in ((0, entry.shape[0]),) if rows is None else rows.runs:
+            span = Span(entry, start, stop, inside, place, taken)
+            yield span
+            place += span.rows
