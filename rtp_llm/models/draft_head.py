@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from rtp_llm import ops
 from rtp_llm.attention import ForwardBatch
 from rtp_llm.layers import Layer, Mixer
 
@@ -82,8 +83,8 @@ class DraftHead(DraftModule):
 def of_rows(
     rows: Tensor | None, pending: Tensor | None, residual: Tensor
 ) -> tuple[Tensor | None, Tensor]:
-    """``pending`` and ``residual`` [T, hidden] of the tokens ``rows`` [R]; None: of all."""
+    """``pending`` and ``residual`` [T, hidden] of the tokens ``rows`` int32 [R]; None: of all."""
     if rows is None:
         return pending, residual
-    chosen = None if pending is None else pending.index_select(0, rows)
-    return chosen, residual.index_select(0, rows)
+    chosen = None if pending is None else ops.embedding(rows, pending)
+    return chosen, ops.embedding(rows, residual)

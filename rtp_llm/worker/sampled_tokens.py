@@ -45,7 +45,7 @@ class SampledTokens:
         """``optimistic``: plans take the drafts in flight for right."""
         self._device = device
         self._tokens = torch.zeros(3 * max_rows, dtype=torch.int32, device=device.torch_device)
-        self._max_rows = max_rows
+        self.max_rows = max_rows
         self._rows, self.drafts = self._tokens[:max_rows], self._tokens[max_rows : 2 * max_rows]
         self._before = self._tokens[2 * max_rows :]
         # Of the last step that verified drafts, by the last row of an output: how many were
@@ -93,7 +93,7 @@ class SampledTokens:
 
     def named_by_next(self, names: NDArray[np.int32]) -> NDArray[np.int32]:
         """Ids as they are; of rows of the step before, names of what they were computed from."""
-        return np.where(names < 0, names - 2 * self._max_rows, names).astype(np.int32)
+        return np.where(names < 0, names - 2 * self.max_rows, names).astype(np.int32)
 
     def find_last_right_rows(self, cu_rows: Tensor, num_rows: int, *, keep: bool = False) -> Tensor:
         """Of each output the first row whose token is not the draft behind it, int32 [O]; cu_rows
@@ -120,7 +120,7 @@ class SampledTokens:
 
     def download(self) -> Download:
         """What plans' names stand for, int32 [2 max_rows]: that of -(i + 1) is number i."""
-        return self._device.start_download(self._tokens[: 2 * self._max_rows])
+        return self._device.start_download(self._tokens[: 2 * self.max_rows])
 
     def download_drafts(self, num_rows: int) -> Download:
         """The drafts of this step, int32 [num_rows]; meaningless behind rows that have none."""

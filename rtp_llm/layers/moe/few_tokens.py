@@ -45,11 +45,11 @@ class FewTokens:
         gate_up, down = self._weights.gate_up.weight, self._weights.down.weight
         logits = self._gate.logits(x)
         shared = (None, None, None) if fused is None else _weights_of(fused)
-        weights, rows, places, offsets = ops.route_experts(
+        weights, rows, places, offsets, tiles = ops.route_experts(
             logits, x, shared[0], config.top_k, config.renormalize
         )
-        gated = ops.triton_gate_up(x, gate_up, rows, offsets, places.shape[1], shared[1])
-        y = ops.triton_down(gated, down, rows, offsets, shared[2])
+        gated = ops.triton_gate_up(x, gate_up, rows, offsets, places.shape[1], shared[1], tiles)
+        y = ops.triton_down(gated, down, rows, offsets, shared[2], tiles)
         ops.add_experts(y, places, weights, residual)
         if self._apart is not None:
             self._apart.add_to(residual, x)

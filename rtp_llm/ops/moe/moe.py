@@ -100,19 +100,25 @@ def sum_experts(y: Tensor, places: Tensor, weights: Tensor) -> Tensor:
 
 # Most tokens, and experts of a token, that route_experts takes.
 ROUTED_TOKENS, ROUTED_EXPERTS = 128, 16
+TILE_ENTRIES = 16  # sorted entries of a tile, of one expert, at most
 
 
 @operator(optional=True)
 def route_experts(
     logits: Tensor, x: Tensor, shared_gate: Tensor | None, top_k: int, renormalize: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """select_topk and sort_by_expert of few tokens in one kernel or two: (weights, rows, places,
-    offsets).
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """select_topk and sort_by_expert of few tokens, in one kernel or two.
 
-    logits float32 [T, E] (the row stride is free), T at most 128 and top_k at most 16. shared_gate [1, H], of
-    x's dtype (16 bits): each token also goes to an expert E behind the others, last among its own,
-    with the weight sigmoid(x @ shared_gate.T) of x [T, H]; k is top_k + 1 then, and there are E + 1
-    experts. weights float32 [T, k]; the rest is as sort_by_expert returns it.
+    Returns weights, rows, places, offsets and tiles.
+
+    logits float32 [T, E] (the row stride is free), T at most 128 and top_k at most 16. shared_gate
+    [1, H], of x's dtype (16 bits): each token also goes to an expert E behind the others, last
+    among its own, with the weight sigmoid(x @ shared_gate.T) of x [T, H]; k is top_k + 1 then, and
+    there are E + 1 experts. weights float32 [T, k]; rows, places and offsets are as sort_by_expert
+    returns them.
+
+    tiles int32 [T k]: the sorted entries in tiles of at most TILE_ENTRIES of one expert, that one's
+    number << 16 | the first entry; those of the shared expert first, -1 behind the last.
     """
     shared = 0 if shared_gate is None else 1
     tokens, k = logits.shape[0], top_k + shared
@@ -122,6 +128,7 @@ def route_experts(
         index.new_empty(tokens * k),
         index.new_empty(tokens, k),
         index.new_empty(logits.shape[1] + shared + 1),
+        index.new_empty(tokens * k),
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rtp_llm import ops
+from rtp_llm.ops.moe.moe import TILE_ENTRIES
 from rtp_llm.ops.moe.moe_reference import (
     select_topk_reference,
     sort_by_expert_reference,
@@ -42,6 +43,24 @@ def expected_route(logits, x, gate, top_k, renormalize):
     return ids, weights, *sort_by_expert_reference(ids, experts)
 
 
+def assert_tiles(tiles, offsets, shared):
+    """Every entry is in one tile, with others of its expert; the last expert's come first."""
+    found = [(each >> 16, each & 0xFFFF) for each in tiles.tolist() if each >= 0]
+    assert (tiles[len(found) :] == -1).all()
+    begins, entries = offsets.tolist(), []
+    for expert, first in found:
+        last = min(first + TILE_ENTRIES, begins[expert + 1])
+        assert begins[expert] <= first < last and (first - begins[expert]) % TILE_ENTRIES == 0
+        entries += range(first, last)
+    assert sorted(entries) == list(range(begins[-1]))
+    experts = [expert for expert, _ in found]
+    if shared:
+        own = experts.count(len(begins) - 2)
+        assert own > 0 and experts[:own] == [len(begins) - 2] * own
+        experts = experts[own:]
+    assert experts == sorted(experts)
+
+
 @pytest.mark.parametrize("renormalize", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize(
@@ -72,6 +91,7 @@ def test_route_is_selection_and_sort(tokens, experts, k, hidden, shared, renorma
     assert torch.equal(actual[1], rows)
     assert torch.equal(actual[2], places)
     assert torch.equal(actual[3], offsets)
+    assert_tiles(actual[4], offsets, shared)
     assert_near(actual[0], weights)
     assert ids.shape == actual[2].shape
 
@@ -81,7 +101,7 @@ def test_equal_scores_go_to_the_lowest_ids(tokens):
     for experts in (40, 512):
         logits, x = torch.randint(0, 3, (tokens, experts)).float(), torch.zeros(tokens, 8)
         x = x.bfloat16()
-        _, rows, places, offsets = ops.route_experts(logits, x, None, 6, True)
+        _, rows, places, offsets, _ = ops.route_experts(logits, x, None, 6, True)
         _, _, *expected = expected_route(logits, x, None, 6, True)
         for actual, each in zip((rows, places, offsets), expected, strict=True):
             assert torch.equal(actual, each)
@@ -92,7 +112,7 @@ def test_all_tokens_to_the_same_experts_keep_their_order(tokens):
     logits = torch.zeros(tokens, 512)
     logits[:, 100:103] = torch.tensor([3.0, 5.0, 4.0])
     x = torch.zeros(tokens, 8).bfloat16()
-    _, rows, places, offsets = ops.route_experts(logits, x, x[:1].contiguous(), 3, True)
+    _, rows, places, offsets, _ = ops.route_experts(logits, x, x[:1].contiguous(), 3, True)
     assert offsets[100:104].tolist() == [0, tokens, 2 * tokens, 3 * tokens]
     assert rows.tolist() == [4 * t + j for j in (2, 0, 1, 3) for t in range(tokens)]
     assert places[:, 0].tolist() == list(range(tokens, 2 * tokens))
@@ -115,7 +135,7 @@ def test_numbers_that_are_none_still_give_experts():
     logits[1] = -torch.inf
     logits[2, 5] = torch.inf
     logits[3] = 0.0
-    _, rows, places, offsets = ops.route_experts(
+    _, rows, places, offsets, _ = ops.route_experts(
         logits, torch.zeros(4, 8).bfloat16(), None, 4, True
     )
     assert rows.sort().values.tolist() == list(range(16))
@@ -143,9 +163,9 @@ def test_add_experts_is_the_sum_onto_the_residual(dtype, tokens, k, size):
 
 def test_nothing():
     logits, x = torch.empty(0, 8), torch.empty(0, 16).bfloat16()
-    weights, rows, places, offsets = ops.route_experts(logits, x, None, 4, True)
+    weights, rows, places, offsets, tiles = ops.route_experts(logits, x, None, 4, True)
     assert weights.shape == places.shape == (0, 4)
-    assert rows.shape == (0,) and offsets.shape == (9,)
+    assert rows.shape == tiles.shape == (0,) and offsets.shape == (9,)
     ops.add_experts(torch.empty(0, 16), places, weights, torch.empty(0, 16))
 
 
@@ -153,7 +173,7 @@ def test_nothing():
 def test_the_kernels_run():
     logits, x = torch.randn(2, 8), torch.randn(2, 16).bfloat16()
     with kernel_runs("route_experts"):
-        weights, _, places, _ = ops.route_experts(logits, x, None, 2, True)
+        weights, _, places, _, _ = ops.route_experts(logits, x, None, 2, True)
     with kernel_runs("add_experts"):
         ops.add_experts(torch.randn(4, 16).bfloat16(), places, weights, x)
 
@@ -177,7 +197,7 @@ def test_wrong_arguments_are_named():
 def test_operators_are_traceable():
     tests = ("test_schema", "test_faketensor")
     logits, x = torch.randn(2, 8), torch.randn(2, 16).bfloat16()
-    weights, _, places, _ = ops.route_experts(logits, x, x[:1].contiguous(), 2, True)
+    weights, _, places, _, _ = ops.route_experts(logits, x, x[:1].contiguous(), 2, True)
     y, library = torch.randn(6, 16).bfloat16(), torch.ops.rtp_llm
     for operator, args in [
         (library.route_experts, (logits, x, x[:1].contiguous(), 2, True)),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rtp_llm.ops.moe.moe import TILE_ENTRIES
+
 _IDS = (torch.int32, torch.int64)
 
 
@@ -115,7 +117,7 @@ def sum_experts_reference(y: Tensor, places: Tensor, weights: Tensor) -> Tensor:
 
 def route_experts_reference(
     logits: Tensor, x: Tensor, shared_gate: Tensor | None, top_k: int, renormalize: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """See rtp_llm.ops.route_experts."""
     tokens, experts = logits.shape
     ids = torch.empty(tokens, top_k, dtype=torch.int32, device=logits.device)
@@ -125,7 +127,21 @@ def route_experts_reference(
         share = (x.float() @ shared_gate.float().T).sigmoid()
         ids = torch.cat([ids, torch.full_like(ids[:, :1], experts)], dim=1)
         weights, experts = torch.cat([weights, share], dim=1), experts + 1
-    return weights, *sort_by_expert_reference(ids, experts)
+    rows, places, offsets = sort_by_expert_reference(ids, experts)
+    return weights, rows, places, offsets, _tiles(offsets, rows, shared_gate is not None)
+
+
+def _tiles(offsets: Tensor, rows: Tensor, shared_first: bool) -> Tensor:
+    begins = offsets.tolist()
+    order = list(range(len(begins) - 1))
+    if shared_first:
+        order.insert(0, order.pop())
+    tiles = [
+        expert << 16 | first
+        for expert in order
+        for first in range(begins[expert], begins[expert + 1], TILE_ENTRIES)
+    ]
+    return rows.new_tensor(tiles + [-1] * (len(rows) - len(tiles)))
 
 
 def add_experts_reference(y: Tensor, places: Tensor, weights: Tensor, residual: Tensor) -> None:

@@ -16,6 +16,7 @@ def triton_gate_up_reference(
     offsets: Tensor,
     top_k: int,
     shared: Tensor | None = None,
+    tiles: Tensor | None = None,
 ) -> Tensor:
     """See rtp_llm.ops.triton_gate_up."""
     entries = x.float()[rows.long() // top_k]
@@ -25,7 +26,12 @@ def triton_gate_up_reference(
 
 
 def triton_down_reference(
-    x: Tensor, weight: Tensor, rows: Tensor, offsets: Tensor, shared: Tensor | None = None
+    x: Tensor,
+    weight: Tensor,
+    rows: Tensor,
+    offsets: Tensor,
+    shared: Tensor | None = None,
+    tiles: Tensor | None = None,
 ) -> Tensor:
     """See rtp_llm.ops.triton_down."""
     return grouped_linear_reference(x.float(), _with(weight, shared), offsets).to(x.dtype)

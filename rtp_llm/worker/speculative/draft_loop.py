@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rtp_llm import ops
 from rtp_llm.attention.batch import ForwardBatch
 
 if TYPE_CHECKING:
@@ -83,6 +84,9 @@ class DraftLoop:
         assert runner.model.drafts is not None, "the model was loaded without what drafts"
         self._runner, self._sampled, self._head = runner, sampled, runner.model.drafts
         self._sampling, self._ahead = sampling, ahead
+        rows, place = sampled.max_rows, runner.device.torch_device
+        zeros, wide = torch.zeros(rows, device=place), torch.zeros(rows, device=place).long()
+        self._greedy = zeros, zeros.int(), zeros + 1, zeros, wide, wide  # for ops.sample
 
     def run(
         self,
@@ -125,7 +129,9 @@ class DraftLoop:
 
     def best(self, states: Tensor) -> Tensor:
         """Token ids int32 [R]: the most likely ones."""
-        return self._head.tokens(self._head.logits(states).argmax(1)).int()
+        logits = self._head.logits(states)
+        tokens, _ = ops.sample(logits, *(each[: len(logits)] for each in self._greedy))
+        return self._head.tokens(tokens).int()
 
 
 def _draft_batches(

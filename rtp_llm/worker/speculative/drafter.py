@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rtp_llm import ops
 from rtp_llm.worker.plan import rows_are_tokens
 from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 from rtp_llm.worker.speculative.draft_loop import DraftLoop, Windows
@@ -129,7 +130,7 @@ class Drafter(DeviceDrafter):
 
     def _draft(self, batch: ForwardBatch, slots: Tensor, most: int, first_row: int = 0) -> None:
         """Up to ``most`` drafts of each sequence; row ``first_row`` + r is that of token r."""
-        states = self._states.index_select(0, slots)
+        states = ops.embedding(slots, self._states)
         first = self._first.index_select(0, slots) if self.sampling is None else None
         self._loop.run(batch, slots, states, most, first_row, first)
 

@@ -151,11 +151,31 @@ __device__ inline void weigh_shared(const RouteArgs& args, int64_t token, int la
   args.topk.weights[at] = 1.0f / (1.0f + expf(-sum));
 }
 
-// counts -> the first place of each expert, by the whole block; writes the offsets.
-__device__ inline void places_of_experts(const ExpertSortArgs& args, Buckets& buckets) {
+// An expert's entries, and its tiles above them.
+__device__ inline int entries_and_tiles(int entries) {
+  return entries | (entries + kTileEntries - 1) / kTileEntries << 16;
+}
+
+// The tiles of an expert, `begin` and `entries` of its; `before`: tiles of those before it.
+__device__ inline void put_tiles(const RouteArgs& args, int expert, int begin, int entries,
+                                 int before) {
+  if (args.gate != nullptr) {
+    const int of_shared = (static_cast<int>(args.topk.tokens) + kTileEntries - 1) / kTileEntries;
+    before = expert == args.topk.experts ? 0 : before + of_shared;
+  }
+  for (int i = 0; i < entries; i += kTileEntries) {
+    args.tiles[before + i / kTileEntries] = expert << 16 | (begin + i);
+  }
+}
+
+// counts -> the first place of each expert, by the whole block; writes the offsets and the tiles,
+// which are -1 before.
+__device__ inline void places_of_experts(const RouteArgs& route, Buckets& buckets) {
+  const ExpertSortArgs& args = route.sort;
   const int lane = thread_index() % kGroup, warp = thread_index() / kGroup;
   const int bucket = 2 * thread_index();
-  const int first = buckets.counts[bucket], both = first + buckets.counts[bucket + 1];
+  const int entries[2] = {buckets.counts[bucket], buckets.counts[bucket + 1]};
+  const int first = entries_and_tiles(entries[0]), both = first + entries_and_tiles(entries[1]);
   int before = both;
 #pragma unroll
   for (int step = 1; step < kGroup; step *= 2) {
@@ -165,10 +185,14 @@ __device__ inline void places_of_experts(const ExpertSortArgs& args, Buckets& bu
   if (lane == kGroup - 1) buckets.totals[warp] = before;
   __syncthreads();
   before += reduce_group(lane < warp ? buckets.totals[lane] : 0, Sum()) - both;
-  buckets.counts[bucket] = before;
-  buckets.counts[bucket + 1] = before + first;
-  if (bucket < args.experts) args.offsets[bucket] = before;
-  if (bucket + 1 < args.experts) args.offsets[bucket + 1] = before + first;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int begin = before & 0xffff;
+    buckets.counts[bucket + i] = begin;
+    if (bucket + i < args.experts) args.offsets[bucket + i] = begin;
+    put_tiles(route, bucket + i, begin, entries[i], before >> 16);
+    before += first;
+  }
   if (bucket == 0) args.offsets[args.experts] = static_cast<int32_t>(args.count);
   __syncthreads();
 }
@@ -176,15 +200,16 @@ __device__ inline void places_of_experts(const ExpertSortArgs& args, Buckets& bu
 // The entries of `ids` by expert, and in their order within one, by the whole block: each takes a
 // slot of its expert's as it comes, then the place that is its rank among the entries in them.
 // `buckets` is clear; `slots` has room for all entries.
-__device__ inline void sort(const ExpertSortArgs& args, const int* ids, int* slots,
-                            Buckets& buckets) {
+__device__ inline void sort(const RouteArgs& route, const int* ids, int* slots, Buckets& buckets) {
+  const ExpertSortArgs& args = route.sort;
   const int count = static_cast<int>(args.count);
   int* const counts = buckets.counts;
   for (int entry = thread_index(); entry < count; entry += kThreads) {
+    route.tiles[entry] = -1;
     atomicAdd(counts + ids[entry], 1);
   }
   __syncthreads();
-  places_of_experts(args, buckets);
+  places_of_experts(route, buckets);
   for (int entry = thread_index(); entry < count; entry += kThreads) {
     slots[atomicAdd(counts + ids[entry], 1)] = entry;
   }
@@ -221,7 +246,7 @@ __global__ void __launch_bounds__(kThreads, 1) route_kernel(RouteArgs args) {
   }
   if (weighs) weigh_shared(args, warp - first, lane, gate, ids);
   __syncthreads();
-  sort(args.sort, ids, slots, buckets);
+  sort(args, ids, slots, buckets);
 }
 
 // A warp for each token's selection, and one for its shared expert.
@@ -244,10 +269,10 @@ __global__ void __launch_bounds__(2 * kBlockTokens * kGroup) select_kernel(Route
   if (weighs) weigh_shared(args, token, lane, gate, args.ids);
 }
 
-__global__ void __launch_bounds__(kThreads, 1) order_kernel(ExpertSortArgs args) {
+__global__ void __launch_bounds__(kThreads, 1) order_kernel(RouteArgs args) {
   __shared__ Buckets buckets;
   extern __shared__ int entries[];  // ids, then slots
-  const int count = static_cast<int>(args.count);
+  const int count = static_cast<int>(args.sort.count);
   buckets.clear();
   let_next_start();
   wait_for_previous();
@@ -270,10 +295,9 @@ void launch(const RouteArgs& args, void* stream) {
   launch_overlapped<select_kernel<T, kScores>>(grid, dim3(2 * kBlockTokens * kGroup),
                                                static_cast<size_t>(kBlockTokens * open_bytes),
                                                stream, args);
-  ExpertSortArgs sort = args.sort;
-  sort.ids = args.ids;
   launch_overlapped<order_kernel>(dim3(1), dim3(kThreads),
-                                  static_cast<size_t>(2 * sort.count) * sizeof(int), stream, sort);
+                                  static_cast<size_t>(2 * args.sort.count) * sizeof(int), stream,
+                                  args);
 }
 
 template <class T>

@@ -48,7 +48,7 @@ void set_gate(RouteArgs& args, const glue::RouteExpertsCall& call) {
       "route_experts: rows of x and shared_gate do not begin at multiples of 16 bytes");
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> route(const glue::RouteExpertsCall& call) {
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> route(const glue::RouteExpertsCall& call) {
   check_sizes_of(call);
   RouteArgs args = {};
   args.topk.logits = call.logits.data<float>();
@@ -62,15 +62,17 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> route(const glue::RouteExpertsCall& c
   const int64_t tokens = args.topk.tokens, k = args.topk.k + shared;
   args.sort.experts = args.topk.experts + shared;
   args.sort.count = tokens * k;
-  std::tuple<Tensor, Tensor, Tensor, Tensor> result{
+  std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> result{
       glue::empty(call.logits, {tokens, k}, DType::kFloat32),
       glue::empty(call.logits, {args.sort.count}, DType::kInt32),
       glue::empty(call.logits, {tokens, k}, DType::kInt32),
-      glue::empty(call.logits, {args.sort.experts + 1}, DType::kInt32)};
+      glue::empty(call.logits, {args.sort.experts + 1}, DType::kInt32),
+      glue::empty(call.logits, {args.sort.count}, DType::kInt32)};
   args.topk.weights = std::get<0>(result).data<float>();
   args.sort.rows = std::get<1>(result).data<int32_t>();
   args.sort.places = std::get<2>(result).data<int32_t>();
   args.sort.offsets = std::get<3>(result).data<int32_t>();
+  args.tiles = std::get<4>(result).data<int32_t>();
   const Tensor ids = glue::empty(call.logits, {tokens, k}, DType::kInt32);
   args.ids = ids.data<int32_t>();
   const OnDevice device(call.logits);

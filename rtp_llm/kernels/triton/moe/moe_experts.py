@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rtp_llm.kernels.triton.moe.moe_experts_kernel import down_kernel, gate_up_kernel
 from rtp_llm.kernels.triton.processors import overlap_options
+from rtp_llm.ops.moe.moe import TILE_ENTRIES
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ class Tiles:
     down: Tile
 
 
-# Entries that an expert has in the mean -> tiles; measured on an H200 with the shape of
-# Qwen3-30B-A3B, 1 to 4096 tokens.
-_FEW = Tiles(Tile(16, 32, 128, 4, 3), Tile(16, 64, 128, 4, 3))
+# Entries that an expert has in the mean -> tiles; measured on an H200 with the shapes of
+# Qwen3-30B-A3B, 1 to 4096 tokens, and Qwen3-Next, 4 to 64.
+_FEW = Tiles(Tile(16, 32, 128, 4, 4), Tile(16, 128, 128, 4, 3))
 _SOME = Tiles(Tile(32, 64, 128, 4, 3), Tile(32, 128, 128, 4, 3))
 _MANY = Tiles(Tile(64, 64, 64, 4, 3), Tile(64, 128, 64, 4, 4))
 _MOST = Tiles(Tile(128, 128, 64, 8, 4, 8), Tile(128, 256, 64, 8, 4, 8))
@@ -91,12 +92,13 @@ def gate_up(
     offsets: Tensor,
     top_k: int,
     shared: Tensor | None = None,
+    tiles: Tensor | None = None,
     tile: Tile | None = None,
 ) -> Tensor:
     """See rtp_llm.ops.triton_gate_up. `tile` replaces the choice of `choose_tiles`."""
     tile = tile or choose_tiles(rows.numel(), weight.shape[0], x.device).gate_up
     out = x.new_empty(rows.numel(), weight.shape[1] // 2)
-    _launch(gate_up_kernel, out, x, (weight, shared), rows, offsets, top_k, tile)
+    _launch(gate_up_kernel, out, x, (weight, shared), (rows, offsets, tiles), top_k, tile)
     return out
 
 
@@ -106,12 +108,13 @@ def down(
     rows: Tensor,
     offsets: Tensor,
     shared: Tensor | None = None,
+    tiles: Tensor | None = None,
     tile: Tile | None = None,
 ) -> Tensor:
     """See rtp_llm.ops.triton_down. `tile` replaces the choice of `choose_tiles`."""
     tile = tile or choose_tiles(rows.numel(), weight.shape[0], x.device).down
     out = x.new_empty(x.shape[0], weight.shape[1])
-    _launch(down_kernel, out, x, (weight, shared), rows, offsets, 1, tile)
+    _launch(down_kernel, out, x, (weight, shared), (rows, offsets, tiles), 1, tile)
     return out
 
 
@@ -120,22 +123,22 @@ def _launch(
     out: Tensor,
     x: Tensor,
     weights: tuple[Tensor, Tensor | None],
-    rows: Tensor,
-    offsets: Tensor,
+    sorting: tuple[Tensor, Tensor, Tensor | None],
     top_k: int,
     tile: Tile,
 ) -> None:
-    """`weights`: of the experts, and of the one behind them."""
+    """`weights`: of the experts, and of the one behind them; `sorting`: rows, offsets, tiles."""
     entries, size = out.shape
     if entries == 0:
         return
     weight, shared = weights
+    rows, offsets, tiles = sorting
+    tiles = tiles if tile.rows == TILE_ENTRIES else None
     experts, _, depth = weight.shape
-    tiles = tile_bound(entries, experts + (shared is not None), tile.rows)
-    groups = -(-tiles // tile.group)
+    groups = -(-tile_bound(entries, experts + (shared is not None), tile.rows) // tile.group)
     columns = -(-size // tile.columns)
     kernel[(groups * tile.group * columns,)](
-        out, x, weight, shared, rows, offsets, entries, SIZE=size, DEPTH=depth, TOP_K=top_k,
+        out, x, weight, shared, rows, offsets, tiles, SIZE=size, DEPTH=depth, TOP_K=top_k,
         EXPERTS=experts, PADDED=triton.next_power_of_2(experts), ROWS=tile.rows,
         COLUMNS=tile.columns, STEP=tile.step, GROUP=tile.group,
         num_warps=tile.warps, num_stages=tile.stages, **overlap_options(out.device),

@@ -5,7 +5,7 @@ of ROWS entries of one expert and COLUMNS of its weight. Which expert its tile i
 the offsets alone: the grid has the most tiles that any distribution needs, so that nothing has to
 be counted before the launch, and the programs behind the last tile end at once.
 
-What changes from step to step is not specialised (`VARYING`, `UNALIGNED`). OVERLAPS: a kernel was
+What changes from step to step is not specialised (`UNALIGNED`). OVERLAPS: a kernel was
 launched while the one in front may still run.
 """
 
@@ -14,8 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-VARYING = ("num_rows",)
-UNALIGNED = ("rows_ptr", "offsets_ptr")
+UNALIGNED = ("rows_ptr", "offsets_ptr", "tiles_ptr")
 
 
 @triton.jit
@@ -42,6 +41,22 @@ def _find_expert(
 
 
 @triton.jit
+def _entries_of(
+    offsets_ptr, tiles_ptr, tile, shared_ptr, EXPERTS: tl.constexpr, PADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+):  # fmt: skip
+    """As _find_expert, from `tiles_ptr` where it is; behind the last tile, expert -1."""
+    if tiles_ptr is not None:
+        packed = tl.load(tiles_ptr + tile)
+        expert = packed >> 16
+        first = packed & 0xFFFF
+        end = tl.load(offsets_ptr + expert + 1)
+    else:
+        expert, first, end = _find_expert(offsets_ptr, tile, shared_ptr, EXPERTS, PADDED, ROWS)
+    return expert, first, end
+
+
+@triton.jit
 def _weight_of(expert, weight_ptr, shared_ptr, EXPERTS: tl.constexpr, ELEMENTS: tl.constexpr):
     """That of an expert; `shared_ptr`, where it is, is that of the one behind EXPERTS."""
     weight = weight_ptr + expert.to(tl.int64) * ELEMENTS
@@ -50,9 +65,9 @@ def _weight_of(expert, weight_ptr, shared_ptr, EXPERTS: tl.constexpr, ELEMENTS: 
     return weight
 
 
-@triton.jit(do_not_specialize=VARYING, do_not_specialize_on_alignment=UNALIGNED)
+@triton.jit(do_not_specialize_on_alignment=UNALIGNED)
 def gate_up_kernel(
-    out_ptr, x_ptr, weight_ptr, shared_ptr, rows_ptr, offsets_ptr, num_rows,
+    out_ptr, x_ptr, weight_ptr, shared_ptr, rows_ptr, offsets_ptr, tiles_ptr,
     SIZE: tl.constexpr, DEPTH: tl.constexpr, TOP_K: tl.constexpr, EXPERTS: tl.constexpr,
     PADDED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr,
     GROUP: tl.constexpr, OVERLAPS: tl.constexpr,
@@ -60,13 +75,15 @@ def gate_up_kernel(
     """out[place] = silu(gate) * up of the token of that place: x[rows[place] / TOP_K].
 
     weight [EXPERTS, 2 SIZE, DEPTH]: gate rows, then up rows; shared [2 SIZE, DEPTH], or None: of
-    one expert more behind them. out [num_rows, SIZE].
+    one expert more behind them. out [R, SIZE]. tiles [R], or None: see ops.route_experts.
     """
     if OVERLAPS:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     column_tile, tile = _swizzled(SIZE, COLUMNS, GROUP)
-    expert, first, end = _find_expert(offsets_ptr, tile, shared_ptr, EXPERTS, PADDED, ROWS)
+    expert, first, end = _entries_of(
+        offsets_ptr, tiles_ptr, tile, shared_ptr, EXPERTS, PADDED, ROWS
+    )
     if first >= end:
         return
     places = first + tl.arange(0, ROWS)
@@ -92,9 +109,9 @@ def gate_up_kernel(
     tl.store(to, gated.to(out_ptr.dtype.element_ty), mask=mask)
 
 
-@triton.jit(do_not_specialize=VARYING, do_not_specialize_on_alignment=UNALIGNED)
+@triton.jit(do_not_specialize_on_alignment=UNALIGNED)
 def down_kernel(
-    out_ptr, x_ptr, weight_ptr, shared_ptr, rows_ptr, offsets_ptr, num_rows,
+    out_ptr, x_ptr, weight_ptr, shared_ptr, rows_ptr, offsets_ptr, tiles_ptr,
     SIZE: tl.constexpr, DEPTH: tl.constexpr, TOP_K: tl.constexpr, EXPERTS: tl.constexpr,
     PADDED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr,
     GROUP: tl.constexpr, OVERLAPS: tl.constexpr,
@@ -107,7 +124,9 @@ def down_kernel(
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     column_tile, tile = _swizzled(SIZE, COLUMNS, GROUP)
-    expert, first, end = _find_expert(offsets_ptr, tile, shared_ptr, EXPERTS, PADDED, ROWS)
+    expert, first, end = _entries_of(
+        offsets_ptr, tiles_ptr, tile, shared_ptr, EXPERTS, PADDED, ROWS
+    )
     if first >= end:
         return
     places = first + tl.arange(0, ROWS)

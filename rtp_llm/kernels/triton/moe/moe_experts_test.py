@@ -91,6 +91,26 @@ def test_an_expert_with_weights_of_its_own(tiles, tokens, k, experts, hidden, si
     assert torch.equal(y, down(gated, second, rows, offsets, tile=tile.down))
 
 
+@pytest.mark.parametrize(
+    ("tokens", "k", "experts", "hidden", "size"),
+    [(1, 2, 8, 128, 64), (37, 3, 11, 200, 72), (64, 8, 256, 96, 128)],
+)
+@pytest.mark.parametrize("shared", [False, True])
+def test_tiles_that_are_given_are_those_that_are_found(tokens, k, experts, hidden, size, shared):
+    x, (first, second) = torch.randn(tokens, hidden).bfloat16(), weights(experts + 1, hidden, size)
+    own = (first[-1], second[-1]) if shared else (None, None)
+    first, second = first[:-1], second[:-1]
+    gate = torch.randn(1, hidden).bfloat16() if shared else None
+    logits = torch.randn(tokens, experts)
+    _, rows, places, offsets, tiles = ops.route_experts(logits, x, gate, k, True)
+    for tile in (TILES[0], TILES[1]):  # the second has more rows, and finds them
+        found = gate_up(x, first, rows, offsets, places.shape[1], own[0], tile=tile.gate_up)
+        given = gate_up(x, first, rows, offsets, places.shape[1], own[0], tiles, tile.gate_up)
+        assert torch.equal(given, found)
+        y = down(found, second, rows, offsets, own[1], tile=tile.down)
+        assert torch.equal(down(found, second, rows, offsets, own[1], tiles, tile.down), y)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_number_types(dtype):
     ids = torch.rand(20, 16).topk(4).indices.int()
