@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import itertools
 import math
+import shutil
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmark.random_model import config_folder, state_bytes
@@ -14,6 +18,7 @@ from benchmark.uniform_routing import uniform_routing
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.messages import AddRequest
+from rtp_llm.engine.tensor.tensor_ranks import RanksPlace
 from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.worker.speculative.proposer import Proposer
 
@@ -101,8 +106,16 @@ class GpuEngine:
         **changes: Any,
     ) -> None:
         """``routes_evenly``: see uniform_routing; ``changes`` of settings."""
+        settings, place = settings_for(shape, **changes), None
+        if settings.tensor_parallel_size > 1:
+            if routes_evenly:
+                raise SystemExit("--uniform-routing is of one process: leave tensor_parallel_size")
+            place = RanksPlace(Path(tempfile.mkdtemp()))
+            atexit.register(shutil.rmtree, place.folder, ignore_errors=True)
         with uniform_routing(on=routes_evenly):
-            self.built = build_engine(settings_for(shape, **changes), proposer=proposer)
+            self.built = build_engine(settings, proposer=proposer, place=place)
+        if place is not None and self.built.step_group is not None:
+            atexit.register(self.built.step_group.leave)
         self.engine = self.built.engine
         self._numbers = itertools.count(1)
         while self.engine.has_idle_work:  # graphs, which a server captures while it waits

@@ -54,17 +54,19 @@ def main() -> None:
         return engine.seconds_to_end()
 
     figures = interleave({str(n): lambda n=n: first_token(n) for n in lengths}, rounds)  # type: ignore[misc]
-    rates = measure_rates(device)
+    rates, ranks = measure_rates(device), changes.get("tensor_parallel_size", 1)
     for length in lengths:
-        add_row(report, arguments.shape, length, figures[str(length)], rates)
+        add_row(report, arguments.shape, length, figures[str(length)], rates, ranks)
     report.notes.append(f"products: {rates.products / 1e12:.0f} TFLOP/s; {rounds} rounds")
     report.print()
     report.write(arguments.json)
 
 
-def add_row(report: Report, shape: str, length: int, figure: Figure, rates: Rates) -> None:
-    """The limit is without the operations of a prefix."""
-    limit = rates.seconds(weight_bytes(shape, length), prompt_operations(shape, length))
+def add_row(
+    report: Report, shape: str, length: int, figure: Figure, rates: Rates, ranks: int
+) -> None:
+    """The limit is without the operations of a prefix, and those of one of `ranks`."""
+    limit = rates.seconds(weight_bytes(shape, length), prompt_operations(shape, length)) / ranks
     report.add(
         **{
             "prompt": length,

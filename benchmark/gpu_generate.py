@@ -72,7 +72,8 @@ def main() -> None:
     report.notes.append(f"{rounds} interleaved rounds; limit: bytes read over the copy rate")
     print("building the contenders ...", flush=True)
     contenders = make_contenders(arguments, device)
-    place = _Place(arguments.shape, _kind(arguments), device, arguments.mtp)
+    ranks = given_settings(arguments).get("tensor_parallel_size", 1)
+    place = _Place(arguments.shape, _kind(arguments), device, arguments.mtp, ranks)
     for batch in arguments.batch or BATCHES:
         print(f"batch {batch} ...", flush=True)
         measure(report, contenders, batch, rounds, place)
@@ -135,12 +136,14 @@ class _Ours:
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """What is measured and where; `kind` is how weights are kept (step_bytes), `drafts` of MTP."""
+    """What is measured and where; `kind` is how weights are kept (step_bytes), `drafts` of MTP,
+    `ranks` read a part each."""
 
     shape: str
     kind: str
     device: Device
     drafts: int = 0
+    ranks: int = 1
 
     def limit(self, batch: int) -> float:
         """Seconds that a step takes at least, for what it reads."""
@@ -148,7 +151,7 @@ class _Place:
         read = step_bytes(self.shape, self.kind, batch, context, self.drafts)
         if self.drafts:
             read += draft_bytes(self.shape, batch, context, self.drafts)
-        return read / measure_rates(self.device).copy
+        return read / self.ranks / measure_rates(self.device).copy
 
 
 def _kind(arguments: argparse.Namespace) -> str:
