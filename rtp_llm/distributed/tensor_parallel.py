@@ -49,4 +49,22 @@ class TensorParallel:
         return parts.transpose(0, 1).reshape(rows, self.size * width)
 
 
+class _Nobody(Group):
+    """Of ranks that are only planned."""
+
+    def __init__(self, size: int) -> None:
+        self.rank, self.size = 0, size
+
+    def all_reduce(self, tensor: Tensor) -> None:
+        raise AssertionError("planned ranks compute nothing")
+
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        raise AssertionError("planned ranks compute nothing")
+
+
 SINGLE = TensorParallel(0, 1, None)
+
+
+def planned_rank(size: int) -> TensorParallel:
+    """The first of `size` ranks that do not exist: enough to say what each would have."""
+    return SINGLE if size == 1 else TensorParallel(0, size, _Nobody(size))

@@ -12,10 +12,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.device import resolve_device
 from rtp_llm.distributed.group import Group
-from rtp_llm.distributed.tensor_parallel import TensorParallel
+from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel, planned_rank
 from rtp_llm.layers.moe.parallel import EvenSelections
-from rtp_llm.loader import staging, stream
+from rtp_llm.loader import explain, staging, stream
 from rtp_llm.loader.span import Span
 from rtp_llm.loader.span_reader import Read, reader
 from rtp_llm.models.causal_lm import CausalLM
@@ -180,6 +182,36 @@ def test_sizes_without_equal_parts_are_refused(
         UnsupportedModelError, match=f"tensor parallelism of such sizes .*{message}"
     ):
         on_rank(folder, 0, size)
+
+
+def explained(folder: Path, size: int) -> list[str]:
+    settings = ModelSettings(dtype="float32")
+    text = explain(
+        folder, device=resolve_device("cpu"), settings=settings, tensor_parallel_size=size
+    )
+    return text.splitlines()
+
+
+def test_what_a_rank_would_have_is_explained_without_ranks(tmp_path: Path) -> None:
+    save_model(tmp_path, "qwen3_moe", **SIZES)
+    one, two = explained(tmp_path, 1), explained(tmp_path, 2)
+    token = 3 * 2 * 2 * 128 * 4  # layers, keys and values, heads of 128 floats
+    assert f"KV cache: {token} bytes per token" in one
+    assert f"KV cache: {token // 2} bytes per token on each of 2 ranks" in two
+    experts = [next(line for line in text if line.startswith("experts for")) for text in (one, two)]
+    assert experts[0].endswith("local dispatcher, 8 experts of 48:")
+    assert experts[1].endswith("divided dispatcher, 4 experts of 48:")
+    with pytest.raises(UnsupportedModelError, match=r"the number of experts 8 = 3 x 2 \+ 2"):
+        explained(tmp_path, 3)
+
+
+def test_planned_ranks_compute_nothing() -> None:
+    ranks = planned_rank(2)
+    with pytest.raises(AssertionError, match="planned"):
+        ranks.all_reduce(torch.ones(2))
+    with pytest.raises(AssertionError, match="planned"):
+        ranks.all_gather(torch.ones(2, 2))
+    assert planned_rank(1) is SINGLE
 
 
 def test_experts_have_one_owner(tmp_path: Path) -> None:

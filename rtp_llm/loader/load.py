@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device import Device, Support
-from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
+from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel, planned_rank
 from rtp_llm.layers import (
     DivisionError,
     SharedBlocksError,
@@ -137,8 +137,8 @@ def _filled(
 
 def _made(config: ModelConfig, options: ModelOptions, checkpoint: Checkpoint | None) -> CausalLM:
     """The model without its weights."""
-    local_experts(config, options.layer_options())
     with _refusing(config):
+        local_experts(config, options.layer_options())
         if checkpoint is not None:
             check_weights(config, options, checkpoint)
         return model_class(config.architecture)(config, options)
@@ -160,17 +160,20 @@ def explain(
     *,
     device: Device,
     settings: ModelSettings,
+    tensor_parallel_size: int = 1,
     mtp: bool = False,
     eagle3: str | Path = "",
     draft_model: str | Path = "",
 ) -> str:
     """What would run and why: device, model, number type, attention backend, the others' reasons.
 
-    Reads config.json and the headers of the weights only, unless a head that should be tied has to
-    be compared with the embedding; raises as load_model does.
+    Caches, backends and experts are those of one of `tensor_parallel_size` ranks. Reads config.json
+    and the headers of the weights only, unless a head that should be tied has to be compared with
+    the embedding; raises as load_model does.
     """
     config = read_model_config(path, mtp=mtp, eagle3=eagle3, draft_model=draft_model)
-    options = _options(settings, config, device)
+    ranks = planned_rank(tensor_parallel_size)
+    options = replace(_options(settings, config, device), tensor_parallel=ranks)
     further: list[str] = []
     if config.draft_model is not None:
         check_tokens(path, draft_model)
@@ -193,8 +196,8 @@ def _explain_model(
     """One model: its weights, cache, attention backends and experts."""
     config, checkpoint = _checkpoint(path, config, options)
     options = _with_stored(options, config, checkpoint, device)
-    experts = local_experts(config, options.layer_options())
     with _refusing(config):
+        experts = local_experts(config, options.layer_options())
         check_weights(config, options, checkpoint)
     settings = options.settings
     kept = settings.dtype + describe(checkpoint, options.dtype, device)
@@ -212,13 +215,15 @@ def _explain_model(
 
 def _explain_cache(config: ModelConfig, options: ModelOptions) -> list[str]:
     """What the cache holds, each group where there are several."""
-    cache = cache_groups_of(config, options.cache_dtypes)
-    own = cache_groups_of(replace(config, draft_model=None), options.cache_dtypes)
+    ranks = options.tensor_parallel
+    cache = cache_groups_of(config, options.cache_dtypes, ranks)
+    own = cache_groups_of(replace(config, draft_model=None), options.cache_dtypes, ranks)
     further = cache.token_bytes - own.token_bytes
     of_draft = f", {further} of them for the draft model" if further else ""
     groups = cache.groups if len(cache.groups) > 1 else ()
+    where = f" on each of {ranks.size} ranks" if ranks.size > 1 else ""
     return [
-        f"KV cache: {cache.token_bytes} bytes per token{of_draft}",
+        f"KV cache: {cache.token_bytes} bytes per token{where}{of_draft}",
         *(f"  {group}" for group in groups),
     ]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from rtp_llm.layers import LayerOptions
 from rtp_llm.layers.moe import (
     ExpertContext,
-    LocalDispatcher,
     MoeConfig,
     NoChoiceError,
     choose_executor,
 )
-from rtp_llm.layers.moe.block import expert_context
+from rtp_llm.layers.moe.block import dispatcher_without_hooks, expert_context
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.raw_config import RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError
@@ -49,7 +48,8 @@ def gated_shared_experts(raw: RawConfig, *, renormalize: bool) -> MoeConfig:
 
 
 def local_experts(config: ModelConfig, options: LayerOptions) -> ExpertContext | None:
-    """What the experts of `config` would be computed for with all of them here; None: no experts.
+    """What the experts of `config` would be computed for, as far as no hooks send tokens elsewhere;
+    None: no experts.
 
     `options` are the model's.
     UnsupportedModelError when nothing can, or when there is nothing that a named strategy computes.
@@ -64,7 +64,7 @@ def local_experts(config: ModelConfig, options: LayerOptions) -> ExpertContext |
         return None
     first = config.moe_layers.index(True)
     block = options.inside("model").inside(f"layers.{first}").inside(config.moe.names.block)
-    context = expert_context(config.moe, block, LocalDispatcher(config.moe.num_experts))
+    context = expert_context(config.moe, block, dispatcher_without_hooks(config.moe, block))
     try:
         choose_executor(context, asked)
     except NoChoiceError as error:

@@ -103,12 +103,18 @@ class MoeBlock(Layer):
 def _way_to_experts(
     index: int, config: MoeConfig, options: LayerOptions
 ) -> tuple[Dispatcher, tuple[SelectionStep, ...]]:
-    hooks, ranks, experts = options.experts, options.tensor_parallel, config.num_experts
+    hooks = options.experts
     if hooks is not None:
         return hooks.dispatcher(index, config), hooks.steps(index, config)
+    return dispatcher_without_hooks(config, options), ()
+
+
+def dispatcher_without_hooks(config: MoeConfig, options: LayerOptions) -> Dispatcher:
+    """All experts are here, or divided among tensor-parallel ranks."""
+    ranks = options.tensor_parallel
     if ranks.size > 1:
-        return DividedDispatcher(experts, ranks, options.device), ()
-    return LocalDispatcher(experts), ()
+        return DividedDispatcher(config.num_experts, ranks, options.device)
+    return LocalDispatcher(config.num_experts)
 
 
 class _Experts(nn.Module):
