@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -60,7 +61,7 @@ class Group:
         In host memory it is a sum in float32, in the order of the ranks. The backends of devices
         make each number of the sum in one place and send it to all.
         """
-        if self._api.get_backend(self._handle) != _HOST_BACKEND:
+        if not self._in_host_memory:
             self.sum(tensor)
             return
         parts = self.all_gather(tensor.view(1, -1)).float()
@@ -68,6 +69,10 @@ class Group:
         for part in parts[1:]:
             total += part
         tensor.copy_(total.view_as(tensor))
+
+    @cached_property
+    def _in_host_memory(self) -> bool:
+        return bool(self._api.get_backend(self._handle) == _HOST_BACKEND)
 
     def maximum(self, tensor: Tensor) -> None:
         """Replace each number of `tensor` by its largest value on any rank."""

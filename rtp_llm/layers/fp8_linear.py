@@ -53,9 +53,10 @@ class Fp8Linear(Linear):
 
     def normed(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor:
         if not self._quantizes_norms:
-            if not (self._quantizes_sums and isinstance(norm, SummingNorm)):
+            if not self._quantizes_sums:
                 return super().normed(norm, residual, pending)
-            pending = norm.sum(pending)
+            if isinstance(norm, SummingNorm):
+                pending = norm.sum(pending)
         return self._multiply(*ops.norm_fp8(residual, pending, norm.weight, norm.eps, norm.offset))
 
     def takes_gate(self, activation: GatedActivation) -> bool:

@@ -34,8 +34,8 @@ TOLERANCE, ROUNDED = 1e-5, 5e-2
 class Case:
     """A model of this `kind` with `settings` of its config, opened with `opened`.
 
-    `fp8`: it is stored in FP8 blocks. `draft`: "mtp" or "eagle3", what is opened with it. `rounds`:
-    activations are rounded, where the order of a sum may decide between two numbers.
+    `fp8`: it is stored in FP8 blocks. `draft`: "mtp", "eagle3" or "model", what is opened with it.
+    `rounds`: activations are rounded, where the order of a sum may decide between two numbers.
     """
 
     kind: str
@@ -53,14 +53,19 @@ class Case:
         model = save_model(folder, self.kind, **self.settings)
         if self.draft == "eagle3":
             save_eagle3_head(folder / "head", model, draft_vocab_size=50)
+        if self.draft == "model":
+            save_model(folder / "other", "qwen2", seed=1)
         if self.fp8:
             store_as_fp8(folder)
 
     def open(self, folder: Path, ranks: TensorParallel = SINGLE) -> CausalLM:
-        drafts: dict[str, Any] = {}
-        if self.draft:
-            drafts = {"mtp": True} if self.draft == "mtp" else {"eagle3": str(folder / "head")}
-        return open_model(folder, tensor_parallel=ranks, **self.opened, **drafts)
+        drafts: dict[str, dict[str, Any]] = {
+            "": {},
+            "mtp": {"mtp": True},
+            "eagle3": {"eagle3": str(folder / "head")},
+            "model": {"draft_model": str(folder / "other")},
+        }
+        return open_model(folder, tensor_parallel=ranks, **self.opened, **drafts[self.draft])
 
     def __str__(self) -> str:
         texts = [f"{key}={value}" for key, value in {**self.settings, **self.opened}.items()]
@@ -124,6 +129,7 @@ CASES = [
     Case("qwen3_next", TIED, draft="mtp"),
     Case("llama", draft="eagle3"),
     Case("qwen3_moe", draft="eagle3"),
+    Case("qwen3", draft="model"),
 ]
 # Four ranks: those with the same KV head, and experts of which a token may choose none here.
 FOUR = [
