@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from rtp_llm import __version__
 from rtp_llm.config.command_line import LoadedSettings, build_parser, load_settings
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.roles import OF_ROUTER
 from rtp_llm.config.settings import Settings
+
+if TYPE_CHECKING:
+    from rtp_llm.device import Device
 
 USAGE = """usage: rtp-llm COMMAND ...
 
@@ -105,6 +109,19 @@ def _explain_forms(settings: Settings) -> str:
     return choose_forms(settings, Tokenizer.from_folder(settings.model, settings.chat_template)).why
 
 
+def _explain_model(settings: Settings, device: Device) -> str:
+    """What every tensor-parallel rank has of the model, and what computes it."""
+    from rtp_llm.loader import explain
+
+    return explain(
+        settings.model,
+        device=device,
+        settings=settings,
+        tensor_parallel_size=settings.tensor_parallel_size,
+        **settings.draft_head,
+    )
+
+
 def _explain(loaded: LoadedSettings) -> int:
     from rtp_llm.config.roles import check_role
     from rtp_llm.engine.messages import EngineStartError
@@ -123,18 +140,16 @@ def _explain(loaded: LoadedSettings) -> int:
         from rtp_llm.engine.start_checks import check_settings
         from rtp_llm.engine.tensor.topology import Topology
         from rtp_llm.engine.tensor.topology_checks import check_topology
-        from rtp_llm.loader import explain
         from rtp_llm.models.config_reader import read_model_config
 
         print(f"build: {describe_build(known_devices())}")
         device = resolve_device(settings.device_type)
         check_settings(settings, device)
-        head = settings.draft_head
-        config = read_model_config(settings.model, **head)
+        config = read_model_config(settings.model, **settings.draft_head)
         check_ranks(settings, config, settings.data_parallel_size)
         check_topology(settings, config, device)
         print(Topology.of(settings, is_mixture=config.moe is not None).table(device.name))
-        print(explain(settings.model, device=device, settings=settings, **head))
+        print(_explain_model(settings, device))
         print(explain_speculation(settings, device))
         print(explain_graphs(settings, device))
         print(_explain_forms(settings))

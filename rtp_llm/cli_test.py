@@ -100,6 +100,22 @@ def test_a_mixture_is_explained(mixture: str, capsys: pytest.CaptureFixture[str]
     assert out.splitlines()[-1] == "chat template: none; only completions are served"
 
 
+def test_a_rank_of_a_divided_mixture_is_explained(
+    mixture: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[list[str]] = []
+    for size in ("1", "2"):
+        flags = ["--tensor-parallel-size", size, "--kv-cache-mem-mb", "8"]
+        assert cli.main(["explain", mixture, "--device-type", "cpu", *flags]) == 0
+        told.append(capsys.readouterr().out.splitlines())
+    one, two = told
+    a_token = next(line for line in one if line.endswith(" bytes per token")).split()[2]
+    assert f"KV cache: {int(a_token) // 2} bytes per token on each of 2 ranks" in two
+    assert any("divided dispatcher, 4 experts" in line for line in two)
+    fit = [int(line.split(" tokens fit")[0].split()[-1]) for line in (one[-2], two[-2])]
+    assert fit[1] > 1.9 * fit[0], "a block takes half of the memory on each"
+
+
 def test_explain_says_how_many_tokens_fit_as_a_start_would(
     mixture: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from rtp_llm.distributed.tensor_parallel import planned_rank
 from rtp_llm.engine.graph_choice import choose_graphs
 from rtp_llm.engine.memory_plan import idle_bytes, is_of_experts, step_limits
 from rtp_llm.layers import torch_dtype
@@ -70,6 +71,7 @@ def explain_graphs(settings: Settings, device: Device) -> str:
     if settings.load_format != "dummy":
         quantized = settings.quantization != "none"
         experts = _kept_bytes(settings.model, dtype, quantized=quantized, wanted=is_of_experts)
+        experts //= settings.tensor_parallel_size
     drafts = make_proposer(settings, device).max_draft_tokens
     limits = step_limits(settings, config, device, drafts)
     of_token = weights - idle_bytes(config, experts)
@@ -81,7 +83,8 @@ def estimate_plan(settings: Settings, device: Device) -> tuple[CacheShape, Cache
     more than the reserve that is assumed here."""
     config = read_model_config(settings.model, **settings.draft_head)
     resolved = resolve(settings, config, device)
-    groups = cache_groups_of(config, model_cache_dtypes(resolved))
+    ranks = planned_rank(settings.tensor_parallel_size)
+    groups = cache_groups_of(config, model_cache_dtypes(resolved), ranks)
     limits = step_limits(settings, config, device)
     shape = limits.cache_shape(groups)
     weights = _weight_bytes(settings, torch_dtype(resolved))
@@ -119,10 +122,12 @@ def _budget(
 
 
 def _weight_bytes(settings: Settings, dtype: torch.dtype) -> int:
-    """Weights as they would be kept; with a quantisation, all matrices count as quantised."""
+    """Weights as a rank would keep them; with a quantisation, all matrices count as quantised, and
+    all weights as divided among tensor-parallel ranks."""
     if settings.load_format == "dummy":
         return 0
     own = _kept_bytes(settings.model, dtype, quantized=settings.quantization != "none")
+    own //= settings.tensor_parallel_size
     drafts = settings.draft_head["draft_model"]
     return own + _kept_bytes(drafts, dtype, quantized=False) if drafts else own
 
