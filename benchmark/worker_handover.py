@@ -73,7 +73,9 @@ def measure(report: Report, ranks: int, name: str, pause: float, spin: int, step
     scheduler = runtime.Scheduler(config)
     others = ranks - 1
     processes = RankProcesses(f"{__spec__.name}:make_nothing", [()] * others, [{}] * others)
-    worker = RanksWorker(make_nothing(), processes, scheduler, timeout=60.0, spin=spin)
+    worker = RanksWorker(
+        make_nothing(), processes, scheduler, timeout=60.0, in_place=False, spin=spin
+    )
     waits = np.empty(steps + _WARM_UP)
     try:
         for step in range(len(waits)):

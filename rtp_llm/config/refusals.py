@@ -483,12 +483,6 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "ranks",
-        "--tensor-parallel-size with a model that drafts",
-        "Layers and models that draft are not divided among ranks.",
-        "Set --speculative to ngram, suffix, grammar or none.",
-    ),
-    Refusal(
-        "ranks",
         "logits_processors of several ranks",
         "They run in the caller's process and the engine in others.",
         "Leave them out, or set --tensor-parallel-size and --data-parallel-size to 1.",

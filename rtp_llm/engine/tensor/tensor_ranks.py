@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
     from rtp_llm.worker.cache.budget import CacheBudget
+    from rtp_llm.worker.local_worker import LocalWorker
     from rtp_llm.worker.worker import Worker
 
 _NEWS_SECONDS = 1.0
@@ -73,11 +74,12 @@ class TensorRanks:
         """For graphs that all ranks have, or none."""
         return None if self.world is None else CaptureSession(self.world.host)
 
-    def worker(self, local: Worker, scheduler: Scheduler, settings: Settings) -> Worker:
+    def worker(self, local: LocalWorker, scheduler: Scheduler, settings: Settings) -> Worker:
         """For rank 0: what executes a step on all of them."""
         if self.processes is None:
             return local
-        return RanksWorker(local, self.processes, scheduler, timeout=settings.step_timeout)
+        in_place, timeout = local.runner.device.shares_memory, settings.step_timeout
+        return RanksWorker(local, self.processes, scheduler, timeout=timeout, in_place=in_place)
 
     # -- as the engine process's StepGroup ---------------------------------------------------------
 

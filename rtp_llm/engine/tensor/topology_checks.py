@@ -40,9 +40,6 @@ def _check_together(settings: Settings, config: ModelConfig) -> None:
         _refuse(name, f"{tensor}, data_parallel_size={settings.data_parallel_size}")
     if settings.role != "both":
         _refuse("--tensor-parallel-size with --role", f"{tensor}, role={settings.role}")
-    if settings.has_draft_head:
-        name = "--tensor-parallel-size with a model that drafts"
-        _refuse(name, f"{tensor}, speculative={settings.speculative}")
 
 
 def _check_devices(settings: Settings, device: Device) -> None:

@@ -23,7 +23,7 @@ from rtp_llm.engine.tensor.tensor_ranks import rank_environment
 from rtp_llm.engine.tensor.topology import Topology
 from rtp_llm.testing.transformers_models import save_model
 
-TWO = {"tensor_parallel_size": 2}
+TWO: dict[str, Any] = {"tensor_parallel_size": 2}
 # Of each row of the table settings that fall under it, the model, and the numbers that are said.
 CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "--tensor-parallel-size that does not divide the attention heads": (
@@ -43,11 +43,6 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "tensor_parallel_size=2, data_parallel_size=2",
     ),
     "--tensor-parallel-size with --role": ({**TWO, "role": "prefill"}, "llama", "role=prefill"),
-    "--tensor-parallel-size with a model that drafts": (
-        {**TWO, "speculative": "draft-model", "speculative_model": "."},
-        "llama",
-        "speculative=draft-model",
-    ),
 }
 # Tested elsewhere: below, in start_checks_test.py and in server/tensor_ranks_test.py.
 OTHERS = {
@@ -65,8 +60,6 @@ def test_all_rows_have_a_case() -> None:
 def test_a_row_is_refused(name: str, tmp_path: Path) -> None:
     chosen, kind, said = CASES[name]
     save_model(tmp_path, kind)
-    if "speculative_model" in chosen:
-        chosen = {**chosen, "speculative_model": str(tmp_path)}
     with pytest.raises(EngineStartError) as refused:
         build_engine(Settings(model=str(tmp_path), **chosen))
     assert str(refused.value).startswith(get_refusal("ranks", name).message)
@@ -83,7 +76,7 @@ class _TwoGpus(CpuDevice):
 def test_more_ranks_than_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_model(tmp_path, "llama")
     monkeypatch.setattr("rtp_llm.engine.build.resolve_device", lambda _: _TwoGpus())
-    chosen = {**TWO, "data_parallel_size": 2}
+    chosen: dict[str, Any] = {**TWO, "data_parallel_size": 2}
     with pytest.raises(
         EngineStartError, match=r"more ranks than devices .* \(2 x 2 = 4 ranks, 2 visible"
     ):

@@ -43,11 +43,14 @@ class RanksWorker(Worker):
         scheduler: Scheduler,
         *,
         timeout: float,
+        in_place: bool,
         spin: int | None = None,
     ) -> None:
-        """``timeout``: seconds that a rank may take to begin a step; ``spin``: microseconds, None:
-        by the number of cores."""
+        """``timeout``: seconds that a rank may take to begin a step; ``in_place``: ``local`` writes
+        into the plan, as where host memory is the device's; ``spin``: microseconds, None: by the
+        number of cores."""
         self._local, self._processes, self._timeout = local, processes, timeout
+        self._in_place = in_place
         others = len(processes.pids)
         spin = default_spin(others + 1) if spin is None else spin
         descriptor = os.memfd_create("rtp_llm_steps")
@@ -86,6 +89,8 @@ class RanksWorker(Worker):
             return None
         with self.watched():
             self._publish(plan)
+            if self._in_place:  # the others' copies come first
+                self._await_taken()
             handle = self._local.execute(plan, more=more)
             self._await_taken()
         return None if handle is None else _RanksStep(self, handle)
