@@ -26,8 +26,23 @@ def _multiple_of(_: Any, factor: float, value: Any, __: Any) -> Any:
     """Of the decimals as they are written; `jsonschema` divides doubles."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         return
-    if (Fraction(Decimal(str(value))) / Fraction(Decimal(repr(factor)))).denominator != 1:
+    number, step = Decimal(str(value)), Fraction(Decimal(str(factor)))
+    if number.is_finite() and not _divides(step, number):
         yield jsonschema.ValidationError("multipleOf")
+
+
+def _divides(step: Fraction, number: Decimal) -> bool:
+    """Without the number itself, whose exponent may have many digits."""
+    _, digits, exponent = number.as_tuple()
+    whole = int("".join(map(str, digits))) * step.denominator
+    assert isinstance(exponent, int)
+    if exponent >= 0:
+        power: int = pow(10, exponent, step.numerator)
+        return whole * power % step.numerator == 0
+    if -exponent > len(digits) + 20:  # it lies between 0 and the step
+        return whole == 0
+    scale: int = 10**-exponent
+    return whole % (step.numerator * scale) == 0
 
 
 def _pattern(_: Any, pattern: str, value: Any, __: Any) -> Any:
