@@ -233,7 +233,7 @@ def _worker(
         drafter = make_drafter(settings, runner, sampled, num_slots, max_model_len, dtype)
     return LocalWorker(
         runner,
-        Sampler(num_slots, device, sampled, tensor.parallel.group),
+        Sampler(num_slots, device, sampled, tensor.logit_shards(runner.model, device)),
         overlaps=_overlaps(settings, device),
         drafter=drafter,
         constraints=open_constraints(settings.model, config, num_slots),

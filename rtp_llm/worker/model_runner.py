@@ -140,14 +140,15 @@ class ModelRunner:
         return correction.apply(forward, places, self.cache.block_size)
 
     def logits(self, hidden: Tensor, rows: NDArray[np.int32]) -> Tensor:
-        """Logits float32 [R, vocabulary] of the tokens ``rows`` [R] of the batch.
+        """Logits float32 [R, columns] of the tokens ``rows`` [R] of the batch: those of the
+        vocabulary that are here.
 
         A token may have several rows: those of the sequences that share its prompt.
         """
         if not rows_are_tokens(rows, len(hidden)):
             hidden = hidden.index_select(0, self.device.upload(rows))
         logits: Tensor = self.model.compute_logits(hidden)
-        return self.model.gather_logits(logits)
+        return logits
 
     def warm_up(self) -> None:
         """Run a step of two tokens in the padding block, so that no request pays for first use."""

@@ -17,10 +17,6 @@ class Model:
     def compute_logits(hidden):
         return 10 * hidden
 
-    @staticmethod
-    def gather_logits(logits):
-        return logits
-
 
 @pytest.mark.parametrize(
     "rows",

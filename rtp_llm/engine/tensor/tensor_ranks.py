@@ -16,6 +16,7 @@ from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.distributed.world import World
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.worker.graphs.capture_session import CaptureSession
+from rtp_llm.worker.heads.logit_shards import LogitShards
 from rtp_llm.worker.shared.rank_processes import RankProcesses
 from rtp_llm.worker.shared.ranks_worker import RanksWorker
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
     from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
+    from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.worker.cache.budget import CacheBudget
     from rtp_llm.worker.local_worker import LocalWorker
     from rtp_llm.worker.worker import Worker
@@ -69,6 +71,12 @@ class TensorRanks:
     def agree_on(self, value: Any) -> Any:
         """What rank 0 says."""
         return value if self.world is None else self.world.host.gather(value)[0]
+
+    def logit_shards(self, model: CausalLM, device: Device) -> LogitShards | None:
+        """What samples from logits of which this rank has some columns."""
+        if self.world is None:
+            return None
+        return LogitShards(model, self.world.tensors, device.torch_device)
 
     def capture_session(self) -> CaptureSession | None:
         """For graphs that all ranks have, or none."""

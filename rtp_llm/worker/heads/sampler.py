@@ -19,8 +19,8 @@ from rtp_llm.worker.heads.token_rules import AllowedTokens, BannedSequences
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device, Download
-    from rtp_llm.distributed.group import Group
     from rtp_llm.worker.grammar.row_masks import TokenMasks
+    from rtp_llm.worker.heads.logit_shards import LogitShards
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan import SamplingRows
     from rtp_llm.worker.sampled_tokens import SampledTokens
@@ -116,11 +116,11 @@ class Sampler:
         num_slots: int,
         device: Device,
         sampled: SampledTokens | None = None,
-        ranks: Group | None = None,
+        shards: LogitShards | None = None,
     ) -> None:
-        """``sampled`` keeps each step's tokens for the step that is submitted after it; ``ranks``
-        take the tokens of rank 0, which alone knows how its host changes logits."""
-        self._device, self._ranks = device, ranks
+        """``sampled`` keeps each step's tokens for the step that is submitted after it; ``shards``:
+        of ranks that sample the same tokens."""
+        self._device, self._shards = device, shards
         self._sampled = sampled
         self._upload = device.upload
         self._settings = SlotSettings(num_slots, device)
@@ -167,7 +167,8 @@ class Sampler:
         drafts: SampledDrafts | None = None,
         masks: TokenMasks | None = None,
     ) -> SampleHandle:
-        """Sample a token for each row of ``logits`` (float32 [R, vocabulary], changed in place).
+        """Sample a token for each row of ``logits`` (float32 [R, vocabulary], or this rank's
+        columns of it, changed in place).
 
         ``previous`` are the tokens of the step before, if the histories of rows with logits
         processors may name them. Rows with ``drafts`` take these where rejection sampling does,
@@ -175,19 +176,27 @@ class Sampler:
         Waits for nothing; the arrays of ``plan`` may change afterwards.
         """
         flags = plan.sampling_flags
+        if self._shards is not None:
+            if not flags & ~flag.RANDOM and (drafts is None or not flags):
+                return self._download(*self._sample_shards(logits, plan, self._shards))
+            logits = self._shards.gather(logits)
         raw = self._keep_raw(logits, plan) if flags & flag.LOGPROBS else None
         if flags & (flag.RANDOM | flag.MODIFYING):
             settings, steps = self._prepare(logits, plan, previous, masks)
         else:
-            settings = self._settings.greedy(plan.num_rows)
+            settings = self._greedy(plan)
             steps = settings.seeds  # nothing is sampled at random
         sampled = _sample(logits, settings, steps, drafts if flags & flag.RANDOM else None)
-        if self._ranks is not None:
-            self._ranks.broadcast(sampled[0])
+        if self._shards is not None:
+            self._shards.share(sampled[0])
+        return self._download(*sampled) if raw is None else self._score(sampled, plan, raw)
+
+    def _score(
+        self, sampled: tuple[Tensor, Tensor], plan: SamplingRows, raw: _RawRows
+    ) -> SampleHandle:
+        """With the log-probabilities of rows that want some."""
         if self._sampled is not None:
             self._sampled.keep(sampled[0])
-        if raw is None:
-            return SampleHandle(self._device.start_download(*sampled))
         picked = sampled[0].index_select(0, self._upload(raw.rows))
         slots = plan.row_slots[raw.rows]
         width = min(max(1, int(raw.wanted.max())), raw.logits.shape[1])
@@ -199,6 +208,24 @@ class Sampler:
         return SampleHandle(
             self._device.start_download(*sampled, chosen, values, ids), rows, wanted
         )
+
+    def _sample_shards(
+        self, logits: Tensor, plan: SamplingRows, shards: LogitShards
+    ) -> tuple[Tensor, Tensor]:
+        """Tokens and status of each row, where nothing but its settings counts."""
+        if not plan.sampling_flags:
+            return shards.best(logits, self._greedy(plan))
+        settings, steps = self._prepare(logits, plan, None, None)
+        return shards.sample(logits, settings, steps)
+
+    def _greedy(self, plan: SamplingRows) -> RowSettings:
+        return self._settings.greedy(plan.num_rows)
+
+    def _download(self, tokens: Tensor, status: Tensor) -> SampleHandle:
+        """Tokens and status of each row, and nothing else, are on their way."""
+        if self._sampled is not None:
+            self._sampled.keep(tokens)
+        return SampleHandle(self._device.start_download(tokens, status))
 
     def _prepare(
         self,

@@ -117,7 +117,7 @@ class ScoreHead:
     def _part(
         self, hidden: Tensor, tokens: NDArray[np.int32], sequence: int, start: int, wish: _Wish
     ) -> ScorePart:
-        logits = self._runner.logits(hidden, tokens)
+        logits = self._runner.model.gather_logits(self._runner.logits(hidden, tokens))
         ids = wish.prompt[start : start + len(tokens)]
         device = self._runner.device
         tokens_on_device = device.upload(ids)

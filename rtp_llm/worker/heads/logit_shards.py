@@ -1,0 +1,108 @@
+"""Logits whose columns are divided among ranks, and how these come to the same tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.ops.sampling.sampling import ALL_BANNED, NOT_FINITE, SAMPLED
+
+if TYPE_CHECKING:
+    from rtp_llm.distributed.group import Group
+    from rtp_llm.models.causal_lm import CausalLM
+    from rtp_llm.worker.heads.slot_settings import RowSettings
+
+_LOW = 0x7FFFFFFF
+_BROKEN = torch.iinfo(torch.int64).max
+# Below it are the keys of rows without a finite logit.
+_LEAST_FINITE = -(0x7F800000 << 32)
+
+
+class LogitShards:
+    """The ranks of ``group``; all of them call the same methods in the same order."""
+
+    def __init__(self, model: CausalLM, group: Group, device: torch.device) -> None:
+        self._model, self._group = model, group
+        columns = model.logit_columns
+        self._first, self._count = columns.start, len(columns)
+        width = torch.tensor([self._count], device=device)
+        group.maximum(width)
+        self._width = int(width.item())  # of all ranks but the last, which may have fewer
+
+    def gather(self, logits: Tensor) -> Tensor:
+        """This rank's columns float32 [R, columns] -> all of them [R, vocabulary], on every
+        rank."""
+        return self._model.gather_logits(logits)
+
+    def share(self, tokens: Tensor) -> None:
+        """Replace ``tokens`` int32 [R] by those of rank 0, which alone knows what its host adds."""
+        self._group.broadcast(tokens)
+
+    def best(self, logits: Tensor, settings: RowSettings) -> tuple[Tensor, Tensor]:
+        """Tokens and status of `sample` for rows that all take the arg max (``settings``), from
+        this rank's columns float32 [R, columns]; 8 bytes of each row travel."""
+        own = ops.sample(
+            logits,
+            settings.temperature,
+            settings.top_k,
+            settings.top_p,
+            settings.min_p,
+            settings.seeds,
+            settings.seeds,
+        )
+        keys = _keys(logits, *own, self._first)
+        self._group.maximum(keys)
+        status = torch.where(keys < _LEAST_FINITE, ALL_BANNED, SAMPLED)
+        status = torch.where(keys == _BROKEN, NOT_FINITE, status).to(torch.int8)
+        tokens = torch.where(status == SAMPLED, _LOW - (keys & _LOW), 0)
+        return tokens.int(), status
+
+    def sample(self, logits: Tensor, settings: RowSettings, steps: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens and status of `sample`, from this rank's columns float32 [R, columns]: each rank
+        gets all columns of a part of the rows, of which it tells the tokens to the others."""
+        group, rows = self._group, len(logits)
+        part = -(-rows // group.size)
+        first, last = (min(rows, part * (group.rank + number)) for number in (0, 1))
+        mine = self._divide(logits, part)[: last - first]
+        sampled = mine.new_zeros(part, 2, dtype=torch.int32)
+        if last > first:
+            own = [
+                column[first:last]
+                for column in (
+                    settings.temperature,
+                    settings.top_k,
+                    settings.top_p,
+                    settings.min_p,
+                    settings.seeds,
+                    steps,
+                )
+            ]
+            tokens, status = ops.sample(mine, *own)
+            sampled[: last - first, 0], sampled[: last - first, 1] = tokens, status
+        tokens, status = group.all_gather(sampled)[:rows].unbind(1)
+        return tokens.contiguous(), status.to(torch.int8)
+
+    def _divide(self, logits: Tensor, part: int) -> Tensor:
+        """Columns float32 [R, columns] of all rows -> all columns [part, vocabulary] of this rank's
+        rows, the last of which only pad."""
+        size, width = self._group.size, self._width
+        missing = width - self._count, size * part - len(logits)
+        if any(missing):
+            logits = torch.nn.functional.pad(logits, (0, missing[0], 0, missing[1]))
+        received = self._group.all_to_all(logits.contiguous()).view(size, part, width)
+        whole = received.transpose(0, 1).reshape(part, size * width)
+        return whole[:, : self._model.config.vocab_size]
+
+
+def _keys(logits: Tensor, tokens: Tensor, status: Tensor, first: int) -> Tensor:
+    """int64 [R], of which the largest wins: the best logit, then the lowest column. A row that is
+    broken on one rank is so on all."""
+    values = logits.gather(1, tokens.long()[:, None])[:, 0] + 0.0  # one zero, not two
+    bits = values.view(torch.int32)
+    # As integers negative floats are in reverse order.
+    ordered = torch.where(bits < 0, bits ^ _LOW, bits).long()
+    keys = (ordered << 32) | (_LOW - first - tokens.long())
+    return torch.where(status == NOT_FINITE, _BROKEN, keys)
