@@ -12,7 +12,6 @@ from torch import Tensor
 
 from rtp_llm.kernels.triton.moe.moe_experts_kernel import down_kernel, gate_up_kernel
 from rtp_llm.kernels.triton.processors import overlap_options
-from rtp_llm.ops.moe.moe import TILE_ENTRIES
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,7 @@ _SOME = Tiles(Tile(32, 64, 128, 4, 3), Tile(32, 128, 128, 4, 3))
 _MANY = Tiles(Tile(64, 64, 64, 4, 3), Tile(64, 128, 64, 4, 4))
 _MOST = Tiles(Tile(128, 128, 64, 8, 4, 8), Tile(128, 256, 64, 8, 4, 8))
 _BY_LOAD = ((12.0, _FEW), (24.0, _SOME), (48.0, _MANY), (math.inf, _MOST))
+TILE_ENTRIES = 16  # of the tiles that are given (rtp_llm.ops.route_experts)
 _ROOM_LEFT = 8 << 10  # of shared memory, for what Triton puts there beside the stages
 
 

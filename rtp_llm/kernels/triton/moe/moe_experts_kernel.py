@@ -41,7 +41,7 @@ def _find_expert(
 
 
 @triton.jit
-def _entries_of(
+def _entries(
     offsets_ptr, tiles_ptr, tile, shared_ptr, EXPERTS: tl.constexpr, PADDED: tl.constexpr,
     ROWS: tl.constexpr,
 ):  # fmt: skip
@@ -81,9 +81,7 @@ def gate_up_kernel(
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     column_tile, tile = _swizzled(SIZE, COLUMNS, GROUP)
-    expert, first, end = _entries_of(
-        offsets_ptr, tiles_ptr, tile, shared_ptr, EXPERTS, PADDED, ROWS
-    )
+    expert, first, end = _entries(offsets_ptr, tiles_ptr, tile, shared_ptr, EXPERTS, PADDED, ROWS)
     if first >= end:
         return
     places = first + tl.arange(0, ROWS)
@@ -124,9 +122,7 @@ def down_kernel(
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     column_tile, tile = _swizzled(SIZE, COLUMNS, GROUP)
-    expert, first, end = _entries_of(
-        offsets_ptr, tiles_ptr, tile, shared_ptr, EXPERTS, PADDED, ROWS
-    )
+    expert, first, end = _entries(offsets_ptr, tiles_ptr, tile, shared_ptr, EXPERTS, PADDED, ROWS)
     if first >= end:
         return
     places = first + tl.arange(0, ROWS)

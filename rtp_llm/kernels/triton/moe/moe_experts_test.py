@@ -8,12 +8,14 @@ from torch.nn import functional
 
 from rtp_llm import ops
 from rtp_llm.kernels.triton.moe.moe_experts import (
+    TILE_ENTRIES,
     all_tiles,
     choose_tiles,
     down,
     gate_up,
     tile_bound,
 )
+from rtp_llm.ops.moe import moe
 from rtp_llm.testing.gpu import captured
 
 TILES = all_tiles(torch.device("cuda"))
@@ -103,6 +105,7 @@ def test_tiles_that_are_given_are_those_that_are_found(tokens, k, experts, hidde
     gate = torch.randn(1, hidden).bfloat16() if shared else None
     logits = torch.randn(tokens, experts)
     _, rows, places, offsets, tiles = ops.route_experts(logits, x, gate, k, True)
+    assert TILE_ENTRIES == moe.TILE_ENTRIES == TILES[0].down.rows
     for tile in (TILES[0], TILES[1]):  # the second has more rows, and finds them
         found = gate_up(x, first, rows, offsets, places.shape[1], own[0], tile=tile.gate_up)
         given = gate_up(x, first, rows, offsets, places.shape[1], own[0], tiles, tile.gate_up)
