@@ -25,6 +25,7 @@ from rtp_llm.models.config import UnsupportedModelError
 from rtp_llm.ops.gemm.int8_layout import unpack
 from rtp_llm.quantization.int8 import quantize_rows
 from rtp_llm.testing.fp8_checkpoints import store_as_fp8
+from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
 from rtp_llm.testing.open_model import open_model
 from rtp_llm.testing.transformers_models import save_model
 
@@ -153,6 +154,26 @@ def test_fp8_blocks_are_those_of_the_part(tmp_path: Path) -> None:
         assert torch.equal(layer.mlp.down_proj.weight, down)
         v = part(weights["model.layers.1.self_attn.v_proj.weight"], rank)
         assert torch.equal(layer.self_attn.qkv_proj.weight[-128:], v)
+
+
+def test_fp8_blocks_that_are_multiplied_keep_their_scales(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    multiply_fp8_on_cpu(monkeypatch.setattr)
+    (tmp_path / "fp8").mkdir()
+    save_model(tmp_path / "fp8", "qwen3", **SIZES)
+    store_as_fp8(tmp_path / "fp8", dtype=torch.bfloat16)
+    weights = load_file(tmp_path / "fp8" / "model.safetensors")
+    at = "model.layers.1."
+    for rank in range(2):
+        layer = on_rank(tmp_path / "fp8", rank, dtype=torch.bfloat16).model.layers[1]
+        for end, ours in (("weight", "weight"), ("weight_scale_inv", "scale")):
+            parts = [weights[f"{at}mlp.{name}_proj.{end}"] for name in ("gate", "up")]
+            gate_up = torch.cat([part(each.view(torch.uint8), rank) for each in parts])
+            assert torch.equal(getattr(layer.mlp.gate_up_proj, ours).view(torch.uint8), gate_up)
+            o = part(weights[f"{at}self_attn.o_proj.{end}"], rank, 1).contiguous()
+            kept = getattr(layer.self_attn.o_proj, ours)
+            assert torch.equal(kept.view(torch.uint8), o.view(torch.uint8))
 
 
 @pytest.mark.parametrize(

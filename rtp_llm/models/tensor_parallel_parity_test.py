@@ -18,6 +18,7 @@ from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.testing.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.fp8_checkpoints import store_as_fp8
+from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
 from rtp_llm.testing.mtp_models import save_mtp_model
 from rtp_llm.testing.open_model import open_model
 from rtp_llm.testing.ranks import run_ranks
@@ -241,6 +242,38 @@ def test_two_ranks_give_what_one_gives(
     on_two: list[tuple[Answers, list[Answers]]], number: int
 ) -> None:
     check(CASES[number], *on_two[number])
+
+
+FP8_PRODUCTS = [Case("qwen3", WIDE, fp8=True), Case("qwen3_moe", WIDE, fp8=True)]
+
+
+def _fp8_logits(world: World | None, folder: Path, cases: list[Case]) -> list[Numbers]:
+    """Of weights that stay in FP8, for which a process of its own has the products."""
+    multiply_fp8_on_cpu()
+    ranks = SINGLE if world is None else TensorParallel(world.rank, world.size, world.tensors)
+    prompt, found = random_prompt(LENGTH), []
+    for number in range(len(cases)):
+        model = open_model(folder / str(number), torch.bfloat16, tensor_parallel=ranks)
+        assert any(parameter.dtype is torch.float8_e4m3fn for parameter in model.parameters())
+        found.append(ContiguousRunner(model, 1, LENGTH).prefill(prompt).float().numpy())
+    return found
+
+
+def test_products_of_fp8_weights_are_as_close_as_their_rounding(tmp_path: Path) -> None:
+    """Activations and sums are rounded to bfloat16 and to FP8, on one rank as on two: logits are
+    off from those of the same weights in float32 alike."""
+    exact: list[Numbers] = []
+    for number, case in enumerate(FP8_PRODUCTS):
+        case.save(tmp_path / str(number))
+        runner = ContiguousRunner(case.open(tmp_path / str(number)), 1, LENGTH)
+        exact.append(runner.prefill(random_prompt(LENGTH)).numpy())
+    (alone,) = run_ranks(tmp_path / "0", 1, _fp8_logits, tmp_path, FP8_PRODUCTS, connect=False)
+    first, second = run_ranks(tmp_path / "1", 2, _fp8_logits, tmp_path, FP8_PRODUCTS)
+    for right, one, ours, same in zip(exact, alone, first, second, strict=True):
+        error, allowed = (np.square(logits - right).mean() for logits in (ours, one))
+        print(f"squared errors: {error:.3g} on two ranks, {allowed:.3g} on one")
+        assert 0 < error < 1.5 * allowed < 0.1 * np.square(right).mean()
+        assert np.array_equal(ours, same)
 
 
 @pytest.mark.parametrize("number", range(len(FOUR)), ids=[str(case) for case in FOUR])
