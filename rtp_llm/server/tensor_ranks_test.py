@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -31,7 +32,7 @@ from rtp_llm.testing.transformers_models import save_model
 FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--served-model-name", "tiny")
 TWO = ("--tensor-parallel-size", "2")
 LONG = 30_000  # tokens that no machine has given before a test does something to their stream
-ASK = {"temperature": 0, "max_tokens": 20, "ignore_eos": True}
+ASK: dict[str, Any] = {"temperature": 0, "max_tokens": 20, "ignore_eos": True}
 PROMPTS = ["What is 12 + 30?", "Once upon a time", "a", "def add(a, b):"]
 
 
@@ -68,16 +69,28 @@ def is_gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-def test_it_answers_as_one_rank_and_ends_with_any_of_them(folder: Path, tmp_path: Path) -> None:
-    sampling = SamplingParams(**ASK)
-    with LLM(folder, num_threads=1, kv_cache_mem_mb=32, dtype="float32") as llm:
-        expected = [output.outputs[0].text for output in llm.generate(PROMPTS, sampling)]
-    with LLM(
-        folder, num_threads=1, kv_cache_mem_mb=32, dtype="float32", tensor_parallel_size=2
-    ) as llm:
-        assert [output.outputs[0].text for output in llm.generate(PROMPTS, sampling)] == expected
+def offline(folder: Path, **settings: Any) -> list[str]:
+    """The answers of an LLM."""
+    with LLM(folder, num_threads=1, kv_cache_mem_mb=32, dtype="float32", **settings) as llm:
+        return [each.outputs[0].text for each in llm.generate(PROMPTS, SamplingParams(**ASK))]
+
+
+@pytest.fixture(scope="module")
+def expected(folder: Path) -> list[str]:
+    """Of one rank."""
+    return offline(folder)
+
+
+def test_llms_of_several_ranks_answer_as_one(folder: Path, expected: list[str]) -> None:
+    assert offline(folder, tensor_parallel_size=2, data_parallel_size=2) == expected
+    with LLM(folder, num_threads=1, kv_cache_mem_mb=32, tensor_parallel_size=2) as llm:
         with pytest.raises(ValueError, match="logits_processors of several ranks"):
             llm.generate("a", logits_processors=[lambda logits, rows: None])
+
+
+def test_a_server_answers_as_one_rank_and_ends_with_any_of_them(
+    folder: Path, expected: list[str], tmp_path: Path
+) -> None:
     files, shared = tmp_path / "files", set(os.listdir("/dev/shm"))
     files.mkdir()
     flags = (*FLAGS, *TWO, "--dtype", "float32", "--restart-engine", "1")

@@ -115,7 +115,7 @@ class TensorRanks:
             try:
                 self.processes.check(_NEWS_SECONDS)
             finally:
-                self.processes.close()
+                self.leave()
 
 
 def start_ranks(settings: Settings, device: Device, place: RanksPlace | None) -> TensorRanks:

@@ -49,6 +49,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class Failure:
-    """The rank can execute nothing any more."""
+    """The rank can execute nothing any more; ``by_another``: because it misses another one."""
 
     reason: str
+    by_another: bool = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import importlib
 import logging
 import os
@@ -124,8 +125,11 @@ class _Outbox(logging.Handler):
     def fail(self, error: BaseException) -> None:
         """Say why nothing can be executed any more."""
         text = str(error) if isinstance(error, (ValueError, OSError)) else ""
+        # By its name: to import it takes the seconds that torch takes.
+        by_another = type(error).__name__ == "RankLostError"
+        failure = Failure(text or f"{type(error).__name__}: {error}", by_another)
         with self.lock:  # type: ignore[union-attr]  # every handler has one
-            self._connection.send(Failure(text or f"{type(error).__name__}: {error}"))
+            self._connection.send(failure)
 
 
 def _end_with(parent: int) -> None:
@@ -133,6 +137,13 @@ def _end_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it went before that was said
         os._exit(_PARENT_IS_GONE)
+
+
+def _run(process: RankProcess) -> None:
+    import torch  # here, so that a process is there before the seconds that this takes
+
+    with torch.inference_mode():
+        process.run()
 
 
 def load_factory(name: str) -> Callable[..., Worker]:
@@ -156,7 +167,9 @@ def main() -> int:
     inbox.start()
     try:
         worker = load_factory(start.factory)(*start.arguments)
-        RankProcess(inbox, worker, start.rank).run()
+        # What was loaded stays; a collection that walks all of torch would hold up a step.
+        gc.freeze()
+        _run(RankProcess(inbox, worker, start.rank))
     except Exception as error:
         outbox.fail(error)
         os._exit(1)  # the others must hear of it, not wait for what this one's groups still do

@@ -44,6 +44,7 @@ class RankProcesses:
         self._on_loss = on_loss
         self._failure: str | None = None
         self._lost = threading.Event()
+        self._survivors: dict[int, str] = {}  # what ranks said that miss another one
         self._closing = False
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
@@ -115,7 +116,7 @@ class RankProcesses:
         ends = {rank: os.pidfd_open(pid) for rank, pid in enumerate(self.pids, 1)}
         try:
             while ends:
-                ready = wait([*pipes.values(), *ends.values()])
+                ready = wait([*pipes.values(), *ends.values()], self._patience())
                 for rank in [rank for rank, pipe in pipes.items() if pipe in ready]:
                     if not self._hear(rank, pipes[rank]):
                         del pipes[rank]
@@ -123,10 +124,17 @@ class RankProcesses:
                     if rank in pipes:
                         self._hear_last_words(rank, pipes.pop(rank))
                     os.close(ends.pop(rank))
-                    self._lose(f"rank {rank} {self._epitaph(rank)}")
+                    if rank not in self._survivors:
+                        self._lose(f"rank {rank} {self._epitaph(rank)}")
+                if self._survivors and (not ready or not ends):  # nobody else says anything
+                    self._lose(next(iter(self._survivors.values())))
         finally:
             for descriptor in ends.values():
                 os.close(descriptor)
+
+    def _patience(self) -> float | None:
+        """Seconds for the one that the others miss to be found; None: nobody is missed."""
+        return _LAST_WORDS_SECONDS if self._survivors and self._failure is None else None
 
     def _hear(self, rank: int, pipe: Connection) -> bool:
         """Take one message; False: there will be no other."""
@@ -137,6 +145,8 @@ class RankProcesses:
         if isinstance(message, LogLine):
             text = f"rank {rank}: {message.text}"
             logging.getLogger(message.logger).log(message.level, "%s", text)
+        elif isinstance(message, Failure) and message.by_another:
+            self._survivors[rank] = f"rank {rank}: {message.reason}"
         elif isinstance(message, Failure):
             self._lose(f"rank {rank}: {message.reason}")
         return True

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.1  # between two looks whether the processes live
 # A collective may tell of a dead rank before the kernel does.
-_NEWS_SECONDS = 1.0
+_NEWS_SECONDS = 1.5
 
 
 class RanksWorker(Worker):

@@ -1,0 +1,30 @@
+"""Ranks are lost fifty times in every way, of two and three, at every moment."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from rtp_llm.engine.tensor.loss_for_tests import MOMENTS, check_loss
+from rtp_llm.testing.transformers_models import save_model
+
+ROUNDS = 50
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped", "out of memory"])
+def test_fifty_losses(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = {"num_attention_heads": 6, "num_key_value_heads": 6, "head_dim": 16}
+    save_model(tmp_path, "llama", intermediate_size=96, **heads)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    draw, shared = random.Random(7), set(os.listdir("/dev/shm"))
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for number in range(ROUNDS):
+        with monkeypatch.context() as patch:
+            moment, size = draw.choice(MOMENTS), draw.choice((2, 3))
+            check_loss(tmp_path, how, moment, patch, size=size, overlap=number % 2 == 0)
+    assert set(os.listdir("/dev/shm")) <= shared
+    # Those of the process groups are closed by their threads, some time after.
+    assert len(os.listdir("/proc/self/fd")) < descriptors + ROUNDS

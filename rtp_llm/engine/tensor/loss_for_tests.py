@@ -1,0 +1,120 @@
+"""Ranks that are lost in the middle of steps, in every way and at every moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rtp_llm.engine.messages import EngineDeadError
+from rtp_llm.engine.tensor import tensor_ranks
+from rtp_llm.engine.tensor.rank_worker import make_worker
+from rtp_llm.engine.tensor.tensor_for_tests import ranks
+from rtp_llm.engine.tensor.tensor_ranks import TensorRanks
+from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.transformers_models import random_prompt
+from rtp_llm.worker.local_worker import LocalWorker
+from rtp_llm.worker.worker import Worker
+
+STEP_TIMEOUT = 1.5
+NOTICED_SECONDS = 2.0
+_PATIENCE = 60.0
+_LATE = "RTP_LLM_TEST_LOST_STEP"
+
+
+def running_out_of_memory(*arguments: Any) -> Worker:
+    """A rank that has no memory for one of its steps."""
+    worker = make_worker(*arguments)
+    assert isinstance(worker, LocalWorker)
+    forward, left = worker.runner.forward, [int(os.environ[_LATE])]
+
+    def fail(step: Any) -> torch.Tensor:
+        left[0] -= 1
+        if left[0] < 0:
+            raise torch.OutOfMemoryError("a rank's memory is full")
+        return forward(step)
+
+    worker.runner.forward = fail  # type: ignore[method-assign]
+    return worker
+
+
+def idle(engine: TinyEngine) -> None:
+    """No step is under way."""
+    ask(engine, 9)
+    engine.run()
+
+
+def in_a_prompt(engine: TinyEngine) -> None:
+    """Of several chunks."""
+    ask(engine, 100)
+    engine.step()
+
+
+def decoding(engine: TinyEngine) -> None:
+    for number in range(5):
+        ask(engine, 9 + number)
+    for _ in range(8):
+        engine.step()
+
+
+MOMENTS = (idle, in_a_prompt, decoding)
+
+
+def ask(engine: TinyEngine, length: int) -> None:
+    engine.add(random_prompt(length, length), max_tokens=40, ignore_eos=True)
+
+
+def check_loss(
+    folder: Path,
+    how: str,
+    moment: Callable[[TinyEngine], None],
+    patch: pytest.MonkeyPatch,
+    *,
+    size: int = 2,
+    overlap: bool = False,
+) -> None:
+    """Lose the last of the ranks: the engine ends in time, says why, and leaves no process.
+
+    ``how``: killed, stopped or out of memory.
+    """
+    reason = f"rank {size - 1} was ended by signal SIGKILL"
+    seconds, timeout = NOTICED_SECONDS, _PATIENCE
+    if how == "out of memory":
+        patch.setattr(tensor_ranks, "_FACTORY", f"{__name__}:running_out_of_memory")
+        steps: dict[Callable[[TinyEngine], None], int] = {idle: 45, in_a_prompt: 1, decoding: 9}
+        patch.setenv(_LATE, str(steps[moment]))
+        reason = r"rank [12]: OutOfMemoryError: a rank's memory is full"
+    elif how == "stopped":
+        # Which of the ranks' calls waits for it depends on the moment.
+        reason = "lost contact to another rank|a rank has not begun a step"
+        timeout, seconds = STEP_TIMEOUT, STEP_TIMEOUT + NOTICED_SECONDS
+    with ranks(folder, size, step_timeout=timeout, enable_overlap=overlap) as engine:
+        group = engine.built.step_group
+        assert isinstance(group, TensorRanks) and group.processes is not None
+        pids = group.processes.pids
+        with pytest.raises(RuntimeError, match=reason):
+            moment(engine)
+            if how != "out of memory":
+                os.kill(pids[-1], signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+            lost = time.monotonic()
+            _step_on(engine)
+        if how != "out of memory":
+            assert time.monotonic() - lost < seconds
+        with pytest.raises(EngineDeadError):
+            engine.step()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def _step_on(engine: TinyEngine) -> None:
+    began = time.monotonic()
+    while time.monotonic() - began < _PATIENCE:
+        if not engine.engine.has_work:
+            ask(engine, 9)
+        engine.step()
+    raise AssertionError("nobody missed the rank")

@@ -1,0 +1,128 @@
+"""Processes of ranks: what they say, and that they end with the one that started them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtp_llm.worker.shared.rank_processes import RankProcesses, WorkerLostError
+from rtp_llm.worker.worker import Worker
+
+HERE = "rtp_llm.worker.shared.rank_processes_test"
+_PATIENCE = 60.0
+
+
+def fail() -> Worker:
+    logging.getLogger("rtp_llm.engine").warning("it is about to fail")
+    raise ValueError("there is no worker")
+
+
+class RankLostError(RuntimeError):
+    """As that of process groups is called."""
+
+
+def miss_another() -> Worker:
+    raise RankLostError("lost contact to another rank")
+
+
+def either(misses: bool) -> Worker:
+    return miss_another() if misses else wait_for_ever()
+
+
+def wait_for_ever() -> Worker:
+    logging.getLogger("rtp_llm.engine").warning("waiting")
+    while True:
+        time.sleep(1.0)
+
+
+def start_one(folder: str) -> None:
+    """Of a process that a test kills: it starts a rank, and says which."""
+    logged = logging.StreamHandler(sys.stdout)
+    logging.basicConfig(level="INFO", format="%(message)s", handlers=[logged])
+    processes = RankProcesses(f"{HERE}:wait_for_ever", [()], [{}])
+    print(*processes.pids, folder, flush=True)
+    time.sleep(_PATIENCE)
+
+
+def wait_until(happened: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_first_that_fails_is_told_once_with_its_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told: list[str] = []
+    processes = RankProcesses(f"{HERE}:fail", [(), ()], [{}, {}], told.append)
+    try:
+        with pytest.raises(WorkerLostError, match=r"rank [12]: there is no worker"):
+            processes.check(_PATIENCE)
+        wait_until(lambda: told)
+        with pytest.raises(WorkerLostError, match=r"rank [12]: there is no worker"):
+            processes.check()
+    finally:
+        processes.close()
+    assert len(told) == 1
+    assert f"{told[0].split(':')[0]}: it is about to fail" in caplog.text
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_who_misses_another_rank_is_not_the_reason(killed: bool) -> None:
+    processes = RankProcesses(f"{HERE}:either", [(True,), (False,)], [{}, {}])
+    reason = "rank 2 was ended by signal SIGKILL" if killed else "rank 1: RankLostError: lost"
+    try:
+        if killed:
+            os.kill(processes.pids[1], signal.SIGKILL)
+        with pytest.raises(WorkerLostError, match=reason):
+            processes.check(_PATIENCE)
+    finally:
+        processes.close()
+
+
+def test_an_end_that_is_asked_for_is_no_loss() -> None:
+    told: list[str] = []
+    processes = RankProcesses(f"{HERE}:wait_for_ever", [()], [{}], told.append)
+    pids = processes.pids
+    processes.close()
+    assert not told
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_rank_ends_with_its_parent_even_if_it_is_stopped(stopped: bool, tmp_path: Path) -> None:
+    code = f"from {HERE} import start_one; start_one({str(tmp_path)!r})"
+    path = os.pathsep.join(sys.path)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline().split()[0])
+    assert "waiting" in parent.stdout.readline()
+    if stopped:
+        os.kill(pid, signal.SIGSTOP)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    wait_until(lambda: _has_ended(pid))
+
+
+def _has_ended(pid: int) -> bool:
+    """Gone, or dead and not waited for by whoever does that for orphans."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
