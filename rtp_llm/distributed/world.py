@@ -100,6 +100,12 @@ class World:
 
         distributed.destroy_process_group()
 
+    def abandon(self) -> None:
+        """The other ranks have ended: leave the groups without them, whose backends would wait."""
+        from torch.distributed import distributed_c10d
+
+        distributed_c10d._abort_process_group()
+
 
 def _meet(store: Store, rank: int, size: int, patience: float) -> None:
     """Return once all ranks are here; RuntimeError where they are not after so many seconds."""

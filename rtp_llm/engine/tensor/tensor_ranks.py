@@ -104,7 +104,7 @@ class TensorRanks:
         if self.processes is not None:
             self.processes.close()
         if self.world is not None:
-            self.world.close()
+            self.world.abandon()
 
     def give_up(self) -> None:
         """The engine could not be built: end the other ranks, whose reason it may be.

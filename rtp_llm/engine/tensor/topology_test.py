@@ -19,6 +19,7 @@ from rtp_llm.distributed.world import World
 from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.grammars_for_tests import save_spelling_model
 from rtp_llm.engine.messages import EngineStartError
+from rtp_llm.engine.replicas.rank_setup import host_threads
 from rtp_llm.engine.tensor.tensor_ranks import rank_environment
 from rtp_llm.engine.tensor.topology import Topology
 from rtp_llm.testing.transformers_models import save_model
@@ -64,6 +65,14 @@ def test_a_row_is_refused(name: str, tmp_path: Path) -> None:
         build_engine(Settings(model=str(tmp_path), **chosen))
     assert str(refused.value).startswith(get_refusal("ranks", name).message)
     assert said in str(refused.value)
+
+
+def test_ranks_on_the_cpu_share_its_cores() -> None:
+    device = CpuDevice()
+    one = host_threads(Settings(), device)
+    assert host_threads(Settings(**TWO), device) == max(1, one // 2)
+    assert host_threads(Settings(**TWO, data_parallel_size=2), device) == max(1, one // 4)
+    assert host_threads(Settings(**TWO, num_threads=7), device) == 7
 
 
 class _TwoGpus(CpuDevice):
