@@ -11,7 +11,7 @@ import pytest
 from rtp_llm.engine.tensor.loss_for_tests import MOMENTS, check_loss
 from rtp_llm.testing.transformers_models import save_model
 
-ROUNDS = 50
+ROUNDS, NOTICED_SECONDS = 50, 2.0
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped", "out of memory"])
@@ -24,7 +24,9 @@ def test_fifty_losses(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for number in range(ROUNDS):
         with monkeypatch.context() as patch:
             moment, size = draw.choice(MOMENTS), draw.choice((2, 3))
-            check_loss(tmp_path, how, moment, patch, size=size, overlap=number % 2 == 0)
+            overlap = number % 2 == 0
+            given = (tmp_path, how, moment, patch)
+            check_loss(*given, seconds=NOTICED_SECONDS, size=size, overlap=overlap)
     assert set(os.listdir("/dev/shm")) <= shared
     # Those of the process groups are closed by their threads, some time after.
     assert len(os.listdir("/proc/self/fd")) < descriptors + ROUNDS

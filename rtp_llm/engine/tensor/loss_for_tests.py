@@ -23,7 +23,6 @@ from rtp_llm.worker.local_worker import LocalWorker
 from rtp_llm.worker.worker import Worker
 
 STEP_TIMEOUT = 1.5
-NOTICED_SECONDS = 2.0
 _PATIENCE = 60.0
 _LATE = "RTP_LLM_TEST_LOST_STEP"
 
@@ -76,15 +75,16 @@ def check_loss(
     moment: Callable[[TinyEngine], None],
     patch: pytest.MonkeyPatch,
     *,
+    seconds: float,
     size: int = 2,
     overlap: bool = False,
 ) -> None:
     """Lose the last of the ranks: the engine ends in time, says why, and leaves no process.
 
-    ``how``: killed, stopped or out of memory.
+    ``how``: killed, stopped or out of memory; ``seconds`` until it is noticed.
     """
     reason = f"rank {size - 1} was ended by signal SIGKILL"
-    seconds, timeout = NOTICED_SECONDS, _PATIENCE
+    timeout = _PATIENCE
     if how == "out of memory":
         patch.setattr(tensor_ranks, "_FACTORY", f"{__name__}:running_out_of_memory")
         steps: dict[Callable[[TinyEngine], None], int] = {idle: 45, in_a_prompt: 1, decoding: 9}
@@ -93,7 +93,7 @@ def check_loss(
     elif how == "stopped":
         # Which of the ranks' calls waits for it depends on the moment.
         reason = "lost contact to another rank|a rank has not begun a step"
-        timeout, seconds = STEP_TIMEOUT, STEP_TIMEOUT + NOTICED_SECONDS
+        timeout, seconds = STEP_TIMEOUT, STEP_TIMEOUT + seconds
     with ranks(folder, size, step_timeout=timeout, enable_overlap=overlap) as engine:
         group = engine.built.step_group
         assert isinstance(group, TensorRanks) and group.processes is not None
