@@ -17,6 +17,10 @@ class CaptureError(RuntimeError):
     """A rank could not capture a graph or finish it; no rank keeps it."""
 
 
+class NoCaptureMemoryError(CaptureError):
+    """The ranks that failed were short of memory, all of them."""
+
+
 class CapturedCollective(Protocol):
     """A collective that finds other ranks' buffers by their addresses, as a custom all-reduce.
 
@@ -144,6 +148,7 @@ class CaptureSession:
         if failure is not None and self._group.size == 1:
             raise failure
         if reasons:
-            told = "; ".join(reasons)
-            raise CaptureError(f"no rank keeps a graph: {told}") from failure
+            short = [why.startswith("OutOfMemoryError") for _, why in said if why is not None]
+            kind = NoCaptureMemoryError if all(short) else CaptureError
+            raise kind(f"no rank keeps a graph: {'; '.join(reasons)}") from failure
         return [value for value, _ in said]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.terminal_bar import TerminalBar
-from rtp_llm.worker.graphs.capture_session import CaptureError, CaptureSession
+from rtp_llm.worker.graphs.capture_session import CaptureSession, NoCaptureMemoryError
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.plan import rows_are_tokens
 
@@ -100,7 +100,8 @@ class StepGraphs:
     ) -> None:
         """`step` gives a row for each token; `sizes` come in the order of `capture_next`.
 
-        `session` of ranks that capture together: what fails on one is dropped on all.
+        `session` of ranks that capture together: what one of them has no memory for is dropped on
+        all, and other failures raise CaptureError on all.
         `drafts`: what steps do for them is captured too, where they decode or verify.
         """
         self._bar = bar or TerminalBar()
@@ -196,7 +197,7 @@ class StepGraphs:
         """The captured step, or why there is no memory for it."""
         try:
             return self._capture_together(size), ""
-        except (torch.OutOfMemoryError, CaptureError) as error:  # here, or on another rank
+        except (torch.OutOfMemoryError, NoCaptureMemoryError) as error:  # here, or on another rank
             return None, str(error)
 
     def _capture_together(self, size: GraphSize) -> Captured:

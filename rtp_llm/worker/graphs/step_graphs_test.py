@@ -304,7 +304,7 @@ def test_without_memory_for_more_the_engine_goes_on_with_what_it_has(caplog):
     assert replay(graphs, batch_of([9])) is None
 
 
-def test_ranks_that_capture_together_keep_a_graph_or_none_does():
+def test_ranks_that_capture_together_keep_a_graph_or_none_does(caplog):
     """Here this rank's capture goes well, and another one's does not; then the other way round."""
 
     class Others:
@@ -327,8 +327,9 @@ def test_ranks_that_capture_together_keep_a_graph_or_none_does():
     assert replay(graphs, batch_of([1, 1])).tolist() == rows([1, 1])
     assert len(model.calls[-1][0].token_ids) == 4, "the size is not tried again"
     model.room = len(model.calls)
-    with pytest.raises(CaptureError, match="rank 0: OutOfMemoryError"):
-        graphs.capture_next()
+    graphs.capture_next()
+    assert "memory is short: no rank keeps a graph: rank 0: OutOfMemoryError" in caplog.text
+    assert graphs.complete, "no size is left to try"
 
 
 def test_the_log_says_what_was_captured(caplog):
