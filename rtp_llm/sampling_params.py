@@ -97,7 +97,8 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         names = self.__struct_fields__[:6]
-        given = [name for name in names if getattr(self, name) not in (None, "")]
+        absent = {"json_object": (None, False)}
+        given = [n for n in names if getattr(self, n) not in absent.get(n, (None, ""))]
         if len(given) != 1:
             shown = " and ".join(given) if given else "none"
             raise ValueError(

@@ -163,7 +163,11 @@ def test_the_page_of_the_python_api_has_every_field() -> None:
 
 @pytest.mark.parametrize(
     ("given", "words"),
-    [({}, "none is given"), ({"json": {}, "regex": "a"}, "json and regex is given")],
+    [
+        ({}, "none is given"),
+        ({"json_object": False}, "none is given"),
+        ({"json": {}, "regex": "a"}, "json and regex is given"),
+    ],
 )
 def test_structured_outputs_are_of_one_kind(given: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):

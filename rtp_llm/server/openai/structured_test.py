@@ -133,6 +133,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"regex": "("}, "regex", ""),
     ({"ebnf": "root ::= ["}, "ebnf", ""),
     ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag", ""),
+    ({"structural_tag": {}}, "structural_tag", "format"),
     ({"guided_json": {"type": "nothing"}}, "guided_json", "type"),
     ({"guided_json": {"$ref": "http://example.com/x.json"}}, "guided_json", "$ref"),
     ({"guided_json": {"type": "array", "uniqueItems": True}}, "guided_json", "uniqueItems"),

@@ -59,7 +59,7 @@ def wanted_grammars(wanted: Wanted) -> Iterator[tuple[str, Callable[[], Grammar]
         yield "grammar", partial(ebnf_grammar, wanted.grammar)
     if wanted.json_object:
         yield "json_object", partial(_json, wanted, {"type": "object"})
-    if wanted.structural_tag:
+    if wanted.structural_tag is not None and wanted.structural_tag != "":
         yield "structural_tag", partial(tag_grammar, wanted.structural_tag)
 
 
