@@ -72,10 +72,10 @@ def unavailable(message: str, code: str) -> ApiError:
     return ApiError(503, message, kind=SERVER, code=code, headers=headers)
 
 
-def queue_full(message: str) -> ApiError:
-    """429."""
+def queue_full(message: str, code: str = "queue_full") -> ApiError:
+    """429: as much is under way as may be; try again."""
     headers = {"Retry-After": str(RETRY_SECONDS)}
-    return ApiError(429, message, kind="rate_limit_error", code="queue_full", headers=headers)
+    return ApiError(429, message, kind="rate_limit_error", code=code, headers=headers)
 
 
 def internal(message: str = "internal error; the server's log has the details") -> ApiError:

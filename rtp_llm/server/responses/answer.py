@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from rtp_llm.server.errors import ApiError, internal, unavailable
+from rtp_llm.server.errors import ApiError, bad_request, internal, queue_full, unavailable
 from rtp_llm.server.http.state import ServerState
 from rtp_llm.server.keys.quota import Account
 from rtp_llm.server.openai.generation import ChoiceDelta, Generation, Usage
@@ -86,10 +86,11 @@ class BackgroundAnswer:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Raises ApiError: 429 of the key, 503 where the store has no room for it."""
+        """Raises ApiError: 429 of the key, or where the store is full of such responses; 400 for
+        one that never has room in it."""
         response = self._writer.response
         if not self._keeper.keep(response, self.cancel):
-            raise unavailable("As many responses are stored and generated as may be.", "overloaded")
+            raise self._no_room()
         try:
             deltas = self._generation.deltas()
         except ApiError:
@@ -111,6 +112,20 @@ class BackgroundAnswer:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
+
+    def _no_room(self) -> ApiError:
+        if not self._keeper.fits(self._writer.response):
+            return bad_request(
+                "background: the conversation is longer than all that may be stored (see "
+                "--max-stored-response-bytes).",
+                "background",
+                "request_too_large",
+            )
+        return queue_full(
+            "All responses that may be stored are still generated in the background (see "
+            "--max-stored-responses).",
+            "too_many_responses",
+        )
 
     async def _generate(self, generated: AsyncGenerator[ChoiceDelta, None]) -> None:
         cut = False

@@ -125,7 +125,7 @@ class ResponsesEndpoints(EndpointBase):
             history = previous.conversation
         found = store.find_items(wanted.references(), owner)
         context = Context(
-            stores=True,
+            stores=store.enabled,
             history=[msgspec.Raw(item.json) for item in history],
             items={item_id: msgspec.Raw(item) for item_id, item in found.items()},
         )

@@ -109,6 +109,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"input": "a", "prompt": {"id": "p"}}, "prompt"),
     ({"input": "a", "conversation": "conv_1"}, "conversation"),
     ({"input": "a", "background": True}, "background"),
+    ({"input": "a", "background": True, "previous_response_id": None}, "background"),
     ({"input": "a", "background": True, "stream": True}, "background"),
 ]
 

@@ -35,15 +35,20 @@ class Keeper:
 
     def keep(self, response: ResponseObject, cancel: Cancel | None = None) -> bool:
         """Whether there was room for it. `cancel`: as of StoredResponse."""
-        return response.store and self._store.put(
-            StoredResponse(
-                id=response.id,
-                owner=self._owner,
-                body=_json(response),
-                inputs=self._inputs,
-                outputs=[StoredItem(item.id, _json(item)) for item in response.output],
-                history=self._history,
-                background=response.background,
-                cancel=cancel,
-            )
+        return response.store and self._store.put(self._stored(response, cancel))
+
+    def fits(self, response: ResponseObject) -> bool:
+        """Whether there would be room for it alone."""
+        return self._store.fits(self._stored(response, None))
+
+    def _stored(self, response: ResponseObject, cancel: Cancel | None) -> StoredResponse:
+        return StoredResponse(
+            id=response.id,
+            owner=self._owner,
+            body=_json(response),
+            inputs=self._inputs,
+            outputs=[StoredItem(item.id, _json(item)) for item in response.output],
+            history=self._history,
+            background=response.background,
+            cancel=cancel,
         )

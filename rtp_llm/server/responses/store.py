@@ -78,12 +78,16 @@ class ResponseStore:
         """Keep a response, or its new state; False where there is no room for it."""
         self.remove(response.id)
         size = response.size
-        if size > self._most_bytes or not self._make_room(size):
+        if not self.fits(response) or not self._make_room(size):
             return False
         response.until = self._clock() + self._seconds
         self._stored[response.id] = response
         self.bytes += size
         return True
+
+    def fits(self, response: StoredResponse) -> bool:
+        """Whether there would be room for it alone."""
+        return self.enabled and response.size <= self._most_bytes
 
     def find(self, response_id: str, owner: str, param: str | None = None) -> StoredResponse:
         """What `owner` may see of this id. `param`: the field that names it.

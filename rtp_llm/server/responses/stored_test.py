@@ -146,13 +146,25 @@ async def test_what_fails_in_the_background_says_so() -> None:
             await case.openai.responses.create(model="demo", input="Hello", background=True)
             for _ in range(4)
         ]
-        with pytest.raises(openai.InternalServerError, match="As many responses"):
+        with pytest.raises(openai.RateLimitError, match="All responses that may be stored") as full:
             await case.openai.responses.create(model="demo", input="Hello", background=True)
+        assert full.value.response.headers["retry-after"] == "1"
         case.engine.die("killed by the test")
         for each in begun:
             response = await ended(case, each.id)
             assert response.status == "failed"
             assert "killed by the test" in response.error.message
+
+
+@run
+async def test_what_never_fits_into_the_store_is_refused_for_good() -> None:
+    async with agents(TEXT, **STORED, max_stored_response_bytes=9000) as case:
+        long = {"model": "demo", "input": "Hello " * 2000, "background": True}
+        answer = await case.server.client.post("/v1/responses", json=long)
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == "background"
+        assert "--max-stored-response-bytes" in answer.text
+        short = {"model": "demo", "input": "Hello", "background": True}
+        assert (await case.server.client.post("/v1/responses", json=short)).is_success
 
 
 @run
