@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rtp_llm import __version__
@@ -152,8 +153,20 @@ async def _show_http_exception(request: Request, error: Exception) -> Response:
         405: (f"This endpoint does not take the method: {place}.", "method_not_allowed"),
     }
     text, code = messages.get(known.status_code, (str(known.detail), "http_error"))
-    shown = ApiError(known.status_code, text, kind=INVALID, code=code, headers=known.headers)
+    headers = {"Allow": _methods_of(request)} if known.status_code == 405 else known.headers
+    shown = ApiError(known.status_code, text, kind=INVALID, code=code, headers=headers)
     return await _show_api_error(request, shown)
+
+
+def _methods_of(request: Request) -> str:
+    """Of all routes of its path; the router names those of the first alone."""
+    methods = {
+        method
+        for route in request.app.routes
+        if route.matches(request.scope)[0] is not Match.NONE
+        for method in getattr(route, "methods", None) or ()
+    }
+    return ", ".join(sorted(methods))
 
 
 def _explain_missing(request: Request) -> str:

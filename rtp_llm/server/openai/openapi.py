@@ -18,7 +18,12 @@ from fastapi import FastAPI
 from rtp_llm import sampling_params as params
 from rtp_llm.config.refusals import REFUSALS
 from rtp_llm.server.openai import openapi_agents, responses
-from rtp_llm.server.openai.openapi_chat import describe_chat, describe_constraints, messages
+from rtp_llm.server.openai.openapi_chat import (
+    describe_chat,
+    describe_constraints,
+    describe_structural_tag,
+    messages,
+)
 from rtp_llm.server.openai.protocol import (
     ChatRequest,
     CompletionRequest,
@@ -66,13 +71,13 @@ _SAID: Mapping[str, str] = {
     "408": "The request came too slowly.",
     "413": "The body is too long.",
     "415": "The body is not declared as JSON, or in an unknown encoding.",
-    "429": "The queue is full; Retry-After says when to come back.",
+    "429": "The queue, the background responses or a limit of the key is full; Retry-After.",
     "431": "The headers are too long or too many.",
     "500": "A defect of the server, or a model that computed NaN.",
     "503": "Not now: starting, draining, restarting or overloaded; Retry-After.",
 }
 _OF_ALL = ("401", "403", "405", "431", "503")
-_OF_BODIES = ("400", "404", "408", "413", "415", "500")
+_OF_BODIES = ("400", "404", "408", "413", "415", "429", "500")
 _PROBES = ("/health", "/liveness")  # their 503 is an answer of their own
 
 _RANGES: Mapping[str, tuple[float | None, float | None]] = {
@@ -138,10 +143,10 @@ def describe(app: FastAPI, served: Served) -> Schema:
     for each in (chat, completion):
         each["properties"]["best_of"] = {"enum": [None, 1], "description": "Or the value of n."}
         describe_constraints(each["properties"])
+    describe_structural_tag(components["StructuredOutputs"]["properties"]["structural_tag"])
     describe_chat(chat["properties"], calls_tools=served.calls_tools, thinks=served.thinks)
-    tokenize = components["TokenizeRequest"]["properties"]
     if not served.calls_tools:
-        tokenize["tools"] = {"enum": [None, []]}
+        components["TokenizeRequest"]["properties"]["tools"] = {"enum": [None, []]}
     completion["properties"]["prompt"] = _prompts(served.vocab_size)
     for each in _types(completion["properties"]["max_tokens"], "integer"):
         each["minimum"] = 0  # with echo: the prompt alone
@@ -165,8 +170,6 @@ def _describe_operation(operation: Schema, path: str, method: str) -> None:
         operation["requestBody"] = {"required": True, "content": {_JSON: _schema_of(body)}}
     answers = {"200": {"description": "Success.", "content": _success(path, method)}}
     statuses = [*_OF_ALL, *(_OF_BODIES if body is not None else ())]
-    if body is not None and path in _CHUNKS:
-        statuses.append("429")
     if path == "/v1/models/{name}":
         statuses.append("404")
     if parameters := openapi_agents.parameters_of(path):

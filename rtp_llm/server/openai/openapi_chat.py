@@ -27,35 +27,35 @@ _ALIASES = {
 }
 
 
-def nothing(otherwise: str) -> Schema:
-    """A field that may be left out; `otherwise`: what else it may be."""
-    return {"enum": [None], "description": otherwise}
-
-
 def describe_constraints(properties: Schema) -> None:
-    """A request has one of them at most."""
-    formats: list[Any] = [None, {"type": "text"}, {"type": "json_object"}]
-    said = "Or a json_schema or structural_tag; beside no other constraint."
-    properties["response_format"] = {"enum": formats, "description": said}
-    properties["structured_outputs"] = nothing(_STRUCTURED)
+    """Of any type that is taken; in words: a request has one of them at most."""
+    properties["response_format"]["description"] = "Beside no other constraint."
+    properties["structured_outputs"]["description"] = _STRUCTURED
     for name, meaning in _ALIASES.items():
-        properties[name] = nothing(f"As {meaning}.")
+        properties[name]["description"] = f"As {meaning}; beside no other constraint."
+    describe_structural_tag(properties["structural_tag"])
+
+
+def describe_structural_tag(tag: Schema) -> None:
+    """Null, JSON in a text, or an object of the new form or the old one."""
+    (written,) = (each for each in tag["anyOf"] if each.get("type") == "object")
+    written["anyOf"] = [{"required": ["format"]}, {"required": ["structures", "triggers"]}]
 
 
 def describe_chat(properties: Schema, *, calls_tools: bool, thinks: bool) -> None:
     """Tools and thinking, as far as the model's forms of them are known."""
-    if not calls_tools:
-        properties["tools"] = {"enum": [None, []], "description": _reason("tools")}
-    choices = [None, "none", "auto"]
-    said = "With tools also required, one function, or those that are allowed."
-    properties["tool_choice"] = {"enum": choices, "description": said}
-    properties["functions"] = nothing("The old form of tools; not beside them.")
-    properties["function_call"] = {
-        "enum": [None, "none", "auto"],
-        "description": "With functions also one of them.",
-    }
-    said = "Or a text, if the template names it or the model's form of thinking is known."
-    properties["reasoning_effort"] = {"enum": [None, "", "none"], "description": said}
+    if calls_tools:
+        properties["tool_choice"]["description"] = "Without tools none and auto alone."
+        properties["functions"]["description"] = "The old form of tools; not beside them."
+        properties["function_call"]["description"] = "Without functions none and auto alone."
+    else:
+        for name in ("tools", "functions"):
+            properties[name] = {"enum": [None, []], "description": _reason("tools")}
+        for name in ("tool_choice", "function_call"):
+            properties[name] = {"enum": [None, "none", "auto"], "description": _reason("tools")}
+    if not thinks:
+        said = "Or a text, if the template names it."
+        properties["reasoning_effort"] = {"enum": [None, "", "none"], "description": said}
     for name in ("thinking_token_budget", "thinking_budget"):
         for each in properties[name].get("anyOf", ()):
             if each.get("type") == "integer":

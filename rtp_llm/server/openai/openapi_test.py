@@ -85,6 +85,12 @@ async def test_what_the_schema_excludes_is_refused_and_what_it_has_is_taken() ->
             (CHAT, {"bad_words": ""}, "bad_words", True),
             (CHAT, {"bad_words": [""]}, "bad_words", False),
             (COMPLETION, {"max_tokens": 0, "echo": True}, "max_tokens", True),
+            (CHAT, {"regex": "AAA"}, "regex", True),
+            (CHAT, {"guided_choice": ["a", "b"]}, "guided_choice", True),
+            (CHAT, {"structural_tag": {}}, "structural_tag", False),
+            (CHAT, {"structural_tag": {"format": {"type": "any_text"}}}, "structural_tag", True),
+            (CHAT, {"structural_tag": ""}, "structural_tag", True),
+            (CHAT, {"functions": []}, "functions", True),
         ):
             whole = body | ({"messages": MESSAGES} if path == CHAT else {"prompt": "a house."})
             answer = await server.client.post(path, json=whole)
@@ -93,6 +99,48 @@ async def test_what_the_schema_excludes_is_refused_and_what_it_has_is_taken() ->
             kind = kinds[name] if name else kinds["TokenizeRequest"]["anyOf"][0]
             validator = jsonschema_rs.validator_for(kind["properties"][field])
             assert validator.is_valid(body[field]) == taken, (body, kind["properties"][field])
+
+
+ODD: list[Any] = [False, True, 0, 1, -1, 0.5, "", "AAA", [], ["a"], {}, {"type": "text"}]
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETION])
+@run
+async def test_no_field_takes_more_than_the_schema_says(path: str) -> None:
+    prompts: dict[str, dict[str, Any]] = {
+        CHAT: {"messages": MESSAGES},
+        COMPLETION: {"prompt": "a house."},
+    }
+    whole = prompts[path]
+    async with served(fake_engine("a house.")) as server:
+        schema = (await server.client.get("/openapi.json")).json()
+        name = "ChatRequest" if path == CHAT else "CompletionRequest"
+        fields = schema["components"]["schemas"][name]["properties"]
+        taken = 0
+        for field, described in fields.items():
+            validator = jsonschema_rs.validator_for(
+                described | {"components": schema["components"]}
+            )
+            for value in ODD:
+                answer = await server.client.post(path, json=whole | {field: value})
+                taken += answer.is_success
+                valid = validator.is_valid(value)
+                assert valid or not answer.is_success, (field, value, described)
+        assert taken > len(fields)
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "POST", "PUT"])
+@run
+async def test_the_methods_of_a_405_are_those_of_the_schema(method: str) -> None:
+    async with served(fake_engine("a house.")) as server:
+        schema = (await server.client.get("/openapi.json")).json()
+        for path, operations in schema["paths"].items():
+            if method.lower() not in operations:
+                place = re.sub(r"\{.*?\}", "x", path)
+                answer = await server.client.request(method, place, json={})
+                assert answer.status_code == 405, place
+                allowed = {*answer.headers["allow"].lower().split(", ")}
+                assert allowed - {"head"} == {*operations}, place
 
 
 EVERYTHING = {
