@@ -146,7 +146,7 @@ def play(
         capture_on_cpu(found.replays)
     tiny = TinyEngine(folder, data_parallel_size=size, **settings)
     ranks = tiny.built.step_group
-    assert ranks is not None
+    assert isinstance(ranks, RankSteps)
     while plays.quiet and tiny.engine.has_work:
         tiny.step()
     rounds = list(plays.rounds)
