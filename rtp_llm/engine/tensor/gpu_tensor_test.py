@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -50,22 +46,3 @@ def test_the_tokens_of_one(named: str, tmp_path: Path) -> None:
     with ranks(model.folder, **settings) as engine:
         play(engine)
         check_alike(engine.outcomes, one.outcomes)
-
-
-def test_a_server_whose_second_gpu_is_lost(tmp_path: Path) -> None:
-    from rtp_llm.engine.grammars_for_tests import save_spelling_model
-    from rtp_llm.testing.model_folders import CHATML
-    from rtp_llm.testing.server_processes import REAL, Stream, engines, other_ranks, process
-
-    save_spelling_model(tmp_path, max_position_embeddings=30_000)
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHATML}))
-    flags = ("--tensor-parallel-size", "2", "--device-type", GPU, "--restart-engine", "0")
-    with process(*flags, "--served-model-name", "tiny", command=REAL, model=tmp_path) as server:
-        stream = Stream(server.url, model="tiny", max_tokens=25_000)
-        (engine,) = engines(server.process.pid)
-        (rank,) = other_ranks(engine)
-        killed = time.monotonic()
-        os.kill(rank, signal.SIGKILL)
-        assert stream.events()[-1]["error"]["code"] == "engine_dead"
-        assert time.monotonic() - killed < 3
-        assert server.exit_code() == 1
