@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import os
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from rtp_llm.distributed.membership import Membership
 
 HOST_BACKEND = "gloo"
+_LOOK_SECONDS = 0.01
 
 
 class World:
@@ -35,10 +38,15 @@ class World:
 
     @classmethod
     def connect(
-        cls, membership: Membership, device: Device, timeout: float, patience: float = 0.0
+        cls,
+        membership: Membership,
+        device: Device,
+        timeout: float,
+        patience: float = 0.0,
+        look: Callable[[], None] = lambda: None,
     ) -> World:
         """Meet the other ranks; `timeout` of every collective, in seconds, `patience` for them to
-        come if that is longer.
+        come if that is longer. `look` is called while they are waited for, and may raise.
 
         The backend for tensors is the device's. Raises RankLostError when not all come in time,
         ValueError where NVLink multicast is not off.
@@ -53,14 +61,9 @@ class World:
             os.environ.setdefault(name, value)
         store, patience = FileStore(membership.rendezvous, size), max(timeout, patience)
         try:
-            _meet(store, rank, size, patience)
-            distributed.init_process_group(
-                HOST_BACKEND,
-                store=store,
-                rank=rank,
-                world_size=size,
-                timeout=limit,
-            )
+            _meet(store, rank, size, patience, look)
+            place: dict[str, Any] = {"rank": rank, "world_size": size}
+            distributed.init_process_group(HOST_BACKEND, store=store, timeout=limit, **place)
             tensors = distributed.new_group(backend=device.collectives, timeout=limit)
             moves = distributed.new_group(backend=HOST_BACKEND, timeout=limit)
         except RuntimeError as error:
@@ -107,8 +110,12 @@ class World:
         distributed_c10d._abort_process_group()
 
 
-def _meet(store: Store, rank: int, size: int, patience: float) -> None:
+def _meet(store: Store, rank: int, size: int, patience: float, look: Callable[[], None]) -> None:
     """Return once all ranks are here; RuntimeError where they are not after so many seconds."""
     store.set(f"here/{rank}", "")
     everyone = [f"here/{each}" for each in range(size)]
-    store.wait(everyone, datetime.timedelta(seconds=patience))
+    deadline = time.monotonic() + patience
+    while not store.check(everyone) and time.monotonic() < deadline:
+        look()
+        time.sleep(_LOOK_SECONDS)
+    store.wait(everyone, datetime.timedelta(milliseconds=1))

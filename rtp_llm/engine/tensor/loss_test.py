@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rtp_llm.engine.tensor import tensor_ranks
 from rtp_llm.engine.tensor.loss_for_tests import MOMENTS, check_loss
+from rtp_llm.engine.tensor.tensor_for_tests import ranks
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.worker.shared.rank_processes import WorkerLostError
+from rtp_llm.worker.worker import Worker
 
 
 @pytest.fixture(scope="module")
@@ -26,3 +31,13 @@ def test_a_rank_is_lost(
 ) -> None:
     # Before any time-out; within two seconds in the soak test, which has the machine for itself.
     check_loss(folder, how, moment, monkeypatch, seconds=20.0)
+
+
+def no_worker(*arguments: Any) -> Worker:
+    raise ValueError("this rank cannot be")
+
+
+def test_a_rank_that_cannot_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_ranks, "_FACTORY", f"{__name__}:no_worker")
+    with pytest.raises(WorkerLostError, match="rank 1: this rank cannot be"), ranks(folder):
+        pass

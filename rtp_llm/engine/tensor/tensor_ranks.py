@@ -143,7 +143,8 @@ def start_ranks(settings: Settings, device: Device, place: RanksPlace | None) ->
         place.on_loss,
     )
     try:
-        ranks = join_ranks(settings, device, Membership(0, size, meeting))
+        own = Membership(0, size, meeting)
+        ranks = join_ranks(settings, device, own, processes.check)
     except BaseException:
         try:
             processes.check(_NEWS_SECONDS)  # the reason may be theirs
@@ -153,9 +154,15 @@ def start_ranks(settings: Settings, device: Device, place: RanksPlace | None) ->
     return replace(ranks, processes=processes)
 
 
-def join_ranks(settings: Settings, device: Device, membership: Membership) -> TensorRanks:
-    """Meet the other ranks of ``membership``."""
-    world = World.connect(membership, device, settings.step_timeout, settings.start_timeout)
+def join_ranks(
+    settings: Settings,
+    device: Device,
+    membership: Membership,
+    look: Callable[[], None] = lambda: None,
+) -> TensorRanks:
+    """Meet the other ranks of ``membership``; ``look`` may raise when they will not come."""
+    limits = settings.step_timeout, settings.start_timeout
+    world = World.connect(membership, device, *limits, look)
     parallel = TensorParallel(membership.rank, membership.size, world.tensors)
     return TensorRanks(parallel, world)
 
