@@ -22,7 +22,13 @@ const { metafile } = await build({
   legalComments: "none",
   metafile: true,
 });
-await build({ entryPoints: ["source/page.css"], outdir: OUT, minify: true, charset: "utf8" });
+await build({
+  entryPoints: ["source/page.css"],
+  outdir: OUT,
+  bundle: true,
+  minify: true,
+  charset: "utf8",
+});
 for (const name of ["index.html", "icon.svg"]) await copyFile(`source/${name}`, `${OUT}/${name}`);
 await writeFile(`${OUT}/licenses.txt`, await licenses(Object.keys(metafile.inputs)));
 await writeFile(`${OUT}/sources.sha256`, await digests());
