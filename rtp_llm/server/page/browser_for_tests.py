@@ -17,7 +17,10 @@ from typing import Any, TypeVar
 
 import pytest
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import (
+    ElementNotInteractableException,
+    StaleElementReferenceException,
+)
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -30,6 +33,7 @@ from rtp_llm.server.serving_for_tests import listening
 
 Seen = TypeVar("Seen")
 Chromium = tuple[webdriver.Chrome, Path]  # and the folder of what it downloads
+_NOT_YET = (ElementNotInteractableException, StaleElementReferenceException)
 SECONDS = 60.0  # a deadline, not what anything takes
 _FLAGS = (
     "--headless",
@@ -96,7 +100,7 @@ class Browser:
         """What `seen` gives as soon as it is true of the page."""
         deadline = time.monotonic() + SECONDS
         while True:
-            with contextlib.suppress(StaleElementReferenceException):
+            with contextlib.suppress(*_NOT_YET):
                 if result := seen():
                     return result
             if time.monotonic() > deadline:
@@ -113,8 +117,17 @@ class Browser:
 
     def write(self, text: str) -> None:
         before = len(self.find(".message.user"))
-        self.one("#message").send_keys(text, Keys.ENTER)
+        self.type("#message", text, Keys.ENTER)
         self.wait(lambda: len(self.find(".message.user")) > before or self.openings())
+
+    def type(self, css: str, *keys: str) -> None:
+        """As soon as it takes them: what a dialog still covers takes none."""
+
+        def typed() -> bool:
+            self.one(css).send_keys(*keys)
+            return True
+
+        self.wait(typed)
 
     def openings(self) -> list[WebElement]:
         return self.find(".message.assistant")
@@ -142,10 +155,11 @@ class Browser:
         chain.perform()
 
     def field(self, label: str) -> WebElement:
-        """Of the open dialog or form, by the words above it."""
+        """Of the dialog or form that is open or opens, by the words above it."""
         words = f"starts-with(normalize-space(.), {json.dumps(label)})"
         path = f"//label[{words}]//*[self::input or self::textarea or self::select]"
-        return self.wait(lambda: self.driver.find_elements(By.XPATH, path))[0]
+        find = self.driver.find_elements
+        return self.wait(lambda: [e for e in find(By.XPATH, path) if e.is_displayed()])[0]
 
     def fill(self, label: str, text: str) -> None:
         field = self.field(label)

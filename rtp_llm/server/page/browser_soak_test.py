@@ -110,7 +110,7 @@ def test_code_is_highlighted_and_copied(browser: Chromium) -> None:
         assert page.texts(".code .hljs-comment") == ["# of a circle"]
         page.press("Copy code")
         page.one("button[aria-label=Copied]")
-        page.one("#message").send_keys(Keys.CONTROL, "v")
+        page.type("#message", Keys.CONTROL, "v")
         code = CODE.split("```python\n")[1].split("\n```", maxsplit=1)[0]
         page.wait(lambda: page.one("#message").get_property("value") == code)
 
@@ -144,7 +144,7 @@ def test_reasoning_and_tools_are_folded_and_results_fed_back(browser: Chromium) 
         assert page.texts(".call summary") == ["Called calculator"]
         assert json.loads(page.texts(".call pre")[0]) == CALL["arguments"]
         page.run("document.querySelectorAll('details').forEach((each) => (each.open = true))")
-        page.one(".results textarea").send_keys("42")
+        page.type(".results textarea", "42")
         page.shoot("tools")
         page.press_text("Send result")
         page.wait(lambda: page.texts(".message.assistant strong")[-1:] == ["42"])
@@ -186,7 +186,7 @@ def test_settings_are_checked_kept_and_sent(browser: Chromium) -> None:
 def test_a_key_is_asked_for_and_not_exported(browser: Chromium) -> None:
     engine = scripted_engine({})
     with page_of(browser, engine, api_key="sesame") as page:
-        assert "asks for an API key" in page.one("dialog .error").text
+        page.wait(lambda: "asks for an API key" in page.one("dialog .error").text)
         page.shoot("key")
         page.fill("API key", "wrong")
         page.press_text("Save")
@@ -277,7 +277,7 @@ def test_all_can_be_done_by_keyboard_and_has_a_name(browser: Chromium) -> None:
         page.wait(lambda: page.run("return document.activeElement.id") == "message")
         page.run("document.activeElement.blur()")
         page.keys("?")
-        page.wait(lambda: page.find("dialog .shortcuts"))
+        page.wait(lambda: page.one("dialog .shortcuts").is_displayed())
         page.shoot("shortcuts")
         page.keys(Keys.ESCAPE)
         page.wait(lambda: not page.find("dialog"))

@@ -130,7 +130,7 @@ def test_reasoning_and_tools(browser: Chromium) -> None:
         page.shoot("injection_tools")
         assert HTML in page.texts(".reasoning .markdown")[0]
         assert json.loads(page.texts(".call pre")[0]) == {HTML: HTML + LATEX}
-        page.one(".results textarea").send_keys(HTML)
+        page.type(".results textarea", HTML)
         page.press_text("Send result")
         page.wait(lambda: page.texts(".message.tool pre") == [HTML])
         page.wait_for_answer()
