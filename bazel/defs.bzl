@@ -90,7 +90,7 @@ def rtp_py_tests(name = "tests", families = {}, exclude = [], size = "medium", t
         if srcs:
             rtp_py_test(
                 name = target,
-                size = "large" if target == "soak_tests" else size,
+                size = "enormous" if target == "soak_tests" else size,
                 srcs = srcs,
                 tags = tags + more_tags,
                 **kwargs
