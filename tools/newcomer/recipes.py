@@ -17,6 +17,7 @@ from pathlib import Path
 NOT_SOURCES = (
     ".git",
     ".venv",
+    ".clients",
     ".hypothesis",
     "__pycache__",
     ".mypy_cache",

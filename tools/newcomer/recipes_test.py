@@ -71,3 +71,15 @@ def test_a_page_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         recipes.follow(one, tmp_path)
     with pytest.raises(recipes.RecipeError, match=r"a/b.py is there already"):
         recipes.follow(one, tmp_path)
+
+
+def test_a_copy_has_nothing_that_tools_have_put_there(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for made in (".venv", ".clients", "bazel-bin", "dist", "tools/agents/node_modules"):
+        (tree / made).mkdir(parents=True)
+        (tree / made / "made.py").touch()
+    for source in ("dev", "tools/source.py"):
+        (tree / source).touch()
+    copy = recipes.copy_of(tree, tmp_path / "copy")
+    files = [path.relative_to(copy) for path in copy.rglob("*") if path.is_file()]
+    assert sorted(map(str, files)) == ["dev", "tools/source.py"]
