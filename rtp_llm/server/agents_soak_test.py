@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from rtp_llm.server.agent_turn_for_tests import ANSWER, WORD
-from rtp_llm.testing.server_processes import environment
+from rtp_llm.testing.server_processes import run_without_network
 
 PATHS = {"codex": "/v1/responses", "claude": "/v1/messages"}
 
@@ -23,17 +21,8 @@ def turn(name: str, folder: Path) -> dict[str, Any]:
     """What the agent and the server said."""
     modules = os.environ.get("AGENTS_MODULES", "")
     assert modules, "AGENTS_MODULES: the node_modules of tools/agents, which ./dev soak installs"
-    driver = [sys.executable, "-m", "rtp_llm.server.agent_turn_for_tests"]
-    done = subprocess.run(
-        ["unshare", "--map-root-user", "--net", *driver, name, modules, str(folder)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    print(done.stdout)
-    said: dict[str, Any] = json.loads(done.stdout)
-    assert said["code"] == 0, said
+    driver = "rtp_llm.server.agent_turn_for_tests"
+    said = run_without_network(driver, name, modules, str(folder))
     assert f"answers come from the script {folder}" in said["server"]
     return said
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -30,6 +31,22 @@ def environment() -> dict[str, str]:
     """In which a child finds this package."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return {**os.environ, "PYTHONPATH": path}
+
+
+def run_without_network(module: str, *arguments: str) -> dict[str, Any]:
+    """What a module of this package prints as JSON, run by itself where there is only loopback; its
+    "code" is 0."""
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--net", sys.executable, "-m", module, *arguments],
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
+    said: dict[str, Any] = json.loads(done.stdout)
+    assert said["code"] == 0, said
+    return said
 
 
 class Process:

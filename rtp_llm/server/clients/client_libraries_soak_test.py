@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from rtp_llm.server.clients.turn_for_tests import Sum
-from rtp_llm.testing.server_processes import environment
+from rtp_llm.testing.server_processes import run_without_network
 
 CALL = ["calculator", {"expression": "123 + 456"}]
 ANSWER = "123 + 456 = 579"
@@ -29,17 +27,8 @@ def turns(library: str, folder: Path, requests: dict[str, int]) -> Any:
     """What the library gave; `requests` are all that the server got, by their paths."""
     python = os.environ.get("CLIENTS_PYTHON", "")
     assert python, "CLIENTS_PYTHON: an interpreter with deps/requirements_clients.txt (./dev soak)"
-    driver = [sys.executable, "-m", "rtp_llm.server.clients.alone_for_tests"]
-    done = subprocess.run(
-        ["unshare", "--map-root-user", "--net", *driver, library, python, str(folder)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    print(done.stdout)
-    said = json.loads(done.stdout)
-    assert said["code"] == 0, said
+    driver = "rtp_llm.server.clients.alone_for_tests"
+    said = run_without_network(driver, library, python, str(folder))
     reported = json.loads(said["stdout"].splitlines()[-1])
     assert reported["hosts"] == ["127.0.0.1"]
     assert Counter(_LOGGED.findall(said["server"])) == {(p, "200"): n for p, n in requests.items()}
