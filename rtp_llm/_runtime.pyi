@@ -57,7 +57,8 @@ class SchedulerConfig:
 
     One level of priority is worth ``aging_steps`` steps of waiting. ``hash_bits`` below 128 forces
     hash collisions, for tests. With ``overlap`` a batch may be scheduled while the tokens of the
-    last one are not known. With ``shared_batch`` other processes can see the batch.
+    last one are not known; with ``stages`` of a pipeline as many may be uncommitted, and a sequence
+    that samples is in one of them. With ``shared_batch`` other processes can see the batch.
     ``max_draft_tokens`` (0 to 63) are those of one sequence in one step; with ``device_drafts`` the
     device finds those that the host does not know. With ``optimistic_drafts``, and ``overlap``, a
     step is planned as if all drafts in flight were right, and the device corrects it: see
@@ -81,6 +82,7 @@ class SchedulerConfig:
         max_draft_tokens: int = 0,
         device_drafts: bool = False,
         optimistic_drafts: bool = False,
+        stages: int = 1,
     ) -> None: ...
     @property
     def groups(self) -> list[CacheGroup]: ...
@@ -110,6 +112,8 @@ class SchedulerConfig:
     def device_drafts(self) -> bool: ...
     @property
     def optimistic_drafts(self) -> bool: ...
+    @property
+    def stages(self) -> int: ...
     @property
     def max_rows(self) -> int: ...
 
@@ -351,7 +355,8 @@ class Scheduler:
 
         Raises:
             ValueError: drafts that make no sense; nothing has changed.
-            RuntimeError: the last batch was not committed, with ``overlap`` the last two.
+            RuntimeError: the last batch was not committed, with ``overlap`` the last two, with
+                ``stages`` as many.
         """
     def commit(self, tokens: NDArray[np.int32]) -> None:
         """Append the tokens [O] or [O, K] (padded with -1) of the oldest batch; fill ``result``.

@@ -203,7 +203,8 @@ SchedulerConfig MakeConfig(std::vector<CacheGroup> groups, int32_t max_running, 
                            int32_t max_batch_tokens, int32_t max_model_len, bool prefix_cache,
                            int32_t recurrent_snapshot_interval, int32_t hash_bits,
                            int32_t aging_steps, bool overlap, bool shared_batch,
-                           int32_t max_draft_tokens, bool device_drafts, bool optimistic_drafts) {
+                           int32_t max_draft_tokens, bool device_drafts, bool optimistic_drafts,
+                           int32_t stages) {
   SchedulerConfig config;
   config.groups = std::move(groups);
   config.max_running = max_running;
@@ -219,6 +220,7 @@ SchedulerConfig MakeConfig(std::vector<CacheGroup> groups, int32_t max_running, 
   config.max_draft_tokens = max_draft_tokens;
   config.device_drafts = device_drafts;
   config.optimistic_drafts = optimistic_drafts;
+  config.stages = stages;
   return config;
 }
 
@@ -234,7 +236,7 @@ void BindConfig(py::module_& module) {
            py::arg("hash_bits") = Config().hash_bits, py::arg("aging_steps") = Config().aging_steps,
            py::arg("overlap") = false, py::arg("shared_batch") = false,
            py::arg("max_draft_tokens") = 0, py::arg("device_drafts") = false,
-           py::arg("optimistic_drafts") = false)
+           py::arg("optimistic_drafts") = false, py::arg("stages") = 1)
       .def_readonly("groups", &Config::groups)
       .def_readonly("max_running", &Config::max_running)
       .def_readonly("max_queued", &Config::max_queued)
@@ -249,6 +251,7 @@ void BindConfig(py::module_& module) {
       .def_readonly("max_draft_tokens", &Config::max_draft_tokens)
       .def_readonly("device_drafts", &Config::device_drafts)
       .def_readonly("optimistic_drafts", &Config::optimistic_drafts)
+      .def_readonly("stages", &Config::stages)
       .def_property_readonly("max_rows", &Config::max_rows);
 }
 

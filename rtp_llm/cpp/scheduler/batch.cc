@@ -234,6 +234,15 @@ void KeptOutputs::Keep(const OutputView& outputs) {
   std::copy_n(outputs.draft_tokens, rows, drafts_.data());
 }
 
+OutputsInFlight::OutputsInFlight(const SchedulerConfig& config) {
+  for (int32_t i = 1; i < config.max_uncommitted(); ++i) kept_.emplace_back(config);
+}
+
+void OutputsInFlight::DropOldest() {
+  first_ = Place(1);
+  --count_;
+}
+
 StepResult::StepResult(const SchedulerConfig& config)
     : ids(config.max_running),
       tokens(config.max_rows()),

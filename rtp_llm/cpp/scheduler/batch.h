@@ -151,6 +151,26 @@ class KeptOutputs {
   HostArray<int32_t> drafts_;
 };
 
+// Those of the batches in flight, the oldest first.
+class OutputsInFlight {
+ public:
+  explicit OutputsInFlight(const SchedulerConfig& config);
+
+  bool empty() const { return count_ == 0; }
+  bool full() const { return count_ == kept_.size(); }
+  size_t size() const { return count_; }
+  OutputView operator[](size_t index) const { return kept_[Place(index)].view(); }
+  void Keep(const OutputView& outputs) { kept_[Place(count_++)].Keep(outputs); }
+  void DropOldest();
+
+ private:
+  size_t Place(size_t index) const { return (first_ + index) % kept_.size(); }
+
+  std::vector<KeptOutputs> kept_;  // a ring
+  size_t first_ = 0;
+  size_t count_ = 0;
+};
+
 // What a commit did, one row per output of the batch. One whose sequence was aborted meanwhile has
 // no tokens.
 struct StepResult {

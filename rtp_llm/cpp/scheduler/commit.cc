@@ -12,7 +12,7 @@ namespace rtp_llm {
 void Scheduler::CheckTokens(const int32_t* tokens, int32_t outputs, int32_t width) const {
   const auto fail = [](const std::string& message) { throw std::invalid_argument(message); };
   const OutputView batch = OldestOutputs();
-  if (!scheduled_ && !in_flight_ && outputs > 0) fail("commit() without a scheduled batch");
+  if (!scheduled_ && in_flight_.empty() && outputs > 0) fail("commit() without a scheduled batch");
   if (outputs != batch.count) {
     fail("tokens have " + std::to_string(outputs) + " rows, the batch has " +
          std::to_string(batch.count) + " outputs");
@@ -33,14 +33,14 @@ void Scheduler::CheckTokens(const int32_t* tokens, int32_t outputs, int32_t widt
 void Scheduler::Commit(const int32_t* tokens, int32_t outputs, int32_t width) {
   CheckTokens(tokens, outputs, width);
   const OutputView batch = OldestOutputs();
-  if (!in_flight_) CountComputed();
+  if (in_flight_.empty()) CountComputed();
   result_.num_rows = outputs;
   result_.width = width;
   for (int32_t output = 0; output < outputs; ++output) {
     CommitOutput(batch, output, tokens + static_cast<size_t>(output) * width, width);
   }
-  if (in_flight_) {
-    in_flight_ = false;
+  if (!in_flight_.empty()) {
+    in_flight_.DropOldest();
     return;
   }
   batch_.Clear();
@@ -58,12 +58,11 @@ void Scheduler::LetFly() {
     Sequence& sequence = sequences_[slot];
     ++sequence.length;
     sequence.pending_row = row;
-    sequence.waits_for_commit = !sequence.overlaps;
+    sequence.waits_for_commit = !sequence.overlaps || config_.stages > 1;
     const int32_t num_drafts = outputs.num_drafts(output);
     if (num_drafts > 0) AssumeAccepted(num_drafts, &sequence);
   }
-  outputs_in_flight_.Keep(outputs);
-  in_flight_ = true;
+  in_flight_.Keep(outputs);
   scheduled_ = false;
 }
 

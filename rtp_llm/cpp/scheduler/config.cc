@@ -9,6 +9,7 @@ namespace {
 constexpr int32_t kMaxSequences = 1 << 16;
 constexpr int32_t kMaxTokens = 1 << 24;
 constexpr int32_t kMaxDraftTokens = 63;
+constexpr int32_t kMaxStages = 1024;
 
 void RequireRange(const char* name, int32_t value, int32_t low, int32_t high) {
   if (value >= low && value <= high) return;
@@ -26,6 +27,8 @@ void SchedulerConfig::Validate() const {
   RequireRange("hash_bits", hash_bits, 0, 128);
   RequireRange("aging_steps", aging_steps, 1, 1 << 20);
   RequireRange("max_draft_tokens", max_draft_tokens, 0, kMaxDraftTokens);
+  RequireRange("stages", stages, 1, kMaxStages);
+  if (stages > 1) RequireRange("max_draft_tokens with stages", max_draft_tokens, 0, 0);
   RequireRange("recurrent_snapshot_interval", recurrent_snapshot_interval, 0, kMaxTokens);
   for (const CacheGroup& group : groups) {
     if (!group.IsRecurrent() || group.block_size <= max_batch_tokens) continue;

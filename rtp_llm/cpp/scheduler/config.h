@@ -22,6 +22,10 @@ struct SchedulerConfig {
   int32_t aging_steps = 256;
   // A batch may be scheduled before the tokens of the last one are committed.
   bool overlap = false;
+  // Of a pipeline, which compute as many batches at once: so many may be uncommitted, with or
+  // without overlap. A sequence whose last token is pending is in no other one, and those that
+  // decode are divided among them.
+  int32_t stages = 1;
   // The batch's arrays lie in memory that other processes can map; see Scheduler::arena().
   bool shared_batch = false;
   // The most draft tokens that a sequence can have in a step. A recurrent group's block must then
@@ -35,6 +39,8 @@ struct SchedulerConfig {
 
   // Rows of logits that a step can have.
   int32_t max_rows() const { return max_running * (1 + max_draft_tokens); }
+  // Batches that may be uncommitted at a time.
+  int32_t max_uncommitted() const { return stages > 1 ? stages : overlap ? 2 : 1; }
   int32_t max_sequences() const { return max_running + max_queued; }
 
   // Throws std::invalid_argument naming the field, its value and the range.

@@ -45,7 +45,7 @@ void Scheduler::CheckSequence(int32_t slot) const {
   const bool pending = sequence.is_pending();
   const int32_t known = sequence.length - (pending ? 1 + sequence.drafts_in_flight : 0);
   Expect(static_cast<int32_t>(sequence.tokens.size()) == known, id, "lost tokens");
-  Expect(in_flight_ || !pending, id, "waits for a token that nobody samples");
+  Expect(!in_flight_.empty() || !pending, id, "waits for a token that nobody samples");
   Expect(sequence.computed <= known + sequence.drafts_in_flight, id,
          "has computed a token that is not known");
   Expect(pending || sequence.drafts_in_flight == 0, id,

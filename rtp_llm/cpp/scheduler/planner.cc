@@ -31,9 +31,16 @@ void Planner::Plan(const DraftTokens& drafts) {
 
 void Planner::PlanRunning() {
   int64_t decode_tokens = 0;
+  int32_t num_decoding = 0;
   for (const auto& entry : sequences_.running) {
     const Sequence& sequence = sequences_[entry.slot];
-    if (sequence.decoding) decode_tokens += sequence.computable();
+    if (!sequence.decoding) continue;
+    decode_tokens += sequence.computable();
+    ++num_decoding;
+  }
+  if (config_.stages > 1) {
+    decode_tokens =
+        std::min<int64_t>(decode_tokens, (num_decoding + config_.stages - 1) / config_.stages);
   }
   decode_budget_ = static_cast<int32_t>(std::min<int64_t>(decode_tokens, config_.max_batch_tokens));
   prefill_budget_ = config_.max_batch_tokens - decode_budget_;

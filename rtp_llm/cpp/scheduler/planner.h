@@ -26,6 +26,8 @@ struct PlannerCounters {
 //   that: it goes on by rank. Each scheduler is fair for itself, those of several ranks too.
 // - Every decoding sequence gets its token first; what is left of the token budget goes to prompts
 //   in order of rank, in chunks.
+// - In a pipeline a batch takes an equal share of all that decode, for the other batches have the
+//   rest: those of the best rank that are in no batch in flight.
 // - With recurrent groups a chunk ends on a block of theirs unless it is the prompt's last, so that
 //   there is a state to keep; also where prompts are known to part, and on the last block before
 //   the end. A prompt whose next block lies beyond the budget waits for a step with fewer decodes,

@@ -34,6 +34,7 @@ struct World {
   bool overlap = false;
   int32_t snapshot_interval = 0;
   bool optimistic = false;
+  int32_t stages = 1;
 };
 
 CacheGroup Full(int32_t num_blocks, int32_t first_block = 1) {
@@ -85,6 +86,7 @@ class RandomTest : public testing::TestWithParam<World> {
     config.recurrent_snapshot_interval = world.snapshot_interval;
     config.max_draft_tokens = world.drafts;
     config.optimistic_drafts = world.optimistic;
+    config.stages = world.stages;
     scheduler_ = std::make_unique<Scheduler>(config);
     model_ = std::make_unique<FakeModel>(scheduler_.get());
     transfers_ = std::make_unique<FakeTransfers>(scheduler_.get(), model_.get());
@@ -152,7 +154,7 @@ class RandomTest : public testing::TestWithParam<World> {
   }
 
   void Step() {
-    const size_t most = GetParam().overlap ? 2 : 1;
+    const auto most = static_cast<size_t>(scheduler_->config().max_uncommitted());
     const bool submitted = in_flight_.size() < most && scheduler_->Schedule(Propose().view());
     if (submitted) {
       ASSERT_NO_FATAL_FAILURE(Submit());
@@ -243,12 +245,12 @@ class RandomTest : public testing::TestWithParam<World> {
     const auto live = live_.find(id);
     if (live == live_.end()) return;
     size_t step = live->second.output.size();
-    if (!in_flight_.empty()) {
-      const std::vector<int64_t>& ids = in_flight_[0].ids;
+    for (const Sampled& before : in_flight_) {
+      const std::vector<int64_t>& ids = before.ids;
       const auto pending = std::find(ids.begin(), ids.end(), id);
       if (pending != ids.end()) {
-        const int32_t drafts = in_flight_[0].num_drafts[pending - ids.begin()];
-        ASSERT_TRUE(live->second.options.overlap);
+        const int32_t drafts = before.num_drafts[pending - ids.begin()];
+        ASSERT_TRUE(live->second.options.overlap && GetParam().stages == 1);
         ASSERT_TRUE(drafts == 0 || GetParam().optimistic) << "its length is not known";
         ASSERT_TRUE(drafts == 0 || !live->second.options.needs_history);
         step += 1 + drafts;
@@ -450,6 +452,20 @@ INSTANTIATE_TEST_SUITE_P(
               2,
               4,
               true},
+        World{"Stages", {Full(24)}, 6, 32, true, 128, 0, false, 0, false, 2},
+        World{"StagesTinyBudget", {Full(24)}, 6, 5, true, 128, 0, true, 0, false, 3},
+        World{"StagesCollidingWindows",
+              {Full(28), Window(20, 7)},
+              6,
+              24,
+              true,
+              0,
+              0,
+              false,
+              0,
+              false,
+              4},
+        World{"StagesHybrid", {Full(24), Recurrent(9, 8)}, 6, 24, true, 128, 0, true, 1, false, 2},
         World{"Recurrent", {Recurrent(8, 4)}, 6, 16, true, 128, 0},
         World{"RecurrentSnapshots", {Recurrent(7, 4)}, 6, 16, true, 128, 5, false, 1},
         World{"Hybrid", {Full(24), Recurrent(9, 8)}, 6, 24, true, 128, 3},

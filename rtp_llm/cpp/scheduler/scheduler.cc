@@ -49,7 +49,7 @@ Scheduler::Scheduler(SchedulerConfig config)
       arena_(config_.shared_batch ? std::make_unique<HostArena>() : nullptr),
       batch_(MakeBatch(config_, cache_.block_size(), arena_.get())),
       result_(config_),
-      outputs_in_flight_(config_) {}
+      in_flight_(config_) {}
 
 std::vector<int32_t> Scheduler::Add(const std::vector<int64_t>& ids, const int32_t* prompt,
                                     int32_t length, RequestOptions options) {
@@ -171,7 +171,7 @@ int32_t Scheduler::Abort(const std::vector<int64_t>& ids) {
 }
 
 bool Scheduler::Schedule(const DraftTokens& drafts) {
-  if (scheduled_ && (in_flight_ || !config_.overlap)) {
+  if (scheduled_ && in_flight_.full()) {
     throw std::logic_error("schedule() before the last batch was committed");
   }
   if (drafts.count > 0) CheckDrafts(drafts);
@@ -186,7 +186,7 @@ bool Scheduler::Schedule(const DraftTokens& drafts) {
 
 std::vector<int32_t> Scheduler::uncommitted() const {
   std::vector<int32_t> outputs;
-  if (in_flight_) outputs.push_back(outputs_in_flight_.view().count);
+  for (size_t i = 0; i < in_flight_.size(); ++i) outputs.push_back(in_flight_[i].count);
   if (scheduled_) outputs.push_back(batch_.num_outputs);
   return outputs;
 }

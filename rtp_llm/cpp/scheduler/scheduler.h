@@ -74,6 +74,10 @@ struct SchedulerStats {
 // preempted sequence, are given out again while the device still writes to them: that is safe
 // because the device works in the order of the batches. What it writes there is never found by
 // others: the prefix cache gets blocks of known tokens only, before they are freed.
+//
+// With config.stages more batches are in flight, in the stages of a pipeline, each of which works
+// in the order of the batches too. No token is named before it is committed then: its sequence is
+// in one batch at a time, but for the chunks of a prompt.
 class Scheduler {
  public:
   explicit Scheduler(SchedulerConfig config);
@@ -90,9 +94,8 @@ class Scheduler {
 
   // Fills batch(). False if nothing can run now. A decoding sequence in it also computes its drafts
   // as far as its max_tokens, and tokens and blocks that nobody else needs, allow; drafts of other
-  // sequences are ignored. Throws std::logic_error before the last batch was committed, with
-  // overlap before the one before the last was; std::invalid_argument, with nothing changed, if the
-  // drafts make no sense.
+  // sequences are ignored. Throws std::logic_error where config.max_uncommitted() batches are not
+  // committed; std::invalid_argument, with nothing changed, if the drafts make no sense.
   bool Schedule(const DraftTokens& drafts = {});
 
   // Tokens sampled in the oldest batch that has none, [outputs, width] padded with -1: of each live
@@ -143,9 +146,7 @@ class Scheduler {
                     const RequestOptions& options) const;
   void CheckPlace(int32_t count, const std::string& tenant) const;
   void CheckFits(int32_t prompt_length, int32_t max_length) const;
-  OutputView OldestOutputs() const {
-    return in_flight_ ? outputs_in_flight_.view() : batch_.outputs();
-  }
+  OutputView OldestOutputs() const { return in_flight_.empty() ? batch_.outputs() : in_flight_[0]; }
   void CheckDrafts(const DraftTokens& drafts) const;
   void CheckTokens(const int32_t* tokens, int32_t outputs, int32_t width) const;
   void CheckOutput(int32_t output, const int32_t* tokens, int32_t width) const;
@@ -182,9 +183,8 @@ class Scheduler {
   Batch batch_;
   StepResult result_;
   int64_t step_ = 0;
-  bool scheduled_ = false;  // batch_ is neither in flight nor committed
-  bool in_flight_ = false;  // a batch before it is not committed; these are its outputs:
-  KeptOutputs outputs_in_flight_;
+  bool scheduled_ = false;     // batch_ is neither in flight nor committed
+  OutputsInFlight in_flight_;  // of batches before it that are not committed
   std::unordered_map<int64_t, std::vector<std::vector<int32_t>>> held_;  // id -> blocks per group
 };
 
