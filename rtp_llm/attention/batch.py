@@ -43,6 +43,8 @@ class ForwardBatch:
     the block whose states a sequence goes on from (-1: it begins, from zeros whatever a block
     holds) and the block that gets those after the step's tokens (0 pads; never -1). A published
     block is read and not written again, so the two may differ.
+    hidden [T, C], on a stage of a pipeline behind the first: what its layers go on from, and may
+    change.
     on_written is told of every layer whose keys and values are written.
     """
 
@@ -62,6 +64,7 @@ class ForwardBatch:
     state_read: tuple[Tensor, ...] = ()
     state_write: tuple[Tensor, ...] = ()
     on_written: Callable[[int], None] | None = None
+    hidden: Tensor | None = None
 
     def layer_written(self, layer: int) -> None:
         """`layer`'s keys and values of this step are asked of the device: who writes them says so.

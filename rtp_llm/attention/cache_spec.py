@@ -209,9 +209,14 @@ class CacheGroup:
 
 @dataclass(frozen=True)
 class CacheGroups:
-    """The specs of a model's layers, in order (None: a layer without a cache), and their groups."""
+    """The specs of a model's layers, in order (None: a layer without a cache), and their groups.
+
+    ``here``: of a pipeline's stage, the layers that it has; None: all. Groups are those of the
+    whole model on every stage, some of them without a layer.
+    """
 
     specs: tuple[CacheSpec | None, ...]
+    here: range | None = None
 
     @classmethod
     def of(cls, specs: Sequence[CacheSpec | None]) -> CacheGroups:
@@ -223,13 +228,18 @@ class CacheGroups:
         distinct = {spec: None for spec in self.specs if spec is not None}
         ordered = sorted(distinct, key=lambda spec: (_ORDER.index(spec.kind), spec.window))
         return tuple(
-            CacheGroup(spec, tuple(i for i, each in enumerate(self.specs) if each == spec))
+            CacheGroup(
+                spec, tuple(i for i, each in enumerate(self.specs) if self._is(i, each, spec))
+            )
             for spec in ordered
         )
 
+    def _is(self, layer: int, own: CacheSpec | None, spec: CacheSpec) -> bool:
+        return own == spec and (self.here is None or layer in self.here)
+
     @cached_property
     def layer_group(self) -> tuple[int, ...]:
-        """For each layer the index of its group; -1: it has no cache."""
+        """For each layer the index of its group; -1: it has no cache, or is elsewhere."""
         found = {layer: g for g, group in enumerate(self.groups) for layer in group.layers}
         return tuple(found.get(layer, -1) for layer in range(len(self.specs)))
 

@@ -48,7 +48,10 @@ class GroupBackends:
     def warm_up(self, kv_cache: Sequence[Tensor], layer_group: Sequence[int]) -> None:
         """See Backend.warm_up; ``kv_cache`` of each layer, ``layer_group`` its group."""
         for backend in self._distinct:
-            backend.warm_up(kv_cache[layer_group.index(self._of_group.index(backend))])
+            groups = {g for g, each in enumerate(self._of_group) if each is backend}
+            layer = next((i for i, group in enumerate(layer_group) if group in groups), None)
+            if layer is not None:  # else this stage of a pipeline has none of its layers
+                backend.warm_up(kv_cache[layer])
 
     def context_bytes(self, keys: int) -> int:
         """See Backend.context_bytes; layers run one after another."""

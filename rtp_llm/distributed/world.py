@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from rtp_llm.distributed.membership import Membership
 
 HOST_BACKEND = "gloo"
+HOST = torch.device("cpu")
 _LOOK_SECONDS = 0.01
+Kind = TypeVar("Kind", bound=Group)
 
 
 class World:
@@ -29,12 +31,25 @@ class World:
     `moves` is for a thread beside the steps: its messages never wait behind those of a step.
     """
 
-    def __init__(self, rank: int, size: int, tensors: Group, host: Group, moves: Group) -> None:
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        tensors: Group,
+        host: Group,
+        moves: Group,
+        *,
+        place: torch.device = HOST,
+        backend: str = HOST_BACKEND,
+        timeout: float = 0.0,
+    ) -> None:
+        """`place` and `backend` of tensors, `timeout` of collectives in seconds: for subgroups."""
         self.rank = rank
         self.size = size
         self.tensors = tensors
         self.host = host
         self.moves = moves
+        self.place, self._backend, self._timeout = place, backend, timeout
 
     @classmethod
     def connect(
@@ -72,7 +87,9 @@ class World:
                 f"({str(error).strip().splitlines()[0]})"
             ) from error
         host = distributed.group.WORLD
-        world = cls(rank, size, *(Group(each, rank, size) for each in (tensors, host, moves)))
+        groups = [Group(each, rank, size) for each in (tensors, host, moves)]
+        where = device.torch_device
+        world = cls(rank, size, *groups, place=where, backend=device.collectives, timeout=timeout)
         world._warm_up(device)
         return world
 
@@ -83,6 +100,19 @@ class World:
         self.tensors.sum(number)
         self.tensors.all_to_all(number.expand(self.size, 1).contiguous())
         device.synchronize()
+
+    def subgroup(self, ranks: Sequence[int], kind: type[Kind]) -> Kind | None:
+        """A group for tensors of `ranks`, in ascending order, for who is one of them.
+
+        Every rank of the world calls this, equally often and with the same ranks.
+        """
+        import torch.distributed as distributed
+
+        limit = datetime.timedelta(seconds=self._timeout)
+        handle = distributed.new_group(sorted(ranks), backend=self._backend, timeout=limit)
+        if self.rank not in ranks:
+            return None
+        return kind(handle, sorted(ranks).index(self.rank), len(ranks))
 
     def wait_for_all(self, timeout: float) -> None:
         """Return once every rank is here. RankLostError names who is not after `timeout` s."""

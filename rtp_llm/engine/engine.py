@@ -6,6 +6,7 @@ one are read: they reach it on the device, and only their values arrive late.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,7 @@ class Engine(Serving):
         self._intake = Intake(admission, sequences, self._metrics, library)
         self.remote_prompts = RemotePrompts(scheduler, worker, sequences, self._unblock)
         self._blocked = False  # nothing can run before a transfer ends
-        self._in_flight: StepHandle | None = None  # submitted and not committed
+        self._in_flight: deque[StepHandle] = deque()  # submitted and not committed
 
     def add(
         self,
@@ -114,7 +115,7 @@ class Engine(Serving):
         """Some sequence is waiting or running, here or at a worker that this one must step with,
         or the outputs of a step are still to come."""
         waiting = self._scheduler.has_work or self._intake.uncompiled > 0
-        return waiting or self._in_flight is not None or self._worker.awake
+        return waiting or bool(self._in_flight) or self._worker.awake
 
     @property
     def descriptors(self) -> Sequence[int]:
@@ -157,21 +158,30 @@ class Engine(Serving):
 
     def _step(self) -> list[EngineOutput]:
         if self._guard.interrupted:
-            self._in_flight = None
+            self._in_flight.clear()
             self._draft_length.forget()
             self._guard.forget_steps(self._scheduler)
         failed = self._intake.queue_compiled(self._abort)
-        step = self._in_flight
-        if step is None:
-            step = self._submit(None)
-            if step is None:
-                self._nothing_submitted()
-                return [*failed]
+        while len(self._in_flight) < self._worker.in_flight:
+            begun = self._submit(None)
+            if begun is None:
+                break
+            self._in_flight.append(begun)
+            if self._worker.in_flight == 1:
+                begun.sample(None)
+                failed += self._end_failed()
+        if not self._in_flight:
+            self._nothing_submitted()
+            return [*failed]
+        self._blocked = False
+        step = self._in_flight.popleft()
+        if self._worker.in_flight > 1:  # the stages have their next work before this one waits
             step.sample(None)
             failed += self._end_failed()
-        self._blocked = False
         # The device gets its next work before anybody waits for what it does now.
-        self._in_flight = following = self._submit(step) if self._worker.overlaps else None
+        following = self._submit(step) if self._worker.overlaps else None
+        if following is not None:
+            self._in_flight.append(following)
         outputs = step.read()
         self._commit(outputs)
         if following is not None:

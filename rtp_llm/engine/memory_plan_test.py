@@ -69,6 +69,7 @@ def test_the_measured_steps_are_the_largest(model):
         cache_groups, context_bytes = model.cache_groups, model.context_bytes
         gather_logits = model.gather_logits
         config, drafts = model.config, None
+        has_logits, stage_input = True, model.stage_input
 
         def __call__(self, batch):
             batches.append(batch)

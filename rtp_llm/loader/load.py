@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -40,6 +41,9 @@ from rtp_llm.models.draft_model import WithDraftModel, cache_groups_of
 from rtp_llm.models.moe import local_experts
 from rtp_llm.models.refusals import refuse
 from rtp_llm.models.registry import model_class
+from rtp_llm.models.stages import describe_stage, stage_layers
+
+_logger = logging.getLogger("rtp_llm.loader")
 
 _CAPABILITIES = {
     "none": None,
@@ -56,6 +60,7 @@ def load_model(
     settings: ModelSettings,
     experts: ExpertHooks | None = None,
     tensor_parallel: TensorParallel = SINGLE,
+    stage: tuple[int, int] = (0, 1),
     progress: Progress | None = None,
     mtp: bool = False,
     eagle3: str | Path = "",
@@ -64,6 +69,7 @@ def load_model(
     """The model in a Hugging Face folder, ready to run on `device`; `experts`: where they are.
 
     `tensor_parallel`: this process has its rank's part of each layer, and all ranks call this.
+    `stage`: which stage of how many it is, of a pipeline: it has the layers of that one alone.
     `mtp`: with its layer of multi-token prediction, `eagle3`: with the head in that folder,
     `draft_model`: with the model in that one.
     Raises UnsupportedModelError, ModelConfigError, CheckpointError, WeightError or NoChoiceError.
@@ -75,7 +81,7 @@ def load_model(
     options = replace(options, experts=experts, tensor_parallel=tensor_parallel)
     progress = progress or SilentProgress()
     if config.draft_model is None:
-        return _loaded(path, config, options, progress, device)
+        return _loaded(path, config, options, progress, device, stage)
     # The smaller one first: what is wrong with it is soon known.
     check_tokens(path, draft_model)
     own = draft_options(options, config.draft_model)
@@ -91,12 +97,18 @@ def _loaded(
     options: ModelOptions,
     progress: Progress,
     device: Device,
+    stage: tuple[int, int] = (0, 1),
 ) -> CausalLM:
     """One model, ready to run."""
     checkpoint = None
     if options.settings.load_format != "dummy":
         config, checkpoint = _checkpoint(path, config, options)
     options = _with_stored(options, config, checkpoint, device)
+    number, stages = stage
+    if stages > 1:
+        layers = stage_layers(config, options, stages)
+        _logger.info("%s", describe_stage(layers, number))
+        options = replace(options, stage=layers[number])
     return _filled(config, options, checkpoint, progress, device)
 
 
@@ -161,13 +173,15 @@ def explain(
     device: Device,
     settings: ModelSettings,
     tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
     mtp: bool = False,
     eagle3: str | Path = "",
     draft_model: str | Path = "",
 ) -> str:
     """What would run and why: device, model, number type, attention backend, the others' reasons.
 
-    Caches, backends and experts are those of one of `tensor_parallel_size` ranks. Reads config.json
+    Caches, backends and experts are those of one of `tensor_parallel_size` ranks, of all
+    `pipeline_parallel_size` stages together. Reads config.json
     and the headers of the weights only, unless a head that should be tied has to be compared with
     the embedding; raises as load_model does.
     """
@@ -183,11 +197,24 @@ def explain(
         [
             f"device: {device.description()}",
             *_explain_model("model", path, config, options, device),
+            *_explain_stages(path, config, options, pipeline_parallel_size, device),
             *further,
             "not on this device:",
             *(f"  {feature}: {reason}" for feature, reason in device.refused.items()),
         ]
     )
+
+
+def _explain_stages(
+    path: str | Path, config: ModelConfig, options: ModelOptions, stages: int, device: Device
+) -> list[str]:
+    """The layers of each stage of a pipeline."""
+    if stages == 1:
+        return []
+    config, checkpoint = _checkpoint(path, config, options)
+    options = _with_stored(options, config, checkpoint, device)
+    layers = stage_layers(config, options, stages)
+    return [describe_stage(layers, number) for number in range(stages)]
 
 
 def _explain_model(

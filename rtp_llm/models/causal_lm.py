@@ -49,7 +49,8 @@ class ModelOptions:
     our name of the device, `device` torch's. `capability`: see Device.capability. `fp8_weights` are
     the names of what the checkpoint stores in FP8 blocks, `fp8_products`: the device multiplies
     these. `experts`: where experts are. `planned`: weights have shapes and no memory.
-    `tensor_parallel`: the ranks that share each layer.
+    `tensor_parallel`: the ranks that share each layer. `stage`: the layers of this stage of a
+    pipeline, of which the first one also has embedding and logits; None: all.
     """
 
     settings: ModelSettings
@@ -61,6 +62,7 @@ class ModelOptions:
     experts: ExpertHooks | None = None
     planned: bool = False
     tensor_parallel: TensorParallel = SINGLE
+    stage: range | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -124,7 +126,19 @@ class CausalLM(Layer):
 
     @abstractmethod
     def forward(self, batch: ForwardBatch) -> Tensor:
-        """Hidden states [T, hidden] of the batch's tokens, normalised; fills the KV caches."""
+        """Hidden states [T, hidden] of the batch's tokens, normalised; fills the KV caches.
+
+        On a stage of a pipeline but the last they are what the next one's layers go on from.
+        """
+
+    @property
+    def has_logits(self) -> bool:
+        """False on the stages of a pipeline behind the first."""
+        return True
+
+    def stage_input(self, tokens: int) -> Tensor | None:
+        """Room for ForwardBatch.hidden [tokens, hidden] on a stage that needs it, of zeros."""
+        return None
 
     @property
     @abstractmethod

@@ -6,16 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from rtp_llm.attention import Backend, CacheGroups, ForwardBatch, GroupBackends
 from rtp_llm.layers import (
     AttentionShape,
+    Embedding,
     Layer,
     LayerOptions,
     LogitsHead,
     MixerShape,
     MoeBlock,
+    RMSNorm,
     Rotary,
     TiedLogitsHead,
     gather_columns,
@@ -42,30 +45,48 @@ class Decoder(Layer):
         layers: LayerOptions,
         mixers: Sequence[MixerShape],
         backends: Sequence[Backend[Any] | None],
+        stage: range,
     ) -> None:
-        """``mixers`` of the layers, ``backends`` of each."""
+        """``mixers`` of the layers, ``backends`` of each; those of ``stage`` are made."""
         super().__init__()
         layers = layers.inside("model")
-        self.embed_tokens = make_embedding(config.vocab_size, config.hidden_size, layers)
+        self.embed_tokens: Embedding | None = None
+        if stage.start == 0:
+            self.embed_tokens = make_embedding(config.vocab_size, config.hidden_size, layers)
         self.layers = nn.ModuleList(
             DecoderLayer(index, config, mixer, backend, layers.inside(f"layers.{index}"))
+            if index in stage
+            else Layer()  # on another stage; names count it
             for index, (mixer, backend) in enumerate(zip(mixers, backends, strict=True))
         )
-        self.norm = make_norm(config, layers)
+        self._here = [(index, self.layers[index]) for index in stage]
+        is_last = stage.stop == config.num_layers
+        self.norm: RMSNorm | None = make_norm(config, layers) if is_last else None
         self.rotary = Rotary(config.rope, options.num_positions, options.device)
         self._ranks = options.tensor_parallel
         self._captures: tuple[int, ...] = ()
         self.captured: Tensor | None = None
 
     def forward(self, batch: ForwardBatch) -> Tensor:
-        residual: Tensor = self.embed_tokens(batch.token_ids)
+        residual = self._input(batch)
         cos_sin = self.rotary.cos_sin
         pending: Tensor | None = None
-        for index, layer in enumerate(self.layers):
+        for index, layer in self._here:
             if index in self._captures:
                 pending = self._capture(index, residual, pending)
             pending = layer(pending, residual, cos_sin, batch)
-        return self.norm.after(pending, residual)
+        if self.norm is not None:
+            return self.norm.after(pending, residual)
+        if pending is not None:  # one tensor travels to the next stage, not two
+            residual.add_(self._ranks.all_reduce(pending))
+        return residual
+
+    def _input(self, batch: ForwardBatch) -> Tensor:
+        if self.embed_tokens is not None:
+            embedded: Tensor = self.embed_tokens(batch.token_ids)
+            return embedded
+        assert batch.hidden is not None, "the stage before gives it"
+        return batch.hidden
 
     def capture(self, layers: Sequence[int]) -> None:
         """Keep what goes into these layers of each step, in ``captured`` [T, layers x hidden]."""
@@ -106,8 +127,10 @@ class DecoderForCausalLM(Architecture):
         groups = self.groups_of(config, options.cache_dtypes, ranks).layer_group
         backends = [self._backends[group] for group in groups]
         last = config.num_layers
-        self.model = Decoder(config, options, layers, mixers[:last], backends[:last])
-        self.lm_head = self._make_head(config, layers)
+        self._options, self._stage = options, options.stage or range(last)
+        self.model = Decoder(config, options, layers, mixers[:last], backends[:last], self._stage)
+        if self._stage.start == 0:
+            self.lm_head = self._make_head(config, layers)
         self.mtp: MultiTokenPredictor | None = None
         self.eagle3: Eagle3Head | None = None
         if config.has_drafts:
@@ -136,6 +159,9 @@ class DecoderForCausalLM(Architecture):
         return layers + (attention,) * config.draft_layers + further
 
     def cache_groups(self) -> CacheGroups:
+        if self._options.stage is not None:
+            whole = self.groups_of(self.config, self._options.cache_dtypes, self._ranks)
+            return replace(whole, here=self._stage)
         layers = (each for each in self.model.layers if isinstance(each, DecoderLayer))
         mixers = [layer.mixer for layer in layers]
         if self.drafts is not None:
@@ -148,6 +174,18 @@ class DecoderForCausalLM(Architecture):
     def forward(self, batch: ForwardBatch) -> Tensor:
         hidden: Tensor = self.model(self._backends.prepare(batch))
         return hidden
+
+    @property
+    def has_logits(self) -> bool:
+        return self._stage.start == 0
+
+    def stage_input(self, tokens: int) -> Tensor | None:
+        if self.has_logits:
+            return None
+        options = self._options
+        return torch.zeros(
+            tokens, self.config.hidden_size, dtype=options.dtype, device=options.device
+        )
 
     @property
     def drafts(self) -> DraftHead | None:
@@ -196,8 +234,10 @@ class DecoderForCausalLM(Architecture):
         """The head that drafts, under the name that its weights have."""
         last = config.num_layers
         layers = layers.of_drafts()
+        embed = self.model.embed_tokens
+        assert embed is not None, "a model that drafts is on one stage"
         target = TargetParts(
-            embed=self.model.embed_tokens,
+            embed=embed,
             logits=self.compute_logits if self._ranks.size == 1 else self._all_logits,
             cos_sin=lambda: self.model.rotary.cos_sin,
         )
@@ -214,6 +254,7 @@ class DecoderForCausalLM(Architecture):
         if layers.quantization == "fp8":  # which leaves logits alone, as FP8 checkpoints do
             layers = layers.unquantized()
         if tied and layers.quantization == "none":
+            assert self.model.embed_tokens is not None
             return TiedLogitsHead(self.model.embed_tokens)
         # Quantised, a tied head is a copy of its own: the embedding's rows stay as they are.
         name = EMBEDDING if tied else HEAD

@@ -14,7 +14,7 @@ from rtp_llm.worker.heads.sampling_flags import CONSTRAINED, LATE
 from rtp_llm.worker.heads.score import ScoreHead, ScorePart
 from rtp_llm.worker.heads.verify import VerifyHandle, VerifyHead
 from rtp_llm.worker.new_sequences import NewSequences
-from rtp_llm.worker.plan import StepPlan
+from rtp_llm.worker.plan import HeadPlan, StepPlan
 from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class LocalWorker(Worker):
         hidden, drafts = self._forward(begun)
         scores, pools = self.scorer.submit(hidden, plan), self.pooler.submit(hidden, plan)
         logits = self.runner.logits(hidden, plan.logit_rows) if plan.num_rows else None
-        step = _LocalStep(self, begun, hidden, logits, scores, pools, drafts)
+        step = LocalStep(self, plan, begun, hidden, logits, scores, pools, drafts)
         if not plan.sampling_flags & LATE:
             step.submit_sampling(None)
         return step
@@ -123,7 +123,7 @@ class LocalWorker(Worker):
         drafts = sampled.download_drafts(plan.num_rows)  # the layers run while masks are filled
         return self.runner.forward(begun), drafts
 
-    def masks(self, plan: StepPlan, found: Download | None) -> TokenMasks | None:
+    def masks(self, plan: HeadPlan, found: Download | None) -> TokenMasks | None:
         """What constrained rows may sample, once the step before is committed; ``found``: the
         drafts that are -1 in the plan."""
         if self.constraints is None or not plan.sampling_flags & CONSTRAINED:
@@ -142,23 +142,24 @@ class LocalWorker(Worker):
         self.runner.work_idle()
 
 
-class _LocalStep:
+class LocalStep:
     """A step on the device: its ``hidden`` states, and ``logits`` (None: no prompt comes to its end
-    in it)."""
+    in it). ``plan``: what heads read of the step's."""
 
     def __init__(
         self,
         worker: LocalWorker,
+        plan: HeadPlan,
         begun: DeviceStep,
-        hidden: Tensor,
+        hidden: Tensor | None,
         logits: Tensor | None,
         scores: list[ScorePart],
         pools: list[PoolPart],
         drafts: Download | None,
     ) -> None:
         """``drafts``: those that the plan does not know, if masks depend on them."""
-        self._worker, self._begun, plan = worker, begun, begun.plan
-        self._hidden: Tensor | None = hidden
+        self._worker, self._plan, self._begun = worker, plan, begun
+        self._hidden = hidden
         self._logits = logits
         self._scores, self._pools, self._drafts = scores, pools, drafts
         self._sizes = plan.num_seqs, plan.num_tokens
@@ -168,7 +169,7 @@ class _LocalStep:
         """Sample from the logits, which are not needed any more."""
         if self._hidden is None:
             return
-        worker, plan = self._worker, self._begun.plan
+        worker, plan = self._worker, self._plan
         if self._logits is not None:
             masks = worker.masks(plan, self._drafts)
             head = worker.sampler if plan.num_outputs == plan.num_rows else worker.verifier
@@ -179,7 +180,7 @@ class _LocalStep:
             worker.drafter.extend(self._begun, self._hidden)
             if self._begun.writing is not None:
                 assert worker.runner.writer is not None
-                worker.runner.writer.send_drafts(plan, worker.drafter)
+                worker.runner.writer.send_drafts(self._begun.plan, worker.drafter)
         self._hidden = self._logits = None
 
     def sample(self, previous: NDArray[np.int32] | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -83,6 +83,7 @@ class ModelRunner:
         self.drafts: StepDrafts | None = None
         self._layers = model if sampled is None else _Substituting(model, sampled)
         self._graphs: StepGraphs | None = None
+        self._graph_states: Tensor | None = None
 
     def begin(self, plan: StepPlan) -> DeviceStep:
         """Copy forked blocks, and the numbers of the plan to the device."""
@@ -97,11 +98,19 @@ class ModelRunner:
         batch = self._upload(plan)
         return DeviceStep(plan, self.device, lambda: batch, writing=writing)
 
-    def forward(self, step: DeviceStep) -> Tensor:
-        """Run all layers; hidden states [T, hidden] of the step's tokens."""
+    def forward(self, step: DeviceStep, states: Tensor | None = None) -> Tensor:
+        """Run all layers; hidden states [T, hidden] of the step's tokens.
+
+        ``states`` [T, hidden]: what a stage of a pipeline behind the first goes on from.
+        """
         if step.captured is not None:
+            if states is not None:
+                assert self._graph_states is not None
+                self._graph_states[: len(states)].copy_(states)
             return step.captured.replay(step.plan.num_tokens)
         with step.layers() as batch:
+            if states is not None:
+                batch = replace(batch, hidden=states)
             hidden: Tensor = self._layers(batch)
         return hidden
 
@@ -170,10 +179,13 @@ class ModelRunner:
             states=self.cache.states,
             state_read=(numbers[:1] - 1,) * groups,
             state_write=(numbers[:1],) * groups,
+            hidden=self.model.stage_input(2),
         )
         with torch.inference_mode():
             self.model.warm_up(self.cache.layers)
-            self.logits(self._layers(batch), np.arange(2, dtype=np.int32))
+            hidden = self._layers(batch)
+            if self.model.has_logits:
+                self.logits(hidden, np.arange(2, dtype=np.int32))
         self.device.synchronize()
 
     def capture_graphs(
@@ -192,8 +204,16 @@ class ModelRunner:
         """
         most = GraphSize(*(max(numbers) for numbers in zip(*map(astuple, sizes), strict=True)))
         slot = 0 if self.drafts is None else self.drafts.padding_slot
+        self._graph_states = self.model.stage_input(most.tokens)
         inputs = GraphInputs(
-            self.cache, self.device, most, max_model_len, block_size, self.sampled, slot
+            self.cache,
+            self.device,
+            most,
+            max_model_len,
+            block_size,
+            self.sampled,
+            slot,
+            self._graph_states,
         )
         if ranks is None:
             self._graphs = StepGraphs(

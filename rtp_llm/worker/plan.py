@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +73,60 @@ class StepPlan(SamplingRows, Protocol):
     def state_write(self) -> tuple[NDArray[np.int32], ...]: ...
     @property
     def copy_pairs(self) -> tuple[NDArray[np.int32], ...]: ...
+    @property
+    def logit_rows(self) -> NDArray[np.int32]: ...
+    @property
+    def row_cu(self) -> NDArray[np.int32]: ...
+    @property
+    def draft_tokens(self) -> NDArray[np.int32]: ...
+
+
+@dataclass(frozen=True)
+class KeptPlan:
+    """A plan's numbers that heads read, in arrays of its own: the plan may change meanwhile."""
+
+    num_seqs: int
+    num_tokens: int
+    num_rows: int
+    num_outputs: int
+    sampling_flags: int
+    seq_ids: NDArray[np.int64]
+    positions: NDArray[np.int32]
+    cu_seqlens_q: NDArray[np.int32]
+    logit_rows: NDArray[np.int32]
+    row_cu: NDArray[np.int32]
+    row_ids: NDArray[np.int64]
+    row_slots: NDArray[np.int32]
+    row_steps: NDArray[np.int64]
+    draft_tokens: NDArray[np.int32]
+    history_tokens: NDArray[np.int32]
+    history_cu: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, plan: StepPlan) -> KeptPlan:
+        """Of a plan as it is now."""
+        copied: dict[str, Any] = {}
+        for each in fields(cls):
+            value = getattr(plan, each.name)
+            copied[each.name] = np.array(value) if isinstance(value, np.ndarray) else value
+        return cls(**copied)
+
+
+class HeadPlan(SamplingRows, Protocol):
+    """What heads read of a plan."""
+
+    @property
+    def num_seqs(self) -> int: ...
+    @property
+    def num_tokens(self) -> int: ...
+    @property
+    def num_outputs(self) -> int: ...
+    @property
+    def seq_ids(self) -> NDArray[np.int64]: ...
+    @property
+    def positions(self) -> NDArray[np.int32]: ...
+    @property
+    def cu_seqlens_q(self) -> NDArray[np.int32]: ...
     @property
     def logit_rows(self) -> NDArray[np.int32]: ...
     @property

@@ -106,9 +106,10 @@ class _LargestSteps:
         hidden = self._model(batch)
         if self._model.drafts is not None:
             self._model.draft(batch, self._model.draft_states(hidden))
-        rows = min(len(hidden), self._limits.max_rows)
-        logits = self._model.compute_logits(hidden[:rows])
-        self._draw(self._model.gather_logits(logits))
+        if self._model.has_logits:
+            rows = min(len(hidden), self._limits.max_rows)
+            logits = self._model.compute_logits(hidden[:rows])
+            self._draw(self._model.gather_logits(logits))
         self._device.synchronize()
         return max(0, self._device.peak_memory() - before)
 
@@ -136,6 +137,7 @@ class _LargestSteps:
             state_read=(torch.full_like(seq_lens, -1).to(place),) * groups,
             state_write=(torch.zeros_like(seq_lens).to(place),) * groups,
             host=HostNumbers(cu_seqlens_q.numpy(), seq_lens.numpy(), (table.numpy(),) * groups),
+            hidden=self._model.stage_input(sum(lengths)),
         )
 
     @staticmethod

@@ -69,6 +69,12 @@ class Worker(ABC):
         """A plan may name tokens of the one before, which nobody has read yet."""
 
     @property
+    def in_flight(self) -> int:
+        """Steps that are executed before the first of them is sampled; plans name no token then
+        that is not read. Those of a pipeline; 1: there is none."""
+        return 1
+
+    @property
     def keeps_sequences(self) -> bool:
         """It wants to hear of every sequence that ends."""
         return False

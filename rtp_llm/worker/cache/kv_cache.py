@@ -45,13 +45,14 @@ class KVCache:
             nothing if g < 0 else next(parts[g]) for g in self.layer_group
         )
         self.states = tuple(
-            spec.states(layer) if isinstance(spec, RecurrentSpec) else ()
-            for spec, layer in zip(groups.specs, self.layers, strict=True)
+            spec.states(layer) if isinstance(spec, RecurrentSpec) and group >= 0 else ()
+            for spec, layer, group in zip(groups.specs, self.layers, self.layer_group, strict=True)
         )
 
     def copy_blocks(self, group: int, pairs: Tensor) -> None:
         """Copy whole blocks of all layers of a group; pairs int32 [P, 2] of (source, target)."""
-        ops.copy_blocks(_as_pages(self.memory[group]), pairs)
+        if self.groups[group].layers:
+            ops.copy_blocks(_as_pages(self.memory[group]), pairs)
 
 
 def _as_pages(memory: Tensor) -> Tensor:

@@ -20,7 +20,8 @@ What these do not take goes to n. With full groups alone n is the budget over th
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from rtp_llm.attention.cache_spec import CacheGroup
 from rtp_llm.worker.cache.budget import MIB, CacheBudget, CacheSizeError
@@ -81,16 +82,21 @@ class CacheShape:
     def states_within(self, budget: int) -> int:
         """Blocks of each recurrent group; 0 without such a group."""
         cost = self.bytes(0, 1)
-        if not cost:
-            return 0
+        most = 1 + STATES_PER_SEQUENCE * self.max_running
+        if not cost:  # they are on other stages of a pipeline, if there are any
+            recurrent = any(group.spec.kind == "recurrent" for group in self.groups)
+            return most if recurrent else 0
         fit = int(STATE_SHARE * budget) // cost
-        return max(LEAST_STATES, min(fit, 1 + STATES_PER_SEQUENCE * self.max_running))
+        return max(LEAST_STATES, min(fit, most))
 
     def full_within(self, budget: int) -> int:
         """The most blocks of a full group that fit beside what the others need; 0 if none."""
         states = self.states_within(budget)
         # A block costs at least what one of the cheapest group does, so no more can fit.
-        least = min(group.block_bytes(self.block_size) for group in self.groups)
+        least = min(
+            max(1, len(group.layers)) * group.spec.block_bytes(self.block_size)
+            for group in self.groups
+        )
         candidates = range(1, max(0, budget) // least + 2)
         return bisect_right(candidates, budget, key=lambda full: self.bytes(full, states))
 
@@ -117,6 +123,21 @@ class CachePlan:
     state_interval: int
     max_model_len: int
     bytes: int
+
+    def within(self, others: Sequence[CachePlan], shape: CacheShape) -> CachePlan:
+        """What all of ``others`` have room for too: stages of a pipeline use the same blocks.
+
+        ``shape`` is this one's.
+        """
+        plans = [self, *others]
+        counts = tuple(map(min, zip(*(each.num_blocks for each in plans), strict=True)))
+        pairs = zip(shape.groups, counts, strict=True)
+        return replace(
+            self,
+            num_blocks=counts,
+            max_model_len=min(each.max_model_len for each in plans),
+            bytes=sum(group.block_bytes(self.block_size) * count for group, count in pairs),
+        )
 
     @property
     def full_blocks(self) -> int:

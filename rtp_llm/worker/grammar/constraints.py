@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rtp_llm._runtime import Drafts, Result
     from rtp_llm.constraints import Thinking
     from rtp_llm.worker.grammar.library import GrammarLibrary, Matcher
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan import HeadPlan
 
 
 class Constraints:
@@ -87,7 +87,7 @@ class Constraints:
         failures, self._failures = self._failures, {}
         return failures
 
-    def fill(self, plan: StepPlan, draft_tokens: NDArray[np.int32]) -> TokenMasks | None:
+    def fill(self, plan: HeadPlan, draft_tokens: NDArray[np.int32]) -> TokenMasks | None:
         """The masks of a step's rows; None: all are free. The next call reuses their memory.
 
         ``draft_tokens`` [R] stand behind the plan's rows; a negative one, and what follows it, is
@@ -118,7 +118,7 @@ class Constraints:
         self,
         writer: MaskWriter,
         outputs: Iterable[tuple[int, int]],
-        plan: StepPlan,
+        plan: HeadPlan,
         draft_tokens: NDArray[np.int32],
     ) -> None:
         """``outputs``: id and number of each."""
@@ -128,7 +128,7 @@ class Constraints:
             known = itertools.takewhile(lambda token: token >= 0, tokens[first : end - 1])
             self._by_id[each][0].write(writer, first, [*known])
 
-    def _look_for_errors(self, writer: MaskWriter, plan: StepPlan) -> None:
+    def _look_for_errors(self, writer: MaskWriter, plan: HeadPlan) -> None:
         for task in writer.tasks:
             if (error := task.matcher.error) is not None:
                 self._failures[int(plan.row_ids[writer.rows[task.row]])] = error

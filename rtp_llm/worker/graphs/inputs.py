@@ -46,9 +46,11 @@ class GraphInputs:
         block_size: int,
         sampled: SampledTokens | None = None,
         padding_slot: int = 0,
+        hidden: Tensor | None = None,
     ) -> None:
         """`max_model_len` in tokens is the longest sequence that a batch can have; `sampled` says
-        what a plan has to be corrected by; `padding_slot`: of sequences that are not there."""
+        what a plan has to be corrected by; `padding_slot`: of sequences that are not there;
+        `hidden`: where the states lie that a stage of a pipeline goes on from."""
         self._sampled = sampled
         self.max_seqlen_k, self._block_size = max_model_len, block_size
         self._padding_slot = padding_slot
@@ -67,7 +69,7 @@ class GraphInputs:
         self._staged = StagedNumbers(device, self._count + tables.numel())
         self._numbers = self._staged.on_device[: self._count].view(self._shape)
         self._tables = tables.to(device.torch_device)
-        self._whole = self._views(cache, max_model_len)
+        self._whole = replace(self._views(cache, max_model_len), hidden=hidden)
 
     def _views(self, cache: KVCache, max_model_len: int) -> ForwardBatch:
         """What the largest step reads; groups have tables or states, and nothing of the other."""
@@ -109,6 +111,7 @@ class GraphInputs:
             state_read=tuple(states[:sequences] for states in whole.state_read),
             state_write=tuple(states[:sequences] for states in whole.state_write),
             max_seqlen_q=size.longest,
+            hidden=None if whole.hidden is None else whole.hidden[:tokens],
         )
 
     def slots(self, size: GraphSize) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device, Download
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan import HeadPlan
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class PoolHead:
         """It was aborted."""
         self._wishes.pop(sequence, None)
 
-    def submit(self, hidden: Tensor, plan: StepPlan) -> list[PoolPart]:
+    def submit(self, hidden: Tensor, plan: HeadPlan) -> list[PoolPart]:
         """The prompts that end among the hidden states [T, C]; waits for nothing."""
         if not self._wishes:
             return []

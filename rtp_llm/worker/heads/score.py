@@ -16,7 +16,7 @@ from rtp_llm import ops
 if TYPE_CHECKING:
     from rtp_llm.device import Download
     from rtp_llm.worker.model_runner import ModelRunner
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan import HeadPlan
 
 # Logits of a whole prompt would be prompt x vocabulary numbers; a slice keeps them to some MiB.
 _SLICE = 64
@@ -94,11 +94,11 @@ class ScoreHead:
         if wish is not None:
             wish.sequences.discard(sequence)
 
-    def submit(self, hidden: Tensor, plan: StepPlan) -> list[ScorePart]:
+    def submit(self, hidden: Tensor, plan: HeadPlan) -> list[ScorePart]:
         """The parts that this step's hidden states [T, C] give; waits for nothing."""
         return list(self._parts(hidden, plan)) if self._wishes else []
 
-    def _parts(self, hidden: Tensor, plan: StepPlan) -> Iterator[ScorePart]:
+    def _parts(self, hidden: Tensor, plan: HeadPlan) -> Iterator[ScorePart]:
         for row in np.flatnonzero(np.isin(plan.seq_ids, list(self._wishes))).tolist():
             sequence = int(plan.seq_ids[row])
             wish = self._wishes[sequence]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rtp_llm.device import Download
     from rtp_llm.worker.grammar.row_masks import TokenMasks
     from rtp_llm.worker.heads.sampler import SampleHandle, Sampler
-    from rtp_llm.worker.plan import SamplingRows, StepPlan
+    from rtp_llm.worker.plan import HeadPlan, SamplingRows
     from rtp_llm.worker.sampled_tokens import SampledTokens
     from rtp_llm.worker.speculative.draft_sampling import DraftSampling
 
@@ -45,7 +45,7 @@ class VerifyHead:
     def submit(
         self,
         logits: Tensor,
-        plan: StepPlan,
+        plan: HeadPlan,
         previous: NDArray[np.int32] | None = None,
         *,
         masks: TokenMasks | None = None,
@@ -62,7 +62,7 @@ class VerifyHead:
         sampling = self._sampler.submit(logits, rows, previous, drafts, masks)
         return VerifyHandle(sampling, outputs, plan.draft_tokens.copy(), unknown)
 
-    def _sampled_drafts(self, plan: StepPlan, outputs: _Outputs) -> SampledDrafts | None:
+    def _sampled_drafts(self, plan: HeadPlan, outputs: _Outputs) -> SampledDrafts | None:
         """None where no row of the step was sampled at random, or no draft is."""
         sampling, sampled = self._sampling, self._device_drafts
         if sampling is None or sampled is None or not plan.sampling_flags & RANDOM:
@@ -125,7 +125,7 @@ class _Outputs:
         return np.append(self.first_row[1:] != self.first_row[:-1], True)
 
     @classmethod
-    def of(cls, plan: StepPlan) -> _Outputs:
+    def of(cls, plan: HeadPlan) -> _Outputs:
         count = plan.num_outputs
         row_cu = plan.row_cu.astype(np.int64)
         output = np.repeat(np.arange(count), np.diff(row_cu))
@@ -146,7 +146,7 @@ class _Rows:
     history_cu: NDArray[np.int32]
 
 
-def _whole_histories(plan: StepPlan, outputs: _Outputs) -> SamplingRows:
+def _whole_histories(plan: HeadPlan, outputs: _Outputs) -> SamplingRows:
     """The plan has the history of an output once, then its drafts: row r sees those before it."""
     history_cu = plan.history_cu.astype(np.int64)
     starts = history_cu[outputs.first_row]

@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 _ALIGNMENT = 64
 _NUMBERS = 3
+PLAN, IDLE, SAMPLE = range(3)
 
 
 class StepMemory:
     """A step channel, and what is to be known of the step that was published last beside its plan.
 
     ``numbers`` int64 [3]: how many messages were sent to each rank before it; the plan's outputs;
-    whether it is no step but the time to do idle work. Written before the step is published, and
+    what it is: PLAN, or no step but the time to do idle work (IDLE) or to sample the oldest step
+    that was not sampled (SAMPLE). Written before the step is published, and
     not again before all have taken it.
     """
 

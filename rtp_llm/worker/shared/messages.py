@@ -23,11 +23,13 @@ class Start:
 @dataclass(frozen=True)
 class Steps:
     """Steps come from now on; behind it two descriptors: of the plan's memory and of a StepMemory
-    for ``num_workers``. ``spin``: microseconds."""
+    for ``num_workers``. ``spin``: microseconds. ``in_flight``: see Worker; more than 1 are taken
+    ahead of their work."""
 
     layout: PlanLayout
     num_workers: int
     spin: int
+    in_flight: int = 1
 
 
 @dataclass(frozen=True)

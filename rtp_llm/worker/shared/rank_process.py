@@ -17,14 +17,18 @@ import signal
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
+from rtp_llm.worker.shared.memory import IDLE, PLAN, StepMemory
 from rtp_llm.worker.shared.messages import Ended, Failure, LogLine, Start, Steps
 
 if TYPE_CHECKING:
     from rtp_llm.worker.new_sequences import NewSequences
+    from rtp_llm.worker.shared.plan import CopiedPlan
     from rtp_llm.worker.worker import StepHandle, Worker
 
 # How often a process that waits for a step reads what the last one gave.
@@ -33,47 +37,87 @@ _PARENT_IS_GONE = 3
 _PR_SET_PDEATHSIG = 1
 
 
+@dataclass(frozen=True)
+class _Step:
+    """`kind`: see StepMemory; `messages`: how many were sent before it."""
+
+    kind: int
+    plan: CopiedPlan | None
+    messages: int
+
+
 class RankProcess:
     """The loop. `worker` gets the same calls as that of rank 0, in the same order."""
 
     def __init__(self, inbox: Inbox, worker: Worker, rank: int) -> None:
-        from rtp_llm.worker.shared.memory import StepMemory
         from rtp_llm.worker.shared.plan import PlanReader
 
         self._inbox, self._worker, self._number = inbox, worker, rank - 1
         steps, (of_plan, of_steps) = inbox.steps.get()
         self._memory = StepMemory(of_steps, steps.num_workers, steps.spin)
         self._plans = PlanReader(steps.layout, of_plan)
-        self._taken = 0
+        self._taken, self._step = 0, 0
+        self._in_flight = steps.in_flight
+        self._ahead: queue.SimpleQueue[_Step] = queue.SimpleQueue()
+        self._begun: deque[StepHandle] = deque()  # not sampled
 
     def run(self) -> None:
         """Execute steps for ever."""
-        channel = self._memory.channel
-        step, pending = 0, None
+        following = self._await_step
+        if self._in_flight > 1:  # rank 0 goes on while this one computes
+            threading.Thread(target=self._take_ahead, name="plans", daemon=True).start()
+            following = self._await_ahead
+        pending: StepHandle | None = None
         while True:
-            following = channel.await_step(step, _IDLE_SECONDS if pending else 3600.0)
-            if following != step:
-                step, begun = following, self._execute(following)
-                if pending is not None:
-                    pending.read()
-                pending = begun
-            elif pending is not None:
+            step = following(_IDLE_SECONDS if pending else 3600.0)
+            begun = None if step is None else self._execute(step)
+            if pending is not None:
                 pending.read()
-                pending = None
+            pending = begun
 
-    def _execute(self, step: int) -> StepHandle | None:
-        messages, num_outputs, is_idle = self._memory.numbers.tolist()
+    def _await_step(self, seconds: float) -> _Step | None:
+        """Take the next one; None: none came in time."""
+        channel = self._memory.channel
+        following = channel.await_step(self._step, seconds)
+        if following == self._step:
+            return None
+        self._step = following
+        messages, num_outputs, kind = self._memory.numbers.tolist()
         plan = None
-        if not is_idle:
-            plan = self._plans.read(self._memory.channel.numbers(self._plans.count), num_outputs)
-        self._memory.channel.take(self._number, step)
-        self._take_messages(messages)
-        if plan is None:
+        if kind == PLAN:
+            plan = self._plans.read(channel.numbers(self._plans.count), num_outputs)
+        channel.take(self._number, following)
+        return _Step(kind, plan, messages)
+
+    def _take_ahead(self) -> None:
+        while True:
+            step = self._await_step(3600.0)
+            if step is not None:
+                self._ahead.put(step)
+
+    def _await_ahead(self, seconds: float) -> _Step | None:
+        try:
+            return self._ahead.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
+    def _execute(self, step: _Step) -> StepHandle | None:
+        """What is sampled and not read."""
+        self._take_messages(step.messages)
+        if step.plan is not None:
+            handle = self._worker.execute(step.plan)
+            if handle is None:
+                return None
+            self._begun.append(handle)
+            if self._in_flight > 1:
+                return None
+        elif step.kind == IDLE:
             self._worker.work_idle()
             return None
-        handle = self._worker.execute(plan)
-        if handle is not None:
-            handle.sample(None)
+        if not self._begun:  # another rank's
+            return None
+        handle = self._begun.popleft()
+        handle.sample(None)
         return handle
 
     def _take_messages(self, sent: int) -> None:

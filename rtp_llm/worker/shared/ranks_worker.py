@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan import StepPlan
-from rtp_llm.worker.shared.memory import StepMemory, default_spin
+from rtp_llm.worker.shared.memory import IDLE, PLAN, SAMPLE, StepMemory, default_spin
 from rtp_llm.worker.shared.messages import Ended, Steps
 from rtp_llm.worker.shared.plan import PlanLayout
 from rtp_llm.worker.shared.rank_processes import RankProcesses, WorkerLostError
@@ -44,26 +44,36 @@ class RanksWorker(Worker):
         *,
         timeout: float,
         in_place: bool,
+        stages: int = 1,
         spin: int | None = None,
     ) -> None:
         """``timeout``: seconds that a rank may take to begin a step; ``in_place``: ``local`` writes
-        into the plan, as where host memory is the device's; ``spin``: microseconds, None: by the
+        into the plan, as where host memory is the device's; ``stages``: of a pipeline, whose ranks
+        take plans ahead of their work; ``spin``: microseconds, None: by the
         number of cores."""
         self._local, self._processes, self._timeout = local, processes, timeout
-        self._in_place = in_place
+        self._in_place = in_place and stages == 1  # the others copy plans at once
         others = len(processes.pids)
         spin = default_spin(others + 1) if spin is None else spin
         descriptor = os.memfd_create("rtp_llm_steps")
         self._memory = StepMemory(descriptor, others, spin)
         self._sent = 0
+        # Ranks that sample together do it at the same place among their steps.
+        self._tells_of_sampling = stages > 1 and local.in_flight > 1
         layout = PlanLayout.of(scheduler)
-        processes.hand_over(Steps(layout, others, spin), [scheduler.shared_memory[0], descriptor])
+        processes.hand_over(
+            Steps(layout, others, spin, local.in_flight), [scheduler.shared_memory[0], descriptor]
+        )
         os.close(descriptor)
         self._scheduler = scheduler
 
     @property
     def overlaps(self) -> bool:
         return self._local.overlaps
+
+    @property
+    def in_flight(self) -> int:
+        return self._local.in_flight
 
     @property
     def keeps_sequences(self) -> bool:
@@ -95,10 +105,15 @@ class RanksWorker(Worker):
             self._await_taken()
         return None if handle is None else _RanksStep(self, handle)
 
-    def _publish(self, plan: StepPlan | None) -> None:
-        """None: idle work."""
+    def tell_of_sampling(self) -> None:
+        """The oldest step that is not sampled is so now."""
+        if self._tells_of_sampling:
+            self._publish(None, SAMPLE)
+            self._await_taken()
+
+    def _publish(self, plan: StepPlan | None, kind: int = PLAN) -> None:
         channel, numbers = self._memory.channel, self._memory.numbers
-        numbers[:] = self._sent, 0 if plan is None else plan.num_outputs, plan is None
+        numbers[:] = self._sent, 0 if plan is None else plan.num_outputs, kind
         # Whichever plan this is, the scheduler made it.
         channel.publish(cast("Batch", plan) if plan is not None else None)
 
@@ -131,7 +146,7 @@ class RanksWorker(Worker):
     def work_idle(self) -> None:
         if self._local.has_idle_work:
             with self.watched():
-                self._publish(None)
+                self._publish(None, IDLE)
                 self._local.work_idle()
                 self._await_taken()
 
@@ -142,6 +157,7 @@ class _RanksStep:
 
     def sample(self, previous: NDArray[np.int32] | None) -> None:
         with self._worker.watched():
+            self._worker.tell_of_sampling()
             self._handle.sample(previous)
 
     def read(self) -> StepOutputs:

@@ -1,0 +1,124 @@
+"""The stages of a pipeline: each has consecutive layers, and sends on what they give."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from rtp_llm.distributed.group import Group
+
+if TYPE_CHECKING:
+    from rtp_llm.distributed.world import World
+
+
+class Transfer:
+    """A tensor on its way to another rank, or from one."""
+
+    def __init__(self, tensor: Tensor, work: Any, hop: Hop) -> None:
+        self._tensor, self._work, self._hop = tensor, work, hop
+
+    def wait(self) -> Tensor:
+        """The tensor: what the device computes from now on finds it received, or may change it.
+
+        In host memory it is there when this returns. Raises RankLostError.
+        """
+        with self._hop.talking():
+            self._work.wait()
+        return self._tensor
+
+
+class Hop(Group):
+    """Two ranks, of stages behind each other, one of which sends to the other."""
+
+    def talking(self) -> AbstractContextManager[None]:
+        """Inside, an error of the backend becomes a RankLostError."""
+        return self._talking("a transfer")
+
+    def begin_send(self, tensor: Tensor) -> Transfer:
+        """Send `tensor`, which must not change before the transfer was waited for."""
+        with self.talking():
+            work = self._api.isend(tensor, group_dst=1 - self.rank, group=self._handle)
+        return Transfer(tensor, work, self)
+
+    def begin_receive(self, tensor: Tensor) -> Transfer:
+        """Fill `tensor` with what the other one sends next."""
+        with self.talking():
+            work = self._api.irecv(tensor, group_src=1 - self.rank, group=self._handle)
+        return Transfer(tensor, work, self)
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Stage `stage` of `stages`, as a ring: the last one sends to the first.
+
+    `before` and `behind` are groups of two, this rank and the one with the same part of the stage
+    before or behind. Each direction has a group of its own: a message that is not yet received
+    holds up no other.
+    """
+
+    stage: int = 0
+    stages: int = 1
+    before: Hop | None = None
+    behind: Hop | None = None
+    _sends: deque[Transfer] = field(default_factory=deque)
+
+    @property
+    def is_first(self) -> bool:
+        return self.stage == 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.stage == self.stages - 1
+
+    def send(self, states: Tensor) -> None:
+        """Give the stage behind `states` [T, hidden], which must not change any more; waits only
+        for what was sent `stages` messages ago."""
+        assert self.behind is not None
+        if len(self._sends) == self.stages:
+            self._sends.popleft().wait()
+        self._sends.append(self.behind.begin_send(states.contiguous()))
+
+    def receive(self, states: Tensor) -> Transfer:
+        """Fill `states` with the next that the stage before sends."""
+        assert self.before is not None
+        return self.before.begin_receive(states)
+
+
+SINGLE_STAGE = Pipeline()
+
+
+def connect_stages(world: World, stages: int, tensor: int) -> tuple[Pipeline, Group | None]:
+    """The ring of this rank, and the group of its stage's `tensor` ranks (None: it is alone).
+
+    Rank s * `tensor` + t of `world` is part t of stage s. All ranks call this.
+    """
+    stage, part = divmod(world.rank, tensor)
+    within: Group | None = None
+    if tensor > 1:
+        for each in range(stages):
+            found = world.subgroup([each * tensor + t for t in range(tensor)], Group)
+            within = found or within
+    before: Hop | None = None
+    behind: Hop | None = None
+    for source in range(stages):
+        for t in range(tensor):
+            target = (source + 1) % stages
+            hop = world.subgroup([source * tensor + t, target * tensor + t], Hop)
+            if hop is None or t != part:
+                continue
+            if source == stage:
+                behind = hop
+            else:
+                before = hop
+    pipeline = Pipeline(stage, stages, before, behind)
+    # The first message makes the connection, which must not wait for a step.
+    number = torch.zeros(1, device=world.place)
+    received = pipeline.receive(torch.empty_like(number))
+    pipeline.send(number)
+    received.wait()
+    return pipeline, within

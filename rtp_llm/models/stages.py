@@ -1,0 +1,67 @@
+"""Which layers each stage of a pipeline has: as many bytes of weights as the others, as it can be.
+
+The first stage also has the embedding and the logits: what the last one gives comes back to it, and
+it samples. A tied embedding is there once, and whatever a host adds to sampling is where requests
+are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import nn
+
+from rtp_llm.models.causal_lm import ModelOptions
+from rtp_llm.models.config import ModelConfig
+from rtp_llm.models.registry import model_class
+
+
+def stage_layers(config: ModelConfig, options: ModelOptions, stages: int) -> list[range]:
+    """The layers of each of so many stages, of which the model must have as many; nothing is read
+    and no memory taken."""
+    settings = replace(options.settings, moe_strategy="auto", max_seq_len=1)
+    planned = replace(options, settings=settings, planned=True, experts=None, stage=None)
+    model = model_class(config.architecture)(config, planned)
+    sizes = [_bytes(layer) for layer in model.model.layers]
+    return divide(sizes, stages, _bytes(model) - sum(sizes))
+
+
+def describe_stage(layers: Sequence[range], stage: int) -> str:
+    """What it has, as a line for users."""
+    own = layers[stage]
+    further = "embedding, logits" if stage == 0 else ""
+    if stage == len(layers) - 1:
+        further = "last norm"
+    beside = f", {further}" if further else ""
+    return f"stage {stage} of {len(layers)}: layers {own.start} to {own.stop - 1}{beside}"
+
+
+def divide(sizes: Sequence[int], stages: int, first: int = 0) -> list[range]:
+    """Runs of ``sizes``, at least one each, so that the largest sum is as small as it can be;
+    ``first``: what the first run has besides. ValueError where there are fewer than ``stages``."""
+    count = len(sizes)
+    if stages > count:
+        raise ValueError(f"{count} layers for {stages} stages")
+    ends = [0]
+    for size in sizes:
+        ends.append(ends[-1] + size)
+    # Of the first n layers on so many stages: the largest sum, and where the last stage begins.
+    best = [(first + ends[n], 0) for n in range(count + 1)]
+    starts = []
+    for stage in range(1, stages):
+        further = [(0, 0)] * (count + 1)
+        for n in range(stage + 1, count + 1):
+            further[n] = min((max(best[k][0], ends[n] - ends[k]), k) for k in range(stage, n))
+        best = further
+        starts.append(best)
+    runs: list[range] = []
+    end = count
+    for table in reversed(starts):
+        runs.append(range(table[end][1], end))
+        end = table[end][1]
+    return [range(end), *reversed(runs)]
+
+
+def _bytes(module: nn.Module) -> int:
+    return sum(each.numel() * each.element_size() for each in module.parameters())

@@ -1,0 +1,1 @@
+"""Workers of the stages of a pipeline."""
