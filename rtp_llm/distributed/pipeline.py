@@ -105,20 +105,19 @@ def connect_stages(world: World, stages: int, tensor: int) -> tuple[Pipeline, Gr
             within = found or within
     before: Hop | None = None
     behind: Hop | None = None
+    number = torch.zeros(1, device=world.place)
     for source in range(stages):
         for t in range(tensor):
             target = (source + 1) % stages
             hop = world.subgroup([source * tensor + t, target * tensor + t], Hop)
             if hop is None or t != part:
                 continue
+            # The first message makes the connection, for which both wait: so in one order, and not
+            # in a step.
             if source == stage:
                 behind = hop
+                hop.begin_send(number).wait()
             else:
                 before = hop
-    pipeline = Pipeline(stage, stages, before, behind)
-    # The first message makes the connection, which must not wait for a step.
-    number = torch.zeros(1, device=world.place)
-    received = pipeline.receive(torch.empty_like(number))
-    pipeline.send(number)
-    received.wait()
-    return pipeline, within
+                hop.begin_receive(torch.empty_like(number)).wait()
+    return Pipeline(stage, stages, before, behind), within
