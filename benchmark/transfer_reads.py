@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 from numpy.typing import NDArray
 
+from rtp_llm.disagg.transports.interface import HOST
 from rtp_llm.disagg.transports.registry import offer_blocks, take_blocks
 
 Layers = Sequence[tuple[int, NDArray[np.int64]]]
@@ -34,7 +35,7 @@ class ReadsFrom:
         self._process = context.Process(target=_offer, args=work, daemon=True)
         self._process.start()
         offers = self._pipe.recv()
-        self._transports = take_blocks(transport, "", [(target.ctypes.data, target.nbytes)])
+        self._transports = take_blocks(transport, "", [(target.ctypes.data, target.nbytes, HOST)])
         _, self._address = self._transports.meet("far", "127.0.0.1", offers)
         self._layers = layers(target)
         self._names = itertools.count(1)
@@ -65,14 +66,20 @@ class ReadsFrom:
                 stored = self._pipe.recv()
             except EOFError:
                 return
-            self._transports.hear("far", stored)
+            self._transports.hear("far", stored, self)
+
+    def pause(self) -> None:
+        """As a connection: what is told here is never too much."""
+
+    def resume(self) -> None:
+        """As a connection."""
 
 
 def _offer(
     pipe: Connection, transport: str, size: int, layers: Callable[[NDArray[np.uint8]], Layers]
 ) -> None:
     memory = np.ones(size, np.uint8)
-    regions = [(memory.ctypes.data, memory.nbytes)]
+    regions = [(memory.ctypes.data, memory.nbytes, HOST)]
     stores, offers = offer_blocks(transport, "127.0.0.1", "", regions, _PATIENCE)
     pipe.send(offers)
     while (name := pipe.recv()) is not None:

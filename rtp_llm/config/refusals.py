@@ -501,16 +501,34 @@ REFUSALS: tuple[Refusal, ...] = (
         "Leave it out; --kv-cache-mem-mb says how much may wait to be fetched.",
         devices="cpu",
     ),
-    *(
-        Refusal(
-            "disaggregation",
-            f"--kv-transport {library}",
-            "It needs memory that stays registered; the pinned buffers of a GPU's blocks are "
-            "reused.",
-            "Leave it out: blocks travel over TCP.",
-            devices=_GPUS,
-        )
-        for library in ("nixl", "mooncake")
+    Refusal(
+        "disaggregation",
+        "--kv-transport mooncake",
+        "It reads a GPU's memory by RDMA devices with GPUDirect only, where it was never tried.",
+        "Leave it out: blocks travel over TCP; or take nixl with NVIDIA's GPUs.",
+        devices=_GPUS,
+    ),
+    Refusal(
+        "disaggregation",
+        "--cache-store-mem-mb with --kv-transport nixl",
+        "Blocks go from one KV cache into the other; no host memory holds them.",
+        "Leave --cache-store-mem-mb out.",
+        devices="cuda",
+    ),
+    Refusal(
+        "device",
+        "memory_export",
+        "NIXL's packages read the memory of the host and of NVIDIA's GPUs only.",
+        "Leave --kv-transport out: blocks travel over TCP.",
+        devices="rocm, xpu",
+    ),
+    Refusal(
+        "device",
+        "memory_export from another allocator",
+        "Other processes can open memory from cudaMalloc only.",
+        "Take expandable_segments and backend out of PYTORCH_ALLOC_CONF, or leave --kv-transport "
+        "out.",
+        devices="cuda",
     ),
 )
 

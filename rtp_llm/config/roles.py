@@ -13,8 +13,9 @@ from rtp_llm.config.worker_key import read_worker_key
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
 
-# Of each transport that is a package: what brings it. Its module has the transport's name.
-_PACKAGES = {"nixl": "nixl", "mooncake": "mooncake-transfer-engine-non-cuda"}
+# Of each transport that is a package: what brings it, and the names that its module may have.
+_PACKAGES = {"nixl": "nixl-cu13", "mooncake": "mooncake-transfer-engine-non-cuda"}
+_MODULES = {"nixl": ("nixl", "nixl_cu13", "nixl_cu12"), "mooncake": ("mooncake",)}
 
 _PREFILL, _DECODE = ("prefill",), ("decode",)
 # Of each setting of disaggregation but the role: the roles that read it. None: the router's.
@@ -63,7 +64,13 @@ OF_ROUTER = (
 
 def is_installed(transport: str) -> bool:
     """Whether a transport's package is there; nothing is imported."""
-    return importlib.util.find_spec(transport) is not None
+    return any(map(importlib.util.find_spec, _MODULES[transport]))
+
+
+def find_module(transport: str) -> str:
+    """The name of an installed transport's module; of others the first it may have."""
+    names = _MODULES[transport]
+    return next(filter(importlib.util.find_spec, names), names[0])
 
 
 def check_role(settings: Settings) -> None:

@@ -71,7 +71,8 @@ def test_what_does_not_fit_is_named(given: dict[str, Any], problem: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("transport", "package"), [("nixl", "nixl"), ("mooncake", "mooncake-transfer-engine-non-cuda")]
+    ("transport", "package"),
+    [("nixl", "nixl-cu13"), ("mooncake", "mooncake-transfer-engine-non-cuda")],
 )
 def test_a_transport_that_is_not_installed_is_refused_with_what_brings_it(
     transport: str, package: str, monkeypatch: pytest.MonkeyPatch

@@ -235,4 +235,5 @@ CAPABILITIES: dict[str, str] = {
     "graph_capture": "capturing a step and replaying it",
     "pinned_memory": "page-locked host buffers for asynchronous copies",
     "tensor_parallel": "one model over several devices",
+    "memory_export": "memory that other processes read by NIXL",
 }

@@ -14,6 +14,9 @@ from rtp_llm.device.base import Support
 LEAST_CAPABILITY = (8, 0)
 # Products of 8-bit floats are written for the tensor cores of this one.
 FP8_CAPABILITY = (9, 0)
+# Handles for other processes are of memory from cudaMalloc only.
+_ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+_NO_EXPORT = (("expandable_segments", "true"), ("backend", "cudamallocasync"))
 # Set on machines of a vendor whose PyTorch passes for CUDA.
 _PPU_MARKER = "PPU_HOME"
 
@@ -51,6 +54,8 @@ class CudaDevice(AcceleratorDevice):
                 "the FP8 kernels need compute capability 9.0; "
                 f"{self._properties().name} has {found}"
             )
+        if feature == "memory_export" and (setting := _no_export(self._environ)):
+            return Support.no(f"{setting} gives memory that other processes cannot open")
         return answer
 
     def _fits_kernels(self) -> Support:
@@ -62,6 +67,16 @@ class CudaDevice(AcceleratorDevice):
         if self._targets and not runs_on(self._targets, found):
             return Support.no(f"{name}; the kernels are compiled for {', '.join(self._targets)}")
         return Support.yes()
+
+
+def _no_export(environ: Mapping[str, str]) -> str:
+    """The setting by which torch does not take its memory from cudaMalloc; nothing if it does."""
+    for variable in _ALLOCATOR_VARIABLES:
+        for setting in environ.get(variable, "").split(","):
+            name, _, value = setting.replace(" ", "").partition(":")
+            if (name, value.lower()) in _NO_EXPORT:
+                return f"{variable}={name}:{value}"
+    return ""
 
 
 def runs_on(targets: Sequence[str], capability: tuple[int, int]) -> bool:

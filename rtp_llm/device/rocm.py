@@ -33,6 +33,7 @@ class RocmDevice(AcceleratorDevice):
         "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
         "fp8_products": "there are no kernels for FP8 products; FP8 weights are dequantised",
         "tensor_parallel": "one model over several devices has not been tried there",
+        "memory_export": "NIXL's packages read the memory of the host and of NVIDIA's GPUs only",
     }
 
     def float8(self) -> torch.dtype:

@@ -30,6 +30,7 @@ class XpuDevice(AcceleratorDevice):
         "fp8_products": "there are no kernels for FP8 products; FP8 weights are dequantised",
         "graph_capture": "SYCL graphs are not used yet; steps run eagerly",
         "tensor_parallel": "one model over several devices has not been tried there",
+        "memory_export": "NIXL's packages read the memory of the host and of NVIDIA's GPUs only",
     }
 
     def fits_torch(self) -> Support:

@@ -90,14 +90,21 @@ def _drafts(settings: Settings) -> str:
     return f"{drafts}:{'dummy' if dummy else model_digest(settings.speculative_model)}"
 
 
-def _reads_in_place(device: Device) -> bool:
-    """The host can read and write the cache itself."""
+def _is_host(device: Device) -> bool:
     return device.torch_device.type == "cpu"
+
+
+def _reads_in_place(settings: Settings, device: Device) -> bool:
+    """Blocks go from the cache itself, and into it: the host's, or a device's that a library reads.
+
+    On a device "auto" means TCP.
+    """
+    return _is_host(device) or settings.kv_transport == "nixl"
 
 
 def _transport(settings: Settings, device: Device) -> str:
     """What --kv-transport means on this device; what it cannot be is refused before."""
-    return settings.kv_transport if _reads_in_place(device) else "tcp"
+    return settings.kv_transport if _reads_in_place(settings, device) else "tcp"
 
 
 def _pinned_pool(settings: Settings, layout: CacheLayout) -> PinnedPool:
@@ -130,7 +137,6 @@ def _prefill(
     runner = built.worker.runner
     device, cache = runner.device, runner.cache
     transport, regions = _transport(settings, device), memory_of(cache)
-    expiry = settings.prefill_timeout + settings.kv_load_timeout
     key = _worker_key(settings)
     try:
         listener = Listener(settings.prefill_address, waker, key)
@@ -139,9 +145,10 @@ def _prefill(
             listener.host,
             print_of,
             regions,
-            expiry,
+            settings.prefill_timeout + settings.kv_load_timeout,
             address=settings.kv_transfer_address,
             key=key.secret if key else b"",
+            device=None if _is_host(device) else device,
         )
     except (OSError, RuntimeError) as error:
         raise EngineStartError(
@@ -150,7 +157,7 @@ def _prefill(
         ) from error
     _warn_if_open(settings)
     send_buffer: PinningSendBuffer
-    if _reads_in_place(device):
+    if _reads_in_place(settings, device):
         send_buffer, pool = InPlaceSendBuffer(store, layout, metrics), None
     else:
         send_buffer = staged = StagedSendBuffer(store, layout, metrics, cache, device)
@@ -173,7 +180,13 @@ def _decode(
     device, cache = runner.device, runner.cache
     try:
         secret = key.secret if key else b""
-        client = take_blocks(_transport(settings, device), print_of, memory_of(cache), key=secret)
+        client = take_blocks(
+            _transport(settings, device),
+            print_of,
+            memory_of(cache),
+            key=secret,
+            device=None if _is_host(device) else device,
+        )
     except RuntimeError as error:
         raise EngineStartError(f"cannot take blocks: {error} (--kv-transport)") from error
     peers = Peers(prefill_addresses(settings), print_of, waker, client, key)
@@ -189,8 +202,8 @@ def _decode(
     pool = _pinned_pool(settings, layout)
 
     def new_buffer(parts: Sequence[BlockPart]) -> ReceiveBuffer:
-        if _reads_in_place(device):
-            return InPlaceReceiveBuffer(layout, parts)
+        if _reads_in_place(settings, device):
+            return InPlaceReceiveBuffer(layout, parts, device)
         return StagedReceiveBuffer(layout, parts, cache, device, pool)
 
     metrics = TransferMetrics()

@@ -29,11 +29,11 @@ from rtp_llm.engine.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rtp_llm.disagg.connector import Client
     from rtp_llm.disagg.layout import BlockPart, CacheLayout
     from rtp_llm.disagg.metrics import TransferMetrics
     from rtp_llm.disagg.peers import Peer, Peers
     from rtp_llm.disagg.receive_buffers import ReceiveBuffer
+    from rtp_llm.disagg.transports.client import TransportClient
     from rtp_llm.engine.engine import Engine
     from rtp_llm.engine.waker import Waker
 
@@ -64,7 +64,7 @@ class DecodeEngine(EngineWithTransfers):
         self,
         engine: Engine,
         peers: Peers,
-        client: Client,
+        client: TransportClient,
         waker: Waker,
         layout: CacheLayout,
         new_buffer: Callable[[Sequence[BlockPart]], ReceiveBuffer],
@@ -217,6 +217,7 @@ class DecodeEngine(EngineWithTransfers):
                 str(awaited.name),
                 awaited.buffer.rows,
                 timeout=self._left(awaited),
+                free=awaited.buffer.free,
             )
         except (RuntimeError, ValueError) as error:  # no memory for its buffer, or refused
             awaited.told = True  # it was never asked

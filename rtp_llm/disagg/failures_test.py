@@ -181,8 +181,8 @@ def client_refuses(engine: Any) -> None:
     load = engine._client.load
 
     class Refusing:
-        def load(self, address: str, name: str, rows: Any, *, timeout: float) -> Any:
-            return load(address, "", rows, timeout=timeout)
+        def load(self, address: str, name: str, rows: Any, *, timeout: float, free: Any) -> Any:
+            return load(address, "", rows, timeout=timeout, free=free)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(client, name)

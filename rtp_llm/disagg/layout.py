@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from rtp_llm.disagg.transports.interface import HOST, Region
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -115,10 +117,14 @@ def make_rows(
     return rows
 
 
-def memory_of(cache: KVCache) -> list[tuple[int, int]]:
-    """Address and bytes of all that the cache lies in."""
-    storages = [layer.untyped_storage() for layer in cache.layers]
-    return sorted({(storage.data_ptr(), storage.nbytes()) for storage in storages})
+def memory_of(cache: KVCache) -> list[Region]:
+    """All that the cache lies in."""
+    found = set()
+    for layer in cache.layers:
+        storage, place = layer.untyped_storage(), layer.device
+        device = HOST if place.type == "cpu" else place.index
+        found.add((storage.data_ptr(), storage.nbytes(), device))
+    return sorted(found)
 
 
 def fingerprint(

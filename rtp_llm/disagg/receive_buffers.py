@@ -14,7 +14,7 @@ from rtp_llm.disagg.block_copies import BlockCopies, words_of
 from rtp_llm.disagg.send_buffers import rows_of
 
 if TYPE_CHECKING:
-    from rtp_llm.device import Device
+    from rtp_llm.device import Device, Event
     from rtp_llm.disagg.layout import BlockPart, CacheLayout
     from rtp_llm.disagg.pinned_pool import PinnedPool
     from rtp_llm.worker.cache.kv_cache import KVCache
@@ -29,6 +29,10 @@ class ReceiveBuffer(Protocol):
     def rows(self) -> Rows:
         """What the load is asked for: for each layer int64 [N, 7]."""
 
+    @property
+    def free(self) -> Event | None:
+        """Reached when nothing else writes to these places or reads them; None: that is so."""
+
     def arrived(self, layers: Sequence[int]) -> None:
         """These layers are complete."""
 
@@ -40,9 +44,15 @@ class ReceiveBuffer(Protocol):
 
 
 class InPlaceReceiveBuffer:
-    """The cache itself."""
+    """The cache itself, which steps in flight may still use: `free` comes after them.
 
-    def __init__(self, layout: CacheLayout, parts: Sequence[BlockPart]) -> None:
+    Work that is asked of the device after a load has ended sees its blocks: the host has seen that
+    they were written.
+    """
+
+    def __init__(self, layout: CacheLayout, parts: Sequence[BlockPart], device: Device) -> None:
+        self.free: Event | None = device.new_event()
+        self.free.record()
         self.rows: Rows = [
             (layer, layout.rows(layer, parts[layout.layer_group[layer]]))
             for layer in range(layout.num_layers)
@@ -75,6 +85,7 @@ class StagedReceiveBuffer:
         pool: PinnedPool,
     ) -> None:
         """Raises PoolFullError."""
+        self.free: Event | None = None
         counts = [len(parts[group].blocks) for group in layout.layer_group]
         pool.take(map(layout.layer_bytes, range(layout.num_layers), counts), self)
         self._device = device

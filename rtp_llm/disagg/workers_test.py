@@ -164,7 +164,7 @@ def test_one_that_cannot_be_computed_there_is_computed_here(folder: Path) -> Non
 
 def test_by_way_of_staging_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, whose cache the host does not read."""
-    monkeypatch.setattr("rtp_llm.disagg.build._reads_in_place", lambda engine: False)
+    monkeypatch.setattr("rtp_llm.disagg.build._reads_in_place", lambda *of: False)
     pair, fused = Pair(folder, **SIZES), TinyEngine(folder, **SIZES)
     for length in (1, 23, 24, 25, 60):
         tokens = prompt(length, seed=length)
@@ -181,7 +181,7 @@ def test_what_host_memory_does_not_hold_is_computed_at_the_decode_worker(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is room for one prompt of the two that come at once, and for the next one again."""
-    monkeypatch.setattr("rtp_llm.disagg.build._reads_in_place", lambda engine: False)
+    monkeypatch.setattr("rtp_llm.disagg.build._reads_in_place", lambda *of: False)
     pair, fused = Pair(folder, **SIZES), TinyEngine(folder, **SIZES)
     worker: Any = pair.prefill.engine
     layout = worker._writer._layout
@@ -211,7 +211,7 @@ def test_what_a_decode_workers_host_memory_does_not_hold_is_computed_there(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same on the other side, whose memory is taken before a prefill worker is asked."""
-    monkeypatch.setattr("rtp_llm.disagg.build._reads_in_place", lambda engine: False)
+    monkeypatch.setattr("rtp_llm.disagg.build._reads_in_place", lambda *of: False)
     pool_for = build._pinned_pool
     pools: list[PinnedPool] = []
 

@@ -46,10 +46,18 @@ def check_settings(
         _require(device, "fp8_products", flag)
     if settings.kv_cache_dtype != "auto":
         _require(device, "quantized_kv_cache", f"--kv-cache-dtype {settings.kv_cache_dtype}")
+    if settings.role != "both" and settings.kv_transport == "nixl":
+        _require(device, "memory_export", "--kv-transport nixl")
     if settings.seq_size_per_block is None:
         device.default_block_size()  # which the environment may say wrongly
+    holds_blocks = settings.cache_store_mem_mb is not None
     for area, flag, asked in (
-        ("disaggregation", "--cache-store-mem-mb", settings.cache_store_mem_mb is not None),
+        ("disaggregation", "--cache-store-mem-mb", holds_blocks),
+        (
+            "disaggregation",
+            f"--cache-store-mem-mb with --kv-transport {settings.kv_transport}",
+            holds_blocks,
+        ),
         ("disaggregation", f"--kv-transport {settings.kv_transport}", settings.role != "both"),
         ("device", "--reserve-runtime-mem-mb", settings.reserve_runtime_mem_mb != 0),
         ("device", "--draft-sample-method probabilistic", settings.samples_drafts),

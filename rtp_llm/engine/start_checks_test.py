@@ -75,12 +75,42 @@ def test_host_memory_for_blocks_that_are_fetched_from_the_cache(monkeypatch):
 
 
 @GPUS
-def test_libraries_that_read_no_memory_of_gpus_yet(name, monkeypatch):
-    for library in ("nixl", "mooncake"):
-        with pytest.raises(DeviceError, match=rf"--kv-transport {library} is not supported on"):
-            start(gpu(name), monkeypatch, role="prefill", kv_transport=library)
+def test_libraries_that_read_no_memory_of_gpus(name, monkeypatch):
+    with pytest.raises(DeviceError, match=r"--kv-transport mooncake is not supported on"):
+        start(gpu(name), monkeypatch, role="prefill", kv_transport="mooncake")
     for transport in ("auto", "tcp"):
         check_settings(Settings(role="prefill", kv_transport=transport), gpu(name))
+
+
+@pytest.mark.parametrize("name", ["rocm", "xpu"])
+def test_nixl_reads_memory_of_one_vendors_gpus(name, monkeypatch):
+    message = rf"memory_export is not supported on {name}: .* \(--kv-transport nixl\)"
+    with pytest.raises(DeviceError, match=message):
+        start(gpu(name), monkeypatch, role="decode", kv_transport="nixl")
+    check_settings(Settings(role="prefill", kv_transport="nixl"), CpuDevice())
+    check_settings(Settings(kv_transport="nixl"), gpu(name))  # of another role
+
+
+def test_memory_that_no_other_process_can_open(monkeypatch):
+    asked = Settings(role="prefill", kv_transport="nixl")
+    check_settings(asked, gpu("cuda"))
+    for variable, value in (
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+        ("PYTORCH_ALLOC_CONF", "max_split_size_mb:64, expandable_segments : true"),
+        ("PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync"),
+    ):
+        device = gpu("cuda", {variable: value})
+        message = rf"not supported on cuda: {variable}=\w+:\w+ gives .* \(--kv-transport nixl\)"
+        with pytest.raises(DeviceError, match=message):
+            check_settings(asked, device)
+        check_settings(Settings(role="prefill"), device)
+    check_settings(asked, gpu("cuda", {"PYTORCH_ALLOC_CONF": "expandable_segments:False"}))
+
+
+def test_host_memory_for_blocks_that_nixl_reads_from_the_cache():
+    asked = Settings(role="prefill", kv_transport="nixl", cache_store_mem_mb=64)
+    with pytest.raises(DeviceError, match="--cache-store-mem-mb with --kv-transport nixl"):
+        check_settings(asked, gpu("cuda"))
 
 
 @GPUS

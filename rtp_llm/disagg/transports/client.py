@@ -15,6 +15,7 @@ from rtp_llm.disagg.messages import Offer, Stored
 from rtp_llm.disagg.transports.pull_client import PullClient
 
 if TYPE_CHECKING:
+    from rtp_llm.device import Event
     from rtp_llm.disagg.connector import Client, LoadHandle
 
 
@@ -67,12 +68,15 @@ class TransportClient:
         layers: Sequence[tuple[int, NDArray[np.int64]]],
         *,
         timeout: float,
+        free: Event | None = None,
     ) -> LoadHandle:
-        """See Client."""
+        """See Client. ``free``: not before it is reached a reader writes to the addresses; by TCP
+        blocks come to memory of the host, which the device does not use."""
         name, _, where = address.partition("://")
         client = self._clients[name]
-        known = address if isinstance(client, PullClient) else where
-        return client.load(known, request, layers, timeout=timeout)
+        if isinstance(client, PullClient):
+            return client.load(address, request, layers, timeout=timeout, free=free)
+        return client.load(where, request, layers, timeout=timeout)
 
     def hear(self, address: str, stored: Stored, sender: Sender) -> None:
         """A prefill worker has blocks to be read, by whatever they were asked for.

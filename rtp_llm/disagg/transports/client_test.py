@@ -128,7 +128,7 @@ def test_auto_goes_on_by_tcp_when_a_library_fails_and_a_name_does_not(
         ways, "chosen", lambda name: ["nixl", "tcp"] if name == "auto" else chosen(name)
     )
     with transport_called("copying", monkeypatch):
-        library: Any = LIBRARIES["nixl"]()
+        library: Any = LIBRARIES["nixl"](None)
         decode = {"kv_load_timeout": 2} if how == "hangs" else {}
         pair = Pair(folder, **SIZES, kv_transport=asked, decode=decode)
         (peer,) = pair.peers.all

@@ -32,11 +32,16 @@ class CopyingLibrary:
         self.shared[shared.address] = shared
         return shared
 
-    def connect(self, address: bytes, regions: Sequence[Region], host: str) -> CopyingReader:
+    def attach(self) -> None:
+        """See Library."""
+
+    def connect(
+        self, address: bytes, theirs: Sequence[Region], ours: Sequence[Region], host: str
+    ) -> CopyingReader:
         """See Library."""
         if self.unreachable or address not in self.shared:
             raise ReadError("nobody is there")
-        self.readers.append(CopyingReader(self, self.shared[address], regions))
+        self.readers.append(CopyingReader(self, self.shared[address], ours))
         return self.readers[-1]
 
 
@@ -97,4 +102,4 @@ class CopyingReading:
 
 
 def _inside(regions: Sequence[Region], address: int, size: int) -> bool:
-    return any(base <= address and address + size <= base + length for base, length in regions)
+    return any(base <= address and address + size <= base + length for base, length, _ in regions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +15,9 @@ from rtp_llm.disagg import bounded_queue as queue
 from rtp_llm.disagg.messages import Stored
 from rtp_llm.disagg.transports import pull_load as load_module
 from rtp_llm.disagg.transports.copying_for_tests import CopyingLibrary
+from rtp_llm.disagg.transports.interface import HOST
 from rtp_llm.disagg.transports.libraries import LIBRARIES, chosen, has_rdma
-from rtp_llm.disagg.transports.match import LayerMatch, PeerRegions
+from rtp_llm.disagg.transports.match import LayerMatch, RegionTable
 from rtp_llm.disagg.transports.registry import offer_blocks, take_blocks
 from rtp_llm.disagg.transports.sides_for_tests import Sides, transport_called, wait_for
 
@@ -32,7 +34,7 @@ def sides(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sides]:
 
 @pytest.fixture
 def library(sides: Sides) -> CopyingLibrary:
-    made: Any = LIBRARIES["nixl"]()
+    made: Any = LIBRARIES["nixl"](None)
     return made
 
 
@@ -198,7 +200,7 @@ def test_a_way_that_cannot_be_closed_ends_loads_and_not_the_client(
 
 
 def test_auto_leaves_a_library_out_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> Any:
+    def broken(device: object) -> Any:
         raise ImportError("libibverbs.so.1")
 
     monkeypatch.setitem(LIBRARIES, "nixl", broken)
@@ -257,7 +259,7 @@ def test_a_peer_may_say_anything(
 
 
 def test_nothing_outside_of_a_peers_memory_is_asked_for() -> None:
-    regions = PeerRegions([(1000, 100), (3000, 50)])
+    regions = RegionTable([(1000, 100, HOST), (3000, 50, 1)])
     rows = np.array([[0, 0, 0, 1000, 1, 10, 10]], np.int64)
     for address in (990, 999, 1091, 2000, 2995, 3041, 2**63 - 1, -1, 0):
         offered = rows.copy()
@@ -268,9 +270,17 @@ def test_nothing_outside_of_a_peers_memory_is_asked_for() -> None:
         offered = rows.copy()
         offered[0, 3] = address
         assert LayerMatch(rows).take(offered, regions).tolist() == [[address, 1000, 10]]
-    for nonsense in ([(0, 8)], [(8, -1)], [(2**62, 2**62)], [(2**63, 1)]):
+    assert regions.devices(np.array([3049, 1000, 3000])).tolist() == [1, HOST, 1]
+    for nonsense in (
+        [(0, 8, HOST)],
+        [(8, -1, HOST)],
+        [(2**62, 2**62, HOST)],
+        [(2**63, 1, HOST)],
+        [(8, 8, -2)],
+        [(8, 8, 2**40)],
+    ):
         with pytest.raises(ValueError, match=r"is none|beyond 64 bits"):
-            PeerRegions(nonsense)
+            RegionTable(nonsense)
 
 
 def test_neighbours_are_one_piece() -> None:
@@ -281,7 +291,7 @@ def test_neighbours_are_one_piece() -> None:
         return made
 
     layer = LayerMatch(rows([100, 110, 120, 140, 90]))
-    regions = PeerRegions([(1, 1000)])
+    regions = RegionTable([(1, 1000, HOST)])
     pieces = layer.take(rows([200, 210, 220, 230, 300]), regions)
     assert pieces.tolist() == [[300, 90, 10], [200, 100, 30], [230, 140, 10]]
     assert layer.found and not len(layer.take(rows([200]), regions))
@@ -316,3 +326,30 @@ def test_auto_is_a_library_where_there_is_rdma(
     (port / "state").write_text("4: ACTIVE\n")
     installed.clear()
     assert chosen("auto") == ["tcp"]
+
+
+def test_nothing_is_read_while_steps_in_flight_use_the_blocks(sides: Sides, library: Any) -> None:
+    class Step:
+        done = False
+
+        def query(self) -> bool:
+            return self.done
+
+    step = Step()
+    sides.begin(1)
+    rows = [(0, sides.rows(sides.here, TEN))]
+    load = sides.transports.load(sides.address, "1", rows, timeout=30.0, free=step)  # type: ignore[arg-type]
+    sides.store(1, 0, TEN)
+    time.sleep(0.1)
+    assert not library.readings and not load.done and load.poll() == []
+    step.done = True
+    wait_for(lambda: load.done)
+    assert load.code == "none" and load.poll() == [0] and sides.equal(TEN)
+    sides.stores.end("1")
+    step.done = False
+    late = sides.transports.load(sides.address, "2", rows, timeout=30.0, free=step)  # type: ignore[arg-type]
+    sides.begin(2)
+    sides.store(2, 0, TEN)
+    late.cancel()
+    wait_for(lambda: late.done)
+    assert late.code == "cancelled"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rtp_llm.disagg.transports.interface import Region
+from rtp_llm.disagg.transports.interface import HOST, Region
 
 
 class GenerationCounters:
@@ -17,7 +17,7 @@ class GenerationCounters:
     def __init__(self, count: int) -> None:
         self._memory = np.zeros(count, np.int64)
         self._free = list(range(count))
-        self.region: Region = (self._memory.ctypes.data, self._memory.nbytes)
+        self.region: Region = (self._memory.ctypes.data, self._memory.nbytes, HOST)
 
     def take(self, value: int = 0) -> int | None:
         """Index of a counter that is set to ``value``; None when all are taken."""

@@ -8,8 +8,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-# Memory that stays where it is as long as the process lives: address and bytes.
-Region = tuple[int, int]
+# The device of a region that is the host's.
+HOST = -1
+# Memory that stays where it is as long as the process lives: address, bytes, and the number that
+# its device has in the process, or HOST.
+Region = tuple[int, int, int]
 
 
 class ReadError(RuntimeError):
@@ -50,8 +53,13 @@ class Shared(Protocol):
 class Library(Protocol):
     """One of them, imported. Its objects are used by one thread at a time."""
 
+    def attach(self) -> None:
+        """Let this thread use its objects."""
+
     def share(self, regions: Sequence[Region], host: str) -> Shared:
         """Let peers, who know this machine as ``host``, read the regions. Raises ReadError."""
 
-    def connect(self, address: bytes, regions: Sequence[Region], host: str) -> Reader:
-        """A way to a peer's memory on ``host`` that writes to our regions. Raises ReadError."""
+    def connect(
+        self, address: bytes, theirs: Sequence[Region], ours: Sequence[Region], host: str
+    ) -> Reader:
+        """A way to a peer's regions on ``host`` that writes to our regions. Raises ReadError."""

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from rtp_llm.disagg.layout import BlockPart, make_rows
+from rtp_llm.disagg.transports.interface import HOST, Region
 from rtp_llm.disagg.transports.registry import offer_blocks, take_blocks
 from rtp_llm.disagg.transports.sides_for_tests import transport_called, wait_for
 from rtp_llm.disagg.transports.store import TransportStore
@@ -44,9 +45,9 @@ def layers_of(memory: np.ndarray) -> list[tuple[int, np.ndarray]]:
     return made
 
 
-def new_memory(value: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
+def new_memory(value: int) -> tuple[np.ndarray, list[Region]]:
     memory = np.full(BLOCKS * BLOCK_BYTES, value, np.uint8)
-    return memory, [(memory.ctypes.data, memory.nbytes)]
+    return memory, [(memory.ctypes.data, memory.nbytes, HOST)]
 
 
 def store_all(

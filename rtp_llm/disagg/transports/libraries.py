@@ -6,31 +6,33 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rtp_llm.config.roles import is_installed
+from rtp_llm.device import Device
 from rtp_llm.disagg.transports.interface import Library
 
 _INFINIBAND = Path("/sys/class/infiniband")
 
 
-def _nixl() -> Library:
+def _nixl(device: Device | None) -> Library:
     from rtp_llm.disagg.transports.nixl import NixlLibrary
 
-    return NixlLibrary()
+    return NixlLibrary(device)
 
 
-def _mooncake() -> Library:
+def _mooncake(device: Device | None) -> Library:
     from rtp_llm.disagg.transports.mooncake import MooncakeLibrary
 
     return MooncakeLibrary("rdma" if has_rdma() else "tcp")
 
 
 # Name -> what imports and makes it; the best first.
-LIBRARIES: dict[str, Callable[[], Library]] = {"nixl": _nixl, "mooncake": _mooncake}
+LIBRARIES: dict[str, Callable[[Device | None], Library]] = {"nixl": _nixl, "mooncake": _mooncake}
 
 
-def load_library(name: str) -> Library:
-    """Import it. Raises RuntimeError when that fails."""
+def load_library(name: str, device: Device | None = None) -> Library:
+    """Import it; ``device``: whose memory is read, None: the host's. Raises RuntimeError when that
+    fails."""
     try:
-        return LIBRARIES[name]()
+        return LIBRARIES[name](device)
     except ImportError as error:
         raise RuntimeError(f"{name} is installed and cannot be imported: {error}") from error
 

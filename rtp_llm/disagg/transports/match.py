@@ -7,21 +7,25 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rtp_llm.disagg.transports.interface import HOST
+
+_LAST_DEVICE = 2**16
 # Columns of a store's row, see layout.py.
 _POSITION, _ADDRESS, _ROWS, _BYTES = 1, 3, 4, 5
 _COLUMNS = 7
 
 
-class PeerRegions:
+class RegionTable:
     """What a peer lets us read. It may say anything: nothing outside is asked for."""
 
     def __init__(self, regions: Iterable[Sequence[int]]) -> None:
         """Raises ValueError for what is no memory."""
-        table = _integers([tuple(region) for region in regions]).reshape(-1, 2)
-        if (table <= 0).any() or (table[:, 0] > np.iinfo(np.int64).max - table[:, 1]).any():
+        table = _integers([tuple(region) for region in regions]).reshape(-1, 3)
+        begins, sizes, devices = table[table[:, 0].argsort()].T
+        wrong = (begins <= 0) | (sizes <= 0) | (devices < HOST) | (devices > _LAST_DEVICE)
+        if (wrong | (begins > np.iinfo(np.int64).max - sizes)).any():
             raise ValueError(f"memory at {table.tolist()} is none")
-        table = table[table[:, 0].argsort()]
-        self._begins, self._ends = table[:, 0], table.sum(1)
+        self._begins, self._ends, self._devices = begins, begins + sizes, devices
 
     def check(self, addresses: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
         """Raise ValueError unless each range lies in one region."""
@@ -32,6 +36,10 @@ class PeerRegions:
         if not inside.all():
             outside = int(addresses[~inside][0])
             raise ValueError(f"a block at {outside:#x} is outside of the memory that is offered")
+
+    def devices(self, addresses: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Of each address, which was checked, the device or HOST."""
+        return self._devices[np.searchsorted(self._begins, addresses, side="right") - 1]
 
 
 class LayerMatch:
@@ -50,7 +58,7 @@ class LayerMatch:
         """All of them."""
         return not self._left.any()
 
-    def take(self, offered: NDArray[np.int64], regions: PeerRegions) -> NDArray[np.int64]:
+    def take(self, offered: NDArray[np.int64], regions: RegionTable) -> NDArray[np.int64]:
         """Pieces int64 [M, 3] (there, here, bytes) of those that were not found before.
 
         Raises ValueError when the peer's blocks are of another size, or not in its memory.
@@ -66,7 +74,7 @@ class LayerMatch:
         return _joined(np.column_stack([there[:, _ADDRESS], here[:, [_ADDRESS, _BYTES]]]))
 
 
-def counter_piece(there: int, here: int, regions: PeerRegions) -> NDArray[np.int64]:
+def counter_piece(there: int, here: int, regions: RegionTable) -> NDArray[np.int64]:
     """The piece of one counter. Raises ValueError when it is not in the peer's memory."""
     piece = _integers([(there, here, 8)])
     regions.check(piece[:, 0], piece[:, 2])

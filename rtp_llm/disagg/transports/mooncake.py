@@ -33,16 +33,21 @@ class MooncakeLibrary:
         wildcard = host in ("0.0.0.0", "::")
         return MooncakeShared(self._engine(regions, own_host(_ELSEWHERE) if wildcard else host))
 
-    def connect(self, address: bytes, regions: Sequence[Region], host: str) -> MooncakeReader:
+    def attach(self) -> None:
+        """See Library; its engines do not care."""
+
+    def connect(
+        self, address: bytes, theirs: Sequence[Region], ours: Sequence[Region], host: str
+    ) -> MooncakeReader:
         """See Library. An engine for each peer: failed transfers go on to write until its end."""
-        engine = self._engine(regions, own_host(host))
+        engine = self._engine(ours, own_host(host))
         return MooncakeReader(engine, join_address(host, address.decode(errors="replace")))
 
     def _engine(self, regions: Sequence[Region], host: str) -> Any:
         engine = self._engines.TransferEngine()
         if engine.initialize(host, "P2PHANDSHAKE", self._protocol, "") != 0:
             raise ReadError(f"Mooncake's engine does not start by {self._protocol} on {host}")
-        bases, sizes = zip(*regions, strict=True)
+        bases, sizes, _ = zip(*regions, strict=True)
         if engine.batch_register_memory(list(bases), list(sizes)) != 0:
             raise ReadError("Mooncake does not register our memory")
         return engine

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rtp_llm.disagg.messages import Offer
 from rtp_llm.disagg.transports.interface import Library, Reader, ReadError, Reading, Region
-from rtp_llm.disagg.transports.match import PeerRegions
+from rtp_llm.disagg.transports.match import RegionTable
 
 
 class PeerMemory:
@@ -24,7 +24,7 @@ class PeerMemory:
     ) -> None:
         """``offer`` None: it never said where its memory is."""
         self._library, self._ours, self._host, self._offer = library, ours, host, offer
-        self.regions = PeerRegions(offer.regions if offer else ())
+        self.regions = RegionTable(offer.regions if offer else ())
         self.cuts = 0
         self.trouble = ""
         self._reader: Reader | None = None
@@ -49,5 +49,8 @@ class PeerMemory:
         if self._offer is None:
             raise ReadError("it has not said where its memory is")
         if self._reader is None:
-            self._reader = self._library.connect(self._offer.address, self._ours, self._host)
+            offer = self._offer
+            self._reader = self._library.connect(
+                offer.address, offer.regions, self._ours, self._host
+            )
         return self._reader

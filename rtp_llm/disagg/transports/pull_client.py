@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rtp_llm.device import Event
 from rtp_llm.disagg.bounded_queue import BoundedQueue, Sender
 from rtp_llm.disagg.messages import Offer, Stored
 from rtp_llm.disagg.transports.generation_counters import GenerationCounters
@@ -21,8 +22,9 @@ from rtp_llm.engine.waker import Waker
 
 _logger = logging.getLogger("rtp_llm.engine")
 _MAX_LOADS = 1024
-# How often readings are asked for: no library tells by a descriptor when one has ended.
-_POLL_SECONDS = 0.0005
+# How often readings are asked for: no library tells by a descriptor when one has ended. They are
+# asked sooner after something has happened, as most take less than the longer time.
+_FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.00005, 0.0005
 # How often deadlines are looked at.
 _TICK_SECONDS = 0.05
 
@@ -41,6 +43,7 @@ class PullClient:
         self._met: dict[str, PeerMemory] = {}  # of the caller's thread
         self._peers: dict[str, PeerMemory] = {}
         self._loads: dict[str, PullLoad] = {}
+        self._poll_seconds = _LAST_POLL_SECONDS
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._work, name="kv pull", daemon=True)
         self._thread.start()
@@ -64,9 +67,10 @@ class PullClient:
         layers: Sequence[tuple[int, NDArray[np.int64]]],
         *,
         timeout: float,
+        free: Event | None = None,
     ) -> PullLoad:
         """See Client. Raises ValueError for arguments that make no sense."""
-        load = PullLoad(address, request, layers, timeout, self._cancel)
+        load = PullLoad(address, request, layers, timeout, self._cancel, free)
         self._orders.put(lambda: self._begin(load))
         return load
 
@@ -94,6 +98,7 @@ class PullClient:
     # -- its own thread ------------------------------------------------------------------------
 
     def _work(self) -> None:
+        self._library.attach()
         while not self._closed.is_set():
             try:
                 self._obey(self._pause())
@@ -122,12 +127,15 @@ class PullClient:
     def _pause(self) -> float | None:
         """Seconds until there is something to look at without an order."""
         if any(load.reading for load in self._loads.values()):
-            return _POLL_SECONDS
+            self._poll_seconds = min(2 * self._poll_seconds, _LAST_POLL_SECONDS)
+            return self._poll_seconds
         return _TICK_SECONDS if self._loads else None
 
     def _obey(self, pause: float | None) -> None:
         """Take the orders that there are; wait for the first one."""
         self._taken.extend(self._orders.take(0.0 if self._taken else pause))
+        if self._taken:
+            self._poll_seconds = _FIRST_POLL_SECONDS
         while self._taken:  # one that fails leaves the others for the next time
             self._taken.popleft()()
 
@@ -164,6 +172,7 @@ class PullClient:
 
     def _advance(self, load: PullLoad) -> None:
         if load.advance(self._counters, self._peer(load.address)):
+            self._poll_seconds = _FIRST_POLL_SECONDS
             self._waker.wake()
         if load.done and self._loads.get(load.request) is load:
             del self._loads[load.request]

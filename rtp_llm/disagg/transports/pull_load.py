@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rtp_llm.device import Event
 from rtp_llm.disagg.transports.generation_counters import GenerationCounters
 from rtp_llm.disagg.transports.interface import ReadError, Reading
 from rtp_llm.disagg.transports.match import LayerMatch, counter_piece
@@ -31,12 +32,17 @@ class PullLoad:
         layers: Sequence[tuple[int, NDArray[np.int64]]],
         timeout: float,
         give_up: Callable[[PullLoad], None],
+        free: Event | None = None,
     ) -> None:
-        """Raises ValueError for rows or a name that make no sense."""
+        """``free``: nothing is written before it is reached; the device may still use the places.
+
+        Raises ValueError for rows or a name that make no sense.
+        """
         self.address, self.request = address, request
         self._name = int(request)
         self._wanted = {layer: LayerMatch(rows) for layer, rows in layers if len(rows)}
-        self._give_up = give_up
+        self._give_up, self._free = give_up, free
+        self._held: list[tuple[int, NDArray[np.int64]]] = []  # layer, pieces: not read yet
         self._began = time.monotonic()
         self._deadline = self._began + timeout
         self._under_way: list[
@@ -95,8 +101,8 @@ class PullLoad:
 
     @property
     def reading(self) -> bool:
-        """Bytes are under way."""
-        return bool(self._under_way)
+        """Bytes are under way, or will be without another order."""
+        return bool(self._under_way or self._held)
 
     def offered(self, layer: int, rows: NDArray[np.int64], counter: int, peer: PeerMemory) -> None:
         """Begin to read what is wanted of these blocks of the peer."""
@@ -105,12 +111,26 @@ class PullLoad:
             return
         self._their_counter = counter
         try:
-            self._read(layer, wanted.take(rows, peer.regions), peer)
+            self._held.append((layer, wanted.take(rows, peer.regions)))
         except ValueError as error:
             self.fail("invalid_params", str(error))
+        self._begin_held(peer)
+
+    def _begin_held(self, peer: PeerMemory) -> None:
+        """Read what was offered, as soon as its places are free."""
+        if self._failure is not None:
+            self._held = []
+        if not self._held or (self._free is not None and not self._free.query()):
+            return
+        self._free = None
+        held, self._held = self._held, []
+        for layer, pieces in held:
+            if self._failure is None:
+                self._read(layer, pieces, peer)
 
     def advance(self, counters: GenerationCounters, peer: PeerMemory) -> bool:
         """See what came, begin what comes next; whether a layer has arrived or it is done."""
+        self._begin_held(peer)
         moved = self._collect(peer)
         now = time.monotonic()
         if now > self._deadline:
@@ -137,7 +157,7 @@ class PullLoad:
         self._under_way = [each for each in self._under_way if not self._has_ended(each, peer)]
         if self._failure is not None:
             return False
-        busy = {layer for layer, _, _ in self._under_way}
+        busy = {layer for layer, *_ in (*self._under_way, *self._held)}
         arrived = [
             layer for layer, want in self._wanted.items() if want.found and layer not in busy
         ]

@@ -19,6 +19,7 @@ from rtp_llm.disagg.transports.store import TransportStore
 from rtp_llm.native import load_runtime
 
 if TYPE_CHECKING:
+    from rtp_llm.device import Device
     from rtp_llm.disagg.connector import Client
 
 Made = TypeVar("Made")
@@ -36,8 +37,10 @@ def offer_blocks(
     *,
     address: str | None = None,
     key: bytes = b"",
+    device: Device | None = None,
 ) -> tuple[TransportStore, list[Offer]]:
-    """A prefill worker's store and what its welcome says of it; ``regions``: where its blocks lie.
+    """A prefill worker's store and what its welcome says of it; ``regions``: where its blocks lie,
+    ``device``: on which device that is, None: in the host's memory.
 
     ``address``: where blocks are sent from by TCP; None: a free port of ``host``. ``key``: what
     who fetches them by TCP must have; empty: none.
@@ -55,7 +58,7 @@ def offer_blocks(
                 open_ones.callback(server.close)
                 offers.append(Offer(transport=name, address=_told(server.address, host)))
                 continue
-            made = _usable(transport, name, lambda library: _share(library, regions, host))
+            made = _usable(transport, name, device, lambda library: _share(library, regions, host))
             if made is None:
                 continue
             export_tables[name], shared, ours = made
@@ -82,22 +85,32 @@ def _share(
 
 
 def take_blocks(
-    transport: str, fingerprint: str, regions: Sequence[Region], *, key: bytes = b""
+    transport: str,
+    fingerprint: str,
+    regions: Sequence[Region],
+    *,
+    key: bytes = b"",
+    device: Device | None = None,
 ) -> TransportClient:
-    """A decode worker's transports; ``regions``: where blocks are put; ``key``: as offer_blocks."""
+    """A decode worker's transports; ``regions``: where blocks are put; ``key`` and ``device``: as
+    offer_blocks."""
     clients: dict[str, Client | PullClient] = {}
     for name in chosen(transport):
         if name == "tcp":
             clients[name] = load_runtime().TransferClient(fingerprint=fingerprint, key=key)
-        elif client := _usable(transport, name, lambda library: PullClient(library, regions)):
+        elif client := _usable(
+            transport, name, device, lambda library: PullClient(library, regions)
+        ):
             clients[name] = client
     return TransportClient(clients)
 
 
-def _usable(transport: str, name: str, make: Callable[[Library], Made]) -> Made | None:
+def _usable(
+    transport: str, name: str, device: Device | None, make: Callable[[Library], Made]
+) -> Made | None:
     """What is made of a library; one that fails is left out (None) by "auto" only."""
     try:
-        return make(load_library(name))
+        return make(load_library(name, device))
     except RuntimeError as error:
         if transport != "auto":
             raise

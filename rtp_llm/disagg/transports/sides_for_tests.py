@@ -16,6 +16,7 @@ from rtp_llm.disagg.connector import LoadHandle
 from rtp_llm.disagg.layout import BlockPart, make_rows
 from rtp_llm.disagg.messages import Stored
 from rtp_llm.disagg.transports.copying_for_tests import CopyingLibrary
+from rtp_llm.disagg.transports.interface import HOST
 from rtp_llm.disagg.transports.libraries import LIBRARIES
 from rtp_llm.disagg.transports.registry import offer_blocks, take_blocks
 
@@ -34,7 +35,7 @@ class Sides:
         random = np.random.default_rng()
         self.there = random.integers(0, 256, (BLOCKS, BLOCK_BYTES), np.uint8)
         self.here = np.zeros_like(self.there)
-        regions = [(memory.ctypes.data, memory.nbytes) for memory in (self.there, self.here)]
+        regions = [(memory.ctypes.data, memory.nbytes, HOST) for memory in (self.there, self.here)]
         self.stores, self.offers = offer_blocks(transport, "127.0.0.1", "f", regions[:1], PATIENCE)
         self.transports = take_blocks(transport, "f", regions[1:])
         _, self.address = self.transports.meet("peer", "127.0.0.1", self.offers)
@@ -97,7 +98,7 @@ def transport_called(name: str, patch: pytest.MonkeyPatch) -> Iterator[str]:
     """
     if name == "copying":
         library = CopyingLibrary()
-        patch.setitem(LIBRARIES, "nixl", lambda: library)
+        patch.setitem(LIBRARIES, "nixl", lambda device: library)
         patch.setattr("rtp_llm.config.roles.is_installed", lambda transport: True)
     elif name != "tcp" and not is_installed(name):
         pytest.skip(f"{name} is not installed")
