@@ -1,0 +1,13 @@
+// Checks the tensors of sums over ranks and describes them to kernels, for every device. What
+// addresses point to is not looked at.
+#pragma once
+
+#include "rtp_llm/kernels/common/collective/all_reduce.h"
+#include "rtp_llm/kernels/common/collective/calls.h"
+
+namespace rtp_llm::glue {
+
+Prepared<AllReduceArgs, void> prepare(const AllReduceCall& call);
+Prepared<AllReduceAddRmsNormArgs, void> prepare(const AllReduceAddRmsNormCall& call);
+
+}  // namespace rtp_llm::glue

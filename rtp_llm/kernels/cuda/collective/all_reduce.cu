@@ -1,0 +1,194 @@
+// A thread sends and sums the same packs, so that results may take the place of what was sent.
+#include "rtp_llm/kernels/cuda/collective/all_reduce.h"
+
+#include "rtp_llm/kernels/cuda/collective/rank_exchange.h"
+#include "rtp_llm/kernels/cuda/launch.h"
+#include "rtp_llm/kernels/cuda/pack.h"
+#include "rtp_llm/kernels/cuda/reduce.h"
+
+namespace rtp_llm::cuda {
+namespace {
+
+// -- the sum alone -------------------------------------------------------------------------------
+
+constexpr int kSumThreads = 256;
+constexpr int kSumBlocks = 2;  // of a multiprocessor
+
+template <class T, int kMost>
+__global__ void __launch_bounds__(kSumThreads, kSumBlocks)
+    sum_packs(const __grid_constant__ AllReduceArgs args) {
+  using Exchange = RankExchange<T, kMost>;
+  constexpr int N = Exchange::N;
+  Exchange exchange(args.buffers);
+  wait_for_previous();
+  exchange.begin();
+  T* const x = static_cast<T*>(args.x);
+  const int64_t packs = args.size / N;
+  const int64_t first = int64_t{blockIdx.x} * thread_count() + thread_index();
+  const int64_t step = int64_t{gridDim.x} * thread_count();
+  for (int64_t i = first; i < packs; i += step) exchange.push(i, load<N>(x + i * N));
+  let_next_start();
+  exchange.prepare_next(packs);
+  for (int64_t i = first; i < packs; i += step) {
+    float sum[N];
+    exchange.sum(i, load<N>(x + i * N), sum);
+    store(x + i * N, narrow<T>(sum));
+  }
+}
+
+// -- with the norm of the residual behind it -----------------------------------------------------
+
+// Packs of a row that a thread keeps in registers from the sum to the product; of longer rows it
+// reads the rest again.
+constexpr int kKept = 2;
+
+template <class T>
+struct Row {
+  T* x;
+  T* residual;
+  int64_t first_pack;  // of the message
+};
+
+template <class T>
+__device__ inline Row<T> row_of(const AllReduceAddRmsNormArgs& args, int64_t index, int64_t packs) {
+  return {static_cast<T*>(args.x) + index * args.x_stride,
+          static_cast<T*>(args.residual) + index * args.residual_stride, index * packs};
+}
+
+// Adds a pack's sum to the residual; returns that as it was rounded, and its squares to `squares`.
+template <class Exchange, class T>
+__device__ inline typename Exchange::Part add(Exchange& exchange, const Row<T>& row, int64_t pack,
+                                              float& squares) {
+  constexpr int N = Exchange::N;
+  const auto own = load<N>(row.x + pack * N);
+  const auto before = load<N>(row.residual + pack * N);  // asked for before the wait
+  float total[N];
+  exchange.sum(row.first_pack + pack, own, total);
+#pragma unroll
+  for (int i = 0; i < N; ++i) total[i] = to_float(before.element[i]) + total[i];
+  const Pack<T, N> rounded = narrow<T>(total);
+  store(row.residual + pack * N, rounded);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const float value = to_float(rounded.element[i]);
+    squares += value * value;
+  }
+  return rounded;
+}
+
+template <class T, int N>
+__device__ inline void give(T* to, const Pack<T, N>& total, const Pack<T, N>& weight, float inverse,
+                            float offset) {
+  float values[N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    values[i] = to_float(total.element[i]) * inverse * (to_float(weight.element[i]) + offset);
+  }
+  store(to, narrow<T>(values));
+}
+
+// One row by the block.
+template <class Exchange, class T>
+__device__ inline void norm_row(Exchange& exchange, const AllReduceAddRmsNormArgs& args,
+                                const Row<T>& row, int64_t packs) {
+  constexpr int N = Exchange::N;
+  const T* const weight = static_cast<const T*>(args.weight);
+  const int64_t step = thread_count(), rest = thread_index() + kKept * step;
+  Pack<T, N> totals[kKept], weights[kKept];
+  float squares = 0.0f;
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int64_t pack = thread_index() + k * step;
+    if (pack >= packs) break;
+    weights[k] = load<N>(weight + pack * N);
+    totals[k] = add(exchange, row, pack, squares);
+  }
+  for (int64_t pack = rest; pack < packs; pack += step) add(exchange, row, pack, squares);
+  const float mean = reduce_block(squares, 0.0f, Sum{}) / static_cast<float>(args.size);
+  const float inverse = 1.0f / sqrtf(mean + args.eps);
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int64_t pack = thread_index() + k * step;
+    if (pack < packs) give(row.x + pack * N, totals[k], weights[k], inverse, args.offset);
+  }
+  for (int64_t pack = rest; pack < packs; pack += step) {
+    give(row.x + pack * N, load<N>(row.residual + pack * N), load<N>(weight + pack * N), inverse,
+         args.offset);
+  }
+}
+
+// Of a block for rows: what many ranks send needs more registers than so many threads have.
+template <int kMost>
+constexpr int kRowThreads = kMost <= 2 ? kMaxThreads : kMaxThreads / 2;
+
+// A block takes one row after another.
+template <class T, int kMost>
+__global__ void __launch_bounds__(kRowThreads<kMost>)
+    sum_rows(const __grid_constant__ AllReduceAddRmsNormArgs args) {
+  using Exchange = RankExchange<T, kMost>;
+  constexpr int N = Exchange::N;
+  Exchange exchange(args.buffers);
+  wait_for_previous();
+  exchange.begin();
+  const int64_t packs = args.size / N;
+  for (int64_t index = blockIdx.x; index < args.rows; index += gridDim.x) {
+    const Row<T> row = row_of<T>(args, index, packs);
+    for (int64_t pack = thread_index(); pack < packs; pack += thread_count()) {
+      exchange.push(row.first_pack + pack, load<N>(row.x + pack * N));
+    }
+  }
+  let_next_start();
+  exchange.prepare_next(args.rows * packs);
+  for (int64_t index = blockIdx.x; index < args.rows; index += gridDim.x) {
+    norm_row(exchange, args, row_of<T>(args, index, packs), packs);
+  }
+}
+
+// -- launches ------------------------------------------------------------------------------------
+
+// Calls body(T{}, integral_constant<int, ranks at most>{}).
+template <class Body>
+void visit(DType dtype, int ranks, Body&& body) {
+  visit_float_dtype(dtype, [&](auto element) {
+    if (ranks <= 2) return body(element, std::integral_constant<int, 2>{});
+    if (ranks <= 4) return body(element, std::integral_constant<int, 4>{});
+    body(element, std::integral_constant<int, kMostRanks>{});
+  });
+}
+
+// Of `wanted` blocks those that run at once.
+unsigned int grid_of(const RankBuffers& among, int64_t wanted, int blocks_of_each) {
+  const int64_t resident = int64_t{multiprocessors()} * blocks_of_each;
+  const int64_t most = among.most_blocks > 0 ? min(int64_t{among.most_blocks}, resident) : resident;
+  return static_cast<unsigned int>(min(wanted, most));
+}
+
+}  // namespace
+
+RTP_LLM_OPERATOR(all_reduce)
+void all_reduce(const AllReduceArgs& args, void* stream) {
+  if (args.size == 0) return;
+  const int64_t packs = args.size * element_size(args.dtype) / kAccessBytes;
+  const dim3 grid(grid_of(args.buffers, ceil_div(packs, kSumThreads), kSumBlocks));
+  visit(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
+    constexpr auto kernel = sum_packs<decltype(element), decltype(most)::value>;
+    launch_overlapped<kernel>(grid, dim3(kSumThreads), 0, stream, args);
+  });
+  check_launch("all_reduce");
+}
+
+RTP_LLM_OPERATOR(all_reduce_add_rms_norm)
+void all_reduce_add_rms_norm(const AllReduceAddRmsNormArgs& args, void* stream) {
+  if (args.rows == 0 || args.size == 0) return;
+  const int64_t packs = args.size * element_size(args.dtype) / kAccessBytes;
+  const dim3 grid(grid_of(args.buffers, args.rows, 1));
+  visit(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
+    constexpr int kMost = decltype(most)::value;
+    const int64_t threads = min(round_up(packs, kGroup), int64_t{kRowThreads<kMost>});
+    constexpr auto kernel = sum_rows<decltype(element), kMost>;
+    launch_overlapped<kernel>(grid, dim3(static_cast<unsigned int>(threads)), 0, stream, args);
+  });
+  check_launch("all_reduce_add_rms_norm");
+}
+
+}  // namespace rtp_llm::cuda

@@ -1,0 +1,278 @@
+"""Sums over ranks that share one GPU: each has a stream, buffers of its own and few blocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.ops.collective.all_reduce import ABSENT, STATE_WORDS, buffer_words
+from rtp_llm.ops.collective.all_reduce_reference import add_rms_norm_of_parts, sum_of_parts
+from rtp_llm.testing.operator_checks import FLOAT_DTYPES, assert_near, kernel_runs
+
+EPS, OFFSET = 1e-6, 1.0
+CAPACITY = 4 << 20
+BLOCKS = 4  # of a rank: all ranks' blocks have to run at once, and those of the calls behind
+PATIENCE = 60.0
+SHAPES = [(1, 8), (1, 4096), (3, 40), (2, 8192), (7, 1000), (9, 20000), (130, 136), (0, 64)]
+# Numbers that are special, as words of 32 bits: the one that is never sent, zeros with signs,
+# infinities and what is no number, in 16 and in 32 bits.
+WORDS = [ABSENT, 0x80008000, 0x00008000, 0, 0x7FC07FC0, 0x7F807F80, 0xFF80FF80, 0x7C00FC00]
+WORDS += [0x7F800000, 0xFF800000, 0x7FC00000, 0x3F803F80, 0xBF80BF80, 1]
+
+every_size = pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
+every_dtype = pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
+
+Work = Callable[[int], None]  # of a rank
+CUDA: Any = torch.cuda  # whose classes have no types
+
+
+class Ranks:
+    """`abort_word`: what ends their waits."""
+
+    def __init__(self, size: int) -> None:
+        words = buffer_words(size, CAPACITY)
+        self.size = size
+        self.streams = [CUDA.Stream() for _ in range(size)]
+        self.abort_word = torch.zeros(1, dtype=torch.int32, device="cpu").pin_memory()
+        self._buffers = [torch.full((words,), ABSENT, dtype=torch.int32) for _ in range(size)]
+        addresses = [each.data_ptr() for each in [*self._buffers, self.abort_word]]
+        self._addresses = torch.tensor(addresses, dtype=torch.int64)
+        self._states = torch.zeros(size, STATE_WORDS, dtype=torch.int32)
+
+    def sum(self, rank: int, x: Tensor) -> None:
+        ops.all_reduce(x, self._addresses, self._states[rank], rank, CAPACITY, BLOCKS)
+
+    def norm(self, rank: int, x: Tensor, residual: Tensor, weight: Tensor) -> None:
+        among = (self._addresses, self._states[rank], rank, CAPACITY, BLOCKS)
+        ops.all_reduce_add_rms_norm(x, residual, weight, EPS, OFFSET, *among)
+
+    def start(self, work: Work, ranks: range | None = None) -> None:
+        """Each rank's work to its stream; inputs have been made."""
+        torch.cuda.synchronize()
+        for rank in ranks or range(self.size):
+            with torch.cuda.stream(self.streams[rank]):
+                work(rank)
+
+    def done(self, seconds: float = PATIENCE) -> bool:
+        """Whether all streams end within so many seconds."""
+        end = time.monotonic() + seconds
+        while not all(stream.query() for stream in self.streams):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.001)
+        return True
+
+    def run(self, work: Work, ranks: range | None = None) -> None:
+        self.start(work, ranks)
+        if not self.done():
+            self.abort_word.fill_(1)
+            torch.cuda.synchronize()
+            pytest.fail("ranks wait for each other")
+
+
+def bits(tensor: Tensor) -> Tensor:
+    return tensor.view(torch.int32 if tensor.dtype == torch.float32 else torch.int16)
+
+
+def special(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Words of WORDS with random numbers between them; the last axis is a multiple of 16 bytes."""
+    words = torch.tensor([word if word < 2**31 else word - 2**32 for word in WORDS])
+    picked = words[torch.randint(0, len(WORDS), (*shape, 4))].int().view(dtype)
+    picked = picked.reshape(-1)[: torch.Size(shape).numel()].view(shape)
+    return torch.where(torch.rand(shape) < 0.5, picked, torch.randn(shape).to(dtype))
+
+
+def check_sums(ranks: Ranks, parts: list[Tensor]) -> None:
+    dtype = parts[0].dtype
+    given = [part.clone() for part in parts]
+    with kernel_runs("all_reduce", ranks.size):
+        ranks.run(lambda rank: ranks.sum(rank, given[rank]))
+    expected = sum_of_parts(parts).to(dtype)
+    for result in given:
+        torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(bits(result), bits(given[0]))
+
+
+def check_norms(ranks: Ranks, parts: list[Tensor], residual: Tensor, weight: Tensor) -> None:
+    given, residuals = [part.clone() for part in parts], [residual.clone() for _ in parts]
+    with kernel_runs("all_reduce_add_rms_norm", ranks.size):
+        ranks.run(lambda rank: ranks.norm(rank, given[rank], residuals[rank], weight))
+    normed, total = add_rms_norm_of_parts(parts, residual, weight, EPS, OFFSET)
+    for result, added in zip(given, residuals, strict=True):
+        torch.testing.assert_close(added, total, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(bits(result), bits(given[0]))
+        assert torch.equal(bits(added), bits(residuals[0]))
+        finite = normed.isfinite()
+        assert torch.equal(finite, result.isfinite())
+        assert_near(result.where(finite, 0), normed.where(finite, 0))
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+@every_size
+@every_dtype
+def test_sums_equal_the_reference_on_all_ranks(size: int, dtype: torch.dtype) -> None:
+    ranks = Ranks(size)
+    for shape in SHAPES:
+        check_sums(ranks, [torch.randn(shape).mul(300).to(dtype) for _ in range(size)])
+
+
+@every_size
+@every_dtype
+def test_norms_equal_the_reference_on_all_ranks(size: int, dtype: torch.dtype) -> None:
+    ranks = Ranks(size)
+    for shape in SHAPES:
+        parts = [torch.randn(shape).to(dtype) for _ in range(size)]
+        check_norms(ranks, parts, torch.randn(shape).to(dtype), torch.randn(shape[1]).to(dtype))
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@every_dtype
+def test_special_numbers_come_through(size: int, dtype: torch.dtype) -> None:
+    ranks = Ranks(size)
+    for _ in range(5):  # epochs come again
+        check_sums(ranks, [special((5, 264), dtype) for _ in range(size)])
+        parts = [special((64, 264), dtype) for _ in range(size)]
+        check_norms(ranks, parts, special((64, 264), dtype), torch.randn(264).to(dtype))
+
+
+@every_dtype
+def test_a_message_of_nothing_but_the_absent_word(dtype: torch.dtype) -> None:
+    absent = torch.full((3, 256), ABSENT, dtype=torch.int32).view(dtype)
+    ranks = Ranks(2)
+    given = [absent.clone() for _ in range(2)]
+    ranks.run(lambda rank: ranks.sum(rank, given[rank]))
+    for result in given:
+        assert not bits(result).any(), "sums of zeros are +0.0"
+
+
+def test_rows_may_be_apart() -> None:
+    ranks, width = Ranks(2), 72
+    wide = [torch.randn(6, 128).bfloat16() for _ in range(2)]
+    residuals = [torch.ones(6, 96).bfloat16() for _ in range(2)]
+    weight, before = torch.randn(width).bfloat16(), [each.clone() for each in wide]
+    inside = [each[:, 8 : 8 + width] for each in wide]
+    parts = [each.clone() for each in inside]
+    ranks.run(lambda rank: ranks.norm(rank, inside[rank], residuals[rank][:, :width], weight))
+    normed, total = add_rms_norm_of_parts(parts, torch.ones_like(parts[0]), weight, EPS, OFFSET)
+    for rank in range(2):
+        assert torch.equal(residuals[rank][:, :width], total)
+        assert_near(inside[rank], normed)
+        assert torch.equal(wide[rank][:, :8], before[rank][:, :8])
+        assert torch.equal(wide[rank][:, 8 + width :], before[rank][:, 8 + width :])
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_calls_of_all_sizes_follow_each_other_without_a_wait(size: int) -> None:
+    ranks, count = Ranks(size), 200
+    rows = torch.randint(1, 200, (count,), device="cpu").tolist()
+    widths = (8 * torch.randint(1, 300, (count,), device="cpu")).tolist()
+    shapes = list(zip(rows, widths, strict=True))
+    parts = [[torch.randn(shape).bfloat16() for _ in range(size)] for shape in shapes]
+    given = [[part.clone() for part in each] for each in parts]
+    residuals = [[torch.zeros(shape).bfloat16() for _ in range(size)] for shape in shapes]
+    weights = [torch.ones(width).bfloat16() for width in widths]
+
+    def work(rank: int) -> None:
+        for call in range(count):
+            if call % 3 == 0:
+                ranks.sum(rank, given[call][rank])
+            else:
+                ranks.norm(rank, given[call][rank], residuals[call][rank], weights[call])
+
+    ranks.run(work)
+    for call in range(count):
+        expected = sum_of_parts(parts[call]).bfloat16()
+        for rank in range(size):
+            result = given[call][rank] if call % 3 == 0 else residuals[call][rank]
+            assert torch.equal(result, expected), (call, rank)
+            assert torch.equal(given[call][rank], given[call][0])
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_replays_of_graphs_take_what_their_inputs_hold_by_then(size: int) -> None:
+    ranks, replays, sets, shape = Ranks(size), 1000, 7, (5, 2048)
+    inputs = torch.randn(sets, size, *shape).bfloat16()
+    expected = torch.stack([sum_of_parts(list(each)).bfloat16() for each in inputs])
+    weight = torch.randn(shape[1]).bfloat16()
+    x, sums, residual = (torch.zeros(size, *shape).bfloat16() for _ in range(3))
+
+    def step(rank: int) -> None:
+        sums[rank].copy_(x[rank])
+        ranks.sum(rank, sums[rank])
+        residual[rank].zero_()
+        ranks.norm(rank, x[rank], residual[rank], weight)
+
+    ranks.run(step)  # kernels are loaded before anybody waits
+    # One graph with a branch for each rank: one launch starts them all.
+    graph, main = CUDA.CUDAGraph(), CUDA.Stream()
+    with torch.cuda.graph(graph, stream=main):
+        for rank, stream in enumerate(ranks.streams):
+            stream.wait_stream(main)
+            with torch.cuda.stream(stream):
+                step(rank)
+        for stream in ranks.streams:
+            main.wait_stream(stream)
+    wrong, normed = torch.zeros((), dtype=torch.int64), []
+
+    def work(_: int) -> None:
+        for turn in range(replays):
+            x.copy_(inputs[turn % sets])
+            graph.replay()
+            wrong.add_((sums != expected[turn % sets]).sum())
+            wrong.add_((residual != expected[turn % sets]).sum())
+            wrong.add_((bits(x) != bits(x[0])).sum())
+            normed.append(bits(x).long().sum())
+
+    ranks.run(work, range(1))
+    assert not wrong
+    assert len(set(map(int, normed))) == sets
+    torch.testing.assert_close(torch.stack(normed[:sets]), torch.stack(normed[-sets - 6 : -6]))
+
+
+def test_the_host_ends_the_wait_for_a_rank_that_does_not_come() -> None:
+    ranks = Ranks(2)
+    x, residual = torch.ones(40, 4096).bfloat16(), torch.ones(40, 4096).bfloat16()
+    check_sums(ranks, [x, x])  # kernels are loaded
+    weight = torch.ones(4096).bfloat16()
+
+    def work(rank: int) -> None:
+        ranks.sum(rank, x)
+        ranks.norm(rank, x, residual, weight)
+
+    ranks.start(work, range(1))
+    assert not ranks.done(0.3), "nobody is there to sum with"
+    ranks.abort_word.fill_(1)
+    assert ranks.done(10.0)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    ranks = Ranks(2)
+    x, weight = torch.ones(4, 64).bfloat16(), torch.ones(64).bfloat16()
+    with pytest.raises(RuntimeError, match=r"expected at most 4194304 bytes"):
+        ranks.sum(0, torch.ones(CAPACITY // 4 + 4))
+    with pytest.raises(RuntimeError, match=r"all_reduce: rank is 2; expected one of 2"):
+        ops.all_reduce(x, ranks._addresses, ranks._states[0], 2, CAPACITY)
+    with pytest.raises(RuntimeError, match=r"all_reduce: state is int32 \[3\]"):
+        ops.all_reduce(x, ranks._addresses, ranks._states[0, :3], 0, CAPACITY)
+    with pytest.raises(RuntimeError, match=r"all_reduce: buffers is int64 \[1\]"):
+        ops.all_reduce(x, ranks._addresses[:1], ranks._states[0], 0, CAPACITY)
+    with pytest.raises(RuntimeError, match="capacity is 8"):
+        ops.all_reduce(x, ranks._addresses, ranks._states[0], 0, 8)
+    with pytest.raises(RuntimeError, match="multiples of 16 bytes"):
+        ranks.sum(0, torch.ones(3))
+    with pytest.raises(RuntimeError, match="multiples of 16 bytes"):
+        ranks.norm(0, x[:, 4:12], torch.ones(4, 8).bfloat16(), weight[:8])
+    with pytest.raises(RuntimeError, match="the same memory"):
+        ranks.norm(0, x, x, weight)
+    with pytest.raises(RuntimeError, match=r"residual is bfloat16 \[3, 64\]"):
+        ranks.norm(0, x, x[:3].clone(), weight)

@@ -1,0 +1,184 @@
+// Each rank's part of a message, written by it into the memory of all others: no barrier, for a
+// word that has come says so itself.
+//
+// A rank has a buffer [3 epochs][ranks][capacity]. Call n has epoch n % 3: a rank pushes its part to
+// place [n % 3][its number] of every other rank's buffer, and polls the places of the others in its
+// own until no word there is kAbsent. Then it has all parts, and no rank has to be told so. In call
+// n a rank also clears (fills with kAbsent) what it got in call n - 1.
+//
+// Why nothing is overwritten, and nothing old is read. Calls of a rank come one after another: what
+// call n - 1 wrote anywhere was done when call n begins to write (wait_for_previous). "A ends
+// n" is: the kernel of call n has ended on rank A.
+//   1. A ends n only after every other rank B has begun to push n, as A polled all words of B's
+//      part; so after B ended n - 1. Two ranks are never more than a call apart.
+//   2. While A works on n, it reads the places of epoch n and clears those of n - 1. Others push n
+//      (where it reads), may push n + 1 (1.: A has begun to push n), and not n + 2, as A has not
+//      pushed n + 1. The places of n + 2 are those of n - 1: nobody writes where A clears.
+//   3. What is pushed in n to A finds kAbsent there: the places of epoch n were last those of n - 3,
+//      which A cleared in n - 2, and who pushes n has ended n - 1, so by 1. A has ended n - 2. The
+//      clearing reaches all bytes, for A kept the length of message n - 3, which is that of all.
+//   4. The first calls find what the host filled in, before any rank called.
+// A word is 32 bits and moves whole; no order among words is needed, so that all accesses may be
+// relaxed. That clearing comes before a peer's write to the same word follows from the chain of
+// 3.: end of the kernel that clears, push of n - 1 by A, its arrival at the peer, end of that
+// kernel, the peer's push of n.
+//
+// A call takes at most as many blocks as run at once, and each pushes all that it has to before it
+// polls: whatever blocks of the peers do, what they wait for has been sent or will be.
+#pragma once
+
+#include "rtp_llm/kernels/common/collective/all_reduce.h"
+#include "rtp_llm/kernels/cuda/launch.h"
+#include "rtp_llm/kernels/cuda/pack.h"
+
+namespace rtp_llm::cuda {
+
+// What is sent as 0 instead, which is the same number where sums begin with +0.0: float32's -0.0,
+// and the pair 0.0 and -0.0 of 16-bit numbers.
+constexpr uint32_t kAbsent = 0x80000000U;
+constexpr int kEpochs = 3;
+// Polls of a thread, of about a microsecond, between two looks at the host's word.
+constexpr int kPollsPerLook = 1024;
+
+// -- memory that others write or read ------------------------------------------------------------
+
+__device__ inline void store_to_peer(void* to, const Words4& words) {
+  asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.x),
+               "r"(words.y), "r"(words.z), "r"(words.w)
+               : "memory");
+}
+__device__ inline Words4 load_from_peers(const void* from) {
+  Words4 words;
+  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(from)
+               : "memory");
+  return words;
+}
+__device__ inline uint32_t load_from_host(const void* from) {
+  uint32_t word;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
+  return word;
+}
+
+__device__ inline uint32_t sendable(uint32_t word) { return word == kAbsent ? 0 : word; }
+__device__ inline bool any_absent(const Words4& words) {
+  return words.x == kAbsent || words.y == kAbsent || words.z == kAbsent || words.w == kAbsent;
+}
+
+// -- one call ------------------------------------------------------------------------------------
+
+// What a thread does of it, in this order: make one, wait_for_previous(), begin(), every push(),
+// prepare_next() once, then sum(). kMost: ranks at most, so that loops over them can be unrolled.
+// Messages are counted in packs of 16 bytes.
+template <class T, int kMost>
+class RankExchange {
+ public:
+  static constexpr int N = kAccessBytes / sizeof(T);
+  using Part = Pack<T, N>;
+
+  // Reads addresses, which no kernel writes.
+  __device__ explicit RankExchange(const RankBuffers& among) : among_(among) {
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      if (i >= among.ranks) break;
+      const int rank = among.rank + i < among.ranks ? among.rank + i : among.rank + i - among.ranks;
+      buffers_[i] = reinterpret_cast<char*>(among.addresses[rank]);
+    }
+  }
+
+  // The state is read where the last call left it, not in this multiprocessor's cache.
+  __device__ void begin() {
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(epoch_), "=r"(last_packs_)
+                 : "l"(among_.state)
+                 : "memory");
+  }
+
+  __device__ void push(int64_t pack, const Part& part) const {
+    Words4 words = __builtin_bit_cast(Words4, part);
+    words.x = sendable(words.x);
+    words.y = sendable(words.y);
+    words.z = sendable(words.z);
+    words.w = sendable(words.w);
+    const int64_t at = place(epoch_, among_.rank) + pack * kAccessBytes;
+#pragma unroll
+    for (int i = 1; i < kMost; ++i) {  // the neighbour first: not all ranks begin with the same
+      if (i < among_.ranks) store_to_peer(buffers_[i] + at, words);
+    }
+  }
+
+  // By all threads of the grid: clears the last call's places and makes the state that of the next
+  // call, after a message of `packs`.
+  __device__ void prepare_next(int64_t packs) {
+    constexpr Words4 kNothing = {kAbsent, kAbsent, kAbsent, kAbsent};
+    const uint32_t last_epoch = (epoch_ + kEpochs - 1) % kEpochs;
+    const int64_t first = int64_t{blockIdx.x} * thread_count() + thread_index();
+    const int64_t step = int64_t{gridDim.x} * thread_count();
+    for (int rank = 0; rank < among_.ranks; ++rank) {
+      if (rank == among_.rank) continue;  // no place that somebody writes
+      auto* const words = reinterpret_cast<Words4*>(buffers_[0] + place(last_epoch, rank));
+      for (int64_t i = first; i < last_packs_; i += step) words[i] = kNothing;
+    }
+    // The last block that has read the state writes it: threads have used what they read by now.
+    __syncthreads();
+    if (thread_index() != 0) return;
+    auto* const state = reinterpret_cast<uint32_t*>(among_.state);
+    if (atomicAdd(state + 2, 1U) != gridDim.x - 1) return;
+    state[0] = (epoch_ + 1) % kEpochs;
+    state[1] = static_cast<uint32_t>(packs);
+    state[2] = 0;
+  }
+
+  // Waits for all parts and adds them, in the order of ranks. `own`: this rank's, of the same pack.
+  __device__ void sum(int64_t pack, const Part& own, float (&to)[N]) {
+    Words4 words[kMost];
+    receive(pack, words);
+#pragma unroll
+    for (int i = 0; i < N; ++i) to[i] = 0.0f;
+#pragma unroll
+    for (int rank = 0; rank < kMost; ++rank) {
+      if (rank >= among_.ranks) break;
+      const Part part = rank == among_.rank ? own : __builtin_bit_cast(Part, words[rank]);
+#pragma unroll
+      for (int i = 0; i < N; ++i) to[i] += to_float(part.element[i]);
+    }
+  }
+
+ private:
+  // Bytes in front of a rank's place in a buffer.
+  __device__ int64_t place(uint32_t epoch, int rank) const {
+    return (int64_t{epoch} * among_.ranks + rank) * among_.capacity;
+  }
+
+  // All places are asked at once. Once the host has ended waits, each is asked once more.
+  __device__ void receive(int64_t pack, Words4 (&words)[kMost]) {
+    const char* const from = buffers_[0] + place(epoch_, 0) + pack * kAccessBytes;
+    for (int polls = 1;; ++polls) {
+      bool missing = false;
+#pragma unroll
+      for (int rank = 0; rank < kMost; ++rank) {
+        if (rank >= among_.ranks || rank == among_.rank) continue;
+        words[rank] = load_from_peers(from + rank * among_.capacity);
+      }
+#pragma unroll
+      for (int rank = 0; rank < kMost; ++rank) {
+        if (rank >= among_.ranks || rank == among_.rank) continue;
+        missing = missing || any_absent(words[rank]);
+      }
+      if (!missing || gave_up_) return;
+      if (polls % kPollsPerLook == 0) {
+        const int64_t word = among_.addresses[among_.ranks];
+        gave_up_ = load_from_host(reinterpret_cast<const void*>(word)) != 0;
+      }
+    }
+  }
+
+  const RankBuffers& among_;  // the kernel's argument
+  char* buffers_[kMost];      // this rank's, then those behind it
+  uint32_t epoch_ = 0;
+  uint32_t last_packs_ = 0;
+  bool gave_up_ = false;
+};
+
+}  // namespace rtp_llm::cuda
