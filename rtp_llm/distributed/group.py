@@ -37,6 +37,11 @@ class Group:
         old: Any = distributed.all_gather_into_tensor
         self._gather = getattr(distributed, "all_gather_single", old)
 
+    @property
+    def name(self) -> str:
+        """That of its process group."""
+        return str(self._handle.group_name)
+
     @contextmanager
     def _talking(self, what: str) -> Iterator[None]:
         began = time.monotonic()

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from rtp_llm import ops
 from rtp_llm.distributed.group import Group
+from rtp_llm.distributed.symmetric_reduce import SymmetricReduce
 
 
 @dataclass(frozen=True)
@@ -14,11 +16,13 @@ class TensorParallel:
     """Rank `rank` of the `size` that compute one model together over `group`; None for one rank.
 
     All ranks run the same steps, so that they call the same collectives in the same order.
+    `direct` makes the sums that it takes, the group all others.
     """
 
     rank: int
     size: int
     group: Group | None
+    direct: SymmetricReduce | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.size:
@@ -34,8 +38,33 @@ class TensorParallel:
         if self.group is None:
             return tensor
         tensor = tensor.contiguous()
-        self.group.all_reduce(tensor)
+        if self.direct is not None and self.direct.takes(tensor):
+            self.direct.all_reduce(tensor)
+        else:
+            self.group.all_reduce(tensor)
         return tensor
+
+    def add_rms_norm(
+        self, part: Tensor, residual: Tensor, weight: Tensor, eps: float, norm_offset: float
+    ) -> Tensor:
+        """In place: residual += the sum of the ranks' `part`; returns its rms_norm.
+
+        `part` may become the result. Raises RankLostError.
+        """
+        if self.direct is not None and self.direct.takes(part, residual):
+            self.direct.all_reduce_add_rms_norm(part, residual, weight, eps, norm_offset)
+            return part
+        total = self.all_reduce(part)
+        ops.fused_add_rms_norm(total, residual, weight, eps, norm_offset)
+        return total
+
+    def abort(self) -> None:
+        """Another rank is gone: kernels that wait for it end, and what they give is worth nothing.
+
+        From any thread. Backends of groups end their own waits.
+        """
+        if self.direct is not None:
+            self.direct.abort()
 
     def all_gather(self, columns: Tensor) -> Tensor:
         """[T, N] on each rank -> [T, size * N], the ranks' columns in their order.

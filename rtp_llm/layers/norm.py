@@ -55,7 +55,9 @@ class SummingNorm(RMSNorm):
     def after(self, pending: Tensor | None, residual: Tensor) -> Tensor:
         """Here the ranks' parts `pending` become their sum, which is added, and the norm is taken:
         one operator may do all three."""
-        return super().after(self.sum(pending), residual)
+        if pending is None:
+            return self.forward(residual)
+        return self._ranks.add_rms_norm(pending, residual, self.weight, self.eps, self.offset)
 
     def sum(self, pending: Tensor | None) -> Tensor | None:
         """What has to be added to the residual, of the ranks' parts of it; maybe in place."""

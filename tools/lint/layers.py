@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "attention": "kernels ops device config",
         "kernels": "",
         "quantization": "ops",
-        "distributed": "device",
+        "distributed": "ops device",
         "compat": "ops",
         "ops": "native",
         "keepalive": "",

@@ -1,0 +1,113 @@
+"""Which sums ranks make by themselves, and what becomes of the others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rtp_llm import ops
+from rtp_llm.device import resolve_device
+from rtp_llm.distributed.group import Group
+from rtp_llm.distributed.symmetric_reduce import (
+    NoDirectSumsError,
+    SymmetricReduce,
+    direct_sums,
+    explain_sums,
+    limit_of,
+)
+from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
+from rtp_llm.testing.ranks import run_ranks
+
+CPU = torch.device("cpu")
+
+
+class Twins(Group):
+    """Two ranks with equal parts, summed by the group's backend."""
+
+    def __init__(self) -> None:
+        self.rank, self.size, self.sums = 0, 2, 0
+
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        self.sums += 1
+        tensor.mul_(2)
+
+
+class DirectTwins(SymmetricReduce):
+    """The same, without a device."""
+
+    def __init__(self, capacity: int) -> None:
+        word = torch.zeros(1, dtype=torch.int32)
+        super().__init__(0, torch.zeros(3, dtype=torch.int64), capacity, word)
+        self.word, self.calls = word, list[str]()
+
+    def all_reduce(self, x: torch.Tensor) -> None:
+        self.calls.append("sum")
+        x.mul_(2)
+
+    def all_reduce_add_rms_norm(self, x, residual, weight, eps, norm_offset) -> None:
+        self.calls.append("norm")
+        ops.fused_add_rms_norm(x.mul_(2), residual, weight, eps, norm_offset)
+
+
+@pytest.fixture
+def direct() -> DirectTwins:
+    return DirectTwins(4096)
+
+
+def test_small_contiguous_rows_of_16_bytes_are_taken(direct):
+    assert direct.takes(torch.zeros(8, 128))
+    assert direct.takes(torch.zeros(8, 128).bfloat16(), torch.zeros(8, 128).bfloat16())
+    assert not direct.takes(torch.zeros(8, 132)), "above the capacity"
+    assert not direct.takes(torch.zeros(8, 4).bfloat16())
+    assert not direct.takes(torch.zeros(8, 128, dtype=torch.int32))
+    assert not direct.takes(torch.zeros(8, 256).bfloat16()[:, :128])
+    assert not direct.takes(torch.zeros(8, 8), torch.zeros(8, 16)[:, :8])
+    assert not direct.takes(torch.zeros(0, 8)) and not direct.takes(torch.tensor(1.0))
+
+
+def test_what_is_not_taken_is_summed_by_the_group(direct):
+    twins = Twins()
+    ranks = TensorParallel(0, 2, twins, direct)
+    assert torch.equal(ranks.all_reduce(torch.ones(2, 8)), torch.full((2, 8), 2.0))
+    assert (direct.calls, twins.sums) == (["sum"], 0)
+    assert torch.equal(ranks.all_reduce(torch.ones(2, 2048)), torch.full((2, 2048), 2.0))
+    assert (direct.calls, twins.sums) == (["sum"], 1)
+    torch.manual_seed(0)
+    for rows, last in ((2, "norm"), (200, "sum")):
+        part, residual, weight = torch.randn(rows, 16), torch.randn(rows, 16), torch.randn(16)
+        x, added = part * 2, residual.clone()
+        ops.fused_add_rms_norm(x, added, weight, 1e-6, 1.0)
+        assert torch.equal(ranks.add_rms_norm(part, residual, weight, 1e-6, 1.0), x)
+        assert torch.equal(residual, added)
+        assert direct.calls == ["sum", "norm"] and twins.sums == (1 if last == "norm" else 2)
+
+
+def test_the_host_can_end_waits(direct):
+    TensorParallel(0, 2, Twins(), direct).abort()
+    assert direct.word.item() == 1
+    SINGLE.abort()
+
+
+def test_limits_are_of_a_device_and_a_number_of_ranks():
+    assert limit_of("cuda:0 (NVIDIA H200, 140 GiB)", 2) >= limit_of("cuda:0 (NVIDIA H200)", 8)
+    assert limit_of("cuda:0 (NVIDIA L4, 22 GiB)", 2) > 0
+    assert limit_of("cuda:0 (NVIDIA H200)", 3) == limit_of("cuda:0 (NVIDIA L4, 22 GiB)", 2)
+    for size in (2, 4, 8):
+        assert limit_of("cuda:0 (NVIDIA H100 80GB HBM3, 79 GiB)", size) % 16 == 0
+
+
+def test_it_is_said_why_not():
+    cpu = resolve_device("cpu")
+    assert direct_sums(cpu, 2).reason == "there is no kernel for cpu"
+    assert direct_sums(cpu, 9).reason == "9 ranks; the kernel sums over at most 8"
+    assert explain_sums(cpu, 2) == "all by gloo; there is no kernel for cpu"
+
+
+def _refused(world):
+    with pytest.raises(NoDirectSumsError) as caught:
+        SymmetricReduce.connect(world.tensors, resolve_device("cpu"))
+    return str(caught.value)
+
+
+def test_ranks_agree_that_they_cannot(tmp_path):
+    assert run_ranks(tmp_path, 2, _refused) == ["there is no kernel for cpu"] * 2
