@@ -138,7 +138,7 @@ def _explain(loaded: LoadedSettings) -> int:
         from rtp_llm.engine.memory_estimate import explain_cache, explain_graphs
         from rtp_llm.engine.replicas.rank_setup import check_ranks
         from rtp_llm.engine.start_checks import check_settings
-        from rtp_llm.engine.tensor.topology import Topology
+        from rtp_llm.engine.tensor.explain_ranks import explain_ranks
         from rtp_llm.engine.tensor.topology_checks import check_topology
         from rtp_llm.models.config_reader import read_model_config
 
@@ -148,7 +148,7 @@ def _explain(loaded: LoadedSettings) -> int:
         config = read_model_config(settings.model, **settings.draft_head)
         check_ranks(settings, config, settings.data_parallel_size)
         check_topology(settings, config, device)
-        print(Topology.of(settings, is_mixture=config.moe is not None).table(device.name))
+        print(explain_ranks(settings, device, is_mixture=config.moe is not None))
         print(_explain_model(settings, device))
         print(explain_speculation(settings, device))
         print(explain_graphs(settings, device))

@@ -17,8 +17,8 @@ from rtp_llm.engine.messages import EngineReady
 from rtp_llm.engine.phases import Phases
 from rtp_llm.engine.replicas.rank_setup import shares_experts
 from rtp_llm.engine.replicas.rank_worker import RankWorker
+from rtp_llm.engine.tensor.explain_ranks import explain_ranks
 from rtp_llm.engine.tensor.tensor_ranks import RanksPlace, TensorRanks, start_ranks
-from rtp_llm.engine.tensor.topology import Topology
 from rtp_llm.engine.tensor.topology_checks import check_topology
 from rtp_llm.loader import resolve
 from rtp_llm.models.config_reader import read_model_config
@@ -85,7 +85,7 @@ def build_engine(
         ready = _ready(settings, built, device, phases.total, free)
         if settings.num_ranks > 1:
             mixture = built.config.moe is not None
-            _logger.info("%s", Topology.of(settings, is_mixture=mixture).table(device.name))
+            _logger.info("%s", explain_ranks(settings, device, is_mixture=mixture))
         _log(ready, built.config, built.plan, device, phases)
         worker = _together(settings, built, tensor, scheduler)
         engine = _engine(settings, scheduler, worker, built.worker, ready, proposer)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ import torch
 
 from rtp_llm.distributed.membership import LOOPBACK, Membership
 from rtp_llm.distributed.multicast import NO_MULTICAST
+from rtp_llm.distributed.symmetric_reduce import NoDirectSumsError, SymmetricReduce
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.distributed.world import World
 from rtp_llm.engine.messages import EngineStartError
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from rtp_llm.worker.local_worker import LocalWorker
     from rtp_llm.worker.worker import Worker
 
+_log = logging.getLogger(__name__)
 _NEWS_SECONDS = 1.0
 _FACTORY = "rtp_llm.engine.tensor.rank_worker:make_worker"
 
@@ -103,6 +107,7 @@ class TensorRanks:
         """End the other ranks."""
         if self.processes is not None:
             self.processes.close()
+        self.parallel.abort()  # of a step that was under way
         if self.world is not None:
             self.world.abandon()
 
@@ -134,13 +139,13 @@ def start_ranks(settings: Settings, device: Device, place: RanksPlace | None) ->
             "serve, which start them"
         )
     os.environ.update({**NO_MULTICAST, **LOOPBACK})
-    meeting = str(place.folder / "ranks")
+    meeting, joined = str(place.folder / "ranks"), list[TensorParallel]()
     others = [Membership(rank, size, meeting) for rank in range(1, size)]
     processes = RankProcesses(
         _FACTORY,
         [(settings, each) for each in others],
         [rank_environment(each.rank, os.environ) for each in others],
-        place.on_loss,
+        partial(_lost, joined, place),
     )
     try:
         own = Membership(0, size, meeting)
@@ -151,7 +156,15 @@ def start_ranks(settings: Settings, device: Device, place: RanksPlace | None) ->
         finally:
             processes.close()
         raise
+    joined.append(ranks.parallel)
     return replace(ranks, processes=processes)
+
+
+def _lost(joined: Sequence[TensorParallel], place: RanksPlace, reason: str) -> None:
+    for parallel in joined:  # this process's, once it has met the others
+        parallel.abort()
+    if place.on_loss is not None:
+        place.on_loss(reason)
 
 
 def join_ranks(
@@ -163,8 +176,17 @@ def join_ranks(
     """Meet the other ranks of ``membership``; ``look`` may raise when they will not come."""
     limits = settings.step_timeout, settings.start_timeout
     world = World.connect(membership, device, *limits, look)
-    parallel = TensorParallel(membership.rank, membership.size, world.tensors)
+    direct = _direct_sums(world, device)
+    parallel = TensorParallel(membership.rank, membership.size, world.tensors, direct)
     return TensorRanks(parallel, world)
+
+
+def _direct_sums(world: World, device: Device) -> SymmetricReduce | None:
+    try:
+        return SymmetricReduce.connect(world.tensors, device)
+    except NoDirectSumsError as error:
+        _log.info("sums over ranks are all made by %s: %s", device.collectives, error)
+        return None
 
 
 def rank_environment(rank: int, environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,151 @@
+"""Sums over the ranks of several GPUs: NCCL, PyTorch's symmetric memory, and our own kernel.
+
+Microseconds of one sum among many in a captured graph, bfloat16, of the slowest rank. One-shot and
+two-shot are PyTorch's over symmetric memory that the tensor lies in already; "with copy" it has to
+be brought there. The last columns are of the sum with what follows in a model: added to the
+residual, and its norm taken. A row is `--hidden` numbers.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmark.gpu_time import microseconds, the_gpu
+from benchmark.rank_processes import together
+from benchmark.report import Report, parser
+from rtp_llm import ops
+from rtp_llm.device import Device
+from rtp_llm.distributed.membership import Membership
+from rtp_llm.distributed.symmetric_reduce import NoDirectSumsError, SymmetricReduce, limit_of
+from rtp_llm.distributed.world import World
+
+KIB = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16384, 65536)
+TIMEOUT = 120.0
+EPS = 1e-6
+COLUMNS = (
+    "KiB",
+    "rows",
+    "NCCL",
+    "one-shot",
+    "with copy",
+    "two-shot",
+    "ours",
+    "ours, % of best",
+    "NCCL + norm",
+    "two-shot + norm",
+    "ours + norm",
+)
+OTHERS = ("NCCL", "one-shot", "two-shot")
+
+
+def main() -> None:
+    flags = parser(__doc__.splitlines()[0])
+    flags.add_argument("--ranks", type=int, help="as many as there are GPUs, if not given")
+    flags.add_argument("--hidden", type=int, default=4096)
+    flags.add_argument("--kib", type=int, action="append", help="size of the tensor; may repeat")
+    flags.add_argument(
+        "--rounds", type=int, help="replays of 20 sums, of which the quickest counts"
+    )
+    arguments = flags.parse_args()
+    device = the_gpu()
+    size = arguments.ranks or device.device_count()
+    if not 2 <= size <= device.device_count():
+        raise SystemExit(f"{size} ranks need two GPUs or more, one each; there are "
+                         f"{device.device_count()}")  # fmt: skip
+    row = 2 * arguments.hidden
+    sizes = [kib << 10 for kib in arguments.kib or KIB if (kib << 10) % row == 0]
+    if not sizes:
+        raise SystemExit(f"no size of whole rows, of {row} bytes each")
+    rounds = arguments.rounds or (5 if arguments.quick else 50)
+    report = Report(f"all-reduce of {size} ranks, {device.description()}", COLUMNS)
+    found = together(size, measure, sizes, arguments.hidden, rounds)
+    for number, nbytes in enumerate(sizes):
+        of_ranks = [rank[number] for rank in found]
+        row = {name: max(each[name] for each in of_ranks) for name in of_ranks[0]}
+        if "ours" in row:
+            row["ours, % of best"] = 100 * row["ours"] / min(row[name] for name in OTHERS)
+        report.add(KiB=nbytes >> 10, rows=nbytes // (2 * arguments.hidden), **row)
+    report.notes.append(f"the quickest of {rounds} replays; the engine's limit is "
+                        f"{limit_of(device.description(), size) >> 10} KiB")  # fmt: skip
+    report.print()
+    report.write(arguments.json)
+
+
+def measure(
+    membership: Membership, sizes: list[int], hidden: int, rounds: int
+) -> list[dict[str, float]]:
+    """A rank's microseconds, for each size in bytes."""
+    device = the_gpu()
+    device.make_current()
+    world = World.connect(membership, device, TIMEOUT)
+    with torch.inference_mode():
+        sums = _Sums(world, device, max(sizes), hidden)
+        return [sums.times(nbytes, rounds) for nbytes in sizes]
+
+
+class _Sums:
+    """Of zeros: sums of sums stay what they were."""
+
+    def __init__(self, world: World, device: Device, most_bytes: int, hidden: int) -> None:
+        self._world, self._device, self._hidden = world, device, hidden
+        place, count = device.torch_device, most_bytes // 2
+        self._plain = torch.zeros(count, dtype=torch.bfloat16, device=place)
+        self._residual = torch.zeros_like(self._plain)
+        self._weight = torch.ones(hidden, dtype=torch.bfloat16, device=place)
+        symmetric: Any = importlib.import_module("torch.distributed._symmetric_memory")
+        self._shared = symmetric.empty(count, dtype=torch.bfloat16, device=place)
+        self._shared.zero_()
+        self._handle = symmetric.rendezvous(self._shared, world.tensors.name)
+        try:
+            self._direct = SymmetricReduce.connect(world.tensors, device, most_bytes)
+        except NoDirectSumsError as error:
+            raise SystemExit(f"no sums of our own: {error}") from error
+
+    def times(self, nbytes: int, rounds: int) -> dict[str, float]:
+        rows = nbytes // (2 * self._hidden)
+        x, residual, shared = (
+            each[: nbytes // 2].view(rows, self._hidden)
+            for each in (self._plain, self._residual, self._shared)
+        )
+        group, name = self._world.tensors, self._world.tensors.name
+        direct, weight, library = self._direct, self._weight, torch.ops.symm_mem
+
+        def two_shot() -> Tensor:
+            library.two_shot_all_reduce_(shared, "sum", name)
+            return shared
+
+        def copied() -> None:
+            shared.copy_(x)
+            library.one_shot_all_reduce(shared, "sum", name)
+
+        def add_norm(summed: Tensor) -> None:
+            ops.fused_add_rms_norm(summed, residual, weight, EPS, 0.0)
+
+        def nccl() -> Tensor:
+            group.all_reduce(x)
+            return x
+
+        works: dict[str, Callable[[], object]] = {
+            "NCCL": nccl,
+            "one-shot": lambda: library.one_shot_all_reduce(shared, "sum", name),
+            "with copy": copied,
+            "two-shot": two_shot,
+            "ours": lambda: direct.all_reduce(x),
+            "NCCL + norm": lambda: add_norm(nccl()),
+            "two-shot + norm": lambda: add_norm(two_shot()),
+            "ours + norm": lambda: direct.all_reduce_add_rms_norm(x, residual, weight, EPS, 0.0),
+        }
+        return {each: self._time(work, rounds) for each, work in works.items()}
+
+    def _time(self, work: Callable[[], object], rounds: int) -> float:
+        self._world.host.wait_for_all()
+        return microseconds(self._device, work, rounds)
+
+
+if __name__ == "__main__":
+    main()
