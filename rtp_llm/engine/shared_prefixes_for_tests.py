@@ -67,7 +67,7 @@ class States:
         self._runner, self._prompts = engine.built.worker.runner, prompts
         self._forward = self._runner.forward
         (self._group,) = self._runner.cache.recurrent
-        self._runner.forward = self.forward  # type: ignore[method-assign]
+        self._runner.forward = self.forward  # type: ignore[assignment,method-assign]
 
     def forward(self, step: Any) -> Tensor:
         plan = step.plan

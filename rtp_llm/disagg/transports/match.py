@@ -39,7 +39,10 @@ class RegionTable:
 
     def devices(self, addresses: NDArray[np.int64]) -> NDArray[np.int64]:
         """Of each address, which was checked, the device or HOST."""
-        return self._devices[np.searchsorted(self._begins, addresses, side="right") - 1]
+        found: NDArray[np.int64] = self._devices[
+            np.searchsorted(self._begins, addresses, side="right") - 1
+        ]
+        return found
 
 
 class LayerMatch:

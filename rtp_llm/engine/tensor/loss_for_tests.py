@@ -39,7 +39,7 @@ def running_out_of_memory(*arguments: Any) -> Worker:
             raise torch.OutOfMemoryError("a rank's memory is full")
         return forward(step)
 
-    worker.runner.forward = fail  # type: ignore[method-assign]
+    worker.runner.forward = fail  # type: ignore[assignment,method-assign]
     return worker
 
 

@@ -1,10 +1,10 @@
 // Each rank's part of a message, written by it into the memory of all others: no barrier, for a
 // word that has come says so itself.
 //
-// A rank has a buffer [3 epochs][ranks][capacity]. Call n has epoch n % 3: a rank pushes its part to
-// place [n % 3][its number] of every other rank's buffer, and polls the places of the others in its
-// own until no word there is kAbsent. Then it has all parts, and no rank has to be told so. In call
-// n a rank also clears (fills with kAbsent) what it got in call n - 1.
+// A rank has a buffer [3 epochs][ranks][capacity]. Call n has epoch n % 3: a rank pushes its part
+// to place [n % 3][its number] of every other rank's buffer, and polls the places of the others in
+// its own until no word there is kAbsent. Then it has all parts, and no rank has to be told so. In
+// call n a rank also clears (fills with kAbsent) what it got in call n - 1.
 //
 // Why nothing is overwritten, and nothing old is read. Calls of a rank come one after another: what
 // call n - 1 wrote anywhere was done when call n begins to write (wait_for_previous). "A ends
@@ -14,7 +14,8 @@
 //   2. While A works on n, it reads the places of epoch n and clears those of n - 1. Others push n
 //      (where it reads), may push n + 1 (1.: A has begun to push n), and not n + 2, as A has not
 //      pushed n + 1. The places of n + 2 are those of n - 1: nobody writes where A clears.
-//   3. What is pushed in n to A finds kAbsent there: the places of epoch n were last those of n - 3,
+//   3. What is pushed in n to A finds kAbsent there: the places of epoch n were last those of n -
+//   3,
 //      which A cleared in n - 2, and who pushes n has ended n - 1, so by 1. A has ended n - 2. The
 //      clearing reaches all bytes, for A kept the length of message n - 3, which is that of all.
 //   4. The first calls find what the host filled in, before any rank called.
