@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from benchmark import report
 from benchmark.rounds import interleave
 from benchmark.transfer_reads import ReadsFrom
+from rtp_llm.disagg.transports.interface import HOST
 from rtp_llm.native import load_runtime
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ def main() -> None:
     runtime = load_runtime()
     far = _Far(options.mebibytes << 20, options.slices)
     target = np.zeros(options.mebibytes << 20, dtype=np.uint8)
+    region = (target.ctypes.data, target.nbytes, HOST)
     layers_of = functools.partial(_layers, slices=options.slices)
-    readers = {name: ReadsFrom(name, target, layers_of) for name in options.transport}
+    readers = {name: ReadsFrom(name, region, layers_of) for name in options.transport}
     table = report.Report(
         f"Transfer of {options.mebibytes} MiB in {_LAYERS} layers over loopback",
         ["connections", "way", "GB/s", "median", "of plain"],
@@ -51,7 +53,7 @@ def main() -> None:
     for count in _CONNECTIONS:
         with _plain(far.plain_port, count, target) as plain:
             clients = [_client(runtime, count, checksums) for checksums in (False, True)]
-            layers = _layers(target, options.slices)
+            layers = layers_of(*region[:2])
             ways: dict[str, Callable[[], float]] = {"plain sockets": plain.move}
             for client, name in zip(clients, ("blocks", "blocks, checksums"), strict=True):
                 ways[name] = _loader(client, far.address, layers)
@@ -94,16 +96,16 @@ def _options() -> Any:
     return options
 
 
-def _layers(memory: NDArray[np.uint8], slices: int) -> list[tuple[int, NDArray[np.int64]]]:
-    """Blocks that fill `memory`, but that every row lacks its last 64 bytes if it has slices."""
-    per_layer = memory.nbytes // _LAYERS // _BLOCK_BYTES
+def _layers(address: int, size: int, slices: int) -> list[tuple[int, NDArray[np.int64]]]:
+    """Blocks that fill the memory, but that every row lacks its last 64 bytes if it has slices."""
+    per_layer = size // _LAYERS // _BLOCK_BYTES
     row = _BLOCK_BYTES // slices
     layers = []
     for layer in range(_LAYERS):
         blocks = np.zeros((per_layer, 7), dtype=np.int64)
         place = np.arange(per_layer)
         blocks[:, 1] = place
-        blocks[:, 3] = memory.ctypes.data + (layer * per_layer + place) * _BLOCK_BYTES
+        blocks[:, 3] = address + (layer * per_layer + place) * _BLOCK_BYTES
         blocks[:, 4:] = slices, row - (64 if slices > 1 else 0), row
         layers.append((layer, blocks))
     return layers
@@ -130,7 +132,7 @@ def _prefill(pipe: Connection, size: int, slices: int) -> None:
     memory = np.ones(size, dtype=np.uint8)
     store = runtime.CacheStore(expiry=24 * 3600.0)
     server = runtime.TransferServer(store, fingerprint=_FINGERPRINT, io_threads=max(_CONNECTIONS))
-    for layer, blocks in _layers(memory, slices):
+    for layer, blocks in _layers(memory.ctypes.data, size, slices):
         store.store("request", layer, blocks)
     listener = socket.create_server(("127.0.0.1", 0))
     threading.Thread(target=_serve_plain, args=(listener, memory), daemon=True).start()

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import multiprocessing
+import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rtp_llm.disagg.transports.interface import HOST
+from rtp_llm.device import Device, resolve_device
+from rtp_llm.disagg.transports.interface import HOST, Region
 from rtp_llm.disagg.transports.registry import offer_blocks, take_blocks
 
 Layers = Sequence[tuple[int, NDArray[np.int64]]]
 _PATIENCE = 600.0
+
+
+def memory_of(device: Device | None, size: int) -> tuple[Any, Region]:
+    """Memory of so many bytes, of the host for None: what keeps it, and where it is."""
+    if device is None:
+        memory = np.ones(size, np.uint8)
+        return memory, (memory.ctypes.data, size, HOST)
+    import torch
+
+    tensor = torch.ones(size, dtype=torch.uint8, device=device.torch_device)
+    device.synchronize()
+    return tensor, (tensor.data_ptr(), size, tensor.device.index)
 
 
 class ReadsFrom:
@@ -25,19 +41,25 @@ class ReadsFrom:
     def __init__(
         self,
         transport: str,
-        target: NDArray[np.uint8],
-        layers: Callable[[NDArray[np.uint8]], Layers],
+        target: Region,
+        layers: Callable[[int, int], Layers],
+        device: Device | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
-        """``layers`` makes the blocks of a memory as large as ``target``, on either side."""
+        """``layers`` makes the blocks of a memory at an address and as large as ``target``, on
+        either side. ``device``: whose memory it is, None: the host's; ``environ`` says the other
+        process which of them it has."""
         context = multiprocessing.get_context("spawn")
         self._pipe, far = context.Pipe()
-        work = (far, transport, target.nbytes, layers)
+        address, size, _ = target
+        work = (far, transport, device.name if device else "", size, layers)
         self._process = context.Process(target=_offer, args=work, daemon=True)
-        self._process.start()
+        with _environment(environ or {}):
+            self._process.start()
         offers = self._pipe.recv()
-        self._transports = take_blocks(transport, "", [(target.ctypes.data, target.nbytes, HOST)])
+        self._transports = take_blocks(transport, "", [target], device=device)
         _, self._address = self._transports.meet("far", "127.0.0.1", offers)
-        self._layers = layers(target)
+        self._layers = layers(address, size)
         self._names = itertools.count(1)
         threading.Thread(target=self._hear, daemon=True).start()
 
@@ -75,16 +97,30 @@ class ReadsFrom:
         """As a connection."""
 
 
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Inside, processes are started with these."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def _offer(
-    pipe: Connection, transport: str, size: int, layers: Callable[[NDArray[np.uint8]], Layers]
+    pipe: Connection, transport: str, kind: str, size: int, layers: Callable[[int, int], Layers]
 ) -> None:
-    memory = np.ones(size, np.uint8)
-    regions = [(memory.ctypes.data, memory.nbytes, HOST)]
-    stores, offers = offer_blocks(transport, "127.0.0.1", "", regions, _PATIENCE)
+    device = resolve_device(kind) if kind else None
+    if device is not None:
+        device.make_current()
+    _memory, region = memory_of(device, size)
+    stores, offers = offer_blocks(transport, "127.0.0.1", "", [region], _PATIENCE, device=device)
     pipe.send(offers)
     while (name := pipe.recv()) is not None:
         stores.end(str(name - 1))
         stores.begin(str(name), transport, pipe.send)
-        for layer, blocks in layers(memory):
+        for layer, blocks in layers(*region[:2]):
             stores.store(str(name), layer, blocks)
     stores.close()
