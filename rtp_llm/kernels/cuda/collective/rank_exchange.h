@@ -38,8 +38,9 @@ namespace rtp_llm::cuda {
 // and the pair 0.0 and -0.0 of 16-bit numbers.
 constexpr uint32_t kAbsent = 0x80000000U;
 constexpr int kEpochs = 3;
-// Polls of a thread, of about a microsecond, between two looks at the host's word.
-constexpr int kPollsPerLook = 1024;
+// Polls of a thread, of about a microsecond, between two looks at the host's word. All threads look
+// at once, over PCIe, which takes a millisecond or two: not while a peer is merely late.
+constexpr int kPollsPerLook = 1 << 18;
 
 // -- memory that others write or read ------------------------------------------------------------
 
