@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
@@ -139,6 +140,9 @@ class Group:
             for each in waits:
                 each.wait()
 
-    def wait_for_all(self) -> None:
-        """Return once every rank has called this; host groups only."""
-        self.sum(torch.zeros(1))
+    def wait_for_all(self, seconds: float | None = None) -> None:
+        """Return once every rank has called this, RankLostError after `seconds`; host groups
+        only."""
+        with self._talking("a meeting"):
+            met = self._api.all_reduce(torch.zeros(1), group=self._handle, async_op=True)
+            met.wait(*(() if seconds is None else (timedelta(seconds=seconds),)))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _NEWS_SECONDS = 1.0
+_CAPTURE_PATIENCE = 1.5  # with what it takes to be told, all ranks know of it in two seconds
 _FACTORY = "rtp_llm.engine.tensor.rank_worker:make_worker"
 
 
@@ -84,7 +85,9 @@ class TensorRanks:
 
     def capture_session(self) -> CaptureSession | None:
         """For graphs that all ranks have, or none."""
-        return None if self.world is None else CaptureSession(self.world.host)
+        if self.world is None:
+            return None
+        return CaptureSession(self.world.host, patience=_CAPTURE_PATIENCE)
 
     def worker(self, local: LocalWorker, scheduler: Scheduler, settings: Settings) -> Worker:
         """For rank 0: what executes a step on all of them."""

@@ -49,8 +49,8 @@ class HostGroup(Protocol):
     @property
     def size(self) -> int: ...
 
-    def wait_for_all(self) -> None:
-        """Return once every rank has called this."""
+    def wait_for_all(self, seconds: float | None = None) -> None:
+        """Return once every rank has called this; RuntimeError after so many seconds."""
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks, by rank."""
@@ -61,7 +61,7 @@ class _Alone:
 
     size = 1
 
-    def wait_for_all(self) -> None:
+    def wait_for_all(self, seconds: float | None = None) -> None:
         pass
 
     def gather(self, value: Any) -> list[Any]:
@@ -72,9 +72,17 @@ class CaptureSession:
     """Around every capture, on all ranks of `group` (None: there is one) for the same sizes."""
 
     def __init__(
-        self, group: HostGroup | None = None, collectives: Sequence[CapturedCollective | None] = ()
+        self,
+        group: HostGroup | None = None,
+        collectives: Sequence[CapturedCollective | None] = (),
+        patience: float | None = None,
     ) -> None:
-        """`collectives` in the same order on all ranks; None: its module is missing here."""
+        """`collectives` in the same order on all ranks; None: its module is missing here.
+
+        `patience`: seconds that a rank whose capture failed waits for the others. Where steps send
+        and receive they may wait for it in the step that it left, and never come.
+        """
+        self._patience = patience
         self._group = group or _Alone()
         self._collectives = tuple(collectives)
         self._present = [each for each in collectives if each is not None]
@@ -126,7 +134,7 @@ class CaptureSession:
                 handles = [list(each.pending()) if each else [] for each in self._collectives]
             except Exception as error:
                 failure = error
-        self._group.wait_for_all()
+        self._meet(failure)
         counts = self._agree([len(each) for each in handles], failure)
         if any(each != counts[0] for each in counts):
             raise CaptureError(f"ranks have different numbers of pending buffers: {counts}")
@@ -140,6 +148,17 @@ class CaptureSession:
         except Exception as error:
             failure = error
         self._agree(None, failure)
+
+    def _meet(self, failure: Exception | None) -> None:
+        try:
+            self._group.wait_for_all(None if failure is None else self._patience)
+        except RuntimeError as error:
+            if failure is None:
+                raise
+            raise CaptureError(
+                f"a graph could not be captured, and the other ranks wait for this one in its "
+                f"step: {failure!r}"
+            ) from error
 
     def _agree(self, value: Any, failure: Exception | None) -> list[Any]:
         """The values of all ranks; raises where one of them has a failure."""

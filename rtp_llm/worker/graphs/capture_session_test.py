@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rtp_llm.testing.ranks import run_ranks
 from rtp_llm.worker.graphs.capture_session import CaptureError, CaptureSession
@@ -199,3 +200,24 @@ def test_one_ranks_failure_is_raised_by_all_and_nothing_is_kept(
         assert (found["usable"], found["pending"]) == ([], 0)
         assert found["discarded"] == (parts[rank][0] != "missing module")
         assert found.get("again", AGAIN) == AGAIN, "the next capture is not touched by it"
+
+
+def _left_in_its_step(world: Any) -> str:
+    """Rank 1 fails while rank 0 waits for it in a sum of the step."""
+    session = CaptureSession(world.host, patience=0.2)
+    if world.rank == 0:
+        world.tensors.sum(torch.zeros(1))
+        return "ended"
+    with pytest.raises(
+        CaptureError, match=r"wait for this one in its step: MemoryError\(\)"
+    ) as error:
+        session.finish_capture_session(MemoryError())
+    assert isinstance(error.value.__cause__, RuntimeError)
+    world.tensors.sum(torch.zeros(1))  # the test's end; a rank's process would end here
+    return str(error.value)
+
+
+def test_a_rank_that_fails_does_not_wait_for_those_that_wait_for_it(tmp_path: Path) -> None:
+    ended, said = run_ranks(tmp_path, 2, _left_in_its_step)
+    assert ended == "ended"
+    assert said.startswith("a graph could not be captured, and the other ranks wait")

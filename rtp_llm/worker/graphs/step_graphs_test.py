@@ -310,7 +310,7 @@ def test_ranks_that_capture_together_keep_a_graph_or_none_does(caplog):
     class Others:
         size, reason = 2, "RuntimeError()"
 
-        def wait_for_all(self):
+        def wait_for_all(self, seconds=None):
             pass
 
         def gather(self, value):
