@@ -13,7 +13,7 @@ import multiprocessing
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmark import report
-from benchmark.rounds import interleave
+from benchmark.rounds import Figure, interleave
 from benchmark.transfer_reads import ReadsFrom
 from rtp_llm.disagg.transports.interface import HOST
 from rtp_llm.native import load_runtime
@@ -61,23 +61,30 @@ def main() -> None:
             figures = interleave(ways, options.rounds)
             for client in clients:
                 client.close()
-        plain_seconds, _ = figures["plain sockets"].spread
-        for name, figure in figures.items():
-            seconds, _ = figure.spread
-            table.add(
-                **{
-                    "connections": count,
-                    "way": name,
-                    "GB/s": target.nbytes / seconds / 1e9,
-                    "median": target.nbytes / figure.median / 1e9,
-                    "of plain": plain_seconds / seconds,
-                }
-            )
+        _add_rows(table, count, target.nbytes, figures)
     for each in (*readers.values(), far):
         each.close()
     table.notes.append(f"blocks of {_BLOCK_BYTES >> 10} KiB, each in {options.slices} rows")
     table.print()
     table.write(options.json)
+
+
+def _add_rows(
+    table: report.Report, connections: int, num_bytes: int, figures: Mapping[str, Figure]
+) -> None:
+    """One row for each way."""
+    plain_seconds, _ = figures["plain sockets"].spread
+    for name, figure in figures.items():
+        seconds, _ = figure.spread
+        table.add(
+            **{
+                "connections": connections,
+                "way": name,
+                "GB/s": num_bytes / seconds / 1e9,
+                "median": num_bytes / figure.median / 1e9,
+                "of plain": plain_seconds / seconds,
+            }
+        )
 
 
 def _options() -> Any:
