@@ -22,6 +22,7 @@ NEXT = [*TINY[2:], "--shape", "tiny-next", "--uniform-routing"]
 PROGRAMS = {
     "abuse": ["--abuse", "slow headers", "--seconds", "0.2", "--connections", "20"],
     "cpu_speculation": ["--quick", "--batch", "2"],
+    "cluster_size": [],
     "disagg": ["--shape", "tiny", "--quick", "--tokens", "40", "--cache-mib", "16"],
     "fairness": ["--seconds", "1", "--rounds", "1", "--interval", "0.5", "--clients", "10"],
     "fused_rope_steps": [*TINY, "--setting", "max_seq_len=512", "--batch", "2", "--length", "40"],
@@ -37,6 +38,7 @@ PROGRAMS = {
     "gpu_serve": [*TINY, "--requests", "3", "--longest", "101", "--clients", "2"],
     "gpu_throughput": [*TINY, "--requests", "3", "--longest", "101"],
     "grammar": ["--shape", "tiny", "--quick", "--batch", "4"],
+    "router_rate": ["--quick", "--workers", "3"],
     "serve_rate": ["--streams", "9", "--tokens", "20", "--endpoint", "chat"],
     "worker_handover": ["--quick", "--ranks", "2"],
     "transfer_rate": ["--quick", "--slices", "16"],
