@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +60,28 @@ class StepHandle(Protocol):
         """The outputs, once; waits for the device."""
 
 
+class BesideSteps(Protocol):
+    """What a rank but the first does between steps, for transfers to and from other workers. All is
+    called by the thread that steps."""
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds after which `tend` has something to do; None: nothing is under way."""
+
+    def hear(self, message: Any) -> None:
+        """What rank 0 says, at its place among the steps."""
+
+    def tend(self) -> Iterable[Any]:
+        """Look after what is under way; what rank 0 has to know of it."""
+
+
 class Worker(ABC):
-    """Executes plans with one model, in their order. Belongs to the engine's thread."""
+    """Executes plans with one model, in their order. Belongs to the engine's thread.
+
+    May be set: ``beside``, of a rank that rank 0 tells what to do.
+    """
+
+    beside: BesideSteps | None = None
 
     @property
     @abstractmethod

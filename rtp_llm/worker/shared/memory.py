@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 _ALIGNMENT = 64
 _NUMBERS = 3
-PLAN, IDLE, SAMPLE = range(3)
+PLAN, IDLE, SAMPLE, MESSAGES = range(4)
 
 
 class StepMemory:
     """A step channel, and what is to be known of the step that was published last beside its plan.
 
     ``numbers`` int64 [3]: how many messages were sent to each rank before it; the plan's outputs;
-    what it is: PLAN, or no step but the time to do idle work (IDLE) or to sample the oldest step
-    that was not sampled (SAMPLE). Written before the step is published, and
-    not again before all have taken it.
+    what it is: PLAN, or no step but the time to do idle work (IDLE), to sample the oldest step
+    that was not sampled (SAMPLE) or to take those messages (MESSAGES). Written before the step is
+    published, and not again before all have taken it.
     """
 
     def __init__(self, descriptor: int, num_workers: int, spin: int) -> None:

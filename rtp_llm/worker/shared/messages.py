@@ -41,6 +41,23 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class Received:
+    """See Worker.receive."""
+
+    sequence: int
+    slot: int
+    token: int
+    draft_state: bytes
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A ``message`` for what a rank does beside steps, or from it to rank 0; see BesideSteps."""
+
+    message: Any
+
+
+@dataclass(frozen=True)
 class LogLine:
     """What a rank has to tell the user."""
 

@@ -23,16 +23,27 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from rtp_llm.worker.shared.memory import IDLE, PLAN, StepMemory
-from rtp_llm.worker.shared.messages import Ended, Failure, LogLine, Start, Steps
+from rtp_llm.worker.shared.memory import IDLE, MESSAGES, PLAN, StepMemory
+from rtp_llm.worker.shared.messages import (
+    Beside,
+    Ended,
+    Failure,
+    LogLine,
+    Received,
+    Start,
+    Steps,
+)
 
 if TYPE_CHECKING:
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.shared.plan import CopiedPlan
     from rtp_llm.worker.worker import StepHandle, Worker
 
+    ToRank = NewSequences | Ended | Received | Beside
+
 # How often a process that waits for a step reads what the last one gave.
 _IDLE_SECONDS = 0.05
+_LONG_SECONDS = 3600.0
 _PARENT_IS_GONE = 3
 _PR_SET_PDEATHSIG = 1
 
@@ -49,10 +60,11 @@ class _Step:
 class RankProcess:
     """The loop. `worker` gets the same calls as that of rank 0, in the same order."""
 
-    def __init__(self, inbox: Inbox, worker: Worker, rank: int) -> None:
+    def __init__(self, inbox: Inbox, outbox: Outbox, worker: Worker, rank: int) -> None:
         from rtp_llm.worker.shared.plan import PlanReader
 
-        self._inbox, self._worker, self._number = inbox, worker, rank - 1
+        self._inbox, self._outbox = inbox, outbox
+        self._worker, self._number = worker, rank - 1
         steps, (of_plan, of_steps) = inbox.steps.get()
         self._memory = StepMemory(of_steps, steps.num_workers, steps.spin)
         self._plans = PlanReader(steps.layout, of_plan)
@@ -69,11 +81,23 @@ class RankProcess:
             following = self._await_ahead
         pending: StepHandle | None = None
         while True:
-            step = following(_IDLE_SECONDS if pending else 3600.0)
+            step = following(self._patience(_IDLE_SECONDS if pending else _LONG_SECONDS))
             begun = None if step is None else self._execute(step)
             if pending is not None:
                 pending.read()
             pending = begun
+            self._tend()
+
+    def _patience(self, seconds: float) -> float:
+        """Or as long as what is done beside steps can wait."""
+        beside = self._worker.beside
+        patience = None if beside is None else beside.patience
+        return seconds if patience is None else min(seconds, patience)
+
+    def _tend(self) -> None:
+        if self._worker.beside is not None:
+            for news in self._worker.beside.tend():
+                self._outbox.tell(news)
 
     def _await_step(self, seconds: float) -> _Step | None:
         """Take the next one; None: none came in time."""
@@ -91,7 +115,7 @@ class RankProcess:
 
     def _take_ahead(self) -> None:
         while True:
-            step = self._await_step(3600.0)
+            step = self._await_step(_LONG_SECONDS)
             if step is not None:
                 self._ahead.put(step)
 
@@ -114,6 +138,8 @@ class RankProcess:
         elif step.kind == IDLE:
             self._worker.work_idle()
             return None
+        elif step.kind == MESSAGES:
+            return None
         if not self._begun:  # another rank's
             return None
         handle = self._begun.popleft()
@@ -127,6 +153,12 @@ class RankProcess:
             self._taken += 1
             if isinstance(message, Ended):
                 self._worker.end(message.ids, aborted=message.aborted)
+            elif isinstance(message, Received):
+                of = message.sequence, message.slot, message.token
+                self._worker.receive(*of, message.draft_state)
+            elif isinstance(message, Beside):
+                assert self._worker.beside is not None
+                self._worker.beside.hear(message.message)
             else:
                 self._worker.add(message)
 
@@ -136,7 +168,7 @@ class Inbox(threading.Thread):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(daemon=True)
-        self.messages: queue.SimpleQueue[NewSequences | Ended] = queue.SimpleQueue()
+        self.messages: queue.SimpleQueue[ToRank] = queue.SimpleQueue()
         self.steps: queue.SimpleQueue[tuple[Steps, Sequence[int]]] = queue.SimpleQueue()
         self._connection = connection
 
@@ -155,8 +187,8 @@ class Inbox(threading.Thread):
             os._exit(_PARENT_IS_GONE)  # a step may hang in the device
 
 
-class _Outbox(logging.Handler):
-    """Sends log lines and last words; any thread."""
+class Outbox(logging.Handler):
+    """Sends log lines, news and last words; any thread."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
@@ -166,13 +198,18 @@ class _Outbox(logging.Handler):
         """The handler's own lock is held here."""
         self._connection.send(LogLine(record.levelno, record.name, self.format(record)))
 
+    def tell(self, news: object) -> None:
+        """Say what rank 0 has to know of what is done beside steps."""
+        with self.lock:  # type: ignore[union-attr]  # every handler has one
+            self._connection.send(Beside(news))
+
     def fail(self, error: BaseException) -> None:
         """Say why nothing can be executed any more."""
         text = str(error) if isinstance(error, (ValueError, OSError)) else ""
         # By its name: to import it takes the seconds that torch takes.
         by_another = type(error).__name__ == "RankLostError"
         failure = Failure(text or f"{type(error).__name__}: {error}", by_another)
-        with self.lock:  # type: ignore[union-attr]  # every handler has one
+        with self.lock:  # type: ignore[union-attr]
             self._connection.send(failure)
 
 
@@ -205,7 +242,7 @@ def main() -> int:
     connection = Connection(int(sys.argv[1]))
     start: Start = connection.recv()
     _end_with(start.parent)
-    outbox = _Outbox(connection)
+    outbox = Outbox(connection)
     logging.basicConfig(level=start.log_level, format="%(message)s", handlers=[outbox])
     inbox = Inbox(connection)
     inbox.start()
@@ -213,7 +250,7 @@ def main() -> int:
         worker = load_factory(start.factory)(*start.arguments)
         # What was loaded stays; a collection that walks all of torch would hold up a step.
         gc.freeze()
-        _run(RankProcess(inbox, worker, start.rank))
+        _run(RankProcess(inbox, outbox, worker, start.rank))
     except Exception as error:
         outbox.fail(error)
         os._exit(1)  # the others must hear of it, not wait for what this one's groups still do

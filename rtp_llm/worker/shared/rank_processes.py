@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from rtp_llm.worker.new_sequences import NewSequences
-from rtp_llm.worker.shared.messages import Ended, Failure, LogLine, Start, Steps
+from rtp_llm.worker.shared.messages import (
+    Beside,
+    Ended,
+    Failure,
+    LogLine,
+    Received,
+    Start,
+    Steps,
+)
 
 # What a rank says before it ends may come a little after its end was seen.
 _LAST_WORDS_SECONDS = 1.0
@@ -30,7 +39,8 @@ class RankProcesses:
     """Processes of ranks 1 and up, spawned and never forked. They end with this process.
 
     A thread listens to them: their log lines go to this process's log, and ``on_loss`` is called
-    in it once, when the first of them has ended though nobody asked for it.
+    in it once, when the first of them has ended though nobody asked for it. May be set:
+    ``on_news``, called in it when a rank has said something of what it does beside steps.
     """
 
     def __init__(
@@ -42,6 +52,8 @@ class RankProcesses:
     ) -> None:
         """``factory``: see Start, ``arguments`` and ``environments`` of each rank."""
         self._on_loss = on_loss
+        self.on_news: Callable[[], None] | None = None
+        self._news: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._failure: str | None = None
         self._lost = threading.Event()
         self._survivors: dict[int, str] = {}  # what ranks said that miss another one
@@ -77,7 +89,7 @@ class RankProcesses:
 
     # -- what they are told ----------------------------------------------------------------------
 
-    def tell(self, message: NewSequences | Ended) -> None:
+    def tell(self, message: NewSequences | Ended | Received | Beside) -> None:
         """All of them."""
         try:
             for pipe in self._pipes:
@@ -92,6 +104,11 @@ class RankProcesses:
             pipe.send(steps)
             with socket.socket(fileno=os.dup(pipe.fileno())) as end:
                 socket.send_fds(end, [b"\0"], list(descriptors))
+
+    def take_news(self) -> Iterator[tuple[int, Any]]:
+        """(rank, message) that came of what ranks do beside steps, each once."""
+        while not self._news.empty():
+            yield self._news.get()
 
     # -- their end -------------------------------------------------------------------------------
 
@@ -145,6 +162,10 @@ class RankProcesses:
         if isinstance(message, LogLine):
             text = f"rank {rank}: {message.text}"
             logging.getLogger(message.logger).log(message.level, "%s", text)
+        elif isinstance(message, Beside):
+            self._news.put((rank, message.message))
+            if self.on_news is not None:
+                self.on_news()
         elif isinstance(message, Failure) and message.by_another:
             self._survivors[rank] = f"rank {rank}: {message.reason}"
         elif isinstance(message, Failure):

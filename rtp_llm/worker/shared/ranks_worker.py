@@ -7,15 +7,22 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan import StepPlan
-from rtp_llm.worker.shared.memory import IDLE, PLAN, SAMPLE, StepMemory, default_spin
-from rtp_llm.worker.shared.messages import Ended, Steps
+from rtp_llm.worker.shared.memory import (
+    IDLE,
+    MESSAGES,
+    PLAN,
+    SAMPLE,
+    StepMemory,
+    default_spin,
+)
+from rtp_llm.worker.shared.messages import Beside, Ended, Received, Steps
 from rtp_llm.worker.shared.plan import PlanLayout
 from rtp_llm.worker.shared.rank_processes import RankProcesses, WorkerLostError
 from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
@@ -57,7 +64,7 @@ class RanksWorker(Worker):
         spin = default_spin(others + 1) if spin is None else spin
         descriptor = os.memfd_create("rtp_llm_steps")
         self._memory = StepMemory(descriptor, others, spin)
-        self._sent = 0
+        self._sent = self._delivered = 0
         # Ranks that sample together do it at the same place among their steps.
         self._tells_of_sampling = stages > 1 and local.in_flight > 1
         layout = PlanLayout.of(scheduler)
@@ -90,7 +97,35 @@ class RanksWorker(Worker):
             self._tell(Ended(ids, aborted))
         self._local.end(ids, aborted=aborted)
 
-    def _tell(self, message: NewSequences | Ended) -> None:
+    def takes_draft_state(self, state: bytes) -> bool:
+        return self._local.takes_draft_state(state)
+
+    def receive(self, sequence: int, slot: int, token: int, draft_state: bytes) -> None:
+        self._tell(Received(sequence, slot, token, draft_state))
+        self._local.receive(sequence, slot, token, draft_state)
+
+    # -- what the other ranks do beside steps ------------------------------------------------------
+
+    @property
+    def processes(self) -> RankProcesses:
+        """Of the other ranks."""
+        return self._processes
+
+    def tell_beside(self, message: Any) -> None:
+        """Say something to what they do beside steps; they hear it before the next step, or
+        `deliver`."""
+        self._tell(Beside(message))
+
+    def deliver(self) -> None:
+        """Let them hear what was said since the last step."""
+        if self._sent != self._delivered:
+            with self.watched():
+                self._publish(None, MESSAGES)
+                self._await_taken()
+
+    # -- steps -------------------------------------------------------------------------------------
+
+    def _tell(self, message: NewSequences | Ended | Received | Beside) -> None:
         self._processes.tell(message)
         self._sent += 1
 
@@ -114,6 +149,7 @@ class RanksWorker(Worker):
     def _publish(self, plan: StepPlan | None, kind: int = PLAN) -> None:
         channel, numbers = self._memory.channel, self._memory.numbers
         numbers[:] = self._sent, 0 if plan is None else plan.num_outputs, kind
+        self._delivered = self._sent
         # Whichever plan this is, the scheduler made it.
         channel.publish(cast("Batch", plan) if plan is not None else None)
 
