@@ -94,18 +94,18 @@ class StoringEngine:
             ids = np.random.default_rng(name).integers(0, self._size, self._tokens)
             engine.add(AddRequest(request_id=name, prompt_token_ids=ids.tolist(), params=params))
             if stored:
-                worker._store.begin(str(name), "tcp", lambda _: None)
-                worker._writer.add(name << INDEX_BITS, name, ids.astype(np.int32), "")
+                worker._sender.store.begin(str(name), "tcp", lambda _: None)
+                worker._sender.writer.add(name << INDEX_BITS, name, ids.astype(np.int32), "")
         began = time.perf_counter()
         while engine.has_work:
             engine.step()
         seconds = time.perf_counter() - began
-        worker._writer.finish()
+        worker._sender.writer.finish()
         if stored:
             self.until_stored.append((time.perf_counter() - began) / PROMPTS)
         for name in names:
-            worker._writer.remove(name << INDEX_BITS)
-            worker._store.end(str(name))
+            worker._sender.writer.remove(name << INDEX_BITS)
+            worker._sender.store.end(str(name))
             engine.remote_prompts.unpin(name << INDEX_BITS)
         return seconds / PROMPTS
 

@@ -58,7 +58,7 @@ class ReadsFrom:
             self._process.start()
         offers = self._pipe.recv()
         self._transports = take_blocks(transport, "", [target], device=device)
-        _, self._address = self._transports.meet("far", "127.0.0.1", offers)
+        _, (self._address,) = self._transports.meet("far", "127.0.0.1", offers)
         self._layers = layers(address, size)
         self._names = itertools.count(1)
         threading.Thread(target=self._hear, daemon=True).start()

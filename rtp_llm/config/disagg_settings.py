@@ -30,7 +30,8 @@ class DisaggSettings:
         None,
         "text",
         "disaggregation",
-        "HOST:PORT where decode workers fetch the blocks of this prefill worker by TCP.",
+        "HOST:PORT where decode workers fetch the blocks of this prefill worker by TCP; of "
+        "tensor-parallel rank r at PORT + r.",
         automatic="the host of prefill_address and a free port",
     )
     worker_key_file: str | None = option(

@@ -477,9 +477,10 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "ranks",
-        "--tensor-parallel-size with --role",
-        "A prefill or decode worker sends and takes the KV cache of one rank.",
-        "Leave --tensor-parallel-size out there, or serve with --role both.",
+        "--kv-transport of several ranks",
+        "Each rank of a prefill or decode worker fetches the heads that it has, out of blocks of "
+        "other sizes, which only TCP does.",
+        "Leave --kv-transport out, or set --tensor-parallel-size to 1.",
     ),
     Refusal(
         "ranks",
@@ -514,6 +515,12 @@ REFUSALS: tuple[Refusal, ...] = (
         "Blocks go from one KV cache into the other; no host memory holds them.",
         "Leave --cache-store-mem-mb out.",
         devices="cuda",
+    ),
+    Refusal(
+        "disaggregation",
+        "recurrent states of workers with unequal --tensor-parallel-size",
+        "A state is one piece, which no load takes apart.",
+        "Start both with as many tensor-parallel ranks.",
     ),
     Refusal(
         "device",

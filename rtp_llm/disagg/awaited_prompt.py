@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from rtp_llm.engine.messages import INDEX_BITS, AddRequest
 
 if TYPE_CHECKING:
-    from rtp_llm.disagg.connector import LoadHandle
     from rtp_llm.disagg.messages import Prefilled
     from rtp_llm.disagg.peers import Peer
-    from rtp_llm.disagg.receive_buffers import ReceiveBuffer
+    from rtp_llm.disagg.receiver import PromptLoad
 
 
 @dataclass
@@ -32,8 +31,7 @@ class AwaitedPrompt:
     peer: Peer | None = None
     name: int = 0
     began: float = 0.0
-    load: LoadHandle | None = None
-    buffer: ReceiveBuffer | None = None
+    load: PromptLoad | None = None
     first: Prefilled | None = None
     first_at: float = 0.0
     problem: tuple[str, str] | None = None  # (code, reason)

@@ -63,8 +63,10 @@ class Client(Protocol):
         layers: Sequence[tuple[int, NDArray[np.int64]]],
         *,
         timeout: float,
+        partition: tuple[int, int] = (1, 0),
     ) -> LoadHandle:
-        """Begin to fetch blocks into the addresses of these rows, as they become ready."""
+        """Begin to fetch blocks into the addresses of these rows, as they become ready;
+        ``partition``: slice (count, index) of each stored row."""
 
     def fileno(self) -> int:
         """Readable when some load got on."""

@@ -16,6 +16,7 @@ from rtp_llm.disagg.awaited_prompt import AwaitedPrompt
 from rtp_llm.disagg.cache_keys import chain_keys
 from rtp_llm.disagg.engine_with_transfers import EngineWithTransfers
 from rtp_llm.disagg.messages import Failed, Finished, Prefill, Prefilled
+from rtp_llm.disagg.rank_messages import LoadOrder
 from rtp_llm.engine.columns import first_token_columns
 from rtp_llm.engine.messages import (
     INDEX_BITS,
@@ -27,13 +28,10 @@ from rtp_llm.engine.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rtp_llm.disagg.layout import BlockPart, CacheLayout
     from rtp_llm.disagg.metrics import TransferMetrics
     from rtp_llm.disagg.peers import Peer, Peers
-    from rtp_llm.disagg.receive_buffers import ReceiveBuffer
-    from rtp_llm.disagg.transports.client import TransportClient
+    from rtp_llm.disagg.receiver import Receiving
     from rtp_llm.engine.engine import Engine
     from rtp_llm.engine.waker import Waker
 
@@ -64,17 +62,15 @@ class DecodeEngine(EngineWithTransfers):
         self,
         engine: Engine,
         peers: Peers,
-        client: TransportClient,
+        receiver: Receiving,
         waker: Waker,
         layout: CacheLayout,
-        new_buffer: Callable[[Sequence[BlockPart]], ReceiveBuffer],
         patience: Patience,
         metrics: TransferMetrics,
     ) -> None:
         super().__init__(engine)
-        self._peers, self._client, self._waker = peers, client, waker
-        self._layout, self._new_buffer, self._patience = layout, new_buffer, patience
-        self._metrics = metrics
+        self._peers, self._receiver, self._waker = peers, receiver, waker
+        self._layout, self._patience, self._metrics = layout, patience, metrics
         self._awaited: dict[int, AwaitedPrompt] = {}  # by sequence
         self._by_name: dict[int, AwaitedPrompt] = {}
 
@@ -82,7 +78,7 @@ class DecodeEngine(EngineWithTransfers):
 
     @property
     def descriptors(self) -> Sequence[int]:
-        return self._waker.descriptor, self._client.fileno(), *self._engine.descriptors
+        return self._waker.descriptor, self._receiver.fileno(), *self._engine.descriptors
 
     @property
     def patience(self) -> int | None:
@@ -150,7 +146,7 @@ class DecodeEngine(EngineWithTransfers):
     def step(self) -> Sequence[FromEngine]:
         """See what arrived, step, ask for the prompts whose turn has come."""
         self._waker.clear()
-        self._client.clear()
+        self._receiver.clear()
         for peer, message in self._peers.take():
             self._hear(peer, message)
         arrived: list[FromEngine] = []
@@ -164,12 +160,13 @@ class DecodeEngine(EngineWithTransfers):
             awaited = self._awaited[sequence]
             awaited.slot, awaited.cached = slot, cached
             arrived += self._ask(awaited)
+        self._receiver.deliver()
         return [*arrived, *outputs]
 
     def close(self) -> None:
         """End connections; for tests, a process just ends."""
         self._peers.close()
-        self._client.close()
+        self._receiver.close()
 
     # -- a prompt's way ------------------------------------------------------------------------
 
@@ -209,16 +206,10 @@ class DecodeEngine(EngineWithTransfers):
         awaited.peer, awaited.name = peer, secrets.randbits(63)
         awaited.began = time.monotonic()
         self._by_name[awaited.name] = awaited
-        parts = self._hold(awaited)
+        parts, addresses = self._hold(awaited), peer.transfer_addresses
+        order = LoadOrder(awaited.name, addresses, parts, timeout=self._left(awaited))
         try:
-            awaited.buffer = self._new_buffer(parts)
-            awaited.load = self._client.load(
-                peer.transfer_address,
-                str(awaited.name),
-                awaited.buffer.rows,
-                timeout=self._left(awaited),
-                free=awaited.buffer.free,
-            )
+            awaited.load = self._receiver.begin(order)
         except (RuntimeError, ValueError) as error:  # no memory for its buffer, or refused
             awaited.told = True  # it was never asked
             awaited.problem = ("load_failed", f"{type(error).__name__}: {error}")
@@ -297,14 +288,11 @@ class DecodeEngine(EngineWithTransfers):
 
     def _follow(self, awaited: AwaitedPrompt) -> list[FromEngine]:
         """How far it is; what its arrival, or its end, gives to the client."""
-        load, buffer = awaited.load, awaited.buffer
-        if load is None or buffer is None:
+        load = awaited.load
+        if load is None:
             return []
-        # Asked first: what arrives between the two questions is seen by the next call.
-        done = load.done
+        done = load.advance()
         if awaited.problem is None:
-            if layers := load.poll():
-                buffer.arrived(layers)
             if done and load.code != "none":
                 self._stop(awaited, load.code, load.message)
             elif not done and awaited.first is not None and self._is_late(awaited):
@@ -333,8 +321,8 @@ class DecodeEngine(EngineWithTransfers):
         return awaited.asked + self._patience.prefill - time.monotonic()
 
     def _deliver(self, awaited: AwaitedPrompt, first: Prefilled) -> list[FromEngine]:
-        if awaited.buffer is not None:
-            awaited.buffer.finish()
+        if awaited.load is not None:
+            awaited.load.finish()
         self._end(awaited)
         cached = first.cached_tokens
         finish = self._engine.remote_prompts.finish_recv(
@@ -359,9 +347,9 @@ class DecodeEngine(EngineWithTransfers):
         """The load has stopped without success: let another worker compute the prompt, compute it
         here, or fail the request."""
         code, reason = awaited.problem or ("unknown", "")
-        if awaited.buffer is not None:
-            awaited.buffer.abandon()
-            awaited.buffer = None  # its memory: another worker may be asked now
+        if awaited.load is not None:
+            awaited.load.abandon()
+            awaited.load = None  # its memory: another worker may be asked now
         self._metrics.fail(code)
         self._end(awaited)
         if not awaited.alive:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rtp_llm.config.refusals import get_refusal
 from rtp_llm.disagg.differences import explain
 
 OURS = (
@@ -36,6 +37,14 @@ def test_what_differs_is_named_with_the_remedy(ours: str, theirs: str, expected:
 
     (line,) = explain((1, OURS.replace(ours, theirs)), (1, OURS))
     assert re.match(expected, line), line
+
+
+def test_the_table_of_refusals_says_the_same_of_ranks() -> None:
+    row = get_refusal(
+        "disaggregation", "recurrent states of workers with unequal --tensor-parallel-size"
+    )
+    (line,) = explain((1, OURS.replace("tp=1", "tp=2")), (1, OURS))
+    assert line.endswith(f": {row.change[0].lower()}{row.change[1:-1]}")
 
 
 def test_what_is_equal_is_not_named() -> None:

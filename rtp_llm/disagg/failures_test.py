@@ -142,7 +142,7 @@ def test_numbers_at_their_limits_end_no_engine(folder: Path, fused: TinyEngine, 
 @pytest.mark.parametrize("pair", [{"decode": {"kv_load_timeout": 0.2}}], indirect=True)
 def test_a_block_that_never_comes_is_not_waited_for(pair: Pair, fused: TinyEngine) -> None:
     """The store of the prefill worker loses a layer, and says nothing."""
-    writer: Any = pair.prefill.engine._writer  # type: ignore[union-attr]
+    writer: Any = pair.prefill.engine._sender.writer  # type: ignore[union-attr]
     send = writer._send_buffer.send
     writer._send_buffer.send = lambda layer, prompts: layer == 1 or send(layer, prompts)
     tokens = prompt(50, seed=9)
@@ -153,7 +153,7 @@ def test_a_block_that_never_comes_is_not_waited_for(pair: Pair, fused: TinyEngin
 
 
 def test_a_store_that_fails_leaves_the_prompt_to_us(pair: Pair, fused: TinyEngine) -> None:
-    writer: Any = pair.prefill.engine._writer  # type: ignore[union-attr]
+    writer: Any = pair.prefill.engine._sender.writer  # type: ignore[union-attr]
     send = writer._send_buffer.send
 
     def broken(layer: int, prompts: Any) -> None:
@@ -174,20 +174,21 @@ def no_pinned_memory(engine: Any) -> None:
     def new_receive_buffer(parts: Any) -> Any:
         raise RuntimeError("CUDA error: out of memory")
 
-    engine._new_buffer = new_receive_buffer
+    engine._receiver.new_buffer = new_receive_buffer
 
 
 def client_refuses(engine: Any) -> None:
-    load = engine._client.load
+    receiver = engine._receiver
+    load = receiver.client.load
 
     class Refusing:
-        def load(self, address: str, name: str, rows: Any, *, timeout: float, free: Any) -> Any:
-            return load(address, "", rows, timeout=timeout, free=free)
+        def load(self, address: str, name: str, rows: Any, **options: Any) -> Any:
+            return load(address, "", rows, **options)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(client, name)
 
-    client, engine._client = engine._client, Refusing()
+    client, receiver.client = receiver.client, Refusing()
 
 
 @pytest.mark.parametrize("broken", [no_pinned_memory, client_refuses])
@@ -198,7 +199,7 @@ def test_a_load_that_cannot_begin_ends_no_engine(
     pair: Pair, fused: TinyEngine, broken: Callable[[Any], None]
 ) -> None:
     engine: Any = pair.decode.engine
-    whole = dict(vars(engine))
+    whole = dict(vars(engine._receiver))
     broken(engine)
     tokens = prompt(50, seed=12)
     request = pair.decode.add(tokens)
@@ -209,7 +210,7 @@ def test_a_load_that_cannot_begin_ends_no_engine(
         assert "(load_failed)" in pair.decode.errors[request]
     assert pair.decode.failures() == {"load_failed": 1}
     pair.settle()
-    engine._new_buffer, engine._client = whole["_new_buffer"], whole["_client"]
+    vars(engine._receiver).update(whole)
     assert pair.tokens(tokens) == fused.tokens(tokens)
     assert pair.decode.transfers()["delivered"] == 1
     pair.settle()
@@ -284,12 +285,12 @@ def test_layers_travel_while_later_ones_are_computed(pair: Pair) -> None:
     while not decode._by_name:
         pair.decode.step()
     (awaited,) = decode._by_name.values()
-    writer: Any = pair.prefill.engine._writer  # type: ignore[union-attr]
+    writer: Any = pair.prefill.engine._sender.writer  # type: ignore[union-attr]
     begin, cycles = writer.begin, []
 
     def watched(batch: Any) -> Any:
         if (context := begin(batch)) is not None:
-            cycles.append(WaitingLayers(context, awaited.load))
+            cycles.append(WaitingLayers(context, awaited.load.loads[0]))
         return cycles[-1] if context is not None else None
 
     writer.begin = watched
@@ -301,7 +302,7 @@ def test_layers_travel_while_later_ones_are_computed(pair: Pair) -> None:
 
 def test_blocks_are_held_until_copies_of_a_prompt_that_nobody_wants_have_ended(pair: Pair) -> None:
     """Its name and its blocks could be another prompt's by then."""
-    writer: Any = pair.prefill.engine._writer  # type: ignore[union-attr]
+    writer: Any = pair.prefill.engine._sender.writer  # type: ignore[union-attr]
     gate, send = threading.Event(), writer._send_buffer.send
 
     def wait_and_send(*arguments: Any) -> None:

@@ -157,7 +157,7 @@ def test_a_token_that_never_comes_is_not_waited_for(pair: Pair) -> None:
     hear = engine._hear
     engine._hear = lambda peer, said: isinstance(said, Prefilled | Failed) or hear(peer, said)
     request = pair.decode.add(prompt(30), key="another")
-    pair.until(lambda: any(each.load.done for each in engine._by_name.values()))
+    pair.until(lambda: any(each.load.loads[0].done for each in engine._by_name.values()))
     assert not pair.finished(request)
     engine._patience = dataclasses.replace(engine._patience, prefill=0.1, load=0.1)
     pair.until(lambda: pair.finished(request))

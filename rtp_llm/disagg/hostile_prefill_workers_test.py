@@ -130,6 +130,30 @@ def test_other_blocks_are_refused_in_words_and_logged_once(
 
 
 @pytest.mark.parametrize(
+    ("ranks", "why"),
+    [
+        ([0, 2], "some of its ranks only"),
+        ([0, 0], "some of its ranks only"),
+        ([-1], "some of its ranks only"),
+        ([0, 1, 2], "not 3"),
+    ],
+)
+def test_ranks_that_make_no_sense_are_refused(ranks: list[int], why: str) -> None:
+    def only_four(count: int) -> None:
+        if 4 % count:
+            raise ValueError(f"not {count}")
+
+    offers = [Offer(transport="tcp", address=b"1", rank=rank) for rank in ranks]
+    listener = Listener("127.0.0.1:0", Waker())
+    listener.open(msgspec.structs.replace(WELCOME, offers=offers))
+    others = [listener.address], HELLO.fingerprint, Waker(), by_tcp()
+    peers = Peers(*others, check_ranks=only_four)
+    with pytest.raises(MismatchError, match=f"cannot be used, .*{why}"):
+        wait_for_all(peers, 20)
+    listener.close()
+
+
+@pytest.mark.parametrize(
     ("bound", "limit"), [("MOST_WAITING", 1000), ("MOST_WAITING_BYTES", 10**6)]
 )
 def test_who_says_more_than_the_engine_takes_is_not_read_on(

@@ -68,7 +68,7 @@ def test_prefixes_that_both_have_are_not_sent_again(model: Model) -> None:
 def test_workers_compare_the_sizes_of_states(model: Model) -> None:
     runner = model.pair.decode.base.worker.runner
     same = {"weights": "float32", "quantization": "none", "content": "x"}
-    said = fingerprint(runner.model.config, runner.cache, **same)
+    said = fingerprint(runner.model.config, runner.model.cache_groups(), 4, **same)
     # Of each layer the convolution, the state, its ring and counts.
     states = "11x160.float32+4x24x16.float32+16x2x16.float32+16x4x24.float32+16x4.float32+4x3.int32"
     assert f"group1=recurrent:{states}:0-1,3" in said

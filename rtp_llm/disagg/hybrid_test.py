@@ -72,7 +72,7 @@ def test_a_mismatch_names_the_group(pair: Pair) -> None:
     def said(worker: Any) -> str:
         runner = worker.base.worker.runner
         same = {"weights": "float32", "quantization": "none", "content": "dummy"}
-        return fingerprint(runner.model.config, runner.cache, **same)
+        return fingerprint(runner.model.config, runner.model.cache_groups(), 4, **same)
 
     ours = said(pair.decode)
     assert ours == said(pair.prefill)

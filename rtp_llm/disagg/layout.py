@@ -13,6 +13,7 @@ from rtp_llm.disagg.transports.interface import HOST, Region
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from rtp_llm.attention import CacheGroups
     from rtp_llm.models.config import ModelConfig
     from rtp_llm.worker.cache.kv_cache import KVCache
 
@@ -129,27 +130,30 @@ def memory_of(cache: KVCache) -> list[Region]:
 
 def fingerprint(
     config: ModelConfig,
-    cache: KVCache,
+    groups: CacheGroups,
+    block_size: int,
     *,
     weights: str,
     quantization: str,
     content: str,
     speculative: str = "none",
+    ranks: int = 1,
 ) -> str:
     """What must be equal for blocks of one worker to mean the same in another one.
 
-    ``weights`` is their number type, ``content`` their digest, ``speculative`` what drafts with
-    keys and values of its own. Each name has its remedy in
-    rtp_llm.disagg.differences. Tensor parallelism is not there yet: a worker that has it will say
-    another ``tp``.
+    ``groups`` are those of one rank alone, ``weights`` is the number type of weights, ``content``
+    their digest, ``speculative`` what drafts with keys and values of its own. The number of
+    tensor-parallel ``ranks`` matters to recurrent states alone, which no load takes apart. Each
+    name has its remedy in rtp_llm.disagg.differences.
     """
-    specs = [group.spec for group in cache.groups if group.spec.kind != "recurrent"]
+    specs = [group.spec for group in groups.groups if group.spec.kind != "recurrent"]
     dtypes = dict.fromkeys(str(spec.memory_dtype).removeprefix("torch.") for spec in specs)
-    groups = " ".join(f"group{g}={group.identity}" for g, group in enumerate(cache.groups))
+    identities = " ".join(f"group{g}={group.identity}" for g, group in enumerate(groups.groups))
+    tensor = "any" if groups.rollback is None else ranks
     return (
         f"{config.architecture} speculative={speculative} "
-        f"layers={len(cache.layers)} vocabulary={config.vocab_size} "
-        f"dtype={','.join(dtypes)} block_size={cache.block_size} {groups} tp=1 "
+        f"layers={len(groups.specs)} vocabulary={config.vocab_size} "
+        f"dtype={','.join(dtypes)} block_size={block_size} {identities} tp={tensor} "
         f"weights={weights} quantization={quantization} content={content}"
     )
 

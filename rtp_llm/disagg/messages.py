@@ -9,7 +9,7 @@ from rtp_llm.engine.messages import FailureKind, TokenLogprob
 from rtp_llm.sampling_params import SamplingParams
 
 # Changes with every change of these structs.
-PROTOCOL = 7
+PROTOCOL = 8
 # The longest message that is taken: a prompt of 2^24 tokens takes 80 MiB.
 LONGEST_MESSAGE = 96 * 2**20
 # The same of the first one that a prefill worker hears: anybody may come, and gets no more memory.
@@ -52,12 +52,15 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """A transport by which a prefill worker's blocks may be had.
 
     ``address`` is in the transport's own format; ``regions`` are (address, bytes, device)
-    of the memory that a reader may ask for, of transports by which the decode worker reads itself.
+    of the memory that a reader may ask for, of transports by which the decode worker reads itself;
+    ``rank``: the tensor-parallel rank that has these blocks, of which a transport has one offer
+    each.
     """
 
     transport: str
     address: bytes
     regions: list[tuple[int, int, int]] = []
+    rank: int = 0
 
 
 class Welcome(msgspec.Struct, tag="welcome", frozen=True, kw_only=True):

@@ -146,7 +146,7 @@ def content(rows: list[list[int]]) -> dict[tuple[int, ...], bytes]:
 
 def test_what_arrives_is_what_was_computed_byte_by_byte(pair: Pair) -> None:
     sent: dict[int, list[list[int]]] = {}
-    send_buffer: Any = pair.prefill.engine._writer._send_buffer  # type: ignore[union-attr]
+    send_buffer: Any = pair.prefill.engine._sender.writer._send_buffer  # type: ignore[union-attr]
     send, layout = send_buffer.send, send_buffer._layout
 
     def watched(layer: int, prompts: Any) -> None:
@@ -160,7 +160,7 @@ def test_what_arrives_is_what_was_computed_byte_by_byte(pair: Pair) -> None:
 
     def looked_at(awaited: Any, first: Any) -> Any:
         # Neither side has released a block yet.
-        for layer, rows in awaited.buffer.rows:
+        for layer, rows in awaited.load.buffer.rows:
             assert content(rows.tolist()) == content(sent[layer])
             compared.append(layer)
         return deliver(awaited, first)

@@ -64,7 +64,7 @@ class Peer:
     address: str
     connection: MessageConnection[ToDecode] | None = None
     transport: str = ""
-    transfer_address: str = ""
+    transfer_addresses: tuple[str, ...] = ()  # of its ranks
     refused: str | None = None
     trouble: str = ""
     heard_at: float = 0.0
@@ -77,7 +77,7 @@ class Peer:
     @property
     def ready(self) -> bool:
         """It can be asked."""
-        return self.connection is not None and bool(self.transfer_address)
+        return self.connection is not None and bool(self.transfer_addresses)
 
     def remember(self, keys: NDArray[np.int64]) -> None:
         """It computes these blocks, so it has them for a while."""
@@ -107,10 +107,13 @@ class Peers:
         waker: Waker,
         transports: TransportClient,
         key: WorkerKey | None = None,
+        check_ranks: Callable[[int], None] = lambda _: None,
     ) -> None:
+        """``check_ranks`` raises ValueError for a worker of so many tensor-parallel ranks whose
+        blocks cannot be had."""
         self._key = key
         self.all = [Peer(address) for address in addresses]
-        self._transports = transports
+        self._transports, self._check_ranks = transports, check_ranks
         self._hello = Hello(protocol=PROTOCOL, fingerprint=fingerprint)
         self._messages: BoundedQueue[tuple[Peer, MessageConnection[ToDecode], ToDecode | None]]
         self._messages = BoundedQueue(waker.wake)
@@ -133,7 +136,7 @@ class Peers:
                 self._welcomed(peer, connection, message)
             elif peer.connection is connection:
                 if message is None:
-                    peer.connection, peer.transfer_address = None, ""
+                    peer.connection, peer.transfer_addresses = None, ()
                     peer.asked_tokens = peer.waiting_tokens = 0
                 if isinstance(message, Load):
                     peer.waiting_tokens = message.waiting_tokens
@@ -166,12 +169,12 @@ class Peers:
 
     def _fall_back_to_tcp(self, peer: Peer) -> None:
         """No library is asked again that has failed, where TCP will do."""
-        instead = self._transports.instead(peer.address, peer.transfer_address)
+        instead = self._transports.instead(peer.address, peer.transfer_addresses[0])
         if instead is None:
             return
         reason = "blocks of prefill worker %s go by tcp until it connects anew: %s failed, %s"
         _logger.warning(reason, peer.address, peer.transport, instead[0])
-        peer.transport, peer.transfer_address = instead[1]
+        peer.transport, peer.transfer_addresses = instead[1]
 
     def close(self) -> None:
         """End all connections."""
@@ -213,10 +216,11 @@ class Peers:
         host, _ = split_address("prefill_workers", peer.address)
         try:
             met = self._transports.meet(peer.address, host, welcome.offers)
+            self._check_ranks(len(met[1]))
         except ValueError as error:
             self._refuse(peer, connection, str(error))
             return
-        peer.connection, (peer.transport, peer.transfer_address) = connection, met
+        peer.connection, (peer.transport, peer.transfer_addresses) = connection, met
         peer.refused = None
         _logger.info("prefill worker %s is connected, blocks by %s", peer.address, peer.transport)
 

@@ -24,11 +24,11 @@ class PinnedPool:
     """A bound on it: the cache has no place for these blocks any more, or none yet, so nothing else
     limits them. torch rounds each piece of pinned memory up to a power of two, which counts."""
 
-    def __init__(self, layout: CacheLayout, limit: int | None) -> None:
-        """``limit`` in bytes; None: half of what is free now."""
+    def __init__(self, layout: CacheLayout, limit: int | None, ranks: int = 1) -> None:
+        """``limit`` in bytes; None: half of what is free now. Each of ``ranks`` has its part."""
         free = CpuDevice().memory_info().free
         self._layout = layout
-        self.limit = int(_SHARE * free) if limit is None else limit
+        self.limit = (int(_SHARE * free) if limit is None else limit) // ranks
         self._taken = 0
         # An owner may go in any thread, and in the middle of what this one does.
         self._guard = threading.RLock()

@@ -22,6 +22,7 @@ from rtp_llm.disagg.messages import (
     Prefilled,
     ToPrefill,
 )
+from rtp_llm.disagg.rank_messages import SendOrder
 from rtp_llm.engine.deltas import decode_step
 from rtp_llm.engine.messages import (
     ERROR_MESSAGES,
@@ -40,8 +41,7 @@ if TYPE_CHECKING:
     from rtp_llm.disagg.listener import DecodeWorker, Listener
     from rtp_llm.disagg.metrics import TransferMetrics
     from rtp_llm.disagg.pinned_pool import PinnedPool
-    from rtp_llm.disagg.prompt_writer import PromptWriter
-    from rtp_llm.disagg.transports.store import TransportStore
+    from rtp_llm.disagg.prompt_sender import PromptSender
     from rtp_llm.engine.engine import Engine
     from rtp_llm.engine.waker import Waker
     from rtp_llm.sampling_params import SamplingParams
@@ -79,8 +79,7 @@ class PrefillEngine(EngineWithTransfers):
     def __init__(
         self,
         engine: Engine,
-        writer: PromptWriter,
-        store: TransportStore,
+        sender: PromptSender,
         listener: Listener,
         waker: Waker,
         metrics: TransferMetrics,
@@ -88,7 +87,7 @@ class PrefillEngine(EngineWithTransfers):
     ) -> None:
         """``pool`` None: blocks are fetched from where they are."""
         super().__init__(engine)
-        self._writer, self._store, self._listener = writer, store, listener
+        self._sender, self._listener = sender, listener
         self._waker, self._metrics, self._pool = waker, metrics, pool
         self._numbers = itertools.count(_FIRST_REQUEST)
         self._asked: dict[int, _Asked] = {}  # by name
@@ -100,18 +99,18 @@ class PrefillEngine(EngineWithTransfers):
 
     @property
     def descriptors(self) -> Sequence[int]:
-        return self._waker.descriptor, self._store.fileno(), *self._engine.descriptors
+        return self._waker.descriptor, self._sender.fileno(), *self._engine.descriptors
 
     @property
     def patience(self) -> int | None:
         """Deadlines pass and copies end by themselves."""
-        waits = self._asked or self._writer.under_way
+        waits = self._asked or self._sender.under_way
         return _TICK_MILLISECONDS if waits else self._engine.patience
 
     def stats(self) -> EngineStats:
         """The engine's, with those of transfers."""
         counts, failures = self._metrics.read()
-        counts["writer_queue"] = self._writer.queued
+        counts["writer_queue"] = self._sender.queued
         return msgspec.structs.replace(
             self._engine.stats(), transfers=counts, transfer_failures=failures
         )
@@ -122,9 +121,9 @@ class PrefillEngine(EngineWithTransfers):
         for decode_worker, message in self._listener.take():
             self._hear(decode_worker, message)
         outputs = self._engine.step()
-        for sequence, error in self._writer.take_failures().items():
+        for sequence, reason in self._sender.take_failures().items():
             if asked := self._by_request.get(sequence >> INDEX_BITS):
-                self._give_up(asked, "store_failed", str(error))
+                self._give_up(asked, "store_failed", reason)
         if self._by_request:
             for output in outputs:
                 if isinstance(output, StepOutput):
@@ -133,14 +132,14 @@ class PrefillEngine(EngineWithTransfers):
                     self._give_up(self._by_request[output.request_id], output.kind, output.message)
         self._watch_deadlines()
         self._release()
+        self._sender.deliver()
         self._tell_load()
         return outputs
 
     def close(self) -> None:
         """End connections and threads; for tests, a process just ends."""
         self._listener.close()
-        self._store.close()
-        self._writer.close()
+        self._sender.close()
 
     # -- decode workers ------------------------------------------------------------------------
 
@@ -168,7 +167,7 @@ class PrefillEngine(EngineWithTransfers):
             self._refuse(decode_worker, message.name, *refusal)
             return
         try:
-            self._store.begin(str(message.name), message.transport, decode_worker.send)
+            self._sender.announce(message.name, message.transport, decode_worker.send)
         except ValueError as error:
             self._refuse(decode_worker, message.name, "invalid", str(error))
             return
@@ -183,11 +182,11 @@ class PrefillEngine(EngineWithTransfers):
         try:
             self._engine.add(_request(request_id, message))
         except RequestError as error:
-            self._store.forget(str(message.name))
+            self._sender.forget(message.name)
             self._refuse(decode_worker, message.name, error.kind, error.message)
             return
         tokens = np.array(message.prompt_token_ids, np.int32)
-        self._writer.add(asked.sequence, message.name, tokens, message.extra_key)
+        self._sender.begin(SendOrder(message.name, asked.sequence, tokens, message.extra_key))
         self._asked[message.name] = self._by_request[request_id] = asked
         self._metrics.add(prompts=1)
 
@@ -231,8 +230,7 @@ class PrefillEngine(EngineWithTransfers):
                 self._give_up(asked, delta.error, ERROR_MESSAGES[delta.error])
                 continue
             asked.computed = True
-            draft_state = self._writer.take_draft_state(asked.sequence)
-            self._writer.remove(asked.sequence)
+            draft_state = self._sender.computed(asked.sequence)
             asked.decode_worker.send(
                 Prefilled(
                     name=asked.name,
@@ -257,8 +255,7 @@ class PrefillEngine(EngineWithTransfers):
         asked.ended = True
         if not asked.computed:
             self._engine.abort([(asked.request_id, 0)])
-        self._writer.remove(asked.sequence)
-        self._store.end(str(asked.name))
+        self._sender.end(asked.name, asked.sequence)
 
     def _watch_deadlines(self) -> None:
         now = time.monotonic()
@@ -267,9 +264,9 @@ class PrefillEngine(EngineWithTransfers):
                 self._give_up(asked, "prefill_timeout", "the decode worker's patience is over")
 
     def _release(self) -> None:
-        self._store.take_released()
+        self._sender.take_released()
         for asked in [each for each in self._asked.values() if each.ended]:
-            if self._writer.reads(asked.sequence) or self._store.busy(str(asked.name)):
+            if self._sender.reads(asked.name, asked.sequence):
                 continue
             self._engine.remote_prompts.unpin(asked.sequence)
             del self._asked[asked.name], self._by_request[asked.request_id]

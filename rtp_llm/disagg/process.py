@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtp_llm.device.early import start_driver
@@ -13,16 +15,21 @@ if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
     from rtp_llm.engine.serving import Built
 
+# What makes the workers of other tensor-parallel ranks.
+RANK_FACTORY = "rtp_llm.disagg.rank_worker:make_worker"
 
-def _build(settings: Settings) -> Built:
+
+def _build(settings: Settings, folder: Path, on_loss: Callable[[str], None]) -> Built:
     phases = Phases()
     start_driver(settings.device_type)
     # torch takes seconds to import; by now the heartbeat is there.
     from rtp_llm.disagg.build import build_worker
     from rtp_llm.engine.build import build_engine
+    from rtp_llm.engine.tensor.tensor_ranks import RanksPlace
 
     phases.end("imports")
-    return build_worker(settings, build_engine(settings, phases=phases))
+    place = RanksPlace(folder, on_loss, RANK_FACTORY)
+    return build_worker(settings, build_engine(settings, phases=phases, place=place))
 
 
 if __name__ == "__main__":

@@ -85,12 +85,17 @@ class PromptWriter:
     def __init__(
         self,
         layout: CacheLayout,
-        prompts: RemotePrompts,
+        prompts: RemotePrompts | None,
         send_buffer: PinningSendBuffer,
         device: Device,
         settings: WriterSettings,
+        *,
+        keeps_blocks: bool = False,
     ) -> None:
+        """``prompts`` None: on a rank whose rank 0 holds the blocks for all, with
+        ``keeps_blocks``: until all have released them."""
         self._layout, self._remote_prompts, self._send_buffer = layout, prompts, send_buffer
+        self._keeps_blocks = keeps_blocks
         self._new_event = device.new_event
         self._cycles = WriteCycles(settings, device.make_current, self._end)
         self._prompts: dict[int, SentPrompt] = {}
@@ -179,7 +184,8 @@ class PromptWriter:
         for sequence in cycle.sequences:
             if not self._under_way[sequence]:
                 del self._under_way[sequence]
-                if not self._send_buffer.keeps_blocks:
+                keeps = self._keeps_blocks or self._send_buffer.keeps_blocks
+                if self._remote_prompts is not None and not keeps:
                     self._remote_prompts.unpin(sequence)
         if cycle.error is not None:
             self._failures.update(dict.fromkeys(cycle.sequences, cycle.error))
@@ -200,7 +206,8 @@ class PromptWriter:
         for row, prompt, length in zip(rows, prompts, lengths, strict=True):
             blocks = -(-min(length, prompt.length) // size)
             if blocks > prompt.stored:
-                self._remote_prompts.pin(int(batch.seq_ids[row]), prompt.stored, blocks)
+                if self._remote_prompts is not None:
+                    self._remote_prompts.pin(int(batch.seq_ids[row]), prompt.stored, blocks)
                 prompt.stored = blocks
         return CacheStoreInputs(
             input_lengths_host=torch.tensor(lengths, dtype=torch.int32),

@@ -225,8 +225,9 @@ def test_a_slow_wire_is_waited_for_as_long_as_it_may(
 ) -> None:
     pair = Pair(folder, **SIZES, kv_load_timeout=load_timeout)
     (peer,) = pair.peers.all
-    wire = SlowWire(peer.transfer_address.removeprefix("tcp://"), pause=0.01 if arrives else 0.1)
-    peer.transfer_address = f"tcp://{wire.address}"
+    (address,) = peer.transfer_addresses
+    wire = SlowWire(address.removeprefix("tcp://"), pause=0.01 if arrives else 0.1)
+    peer.transfer_addresses = (f"tcp://{wire.address}",)
     prompts = [prompt(60, seed=number) for number in range(3)]
     requests = [pair.decode.add(tokens) for tokens in prompts]
     pair.until(lambda: pair.finished(*requests))

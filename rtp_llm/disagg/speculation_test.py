@@ -168,7 +168,7 @@ def test_states_that_make_no_sense_are_not_taken(
     both: Both, begin: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Too short, or with a draft that is no token: the prompt is computed again."""
-    writer: Any = both.pair.prefill.engine._writer  # type: ignore[union-attr]
+    writer: Any = both.pair.prefill.engine._sender.writer  # type: ignore[union-attr]
     take, taken = writer.take_draft_state, []
 
     def changed(sequence: int) -> bytes:

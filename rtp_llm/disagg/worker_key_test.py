@@ -270,7 +270,7 @@ def test_whole_workers_with_a_key_and_both_ports(tmp_path: Path) -> None:
         )
         (peer,) = pair.peers.all
         assert peer.address == f"127.0.0.1:{control}"
-        assert peer.transfer_address == f"tcp://127.0.0.1:{blocks}"
+        assert peer.transfer_addresses == (f"tcp://127.0.0.1:{blocks}",)
         pair.tokens(prompt(30))
         assert pair.decode.transfers()["delivered"] == 1 and not pair.decode.failures()
         pair.settle()

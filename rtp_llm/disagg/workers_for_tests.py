@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,9 +14,11 @@ import numpy as np
 from rtp_llm.config.settings import Settings
 from rtp_llm.constraints import Grammar, Thinking
 from rtp_llm.disagg.build import BuiltWorker, build_worker
+from rtp_llm.disagg.process import RANK_FACTORY
 from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.deltas import decode_step
 from rtp_llm.engine.messages import AddRequest, RequestFailed, StepOutput
+from rtp_llm.engine.tensor.tensor_ranks import RanksPlace
 from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.testing.tiny_engine import Outcome
 
@@ -33,9 +37,12 @@ class Worker:
     """One worker and what its requests gave."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
+        """``settings`` may have a ``factory`` of the workers of other ranks among them."""
         small = {"kv_cache_mem_mb": 8, "dtype": "float32", "num_threads": 1}
+        factory = settings.pop("factory", RANK_FACTORY)
         chosen = Settings(model=str(folder), **{**small, **settings})
-        self.base = build_engine(chosen)
+        self._place = Path(tempfile.mkdtemp(prefix="rtp-llm-"))
+        self.base = build_engine(chosen, place=RanksPlace(self._place, factory=factory))
         self.built: BuiltWorker = build_worker(chosen, self.base)
         self.engine = self.built.engine
         self.outcomes: dict[int, Outcome] = {}
@@ -94,6 +101,13 @@ class Worker:
         """Failures by code."""
         return self.engine.stats().transfer_failures
 
+    def close(self) -> None:
+        """End threads, connections and the processes of other ranks."""
+        self.engine.close()
+        if self.built.step_group is not None:
+            self.built.step_group.leave()
+        shutil.rmtree(self._place)
+
     def is_idle(self) -> bool:
         """No sequence is there, nothing is held, every block is back."""
         state = self.scheduler.stats()
@@ -151,5 +165,5 @@ class Pair:
 
     def close(self) -> None:
         """End threads and connections."""
-        self.decode.engine.close()
-        self.prefill.engine.close()
+        self.decode.close()
+        self.prefill.close()

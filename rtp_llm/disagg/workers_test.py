@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.disagg import build
+from rtp_llm.disagg import rank_parts
 from rtp_llm.disagg.layout import CacheLayout
 from rtp_llm.disagg.messages import Prefill
 from rtp_llm.disagg.metrics import TransferMetrics
@@ -164,7 +164,7 @@ def test_one_that_cannot_be_computed_there_is_computed_here(folder: Path) -> Non
 
 def test_by_way_of_staging_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, whose cache the host does not read."""
-    monkeypatch.setattr("rtp_llm.disagg.build._reads_in_place", lambda *of: False)
+    monkeypatch.setattr("rtp_llm.disagg.rank_parts.reads_in_place", lambda *of: False)
     pair, fused = Pair(folder, **SIZES), TinyEngine(folder, **SIZES)
     for length in (1, 23, 24, 25, 60):
         tokens = prompt(length, seed=length)
@@ -181,10 +181,10 @@ def test_what_host_memory_does_not_hold_is_computed_at_the_decode_worker(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is room for one prompt of the two that come at once, and for the next one again."""
-    monkeypatch.setattr("rtp_llm.disagg.build._reads_in_place", lambda *of: False)
+    monkeypatch.setattr("rtp_llm.disagg.rank_parts.reads_in_place", lambda *of: False)
     pair, fused = Pair(folder, **SIZES), TinyEngine(folder, **SIZES)
     worker: Any = pair.prefill.engine
-    layout = worker._writer._layout
+    layout = worker._sender.writer._layout
     worker._pool = PinnedPool(layout, 2 * layout.bytes_of(40))
     prompts = [prompt(30, seed=seed) for seed in (1, 2)]
     requests = [pair.decode.add(each) for each in prompts]
@@ -211,18 +211,18 @@ def test_what_a_decode_workers_host_memory_does_not_hold_is_computed_there(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same on the other side, whose memory is taken before a prefill worker is asked."""
-    monkeypatch.setattr("rtp_llm.disagg.build._reads_in_place", lambda *of: False)
-    pool_for = build._pinned_pool
+    monkeypatch.setattr("rtp_llm.disagg.rank_parts.reads_in_place", lambda *of: False)
+    pool_for = rank_parts.pool_for
     pools: list[PinnedPool] = []
 
-    def small_pool(settings: Settings, layout: CacheLayout) -> PinnedPool:
+    def small_pool(settings: Settings, layout: CacheLayout, ranks: int) -> PinnedPool:
         if settings.role == "prefill":
-            return pool_for(settings, layout)
+            return pool_for(settings, layout, ranks)
         pieces = [rounded(layout.layer_bytes(layer, 8)) for layer in range(layout.num_layers)]
         pools.append(PinnedPool(layout, sum(pieces)))
         return pools[0]
 
-    monkeypatch.setattr("rtp_llm.disagg.build._pinned_pool", small_pool)
+    monkeypatch.setattr("rtp_llm.disagg.rank_parts.pool_for", small_pool)
     pair, fused = Pair(folder, **SIZES), TinyEngine(folder, **SIZES)
     prompts = [prompt(30, seed=seed) for seed in (1, 2)]
     requests = [pair.decode.add(each) for each in prompts]
@@ -247,7 +247,7 @@ def test_pinned_memory_comes_in_powers_of_two(pair: Pair, size: int, taken: int)
     class Owner:
         """Of some memory."""
 
-    layout = pair.prefill.engine._writer._layout  # type: ignore[union-attr]
+    layout = pair.prefill.engine._sender.writer._layout  # type: ignore[union-attr]
     pool, owner = PinnedPool(layout, taken), Owner()
     pool.take([size], owner)
     with pytest.raises(PoolFullError, match="--cache-store-mem-mb"):
@@ -258,7 +258,7 @@ def test_pinned_memory_comes_in_powers_of_two(pair: Pair, size: int, taken: int)
 
 def test_pieces_of_a_prompt_count_as_the_most_they_may_take(pair: Pair) -> None:
     """Ten blocks may come as 3, 3, 3 and 1: each takes up to twice what it has, less a block."""
-    layout = pair.prefill.engine._writer._layout  # type: ignore[union-attr]
+    layout = pair.prefill.engine._sender.writer._layout  # type: ignore[union-attr]
     tokens, whole = 10 * layout.block_size, layout.bytes_of(10 * layout.block_size)
     assert PinnedPool(layout, 2 * whole).problem([], tokens) is None
     assert PinnedPool(layout, 2 * whole - 1).problem([], tokens)
@@ -268,7 +268,7 @@ def test_pieces_of_a_prompt_count_as_the_most_they_may_take(pair: Pair) -> None:
 def test_host_memory_is_half_of_what_is_free_unless_it_is_set(pair: Pair) -> None:
     worker: Any = pair.prefill.engine
     assert worker._pool is None  # the cache is read where it is
-    layout = worker._writer._layout
+    layout = worker._sender.writer._layout
     size = layout.block_size
     blocks = 2**40 // layout.bytes_of(size)
     assert PinnedPool(layout, None).problem([], size) is None

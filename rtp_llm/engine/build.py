@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rtp_llm.models.config import ModelConfig
     from rtp_llm.worker.cache.plan import CachePlan
     from rtp_llm.worker.local_worker import LocalWorker
+    from rtp_llm.worker.shared.ranks_worker import RanksWorker
     from rtp_llm.worker.speculative.proposer import Proposer
     from rtp_llm.worker.warm_up import StepLimits
     from rtp_llm.worker.worker import Worker
@@ -46,13 +47,16 @@ _logger = logging.getLogger("rtp_llm.engine")
 
 @dataclass(frozen=True)
 class BuiltEngine:
-    """An engine that is ready to step, and what it is made of."""
+    """An engine that is ready to step, and what it is made of: ``worker`` of this process, and
+    those of other tensor-parallel ranks."""
 
     engine: Engine
     ready: EngineReady
     limits: StepLimits
     worker: LocalWorker
     scheduler: Scheduler
+    tensor: TensorRanks
+    ranks_worker: RanksWorker | None = None
     step_group: StepGroup | None = None
 
 
@@ -87,22 +91,20 @@ def build_engine(
             mixture = built.config.moe is not None
             _logger.info("%s", explain_ranks(settings, device, is_mixture=mixture))
         _log(ready, built.config, built.plan, device, phases)
-        worker = _together(settings, built, tensor, scheduler)
+        ranks_worker = tensor.worker(built.worker, scheduler, settings)
+        worker = ranks_worker or _with_experts(built)
         engine = _engine(settings, scheduler, worker, built.worker, ready, proposer)
     except BaseException:
         tensor.give_up()
         raise
     group = tensor if tensor.several else built.ranks
-    return BuiltEngine(engine, ready, built.limits, built.worker, scheduler, group)
+    of = built.limits, built.worker, scheduler, tensor, ranks_worker, group
+    return BuiltEngine(engine, ready, *of)
 
 
-def _together(
-    settings: Settings, built: BuiltWorker, tensor: TensorRanks, scheduler: Scheduler
-) -> Worker:
-    """The worker, with those of other ranks."""
-    if built.ranks is not None:
-        return RankWorker(built.worker, built.ranks)
-    return tensor.worker(built.worker, scheduler, settings)
+def _with_experts(built: BuiltWorker) -> Worker:
+    """The worker, with those of engines that have other experts."""
+    return built.worker if built.ranks is None else RankWorker(built.worker, built.ranks)
 
 
 def _kept_quantization(settings: Settings, model: CausalLM) -> str:

@@ -68,7 +68,7 @@ class AnsweringEngine(ScriptedEngine):
         return [step_columns(result, StepOutputs(len(rows), len(rows)), STEP_SECONDS)]
 
 
-def build(settings: Settings) -> Any:
+def build(settings: Settings, *_: Any) -> Any:
     """Its context has room for the prompts of agents."""
     tokenizer = Tokenizer.from_folder(settings.model, settings.chat_template)
     built = scripted_engine.build(settings)

@@ -115,7 +115,7 @@ class ScriptedEngine(Serving):
         return EngineStats(running=len(self.running), steps=self.steps, step_age=age)
 
 
-def build(settings: Settings) -> Any:
+def build(settings: Settings, *_: Any) -> Any:
     """A folder named "missing" cannot be loaded; ranks of "lockstep" live and die together."""
     if settings.model == "missing":
         raise ValueError("no such model: missing")

@@ -24,8 +24,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "outputs": "engine",
         "prompt_job": "outputs text engine constraints sampling_params",
         "text": "model_folder constraints sampling_params",
-        "disagg": "engine worker models device native config constraints sampling_params keepalive "
-        "_runtime",
+        "disagg": "engine worker loader models attention distributed device native config "
+        "constraints sampling_params keepalive _runtime",
         "engine": "text worker loader models layers distributed ops device native config "
         "model_folder constraints sampling_params _runtime",
         "worker": "loader models distributed attention ops device config constraints "

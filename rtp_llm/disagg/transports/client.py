@@ -19,23 +19,28 @@ if TYPE_CHECKING:
     from rtp_llm.disagg.connector import Client, LoadHandle
 
 
+# Of each tensor-parallel rank of a prefill worker.
+Addresses = tuple[str, ...]
+
+
 class TransportClient:
     """``Client`` whose addresses are "transport://where", as ``meet`` gives them."""
 
     def __init__(self, clients: Mapping[str, Client | PullClient]) -> None:
         """``clients`` by transport, the best first."""
         self._clients = clients
-        self._by_tcp: dict[str, str] = {}  # of workers that offer it, if we take it
+        # Of workers that offer it, if we take it: the addresses of their ranks.
+        self._by_tcp: dict[str, tuple[str, ...]] = {}
         self._readable = select.epoll()
         for client in clients.values():
             self._readable.register(client.fileno(), select.EPOLLIN)
 
-    def meet(self, address: str, host: str, offers: Sequence[Offer]) -> tuple[str, str]:
-        """(transport, address of its blocks) for a prefill worker that sent this welcome.
+    def meet(self, address: str, host: str, offers: Sequence[Offer]) -> tuple[str, Addresses]:
+        """(transport, addresses of its ranks' blocks) for a prefill worker that sent this welcome.
 
         Raises ValueError: it offers none of ours, or nonsense.
         """
-        offered = {offer.transport: offer for offer in offers}
+        offered = _by_transport(offers)
         name = next((name for name in self._clients if name in offered), None)
         if name is None:
             raise ValueError(
@@ -44,17 +49,19 @@ class TransportClient:
             )
         self._by_tcp.pop(address, None)
         if "tcp" in offered and "tcp" in self._clients:
-            self._by_tcp[address] = f"tcp://{_place(host, offered['tcp'].address)}"
+            places = (_place(host, offer.address) for offer in offered["tcp"])
+            self._by_tcp[address] = tuple(f"tcp://{place}" for place in places)
         client = self._clients[name]
         if not isinstance(client, PullClient):
             return name, self._by_tcp[address]
-        where = f"{name}://{address}"
-        client.meet(where, host, offered[name])
-        return name, where
+        where, (offer,) = f"{name}://{address}", offered[name]
+        client.meet(where, host, offer)
+        return name, (where,)
 
-    def instead(self, address: str, where: str) -> tuple[str, tuple[str, str]] | None:
-        """(why, (transport, address of its blocks)) where a library has failed with a worker since
-        it was met and both sides have TCP, too: who asked for a library by its name has not."""
+    def instead(self, address: str, where: str) -> tuple[str, tuple[str, Addresses]] | None:
+        """(why, (transport, addresses of its blocks)) where a library has failed with a worker
+        since it was met and both sides have TCP, too: who asked for a library by its name has
+        not."""
         client = self._clients[where.partition("://")[0]]
         if address not in self._by_tcp or not isinstance(client, PullClient):
             return None
@@ -69,14 +76,16 @@ class TransportClient:
         *,
         timeout: float,
         free: Event | None = None,
+        partition: tuple[int, int] = (1, 0),
     ) -> LoadHandle:
-        """See Client. ``free``: not before it is reached a reader writes to the addresses; by TCP
-        blocks come to memory of the host, which the device does not use."""
+        """See Client. ``partition``: by TCP alone. ``free``: not before it is reached a reader
+        writes to the addresses; by TCP blocks come to memory of the host, which the device does
+        not use."""
         name, _, where = address.partition("://")
         client = self._clients[name]
         if isinstance(client, PullClient):
             return client.load(address, request, layers, timeout=timeout, free=free)
-        return client.load(where, request, layers, timeout=timeout)
+        return client.load(where, request, layers, timeout=timeout, partition=partition)
 
     def hear(self, address: str, stored: Stored, sender: Sender) -> None:
         """A prefill worker has blocks to be read, by whatever they were asked for.
@@ -100,6 +109,17 @@ class TransportClient:
         """See Client."""
         for client in self._clients.values():
             client.close()
+
+
+def _by_transport(offers: Sequence[Offer]) -> dict[str, list[Offer]]:
+    """Those of each transport by rank. Raises ValueError where ranks are missing or twice there."""
+    offered: dict[str, list[Offer]] = {}
+    for offer in sorted(offers, key=lambda offer: offer.rank):
+        offered.setdefault(offer.transport, []).append(offer)
+    for ranks in offered.values():
+        if [offer.rank for offer in ranks] != list(range(len(ranks))):
+            raise ValueError("it offers blocks of some of its ranks only")
+    return offered
 
 
 def _place(host: str, told: bytes) -> str:

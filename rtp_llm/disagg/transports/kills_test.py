@@ -69,7 +69,7 @@ def prefill(pipe: Connection, transport: str) -> None:
 def decode(pipe: Connection, transport: str) -> None:
     memory, regions = new_memory(0)
     transports = take_blocks(transport, "", regions)
-    _, address = transports.meet("p", "127.0.0.1", pipe.recv())
+    _, (address,) = transports.meet("p", "127.0.0.1", pipe.recv())
     load = transports.load(address, "1", layers_of(memory), timeout=60)
     pipe.send("go")
     while not load.done:
@@ -88,7 +88,7 @@ def test_a_killed_prefill_worker_writes_nothing_late(transport: str) -> None:
         process = CONTEXT.Process(target=prefill, args=(far, transport), daemon=True)
         process.start()
         far.close()
-        _, address = transports.meet("p", "127.0.0.1", near.recv())
+        _, (address,) = transports.meet("p", "127.0.0.1", near.recv())
         load = transports.load(address, str(name), layers_of(memory), timeout=60)
         near.send(name)
 

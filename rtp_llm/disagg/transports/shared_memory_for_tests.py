@@ -93,7 +93,7 @@ class SharedMemory:
     def meet(self) -> None:
         """Take what it offers."""
         offers: Sequence[Any] = self.pipe.recv()
-        _, self._address = self.transports.meet("there", "127.0.0.1", offers)
+        _, (self._address,) = self.transports.meet("there", "127.0.0.1", offers)
 
     def load(self, free: Any = None) -> LoadHandle:
         """Begin to read all of it."""

@@ -38,7 +38,7 @@ class Sides:
         regions = [(memory.ctypes.data, memory.nbytes, HOST) for memory in (self.there, self.here)]
         self.stores, self.offers = offer_blocks(transport, "127.0.0.1", "f", regions[:1], PATIENCE)
         self.transports = take_blocks(transport, "f", regions[1:])
-        _, self.address = self.transports.meet("peer", "127.0.0.1", self.offers)
+        _, (self.address,) = self.transports.meet("peer", "127.0.0.1", self.offers)
 
     def rows(self, memory: NDArray[np.uint8], blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Blocks of a memory, each at the position of its number, as rows of a layer."""

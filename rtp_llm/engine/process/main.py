@@ -39,7 +39,8 @@ from rtp_llm.engine.process.sender import LogForwarder, Sender
 if TYPE_CHECKING:
     from rtp_llm.engine.serving import Built
 
-Build = Callable[[Settings], "Built"]
+# Of settings, the folder of sockets, and what is told of a lost rank.
+Build = Callable[[Settings, Path, Callable[[str], None]], "Built"]
 
 # At the start, errors of these types were written for the user and say all.
 _FOR_THE_USER = (ValueError, OSError, ImportError, EngineStartError)
@@ -68,10 +69,8 @@ def main(build: Build | None = None) -> int:
     heartbeat.start()
     serving = False
     try:
-        if build is not None:
-            built = build(settings)
-        else:
-            built = _build(settings, address.folder, partial(_end_with_ranks, sender))
+        on_loss = partial(_end_with_ranks, sender)
+        built = (build or _build)(settings, address.folder, on_loss)
         heartbeat.source = built.engine.stats
         service = EngineService(built, address, sender)
         # What was loaded stays; a collection that walks all of torch would hold up a step.

@@ -13,13 +13,20 @@ from rtp_llm.worker.speculative.methods import make_proposer
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
     from rtp_llm.distributed.membership import Membership
+    from rtp_llm.engine.build_worker import BuiltWorker
+    from rtp_llm.engine.tensor.tensor_ranks import TensorRanks
     from rtp_llm.worker.worker import Worker
 
 
 def make_worker(settings: Settings, membership: Membership) -> Worker:
+    """For a process of this rank; see Start."""
+    return build_rank(settings, membership)[0].worker
+
+
+def build_rank(settings: Settings, membership: Membership) -> tuple[BuiltWorker, TensorRanks]:
     """The same steps as rank 0's, so that both agree on what only all can do."""
     device = resolve_device(settings.device_type)
     prepare(settings, device)
     ranks = join_ranks(settings, device, membership)
     proposer = make_proposer(settings, device)
-    return build_worker(settings, device, ranks, proposer, Phases()).worker
+    return build_worker(settings, device, ranks, proposer, Phases()), ranks

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.worker.cache.budget import CacheBudget
     from rtp_llm.worker.local_worker import LocalWorker
-    from rtp_llm.worker.worker import Worker
 
 _log = logging.getLogger(__name__)
 _NEWS_SECONDS = 1.0
@@ -41,10 +40,11 @@ _FACTORY = "rtp_llm.engine.tensor.rank_worker:make_worker"
 @dataclass(frozen=True)
 class RanksPlace:
     """Where ranks meet: a ``folder`` that somebody else removes, and who is told in a thread of
-    its own when one of them is lost."""
+    its own when one of them is lost. ``factory`` makes the others' workers; see Start."""
 
     folder: Path
     on_loss: Callable[[str], None] | None = None
+    factory: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,11 @@ class TensorRanks:
 
     def agree_on(self, value: Any) -> Any:
         """What rank 0 says."""
-        return value if self.world is None else self.world.host.gather(value)[0]
+        return self.gather(value)[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """What each rank says."""
+        return [value] if self.world is None else self.world.host.gather(value)
 
     def logit_shards(self, model: CausalLM, device: Device) -> LogitShards | None:
         """What samples from logits of which this rank has some columns."""
@@ -89,10 +93,12 @@ class TensorRanks:
             return None
         return CaptureSession(self.world.host, patience=_CAPTURE_PATIENCE)
 
-    def worker(self, local: LocalWorker, scheduler: Scheduler, settings: Settings) -> Worker:
-        """For rank 0: what executes a step on all of them."""
+    def worker(
+        self, local: LocalWorker, scheduler: Scheduler, settings: Settings
+    ) -> RanksWorker | None:
+        """For rank 0 of several: what executes a step on all of them."""
         if self.processes is None:
-            return local
+            return None
         in_place, timeout = local.runner.device.shares_memory, settings.step_timeout
         return RanksWorker(local, self.processes, scheduler, timeout=timeout, in_place=in_place)
 
@@ -145,7 +151,7 @@ def start_ranks(settings: Settings, device: Device, place: RanksPlace | None) ->
     meeting, joined = str(place.folder / "ranks"), list[TensorParallel]()
     others = [Membership(rank, size, meeting) for rank in range(1, size)]
     processes = RankProcesses(
-        _FACTORY,
+        place.factory or _FACTORY,
         [(settings, each) for each in others],
         [rank_environment(each.rank, os.environ) for each in others],
         partial(_lost, joined, place),

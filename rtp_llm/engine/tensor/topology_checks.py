@@ -38,8 +38,9 @@ def _check_together(settings: Settings, config: ModelConfig) -> None:
     if config.moe is not None and settings.data_parallel_size > 1:
         name = "--tensor-parallel-size with --data-parallel-size for a mixture of experts"
         _refuse(name, f"{tensor}, data_parallel_size={settings.data_parallel_size}")
-    if settings.role != "both":
-        _refuse("--tensor-parallel-size with --role", f"{tensor}, role={settings.role}")
+    if settings.role != "both" and settings.kv_transport not in ("auto", "tcp"):
+        said = f"{tensor}, kv_transport={settings.kv_transport}"
+        _refuse("--kv-transport of several ranks", said)
 
 
 def _check_devices(settings: Settings, device: Device) -> None:

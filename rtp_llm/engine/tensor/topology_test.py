@@ -43,7 +43,11 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "qwen3_moe",
         "tensor_parallel_size=2, data_parallel_size=2",
     ),
-    "--tensor-parallel-size with --role": ({**TWO, "role": "prefill"}, "llama", "role=prefill"),
+    "--kv-transport of several ranks": (
+        {**TWO, "role": "prefill", "kv_transport": "nixl"},
+        "llama",
+        "tensor_parallel_size=2, kv_transport=nixl",
+    ),
 }
 # Tested elsewhere: below, in start_checks_test.py and in server/tensor_ranks_test.py.
 OTHERS = {
