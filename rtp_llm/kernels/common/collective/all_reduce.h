@@ -3,22 +3,10 @@
 
 #include <cstdint>
 
+#include "rtp_llm/kernels/common/collective/rank_buffers.h"
 #include "rtp_llm/kernels/common/dtype.h"
 
 namespace rtp_llm {
-
-constexpr int kMostRanks = 8;
-constexpr int kRankStateWords = 4;
-
-// Where the ranks meet; rtp_llm/ops/collective/all_reduce.py says more.
-struct RankBuffers {
-  const int64_t* addresses;  // [ranks + 1]: the buffers of all ranks, and the word that ends waits
-  int32_t* state;            // [kRankStateWords], of this rank
-  int64_t capacity;          // bytes of a part at most
-  int ranks;
-  int rank;
-  int most_blocks;  // 0: no limit of the caller's
-};
 
 // x [size] = its sum over the ranks. Begins at a multiple of 16 bytes and has as many.
 struct AllReduceArgs {

@@ -1,9 +1,9 @@
-// Checks the tensors of sums over ranks and describes them to kernels, for every device. What
-// addresses point to is not looked at.
+// Checks the tensors of sums over ranks and describes them to kernels, for every device.
 #pragma once
 
 #include "rtp_llm/kernels/common/collective/all_reduce.h"
 #include "rtp_llm/kernels/common/collective/calls.h"
+#include "rtp_llm/kernels/common/collective/rank_buffers_checks.h"
 
 namespace rtp_llm::glue {
 

@@ -9,6 +9,71 @@
 namespace rtp_llm::cuda {
 namespace {
 
+// -- the sum over ranks --------------------------------------------------------------------------
+
+// kMost: ranks at most, so that loops over them can be unrolled.
+template <class T, int kMost>
+class RankSum : public RankExchange {
+ public:
+  static constexpr int N = kAccessBytes / sizeof(T);
+  using Part = Pack<T, N>;
+
+  __device__ explicit RankSum(const RankBuffers& among) : RankExchange(among) {
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      if (i >= among.ranks) break;
+      const int rank = among.rank + i < among.ranks ? among.rank + i : among.rank + i - among.ranks;
+      buffers_[i] = buffer(rank);
+    }
+  }
+
+  __device__ void push_to_all(int64_t pack, const Part& part) const {
+    const Words4 words = sendable(__builtin_bit_cast(Words4, part));
+    const int64_t at = place(epoch_, among_.rank) + pack * kAccessBytes;
+#pragma unroll
+    for (int i = 1; i < kMost; ++i) {  // the neighbour first: not all ranks begin with the same
+      if (i < among_.ranks) store_to_peer(buffers_[i] + at, words);
+    }
+  }
+
+  // Waits for all parts and adds them, in the order of ranks. `own`: this rank's, of the same pack.
+  __device__ void sum(int64_t pack, const Part& own, float (&to)[N]) {
+    Words4 words[kMost];
+    receive_all(pack, words);
+#pragma unroll
+    for (int i = 0; i < N; ++i) to[i] = 0.0f;
+#pragma unroll
+    for (int rank = 0; rank < kMost; ++rank) {
+      if (rank >= among_.ranks) break;
+      const Part part = rank == among_.rank ? own : __builtin_bit_cast(Part, words[rank]);
+#pragma unroll
+      for (int i = 0; i < N; ++i) to[i] += to_float(part.element[i]);
+    }
+  }
+
+ private:
+  // All places are asked at once.
+  __device__ void receive_all(int64_t pack, Words4 (&words)[kMost]) {
+    const char* const from = buffers_[0] + place(epoch_, 0) + pack * kAccessBytes;
+    for (int polls = 1;; ++polls) {
+      bool missing = false;
+#pragma unroll
+      for (int rank = 0; rank < kMost; ++rank) {
+        if (rank >= among_.ranks || rank == among_.rank) continue;
+        words[rank] = load_from_peers(from + rank * among_.capacity);
+      }
+#pragma unroll
+      for (int rank = 0; rank < kMost; ++rank) {
+        if (rank >= among_.ranks || rank == among_.rank) continue;
+        missing = missing || any_absent(words[rank]);
+      }
+      if (!missing || is_over(polls)) return;
+    }
+  }
+
+  char* buffers_[kMost];  // this rank's, then those behind it
+};
+
 // -- the sum alone -------------------------------------------------------------------------------
 
 constexpr int kSumThreads = 256;
@@ -17,7 +82,7 @@ constexpr int kSumBlocks = 2;  // of a multiprocessor
 template <class T, int kMost>
 __global__ void __launch_bounds__(kSumThreads, kSumBlocks)
     sum_packs(const __grid_constant__ AllReduceArgs args) {
-  using Exchange = RankExchange<T, kMost>;
+  using Exchange = RankSum<T, kMost>;
   constexpr int N = Exchange::N;
   Exchange exchange(args.buffers);
   wait_for_previous();
@@ -26,7 +91,7 @@ __global__ void __launch_bounds__(kSumThreads, kSumBlocks)
   const int64_t packs = args.size / N;
   const int64_t first = int64_t{blockIdx.x} * thread_count() + thread_index();
   const int64_t step = int64_t{gridDim.x} * thread_count();
-  for (int64_t i = first; i < packs; i += step) exchange.push(i, load<N>(x + i * N));
+  for (int64_t i = first; i < packs; i += step) exchange.push_to_all(i, load<N>(x + i * N));
   let_next_start();
   exchange.prepare_next(packs);
   for (int64_t i = first; i < packs; i += step) {
@@ -125,7 +190,7 @@ constexpr int kRowThreads = kMost <= 2 ? kMaxThreads : kMaxThreads / 2;
 template <class T, int kMost>
 __global__ void __launch_bounds__(kRowThreads<kMost>)
     sum_rows(const __grid_constant__ AllReduceAddRmsNormArgs args) {
-  using Exchange = RankExchange<T, kMost>;
+  using Exchange = RankSum<T, kMost>;
   constexpr int N = Exchange::N;
   Exchange exchange(args.buffers);
   wait_for_previous();
@@ -134,7 +199,7 @@ __global__ void __launch_bounds__(kRowThreads<kMost>)
   for (int64_t index = blockIdx.x; index < args.rows; index += gridDim.x) {
     const Row<T> row = row_of<T>(args, index, packs);
     for (int64_t pack = thread_index(); pack < packs; pack += thread_count()) {
-      exchange.push(row.first_pack + pack, load<N>(row.x + pack * N));
+      exchange.push_to_all(row.first_pack + pack, load<N>(row.x + pack * N));
     }
   }
   let_next_start();
@@ -154,13 +219,6 @@ void visit(DType dtype, int ranks, Body&& body) {
     if (ranks <= 4) return body(element, std::integral_constant<int, 4>{});
     body(element, std::integral_constant<int, kMostRanks>{});
   });
-}
-
-// Of `wanted` blocks those that run at once.
-unsigned int grid_of(const RankBuffers& among, int64_t wanted, int blocks_of_each) {
-  const int64_t resident = int64_t{multiprocessors()} * blocks_of_each;
-  const int64_t most = among.most_blocks > 0 ? min(int64_t{among.most_blocks}, resident) : resident;
-  return static_cast<unsigned int>(min(wanted, most));
 }
 
 }  // namespace

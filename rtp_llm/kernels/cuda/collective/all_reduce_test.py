@@ -1,24 +1,19 @@
-"""Sums over ranks that share one GPU: each has a stream, buffers of its own and few blocks."""
+"""Sums over ranks that share one GPU."""
 
 from __future__ import annotations
-
-import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.ops.collective.all_reduce import ABSENT, STATE_WORDS, buffer_words
 from rtp_llm.ops.collective.all_reduce_reference import add_rms_norm_of_parts, sum_of_parts
+from rtp_llm.ops.collective.rank_buffers import ABSENT
 from rtp_llm.testing.operator_checks import FLOAT_DTYPES, assert_near, kernel_runs
+from rtp_llm.testing.stream_ranks import StreamRanks
 
 EPS, OFFSET = 1e-6, 1.0
 CAPACITY = 4 << 20
-BLOCKS = 4  # of a rank: all ranks' blocks have to run at once, and those of the calls behind
-PATIENCE = 60.0
 SHAPES = [(1, 8), (1, 4096), (3, 40), (2, 8192), (7, 1000), (9, 20000), (130, 136), (0, 64)]
 # Numbers that are special, as words of 32 bits: the one that is never sent, zeros with signs,
 # infinities and what is no number, in 16 and in 32 bits.
@@ -28,52 +23,18 @@ WORDS += [0x7F800000, 0xFF800000, 0x7FC00000, 0x3F803F80, 0xBF80BF80, 1]
 every_size = pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
 every_dtype = pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
 
-Work = Callable[[int], None]  # of a rank
-CUDA: Any = torch.cuda  # whose classes have no types
 
-
-class Ranks:
-    """`abort_word`: what ends their waits."""
+class Ranks(StreamRanks):
+    """Ranks that sum."""
 
     def __init__(self, size: int) -> None:
-        words = buffer_words(size, CAPACITY)
-        self.size = size
-        self.streams = [CUDA.Stream() for _ in range(size)]
-        self.abort_word = torch.zeros(1, dtype=torch.int32, device="cpu").pin_memory()
-        self._buffers = [torch.full((words,), ABSENT, dtype=torch.int32) for _ in range(size)]
-        addresses = [each.data_ptr() for each in [*self._buffers, self.abort_word]]
-        self._addresses = torch.tensor(addresses, dtype=torch.int64)
-        self._states = torch.zeros(size, STATE_WORDS, dtype=torch.int32)
+        super().__init__(size, CAPACITY)
 
     def sum(self, rank: int, x: Tensor) -> None:
-        ops.all_reduce(x, self._addresses, self._states[rank], rank, CAPACITY, BLOCKS)
+        ops.all_reduce(x, *self.among(rank))
 
     def norm(self, rank: int, x: Tensor, residual: Tensor, weight: Tensor) -> None:
-        among = (self._addresses, self._states[rank], rank, CAPACITY, BLOCKS)
-        ops.all_reduce_add_rms_norm(x, residual, weight, EPS, OFFSET, *among)
-
-    def start(self, work: Work, ranks: range | None = None) -> None:
-        """Each rank's work to its stream; inputs have been made."""
-        torch.cuda.synchronize()
-        for rank in ranks or range(self.size):
-            with torch.cuda.stream(self.streams[rank]):
-                work(rank)
-
-    def done(self, seconds: float = PATIENCE) -> bool:
-        """Whether all streams end within so many seconds."""
-        end = time.monotonic() + seconds
-        while not all(stream.query() for stream in self.streams):
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.001)
-        return True
-
-    def run(self, work: Work, ranks: range | None = None) -> None:
-        self.start(work, ranks)
-        if not self.done():
-            self.abort_word.fill_(1)
-            torch.cuda.synchronize()
-            pytest.fail("ranks wait for each other")
+        ops.all_reduce_add_rms_norm(x, residual, weight, EPS, OFFSET, *self.among(rank))
 
 
 def bits(tensor: Tensor) -> Tensor:
@@ -212,16 +173,7 @@ def test_replays_of_graphs_take_what_their_inputs_hold_by_then(size: int) -> Non
         residual[rank].zero_()
         ranks.norm(rank, x[rank], residual[rank], weight)
 
-    ranks.run(step)  # kernels are loaded before anybody waits
-    # One graph with a branch for each rank: one launch starts them all.
-    graph, main = CUDA.CUDAGraph(), CUDA.Stream()
-    with torch.cuda.graph(graph, stream=main):
-        for rank, stream in enumerate(ranks.streams):
-            stream.wait_stream(main)
-            with torch.cuda.stream(stream):
-                step(rank)
-        for stream in ranks.streams:
-            main.wait_stream(stream)
+    graph = ranks.captured(step)
     wrong, normed = torch.zeros((), dtype=torch.int64), []
 
     def work(_: int) -> None:
@@ -260,14 +212,14 @@ def test_what_does_not_fit_is_refused() -> None:
     x, weight = torch.ones(4, 64).bfloat16(), torch.ones(64).bfloat16()
     with pytest.raises(RuntimeError, match=r"expected at most 4194304 bytes"):
         ranks.sum(0, torch.ones(CAPACITY // 4 + 4))
-    with pytest.raises(RuntimeError, match=r"all_reduce: rank is 2; expected one of 2"):
-        ops.all_reduce(x, ranks._addresses, ranks._states[0], 2, CAPACITY)
-    with pytest.raises(RuntimeError, match=r"all_reduce: state is int32 \[3\]"):
-        ops.all_reduce(x, ranks._addresses, ranks._states[0, :3], 0, CAPACITY)
-    with pytest.raises(RuntimeError, match=r"all_reduce: buffers is int64 \[1\]"):
-        ops.all_reduce(x, ranks._addresses[:1], ranks._states[0], 0, CAPACITY)
+    with pytest.raises(RuntimeError, match=r"ranks: rank is 2; expected one of 2"):
+        ops.all_reduce(x, ranks.buffers, ranks.states[0], 2, CAPACITY)
+    with pytest.raises(RuntimeError, match=r"ranks: state is int32 \[3\]"):
+        ops.all_reduce(x, ranks.buffers, ranks.states[0, :3], 0, CAPACITY)
+    with pytest.raises(RuntimeError, match=r"ranks: buffers is int64 \[1\]"):
+        ops.all_reduce(x, ranks.buffers[:1], ranks.states[0], 0, CAPACITY)
     with pytest.raises(RuntimeError, match="capacity is 8"):
-        ops.all_reduce(x, ranks._addresses, ranks._states[0], 0, 8)
+        ops.all_reduce(x, ranks.buffers, ranks.states[0], 0, 8)
     with pytest.raises(RuntimeError, match="multiples of 16 bytes"):
         ranks.sum(0, torch.ones(3))
     with pytest.raises(RuntimeError, match="multiples of 16 bytes"):

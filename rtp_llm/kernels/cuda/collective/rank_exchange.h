@@ -24,13 +24,16 @@
 // 3.: end of the kernel that clears, push of n - 1 by A, its arrival at the peer, end of that
 // kernel, the peer's push of n.
 //
+// Not all of a message need be sent: what is not polled is not pushed. But a call polls at least a
+// word of every other rank (1.), and every word that comes.
+//
 // A call takes at most as many blocks as run at once, and each pushes all that it has to before it
-// polls: whatever blocks of the peers do, what they wait for has been sent or will be.
+// polls, or all that is in front of what it polls in an order that all ranks have: whatever blocks
+// of the peers do, what they wait for has been sent or will be.
 #pragma once
 
-#include "rtp_llm/kernels/common/collective/all_reduce.h"
+#include "rtp_llm/kernels/common/collective/rank_buffers.h"
 #include "rtp_llm/kernels/cuda/launch.h"
-#include "rtp_llm/kernels/cuda/pack.h"
 
 namespace rtp_llm::cuda {
 
@@ -64,30 +67,22 @@ __device__ inline uint32_t load_from_host(const void* from) {
 }
 
 __device__ inline uint32_t sendable(uint32_t word) { return word == kAbsent ? 0 : word; }
+__device__ inline Words4 sendable(const Words4& words) {
+  return {sendable(words.x), sendable(words.y), sendable(words.z), sendable(words.w)};
+}
 __device__ inline bool any_absent(const Words4& words) {
   return words.x == kAbsent || words.y == kAbsent || words.z == kAbsent || words.w == kAbsent;
 }
 
 // -- one call ------------------------------------------------------------------------------------
 
-// What a thread does of it, in this order: make one, wait_for_previous(), begin(), every push(),
-// prepare_next() once, then sum(). kMost: ranks at most, so that loops over them can be unrolled.
-// Messages are counted in packs of 16 bytes.
-template <class T, int kMost>
+// What a thread does of it, in this order: make one, wait_for_previous(), begin(), then push(),
+// prepare_next() once, and receive(). Messages are counted in packs of 16 bytes.
 class RankExchange {
  public:
-  static constexpr int N = kAccessBytes / sizeof(T);
-  using Part = Pack<T, N>;
-
-  // Reads addresses, which no kernel writes.
-  __device__ explicit RankExchange(const RankBuffers& among) : among_(among) {
-#pragma unroll
-    for (int i = 0; i < kMost; ++i) {
-      if (i >= among.ranks) break;
-      const int rank = among.rank + i < among.ranks ? among.rank + i : among.rank + i - among.ranks;
-      buffers_[i] = reinterpret_cast<char*>(among.addresses[rank]);
-    }
-  }
+  // Reads an address, which no kernel writes.
+  __device__ explicit RankExchange(const RankBuffers& among)
+      : among_(among), own_(buffer(among.rank)) {}
 
   // The state is read where the last call left it, not in this multiprocessor's cache.
   __device__ void begin() {
@@ -97,16 +92,17 @@ class RankExchange {
                  : "memory");
   }
 
-  __device__ void push(int64_t pack, const Part& part) const {
-    Words4 words = __builtin_bit_cast(Words4, part);
-    words.x = sendable(words.x);
-    words.y = sendable(words.y);
-    words.z = sendable(words.z);
-    words.w = sendable(words.w);
-    const int64_t at = place(epoch_, among_.rank) + pack * kAccessBytes;
-#pragma unroll
-    for (int i = 1; i < kMost; ++i) {  // the neighbour first: not all ranks begin with the same
-      if (i < among_.ranks) store_to_peer(buffers_[i] + at, words);
+  // To another rank.
+  __device__ void push(int rank, int64_t pack, Words4 words) const {
+    store_to_peer(buffer(rank) + place(epoch_, among_.rank) + pack * kAccessBytes, sendable(words));
+  }
+
+  // Waits for what another rank has pushed here. Once the host has ended waits, whatever is there.
+  __device__ Words4 receive(int rank, int64_t pack) {
+    const char* const from = own_ + place(epoch_, rank) + pack * kAccessBytes;
+    for (int polls = 1;; ++polls) {
+      const Words4 words = load_from_peers(from);
+      if (!any_absent(words) || is_over(polls)) return words;
     }
   }
 
@@ -119,7 +115,7 @@ class RankExchange {
     const int64_t step = int64_t{gridDim.x} * thread_count();
     for (int rank = 0; rank < among_.ranks; ++rank) {
       if (rank == among_.rank) continue;  // no place that somebody writes
-      auto* const words = reinterpret_cast<Words4*>(buffers_[0] + place(last_epoch, rank));
+      auto* const words = reinterpret_cast<Words4*>(own_ + place(last_epoch, rank));
       for (int64_t i = first; i < last_packs_; i += step) words[i] = kNothing;
     }
     // The last block that has read the state writes it: threads have used what they read by now.
@@ -132,55 +128,43 @@ class RankExchange {
     state[2] = 0;
   }
 
-  // Waits for all parts and adds them, in the order of ranks. `own`: this rank's, of the same pack.
-  __device__ void sum(int64_t pack, const Part& own, float (&to)[N]) {
-    Words4 words[kMost];
-    receive(pack, words);
-#pragma unroll
-    for (int i = 0; i < N; ++i) to[i] = 0.0f;
-#pragma unroll
-    for (int rank = 0; rank < kMost; ++rank) {
-      if (rank >= among_.ranks) break;
-      const Part part = rank == among_.rank ? own : __builtin_bit_cast(Part, words[rank]);
-#pragma unroll
-      for (int i = 0; i < N; ++i) to[i] += to_float(part.element[i]);
-    }
+ protected:
+  __device__ char* buffer(int rank) const {
+    return reinterpret_cast<char*>(among_.addresses[rank]);
   }
 
- private:
   // Bytes in front of a rank's place in a buffer.
   __device__ int64_t place(uint32_t epoch, int rank) const {
     return (int64_t{epoch} * among_.ranks + rank) * among_.capacity;
   }
 
-  // All places are asked at once. Once the host has ended waits, each is asked once more.
-  __device__ void receive(int64_t pack, Words4 (&words)[kMost]) {
-    const char* const from = buffers_[0] + place(epoch_, 0) + pack * kAccessBytes;
-    for (int polls = 1;; ++polls) {
-      bool missing = false;
-#pragma unroll
-      for (int rank = 0; rank < kMost; ++rank) {
-        if (rank >= among_.ranks || rank == among_.rank) continue;
-        words[rank] = load_from_peers(from + rank * among_.capacity);
-      }
-#pragma unroll
-      for (int rank = 0; rank < kMost; ++rank) {
-        if (rank >= among_.ranks || rank == among_.rank) continue;
-        missing = missing || any_absent(words[rank]);
-      }
-      if (!missing || gave_up_) return;
-      if (polls % kPollsPerLook == 0) {
-        const int64_t word = among_.addresses[among_.ranks];
-        gave_up_ = load_from_host(reinterpret_cast<const void*>(word)) != 0;
-      }
+  // Whether the host has ended waits, which it is asked now and then; `polls` counts from 1.
+  __device__ bool is_over(int polls) {
+    if (gave_up_) return true;
+    if (polls % kPollsPerLook == 0) {
+      const int64_t word = among_.addresses[among_.ranks];
+      gave_up_ = load_from_host(reinterpret_cast<const void*>(word)) != 0;
     }
+    return false;
   }
 
   const RankBuffers& among_;  // the kernel's argument
-  char* buffers_[kMost];      // this rank's, then those behind it
+  char* own_;                 // this rank's buffer
   uint32_t epoch_ = 0;
+
+ private:
   uint32_t last_packs_ = 0;
   bool gave_up_ = false;
 };
+
+// -- launches ------------------------------------------------------------------------------------
+
+// Of `wanted` blocks those that run at once.
+inline unsigned int grid_of(const RankBuffers& among, int64_t wanted, int blocks_of_each) {
+  const int64_t resident = int64_t{multiprocessors()} * blocks_of_each;
+  const int64_t most =
+      among.most_blocks > 0 && among.most_blocks < resident ? among.most_blocks : resident;
+  return static_cast<unsigned int>(wanted < most ? wanted : most);
+}
 
 }  // namespace rtp_llm::cuda
