@@ -7,8 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rtp_llm.device import Device, resolve_device
 from rtp_llm.distributed.dispatch import AllToAll, LowLatencyAllToAll, NormalAllToAll
 from rtp_llm.distributed.rows import TokenRows
+from rtp_llm.distributed.symmetric_dispatch import (
+    SymmetricAllToAll,
+    SymmetricDispatch,
+    TokenForm,
+)
 from rtp_llm.distributed.world import World
 
 HIDDEN, EXPERTS = 24, 12
@@ -65,7 +71,7 @@ def tokens_of(
 def worst_errors(
     world: World, cases: list[Any], device: str = "cpu"
 ) -> list[tuple[float, torch.dtype]]:
-    """(error, type) of both modes in each case, against all experts in one place."""
+    """(error, type) of all modes that there are, against all experts in one place."""
     slots = EXPERTS // world.size
     first = world.rank * slots
     worst = []
@@ -73,11 +79,16 @@ def worst_errors(
         rows = tokens_of(world.rank, counts[world.rank], k, dtype, seed, device)
         experts = _experts(dtype, device)
         expected = compute(rows, experts)
-        modes: tuple[AllToAll, ...] = (
-            NormalAllToAll(world.tensors, world.host, slots),
-            LowLatencyAllToAll(world.tensors, slots, max(1, *counts)),
-            LowLatencyAllToAll(world.tensors, slots, max(counts) + 3),
-        )
+        capacities = max(1, *counts), max(counts) + 3
+        modes: list[AllToAll] = [NormalAllToAll(world.tensors, world.host, slots)]
+        modes += [LowLatencyAllToAll(world.tensors, slots, capacity) for capacity in capacities]
+        form = TokenForm(HIDDEN, dtype, k)
+        direct = SymmetricDispatch.connect(world.tensors, resolve_device(device), form, 64)
+        if direct is not None:
+            modes += [
+                SymmetricAllToAll(world.tensors, slots, capacity, direct.memory)
+                for capacity in capacities
+            ]
         for mode in modes:
             there, sent = mode.dispatch(rows)
             assert ((there.ids >= -1) & (there.ids < slots)).all()
@@ -95,17 +106,27 @@ def worst_errors(
     return worst
 
 
-def captured_errors(world: World, rows: int, device_name: str) -> float:
-    """Worst errors of a captured all-to-all of `rows` rows, replayed on other tokens each time."""
-    from rtp_llm.device import resolve_device
+def _direct(world: World, device: Device, rows: int, k: int) -> SymmetricAllToAll:
+    form = TokenForm(HIDDEN, torch.float32, k)
+    direct = SymmetricDispatch.connect(world.tensors, device, form, rows)
+    assert direct is not None, "no peer memory"
+    return SymmetricAllToAll(world.tensors, EXPERTS // world.size, rows, direct.memory)
 
+
+def captured_errors(world: World, rows: int, device_name: str, is_direct: bool) -> float:
+    """Worst errors of a captured all-to-all of `rows` rows, replayed on other tokens each time.
+
+    `is_direct`: by kernels over peer memory.
+    """
     device = resolve_device(device_name)
     place = device.torch_device
     slots, k = EXPERTS // world.size, 3
     experts = _experts(torch.float32, place)
     mine = experts[world.rank * slots : (world.rank + 1) * slots]
     inputs = tokens_of(world.rank, rows, k, torch.float32, 0, place)
-    mode = LowLatencyAllToAll(world.tensors, slots, rows)
+    mode: AllToAll = LowLatencyAllToAll(world.tensors, slots, rows)
+    if is_direct:
+        mode = _direct(world, device, rows, k)
 
     def step() -> Tensor:
         there, sent = mode.dispatch(inputs)

@@ -1,5 +1,7 @@
 """All-to-all among the ranks of experts: dispatch of tokens, combination of results; two modes.
 
+A third one needs GPUs that write into each other's memory: symmetric_dispatch.py.
+
 A token goes to each rank that holds any of its experts once, with all its choices; what comes back
 is that rank's share of the weighted sum. A rank without a token takes part all the same.
 """
@@ -18,6 +20,12 @@ from rtp_llm.distributed.rows import TokenRows
 
 class CapacityError(RuntimeError):
     """A rank has more tokens than the ranks agreed upon; none of them is dropped."""
+
+    def __init__(self, rank: int, tokens: int, capacity: int) -> None:
+        super().__init__(
+            f"rank {rank} has {tokens} tokens for experts, more than the agreed capacity of "
+            f"{capacity} tokens a rank"
+        )
 
 
 @dataclass(frozen=True)
@@ -127,10 +135,7 @@ class LowLatencyAllToAll(AllToAll):
     def dispatch(self, rows: TokenRows) -> tuple[TokenRows, Sent]:
         tokens, size, capacity = len(rows.x), self._group.size, self._capacity
         if tokens > capacity:
-            raise CapacityError(
-                f"rank {self._group.rank} has {tokens} tokens for experts, more than the agreed "
-                f"capacity of {capacity} tokens a rank"
-            )
+            raise CapacityError(self._group.rank, tokens, capacity)
         wanted = self._wanted(rows.ids)
         starts = torch.arange(size, device=wanted.device) * capacity
         places = torch.where(wanted, wanted.cumsum(0) - 1 + starts, size * capacity)

@@ -1,4 +1,4 @@
-"""Which dispatch mode a step takes, low-latency or normal: the same one on every rank."""
+"""Which dispatch mode a step takes: the same one on every rank."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rtp_llm.distributed.dispatch import (
     WidestAllToAll,
 )
 from rtp_llm.distributed.group import Group
+from rtp_llm.distributed.symmetric_dispatch import SymmetricAllToAll, SymmetricDispatch
 from rtp_llm.distributed.world import World
 
 
@@ -24,27 +25,46 @@ class _Echo(Group):
 class DispatchModes:
     """The all-to-all of the step that runs; all layers with experts share it.
 
-    Where no rank has more than `limit` tokens messages have a fixed size, and nobody waits for the
+    Where ranks write into each other's memory and it has room for the step, they do. Else, where
+    no rank has more than `limit` tokens, messages have a fixed size, and nobody waits for the
     device; beyond it fixed sizes would move and compute too much padding, so exact ones are taken.
     Before the first step that ranks agree upon are trial steps, which measure memory: these bring
     each rank as much as any choice of experts could.
     """
 
-    def __init__(self, world: World, slots: int, limit: int) -> None:
+    def __init__(
+        self, world: World, slots: int, limit: int, direct: SymmetricDispatch | None = None
+    ) -> None:
         """`slots` experts on each rank."""
-        self._world, self._slots, self._limit = world, slots, limit
+        self._world, self._slots, self._limit, self._direct = world, slots, limit, direct
         self._exact = NormalAllToAll(world.tensors, world.host, slots)
         self._echo = _Echo(None, world.rank, world.size)
         self.current: AllToAll = WidestAllToAll(world.tensors, world.host, slots)
 
     def begin(self, tokens: int) -> None:
         """A step begins in which no rank has more than `tokens` tokens, all ranks agreed."""
-        if 0 < tokens <= self._limit:
+        if direct := self._direct_mode(tokens):
+            self.current = direct
+        elif 0 < tokens <= self._limit:
             self.current = LowLatencyAllToAll(self._world.tensors, self._slots, tokens)
         else:
             self.current = self._exact
 
     def fix(self, tokens: int, alone: bool) -> None:
-        """Steps of `tokens` rows take messages of that size; `alone`: without the other ranks."""
+        """Steps of `tokens` rows have room for as many; `alone`: without the other ranks."""
         group = self._echo if alone else self._world.tensors
-        self.current = LowLatencyAllToAll(group, self._slots, tokens)
+        direct = None if alone else self._direct_mode(tokens)
+        self.current = direct or LowLatencyAllToAll(group, self._slots, tokens)
+
+    def _direct_mode(self, tokens: int) -> AllToAll | None:
+        if self._direct is None or not 0 < tokens <= self._direct.most_tokens:
+            return None
+        return SymmetricAllToAll(self._world.tensors, self._slots, tokens, self._direct.memory)
+
+    def abort(self) -> None:
+        """Another rank is gone: kernels that wait for it end, and what they give is worth nothing.
+
+        From any thread. Backends of groups end their own waits.
+        """
+        if self._direct is not None:
+            self._direct.memory.abort()

@@ -8,8 +8,8 @@ import torch
 from rtp_llm import ops
 from rtp_llm.device import resolve_device
 from rtp_llm.distributed.group import Group
+from rtp_llm.distributed.peer_memory import NoPeerMemoryError, PeerMemory
 from rtp_llm.distributed.symmetric_reduce import (
-    NoDirectSumsError,
     SymmetricReduce,
     direct_sums,
     explain_sums,
@@ -37,7 +37,7 @@ class DirectTwins(SymmetricReduce):
 
     def __init__(self, capacity: int) -> None:
         word = torch.zeros(1, dtype=torch.int32)
-        super().__init__(0, torch.zeros(3, dtype=torch.int64), capacity, word)
+        super().__init__(PeerMemory(0, torch.zeros(3, dtype=torch.int64), capacity, word))
         self.word, self.calls = word, list[str]()
 
     def all_reduce(self, x: torch.Tensor) -> None:
@@ -99,12 +99,12 @@ def test_limits_are_of_a_device_and_a_number_of_ranks():
 def test_it_is_said_why_not():
     cpu = resolve_device("cpu")
     assert direct_sums(cpu, 2).reason == "there is no kernel for cpu"
-    assert direct_sums(cpu, 9).reason == "9 ranks; the kernel sums over at most 8"
+    assert direct_sums(cpu, 9).reason == "9 ranks; the kernels are for at most 8"
     assert explain_sums(cpu, 2) == "all by gloo; there is no kernel for cpu"
 
 
 def _refused(world):
-    with pytest.raises(NoDirectSumsError) as caught:
+    with pytest.raises(NoPeerMemoryError) as caught:
         SymmetricReduce.connect(world.tensors, resolve_device("cpu"))
     return str(caught.value)
 
