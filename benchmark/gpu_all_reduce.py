@@ -21,7 +21,8 @@ from benchmark.report import Report, parser
 from rtp_llm import ops
 from rtp_llm.device import Device
 from rtp_llm.distributed.membership import Membership
-from rtp_llm.distributed.symmetric_reduce import NoDirectSumsError, SymmetricReduce, limit_of
+from rtp_llm.distributed.peer_memory import NoPeerMemoryError
+from rtp_llm.distributed.symmetric_reduce import SymmetricReduce, limit_of
 from rtp_llm.distributed.world import World
 
 KIB = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16384, 65536)
@@ -103,7 +104,7 @@ class _Sums:
         self._handle = symmetric.rendezvous(self._shared, world.tensors.name)
         try:
             self._direct = SymmetricReduce.connect(world.tensors, device, most_bytes)
-        except NoDirectSumsError as error:
+        except NoPeerMemoryError as error:
             raise SystemExit(f"no sums of our own: {error}") from error
 
     def times(self, nbytes: int, rounds: int) -> dict[str, float]:

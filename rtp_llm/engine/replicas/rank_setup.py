@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING
 from rtp_llm.distributed.balancer import BalanceOptions, Balancer
 from rtp_llm.distributed.lockstep import Lockstep
 from rtp_llm.distributed.membership import Membership
+from rtp_llm.distributed.symmetric_dispatch import SymmetricDispatch, TokenForm
 from rtp_llm.distributed.world import World
+from rtp_llm.engine.memory_plan import step_limits
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.engine.replicas.rank_steps import RankSteps
+from rtp_llm.layers import torch_dtype
 from rtp_llm.layers.moe.parallel import EvenSelections, ParallelExperts, ParallelOptions
+from rtp_llm.loader import resolve
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
@@ -77,8 +81,20 @@ def share_model(
         fake_balance=settings.fake_balance_expert,
         padded_tokens=padded_tokens(settings, device),
     )
-    experts = ParallelExperts(world, device, config.moe, config.moe_layers, options)
+    direct = _direct_dispatch(world, device, settings, config)
+    experts = ParallelExperts(world, device, config.moe, config.moe_layers, options, direct)
     return Shared(world, experts)
+
+
+def _direct_dispatch(
+    world: World, device: Device, settings: Settings, config: ModelConfig
+) -> SymmetricDispatch | None:
+    """For steps of any size that the engine makes, if the buffers hold them."""
+    assert config.moe is not None
+    dtype = torch_dtype(resolve(settings, config, device))
+    form = TokenForm(config.moe.hidden_size, dtype, config.moe.top_k)
+    most = step_limits(settings, config, device).max_batch_tokens
+    return SymmetricDispatch.connect(world.tensors, device, form, most)
 
 
 def balance_options(settings: Settings) -> BalanceOptions:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from rtp_llm.distributed.group import RankLostError
+
 if TYPE_CHECKING:
     from rtp_llm.distributed.balancer import Balancer
     from rtp_llm.distributed.lockstep import Agreement, Lockstep
@@ -54,7 +56,11 @@ class RankSteps:
         RankLostError where one is gone.
         """
         tokens, *sizes = _sizes(plan)
-        agreed = self._lockstep.agree(tokens, self._balancer.ready, has_more, *sizes)
+        try:
+            agreed = self._lockstep.agree(tokens, self._balancer.ready, has_more, *sizes)
+        except RankLostError:
+            self._experts.modes.abort()  # what a step that was under way waits for never comes
+            raise
         self.stopped = agreed.stop
         self._awake = not agreed.idle
         if agreed.idle and self.graphs is not None:

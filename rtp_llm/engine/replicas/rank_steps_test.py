@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from rtp_llm.distributed.group import RankLostError
 from rtp_llm.distributed.lockstep import Agreement
 from rtp_llm.engine.replicas.rank_steps import RankSteps
 
@@ -35,7 +36,7 @@ class Others:
 
     def __getattr__(self, name):
         if name == "modes":
-            return SimpleNamespace(begin=self.begin)
+            return SimpleNamespace(begin=self.begin, abort=lambda: self.log.append(("abort",)))
         return lambda: self.log.append((name,))
 
 
@@ -62,6 +63,16 @@ def test_a_rank_with_tokens_computes_them(steps, others):
     assert steps.begin(BATCH)
     assert others.log == [("agree", 3, False), ("before", True), ("begin", 5)]
     assert others.sizes == (2, 2)
+
+
+def test_a_rank_that_is_gone_ends_what_waits_for_it(steps, others):
+    def lost(*_):
+        raise RankLostError("gone")
+
+    others.agree = lost
+    with pytest.raises(RankLostError, match="gone"):
+        steps.begin(BATCH)
+    assert others.log == [("abort",)]
 
 
 class Graphs:

@@ -14,7 +14,8 @@ import torch
 
 from rtp_llm.distributed.membership import LOOPBACK, Membership
 from rtp_llm.distributed.multicast import NO_MULTICAST
-from rtp_llm.distributed.symmetric_reduce import NoDirectSumsError, SymmetricReduce
+from rtp_llm.distributed.peer_memory import NoPeerMemoryError
+from rtp_llm.distributed.symmetric_reduce import SymmetricReduce
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.distributed.world import World
 from rtp_llm.engine.messages import EngineStartError
@@ -193,7 +194,7 @@ def join_ranks(
 def _direct_sums(world: World, device: Device) -> SymmetricReduce | None:
     try:
         return SymmetricReduce.connect(world.tensors, device)
-    except NoDirectSumsError as error:
+    except NoPeerMemoryError as error:
         _log.info("sums over ranks are all made by %s: %s", device.collectives, error)
         return None
 

@@ -19,6 +19,7 @@ from rtp_llm.distributed.dispatch_modes import DispatchModes
 from rtp_llm.distributed.expert_load import ExpertLoad
 from rtp_llm.distributed.placement import ExpertMap, Placement
 from rtp_llm.distributed.rows import TokenRows
+from rtp_llm.distributed.symmetric_dispatch import SymmetricDispatch
 from rtp_llm.distributed.world import World
 from rtp_llm.layers.moe.block import MoeBlock
 from rtp_llm.layers.moe.config import MoeConfig
@@ -77,8 +78,10 @@ class ParallelExperts:
         config: MoeConfig,
         moe_layers: Sequence[bool],
         options: ParallelOptions,
+        direct: SymmetricDispatch | None = None,
     ) -> None:
         """`moe_layers`: for each layer of the model, whether it has such a block.
+        `direct`: ranks write tokens into each other's memory.
 
         Raises ValueError where experts cannot be divided evenly among the ranks.
         """
@@ -89,7 +92,7 @@ class ParallelExperts:
             for position, layer in enumerate(i for i, has in enumerate(moe_layers) if has)
         }
         count = len(self._positions)
-        self.modes = DispatchModes(world, first.slots, options.padded_tokens)
+        self.modes = DispatchModes(world, first.slots, options.padded_tokens, direct)
         self.layers = [
             BalancedLayer(first, ExpertMap(first, world.rank, place)) for _ in range(count)
         ]
