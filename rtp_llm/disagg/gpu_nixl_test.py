@@ -175,7 +175,7 @@ def test_two_gpus_give_the_tokens_of_one(
 def test_a_prompt_of_a_worker_that_is_killed_is_computed_here(steps: int, tmp_path: Path) -> None:
     from rtp_llm.testing.tiny_engine import TinyEngine
 
-    save_model(tmp_path, "qwen3", seed=7)
+    save_model(tmp_path, "qwen3", seed=7, max_position_embeddings=512)
     alone = {name: value for name, value in SETTINGS.items() if name != "kv_transport"}
     fused = TinyEngine(tmp_path, dtype="float32", kv_cache_mem_mb=8, **alone)
     prefill = Prefill(tmp_path, {"LOCAL_RANK": "1"}, **SETTINGS)
