@@ -93,7 +93,7 @@ COUNTERPARTS = (
         "--swap-space", "", (), "a preempted sequence is computed again; nothing is swapped"
     ),
     Counterpart("-tp", "--tp-size", ("tensor_parallel_size",), _AS_THEY_ARE),
-    Counterpart("-pp", "--pp-size", ("pipeline_parallel_size",), "one stage yet"),
+    Counterpart("-pp", "--pp-size", ("pipeline_parallel_size",), _AS_THEY_ARE),
     Counterpart("", "--speculative-algorithm", ("speculative",)),
     Counterpart("", "--speculative-draft-model-path", ("speculative_model",)),
     Counterpart("", "--speculative-num-draft-tokens", ("num_speculative_tokens",)),

@@ -35,11 +35,11 @@ class RankSettings:
         1,
         "integer",
         "ranks",
-        "Stages that a model's layers are divided into; only 1 yet.",
+        "Stages that the layers of each model are divided into, each of tensor_parallel_size "
+        "devices (docs/parallel.md).",
         minimum=1,
         maximum=1024,
         aliases=("--pp-size", "--pp", "-pp"),
-        advanced=True,
     )
     expert_parallel_size: int | None = option(
         None,
@@ -80,6 +80,7 @@ class RankSettings:
         "Balancing of experts: stats logs how evenly ranks are loaded, eplb moves experts while "
         "requests run, all does both.",
         choices=("none", "stats", "eplb", "all"),
+        advanced=True,
     )
     eplb_update_time: int = option(
         5000,
@@ -128,6 +129,11 @@ class RankSettings:
     )
 
     @property
+    def ranks_per_engine(self) -> int:
+        """Processes that compute one model together."""
+        return self.pipeline_parallel_size * self.tensor_parallel_size
+
+    @property
     def num_ranks(self) -> int:
         """Processes that compute, of all engines."""
-        return self.data_parallel_size * self.tensor_parallel_size
+        return self.data_parallel_size * self.ranks_per_engine

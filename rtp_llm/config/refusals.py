@@ -435,7 +435,8 @@ REFUSALS: tuple[Refusal, ...] = (
         "device",
         "tensor_parallel",
         "One model over several devices has not been tried there.",
-        "Leave --tensor-parallel-size out; --data-parallel-size divides requests and experts.",
+        "Leave --tensor-parallel-size and --pipeline-parallel-size out; --data-parallel-size "
+        "divides requests and experts.",
         devices="rocm, xpu",
     ),
     Refusal(
@@ -448,7 +449,8 @@ REFUSALS: tuple[Refusal, ...] = (
         "ranks",
         "more ranks than devices",
         "Each rank has a device of its own.",
-        "Lower --tensor-parallel-size or --data-parallel-size, or let more devices be visible.",
+        "Lower --tensor-parallel-size, --pipeline-parallel-size or --data-parallel-size, or let "
+        "more devices be visible.",
     ),
     Refusal(
         "ranks",
@@ -459,9 +461,34 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "ranks",
-        "--pipeline-parallel-size",
-        "The layers of a model are not divided into stages.",
-        "Leave it out; --tensor-parallel-size divides every layer.",
+        "--pipeline-parallel-size above the number of layers",
+        "Each stage has at least one layer.",
+        "Lower --pipeline-parallel-size; --tensor-parallel-size divides every layer.",
+    ),
+    Refusal(
+        "ranks",
+        "--pipeline-parallel-size with --speculative",
+        "A sequence's next step begins when its token is known; no stage drafts or takes drafts.",
+        "Leave one of the two out; --tensor-parallel-size works with --speculative.",
+    ),
+    Refusal(
+        "ranks",
+        "--pipeline-parallel-size with --enable-overlap",
+        "As many batches as stages are in flight; no step begins before the tokens that it reads "
+        "are known.",
+        "Leave --enable-overlap out: stages overlap by themselves.",
+    ),
+    Refusal(
+        "ranks",
+        "--pipeline-parallel-size with --data-parallel-size for a mixture of experts",
+        "Ranks that share experts step together, and stages do not.",
+        "Set one of the two to 1; --tensor-parallel-size divides the experts of a stage.",
+    ),
+    Refusal(
+        "ranks",
+        "--pipeline-parallel-size with --role",
+        "A prefill or decode worker sends and takes the KV cache of all layers.",
+        "Leave --pipeline-parallel-size out there, or serve with --role both.",
     ),
     Refusal(
         "ranks",
@@ -486,7 +513,8 @@ REFUSALS: tuple[Refusal, ...] = (
         "ranks",
         "logits_processors of several ranks",
         "They run in the caller's process and the engine in others.",
-        "Leave them out, or set --tensor-parallel-size and --data-parallel-size to 1.",
+        "Leave them out, or set --tensor-parallel-size, --pipeline-parallel-size and "
+        "--data-parallel-size to 1.",
     ),
     Refusal(
         "device",

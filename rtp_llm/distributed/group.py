@@ -43,6 +43,18 @@ class Group:
         """That of its process group."""
         return str(self._handle.group_name)
 
+    def __str__(self) -> str:
+        """This rank, as errors name it."""
+        return f"rank {self.rank} of {self.size}"
+
+    def warm_up(self, place: torch.device) -> None:
+        """Send the first messages of all kinds, from ``place``: they make connections, which those
+        in graphs could not."""
+        number = torch.zeros(1, device=place)
+        self.all_gather(number)
+        self.sum(number)
+        self.all_to_all(number.expand(self.size, 1).contiguous())
+
     @contextmanager
     def _talking(self, what: str) -> Iterator[None]:
         began = time.monotonic()
@@ -52,8 +64,8 @@ class Group:
             seconds = time.monotonic() - began
             first = str(error).strip().split("\n")[0]
             raise RankLostError(
-                f"rank {self.rank} of {self.size} lost contact to another rank in {what} after "
-                f"{seconds:.1f} s: that rank has ended or hangs ({first})"
+                f"{self} lost contact to another rank in {what} after {seconds:.1f} s: that rank "
+                f"has ended or hangs ({first})"
             ) from error
 
     def sum(self, tensor: Tensor) -> None:

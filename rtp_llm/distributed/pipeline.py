@@ -35,6 +35,9 @@ class Transfer:
 class Hop(Group):
     """Two ranks, of stages behind each other, one of which sends to the other."""
 
+    def __str__(self) -> str:
+        return "one of two stages"
+
     def talking(self) -> AbstractContextManager[None]:
         """Inside, an error of the backend becomes a RankLostError."""
         return self._talking("a transfer")
@@ -103,6 +106,8 @@ def connect_stages(world: World, stages: int, tensor: int) -> tuple[Pipeline, Gr
         for each in range(stages):
             found = world.subgroup([each * tensor + t for t in range(tensor)], Group)
             within = found or within
+        if within is not None:
+            within.warm_up(world.place)
     before: Hop | None = None
     behind: Hop | None = None
     number = torch.zeros(1, device=world.place)

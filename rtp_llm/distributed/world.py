@@ -86,20 +86,12 @@ class World:
                 f"rank {rank} of {size}: not all ranks came together within {patience:.15g} s "
                 f"({str(error).strip().splitlines()[0]})"
             ) from error
-        host = distributed.group.WORLD
-        groups = [Group(each, rank, size) for each in (tensors, host, moves)]
-        where = device.torch_device
-        world = cls(rank, size, *groups, place=where, backend=device.collectives, timeout=timeout)
-        world._warm_up(device)
-        return world
-
-    def _warm_up(self, device: Device) -> None:
-        """The first messages of a kind make connections, which those in graphs could not."""
-        number = torch.zeros(1, device=device.torch_device)
-        self.tensors.all_gather(number)
-        self.tensors.sum(number)
-        self.tensors.all_to_all(number.expand(self.size, 1).contiguous())
+        groups = [Group(each, rank, size) for each in (tensors, distributed.group.WORLD, moves)]
+        where, backend = device.torch_device, device.collectives
+        world = cls(rank, size, *groups, place=where, backend=backend, timeout=timeout)
+        world.tensors.warm_up(where)
         device.synchronize()
+        return world
 
     def subgroup(self, ranks: Sequence[int], kind: type[Kind]) -> Kind | None:
         """A group for tensors of `ranks`, in ascending order, for who is one of them.

@@ -91,20 +91,20 @@ def build_engine(
             mixture = built.config.moe is not None
             _logger.info("%s", explain_ranks(settings, device, is_mixture=mixture))
         _log(ready, built.config, built.plan, device, phases)
-        ranks_worker = tensor.worker(built.worker, scheduler, settings)
+        ranks_worker = tensor.worker(built.first, scheduler, settings)
         worker = ranks_worker or _with_experts(built)
-        engine = _engine(settings, scheduler, worker, built.worker, ready, proposer)
+        engine = _engine(settings, scheduler, worker, built.first, ready, proposer)
     except BaseException:
         tensor.give_up()
         raise
     group = tensor if tensor.several else built.ranks
-    of = built.limits, built.worker, scheduler, tensor, ranks_worker, group
+    of = built.limits, built.first, scheduler, tensor, ranks_worker, group
     return BuiltEngine(engine, ready, *of)
 
 
 def _with_experts(built: BuiltWorker) -> Worker:
     """The worker, with those of engines that have other experts."""
-    return built.worker if built.ranks is None else RankWorker(built.worker, built.ranks)
+    return built.first if built.ranks is None else RankWorker(built.first, built.ranks)
 
 
 def _kept_quantization(settings: Settings, model: CausalLM) -> str:
@@ -174,7 +174,7 @@ def _warn_of_dynamic_rope(config: ModelConfig, plan: CachePlan) -> None:
 
 def _scheduler(settings: Settings, built: BuiltWorker, *, shared: bool) -> Scheduler:
     """``shared``: with a batch that other processes can see."""
-    runtime, plan, limits, worker = load_runtime(), built.plan, built.limits, built.worker
+    runtime, plan, limits, worker = load_runtime(), built.plan, built.limits, built.first
     groups = [
         runtime.CacheGroup(
             kind=group.spec.kind,
@@ -197,6 +197,7 @@ def _scheduler(settings: Settings, built: BuiltWorker, *, shared: bool) -> Sched
         device_drafts=worker.drafter is not None,
         optimistic_drafts=worker.overlaps and worker.drafter is not None,
         shared_batch=shared,
+        stages=worker.in_flight,
     )
     # Names of drafts in its batches begin behind those of rows, which SampledTokens were made for.
     assert config.max_rows == limits.max_rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -39,11 +40,15 @@ from rtp_llm.worker.graphs.shared_graphs import SharedGraphs
 from rtp_llm.worker.heads.sampler import Sampler
 from rtp_llm.worker.local_worker import LocalWorker
 from rtp_llm.worker.model_runner import ModelRunner
+from rtp_llm.worker.pipeline.first_stage import FirstStageWorker
+from rtp_llm.worker.pipeline.later_stage import LaterStageWorker
 from rtp_llm.worker.sampled_tokens import SampledTokens
 from rtp_llm.worker.speculative.methods import drafts_on_device, make_drafter
 from rtp_llm.worker.warm_up import StepLimits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
     from rtp_llm.engine.phases import Phases
@@ -63,11 +68,17 @@ _logger = logging.getLogger("rtp_llm.engine")
 class BuiltWorker:
     """A worker that is ready for its first step; ``ranks``: of engines that share its experts."""
 
-    worker: LocalWorker
+    worker: LocalWorker | LaterStageWorker
     config: ModelConfig
     plan: CachePlan
     limits: StepLimits
     ranks: RankSteps | None
+
+    @property
+    def first(self) -> LocalWorker:
+        """The worker, of an engine's first rank."""
+        assert isinstance(self.worker, LocalWorker)
+        return self.worker
 
 
 def build_worker(
@@ -90,7 +101,7 @@ def build_worker(
     limits = _limits(settings, model, device, proposer)
     sizes = tensor.agree_on(_sizes_to_capture(settings, model, device, limits))
     counted = _counted(settings, sizes, model, limits)
-    agree = tensor.agree_on_budget
+    agree = tensor.agree_on_plan
     plan = plan_memory(settings, model, device, limits, *counted, agree=agree)
     phases.end("trial steps")
     cache = KVCache(model.cache_groups(), plan.num_blocks, plan.block_size, device.torch_device)
@@ -150,6 +161,7 @@ def _load(
             settings=settings,
             experts=shared.experts,
             tensor_parallel=tensor.parallel,
+            stage=(tensor.pipeline.stage, tensor.pipeline.stages),
             progress=progress or LoadProgress(device),
             **settings.draft_head,
         )
@@ -204,6 +216,8 @@ def _capture_graphs(
 
 def _overlaps(settings: Settings, device: Device) -> bool:
     """A step is submitted before the tokens of the one before are read."""
+    if settings.pipeline_parallel_size > 1:  # it overlaps with those of other sequences
+        return False
     wanted = settings.enable_overlap
     return device.asynchronous if wanted is None else wanted
 
@@ -224,14 +238,20 @@ def _runner(
 
 def _worker(
     settings: Settings, runner: ModelRunner, tensor: TensorRanks, max_model_len: int
-) -> LocalWorker:
+) -> LocalWorker | LaterStageWorker:
+    pipeline = tensor.pipeline
+    if not pipeline.is_first:
+        return LaterStageWorker(runner, pipeline)
     config, device, sampled = runner.model.config, runner.device, runner.sampled
     num_slots = settings.max_running_requests + settings.max_queued_requests
     drafter = None
     if sampled is not None and drafts_on_device(settings, device):
         dtype = torch_dtype(resolve(settings, config, device))
         drafter = make_drafter(settings, runner, sampled, num_slots, max_model_len, dtype)
-    return LocalWorker(
+    make: Callable[..., LocalWorker] = LocalWorker
+    if pipeline.stages > 1:
+        make = partial(FirstStageWorker, pipeline=pipeline)
+    return make(
         runner,
         Sampler(num_slots, device, sampled, tensor.logit_shards(runner.model, device)),
         overlaps=_overlaps(settings, device),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from rtp_llm.distributed.tensor_parallel import planned_rank
 from rtp_llm.engine.graph_choice import choose_graphs
-from rtp_llm.engine.memory_plan import idle_bytes, is_of_experts, step_limits
+from rtp_llm.engine.memory_plan import beside_steps, idle_bytes, is_of_experts, step_limits
+from rtp_llm.engine.tensor.explain_ranks import stage_layers_of
 from rtp_llm.layers import torch_dtype
 from rtp_llm.loader import resolve
 from rtp_llm.loader.checkpoint import Checkpoint
@@ -42,8 +44,10 @@ def explain_cache(settings: Settings, device: Device) -> str:
     Raises CacheSizeError when model and cache would not fit.
     """
     shape, plan = estimate_plan(settings, device)
+    stages = settings.pipeline_parallel_size
+    where = f" on {stages} stages" if stages > 1 else ""
     lines = [
-        f"KV cache: about {plan.bytes / MIB:.0f} MiB: {plan.full_blocks} blocks of "
+        f"KV cache: about {plan.bytes / MIB:.0f} MiB{where}: {plan.full_blocks} blocks of "
         f"{plan.block_size} tokens, {plan.capacity} tokens fit; longest sequence "
         f"{plan.max_model_len} tokens"
     ]
@@ -71,7 +75,7 @@ def explain_graphs(settings: Settings, device: Device) -> str:
     if settings.load_format != "dummy":
         quantized = settings.quantization != "none"
         experts = _kept_bytes(settings.model, dtype, quantized=quantized, wanted=is_of_experts)
-        experts //= settings.tensor_parallel_size
+        experts //= settings.ranks_per_engine
     drafts = make_proposer(settings, device).max_draft_tokens
     limits = step_limits(settings, config, device, drafts)
     of_token = weights - idle_bytes(config, experts)
@@ -80,21 +84,29 @@ def explain_graphs(settings: Settings, device: Device) -> str:
 
 def estimate_plan(settings: Settings, device: Device) -> tuple[CacheShape, CachePlan]:
     """As a start would plan it with what is free now; on a GPU it also tries steps, which may take
-    more than the reserve that is assumed here."""
+    more than the reserve that is assumed here. The stages of a pipeline count together."""
     config = read_model_config(settings.model, **settings.draft_head)
     resolved = resolve(settings, config, device)
     ranks = planned_rank(settings.tensor_parallel_size)
     groups = cache_groups_of(config, model_cache_dtypes(resolved), ranks)
     limits = step_limits(settings, config, device)
-    shape = limits.cache_shape(groups)
-    weights = _weight_bytes(settings, torch_dtype(resolved))
-    plan = plan_cache(
-        shape,
-        _budget(settings, config, device, limits, shape.bytes_for(limits.max_model_len), weights),
-        context=config.max_position_embeddings,
-        max_seq_len=settings.max_seq_len,
-    )
-    return shape, plan
+    whole, weights = limits.cache_shape(groups), _weight_bytes(settings, torch_dtype(resolved))
+    shapes = [whole]
+    if settings.pipeline_parallel_size > 1:
+        layers = stage_layers_of(settings, device)
+        shapes = [limits.cache_shape(replace(groups, here=here)) for here in layers]
+    plans = []
+    for shape in shapes:
+        one_sequence = shape.bytes_for(limits.max_model_len)
+        plans.append(
+            plan_cache(
+                shape,
+                _budget(settings, config, device, limits, one_sequence, weights),
+                context=config.max_position_embeddings,
+                max_seq_len=settings.max_seq_len,
+            )
+        )
+    return whole, plans[0].within(plans[1:], whole)
 
 
 def _budget(
@@ -115,7 +127,7 @@ def _budget(
         )
     memory = MeasuredMemory(
         total=info.total,
-        free=info.free - weights - drafter_bytes(settings, device, limits, config.draft_vocab_size),
+        free=info.free - weights - beside_steps(settings, config, device, limits),
         sampler=sampler_estimate(settings.max_running_requests, config.vocab_size),
     )
     return measured_budget(settings.kv_cache_mem_mb, settings.reserve_runtime_mem_mb, memory)
@@ -123,11 +135,11 @@ def _budget(
 
 def _weight_bytes(settings: Settings, dtype: torch.dtype) -> int:
     """Weights as a rank would keep them; with a quantisation, all matrices count as quantised, and
-    all weights as divided among tensor-parallel ranks."""
+    all weights as divided among the ranks of an engine."""
     if settings.load_format == "dummy":
         return 0
     own = _kept_bytes(settings.model, dtype, quantized=settings.quantization != "none")
-    own //= settings.tensor_parallel_size
+    own //= settings.ranks_per_engine
     drafts = settings.draft_head["draft_model"]
     return own + _kept_bytes(drafts, dtype, quantized=False) if drafts else own
 

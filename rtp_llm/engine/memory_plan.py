@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from rtp_llm.layers import torch_dtype
+from rtp_llm.loader import resolve
 from rtp_llm.worker.cache.budget import (
     MIB,
     CacheBudget,
@@ -18,7 +20,7 @@ from rtp_llm.worker.cache.budget import (
     modest_budget,
     sampler_estimate,
 )
-from rtp_llm.worker.cache.plan import CachePlan, plan_cache
+from rtp_llm.worker.cache.plan import CachePlan, CacheShape, plan_cache
 from rtp_llm.worker.speculative.methods import drafter_bytes
 from rtp_llm.worker.warm_up import StepLimits, measure_steps
 
@@ -77,12 +79,12 @@ def plan_memory(
     graphs: int,
     graph_tokens: int = 0,
     *,
-    agree: Callable[[CacheBudget], CacheBudget] = lambda budget: budget,
+    agree: Callable[[CachePlan, CacheShape], CachePlan] = lambda plan, shape: plan,
 ) -> CachePlan:
     """The size of the KV cache; on a device of its own memory steps are tried before.
 
     ``graphs``: how many graphs will be captured; ``graph_tokens``: of the largest one. ``agree``:
-    with other ranks.
+    with other ranks, on a plan for this one's cache.
 
     Raises:
         CacheSizeError: steps, or one sequence, do not fit beside the weights.
@@ -101,12 +103,13 @@ def plan_memory(
         if device.shares_memory
         else _measured(settings, model, device, limits, graphs, graph_tokens)
     )
-    return plan_cache(
+    plan = plan_cache(
         shape,
-        agree(budget),
+        budget,
         context=config.max_position_embeddings,
         max_seq_len=settings.max_seq_len,
     )
+    return agree(plan, shape)
 
 
 def step_limits(
@@ -121,6 +124,19 @@ def step_limits(
         block_size=settings.seq_size_per_block or device.default_block_size(),
         max_draft_tokens=max_draft_tokens,
     )
+
+
+def beside_steps(
+    settings: Settings, config: ModelConfig, device: Device, limits: StepLimits
+) -> int:
+    """Bytes that are taken beside weights, cache and steps: what drafts need, and hidden states on
+    their way to another stage of a pipeline, or from one, of as many steps as there are stages."""
+    drafts = drafter_bytes(settings, device, limits, config.draft_vocab_size)
+    stages = settings.pipeline_parallel_size
+    if stages == 1:
+        return drafts
+    itemsize = torch_dtype(resolve(settings, config, device)).itemsize
+    return drafts + 2 * stages * limits.max_batch_tokens * config.hidden_size * itemsize
 
 
 def _measured(
@@ -144,14 +160,15 @@ def _measured(
         ) from error
     device.empty_cache()
     info = device.memory_info()
+    sampler = sampler_estimate(limits.max_rows, model.config.vocab_size) if model.has_logits else 0
     memory = MeasuredMemory(
         total=info.total,
-        free=info.free - drafter_bytes(settings, device, limits, model.config.draft_vocab_size),
+        free=info.free - beside_steps(settings, model.config, device, limits),
         prompt_peak=peaks.prompt,
         decode_peak=peaks.decode,
         graphs=graphs,
         graph_share=min(1.0, graph_tokens / limits.max_prompt_tokens),
-        sampler=sampler_estimate(limits.max_rows, model.config.vocab_size),
+        sampler=sampler,
     )
     _log(memory, limits)
     return measured_budget(settings.kv_cache_mem_mb, settings.reserve_runtime_mem_mb, memory)

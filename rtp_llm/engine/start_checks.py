@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rtp_llm import ops
+from rtp_llm.config.options import flag_name
 from rtp_llm.config.refusals import find_refusal, get_refusal
 from rtp_llm.device import DeviceError, Ranks
 from rtp_llm.distributed.membership import Membership
@@ -34,9 +35,9 @@ def check_settings(
     if ranks.world_size > 1 and Membership.read(environ) is None:
         reason = get_refusal("ranks", "WORLD_SIZE of another launcher").message
         raise DeviceError(f"{reason} (WORLD_SIZE={ranks.world_size})")
-    if settings.tensor_parallel_size > 1:
-        size = settings.tensor_parallel_size
-        _require(device, "tensor_parallel", f"--tensor-parallel-size {size}")
+    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
+        if (size := getattr(settings, name)) > 1:
+            _require(device, "tensor_parallel", f"{flag_name(name)} {size}")
     if settings.dtype != "auto":
         _require(device, settings.dtype, f"--dtype {settings.dtype}")
     if settings.quantization in _QUANTIZATION:

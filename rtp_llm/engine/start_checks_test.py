@@ -182,9 +182,11 @@ def test_one_model_over_several_processes(name, monkeypatch):
 
 @pytest.mark.parametrize("name", ["rocm", "xpu"])
 def test_one_model_over_several_devices(name, monkeypatch):
-    message = rf"tensor_parallel is not supported on {name}: .* \(--tensor-parallel-size 2\)"
-    with pytest.raises(DeviceError, match=message):
-        start(gpu(name), monkeypatch, tensor_parallel_size=2)
+    for flag in ("--tensor-parallel-size", "--pipeline-parallel-size"):
+        message = rf"tensor_parallel is not supported on {name}: .* \({flag} 2\)"
+        chosen = {flag[2:].replace("-", "_"): 2}
+        with pytest.raises(DeviceError, match=message):
+            start(gpu(name), monkeypatch, **chosen)
 
 
 @GPUS

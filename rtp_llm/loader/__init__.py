@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rtp_llm.loader.checkpoint import CheckpointError
-from rtp_llm.loader.load import explain, load_model
+from rtp_llm.loader.load import explain, load_model, plan_stages
 from rtp_llm.loader.plan import WeightError
 from rtp_llm.loader.progress import LoadProgress, Progress
 from rtp_llm.loader.resolved import resolve
@@ -15,5 +15,6 @@ __all__ = [
     "WeightError",
     "explain",
     "load_model",
+    "plan_stages",
     "resolve",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -41,9 +40,7 @@ from rtp_llm.models.draft_model import WithDraftModel, cache_groups_of
 from rtp_llm.models.moe import local_experts
 from rtp_llm.models.refusals import refuse
 from rtp_llm.models.registry import model_class
-from rtp_llm.models.stages import describe_stage, stage_layers
-
-_logger = logging.getLogger("rtp_llm.loader")
+from rtp_llm.models.stages import stage_layers
 
 _CAPABILITIES = {
     "none": None,
@@ -106,9 +103,7 @@ def _loaded(
     options = _with_stored(options, config, checkpoint, device)
     number, stages = stage
     if stages > 1:
-        layers = stage_layers(config, options, stages)
-        _logger.info("%s", describe_stage(layers, number))
-        options = replace(options, stage=layers[number])
+        options = replace(options, stage=_divided(config, options, stages)[number])
     return _filled(config, options, checkpoint, progress, device)
 
 
@@ -173,15 +168,13 @@ def explain(
     device: Device,
     settings: ModelSettings,
     tensor_parallel_size: int = 1,
-    pipeline_parallel_size: int = 1,
     mtp: bool = False,
     eagle3: str | Path = "",
     draft_model: str | Path = "",
 ) -> str:
     """What would run and why: device, model, number type, attention backend, the others' reasons.
 
-    Caches, backends and experts are those of one of `tensor_parallel_size` ranks, of all
-    `pipeline_parallel_size` stages together. Reads config.json
+    Caches, backends and experts are those of one of `tensor_parallel_size` ranks. Reads config.json
     and the headers of the weights only, unless a head that should be tied has to be compared with
     the embedding; raises as load_model does.
     """
@@ -197,7 +190,6 @@ def explain(
         [
             f"device: {device.description()}",
             *_explain_model("model", path, config, options, device),
-            *_explain_stages(path, config, options, pipeline_parallel_size, device),
             *further,
             "not on this device:",
             *(f"  {feature}: {reason}" for feature, reason in device.refused.items()),
@@ -205,16 +197,30 @@ def explain(
     )
 
 
-def _explain_stages(
-    path: str | Path, config: ModelConfig, options: ModelOptions, stages: int, device: Device
-) -> list[str]:
-    """The layers of each stage of a pipeline."""
-    if stages == 1:
-        return []
-    config, checkpoint = _checkpoint(path, config, options)
-    options = _with_stored(options, config, checkpoint, device)
-    layers = stage_layers(config, options, stages)
-    return [describe_stage(layers, number) for number in range(stages)]
+def plan_stages(
+    path: str | Path,
+    *,
+    device: Device,
+    settings: ModelSettings,
+    stages: int,
+    tensor_parallel_size: int = 1,
+) -> list[range]:
+    """The layers of each of so many stages of a pipeline, as load_model divides them.
+
+    Reads what `explain` reads, and raises as load_model does.
+    """
+    config = read_model_config(path)
+    ranks = planned_rank(tensor_parallel_size)
+    options = replace(_options(settings, config, device), tensor_parallel=ranks)
+    checkpoint = None
+    if settings.load_format != "dummy":
+        config, checkpoint = _checkpoint(path, config, options)
+    return _divided(config, _with_stored(options, config, checkpoint, device), stages)
+
+
+def _divided(config: ModelConfig, options: ModelOptions, stages: int) -> list[range]:
+    with _refusing(config):
+        return stage_layers(config, options, stages)
 
 
 def _explain_model(

@@ -27,14 +27,15 @@ def stage_layers(config: ModelConfig, options: ModelOptions, stages: int) -> lis
     return divide(sizes, stages, _bytes(model) - sum(sizes))
 
 
-def describe_stage(layers: Sequence[range], stage: int) -> str:
-    """What it has, as a line for users."""
-    own = layers[stage]
-    further = "embedding, logits" if stage == 0 else ""
-    if stage == len(layers) - 1:
-        further = "last norm"
-    beside = f", {further}" if further else ""
-    return f"stage {stage} of {len(layers)}: layers {own.start} to {own.stop - 1}{beside}"
+def describe_stages(layers: Sequence[range]) -> list[str]:
+    """What each of several stages has, in words for users."""
+    found = [
+        f"layers {each.start} to {each.stop - 1}" if len(each) > 1 else f"layer {each.start}"
+        for each in layers
+    ]
+    found[0] += ", embedding, logits"
+    found[-1] += ", last norm"
+    return found
 
 
 def divide(sizes: Sequence[int], stages: int, first: int = 0) -> list[range]:

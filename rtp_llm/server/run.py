@@ -77,7 +77,7 @@ def engine_client(settings: Settings, module: str) -> EngineInterface:
     if settings.data_parallel_size > 1:
         from rtp_llm.engine.replicas.ranks_client import RanksClient
 
-        devices = settings.tensor_parallel_size
+        devices = settings.ranks_per_engine
         ranks = RanksClient(settings.data_parallel_size, module, restarts, devices=devices)
         return RestartingClient(ranks, restarts)
     return RestartingClient(EngineClient(module), restarts)

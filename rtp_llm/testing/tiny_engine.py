@@ -50,7 +50,7 @@ class TinyEngine:
         }
         self.settings = Settings(model=str(folder), **{**small, **settings})
         place = None
-        if self.settings.tensor_parallel_size > 1:
+        if self.settings.ranks_per_engine > 1:
             place = RanksPlace(Path(tempfile.mkdtemp(prefix="rtp-llm-")))
         built = build_engine(self.settings, proposer=proposer, place=place)
         self._place = place

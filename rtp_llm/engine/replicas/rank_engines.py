@@ -98,7 +98,7 @@ class RankEngines:
         return all_ready([ready for ready in self._ready if ready is not None])
 
     def _membership(self, rank: int, settings: Settings) -> Membership | None:
-        size, devices = settings.data_parallel_size, settings.tensor_parallel_size
+        size, devices = settings.data_parallel_size, settings.ranks_per_engine
         meeting = str(self._folder / "meet")
         return Membership(rank, size, meeting, devices) if size > 1 else None
 

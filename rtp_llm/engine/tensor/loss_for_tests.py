@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -17,9 +18,11 @@ from rtp_llm.engine.tensor import tensor_ranks
 from rtp_llm.engine.tensor.rank_worker import make_worker
 from rtp_llm.engine.tensor.tensor_for_tests import ranks
 from rtp_llm.engine.tensor.tensor_ranks import TensorRanks
+from rtp_llm.engine.tensor.topology import Topology
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt
 from rtp_llm.worker.local_worker import LocalWorker
+from rtp_llm.worker.pipeline.later_stage import LaterStageWorker
 from rtp_llm.worker.worker import Worker
 
 STEP_TIMEOUT = 1.5
@@ -30,14 +33,14 @@ _LATE = "RTP_LLM_TEST_LOST_STEP"
 def running_out_of_memory(*arguments: Any) -> Worker:
     """A rank that has no memory for one of its steps."""
     worker = make_worker(*arguments)
-    assert isinstance(worker, LocalWorker)
+    assert isinstance(worker, LocalWorker | LaterStageWorker)
     forward, left = worker.runner.forward, [int(os.environ[_LATE])]
 
-    def fail(step: Any) -> torch.Tensor:
+    def fail(*given: Any) -> torch.Tensor:
         left[0] -= 1
         if left[0] < 0:
             raise torch.OutOfMemoryError("a rank's memory is full")
-        return forward(step)
+        return forward(*given)
 
     worker.runner.forward = fail  # type: ignore[assignment,method-assign]
     return worker
@@ -63,6 +66,14 @@ def decoding(engine: TinyEngine) -> None:
 
 
 MOMENTS = (idle, in_a_prompt, decoding)
+# For a rank that runs out of memory: how many steps it takes.
+_LAST_STEPS: dict[Callable[[TinyEngine], None], int] = {idle: 45, in_a_prompt: 1, decoding: 9}
+_SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
+_REASONS = {
+    "out of memory": r"rank [12].*: OutOfMemoryError: a rank's memory is full",
+    # Which of the ranks' calls waits for one that is stopped depends on the moment.
+    "stopped": "lost contact to another rank|a rank has not begun a step",
+}
 
 
 def ask(engine: TinyEngine, length: int) -> None:
@@ -77,38 +88,54 @@ def check_loss(
     *,
     seconds: float,
     size: int = 2,
+    stages: int = 1,
+    lost: int | None = None,
     overlap: bool = False,
 ) -> None:
-    """Lose the last of the ranks: the engine ends in time, says why, and leaves no process.
+    """Lose a rank, the last one or number ``lost``, of ``stages`` of ``size`` ranks: the engine
+    ends in time, says why, and leaves no process.
 
     ``how``: killed, stopped or out of memory; ``seconds`` until it is noticed.
     """
-    reason = f"rank {size - 1} was ended by signal SIGKILL"
-    timeout = _PATIENCE
+    rank = stages * size - 1 if lost is None else lost
+    name = Topology(pipeline=stages, tensor=size).rank_name(rank)
+    reason = _REASONS.get(how) or re.escape(f"{name} was ended by signal SIGKILL")
+    settings: dict[str, Any] = {"step_timeout": _PATIENCE, "pipeline_parallel_size": stages}
+    if stages == 1:
+        settings["enable_overlap"] = overlap
     if how == "out of memory":
         patch.setattr(tensor_ranks, "_FACTORY", f"{__name__}:running_out_of_memory")
-        steps: dict[Callable[[TinyEngine], None], int] = {idle: 45, in_a_prompt: 1, decoding: 9}
-        patch.setenv(_LATE, str(steps[moment]))
-        reason = r"rank [12]: OutOfMemoryError: a rank's memory is full"
+        patch.setenv(_LATE, str(_LAST_STEPS[moment]))
     elif how == "stopped":
-        # Which of the ranks' calls waits for it depends on the moment.
-        reason = "lost contact to another rank|a rank has not begun a step"
-        timeout, seconds = STEP_TIMEOUT, STEP_TIMEOUT + seconds
-    with ranks(folder, size, step_timeout=timeout, enable_overlap=overlap) as engine:
-        group = engine.built.step_group
-        assert isinstance(group, TensorRanks) and group.processes is not None
-        pids = group.processes.pids
-        with pytest.raises(RuntimeError, match=reason):
-            moment(engine)
-            if how != "out of memory":
-                os.kill(pids[-1], signal.SIGKILL if how == "killed" else signal.SIGSTOP)
-            lost = time.monotonic()
-            _step_on(engine)
-        if how != "out of memory":
-            assert time.monotonic() - lost < seconds
-        with pytest.raises(EngineDeadError):
-            engine.step()
+        settings["step_timeout"], seconds = STEP_TIMEOUT, STEP_TIMEOUT + seconds
+    with ranks(folder, size, **settings) as engine:
+        pids = _lose(engine, how, moment, rank, reason, seconds)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def _lose(
+    engine: TinyEngine,
+    how: str,
+    moment: Callable[[TinyEngine], None],
+    rank: int,
+    reason: str,
+    seconds: float,
+) -> list[int]:
+    """Processes of the other ranks, when the engine has ended for that reason."""
+    group = engine.built.step_group
+    assert isinstance(group, TensorRanks) and group.processes is not None
+    pids = group.processes.pids
+    with pytest.raises(RuntimeError, match=reason):
+        moment(engine)
+        if how in _SIGNALS:
+            os.kill(pids[rank - 1], _SIGNALS[how])
+        began = time.monotonic()
+        _step_on(engine)
+    if how in _SIGNALS:
+        assert time.monotonic() - began < seconds
+    with pytest.raises(EngineDeadError):
+        engine.step()
+    return pids
 
 
 def _step_on(engine: TinyEngine) -> None:

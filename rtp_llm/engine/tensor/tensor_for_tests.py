@@ -1,4 +1,4 @@
-"""Engines of several tensor-parallel ranks."""
+"""Engines of several ranks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from rtp_llm.engine.messages import TokenLogprob
 from rtp_llm.testing.tiny_engine import Outcome, TinyEngine
+from rtp_llm.testing.transformers_models import random_prompt
 
 SMALL: dict[str, Any] = {
     "seed": 3,
@@ -20,16 +21,40 @@ SMALL: dict[str, Any] = {
     "max_running_requests": 24,
     "max_seq_len": 160,
 }
+WISHES: list[dict[str, Any]] = [
+    {},
+    {"temperature": 1.0, "seed": 11},
+    {"temperature": 0.9, "top_p": 0.8, "n": 3},
+    {"temperature": 1.0, "logprobs": 3},
+    {"repetition_penalty": 1.4, "frequency_penalty": 0.2},
+    {"logit_bias": {5: 4.0}, "logprobs": 0, "n": 2},
+    {"min_tokens": 9, "stop_token_ids": tuple(range(0, 199, 5)), "temperature": 1.0},
+    {"prompt_logprobs": 2, "max_tokens": 5},
+]
 
 
 @contextmanager
 def ranks(folder: Path, size: int = 2, **settings: Any) -> Iterator[TinyEngine]:
-    """An engine whose model is on ``size`` ranks of the CPU."""
+    """An engine whose model, or each stage of it, is on ``size`` ranks of the CPU."""
     engine = TinyEngine(folder, tensor_parallel_size=size, **{**SMALL, **settings})
     try:
         yield engine
     finally:
         engine.close()
+
+
+def play(engine: TinyEngine) -> dict[tuple[int, int], Outcome]:
+    """Requests that arrive, are aborted and have prefixes in common; the outcomes."""
+    for number in range(3 * len(WISHES)):
+        wish = {"ignore_eos": True, "max_tokens": 60, **WISHES[number % len(WISHES)]}
+        engine.add(random_prompt(3 + 11 * number % 90, seed=number % 5), **wish)
+        engine.step()
+    engine.add(random_prompt(50), pooling="mean", max_tokens=2)
+    aborted = engine.add(random_prompt(50), max_tokens=90)
+    engine.engine.abort([(aborted, 0)])
+    engine.run()
+    engine.assert_all_free()
+    return engine.outcomes
 
 
 def check_alike(

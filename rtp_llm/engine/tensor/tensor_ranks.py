@@ -10,15 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from rtp_llm.distributed.membership import LOOPBACK, Membership
 from rtp_llm.distributed.multicast import NO_MULTICAST
 from rtp_llm.distributed.peer_memory import NoPeerMemoryError
+from rtp_llm.distributed.pipeline import SINGLE_STAGE, Pipeline, connect_stages
 from rtp_llm.distributed.symmetric_reduce import SymmetricReduce
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.distributed.world import World
 from rtp_llm.engine.messages import EngineStartError
+from rtp_llm.engine.tensor.topology import Topology
 from rtp_llm.worker.graphs.capture_session import CaptureSession
 from rtp_llm.worker.heads.logit_shards import LogitShards
 from rtp_llm.worker.shared.rank_processes import RankProcesses
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
     from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
+    from rtp_llm.distributed.group import Group
     from rtp_llm.models.causal_lm import CausalLM
-    from rtp_llm.worker.cache.budget import CacheBudget
+    from rtp_llm.worker.cache.plan import CachePlan, CacheShape
     from rtp_llm.worker.local_worker import LocalWorker
 
 _log = logging.getLogger(__name__)
@@ -50,9 +51,11 @@ class RanksPlace:
 
 @dataclass(frozen=True)
 class TensorRanks:
-    """One rank's view. ``processes``: of the other ranks, for rank 0 alone."""
+    """One rank's view. ``parallel``: those of its stage, ``world``: all of them; ``processes``: of
+    the other ranks, for rank 0 alone."""
 
     parallel: TensorParallel = SINGLE
+    pipeline: Pipeline = SINGLE_STAGE
     world: World | None = None
     processes: RankProcesses | None = None
 
@@ -66,13 +69,10 @@ class TensorRanks:
         if self.world is not None:
             self.world.wait_for_all(settings.start_timeout)
 
-    def agree_on_budget(self, budget: CacheBudget) -> CacheBudget:
-        """All ranks have the cache that fits on the one with the least room."""
-        if self.world is None:
-            return budget
-        least = torch.tensor([-budget.bytes])
-        self.world.host.maximum(least)
-        return replace(budget, bytes=-int(least.item()))
+    def agree_on_plan(self, plan: CachePlan, shape: CacheShape) -> CachePlan:
+        """All ranks have the blocks that fit on the one with the least room; ``shape``: of the
+        cache of this one's layers."""
+        return plan if self.world is None else plan.within(self.world.host.gather(plan), shape)
 
     def agree_on(self, value: Any) -> Any:
         """What rank 0 says."""
@@ -84,9 +84,8 @@ class TensorRanks:
 
     def logit_shards(self, model: CausalLM, device: Device) -> LogitShards | None:
         """What samples from logits of which this rank has some columns."""
-        if self.world is None:
-            return None
-        return LogitShards(model, self.world.tensors, device.torch_device)
+        group = self.parallel.group
+        return None if group is None else LogitShards(model, group, device.torch_device)
 
     def capture_session(self) -> CaptureSession | None:
         """For graphs that all ranks have, or none."""
@@ -100,8 +99,14 @@ class TensorRanks:
         """For rank 0 of several: what executes a step on all of them."""
         if self.processes is None:
             return None
-        in_place, timeout = local.runner.device.shares_memory, settings.step_timeout
-        return RanksWorker(local, self.processes, scheduler, timeout=timeout, in_place=in_place)
+        return RanksWorker(
+            local,
+            self.processes,
+            scheduler,
+            timeout=settings.step_timeout,
+            in_place=local.runner.device.shares_memory,
+            stages=self.pipeline.stages,
+        )
 
     # -- as the engine process's StepGroup ---------------------------------------------------------
 
@@ -140,21 +145,23 @@ def start_ranks(settings: Settings, device: Device, place: RanksPlace | None) ->
         EngineStartError: nobody said where.
         RankLostError: not all came.
     """
-    size = settings.tensor_parallel_size
+    size = settings.ranks_per_engine
     if size == 1:
         return TensorRanks()
     if place is None:
         raise EngineStartError(
-            f"tensor_parallel_size={size} needs processes of its own: use LLM(...) or rtp-llm "
-            "serve, which start them"
+            f"a model on {size} ranks needs processes of its own: use LLM(...) or rtp-llm serve, "
+            "which start them"
         )
     os.environ.update({**NO_MULTICAST, **LOOPBACK})
     meeting, joined = str(place.folder / "ranks"), list[TensorParallel]()
     others = [Membership(rank, size, meeting) for rank in range(1, size)]
+    topology = Topology.of(settings, is_mixture=False)
     processes = RankProcesses(
         place.factory or _FACTORY,
         [(settings, each) for each in others],
         [rank_environment(each.rank, os.environ) for each in others],
+        [topology.rank_name(each.rank) for each in others],
         partial(_lost, joined, place),
     )
     try:
@@ -186,14 +193,20 @@ def join_ranks(
     """Meet the other ranks of ``membership``; ``look`` may raise when they will not come."""
     limits = settings.step_timeout, settings.start_timeout
     world = World.connect(membership, device, *limits, look)
-    direct = _direct_sums(world, device)
-    parallel = TensorParallel(membership.rank, membership.size, world.tensors, direct)
-    return TensorRanks(parallel, world)
+    pipeline = SINGLE_STAGE
+    group: Group | None = world.tensors
+    if settings.pipeline_parallel_size > 1:
+        sizes = settings.pipeline_parallel_size, settings.tensor_parallel_size
+        pipeline, group = connect_stages(world, *sizes)
+    if group is None:
+        return TensorRanks(SINGLE, pipeline, world)
+    direct = _direct_sums(group, device)
+    return TensorRanks(TensorParallel(group.rank, group.size, group, direct), pipeline, world)
 
 
-def _direct_sums(world: World, device: Device) -> SymmetricReduce | None:
+def _direct_sums(group: Group, device: Device) -> SymmetricReduce | None:
     try:
-        return SymmetricReduce.connect(world.tensors, device)
+        return SymmetricReduce.connect(group, device)
     except NoPeerMemoryError as error:
         _log.info("sums over ranks are all made by %s: %s", device.collectives, error)
         return None

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from rtp_llm.constraints import Thinking
 from rtp_llm.engine.drafting_models_for_tests import (
@@ -18,13 +17,14 @@ from rtp_llm.engine.drafting_models_for_tests import (
 from rtp_llm.engine.grammars_for_tests import VOCABULARY, cases, save_spelling_model, text_of
 from rtp_llm.engine.replays_for_tests import capture_on_cpu
 from rtp_llm.engine.tensor import tensor_ranks
-from rtp_llm.engine.tensor.rank_worker import make_worker
+from rtp_llm.engine.tensor.capturing_for_tests import (
+    IN_A_RANK,
+    capturing_worker,
+    short_of_memory_worker,
+)
 from rtp_llm.engine.tensor.tensor_for_tests import SMALL, check_alike, ranks
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt
-from rtp_llm.worker.graphs.capture_sizes import GraphSize
-from rtp_llm.worker.graphs.step_graphs import Captured, StepGraphs
-from rtp_llm.worker.worker import Worker
 
 # A method that drafts, the model's kind, that of its draft model; and settings beside these.
 CASES: dict[str, dict[str, Any]] = {
@@ -39,7 +39,6 @@ CASES: dict[str, dict[str, Any]] = {
     # What is sampled depends on the drafts there are, and these on how the cache suffices.
     "draft-model qwen3 llama": {"draft_sample_method": "probabilistic", "kv_cache_mem_mb": 8},
 }
-IN_A_RANK = f"{__name__}:{{}}"
 
 
 def run(engine: TinyEngine) -> TinyEngine:
@@ -117,28 +116,6 @@ def test_grammars_and_budgets(overlap: bool, tmp_path: Path) -> None:
 
 
 # -- graphs ----------------------------------------------------------------------------------------
-
-
-def capturing_worker(*arguments: Any) -> Worker:
-    """What rank 1 is made of, where the CPU has graphs."""
-    capture_on_cpu(pytest.MonkeyPatch())  # for good: the process is the rank's
-    return make_worker(*arguments)
-
-
-def short_of_memory_worker(*arguments: Any) -> Worker:
-    """The same on a rank that has no memory for the second graph."""
-    patch = pytest.MonkeyPatch()
-    capture_on_cpu(patch)
-    capture = StepGraphs._capture
-
-    def fail(self: StepGraphs, size: GraphSize) -> Captured:
-        made = capture(self, size)
-        if self._captured:
-            raise torch.OutOfMemoryError("no memory on this rank")
-        return made
-
-    patch.setattr(StepGraphs, "_capture", fail)
-    return make_worker(*arguments)
 
 
 @pytest.mark.parametrize("factory", [capturing_worker, short_of_memory_worker])

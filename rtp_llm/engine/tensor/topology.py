@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,39 +12,64 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Topology:
-    """``data`` engines, whose model is divided among ``tensor`` ranks each; ``experts``: among so
-    many engines a mixture's experts are divided.
+    """``data`` engines, whose model is divided into ``pipeline`` stages of ``tensor`` ranks each;
+    ``experts``: among so many engines a mixture's experts are divided.
 
-    Device d * ``tensor`` + t is that of tensor-parallel rank t of engine d.
+    Rank s * ``tensor`` + t of an engine is part t of stage s. Each has a device, those of an engine
+    behind those of the one before.
     """
 
     data: int = 1
+    pipeline: int = 1
     tensor: int = 1
     experts: int = 1
 
     @classmethod
     def of(cls, settings: Settings, *, is_mixture: bool) -> Topology:
         """As settings ask for it."""
-        data = settings.data_parallel_size
-        return cls(data, settings.tensor_parallel_size, data if is_mixture else 1)
+        return cls(
+            data=settings.data_parallel_size,
+            pipeline=settings.pipeline_parallel_size,
+            tensor=settings.tensor_parallel_size,
+            experts=settings.data_parallel_size if is_mixture else 1,
+        )
 
     @property
     def size(self) -> int:
         """Processes, each with a device of its own where there are several."""
-        return self.data * self.tensor
+        return self.data * self.pipeline * self.tensor
 
-    def table(self, device: str) -> str:
-        """One line for each engine, below the product; ``device`` is the name of their kind."""
+    def rank_name(self, rank: int) -> str:
+        """What messages call a rank of an engine."""
+        stage, part = divmod(rank, self.tensor)
+        if self.pipeline == 1:
+            return f"rank {rank}"
+        of_stage = f", part {part}" if self.tensor > 1 else ""
+        return f"rank {rank} (stage {stage}{of_stage})"
+
+    def table(self, device: str, stages: Sequence[str] = ("",)) -> str:
+        """One line for each stage of each engine, below the product.
+
+        ``device`` is the name of their kind, ``stages`` say what each of them has.
+        """
         lines = [
-            f"ranks: {self.size} = data_parallel_size {self.data} x tensor_parallel_size "
-            f"{self.tensor}, pipeline_parallel_size 1, expert_parallel_size {self.experts}"
+            f"ranks: {self.size} = data_parallel_size {self.data} x pipeline_parallel_size "
+            f"{self.pipeline} x tensor_parallel_size {self.tensor}, expert_parallel_size "
+            f"{self.experts}"
         ]
         if self.size > 1:
-            for engine in range(self.data):
-                first = engine * self.tensor
-                places = [
-                    device if device == "cpu" else f"{device}:{first + rank}"
-                    for rank in range(self.tensor)
-                ]
-                lines.append(f"  engine {engine}: {', '.join(places)}")
+            lines += [
+                f"  engine {engine}{self._stage(stage)}: {self._devices(device, engine, stage)}"
+                + (f": {what}" if what else "")
+                for engine in range(self.data)
+                for stage, what in enumerate(stages)
+            ]
         return "\n".join(lines)
+
+    def _stage(self, stage: int) -> str:
+        return f", stage {stage}" if self.pipeline > 1 else ""
+
+    def _devices(self, device: str, engine: int, stage: int) -> str:
+        first = (engine * self.pipeline + stage) * self.tensor
+        ranks = range(first, first + self.tensor)
+        return ", ".join(device if device == "cpu" else f"{device}:{rank}" for rank in ranks)

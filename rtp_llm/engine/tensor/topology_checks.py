@@ -12,42 +12,69 @@ if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.models.config import ModelConfig
 
+_TENSOR = "--tensor-parallel-size"
+_PIPELINE = "--pipeline-parallel-size"
+
 
 def check_topology(settings: Settings, config: ModelConfig, device: Device) -> None:
     """Raise EngineStartError for the first row of the table of refusals that they fall under."""
-    _check_sizes(settings)
-    if settings.tensor_parallel_size == 1:
-        return
-    _check_together(settings, config)
-    _check_devices(settings, device)
-    _check_heads(settings.tensor_parallel_size, config)
+    _check_experts(settings)
+    for flag, size in _sizes(settings).items():
+        if size > 1:
+            _check_together(flag, size, settings, config)
+    if settings.pipeline_parallel_size > 1:
+        _check_stages(settings, config)
+    if settings.ranks_per_engine > 1:
+        _check_devices(settings, device)
+        _check_heads(settings.tensor_parallel_size, config)
 
 
-def _check_sizes(settings: Settings) -> None:
-    stages, experts = settings.pipeline_parallel_size, settings.expert_parallel_size
-    if stages > 1:
-        _refuse("--pipeline-parallel-size", f"pipeline_parallel_size={stages}")
+def _sizes(settings: Settings) -> dict[str, int]:
+    return {
+        _TENSOR: settings.tensor_parallel_size,
+        _PIPELINE: settings.pipeline_parallel_size,
+    }
+
+
+def _check_experts(settings: Settings) -> None:
+    experts = settings.expert_parallel_size
     if experts not in (None, settings.data_parallel_size):
         data = settings.data_parallel_size
         said = f"expert_parallel_size={experts}, data_parallel_size={data}"
         _refuse("--expert-parallel-size", said)
 
 
-def _check_together(settings: Settings, config: ModelConfig) -> None:
-    tensor = f"tensor_parallel_size={settings.tensor_parallel_size}"
+def _check_together(flag: str, size: int, settings: Settings, config: ModelConfig) -> None:
+    """What ranks of either kind cannot do; ``flag`` says of which kind there are ``size``."""
+    ranks = f"{flag[2:].replace('-', '_')}={size}"
     if config.moe is not None and settings.data_parallel_size > 1:
-        name = "--tensor-parallel-size with --data-parallel-size for a mixture of experts"
-        _refuse(name, f"{tensor}, data_parallel_size={settings.data_parallel_size}")
+        name = f"{flag} with --data-parallel-size for a mixture of experts"
+        _refuse(name, f"{ranks}, data_parallel_size={settings.data_parallel_size}")
     if settings.role != "both" and settings.kv_transport not in ("auto", "tcp"):
-        said = f"{tensor}, kv_transport={settings.kv_transport}"
+        said = f"{ranks}, kv_transport={settings.kv_transport}"
         _refuse("--kv-transport of several ranks", said)
+
+
+def _check_stages(settings: Settings, config: ModelConfig) -> None:
+    stages = f"pipeline_parallel_size={settings.pipeline_parallel_size}"
+    if settings.pipeline_parallel_size > config.num_layers:
+        said = f"{stages}, {config.num_layers} layers"
+        _refuse(f"{_PIPELINE} above the number of layers", said)
+    if settings.role != "both":
+        _refuse(f"{_PIPELINE} with --role", f"{stages}, role={settings.role}")
+    if settings.speculative != "none":
+        said = f"{stages}, speculative={settings.speculative}"
+        _refuse(f"{_PIPELINE} with --speculative", said)
+    if settings.enable_overlap:
+        _refuse(f"{_PIPELINE} with --enable-overlap", f"{stages}, enable_overlap=on")
 
 
 def _check_devices(settings: Settings, device: Device) -> None:
     visible = device.device_count()
     if not device.shares_memory and settings.num_ranks > visible:
-        data, tensor = settings.data_parallel_size, settings.tensor_parallel_size
-        said = f"{data} x {tensor} = {settings.num_ranks} ranks, {visible} visible devices"
+        sizes = settings.data_parallel_size, *reversed(_sizes(settings).values())
+        product = " x ".join(map(str, sizes))
+        said = f"{product} = {settings.num_ranks} ranks, {visible} visible devices"
         _refuse("more ranks than devices", said)
 
 

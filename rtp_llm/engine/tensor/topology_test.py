@@ -25,6 +25,7 @@ from rtp_llm.engine.tensor.topology import Topology
 from rtp_llm.testing.transformers_models import save_model
 
 TWO: dict[str, Any] = {"tensor_parallel_size": 2}
+STAGES: dict[str, Any] = {"pipeline_parallel_size": 2}
 # Of each row of the table settings that fall under it, the model, and the numbers that are said.
 CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "--tensor-parallel-size that does not divide the attention heads": (
@@ -32,7 +33,27 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "llama",
         "num_attention_heads=4 = 3 x 1 + 1, num_key_value_heads=2",
     ),
-    "--pipeline-parallel-size": ({"pipeline_parallel_size": 2}, "llama", "pipeline_parallel_size"),
+    "--pipeline-parallel-size above the number of layers": (
+        {"pipeline_parallel_size": 4},
+        "llama",
+        "pipeline_parallel_size=4, 3 layers",
+    ),
+    "--pipeline-parallel-size with --speculative": (
+        {**STAGES, "speculative": "ngram"},
+        "llama",
+        "pipeline_parallel_size=2, speculative=ngram",
+    ),
+    "--pipeline-parallel-size with --enable-overlap": (
+        {**STAGES, "enable_overlap": True},
+        "llama",
+        "pipeline_parallel_size=2, enable_overlap=on",
+    ),
+    "--pipeline-parallel-size with --data-parallel-size for a mixture of experts": (
+        {**STAGES, "data_parallel_size": 2},
+        "qwen3_moe",
+        "pipeline_parallel_size=2, data_parallel_size=2",
+    ),
+    "--pipeline-parallel-size with --role": ({**STAGES, "role": "decode"}, "llama", "role=decode"),
     "--expert-parallel-size": (
         {"expert_parallel_size": 4},
         "qwen3_moe",
@@ -76,6 +97,7 @@ def test_ranks_on_the_cpu_share_its_cores() -> None:
     one = host_threads(Settings(), device)
     assert host_threads(Settings(**TWO), device) == max(1, one // 2)
     assert host_threads(Settings(**TWO, data_parallel_size=2), device) == max(1, one // 4)
+    assert host_threads(Settings(**TWO, **STAGES), device) == max(1, one // 4)
     assert host_threads(Settings(**TWO, num_threads=7), device) == 7
 
 
@@ -89,31 +111,54 @@ class _TwoGpus(CpuDevice):
 def test_more_ranks_than_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_model(tmp_path, "llama")
     monkeypatch.setattr("rtp_llm.engine.build.resolve_device", lambda _: _TwoGpus())
-    chosen: dict[str, Any] = {**TWO, "data_parallel_size": 2}
-    with pytest.raises(
-        EngineStartError, match=r"more ranks than devices .* \(2 x 2 = 4 ranks, 2 visible"
+    for data, chosen, product in (
+        (2, TWO, "2 x 1 x 2 = 4 ranks"),
+        (1, {**TWO, **STAGES}, "1 x 2 x 2 = 4 ranks"),
+        (1, {"pipeline_parallel_size": 3}, "1 x 3 x 1 = 3 ranks"),
     ):
-        build_engine(Settings(model=str(tmp_path), **chosen))
+        settings = Settings(model=str(tmp_path), data_parallel_size=data, **chosen)
+        reason = rf"more ranks than devices .* \({product}, 2 visible"
+        with pytest.raises(EngineStartError, match=reason):
+            build_engine(settings)
 
 
 def test_an_engine_that_cannot_start_processes_says_who_can(tmp_path: Path) -> None:
     save_model(tmp_path, "llama")
-    with pytest.raises(EngineStartError, match="tensor_parallel_size=2 needs processes of its own"):
-        build_engine(Settings(model=str(tmp_path), **TWO))
+    for chosen in (TWO, STAGES):
+        with pytest.raises(EngineStartError, match="on 2 ranks needs processes of its own"):
+            build_engine(Settings(model=str(tmp_path), **chosen))
 
 
 def test_the_table_says_which_device_is_whose(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert Topology(2, 2).table("cuda").splitlines() == [
-        "ranks: 4 = data_parallel_size 2 x tensor_parallel_size 2, pipeline_parallel_size 1, "
+    assert Topology(data=2, tensor=2).table("cuda").splitlines() == [
+        "ranks: 4 = data_parallel_size 2 x pipeline_parallel_size 1 x tensor_parallel_size 2, "
         "expert_parallel_size 1",
         "  engine 0: cuda:0, cuda:1",
         "  engine 1: cuda:2, cuda:3",
     ]
+    stages = Topology(data=2, pipeline=2, tensor=2)
+    assert stages.table("cuda", ["some", "more"]).splitlines()[1:] == [
+        "  engine 0, stage 0: cuda:0, cuda:1: some",
+        "  engine 0, stage 1: cuda:2, cuda:3: more",
+        "  engine 1, stage 0: cuda:4, cuda:5: some",
+        "  engine 1, stage 1: cuda:6, cuda:7: more",
+    ]
     save_spelling_model(tmp_path)
-    assert cli.main(["explain", str(tmp_path), "--tp", "2"]) == 0
-    assert "tensor_parallel_size 2" in capsys.readouterr().out
+    assert cli.main(["explain", str(tmp_path), "--tp", "2", "-pp", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "pipeline_parallel_size 2 x tensor_parallel_size 2" in printed
+    assert "  engine 0, stage 0: cpu, cpu: layer 0, embedding, logits\n" in printed
+    assert "  engine 0, stage 1: cpu, cpu: layers 1 to 2, last norm\n" in printed
+    assert "MiB on 2 stages: " in printed
+
+
+def test_ranks_are_called_by_their_stage_and_part() -> None:
+    assert Topology(tensor=2).rank_name(1) == "rank 1"
+    assert Topology(pipeline=3).rank_name(1) == "rank 1 (stage 1)"
+    names = map(Topology(pipeline=2, tensor=2).rank_name, range(4))
+    assert [*names][1:3] == ["rank 1 (stage 0, part 1)", "rank 2 (stage 1, part 0)"]
 
 
 @pytest.mark.parametrize("lost", NO_MULTICAST)

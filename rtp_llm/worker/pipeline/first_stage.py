@@ -26,16 +26,15 @@ if TYPE_CHECKING:
 
 
 class FirstStageWorker(LocalWorker):
-    """Up to ``in_flight`` steps are executed before the first of them is sampled."""
+    """As many steps as ``pipeline`` has stages are executed before the first of them is sampled."""
 
-    def __init__(self, *args: Any, pipeline: Pipeline, in_flight: int, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, pipeline: Pipeline, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._pipeline, self._in_flight = pipeline, in_flight
-        self._returned = ReturnedRows()
+        self._pipeline, self._returned = pipeline, ReturnedRows()
 
     @property
     def in_flight(self) -> int:
-        return self._in_flight
+        return self._pipeline.stages
 
     def add(self, sequences: NewSequences) -> None:
         super().add(sequences)

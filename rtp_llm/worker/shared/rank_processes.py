@@ -48,10 +48,12 @@ class RankProcesses:
         factory: str,
         arguments: Sequence[tuple[Any, ...]],
         environments: Sequence[Mapping[str, str]],
+        names: Sequence[str],
         on_loss: Callable[[str], None] | None = None,
     ) -> None:
-        """``factory``: see Start, ``arguments`` and ``environments`` of each rank."""
-        self._on_loss = on_loss
+        """``factory``: see Start; ``arguments``, ``environments`` and ``names`` of each rank, by
+        which messages call it."""
+        self._on_loss, self._names = on_loss, dict(enumerate(names, 1))
         self.on_news: Callable[[], None] | None = None
         self._news: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._failure: str | None = None
@@ -142,7 +144,7 @@ class RankProcesses:
                         self._hear_last_words(rank, pipes.pop(rank))
                     os.close(ends.pop(rank))
                     if rank not in self._survivors:
-                        self._lose(f"rank {rank} {self._epitaph(rank)}")
+                        self._lose(f"{self._names[rank]} {self._epitaph(rank)}")
                 if self._survivors and (not ready or not ends):  # nobody else says anything
                     self._lose(next(iter(self._survivors.values())))
         finally:
@@ -160,16 +162,16 @@ class RankProcesses:
         except (EOFError, OSError):
             return False
         if isinstance(message, LogLine):
-            text = f"rank {rank}: {message.text}"
+            text = f"{self._names[rank]}: {message.text}"
             logging.getLogger(message.logger).log(message.level, "%s", text)
         elif isinstance(message, Beside):
             self._news.put((rank, message.message))
             if self.on_news is not None:
                 self.on_news()
         elif isinstance(message, Failure) and message.by_another:
-            self._survivors[rank] = f"rank {rank}: {message.reason}"
+            self._survivors[rank] = f"{self._names[rank]}: {message.reason}"
         elif isinstance(message, Failure):
-            self._lose(f"rank {rank}: {message.reason}")
+            self._lose(f"{self._names[rank]}: {message.reason}")
         return True
 
     def _hear_last_words(self, rank: int, pipe: Connection) -> None:

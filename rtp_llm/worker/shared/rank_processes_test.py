@@ -48,7 +48,7 @@ def start_one(folder: str) -> None:
     """Of a process that a test kills: it starts a rank, and says which."""
     logged = logging.StreamHandler(sys.stdout)
     logging.basicConfig(level="INFO", format="%(message)s", handlers=[logged])
-    processes = RankProcesses(f"{HERE}:wait_for_ever", [()], [{}])
+    processes = RankProcesses(f"{HERE}:wait_for_ever", [()], [{}], ["rank 1"])
     print(*processes.pids, folder, flush=True)
     time.sleep(_PATIENCE)
 
@@ -64,7 +64,7 @@ def test_the_first_that_fails_is_told_once_with_its_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     told: list[str] = []
-    processes = RankProcesses(f"{HERE}:fail", [(), ()], [{}, {}], told.append)
+    processes = RankProcesses(f"{HERE}:fail", [(), ()], [{}, {}], ["rank 1", "rank 2"], told.append)
     try:
         with pytest.raises(WorkerLostError, match=r"rank [12]: there is no worker"):
             processes.check(_PATIENCE)
@@ -79,7 +79,7 @@ def test_the_first_that_fails_is_told_once_with_its_reason(
 
 @pytest.mark.parametrize("killed", [True, False])
 def test_who_misses_another_rank_is_not_the_reason(killed: bool) -> None:
-    processes = RankProcesses(f"{HERE}:either", [(True,), (False,)], [{}, {}])
+    processes = RankProcesses(f"{HERE}:either", [(True,), (False,)], [{}, {}], ["rank 1", "rank 2"])
     reason = "rank 2 was ended by signal SIGKILL" if killed else "rank 1: RankLostError: lost"
     try:
         if killed:
@@ -92,7 +92,7 @@ def test_who_misses_another_rank_is_not_the_reason(killed: bool) -> None:
 
 def test_an_end_that_is_asked_for_is_no_loss() -> None:
     told: list[str] = []
-    processes = RankProcesses(f"{HERE}:wait_for_ever", [()], [{}], told.append)
+    processes = RankProcesses(f"{HERE}:wait_for_ever", [()], [{}], ["rank 1"], told.append)
     pids = processes.pids
     processes.close()
     assert not told
