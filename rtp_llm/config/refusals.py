@@ -9,33 +9,9 @@ model or the settings. The page is written by
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Refusal:
-    """One thing that is refused: `name` in `area` on `devices`, why, and what to change."""
-
-    area: str
-    name: str
-    reason: str
-    change: str
-    devices: str = "all"
-
-    @property
-    def device_names(self) -> tuple[str, ...]:
-        """`devices` one by one."""
-        return tuple(self.devices.split(", "))
-
-    @property
-    def message(self) -> str:
-        """What the user is told."""
-        return f"{self.name} is not supported: {self.reason} {self.change}"
-
-    def message_on(self, device: str) -> str:
-        """What the user of `device` is told."""
-        return f"{self.name} is not supported on {device}: {self.reason} {self.change}"
-
+from rtp_llm.config.rank_refusals import RANK_REFUSALS
+from rtp_llm.config.refusal import Refusal as Refusal
 
 _LEAVE_OUT = "Leave the field out."
 _GPUS = "cuda, rocm, xpu"
@@ -439,83 +415,7 @@ REFUSALS: tuple[Refusal, ...] = (
         "divides requests and experts.",
         devices="rocm, xpu",
     ),
-    Refusal(
-        "ranks",
-        "WORLD_SIZE of another launcher",
-        "An engine starts its ranks by itself.",
-        "Start one server, without WORLD_SIZE, and set --tensor-parallel-size.",
-    ),
-    Refusal(
-        "ranks",
-        "more ranks than devices",
-        "Each rank has a device of its own.",
-        "Lower --tensor-parallel-size, --pipeline-parallel-size or --data-parallel-size, or let "
-        "more devices be visible.",
-    ),
-    Refusal(
-        "ranks",
-        "--tensor-parallel-size that does not divide the attention heads",
-        "Each rank has as many of them as every other, and whole KV heads.",
-        "Set --tensor-parallel-size to a divisor of num_attention_heads that divides "
-        "num_key_value_heads or is a multiple of it.",
-    ),
-    Refusal(
-        "ranks",
-        "--pipeline-parallel-size above the number of layers",
-        "Each stage has at least one layer.",
-        "Lower --pipeline-parallel-size; --tensor-parallel-size divides every layer.",
-    ),
-    Refusal(
-        "ranks",
-        "--pipeline-parallel-size with --speculative",
-        "A sequence's next step begins when its token is known; no stage drafts or takes drafts.",
-        "Leave one of the two out; --tensor-parallel-size works with --speculative.",
-    ),
-    Refusal(
-        "ranks",
-        "--pipeline-parallel-size with --enable-overlap",
-        "As many batches as stages are in flight; no step begins before the tokens that it reads "
-        "are known.",
-        "Leave --enable-overlap out: stages overlap by themselves.",
-    ),
-    Refusal(
-        "ranks",
-        "--pipeline-parallel-size with --data-parallel-size for a mixture of experts",
-        "Ranks that share experts step together, and stages do not.",
-        "Set one of the two to 1; --tensor-parallel-size divides the experts of a stage.",
-    ),
-    Refusal(
-        "ranks",
-        "--pipeline-parallel-size with --role",
-        "A prefill or decode worker sends and takes the KV cache of all layers.",
-        "Leave --pipeline-parallel-size out there, or serve with --role both.",
-    ),
-    Refusal(
-        "ranks",
-        "--expert-parallel-size",
-        "Experts are divided among the data-parallel ranks, and only there.",
-        "Leave it out, or set it to --data-parallel-size.",
-    ),
-    Refusal(
-        "ranks",
-        "--tensor-parallel-size with --data-parallel-size for a mixture of experts",
-        "Experts are divided among the ranks of one kind or of the other.",
-        "Set one of the two to 1.",
-    ),
-    Refusal(
-        "ranks",
-        "--kv-transport of several ranks",
-        "Each rank of a prefill or decode worker fetches the heads that it has, out of blocks of "
-        "other sizes, which only TCP does.",
-        "Leave --kv-transport out, or set --tensor-parallel-size to 1.",
-    ),
-    Refusal(
-        "ranks",
-        "logits_processors of several ranks",
-        "They run in the caller's process and the engine in others.",
-        "Leave them out, or set --tensor-parallel-size, --pipeline-parallel-size and "
-        "--data-parallel-size to 1.",
-    ),
+    *RANK_REFUSALS,
     Refusal(
         "device",
         "--reserve-runtime-mem-mb",
