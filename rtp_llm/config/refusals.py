@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 from rtp_llm.config.rank_refusals import RANK_REFUSALS
-from rtp_llm.config.refusal import Refusal as Refusal
+from rtp_llm.config.refusal import Refusal
 
 _LEAVE_OUT = "Leave the field out."
 _GPUS = "cuda, rocm, xpu"

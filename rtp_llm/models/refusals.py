@@ -6,7 +6,8 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rtp_llm.config.refusals import Refusal, find_refusal
+from rtp_llm.config.refusal import Refusal
+from rtp_llm.config.refusals import find_refusal
 from rtp_llm.model_folder import name_of, shown
 
 AREA = "model"
