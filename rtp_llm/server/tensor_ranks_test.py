@@ -84,6 +84,7 @@ def expected(folder: Path) -> list[str]:
 
 def test_llms_of_several_ranks_answer_as_one(folder: Path, expected: list[str]) -> None:
     assert offline(folder, tensor_parallel_size=2, data_parallel_size=2) == expected
+    assert offline(folder, pipeline_parallel_size=2, data_parallel_size=2) == expected
     llm = LLM(folder, num_threads=1, kv_cache_mem_mb=32, tensor_parallel_size=2)
     with llm, pytest.raises(ValueError, match="logits_processors of several ranks"):
         llm.generate("a", logits_processors=[lambda logits, rows: None])

@@ -72,7 +72,7 @@ class TensorRanks:
     def agree_on_plan(self, plan: CachePlan, shape: CacheShape) -> CachePlan:
         """All ranks have the blocks that fit on the one with the least room; ``shape``: of the
         cache of this one's layers."""
-        return plan if self.world is None else plan.within(self.world.host.gather(plan), shape)
+        return plan.within(self.gather(plan), shape)
 
     def agree_on(self, value: Any) -> Any:
         """What rank 0 says."""
