@@ -449,6 +449,8 @@ class StepChannel:
     def __init__(self, memory: Buffer, num_workers: int, spin_microseconds: int) -> None: ...
     def publish(self, batch: Batch | None) -> None:
         """The numbers of a batch that are no arrays: see ``numbers``. None: a step without."""
+    def publish_numbers(self, numbers: Sequence[int]) -> None:
+        """The same of a batch that another machine has: its ``numbers``, at most 64."""
     @property
     def published(self) -> int:
         """The newest step."""

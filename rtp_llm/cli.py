@@ -123,6 +123,7 @@ def _explain_model(settings: Settings, device: Device) -> str:
 
 
 def _explain(loaded: LoadedSettings) -> int:
+    from rtp_llm.config.nodes import check_nodes
     from rtp_llm.config.roles import check_role
     from rtp_llm.engine.messages import EngineStartError
     from rtp_llm.text.model_files import ModelFiles, ModelFilesError, check_folder
@@ -130,6 +131,7 @@ def _explain(loaded: LoadedSettings) -> int:
     settings = loaded.settings
     try:
         check_role(settings)
+        check_nodes(settings)
         check_folder(settings.model)
         template = ModelFiles.read(settings.model).chat_template_source(settings.chat_template)
         from rtp_llm.device import known_devices, resolve_device

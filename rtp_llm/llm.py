@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rtp_llm.config.nodes import check_nodes
 from rtp_llm.config.roles import check_one_engine
 from rtp_llm.config.settings import Settings, check_names
 from rtp_llm.constraints import Grammar
@@ -60,6 +61,7 @@ class LLM:
             settings["speculative_config"] = json.dumps(settings["speculative_config"])
         self.settings = Settings(model=str(model), **settings)
         check_one_engine(self.settings)
+        check_nodes(self.settings)
         check_folder(model, weights=self.settings.load_format != "dummy")
         self.tokenizer: Tokenizer = Tokenizer.from_folder(
             self.settings.model, self.settings.chat_template

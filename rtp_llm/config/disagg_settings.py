@@ -38,8 +38,9 @@ class DisaggSettings:
         None,
         "text",
         "disaggregation",
-        "File with the secret that prefill and decode workers share: 16 to 4096 bytes, readable by "
-        "its owner only. Each side proves to the other that it has it; it is never sent.",
+        "File with the secret that prefill and decode workers, or the nodes of --nnodes, share: 16 "
+        "to 4096 bytes, readable by its owner only. Each side proves to the other that it has it; "
+        "it is never sent.",
         automatic="no key: who reaches the ports is trusted",
     )
     prefill_workers: str = option(

@@ -77,6 +77,30 @@ RANK_REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "ranks",
+        "--nnodes that does not divide the ranks",
+        "Each machine holds as many ranks as every other, in their order.",
+        "Set --tensor-parallel-size times --pipeline-parallel-size to a multiple of --nnodes.",
+    ),
+    Refusal(
+        "ranks",
+        "--nnodes with --data-parallel-size",
+        "Engines beside each other need not know each other.",
+        "Start a server on each machine, and `rtp-llm route` before them.",
+    ),
+    Refusal(
+        "ranks",
+        "--nnodes with --role",
+        "A prefill or decode worker is on one machine.",
+        "Leave --nnodes out there, or serve with --role both.",
+    ),
+    Refusal(
+        "ranks",
+        "--nnodes without --worker-key-file",
+        "Whoever reaches --master-addr could join, or read what is asked.",
+        "Give all machines a file with one key, made by: openssl rand -hex 32.",
+    ),
+    Refusal(
+        "ranks",
         "logits_processors of several ranks",
         "They run in the caller's process and the engine in others.",
         "Leave them out, or set --tensor-parallel-size, --pipeline-parallel-size and "

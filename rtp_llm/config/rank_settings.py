@@ -52,6 +52,45 @@ class RankSettings:
         aliases=("--ep-size", "--ep"),
         advanced=True,
     )
+    nnodes: int = option(
+        1,
+        "integer",
+        "ranks",
+        "Nodes (machines) that hold the ranks of one model together. All are started with the same "
+        "settings but for --node-rank (docs/parallel.md).",
+        minimum=1,
+        maximum=1024,
+        unit="nodes",
+        aliases=("-n",),
+        advanced=True,
+    )
+    node_rank: int = option(
+        0,
+        "integer",
+        "ranks",
+        "Which of the --nnodes this one is. Node 0 serves; the others hold ranks.",
+        minimum=0,
+        maximum=1023,
+        aliases=("-r",),
+        advanced=True,
+    )
+    master_addr: str = option(
+        "",
+        "text",
+        "ranks",
+        "Address of node 0, as HOST or HOST:PORT, where the others come to it.",
+        aliases=("--dist-init-addr", "--nccl-init-addr"),
+        advanced=True,
+    )
+    master_port: int = option(
+        29501,
+        "integer",
+        "ranks",
+        "Port of --master-addr, where that names none.",
+        minimum=1,
+        maximum=65535,
+        advanced=True,
+    )
     expert_capacity: int | None = option(
         None,
         "integer",
@@ -137,3 +176,8 @@ class RankSettings:
     def num_ranks(self) -> int:
         """Processes that compute, of all engines."""
         return self.data_parallel_size * self.ranks_per_engine
+
+    @property
+    def local_ranks(self) -> int:
+        """Of these, those on this machine."""
+        return self.num_ranks // self.nnodes

@@ -104,6 +104,11 @@ def check_one_engine(settings: Settings) -> None:
         raise SettingsError(
             f"role: an LLM does everything itself; `rtp-llm serve --role {settings.role}`"
         )
+    if settings.node_rank > 0:
+        raise SettingsError(
+            "node_rank: an LLM is node 0; on the others run `rtp-llm serve MODEL --node-rank "
+            f"{settings.node_rank}`"
+        )
     check_role(settings)
 
 
@@ -126,6 +131,8 @@ def _check_read(settings: Settings) -> None:
     """What was set and is not read is a mistake."""
     for name, roles in READERS.items():
         if settings.role in roles or not _is_set(settings, name):
+            continue
+        if name == "worker_key_file" and settings.nnodes > 1:
             continue
         if not roles:
             raise SettingsError(

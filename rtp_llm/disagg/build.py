@@ -53,7 +53,7 @@ def build_worker(settings: Settings, built: BuiltEngine) -> BuiltWorker:
     """
     try:
         parts = RankParts(settings, built.worker.runner, built.tensor)
-        parts.fingerprint = built.tensor.agree_on(_fingerprint(parts, built.ready))
+        parts.fingerprint = built.tensor.agree_on(_fingerprint(parts, built.ready), str)
         if settings.role == "prefill":
             return _prefill(parts, built)
         return _decode(parts, built)
@@ -113,8 +113,8 @@ def _prefill(parts: RankParts, built: BuiltEngine) -> BuiltWorker:
         raise EngineStartError(
             f"cannot offer blocks at {settings.prefill_address}: {error} (--prefill-address)"
         ) from error
-    store, own_offers = parts.offer(built.tensor.agree_on(listener.host))
-    offers: list[Offer] = list(chain(*built.tensor.gather(own_offers)))
+    store, own_offers = parts.offer(built.tensor.agree_on(listener.host, str))
+    offers: list[Offer] = list(chain(*built.tensor.gather(own_offers, list[Offer])))
     _warn_if_open(settings)
     tokens = built.limits.max_batch_tokens
     sender = parts.sender(store, engine.remote_prompts, metrics, tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rtp_llm.disagg.messages import Offer
 from rtp_llm.disagg.metrics import TransferMetrics
 from rtp_llm.disagg.rank_parts import RankParts
 from rtp_llm.disagg.ranks_receiver import OtherRankReceiver
@@ -21,10 +22,10 @@ def make_worker(settings: Settings, membership: Membership) -> Worker:
     built, ranks = build_rank(settings, membership)
     worker = built.worker
     parts = RankParts(settings, worker.runner, ranks)
-    parts.fingerprint = ranks.agree_on(None)
+    parts.fingerprint = ranks.agree_on(None, str)
     if settings.role == "prefill":
-        store, offers = parts.offer(ranks.agree_on(None))
-        ranks.gather(offers)
+        store, offers = parts.offer(ranks.agree_on(None, str))
+        ranks.gather(offers, list[Offer])
         tokens = built.limits.max_batch_tokens
         worker.beside = OtherRankSender(parts.sender(store, None, TransferMetrics(), tokens))
     else:

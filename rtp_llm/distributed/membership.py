@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rtp_llm.distributed.multicast import NO_MULTICAST
 
+TCP = "tcp://"
 RENDEZVOUS_VARIABLE = "RTP_LLM_RENDEZVOUS"
 _DEVICES_VARIABLE = "RTP_LLM_RANK_DEVICES"
 # All ranks are on this machine, and its host name may lead to anywhere.
@@ -17,7 +18,8 @@ LOOPBACK: Mapping[str, str] = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME":
 
 @dataclass(frozen=True)
 class Membership:
-    """Rank `rank` of `size` processes of this machine, which meet at the file `rendezvous`.
+    """Rank `rank` of `size` processes, which meet at `rendezvous`: a file of this machine, or
+    "tcp://HOST:PORT" (see meeting_place) of one of several.
 
     Each has `devices`; the ranks of its own on these are started by itself.
     """
@@ -46,6 +48,14 @@ class Membership:
             return cls(rank // devices, size // devices, place, devices)
         except KeyError as error:
             raise ValueError(f"{RENDEZVOUS_VARIABLE} is set and {error.args[0]} is not") from error
+
+    @property
+    def meeting_place(self) -> tuple[str, int] | None:
+        """Host and port of the rendezvous; None for a file."""
+        if not self.rendezvous.startswith(TCP):
+            return None
+        host, _, port = self.rendezvous.removeprefix(TCP).rpartition(":")
+        return host, int(port)
 
     def remove_rendezvous(self) -> None:
         """Delete the folder in which the processes met, for a launcher that is gone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from rtp_llm.distributed.group import Group, RankLostError
+from rtp_llm.distributed.membership import TCP
 from rtp_llm.distributed.multicast import check_no_multicast
 
 if TYPE_CHECKING:
@@ -68,14 +70,14 @@ class World:
         """
         check_no_multicast(os.environ)
         import torch.distributed as distributed
-        from torch._C._distributed_c10d import FileStore
 
         rank, size = membership.rank, membership.size
         limit = datetime.timedelta(seconds=timeout)
         for name, value in device.collectives_environment.items():
             os.environ.setdefault(name, value)
-        store, patience = FileStore(membership.rendezvous, size), max(timeout, patience)
+        patience = max(timeout, patience)
         try:
+            store = _open_store(membership)
             _meet(store, rank, size, patience, look)
             place: dict[str, Any] = {"rank": rank, "world_size": size}
             distributed.init_process_group(HOST_BACKEND, store=store, timeout=limit, **place)
@@ -130,6 +132,33 @@ class World:
         from torch.distributed import distributed_c10d
 
         distributed_c10d._abort_process_group()
+
+
+def _open_store(membership: Membership) -> Store:
+    """Where ranks leave what the others must know of them."""
+    from torch._C._distributed_c10d import FileStore, TCPStore
+
+    if (place := membership.meeting_place) is None:
+        return FileStore(membership.rendezvous, membership.size)
+    return TCPStore(*place, wait_for_workers=False)
+
+
+def host_store(address: str) -> tuple[Store, str]:
+    """A store at a free port of this machine's ``address``, which lives as long as the result, and
+    the rendezvous that it is for a Membership."""
+    from torch._C._distributed_c10d import TCPStore
+
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.create_server((address, 0), family=family)
+    port = listener.getsockname()[1]
+    store = TCPStore(
+        address,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+    )
+    return store, f"{TCP}{address}:{port}"
 
 
 def _meet(store: Store, rank: int, size: int, patience: float, look: Callable[[], None]) -> None:

@@ -99,7 +99,8 @@ def build_worker(
     model = _load(settings, device, shared, tensor, progress)
     phases.end("weights")
     limits = _limits(settings, model, device, proposer)
-    sizes = tensor.agree_on(_sizes_to_capture(settings, model, device, limits))
+    wanted = _sizes_to_capture(settings, model, device, limits)
+    sizes = tensor.agree_on(wanted, list[GraphSize])
     counted = _counted(settings, sizes, model, limits)
     agree = tensor.agree_on_plan
     plan = plan_memory(settings, model, device, limits, *counted, agree=agree)

@@ -121,7 +121,7 @@ def _budget(
     if device.shares_memory:
         return modest_budget(
             settings.kv_cache_mem_mb,
-            free=info.free // settings.num_ranks,
+            free=info.free // settings.local_ranks,
             weights=weights,
             one_sequence=one_sequence,
         )

@@ -96,7 +96,7 @@ def plan_memory(
         modest_budget(
             settings.kv_cache_mem_mb,
             # Ranks whose device is the host share its memory.
-            free=device.memory_info().free // settings.num_ranks,
+            free=device.memory_info().free // settings.local_ranks,
             weights=weight_bytes(model),
             one_sequence=one_sequence,
         )

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from rtp_llm.config.command_line import LoadedSettings
+from rtp_llm.config.nodes import check_nodes
 from rtp_llm.config.roles import check_role
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.engine_interface import EngineInterface
@@ -32,18 +33,9 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineInterface] | N
     """
     began = time.monotonic()
     settings = loaded.settings
-    check_role(settings)
-    if settings.api_key_file is not None:
-        read_key_file(settings.api_key_file)
-    check_telemetry(settings)
-    if settings.tool_call_parser or settings.reasoning_parser:
-        from rtp_llm.server.prepare.answer_forms import check_forms
-
-        check_forms(settings)
-    try:
-        check_folder(settings.model, weights=settings.load_format != "dummy")
-    except ModelFilesError as error:
-        raise StartError(str(error)) from error
+    _check(settings)
+    if settings.node_rank > 0:
+        return _hold_ranks(settings)
     listener = bind(settings)
     queue = configure_logging(settings.log_level, settings.log_format)
     try:
@@ -60,6 +52,36 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineInterface] | N
         return run_lifecycle(settings, engine, listener, began)
     finally:
         listener.close()
+        queue.stop()
+
+
+def _check(settings: Settings) -> None:
+    """Raise StartError or SettingsError for what can be seen at once."""
+    check_role(settings)
+    check_nodes(settings)
+    if settings.api_key_file is not None:
+        read_key_file(settings.api_key_file)
+    check_telemetry(settings)
+    if settings.tool_call_parser or settings.reasoning_parser:
+        from rtp_llm.server.prepare.answer_forms import check_forms
+
+        check_forms(settings)
+    try:
+        check_folder(settings.model, weights=settings.load_format != "dummy")
+    except ModelFilesError as error:
+        raise StartError(str(error)) from error
+
+
+def _hold_ranks(settings: Settings) -> int:
+    """This machine holds ranks of a model that node 0 serves."""
+    from rtp_llm.engine.nodes.member import NodeError, hold_ranks
+
+    queue = configure_logging(settings.log_level, settings.log_format)
+    try:
+        return hold_ranks(settings)
+    except NodeError as error:
+        raise StartError(str(error)) from error
+    finally:
         queue.stop()
 
 

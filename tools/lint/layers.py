@@ -60,6 +60,7 @@ ENGINE_API = {
         "client.engine_client",
         "client.restarting_client",
         "messages",
+        "nodes.member",
         "replicas.ranks_client",
     )
 }

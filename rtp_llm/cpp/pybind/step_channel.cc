@@ -1,6 +1,7 @@
 #include "rtp_llm/cpp/pybind/step_channel.h"
 
 #include <pybind11/numpy.h>
+#include <pybind11/stl.h>
 
 #include <memory>
 #include <stdexcept>
@@ -47,6 +48,11 @@ void Publish(StepChannel& channel, const Batch* batch) {
   channel.Publish(numbers, count);
 }
 
+// Those of a step that another machine published.
+void PublishNumbers(StepChannel& channel, const std::vector<int32_t>& numbers) {
+  channel.Publish(numbers.data(), static_cast<int32_t>(numbers.size()));
+}
+
 py::list Numbers(const StepChannel& channel, int32_t count) {
   if (count < 0 || count > kMaxStepNumbers) throw std::invalid_argument("count: there are fewer");
   py::list numbers(count);
@@ -63,6 +69,7 @@ void BindStepChannel(py::module_& module) {
            py::keep_alive<1, 2>())
       .def_property_readonly_static("bytes", [](const py::object&) { return StepChannel::Bytes(); })
       .def("publish", &Publish, py::arg("batch").none(true))
+      .def("publish_numbers", &PublishNumbers, py::arg("numbers"))
       .def_property_readonly("published", &StepChannel::published)
       .def("await_taken", &StepChannel::AwaitTaken, py::arg("step"), py::arg("seconds"), Release())
       .def("await_finished", &StepChannel::AwaitFinished, py::arg("step"), py::arg("seconds"),

@@ -87,9 +87,9 @@ StepChannel::StepChannel(void* memory, int32_t num_workers, int32_t spin_microse
     : shared_(static_cast<Shared*>(memory)),
       num_workers_(num_workers),
       spin_microseconds_(spin_microseconds) {
-  if (num_workers < 1 || num_workers > kMaxChannelWorkers) {
+  if (num_workers < 0 || num_workers > kMaxChannelWorkers) {
     throw std::invalid_argument("num_workers=" + std::to_string(num_workers) +
-                                " must be from 1 to " + std::to_string(kMaxChannelWorkers));
+                                " must be from 0 to " + std::to_string(kMaxChannelWorkers));
   }
 }
 

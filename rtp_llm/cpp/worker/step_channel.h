@@ -21,7 +21,8 @@ class StepChannel {
   // Memory for a channel of so many workers; it must start as zeros and be shared by all of them.
   static size_t Bytes();
 
-  // Does not own `memory`. `spin_microseconds`: how long to look before sleeping.
+  // Does not own `memory`. `num_workers`: none where all ranks but the engine's are on other
+  // machines; `spin_microseconds`: how long to look before sleeping.
   StepChannel(void* memory, int32_t num_workers, int32_t spin_microseconds);
 
   // The engine's side; the newest step must be taken before the next one is published.

@@ -116,9 +116,18 @@ TEST(StepChannel, WhoSpinsWaitsNoLongerThanAsked) {
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
 }
 
+TEST(StepChannel, WithoutWorkersNobodyIsWaitedFor) {
+  const Memory memory;
+  StepChannel channel(memory.data(), 0, 10);
+  const int32_t numbers[] = {4, 5};
+  channel.Publish(numbers, 2);
+  EXPECT_TRUE(channel.AwaitTaken(1, 0.0));
+  EXPECT_EQ(channel.numbers()[1], 5);
+}
+
 TEST(StepChannel, RefusesWhatItCannotHold) {
   const Memory memory;
-  EXPECT_THROW(StepChannel(memory.data(), 0, 10), std::invalid_argument);
+  EXPECT_THROW(StepChannel(memory.data(), -1, 10), std::invalid_argument);
   EXPECT_THROW(StepChannel(memory.data(), kMaxChannelWorkers + 1, 10), std::invalid_argument);
   StepChannel channel(memory.data(), 1, 10);
   EXPECT_THROW(channel.Publish(channel.numbers(), kMaxStepNumbers + 1), std::invalid_argument);

@@ -186,4 +186,4 @@ def host_threads(settings: Settings, device: Device) -> int:
     threads = settings.num_threads or device.default_threads()
     if settings.num_threads or not device.shares_memory:
         return threads
-    return max(1, threads // settings.num_ranks)
+    return max(1, threads // settings.local_ranks)

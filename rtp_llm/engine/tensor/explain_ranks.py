@@ -20,8 +20,11 @@ def explain_ranks(settings: Settings, device: Device, *, is_mixture: bool) -> st
     tensor, stages = settings.tensor_parallel_size, [""]
     if settings.pipeline_parallel_size > 1:
         stages = describe_stages(stage_layers_of(settings, device))
-    lines = [Topology.of(settings, is_mixture=is_mixture).table(device.name, stages)]
-    if tensor > 1:
+    topology = Topology.of(settings, is_mixture=is_mixture)
+    lines = [topology.table(device.name, stages)]
+    if not all(map(topology.part_on_one_node, range(topology.size))):
+        lines.append(f"  sums: by {device.collectives}, where their ranks are on several nodes")
+    elif tensor > 1:
         lines.append(f"  sums: {explain_sums(device, tensor)}")
     if settings.data_parallel_size > 1 and is_mixture:
         lines.append(f"  tokens: {explain_dispatch(device, settings.data_parallel_size)}")

@@ -104,7 +104,7 @@ def check_loss(
     if stages == 1:
         settings["enable_overlap"] = overlap
     if how == "out of memory":
-        patch.setattr(tensor_ranks, "_FACTORY", f"{__name__}:running_out_of_memory")
+        patch.setattr(tensor_ranks, "RANK_FACTORY", f"{__name__}:running_out_of_memory")
         patch.setenv(_LATE, str(_LAST_STEPS[moment]))
     elif how == "stopped":
         settings["step_timeout"], seconds = STEP_TIMEOUT, STEP_TIMEOUT + seconds

@@ -13,7 +13,7 @@ from rtp_llm.engine.tensor.loss_for_tests import MOMENTS, check_loss
 from rtp_llm.engine.tensor.tensor_for_tests import ranks
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
-from rtp_llm.worker.shared.rank_processes import WorkerLostError
+from rtp_llm.worker.shared.loss import WorkerLostError
 from rtp_llm.worker.worker import Worker
 
 
@@ -58,6 +58,6 @@ def no_worker(*arguments: Any) -> Worker:
 
 
 def test_a_rank_that_cannot_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensor_ranks, "_FACTORY", f"{__name__}:no_worker")
+    monkeypatch.setattr(tensor_ranks, "RANK_FACTORY", f"{__name__}:no_worker")
     with pytest.raises(WorkerLostError, match="rank 1: this rank cannot be"), ranks(folder):
         pass

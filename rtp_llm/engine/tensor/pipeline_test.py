@@ -103,7 +103,7 @@ def test_graphs(
 
     one = run(TinyEngine(model.folder, **SMALL))
     counts = capture_on_cpu(monkeypatch)
-    monkeypatch.setattr(tensor_ranks, "_FACTORY", IN_A_RANK.format(factory.__name__))
+    monkeypatch.setattr(tensor_ranks, "RANK_FACTORY", IN_A_RANK.format(factory.__name__))
     settings: dict[str, Any] = {"pipeline_parallel_size": stages, "enable_cuda_graph": True}
     with ranks(model.folder, size, **settings) as engine:
         while engine.engine.has_idle_work:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rtp_llm.distributed.membership import LOOPBACK, Membership
 from rtp_llm.distributed.multicast import NO_MULTICAST
@@ -18,9 +18,13 @@ from rtp_llm.distributed.symmetric_reduce import SymmetricReduce
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.distributed.world import World
 from rtp_llm.engine.messages import EngineStartError
+from rtp_llm.engine.nodes.first_node import FirstNode
+from rtp_llm.engine.tensor.rank_start import RANK_FACTORY, rank_environment
 from rtp_llm.engine.tensor.topology import Topology
+from rtp_llm.worker.cache.plan import CachePlan
 from rtp_llm.worker.graphs.capture_session import CaptureSession
 from rtp_llm.worker.heads.logit_shards import LogitShards
+from rtp_llm.worker.shared.loss import Loss
 from rtp_llm.worker.shared.rank_processes import RankProcesses
 from rtp_llm.worker.shared.ranks_worker import RanksWorker
 
@@ -30,13 +34,13 @@ if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.distributed.group import Group
     from rtp_llm.models.causal_lm import CausalLM
-    from rtp_llm.worker.cache.plan import CachePlan, CacheShape
+    from rtp_llm.worker.cache.plan import CacheShape
     from rtp_llm.worker.local_worker import LocalWorker
 
+Said = TypeVar("Said")
 _log = logging.getLogger(__name__)
 _NEWS_SECONDS = 1.0
 _CAPTURE_PATIENCE = 1.5  # with what it takes to be told, all ranks know of it in two seconds
-_FACTORY = "rtp_llm.engine.tensor.rank_worker:make_worker"
 
 
 @dataclass(frozen=True)
@@ -51,13 +55,14 @@ class RanksPlace:
 
 @dataclass(frozen=True)
 class TensorRanks:
-    """One rank's view. ``parallel``: those of its stage, ``world``: all of them; ``processes``: of
-    the other ranks, for rank 0 alone."""
+    """One rank's view. ``parallel``: those of its stage, ``world``: all of them. For rank 0 alone:
+    ``processes`` of the other ranks of its machine, and the other machines that have ranks."""
 
     parallel: TensorParallel = SINGLE
     pipeline: Pipeline = SINGLE_STAGE
     world: World | None = None
     processes: RankProcesses | None = None
+    nodes: FirstNode | None = None
 
     @property
     def several(self) -> bool:
@@ -72,15 +77,16 @@ class TensorRanks:
     def agree_on_plan(self, plan: CachePlan, shape: CacheShape) -> CachePlan:
         """All ranks have the blocks that fit on the one with the least room; ``shape``: of the
         cache of this one's layers."""
-        return plan.within(self.gather(plan), shape)
+        return plan.within(self.gather(plan, CachePlan), shape)
 
-    def agree_on(self, value: Any) -> Any:
-        """What rank 0 says."""
-        return self.gather(value)[0]
+    def agree_on(self, value: Said | None, kind: type[Said]) -> Said:
+        """What rank 0 says, of the type `kind`; what the others give does not matter."""
+        said: Said = self.gather(value, kind | None)[0]
+        return said
 
-    def gather(self, value: Any) -> list[Any]:
-        """What each rank says."""
-        return [value] if self.world is None else self.world.host.gather(value)
+    def gather(self, value: Any, kind: Any) -> list[Any]:
+        """What each rank says, of the type `kind`."""
+        return [value] if self.world is None else self.world.host.gather(value, kind)
 
     def logit_shards(self, model: CausalLM, device: Device) -> LogitShards | None:
         """What samples from logits of which this rank has some columns."""
@@ -106,6 +112,7 @@ class TensorRanks:
             timeout=settings.step_timeout,
             in_place=local.runner.device.shares_memory,
             stages=self.pipeline.stages,
+            nodes=None if self.nodes is None else self.nodes.others,
         )
 
     # -- as the engine process's StepGroup ---------------------------------------------------------
@@ -120,6 +127,8 @@ class TensorRanks:
 
     def leave(self) -> None:
         """End the other ranks."""
+        if self.nodes is not None:
+            self.nodes.close()
         if self.processes is not None:
             self.processes.close()
         self.parallel.abort()  # of a step that was under way
@@ -153,28 +162,40 @@ def start_ranks(settings: Settings, device: Device, place: RanksPlace | None) ->
             f"a model on {size} ranks needs processes of its own: use LLM(...) or rtp-llm serve, "
             "which start them"
         )
-    os.environ.update({**NO_MULTICAST, **LOOPBACK})
-    meeting, joined = str(place.folder / "ranks"), list[TensorParallel]()
-    others = [Membership(rank, size, meeting) for rank in range(1, size)]
+    joined: list[TensorParallel] = []
+    loss = Loss(partial(_lost, joined, place))
+    nodes = FirstNode(settings) if settings.nnodes > 1 else None
+    network = LOOPBACK if nodes is None else nodes.variables
+    meeting = str(place.folder / "ranks") if nodes is None else nodes.rendezvous
+    os.environ.update({**NO_MULTICAST, **network})
+    others = [Membership(rank, size, meeting) for rank in range(1, size // settings.nnodes)]
     topology = Topology.of(settings, is_mixture=False)
     processes = RankProcesses(
-        place.factory or _FACTORY,
+        place.factory or RANK_FACTORY,
         [(settings, each) for each in others],
-        [rank_environment(each.rank, os.environ) for each in others],
+        [rank_environment(each.rank, os.environ, network) for each in others],
         [topology.rank_name(each.rank) for each in others],
-        partial(_lost, joined, place),
+        loss,
     )
     try:
-        own = Membership(0, size, meeting)
-        ranks = join_ranks(settings, device, own, processes.check)
+        if nodes is not None:
+            nodes.gather(loss)
+        ranks = join_ranks(settings, device, Membership(0, size, meeting), loss.check)
     except BaseException:
-        try:
-            processes.check(_NEWS_SECONDS)  # the reason may be theirs
-        finally:
-            processes.close()
+        _give_up(processes, nodes)
         raise
     joined.append(ranks.parallel)
-    return replace(ranks, processes=processes)
+    return replace(ranks, processes=processes, nodes=nodes)
+
+
+def _give_up(processes: RankProcesses, nodes: FirstNode | None) -> None:
+    """End the other ranks; raises WorkerLostError if one of them is the reason."""
+    try:
+        processes.check(_NEWS_SECONDS)
+    finally:
+        processes.close()
+        if nodes is not None:
+            nodes.close()
 
 
 def _lost(joined: Sequence[TensorParallel], place: RanksPlace, reason: str) -> None:
@@ -200,7 +221,8 @@ def join_ranks(
         pipeline, group = connect_stages(world, *sizes)
     if group is None:
         return TensorRanks(SINGLE, pipeline, world)
-    direct = _direct_sums(group, device)
+    together = Topology.of(settings, is_mixture=False).part_on_one_node(membership.rank)
+    direct = _direct_sums(group, device) if together else None
     return TensorRanks(TensorParallel(group.rank, group.size, group, direct), pipeline, world)
 
 
@@ -210,9 +232,3 @@ def _direct_sums(group: Group, device: Device) -> SymmetricReduce | None:
     except NoPeerMemoryError as error:
         _log.info("sums over ranks are all made by %s: %s", device.collectives, error)
         return None
-
-
-def rank_environment(rank: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of rank 1 or up, whose device stands behind that of rank 0."""
-    first = int(environ.get("LOCAL_RANK") or 0)
-    return {**NO_MULTICAST, **LOOPBACK, "LOCAL_RANK": str(first + rank)}

@@ -16,13 +16,14 @@ class Topology:
     ``experts``: among so many engines a mixture's experts are divided.
 
     Rank s * ``tensor`` + t of an engine is part t of stage s. Each has a device, those of an engine
-    behind those of the one before.
+    behind those of the one before; of ``nodes`` each has as many as every other, in their order.
     """
 
     data: int = 1
     pipeline: int = 1
     tensor: int = 1
     experts: int = 1
+    nodes: int = 1
 
     @classmethod
     def of(cls, settings: Settings, *, is_mixture: bool) -> Topology:
@@ -32,6 +33,7 @@ class Topology:
             pipeline=settings.pipeline_parallel_size,
             tensor=settings.tensor_parallel_size,
             experts=settings.data_parallel_size if is_mixture else 1,
+            nodes=settings.nnodes,
         )
 
     @property
@@ -66,10 +68,23 @@ class Topology:
             ]
         return "\n".join(lines)
 
+    def part_on_one_node(self, rank: int) -> bool:
+        """All ranks of this one's stage are on its node."""
+        first = rank - rank % self.tensor
+        return self._node(first)[0] == self._node(first + self.tensor - 1)[0]
+
+    def _node(self, rank: int) -> tuple[int, int]:
+        """The node of a rank, and which of its ranks it is."""
+        return divmod(rank, self.size // self.nodes)
+
     def _stage(self, stage: int) -> str:
         return f", stage {stage}" if self.pipeline > 1 else ""
 
     def _devices(self, device: str, engine: int, stage: int) -> str:
         first = (engine * self.pipeline + stage) * self.tensor
-        ranks = range(first, first + self.tensor)
-        return ", ".join(device if device == "cpu" else f"{device}:{rank}" for rank in ranks)
+        return ", ".join(self._place(device, rank) for rank in range(first, first + self.tensor))
+
+    def _place(self, device: str, rank: int) -> str:
+        node, local = self._node(rank)
+        place = device if device == "cpu" else f"{device}:{local}"
+        return place if self.nodes == 1 else f"node {node} {place}"

@@ -71,10 +71,12 @@ def _check_stages(settings: Settings, config: ModelConfig) -> None:
 
 def _check_devices(settings: Settings, device: Device) -> None:
     visible = device.device_count()
-    if not device.shares_memory and settings.num_ranks > visible:
+    if not device.shares_memory and settings.local_ranks > visible:
         sizes = settings.data_parallel_size, *reversed(_sizes(settings).values())
         product = " x ".join(map(str, sizes))
         said = f"{product} = {settings.num_ranks} ranks, {visible} visible devices"
+        if settings.nnodes > 1:
+            said += f" on each of {settings.nnodes} nodes"
         _refuse("more ranks than devices", said)
 
 

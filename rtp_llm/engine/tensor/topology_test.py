@@ -20,7 +20,7 @@ from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.grammars_for_tests import save_spelling_model
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.engine.replicas.rank_setup import host_threads
-from rtp_llm.engine.tensor.tensor_ranks import rank_environment
+from rtp_llm.engine.tensor.rank_start import rank_environment
 from rtp_llm.engine.tensor.topology import Topology
 from rtp_llm.testing.transformers_models import save_model
 
@@ -72,6 +72,10 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 # Tested elsewhere: below, in start_checks_test.py and in server/tensor_ranks_test.py.
 OTHERS = {
+    "--nnodes that does not divide the ranks",  # these in config/nodes_test.py
+    "--nnodes with --data-parallel-size",
+    "--nnodes with --role",
+    "--nnodes without --worker-key-file",
     "more ranks than devices",
     "WORLD_SIZE of another launcher",
     "logits_processors of several ranks",
@@ -99,6 +103,7 @@ def test_ranks_on_the_cpu_share_its_cores() -> None:
     assert host_threads(Settings(**TWO, data_parallel_size=2), device) == max(1, one // 4)
     assert host_threads(Settings(**TWO, **STAGES), device) == max(1, one // 4)
     assert host_threads(Settings(**TWO, num_threads=7), device) == 7
+    assert host_threads(Settings(**TWO, nnodes=2), device) == one
 
 
 class _TwoGpus(CpuDevice):
@@ -145,6 +150,11 @@ def test_the_table_says_which_device_is_whose(
         "  engine 1, stage 0: cuda:4, cuda:5: some",
         "  engine 1, stage 1: cuda:6, cuda:7: more",
     ]
+    of_nodes = Topology(tensor=4, nodes=2).table("cuda").splitlines()[1]
+    assert of_nodes == "  engine 0: node 0 cuda:0, node 0 cuda:1, node 1 cuda:0, node 1 cuda:1"
+    uneven = Topology(pipeline=3, tensor=2, nodes=2)
+    together = [uneven.part_on_one_node(rank) for rank in range(6)]
+    assert together == [True, True, False, False, True, True]
     save_spelling_model(tmp_path)
     assert cli.main(["explain", str(tmp_path), "--tp", "2", "-pp", "2"]) == 0
     printed = capsys.readouterr().out
@@ -178,9 +188,9 @@ def test_a_rank_that_may_use_multicast_does_not_start(
 def test_launchers_override_what_the_user_says() -> None:
     wrong = dict.fromkeys(NO_MULTICAST, "yes")
     for given in (
-        rank_environment(1, wrong),
+        rank_environment(1, wrong, {}),
         Membership(0, 2, "meet").environment(),
     ):
         assert {**wrong, **given}.items() >= NO_MULTICAST.items()
     assert os.environ.get("LOCAL_RANK") is None
-    assert rank_environment(1, {"LOCAL_RANK": "2"})["LOCAL_RANK"] == "3"
+    assert rank_environment(1, {"LOCAL_RANK": "2"}, {})["LOCAL_RANK"] == "3"

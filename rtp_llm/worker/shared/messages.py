@@ -10,10 +10,10 @@ from rtp_llm.worker.shared.plan import PlanLayout
 
 @dataclass(frozen=True)
 class Start:
-    """``factory`` is the "module:function" that makes the worker of ``arguments``; ``parent``: the
-    process that this one ends with."""
+    """``factory`` is the "module:function" that makes the worker of ``arguments``; ``place``: among
+    the processes that the same ``parent`` started, with which this one ends."""
 
-    rank: int
+    place: int
     factory: str
     arguments: tuple[Any, ...]
     parent: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ _NAMES = (*_OF_TOKENS, *_OF_SEQUENCES, *_OF_ROWS, *_CUMULATIVE, "history_tokens"
 _INT64 = frozenset(("seq_ids", "row_ids", "row_steps"))
 _OF_GROUPS = ["slot_mapping", "block_table", "copy_pairs", "state_read", "state_write"]
 _NO_TABLE = np.empty((0, 0), np.int32)
+_MOST_BYTES = 1 << 40  # of a plan's memory, whose pages exist only once they are written
 _FIRST_GROUP = 6  # of the numbers that StepChannel.publish sends
 
 
@@ -45,6 +46,66 @@ class PlanLayout:
             },
         )
 
+    def check(self) -> None:
+        """Raise ValueError for one that came from elsewhere and is no plan's."""
+        groups = {len(each) for each in self.group_offsets.values()}
+        every = [*self.offsets.values(), *(o for each in self.group_offsets.values() for o in each)]
+        if (
+            self.offsets.keys() != set(_NAMES)
+            or self.group_offsets.keys() != set(_OF_GROUPS)
+            or len(groups) != 1
+            or not 0 < self.size <= _MOST_BYTES
+            or max(every) >= self.size
+        ):
+            raise ValueError(f"no layout of a plan: {self}")
+
+    @property
+    def count(self) -> int:
+        """Of the numbers that StepChannel.publish sends."""
+        return _FIRST_GROUP + 2 * len(self.group_offsets["slot_mapping"])
+
+    def spans(
+        self, numbers: Sequence[int], num_outputs: int, memory: memoryview
+    ) -> Iterator[memoryview]:
+        """The parts of ``memory`` in which a plan of these ``numbers`` lies, in one order.
+
+        The last one is behind a border that the one before it holds: who fills them does it in
+        turn. Raises ValueError for numbers that no plan of this layout has.
+        """
+        if len(numbers) != self.count or min(*numbers, num_outputs) < 0:
+            raise ValueError(f"not the numbers of a plan: {list(numbers)}, {num_outputs} outputs")
+        seqs, tokens, rows = numbers[:3]
+        widths, copies = numbers[_FIRST_GROUP::2], numbers[_FIRST_GROUP + 1 :: 2]
+        lengths = {
+            **dict.fromkeys(_OF_TOKENS, tokens),
+            **dict.fromkeys(_OF_SEQUENCES, seqs),
+            **dict.fromkeys(_OF_ROWS, rows),
+            "cu_seqlens_q": seqs + 1,
+            "row_cu": num_outputs + 1,
+        }
+        for name, length in lengths.items():
+            yield self._span(memory, self.offsets[name], length, 8 if name in _INT64 else 4)
+        of_groups = {
+            "slot_mapping": [tokens] * len(widths),
+            "block_table": [seqs * width for width in widths],
+            "copy_pairs": [2 * count for count in copies],
+            "state_read": [seqs] * len(widths),
+            "state_write": [seqs] * len(widths),
+        }
+        for name, counts in of_groups.items():
+            for offset, length in zip(self.group_offsets[name], counts, strict=True):
+                yield self._span(memory, offset, 0 if offset < 0 else length, 4)
+        borders = self._span(memory, self.offsets["history_cu"], rows + 1, 4)
+        yield borders
+        history = int(np.frombuffer(borders, np.int32)[-1])
+        yield self._span(memory, self.offsets["history_tokens"], history, 4)
+
+    def _span(self, memory: memoryview, offset: int, length: int, width: int) -> memoryview:
+        end = max(offset, 0) + length * width
+        if length < 0 or end > min(self.size, len(memory)):
+            raise ValueError(f"a plan has no {length} numbers at {offset} of {self.size} bytes")
+        return memory[max(offset, 0) : end]
+
 
 class PlanReader:
     """Copies plans out of the memory that the scheduler fills, which is then free for the next."""
@@ -66,7 +127,7 @@ class PlanReader:
             name: tuple(array(offset, np.int32) for offset in layout.group_offsets[name])
             for name in _OF_GROUPS
         }
-        self.count = _FIRST_GROUP + 2 * len(self._groups["slot_mapping"])
+        self.count = layout.count
 
     def read(self, numbers: Sequence[int], num_outputs: int) -> CopiedPlan:
         """The plan of these ``numbers`` (`count` of them, as StepChannel.publish sends them)."""

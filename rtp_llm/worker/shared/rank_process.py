@@ -60,11 +60,11 @@ class _Step:
 class RankProcess:
     """The loop. `worker` gets the same calls as that of rank 0, in the same order."""
 
-    def __init__(self, inbox: Inbox, outbox: Outbox, worker: Worker, rank: int) -> None:
+    def __init__(self, inbox: Inbox, outbox: Outbox, worker: Worker, place: int) -> None:
         from rtp_llm.worker.shared.plan import PlanReader
 
         self._inbox, self._outbox = inbox, outbox
-        self._worker, self._number = worker, rank - 1
+        self._worker, self._number = worker, place
         steps, (of_plan, of_steps) = inbox.steps.get()
         self._memory = StepMemory(of_steps, steps.num_workers, steps.spin)
         self._plans = PlanReader(steps.layout, of_plan)
@@ -250,7 +250,7 @@ def main() -> int:
         worker = load_factory(start.factory)(*start.arguments)
         # What was loaded stays; a collection that walks all of torch would hold up a step.
         gc.freeze()
-        _run(RankProcess(inbox, outbox, worker, start.rank))
+        _run(RankProcess(inbox, outbox, worker, start.place))
     except Exception as error:
         outbox.fail(error)
         os._exit(1)  # the others must hear of it, not wait for what this one's groups still do

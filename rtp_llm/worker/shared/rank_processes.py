@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rtp_llm.worker.new_sequences import NewSequences
+from rtp_llm.worker.shared.loss import Loss, WorkerLostError
 from rtp_llm.worker.shared.messages import (
     Beside,
     Ended,
@@ -31,16 +32,12 @@ from rtp_llm.worker.shared.messages import (
 _LAST_WORDS_SECONDS = 1.0
 
 
-class WorkerLostError(RuntimeError):
-    """A rank's process has ended or failed; says which and why."""
-
-
 class RankProcesses:
-    """Processes of ranks 1 and up, spawned and never forked. They end with this process.
+    """Processes of the ranks of this machine, spawned and never forked. They end with this process.
 
-    A thread listens to them: their log lines go to this process's log, and ``on_loss`` is called
-    in it once, when the first of them has ended though nobody asked for it. May be set:
-    ``on_news``, called in it when a rank has said something of what it does beside steps.
+    A thread listens to them: their log lines go to this process's log, and ``loss`` is told when
+    the first of them has ended though nobody asked for it. May be set: ``on_news``, called in it
+    when a rank has said something of what it does beside steps.
     """
 
     def __init__(
@@ -49,22 +46,22 @@ class RankProcesses:
         arguments: Sequence[tuple[Any, ...]],
         environments: Sequence[Mapping[str, str]],
         names: Sequence[str],
-        on_loss: Callable[[str], None] | None = None,
+        loss: Loss | None = None,
+        first: int = 1,
     ) -> None:
         """``factory``: see Start; ``arguments``, ``environments`` and ``names`` of each rank, by
-        which messages call it."""
-        self._on_loss, self._names = on_loss, dict(enumerate(names, 1))
+        which messages call it: those of rank ``first`` and up."""
+        self.loss = loss or Loss()
+        self._names = dict(enumerate(names, first))
         self.on_news: Callable[[], None] | None = None
         self._news: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-        self._failure: str | None = None
-        self._lost = threading.Event()
+        self._first = first
         self._survivors: dict[int, str] = {}  # what ranks said that miss another one
-        self._closing = False
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
-        for rank, (given, environ) in enumerate(zip(arguments, environments, strict=True), 1):
-            level = logging.getLogger("rtp_llm").getEffectiveLevel()
-            self._spawn(Start(rank, factory, given, os.getpid(), level), environ)
+        level = logging.getLogger("rtp_llm").getEffectiveLevel()
+        for place, (given, environ) in enumerate(zip(arguments, environments, strict=True)):
+            self._spawn(Start(place, factory, given, os.getpid(), level), environ)
         self._watch = threading.Thread(target=self._listen, name="ranks", daemon=True)
         self._watch.start()
 
@@ -86,7 +83,7 @@ class RankProcesses:
 
     @property
     def pids(self) -> list[int]:
-        """Of rank 1 and up."""
+        """By rank."""
         return [process.pid for process in self._processes]
 
     # -- what they are told ----------------------------------------------------------------------
@@ -116,12 +113,11 @@ class RankProcesses:
 
     def check(self, seconds: float = 0.0) -> None:
         """Raise WorkerLostError if a rank is lost, or within ``seconds``."""
-        if self._lost.wait(seconds):
-            raise WorkerLostError(self._failure)
+        self.loss.check(seconds)
 
     def close(self) -> None:
         """End the processes."""
-        self._closing = True
+        self.loss.expect()
         for process in self._processes:
             process.kill()  # in the middle of a collective they would hear of nothing else
         for process in self._processes:
@@ -131,8 +127,8 @@ class RankProcesses:
             pipe.close()
 
     def _listen(self) -> None:
-        pipes = dict(enumerate(self._pipes, 1))
-        ends = {rank: os.pidfd_open(pid) for rank, pid in enumerate(self.pids, 1)}
+        pipes = dict(enumerate(self._pipes, self._first))
+        ends = {rank: os.pidfd_open(pid) for rank, pid in enumerate(self.pids, self._first)}
         try:
             while ends:
                 ready = wait([*pipes.values(), *ends.values()], self._patience())
@@ -144,16 +140,16 @@ class RankProcesses:
                         self._hear_last_words(rank, pipes.pop(rank))
                     os.close(ends.pop(rank))
                     if rank not in self._survivors:
-                        self._lose(f"{self._names[rank]} {self._epitaph(rank)}")
+                        self.loss.tell(f"{self._names[rank]} {self._epitaph(rank)}")
                 if self._survivors and (not ready or not ends):  # nobody else says anything
-                    self._lose(next(iter(self._survivors.values())))
+                    self.loss.tell(next(iter(self._survivors.values())))
         finally:
             for descriptor in ends.values():
                 os.close(descriptor)
 
     def _patience(self) -> float | None:
         """Seconds for the one that the others miss to be found; None: nobody is missed."""
-        return _LAST_WORDS_SECONDS if self._survivors and self._failure is None else None
+        return _LAST_WORDS_SECONDS if self._survivors and not self.loss.happened else None
 
     def _hear(self, rank: int, pipe: Connection) -> bool:
         """Take one message; False: there will be no other."""
@@ -171,7 +167,7 @@ class RankProcesses:
         elif isinstance(message, Failure) and message.by_another:
             self._survivors[rank] = f"{self._names[rank]}: {message.reason}"
         elif isinstance(message, Failure):
-            self._lose(f"{self._names[rank]}: {message.reason}")
+            self.loss.tell(f"{self._names[rank]}: {message.reason}")
         return True
 
     def _hear_last_words(self, rank: int, pipe: Connection) -> None:
@@ -179,15 +175,7 @@ class RankProcesses:
             pass
 
     def _epitaph(self, rank: int) -> str:
-        code = self._processes[rank - 1].wait()
+        code = self._processes[rank - self._first].wait()
         if code < 0:
             return f"was ended by signal {signal.Signals(-code).name}"
         return f"ended with exit code {code}"
-
-    def _lose(self, reason: str) -> None:
-        if self._failure is not None or self._closing:
-            return
-        self._failure = reason
-        self._lost.set()
-        if self._on_loss is not None:
-            self._on_loss(reason)

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.worker.shared.rank_processes import RankProcesses, WorkerLostError
+from rtp_llm.worker.shared.loss import Loss, WorkerLostError
+from rtp_llm.worker.shared.rank_processes import RankProcesses
 from rtp_llm.worker.worker import Worker
 
 HERE = "rtp_llm.worker.shared.rank_processes_test"
@@ -64,7 +65,8 @@ def test_the_first_that_fails_is_told_once_with_its_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     told: list[str] = []
-    processes = RankProcesses(f"{HERE}:fail", [(), ()], [{}, {}], ["rank 1", "rank 2"], told.append)
+    loss = Loss(told.append)
+    processes = RankProcesses(f"{HERE}:fail", [(), ()], [{}, {}], ["rank 1", "rank 2"], loss)
     try:
         with pytest.raises(WorkerLostError, match=r"rank [12]: there is no worker"):
             processes.check(_PATIENCE)
@@ -92,7 +94,8 @@ def test_who_misses_another_rank_is_not_the_reason(killed: bool) -> None:
 
 def test_an_end_that_is_asked_for_is_no_loss() -> None:
     told: list[str] = []
-    processes = RankProcesses(f"{HERE}:wait_for_ever", [()], [{}], ["rank 1"], told.append)
+    loss = Loss(told.append)
+    processes = RankProcesses(f"{HERE}:wait_for_ever", [()], [{}], ["rank 1"], loss)
     pids = processes.pids
     processes.close()
     assert not told

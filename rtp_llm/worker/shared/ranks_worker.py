@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,23 +12,18 @@ from numpy.typing import NDArray
 
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan import StepPlan
-from rtp_llm.worker.shared.memory import (
-    IDLE,
-    MESSAGES,
-    PLAN,
-    SAMPLE,
-    StepMemory,
-    default_spin,
-)
-from rtp_llm.worker.shared.messages import Beside, Ended, Received, Steps
+from rtp_llm.worker.shared.loss import WorkerLostError
+from rtp_llm.worker.shared.memory import IDLE, MESSAGES, PLAN, SAMPLE
+from rtp_llm.worker.shared.messages import Beside, Ended, Received
 from rtp_llm.worker.shared.plan import PlanLayout
-from rtp_llm.worker.shared.rank_processes import RankProcesses, WorkerLostError
+from rtp_llm.worker.shared.rank_processes import RankProcesses
+from rtp_llm.worker.shared.step_board import StepBoard
 from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch, Scheduler
+    from rtp_llm.worker.nodes.other_nodes import OtherNodes
 
-_LOOK_SECONDS = 0.1  # between two looks whether the processes live
 # A collective may tell of a dead rank before the kernel does.
 _NEWS_SECONDS = 1.5
 
@@ -38,9 +31,9 @@ _NEWS_SECONDS = 1.5
 class RanksWorker(Worker):
     """Publishes each plan of ``scheduler``, then executes it with ``local``.
 
-    The scheduler must have been made with ``shared_batch``. A step costs one counter to hand over,
-    whatever the number of ranks: nothing is serialised but what concerns whole requests. Rank 0
-    answers alone. A rank that is lost, in whatever call, is a WorkerLostError.
+    The scheduler must have been made with ``shared_batch``. Ranks of other machines get a copy of
+    each plan through ``nodes``. Rank 0 answers alone. A rank that is lost, in whatever call, is a
+    WorkerLostError.
     """
 
     def __init__(
@@ -53,25 +46,23 @@ class RanksWorker(Worker):
         in_place: bool,
         stages: int = 1,
         spin: int | None = None,
+        nodes: OtherNodes | None = None,
     ) -> None:
         """``timeout``: seconds that a rank may take to begin a step; ``in_place``: ``local`` writes
         into the plan, as where host memory is the device's; ``stages``: of a pipeline, whose ranks
         take plans ahead of their work; ``spin``: microseconds, None: by the
         number of cores."""
-        self._local, self._processes, self._timeout = local, processes, timeout
+        self._local, self._loss, self._nodes = local, processes.loss, nodes
         self._in_place = in_place and stages == 1  # the others copy plans at once
-        others = len(processes.pids)
-        spin = default_spin(others + 1) if spin is None else spin
-        descriptor = os.memfd_create("rtp_llm_steps")
-        self._memory = StepMemory(descriptor, others, spin)
-        self._sent = self._delivered = 0
+        self._told = False  # something since the last step
         # Ranks that sample together do it at the same place among their steps.
         self._tells_of_sampling = stages > 1 and local.in_flight > 1
-        layout = PlanLayout.of(scheduler)
-        processes.hand_over(
-            Steps(layout, others, spin, local.in_flight), [scheduler.shared_memory[0], descriptor]
+        layout, (descriptor, _) = PlanLayout.of(scheduler), scheduler.shared_memory
+        self._board = StepBoard(
+            processes, layout, descriptor, local.in_flight, timeout=timeout, spin=spin
         )
-        os.close(descriptor)
+        if nodes is not None:
+            nodes.hand_over(layout, descriptor, local.in_flight)
         self._scheduler = scheduler
 
     @property
@@ -109,7 +100,7 @@ class RanksWorker(Worker):
     @property
     def processes(self) -> RankProcesses:
         """Of the other ranks."""
-        return self._processes
+        return self._board.processes
 
     def tell_beside(self, message: Any) -> None:
         """Say something to what they do beside steps; they hear it before the next step, or
@@ -118,16 +109,20 @@ class RanksWorker(Worker):
 
     def deliver(self) -> None:
         """Let them hear what was said since the last step."""
-        if self._sent != self._delivered:
+        if self._told:
             with self.watched():
                 self._publish(None, MESSAGES)
-                self._await_taken()
+                self._board.await_taken()
 
     # -- steps -------------------------------------------------------------------------------------
 
     def _tell(self, message: NewSequences | Ended | Received | Beside) -> None:
-        self._processes.tell(message)
-        self._sent += 1
+        self._board.tell(message)
+        if self._nodes is not None:
+            # Prefill and decode workers, which send the others, are on one machine.
+            assert isinstance(message, (NewSequences, Ended))
+            self._nodes.tell(message)
+        self._told = True
 
     def execute(self, plan: StepPlan | None, *, more: bool = False) -> StepHandle | None:
         if plan is None:
@@ -135,31 +130,23 @@ class RanksWorker(Worker):
         with self.watched():
             self._publish(plan)
             if self._in_place:  # the others' copies come first
-                self._await_taken()
+                self._board.await_taken()
             handle = self._local.execute(plan, more=more)
-            self._await_taken()
+            self._board.await_taken()
         return None if handle is None else _RanksStep(self, handle)
 
     def tell_of_sampling(self) -> None:
         """The oldest step that is not sampled is so now."""
         if self._tells_of_sampling:
             self._publish(None, SAMPLE)
-            self._await_taken()
+            self._board.await_taken()
 
     def _publish(self, plan: StepPlan | None, kind: int = PLAN) -> None:
-        channel, numbers = self._memory.channel, self._memory.numbers
-        numbers[:] = self._sent, 0 if plan is None else plan.num_outputs, kind
-        self._delivered = self._sent
+        outputs, self._told = 0 if plan is None else plan.num_outputs, False
         # Whichever plan this is, the scheduler made it.
-        channel.publish(cast("Batch", plan) if plan is not None else None)
-
-    def _await_taken(self) -> None:
-        channel = self._memory.channel
-        deadline = time.monotonic() + self._timeout
-        while not channel.await_taken(channel.published, _LOOK_SECONDS):
-            self._processes.check()
-            if time.monotonic() > deadline:
-                raise WorkerLostError(f"a rank has not begun a step for {self._timeout:.15g} s")
+        self._board.publish(None if plan is None else cast("Batch", plan), outputs, kind)
+        if self._nodes is not None:
+            self._nodes.publish(self._board.numbers, outputs, kind)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -169,7 +156,7 @@ class RanksWorker(Worker):
         except WorkerLostError:
             raise
         except RuntimeError:
-            self._processes.check(_NEWS_SECONDS)
+            self._loss.check(_NEWS_SECONDS)
             raise
 
     def release_plan(self) -> None:
@@ -184,7 +171,7 @@ class RanksWorker(Worker):
             with self.watched():
                 self._publish(None, IDLE)
                 self._local.work_idle()
-                self._await_taken()
+                self._board.await_taken()
 
 
 class _RanksStep:

@@ -1,0 +1,1 @@
+"""Nodes: machines that hold the ranks of one model together."""

@@ -1,0 +1,1 @@
+"""The ranks of a model on several machines (nodes), and what their nodes say to each other."""

@@ -1,0 +1,74 @@
+"""The ranks of a node that is not the first: they get what the first node sends."""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+from rtp_llm.worker.nodes.frames import End, Layout, Sequences, Step
+from rtp_llm.worker.nodes.link import LinkError
+from rtp_llm.worker.shared.memory import IDLE, PLAN, SAMPLE
+from rtp_llm.worker.shared.messages import Ended
+from rtp_llm.worker.shared.plan import PlanLayout
+from rtp_llm.worker.shared.rank_processes import RankProcesses
+from rtp_llm.worker.shared.step_board import StepBoard
+
+
+class NodeRanks:
+    """Puts plans that came from the first node where ``processes`` look for them.
+
+    Raises WorkerLostError when a rank is lost, LinkError for what cannot have come from a node.
+    """
+
+    def __init__(self, processes: RankProcesses, timeout: float) -> None:
+        """``timeout``: seconds that a rank may take to begin a step."""
+        self._processes, self._timeout = processes, timeout
+        self._board: StepBoard | None = None
+        self._layout: PlanLayout | None = None
+        self._plans = memoryview(b"")
+
+    def take(self, frame: Layout | Sequences | End | Step) -> None:
+        """Do what the first node says."""
+        if isinstance(frame, Layout):
+            self._begin(frame)
+            return
+        if self._board is None:
+            raise LinkError("steps before their layout")
+        if isinstance(frame, Sequences):
+            self._board.tell(frame.new_sequences())
+        elif isinstance(frame, End):
+            self._board.tell(Ended(frame.ids, frame.aborted))
+        else:
+            self._publish(self._board, frame)
+
+    def _begin(self, frame: Layout) -> None:
+        self._layout = layout = frame.plan_layout()
+        descriptor = os.memfd_create("rtp_llm_plans")
+        os.ftruncate(descriptor, layout.size)
+        self._plans = memoryview(mmap.mmap(descriptor, layout.size))
+        self._board = StepBoard(
+            self._processes, layout, descriptor, frame.in_flight, timeout=self._timeout
+        )
+        os.close(descriptor)
+
+    def _publish(self, board: StepBoard, step: Step) -> None:
+        if step.kind not in (PLAN, IDLE, SAMPLE):
+            raise LinkError(f"a step of kind {step.kind}")
+        board.await_taken()
+        if step.kind == PLAN:
+            self._fill(step)
+            board.publish(step.numbers, step.num_outputs)
+        else:
+            board.publish(None, kind=step.kind)
+
+    def _fill(self, step: Step) -> None:
+        assert self._layout is not None
+        rest = memoryview(step.arrays)
+        try:
+            for span in self._layout.spans(step.numbers, step.num_outputs, self._plans):
+                span[:] = rest[: len(span)]
+                rest = rest[len(span) :]
+        except ValueError as error:
+            raise LinkError(f"a plan that cannot be: {error}") from error
+        if rest:
+            raise LinkError(f"a plan with {len(rest)} bytes too many")

@@ -1,0 +1,47 @@
+"""What the process of rank 0 knows of the end of others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+class WorkerLostError(RuntimeError):
+    """A rank's process has ended or failed; says which and why."""
+
+
+class Loss:
+    """The first loss among the processes that compute one model together; any thread."""
+
+    def __init__(self, on_loss: Callable[[str], None] | None = None) -> None:
+        """``on_loss`` is called once with the reason, in the thread that found it."""
+        self._on_loss = on_loss
+        self._lock = threading.Lock()
+        self._reason: str | None = None
+        self._happened = threading.Event()
+        self._expected = False
+
+    @property
+    def happened(self) -> bool:
+        """Somebody was lost."""
+        return self._happened.is_set()
+
+    def tell(self, reason: str) -> None:
+        """Somebody was lost; only the first reason counts, the others follow from it."""
+        with self._lock:
+            if self._expected or self._reason is not None:
+                return
+            self._reason = reason
+        self._happened.set()
+        if self._on_loss is not None:
+            self._on_loss(reason)
+
+    def expect(self) -> None:
+        """From now on processes are ended on purpose."""
+        with self._lock:
+            self._expected = True
+
+    def check(self, seconds: float = 0.0) -> None:
+        """Raise WorkerLostError if somebody is lost, or within ``seconds``."""
+        if self._happened.wait(seconds):
+            raise WorkerLostError(self._reason)

@@ -1,0 +1,79 @@
+"""Where the ranks of one machine find each step, whoever publishes it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rtp_llm.worker.new_sequences import NewSequences
+from rtp_llm.worker.shared.loss import WorkerLostError
+from rtp_llm.worker.shared.memory import PLAN, StepMemory, default_spin
+from rtp_llm.worker.shared.messages import Beside, Ended, Received, Steps
+from rtp_llm.worker.shared.plan import PlanLayout
+from rtp_llm.worker.shared.rank_processes import RankProcesses
+
+if TYPE_CHECKING:
+    from rtp_llm._runtime import Batch
+
+_LOOK_SECONDS = 0.1  # between two looks whether the processes live
+
+
+class StepBoard:
+    """Hands steps, and what concerns whole requests, to ``processes`` in one order.
+
+    A step costs one counter to hand over, whatever the number of ranks: nothing is serialised but
+    messages.
+    """
+
+    def __init__(
+        self,
+        processes: RankProcesses,
+        layout: PlanLayout,
+        plan_descriptor: int,
+        in_flight: int,
+        *,
+        timeout: float,
+        spin: int | None = None,
+    ) -> None:
+        """``plan_descriptor``: of the memory in which plans lie; ``timeout``: seconds that a rank
+        may take to begin a step; ``spin``: microseconds, None: by the number of cores."""
+        self.processes, self._timeout = processes, timeout
+        count = len(processes.pids)
+        spin = default_spin(count + 1) if spin is None else spin
+        descriptor = os.memfd_create("rtp_llm_steps")
+        self._memory = StepMemory(descriptor, count, spin)
+        self._sent = 0
+        steps = Steps(layout, count, spin, in_flight)
+        processes.hand_over(steps, [plan_descriptor, descriptor])
+        os.close(descriptor)
+
+    def tell(self, message: NewSequences | Ended | Received | Beside) -> None:
+        """All ranks, before the step that is published next."""
+        self.processes.tell(message)
+        self._sent += 1
+
+    def publish(
+        self, plan: Batch | Sequence[int] | None, num_outputs: int = 0, kind: int = PLAN
+    ) -> None:
+        """The plan that lies in its memory, or its numbers; None for a step without (see
+        StepMemory). The step before must have been taken."""
+        self._memory.numbers[:] = self._sent, num_outputs, kind
+        if plan is None or not isinstance(plan, Sequence):
+            self._memory.channel.publish(plan)
+        else:
+            self._memory.channel.publish_numbers(plan)
+
+    def numbers(self, count: int) -> list[int]:
+        """Of the published plan: see StepChannel."""
+        return self._memory.channel.numbers(count)
+
+    def await_taken(self) -> None:
+        """Until all ranks have a copy of the plan. Raises WorkerLostError when one never will."""
+        channel = self._memory.channel
+        deadline = time.monotonic() + self._timeout
+        while not channel.await_taken(channel.published, _LOOK_SECONDS):
+            self.processes.check()
+            if time.monotonic() > deadline:
+                raise WorkerLostError(f"a rank has not begun a step for {self._timeout:.15g} s")
