@@ -16,11 +16,16 @@ class FusedLinear(PlainLinear):
 
     def make_weight(self, options: LayerOptions) -> None:
         super().make_weight(options)
-        # A part of a sum is no sum yet: nothing is added to the residual here.
-        self.most_rows = 0 if self._cuts.gives_parts else ops.fused_linear_rows(self.weight)
+        self.most_rows = ops.fused_linear_rows(self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self._are_few(x.shape[0]):
+            return super().forward(x)
+        return ops.skinny_linear(x, self.weight, self.bias)
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor | None:
-        if not self._are_few(x.shape[0]):
+        # A part of a sum is no sum yet: nothing is added to the residual here.
+        if self._cuts.gives_parts or not self._are_few(x.shape[0]):
             return super().add_to(residual, x)
         ops.linear_add(x, self.weight, self.bias, residual)
         return None
@@ -33,8 +38,11 @@ class FusedLinear(PlainLinear):
     def normed_gated(
         self, norm: RMSNorm, residual: Tensor, pending: Tensor | None, activation: GatedActivation
     ) -> Tensor:
-        if pending is not None or not self._are_few(residual.shape[0]):
+        if not self._are_few(residual.shape[0]):
             return super().normed_gated(norm, residual, pending, activation)
+        if pending is not None:
+            x = norm.after(pending, residual)
+            return ops.gated_linear(x, self.weight, self.bias, activation.name)
         return ops.norm_gated_linear(
             residual,
             norm.weight,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.distributed.group import Group
 from rtp_llm.distributed.tensor_parallel import TensorParallel
 from rtp_llm.layers import Cut, LayerOptions, RMSNorm, make_linear, residual_norm
+from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.cut_targets import LinearCuts
 from rtp_llm.layers.fp8_linear import Fp8Linear
 from rtp_llm.layers.fused_linear import FusedLinear
@@ -39,12 +41,14 @@ def options(twins: Twins, **settings: Any) -> LayerOptions:
 
 
 @pytest.fixture
-def twins(monkeypatch: pytest.MonkeyPatch) -> Twins:
+def twins(monkeypatch: pytest.MonkeyPatch) -> Iterator[Twins]:
     """With kernels of everything for the CPU, whose references run."""
     torch.manual_seed(0)
     monkeypatch.setattr(ops, "has_kernel", lambda name, kind: True)
     monkeypatch.setattr("rtp_llm.ops.fused_linear_rows", lambda weight: 16)
-    return Twins()
+    ops.allow_reference_ops(True)
+    yield Twins()
+    ops.allow_reference_ops(False)
 
 
 def norms(twins: Twins) -> tuple[RMSNorm, RMSNorm]:
@@ -74,11 +78,9 @@ def test_sums_are_made_before_norms_are_quantised(twins: Twins) -> None:
     summing, plain = norms(twins)
     residual, part = torch.randn(2, 5, SIZE).bfloat16().unbind()
     sums, given = residual + 2 * part, residual.clone()
-    ops.allow_reference_ops(True)
     quantised = layer.normed(summing, given, part.clone())
     # A norm within a layer, as that of a compressed query, sums nothing.
     inside = layer.normed(plain, sums.clone(), None)
-    ops.allow_reference_ops(False)
     assert torch.equal(given, sums) and twins.sums == 1
     assert torch.equal(inside, quantised)
     exact = plain(sums).float() @ weight.T
@@ -91,7 +93,27 @@ def test_a_part_of_a_sum_is_not_added_to_the_residual(twins: Twins) -> None:
     assert isinstance(layer, FusedLinear)
     for parameter in layer.parameters():
         parameter.data.normal_()
-    residual, x = torch.zeros(2, ROWS).bfloat16(), torch.randn(2, SIZE).bfloat16()
-    part = layer.add_to(residual, x)
-    assert part is not None and not residual.any()
-    torch.testing.assert_close(part, torch.nn.functional.linear(x, layer.weight, layer.bias))
+    for rows in (2, 17):  # few, in the kernel for these, and many
+        residual, x = torch.zeros(rows, ROWS).bfloat16(), torch.randn(rows, SIZE).bfloat16()
+        part = layer.add_to(residual, x)
+        assert part is not None and not residual.any()
+        expected = torch.nn.functional.linear(x, layer.weight, layer.bias)
+        torch.testing.assert_close(part, expected, rtol=2e-2, atol=2e-2)
+
+
+def test_few_rows_of_a_sum_are_gated_in_their_product(
+    twins: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One kernel sums and norms, the next one multiplies and gates."""
+    layer = make_linear(SIZE, {"gate": ROWS, "up": ROWS}, False, options(twins))
+    layer.get_parameter("weight").data.normal_(std=0.1)
+    activation = GatedActivation("silu")
+    summing, plain = norms(twins)
+    residual, part = torch.randn(2, 5, SIZE).bfloat16().unbind()
+    sums, given = residual + 2 * part, residual.clone()
+    expected = activation(layer(plain(sums)))
+    for alone in ("skinny_linear", "silu_and_mul", "norm_gated_linear"):
+        monkeypatch.setattr(ops, alone, None)
+    actual = layer.normed_gated(summing, given, part.clone(), activation)
+    assert torch.equal(given, sums) and twins.sums == 1
+    torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)

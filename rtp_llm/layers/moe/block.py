@@ -51,16 +51,21 @@ class MoeBlock(Layer):
         if config.shared_intermediate_size:
             self.shared = SharedExperts(config, options)
         self.few_tokens = None
-        local = isinstance(self.dispatcher, LocalDispatcher) and not self.steps
-        if local and kind is TritonExecutor and FewTokens.supports(context):
-            self.few_tokens = FewTokens(self.gate, weights, self.shared)
+        divided = self._divided()
+        local = isinstance(self.dispatcher, LocalDispatcher) or divided
+        if local and not self.steps and kind is TritonExecutor and FewTokens.supports(context):
+            self.few_tokens = FewTokens(self.gate, weights, self.shared, divided)
+
+    def _divided(self) -> tuple[int, ...]:
+        """The experts here, where tensor-parallel ranks divide them; else none."""
+        way = self.dispatcher
+        return way.local_experts if isinstance(way, DividedDispatcher) else ()
 
     def forward(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor | None:
         """The layer of norm(residual + pending), [T, hidden]; see Linear.normed and add_to."""
         x = norm.after(pending, residual)
         if self.few_tokens is not None and x.shape[0] <= self.few_tokens.most_tokens:
-            self.few_tokens.add_to(residual, x)
-            return None
+            return self.few_tokens.add_to(residual, x)
         ids, weights = self.gate(x)
         for step in self.steps:
             step(ids, weights)

@@ -21,12 +21,23 @@ class FewTokens:
     A launch costs about as much as the work of a few tokens, so that each one less is time saved.
     The shared expert is computed like the routed ones where it has their form; for many tokens its
     own products read its weights fewer times. `most_tokens`: more go through the executor.
+
+    `divided`: the experts that are here, where tensor-parallel ranks divide them; what is computed
+    then is this rank's part of a sum.
     """
 
     most_tokens = MOST_TOKENS
 
-    def __init__(self, gate: Gate, weights: ExpertWeights, shared: SharedExperts | None) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        weights: ExpertWeights,
+        shared: SharedExperts | None,
+        divided: tuple[int, ...] = (),
+    ) -> None:
         self._gate, self._weights = gate, weights
+        self._gives_parts = bool(divided)
+        self._first, self._count = (divided[0], len(divided)) if divided else (0, 0)
         fused = shared if shared is not None and _is_expert(shared, weights) else None
         self._fused = fused
         self._apart = shared if fused is None else None
@@ -39,20 +50,28 @@ class FewTokens:
         fits = config.top_k <= ROUTED_EXPERTS and config.hidden_size % 8 == 0
         return has and fits and config.plain_softmax
 
-    def add_to(self, residual: Tensor, x: Tensor) -> None:
-        """In place: residual += the layer of x, both [T, hidden]; T is at most `most_tokens`."""
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor | None:
+        """What the caller has to add to `residual` for the layer of x, both [T, hidden].
+
+        None: it was added in place. T is at most `most_tokens`.
+        """
         config, fused = self._gate.config, self._fused
         gate_up, down = self._weights.gate_up.weight, self._weights.down.weight
         logits = self._gate.logits(x)
         shared = (None, None, None) if fused is None else _weights_of(fused)
         weights, rows, places, offsets, tiles = ops.route_experts(
-            logits, x, shared[0], config.top_k, config.renormalize
+            logits, x, shared[0], config.top_k, config.renormalize, self._first, self._count
         )
         gated = ops.triton_gate_up(x, gate_up, rows, offsets, places.shape[1], shared[1], tiles)
         y = ops.triton_down(gated, down, rows, offsets, shared[2], tiles)
-        ops.add_experts(y, places, weights, residual)
+        out = residual
+        if self._gives_parts:
+            out = ops.sum_experts(y, places, weights)
+        else:
+            ops.add_experts(y, places, weights, residual)
         if self._apart is not None:
-            self._apart.add_to(residual, x)
+            self._apart.add_to(out, x)
+        return out if self._gives_parts else None
 
     def warm_up(self) -> None:
         """Compile for every number of tokens."""

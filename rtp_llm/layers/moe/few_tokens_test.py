@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 
 from rtp_llm import ops
 from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.distributed.tensor_parallel import planned_rank
 from rtp_llm.layers import LayerOptions, MoeBlock, MoeConfig, RMSNorm
 from rtp_llm.layers.moe.few_tokens import MOST_TOKENS, FewTokens
 
@@ -25,11 +27,13 @@ def references() -> Iterator[None]:
     ops.allow_reference_ops(False)
 
 
-def made(shared: int, *, gate: bool = True, k: int = 3) -> MoeBlock:
+def made(
+    shared: int, *, gate: bool = True, k: int = 3, options: LayerOptions = OPTIONS
+) -> MoeBlock:
     config = MoeConfig(
         HIDDEN, 8, k, INNER, shared_intermediate_size=shared, shared_gate=bool(shared) and gate
     )
-    block = MoeBlock(0, config, OPTIONS)
+    block = MoeBlock(0, config, options)
     for parameter in block.parameters():
         parameter.data.normal_(std=parameter.shape[-1] ** -0.5)
     return block
@@ -43,7 +47,7 @@ def test_few_tokens_give_what_the_block_gives(shared: int, gate: bool) -> None:
     block = made(shared, gate=gate)
     norm = RMSNorm(HIDDEN, 1e-6, OPTIONS)
     norm.weight.data.uniform_(0.5, 1.5)
-    few = FewTokens(block.gate, block.executor.weights, block.shared)
+    few = FewTokens(block.gate, block.executor.weights, block.shared, block._divided())
     for tokens in (1, 4, 16, 17, 64):
         residual, pending = torch.randn(2, tokens, HIDDEN)
         expected = residual.clone()
@@ -62,14 +66,33 @@ def test_the_shared_expert_is_one_of_the_others(monkeypatch: pytest.MonkeyPatch)
     gate_up = ops.triton_gate_up
     monkeypatch.setattr(ops, "triton_gate_up", lambda *a: asked.append(a[5]) or gate_up(*a))
     monkeypatch.setattr(block.shared, "add_to", None)
-    few = FewTokens(block.gate, block.executor.weights, block.shared)
+    few = FewTokens(block.gate, block.executor.weights, block.shared, block._divided())
     few.add_to(torch.zeros(2, HIDDEN), torch.randn(2, HIDDEN))
     assert asked == [block.shared.gate_up_proj.weight]
 
 
+@pytest.mark.parametrize("shared", [0, INNER, 2 * INNER])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_give_parts_of_the_experts_that_they_have(rank: int, shared: int) -> None:
+    """What is shared is as wide as a routed expert on every rank, or half so wide, or absent."""
+    ranks = replace(planned_rank(2), rank=rank)
+    block = made(shared, options=replace(OPTIONS, tensor_parallel=ranks))
+    few = FewTokens(block.gate, block.executor.weights, block.shared, block._divided())
+    for tokens in (1, 4, 64):
+        x = torch.randn(tokens, HIDDEN)
+        expected = block.route(x, *block.gate(x))
+        if block.shared is not None:
+            expected = block.shared.add_to(expected, x)
+        residual = torch.randn(tokens, HIDDEN)
+        before = residual.clone()
+        part = few.add_to(residual, x)
+        assert torch.equal(residual, before)
+        torch.testing.assert_close(part, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_more_tokens_go_through_the_executor() -> None:
     block = made(INNER)
-    block.few_tokens = FewTokens(block.gate, block.executor.weights, block.shared)
+    block.few_tokens = FewTokens(block.gate, block.executor.weights, block.shared, block._divided())
     norm = RMSNorm(HIDDEN, 1e-6, OPTIONS)
     norm.weight.data.fill_(1)
     tokens = MOST_TOKENS + 1

@@ -20,6 +20,25 @@ def fused_linear_rows(weight: Tensor) -> int:
 
 
 @operator(optional=True)
+def skinny_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x @ weight.T + bias, summed in float32 and rounded once.
+
+    x [T, K] (the row stride is free), weight [O, K], bias [O]; one dtype, bfloat16 or float16.
+    Returns [T, O], contiguous.
+    """
+    return x.new_empty((x.shape[0], weight.shape[0]))
+
+
+@operator(optional=True)
+def gated_linear(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:
+    """activation(first half) * second half of each row of x @ weight.T + bias, rounded once.
+
+    As skinny_linear; `activation` is "silu", "gelu" or "gelu_tanh". Returns [T, O / 2], contiguous.
+    """
+    return x.new_empty((x.shape[0], weight.shape[0] // 2))
+
+
+@operator(optional=True)
 def linear_add(x: Tensor, weight: Tensor, bias: Tensor | None, residual: MutableTensor) -> None:
     """In place: residual += x @ weight.T + bias, summed in float32 and rounded once.
 

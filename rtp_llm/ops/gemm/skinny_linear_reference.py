@@ -13,6 +13,18 @@ def fused_linear_rows_reference(weight: Tensor) -> int:
     return 0
 
 
+def skinny_linear_reference(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """See rtp_llm.ops.skinny_linear."""
+    return _product(x, weight, bias).to(x.dtype)
+
+
+def gated_linear_reference(
+    x: Tensor, weight: Tensor, bias: Tensor | None, activation: str
+) -> Tensor:
+    """See rtp_llm.ops.gated_linear."""
+    return _gated(_product(x, weight, bias), activation).to(x.dtype)
+
+
 def linear_add_reference(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor) -> None:
     """See rtp_llm.ops.linear_add."""
     residual.copy_((residual.float() + _product(x, weight, bias)).to(residual.dtype))
@@ -40,9 +52,8 @@ def norm_gated_linear_reference(
     norm_offset: float = 0.0,
 ) -> Tensor:
     """See rtp_llm.ops.norm_gated_linear."""
-    both = _product(rms_norm_reference(x, norm_weight, eps, norm_offset), weight, bias)
-    gate, up = both.chunk(2, dim=-1)
-    return (_activated(gate, activation) * up).to(x.dtype)
+    normed = rms_norm_reference(x, norm_weight, eps, norm_offset)
+    return _gated(_product(normed, weight, bias), activation).to(x.dtype)
 
 
 def linear_float_reference(x: Tensor, weight: Tensor) -> Tensor:
@@ -55,7 +66,9 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return product if bias is None else product + bias.float()
 
 
-def _activated(x: Tensor, activation: str) -> Tensor:
+def _gated(pairs: Tensor, activation: str) -> Tensor:
+    gate, up = pairs.chunk(2, dim=-1)
     if activation == "silu":
-        return torch.nn.functional.silu(x)
-    return torch.nn.functional.gelu(x, approximate="tanh" if activation == "gelu_tanh" else "none")
+        return torch.nn.functional.silu(gate) * up
+    form = "tanh" if activation == "gelu_tanh" else "none"
+    return torch.nn.functional.gelu(gate, approximate=form) * up

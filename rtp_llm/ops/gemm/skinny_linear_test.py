@@ -17,6 +17,7 @@ NATIVE = ops.has_kernel("linear_add", DEVICE)
 TOLERANCES = {torch.bfloat16: 6e-3, torch.float16: 1.5e-3}
 
 every_dtype = pytest.mark.parametrize("dtype", list(TOLERANCES), ids=str)
+every_activation = pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_tanh"])
 every_offset = pytest.mark.parametrize("offset", [0.0, 1.0])
 native_only = pytest.mark.skipif(not NATIVE, reason="limits of kernels that this device lacks")
 # (K, O): fewer pieces than warps, odd numbers of them, several for each, more than one block
@@ -72,6 +73,33 @@ def check(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
     torch.testing.assert_close(actual.double(), expected, rtol=0.1, atol=0.1)
 
 
+def gated(product: Tensor, activation: str) -> Tensor:
+    gate, up = product.chunk(2, dim=-1)
+    if activation == "silu":
+        return torch.nn.functional.silu(gate) * up
+    form = "tanh" if activation == "gelu_tanh" else "none"
+    return torch.nn.functional.gelu(gate, approximate=form) * up
+
+
+@every_dtype
+def test_skinny_linear(dtype: torch.dtype) -> None:
+    for case in every_case(dtype):
+        actual = ops.skinny_linear(case.x, case.weight, case.bias)
+        assert actual.dtype == dtype
+        assert actual.is_contiguous()
+        check(actual, case.product(normed=False), dtype)
+
+
+@every_dtype
+@every_activation
+def test_gated_linear(dtype: torch.dtype, activation: str) -> None:
+    for case in every_case(dtype):
+        actual = ops.gated_linear(case.x, case.weight, case.bias, activation)
+        assert actual.dtype == dtype
+        assert actual.is_contiguous()
+        check(actual, gated(case.product(normed=False), activation), dtype)
+
+
 @every_dtype
 def test_linear_add_is_in_place(dtype: torch.dtype) -> None:
     for case in every_case(dtype):
@@ -109,7 +137,7 @@ def test_the_offset_is_added_before_anything_is_rounded(dtype: torch.dtype, rows
 
 
 @every_dtype
-@pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_tanh"])
+@every_activation
 @every_offset
 def test_norm_gated_linear(dtype: torch.dtype, activation: str, offset: float) -> None:
     for case in every_case(dtype):
@@ -117,14 +145,8 @@ def test_norm_gated_linear(dtype: torch.dtype, activation: str, offset: float) -
         actual = ops.norm_gated_linear(
             case.x, case.norm_weight, EPS, case.weight, case.bias, activation, offset
         )
-        gate, up = case.product(normed=True, offset=offset).chunk(2, dim=-1)
-        if activation == "silu":
-            gate = torch.nn.functional.silu(gate)
-        else:
-            form = "tanh" if activation == "gelu_tanh" else "none"
-            gate = torch.nn.functional.gelu(gate, approximate=form)
         assert actual.dtype == dtype
-        check(actual, gate * up, dtype)
+        check(actual, gated(case.product(normed=True, offset=offset), activation), dtype)
 
 
 @every_dtype
@@ -158,6 +180,8 @@ def test_no_rows(dtype: torch.dtype) -> None:
     assert ops.norm_linear(case.x, *norm).shape == (0, 32)
     assert ops.norm_gated_linear(case.x, *norm, "silu").shape == (0, 16)
     assert ops.linear_float(case.x, case.weight).shape == (0, 32)
+    assert ops.skinny_linear(case.x, case.weight).shape == (0, 32)
+    assert ops.gated_linear(case.x, case.weight, None, "gelu").shape == (0, 16)
     ops.linear_add(case.x, case.weight, None, torch.zeros(0, 32, dtype=dtype))
 
 
@@ -173,6 +197,10 @@ def test_the_kernels_run() -> None:
         ops.norm_gated_linear(case.x, *norm, "silu")
     with kernel_runs("linear_float"):
         ops.linear_float(case.x, case.weight)
+    with kernel_runs("skinny_linear"):
+        ops.skinny_linear(case.x, case.weight)
+    with kernel_runs("gated_linear"):
+        ops.gated_linear(case.x, case.weight, None, "silu")
 
 
 @native_only
@@ -192,6 +220,10 @@ def test_what_kernels_do_not_take_is_named() -> None:
         ops.linear_add(case.x, case.weight, None, residual[:, :16])
     with pytest.raises(RuntimeError, match="activation is 'relu'; expected silu, gelu or"):
         ops.norm_gated_linear(case.x, case.norm_weight, EPS, case.weight, None, "relu")
+    with pytest.raises(RuntimeError, match="activation is 'relu'; expected silu, gelu or"):
+        ops.gated_linear(case.x, case.weight, None, "relu")
+    with pytest.raises(RuntimeError, match=rf"expected at most {MAX_ROWS} rows"):
+        ops.skinny_linear(many, case.weight)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -219,6 +251,8 @@ def test_they_are_traceable() -> None:
         "norm_linear": (case.x, *norm),
         "norm_gated_linear": (case.x, *norm, "gelu"),
         "linear_float": (case.x, case.weight),
+        "skinny_linear": (case.x, case.weight, case.bias),
+        "gated_linear": (case.x, case.weight, case.bias, "silu"),
     }
     for name, arguments in calls.items():
         overload = getattr(torch.ops.rtp_llm, name).default

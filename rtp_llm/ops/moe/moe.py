@@ -105,7 +105,13 @@ TILE_ENTRIES = 16  # sorted entries of a tile, of one expert, at most
 
 @operator(optional=True)
 def route_experts(
-    logits: Tensor, x: Tensor, shared_gate: Tensor | None, top_k: int, renormalize: bool
+    logits: Tensor,
+    x: Tensor,
+    shared_gate: Tensor | None,
+    top_k: int,
+    renormalize: bool,
+    first: int = 0,
+    count: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """select_topk and sort_by_expert of few tokens, in one kernel or two.
 
@@ -119,15 +125,19 @@ def route_experts(
 
     tiles int32 [T k]: the sorted entries in tiles of at most TILE_ENTRIES of one expert, that one's
     number << 16 | the first entry; those of the shared expert first, -1 behind the last.
+
+    With `count` only the experts `first` to first + count - 1 are here, and are 0 to count - 1 of
+    what is sorted. Entries of others have the place -1, are in no row and in no tile; rows from
+    offsets[-1] on are undefined.
     """
     shared = 0 if shared_gate is None else 1
-    tokens, k = logits.shape[0], top_k + shared
+    tokens, k, experts = logits.shape[0], top_k + shared, count or logits.shape[1]
     index = logits.new_empty(0, dtype=torch.int32)
     return (
         logits.new_empty(tokens, k),
         index.new_empty(tokens * k),
         index.new_empty(tokens, k),
-        index.new_empty(logits.shape[1] + shared + 1),
+        index.new_empty(experts + shared + 1),
         index.new_empty(tokens * k),
     )
 

@@ -96,6 +96,36 @@ def test_route_is_selection_and_sort(tokens, experts, k, hidden, shared, renorma
     assert ids.shape == actual[2].shape
 
 
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    ("tokens", "experts", "k", "first", "count"),
+    [
+        (1, 128, 8, 64, 64),
+        (1, 512, 1, 0, 8),  # most likely no expert here
+        (7, 60, 4, 15, 15),
+        (16, 1023, 16, 512, 511),
+        (17, 128, 8, 0, 64),
+        (64, 128, 8, 96, 32),
+        (128, 1023, 16, 0, 1),
+    ],
+)
+def test_entries_of_experts_elsewhere_are_left_out(tokens, experts, k, first, count, shared):
+    logits, x = torch.randn(tokens, experts) * 3, torch.randn(tokens, 64).bfloat16()
+    gate = torch.randn(1, 64).bfloat16() if shared else None
+    actual = ops.route_experts(logits, x, gate, k, True, first, count)
+    ids, weights, *_ = expected_route(logits, x, gate, k, True)
+    is_shared = ids == experts
+    here = torch.where((ids >= first) & (ids < first + count), ids - first, -1)
+    here[is_shared] = count
+    rows, places, offsets = sort_by_expert_reference(here, count + shared)
+    entries = int(offsets[-1])
+    assert_near(actual[0], weights)
+    assert torch.equal(actual[1][:entries], rows[:entries])
+    assert torch.equal(actual[2], places)
+    assert torch.equal(actual[3], offsets)
+    assert_tiles(actual[4], offsets, shared)
+
+
 @pytest.mark.parametrize("tokens", [16, 128])
 def test_equal_scores_go_to_the_lowest_ids(tokens):
     for experts in (40, 512):
@@ -185,6 +215,10 @@ def test_wrong_arguments_are_named():
         ops.route_experts(torch.randn(129, 8), torch.randn(129, 16).bfloat16(), None, 2, True)
     with pytest.raises(RuntimeError, match="top_k is 17; expected from 1 to 16"):
         ops.route_experts(torch.randn(2, 40), x, None, 17, True)
+    with pytest.raises(RuntimeError, match="5 experts from 4 on, of 8"):
+        ops.route_experts(logits, x, None, 2, True, 4, 5)
+    with pytest.raises(RuntimeError, match="0 experts from 4 on, of 8"):
+        ops.route_experts(logits, x, None, 2, True, 4)
     with pytest.raises(RuntimeError, match="route_experts: x is float32"):
         ops.route_experts(logits, x.float(), None, 2, True)
     with pytest.raises(RuntimeError, match="multiples of 16 bytes"):
@@ -202,6 +236,7 @@ def test_operators_are_traceable():
     for operator, args in [
         (library.route_experts, (logits, x, x[:1].contiguous(), 2, True)),
         (library.route_experts, (logits, x, None, 2, True)),
+        (library.route_experts, (logits, x, x[:1].contiguous(), 2, True, 2, 4)),
         (library.add_experts, (y, places, weights, x)),
     ]:
         torch.library.opcheck(operator.default, args, test_utils=tests)

@@ -116,13 +116,22 @@ def sum_experts_reference(y: Tensor, places: Tensor, weights: Tensor) -> Tensor:
 
 
 def route_experts_reference(
-    logits: Tensor, x: Tensor, shared_gate: Tensor | None, top_k: int, renormalize: bool
+    logits: Tensor,
+    x: Tensor,
+    shared_gate: Tensor | None,
+    top_k: int,
+    renormalize: bool,
+    first: int = 0,
+    count: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """See rtp_llm.ops.route_experts."""
     tokens, experts = logits.shape
     ids = torch.empty(tokens, top_k, dtype=torch.int32, device=logits.device)
     weights = logits.new_empty(tokens, top_k)
     select_topk_reference(logits, ids, weights, renormalize)
+    if count:
+        ids, experts = ids - first, count
+        ids = torch.where((ids >= 0) & (ids < count), ids, -1)
     if shared_gate is not None:
         share = (x.float() @ shared_gate.float().T).sigmoid()
         ids = torch.cat([ids, torch.full_like(ids[:, :1], experts)], dim=1)

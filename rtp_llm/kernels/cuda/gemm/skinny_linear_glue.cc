@@ -26,6 +26,25 @@ int64_t fused_linear_rows(const glue::FusedLinearRowsCall& call) {
   return skinny_linear_rows(call.weight.size(0), call.weight.size(1), call.weight.dtype());
 }
 
+Tensor store(const glue::SkinnyLinearCall& call) {
+  SkinnyLinearArgs args = glue::skinny_linear_args(call.x, call.weight, call.bias, kLimits);
+  args.end = LinearEnd::kStore;
+  Tensor out = result_of(args, call.x, args.outputs, args.dtype);
+  const OnDevice device(call.x);
+  skinny_linear(args, device.stream());
+  return out;
+}
+
+Tensor gated_linear(const glue::GatedLinearCall& call) {
+  SkinnyLinearArgs args = glue::skinny_linear_args(call.x, call.weight, call.bias, kLimits);
+  args.end = LinearEnd::kGate;
+  args.activation = glue::activation_named(call.activation);
+  Tensor out = result_of(args, call.x, args.outputs / 2, args.dtype);
+  const OnDevice device(call.x);
+  skinny_linear(args, device.stream());
+  return out;
+}
+
 void linear_add(const glue::LinearAddCall& call) {
   SkinnyLinearArgs args = glue::skinny_linear_args(call.x, call.weight, call.bias, kLimits);
   glue::set_residual(args, call.x, call.residual);
@@ -96,6 +115,8 @@ Tensor linear_float(const glue::LinearFloatCall& call) {
 
 STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
   glue::implement<&fused_linear_rows>(library);
+  glue::implement<&store>(library);
+  glue::implement<&gated_linear>(library);
   glue::implement<&linear_add>(library);
   glue::implement<&norm_linear>(library);
   glue::implement<&norm_gated_linear>(library);

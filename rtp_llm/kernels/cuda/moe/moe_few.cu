@@ -14,6 +14,7 @@ constexpr int kThreads = kOneBlockTokens * kGroup;
 constexpr int kEntries = kOneBlockTokens * (kRoutedExperts + 1);
 constexpr int kBuckets = 2 * kThreads;  // counted two to a thread
 constexpr int kBlockTokens = 4;         // of a block that only selects
+constexpr int kElsewhere = -1;          // an entry's expert that is not here
 
 // A score with the expert that has it, in the order of selection: the lowest id among equals.
 __device__ inline uint64_t ranked(uint32_t key, int id) {
@@ -82,6 +83,12 @@ __device__ inline void take_best(const TopkArgs& args, const float (&scores)[N],
   __syncwarp();
 }
 
+// Where an expert is sorted.
+__device__ inline int place_of(const RouteArgs& args, int expert) {
+  const int here = args.sort.experts - (args.gate == nullptr ? 0 : 1), place = expert - args.first;
+  return place >= 0 && place < here ? place : kElsewhere;
+}
+
 // The experts of a token to `ids`, which has those of all tokens, by one warp. `open` has room for
 // k of each lane, `best` for k.
 template <int N>
@@ -96,7 +103,7 @@ __device__ inline void select(const RouteArgs& args, int64_t token, int lane, ui
   const float sum = reduce_group(weight, Sum());
   if (!has) return;
   const int64_t at = token * (topk.k + (args.gate == nullptr ? 0 : 1)) + lane;
-  ids[at] = id_of(best[lane]);
+  ids[at] = place_of(args, id_of(best[lane]));
   topk.weights[at] = topk.renormalize && sum > 0.0f ? weight / sum : weight;
 }
 
@@ -147,7 +154,7 @@ __device__ inline void weigh_shared(const RouteArgs& args, int64_t token, int la
   sum = reduce_group(sum, Sum());
   if (lane != 0) return;
   const int64_t at = token * (args.topk.k + 1) + args.topk.k;
-  ids[at] = args.topk.experts;
+  ids[at] = args.sort.experts - 1;
   args.topk.weights[at] = 1.0f / (1.0f + expf(-sum));
 }
 
@@ -161,7 +168,7 @@ __device__ inline void put_tiles(const RouteArgs& args, int expert, int begin, i
                                  int before) {
   if (args.gate != nullptr) {
     const int of_shared = (static_cast<int>(args.topk.tokens) + kTileEntries - 1) / kTileEntries;
-    before = expert == args.topk.experts ? 0 : before + of_shared;
+    before = expert == args.sort.experts - 1 ? 0 : before + of_shared;
   }
   for (int i = 0; i < entries; i += kTileEntries) {
     args.tiles[before + i / kTileEntries] = expert << 16 | (begin + i);
@@ -191,9 +198,9 @@ __device__ inline void places_of_experts(const RouteArgs& route, Buckets& bucket
     buckets.counts[bucket + i] = begin;
     if (bucket + i < args.experts) args.offsets[bucket + i] = begin;
     put_tiles(route, bucket + i, begin, entries[i], before >> 16);
-    before += first;
+    before += entries_and_tiles(entries[i]);
   }
-  if (bucket == 0) args.offsets[args.experts] = static_cast<int32_t>(args.count);
+  if (bucket == kBuckets - 2) args.offsets[args.experts] = before & 0xffff;  // all that are here
   __syncthreads();
 }
 
@@ -206,15 +213,20 @@ __device__ inline void sort(const RouteArgs& route, const int* ids, int* slots, 
   int* const counts = buckets.counts;
   for (int entry = thread_index(); entry < count; entry += kThreads) {
     route.tiles[entry] = -1;
-    atomicAdd(counts + ids[entry], 1);
+    if (ids[entry] != kElsewhere) atomicAdd(counts + ids[entry], 1);
   }
   __syncthreads();
   places_of_experts(route, buckets);
   for (int entry = thread_index(); entry < count; entry += kThreads) {
-    slots[atomicAdd(counts + ids[entry], 1)] = entry;
+    if (ids[entry] == kElsewhere) {
+      args.places[entry] = -1;
+    } else {
+      slots[atomicAdd(counts + ids[entry], 1)] = entry;
+    }
   }
   __syncthreads();
-  for (int slot = thread_index(); slot < count; slot += kThreads) {
+  const int here = counts[args.experts - 1];
+  for (int slot = thread_index(); slot < here; slot += kThreads) {
     const int entry = slots[slot], id = ids[entry];
     const int begin = id == 0 ? 0 : counts[id - 1], end = counts[id];  // now behind its last
     int place = begin;

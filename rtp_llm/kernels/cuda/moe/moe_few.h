@@ -11,14 +11,16 @@ constexpr int kRoutedTokens = 128;
 constexpr int kRoutedExperts = 16;
 constexpr int kTileEntries = 16;
 
-// Softmax selection without groups, and the order of what is selected. With `gate` there is one
-// more expert, behind the others and the last of each token, whose weight is a sigmoid. A tile is
+// Softmax selection without groups, and the order of what is selected: of entries of the experts
+// that are here, which are sorted from 0 on. With `gate` there is one more expert, behind the
+// others and the last of each token, whose weight is a sigmoid. A tile is
 // of at most kTileEntries sorted entries of one expert: its expert << 16 | its first entry, -1
 // behind the last tile. Those of the one more come first: they take as long as any, and all have
 // some.
 struct RouteArgs {
   TopkArgs topk;  // ids is not used; weights [tokens, k] with the shared expert's
-  ExpertSortArgs sort;
+  ExpertSortArgs sort;  // `experts` with the one more
+  int first;            // of the experts here
   const void* x;     // [tokens, hidden], contiguous; rows begin at multiples of 16 bytes, as does
   const void* gate;  // [hidden] or null
   int* ids;          // [tokens, k], scratch

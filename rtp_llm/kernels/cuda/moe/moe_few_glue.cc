@@ -23,6 +23,9 @@ void check_sizes_of(const glue::RouteExpertsCall& call) {
   RTP_LLM_CHECK(call.top_k >= 1 && call.top_k <= kRoutedExperts && call.top_k <= experts,
                 "route_experts: top_k is ", call.top_k, "; expected from 1 to ", kRoutedExperts,
                 " of the ", experts, " experts");
+  const bool fits = call.first >= 0 && call.count >= 0 && call.first + call.count <= experts;
+  RTP_LLM_CHECK(fits && (call.count > 0 || call.first == 0), "route_experts: ", call.count,
+                " experts from ", call.first, " on, of ", experts);
 }
 
 // The shared expert's weight, of x.
@@ -60,7 +63,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> route(const glue::RouteExpert
   set_gate(args, call);
   const int shared = args.gate == nullptr ? 0 : 1;
   const int64_t tokens = args.topk.tokens, k = args.topk.k + shared;
-  args.sort.experts = args.topk.experts + shared;
+  args.first = static_cast<int>(call.first);
+  const int here = call.count == 0 ? args.topk.experts : static_cast<int>(call.count);
+  args.sort.experts = here + shared;
   args.sort.count = tokens * k;
   std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> result{
       glue::empty(call.logits, {tokens, k}, DType::kFloat32),
