@@ -16,6 +16,7 @@ template <class T, int kMost>
 class RankSum : public RankExchange {
  public:
   static constexpr int N = kAccessBytes / sizeof(T);
+  static constexpr int kRanks = kMost;
   using Part = Pack<T, N>;
 
   __device__ explicit RankSum(const RankBuffers& among) : RankExchange(among) {
@@ -27,9 +28,9 @@ class RankSum : public RankExchange {
     }
   }
 
-  __device__ void push_to_all(int64_t pack, const Part& part) const {
+  __device__ void push_to_all(int pack, const Part& part) const {
     const Words4 words = sendable(__builtin_bit_cast(Words4, part));
-    const int64_t at = place(epoch_, among_.rank) + pack * kAccessBytes;
+    const int64_t at = place(epoch_, among_.rank) + int64_t{pack} * kAccessBytes;
 #pragma unroll
     for (int i = 1; i < kMost; ++i) {  // the neighbour first: not all ranks begin with the same
       if (i < among_.ranks) store_to_peer(buffers_[i] + at, words);
@@ -37,7 +38,7 @@ class RankSum : public RankExchange {
   }
 
   // Waits for all parts and adds them, in the order of ranks. `own`: this rank's, of the same pack.
-  __device__ void sum(int64_t pack, const Part& own, float (&to)[N]) {
+  __device__ void sum(int pack, const Part& own, float (&to)[N]) {
     Words4 words[kMost];
     receive_all(pack, words);
 #pragma unroll
@@ -53,8 +54,8 @@ class RankSum : public RankExchange {
 
  private:
   // All places are asked at once.
-  __device__ void receive_all(int64_t pack, Words4 (&words)[kMost]) {
-    const char* const from = buffers_[0] + place(epoch_, 0) + pack * kAccessBytes;
+  __device__ void receive_all(int pack, Words4 (&words)[kMost]) {
+    const char* const from = buffers_[0] + place(epoch_, 0) + int64_t{pack} * kAccessBytes;
     for (int polls = 1;; ++polls) {
       bool missing = false;
 #pragma unroll
@@ -78,6 +79,9 @@ class RankSum : public RankExchange {
 
 constexpr int kSumThreads = 256;
 constexpr int kSumBlocks = 2;  // of a multiprocessor
+// What is pushed before the first of it is summed: packs of a thread, or rows of a block. While
+// they travel others are summed.
+constexpr int kAhead = 2;
 
 template <class T, int kMost>
 __global__ void __launch_bounds__(kSumThreads, kSumBlocks)
@@ -85,16 +89,23 @@ __global__ void __launch_bounds__(kSumThreads, kSumBlocks)
   using Exchange = RankSum<T, kMost>;
   constexpr int N = Exchange::N;
   Exchange exchange(args.buffers);
+  let_next_start_early(args.buffers);
   wait_for_previous();
   exchange.begin();
   T* const x = static_cast<T*>(args.x);
-  const int64_t packs = args.size / N;
-  const int64_t first = int64_t{blockIdx.x} * thread_count() + thread_index();
-  const int64_t step = int64_t{gridDim.x} * thread_count();
-  for (int64_t i = first; i < packs; i += step) exchange.push_to_all(i, load<N>(x + i * N));
+  const int packs = static_cast<int>(args.size / N);
+  const int first = static_cast<int>(blockIdx.x) * thread_count() + thread_index();
+  const int step = static_cast<int>(gridDim.x) * thread_count();
+  const auto push = [&](int i) {
+    if (i < packs) exchange.push_to_all(i, load<N>(x + i * N));
+  };
+#pragma unroll
+  for (int k = 0; k < kAhead; ++k) push(first + k * step);
   let_next_start();
-  exchange.prepare_next(packs);
-  for (int64_t i = first; i < packs; i += step) {
+  exchange.prepare_next(packs, packs);
+  for (int i = first; i < packs; i += step) {
+    push(i + kAhead * step);
+    exchange.clear(i, i + 1, 1);
     float sum[N];
     exchange.sum(i, load<N>(x + i * N), sum);
     store(x + i * N, narrow<T>(sum));
@@ -103,26 +114,31 @@ __global__ void __launch_bounds__(kSumThreads, kSumBlocks)
 
 // -- with the norm of the residual behind it -----------------------------------------------------
 
-// Packs of a row that a thread keeps in registers from the sum to the product; of longer rows it
-// reads the rest again.
-constexpr int kKept = 2;
+// For rows on a multiprocessor: what many ranks send needs more registers than so many threads have.
+template <int kMost>
+constexpr int kRowThreads = kMost <= 2 ? kMaxThreads : kMaxThreads / 2;
+constexpr int kRowBlocks = 2;  // of a multiprocessor, at most
+// Packs of a row that a thread keeps in registers from the sum to the product, of 16 KiB all; of
+// longer rows it reads the rest again.
+template <int kMost>
+constexpr int kKeptPacks = kMaxThreads / kRowThreads<kMost>;
 
 template <class T>
 struct Row {
   T* x;
   T* residual;
-  int64_t first_pack;  // of the message
+  int first_pack;  // of the message
 };
 
 template <class T>
-__device__ inline Row<T> row_of(const AllReduceAddRmsNormArgs& args, int64_t index, int64_t packs) {
+__device__ inline Row<T> row_of(const AllReduceAddRmsNormArgs& args, int index, int packs) {
   return {static_cast<T*>(args.x) + index * args.x_stride,
           static_cast<T*>(args.residual) + index * args.residual_stride, index * packs};
 }
 
 // Adds a pack's sum to the residual; returns that as it was rounded, and its squares to `squares`.
 template <class Exchange, class T>
-__device__ inline typename Exchange::Part add(Exchange& exchange, const Row<T>& row, int64_t pack,
+__device__ inline typename Exchange::Part add(Exchange& exchange, const Row<T>& row, int pack,
                                               float& squares) {
   constexpr int N = Exchange::N;
   const auto own = load<N>(row.x + pack * N);
@@ -155,36 +171,32 @@ __device__ inline void give(T* to, const Pack<T, N>& total, const Pack<T, N>& we
 // One row by the block.
 template <class Exchange, class T>
 __device__ inline void norm_row(Exchange& exchange, const AllReduceAddRmsNormArgs& args,
-                                const Row<T>& row, int64_t packs) {
-  constexpr int N = Exchange::N;
+                                const Row<T>& row, int packs) {
+  constexpr int N = Exchange::N, kKept = kKeptPacks<Exchange::kRanks>;
   const T* const weight = static_cast<const T*>(args.weight);
-  const int64_t step = thread_count(), rest = thread_index() + kKept * step;
+  const int step = thread_count(), rest = thread_index() + kKept * step;
   Pack<T, N> totals[kKept], weights[kKept];
   float squares = 0.0f;
 #pragma unroll
   for (int k = 0; k < kKept; ++k) {
-    const int64_t pack = thread_index() + k * step;
+    const int pack = thread_index() + k * step;
     if (pack >= packs) break;
     weights[k] = load<N>(weight + pack * N);
     totals[k] = add(exchange, row, pack, squares);
   }
-  for (int64_t pack = rest; pack < packs; pack += step) add(exchange, row, pack, squares);
+  for (int pack = rest; pack < packs; pack += step) add(exchange, row, pack, squares);
   const float mean = reduce_block(squares, 0.0f, Sum{}) / static_cast<float>(args.size);
   const float inverse = 1.0f / sqrtf(mean + args.eps);
 #pragma unroll
   for (int k = 0; k < kKept; ++k) {
-    const int64_t pack = thread_index() + k * step;
+    const int pack = thread_index() + k * step;
     if (pack < packs) give(row.x + pack * N, totals[k], weights[k], inverse, args.offset);
   }
-  for (int64_t pack = rest; pack < packs; pack += step) {
+  for (int pack = rest; pack < packs; pack += step) {
     give(row.x + pack * N, load<N>(row.residual + pack * N), load<N>(weight + pack * N), inverse,
          args.offset);
   }
 }
-
-// Of a block for rows: what many ranks send needs more registers than so many threads have.
-template <int kMost>
-constexpr int kRowThreads = kMost <= 2 ? kMaxThreads : kMaxThreads / 2;
 
 // A block takes one row after another.
 template <class T, int kMost>
@@ -193,19 +205,28 @@ __global__ void __launch_bounds__(kRowThreads<kMost>)
   using Exchange = RankSum<T, kMost>;
   constexpr int N = Exchange::N;
   Exchange exchange(args.buffers);
+  let_next_start_early(args.buffers);
   wait_for_previous();
   exchange.begin();
-  const int64_t packs = args.size / N;
-  for (int64_t index = blockIdx.x; index < args.rows; index += gridDim.x) {
+  const int packs = static_cast<int>(args.size / N), rows = static_cast<int>(args.rows);
+  const int step = static_cast<int>(gridDim.x);
+  const auto push = [&](int index) {
+    if (index >= rows) return;
     const Row<T> row = row_of<T>(args, index, packs);
-    for (int64_t pack = thread_index(); pack < packs; pack += thread_count()) {
+    for (int pack = thread_index(); pack < packs; pack += thread_count()) {
       exchange.push_to_all(row.first_pack + pack, load<N>(row.x + pack * N));
     }
-  }
+  };
+#pragma unroll 1
+  for (int k = 0; k < kAhead; ++k) push(static_cast<int>(blockIdx.x) + k * step);
   let_next_start();
-  exchange.prepare_next(args.rows * packs);
-  for (int64_t index = blockIdx.x; index < args.rows; index += gridDim.x) {
-    norm_row(exchange, args, row_of<T>(args, index, packs), packs);
+  exchange.prepare_next(rows * packs, rows * packs);
+#pragma unroll 1
+  for (int index = static_cast<int>(blockIdx.x); index < rows; index += step) {
+    push(index + kAhead * step);
+    const Row<T> row = row_of<T>(args, index, packs);
+    exchange.clear(row.first_pack + thread_index(), row.first_pack + packs, thread_count());
+    norm_row(exchange, args, row, packs);
   }
 }
 
@@ -239,10 +260,11 @@ RTP_LLM_OPERATOR(all_reduce_add_rms_norm)
 void all_reduce_add_rms_norm(const AllReduceAddRmsNormArgs& args, void* stream) {
   if (args.rows == 0 || args.size == 0) return;
   const int64_t packs = args.size * element_size(args.dtype) / kAccessBytes;
-  const dim3 grid(grid_of(args.buffers, args.rows, 1));
   visit(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
     constexpr int kMost = decltype(most)::value;
     const int64_t threads = min(round_up(packs, kGroup), int64_t{kRowThreads<kMost>});
+    const int of_each = static_cast<int>(min(kRowThreads<kMost> / threads, int64_t{kRowBlocks}));
+    const dim3 grid(grid_of(args.buffers, args.rows, of_each));
     constexpr auto kernel = sum_rows<decltype(element), kMost>;
     launch_overlapped<kernel>(grid, dim3(static_cast<unsigned int>(threads)), 0, stream, args);
   });

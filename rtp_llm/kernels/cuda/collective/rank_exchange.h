@@ -106,18 +106,23 @@ class RankExchange {
     }
   }
 
-  // By all threads of the grid: clears the last call's places and makes the state that of the next
-  // call, after a message of `packs`.
-  __device__ void prepare_next(int64_t packs) {
+  // Clears the last call's packs first, first + step, ... below `end`, of all parts.
+  __device__ void clear(int64_t first, int64_t end, int64_t step) const {
     constexpr Words4 kNothing = {kAbsent, kAbsent, kAbsent, kAbsent};
     const uint32_t last_epoch = (epoch_ + kEpochs - 1) % kEpochs;
-    const int64_t first = int64_t{blockIdx.x} * thread_count() + thread_index();
-    const int64_t step = int64_t{gridDim.x} * thread_count();
+    if (end > last_packs_) end = last_packs_;
     for (int rank = 0; rank < among_.ranks; ++rank) {
       if (rank == among_.rank) continue;  // no place that somebody writes
       auto* const words = reinterpret_cast<Words4*>(own_ + place(last_epoch, rank));
-      for (int64_t i = first; i < last_packs_; i += step) words[i] = kNothing;
+      for (int64_t i = first; i < end; i += step) words[i] = kNothing;
     }
+  }
+
+  // By all threads of the grid: clears the last call's packs, those in front of `cleared` excepted,
+  // which the caller clears; and makes the state that of the next call, after a message of `packs`.
+  __device__ void prepare_next(int64_t packs, int64_t cleared = 0) const {
+    clear(cleared + int64_t{blockIdx.x} * thread_count() + thread_index(), last_packs_,
+          int64_t{gridDim.x} * thread_count());
     // The last block that has read the state writes it: threads have used what they read by now.
     __syncthreads();
     if (thread_index() != 0) return;
@@ -158,6 +163,12 @@ class RankExchange {
 };
 
 // -- launches ------------------------------------------------------------------------------------
+
+// The kernel behind may start at once. Where ranks share a GPU it would take the room that another
+// rank's call needs, and starts when this one has begun.
+__device__ inline void let_next_start_early(const RankBuffers& among) {
+  if (among.most_blocks == 0) let_next_start();
+}
 
 // Of `wanted` blocks those that run at once.
 inline unsigned int grid_of(const RankBuffers& among, int64_t wanted, int blocks_of_each) {
