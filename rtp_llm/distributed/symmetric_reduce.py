@@ -5,6 +5,8 @@ What is larger than a limit, and what these ranks cannot do, stays with the grou
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -27,6 +29,9 @@ _LIMITS: dict[tuple[str, int], int] = {
     ("H100", 8): 128 << 10,
 }
 _LIMIT_OF_OTHERS = 64 << 10
+# Of one call. Larger tensors are summed in pieces: a rank's buffers are three times as large for
+# each rank.
+_MOST_OF_CALL = 16 << 20
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -58,8 +63,9 @@ class SymmetricReduce:
     PeerMemory.
     """
 
-    def __init__(self, memory: PeerMemory) -> None:
-        self._memory = memory
+    def __init__(self, memory: PeerMemory, limit: int) -> None:
+        """`limit`: bytes of the largest tensor; more than `memory` holds is summed in pieces."""
+        self._memory, self._limit = memory, limit
 
     @classmethod
     def connect(cls, group: Group, device: Device, limit: int = 0) -> SymmetricReduce:
@@ -67,8 +73,9 @@ class SymmetricReduce:
 
         Raises as PeerMemory.connect.
         """
-        capacity = limit or limit_of(device.description(), group.size)
-        return cls(PeerMemory.connect(group, device, capacity, direct_sums(device, group.size)))
+        limit = limit or limit_of(device.description(), group.size)
+        possible, capacity = direct_sums(device, group.size), min(limit, _MOST_OF_CALL)
+        return cls(PeerMemory.connect(group, device, capacity, possible), limit)
 
     def takes(self, *tensors: Tensor) -> bool:
         """Whether the sum of the first one, and what is made of the others with it, is made here.
@@ -79,21 +86,34 @@ class SymmetricReduce:
         row = first.shape[-1] * first.element_size() if first.dim() else 1
         return (
             first.dtype in _DTYPES
-            and 0 < first.nbytes <= self._memory.capacity
+            and 0 < first.nbytes <= self._limit
             and row % PACK_BYTES == 0
             and all(each.is_contiguous() for each in tensors)
         )
 
     def all_reduce(self, x: Tensor) -> None:
         """x = its sum over the ranks, the same bits on all; see rtp_llm.ops.all_reduce."""
-        ops.all_reduce(x, *self._memory.among)
+        for (piece,) in _pieces(self._memory.capacity // x.element_size(), x.view(-1)):
+            ops.all_reduce(piece, *self._memory.among)
 
     def all_reduce_add_rms_norm(
         self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, norm_offset: float
     ) -> None:
         """residual += the sum of x, x = its norm; see rtp_llm.ops.all_reduce_add_rms_norm."""
-        ops.all_reduce_add_rms_norm(x, residual, weight, eps, norm_offset, *self._memory.among)
+        rows = self._memory.capacity // (x.shape[-1] * x.element_size())
+        flat = (each.flatten(0, -2) for each in (x, residual))
+        for piece, added in _pieces(rows, *flat):
+            ops.all_reduce_add_rms_norm(piece, added, weight, eps, norm_offset, *self._memory.among)
 
     def abort(self) -> None:
         """See PeerMemory.abort."""
         self._memory.abort()
+
+
+def _pieces(rows: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """`rows` of each, one after the other; all have the same number of them."""
+    if len(tensors[0]) <= rows:
+        yield tensors
+        return
+    for start in range(0, len(tensors[0]), rows):
+        yield tuple(each[start : start + rows] for each in tensors)

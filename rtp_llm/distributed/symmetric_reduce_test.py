@@ -37,7 +37,8 @@ class DirectTwins(SymmetricReduce):
 
     def __init__(self, capacity: int) -> None:
         word = torch.zeros(1, dtype=torch.int32)
-        super().__init__(PeerMemory(0, torch.zeros(3, dtype=torch.int64), capacity, word))
+        memory = PeerMemory(0, torch.zeros(3, dtype=torch.int64), capacity, word)
+        super().__init__(memory, capacity)
         self.word, self.calls = word, list[str]()
 
     def all_reduce(self, x: torch.Tensor) -> None:
@@ -80,6 +81,29 @@ def test_what_is_not_taken_is_summed_by_the_group(direct):
         assert torch.equal(ranks.add_rms_norm(part, residual, weight, 1e-6, 1.0), x)
         assert torch.equal(residual, added)
         assert direct.calls == ["sum", "norm"] and twins.sums == (1 if last == "norm" else 2)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 9, 40])
+def test_large_sums_are_made_in_pieces(monkeypatch, rows):
+    """Every number once, and no piece larger than what a call takes."""
+    asked = []
+
+    def norm(x, residual, *rest):
+        asked.append(x.nbytes)
+        residual.add_(x.mul_(2))
+
+    monkeypatch.setattr(ops, "all_reduce", lambda x, *rest: asked.append(x.mul_(2).nbytes))
+    monkeypatch.setattr(ops, "all_reduce_add_rms_norm", norm)
+    word = torch.zeros(1, dtype=torch.int32)
+    direct = SymmetricReduce(PeerMemory(0, torch.zeros(3), 4096, word), 1 << 20)
+    x, residual = torch.randn(rows, 128), torch.randn(rows, 128)
+    assert direct.takes(x, residual)
+    sums, added = x.clone(), residual.clone()
+    direct.all_reduce(sums)
+    assert torch.equal(sums, 2 * x) and max(asked) <= 4096 and sum(asked) == x.nbytes
+    asked.clear()
+    direct.all_reduce_add_rms_norm(x.clone(), added, torch.ones(128), 1e-6, 0.0)
+    assert torch.equal(added, residual + 2 * x) and max(asked) <= 4096 and sum(asked) == x.nbytes
 
 
 def test_the_host_can_end_waits(direct):
