@@ -18,10 +18,11 @@ from rtp_llm.distributed.peer_memory import PeerMemory, peer_memory
 from rtp_llm.ops.collective.rank_buffers import PACK_BYTES
 
 # (part of a GPU's name, ranks) -> bytes of the largest tensor that is summed here faster than by
-# NCCL, alone or with its norm, as `./dev bench gpu_all_reduce` measured it for two ranks. More
-# ranks were not measured: these are sizes for which other engines take such kernels.
+# NCCL, alone or with its norm, as `./dev bench gpu_all_reduce` measured it for two ranks; on H100s
+# before sums travelled while others are added. More ranks were not measured: these are sizes for
+# which other engines take such kernels.
 _LIMITS: dict[tuple[str, int], int] = {
-    ("H200", 2): 4 << 20,
+    ("H200", 2): 64 << 20,
     ("H200", 4): 256 << 10,
     ("H200", 8): 128 << 10,
     ("H100", 2): 4 << 20,
@@ -104,6 +105,12 @@ class SymmetricReduce:
         flat = (each.flatten(0, -2) for each in (x, residual))
         for piece, added in _pieces(rows, *flat):
             ops.all_reduce_add_rms_norm(piece, added, weight, eps, norm_offset, *self._memory.among)
+
+    def best_token(self, logits: Tensor, tokens: Tensor, status: Tensor, first: int) -> None:
+        """In place: tokens and status for all ranks' columns; see rtp_llm.ops.best_token."""
+        rows = self._memory.capacity // PACK_BYTES
+        for some, best, outcome in _pieces(rows, logits, tokens, status):
+            ops.best_token(some, best, outcome, first, *self._memory.among)
 
     def abort(self) -> None:
         """See PeerMemory.abort."""

@@ -90,8 +90,9 @@ class TensorRanks:
 
     def logit_shards(self, model: CausalLM, device: Device) -> LogitShards | None:
         """What samples from logits of which this rank has some columns."""
-        group = self.parallel.group
-        return None if group is None else LogitShards(model, group, device.torch_device)
+        if self.parallel.group is None:
+            return None
+        return LogitShards(model, self.parallel, device.torch_device)
 
     def capture_session(self) -> CaptureSession | None:
         """For graphs that all ranks have, or none."""

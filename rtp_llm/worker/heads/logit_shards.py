@@ -11,7 +11,7 @@ from rtp_llm import ops
 from rtp_llm.ops.sampling.sampling import ALL_BANNED, NOT_FINITE, SAMPLED
 
 if TYPE_CHECKING:
-    from rtp_llm.distributed.group import Group
+    from rtp_llm.distributed.tensor_parallel import TensorParallel
     from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.worker.heads.slot_settings import RowSettings
 
@@ -22,14 +22,15 @@ _LEAST_FINITE = -(0x7F800000 << 32)
 
 
 class LogitShards:
-    """The ranks of ``group``; all of them call the same methods in the same order."""
+    """Of several ``ranks``; all of them call the same methods in the same order."""
 
-    def __init__(self, model: CausalLM, group: Group, device: torch.device) -> None:
-        self._model, self._group = model, group
+    def __init__(self, model: CausalLM, ranks: TensorParallel, device: torch.device) -> None:
+        assert ranks.group is not None, "one rank has all of them"
+        self._model, self._group, self._direct = model, ranks.group, ranks.direct
         columns = model.logit_columns
         self._first, self._count = columns.start, len(columns)
         width = torch.tensor([self._count], device=device)
-        group.maximum(width)
+        self._group.maximum(width)
         self._width = int(width.item())  # of all ranks but the last, which may have fewer
 
     def gather(self, logits: Tensor) -> Tensor:
@@ -43,8 +44,8 @@ class LogitShards:
 
     def best(self, logits: Tensor, settings: RowSettings) -> tuple[Tensor, Tensor]:
         """Tokens and status of `sample` for rows that all take the arg max (``settings``), from
-        this rank's columns float32 [R, columns]; 8 bytes of each row travel."""
-        own = ops.sample(
+        this rank's columns float32 [R, columns]; 8 or 16 bytes of each row travel."""
+        tokens, status = ops.sample(
             logits,
             settings.temperature,
             settings.top_k,
@@ -53,7 +54,10 @@ class LogitShards:
             settings.seeds,
             settings.seeds,
         )
-        keys = _keys(logits, *own, self._first)
+        if self._direct is not None:
+            self._direct.best_token(logits, tokens, status, self._first)
+            return tokens, status
+        keys = _keys(logits, tokens, status, self._first)
         self._group.maximum(keys)
         status = torch.where(keys < _LEAST_FINITE, ALL_BANNED, SAMPLED)
         status = torch.where(keys == _BROKEN, NOT_FINITE, status).to(torch.int8)

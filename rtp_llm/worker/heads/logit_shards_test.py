@@ -55,7 +55,7 @@ def parts(world: World) -> list[tuple[list[int], list[int]]]:
     model: Any = SimpleNamespace(
         logit_columns=range(first, last), config=SimpleNamespace(vocab_size=VOCABULARY)
     )
-    shards = LogitShards(model, world.tensors, torch.device("cpu"))
+    shards = LogitShards(model, ranks, torch.device("cpu"))
     own = logits[:, first:last].contiguous()
     found = [shards.best(own, greedy(len(logits)))]
     found += [

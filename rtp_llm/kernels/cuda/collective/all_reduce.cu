@@ -114,7 +114,8 @@ __global__ void __launch_bounds__(kSumThreads, kSumBlocks)
 
 // -- with the norm of the residual behind it -----------------------------------------------------
 
-// For rows on a multiprocessor: what many ranks send needs more registers than so many threads have.
+// For rows on a multiprocessor: what many ranks send needs more registers than so many threads
+// have.
 template <int kMost>
 constexpr int kRowThreads = kMost <= 2 ? kMaxThreads : kMaxThreads / 2;
 constexpr int kRowBlocks = 2;  // of a multiprocessor, at most

@@ -18,7 +18,7 @@ constexpr int kTileEntries = 16;
 // behind the last tile. Those of the one more come first: they take as long as any, and all have
 // some.
 struct RouteArgs {
-  TopkArgs topk;  // ids is not used; weights [tokens, k] with the shared expert's
+  TopkArgs topk;        // ids is not used; weights [tokens, k] with the shared expert's
   ExpertSortArgs sort;  // `experts` with the one more
   int first;            // of the experts here
   const void* x;     // [tokens, hidden], contiguous; rows begin at multiples of 16 bytes, as does
