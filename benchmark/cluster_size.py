@@ -20,23 +20,23 @@ REPLICAS = {
         batch=256,
         step_seconds=10.0e-3,
         step_context=192,
-        # At least half of what two H100s have, which also wait for each other.
-        prefill_tokens_per_second=2048 / 32.1e-3 / 2,
+        # At least half of what two have, which also wait for each other.
+        prefill_tokens_per_second=2048 / 28.2e-3 / 2,
         kv_bytes_per_token=147_456,
         copy_bytes_per_second=H200_COPY,
         kv_cache_bytes=117e9,
-        source="docs/parallel.md, figures of one H200 and two H100s",
+        source="docs/parallel.md, figures of one H200 and of two",
     ),
-    "qwen3-8b-two-h100": Replica(
+    "qwen3-8b-two-h200": Replica(
         gpus=2,
         batch=256,
-        step_seconds=9.28e-3,
+        step_seconds=5.95e-3,
         step_context=192,
-        prefill_tokens_per_second=2048 / 32.1e-3,
+        prefill_tokens_per_second=2048 / 28.2e-3,
         kv_bytes_per_token=147_456 / 2,
-        copy_bytes_per_second=H200_COPY / 1.4,
-        kv_cache_bytes=67e9,
-        source="docs/parallel.md, figures of two H100s",
+        copy_bytes_per_second=H200_COPY,
+        kv_cache_bytes=125e9,
+        source="docs/parallel.md, figures of two H200s",
     ),
     # Also served and timed (docs/performance_gpu.md): 22,151 tokens/s with prompts of 558 and
     # answers of 523 tokens, 0.74 of what the formula gives without its factor. With prompts of 128

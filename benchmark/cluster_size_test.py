@@ -204,7 +204,7 @@ def _cells(line):
     [
         (["--gpus", "8", "--prompt-tokens", "8000"], "256 sequences of 8256 tokens take 312 GB"),
         (["--gpus", "800", "--cell", "700"], "a router can watch 600 replicas at most"),
-        (["--replica", "qwen3-8b-two-h100", "--gpus", "1"], "a replica takes 2 GPUs, there are 1"),
+        (["--replica", "qwen3-8b-two-h200", "--gpus", "1"], "a replica takes 2 GPUs, there are 1"),
     ],
 )
 def test_what_cannot_be_ends_with_its_reason(flags, message, monkeypatch):
