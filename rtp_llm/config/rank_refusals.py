@@ -59,14 +59,8 @@ RANK_REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "ranks",
         "--expert-parallel-size",
-        "Experts are divided among the data-parallel ranks, and only there.",
-        "Leave it out, or set it to --data-parallel-size.",
-    ),
-    Refusal(
-        "ranks",
-        "--tensor-parallel-size with --data-parallel-size for a mixture of experts",
-        "Experts are divided among the ranks of one kind or of the other.",
-        "Set one of the two to 1.",
+        "Experts are divided among all ranks that have a layer, of all engines.",
+        "Leave it out, or set it to --data-parallel-size x --tensor-parallel-size.",
     ),
     Refusal(
         "ranks",

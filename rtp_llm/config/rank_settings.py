@@ -45,10 +45,10 @@ class RankSettings:
         None,
         "integer",
         "ranks",
-        "Ranks that the experts of a mixture are divided among: data_parallel_size of them.",
+        "Ranks that the experts of a mixture are divided among: all of them.",
         minimum=1,
         maximum=1024,
-        automatic="data_parallel_size",
+        automatic="data_parallel_size x tensor_parallel_size",
         aliases=("--ep-size", "--ep"),
         advanced=True,
     )

@@ -155,10 +155,9 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "tensor parallelism of experts with settings of their own",
-        "Tensor-parallel ranks divide the experts once and for all; only data-parallel ranks send "
-        "tokens to experts, balance them or fake their balance.",
-        "Set one of --tensor-parallel-size and --data-parallel-size, and leave settings of "
-        "balancing out.",
+        "Tensor-parallel ranks divide the experts once and for all; only engines of one rank each "
+        "balance them, have copies of them, or fake their balance.",
+        "Set --tensor-parallel-size to 1, or leave settings of balancing out.",
     ),
     Refusal(
         "model",

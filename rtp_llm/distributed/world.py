@@ -108,6 +108,31 @@ class World:
             return None
         return kind(handle, sorted(ranks).index(self.rank), len(ranks))
 
+    def part(self, parts: Sequence[Sequence[int]], device: Device) -> World:
+        """The world of those `parts` of this one's ranks, in ascending order, that has this rank.
+
+        Every rank calls this, equally often and with the same parts. Waiting for all, and leaving,
+        stay what they are for the whole.
+        """
+        import torch.distributed as distributed
+
+        backend, timeout = self._backend, self._timeout
+        limit = datetime.timedelta(seconds=timeout)
+        found = self
+        for ranks in map(list, parts):
+            backends = backend, HOST_BACKEND, HOST_BACKEND
+            handles = [
+                distributed.new_group(ranks, backend=each, timeout=limit) for each in backends
+            ]
+            if self.rank in ranks:
+                rank, size = ranks.index(self.rank), len(ranks)
+                groups = [Group(each, rank, size) for each in handles]
+                place = self.place
+                found = World(rank, size, *groups, place=place, backend=backend, timeout=timeout)
+        found.tensors.warm_up(self.place)
+        device.synchronize()
+        return found
+
     def wait_for_all(self, timeout: float) -> None:
         """Return once every rank is here. RankLostError names who is not after `timeout` s."""
         import torch.distributed as distributed

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from rtp_llm.device import resolve_device
+from rtp_llm.distributed.membership import Membership
 from rtp_llm.engine.admission import EngineLimits
 from rtp_llm.engine.build_worker import build_worker, prepare
 from rtp_llm.engine.engine import Engine
@@ -17,6 +19,7 @@ from rtp_llm.engine.messages import EngineReady
 from rtp_llm.engine.phases import Phases
 from rtp_llm.engine.replicas.rank_setup import shares_experts
 from rtp_llm.engine.replicas.rank_worker import RankWorker
+from rtp_llm.engine.tensor.engines_of_ranks import EnginesOfRanks
 from rtp_llm.engine.tensor.explain_ranks import explain_ranks
 from rtp_llm.engine.tensor.tensor_ranks import RanksPlace, TensorRanks, start_ranks
 from rtp_llm.engine.tensor.topology_checks import check_topology
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
     from rtp_llm.engine.build_worker import BuiltWorker
+    from rtp_llm.engine.replicas.rank_steps import RankSteps
     from rtp_llm.engine.serving import StepGroup
     from rtp_llm.loader import Progress
     from rtp_llm.models.causal_lm import CausalLM
@@ -79,8 +83,9 @@ def build_engine(
     phases = phases or Phases()
     device = resolve_device(settings.device_type)
     free = prepare(settings, device)
-    check_topology(settings, read_model_config(settings.model, **settings.draft_head), device)
-    tensor = start_ranks(settings, device, place)
+    config = read_model_config(settings.model, **settings.draft_head)
+    check_topology(settings, config, device)
+    tensor = start_ranks(settings, device, _among_engines(settings, config, place))
     proposer = proposer or make_proposer(settings, device)
     phases.end("device")
     try:
@@ -92,19 +97,38 @@ def build_engine(
             _logger.info("%s", explain_ranks(settings, device, is_mixture=mixture))
         _log(ready, built.config, built.plan, device, phases)
         ranks_worker = tensor.worker(built.first, scheduler, settings)
-        worker = ranks_worker or _with_experts(built)
+        worker = _with_experts(built, ranks_worker)
         engine = _engine(settings, scheduler, worker, built.first, ready, proposer)
     except BaseException:
         tensor.give_up()
         raise
-    group = tensor if tensor.several else built.ranks
-    of = built.limits, built.first, scheduler, tensor, ranks_worker, group
+    of = built.limits, built.first, scheduler, tensor, ranks_worker, _group(tensor, built.ranks)
     return BuiltEngine(engine, ready, *of)
 
 
-def _with_experts(built: BuiltWorker) -> Worker:
-    """The worker, with those of engines that have other experts."""
-    return built.first if built.ranks is None else RankWorker(built.first, built.ranks)
+def _among_engines(
+    settings: Settings, config: ModelConfig, place: RanksPlace | None
+) -> RanksPlace | None:
+    """With which of the engines that have experts for each other this is."""
+    if place is None or not shares_experts(settings, config):
+        return place
+    return replace(place, engine=Membership.read(os.environ))
+
+
+def _with_experts(built: BuiltWorker, ranks_worker: RanksWorker | None) -> Worker:
+    """The worker of all tensor-parallel ranks, with those of engines that have other experts."""
+    own = ranks_worker or built.first
+    if built.ranks is None:
+        return own
+    if ranks_worker is not None:
+        built.ranks.tell = ranks_worker.step_with_others
+    return RankWorker(own, built.ranks)
+
+
+def _group(tensor: TensorRanks, engines: RankSteps | None) -> StepGroup | None:
+    if tensor.several and engines is not None:
+        return EnginesOfRanks(tensor, engines)
+    return tensor if tensor.several else engines
 
 
 def _kept_quantization(settings: Settings, model: CausalLM) -> str:

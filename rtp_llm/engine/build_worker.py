@@ -95,7 +95,7 @@ def build_worker(
     See build_engine.
     """
     config = _config(settings)
-    shared = share_model(settings, config, device)
+    shared = share_model(settings, config, device, tensor)
     model = _load(settings, device, shared, tensor, progress)
     phases.end("weights")
     limits = _limits(settings, model, device, proposer)

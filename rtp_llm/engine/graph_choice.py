@@ -55,6 +55,8 @@ def choose_graphs(
     if settings.enable_cuda_graph is None and not device.graphs_by_default:
         untried = f"no graph has run on {device.name} yet; enable_cuda_graph on captures them"
         return GraphChoice([], untried)
+    if shares_experts(settings, config) and settings.tensor_parallel_size > 1:
+        return GraphChoice([], "experts of several engines of several ranks are not captured")
     most = limits.max_batch_tokens
     if shares_experts(settings, config):
         most = min(most, padded_tokens(settings, device))

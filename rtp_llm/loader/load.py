@@ -72,8 +72,6 @@ def load_model(
     Raises UnsupportedModelError, ModelConfigError, CheckpointError, WeightError or NoChoiceError.
     """
     config = read_model_config(path, mtp=mtp, eagle3=eagle3, draft_model=draft_model)
-    if experts is not None and tensor_parallel.size > 1:
-        raise refuse("tensor parallelism of experts with settings of their own")
     options = _options(settings, config, device)
     options = replace(options, experts=experts, tensor_parallel=tensor_parallel)
     progress = progress or SilentProgress()

@@ -148,6 +148,11 @@ class Worker(ABC):
 
     # -- workers that step together ------------------------------------------------------------
 
+    def step_with_others(self, tokens: int, *, computes: bool) -> None:
+        """All engines that share experts step, with at most ``tokens`` each; this one ``computes``
+        a plan, which follows, or only has experts for the others."""
+        return
+
     @property
     def awake(self) -> bool:
         """`execute` must be called, with or without a plan: another worker may need this one."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rtp_llm.config.refusals import get_refusal
 from rtp_llm.distributed.balancer import BalanceOptions, Balancer
 from rtp_llm.distributed.lockstep import Lockstep
 from rtp_llm.distributed.membership import Membership
@@ -16,12 +17,14 @@ from rtp_llm.engine.memory_plan import step_limits
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.engine.replicas.rank_steps import RankSteps
 from rtp_llm.layers import torch_dtype
+from rtp_llm.layers.cuts import Cut
 from rtp_llm.layers.moe.parallel import EvenSelections, ParallelExperts, ParallelOptions
 from rtp_llm.loader import resolve
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
+    from rtp_llm.engine.tensor.tensor_ranks import TensorRanks
     from rtp_llm.layers.moe import ExpertHooks
     from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.models.config import ModelConfig
@@ -57,9 +60,11 @@ def share_model(
     settings: Settings,
     config: ModelConfig,
     device: Device,
+    tensor: TensorRanks,
     environ: Mapping[str, str] = os.environ,
 ) -> Shared:
-    """Meet the other ranks where this process is one of several and the model has experts.
+    """Meet the other ranks where this process is one of several and the model has experts; of
+    engines that have several each, ``tensor`` has met them.
 
     Raises:
         EngineStartError: settings that fit neither the model nor the number of ranks.
@@ -72,7 +77,7 @@ def share_model(
         return Shared()
     if membership is None:
         return Shared(experts=EvenSelections() if settings.fake_balance_expert else None)
-    world = World.connect(membership, device, settings.step_timeout)
+    world = tensor.experts or World.connect(membership, device, settings.step_timeout)
     balance = balance_options(settings)
     options = ParallelOptions(
         redundant=settings.redundant_expert,
@@ -81,8 +86,13 @@ def share_model(
         fake_balance=settings.fake_balance_expert,
         padded_tokens=padded_tokens(settings, device),
     )
-    direct = _direct_dispatch(world, device, settings, config)
-    experts = ParallelExperts(world, device, config.moe, config.moe_layers, options, direct)
+    part = Cut.even(config.moe.num_experts, tensor.parallel, "the number of experts").runs[0]
+    direct = None
+    if tensor.experts is None:
+        direct = _direct_dispatch(world, device, settings, config)
+    experts = ParallelExperts(
+        world, device, config.moe, config.moe_layers, options, direct, range(*part)
+    )
     return Shared(world, experts)
 
 
@@ -139,6 +149,9 @@ def check_ranks(settings: Settings, config: ModelConfig, size: int) -> None:
             f"{named[0]}: one rank has nothing to balance or to send; set data_parallel_size to 2 "
             "or more"
         )
+    if settings.tensor_parallel_size > 1:
+        _check_divided(config.moe.num_experts, settings, named)
+        return
     _check_division(config.moe.num_experts, settings.redundant_expert, size)
 
 
@@ -153,6 +166,21 @@ def _check_balancing(settings: Settings) -> None:
                 f"{name}: eplb_mode={settings.eplb_mode} does not read it; set eplb_mode to eplb "
                 "or all, or leave it out"
             )
+
+
+def _check_divided(experts: int, settings: Settings, named: Sequence[str]) -> None:
+    """Of engines of several tensor-parallel ranks; `named`: settings of experts that are set."""
+    data, tensor = settings.data_parallel_size, settings.tensor_parallel_size
+    if unread := [name for name in named if name != "expert_capacity"]:
+        row = get_refusal("model", "tensor parallelism of experts with settings of their own")
+        raise EngineStartError(f"{row.message} ({unread[0]}, tensor_parallel_size={tensor})")
+    share, rest = divmod(experts, data * tensor)
+    if rest:
+        raise EngineStartError(
+            f"{experts} experts cannot be divided evenly among data_parallel_size={data} x "
+            f"tensor_parallel_size={tensor} = {data * tensor} ranks: {experts} = "
+            f"{data * tensor} x {share} + {rest}"
+        )
 
 
 def _check_division(experts: int, spare: int, size: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
@@ -19,11 +19,18 @@ if TYPE_CHECKING:
     from rtp_llm.worker.plan import StepPlan
 
 
+class Tell(Protocol):
+    """See Worker.step_with_others."""
+
+    def __call__(self, tokens: int, *, computes: bool) -> None: ...
+
+
 class RankSteps:
     """Around each step: agree with the other ranks, take part in theirs, balance experts.
 
     Every rank calls `begin` equally often. It waits for the slowest of them. `graphs`: steps that
-    all ranks capture and replay together.
+    all ranks capture and replay together. `tell`, if set, is told of each step before it begins:
+    the most tokens of any rank, and whether this one has some.
     """
 
     def __init__(
@@ -31,6 +38,7 @@ class RankSteps:
     ) -> None:
         self.stopped = False
         self.graphs: SharedGraphs | None = None
+        self.tell: Tell | None = None
         self._world = world
         self._lockstep, self._experts, self._balancer = lockstep, experts, balancer
         self._awake = False
@@ -68,6 +76,8 @@ class RankSteps:
         if agreed.stop or not agreed.tokens:
             return False
         self._balancer.before_step(agreed.ready)
+        if self.tell is not None:
+            self.tell(agreed.tokens, computes=tokens > 0)
         take_part = self._choose_form(agreed)
         if not tokens:
             take_part()
@@ -82,18 +92,28 @@ class RankSteps:
         self._experts.modes.begin(agreed.tokens)
         return self._experts.take_part
 
+    def follow(self, tokens: int, computes: bool) -> None:
+        """What `tell` was told, on another tensor-parallel rank of an engine, where it is done."""
+        self._experts.modes.begin(tokens)
+        if not computes:
+            self._experts.take_part()
+
     def end(self) -> None:
         """The step is on its way."""
         self._balancer.after_step()
 
     def leave(self) -> None:
         """Step no more; the others are told, where they are about to step."""
-        self._lockstep.stopping = True
-        if self.awake:
-            self._lockstep.agree(0)
+        self.stop()
         if self.graphs is not None:
             self.graphs.discard()
         self._world.close()
+
+    def stop(self) -> None:
+        """Tell the others, where they are about to step, that this engine does no more."""
+        self._lockstep.stopping = True
+        if self.awake:
+            self._lockstep.agree(0)
 
     # -- what capturing needs of the ranks (graphs.shared_graphs.Ranks) ---------------------------
 

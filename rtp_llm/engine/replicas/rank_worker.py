@@ -10,14 +10,13 @@ from rtp_llm.worker.worker import StepHandle, Worker
 
 if TYPE_CHECKING:
     from rtp_llm.engine.replicas.rank_steps import RankSteps
-    from rtp_llm.worker.local_worker import LocalWorker
     from rtp_llm.worker.plan import StepPlan
 
 
 class RankWorker(Worker):
     """Every step begins when all ranks have agreed on it; those without a plan take part."""
 
-    def __init__(self, local: LocalWorker, ranks: RankSteps) -> None:
+    def __init__(self, local: Worker, ranks: RankSteps) -> None:
         self._local, self._ranks = local, ranks
 
     @property
@@ -41,6 +40,9 @@ class RankWorker(Worker):
         self._ranks.end()
         return handle
 
+    def release_plan(self) -> None:
+        self._local.release_plan()
+
     @property
     def awake(self) -> bool:
         return self._ranks.awake
@@ -48,3 +50,13 @@ class RankWorker(Worker):
     @property
     def stopped(self) -> bool:
         return self._ranks.stopped
+
+
+class FollowingWorker(RankWorker):
+    """On another tensor-parallel rank than the first of an engine, which agrees for all of them."""
+
+    def execute(self, plan: StepPlan | None, *, more: bool = False) -> StepHandle | None:
+        return self._local.execute(plan, more=more)
+
+    def step_with_others(self, tokens: int, *, computes: bool) -> None:
+        self._ranks.follow(tokens, computes)

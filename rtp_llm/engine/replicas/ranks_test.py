@@ -203,6 +203,21 @@ def test_a_killed_rank_ends_the_engine_with_the_reason(folder, expected):
             2,
             "balance_method: eplb_mode=stats does not read it",
         ),
+        (
+            {"data_parallel_size": 2, "tensor_parallel_size": 2, "eplb_mode": "eplb"},
+            2,
+            r"settings of their own is not supported: .* \(eplb_mode, tensor_parallel_size=2\)",
+        ),
+        (
+            {"tensor_parallel_size": 2, "fake_balance_expert": True},
+            1,
+            r"settings of their own is not supported: .* \(fake_balance_expert, ",
+        ),
+        (
+            {"data_parallel_size": 3, "tensor_parallel_size": 2},
+            3,
+            "data_parallel_size=3 x tensor_parallel_size=2 = 6 ranks: 8 = 6 x 1 [+] 2",
+        ),
     ],
 )
 def test_what_ranks_cannot_do_is_refused_at_the_start(folder, changes, ranks, words):

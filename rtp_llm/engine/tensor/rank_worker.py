@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rtp_llm.device import resolve_device
 from rtp_llm.engine.build_worker import build_worker, prepare
 from rtp_llm.engine.phases import Phases
+from rtp_llm.engine.replicas.rank_worker import FollowingWorker
 from rtp_llm.engine.tensor.tensor_ranks import join_ranks
 from rtp_llm.worker.speculative.methods import make_proposer
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 def make_worker(settings: Settings, membership: Membership) -> Worker:
     """For a process of this rank; see Start."""
-    return build_rank(settings, membership)[0].worker
+    built, _ = build_rank(settings, membership)
+    return built.worker if built.ranks is None else FollowingWorker(built.worker, built.ranks)
 
 
 def build_rank(settings: Settings, membership: Membership) -> tuple[BuiltWorker, TensorRanks]:

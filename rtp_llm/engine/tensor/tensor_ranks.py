@@ -46,21 +46,25 @@ _CAPTURE_PATIENCE = 1.5  # with what it takes to be told, all ranks know of it i
 @dataclass(frozen=True)
 class RanksPlace:
     """Where ranks meet: a ``folder`` that somebody else removes, and who is told in a thread of
-    its own when one of them is lost. ``factory`` makes the others' workers; see Start."""
+    its own when one of them is lost. ``factory`` makes the others' workers; see Start. ``engine``:
+    which one this is, of several that have experts for each other."""
 
     folder: Path
     on_loss: Callable[[str], None] | None = None
     factory: str | None = None
+    engine: Membership | None = None
 
 
 @dataclass(frozen=True)
 class TensorRanks:
-    """One rank's view. ``parallel``: those of its stage, ``world``: all of them. For rank 0 alone:
+    """One rank's view. ``parallel``: those of its stage, ``world``: all of them; ``experts``: this
+    rank of all engines, among which experts of a mixture are divided further. For rank 0 alone:
     ``processes`` of the other ranks of its machine, and the other machines that have ranks."""
 
     parallel: TensorParallel = SINGLE
     pipeline: Pipeline = SINGLE_STAGE
     world: World | None = None
+    experts: World | None = None
     processes: RankProcesses | None = None
     nodes: FirstNode | None = None
 
@@ -169,19 +173,19 @@ def start_ranks(settings: Settings, device: Device, place: RanksPlace | None) ->
     network = LOOPBACK if nodes is None else nodes.variables
     meeting = str(place.folder / "ranks") if nodes is None else nodes.rendezvous
     os.environ.update({**NO_MULTICAST, **network})
-    others = [Membership(rank, size, meeting) for rank in range(1, size // settings.nnodes)]
+    own, *others = _memberships(size, meeting, place.engine)[: size // settings.nnodes]
     topology = Topology.of(settings, is_mixture=False)
     processes = RankProcesses(
         place.factory or RANK_FACTORY,
         [(settings, each) for each in others],
-        [rank_environment(each.rank, os.environ, network) for each in others],
-        [topology.rank_name(each.rank) for each in others],
+        [rank_environment(rank, os.environ, network) for rank, _ in enumerate(others, 1)],
+        [topology.rank_name(rank) for rank, _ in enumerate(others, 1)],
         loss,
     )
     try:
         if nodes is not None:
             nodes.gather(loss)
-        ranks = join_ranks(settings, device, Membership(0, size, meeting), loss.check)
+        ranks = join_ranks(settings, device, own, loss.check)
     except BaseException:
         _give_up(processes, nodes)
         raise
@@ -199,6 +203,14 @@ def _give_up(processes: RankProcesses, nodes: FirstNode | None) -> None:
             nodes.close()
 
 
+def _memberships(size: int, meeting: str, engine: Membership | None) -> list[Membership]:
+    """Of each rank of this engine, by itself or among all engines."""
+    if engine is None:
+        return [Membership(rank, size, meeting) for rank in range(size)]
+    first, whole = engine.rank * size, engine.size * size
+    return [Membership(first + rank, whole, engine.rendezvous) for rank in range(size)]
+
+
 def _lost(joined: Sequence[TensorParallel], place: RanksPlace, reason: str) -> None:
     for parallel in joined:  # this process's, once it has met the others
         parallel.abort()
@@ -214,17 +226,21 @@ def join_ranks(
 ) -> TensorRanks:
     """Meet the other ranks of ``membership``; ``look`` may raise when they will not come."""
     limits = settings.step_timeout, settings.start_timeout
-    world = World.connect(membership, device, *limits, look)
-    pipeline = SINGLE_STAGE
+    world = everyone = World.connect(membership, device, *limits, look)
+    pipeline, experts, size = SINGLE_STAGE, None, settings.tensor_parallel_size
+    if membership.size > settings.ranks_per_engine:
+        ranks = range(membership.size)
+        world = everyone.part([ranks[first : first + size] for first in ranks[::size]], device)
+        experts = everyone.part([ranks[rank::size] for rank in range(size)], device)
     group: Group | None = world.tensors
     if settings.pipeline_parallel_size > 1:
-        sizes = settings.pipeline_parallel_size, settings.tensor_parallel_size
-        pipeline, group = connect_stages(world, *sizes)
+        pipeline, group = connect_stages(world, settings.pipeline_parallel_size, size)
     if group is None:
         return TensorRanks(SINGLE, pipeline, world)
     together = Topology.of(settings, is_mixture=False).part_on_one_node(membership.rank)
     direct = _direct_sums(group, device) if together else None
-    return TensorRanks(TensorParallel(group.rank, group.size, group, direct), pipeline, world)
+    parallel = TensorParallel(group.rank, group.size, group, direct)
+    return TensorRanks(parallel, pipeline, world, experts)
 
 
 def _direct_sums(group: Group, device: Device) -> SymmetricReduce | None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Topology:
     """``data`` engines, whose model is divided into ``pipeline`` stages of ``tensor`` ranks each;
-    ``experts``: among so many engines a mixture's experts are divided.
+    ``experts``: among so many ranks, of all engines, a mixture's experts are divided.
 
     Rank s * ``tensor`` + t of an engine is part t of stage s. Each has a device, those of an engine
     behind those of the one before; of ``nodes`` each has as many as every other, in their order.
@@ -28,11 +28,12 @@ class Topology:
     @classmethod
     def of(cls, settings: Settings, *, is_mixture: bool) -> Topology:
         """As settings ask for it."""
+        data, tensor = settings.data_parallel_size, settings.tensor_parallel_size
         return cls(
-            data=settings.data_parallel_size,
+            data=data,
             pipeline=settings.pipeline_parallel_size,
-            tensor=settings.tensor_parallel_size,
-            experts=settings.data_parallel_size if is_mixture else 1,
+            tensor=tensor,
+            experts=data * tensor if is_mixture else 1,
             nodes=settings.nnodes,
         )
 

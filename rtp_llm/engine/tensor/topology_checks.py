@@ -38,16 +38,19 @@ def _sizes(settings: Settings) -> dict[str, int]:
 
 def _check_experts(settings: Settings) -> None:
     experts = settings.expert_parallel_size
-    if experts not in (None, settings.data_parallel_size):
-        data = settings.data_parallel_size
-        said = f"expert_parallel_size={experts}, data_parallel_size={data}"
+    data, tensor = settings.data_parallel_size, settings.tensor_parallel_size
+    if experts not in (None, data * tensor):
+        said = (
+            f"expert_parallel_size={experts}, data_parallel_size={data} x "
+            f"tensor_parallel_size={tensor} = {data * tensor}"
+        )
         _refuse("--expert-parallel-size", said)
 
 
 def _check_together(flag: str, size: int, settings: Settings, config: ModelConfig) -> None:
     """What ranks of either kind cannot do; ``flag`` says of which kind there are ``size``."""
     ranks = f"{flag[2:].replace('-', '_')}={size}"
-    if config.moe is not None and settings.data_parallel_size > 1:
+    if flag == _PIPELINE and config.moe is not None and settings.data_parallel_size > 1:
         name = f"{flag} with --data-parallel-size for a mixture of experts"
         _refuse(name, f"{ranks}, data_parallel_size={settings.data_parallel_size}")
     if settings.role != "both" and settings.kv_transport not in ("auto", "tcp"):

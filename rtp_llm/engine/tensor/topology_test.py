@@ -57,12 +57,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "--expert-parallel-size": (
         {"expert_parallel_size": 4},
         "qwen3_moe",
-        "expert_parallel_size=4, data_parallel_size=1",
-    ),
-    "--tensor-parallel-size with --data-parallel-size for a mixture of experts": (
-        {**TWO, "data_parallel_size": 2},
-        "qwen3_moe",
-        "tensor_parallel_size=2, data_parallel_size=2",
+        "expert_parallel_size=4, data_parallel_size=1 x tensor_parallel_size=1 = 1",
     ),
     "--kv-transport of several ranks": (
         {**TWO, "role": "prefill", "kv_transport": "nixl"},
@@ -155,6 +150,8 @@ def test_the_table_says_which_device_is_whose(
     uneven = Topology(pipeline=3, tensor=2, nodes=2)
     together = [uneven.part_on_one_node(rank) for rank in range(6)]
     assert together == [True, True, False, False, True, True]
+    mixture = Topology.of(Settings(**TWO, data_parallel_size=3), is_mixture=True)
+    assert mixture.table("cpu").splitlines()[0].endswith("expert_parallel_size 6")
     save_spelling_model(tmp_path)
     assert cli.main(["explain", str(tmp_path), "--tp", "2", "-pp", "2"]) == 0
     printed = capsys.readouterr().out

@@ -79,13 +79,17 @@ class ParallelExperts:
         moe_layers: Sequence[bool],
         options: ParallelOptions,
         direct: SymmetricDispatch | None = None,
+        part: range | None = None,
     ) -> None:
-        """`moe_layers`: for each layer of the model, whether it has such a block.
-        `direct`: ranks write tokens into each other's memory.
+        """`moe_layers`: for each layer of the model, whether it has such a block. `part`: the
+        experts that these ranks have, where the others are those of further tensor-parallel
+        ranks; None: all. `direct`: ranks write tokens into each other's memory.
 
         Raises ValueError where experts cannot be divided evenly among the ranks.
         """
-        first = Placement.initial(config.num_experts, options.redundant, world.size)
+        self._part = part or range(config.num_experts)
+        self._divided = len(self._part) < config.num_experts
+        first = Placement.initial(len(self._part), options.redundant, world.size)
         place = device.torch_device
         self._positions = {
             layer: position
@@ -104,12 +108,13 @@ class ParallelExperts:
     def dispatcher(self, index: int, config: MoeConfig) -> ParallelDispatcher:
         """The dispatcher of the block of layer `index`."""
         placement = self.layers[self._positions[index]].placement
-        return ParallelDispatcher(self.modes, placement.on_rank(self._world.rank))
+        here = placement.on_rank(self._world.rank)
+        return ParallelDispatcher(self.modes, tuple(self._part[each] for each in here))
 
     def steps(self, index: int, config: MoeConfig) -> tuple[SelectionStep, ...]:
         """Even selections where asked for, counts, logical to physical experts."""
         position, options = self._positions[index], self._options
-        steps: list[SelectionStep] = []
+        steps: list[SelectionStep] = [self._of_part] if self._divided else []
         if options.fake_balance:
             steps.append(fake_balance(config, self._world.rank, self._world.size))
         if options.counts:
@@ -123,6 +128,11 @@ class ParallelExperts:
     def of_drafts(self) -> EvenSelections | None:
         """Drafts wait for no other rank: a step may have any number of them on each."""
         return EvenSelections() if self._options.fake_balance else None
+
+    def _of_part(self, ids: Tensor, weights: Tensor) -> None:
+        """Number the experts of these ranks from 0; the others' are computed elsewhere."""
+        ids.sub_(self._part.start)
+        ids.masked_fill_((ids < 0) | (ids >= len(self._part)), -1)
 
     def _leave_out(self, ids: Tensor, weights: Tensor) -> None:
         if self._empty is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -79,6 +80,23 @@ def test_rows_of_padding_choose_no_expert_and_are_no_load():
         step(ids, torch.ones(4, 2))
     assert torch.equal(ids, chosen)
     assert hooks.loads.take().sum() == chosen.numel()
+
+
+def test_experts_of_other_tensor_parallel_ranks_are_left_to_them():
+    config = MoeConfig(hidden_size=16, num_experts=8, top_k=2, intermediate_size=8)
+    here = []
+    for part, rank in itertools.product((range(4), range(4, 8)), range(2)):
+        world = SimpleNamespace(rank=rank, size=2, tensors=None, host=None)
+        hooks = ParallelExperts(world, CpuDevice(), config, (True,), ParallelOptions(), part=part)
+        here += hooks.dispatcher(0, config).local_experts
+        ids = torch.tensor([[0, 3], [4, 7], [2, 6]], dtype=torch.int32)
+        for step in hooks.steps(0, config):
+            step(ids, torch.ones(3, 2))
+        # Numbered from the first of the part, whichever of its ranks has them.
+        assert ids.tolist() == (
+            [[-1, -1], [0, 3], [-1, 2]] if part.start else [[0, 3], [-1, -1], [2, -1]]
+        )
+    assert here == list(range(8))
 
 
 TOKENS, RANKS = 6, 3

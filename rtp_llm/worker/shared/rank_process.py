@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from rtp_llm.worker.shared.memory import IDLE, MESSAGES, PLAN, StepMemory
+from rtp_llm.worker.shared.memory import IDLE, MESSAGES, PART, PLAN, StepMemory
 from rtp_llm.worker.shared.messages import (
     Beside,
     Ended,
@@ -50,11 +50,12 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class _Step:
-    """`kind`: see StepMemory; `messages`: how many were sent before it."""
+    """`kind` and `agreed` tokens: see StepMemory; `messages`: how many were sent before it."""
 
     kind: int
     plan: CopiedPlan | None
     messages: int
+    agreed: int
 
 
 class RankProcess:
@@ -106,12 +107,12 @@ class RankProcess:
         if following == self._step:
             return None
         self._step = following
-        messages, num_outputs, kind = self._memory.numbers.tolist()
+        messages, num_outputs, kind, agreed = self._memory.numbers.tolist()
         plan = None
         if kind == PLAN:
             plan = self._plans.read(channel.numbers(self._plans.count), num_outputs)
         channel.take(self._number, following)
-        return _Step(kind, plan, messages)
+        return _Step(kind, plan, messages, agreed)
 
     def _take_ahead(self) -> None:
         while True:
@@ -128,6 +129,8 @@ class RankProcess:
     def _execute(self, step: _Step) -> StepHandle | None:
         """What is sampled and not read."""
         self._take_messages(step.messages)
+        if step.agreed:
+            self._worker.step_with_others(step.agreed, computes=step.plan is not None)
         if step.plan is not None:
             handle = self._worker.execute(step.plan)
             if handle is None:
@@ -138,7 +141,7 @@ class RankProcess:
         elif step.kind == IDLE:
             self._worker.work_idle()
             return None
-        elif step.kind == MESSAGES:
+        elif step.kind in (MESSAGES, PART):
             return None
         if not self._begun:  # another rank's
             return None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan import StepPlan
 from rtp_llm.worker.shared.loss import WorkerLostError
-from rtp_llm.worker.shared.memory import IDLE, MESSAGES, PLAN, SAMPLE
+from rtp_llm.worker.shared.memory import IDLE, MESSAGES, PART, PLAN, SAMPLE
 from rtp_llm.worker.shared.messages import Beside, Ended, Received
 from rtp_llm.worker.shared.plan import PlanLayout
 from rtp_llm.worker.shared.rank_processes import RankProcesses
@@ -55,6 +55,7 @@ class RanksWorker(Worker):
         self._local, self._loss, self._nodes = local, processes.loss, nodes
         self._in_place = in_place and stages == 1  # the others copy plans at once
         self._told = False  # something since the last step
+        self._agreed = 0  # tokens of engines that step together
         # Ranks that sample together do it at the same place among their steps.
         self._tells_of_sampling = stages > 1 and local.in_flight > 1
         layout, (descriptor, _) = PlanLayout.of(scheduler), scheduler.shared_memory
@@ -135,6 +136,14 @@ class RanksWorker(Worker):
             self._board.await_taken()
         return None if handle is None else _RanksStep(self, handle)
 
+    def step_with_others(self, tokens: int, *, computes: bool) -> None:
+        """For the other ranks; the plan that follows says it to them, or there is none."""
+        self._agreed = tokens
+        if not computes:
+            with self.watched():
+                self._publish(None, PART)
+                self._board.await_taken()
+
     def tell_of_sampling(self) -> None:
         """The oldest step that is not sampled is so now."""
         if self._tells_of_sampling:
@@ -143,8 +152,9 @@ class RanksWorker(Worker):
 
     def _publish(self, plan: StepPlan | None, kind: int = PLAN) -> None:
         outputs, self._told = 0 if plan is None else plan.num_outputs, False
+        agreed, self._agreed = self._agreed, 0
         # Whichever plan this is, the scheduler made it.
-        self._board.publish(None if plan is None else cast("Batch", plan), outputs, kind)
+        self._board.publish(None if plan is None else cast("Batch", plan), outputs, kind, agreed)
         if self._nodes is not None:
             self._nodes.publish(self._board.numbers, outputs, kind)
 

@@ -55,11 +55,15 @@ class StepBoard:
         self._sent += 1
 
     def publish(
-        self, plan: Batch | Sequence[int] | None, num_outputs: int = 0, kind: int = PLAN
+        self,
+        plan: Batch | Sequence[int] | None,
+        num_outputs: int = 0,
+        kind: int = PLAN,
+        agreed: int = 0,
     ) -> None:
         """The plan that lies in its memory, or its numbers; None for a step without (see
-        StepMemory). The step before must have been taken."""
-        self._memory.numbers[:] = self._sent, num_outputs, kind
+        StepMemory, of ``agreed`` tokens too). The step before must have been taken."""
+        self._memory.numbers[:] = self._sent, num_outputs, kind, agreed
         if plan is None or not isinstance(plan, Sequence):
             self._memory.channel.publish(plan)
         else:
