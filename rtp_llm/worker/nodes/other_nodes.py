@@ -74,10 +74,11 @@ class OtherNodes:
         self.send(Step(kind=kind, num_outputs=num_outputs, numbers=numbers, arrays=arrays))
 
     def close(self) -> None:
-        """The engine ends: so do they."""
+        """The engine ends: so do they, in order unless somebody was lost."""
         self._loss.expect()
-        with contextlib.suppress(WorkerLostError):  # the end of the connection says it, too
-            self.send(Over())
+        if not self._loss.happened:
+            with contextlib.suppress(WorkerLostError):  # the end of the connection says it, too
+                self.send(Over())
         for link in self._links.values():
             link.close()
         for listener in self._listeners:
