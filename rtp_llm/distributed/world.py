@@ -191,7 +191,8 @@ def _meet(store: Store, rank: int, size: int, patience: float, look: Callable[[]
     store.set(f"here/{rank}", "")
     everyone = [f"here/{each}" for each in range(size)]
     deadline = time.monotonic() + patience
-    while not store.check(everyone) and time.monotonic() < deadline:
+    while not store.check(everyone):
         look()
+        if time.monotonic() > deadline:
+            store.wait(everyone, datetime.timedelta(milliseconds=1))  # raises, and names them
         time.sleep(_LOOK_SECONDS)
-    store.wait(everyone, datetime.timedelta(milliseconds=1))
