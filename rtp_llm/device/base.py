@@ -103,6 +103,10 @@ class Device(ABC):
         """Compute capability of an NVIDIA GPU; of other devices (0, 0)."""
         return 0, 0
 
+    def near_cores(self) -> frozenset[int]:
+        """Cores of the host beside it; none: it is not known, or all are as near."""
+        return frozenset()
+
     def default_block_size(self) -> int:
         """Tokens in a block of the KV cache when the user set nothing."""
         return 16

@@ -9,6 +9,7 @@ from torch.profiler import ProfilerActivity
 
 from rtp_llm.device.accelerator import AcceleratorDevice
 from rtp_llm.device.base import Support
+from rtp_llm.device.numa import cores_of
 
 # The kernels need bfloat16 arithmetic and asynchronous copies into shared memory.
 LEAST_CAPABILITY = (8, 0)
@@ -45,6 +46,10 @@ class CudaDevice(AcceleratorDevice):
     def capability(self) -> tuple[int, int]:
         properties = self._properties()
         return properties.major, properties.minor
+
+    def near_cores(self) -> frozenset[int]:
+        at = self._properties()
+        return cores_of(f"{at.pci_domain_id:04x}:{at.pci_bus_id:02x}:{at.pci_device_id:02x}.0")
 
     def supports(self, feature: str) -> Support:
         answer = super().supports(feature)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rtp_llm.device.numa import stay_near
 from rtp_llm.distributed.membership import LOOPBACK, Membership
 from rtp_llm.distributed.multicast import NO_MULTICAST
 from rtp_llm.distributed.peer_memory import NoPeerMemoryError
@@ -225,6 +226,7 @@ def join_ranks(
     look: Callable[[], None] = lambda: None,
 ) -> TensorRanks:
     """Meet the other ranks of ``membership``; ``look`` may raise when they will not come."""
+    stay_near(device)
     limits = settings.step_timeout, settings.start_timeout
     world = everyone = World.connect(membership, device, *limits, look)
     pipeline, experts, size = SINGLE_STAGE, None, settings.tensor_parallel_size
