@@ -16,7 +16,6 @@ from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device import resolve_device
 from rtp_llm.distributed.group import Group
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel, planned_rank
-from rtp_llm.layers.moe.parallel import EvenSelections
 from rtp_llm.loader import explain, staging, stream
 from rtp_llm.loader.span import Span
 from rtp_llm.loader.span_reader import Read, reader
@@ -233,12 +232,6 @@ def test_planned_ranks_compute_nothing() -> None:
     with pytest.raises(AssertionError, match="planned"):
         ranks.all_gather(torch.ones(2, 2))
     assert planned_rank(1) is SINGLE
-
-
-def test_experts_have_one_owner(tmp_path: Path) -> None:
-    save_model(tmp_path, "qwen3_moe")
-    with pytest.raises(UnsupportedModelError, match="tensor parallelism of experts"):
-        on_rank(tmp_path, 0, experts=EvenSelections())
 
 
 def test_random_weights_that_all_ranks_have_are_the_same(tmp_path: Path) -> None:
