@@ -51,7 +51,7 @@ def _wanted(path: Path) -> list[Requirement]:
 def test_every_lock_has_its_input_and_its_use() -> None:
     used = {lock for _, lock in DEVICE_LOCKS}
     used |= {_file(row["fallback_lock"]) for row in TABLE.values() if row["fallback_lock"]}
-    used |= {DEPS / f"requirements_{name}.txt" for name in ("clients", "dev", "sycl")}
+    used |= {DEPS / f"requirements_{name}.txt" for name in ("clients", "dev", "ray", "sycl")}
     assert used == set(LOCKS)
     inputs = {lock.with_name(lock.name.replace("_aarch64", "")) for lock in LOCKS}
     assert {path.with_suffix(".in").exists() for path in inputs} == {True}
@@ -59,7 +59,7 @@ def test_every_lock_has_its_input_and_its_use() -> None:
 
 def test_dev_knows_the_devices() -> None:
     assert sorted(dev_wheel.DEVICES) == sorted(TABLE)
-    assert sorted(dev_lock.NAMES) == sorted([*TABLE, "clients", "sycl"])
+    assert sorted(dev_lock.NAMES) == sorted([*TABLE, "clients", "ray", "sycl"])
     elsewhere = {device for device, row in TABLE.items() if row["torch_index"]} - {"cpu"}
     assert set(dev_lock._TORCH_ELSEWHERE) == elsewhere
 
@@ -77,7 +77,7 @@ def test_names_no_machine(lock: Path) -> None:
     assert not re.search(r"://|-c /|-r /|--output-file=/", lock.read_text())
 
 
-@pytest.mark.parametrize("name", ["clients", "cpu", "cuda", "dev", "rocm", "sycl", "xpu"])
+@pytest.mark.parametrize("name", ["clients", "cpu", "cuda", "dev", "ray", "rocm", "sycl", "xpu"])
 def test_lock_satisfies_its_input(name: str) -> None:
     missing_torch = name in TABLE and not TABLE[name]["lock_has_torch"]
     pins = metadata.pins_of(DEPS / f"requirements_{name}.txt")
@@ -130,9 +130,10 @@ def test_the_wheel_asks_for_what_is_locked(device: str, lock: Path) -> None:
 
 
 def test_common_packages_have_equal_pins() -> None:
-    """torch is the one that differs between devices; client libraries are installed apart."""
+    """torch is the one that differs between devices; client libraries and Ray are apart."""
     pins: dict[str, set[str]] = {}
-    for lock in set(LOCKS) - {DEPS / "requirements_clients.txt"}:
+    apart = {DEPS / f"requirements_{name}.txt" for name in ("clients", "ray")}
+    for lock in set(LOCKS) - apart:
         for name, version in metadata.pins_of(lock).items():
             pins.setdefault(name, set()).add(version)
     torch = {row["torch"] for row in TABLE.values() if row["lock_has_torch"]}

@@ -85,6 +85,10 @@ def _serve(loaded: LoadedSettings) -> int:
     from rtp_llm.server.run import serve
 
     try:
+        if loaded.settings.cluster:
+            from rtp_llm.cluster.run import serve_on_ray
+
+            return serve_on_ray(loaded.settings)
         return serve(loaded)
     except StartError as error:
         return _complain("serve", error, 1)

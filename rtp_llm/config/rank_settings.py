@@ -91,6 +91,14 @@ class RankSettings:
         maximum=65535,
         advanced=True,
     )
+    cluster: str = option(
+        "",
+        "text",
+        "ranks",
+        "Ray cluster on whose machines --data-parallel-size replicas are placed: auto, or "
+        "ray://HOST:PORT. This process is the router before them (docs/cluster.md).",
+        advanced=True,
+    )
     expert_capacity: int | None = option(
         None,
         "integer",

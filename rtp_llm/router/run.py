@@ -38,13 +38,14 @@ def route(settings: Settings) -> int:
     listener = bind(settings)
     queue = configure_logging(settings.log_level, settings.log_format)
     try:
-        return asyncio.run(_serve(settings, workers, listener))
+        return asyncio.run(serve_router(settings, workers, listener))
     finally:
         listener.close()
         queue.stop()
 
 
-async def _serve(settings: Settings, workers: Workers, listener: socket.socket) -> int:
+async def serve_router(settings: Settings, workers: Workers, listener: socket.socket) -> int:
+    """Until a signal; the exit code."""
     proxy, signals = Proxy(workers, settings), StopSignals(_logger)
     server = server_of(proxy, settings)
     signals.listen()

@@ -51,6 +51,11 @@ class Worker:
         split_address("workers", join_address(parts.hostname, port))
         return cls(f"http://{parts.netloc}", parts.hostname, port)
 
+    def move(self, host: str, port: int) -> None:
+        """It is somewhere else from now on, and knows nothing there."""
+        self.host, self.port, self.healthy = host, port, False
+        self.known.clear()
+
     @property
     def may_be_asked(self) -> bool:
         """It takes requests, and has not failed too often lately."""

@@ -35,7 +35,7 @@ def test_unknown_device(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_unknown_lock(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["lock", "gpu"]) == 1
     assert (
-        "no lock 'gpu'\n     the locks are clients, cpu, cuda, rocm, sycl, xpu"
+        "no lock 'gpu'\n     the locks are clients, cpu, cuda, ray, rocm, sycl, xpu"
         in capsys.readouterr().err
     )
 

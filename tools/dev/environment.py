@@ -1,4 +1,5 @@
-"""Environments of this checkout: .venv/ for the wheel, .clients/ for the libraries of a soak test.
+"""Environments of this checkout: .venv/ for the wheel, .clients/ and .ray/ for libraries of soak
+tests.
 
 Each has the packages of its lock and, in .venv/, the wheel; nothing else.
 """
@@ -63,6 +64,8 @@ FOLDER = ROOT / ".venv"
 _VENV = _Environment(FOLDER)
 _CLIENTS = _Environment(ROOT / ".clients")
 _CLIENTS_LOCK = ROOT / "deps" / "requirements_clients.txt"
+_RAY = _Environment(ROOT / ".ray")
+_RAY_LOCK = ROOT / "deps" / "requirements_ray.txt"
 
 
 def install(wheel: Path, packages: Path) -> Path:
@@ -88,13 +91,24 @@ def install(wheel: Path, packages: Path) -> Path:
 
 def install_clients() -> Path:
     """Brings .clients/ up to its lock; returns its interpreter."""
-    wanted = _wanted(_CLIENTS_LOCK)
-    if _CLIENTS.installed() != wanted:
-        say("installing the client libraries into .clients (about a minute, 700 MB)")
-        _CLIENTS.begin()
-        _CLIENTS.create(_CLIENTS_LOCK)
-        _CLIENTS.stamp(wanted)
+    _bring_up(_CLIENTS, _CLIENTS_LOCK, "the client libraries (about a minute, 700 MB)")
     return _CLIENTS.commands / "python"
+
+
+def install_ray() -> Path:
+    """Brings .ray/ up to its lock; returns the folder of its packages."""
+    _bring_up(_RAY, _RAY_LOCK, "Ray (about a minute, 300 MB)")
+    (packages,) = _RAY.folder.glob("lib/python3*/site-packages")
+    return packages
+
+
+def _bring_up(environment: _Environment, lock: Path, what: str) -> None:
+    wanted = _wanted(lock)
+    if environment.installed() != wanted:
+        say(f"installing {what} into {environment.folder.name}")
+        environment.begin()
+        environment.create(lock)
+        environment.stamp(wanted)
 
 
 def _wanted(lock: Path) -> dict[str, str]:

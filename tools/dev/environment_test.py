@@ -35,6 +35,9 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     monkeypatch.setattr(environment, "_CLIENTS", environment._Environment(tmp_path / "clients"))
     monkeypatch.setattr(environment, "_VENV", environment._Environment(tmp_path / "venv"))
     monkeypatch.setattr(environment, "_CLIENTS_LOCK", tmp_path / "requirements_clients.txt")
+    monkeypatch.setattr(environment, "_RAY", environment._Environment(tmp_path / "ray"))
+    monkeypatch.setattr(environment, "_RAY_LOCK", tmp_path / "requirements_ray.txt")
+    (tmp_path / "requirements_ray.txt").write_text("ray==2\n")
     monkeypatch.setenv("RTP_LLM_PYTHON", "/usr/bin/python3")
     (tmp_path / "requirements_clients.txt").write_text("litellm==1\n")
     (tmp_path / "runtime_lock.txt").write_text("torch==1\n")
@@ -54,6 +57,13 @@ def test_clients_are_installed_once_for_each_lock(runs: Runs, tmp_path: Path) ->
     (tmp_path / "requirements_clients.txt").write_text("litellm==2\n")
     environment.install_clients()
     assert len(runs.commands) == 4
+
+
+def test_ray_is_a_folder_of_packages(runs: Runs, tmp_path: Path) -> None:
+    packages = tmp_path / "ray" / "lib" / "python3.11" / "site-packages"
+    packages.mkdir(parents=True)
+    assert environment.install_ray() == packages
+    assert runs.commands[-1][-1] == str(tmp_path / "requirements_ray.txt")
 
 
 def test_what_was_not_completed_is_begun_again(runs: Runs) -> None:

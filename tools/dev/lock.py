@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tools.dev.steps import CACHE, ROOT, StepError, run, say
 
-# Every device, the packages of the SYCL toolchain, and the client libraries of `./dev soak`.
-NAMES = ("clients", "cpu", "cuda", "rocm", "sycl", "xpu")
+# Every device, the packages of the SYCL toolchain, the client libraries of `./dev soak`, Ray.
+NAMES = ("clients", "cpu", "cuda", "ray", "rocm", "sycl", "xpu")
 
 _DEPS = ROOT / "deps"
 _PIP_TOOLS_OPTIONS = (

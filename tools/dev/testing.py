@@ -88,6 +88,7 @@ def soak(arguments: Sequence[str]) -> int:
         "--build_tests_only",
         f"--test_env=AGENTS_MODULES={_AGENTS}",
         f"--test_env=CLIENTS_PYTHON={environment.install_clients()}",
+        f"--test_env=RAY_LIBRARY={environment.install_ray()}",
     ]
     counts = [_bazel_test([*flags, *arguments])]
     if not _names_targets(arguments):

@@ -79,11 +79,13 @@ def test_soak_has_the_agents_and_the_client_libraries(
     installed: list[object] = []
     monkeypatch.setattr(testing, "_install", lambda *what: installed.append(what[0]))
     monkeypatch.setattr(environment, "install_clients", lambda: Path("/clients/bin/python"))
+    monkeypatch.setattr(environment, "install_ray", lambda: Path("/ray"))
     assert testing.soak([]) == 0
     assert installed == ["tools/agents"]
     soak, *sanitized = runs.tested
     assert "--test_tag_filters=soak" in soak
     assert "--test_env=CLIENTS_PYTHON=/clients/bin/python" in soak
+    assert "--test_env=RAY_LIBRARY=/ray" in soak
     assert f"--test_env=AGENTS_MODULES={testing.ROOT}/tools/agents/node_modules" in soak
     assert [arguments[0] for arguments in sanitized] == ["--config=asan", "--config=tsan"]
     runs.tested.clear()

@@ -17,7 +17,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     for folder, below in {
         "__init__": "llm outputs sampling_params",
         "__main__": "cli",
-        "cli": "router server engine text loader models attention ops device config",
+        "cli": "cluster router server engine text loader models attention ops device config",
+        "cluster": "router server distributed config",
         "router": "server config keepalive",
         "server": "text engine config constraints sampling_params",
         "llm": "prompt_job outputs text engine worker config constraints sampling_params",

@@ -1,0 +1,1 @@
+"""Replicas on the machines of a Ray cluster, behind a router in the process that places them."""

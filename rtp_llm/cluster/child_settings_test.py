@@ -1,0 +1,52 @@
+"""What a process on the cluster is told is what the driver was told, but for its own place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rtp_llm.cluster.child_settings import child_environment
+from rtp_llm.cluster.run import check_cluster
+from rtp_llm.config.command_line import load_settings
+from rtp_llm.config.options import SettingsError
+from rtp_llm.config.settings import Settings
+
+
+def test_settings_arrive() -> None:
+    chosen: dict[str, Any] = {
+        **{"dtype": "float32", "reuse_cache": False, "api_key": "secret", "prefill_timeout": 0.25},
+        **{"pipeline_parallel_size": 2, "kv_cache_mem_mb": 32},
+    }
+    driver = {"cluster": "auto", "data_parallel_size": 3, "port": 80, "allowed_hosts": "me"}
+    settings = Settings(model="/model", **chosen, **driver)
+    own = {"host": "10.0.0.1", "port": 0, "nnodes": 2, "node_rank": 1, "master_addr": "10.0.0.2"}
+    told = child_environment(settings, {"RTP_LLM_PORT": "80", "RTP_LLM_CLUSTER": "auto"}, **own)
+    assert load_settings(["/model"], told).settings == Settings(model="/model", **chosen, **own)
+
+
+def test_a_process_keeps_what_is_its_own() -> None:
+    driver = {"NCCL_IB_HCA": "mlx5", "SOME_VISIBLE_DEVICES": "0", "LOCAL_RANK": "1", "RAY_X": "1"}
+    assert child_environment(Settings(), driver) == {"NCCL_IB_HCA": "mlx5"}
+
+
+def test_ray_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match="cluster: needs Ray: pip install ray"):
+        check_cluster(Settings(cluster="auto"))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "reason"),
+    [
+        ({"cluster": "somewhere"}, "cluster: 'somewhere' is neither auto nor ray://HOST:PORT"),
+        ({"nnodes": 2}, "nnodes: Ray places nodes"),
+        ({"role": "prefill"}, "role: replicas on Ray do everything themselves"),
+    ],
+)
+def test_what_a_driver_cannot_do(
+    chosen: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    with pytest.raises(SettingsError, match=reason):
+        check_cluster(Settings(**{"cluster": "auto", **chosen}))

@@ -1,0 +1,70 @@
+"""What runs on a machine of the cluster: one node of one replica, as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+_READY = "is ready: "
+# PR_SET_PDEATHSIG: the process ends with the actor, however that ends; exec keeps it.
+_RUN = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); "
+    "os.execv(sys.executable, [sys.executable, '-m', 'rtp_llm', *sys.argv[1:]])"
+)
+
+
+class Part:
+    """An actor. `wait` and `url` are called beside each other."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def address(self) -> tuple[str, int]:
+        """An address of this machine that the others reach, with a port that is free now."""
+        import ray
+
+        host = ray.util.get_node_ip_address()
+        with socket.create_server((host, 0)) as found:
+            return host, int(found.getsockname()[1])
+
+    def start(self, model: str, environ: Mapping[str, str], key: str) -> None:
+        """Begin `rtp-llm serve MODEL` with settings in ``environ``; nodes share ``key``."""
+        own: dict[str, str] = {}
+        if key:  # in a folder that its owner alone may enter; a part may end at any time
+            path = Path(tempfile.mkdtemp(prefix="rtp_llm_part_")) / "key"
+            path.touch(mode=0o600)
+            path.write_text(key)
+            own["RTP_LLM_WORKER_KEY_FILE"] = str(path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _RUN, "serve", model],
+            env={**os.environ, **environ, **own},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def url(self) -> str:
+        """Where it serves; empty when it ended before. Waits for that."""
+        assert self._process is not None and self._process.stdout is not None
+        found = ""
+        for line in self._process.stdout:
+            if _READY in line:
+                found = line.split()[-1]
+                break
+        return found
+
+    def wait(self) -> int:
+        """Its exit code."""
+        assert self._process is not None
+        return self._process.wait()
+
+
+def new_key() -> str:
+    """What the nodes of one replica prove to each other to have."""
+    return secrets.token_hex(32)

@@ -1,0 +1,85 @@
+"""`rtp-llm serve --cluster`: place replicas on Ray, and be the router before them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib.util
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from rtp_llm.cluster.replica import Replica
+from rtp_llm.config.options import SettingsError
+from rtp_llm.distributed.multicast import NO_MULTICAST
+from rtp_llm.router.run import serve_router
+from rtp_llm.router.workers import Worker, Workers
+from rtp_llm.server.http.listener import StartError, bind
+from rtp_llm.server.http.log import configure_logging
+
+if TYPE_CHECKING:
+    from rtp_llm.config.settings import Settings
+
+
+def check_cluster(settings: Settings) -> None:
+    """Raise SettingsError for what a driver cannot do."""
+    if importlib.util.find_spec("ray") is None:
+        raise SettingsError("cluster: needs Ray: pip install ray")
+    address = settings.cluster
+    if address != "auto" and not address.startswith("ray://") and ":" not in address:
+        raise SettingsError(f"cluster: {address!r} is neither auto nor ray://HOST:PORT")
+    if settings.nnodes > 1:
+        raise SettingsError("nnodes: Ray places nodes; leave it out, or leave out --cluster")
+    if settings.role != "both":
+        raise SettingsError(
+            f"role: replicas on Ray do everything themselves, not only {settings.role}; leave it "
+            "out, or leave out --cluster"
+        )
+
+
+def serve_on_ray(settings: Settings) -> int:
+    """Serve until a signal; the exit code.
+
+    Raises SettingsError before anything was started, StartError where there is no cluster.
+    """
+    check_cluster(settings)
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.update(NO_MULTICAST)
+    import ray
+
+    listener = bind(settings)
+    queue = configure_logging(settings.log_level, settings.log_format)
+    try:
+        try:
+            ray.init(address=settings.cluster, log_to_driver=True)
+        except ConnectionError as error:
+            raise StartError(f"cluster: no Ray cluster at {settings.cluster}: {error}") from error
+        on_gpus = settings.device_type != "cpu" and ray.cluster_resources().get("GPU", 0) > 0
+        return asyncio.run(_serve(settings, on_gpus, listener))
+    finally:
+        ray.shutdown()  # the actors of this driver end with it
+        listener.close()
+        queue.stop()
+
+
+def _move(loop: asyncio.AbstractEventLoop, worker: Worker, host: str, port: int) -> None:
+    loop.call_soon_threadsafe(functools.partial(worker.move, host, port))
+
+
+async def _serve(settings: Settings, on_gpus: bool, listener: socket.socket) -> int:
+    loop = asyncio.get_running_loop()
+    numbers = range(settings.data_parallel_size)
+    workers = Workers([f"http://replica-{number}:80" for number in numbers])
+    replicas = []
+    for number, worker in zip(numbers, workers.all, strict=True):
+        worker.move("127.0.0.1", 0)  # nobody listens there
+        replicas.append(Replica(number, settings, on_gpus, functools.partial(_move, loop, worker)))
+    for replica in replicas:
+        replica.start()
+    try:
+        return await serve_router(settings, workers, listener)
+    finally:
+        for replica in replicas:
+            replica.stop()
+        for replica in replicas:
+            await asyncio.to_thread(replica.join)
