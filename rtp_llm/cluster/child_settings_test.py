@@ -32,7 +32,7 @@ def test_a_process_keeps_what_is_its_own() -> None:
 
 def test_ray_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match="cluster: needs Ray: pip install ray"):
+    with pytest.raises(SettingsError, match="cluster: needs Ray: pip install 'ray"):
         check_cluster(Settings(cluster="auto"))
 
 

@@ -144,8 +144,10 @@ def test_metadata_asks_for_ranges_that_the_lock_lies_in(contents: dict[str, byte
     lock = Path(ROW["lock"].removeprefix("//").replace(":", "/"))
     wanted = [Path("deps/requirements_base.in"), Path(f"deps/requirements_{DEVICE}.in")]
     selection = metadata.Selection(tuple(ROW["excluded"]), ROW["renamed"])
-    assert message.get_all("Requires-Dist") == metadata.requirements(wanted, lock, selection)
-    assert not [line for line in message.get_all("Requires-Dist") if "==" in line]
+    requires = metadata.requirements(wanted, lock, selection)
+    assert not [line for line in requires if "==" in line]
+    assert message.get_all("Requires-Dist") == [*requires, *metadata.extra_requirements()]
+    assert message.get_all("Provides-Extra") == ["ray"]
     assert message["Description-Content-Type"] == "text/markdown"
     assert "# RTP-LLM" in message.get_payload()
     assert "Typing :: Typed" in message.get_all("Classifier")

@@ -17,6 +17,8 @@ MODULE = "rtp_llm"
 REQUIRES_PYTHON = ">=3.11,<3.14"
 # The oldest torch that has the stable ABI of the operator library, to the last one tried.
 TORCH_RANGE = ">=2.11,<2.14"
+# What `pip install 'rtp-llm[NAME]'` brings besides; the code that needs it says so without it.
+EXTRAS = {"ray": ("ray>=2.40,<3",)}
 
 SUMMARY = "LLM inference engine: an OpenAI-compatible server, a Python library, and kernels"
 KEYWORDS = ("llm", "inference", "serving", "openai", "paged-attention", "continuous-batching")
@@ -90,6 +92,11 @@ def requirements(wanted: Iterable[Path], lock: Path, selection: Selection) -> li
     return [*lines, f"torch{TORCH_RANGE}"]
 
 
+def extra_requirements() -> list[str]:
+    """Requires-Dist of all extras."""
+    return [f'{line}; extra == "{name}"' for name, own in EXTRAS.items() for line in own]
+
+
 def _is_bounded(specifier: SpecifierSet) -> bool:
     operators = {clause.operator for clause in specifier}
     exact = bool(operators & {"==", "===", "~="})
@@ -138,7 +145,8 @@ def metadata(version: str, requires: list[str], description: str) -> str:
         *(f"Classifier: {line}" for line in CLASSIFIERS),
         *(f"Project-URL: {name}, {address}" for name, address in URLS.items()),
         f"Requires-Python: {REQUIRES_PYTHON}",
-        *(f"Requires-Dist: {line}" for line in requires),
+        *(f"Requires-Dist: {line}" for line in [*requires, *extra_requirements()]),
+        *(f"Provides-Extra: {name}" for name in EXTRAS),
         "Description-Content-Type: text/markdown",
     ]
     return "\n".join(lines) + "\n\n" + description
