@@ -72,7 +72,9 @@ def measure(report: Report, ranks: int, name: str, pause: float, spin: int, step
     config = runtime.SchedulerConfig([group], max_model_len=512, shared_batch=True)
     scheduler = runtime.Scheduler(config)
     others = ranks - 1
-    processes = RankProcesses(f"{__spec__.name}:make_nothing", [()] * others, [{}] * others)
+    names = [f"rank {rank}" for rank in range(1, ranks)]
+    factory = f"{__spec__.name}:make_nothing"
+    processes = RankProcesses(factory, [()] * others, [{}] * others, names)
     worker = RanksWorker(
         make_nothing(), processes, scheduler, timeout=60.0, in_place=False, spin=spin
     )

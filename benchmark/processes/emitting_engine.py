@@ -94,7 +94,7 @@ class EmittingEngine(Serving):
         return EngineStats(running=len(self._ids), steps=self._steps)
 
 
-def build(settings: Settings) -> Any:
+def build(settings: Settings, *_: Any) -> Any:
     """An engine that is ready at once."""
     ready = EngineReady(
         max_model_len=65536,
