@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -17,9 +16,8 @@ import httpx
 import pytest
 import torch
 
-from rtp_llm.testing.model_folders import CHATML, byte_level
+from rtp_llm.server.served_model_for_tests import save_served_model
 from rtp_llm.testing.server_processes import PATIENCE, Process, environment, process
-from rtp_llm.testing.transformers_models import save_model
 
 FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--device-type", "cpu")
 NAMES = ("--served-model-name", "tiny", "--dtype", "float32")
@@ -42,12 +40,7 @@ def library() -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     path = tmp_path_factory.mktemp("qwen3")
-    tokenizer = byte_level()
-    sizes = {"num_key_value_heads": 4, "head_dim": 16, "max_position_embeddings": 4096}
-    save_model(path, "qwen3", eos_token_id=1, vocab_size=tokenizer.get_vocab_size(), **sizes)
-    tokenizer.save(str(path / "tokenizer.json"))
-    names = {"eos_token": "<|im_end|>", "chat_template": CHATML}
-    (path / "tokenizer_config.json").write_text(json.dumps(names))
+    save_served_model(path, context=4096, kv_heads=4)
     return path
 
 

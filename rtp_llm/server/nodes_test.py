@@ -3,7 +3,6 @@ other's address."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -17,9 +16,9 @@ import pytest
 import torch
 
 from rtp_llm import LLM, SamplingParams
+from rtp_llm.server.served_model_for_tests import save_served_model
 from rtp_llm.server.serving_for_tests import wait_for
 from rtp_llm.testing.kept_port import kept_port
-from rtp_llm.testing.model_folders import CHATML, byte_level
 from rtp_llm.testing.server_processes import (
     PATIENCE,
     REAL,
@@ -30,7 +29,6 @@ from rtp_llm.testing.server_processes import (
     process,
     status,
 )
-from rtp_llm.testing.transformers_models import save_model
 
 FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--served-model-name", "tiny")
 TENSOR = ("--tensor-parallel-size", "2")
@@ -45,12 +43,7 @@ PROMPTS = ["What is 12 + 30?", "Once upon a time", "a", "def add(a, b):"]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)  # the servers want the other core
     path = tmp_path_factory.mktemp("qwen3")
-    tokenizer = byte_level()
-    sizes = {"max_position_embeddings": LONG + 192, "num_key_value_heads": 4, "head_dim": 16}
-    save_model(path, "qwen3", eos_token_id=1, vocab_size=tokenizer.get_vocab_size(), **sizes)
-    tokenizer.save(str(path / "tokenizer.json"))
-    names = {"eos_token": "<|im_end|>", "chat_template": CHATML}
-    (path / "tokenizer_config.json").write_text(json.dumps(names))
+    save_served_model(path, context=LONG + 192, kv_heads=4)
     return path
 
 
