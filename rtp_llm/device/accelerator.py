@@ -293,3 +293,6 @@ class TorchGraph:
 
     def replay(self) -> None:
         self._graph.replay()
+
+    def release(self) -> None:
+        self._graph.reset()

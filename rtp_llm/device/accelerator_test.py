@@ -321,7 +321,9 @@ def test_graphs_capture_once_and_replay(name):
     assert (pool, on) == (graph.pool, stream)
     graph.replay()
     graph.replay()
-    assert captured.replays == 2
+    assert captured.replays == 2 and not captured.is_reset
+    graph.release()
+    assert captured.is_reset
 
 
 def test_xpu_captures_no_graphs_yet():

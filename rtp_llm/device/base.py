@@ -56,6 +56,24 @@ class Download(Protocol):
         """The values, once. Waits for what was asked of the device before the download began."""
 
 
+IPC_HANDLE_BYTES = 64
+
+
+class IpcMemory(Protocol):
+    """Memory of a device which other processes of the machine map, and what was mapped of theirs.
+
+    All of it is given back once the object is gone; nobody touches it from then on.
+    """
+
+    address: int
+
+    def handle(self) -> bytes:
+        """IPC_HANDLE_BYTES by which others map it. Raises DeviceError where it cannot be shared."""
+
+    def open(self, handle: bytes) -> int:
+        """The address here of another process's memory. Raises DeviceError for no access."""
+
+
 class Device(ABC):
     """One device type as the core sees it: it asks for capabilities, never for the name.
 
@@ -174,6 +192,13 @@ class Device(ABC):
     @abstractmethod
     def pinned_empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Host memory that copies to and from the device need not wait for."""
+
+    def ipc_memory(self, count: int, value: int) -> IpcMemory:
+        """`count` words of 32 bits that are `value`, which other processes can map.
+
+        Raises DeviceError where there is no such memory, or no room.
+        """
+        raise DeviceError(f"other processes cannot map memory of {self.name}")
 
     @abstractmethod
     def upload(self, array: NDArray[Any]) -> Tensor:

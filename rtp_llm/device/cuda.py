@@ -9,6 +9,7 @@ from torch.profiler import ProfilerActivity
 
 from rtp_llm.device.accelerator import AcceleratorDevice
 from rtp_llm.device.base import Support
+from rtp_llm.device.cuda_ipc import CudaIpcMemory
 from rtp_llm.device.numa import cores_of
 
 # The kernels need bfloat16 arithmetic and asynchronous copies into shared memory.
@@ -50,6 +51,9 @@ class CudaDevice(AcceleratorDevice):
     def near_cores(self) -> frozenset[int]:
         at = self._properties()
         return cores_of(f"{at.pci_domain_id:04x}:{at.pci_bus_id:02x}:{at.pci_device_id:02x}.0")
+
+    def ipc_memory(self, count: int, value: int) -> CudaIpcMemory:
+        return CudaIpcMemory(self.torch_device, count, value)
 
     def supports(self, feature: str) -> Support:
         answer = super().supports(feature)

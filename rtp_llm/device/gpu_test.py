@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+
 import numpy as np
 import pytest
 import torch
@@ -131,3 +133,30 @@ def test_a_graph_replays_on_new_input(device):
         back, total = device.download(y, z[-1])
         assert (back == 2 * value + 1).all()
         assert total == 1000 * (2 * value + 1)
+
+
+def map_in_another_process(handle, answers):
+    DEVICE.make_current()
+    memory = DEVICE.ipc_memory(16, 7)
+    answers.send(memory.open(handle) != 0)
+    with pytest.raises(DeviceError):
+        memory.open(bytes(64))
+    answers.send((torch.ones(3, device=DEVICE.torch_device) + 1).tolist())
+
+
+def test_another_process_maps_its_memory(device):
+    if not isinstance(device, CudaDevice):
+        with pytest.raises(DeviceError, match="other processes cannot map memory of"):
+            device.ipc_memory(16, 7)
+        return
+    memory = device.ipc_memory(1000, -(2**31))
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=map_in_another_process, args=(memory.handle(), theirs))
+    child.start()
+    theirs.close()
+    assert ours.recv() is True
+    # What was refused does not make a later kernel fail.
+    assert ours.recv() == [2.0, 2.0, 2.0]
+    child.join()
+    assert child.exitcode == 0

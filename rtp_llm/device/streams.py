@@ -58,6 +58,9 @@ class Graph(Protocol):
     def replay(self) -> None:
         """Do the captured work on the current stream."""
 
+    def release(self) -> None:
+        """Forget the captured work, for good; replays that are under way end by themselves."""
+
 
 class HostStream:
     """The queue of a device whose work is done before the call returns."""

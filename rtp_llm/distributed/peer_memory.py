@@ -1,21 +1,20 @@
 """Memory on each rank's GPU that the GPUs of all ranks write to.
 
-PyTorch's symmetric memory gives every rank the addresses of the others' buffers; multicast is not
-used.
+Every rank maps the buffers of the others by handles that they exchange; multicast is not used. (Not
+by PyTorch's symmetric memory: it counts its meetings for each process, so that an engine which is
+built anew waits for ever for ranks that have just been started.)
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.device import Device
-from rtp_llm.device.base import Support
+from rtp_llm.device import Device, DeviceError
+from rtp_llm.device.base import IPC_HANDLE_BYTES, IpcMemory, Support
 from rtp_llm.distributed.group import Group
 from rtp_llm.ops.collective.rank_buffers import ABSENT, MOST_RANKS, STATE_WORDS, buffer_words
 
@@ -25,7 +24,7 @@ class NoPeerMemoryError(RuntimeError):
 
 
 def peer_memory(device: Device, size: int, operators: Sequence[str]) -> Support:
-    """Whether `size` ranks on such devices may try; PyTorch knows more once they have met."""
+    """Whether `size` ranks on such devices may try; they know more once they have met."""
     if size > MOST_RANKS:
         return Support.no(f"{size} ranks; the kernels are for at most {MOST_RANKS}")
     if not all(ops.has_kernel(name, device.torch_device.type) for name in operators):
@@ -42,14 +41,19 @@ class PeerMemory:
     """
 
     def __init__(
-        self, rank: int, buffers: Tensor, capacity: int, abort_word: Tensor, owner: Any = None
+        self,
+        rank: int,
+        buffers: Tensor,
+        capacity: int,
+        abort_word: Tensor,
+        memory: IpcMemory | None = None,
     ) -> None:
         """`buffers` as operators take it; `abort_word` is the pinned word that is its last.
 
-        `owner` is kept as long as this is: the buffers are its.
+        `memory`, which has the buffers, is kept as long as this is.
         """
         self.capacity = capacity
-        self._abort_word, self._owner = abort_word, owner
+        self._abort_word, self._memory = abort_word, memory
         state = torch.zeros(STATE_WORDS, dtype=torch.int32, device=buffers.device)
         # The operators' arguments: buffers, state, rank, capacity.
         self.among = (buffers, state, rank, capacity)
@@ -63,24 +67,29 @@ class PeerMemory:
             RankLostError: one did not come.
         """
         _agree(group, device, possible)
-        words, owner, place = buffer_words(group.size, capacity), None, device.torch_device
-        met, addresses = Support.yes(), [0] * group.size
+        memory, met, place = None, Support.yes(), device.torch_device
+        handle = bytes(IPC_HANDLE_BYTES)
         try:
-            symmetric: Any = importlib.import_module("torch.distributed._symmetric_memory")
-            own = symmetric.empty(words, dtype=torch.int32, device=place)
-            own.fill_(ABSENT)
-            shared = symmetric.rendezvous(own, group.name)
-            views = [shared.get_buffer(rank, (words,), torch.int32) for rank in range(group.size)]
-            addresses, owner = [view.data_ptr() for view in views], (own, shared)
-        except (RuntimeError, ImportError) as error:
-            met = Support.no(f"no peer access ({str(error).strip().splitlines()[0]})")
+            memory = device.ipc_memory(buffer_words(group.size, capacity), ABSENT)
+            handle = memory.handle()
+        except DeviceError as error:
+            met = Support.no(f"no memory that other processes map ({error})")
+        _agree(group, device, met)
+        own = torch.frombuffer(bytearray(handle), dtype=torch.uint8).to(place)
+        handles = group.all_gather(own.unsqueeze(0)).cpu().numpy()
+        addresses = [0] * group.size
+        try:
+            assert memory is not None, "all ranks have it"
+            for rank, each in enumerate(handles):
+                mine = rank == group.rank
+                addresses[rank] = memory.address if mine else memory.open(each.tobytes())
+        except DeviceError as error:
+            met = Support.no(f"no peer access ({error})")
+        _agree(group, device, met)
         abort_word = device.pinned_empty((1,), torch.int32)
         abort_word.zero_()
         buffers = torch.tensor([*addresses, abort_word.data_ptr()], dtype=torch.int64, device=place)
-        made = cls(group.rank, buffers, capacity, abort_word, owner)
-        device.synchronize()
-        _agree(group, device, met)  # and no rank writes to another before that has filled its own
-        return made
+        return cls(group.rank, buffers, capacity, abort_word, memory)
 
     def abort(self) -> None:
         """End waits of this rank's kernels, now and for ever; from any thread.

@@ -208,9 +208,8 @@ def _capture_graphs(
     ranks: RankSteps | None,
 ) -> None:
     if sizes:
-        session = tensor.capture_session()
         where = plan.max_model_len, plan.block_size
-        graphs = runner.capture_graphs(sizes, *where, ranks, session)
+        graphs = runner.capture_graphs(sizes, *where, ranks, tensor.captures)
         if ranks is not None and isinstance(graphs, SharedGraphs):
             ranks.graphs = graphs
 

@@ -56,6 +56,9 @@ class _Again:
         with torch.inference_mode():
             self._run()
 
+    def release(self) -> None:
+        raise AssertionError("nobody ends")
+
 
 def capture_on_cpu(
     monkeypatch: pytest.MonkeyPatch, extended: Counter[GraphSize] | None = None

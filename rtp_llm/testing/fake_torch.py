@@ -52,7 +52,7 @@ class FakeGraph:
         self._backend = backend
         self.replays = 0
         self.capturing = False
-        self.broken = False
+        self.broken = self.is_reset = False
 
     def capture_begin(self, pool: object, capture_error_mode: str) -> None:
         assert capture_error_mode == "thread_local", "the default is spoilt by other threads"
@@ -66,6 +66,9 @@ class FakeGraph:
 
     def replay(self) -> None:
         self.replays += 1
+
+    def reset(self) -> None:
+        self.is_reset = True
 
 
 class FakeBackend:

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -99,7 +99,8 @@ class TensorRanks:
             return None
         return LogitShards(model, self.parallel, device.torch_device)
 
-    def capture_session(self) -> CaptureSession | None:
+    @cached_property
+    def captures(self) -> CaptureSession | None:
         """For graphs that all ranks have, or none."""
         if self.world is None:
             return None
@@ -138,6 +139,8 @@ class TensorRanks:
         if self.processes is not None:
             self.processes.close()
         self.parallel.abort()  # of a step that was under way
+        if self.captures is not None:
+            self.captures.end()
         if self.world is not None:
             self.world.abandon()
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from rtp_llm.device.streams import Graph, Stream
@@ -86,11 +87,21 @@ class CaptureSession:
         self._group = group or _Alone()
         self._collectives = tuple(collectives)
         self._present = [each for each in collectives if each is not None]
+        self._graphs: WeakSet[Graph] = WeakSet()
         self.capturing = False
+
+    def end(self) -> None:
+        """Free all graphs that were captured, whoever holds them: nothing is replayed any more.
+
+        A communicator that one of them uses waits for that before it ends.
+        """
+        for graph in self._graphs:
+            graph.release()
 
     @contextmanager
     def capture(self, graph: Graph, stream: Stream | None = None) -> Iterator[None]:
         """Capture inside; whatever happens, nothing counts as capturing afterwards."""
+        self._graphs.add(graph)
         before = self.capturing, [each.capturing for each in self._present]
         try:
             self._set(True, [True] * len(self._present))

@@ -60,6 +60,7 @@ class Graph:
 
     def __init__(self, fails_in: str = "") -> None:
         self._fails_in = fails_in
+        self.released = 0
 
     @contextmanager
     def capture(self, stream: Any = None) -> Any:
@@ -71,6 +72,18 @@ class Graph:
 
     def replay(self) -> None:
         pass
+
+    def release(self) -> None:
+        self.released += 1
+
+
+def test_the_end_frees_graphs_that_are_still_there() -> None:
+    session, kept = CaptureSession(), [Graph(), Graph()]
+    for graph in (*kept, Graph()):
+        with session.capture(graph):
+            pass
+    session.end()
+    assert [graph.released for graph in kept] == [1, 1]
 
 
 def test_collectives_know_when_a_capture_goes_on() -> None:
