@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rtp_llm.engine.replicas.rank_setup import padded_tokens, shares_experts
 from rtp_llm.worker.cache.budget import GRAPH_BYTES, MIB
-from rtp_llm.worker.graphs.capture_sizes import GraphSize, count_graphs, graph_sizes
+from rtp_llm.worker.graphs.capture_sizes import GraphSize, count_graphs, graph_sizes, launch_work
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
@@ -63,7 +63,9 @@ def choose_graphs(
     if not most:
         return GraphChoice([], "expert_capacity=0 has messages of any size")
     drafts = limits.max_draft_tokens
-    sizes = graph_sizes(most, limits.max_running, weight_bytes, drafts, token_bytes)
+    layers = -(-config.num_layers // settings.pipeline_parallel_size)
+    work = launch_work(layers, settings.ranks_per_engine > 1)
+    sizes = graph_sizes(most, limits.max_running, weight_bytes, drafts, token_bytes, work)
     count = count_graphs(sizes, drafts if graphs_draft(settings, config) else None)
     return GraphChoice(sizes, count=count)
 

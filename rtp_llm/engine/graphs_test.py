@@ -36,7 +36,7 @@ def captured(name, answer, moe=None, limits=LIMITS, proven=True, **settings):
         name=name, supports=lambda _: answer, asynchronous=True, graphs_by_default=proven
     )
     model, calls = torch.nn.Module(), []
-    model.config = SimpleNamespace(moe=moe, has_drafts=False)
+    model.config = SimpleNamespace(num_layers=36, moe=moe, has_drafts=False)
     sizes = build_worker._sizes_to_capture(Settings(model="m", **settings), model, device, limits)
     runner = SimpleNamespace(capture_graphs=lambda *arguments: calls.append(arguments))
     build_worker._capture_graphs(runner, sizes, PLAN, TensorRanks(), None)
@@ -179,9 +179,9 @@ def test_a_token_computes_with_its_own_experts(tmp_path):
 def test_start_and_explain_know_what_a_token_computes_with(tmp_path, monkeypatch):
     asked = []
 
-    def sizes(most, running, weights, drafts, of_token):
+    def sizes(most, running, weights, drafts, of_token, work):
         asked.append((weights, of_token))
-        return graph_sizes(most, running, weights, drafts, of_token)
+        return graph_sizes(most, running, weights, drafts, of_token, work)
 
     monkeypatch.setattr(graph_choice, "graph_sizes", sizes)
     capture_on_cpu(monkeypatch)

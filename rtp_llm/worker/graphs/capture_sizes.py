@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _PROMPT_TOKENS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024)
-# A step whose tokens times bytes of weights are more computes for longer than the host takes to
-# launch it, so that a graph gains nothing and its padding costs: 256 tokens of an 8B model.
-_MOST_WORK = 4e12
+# A step whose tokens times bytes of weights are more, for each of its layers, computes for longer
+# than the host takes to launch it, so that a graph gains nothing and its padding costs: 256 tokens
+# of an 8B model of 36 layers.
+_LAYER_WORK = 4e12 / 36
+# Of several ranks the slowest host holds up all: one may need 370 us for a layer, not 150.
+_RANKS_WORK = 1.5
 _WORTH_IT = 64  # tokens for which any model reads its weights for longer than it computes
 # A prompt alone, or one that joins sequences that decode.
 _PROMPT_SEQUENCES = (4, 64)
@@ -44,12 +47,18 @@ class GraphSize:
         return self.longest == 1 or self.tokens <= max(_LEAST_ROWS, _MOST_PADDING * tokens)
 
 
+def launch_work(layers: int, several_ranks: bool) -> float:
+    """Tokens times bytes of weights of a rank's ``layers`` up to which its steps pay as graphs."""
+    return layers * _LAYER_WORK * (_RANKS_WORK if several_ranks else 1)
+
+
 def graph_sizes(
     max_batch_tokens: int,
     max_running: int,
     weight_bytes: int,
     max_draft_tokens: int = 0,
     token_bytes: int | None = None,
+    most_work: float = 36 * _LAYER_WORK,
 ) -> list[GraphSize]:
     """All sizes to capture: the largest batch of decoding sequences, which stands in for smaller
     ones, then a single sequence, with its drafts too, the other batches, and last the prompts.
@@ -57,10 +66,11 @@ def graph_sizes(
     ``max_draft_tokens`` of a sequence in a step. ``token_bytes``: of the weights that one token is
     multiplied with, fewer than all where it goes to some experts. A step that verifies is hardly
     padded, and that padding costs the work of its tokens; a prompt may be padded to twice its size.
+    ``most_work``: of `launch_work`.
     """
 
     def most(of_weights: int) -> int:
-        return min(max_batch_tokens, max(_WORTH_IT, int(_MOST_WORK / max(1, of_weights))))
+        return min(max_batch_tokens, max(_WORTH_IT, int(most_work / max(1, of_weights))))
 
     decode = decode_sizes(min(max_batch_tokens, max_running))
     short = most(weight_bytes)

@@ -8,6 +8,7 @@ from rtp_llm.worker.graphs.capture_sizes import (
     GraphSize,
     decode_sizes,
     graph_sizes,
+    launch_work,
     prompt_sizes,
     verify_sizes,
 )
@@ -50,6 +51,18 @@ def test_the_largest_decode_size_comes_first_and_prompts_last():
 )
 def test_large_models_compute_for_longer_than_the_host_launches(weight_bytes, most):
     assert max(size.longest for size in graph_sizes(8192, 8, weight_bytes)) == most
+
+
+@pytest.mark.parametrize(
+    ("layers", "billions", "several_ranks", "most"),
+    [(36, 16, False, 192), (36, 8, True, 512), (80, 141, False, 64), (80, 70.5, True, 128)],
+)
+def test_many_layers_take_the_host_longer_and_several_hosts_longest(
+    layers, billions, several_ranks, most
+):
+    work = launch_work(layers, several_ranks)
+    sizes = graph_sizes(8192, 8, int(billions * SMALL), most_work=work)
+    assert max(size.longest for size in sizes) == most
 
 
 def test_steps_that_verify_drafts_have_sizes_by_batch():
