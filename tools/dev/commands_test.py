@@ -75,7 +75,7 @@ def test_cuda_is_locked_for_both_machines_with_the_pins_of_the_cpu(tools: Tools)
         ["requirements_cuda.txt", "requirements_cuda.in"],
     )
     assert (arm[0], arm[-2:]) == ("uv", ["requirements_cuda_aarch64.txt", "requirements_cuda.in"])
-    assert "--python-platform=aarch64-manylinux_2_28" in arm
+    assert "--python-platform=aarch64-manylinux_2_31" in arm
     assert tools.constraints == "a==1"
     assert not list(tools.deps.glob("pins*"))
 

@@ -30,7 +30,7 @@ _UV_OPTIONS = (
     "--only-binary=:all:",
     "--strip-extras",
     "--python-version=3.11",
-    "--python-platform=aarch64-manylinux_2_28",
+    "--python-platform=aarch64-manylinux_2_31",  # what llguidance's wheels need
 )
 _ALONE = ("clients", "sycl")  # installed beside no other lock, so with pins of their own
 _TORCH_ELSEWHERE = ("rocm", "xpu")  # on PyTorch's own indexes only
