@@ -47,7 +47,8 @@ class DisaggSettings:
         "",
         "text",
         "disaggregation",
-        "HOST:PORT of each prefill worker that this decode worker may ask, separated by commas.",
+        "HOST:PORT of each prefill worker that this decode worker may ask, separated by commas; or "
+        "@FILE, which has one in each line and is read again whenever it changes.",
     )
     workers: str = option(
         "",

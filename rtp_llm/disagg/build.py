@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -140,6 +141,8 @@ def _decode(parts: RankParts, built: BuiltEngine) -> BuiltWorker:
         wait_for_all(peers, _HANDSHAKE_SECONDS)
     except MismatchError as error:
         raise EngineStartError(str(error)) from error
+    if settings.prefill_workers.startswith("@"):
+        peers.follow(partial(prefill_addresses, settings))
     patience = Patience(
         prefill=settings.prefill_timeout,
         load=settings.kv_load_timeout,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from rtp_llm.config.options import SettingsError
 from rtp_llm.config.roles import split_address
 from rtp_llm.disagg.bounded_queue import BoundedQueue
 from rtp_llm.disagg.connection import MessageConnection
@@ -38,6 +39,7 @@ from rtp_llm.engine.waker import Waker
 _logger = logging.getLogger("rtp_llm.engine")
 _CONNECT_SECONDS = 2.0
 _RETRY_SECONDS = 0.5
+_READ_SECONDS = 1.0  # between two looks at the file of addresses
 _REFUSED_SECONDS = 5.0
 # A prefill worker sends its handshake as soon as it is connected, whatever it computes: one that
 # does not has stopped, or is none.
@@ -73,6 +75,8 @@ class Peer:
     asked_tokens: int = 0  # of prompts that we asked for and have no answer to
     waiting_tokens: int = 0  # of all decode workers, as it said last
     known: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    gone: threading.Event = field(default_factory=threading.Event)  # nobody asks it any more
+    keeper: threading.Thread | None = None
 
     @property
     def ready(self) -> bool:
@@ -112,16 +116,47 @@ class Peers:
         """``check_ranks`` raises ValueError for a worker of so many tensor-parallel ranks whose
         blocks cannot be had."""
         self._key = key
-        self.all = [Peer(address) for address in addresses]
+        self.all: list[Peer] = []  # replaced, not changed: any thread may read it
         self._transports, self._check_ranks = transports, check_ranks
         self._hello = Hello(protocol=PROTOCOL, fingerprint=fingerprint)
         self._messages: BoundedQueue[tuple[Peer, MessageConnection[ToDecode], ToDecode | None]]
         self._messages = BoundedQueue(waker.wake)
         self._loop = MessageLoop("prefill workers")
         self._closed = threading.Event()
+        self._update(addresses)
+
+    def follow(self, read: Callable[[], list[str]]) -> None:
+        """From now on they are those whose addresses ``read`` gives, which is asked every second.
+
+        While it raises SettingsError, which the log tells once, they stay as they are.
+        """
+        threading.Thread(target=self._follow, args=(read,), name="addresses", daemon=True).start()
+
+    def _follow(self, read: Callable[[], list[str]]) -> None:
+        trouble = ""
+        while not self._closed.wait(_READ_SECONDS):
+            try:
+                self._update(read())
+                trouble = ""
+            except SettingsError as error:
+                if str(error) != trouble:
+                    _logger.warning("prefill workers stay as they are: %s", error)
+                trouble = str(error)
+
+    def _update(self, addresses: Sequence[str]) -> None:
+        """Connections to workers that are listed no longer end, as if those were lost."""
+        known = {peer.address: peer for peer in self.all}
+        self.all = [known.pop(each) if each in known else Peer(each) for each in addresses]
+        for peer in known.values():
+            peer.gone.set()
+            if (connection := peer.connection) is not None:
+                connection.close()
         for peer in self.all:
-            keep = threading.Thread(target=self._keep, args=(peer,), name=peer.address, daemon=True)
-            keep.start()
+            if peer.keeper is None:
+                peer.keeper = threading.Thread(
+                    target=self._keep, args=(peer,), name=peer.address, daemon=True
+                )
+                peer.keeper.start()
 
     def take(self) -> list[tuple[Peer, ToDecode | None]]:
         """What the workers said since the last call; None: the connection is lost.
@@ -179,6 +214,8 @@ class Peers:
     def close(self) -> None:
         """End all connections."""
         self._closed.set()
+        for peer in self.all:
+            peer.gone.set()
         self._loop.close()
 
     def _look_after(self, peer: Peer) -> None:
@@ -221,6 +258,8 @@ class Peers:
             self._refuse(peer, connection, str(error))
             return
         peer.connection, (peer.transport, peer.transfer_addresses) = connection, met
+        if peer.gone.is_set():  # meanwhile
+            connection.close()
         peer.refused = None
         _logger.info("prefill worker %s is connected, blocks by %s", peer.address, peer.transport)
 
@@ -235,12 +274,12 @@ class Peers:
 
     def _keep(self, peer: Peer) -> None:
         """Connect, wait for the end of the connection, connect again."""
-        while not self._closed.is_set():
+        while not peer.gone.is_set():
             trouble = self._visit(peer)
             if trouble and trouble != peer.trouble:
                 _logger.warning("prefill worker %s cannot be asked: %s", peer.address, trouble)
             peer.trouble = trouble
-            self._closed.wait(_REFUSED_SECONDS if peer.refused else _RETRY_SECONDS)
+            peer.gone.wait(_REFUSED_SECONDS if peer.refused else _RETRY_SECONDS)
 
     def _visit(self, peer: Peer) -> str:
         """One connection from its beginning to its end; why it was of no use, if it was not."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rtp_llm.config.options import SettingsError
 from rtp_llm.disagg import peers as peer_module
 from rtp_llm.disagg.messages import Load, Ping
 from rtp_llm.disagg.peers import Peer, Peers
@@ -87,3 +90,60 @@ def test_who_owes_nothing_is_not_asked(case: Case) -> None:
 def test_time_that_we_were_stopped_for_counts_as_one_question(case: Case) -> None:
     assert [case.after(3600) for _ in range(4)] == [1, 2, 3, 4]
     assert not case.connection.closed
+
+
+def until(done: Callable[[], object]) -> None:
+    end = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+class Listed:
+    """Workers whose addresses change, with how often they were asked for; none: no list."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.addresses, self.asked = list(addresses), 0
+
+    def read(self) -> list[str]:
+        self.asked += 1
+        if not self.addresses:
+            raise SettingsError("there is no file")
+        return list(self.addresses)
+
+
+def test_the_list_of_workers_is_read_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(peer_module, "_READ_SECONDS", 0.01)
+    visited: list[str] = []
+
+    def visit(self: Peers, peer: Peer) -> str:
+        visited.append(peer.address)
+        peer.gone.wait()
+        return ""
+
+    def addresses() -> list[str]:
+        return [peer.address for peer in peers.all]
+
+    monkeypatch.setattr(Peers, "_visit", visit)
+    listed = Listed("a:1", "b:2")
+    peers = Peers(["a:1"], "", Waker(), transports=SimpleNamespace())  # type: ignore[arg-type]
+    first, connection = peers.all[0], Silence()
+    first.connection = connection  # type: ignore[assignment]
+    peers.follow(listed.read)
+    until(lambda: addresses() == ["a:1", "b:2"])
+    assert peers.all[0] is first and not connection.closed
+    listed.addresses.remove("a:1")
+    until(lambda: connection.closed)
+    assert first.gone.is_set() and addresses() == ["b:2"]
+    listed.addresses.clear()
+    before = listed.asked
+    until(lambda: listed.asked > before + 2)
+    assert addresses() == ["b:2"], "an unreadable list changes nothing"
+    assert [r.getMessage() for r in caplog.records] == [
+        "prefill workers stay as they are: there is no file"
+    ]
+    assert sorted(visited) == ["a:1", "b:2"], "a worker that stays keeps its connection"
+    peers.close()
+    assert peers.all[0].gone.is_set()
