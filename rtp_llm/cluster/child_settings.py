@@ -1,23 +1,74 @@
-"""What the processes on the cluster's machines are told: environment variables."""
+"""What the processes on the cluster's machines are told: settings, as environment variables."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rtp_llm.config.command_line import environment_name
-from rtp_llm.config.options import plain_number
+from rtp_llm.config.options import SettingsError, plain_number
+from rtp_llm.config.roles import READERS, check_role
 from rtp_llm.config.settings import options
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
 
 _OF_DRIVER = frozenset(
-    ("model", "cluster", "data_parallel_size", "host", "port", "allowed_hosts", "page")
+    (
+        "model",
+        "cluster",
+        "data_parallel_size",
+        "prefill_replicas",
+        "host",
+        "port",
+        "allowed_hosts",
+        "page",
+        "answer_timeout",
+    )
 )
+# Where a replica is, and whom it knows.
+_OF_PLACE = ("prefill_address", "kv_transfer_address", "prefill_workers", "worker_key_file")
 # These say what one process on one machine has.
 _OF_WORKER = frozenset(("LOCAL_RANK", "RANK", "WORLD_SIZE", "HOSTNAME", "PWD", "TMPDIR"))
 _DEVICES = ("_VISIBLE_DEVICES", "_AFFINITY_MASK")  # which Ray sets for each of its actors
+
+
+def replica_settings(settings: Settings) -> dict[str, Settings]:
+    """The driver's settings as replicas of each role have them, by the role.
+
+    A role has none that only the other one reads. Raises SettingsError for what they cannot have.
+    """
+    if not settings.prefill_replicas:
+        roles = {"both": settings}
+    else:
+        for name in _OF_PLACE:
+            if getattr(settings, name) != getattr(type(settings), name):
+                raise SettingsError(f"{name}: --prefill-replicas chooses it; leave it out")
+        if settings.pipeline_parallel_size > 1:
+            raise SettingsError(
+                "pipeline_parallel_size: a prefill or decode worker is on one machine; leave it "
+                "out, or leave out --prefill-replicas"
+            )
+        roles = {role: _of_role(settings, role) for role in ("prefill", "decode")}
+    for each in roles.values():
+        check_role(_of_child(each))
+    return roles
+
+
+def _of_role(settings: Settings, role: str) -> Settings:
+    unread = [name for name, readers in READERS.items() if readers and role not in readers]
+    defaults = {name: getattr(type(settings), name) for name in unread}
+    # Of the file that it will have there is nothing to check yet.
+    own = {"prefill_workers": f"@{os.devnull}"} if role == "decode" else {}
+    return replace(settings, role=role, **{**defaults, **own})
+
+
+def _of_child(settings: Settings) -> Settings:
+    """Without what is the driver's own."""
+    own = {name: getattr(type(settings), name) for name in _OF_DRIVER - {"model"}}
+    return replace(settings, **own)
 
 
 def child_environment(settings: Settings, environ: Mapping[str, str], **own: Any) -> dict[str, str]:

@@ -59,15 +59,16 @@ def add_nodes(cluster: Any, count: int) -> list[Any]:
     return [cluster.add_node(num_cpus=1, env_vars={MARK: f"number{n}"}) for n in range(count)]
 
 
-def nodes_of(folder: Path) -> set[int]:
-    """The numbers of nodes that have a process of a replica."""
+def nodes_of(folder: Path, role: str = "") -> set[int]:
+    """The numbers of nodes that have a process of a replica, or of one with this role."""
     found = set()
     for each in Path("/proc").glob("[0-9]*"):
         try:
             words = (each / "cmdline").read_text().split("\0")
             if "serve" in words and str(folder) in words and "--cluster" not in words:
                 variables = (each / "environ").read_text().split("\0")
-                found |= {int(v[-1]) for v in variables if v.startswith(f"{MARK}=")}
+                if not role or f"RTP_LLM_ROLE={role}" in variables:
+                    found |= {int(v[-1]) for v in variables if v.startswith(f"{MARK}=")}
         except OSError:  # it has just ended
             continue
     return found
@@ -128,3 +129,25 @@ def test_a_node_is_lost_and_its_replica_placed_elsewhere(
         assert answer(server.url) == expected
         server.process.terminate()
         assert server.exit_code() == 0
+
+
+def test_prefill_and_decode_workers_find_each_other_again(
+    cluster: Any, folder: Path, expected: str
+) -> None:
+    nodes = add_nodes(cluster, 3)
+    # Without the other a decode worker answers nothing.
+    roles = ("--prefill-replicas", "1", "--prefill-fallback", "off")
+    flags = (*FLAGS, *NAMES, *roles, "--cluster", cluster.address)
+    with process(*flags, command=SERVE, model=folder) as server:
+        await_that(lambda: healthy(server.url) == 1, server)
+        await_that(lambda: server.stderr.count("is connected, blocks by tcp") == 1, server)
+        assert answer(server.url) == expected
+        (prefill,), (decode,) = nodes_of(folder, "prefill"), nodes_of(folder, "decode")
+        assert prefill != decode
+        cluster.remove_node(nodes[prefill], allow_graceful=False)
+        await_that(lambda: server.stderr.count("is connected, blocks by tcp") == 2, server)
+        assert nodes_of(folder, "prefill") == {0, 1, 2} - {prefill, decode}
+        assert answer(server.url) == expected
+        server.process.terminate()
+        assert server.exit_code() == 0
+    assert not nodes_of(folder)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _READY = "is ready: "
@@ -20,10 +20,12 @@ _RUN = (
 
 
 class Part:
-    """An actor. `wait` and `url` are called beside each other."""
+    """An actor. `wait`, `url` and others are called beside each other."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
+        # Which its owner alone may enter.
+        self._folder = tempfile.TemporaryDirectory(prefix="rtp_llm_part_")
 
     def address(self) -> tuple[str, int]:
         """An address of this machine that the others reach, with a port that is free now."""
@@ -34,13 +36,17 @@ class Part:
             return host, int(found.getsockname()[1])
 
     def start(self, model: str, environ: Mapping[str, str], key: str) -> None:
-        """Begin `rtp-llm serve MODEL` with settings in ``environ``; nodes share ``key``."""
+        """Begin `rtp-llm serve MODEL` with settings in ``environ``; workers and nodes share
+        ``key``."""
         own: dict[str, str] = {}
-        if key:  # in a folder that its owner alone may enter; a part may end at any time
-            path = Path(tempfile.mkdtemp(prefix="rtp_llm_part_")) / "key"
+        if key:
+            path = self._file("key")
             path.touch(mode=0o600)
             path.write_text(key)
             own["RTP_LLM_WORKER_KEY_FILE"] = str(path)
+        if environ.get("RTP_LLM_ROLE") == "decode":
+            self.tell([])
+            own["RTP_LLM_PREFILL_WORKERS"] = f"@{self._file('prefill_workers')}"
         self._process = subprocess.Popen(
             [sys.executable, "-c", _RUN, "serve", model],
             env={**os.environ, **environ, **own},
@@ -48,6 +54,21 @@ class Part:
             stdout=subprocess.PIPE,
             text=True,
         )
+
+    def tell(self, prefill_workers: Sequence[str]) -> None:
+        """Whom a decode worker may ask from now on."""
+        new = self._file("prefill_workers.new")
+        new.write_text("".join(f"{each}\n" for each in prefill_workers))
+        new.replace(self._file("prefill_workers"))
+
+    def stop(self) -> None:
+        """End the process, and leave nothing behind."""
+        if self._process is not None:
+            self._process.kill()
+        self._folder.cleanup()
+
+    def _file(self, name: str) -> Path:
+        return Path(self._folder.name) / name
 
     def url(self) -> str:
         """Where it serves; empty when it ended before. Waits for that."""
@@ -66,5 +87,5 @@ class Part:
 
 
 def new_key() -> str:
-    """What the nodes of one replica prove to each other to have."""
+    """What nodes of one replica, or workers of several roles, prove to each other to have."""
     return secrets.token_hex(32)

@@ -6,11 +6,12 @@ import logging
 import os
 import threading
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rtp_llm.cluster.child_settings import child_environment
 from rtp_llm.cluster.part import Part, new_key
+from rtp_llm.config.roles import join_address
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
@@ -19,18 +20,32 @@ _logger = logging.getLogger("rtp_llm.cluster")
 _AGAIN_SECONDS = 1.0
 _LOOK_SECONDS = 0.2  # between two looks whether it is to stop
 _WAIT_SECONDS = 10.0
+_STOP_SECONDS = 2.0  # for a machine that may be gone
 
 
 class Replica(threading.Thread):
     """Reserves a bundle for each stage: its ranks are on one machine, stages need not be."""
 
     def __init__(
-        self, number: int, settings: Settings, on_gpus: bool, moved: Callable[[str, int], None]
+        self,
+        name: str,
+        settings: Settings,
+        on_gpus: bool,
+        key: str,
+        moved: Callable[[str, int], None],
     ) -> None:
-        """``moved`` is called in this thread with the address at which it serves from now on."""
-        super().__init__(name=f"replica {number}", daemon=True)
-        self._settings, self._on_gpus, self._moved = settings, on_gpus, moved
+        """``settings`` have its role; ``key`` of workers that have several, or "".
+
+        ``moved`` is called in this thread with the address at which it serves from now on: of a
+        prefill worker the one that decode workers ask.
+        """
+        super().__init__(name=name, daemon=True)
+        self._settings, self._on_gpus, self._key, self._moved = settings, on_gpus, key, moved
         self._stopped = threading.Event()
+        self._telling = threading.Lock()
+        self._told: Any = None  # the actor of a decode worker
+        self._prefill_workers: Sequence[str] = ()
+        self._address = "", 0
 
     def run(self) -> None:
         """Place it again and again, until `stop`."""
@@ -48,6 +63,13 @@ class Replica(threading.Thread):
         """Its processes end, and it is not placed again."""
         self._stopped.set()
 
+    def tell(self, prefill_workers: Sequence[str]) -> None:
+        """Whom a decode worker may ask from now on, wherever it is; any thread."""
+        with self._telling:
+            self._prefill_workers = prefill_workers
+            if self._told is not None:
+                self._told.tell.remote(prefill_workers)
+
     def _live(self) -> str:
         """From its placement to its end; why it ended."""
         import ray
@@ -60,16 +82,22 @@ class Replica(threading.Thread):
         try:
             while not group.wait(_WAIT_SECONDS) and not self._stopped.is_set():
                 _logger.info("%s waits for machines with %s free", self.name, bundle)
-            parts = self._start(group, bundle)
+            parts = self._actors(group, bundle)
+            self._start(parts)
             ends = [part.wait.remote() for part in parts]
             serves = parts[0].url.remote()
             if self._first([serves, *ends]) == serves and (url := ray.get(serves)):
-                place = urllib.parse.urlsplit(url)
                 _logger.info("%s is at %s", self.name, url)
-                self._moved(place.hostname or "", place.port or 0)
+                place = urllib.parse.urlsplit(url)
+                if self._settings.role == "prefill":
+                    self._moved(*self._address)
+                else:
+                    self._moved(place.hostname or "", place.port or 0)
             ended = self._first(ends)
             return "" if ended is None else f"its process ended with exit code {ray.get(ended)}"
         finally:
+            self._told = None
+            ray.wait([part.stop.remote() for part in parts], timeout=_STOP_SECONDS)
             for part in parts:
                 ray.kill(part)
             remove_placement_group(group)
@@ -83,12 +111,13 @@ class Replica(threading.Thread):
                 return found[0][0]
         return None
 
-    def _start(self, group: Any, bundle: dict[str, int]) -> list[Any]:
+    def _actors(self, group: Any, bundle: dict[str, int]) -> list[Any]:
+        """One for each stage, on its machine."""
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         actor = ray.remote(Part)
-        parts = [
+        return [
             actor.options(
                 num_cpus=bundle["CPU"],
                 num_gpus=bundle.get("GPU", 0),
@@ -99,9 +128,15 @@ class Replica(threading.Thread):
             ).remote()
             for stage in range(self._settings.pipeline_parallel_size)
         ]
-        host, port = ray.get(parts[0].address.remote())
+
+    def _start(self, parts: list[Any]) -> None:
+        import ray
+
+        host, port = self._address = ray.get(parts[0].address.remote())
         own: dict[str, Any] = {"host": host, "port": 0}
-        key = ""
+        if self._settings.role == "prefill":
+            own["prefill_address"] = join_address(host, port)
+        key = self._key
         if len(parts) > 1:
             key = new_key()
             own |= {"nnodes": len(parts), "master_addr": host, "master_port": port}
@@ -117,4 +152,7 @@ class Replica(threading.Thread):
             for n, part in enumerate(parts)
         ]
         ray.get(started)
-        return parts
+        if self._settings.role == "decode":
+            with self._telling:
+                self._told = parts[0]
+                self._told.tell.remote(self._prefill_workers)

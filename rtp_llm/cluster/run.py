@@ -7,10 +7,14 @@ import functools
 import importlib.util
 import os
 import socket
+import threading
 from typing import TYPE_CHECKING
 
+from rtp_llm.cluster.child_settings import replica_settings
+from rtp_llm.cluster.part import new_key
 from rtp_llm.cluster.replica import Replica
 from rtp_llm.config.options import SettingsError
+from rtp_llm.config.roles import join_address
 from rtp_llm.distributed.multicast import NO_MULTICAST
 from rtp_llm.router.run import serve_router
 from rtp_llm.router.workers import Worker, Workers
@@ -32,9 +36,10 @@ def check_cluster(settings: Settings) -> None:
         raise SettingsError("nnodes: Ray places nodes; leave it out, or leave out --cluster")
     if settings.role != "both":
         raise SettingsError(
-            f"role: replicas on Ray do everything themselves, not only {settings.role}; leave it "
-            "out, or leave out --cluster"
+            "role: --prefill-replicas gives replicas on Ray their roles; leave it out, or leave "
+            "out --cluster"
         )
+    replica_settings(settings)
 
 
 def serve_on_ray(settings: Settings) -> int:
@@ -66,14 +71,37 @@ def _move(loop: asyncio.AbstractEventLoop, worker: Worker, host: str, port: int)
     loop.call_soon_threadsafe(functools.partial(worker.move, host, port))
 
 
+class _PrefillWorkers:
+    """Where they are, which decode workers are told."""
+
+    def __init__(self, count: int) -> None:
+        self._addresses = [""] * count
+        self._lock = threading.Lock()
+        self.asking: list[Replica] = []
+
+    def move(self, number: int, host: str, port: int) -> None:
+        """Called in the thread of the replica of this number."""
+        with self._lock:
+            self._addresses[number] = join_address(host, port)
+            for each in self.asking:
+                each.tell([address for address in self._addresses if address])
+
+
 async def _serve(settings: Settings, on_gpus: bool, listener: socket.socket) -> int:
     loop = asyncio.get_running_loop()
+    roles = replica_settings(settings)
     numbers = range(settings.data_parallel_size)
     workers = Workers([f"http://replica-{number}:80" for number in numbers])
-    replicas = []
+    key = new_key() if settings.prefill_replicas else ""
+    prefill, place = _PrefillWorkers(settings.prefill_replicas), roles.get("decode", settings)
     for number, worker in zip(numbers, workers.all, strict=True):
         worker.move("127.0.0.1", 0)  # nobody listens there
-        replicas.append(Replica(number, settings, on_gpus, functools.partial(_move, loop, worker)))
+        moved = functools.partial(_move, loop, worker)
+        prefill.asking.append(Replica(f"replica {number}", place, on_gpus, key, moved))
+    replicas = list(prefill.asking)
+    for number in range(settings.prefill_replicas):
+        name, move = f"prefill replica {number}", functools.partial(prefill.move, number)
+        replicas.append(Replica(name, roles["prefill"], on_gpus, key, move))
     for replica in replicas:
         replica.start()
     try:

@@ -99,6 +99,16 @@ class RankSettings:
         "ray://HOST:PORT. This process is the router before them (docs/cluster.md).",
         advanced=True,
     )
+    prefill_replicas: int = option(
+        0,
+        "integer",
+        "ranks",
+        "Of --cluster: replicas that compute prompts for the --data-parallel-size others, which "
+        "then have the role decode.",
+        minimum=0,
+        maximum=1024,
+        advanced=True,
+    )
     expert_capacity: int | None = option(
         None,
         "integer",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import ipaddress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtp_llm.config.options import SettingsError
@@ -82,12 +83,16 @@ def check_role(settings: Settings) -> None:
             f"kv_transport: {settings.kv_transport} is not installed here; pip install {package}, "
             "or leave --kv-transport out"
         )
+    if settings.prefill_replicas and not settings.cluster:
+        raise SettingsError(
+            "prefill_replicas: --cluster places them; without it start workers with --role prefill"
+        )
     if settings.role != "both" and settings.data_parallel_size > 1:
         raise SettingsError(
             f"role: a {settings.role} worker of several ranks is not there yet; set "
             "data_parallel_size to 1 and start several workers"
         )
-    if settings.role == "decode" and not prefill_addresses(settings):
+    if settings.role == "decode" and not prefill_addresses(settings) and not _in_file(settings):
         raise SettingsError(
             "prefill_workers: a decode worker needs at least one: --prefill-workers HOST:PORT,..."
         )
@@ -145,14 +150,28 @@ def _check_read(settings: Settings) -> None:
 
 
 def prefill_addresses(settings: Settings) -> list[str]:
-    """HOST:PORT of each prefill worker. Raises SettingsError for what is none."""
-    addresses = [word.strip() for word in settings.prefill_workers.split(",") if word.strip()]
+    """HOST:PORT of each prefill worker, as the setting or its file has them now.
+
+    Raises SettingsError for what is none, or no file.
+    """
+    words = settings.prefill_workers.split(",")
+    if file := _in_file(settings):
+        try:
+            words = Path(file).read_text().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(f"prefill_workers: {file} cannot be read: {error}") from error
+    addresses = [word.strip() for word in words if word.strip()]
     for number, address in enumerate(addresses):
         if split_address("prefill_workers", address)[1] == 0:
             raise SettingsError(f"prefill_workers: {address!r} has port 0, where nobody listens")
         if address in addresses[:number]:
             raise SettingsError(f"prefill_workers: {address!r} is listed twice")
     return addresses
+
+
+def _in_file(settings: Settings) -> str:
+    """The file that has them, which may have none yet; "": the setting has them itself."""
+    return settings.prefill_workers[1:] if settings.prefill_workers.startswith("@") else ""
 
 
 def split_address(name: str, address: str) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ DECODE = {"role": "decode", "prefill_workers": "a:1"}
     ("given", "problem"),
     [
         ({"role": "decode"}, "prefill_workers: a decode worker needs at least one"),
+        ({"role": "decode", "prefill_workers": "@/none"}, "prefill_workers: /none cannot be read"),
         ({"role": "decode", "prefill_workers": "host"}, "'host' is no address of the form"),
         ({"role": "decode", "prefill_workers": "host:70000"}, "'host:70000' is no address"),
         ({"role": "decode", "prefill_workers": "a..b:1"}, "'a..b:1' is no address"),
@@ -68,6 +70,18 @@ DECODE = {"role": "decode", "prefill_workers": "a:1"}
 def test_what_does_not_fit_is_named(given: dict[str, Any], problem: str) -> None:
     with pytest.raises(SettingsError, match=problem):
         check_role(Settings(model="m", **given))
+
+
+def test_addresses_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "workers"
+    settings = Settings(model="m", role="decode", prefill_workers=f"@{file}")
+    file.write_text("")
+    check_role(settings)  # they may come later
+    file.write_text("a:1\n\n b:2 \n")
+    assert prefill_addresses(settings) == ["a:1", "b:2"]
+    file.write_text("a:1\na\n")
+    with pytest.raises(SettingsError, match="prefill_workers: 'a' is no address"):
+        check_role(settings)
 
 
 @pytest.mark.parametrize(
