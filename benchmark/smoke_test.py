@@ -38,6 +38,7 @@ PROGRAMS = {
     "gpu_serve": [*TINY, "--requests", "3", "--longest", "101", "--clients", "2"],
     "gpu_throughput": [*TINY, "--requests", "3", "--longest", "101"],
     "grammar": ["--shape", "tiny", "--quick", "--batch", "4"],
+    "load_ranks": ["--quick"],
     "router_rate": ["--quick", "--workers", "3"],
     "serve_rate": ["--streams", "9", "--tokens", "20", "--endpoint", "chat"],
     "worker_handover": ["--quick", "--ranks", "2"],

@@ -7,36 +7,34 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 import torch
 
 from rtp_llm import LLM, SamplingParams
 from rtp_llm.server.served_model_for_tests import save_served_model
 from rtp_llm.server.serving_for_tests import wait_for
-from rtp_llm.testing.kept_port import kept_port
+from rtp_llm.server.two_nodes_for_tests import (
+    ASK,
+    PROMPTS,
+    STAGES,
+    TENSOR,
+    answers,
+    node,
+    two_nodes,
+)
 from rtp_llm.testing.server_processes import (
     PATIENCE,
-    REAL,
-    Process,
     Stream,
     engines,
     other_ranks,
-    process,
     status,
 )
 
 FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--served-model-name", "tiny")
-TENSOR = ("--tensor-parallel-size", "2")
-STAGES = ("--pipeline-parallel-size", "2")
 NOTICED_SECONDS = 20.0  # ten times what is promised
 LONG = 30_000  # tokens that no machine has given before a test does something to their stream
-ASK: dict[str, Any] = {"max_tokens": 20, "ignore_eos": True}
-PROMPTS = ["What is 12 + 30?", "Once upon a time", "a", "def add(a, b):"]
 
 
 @pytest.fixture(scope="module")
@@ -58,24 +56,8 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def node_flags() -> Iterator[tuple[str, ...]]:
     """What both nodes are started with."""
-    with kept_port() as port:
-        yield (
-            *(*FLAGS, "--dtype", "float32", "--nnodes", "2"),
-            *("--master-addr", "127.0.0.1", "--master-port", str(port)),
-        )
-
-
-@contextmanager
-def node(rank: int, *flags: str, model: Path, **environ: str) -> Iterator[Process]:
-    with process(*flags, "--node-rank", str(rank), command=REAL, model=model, **environ) as running:
-        yield running
-
-
-def answers(url: str, **body: Any) -> list[str]:
-    asked = {"model": "tiny", "prompt": PROMPTS, **ASK, **body}
-    found = httpx.post(f"{url}/v1/completions", json=asked, timeout=PATIENCE)
-    assert found.status_code == 200, found.text
-    return [choice["text"] for choice in found.json()["choices"]]
+    with two_nodes() as flags:
+        yield (*FLAGS, "--dtype", "float32", *flags)
 
 
 def is_gone(pid: int) -> bool:

@@ -1,0 +1,67 @@
+"""Loading one rank's part of a model, beside loading all of it on one: seconds for each gigabyte.
+
+A tensor-parallel rank reads its own bytes alone: runs of whole rows where a layer's rows are
+divided, a piece of each row where its columns are. Files are in the page cache, so that it is the
+cost of the pieces that is seen, and not that of the disk.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from benchmark.random_model import model_folder
+from benchmark.report import Report, parser
+from benchmark.rounds import interleave
+from rtp_llm.config.settings import Settings
+from rtp_llm.device import resolve_device
+from rtp_llm.distributed.tensor_parallel import planned_rank
+from rtp_llm.loader.load import load_model
+
+GOAL = 1.1  # of what one rank takes for the same bytes
+SIZES = (1, 2)
+COLUMNS = ("ranks", "GB of one", "ms", "spread ms", "GB/s", "of one rank's time", "goal")
+
+
+def main() -> None:
+    flags = parser(__doc__.splitlines()[0])
+    flags.add_argument("--shape", default="qwen3-0.6b", help="of benchmark/random_model.py")
+    flags.add_argument("--rounds", type=int)
+    arguments = flags.parse_args()
+    shape = "tiny" if arguments.quick else arguments.shape
+    folder, device = model_folder(shape), resolve_device()
+    settings = Settings(model=str(folder), dtype="bfloat16")
+    sizes: dict[int, int] = {}
+
+    def load(ranks: int) -> float:
+        parallel, began = planned_rank(ranks), time.perf_counter()
+        model = load_model(folder, device=device, settings=settings, tensor_parallel=parallel)
+        device.synchronize()
+        seconds = time.perf_counter() - began
+        sizes[ranks] = sum(parameter.nbytes for parameter in model.parameters())
+        return seconds
+
+    rounds = arguments.rounds or (1 if arguments.quick else 7)
+    figures = interleave({str(n): partial(load, n) for n in SIZES}, rounds)
+    report = Report(f"Loading {shape} on {device.description()}", COLUMNS)
+    alone = figures["1"].median / sizes[1]
+    for ranks in SIZES:
+        figure, size = figures[str(ranks)], sizes[ranks]
+        report.add(
+            **{
+                "ranks": ranks,
+                "GB of one": size / 1e9,
+                "ms": 1e3 * figure.median,
+                "spread ms": tuple(1e3 * value for value in figure.spread),
+                "GB/s": size / figure.median / 1e9,
+                "of one rank's time": figure.median / size / alone,
+                "goal": GOAL if ranks > 1 else None,
+            }
+        )
+    report.notes.append(f"{rounds} rounds, one process")
+    report.print()
+    report.write(arguments.json)
+
+
+if __name__ == "__main__":
+    main()
