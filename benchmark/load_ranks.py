@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from benchmark.random_model import model_folder
+from benchmark.random_model import SHAPES, model_folder
 from benchmark.report import Report, parser
 from benchmark.rounds import interleave
 from rtp_llm.config.settings import Settings
@@ -25,10 +25,11 @@ COLUMNS = ("ranks", "GB of one", "ms", "spread ms", "GB/s", "of one rank's time"
 
 def main() -> None:
     flags = parser(__doc__.splitlines()[0])
-    flags.add_argument("--shape", default="qwen3-0.6b", help="of benchmark/random_model.py")
+    flags.add_argument("--shape", default="qwen3-8b", help="of benchmark/random_model.py")
+    flags.add_argument("--layers", type=int, default=4)
     flags.add_argument("--rounds", type=int)
     arguments = flags.parse_args()
-    shape = "tiny" if arguments.quick else arguments.shape
+    shape = shortened("tiny" if arguments.quick else arguments.shape, arguments.layers)
     folder, device = model_folder(shape), resolve_device()
     settings = Settings(model=str(folder), dtype="bfloat16")
     sizes: dict[int, int] = {}
@@ -41,7 +42,7 @@ def main() -> None:
         sizes[ranks] = sum(parameter.nbytes for parameter in model.parameters())
         return seconds
 
-    rounds = arguments.rounds or (1 if arguments.quick else 7)
+    rounds = arguments.rounds or (1 if arguments.quick else 15)
     figures = interleave({str(n): partial(load, n) for n in SIZES}, rounds)
     report = Report(f"Loading {shape} on {device.description()}", COLUMNS)
     alone = figures["1"].median / sizes[1]
@@ -61,6 +62,14 @@ def main() -> None:
     report.notes.append(f"{rounds} rounds, one process")
     report.print()
     report.write(arguments.json)
+
+
+def shortened(shape: str, layers: int) -> str:
+    """The shape with so many layers, and a vocabulary that is small beside them."""
+    name = f"{shape}-{layers}-layers"
+    small = {"num_hidden_layers": layers, "vocab_size": 16384, "tie_word_embeddings": True}
+    SHAPES[name] = {**SHAPES[shape], **small}
+    return name
 
 
 if __name__ == "__main__":

@@ -77,7 +77,11 @@ class Replica(threading.Thread):
 
         ranks = self._settings.tensor_parallel_size
         bundle = {"CPU": ranks, **({"GPU": ranks} if self._on_gpus else {})}
-        group = placement_group([bundle] * self._settings.pipeline_parallel_size, strategy="PACK")
+        if (stages := self._settings.pipeline_parallel_size) > 1:
+            group = placement_group([bundle] * stages, strategy="PACK")
+        else:  # on the driver's machine while it has room: answers need not cross the network
+            here = ray.get_runtime_context().get_node_id()
+            group = placement_group([bundle], strategy="STRICT_PACK", _soft_target_node_id=here)
         parts: list[Any] = []
         try:
             while not group.wait(_WAIT_SECONDS) and not self._stopped.is_set():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from rtp_llm.engine.deltas import decode_step
 from rtp_llm.engine.messages import AddRequest, RequestFailed, StepOutput
 from rtp_llm.engine.tensor.tensor_ranks import RanksPlace
 from rtp_llm.sampling_params import SamplingParams
-from rtp_llm.testing.tiny_engine import Outcome
+from rtp_llm.testing.tiny_engine import Outcome, ranks_folder
 
 PATIENCE_SECONDS = 60
 # Prompts of a few blocks take several steps.
@@ -41,7 +40,7 @@ class Worker:
         small = {"kv_cache_mem_mb": 8, "dtype": "float32", "num_threads": 1}
         factory = settings.pop("factory", RANK_FACTORY)
         chosen = Settings(model=str(folder), **{**small, **settings})
-        self._place = Path(tempfile.mkdtemp(prefix="rtp-llm-"))
+        self._place = ranks_folder()
         self.base = build_engine(chosen, place=RanksPlace(self._place, factory=factory))
         self.built: BuiltWorker = build_worker(chosen, self.base)
         self.engine = self.built.engine

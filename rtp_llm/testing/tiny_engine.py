@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -36,6 +37,11 @@ class Outcome:
     accepted_drafts: int = field(default=0, compare=False)
 
 
+def ranks_folder() -> Path:
+    """Where ranks of a test meet; Bazel removes it when the test's process is killed."""
+    return Path(tempfile.mkdtemp(prefix="rtp-llm-", dir=os.environ.get("TEST_TMPDIR")))
+
+
 class TinyEngine:
     """Adds requests and collects what their sequences produce."""
 
@@ -51,7 +57,7 @@ class TinyEngine:
         self.settings = Settings(model=str(folder), **{**small, **settings})
         place = None
         if self.settings.ranks_per_engine > 1:
-            place = RanksPlace(Path(tempfile.mkdtemp(prefix="rtp-llm-")))
+            place = RanksPlace(ranks_folder())
         built = build_engine(self.settings, proposer=proposer, place=place)
         self._place = place
         self.built = built
