@@ -8,7 +8,8 @@ import pytest
 
 from rtp_llm.engine.tensor.tensor_for_tests import SMALL, check_alike, play, ranks
 from rtp_llm.testing.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.worker.heads.logit_shards import LogitShards
 
 
 @pytest.fixture(scope="module", params=["llama", "qwen3"])
@@ -24,3 +25,17 @@ def test_the_same_outcomes(folder: Path, overlap: bool) -> None:
     with ranks(folder, enable_overlap=overlap) as engine:
         check_alike(play(engine), expected)
         assert engine.engine.stats().preemptions > 0
+
+
+def test_log_probabilities_gather_no_logits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(engine: TinyEngine) -> TinyEngine:
+        for number, temperature in enumerate((0.0, 0.8, 1.3)):
+            wish = {"temperature": temperature, "logprobs": 5 * number, "max_tokens": 9}
+            engine.add(random_prompt(20, seed=number), ignore_eos=True, **wish)
+        engine.run()
+        return engine
+
+    one = run(TinyEngine(folder, **SMALL))
+    monkeypatch.setattr(LogitShards, "gather", None)  # of rank 0, which would call it
+    with ranks(folder) as engine:
+        check_alike(run(engine).outcomes, one.outcomes)

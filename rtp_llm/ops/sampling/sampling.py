@@ -14,6 +14,8 @@ from rtp_llm.ops.declare import MutableTensor, operator
 
 # The status of a row; see ``sample``.
 SAMPLED, NOT_FINITE, ALL_BANNED = range(3)
+# No log-probability is below it, and those of excluded tokens are.
+LEAST_LOGPROB = -1e4
 
 
 @operator

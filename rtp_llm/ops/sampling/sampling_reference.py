@@ -7,9 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rtp_llm.ops.sampling.sampling import ALL_BANNED, NOT_FINITE, SAMPLED
+from rtp_llm.ops.sampling.sampling import ALL_BANNED, LEAST_LOGPROB, NOT_FINITE, SAMPLED
 
-_LEAST_LOGPROB = -1e4
 _LOW32 = 0xFFFFFFFF
 
 
@@ -116,12 +115,12 @@ def top_logprobs_reference(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tens
     finite = logits.isfinite()
     cleaned = torch.where(finite, logits, -torch.inf).double()
     logprobs = torch.log_softmax(cleaned, dim=1)
-    logprobs = torch.where(finite, logprobs, _LEAST_LOGPROB).clamp(min=_LEAST_LOGPROB)
+    logprobs = torch.where(finite, logprobs, LEAST_LOGPROB).clamp(min=LEAST_LOGPROB)
     # By logit, not by log-probability: the floor must not make ties.
     ids = cleaned.sort(dim=1, descending=True, stable=True).indices[:, :k]
     known = (tokens >= 0) & (tokens < logits.shape[1])
     chosen = logprobs.gather(1, torch.where(known, tokens, 0).long()[:, None])[:, 0]
-    chosen = torch.where(known, chosen, _LEAST_LOGPROB)
+    chosen = torch.where(known, chosen, LEAST_LOGPROB)
     return chosen.float(), logprobs.gather(1, ids).float(), ids.int()
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.ops.sampling.sampling import ALL_BANNED, NOT_FINITE, SAMPLED
+from rtp_llm.ops.sampling.sampling import ALL_BANNED, LEAST_LOGPROB, NOT_FINITE, SAMPLED
 
 if TYPE_CHECKING:
     from rtp_llm.distributed.tensor_parallel import TensorParallel
@@ -29,9 +29,10 @@ class LogitShards:
         self._model, self._group, self._direct = model, ranks.group, ranks.direct
         columns = model.logit_columns
         self._first, self._count = columns.start, len(columns)
-        width = torch.tensor([self._count], device=device)
+        width = torch.tensor([self._count, -self._count], device=device)
         self._group.maximum(width)
-        self._width = int(width.item())  # of all ranks but the last, which may have fewer
+        self._width, least = width.tolist()  # of all ranks but the last, which may have fewer
+        self.least_columns = -least  # of any rank
 
     def gather(self, logits: Tensor) -> Tensor:
         """This rank's columns float32 [R, columns] -> all of them [R, vocabulary], on every
@@ -88,6 +89,30 @@ class LogitShards:
             sampled[: last - first, 0], sampled[: last - first, 1] = tokens, status
         tokens, status = group.all_gather(sampled)[:rows].unbind(1)
         return tokens.contiguous(), status.to(torch.int8)
+
+    def top_logprobs(self, logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """As the operator `top_logprobs`, from this rank's columns float32 [R, columns]; k is at
+        most `least_columns`. 8 (k + 1) bytes of each row travel."""
+        finite = torch.where(logits.isfinite(), logits, -torch.inf)
+        own = tokens.long() - self._first
+        is_here = (own >= 0) & (own < self._count)
+        chosen = finite.gather(1, own.clamp(0, self._count - 1)[:, None])
+        _, _, ids = ops.top_logprobs(logits, tokens, k)
+        parts = (
+            finite.logsumexp(1, keepdim=True),
+            torch.where(is_here[:, None], chosen, -torch.inf),
+            finite.gather(1, ids.long()),
+            (ids + self._first).view(torch.float32),  # bits
+        )
+        everyone = self._group.all_gather(torch.cat(parts, 1)).view(self._group.size, -1, 2 + 2 * k)
+        sums, chosen, values, bits = torch.split(everyone, [1, 1, k, k], 2)
+        total = sums.double().logsumexp(0)
+        # Ranks have their columns in order, and their best ones with the lowest first among equals.
+        values, order = values.transpose(0, 1).flatten(1).sort(dim=1, descending=True, stable=True)
+        ids = bits.contiguous().view(torch.int32).transpose(0, 1).flatten(1).gather(1, order)
+        scores = torch.cat([chosen.amax(0), values[:, :k]], 1).double() - total
+        scores = scores.nan_to_num_(nan=LEAST_LOGPROB).clamp_(min=LEAST_LOGPROB).float()
+        return scores[:, 0], scores[:, 1:], ids[:, :k]
 
     def _divide(self, logits: Tensor, part: int) -> Tensor:
         """Columns float32 [R, columns] of all rows -> all columns [part, vocabulary] of this rank's

@@ -47,22 +47,54 @@ def greedy(count: int) -> RowSettings:
     return SlotSettings(64, CpuDevice()).greedy(count)
 
 
-def parts(world: World) -> list[tuple[list[int], list[int]]]:
-    """Greedy tokens, and sampled ones of several numbers of rows, with their status."""
+def shards_of(world: World) -> tuple[LogitShards, Tensor]:
+    """What a rank has, and its columns of `rows`."""
     ops.load()
-    logits, ranks = rows(), TensorParallel(world.rank, world.size, world.tensors)
+    ranks = TensorParallel(world.rank, world.size, world.tensors)
     (first, last) = Cut.of_vocabulary(VOCABULARY, ranks).runs[0]
     model: Any = SimpleNamespace(
         logit_columns=range(first, last), config=SimpleNamespace(vocab_size=VOCABULARY)
     )
-    shards = LogitShards(model, ranks, torch.device("cpu"))
-    own = logits[:, first:last].contiguous()
-    found = [shards.best(own, greedy(len(logits)))]
+    own = rows()[:, first:last].contiguous()
+    return LogitShards(model, ranks, torch.device("cpu")), own
+
+
+def parts(world: World) -> list[tuple[list[int], list[int]]]:
+    """Greedy tokens, and sampled ones of several numbers of rows, with their status."""
+    shards, own = shards_of(world)
+    found = [shards.best(own, greedy(len(own)))]
     found += [
         shards.sample(own[:count], random(count), torch.arange(count))
-        for count in (1, 2, 3, len(logits))
+        for count in (1, 2, 3, len(own))
     ]
     return [(tokens.tolist(), status.tolist()) for tokens, status in found]
+
+
+def scored(world: World) -> list[list[Any]]:
+    """Log-probabilities of a token of each row, and of the most likely ones."""
+    shards, own = shards_of(world)
+    assert shards.least_columns >= 20
+    return [
+        [each.tolist() for each in shards.top_logprobs(own, asked(len(own)), k)] for k in (1, 5, 20)
+    ]
+
+
+def asked(count: int) -> Tensor:
+    return torch.arange(count, dtype=torch.int32) * 37 % VOCABULARY
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_log_probabilities_are_those_of_all_columns(size: int, tmp_path: Path) -> None:
+    ops.load()
+    logits = rows()
+    for of_rank in run_ranks(tmp_path, size, scored):
+        for k, (chosen, values, ids) in zip((1, 5, 20), of_rank, strict=True):
+            right = ops.top_logprobs(logits, asked(len(logits)), k)
+            close = {"atol": 2e-5, "rtol": 1e-6}
+            torch.testing.assert_close(torch.tensor(chosen), right[0], **close)
+            torch.testing.assert_close(torch.tensor(values), right[1], **close)
+            counts = right[1] > -1e4  # whichever excluded tokens stand behind the others
+            assert torch.equal(torch.tensor(ids)[counts], right[2].long()[counts])
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rtp_llm.ops.sampling.sampling import LEAST_LOGPROB
+
 if TYPE_CHECKING:
     from rtp_llm.device import Device
-
-_LEAST_LOGPROB = -1e4  # as of ops.top_logprobs
 
 
 class LogprobIds:
@@ -51,8 +51,8 @@ class LogprobIds:
         part = logits.index_select(0, index)
         part = part.masked_fill_(~part.isfinite(), -torch.inf)
         scores = part.gather(1, wanted.long()) - part.logsumexp(1, keepdim=True)
-        scores = scores.nan_to_num_(nan=_LEAST_LOGPROB).clamp_(min=_LEAST_LOGPROB)
+        scores = scores.nan_to_num_(nan=LEAST_LOGPROB).clamp_(min=LEAST_LOGPROB)
         more = (0, width - values.shape[1])
-        values = torch.nn.functional.pad(values, more, value=_LEAST_LOGPROB)
+        values = torch.nn.functional.pad(values, more, value=LEAST_LOGPROB)
         ids = torch.nn.functional.pad(ids, more)
         return values.index_copy(0, index, scores), ids.index_copy(0, index, wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -177,8 +178,8 @@ class Sampler:
         """
         flags = plan.sampling_flags
         if self._shards is not None:
-            if not flags & ~flag.RANDOM and (drafts is None or not flags):
-                return self._download(*self._sample_shards(logits, plan, self._shards))
+            if self._needs_no_gather(plan, drafts, self._shards):
+                return self._sample_shards(logits, plan, self._shards)
             logits = self._shards.gather(logits)
         raw = self._keep_raw(logits, plan) if flags & flag.LOGPROBS else None
         if flags & (flag.RANDOM | flag.MODIFYING):
@@ -189,10 +190,16 @@ class Sampler:
         sampled = _sample(logits, settings, steps, drafts if flags & flag.RANDOM else None)
         if self._shards is not None:
             self._shards.share(sampled[0])
-        return self._download(*sampled) if raw is None else self._score(sampled, plan, raw)
+        if raw is None:
+            return self._download(*sampled)
+        return self._score(sampled, plan, raw, ops.top_logprobs)
 
     def _score(
-        self, sampled: tuple[Tensor, Tensor], plan: SamplingRows, raw: _RawRows
+        self,
+        sampled: tuple[Tensor, Tensor],
+        plan: SamplingRows,
+        raw: _RawRows,
+        top_logprobs: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor, Tensor]],
     ) -> SampleHandle:
         """With the log-probabilities of rows that want some."""
         if self._sampled is not None:
@@ -200,7 +207,7 @@ class Sampler:
         picked = sampled[0].index_select(0, self._upload(raw.rows))
         slots = plan.row_slots[raw.rows]
         width = min(max(1, int(raw.wanted.max())), raw.logits.shape[1])
-        chosen, *top = ops.top_logprobs(raw.logits, picked, width)
+        chosen, *top = top_logprobs(raw.logits, picked, width)
         values, ids = self._logprob_ids.replace(raw.logits, slots, *top)
         own = self._logprob_ids.counts[slots]
         wanted = np.where(own, own, np.minimum(raw.wanted, width))
@@ -209,14 +216,32 @@ class Sampler:
             self._device.start_download(*sampled, chosen, values, ids), rows, wanted
         )
 
+    def _needs_no_gather(
+        self, plan: SamplingRows, drafts: SampledDrafts | None, shards: LogitShards
+    ) -> bool:
+        """Whether ranks with a part of the columns each do without all of them."""
+        flags = plan.sampling_flags
+        if flags & ~(flag.RANDOM | flag.LOGPROBS) or (drafts is not None and flags & flag.RANDOM):
+            return False
+        if not flags & flag.LOGPROBS:
+            return True
+        slots = plan.row_slots
+        most = max(1, int(self._wanted_logprobs[slots].max()))
+        return most <= shards.least_columns and not self._logprob_ids.counts[slots].any()
+
     def _sample_shards(
         self, logits: Tensor, plan: SamplingRows, shards: LogitShards
-    ) -> tuple[Tensor, Tensor]:
-        """Tokens and status of each row, where nothing but its settings counts."""
-        if not plan.sampling_flags:
-            return shards.best(logits, self._greedy(plan))
-        settings, steps = self._prepare(logits, plan, None, None)
-        return shards.sample(logits, settings, steps)
+    ) -> SampleHandle:
+        """The same where nothing but the rows' settings counts."""
+        flags = plan.sampling_flags
+        raw = self._keep_raw(logits, plan) if flags & flag.LOGPROBS else None
+        if flags & flag.RANDOM:
+            sampled = shards.sample(logits, *self._prepare(logits, plan, None, None))
+        else:
+            sampled = shards.best(logits, self._greedy(plan))
+        if raw is None:
+            return self._download(*sampled)
+        return self._score(sampled, plan, raw, shards.top_logprobs)
 
     def _greedy(self, plan: SamplingRows) -> RowSettings:
         return self._settings.greedy(plan.num_rows)

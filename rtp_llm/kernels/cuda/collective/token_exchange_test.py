@@ -159,8 +159,8 @@ def test_a_message_of_nothing_but_the_absent_word(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_calls_of_all_sizes_follow_each_other_without_a_wait(size: int) -> None:
-    # Fewer launches than fit in a stream's queue: behind those the host waits for a rank that it has
-    # not started.
+    # Fewer launches than a stream's queue has room for: in front of a full one the host would wait
+    # for a rank that it has not started.
     ranks, count = Ranks(size), 30
     rows = torch.randint(1, 100, (count,), device="cpu").tolist()
     shapes = [Shape((each, each // 2, 0), each, 8 * (1 + each % 40), 1 + each % 9) for each in rows]
