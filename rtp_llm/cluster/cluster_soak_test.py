@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from rtp_llm.server.served_model_for_tests import save_served_model
+from rtp_llm.testing.kept_port import kept_port
 from rtp_llm.testing.server_processes import PATIENCE, Process, environment, process
 
 FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--device-type", "cpu")
@@ -49,9 +50,12 @@ def cluster(library: str) -> Iterator[Any]:
     """Without a processor for replicas: tests add nodes."""
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    yield made
-    made.shutdown()
+    with kept_port() as port:
+        head = {"num_cpus": 0, "include_dashboard": False, "ray_client_server_port": port}
+        made = Cluster(initialize_head=True, head_node_args=head)
+        made.client = f"ray://127.0.0.1:{port}"
+        yield made
+        made.shutdown()
 
 
 def add_nodes(cluster: Any, count: int) -> list[Any]:
@@ -100,9 +104,11 @@ def expected(folder: Path) -> str:
         return answer(server.url)
 
 
-def test_stages_are_on_two_nodes(cluster: Any, folder: Path, expected: str) -> None:
+@pytest.mark.parametrize("address", ["address", "client"])
+def test_stages_are_on_two_nodes(address: str, cluster: Any, folder: Path, expected: str) -> None:
     add_nodes(cluster, 2)
-    flags = (*FLAGS, *NAMES, "--pipeline-parallel-size", "2", "--cluster", cluster.address)
+    at = getattr(cluster, address)
+    flags = (*FLAGS, *NAMES, "--pipeline-parallel-size", "2", "--cluster", at)
     with process(*flags, command=SERVE, model=folder) as server:
         await_that(lambda: healthy(server.url) == 1, server)
         assert nodes_of(folder) == {0, 1}

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 def check_cluster(settings: Settings) -> None:
     """Raise SettingsError for what a driver cannot do."""
-    if importlib.util.find_spec("ray") is None:
-        raise SettingsError("cluster: needs Ray: pip install 'ray>=2.40,<3'")
+    # Without the second one Ray cannot be a client of ray://.
+    if not all(map(importlib.util.find_spec, ("ray", "grpc"))):
+        raise SettingsError("cluster: needs Ray: pip install 'ray[client]>=2.40,<3'")
     address = settings.cluster
     if address != "auto" and not address.startswith("ray://") and ":" not in address:
         raise SettingsError(f"cluster: {address!r} is neither auto nor ray://HOST:PORT")

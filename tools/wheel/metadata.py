@@ -18,7 +18,7 @@ REQUIRES_PYTHON = ">=3.11,<3.14"
 # The oldest torch that has the stable ABI of the operator library, to the last one tried.
 TORCH_RANGE = ">=2.11,<2.14"
 # What `pip install 'rtp-llm[NAME]'` brings besides; the code that needs it says so without it.
-EXTRAS = {"ray": ("ray>=2.40,<3",)}
+EXTRAS = {"ray": ("ray[client]>=2.40,<3",)}
 
 SUMMARY = "LLM inference engine: an OpenAI-compatible server, a Python library, and kernels"
 KEYWORDS = ("llm", "inference", "serving", "openai", "paged-attention", "continuous-batching")
