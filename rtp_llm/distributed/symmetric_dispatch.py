@@ -54,7 +54,7 @@ class TokenForm:
 
 
 def direct_dispatch(device: Device, size: int) -> Support:
-    """Whether `size` ranks on such devices may try; PyTorch knows more once they have met."""
+    """Whether `size` ranks on such devices may try; they know more once they have met."""
     return peer_memory(device, size, ["dispatch_tokens", "combine_tokens"])
 
 

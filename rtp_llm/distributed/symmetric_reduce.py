@@ -37,7 +37,7 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def direct_sums(device: Device, size: int) -> Support:
-    """Whether `size` ranks on such devices may try; PyTorch knows more once they have met."""
+    """Whether `size` ranks on such devices may try; they know more once they have met."""
     return peer_memory(device, size, ["all_reduce", "all_reduce_add_rms_norm"])
 
 
