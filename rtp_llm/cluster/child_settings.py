@@ -81,11 +81,11 @@ def child_environment(settings: Settings, environ: Mapping[str, str], **own: Any
     }
     for name in options():
         value = own.get(name, getattr(settings, name))
-        if name not in _OF_DRIVER or name in own:
-            if value != getattr(type(settings), name, None):
-                copied[environment_name(name)] = _written(value)
-        else:
-            copied.pop(environment_name(name), None)
+        copied.pop(environment_name(name), None)  # another process's, or read already
+        if name in _OF_DRIVER and name not in own:
+            continue
+        if value != getattr(type(settings), name, None):
+            copied[environment_name(name)] = _written(value)
     return copied
 
 

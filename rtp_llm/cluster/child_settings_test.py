@@ -36,8 +36,9 @@ def test_replicas_have_the_settings_of_their_roles() -> None:
     chosen = {"prefill_timeout": 3.0, "prefill_fallback": False, "cache_store_threads": 2}
     driver = {"cluster": "auto", "data_parallel_size": 3, "answer_timeout": 9.0}
     roles = replica_settings(Settings(model="/model", **ROLES, **chosen, **driver))
+    variables = {"RTP_LLM_PREFILL_FALLBACK": "off", "RTP_LLM_CACHE_STORE_THREADS": "2"}
     told = {
-        role: load_settings(["/model"], child_environment(settings, {})).settings
+        role: load_settings(["/model"], child_environment(settings, variables)).settings
         for role, settings in roles.items()
     }
     prefill, decode = told["prefill"], told["decode"]

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -26,6 +27,7 @@ class Part:
         self._process: subprocess.Popen[str] | None = None
         # Which its owner alone may enter.
         self._folder = tempfile.TemporaryDirectory(prefix="rtp_llm_part_")
+        self._telling, self._told = threading.Lock(), -1
 
     def address(self) -> tuple[str, int]:
         """An address of this machine that the others reach, with a port that is free now."""
@@ -45,7 +47,7 @@ class Part:
             path.write_text(key)
             own["RTP_LLM_WORKER_KEY_FILE"] = str(path)
         if environ.get("RTP_LLM_ROLE") == "decode":
-            self.tell([])
+            self.tell(0, [])
             own["RTP_LLM_PREFILL_WORKERS"] = f"@{self._file('prefill_workers')}"
         self._process = subprocess.Popen(
             [sys.executable, "-c", _RUN, "serve", model],
@@ -55,11 +57,14 @@ class Part:
             text=True,
         )
 
-    def tell(self, prefill_workers: Sequence[str]) -> None:
-        """Whom a decode worker may ask from now on."""
-        new = self._file("prefill_workers.new")
-        new.write_text("".join(f"{each}\n" for each in prefill_workers))
-        new.replace(self._file("prefill_workers"))
+    def tell(self, number: int, prefill_workers: Sequence[str]) -> None:
+        """Whom a decode worker may ask from now on; the list of the largest ``number`` counts."""
+        with self._telling:
+            if number < self._told:
+                return
+            self._told, new = number, self._file("prefill_workers.new")
+            new.write_text("".join(f"{each}\n" for each in prefill_workers))
+            new.replace(self._file("prefill_workers"))
 
     def stop(self) -> None:
         """End the process, and leave nothing behind."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("rtp_llm.cluster")
 _AGAIN_SECONDS = 1.0
 _LOOK_SECONDS = 0.2  # between two looks whether it is to stop
-_WAIT_SECONDS = 10.0
+_WAIT_SECONDS = 5.0
 _STOP_SECONDS = 2.0  # for a machine that may be gone
 
 
@@ -45,6 +45,7 @@ class Replica(threading.Thread):
         self._telling = threading.Lock()
         self._told: Any = None  # the actor of a decode worker
         self._prefill_workers: Sequence[str] = ()
+        self._lists = 0
         self._address = "", 0
 
     def run(self) -> None:
@@ -54,8 +55,8 @@ class Replica(threading.Thread):
         while not self._stopped.is_set():
             try:
                 reason = self._live()
-            except RayError as error:
-                reason = str(error).strip().splitlines()[0]
+            except (RayError, ConnectionError, ValueError) as error:  # the last two of a client
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             if not self._stopped.wait(_AGAIN_SECONDS):
                 _logger.warning("%s is lost: %s; it is placed again", self.name, reason)
 
@@ -67,8 +68,9 @@ class Replica(threading.Thread):
         """Whom a decode worker may ask from now on, wherever it is; any thread."""
         with self._telling:
             self._prefill_workers = prefill_workers
+            self._lists += 1
             if self._told is not None:
-                self._told.tell.remote(prefill_workers)
+                self._told.tell.remote(self._lists, prefill_workers)
 
     def _live(self) -> str:
         """From its placement to its end; why it ended."""
@@ -84,8 +86,8 @@ class Replica(threading.Thread):
             group = placement_group([bundle], strategy="STRICT_PACK", _soft_target_node_id=here)
         parts: list[Any] = []
         try:
-            while not group.wait(_WAIT_SECONDS) and not self._stopped.is_set():
-                _logger.info("%s waits for machines with %s free", self.name, bundle)
+            if not self._has_room(group, bundle):
+                return ""
             parts = self._actors(group, bundle)
             self._start(parts)
             ends = [part.wait.remote() for part in parts]
@@ -100,11 +102,20 @@ class Replica(threading.Thread):
             ended = self._first(ends)
             return "" if ended is None else f"its process ended with exit code {ray.get(ended)}"
         finally:
-            self._told = None
-            ray.wait([part.stop.remote() for part in parts], timeout=_STOP_SECONDS)
+            with self._telling:
+                self._told = None
+            if parts:
+                stops = [part.stop.remote() for part in parts]
+                ray.wait(stops, num_returns=len(stops), timeout=_STOP_SECONDS)
             for part in parts:
                 ray.kill(part)
             remove_placement_group(group)
+
+    def _has_room(self, group: Any, bundle: dict[str, int]) -> bool:
+        """Wait until there is; False: this replica is stopped."""
+        while not group.wait(_WAIT_SECONDS) and not self._stopped.is_set():
+            _logger.info("%s waits for machines with %s free", self.name, bundle)
+        return not self._stopped.is_set()
 
     def _first(self, awaited: list[Any]) -> Any:
         """The one that comes first; None when this replica is stopped before."""
@@ -159,4 +170,4 @@ class Replica(threading.Thread):
         if self._settings.role == "decode":
             with self._telling:
                 self._told = parts[0]
-                self._told.tell.remote(self._prefill_workers)
+                self._told.tell.remote(self._lists, self._prefill_workers)

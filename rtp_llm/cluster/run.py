@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 def check_cluster(settings: Settings) -> None:
     """Raise SettingsError for what a driver cannot do."""
-    # Without the second one Ray cannot be a client of ray://.
-    if not all(map(importlib.util.find_spec, ("ray", "grpc"))):
+    packages = ["ray", *(["grpc"] if settings.cluster.startswith("ray://") else [])]
+    if not all(map(importlib.util.find_spec, packages)):
         raise SettingsError("cluster: needs Ray: pip install 'ray[client]>=2.40,<3'")
     address = settings.cluster
     if address != "auto" and not address.startswith("ray://") and ":" not in address:

@@ -28,7 +28,8 @@ class CudaIpcMemory:
         self._runtime = _bindings("runtime")
         with torch.cuda.device(device):
             self.address = int(self._done(self._runtime.cudaMalloc(4 * count)))
-            weakref.finalize(self, _free, self._runtime, self.address, self._opened)
+            freed = weakref.finalize(self, _free, self._runtime, device, self.address, self._opened)
+            freed.atexit = False  # it waits for kernels, and those may wait for a rank that is gone
             unsigned = value % 2**32
             self._done(_bindings("driver").cuMemsetD32(self.address, unsigned, count))
             torch.cuda.synchronize()
@@ -67,7 +68,8 @@ def _bindings(name: str) -> Any:
         raise DeviceError(f"the package cuda-bindings is not installed ({error})") from error
 
 
-def _free(runtime: Any, address: int, opened: list[int]) -> None:
-    for each in opened:
-        runtime.cudaIpcCloseMemHandle(each)
-    runtime.cudaFree(address)
+def _free(runtime: Any, device: torch.device, address: int, opened: list[int]) -> None:
+    with torch.cuda.device(device):
+        for each in opened:
+            runtime.cudaIpcCloseMemHandle(each)
+        runtime.cudaFree(address)

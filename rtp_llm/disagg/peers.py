@@ -122,7 +122,7 @@ class Peers:
         self._messages: BoundedQueue[tuple[Peer, MessageConnection[ToDecode], ToDecode | None]]
         self._messages = BoundedQueue(waker.wake)
         self._loop = MessageLoop("prefill workers")
-        self._closed = threading.Event()
+        self._closed, self._changing = threading.Event(), threading.Lock()
         self._update(addresses)
 
     def follow(self, read: Callable[[], list[str]]) -> None:
@@ -133,11 +133,13 @@ class Peers:
         threading.Thread(target=self._follow, args=(read,), name="addresses", daemon=True).start()
 
     def _follow(self, read: Callable[[], list[str]]) -> None:
-        trouble = ""
+        trouble, before = "", [peer.address for peer in self.all]
         while not self._closed.wait(_READ_SECONDS):
             try:
-                self._update(read())
-                trouble = ""
+                addresses = read()
+                if addresses == before:  # twice: nobody is writing it
+                    self._update(addresses)
+                trouble, before = "", addresses
             except SettingsError as error:
                 if str(error) != trouble:
                     _logger.warning("prefill workers stay as they are: %s", error)
@@ -145,6 +147,11 @@ class Peers:
 
     def _update(self, addresses: Sequence[str]) -> None:
         """Connections to workers that are listed no longer end, as if those were lost."""
+        with self._changing:
+            if not self._closed.is_set():
+                self._replace_all(addresses)
+
+    def _replace_all(self, addresses: Sequence[str]) -> None:
         known = {peer.address: peer for peer in self.all}
         self.all = [known.pop(each) if each in known else Peer(each) for each in addresses]
         for peer in known.values():
@@ -213,9 +220,10 @@ class Peers:
 
     def close(self) -> None:
         """End all connections."""
-        self._closed.set()
-        for peer in self.all:
-            peer.gone.set()
+        with self._changing:
+            self._closed.set()
+            for peer in self.all:
+                peer.gone.set()
         self._loop.close()
 
     def _look_after(self, peer: Peer) -> None:

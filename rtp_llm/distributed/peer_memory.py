@@ -72,7 +72,7 @@ class PeerMemory:
         try:
             memory = device.ipc_memory(buffer_words(group.size, capacity), ABSENT)
             handle = memory.handle()
-        except DeviceError as error:
+        except (DeviceError, RuntimeError) as error:
             met = Support.no(f"no memory that other processes map ({error})")
         _agree(group, device, met)
         own = torch.frombuffer(bytearray(handle), dtype=torch.uint8).to(place)
@@ -83,7 +83,7 @@ class PeerMemory:
             for rank, each in enumerate(handles):
                 mine = rank == group.rank
                 addresses[rank] = memory.address if mine else memory.open(each.tobytes())
-        except DeviceError as error:
+        except (DeviceError, RuntimeError) as error:
             met = Support.no(f"no peer access ({error})")
         _agree(group, device, met)
         abort_word = device.pinned_empty((1,), torch.int32)

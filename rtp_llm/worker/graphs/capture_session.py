@@ -96,7 +96,10 @@ class CaptureSession:
         A communicator that one of them uses waits for that before it ends.
         """
         for graph in self._graphs:
-            graph.release()
+            try:
+                graph.release()
+            except RuntimeError:
+                _logger.exception("a graph could not be freed")
 
     @contextmanager
     def capture(self, graph: Graph, stream: Stream | None = None) -> Iterator[None]:

@@ -10,7 +10,8 @@ _PROMPT_TOKENS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024)
 # than the host takes to launch it, so that a graph gains nothing and its padding costs: 256 tokens
 # of an 8B model of 36 layers.
 _LAYER_WORK = 4e12 / 36
-# Of several ranks the slowest host holds up all: one may need 370 us for a layer, not 150.
+# Of several ranks the slowest host holds up all: prompts of 128 tokens of llama-70b on two H200s
+# often waited for one of them. Larger ones compute for longer, and padding costs them more.
 _RANKS_WORK = 1.5
 _WORTH_IT = 64  # tokens for which any model reads its weights for longer than it computes
 # A prompt alone, or one that joins sequences that decode.
