@@ -7,7 +7,7 @@ import logging
 import socket
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -121,6 +121,7 @@ class Peers:
         self._hello = Hello(protocol=PROTOCOL, fingerprint=fingerprint)
         self._messages: BoundedQueue[tuple[Peer, MessageConnection[ToDecode], ToDecode | None]]
         self._messages = BoundedQueue(waker.wake)
+        self._left: deque[str] = deque()  # addresses that are listed no longer
         self._loop = MessageLoop("prefill workers")
         self._closed, self._changing = threading.Event(), threading.Lock()
         self._update(addresses)
@@ -158,6 +159,7 @@ class Peers:
             peer.gone.set()
             if (connection := peer.connection) is not None:
                 connection.close()
+            self._left.append(peer.address)
         for peer in self.all:
             if peer.keeper is None:
                 peer.keeper = threading.Thread(
@@ -171,6 +173,7 @@ class Peers:
         Handshakes are dealt with here; a worker with other blocks is never asked. The connection to
         one that has stopped is ended.
         """
+        self._forget_those_that_left()
         taken: list[tuple[Peer, ToDecode | None]] = []
         for peer, connection, message in self._messages.take():
             peer.heard_at = time.monotonic()
@@ -187,6 +190,12 @@ class Peers:
         for peer in self.all:
             self._look_after(peer)
         return taken
+
+    def _forget_those_that_left(self) -> None:
+        listed = {peer.address for peer in self.all}
+        while self._left:
+            if (address := self._left.popleft()) not in listed:  # again
+                self._transports.forget(address)
 
     def choose(
         self, keys: NDArray[np.int64], block_size: int, without: Sequence[Peer] = ()
@@ -247,6 +256,9 @@ class Peers:
     def _welcomed(
         self, peer: Peer, connection: MessageConnection[ToDecode], welcome: Welcome
     ) -> None:
+        if peer.gone.is_set():  # meanwhile
+            connection.close()
+            return
         there = (welcome.protocol, welcome.fingerprint)
         here = (self._hello.protocol, self._hello.fingerprint)
         if there != here:
@@ -266,7 +278,7 @@ class Peers:
             self._refuse(peer, connection, str(error))
             return
         peer.connection, (peer.transport, peer.transfer_addresses) = connection, met
-        if peer.gone.is_set():  # meanwhile
+        if peer.gone.is_set():  # just now
             connection.close()
         peer.refused = None
         _logger.info("prefill worker %s is connected, blocks by %s", peer.address, peer.transport)

@@ -128,7 +128,9 @@ def test_the_list_of_workers_is_read_again(
 
     monkeypatch.setattr(Peers, "_visit", visit)
     listed = Listed("a:1", "b:2")
-    peers = Peers(["a:1"], "", Waker(), transports=SimpleNamespace())  # type: ignore[arg-type]
+    forgotten: list[str] = []
+    transports: Any = SimpleNamespace(forget=forgotten.append)
+    peers = Peers(["a:1"], "", Waker(), transports)
     first, connection = peers.all[0], Silence()
     first.connection = connection  # type: ignore[assignment]
     peers.follow(listed.read)
@@ -136,7 +138,9 @@ def test_the_list_of_workers_is_read_again(
     assert peers.all[0] is first and not connection.closed
     listed.addresses.remove("a:1")
     until(lambda: connection.closed)
-    assert first.gone.is_set() and addresses() == ["b:2"]
+    assert first.gone.is_set() and addresses() == ["b:2"] and not forgotten
+    until(lambda: not peers.take() and forgotten)
+    assert forgotten == ["a:1"]
     listed.addresses.clear()
     before = listed.asked
     until(lambda: listed.asked > before + 2)

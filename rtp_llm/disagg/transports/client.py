@@ -58,6 +58,13 @@ class TransportClient:
         client.meet(where, host, offer)
         return name, (where,)
 
+    def forget(self, address: str) -> None:
+        """The prefill worker is listed no longer; nothing is loaded from it any more."""
+        self._by_tcp.pop(address, None)
+        for name, client in self._clients.items():
+            if isinstance(client, PullClient):
+                client.forget(f"{name}://{address}")
+
     def instead(self, address: str, where: str) -> tuple[str, tuple[str, Addresses]] | None:
         """(why, (transport, addresses of its blocks)) where a library has failed with a worker
         since it was met and both sides have TCP, too: who asked for a library by its name has

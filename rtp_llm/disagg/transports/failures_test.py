@@ -231,6 +231,22 @@ def test_a_peer_that_connects_anew_is_another_one(sides: Sides, library: Copying
     assert load.code == "peer_lost"
 
 
+def test_nothing_is_kept_of_a_peer_that_is_listed_no_longer(
+    sides: Sides, library: CopyingLibrary
+) -> None:
+    library.hangs = True
+    sides.begin(1)
+    load = sides.load(1, TEN)
+    sides.store(1, 0, TEN)
+    wait_for(lambda: library.readings == 1)
+    for _ in range(2):
+        sides.transports.forget("peer")
+    wait_for(lambda: load.done)
+    assert load.code == "peer_lost"
+    client: Any = sides.transports._clients["nixl"]
+    wait_for(lambda: not client._peers and not client._met and not client._loads)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -56,6 +56,11 @@ class PullClient:
         self._met[address] = peer
         self._orders.put(lambda: self._replace(address, peer))
 
+    def forget(self, address: str) -> None:
+        """Nobody loads from this peer any more, if it was met at all."""
+        if self._met.pop(address, None) is not None:
+            self._orders.put(lambda: self._replace(address, None))
+
     def trouble(self, address: str) -> str:
         """How the library failed with a peer since we met it; nothing if it did not."""
         return self._met[address].trouble
@@ -144,15 +149,19 @@ class PullClient:
             self._peers[address] = PeerMemory(self._library, self._ours, "", None)
         return self._peers[address]
 
-    def _replace(self, address: str, peer: PeerMemory) -> None:
-        """It is another process now, or connects anew: nothing comes from the old one."""
+    def _replace(self, address: str, peer: PeerMemory | None) -> None:
+        """It is another process now, or connects anew, or (None) is listed no longer: nothing comes
+        from the old one."""
         if (old := self._peers.get(address)) is not None:
             self._cut(old)
-            for load in self._loads.values():
-                if load.address == address:
-                    load.fail("peer_lost", "the peer has connected anew")
-                    load.advance(self._counters, old)
-        self._peers[address] = peer
+            reason = "the peer has connected anew" if peer else "the peer is listed no longer"
+            for load in [each for each in self._loads.values() if each.address == address]:
+                load.fail("peer_lost", reason)
+                self._advance(load)
+        if peer is None:
+            self._peers.pop(address, None)
+        else:
+            self._peers[address] = peer
 
     def _begin(self, load: PullLoad) -> None:
         if len(self._loads) >= _MAX_LOADS or load.request in self._loads:
