@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +28,14 @@ class PrefillProcess:
 
 
 @contextmanager
-def prefill_process(folder: Path, **settings: Any) -> Iterator[PrefillProcess]:
-    """One that serves."""
+def prefill_process(
+    folder: Path, environ: Mapping[str, str] | None = None, **settings: Any
+) -> Iterator[PrefillProcess]:
+    """One that serves; `environ`: what it has besides this process's environment."""
     asked = json.dumps({"folder": str(folder), **settings})
     process = subprocess.Popen(
         [sys.executable, "-m", __name__, asked],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environ or {})},
         stdout=subprocess.PIPE,
         text=True,
     )

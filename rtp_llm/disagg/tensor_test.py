@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,15 @@ import pytest
 from rtp_llm.disagg import rank_parts
 from rtp_llm.disagg.prefill_process_for_tests import prefill_process
 from rtp_llm.disagg.rank_worker import make_worker
-from rtp_llm.disagg.workers_for_tests import PATIENCE_SECONDS, SIZES, Pair, Worker, prompt
+from rtp_llm.disagg.workers_for_tests import (
+    SIZES,
+    Pair,
+    Worker,
+    decode_worker,
+    prompt,
+    step_until,
+    tokens_of,
+)
 from rtp_llm.engine.drafting_models_for_tests import WORDS, save_drafting_model
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.testing.tiny_engine import TinyEngine
@@ -36,32 +41,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def fused(folder: Path) -> TinyEngine:
     return TinyEngine(folder, **SIZES)
-
-
-@contextmanager
-def decode_worker(folder: Path, address: str, **settings: Any) -> Iterator[Worker]:
-    """One that is connected."""
-    worker = Worker(folder, role="decode", prefill_workers=address, **settings)
-    try:
-        peers: Any = worker.engine._peers  # type: ignore[union-attr]
-        step_until(worker, lambda: all(peer.ready for peer in peers.all))
-        yield worker
-    finally:
-        worker.close()
-
-
-def step_until(worker: Worker, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it never comes"
-        worker.step()
-        time.sleep(0.0005)
-
-
-def tokens_of(worker: Worker, tokens: list[int], **params: Any) -> list[int]:
-    request = worker.add(tokens, **params)
-    step_until(worker, lambda: bool(worker.outcomes[request].finish))
-    return worker.outcomes[request].tokens
 
 
 def staged_worker(*arguments: Any) -> RankWorker:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,29 @@ class Pair:
         """End threads and connections."""
         self.decode.close()
         self.prefill.close()
+
+
+@contextmanager
+def decode_worker(folder: Path, address: str, **settings: Any) -> Iterator[Worker]:
+    """One that is connected to the prefill worker at `address`."""
+    worker = Worker(folder, role="decode", prefill_workers=address, **settings)
+    try:
+        peers: Any = worker.engine._peers  # type: ignore[union-attr]
+        step_until(worker, lambda: all(peer.ready for peer in peers.all))
+        yield worker
+    finally:
+        worker.close()
+
+
+def step_until(worker: Worker, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it never comes"
+        worker.step()
+        time.sleep(0.0005)
+
+
+def tokens_of(worker: Worker, tokens: list[int], **params: Any) -> list[int]:
+    request = worker.add(tokens, **params)
+    step_until(worker, lambda: bool(worker.outcomes[request].finish))
+    return worker.outcomes[request].tokens

@@ -21,13 +21,13 @@ FLAGS = ("--dtype", "float32", "--kv-cache-mem-mb", "64", "--served-model-name",
 
 @pytest.mark.parametrize("kind", ["--tensor-parallel-size", "--pipeline-parallel-size"])
 def test_they_answer_as_one_rank_and_end_together(kind: str, tmp_path: Path) -> None:
-    from rtp_llm.server.served_model_for_tests import save_served_model
-    from rtp_llm.server.two_nodes_for_tests import answers, node, two_nodes
+    from rtp_llm.server.served_model_for_tests import answers, save_served_model
+    from rtp_llm.server.two_nodes_for_tests import node, two_nodes
     from rtp_llm.testing.server_processes import REAL, Stream, other_ranks, process
 
     save_served_model(tmp_path, context=30_000, kv_heads=4)
     with process(*FLAGS, command=REAL, model=tmp_path) as alone:
-        expected = answers(alone.url, temperature=0)
+        expected = answers(alone.url)
     with two_nodes() as both:
         flags = (*FLAGS, *both, kind, "2", "--restart-engine", "0")
         places = [{CudaDevice.mask_variables[0]: str(rank)} for rank in range(2)]
@@ -35,7 +35,7 @@ def test_they_answer_as_one_rank_and_end_together(kind: str, tmp_path: Path) -> 
             node(0, *flags, model=tmp_path, **places[0]) as first,
             node(1, *flags, model=tmp_path, **places[1]) as second,
         ):
-            assert answers(first.url, temperature=0) == expected
+            assert answers(first.url) == expected
             stream = Stream(first.url, model="tiny", max_tokens=25_000)
             (rank,) = other_ranks(second.process.pid)
             os.kill(rank, signal.SIGKILL)

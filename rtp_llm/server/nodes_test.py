@@ -13,21 +13,14 @@ import pytest
 import torch
 
 from rtp_llm import LLM, SamplingParams
-from rtp_llm.server.served_model_for_tests import save_served_model
+from rtp_llm.server.served_model_for_tests import ASK, PROMPTS, answers, save_served_model
 from rtp_llm.server.serving_for_tests import wait_for
-from rtp_llm.server.two_nodes_for_tests import (
-    ASK,
-    PROMPTS,
-    STAGES,
-    TENSOR,
-    answers,
-    node,
-    two_nodes,
-)
+from rtp_llm.server.two_nodes_for_tests import STAGES, TENSOR, node, two_nodes
 from rtp_llm.testing.server_processes import (
     PATIENCE,
     Stream,
     engines,
+    is_gone,
     other_ranks,
     status,
 )
@@ -60,10 +53,6 @@ def node_flags() -> Iterator[tuple[str, ...]]:
         yield (*FLAGS, "--dtype", "float32", *flags)
 
 
-def is_gone(pid: int) -> bool:
-    return not Path(f"/proc/{pid}").exists()
-
-
 @pytest.fixture(scope="module")
 def expected(folder: Path) -> list[list[str]]:
     """Of one rank: greedy, then sampled."""
@@ -83,7 +72,7 @@ def test_two_nodes_answer_as_one_rank_and_come_back_together(
         second.wait_for("node 1 of 2: ranks 1 to 1 of 2", "stderr")
         url = first.url
         first.wait_for("node 0 cpu, node 1 cpu", "stderr")
-        assert answers(url, temperature=0) == expected[0]
+        assert answers(url) == expected[0]
         assert answers(url, temperature=0.9, top_k=20, seed=7) == expected[1]
         (engine,) = engines(first.process.pid)
         assert not other_ranks(engine)
@@ -97,7 +86,7 @@ def test_two_nodes_answer_as_one_rank_and_come_back_together(
         assert "node 1: rank 1 was ended by signal SIGKILL" in error["message"]
         wait_for(lambda: is_gone(engine), PATIENCE)
         wait_for(lambda: status(url) == "ready", PATIENCE)
-        assert answers(url, temperature=0) == expected[0]
+        assert answers(url) == expected[0]
         first.process.send_signal(signal.SIGTERM)
         assert first.exit_code() == 0
         assert second.exit_code() == 0

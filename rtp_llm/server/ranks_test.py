@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
 
-import httpx
 import pytest
 import torch
 
 from rtp_llm import LLM, SamplingParams
-from rtp_llm.testing.model_folders import CHATML, byte_level
+from rtp_llm.server.served_model_for_tests import (
+    GREEDY,
+    PROMPTS,
+    answers,
+    save_served_model,
+)
 from rtp_llm.testing.server_processes import REAL, Stream, engines, process, read_metrics
-from rtp_llm.testing.transformers_models import save_model
 
 FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--served-model-name", "tiny")
 LONG = 30_000  # tokens that no machine has given before a test does something to their stream
-ASK = {"temperature": 0, "max_tokens": 20, "ignore_eos": True}
-PROMPTS = ["What is 12 + 30?", "Once upon a time", "a", "def add(a, b):"]
 RANKS = ("--data-parallel-size", "2", "--eplb-mode", "stats", "--eplb-update-time", "4")
 
 
@@ -27,28 +27,15 @@ RANKS = ("--data-parallel-size", "2", "--eplb-mode", "stats", "--eplb-update-tim
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)  # the servers want the other core
     path = tmp_path_factory.mktemp(request.param)
-    tokenizer = byte_level()
     # So long an answer has to fit into a small cache.
-    sizes = {"max_position_embeddings": LONG + 192, "num_key_value_heads": 1, "head_dim": 16}
-    size = tokenizer.get_vocab_size()
-    save_model(path, request.param, eos_token_id=1, vocab_size=size, **sizes)
-    tokenizer.save(str(path / "tokenizer.json"))
-    names = {"eos_token": "<|im_end|>", "chat_template": CHATML}
-    (path / "tokenizer_config.json").write_text(json.dumps(names))
+    save_served_model(path, context=LONG + 192, kv_heads=1, kind=request.param)
     return path
-
-
-def answers(url: str) -> list[str]:
-    body = {"model": "tiny", "prompt": PROMPTS, **ASK}
-    found = httpx.post(f"{url}/v1/completions", json=body, timeout=60)
-    assert found.status_code == 200, found.text
-    return [choice["text"] for choice in found.json()["choices"]]
 
 
 def test_a_server_of_two_ranks_answers_as_one_and_ends_with_one_of_them(folder: Path) -> None:
     with LLM(folder, num_threads=1, kv_cache_mem_mb=32) as llm:
         expected = [
-            output.outputs[0].text for output in llm.generate(PROMPTS, SamplingParams(**ASK))
+            output.outputs[0].text for output in llm.generate(PROMPTS, SamplingParams(**GREEDY))
         ]
     mixture = "qwen3_moe" in folder.name
     flags = (*FLAGS, "--restart-engine", "0", *(RANKS if mixture else RANKS[:2]))

@@ -8,12 +8,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import torch
 
 from rtp_llm import LLM, SamplingParams
-from rtp_llm.server.served_model_for_tests import save_served_model
+from rtp_llm.server.served_model_for_tests import (
+    GREEDY,
+    PROMPTS,
+    answers,
+    save_served_model,
+)
 from rtp_llm.server.serving_for_tests import wait_for
 from rtp_llm.testing.server_processes import (
     PATIENCE,
@@ -21,6 +25,7 @@ from rtp_llm.testing.server_processes import (
     Process,
     Stream,
     engines,
+    is_gone,
     other_ranks,
     process,
     read_metrics,
@@ -31,8 +36,6 @@ FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--served-model-name",
 TWO = ("--tensor-parallel-size", "2")
 NOTICED_SECONDS = 20.0  # before any time-out; the soak test asks for two
 LONG = 30_000  # tokens that no machine has given before a test does something to their stream
-ASK: dict[str, Any] = {"temperature": 0, "max_tokens": 20, "ignore_eos": True}
-PROMPTS = ["What is 12 + 30?", "Once upon a time", "a", "def add(a, b):"]
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +47,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def answers(url: str) -> list[str]:
-    body = {"model": "tiny", "prompt": PROMPTS, **ASK}
-    found = httpx.post(f"{url}/v1/completions", json=body, timeout=PATIENCE)
-    assert found.status_code == 200, found.text
-    return [choice["text"] for choice in found.json()["choices"]]
-
-
 def processes_of(server: Process) -> tuple[int, int]:
     """Those of rank 0 and of rank 1."""
     (engine,) = engines(server.process.pid)
@@ -58,14 +54,10 @@ def processes_of(server: Process) -> tuple[int, int]:
     return engine, rank
 
 
-def is_gone(pid: int) -> bool:
-    return not Path(f"/proc/{pid}").exists()
-
-
 def offline(folder: Path, **settings: Any) -> list[str]:
     """The answers of an LLM."""
     with LLM(folder, num_threads=1, kv_cache_mem_mb=32, dtype="float32", **settings) as llm:
-        return [each.outputs[0].text for each in llm.generate(PROMPTS, SamplingParams(**ASK))]
+        return [each.outputs[0].text for each in llm.generate(PROMPTS, SamplingParams(**GREEDY))]
 
 
 @pytest.fixture(scope="module")

@@ -185,6 +185,10 @@ def other_ranks(engine: int) -> list[int]:
     return [each for each in children(engine) if "rank_process" in command_line(each)]
 
 
+def is_gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
 def command_line(pid: int) -> str:
     """Empty for one that has just ended."""
     try:
