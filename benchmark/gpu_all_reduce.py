@@ -3,7 +3,8 @@
 Microseconds of one sum among many in a captured graph, bfloat16, of the slowest rank. One-shot and
 two-shot are PyTorch's over symmetric memory that the tensor lies in already; "with copy" it has to
 be brought there. The last columns are of the sum with what follows in a model: added to the
-residual, and its norm taken. A row is `--hidden` numbers.
+residual, and its norm taken, which becomes block-scaled FP8 in the very last ones. A row is
+`--hidden` numbers.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ COLUMNS = (
     "NCCL + norm",
     "two-shot + norm",
     "ours + norm",
+    "ours, then FP8 norm",
+    "ours + FP8 norm",
 )
 OTHERS = ("NCCL", "one-shot", "two-shot")
 
@@ -114,7 +117,8 @@ class _Sums:
             for each in (self._plain, self._residual, self._shared)
         )
         group, name = self._world.tensors, self._world.tensors.name
-        direct, weight, library = self._direct, self._weight, torch.ops.symm_mem
+        direct, library = self._direct, torch.ops.symm_mem
+        norm = (self._weight, EPS, 0.0)
 
         def two_shot() -> Tensor:
             library.two_shot_all_reduce_(shared, "sum", name)
@@ -125,7 +129,11 @@ class _Sums:
             library.one_shot_all_reduce(shared, "sum", name)
 
         def add_norm(summed: Tensor) -> None:
-            ops.fused_add_rms_norm(summed, residual, weight, EPS, 0.0)
+            ops.fused_add_rms_norm(summed, residual, *norm)
+
+        def ours() -> Tensor:
+            direct.all_reduce(x)
+            return x
 
         def nccl() -> Tensor:
             group.all_reduce(x)
@@ -136,11 +144,16 @@ class _Sums:
             "one-shot": lambda: library.one_shot_all_reduce(shared, "sum", name),
             "with copy": copied,
             "two-shot": two_shot,
-            "ours": lambda: direct.all_reduce(x),
+            "ours": ours,
             "NCCL + norm": lambda: add_norm(nccl()),
             "two-shot + norm": lambda: add_norm(two_shot()),
-            "ours + norm": lambda: direct.all_reduce_add_rms_norm(x, residual, weight, EPS, 0.0),
+            "ours + norm": lambda: direct.all_reduce_add_rms_norm(x, residual, *norm),
         }
+        if direct.takes_at_once(x):
+            works["ours, then FP8 norm"] = lambda: ops.norm_fp8(residual, ours(), *norm)
+            works["ours + FP8 norm"] = lambda: direct.all_reduce_add_rms_norm_fp8(
+                x, residual, *norm
+            )
         return {each: self._time(work, rounds) for each, work in works.items()}
 
     def _time(self, work: Callable[[], object], rounds: int) -> float:

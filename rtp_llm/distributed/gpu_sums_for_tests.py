@@ -20,6 +20,9 @@ from rtp_llm.distributed.symmetric_reduce import SymmetricReduce
 from rtp_llm.distributed.tensor_parallel import TensorParallel
 from rtp_llm.distributed.world import World
 from rtp_llm.ops.collective.all_reduce_reference import add_rms_norm_of_parts, sum_of_parts
+from rtp_llm.ops.fp8.fp8_blocks import BLOCK
+from rtp_llm.ops.norm.norm_reference import rms_norm_reference
+from rtp_llm.testing.fp8_rows import assert_quantized
 
 SHAPES = [(1, 8), (1, 4096), (3, 40), (7, 8192), (64, 4096), (130, 136), (300, 1000), (1100, 8192)]
 EPS = 1e-6
@@ -60,6 +63,12 @@ def checked(world: World) -> list[Any]:
             direct.all_reduce(x)
             assert torch.equal(x, sum_of_parts(parts).to(dtype)), (dtype, shape)
             normed, total = add_rms_norm_of_parts(parts, residual, weight, EPS, 1.0)
+            if shape[1] % BLOCK == 0 and direct.takes_at_once(x):
+                q, scales = direct.all_reduce_add_rms_norm_fp8(
+                    parts[world.rank], residual.clone(), weight, EPS, 1.0
+                )
+                assert_quantized(q, scales, rms_norm_reference(total.float(), weight, EPS, 1.0))
+                results += [_bits(q), _bits(scales)]
             x = parts[world.rank].clone()
             direct.all_reduce_add_rms_norm(x, residual, weight, EPS, 1.0)
             assert torch.equal(residual, total), (dtype, shape)

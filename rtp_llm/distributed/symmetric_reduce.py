@@ -38,7 +38,8 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 def direct_sums(device: Device, size: int) -> Support:
     """Whether `size` ranks on such devices may try; they know more once they have met."""
-    return peer_memory(device, size, ["all_reduce", "all_reduce_add_rms_norm"])
+    norms = ["all_reduce_add_rms_norm", "all_reduce_add_rms_norm_fp8"]
+    return peer_memory(device, size, ["all_reduce", *norms])
 
 
 def limit_of(description: str, size: int) -> int:
@@ -92,6 +93,10 @@ class SymmetricReduce:
             and all(each.is_contiguous() for each in tensors)
         )
 
+    def takes_at_once(self, *tensors: Tensor) -> bool:
+        """The same, in one piece."""
+        return tensors[0].nbytes <= self._memory.capacity and self.takes(*tensors)
+
     def all_reduce(self, x: Tensor) -> None:
         """x = its sum over the ranks, the same bits on all; see rtp_llm.ops.all_reduce."""
         for (piece,) in _pieces(self._memory.capacity // x.element_size(), x.view(-1)):
@@ -105,6 +110,14 @@ class SymmetricReduce:
         flat = (each.flatten(0, -2) for each in (x, residual))
         for piece, added in _pieces(rows, *flat):
             ops.all_reduce_add_rms_norm(piece, added, weight, eps, norm_offset, *self._memory.among)
+
+    def all_reduce_add_rms_norm_fp8(
+        self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, norm_offset: float
+    ) -> tuple[Tensor, Tensor]:
+        """See rtp_llm.ops.all_reduce_add_rms_norm_fp8; of what is taken at once."""
+        return ops.all_reduce_add_rms_norm_fp8(
+            x, residual, weight, eps, norm_offset, *self._memory.among
+        )
 
     def best_token(self, logits: Tensor, tokens: Tensor, status: Tensor, first: int) -> None:
         """In place: tokens and status for all ranks' columns; see rtp_llm.ops.best_token."""

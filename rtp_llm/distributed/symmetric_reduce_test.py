@@ -16,6 +16,7 @@ from rtp_llm.distributed.symmetric_reduce import (
     limit_of,
 )
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
+from rtp_llm.ops.fp8.fp8_norm_reference import norm_fp8_reference
 from rtp_llm.testing.ranks import run_ranks
 
 CPU = torch.device("cpu")
@@ -49,6 +50,10 @@ class DirectTwins(SymmetricReduce):
         self.calls.append("norm")
         ops.fused_add_rms_norm(x.mul_(2), residual, weight, eps, norm_offset)
 
+    def all_reduce_add_rms_norm_fp8(self, x, residual, weight, eps, norm_offset):
+        self.calls.append("fp8")
+        return norm_fp8_reference(residual, 2 * x, weight, eps, norm_offset)
+
 
 @pytest.fixture
 def direct() -> DirectTwins:
@@ -81,6 +86,24 @@ def test_what_is_not_taken_is_summed_by_the_group(direct):
         assert torch.equal(ranks.add_rms_norm(part, residual, weight, 1e-6, 1.0), x)
         assert torch.equal(residual, added)
         assert direct.calls == ["sum", "norm"] and twins.sums == (1 if last == "norm" else 2)
+
+
+def test_a_quantised_norm_has_the_sum_in_it_where_that_is_taken_at_once(direct, monkeypatch):
+    monkeypatch.setattr(ops, "norm_fp8", norm_fp8_reference)
+    twins = Twins()
+    ranks = TensorParallel(0, 2, twins, direct)
+    for rows, (calls, sums) in {16: (["fp8"], 0), 17: (["fp8"], 1)}.items():
+        part, residual = torch.randn(2, rows, 128).bfloat16().unbind()
+        weight, added = torch.randn(128).bfloat16(), residual.clone()
+        expected = norm_fp8_reference(added, 2 * part, weight, 1e-6, 1.0)
+        given = ranks.add_rms_norm_fp8(part, residual, weight, 1e-6, 1.0)
+        assert torch.equal(given[0].float(), expected[0].float())
+        assert torch.equal(given[1], expected[1]) and torch.equal(residual, added)
+        assert (direct.calls, twins.sums) == (calls, sums)
+    # What a call does not hold is summed in pieces, all of which one norm needs.
+    small = SymmetricReduce(PeerMemory(0, torch.zeros(3), 4096, direct.word), 1 << 20)
+    wide = torch.zeros(17, 128).bfloat16()
+    assert small.takes(wide) and not small.takes_at_once(wide) and small.takes_at_once(wide[:16])
 
 
 @pytest.mark.parametrize("rows", [1, 8, 9, 40])

@@ -58,6 +58,14 @@ class TensorParallel:
         ops.fused_add_rms_norm(total, residual, weight, eps, norm_offset)
         return total
 
+    def add_rms_norm_fp8(
+        self, part: Tensor, residual: Tensor, weight: Tensor, eps: float, norm_offset: float
+    ) -> tuple[Tensor, Tensor]:
+        """The same of [T, C] as rtp_llm.ops.norm_fp8 gives it. Raises RankLostError."""
+        if self.direct is not None and self.direct.takes_at_once(part, residual):
+            return self.direct.all_reduce_add_rms_norm_fp8(part, residual, weight, eps, norm_offset)
+        return ops.norm_fp8(residual, self.all_reduce(part), weight, eps, norm_offset)
+
     def abort(self) -> None:
         """Another rank is gone: kernels that wait for it end, and what they give is worth nothing.
 

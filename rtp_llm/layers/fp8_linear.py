@@ -11,7 +11,7 @@ from rtp_llm import ops
 from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.fp8_targets import NamedTargets, fp8_targets
 from rtp_llm.layers.linear import Linear
-from rtp_llm.layers.norm import RMSNorm, SummingNorm
+from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.ops.fp8.fp8_blocks import BLOCK, E4M3, num_blocks
 from rtp_llm.ops.fp8.fp8_norm import MOST_CHANNELS
@@ -36,14 +36,11 @@ class Fp8Linear(Linear):
         self.weight = options.parameter(rows, padded(columns), dtype=E4M3)
         if (rows, self._missing) != (self.rows, 0):
             self.weight.data.view(torch.uint8).zero_()
-        can_quantize_norms = (
+        self._quantizes_norms = (
             not self._missing
             and columns <= MOST_CHANNELS
             and ops.has_kernel("norm_fp8", options.device.type)
         )
-        single = options.tensor_parallel.size == 1
-        self._quantizes_norms = can_quantize_norms and single
-        self._quantizes_sums = can_quantize_norms and not single
         self.scale = options.parameter(rows // BLOCK, num_blocks(columns), dtype=torch.float32)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -53,11 +50,8 @@ class Fp8Linear(Linear):
 
     def normed(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor:
         if not self._quantizes_norms:
-            if not self._quantizes_sums:
-                return super().normed(norm, residual, pending)
-            if isinstance(norm, SummingNorm):
-                pending = norm.sum(pending)
-        return self._multiply(*ops.norm_fp8(residual, pending, norm.weight, norm.eps, norm.offset))
+            return super().normed(norm, residual, pending)
+        return self._multiply(*norm.after_as_fp8(pending, residual))
 
     def takes_gate(self, activation: GatedActivation) -> bool:
         return activation.name == "silu" and not self._missing

@@ -41,6 +41,10 @@ class RMSNorm(Layer):
         self.add(pending, residual)
         return pending
 
+    def after_as_fp8(self, pending: Tensor | None, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, two-dimensional, as rtp_llm.ops.norm_fp8 gives it."""
+        return ops.norm_fp8(residual, pending, self.weight, self.eps, self.offset)
+
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         yield f"{path}weight", RowsTarget(self.weight)
 
@@ -59,9 +63,11 @@ class SummingNorm(RMSNorm):
             return self.forward(residual)
         return self._ranks.add_rms_norm(pending, residual, self.weight, self.eps, self.offset)
 
-    def sum(self, pending: Tensor | None) -> Tensor | None:
-        """What has to be added to the residual, of the ranks' parts of it; maybe in place."""
-        return None if pending is None else self._ranks.all_reduce(pending)
+    def after_as_fp8(self, pending: Tensor | None, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """See RMSNorm and `after`."""
+        if pending is None:
+            return super().after_as_fp8(None, residual)
+        return self._ranks.add_rms_norm_fp8(pending, residual, self.weight, self.eps, self.offset)
 
 
 def residual_norm(size: int, eps: float, options: LayerOptions, offset: float = 0.0) -> RMSNorm:

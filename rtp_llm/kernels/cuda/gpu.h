@@ -45,6 +45,17 @@ __device__ inline T exchange(T value, int mask) {
 #endif
 }
 
+// The same, `mask` being below `lanes` (a power of two): only so many neighbours have to call it.
+template <int lanes, class T>
+__device__ inline T exchange_among(T value, int mask) {
+#if defined(__HIPCC__)
+  return __shfl_xor(value, mask, kGroup);
+#else
+  const int first = thread_index() % kGroup / lanes * lanes;
+  return __shfl_xor_sync((0xffffffffU >> (kGroup - lanes)) << first, value, mask);
+#endif
+}
+
 __device__ inline float to_float(float value) { return value; }
 __device__ inline float to_float(BFloat16 value) {
   return __uint_as_float(static_cast<uint32_t>(value.bits) << 16);

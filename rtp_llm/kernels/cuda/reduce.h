@@ -27,6 +27,16 @@ __device__ inline T reduce_group(T value, F combine) {
   return value;
 }
 
+// The same where only these neighbours call it.
+template <int lanes, class T, class F>
+__device__ inline T reduce_lanes(T value, F combine) {
+#pragma unroll
+  for (int mask = lanes / 2; mask > 0; mask /= 2) {
+    value = combine(value, exchange_among<lanes>(value, mask));
+  }
+  return value;
+}
+
 // Over the block, whose size is a multiple of 32; in the same order every time.
 template <class T, class F>
 __device__ inline T reduce_block(T value, T identity, F combine) {

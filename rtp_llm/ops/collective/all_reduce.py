@@ -8,6 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from rtp_llm.ops.declare import MutableTensor, operator
+from rtp_llm.ops.fp8.fp8_activation import empty_quantized
 
 
 @operator(optional=True)
@@ -44,3 +45,25 @@ def all_reduce_add_rms_norm(
     Only the new residual is rounded, not the sum. x and residual [..., C] as x of rms_norm, of one
     shape and dtype, in different memory, and weight [C]; rows begin at multiples of 16 bytes.
     """
+
+
+@operator(optional=True)
+def all_reduce_add_rms_norm_fp8(
+    x: Tensor,
+    residual: MutableTensor,
+    weight: Tensor,
+    eps: float,
+    norm_offset: float,
+    buffers: Tensor,
+    state: MutableTensor,
+    rank: int,
+    capacity: int,
+    most_blocks: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """norm_fp8(residual, the sum of x over the ranks, weight, ...), the same bits on all.
+
+    As all_reduce_add_rms_norm, with x and residual [T, C], C a multiple of 128; x stays, and the
+    norm is not rounded before it is quantised. Returns (q e4m3 [T, C], scales float32 [C / 128, T
+    rounded up to 4]).
+    """
+    return empty_quantized(x)

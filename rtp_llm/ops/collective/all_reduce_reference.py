@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from rtp_llm.ops.fp8.fp8_norm_reference import norm_fp8_reference
 from rtp_llm.ops.norm.norm_reference import rms_norm_reference
 
 
@@ -57,3 +58,20 @@ def all_reduce_add_rms_norm_reference(
     normed, total = add_rms_norm_of_parts(parts, residual, weight, eps, norm_offset)
     residual.copy_(total)
     x.copy_(normed)
+
+
+def all_reduce_add_rms_norm_fp8_reference(
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    eps: float,
+    norm_offset: float,
+    buffers: Tensor,
+    state: Tensor,
+    rank: int,
+    capacity: int,
+    most_blocks: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """See rtp_llm.ops.all_reduce_add_rms_norm_fp8; of one rank."""
+    total = sum_of_parts(_only_part(x, buffers))
+    return norm_fp8_reference(residual, total, weight, eps, norm_offset)

@@ -7,10 +7,12 @@ import torch
 
 from rtp_llm.ops.collective.all_reduce_reference import (
     add_rms_norm_of_parts,
+    all_reduce_add_rms_norm_fp8_reference,
     all_reduce_add_rms_norm_reference,
     all_reduce_reference,
     sum_of_parts,
 )
+from rtp_llm.ops.fp8.fp8_norm_reference import norm_fp8_reference
 from rtp_llm.ops.norm.norm_reference import fused_add_rms_norm_reference
 
 EPS = 1e-6
@@ -32,8 +34,15 @@ def test_only_the_residual_is_rounded() -> None:
 
 
 def test_the_reference_of_one_rank_is_that_without_ranks() -> None:
-    x, residual, weight = torch.randn(3, 16), torch.randn(3, 16), torch.randn(16)
+    x, residual, weight = torch.randn(3, 128), torch.randn(3, 128), torch.randn(128)
     mine, added, alone = x.clone(), residual.clone(), torch.zeros(2, dtype=torch.int64)
+    numbers, scales = all_reduce_add_rms_norm_fp8_reference(
+        x, added, weight, EPS, 1.0, alone, alone, 0, 1024
+    )
+    quantised = norm_fp8_reference(residual.clone(), x, weight, EPS, 1.0)
+    assert torch.equal(numbers.float(), quantised[0].float())
+    assert torch.equal(scales, quantised[1]) and torch.equal(added, residual + x)
+    added.copy_(residual)
     all_reduce_add_rms_norm_reference(mine, added, weight, EPS, 1.0, alone, alone, 0, 1024)
     fused_add_rms_norm_reference(x, residual, weight, EPS, 1.0)
     assert torch.equal(mine, x) and torch.equal(added, residual)

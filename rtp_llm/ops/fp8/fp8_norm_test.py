@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.ops.fp8 import fp8_blocks
 from rtp_llm.ops.norm.norm_reference import rms_norm_reference
+from rtp_llm.testing.fp8_rows import assert_quantized
 from rtp_llm.testing.operator_checks import DEVICE, FLOAT_DTYPES, kernel_runs
 
 NATIVE = ops.has_kernel("norm_fp8", DEVICE)
@@ -48,17 +48,7 @@ def test_norms_are_those_of_the_formula(
     with ran:
         q, scales = ops.norm_fp8(residual, pending, weight, 1e-5, offset)
     assert torch.equal(residual, wanted)
-    assert q.dtype == fp8_blocks.E4M3 and q.shape == shape and q.is_contiguous()
-    assert scales.shape == (shape[1] // 128, fp8_blocks.scale_rows(shape[0]))
-    assert (scales[:, shape[0] :] == 0).all()
-    numbers, row_scales = fp8_blocks.quantize_rows(expected)
-    found = fp8_blocks.row_major(scales, shape[0])
-    torch.testing.assert_close(found, row_scales, rtol=1e-4, atol=0)
-    # A sum in another order moves few numbers to their neighbour.
-    assert (q.float() != numbers.float()).float().mean() < 0.01 or q.numel() == 0
-    ours = fp8_blocks.dequantize_rows(q, found)
-    tolerance = 2 * float(row_scales.max()) * 2**-9 if q.numel() else 0
-    torch.testing.assert_close(ours, expected, rtol=0.07, atol=tolerance)
+    assert_quantized(q, scales, expected)
 
 
 def test_rows_of_zeros_stay_zeros() -> None:

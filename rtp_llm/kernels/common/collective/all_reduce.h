@@ -32,4 +32,12 @@ struct AllReduceAddRmsNormArgs {
   float offset;
 };
 
+// The same, but x stays, and the norm of float32 numbers becomes q * scale in block-scaled FP8
+// (fp8_norm.h); `size` is a multiple of 128.
+struct AllReduceAddRmsNormFp8Args : AllReduceAddRmsNormArgs {
+  void* q;             // e4m3 [rows, size]
+  float* scales;       // [size / 128, scale_rows]
+  int64_t scale_rows;  // rows rounded up to 4; what lies behind them becomes zeros
+};
+
 }  // namespace rtp_llm

@@ -1,5 +1,7 @@
 #include "rtp_llm/kernels/common/collective/all_reduce_checks.h"
 
+#include "rtp_llm/kernels/common/fp8/fp8_blocks.h"
+
 namespace rtp_llm::glue {
 namespace {
 
@@ -12,16 +14,9 @@ RankBuffers buffers_of(const Call& call) {
   return buffers;
 }
 
-}  // namespace
-
-Prepared<AllReduceArgs, void> prepare(const AllReduceCall& call) {
-  check_float_dtype(call.x, "all_reduce: x");
-  check_contiguous(call.x, "all_reduce: x");
-  check_packs(call.x, {call.x.numel()}, "all_reduce: x");
-  return {{buffers_of(call), call.x.data(), call.x.numel(), call.x.dtype()}};
-}
-
-Prepared<AllReduceAddRmsNormArgs, void> prepare(const AllReduceAddRmsNormCall& call) {
+// Of either operator with a norm.
+template <class Call>
+AllReduceAddRmsNormArgs with_norm(const Call& call) {
   check_float_dtype(call.x, "all_reduce_add_rms_norm: x");
   check_dtype(call.residual, call.x.dtype(), "all_reduce_add_rms_norm: residual");
   check_same_sizes(call.residual, call.x, "all_reduce_add_rms_norm: residual");
@@ -35,9 +30,44 @@ Prepared<AllReduceAddRmsNormArgs, void> prepare(const AllReduceAddRmsNormCall& c
   check_packs(call.weight, {}, "all_reduce_add_rms_norm: weight");
   RTP_LLM_CHECK(call.x.data() != call.residual.data() || call.x.numel() == 0,
                 "all_reduce_add_rms_norm: x and residual are the same memory");
-  return {{buffers_of(call), call.x.data(), call.residual.data(), call.weight.data(), rows.count,
-           rows.size, rows.stride, residual_rows.stride, call.x.dtype(),
-           static_cast<float>(call.eps), static_cast<float>(call.norm_offset)}};
+  return {buffers_of(call),
+          call.x.data(),
+          call.residual.data(),
+          call.weight.data(),
+          rows.count,
+          rows.size,
+          rows.stride,
+          residual_rows.stride,
+          call.x.dtype(),
+          static_cast<float>(call.eps),
+          static_cast<float>(call.norm_offset)};
+}
+
+}  // namespace
+
+Prepared<AllReduceArgs, void> prepare(const AllReduceCall& call) {
+  check_float_dtype(call.x, "all_reduce: x");
+  check_contiguous(call.x, "all_reduce: x");
+  check_packs(call.x, {call.x.numel()}, "all_reduce: x");
+  return {{buffers_of(call), call.x.data(), call.x.numel(), call.x.dtype()}};
+}
+
+Prepared<AllReduceAddRmsNormArgs, void> prepare(const AllReduceAddRmsNormCall& call) {
+  return {with_norm(call)};
+}
+
+Prepared<AllReduceAddRmsNormFp8Args, std::tuple<Tensor, Tensor>> prepare(
+    const AllReduceAddRmsNormFp8Call& call) {
+  check_dim(call.x, 2, "all_reduce_add_rms_norm_fp8: x");
+  const AllReduceAddRmsNormArgs norm = with_norm(call);
+  RTP_LLM_CHECK(norm.size % kFp8Block == 0, "all_reduce_add_rms_norm_fp8: x is ", call.x.describe(),
+                "; expected rows of a multiple of 128 elements");
+  const int64_t scale_rows = fp8_scale_rows(norm.rows);
+  const int64_t q_sizes[] = {norm.rows, norm.size};
+  const int64_t scale_sizes[] = {norm.size / kFp8Block, scale_rows};
+  Tensor q = empty(call.x, q_sizes, 2, DType::kFloat8E4m3fn);
+  Tensor scales = empty(call.x, scale_sizes, 2, DType::kFloat32);
+  return {{norm, q.data(), scales.data<float>(), scale_rows}, {std::move(q), std::move(scales)}};
 }
 
 }  // namespace rtp_llm::glue

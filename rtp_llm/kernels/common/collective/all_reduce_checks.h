@@ -9,5 +9,7 @@ namespace rtp_llm::glue {
 
 Prepared<AllReduceArgs, void> prepare(const AllReduceCall& call);
 Prepared<AllReduceAddRmsNormArgs, void> prepare(const AllReduceAddRmsNormCall& call);
+Prepared<AllReduceAddRmsNormFp8Args, std::tuple<Tensor, Tensor>> prepare(
+    const AllReduceAddRmsNormFp8Call& call);
 
 }  // namespace rtp_llm::glue

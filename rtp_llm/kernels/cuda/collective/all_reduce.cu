@@ -2,6 +2,7 @@
 #include "rtp_llm/kernels/cuda/collective/all_reduce.h"
 
 #include "rtp_llm/kernels/cuda/collective/rank_exchange.h"
+#include "rtp_llm/kernels/cuda/fp8/fp8_row.h"
 #include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/pack.h"
 #include "rtp_llm/kernels/cuda/reduce.h"
@@ -128,13 +129,14 @@ template <class T>
 struct Row {
   T* x;
   T* residual;
+  int index;
   int first_pack;  // of the message
 };
 
 template <class T>
 __device__ inline Row<T> row_of(const AllReduceAddRmsNormArgs& args, int index, int packs) {
   return {static_cast<T*>(args.x) + index * args.x_stride,
-          static_cast<T*>(args.residual) + index * args.residual_stride, index * packs};
+          static_cast<T*>(args.residual) + index * args.residual_stride, index, index * packs};
 }
 
 // Adds a pack's sum to the residual; returns that as it was rounded, and its squares to `squares`.
@@ -158,21 +160,50 @@ __device__ inline typename Exchange::Part add(Exchange& exchange, const Row<T>& 
   return rounded;
 }
 
+// The norm takes the place of the part.
 template <class T, int N>
-__device__ inline void give(T* to, const Pack<T, N>& total, const Pack<T, N>& weight, float inverse,
-                            float offset) {
-  float values[N];
+__device__ inline void give(const AllReduceAddRmsNormArgs& args, const Row<T>& row, int pack,
+                            const float (&norm)[N]) {
+  store(row.x + pack * N, narrow<T>(norm));
+}
+
+// It becomes FP8. A scale is of 128 / N lanes, which all have a pack, as rows are multiples of 128.
+template <class T, int N>
+__device__ inline void give(const AllReduceAddRmsNormFp8Args& args, const Row<T>& row, int pack,
+                            const float (&norm)[N]) {
+  const Fp8Channels<N> quantized = quantize_channels(norm);
+  const int64_t column = int64_t{pack} * N;
+  store(static_cast<uint8_t*>(args.q) + row.index * args.size + column, quantized.q);
+  if (column % kFp8Channels != 0) return;
+  args.scales[column / kFp8Channels * args.scale_rows + row.index] = quantized.scale;
+}
+
+__device__ inline void clear_padding(const AllReduceAddRmsNormArgs& args) {}
+
+__device__ inline void clear_padding(const AllReduceAddRmsNormFp8Args& args) {
+  if (blockIdx.x != 0) return;
+  for (int64_t block = thread_index(); block < args.size / kFp8Channels; block += thread_count()) {
+    for (int64_t row = args.rows; row < args.scale_rows; ++row) {
+      args.scales[block * args.scale_rows + row] = 0;
+    }
+  }
+}
+
+template <class T, class Args, int N>
+__device__ inline void norm_pack(const Args& args, const Row<T>& row, int pack,
+                                 const Pack<T, N>& total, const Pack<T, N>& weight, float inverse) {
+  float norm[N];
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    values[i] = to_float(total.element[i]) * inverse * (to_float(weight.element[i]) + offset);
+    norm[i] = to_float(total.element[i]) * inverse * (to_float(weight.element[i]) + args.offset);
   }
-  store(to, narrow<T>(values));
+  give(args, row, pack, norm);
 }
 
 // One row by the block.
-template <class Exchange, class T>
-__device__ inline void norm_row(Exchange& exchange, const AllReduceAddRmsNormArgs& args,
-                                const Row<T>& row, int packs) {
+template <class Exchange, class T, class Args>
+__device__ inline void norm_row(Exchange& exchange, const Args& args, const Row<T>& row,
+                                int packs) {
   constexpr int N = Exchange::N, kKept = kKeptPacks<Exchange::kRanks>;
   const T* const weight = static_cast<const T*>(args.weight);
   const int step = thread_count(), rest = thread_index() + kKept * step;
@@ -191,18 +222,17 @@ __device__ inline void norm_row(Exchange& exchange, const AllReduceAddRmsNormArg
 #pragma unroll
   for (int k = 0; k < kKept; ++k) {
     const int pack = thread_index() + k * step;
-    if (pack < packs) give(row.x + pack * N, totals[k], weights[k], inverse, args.offset);
+    if (pack < packs) norm_pack(args, row, pack, totals[k], weights[k], inverse);
   }
   for (int pack = rest; pack < packs; pack += step) {
-    give(row.x + pack * N, load<N>(row.residual + pack * N), load<N>(weight + pack * N), inverse,
-         args.offset);
+    norm_pack(args, row, pack, load<N>(row.residual + pack * N), load<N>(weight + pack * N),
+              inverse);
   }
 }
 
 // A block takes one row after another.
-template <class T, int kMost>
-__global__ void __launch_bounds__(kRowThreads<kMost>)
-    sum_rows(const __grid_constant__ AllReduceAddRmsNormArgs args) {
+template <class T, int kMost, class Args>
+__global__ void __launch_bounds__(kRowThreads<kMost>) sum_rows(const __grid_constant__ Args args) {
   using Exchange = RankSum<T, kMost>;
   constexpr int N = Exchange::N;
   Exchange exchange(args.buffers);
@@ -229,6 +259,7 @@ __global__ void __launch_bounds__(kRowThreads<kMost>)
     exchange.clear(row.first_pack + thread_index(), row.first_pack + packs, thread_count());
     norm_row(exchange, args, row, packs);
   }
+  clear_padding(args);
 }
 
 // -- launches ------------------------------------------------------------------------------------
@@ -241,6 +272,21 @@ void visit(DType dtype, int ranks, Body&& body) {
     if (ranks <= 4) return body(element, std::integral_constant<int, 4>{});
     body(element, std::integral_constant<int, kMostRanks>{});
   });
+}
+
+template <class Args>
+void sum_and_norm(const Args& args, void* stream) {
+  if (args.rows == 0 || args.size == 0) return;
+  const int64_t packs = args.size * element_size(args.dtype) / kAccessBytes;
+  visit(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
+    constexpr int kMost = decltype(most)::value;
+    const int64_t threads = min(round_up(packs, kGroup), int64_t{kRowThreads<kMost>});
+    const int of_each = static_cast<int>(min(kRowThreads<kMost> / threads, int64_t{kRowBlocks}));
+    const dim3 grid(grid_of(args.buffers, args.rows, of_each));
+    constexpr auto kernel = sum_rows<decltype(element), kMost, Args>;
+    launch_overlapped<kernel>(grid, dim3(static_cast<unsigned int>(threads)), 0, stream, args);
+  });
+  check_launch("all_reduce_add_rms_norm");
 }
 
 }  // namespace
@@ -259,17 +305,12 @@ void all_reduce(const AllReduceArgs& args, void* stream) {
 
 RTP_LLM_OPERATOR(all_reduce_add_rms_norm)
 void all_reduce_add_rms_norm(const AllReduceAddRmsNormArgs& args, void* stream) {
-  if (args.rows == 0 || args.size == 0) return;
-  const int64_t packs = args.size * element_size(args.dtype) / kAccessBytes;
-  visit(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
-    constexpr int kMost = decltype(most)::value;
-    const int64_t threads = min(round_up(packs, kGroup), int64_t{kRowThreads<kMost>});
-    const int of_each = static_cast<int>(min(kRowThreads<kMost> / threads, int64_t{kRowBlocks}));
-    const dim3 grid(grid_of(args.buffers, args.rows, of_each));
-    constexpr auto kernel = sum_rows<decltype(element), kMost>;
-    launch_overlapped<kernel>(grid, dim3(static_cast<unsigned int>(threads)), 0, stream, args);
-  });
-  check_launch("all_reduce_add_rms_norm");
+  sum_and_norm(args, stream);
+}
+
+RTP_LLM_OPERATOR(all_reduce_add_rms_norm_fp8)
+void all_reduce_add_rms_norm_fp8(const AllReduceAddRmsNormFp8Args& args, void* stream) {
+  sum_and_norm(args, stream);
 }
 
 }  // namespace rtp_llm::cuda

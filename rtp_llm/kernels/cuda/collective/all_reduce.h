@@ -7,5 +7,6 @@ namespace rtp_llm::cuda {
 
 void all_reduce(const AllReduceArgs& args, void* stream);
 void all_reduce_add_rms_norm(const AllReduceAddRmsNormArgs& args, void* stream);
+void all_reduce_add_rms_norm_fp8(const AllReduceAddRmsNormFp8Args& args, void* stream);
 
 }  // namespace rtp_llm::cuda

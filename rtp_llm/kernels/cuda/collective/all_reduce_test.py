@@ -9,11 +9,14 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.ops.collective.all_reduce_reference import add_rms_norm_of_parts, sum_of_parts
 from rtp_llm.ops.collective.rank_buffers import ABSENT
+from rtp_llm.ops.norm.norm_reference import rms_norm_reference
+from rtp_llm.testing.fp8_rows import assert_quantized
 from rtp_llm.testing.operator_checks import FLOAT_DTYPES, assert_near, kernel_runs
 from rtp_llm.testing.stream_ranks import StreamRanks
 
 EPS, OFFSET = 1e-6, 1.0
 CAPACITY = 4 << 20
+QUANTISED = [(1, 128), (1, 8192), (3, 384), (7, 4224), (2, 16384), (133, 256), (0, 128)]
 SHAPES = [(1, 8), (1, 4096), (3, 40), (2, 8192), (7, 1000), (9, 20000), (130, 136), (0, 64)]
 # Numbers that are special, as words of 32 bits: the one that is never sent, zeros with signs,
 # infinities and what is no number, in 16 and in 32 bits.
@@ -35,6 +38,12 @@ class Ranks(StreamRanks):
 
     def norm(self, rank: int, x: Tensor, residual: Tensor, weight: Tensor) -> None:
         ops.all_reduce_add_rms_norm(x, residual, weight, EPS, OFFSET, *self.among(rank))
+
+    def norm_fp8(
+        self, rank: int, x: Tensor, residual: Tensor, weight: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        among = self.among(rank)
+        return ops.all_reduce_add_rms_norm_fp8(x, residual, weight, EPS, OFFSET, *among)
 
 
 def bits(tensor: Tensor) -> Tensor:
@@ -94,6 +103,33 @@ def test_norms_equal_the_reference_on_all_ranks(size: int, dtype: torch.dtype) -
     for shape in SHAPES:
         parts = [torch.randn(shape).to(dtype) for _ in range(size)]
         check_norms(ranks, parts, torch.randn(shape).to(dtype), torch.randn(shape[1]).to(dtype))
+
+
+@every_size
+@every_dtype
+@pytest.mark.parametrize("shape", QUANTISED, ids=str)
+def test_norms_become_fp8_as_the_reference_says(
+    size: int, dtype: torch.dtype, shape: tuple[int, int]
+) -> None:
+    ranks, offset = Ranks(size), torch.tensor(OFFSET).to(dtype)
+    parts = [torch.randn(shape).to(dtype) for _ in range(size)]
+    weight = torch.rand(shape[1]).add(0.5).to(dtype) - offset
+    given, before = [part.clone() for part in parts], torch.randn(shape).to(dtype)
+    residuals, found = [before.clone() for _ in parts], dict[int, tuple[Tensor, Tensor]]()
+
+    def work(rank: int) -> None:
+        found[rank] = ranks.norm_fp8(rank, given[rank], residuals[rank], weight)
+
+    with kernel_runs("all_reduce_add_rms_norm_fp8", size):
+        ranks.run(work)
+    total = (before.float() + sum_of_parts(parts)).to(dtype)
+    normed = rms_norm_reference(total.float(), weight, EPS, OFFSET)
+    for rank in range(size):
+        q, scales = found[rank]
+        assert torch.equal(given[rank], parts[rank]) and torch.equal(residuals[rank], total)
+        assert_quantized(q, scales, normed)
+        assert torch.equal(q.view(torch.uint8), found[0][0].view(torch.uint8))
+        assert torch.equal(scales, found[0][1])
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -226,5 +262,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ranks.norm(0, x[:, 4:12], torch.ones(4, 8).bfloat16(), weight[:8])
     with pytest.raises(RuntimeError, match="the same memory"):
         ranks.norm(0, x, x, weight)
+    with pytest.raises(RuntimeError, match="expected rows of a multiple of 128 elements"):
+        ranks.norm_fp8(0, x, x.clone(), weight)
     with pytest.raises(RuntimeError, match=r"residual is bfloat16 \[3, 64\]"):
         ranks.norm(0, x, x[:3].clone(), weight)

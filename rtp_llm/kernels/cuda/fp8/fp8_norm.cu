@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_rows(Fp8NormArgs args) {
     for (int i = 0; i < kEach; ++i) {
       values[k][i] *= inverse * (to_float(weight[k].element[i]) + args.offset);
     }
-    const Fp8Channels quantized = quantize_channels(values[k]);
+    const Fp8Channels<kEach> quantized = quantize_channels(values[k]);
     uint8_t* const q = static_cast<uint8_t*>(args.q) + row * args.size;
     store(q + block * kChannels + lane * kEach, quantized.q);
     if (lane == 0) args.scales[block * args.scale_rows + row] = quantized.scale;

@@ -1,4 +1,4 @@
-// 128 channels of a row as block-scaled FP8, by a warp.
+// 128 channels of a row as block-scaled FP8, by neighbouring lanes.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -11,22 +11,25 @@ namespace rtp_llm::cuda {
 constexpr int kFp8Channels = 128;                // of a scale
 constexpr int kFp8Each = kFp8Channels / kGroup;  // of a lane
 
+template <int N>
 struct Fp8Channels {
-  Pack<uint8_t, kFp8Each> q;
+  Pack<uint8_t, N> q;
   float scale;  // the same in every lane
 };
 
-// Each lane has four neighbouring channels; q * scale is what they were.
-__device__ inline Fp8Channels quantize_channels(const float (&values)[kFp8Each]) {
+// Each of 128 / N lanes, which all call it, has N neighbouring channels; q * scale is what they
+// were.
+template <int N>
+__device__ inline Fp8Channels<N> quantize_channels(const float (&values)[N]) {
   constexpr float kLargest = 448.0F, kLeastAmax = 1e-10F;
   float largest = kLeastAmax;
 #pragma unroll
-  for (int i = 0; i < kFp8Each; ++i) largest = fmaxf(largest, fabsf(values[i]));
-  Fp8Channels result;
-  result.scale = reduce_group(largest, Max{}) / kLargest;
+  for (int i = 0; i < N; ++i) largest = fmaxf(largest, fabsf(values[i]));
+  Fp8Channels<N> result;
+  result.scale = reduce_lanes<kFp8Channels / N>(largest, Max{}) / kLargest;
   const float inverse = 1.0F / result.scale;
 #pragma unroll
-  for (int i = 0; i < kFp8Each; ++i) {
+  for (int i = 0; i < N; ++i) {
     result.q.element[i] = __nv_cvt_float_to_fp8(values[i] * inverse, __NV_SATFINITE, __NV_E4M3);
   }
   return result;

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) scatter(Fp8ScatterArgs args) {
       values[i] = column + i < args.hidden ? to_float(x[column + i]) : 0.0F;
     }
   }
-  const Fp8Channels quantized = quantize_channels(values);
+  const Fp8Channels<kFp8Each> quantized = quantize_channels(values);
   for (int64_t j = 0; j < args.top_k; ++j) {
     const int64_t place = place_of(args, token * args.top_k + j);
     if (place < 0) continue;
