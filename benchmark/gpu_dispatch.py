@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmark.gpu_time import microseconds, the_gpu
-from benchmark.random_model import SHAPES
+from benchmark.random_model import SHAPES, experts_of
 from benchmark.rank_processes import together
 from benchmark.report import Report, parser
 from rtp_llm.device import Device
@@ -47,7 +47,7 @@ def main() -> None:
     flags.add_argument("--tokens", type=int, action="append", help="of each rank; may repeat")
     flags.add_argument("--rounds", type=int, help="replays of 20 layers; the quickest counts")
     arguments = flags.parse_args()
-    mixtures = [name for name, sizes in SHAPES.items() if "num_experts" in sizes]
+    mixtures = [name for name, sizes in SHAPES.items() if experts_of(sizes)]
     if arguments.shape not in mixtures:
         flags.error(f"--shape: one of {', '.join(mixtures)}")
     device = the_gpu()
@@ -86,7 +86,7 @@ def measure(
         direct = SymmetricDispatch.connect(world.tensors, device, form, max(tokens))
         if direct is None:
             raise SystemExit("no peer memory; what the log says is above")
-        layer = _Layer(world, device, form, sizes["num_experts"], direct)
+        layer = _Layer(world, device, form, experts_of(sizes), direct)
         return [layer.times(count, rounds) for count in tokens]
 
 

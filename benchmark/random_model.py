@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from benchmark.hybrid_shapes import HYBRID_SHAPES
+from benchmark.mla_shapes import MLA_SHAPES
 
 _COMMON = {
     "architectures": ["Qwen3ForCausalLM"],
@@ -96,20 +97,6 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 1,
         "head_dim": 32,
     },
-    "tiny-moe": {
-        "architectures": ["Qwen3MoeForCausalLM"],
-        "model_type": "qwen3_moe",
-        "vocab_size": 2048,
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "moe_intermediate_size": 32,
-        "num_experts": 8,
-        "num_experts_per_tok": 2,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 32,
-    },
     "small": {
         "vocab_size": 32000,
         "hidden_size": 512,
@@ -120,6 +107,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "head_dim": 64,
     },
     **HYBRID_SHAPES,
+    **MLA_SHAPES,
 }
 
 
@@ -130,7 +118,7 @@ def model_folder(shape: str) -> pathlib.Path:
         partial = cache_folder() / f".{shape}.{os.getpid()}"
         partial.mkdir(parents=True)
         config = {**_COMMON, **SHAPES[shape]}
-        if shape in HYBRID_SHAPES:
+        if shape in HYBRID_SHAPES or shape in MLA_SHAPES:
             _save_transformers(config, partial)
         else:
             save_file(dict(_weights(config)), partial / "model.safetensors", {"format": "pt"})
@@ -222,8 +210,8 @@ def step_operations(shape: str, batch: int) -> float:
 def prompt_operations(shape: str, length: int) -> float:
     """Floating-point operations of a prompt: layers, causal attention, one row of logits."""
     sizes = SHAPES[shape]
-    queries = sizes["num_attention_heads"] * sizes["head_dim"]
-    attention = 2.0 * length**2 * queries * _full_layers(sizes)
+    heads = _full_layers(sizes) * sizes["num_attention_heads"]
+    attention = length**2 * heads * sum(_head_sizes(sizes))
     return 2.0 * (length * _active_weights(shape) + _output_weights(shape)) + attention
 
 
@@ -232,8 +220,13 @@ def _active_weights(shape: str) -> float:
     return _layer_weights(shape, SHAPES[shape].get("num_experts_per_tok", 0))
 
 
+def experts_of(sizes: dict[str, Any]) -> int:
+    """Routed experts of a layer, 0 of a dense model."""
+    return int(sizes.get("num_experts") or sizes.get("n_routed_experts", 0))
+
+
 def _experts_hit(sizes: dict[str, Any], tokens: float) -> float:
-    experts = sizes.get("num_experts", 0)
+    experts = experts_of(sizes)
     missed = (1 - sizes["num_experts_per_tok"] / experts) ** tokens if experts else 1.0
     return experts * (1 - missed)
 
@@ -245,26 +238,45 @@ def _layer_weights(shape: str, experts: float) -> float:
     if linear := _linear_layers(sizes):
         keys, values = _linear_sizes(sizes)
         mixers += linear * (2 * keys + 3 * values + 2 * sizes["linear_num_value_heads"])
-    inner = sizes["num_hidden_layers"] * _feed_forward(sizes, experts)
+    dense = sizes.get("first_k_dense_replace", 0)
+    inner = (sizes["num_hidden_layers"] - dense) * _feed_forward(sizes, experts)
+    inner += dense * 3 * sizes["intermediate_size"]
     return float(sizes["hidden_size"] * (mixers + inner))
 
 
-def _full_mixer(sizes: dict[str, Any]) -> int:
+def _full_mixer(sizes: dict[str, Any]) -> float:
     """Rows of a layer of full attention; the output of hybrids has a gate."""
+    if latent := sizes.get("kv_lora_rank"):
+        heads, (key, value) = sizes["num_attention_heads"], _head_sizes(sizes)
+        queries = sizes["q_lora_rank"]
+        inner = queries * key + latent * (sizes["qk_nope_head_dim"] + value)
+        outer = queries + _cache_elements(sizes) + heads * value
+        return float(outer + heads * inner / sizes["hidden_size"])
     queries = sizes["num_attention_heads"] * sizes["head_dim"]
     return (3 if _linear_layers(sizes) else 2) * queries + _cache_elements(sizes)
 
 
 def _feed_forward(sizes: dict[str, Any], experts: float) -> float:
     """Rows of a layer's feed-forward part, of so many experts."""
-    if gates := sizes.get("num_experts"):
-        shared: int = 3 * sizes.get("shared_expert_intermediate_size", 0)
-        return gates + shared + experts * 3 * sizes["moe_intermediate_size"]
+    if gates := experts_of(sizes):
+        expert = 3 * sizes["moe_intermediate_size"]
+        shared = 3 * sizes.get("shared_expert_intermediate_size", 0)
+        return float(gates + shared + (experts + sizes.get("n_shared_experts", 0)) * expert)
     return float(3 * sizes["intermediate_size"])
 
 
+def _head_sizes(sizes: dict[str, Any]) -> tuple[int, int]:
+    """Elements of a head's key and of its value."""
+    if "kv_lora_rank" in sizes:
+        key = sizes["qk_nope_head_dim"] + sizes["qk_rope_head_dim"]
+        return int(key), int(sizes["v_head_dim"])
+    return int(sizes["head_dim"]), int(sizes["head_dim"])
+
+
 def _cache_elements(sizes: dict[str, Any]) -> int:
-    """Of the keys and values of one token in one layer."""
+    """Of the keys and values of one token in one layer, or of its latent."""
+    if latent := sizes.get("kv_lora_rank"):
+        return int(latent + sizes["qk_rope_head_dim"])
     return int(2 * sizes["num_key_value_heads"] * sizes["head_dim"])
 
 

@@ -32,7 +32,7 @@ PROGRAMS = {
     "gpu_moe": ["--shape", "tiny", "--tokens", "5", "--quick"],
     "gpu_profile": [*TINY, "--batch", "2"],
     "gpu_ranks": [
-        *("--shape", "tiny-moe", "--layers", "2", "--quick", "--tokens", "5", "--batch", "2"),
+        *("--shape", "tiny-mla", "--layers", "2", "--quick", "--batch", "2"),
         *("--setting", "kv_cache_mem_mb=64"),
     ],
     "gpu_serve": [*TINY, "--requests", "3", "--longest", "101", "--clients", "2"],
