@@ -1,9 +1,10 @@
-"""Sums over the ranks of several GPUs: NCCL, PyTorch's symmetric memory, and our own kernel.
+"""Sums over the ranks of several GPUs: NCCL, PyTorch's symmetric memory, and our own kernels.
 
 Microseconds of one sum among many in a captured graph, bfloat16, of the slowest rank. One-shot and
 two-shot are PyTorch's over symmetric memory that the tensor lies in already; "with copy" it has to
 be brought there. The last columns are of the sum with what follows in a model: added to the
-residual, and its norm taken, which becomes block-scaled FP8 in the very last ones. A row is
+residual, and its norm taken, which becomes block-scaled FP8 in the very last ones. "In one" and "in
+two": shots of our own, of which the engine chooses, where ranks are more than two. A row is
 `--hidden` numbers.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,8 +24,13 @@ from benchmark.report import Report, parser
 from rtp_llm import ops
 from rtp_llm.device import Device
 from rtp_llm.distributed.membership import Membership
-from rtp_llm.distributed.peer_memory import NoPeerMemoryError
-from rtp_llm.distributed.symmetric_reduce import SymmetricReduce, limit_of
+from rtp_llm.distributed.peer_memory import NoPeerMemoryError, PeerMemory
+from rtp_llm.distributed.symmetric_reduce import (
+    SymmetricReduce,
+    direct_sums,
+    limit_of,
+    two_shots_from,
+)
 from rtp_llm.distributed.world import World
 
 KIB = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16384, 65536)
@@ -38,9 +45,13 @@ COLUMNS = (
     "two-shot",
     "ours",
     "ours, % of best",
+    "in one",
+    "in two",
     "NCCL + norm",
     "two-shot + norm",
     "ours + norm",
+    "in one + norm",
+    "in two + norm",
     "ours, then FP8 norm",
     "ours + FP8 norm",
 )
@@ -105,10 +116,15 @@ class _Sums:
         self._shared = symmetric.empty(count, dtype=torch.bfloat16, device=place)
         self._shared.zero_()
         self._handle = symmetric.rendezvous(self._shared, world.tensors.name)
+        possible = direct_sums(device, world.size)
         try:
-            self._direct = SymmetricReduce.connect(world.tensors, device, most_bytes)
+            memory = PeerMemory.connect(world.tensors, device, min(most_bytes, 16 << 20), possible)
         except NoPeerMemoryError as error:
             raise SystemExit(f"no sums of our own: {error}") from error
+        self._direct = SymmetricReduce(memory, most_bytes, two_shots_from(world.size))
+        self._in = {"in one": SymmetricReduce(memory, most_bytes)}
+        if world.size > 2:
+            self._in["in two"] = SymmetricReduce(memory, most_bytes, 1)
 
     def times(self, nbytes: int, rounds: int) -> dict[str, float]:
         rows = nbytes // (2 * self._hidden)
@@ -149,6 +165,9 @@ class _Sums:
             "two-shot + norm": lambda: add_norm(two_shot()),
             "ours + norm": lambda: direct.all_reduce_add_rms_norm(x, residual, *norm),
         }
+        for name, sums in self._in.items():
+            works[name] = partial(sums.all_reduce, x)
+            works[f"{name} + norm"] = partial(sums.all_reduce_add_rms_norm, x, residual, *norm)
         if direct.takes_at_once(x):
             works["ours, then FP8 norm"] = lambda: ops.norm_fp8(residual, ours(), *norm)
             works["ours + FP8 norm"] = lambda: direct.all_reduce_add_rms_norm_fp8(

@@ -19,17 +19,20 @@ from rtp_llm.ops.collective.rank_buffers import PACK_BYTES
 
 # (part of a GPU's name, ranks) -> bytes of the largest tensor that is summed here faster than by
 # NCCL, alone or with its norm, as `./dev bench gpu_all_reduce` measured it for two ranks; on H100s
-# before sums travelled while others are added. More ranks were not measured: these are sizes for
-# which other engines take such kernels.
+# before sums travelled while others are added. More ranks were not measured: two shots move the
+# bytes that NCCL moves, and two GPUs push 16 MiB a third faster than it.
 _LIMITS: dict[tuple[str, int], int] = {
     ("H200", 2): 64 << 20,
-    ("H200", 4): 256 << 10,
-    ("H200", 8): 128 << 10,
+    ("H200", 4): 16 << 20,
+    ("H200", 8): 16 << 20,
     ("H100", 2): 4 << 20,
-    ("H100", 4): 256 << 10,
-    ("H100", 8): 128 << 10,
+    ("H100", 4): 16 << 20,
+    ("H100", 8): 16 << 20,
 }
 _LIMIT_OF_OTHERS = 64 << 10
+# Ranks -> bytes from which on two shots are faster than one: the message is sent (1 - 2 / ranks) *
+# (ranks - 1) times less, at 300 GB/s, and ranks wait once more, for about 2 us. Not measured.
+_TWO_SHOTS_FROM = {4: 384 << 10, 8: 128 << 10}
 # Of one call. Larger tensors are summed in pieces: a rank's buffers are three times as large for
 # each rank.
 _MOST_OF_CALL = 16 << 20
@@ -46,6 +49,11 @@ def limit_of(description: str, size: int) -> int:
     """Bytes of the largest tensor that `size` ranks on such devices sum by themselves."""
     known = (limit for (name, n), limit in _LIMITS.items() if n == size and name in description)
     return next(known, _LIMIT_OF_OTHERS)
+
+
+def two_shots_from(size: int) -> int:
+    """Bytes from which on `size` ranks sum in two shots; 0: never."""
+    return _TWO_SHOTS_FROM.get(size, 0)
 
 
 def explain_sums(device: Device, size: int) -> str:
@@ -65,9 +73,12 @@ class SymmetricReduce:
     PeerMemory.
     """
 
-    def __init__(self, memory: PeerMemory, limit: int) -> None:
-        """`limit`: bytes of the largest tensor; more than `memory` holds is summed in pieces."""
+    def __init__(self, memory: PeerMemory, limit: int, two_shots_from: int = 0) -> None:
+        """`limit`: bytes of the largest tensor; more than `memory` holds is summed in pieces.
+        `two_shots_from`: bytes from which on there are two shots (0: never)."""
         self._memory, self._limit = memory, limit
+        self._two_shots_from = two_shots_from or limit + 1
+        self._ranks = len(memory.among[0]) - 1
 
     @classmethod
     def connect(cls, group: Group, device: Device, limit: int = 0) -> SymmetricReduce:
@@ -76,8 +87,11 @@ class SymmetricReduce:
         Raises as PeerMemory.connect.
         """
         limit = limit or limit_of(device.description(), group.size)
-        possible, capacity = direct_sums(device, group.size), min(limit, _MOST_OF_CALL)
-        return cls(PeerMemory.connect(group, device, capacity, possible), limit)
+        many, capacity = two_shots_from(group.size), min(limit, _MOST_OF_CALL)
+        if many:
+            capacity = max(min(limit, many), 2 * capacity // group.size)
+        memory = PeerMemory.connect(group, device, capacity, direct_sums(device, group.size))
+        return cls(memory, limit, many)
 
     def takes(self, *tensors: Tensor) -> bool:
         """Whether the sum of the first one, and what is made of the others with it, is made here.
@@ -94,30 +108,47 @@ class SymmetricReduce:
         )
 
     def takes_at_once(self, *tensors: Tensor) -> bool:
-        """The same, in one piece."""
-        return tensors[0].nbytes <= self._memory.capacity and self.takes(*tensors)
+        """The same of rows, in one piece."""
+        first = tensors[0]
+        return self.takes(*tensors) and len(first) <= self._most_rows(first)
 
     def all_reduce(self, x: Tensor) -> None:
         """x = its sum over the ranks, the same bits on all; see rtp_llm.ops.all_reduce."""
-        for (piece,) in _pieces(self._memory.capacity // x.element_size(), x.view(-1)):
-            ops.all_reduce(piece, *self._memory.among)
+        packs = x.view(-1, PACK_BYTES // x.element_size())
+        for (piece,) in _pieces(self._most_rows(packs), packs):
+            ops.all_reduce(piece, *self._memory.among, two_shot=self._has_two_shots(piece))
 
     def all_reduce_add_rms_norm(
         self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, norm_offset: float
     ) -> None:
         """residual += the sum of x, x = its norm; see rtp_llm.ops.all_reduce_add_rms_norm."""
-        rows = self._memory.capacity // (x.shape[-1] * x.element_size())
-        flat = (each.flatten(0, -2) for each in (x, residual))
-        for piece, added in _pieces(rows, *flat):
-            ops.all_reduce_add_rms_norm(piece, added, weight, eps, norm_offset, *self._memory.among)
+        rows, among = x.flatten(0, -2), self._memory.among
+        for piece, added in _pieces(self._most_rows(rows), rows, residual.flatten(0, -2)):
+            shots = self._has_two_shots(piece)
+            ops.all_reduce_add_rms_norm(
+                piece, added, weight, eps, norm_offset, *among, two_shot=shots
+            )
 
     def all_reduce_add_rms_norm_fp8(
         self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, norm_offset: float
     ) -> tuple[Tensor, Tensor]:
         """See rtp_llm.ops.all_reduce_add_rms_norm_fp8; of what is taken at once."""
+        among, shots = self._memory.among, self._has_two_shots(x)
         return ops.all_reduce_add_rms_norm_fp8(
-            x, residual, weight, eps, norm_offset, *self._memory.among
+            x, residual, weight, eps, norm_offset, *among, two_shot=shots
         )
+
+    def _has_two_shots(self, rows: Tensor) -> bool:
+        slices = 2 * self._ranks * (rows.nbytes // len(rows))  # of a row each
+        many = rows.nbytes >= self._two_shots_from and len(rows) >= self._ranks
+        return many and slices <= self._memory.capacity
+
+    def _most_rows(self, rows: Tensor) -> int:
+        """Of one call. In two shots a rank's slice is in the buffers twice, and nothing else."""
+        row, capacity = rows.nbytes // len(rows), self._memory.capacity
+        if self._has_two_shots(rows):
+            return self._ranks * (capacity // (2 * row))
+        return capacity // row
 
     def best_token(self, logits: Tensor, tokens: Tensor, status: Tensor, first: int) -> None:
         """In place: tokens and status for all ranks' columns; see rtp_llm.ops.best_token."""

@@ -111,11 +111,16 @@ def test_large_sums_are_made_in_pieces(monkeypatch, rows):
     """Every number once, and no piece larger than what a call takes."""
     asked = []
 
-    def norm(x, residual, *rest):
+    def norm(x, residual, *rest, two_shot):
+        assert not two_shot
         asked.append(x.nbytes)
         residual.add_(x.mul_(2))
 
-    monkeypatch.setattr(ops, "all_reduce", lambda x, *rest: asked.append(x.mul_(2).nbytes))
+    def plain(x, *rest, two_shot):
+        assert not two_shot
+        asked.append(x.mul_(2).nbytes)
+
+    monkeypatch.setattr(ops, "all_reduce", plain)
     monkeypatch.setattr(ops, "all_reduce_add_rms_norm", norm)
     word = torch.zeros(1, dtype=torch.int32)
     direct = SymmetricReduce(PeerMemory(0, torch.zeros(3), 4096, word), 1 << 20)
@@ -127,6 +132,44 @@ def test_large_sums_are_made_in_pieces(monkeypatch, rows):
     asked.clear()
     direct.all_reduce_add_rms_norm(x.clone(), added, torch.ones(128), 1e-6, 0.0)
     assert torch.equal(added, residual + 2 * x) and max(asked) <= 4096 and sum(asked) == x.nbytes
+
+
+@pytest.mark.parametrize(
+    ("rows", "calls"),
+    [
+        (7, [(7, False)]),
+        (8, [(8, True)]),
+        (16, [(16, True)]),
+        (33, [(16, True), (16, True), (1, False)]),
+        (42, [(16, True), (16, True), (10, True)]),
+    ],
+)
+def test_of_many_ranks_large_sums_are_made_in_two_shots(monkeypatch, rows, calls):
+    """A slice of a row is in the buffers twice: of four ranks 16 rows fit where one shot has 8."""
+    asked: list[tuple[int, bool]] = []
+
+    def norm(x, residual, *rest, two_shot):
+        asked.append((len(x), two_shot))
+        residual.add_(x.mul_(4))
+
+    def plain(x, *rest, two_shot):
+        asked.append((x.mul_(4).nbytes // 512, two_shot))
+
+    monkeypatch.setattr(ops, "all_reduce", plain)
+    monkeypatch.setattr(ops, "all_reduce_add_rms_norm", norm)
+    memory = PeerMemory(0, torch.zeros(5), 4096, torch.zeros(1, dtype=torch.int32))
+    direct = SymmetricReduce(memory, 1 << 20, two_shots_from=4096)
+    x, residual = torch.randn(rows, 128), torch.randn(rows, 128)
+    sums, added = x.clone(), residual.clone()
+    assert direct.takes(x, residual) and direct.takes_at_once(x) == (len(calls) == 1)
+    direct.all_reduce_add_rms_norm(x.clone(), added, torch.ones(128), 1e-6, 0.0)
+    assert torch.equal(added, residual + 4 * x) and asked == calls
+    asked.clear()
+    direct.all_reduce(sums)
+    assert torch.equal(sums, 4 * x) and asked == calls
+    # Fewer rows than ranks, or rows that are too long for slices.
+    for wide in (torch.zeros(3, 2048), torch.zeros(8, 256)):
+        assert not direct._has_two_shots(wide)
 
 
 def test_the_host_can_end_waits(direct):

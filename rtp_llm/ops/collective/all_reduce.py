@@ -1,6 +1,10 @@
 """Sums over ranks that write into each other's device memory, alone and with the norm behind them.
 
-`buffers`, `state`, `capacity` and `most_blocks` are those of rank_buffers.py.
+`buffers`, `state`, `capacity` and `most_blocks` are those of rank_buffers.py. In one shot each rank
+sends its part to all others, which takes as many bytes of `capacity`. With `two_shot`, for three
+ranks or more, each sums a slice (of rows where there is a norm, else of 16 bytes, of which there is
+one for each rank or more) and sends that: of many ranks fewer bytes travel, and twice the longest
+slice's are taken of `capacity`. Results are the same.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ def all_reduce(
     rank: int,
     capacity: int,
     most_blocks: int = 0,
+    two_shot: bool = False,
 ) -> None:
     """x = its sum over the ranks, in their order in float32, rounded once; the same bits on all.
 
@@ -39,6 +44,7 @@ def all_reduce_add_rms_norm(
     rank: int,
     capacity: int,
     most_blocks: int = 0,
+    two_shot: bool = False,
 ) -> None:
     """In place: residual += the sum of x over the ranks, then x = rms_norm(residual, ...).
 
@@ -59,6 +65,7 @@ def all_reduce_add_rms_norm_fp8(
     rank: int,
     capacity: int,
     most_blocks: int = 0,
+    two_shot: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """norm_fp8(residual, the sum of x over the ranks, weight, ...), the same bits on all.
 

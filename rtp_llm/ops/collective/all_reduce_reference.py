@@ -35,7 +35,13 @@ def _only_part(x: Tensor, buffers: Tensor) -> list[Tensor]:
 
 
 def all_reduce_reference(
-    x: Tensor, buffers: Tensor, state: Tensor, rank: int, capacity: int, most_blocks: int = 0
+    x: Tensor,
+    buffers: Tensor,
+    state: Tensor,
+    rank: int,
+    capacity: int,
+    most_blocks: int = 0,
+    two_shot: bool = False,
 ) -> None:
     """See rtp_llm.ops.all_reduce; of one rank."""
     x.copy_(sum_of_parts(_only_part(x, buffers)))
@@ -52,6 +58,7 @@ def all_reduce_add_rms_norm_reference(
     rank: int,
     capacity: int,
     most_blocks: int = 0,
+    two_shot: bool = False,
 ) -> None:
     """See rtp_llm.ops.all_reduce_add_rms_norm; of one rank."""
     parts = _only_part(x, buffers)
@@ -71,6 +78,7 @@ def all_reduce_add_rms_norm_fp8_reference(
     rank: int,
     capacity: int,
     most_blocks: int = 0,
+    two_shot: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """See rtp_llm.ops.all_reduce_add_rms_norm_fp8; of one rank."""
     total = sum_of_parts(_only_part(x, buffers))

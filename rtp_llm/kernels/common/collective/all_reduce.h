@@ -8,12 +8,15 @@
 
 namespace rtp_llm {
 
+// two_shot: each rank sums a slice, and tells the others.
+
 // x [size] = its sum over the ranks. Begins at a multiple of 16 bytes and has as many.
 struct AllReduceArgs {
   RankBuffers buffers;
   void* x;
   int64_t size;
   DType dtype;
+  bool two_shot;
 };
 
 // residual[r] += the sum of x[r] over the ranks, rounded; then x[r] = norm(residual[r]) (norm.h).
@@ -30,6 +33,7 @@ struct AllReduceAddRmsNormArgs {
   DType dtype;
   float eps;
   float offset;
+  bool two_shot;
 };
 
 // The same, but x stays, and the norm of float32 numbers becomes q * scale in block-scaled FP8

@@ -5,12 +5,21 @@
 namespace rtp_llm::glue {
 namespace {
 
-// Of either operator.
+// Of any of the operators. `items` (packs or rows) are what ranks have slices of in two shots: such
+// a slice is in the buffers twice, as parts and as sums.
 template <class Call>
-RankBuffers buffers_of(const Call& call) {
+RankBuffers buffers_of(const Call& call, int64_t items) {
   const RankBuffers buffers = rank_buffers(call);
-  RTP_LLM_CHECK(call.x.numel() * element_size(call.x.dtype()) <= call.capacity, "all_reduce: x is ",
-                call.x.describe(), "; expected at most ", call.capacity, " bytes");
+  int64_t bytes = call.x.numel() * element_size(call.x.dtype());
+  if (call.two_shot && bytes > 0) {
+    const int64_t ranks = buffers.ranks, longest = (items + ranks - 1) / ranks;
+    RTP_LLM_CHECK(ranks > 2 && items >= ranks, "all_reduce: two shots of ", items,
+                  " packs or rows on ", ranks,
+                  " ranks; expected three ranks or more, and one for each");
+    bytes = 2 * longest * (bytes / items);
+  }
+  RTP_LLM_CHECK(bytes <= call.capacity, "all_reduce: x is ", call.x.describe(), ", which takes ",
+                bytes, " bytes of a buffer; expected at most ", call.capacity, " bytes");
   return buffers;
 }
 
@@ -30,7 +39,7 @@ AllReduceAddRmsNormArgs with_norm(const Call& call) {
   check_packs(call.weight, {}, "all_reduce_add_rms_norm: weight");
   RTP_LLM_CHECK(call.x.data() != call.residual.data() || call.x.numel() == 0,
                 "all_reduce_add_rms_norm: x and residual are the same memory");
-  return {buffers_of(call),
+  return {buffers_of(call, rows.count),
           call.x.data(),
           call.residual.data(),
           call.weight.data(),
@@ -40,7 +49,8 @@ AllReduceAddRmsNormArgs with_norm(const Call& call) {
           residual_rows.stride,
           call.x.dtype(),
           static_cast<float>(call.eps),
-          static_cast<float>(call.norm_offset)};
+          static_cast<float>(call.norm_offset),
+          call.two_shot};
 }
 
 }  // namespace
@@ -49,7 +59,8 @@ Prepared<AllReduceArgs, void> prepare(const AllReduceCall& call) {
   check_float_dtype(call.x, "all_reduce: x");
   check_contiguous(call.x, "all_reduce: x");
   check_packs(call.x, {call.x.numel()}, "all_reduce: x");
-  return {{buffers_of(call), call.x.data(), call.x.numel(), call.x.dtype()}};
+  const int64_t packs = call.x.numel() * element_size(call.x.dtype()) / kPackBytes;
+  return {{buffers_of(call, packs), call.x.data(), call.x.numel(), call.x.dtype(), call.two_shot}};
 }
 
 Prepared<AllReduceAddRmsNormArgs, void> prepare(const AllReduceAddRmsNormCall& call) {

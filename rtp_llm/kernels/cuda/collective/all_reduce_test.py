@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.ops.collective.all_reduce_reference import add_rms_norm_of_parts, sum_of_parts
-from rtp_llm.ops.collective.rank_buffers import ABSENT
+from rtp_llm.ops.collective.rank_buffers import ABSENT, PACK_BYTES
 from rtp_llm.ops.norm.norm_reference import rms_norm_reference
 from rtp_llm.testing.fp8_rows import assert_quantized
 from rtp_llm.testing.operator_checks import FLOAT_DTYPES, assert_near, kernel_runs
@@ -23,27 +23,38 @@ SHAPES = [(1, 8), (1, 4096), (3, 40), (2, 8192), (7, 1000), (9, 20000), (130, 13
 WORDS = [ABSENT, 0x80008000, 0x00008000, 0, 0x7FC07FC0, 0x7F807F80, 0xFF80FF80, 0x7C00FC00]
 WORDS += [0x7F800000, 0xFF800000, 0x7FC00000, 0x3F803F80, 0xBF80BF80, 1]
 
-every_size = pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
+# Ranks, and whether their sums are made in two shots.
+FEW = [(2, False), (4, False), (4, True)]
+every_size = pytest.mark.parametrize(
+    ("size", "two_shot"), [(1, False), (3, False), (8, False), (3, True), (8, True), *FEW]
+)
+few_sizes = pytest.mark.parametrize(("size", "two_shot"), FEW)
 every_dtype = pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
 
 
 class Ranks(StreamRanks):
-    """Ranks that sum."""
+    """Ranks that sum, in two shots where each of them has a slice."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, two_shot: bool = False) -> None:
         super().__init__(size, CAPACITY)
+        self.two_shot = two_shot
+
+    def shots(self, items: int) -> bool:
+        return self.two_shot and items >= self.size
 
     def sum(self, rank: int, x: Tensor) -> None:
-        ops.all_reduce(x, *self.among(rank))
+        ops.all_reduce(x, *self.among(rank), two_shot=self.shots(x.nbytes // PACK_BYTES))
 
     def norm(self, rank: int, x: Tensor, residual: Tensor, weight: Tensor) -> None:
-        ops.all_reduce_add_rms_norm(x, residual, weight, EPS, OFFSET, *self.among(rank))
+        norm, shots = (weight, EPS, OFFSET), self.shots(len(x))
+        ops.all_reduce_add_rms_norm(x, residual, *norm, *self.among(rank), two_shot=shots)
 
     def norm_fp8(
         self, rank: int, x: Tensor, residual: Tensor, weight: Tensor
     ) -> tuple[Tensor, Tensor]:
-        among = self.among(rank)
-        return ops.all_reduce_add_rms_norm_fp8(x, residual, weight, EPS, OFFSET, *among)
+        norm, among = (weight, EPS, OFFSET), self.among(rank)
+        shots = self.shots(len(x))
+        return ops.all_reduce_add_rms_norm_fp8(x, residual, *norm, *among, two_shot=shots)
 
 
 def bits(tensor: Tensor) -> Tensor:
@@ -90,16 +101,20 @@ def seed() -> None:
 
 @every_size
 @every_dtype
-def test_sums_equal_the_reference_on_all_ranks(size: int, dtype: torch.dtype) -> None:
-    ranks = Ranks(size)
+def test_sums_equal_the_reference_on_all_ranks(
+    size: int, two_shot: bool, dtype: torch.dtype
+) -> None:
+    ranks = Ranks(size, two_shot)
     for shape in SHAPES:
         check_sums(ranks, [torch.randn(shape).mul(300).to(dtype) for _ in range(size)])
 
 
 @every_size
 @every_dtype
-def test_norms_equal_the_reference_on_all_ranks(size: int, dtype: torch.dtype) -> None:
-    ranks = Ranks(size)
+def test_norms_equal_the_reference_on_all_ranks(
+    size: int, two_shot: bool, dtype: torch.dtype
+) -> None:
+    ranks = Ranks(size, two_shot)
     for shape in SHAPES:
         parts = [torch.randn(shape).to(dtype) for _ in range(size)]
         check_norms(ranks, parts, torch.randn(shape).to(dtype), torch.randn(shape[1]).to(dtype))
@@ -109,9 +124,9 @@ def test_norms_equal_the_reference_on_all_ranks(size: int, dtype: torch.dtype) -
 @every_dtype
 @pytest.mark.parametrize("shape", QUANTISED, ids=str)
 def test_norms_become_fp8_as_the_reference_says(
-    size: int, dtype: torch.dtype, shape: tuple[int, int]
+    size: int, two_shot: bool, dtype: torch.dtype, shape: tuple[int, int]
 ) -> None:
-    ranks, offset = Ranks(size), torch.tensor(OFFSET).to(dtype)
+    ranks, offset = Ranks(size, two_shot), torch.tensor(OFFSET).to(dtype)
     parts = [torch.randn(shape).to(dtype) for _ in range(size)]
     weight = torch.rand(shape[1]).add(0.5).to(dtype) - offset
     given, before = [part.clone() for part in parts], torch.randn(shape).to(dtype)
@@ -132,10 +147,10 @@ def test_norms_become_fp8_as_the_reference_says(
         assert torch.equal(scales, found[0][1])
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@few_sizes
 @every_dtype
-def test_special_numbers_come_through(size: int, dtype: torch.dtype) -> None:
-    ranks = Ranks(size)
+def test_special_numbers_come_through(size: int, two_shot: bool, dtype: torch.dtype) -> None:
+    ranks = Ranks(size, two_shot)
     for _ in range(5):  # epochs come again
         check_sums(ranks, [special((5, 264), dtype) for _ in range(size)])
         parts = [special((64, 264), dtype) for _ in range(size)]
@@ -168,10 +183,12 @@ def test_rows_may_be_apart() -> None:
         assert torch.equal(wide[rank][:, 8 + width :], before[rank][:, 8 + width :])
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_calls_of_all_sizes_follow_each_other_without_a_wait(size: int) -> None:
-    ranks, count = Ranks(size), 200
+@few_sizes
+def test_calls_of_all_sizes_follow_each_other_without_a_wait(size: int, two_shot: bool) -> None:
+    """Those of fewer rows than ranks in one shot."""
+    ranks, count = Ranks(size, two_shot), 200
     rows = torch.randint(1, 200, (count,), device="cpu").tolist()
+    rows[::7] = [1 + i % 3 for i in range(len(rows[::7]))]
     widths = (8 * torch.randint(1, 300, (count,), device="cpu")).tolist()
     shapes = list(zip(rows, widths, strict=True))
     parts = [[torch.randn(shape).bfloat16() for _ in range(size)] for shape in shapes]
@@ -195,9 +212,9 @@ def test_calls_of_all_sizes_follow_each_other_without_a_wait(size: int) -> None:
             assert torch.equal(given[call][rank], given[call][0])
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_replays_of_graphs_take_what_their_inputs_hold_by_then(size: int) -> None:
-    ranks, replays, sets, shape = Ranks(size), 1000, 7, (5, 2048)
+@few_sizes
+def test_replays_of_graphs_take_what_their_inputs_hold_by_then(size: int, two_shot: bool) -> None:
+    ranks, replays, sets, shape = Ranks(size, two_shot), 1000, 7, (5, 2048)
     inputs = torch.randn(sets, size, *shape).bfloat16()
     expected = torch.stack([sum_of_parts(list(each)).bfloat16() for each in inputs])
     weight = torch.randn(shape[1]).bfloat16()
@@ -227,17 +244,18 @@ def test_replays_of_graphs_take_what_their_inputs_hold_by_then(size: int) -> Non
     torch.testing.assert_close(torch.stack(normed[:sets]), torch.stack(normed[-sets - 6 : -6]))
 
 
-def test_the_host_ends_the_wait_for_a_rank_that_does_not_come() -> None:
-    ranks = Ranks(2)
+@pytest.mark.parametrize("two_shot", [False, True])
+def test_the_host_ends_the_wait_for_a_rank_that_does_not_come(two_shot: bool) -> None:
+    ranks = Ranks(3, two_shot)
     x, residual = torch.ones(40, 4096).bfloat16(), torch.ones(40, 4096).bfloat16()
-    check_sums(ranks, [x, x])  # kernels are loaded
+    check_sums(ranks, [x, x, x])  # kernels are loaded
     weight = torch.ones(4096).bfloat16()
 
     def work(rank: int) -> None:
         ranks.sum(rank, x)
         ranks.norm(rank, x, residual, weight)
 
-    ranks.start(work, range(1))
+    ranks.start(work, range(2))
     assert not ranks.done(0.3), "nobody is there to sum with"
     ranks.abort_word.fill_(1)
     assert ranks.done(10.0)
@@ -260,6 +278,16 @@ def test_what_does_not_fit_is_refused() -> None:
         ranks.sum(0, torch.ones(3))
     with pytest.raises(RuntimeError, match="multiples of 16 bytes"):
         ranks.norm(0, x[:, 4:12], torch.ones(4, 8).bfloat16(), weight[:8])
+    with pytest.raises(RuntimeError, match="two shots of 32 packs or rows on 2 ranks"):
+        ops.all_reduce(x, *ranks.among(0), two_shot=True)
+    many = Ranks(4, two_shot=True)
+    with pytest.raises(RuntimeError, match="two shots of 3 packs or rows on 4 ranks"):
+        norm = (torch.ones(8), EPS, OFFSET)
+        ops.all_reduce_add_rms_norm(
+            torch.ones(3, 8), torch.ones(3, 8), *norm, *many.among(0), two_shot=True
+        )
+    with pytest.raises(RuntimeError, match=r"takes 4194336 bytes of a buffer; expected at most"):
+        many.sum(0, torch.ones(2 * CAPACITY // 4 + 4))
     with pytest.raises(RuntimeError, match="the same memory"):
         ranks.norm(0, x, x, weight)
     with pytest.raises(RuntimeError, match="expected rows of a multiple of 128 elements"):

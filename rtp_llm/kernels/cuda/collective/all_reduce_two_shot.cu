@@ -1,0 +1,165 @@
+// Two shots: each rank sums a slice of the message, of which others push their parts to it, and
+// pushes the sum to them, to places behind those of the parts. Of more than two ranks fewer bytes
+// travel so than where each sums all.
+//
+// A block pushes all of its parts before it waits, and all of its sums before it waits for those of
+// others; as every rank has a slice, it waits for a word of every other (rank_exchange.h). What a
+// thread pushed, it also puts the sum in the place of.
+#include "rtp_llm/kernels/cuda/collective/all_reduce_two_shot.h"
+
+#include "rtp_llm/kernels/cuda/collective/rank_sum.h"
+
+namespace rtp_llm::cuda {
+namespace {
+
+// Packs or rows of a message in slices, of each rank one; all have about as many.
+struct Slices {
+  int count;
+  int ranks;
+  int begin;  // of this rank's
+  int end;
+
+  __device__ Slices(int count, const RankBuffers& among)
+      : count(count),
+        ranks(among.ranks),
+        begin(begin_of(among.rank)),
+        end(begin_of(among.rank + 1)) {}
+
+  __device__ int begin_of(int rank) const {
+    return static_cast<int>(int64_t{count} * rank / ranks);
+  }
+  __device__ int owner(int i) const {
+    return static_cast<int>((int64_t{i + 1} * ranks - 1) / count);
+  }
+  __device__ int longest() const { return (count + ranks - 1) / ranks; }
+
+  // Those of other ranks: how many, and which.
+  __device__ int others() const { return count - (end - begin); }
+  __device__ int other(int i) const { return i < begin ? i : i + (end - begin); }
+};
+
+// What others get of a sum is what this rank keeps of it: one zero cannot be sent.
+template <class Part>
+__device__ inline Part sendable_part(const Part& part) {
+  return __builtin_bit_cast(Part, sendable(__builtin_bit_cast(Words4, part)));
+}
+
+template <class T, int kMost>
+__global__ void __launch_bounds__(kSumThreads, kSumBlocks)
+    sum_packs_in_two_shots(const __grid_constant__ AllReduceArgs args) {
+  using Exchange = RankSum<T, kMost>;
+  using Part = typename Exchange::Part;
+  constexpr int N = Exchange::N;
+  Exchange exchange(args.buffers);
+  let_next_start_early(args.buffers);
+  wait_for_previous();
+  exchange.begin();
+  T* const x = static_cast<T*>(args.x);
+  const Slices slices(static_cast<int>(args.size / N), args.buffers);
+  const int first = static_cast<int>(blockIdx.x) * thread_count() + thread_index();
+  const int step = static_cast<int>(gridDim.x) * thread_count();
+  for (int k = first; k < slices.others(); k += step) {
+    const int i = slices.other(k), owner = slices.owner(i);
+    exchange.push(owner, i - slices.begin_of(owner),
+                  __builtin_bit_cast(Words4, load<N>(x + i * N)));
+  }
+  let_next_start();
+  exchange.prepare_next(2 * slices.longest());
+  for (int i = slices.begin + first; i < slices.end; i += step) {
+    float sum[N];
+    exchange.sum(i - slices.begin, load<N>(x + i * N), sum);
+    const Part rounded = sendable_part(narrow<T>(sum));
+    exchange.push_to_all(slices.longest() + i - slices.begin, rounded);
+    store(x + i * N, rounded);
+  }
+  for (int k = first; k < slices.others(); k += step) {
+    const int i = slices.other(k), owner = slices.owner(i);
+    const int at = slices.longest() + i - slices.begin_of(owner);
+    store(x + i * N, __builtin_bit_cast(Part, exchange.receive(owner, at)));
+  }
+}
+
+// What is pushed is the new residual; each rank takes the norm of all rows.
+template <class T, int kMost, class Args>
+__global__ void __launch_bounds__(kRowThreads<kMost>)
+    sum_rows_in_two_shots(const __grid_constant__ Args args) {
+  using Exchange = RankSum<T, kMost>;
+  using Part = typename Exchange::Part;
+  constexpr int N = Exchange::N;
+  Exchange exchange(args.buffers);
+  let_next_start_early(args.buffers);
+  wait_for_previous();
+  exchange.begin();
+  const int packs = static_cast<int>(args.size / N);
+  const Slices slices(static_cast<int>(args.rows), args.buffers);
+  const int first = static_cast<int>(blockIdx.x), step = static_cast<int>(gridDim.x);
+#pragma unroll 1
+  for (int k = first; k < slices.others(); k += step) {
+    const int index = slices.other(k), owner = slices.owner(index);
+    const Row<T> row = row_of<T>(args, index, packs);
+    const int at = (index - slices.begin_of(owner)) * packs;
+    for (int pack = thread_index(); pack < packs; pack += thread_count()) {
+      exchange.push(owner, at + pack, __builtin_bit_cast(Words4, load<N>(row.x + pack * N)));
+    }
+  }
+  let_next_start();
+  const int sums = slices.longest() * packs;  // begin there
+  exchange.prepare_next(2 * sums);
+#pragma unroll 1
+  for (int index = slices.begin + first; index < slices.end; index += step) {
+    Row<T> row = row_of<T>(args, index, packs);
+    row.first_pack = (index - slices.begin) * packs;
+    norm_row<kMost>(args, row, packs, [&](int pack) {
+      const Part total = sendable_part(total_of(exchange, row, pack));
+      exchange.push_to_all(sums + row.first_pack + pack, total);
+      return total;
+    });
+  }
+#pragma unroll 1
+  for (int k = first; k < slices.others(); k += step) {
+    const int index = slices.other(k), owner = slices.owner(index);
+    const int at = sums + (index - slices.begin_of(owner)) * packs;
+    norm_row<kMost>(args, row_of<T>(args, index, packs), packs, [&](int pack) {
+      return __builtin_bit_cast(Part, exchange.receive(owner, at + pack));
+    });
+  }
+  clear_padding(args);
+}
+
+// Calls body(T{}, integral_constant<int, ranks at most>{}).
+template <class Body>
+void visit(DType dtype, int ranks, Body&& body) {
+  visit_float_dtype(dtype, [&](auto element) {
+    if (ranks <= 4) return body(element, std::integral_constant<int, 4>{});
+    body(element, std::integral_constant<int, kMostRanks>{});
+  });
+}
+
+template <class Args>
+void sum_and_norm(const Args& args, void* stream) {
+  visit(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
+    constexpr int kMost = decltype(most)::value;
+    launch_rows<sum_rows_in_two_shots<decltype(element), kMost, Args>, kMost>(args, stream);
+  });
+  check_launch("all_reduce_add_rms_norm");
+}
+
+}  // namespace
+
+void all_reduce_two_shot(const AllReduceArgs& args, void* stream) {
+  visit(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
+    constexpr auto kernel = sum_packs_in_two_shots<decltype(element), decltype(most)::value>;
+    launch_packs<kernel>(args, stream);
+  });
+  check_launch("all_reduce");
+}
+
+void all_reduce_two_shot(const AllReduceAddRmsNormArgs& args, void* stream) {
+  sum_and_norm(args, stream);
+}
+
+void all_reduce_two_shot(const AllReduceAddRmsNormFp8Args& args, void* stream) {
+  sum_and_norm(args, stream);
+}
+
+}  // namespace rtp_llm::cuda
