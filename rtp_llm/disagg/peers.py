@@ -192,6 +192,8 @@ class Peers:
         return taken
 
     def _forget_those_that_left(self) -> None:
+        if not self._left:
+            return
         listed = {peer.address for peer in self.all}
         while self._left:
             if (address := self._left.popleft()) not in listed:  # again
@@ -278,9 +280,10 @@ class Peers:
             self._refuse(peer, connection, str(error))
             return
         peer.connection, (peer.transport, peer.transfer_addresses) = connection, met
+        peer.refused = None
         if peer.gone.is_set():  # just now
             connection.close()
-        peer.refused = None
+            return
         _logger.info("prefill worker %s is connected, blocks by %s", peer.address, peer.transport)
 
     @staticmethod

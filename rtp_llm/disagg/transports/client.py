@@ -59,7 +59,10 @@ class TransportClient:
         return name, (where,)
 
     def forget(self, address: str) -> None:
-        """The prefill worker is listed no longer; nothing is loaded from it any more."""
+        """The prefill worker is listed no longer; nothing is loaded from it any more.
+
+        TCP's connections end when the worker does.
+        """
         self._by_tcp.pop(address, None)
         for name, client in self._clients.items():
             if isinstance(client, PullClient):
