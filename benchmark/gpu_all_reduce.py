@@ -4,8 +4,8 @@ Microseconds of one sum among many in a captured graph, bfloat16, of the slowest
 two-shot are PyTorch's over symmetric memory that the tensor lies in already; "with copy" it has to
 be brought there. The last columns are of the sum with what follows in a model: added to the
 residual, and its norm taken, which becomes block-scaled FP8 in the very last ones. "In one" and "in
-two": shots of our own, of which the engine chooses, where ranks are more than two. A row is
-`--hidden` numbers.
+two": the shots among which the engine chooses, where ranks are more than two and each has a row. A
+row is `--hidden` numbers.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from rtp_llm.distributed.symmetric_reduce import (
     two_shots_from,
 )
 from rtp_llm.distributed.world import World
+from rtp_llm.ops.fp8.fp8_blocks import BLOCK
+from rtp_llm.ops.fp8.fp8_norm import MOST_CHANNELS
 
 KIB = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16384, 65536)
 TIMEOUT = 120.0
@@ -56,6 +58,7 @@ COLUMNS = (
     "ours + FP8 norm",
 )
 OTHERS = ("NCCL", "one-shot", "two-shot")
+Works = dict[str, Callable[[], object]]
 
 
 def main() -> None:
@@ -111,7 +114,7 @@ class _Sums:
         place, count = device.torch_device, most_bytes // 2
         self._plain = torch.zeros(count, dtype=torch.bfloat16, device=place)
         self._residual = torch.zeros_like(self._plain)
-        self._weight = torch.ones(hidden, dtype=torch.bfloat16, device=place)
+        self._norm = (torch.ones(hidden, dtype=torch.bfloat16, device=place), EPS, 0.0)
         symmetric: Any = importlib.import_module("torch.distributed._symmetric_memory")
         self._shared = symmetric.empty(count, dtype=torch.bfloat16, device=place)
         self._shared.zero_()
@@ -122,9 +125,7 @@ class _Sums:
         except NoPeerMemoryError as error:
             raise SystemExit(f"no sums of our own: {error}") from error
         self._direct = SymmetricReduce(memory, most_bytes, two_shots_from(world.size))
-        self._in = {"in one": SymmetricReduce(memory, most_bytes)}
-        if world.size > 2:
-            self._in["in two"] = SymmetricReduce(memory, most_bytes, 1)
+        self._one, self._two = (SymmetricReduce(memory, most_bytes, first) for first in (0, 1))
 
     def times(self, nbytes: int, rounds: int) -> dict[str, float]:
         rows = nbytes // (2 * self._hidden)
@@ -132,9 +133,12 @@ class _Sums:
             each[: nbytes // 2].view(rows, self._hidden)
             for each in (self._plain, self._residual, self._shared)
         )
+        works = {**self._of_others(x, residual, shared), **self._ours(x, residual)}
+        return {each: self._time(work, rounds) for each, work in works.items()}
+
+    def _of_others(self, x: Tensor, residual: Tensor, shared: Tensor) -> Works:
         group, name = self._world.tensors, self._world.tensors.name
-        direct, library = self._direct, torch.ops.symm_mem
-        norm = (self._weight, EPS, 0.0)
+        library = torch.ops.symm_mem
 
         def two_shot() -> Tensor:
             library.two_shot_all_reduce_(shared, "sum", name)
@@ -144,36 +148,42 @@ class _Sums:
             shared.copy_(x)
             library.one_shot_all_reduce(shared, "sum", name)
 
+        def nccl() -> Tensor:
+            group.all_reduce(x)
+            return x
+
         def add_norm(summed: Tensor) -> None:
-            ops.fused_add_rms_norm(summed, residual, *norm)
+            ops.fused_add_rms_norm(summed, residual, *self._norm)
+
+        return {
+            "NCCL": nccl,
+            "one-shot": lambda: library.one_shot_all_reduce(shared, "sum", name),
+            "with copy": copied,
+            "two-shot": two_shot,
+            "NCCL + norm": lambda: add_norm(nccl()),
+            "two-shot + norm": lambda: add_norm(two_shot()),
+        }
+
+    def _ours(self, x: Tensor, residual: Tensor) -> Works:
+        direct, norm, works = self._direct, self._norm, dict[str, Callable[[], object]]()
 
         def ours() -> Tensor:
             direct.all_reduce(x)
             return x
 
-        def nccl() -> Tensor:
-            group.all_reduce(x)
-            return x
-
-        works: dict[str, Callable[[], object]] = {
-            "NCCL": nccl,
-            "one-shot": lambda: library.one_shot_all_reduce(shared, "sum", name),
-            "with copy": copied,
-            "two-shot": two_shot,
-            "ours": ours,
-            "NCCL + norm": lambda: add_norm(nccl()),
-            "two-shot + norm": lambda: add_norm(two_shot()),
-            "ours + norm": lambda: direct.all_reduce_add_rms_norm(x, residual, *norm),
-        }
-        for name, sums in self._in.items():
-            works[name] = partial(sums.all_reduce, x)
-            works[f"{name} + norm"] = partial(sums.all_reduce_add_rms_norm, x, residual, *norm)
-        if direct.takes_at_once(x):
+        works["ours"] = ours
+        works["ours + norm"] = partial(direct.all_reduce_add_rms_norm, x, residual, *norm)
+        if self._two.in_two_shots(x):  # else there is no choice
+            for shots, sums in (("in one", self._one), ("in two", self._two)):
+                works[shots] = partial(sums.all_reduce, x)
+                works[f"{shots} + norm"] = partial(sums.all_reduce_add_rms_norm, x, residual, *norm)
+        fits = self._hidden % BLOCK == 0 and self._hidden <= MOST_CHANNELS
+        if fits and direct.takes_at_once(x):
             works["ours, then FP8 norm"] = lambda: ops.norm_fp8(residual, ours(), *norm)
-            works["ours + FP8 norm"] = lambda: direct.all_reduce_add_rms_norm_fp8(
-                x, residual, *norm
+            works["ours + FP8 norm"] = partial(
+                direct.all_reduce_add_rms_norm_fp8, x, residual, *norm
             )
-        return {each: self._time(work, rounds) for each, work in works.items()}
+        return works
 
     def _time(self, work: Callable[[], object], rounds: int) -> float:
         self._world.host.wait_for_all()

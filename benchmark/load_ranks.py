@@ -44,26 +44,22 @@ def main() -> None:
     shape = shortened("tiny" if arguments.quick else arguments.shape, arguments.layers)
     folder, device = model_folder(shape), resolve_device()
     settings = Settings(model=str(folder), dtype="bfloat16")
-    sizes: dict[int, int] = {}
+    readings: dict[int, Reading] = {}
 
     def load(ranks: int) -> float:
-        reading = Reading()
+        parallel, readings[ranks] = planned_rank(ranks), Reading()
         load_model(
-            folder,
-            device=device,
-            settings=settings,
-            tensor_parallel=planned_rank(ranks),
-            progress=reading,
-        )
-        sizes[ranks] = reading.bytes
-        return reading.seconds
+            folder, device=device, settings=settings, tensor_parallel=parallel,
+            progress=readings[ranks],
+        )  # fmt: skip
+        return readings[ranks].seconds
 
     rounds = arguments.rounds or (1 if arguments.quick else 15)
     figures = interleave({str(n): partial(load, n) for n in SIZES}, rounds)
     report = Report(f"Loading {shape} on {device.description()}", COLUMNS)
-    alone = figures["1"].median / sizes[1]
+    alone = figures["1"].median / readings[1].bytes
     for ranks in SIZES:
-        figure, size = figures[str(ranks)], sizes[ranks]
+        figure, size = figures[str(ranks)], readings[ranks].bytes
         report.add(
             **{
                 "ranks": ranks,

@@ -55,7 +55,7 @@ def test_two_ranks_each(graphs: bool, tmp_path: Path) -> None:
 
     save_model(tmp_path, "qwen3", seed=7)
     expected = alone(tmp_path, graphs)
-    last_two = {CudaDevice.mask_variables[0]: "2,3"}
+    last_two = CudaDevice().visible_devices().environment(2, 3)
     with (
         prefill_process(tmp_path, last_two, **settings(graphs), **TWO) as prefill,
         decode_worker(tmp_path, prefill.address, **settings(graphs), **TWO) as decode,

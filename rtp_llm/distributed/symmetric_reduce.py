@@ -1,4 +1,4 @@
-"""Sums of small tensors over ranks whose GPUs write into each other's memory, in one kernel.
+"""Sums over ranks whose GPUs write into each other's memory, in one kernel.
 
 What is larger than a limit, and what these ranks cannot do, stays with the group's backend.
 """
@@ -20,7 +20,7 @@ from rtp_llm.ops.collective.rank_buffers import PACK_BYTES
 # (part of a GPU's name, ranks) -> bytes of the largest tensor that is summed here faster than by
 # NCCL, alone or with its norm, as `./dev bench gpu_all_reduce` measured it for two ranks; on H100s
 # before sums travelled while others are added. More ranks were not measured: two shots move the
-# bytes that NCCL moves, and two GPUs push 16 MiB a third faster than it.
+# bytes that NCCL moves, and on two GPUs our kernel sums 16 MiB in two thirds of NCCL's time.
 _LIMITS: dict[tuple[str, int], int] = {
     ("H200", 2): 64 << 20,
     ("H200", 4): 16 << 20,
@@ -30,8 +30,8 @@ _LIMITS: dict[tuple[str, int], int] = {
     ("H100", 8): 16 << 20,
 }
 _LIMIT_OF_OTHERS = 64 << 10
-# Ranks -> bytes from which on two shots are faster than one: the message is sent (1 - 2 / ranks) *
-# (ranks - 1) times less, at 300 GB/s, and ranks wait once more, for about 2 us. Not measured.
+# Ranks -> bytes from which on two shots are faster than one: a rank sends 2 (ranks - 1) / ranks
+# messages instead of ranks - 1, at 300 GB/s, and waits once more, for about 2 us. Not measured.
 _TWO_SHOTS_FROM = {4: 384 << 10, 8: 128 << 10}
 # Of one call. Larger tensors are summed in pieces: a rank's buffers are three times as large for
 # each rank.
@@ -75,9 +75,11 @@ class SymmetricReduce:
 
     def __init__(self, memory: PeerMemory, limit: int, two_shots_from: int = 0) -> None:
         """`limit`: bytes of the largest tensor; more than `memory` holds is summed in pieces.
-        `two_shots_from`: bytes from which on there are two shots (0: never)."""
+        `two_shots_from`: bytes from which on there are two shots (0: never); what is below goes
+        into `memory` at once."""
         self._memory, self._limit = memory, limit
         self._two_shots_from = two_shots_from or limit + 1
+        assert min(self._two_shots_from - 1, limit) <= memory.capacity or not two_shots_from
         self._ranks = len(memory.among[0]) - 1
 
     @classmethod
@@ -86,7 +88,7 @@ class SymmetricReduce:
 
         Raises as PeerMemory.connect.
         """
-        limit = limit or limit_of(device.description(), group.size)
+        limit = _least(group, device, limit or limit_of(device.description(), group.size))
         many, capacity = two_shots_from(group.size), min(limit, _MOST_OF_CALL)
         if many:
             capacity = max(min(limit, many), 2 * capacity // group.size)
@@ -108,15 +110,24 @@ class SymmetricReduce:
         )
 
     def takes_at_once(self, *tensors: Tensor) -> bool:
-        """The same of rows, in one piece."""
+        """Whether one call makes it of tensors of two dimensions."""
         first = tensors[0]
         return self.takes(*tensors) and len(first) <= self._most_rows(first)
+
+    def in_two_shots(self, rows: Tensor) -> bool:
+        """Whether a call on these rows, or on as many as it takes of them, has two shots.
+
+        Every rank has a row then, and a call takes so many that those which are left over, fewer
+        than ranks, go into the memory in one shot.
+        """
+        many = rows.nbytes >= self._two_shots_from and len(rows) >= self._ranks > 2
+        return many and 2 * self._ranks * (rows.nbytes // len(rows)) <= self._memory.capacity
 
     def all_reduce(self, x: Tensor) -> None:
         """x = its sum over the ranks, the same bits on all; see rtp_llm.ops.all_reduce."""
         packs = x.view(-1, PACK_BYTES // x.element_size())
         for (piece,) in _pieces(self._most_rows(packs), packs):
-            ops.all_reduce(piece, *self._memory.among, two_shot=self._has_two_shots(piece))
+            ops.all_reduce(piece, *self._memory.among, two_shot=self.in_two_shots(piece))
 
     def all_reduce_add_rms_norm(
         self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, norm_offset: float
@@ -124,7 +135,7 @@ class SymmetricReduce:
         """residual += the sum of x, x = its norm; see rtp_llm.ops.all_reduce_add_rms_norm."""
         rows, among = x.flatten(0, -2), self._memory.among
         for piece, added in _pieces(self._most_rows(rows), rows, residual.flatten(0, -2)):
-            shots = self._has_two_shots(piece)
+            shots = self.in_two_shots(piece)
             ops.all_reduce_add_rms_norm(
                 piece, added, weight, eps, norm_offset, *among, two_shot=shots
             )
@@ -133,20 +144,15 @@ class SymmetricReduce:
         self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, norm_offset: float
     ) -> tuple[Tensor, Tensor]:
         """See rtp_llm.ops.all_reduce_add_rms_norm_fp8; of what is taken at once."""
-        among, shots = self._memory.among, self._has_two_shots(x)
+        among, shots = self._memory.among, self.in_two_shots(x)
         return ops.all_reduce_add_rms_norm_fp8(
             x, residual, weight, eps, norm_offset, *among, two_shot=shots
         )
 
-    def _has_two_shots(self, rows: Tensor) -> bool:
-        slices = 2 * self._ranks * (rows.nbytes // len(rows))  # of a row each
-        many = rows.nbytes >= self._two_shots_from and len(rows) >= self._ranks
-        return many and slices <= self._memory.capacity
-
     def _most_rows(self, rows: Tensor) -> int:
         """Of one call. In two shots a rank's slice is in the buffers twice, and nothing else."""
         row, capacity = rows.nbytes // len(rows), self._memory.capacity
-        if self._has_two_shots(rows):
+        if self.in_two_shots(rows):
             return self._ranks * (capacity // (2 * row))
         return capacity // row
 
@@ -159,6 +165,13 @@ class SymmetricReduce:
     def abort(self) -> None:
         """See PeerMemory.abort."""
         self._memory.abort()
+
+
+def _least(group: Group, device: Device, limit: int) -> int:
+    """The least of the ranks' limits: their GPUs may differ."""
+    found = torch.tensor([-limit], dtype=torch.float64, device=device.torch_device)
+    group.maximum(found)
+    return int(-found.item())
 
 
 def _pieces(rows: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:

@@ -167,9 +167,10 @@ def test_of_many_ranks_large_sums_are_made_in_two_shots(monkeypatch, rows, calls
     asked.clear()
     direct.all_reduce(sums)
     assert torch.equal(sums, 4 * x) and asked == calls
-    # Fewer rows than ranks, or rows that are too long for slices.
+    # Fewer rows than ranks, or rows of which four slices do not fit.
+    assert direct.in_two_shots(torch.zeros(8, 128))
     for wide in (torch.zeros(3, 2048), torch.zeros(8, 256)):
-        assert not direct._has_two_shots(wide)
+        assert not direct.in_two_shots(wide)
 
 
 def test_the_host_can_end_waits(direct):

@@ -30,7 +30,7 @@ def test_they_answer_as_one_rank_and_end_together(kind: str, tmp_path: Path) -> 
         expected = answers(alone.url)
     with two_nodes() as both:
         flags = (*FLAGS, *both, kind, "2", "--restart-engine", "0")
-        places = [{CudaDevice.mask_variables[0]: str(rank)} for rank in range(2)]
+        places = [CudaDevice().visible_devices().environment(rank) for rank in range(2)]
         with (
             node(0, *flags, model=tmp_path, **places[0]) as first,
             node(1, *flags, model=tmp_path, **places[1]) as second,

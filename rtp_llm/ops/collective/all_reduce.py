@@ -4,7 +4,8 @@
 sends its part to all others, which takes as many bytes of `capacity`. With `two_shot`, for three
 ranks or more, each sums a slice (of rows where there is a norm, else of 16 bytes, of which there is
 one for each rank or more) and sends that: of many ranks fewer bytes travel, and twice the longest
-slice's are taken of `capacity`. Results are the same.
+slice's are taken of `capacity`. Residuals are equal on all ranks before a call. A result that is
+rounded to -0.0 may be +0.0 in two shots; all ranks have the same.
 """
 
 from __future__ import annotations

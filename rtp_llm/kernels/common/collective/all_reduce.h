@@ -8,15 +8,13 @@
 
 namespace rtp_llm {
 
-// two_shot: each rank sums a slice, and tells the others.
-
 // x [size] = its sum over the ranks. Begins at a multiple of 16 bytes and has as many.
 struct AllReduceArgs {
   RankBuffers buffers;
   void* x;
   int64_t size;
   DType dtype;
-  bool two_shot;
+  bool two_shot;  // each rank sums a slice, and pushes it to the others
 };
 
 // residual[r] += the sum of x[r] over the ranks, rounded; then x[r] = norm(residual[r]) (norm.h).

@@ -16,6 +16,8 @@ RankBuffers buffers_of(const Call& call, int64_t items) {
     RTP_LLM_CHECK(ranks > 2 && items >= ranks, "all_reduce: two shots of ", items,
                   " packs or rows on ", ranks,
                   " ranks; expected three ranks or more, and one for each");
+    RTP_LLM_CHECK(call.x.numel() <= INT32_MAX, "all_reduce: x is ", call.x.describe(),
+                  "; expected at most 2^31 - 1 elements in two shots");
     bytes = 2 * longest * (bytes / items);
   }
   RTP_LLM_CHECK(bytes <= call.capacity, "all_reduce: x is ", call.x.describe(), ", which takes ",

@@ -73,21 +73,11 @@ __global__ void __launch_bounds__(kRowThreads<kMost>) sum_rows(const __grid_cons
   clear_padding(args);
 }
 
-// Calls body(T{}, integral_constant<int, ranks at most>{}).
-template <class Body>
-void visit(DType dtype, int ranks, Body&& body) {
-  visit_float_dtype(dtype, [&](auto element) {
-    if (ranks <= 2) return body(element, std::integral_constant<int, 2>{});
-    if (ranks <= 4) return body(element, std::integral_constant<int, 4>{});
-    body(element, std::integral_constant<int, kMostRanks>{});
-  });
-}
-
 template <class Args>
 void sum_and_norm(const Args& args, void* stream) {
   if (args.rows == 0 || args.size == 0) return;
   if (args.two_shot) return all_reduce_two_shot(args, stream);
-  visit(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
+  visit_ranks<2>(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
     constexpr int kMost = decltype(most)::value;
     launch_rows<sum_rows<decltype(element), kMost, Args>, kMost>(args, stream);
   });
@@ -100,7 +90,7 @@ RTP_LLM_OPERATOR(all_reduce)
 void all_reduce(const AllReduceArgs& args, void* stream) {
   if (args.size == 0) return;
   if (args.two_shot) return all_reduce_two_shot(args, stream);
-  visit(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
+  visit_ranks<2>(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
     launch_packs<sum_packs<decltype(element), decltype(most)::value>>(args, stream);
   });
   check_launch("all_reduce");

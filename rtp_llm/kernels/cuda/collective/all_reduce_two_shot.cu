@@ -3,8 +3,8 @@
 // travel so than where each sums all.
 //
 // A block pushes all of its parts before it waits, and all of its sums before it waits for those of
-// others; as every rank has a slice, it waits for a word of every other (rank_exchange.h). What a
-// thread pushed, it also puts the sum in the place of.
+// others; as every rank has a slice, it waits for a word of every other (rank_exchange.h). A thread
+// stores results where it read what it pushed, so that they may take its place.
 #include "rtp_llm/kernels/cuda/collective/all_reduce_two_shot.h"
 
 #include "rtp_llm/kernels/cuda/collective/rank_sum.h"
@@ -79,29 +79,37 @@ __global__ void __launch_bounds__(kSumThreads, kSumBlocks)
   }
 }
 
+template <class T, class Exchange>
+__device__ inline void push_rows_to_owners(const Exchange& exchange,
+                                           const AllReduceAddRmsNormArgs& args,
+                                           const Slices& slices, int packs) {
+#pragma unroll 1
+  for (int k = static_cast<int>(blockIdx.x); k < slices.others();
+       k += static_cast<int>(gridDim.x)) {
+    const int index = slices.other(k), owner = slices.owner(index);
+    const Row<T> row = row_of<T>(args, index, packs);
+    const int at = (index - slices.begin_of(owner)) * packs;
+    for (int pack = thread_index(); pack < packs; pack += thread_count()) {
+      exchange.push(owner, at + pack,
+                    __builtin_bit_cast(Words4, load<Exchange::N>(row.x + pack * Exchange::N)));
+    }
+  }
+}
+
 // What is pushed is the new residual; each rank takes the norm of all rows.
 template <class T, int kMost, class Args>
 __global__ void __launch_bounds__(kRowThreads<kMost>)
     sum_rows_in_two_shots(const __grid_constant__ Args args) {
   using Exchange = RankSum<T, kMost>;
   using Part = typename Exchange::Part;
-  constexpr int N = Exchange::N;
   Exchange exchange(args.buffers);
   let_next_start_early(args.buffers);
   wait_for_previous();
   exchange.begin();
-  const int packs = static_cast<int>(args.size / N);
+  const int packs = static_cast<int>(args.size / Exchange::N);
   const Slices slices(static_cast<int>(args.rows), args.buffers);
   const int first = static_cast<int>(blockIdx.x), step = static_cast<int>(gridDim.x);
-#pragma unroll 1
-  for (int k = first; k < slices.others(); k += step) {
-    const int index = slices.other(k), owner = slices.owner(index);
-    const Row<T> row = row_of<T>(args, index, packs);
-    const int at = (index - slices.begin_of(owner)) * packs;
-    for (int pack = thread_index(); pack < packs; pack += thread_count()) {
-      exchange.push(owner, at + pack, __builtin_bit_cast(Words4, load<N>(row.x + pack * N)));
-    }
-  }
+  push_rows_to_owners<T>(exchange, args, slices, packs);
   let_next_start();
   const int sums = slices.longest() * packs;  // begin there
   exchange.prepare_next(2 * sums);
@@ -126,18 +134,9 @@ __global__ void __launch_bounds__(kRowThreads<kMost>)
   clear_padding(args);
 }
 
-// Calls body(T{}, integral_constant<int, ranks at most>{}).
-template <class Body>
-void visit(DType dtype, int ranks, Body&& body) {
-  visit_float_dtype(dtype, [&](auto element) {
-    if (ranks <= 4) return body(element, std::integral_constant<int, 4>{});
-    body(element, std::integral_constant<int, kMostRanks>{});
-  });
-}
-
 template <class Args>
 void sum_and_norm(const Args& args, void* stream) {
-  visit(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
+  visit_ranks<4>(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
     constexpr int kMost = decltype(most)::value;
     launch_rows<sum_rows_in_two_shots<decltype(element), kMost, Args>, kMost>(args, stream);
   });
@@ -147,7 +146,7 @@ void sum_and_norm(const Args& args, void* stream) {
 }  // namespace
 
 void all_reduce_two_shot(const AllReduceArgs& args, void* stream) {
-  visit(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
+  visit_ranks<4>(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
     constexpr auto kernel = sum_packs_in_two_shots<decltype(element), decltype(most)::value>;
     launch_packs<kernel>(args, stream);
   });

@@ -141,11 +141,7 @@ __device__ inline void clear_padding(const AllReduceAddRmsNormArgs& args) {}
 
 __device__ inline void clear_padding(const AllReduceAddRmsNormFp8Args& args) {
   if (blockIdx.x != 0) return;
-  for (int64_t block = thread_index(); block < args.size / kFp8Channels; block += thread_count()) {
-    for (int64_t row = args.rows; row < args.scale_rows; ++row) {
-      args.scales[block * args.scale_rows + row] = 0;
-    }
-  }
+  for (int64_t row = args.rows; row < args.scale_rows; ++row) clear_scales(args, row);
 }
 
 template <class T, class Args, int N>
@@ -199,6 +195,18 @@ __device__ inline void norm_row(const Args& args, const Row<T>& row, int packs, 
 }
 
 // -- launches ------------------------------------------------------------------------------------
+
+// Calls body(T{}, integral_constant<int, ranks at most>{}), which is kFewest or more.
+template <int kFewest, class Body>
+void visit_ranks(DType dtype, int ranks, Body&& body) {
+  visit_float_dtype(dtype, [&](auto element) {
+    if constexpr (kFewest <= 2) {
+      if (ranks <= 2) return body(element, std::integral_constant<int, 2>{});
+    }
+    if (ranks <= 4) return body(element, std::integral_constant<int, 4>{});
+    body(element, std::integral_constant<int, kMostRanks>{});
+  });
+}
 
 template <auto kernel>
 void launch_packs(const AllReduceArgs& args, void* stream) {

@@ -27,13 +27,6 @@ __device__ inline Pack<T, kEach> take(const Fp8NormArgs& args, int64_t row, int6
   return pack;
 }
 
-// A row of padding.
-__device__ inline void clear_scales(const Fp8NormArgs& args, int64_t row) {
-  for (int64_t block = thread_index(); block < args.size / kChannels; block += thread_count()) {
-    args.scales[block * args.scale_rows + row] = 0;
-  }
-}
-
 // A block for each row, and for each row of padding of the scales.
 template <class T>
 __global__ void __launch_bounds__(kMaxThreads) norm_rows(Fp8NormArgs args) {

@@ -11,6 +11,15 @@ namespace rtp_llm::cuda {
 constexpr int kFp8Channels = 128;                // of a scale
 constexpr int kFp8Each = kFp8Channels / kGroup;  // of a lane
 
+// A row of padding of the scales, by the block.
+template <class Args>
+__device__ inline void clear_scales(const Args& args, int64_t row) {
+  const int64_t blocks = args.size / kFp8Channels;
+  for (int64_t block = thread_index(); block < blocks; block += thread_count()) {
+    args.scales[block * args.scale_rows + row] = 0;
+  }
+}
+
 template <int N>
 struct Fp8Channels {
   Pack<uint8_t, N> q;
