@@ -8,6 +8,10 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+# To the next interruption: one inside of a destructor or a callback is lost, and is reported by a
+# hook, which has to come to its end.
+_AGAIN_SECONDS = 1.0
+
 
 class TakesTooLong(BaseException):
     """Of no type that the code inside would handle."""
@@ -38,8 +42,8 @@ class TimeLimit:
             yield
             return
         self._armed = True
-        # Again and again: what is raised inside of a destructor or a callback is lost.
-        signal.setitimer(signal.ITIMER_REAL, self._seconds, self._seconds)
+        again = max(self._seconds, _AGAIN_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds, again)
         try:
             yield
         finally:

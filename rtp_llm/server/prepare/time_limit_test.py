@@ -1,0 +1,38 @@
+"""Code that is ended when it takes too long."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from rtp_llm.server.prepare.time_limit import TakesTooLong, TimeLimit
+
+
+def work(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+class Endless:
+    """Its end takes longer than anything may."""
+
+    def __del__(self) -> None:
+        work(60)
+
+
+def test_an_interruption_that_is_lost_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[Any] = []
+
+    def report(unraisable: Any) -> None:
+        work(0.3)  # longer than the limit
+        reported.append(unraisable.exc_type)
+
+    monkeypatch.setattr(sys, "unraisablehook", report)
+    with pytest.raises(TakesTooLong), TimeLimit(0.1).inside():
+        Endless()
+        work(60)
+    assert reported == [TakesTooLong]
