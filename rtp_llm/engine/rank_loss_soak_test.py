@@ -30,3 +30,12 @@ def test_fifty_losses(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert set(os.listdir("/dev/shm")) <= shared
     # Those of the process groups are closed by their threads, some time after.
     assert len(os.listdir("/proc/self/fd")) < descriptors + ROUNDS
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped", "out of memory"])
+def test_the_stage_in_the_middle_is_lost(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(tmp_path, "llama")
+    given = (tmp_path, how, MOMENTS[-1], monkeypatch)
+    check_loss(*given, seconds=10 * NOTICED_SECONDS, size=1, stages=3, lost=1)

@@ -40,14 +40,6 @@ def test_a_stage_is_killed(
     check_loss(folder, "killed", moment, monkeypatch, seconds=20.0, size=1, stages=2)
 
 
-@pytest.mark.parametrize("how", ["killed", "stopped", "out of memory"])
-def test_the_stage_in_the_middle_is_lost(
-    how: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decoding = MOMENTS[-1]
-    check_loss(folder, how, decoding, monkeypatch, seconds=20.0, size=1, stages=3, lost=1)
-
-
 def test_a_rank_of_a_stage_is_killed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoding = MOMENTS[-1]
     check_loss(folder, "killed", decoding, monkeypatch, seconds=20.0, stages=2, lost=1)
