@@ -48,15 +48,21 @@ def words_taken(sides: Sides) -> int:
     )
 
 
-def test_blocks_that_were_released_while_they_were_read_are_not_used(
-    sides: Sides, library: CopyingLibrary
-) -> None:
-    """The prefill worker's patience ends first; its memory has other content by then."""
+def hanging_load(sides: Sides, library: CopyingLibrary) -> Any:
+    """One of ten blocks, whose reading has begun and does not end."""
     library.hangs = True
     sides.begin(1)
     load = sides.load(1, TEN)
     sides.store(1, 0, TEN)
     wait_for(lambda: library.readings == 1)
+    return load
+
+
+def test_blocks_that_were_released_while_they_were_read_are_not_used(
+    sides: Sides, library: CopyingLibrary
+) -> None:
+    """The prefill worker's patience ends first; its memory has other content by then."""
+    load = hanging_load(sides, library)
     sides.stores.end("1")
     sides.there[:] = 1
     library.hangs = False
@@ -66,11 +72,7 @@ def test_blocks_that_were_released_while_they_were_read_are_not_used(
 
 
 def test_a_word_that_another_request_got_is_not_ours(sides: Sides, library: CopyingLibrary) -> None:
-    library.hangs = True
-    sides.begin(1)
-    load = sides.load(1, TEN)
-    sides.store(1, 0, TEN)
-    wait_for(lambda: library.readings == 1)
+    load = hanging_load(sides, library)
     sides.stores.end("1")
     sides.begin(2)
     library.hangs = False
@@ -221,11 +223,7 @@ def test_auto_leaves_a_library_out_that_fails(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_peer_that_connects_anew_is_another_one(sides: Sides, library: CopyingLibrary) -> None:
-    library.hangs = True
-    sides.begin(1)
-    load = sides.load(1, TEN)
-    sides.store(1, 0, TEN)
-    wait_for(lambda: library.readings == 1)
+    load = hanging_load(sides, library)
     sides.transports.meet("peer", "127.0.0.1", sides.offers)
     wait_for(lambda: load.done)
     assert load.code == "peer_lost"
@@ -234,11 +232,7 @@ def test_a_peer_that_connects_anew_is_another_one(sides: Sides, library: Copying
 def test_nothing_is_kept_of_a_peer_that_is_listed_no_longer(
     sides: Sides, library: CopyingLibrary
 ) -> None:
-    library.hangs = True
-    sides.begin(1)
-    load = sides.load(1, TEN)
-    sides.store(1, 0, TEN)
-    wait_for(lambda: library.readings == 1)
+    load = hanging_load(sides, library)
     for _ in range(2):
         sides.transports.forget("peer")
     wait_for(lambda: load.done)
