@@ -19,7 +19,6 @@ __global__ void __launch_bounds__(kSumThreads, kSumBlocks)
   constexpr int N = Exchange::N;
   Exchange exchange(args.buffers);
   let_next_start_early(args.buffers);
-  wait_for_previous();
   exchange.begin();
   T* const x = static_cast<T*>(args.x);
   const int packs = static_cast<int>(args.size / N);
@@ -48,7 +47,6 @@ __global__ void __launch_bounds__(kRowThreads<kMost>) sum_rows(const __grid_cons
   constexpr int N = Exchange::N;
   Exchange exchange(args.buffers);
   let_next_start_early(args.buffers);
-  wait_for_previous();
   exchange.begin();
   const int packs = static_cast<int>(args.size / N), rows = static_cast<int>(args.rows);
   const int step = static_cast<int>(gridDim.x);

@@ -52,7 +52,6 @@ __global__ void __launch_bounds__(kSumThreads, kSumBlocks)
   constexpr int N = Exchange::N;
   Exchange exchange(args.buffers);
   let_next_start_early(args.buffers);
-  wait_for_previous();
   exchange.begin();
   T* const x = static_cast<T*>(args.x);
   const Slices slices(static_cast<int>(args.size / N), args.buffers);
@@ -104,7 +103,6 @@ __global__ void __launch_bounds__(kRowThreads<kMost>)
   using Part = typename Exchange::Part;
   Exchange exchange(args.buffers);
   let_next_start_early(args.buffers);
-  wait_for_previous();
   exchange.begin();
   const int packs = static_cast<int>(args.size / Exchange::N);
   const Slices slices(static_cast<int>(args.rows), args.buffers);

@@ -42,7 +42,6 @@ __device__ inline void give(const BestTokenArgs& args, int row, const Found& bes
 __global__ void __launch_bounds__(kThreads) best_rows(const __grid_constant__ BestTokenArgs args) {
   RankExchange exchange(args.buffers);
   let_next_start_early(args.buffers);
-  wait_for_previous();
   exchange.begin();
   const int rows = static_cast<int>(args.rows), step = static_cast<int>(gridDim.x) * kThreads;
   const int first = static_cast<int>(blockIdx.x) * kThreads + thread_index();

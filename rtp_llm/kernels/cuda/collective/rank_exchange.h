@@ -76,16 +76,18 @@ __device__ inline bool any_absent(const Words4& words) {
 
 // -- one call ------------------------------------------------------------------------------------
 
-// What a thread does of it, in this order: make one, wait_for_previous(), begin(), then push(),
-// prepare_next() once, and receive(). Messages are counted in packs of 16 bytes.
+// What a thread does of it, in this order: make one, begin(), then push(), prepare_next() once, and
+// receive(). Messages are counted in packs of 16 bytes.
 class RankExchange {
  public:
   // Reads an address, which no kernel writes.
   __device__ explicit RankExchange(const RankBuffers& among)
       : among_(among), own_(buffer(among.rank)) {}
 
-  // The state is read where the last call left it, not in this multiprocessor's cache.
+  // Behind the kernels in front. The state is read where the last call left it, not in this
+  // multiprocessor's cache.
   __device__ void begin() {
+    wait_for_previous();
     asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
                  : "=r"(epoch_), "=r"(last_packs_)
                  : "l"(among_.state)

@@ -174,7 +174,6 @@ class Dispatch {
 __global__ void __launch_bounds__(kThreads, kBlocks)
     send_to_experts(const __grid_constant__ DispatchTokensArgs args) {
   RankExchange exchange(args.buffers);
-  wait_for_previous();
   exchange.begin();
   let_next_start();
   Dispatch way(args, exchange);
@@ -261,7 +260,6 @@ template <class T>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     send_back(const __grid_constant__ CombineTokensArgs args) {
   RankExchange exchange(args.buffers);
-  wait_for_previous();
   exchange.begin();
   let_next_start();
   Combine<T> way(args, exchange);
