@@ -190,20 +190,20 @@ class Sampler:
         sampled = _sample(logits, settings, steps, drafts if flags & flag.RANDOM else None)
         if self._shards is not None:
             self._shards.share(sampled[0])
-        if raw is None:
-            return self._download(*sampled)
         return self._score(sampled, plan, raw, ops.top_logprobs)
 
     def _score(
         self,
         sampled: tuple[Tensor, Tensor],
         plan: SamplingRows,
-        raw: _RawRows,
+        raw: _RawRows | None,
         top_logprobs: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor, Tensor]],
     ) -> SampleHandle:
-        """With the log-probabilities of rows that want some."""
+        """With the log-probabilities of rows that want some; without `raw` none does."""
         if self._sampled is not None:
             self._sampled.keep(sampled[0])
+        if raw is None:
+            return SampleHandle(self._device.start_download(*sampled))
         picked = sampled[0].index_select(0, self._upload(raw.rows))
         slots = plan.row_slots[raw.rows]
         width = min(max(1, int(raw.wanted.max())), raw.logits.shape[1])
@@ -239,18 +239,10 @@ class Sampler:
             sampled = shards.sample(logits, *self._prepare(logits, plan, None, None))
         else:
             sampled = shards.best(logits, self._greedy(plan))
-        if raw is None:
-            return self._download(*sampled)
         return self._score(sampled, plan, raw, shards.top_logprobs)
 
     def _greedy(self, plan: SamplingRows) -> RowSettings:
         return self._settings.greedy(plan.num_rows)
-
-    def _download(self, tokens: Tensor, status: Tensor) -> SampleHandle:
-        """Tokens and status of each row, and nothing else, are on their way."""
-        if self._sampled is not None:
-            self._sampled.keep(tokens)
-        return SampleHandle(self._device.start_download(tokens, status))
 
     def _prepare(
         self,
