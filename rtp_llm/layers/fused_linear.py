@@ -12,14 +12,18 @@ from rtp_llm.layers.options import LayerOptions
 
 
 class FusedLinear(PlainLinear):
-    """Few rows are one kernel with what surrounds them; more than `most_rows` go the plain way."""
+    """Few rows are one kernel with what surrounds them; more than `most_rows` go the plain way.
+
+    Between the two, up to `most_multiplied`, a kernel of ours multiplies, with a gate behind it.
+    """
 
     def make_weight(self, options: LayerOptions) -> None:
         super().make_weight(options)
         self.most_rows = ops.fused_linear_rows(self.weight)
+        self.most_multiplied = ops.skinny_linear_rows(self.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self._are_few(x.shape[0]):
+        if not 0 < x.shape[0] <= self.most_multiplied:
             return super().forward(x)
         return ops.skinny_linear(x, self.weight, self.bias)
 
@@ -38,9 +42,10 @@ class FusedLinear(PlainLinear):
     def normed_gated(
         self, norm: RMSNorm, residual: Tensor, pending: Tensor | None, activation: GatedActivation
     ) -> Tensor:
-        if not self._are_few(residual.shape[0]):
+        rows = residual.shape[0]
+        if not 0 < rows <= self.most_multiplied:
             return super().normed_gated(norm, residual, pending, activation)
-        if pending is not None:
+        if pending is not None or not self._are_few(rows):
             x = norm.after(pending, residual)
             return ops.gated_linear(x, self.weight, self.bias, activation.name)
         return ops.norm_gated_linear(

@@ -45,7 +45,8 @@ def twins(monkeypatch: pytest.MonkeyPatch) -> Iterator[Twins]:
     """With kernels of everything for the CPU, whose references run."""
     torch.manual_seed(0)
     monkeypatch.setattr(ops, "has_kernel", lambda name, kind: True)
-    monkeypatch.setattr("rtp_llm.ops.fused_linear_rows", lambda weight: 16)
+    for rows in ("fused_linear_rows", "skinny_linear_rows"):
+        monkeypatch.setattr(f"rtp_llm.ops.{rows}", lambda weight: 16)
     ops.allow_reference_ops(True)
     yield Twins()
     ops.allow_reference_ops(False)

@@ -151,14 +151,16 @@ __device__ inline void pin(float (&results)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(results[i])::"memory");
 }
 
-#define RTP_LLM_8(d, i)                                                                       \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
-      "+f"(d[i + 6]), "+f"(d[i + 7])
-#define RTP_LLM_32(d, i) \
-  RTP_LLM_8(d, i), RTP_LLM_8(d, i + 8), RTP_LLM_8(d, i + 16), RTP_LLM_8(d, i + 24)
-#define RTP_LLM_NAMES_32                                                                       \
-  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24," \
-  "%25,%26,%27,%28,%29,%30,%31"
+#define RTP_LLM_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define RTP_LLM_8(d, i) RTP_LLM_4(d, i), RTP_LLM_4(d, i + 4)
+#define RTP_LLM_16(d, i) RTP_LLM_8(d, i), RTP_LLM_8(d, i + 8)
+#define RTP_LLM_32(d, i) RTP_LLM_16(d, i), RTP_LLM_16(d, i + 16)
+#define RTP_LLM_64(d, i) RTP_LLM_32(d, i), RTP_LLM_32(d, i + 32)
+#define RTP_LLM_NAMES_4 "%0,%1,%2,%3"
+#define RTP_LLM_NAMES_8 RTP_LLM_NAMES_4 ",%4,%5,%6,%7"
+#define RTP_LLM_NAMES_16 RTP_LLM_NAMES_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define RTP_LLM_NAMES_32 \
+  RTP_LLM_NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define RTP_LLM_NAMES_64                                                                          \
   RTP_LLM_NAMES_32                                                                                \
   ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54," \
@@ -169,24 +171,23 @@ __device__ inline void pin(float (&results)[kCount]) {
   "%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,"  \
   "%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,"    \
   "%126,%127"
+/* b is [N, 16], its rows along the summed dimension; without `add` the result replaces d. `count`
+   is N / 2, the results of a thread; a_, b_ and c_ are the three numbers behind. */
+#define RTP_LLM_PRODUCT(T, name, n, count, a_, b_, c_)                                      \
+  __device__ inline void multiply(float (&d)[count], uint64_t a, uint64_t b, bool add, T) { \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #c_                               \
+                 ", 0;\n"                                                                   \
+                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." name "." name            \
+                 " {" RTP_LLM_NAMES_##count "}, %" #a_ ", %" #b_ ", add, 1, 1, 0, 0;\n}"    \
+                 : RTP_LLM_##count(d, 0)                                                    \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(add)));                             \
+  }
 #define RTP_LLM_PRODUCTS(T, name)                                                                  \
-  /* b is [N, 16], its rows along the summed dimension; without `add` the result replaces d. */    \
-  __device__ inline void multiply(float (&d)[64], uint64_t a, uint64_t b, bool add, T) {           \
-    asm volatile(                                                                                  \
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"                                           \
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32." name "." name " {" RTP_LLM_NAMES_64         \
-        "}, %64, %65, add, 1, 1, 0, 0;\n}"                                                         \
-        : RTP_LLM_32(d, 0), RTP_LLM_32(d, 32)                                                      \
-        : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                             \
-  }                                                                                                \
-  __device__ inline void multiply(float (&d)[32], uint64_t a, uint64_t b, bool add, T) {           \
-    asm volatile(                                                                                  \
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"                                           \
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32." name "." name " {" RTP_LLM_NAMES_32          \
-        "}, %32, %33, add, 1, 1, 0, 0;\n}"                                                         \
-        : RTP_LLM_32(d, 0)                                                                         \
-        : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                             \
-  }                                                                                                \
+  RTP_LLM_PRODUCT(T, name, 8, 4, 4, 5, 6)                                                          \
+  RTP_LLM_PRODUCT(T, name, 16, 8, 8, 9, 10)                                                        \
+  RTP_LLM_PRODUCT(T, name, 32, 16, 16, 17, 18)                                                     \
+  RTP_LLM_PRODUCT(T, name, 64, 32, 32, 33, 34)                                                     \
+  RTP_LLM_PRODUCT(T, name, 128, 64, 64, 65, 66)                                                    \
   /* a in registers, two elements in each; b is [16, N], its rows across. */                       \
   __device__ inline void multiply(float (&d)[64], const uint32_t* a, uint64_t b, T) {              \
     asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." name "." name                      \
@@ -215,11 +216,18 @@ __device__ inline void pin(float (&results)[kCount]) {
   }
 RTP_LLM_PRODUCTS(BFloat16, "bf16")
 RTP_LLM_PRODUCTS(Float16, "f16")
+#undef RTP_LLM_4
 #undef RTP_LLM_8
+#undef RTP_LLM_16
 #undef RTP_LLM_32
+#undef RTP_LLM_64
+#undef RTP_LLM_NAMES_4
+#undef RTP_LLM_NAMES_8
+#undef RTP_LLM_NAMES_16
 #undef RTP_LLM_NAMES_32
 #undef RTP_LLM_NAMES_64
 #undef RTP_LLM_NAMES_128
+#undef RTP_LLM_PRODUCT
 #undef RTP_LLM_PRODUCTS
 
 // Two neighbouring elements of a row of `a`, the first one low.

@@ -1,7 +1,8 @@
 """Linear layers of few rows with what surrounds them: norms before, activations and sums behind.
 
 A device may lack these operators (ops.has_kernel). But for linear_float they take weights and
-numbers of rows for which fused_linear_rows says so; other calls are RuntimeErrors.
+numbers of rows for which fused_linear_rows or skinny_linear_rows says so; other calls are
+RuntimeErrors.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ from rtp_llm.ops.declare import MutableTensor, operator
 def fused_linear_rows(weight: Tensor) -> int:
     """Up to how many rows of x the other operators are quicker with a weight [O, K] than a product
     and its surroundings one by one; 0 where they do not take it."""
+    return 0
+
+
+@operator(optional=True)
+def skinny_linear_rows(weight: Tensor) -> int:
+    """The same for skinny_linear and gated_linear, which may take more rows than the others."""
     return 0
 
 

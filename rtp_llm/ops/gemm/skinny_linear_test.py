@@ -24,6 +24,9 @@ native_only = pytest.mark.skipif(not NATIVE, reason="limits of kernels that this
 SHAPES = [(64, 16), (192, 48), (1024, 4096), (2048, 1024), (1600, 352), (3072, 96), (12288, 32)]
 MAX_ROWS = 16  # of the kernels, whatever the weight
 ROWS = [1, 2, 3, 5, 7, 8, 9, 13, 16]
+# Of products with at most a gate behind them, on GPUs that have the kernels for more.
+MAX_MULTIPLIED = 64
+MORE_ROWS = [17, 24, 31, 32, 33, 47, 63, 64]
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +68,20 @@ def every_case(dtype: torch.dtype) -> Iterator[Case]:
                 yield Case(rows, columns, outputs, dtype)
 
 
+def every_multiplied(dtype: torch.dtype) -> Iterator[Case]:
+    """Cases of the products, some of which are streams of the weight."""
+    # Tiles of 64, 128 and 192 rows that end with the weight and that do not; several blocks for
+    # the columns of one; more than one wave of blocks.
+    shapes = SHAPES + ([(4096, 4096), (8192, 1072), (512, 30000), (16384, 208)] if NATIVE else [])
+    for columns, outputs in shapes:
+        weight = torch.empty(outputs, columns, dtype=dtype)
+        most = ops.skinny_linear_rows(weight) if NATIVE else MAX_MULTIPLIED
+        many = ROWS[-1:] + MORE_ROWS[:: 3 if columns * outputs > 2**20 else 1]
+        for rows in [*(ROWS if columns * outputs <= 2**20 else ()), *many]:
+            if rows <= most:
+                yield Case(rows, columns, outputs, dtype)
+
+
 def check(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
     assert actual.shape == expected.shape
     error = (actual.double() - expected).norm() / expected.norm()
@@ -83,7 +100,7 @@ def gated(product: Tensor, activation: str) -> Tensor:
 
 @every_dtype
 def test_skinny_linear(dtype: torch.dtype) -> None:
-    for case in every_case(dtype):
+    for case in every_multiplied(dtype):
         actual = ops.skinny_linear(case.x, case.weight, case.bias)
         assert actual.dtype == dtype
         assert actual.is_contiguous()
@@ -93,7 +110,7 @@ def test_skinny_linear(dtype: torch.dtype) -> None:
 @every_dtype
 @every_activation
 def test_gated_linear(dtype: torch.dtype, activation: str) -> None:
-    for case in every_case(dtype):
+    for case in every_multiplied(dtype):
         actual = ops.gated_linear(case.x, case.weight, case.bias, activation)
         assert actual.dtype == dtype
         assert actual.is_contiguous()
@@ -152,7 +169,7 @@ def test_norm_gated_linear(dtype: torch.dtype, activation: str, offset: float) -
 @every_dtype
 def test_linear_float_is_not_rounded_and_takes_all(dtype: torch.dtype) -> None:
     others = (Case(*sizes, dtype) for sizes in ((40, 1024, 512), (3, 72, 24), (70, 65, 7)))
-    for case in (*every_case(dtype), *others):
+    for case in (*every_multiplied(dtype), *others):
         case.bias = None
         actual = ops.linear_float(case.x, case.weight)
         assert actual.dtype == torch.float32
@@ -222,7 +239,8 @@ def test_what_kernels_do_not_take_is_named() -> None:
         ops.norm_gated_linear(case.x, case.norm_weight, EPS, case.weight, None, "relu")
     with pytest.raises(RuntimeError, match="activation is 'relu'; expected silu, gelu or"):
         ops.gated_linear(case.x, case.weight, None, "relu")
-    with pytest.raises(RuntimeError, match=rf"expected at most {MAX_ROWS} rows"):
+    many = torch.zeros(MAX_MULTIPLIED + 1, 128, dtype=torch.bfloat16)
+    with pytest.raises(RuntimeError, match=rf"expected at most {MAX_MULTIPLIED} rows"):
         ops.skinny_linear(many, case.weight)
 
 
@@ -236,11 +254,14 @@ def test_no_rows_have_no_logits_of_any_weight(dtype: torch.dtype) -> None:
 @native_only
 def test_which_weights_are_taken() -> None:
     for columns, outputs in SHAPES:
-        rows = ops.fused_linear_rows(torch.empty(outputs, columns, dtype=torch.bfloat16))
+        weight = torch.empty(outputs, columns, dtype=torch.bfloat16)
+        rows = ops.fused_linear_rows(weight)
         assert 0 < rows <= MAX_ROWS
-    for shape, dtype in (((40, 128), torch.bfloat16), ((32, 96), torch.float16)):
-        assert ops.fused_linear_rows(torch.empty(shape, dtype=dtype)) == 0
-    assert ops.fused_linear_rows(torch.empty(32, 128)) == 0
+        assert rows <= ops.skinny_linear_rows(weight) <= MAX_MULTIPLIED
+    for rows_of in (ops.fused_linear_rows, ops.skinny_linear_rows):
+        for shape, dtype in (((40, 128), torch.bfloat16), ((32, 96), torch.float16)):
+            assert rows_of(torch.empty(shape, dtype=dtype)) == 0
+        assert rows_of(torch.empty(32, 128)) == 0
 
 
 def test_they_are_traceable() -> None:

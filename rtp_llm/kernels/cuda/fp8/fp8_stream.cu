@@ -1,5 +1,6 @@
 #include "rtp_llm/kernels/cuda/fp8/fp8_kernels.h"
 #include "rtp_llm/kernels/cuda/fp8/fp8_launch.h"
+#include "rtp_llm/kernels/cuda/stream_plan.h"
 
 namespace rtp_llm::cuda {
 namespace {
@@ -28,13 +29,23 @@ void few_rows(const Fp8GemmArgs& args, int64_t sms, bool is_long, void* stream) 
 }
 void more_rows(const Fp8GemmArgs& args, int64_t sms, bool is_long, void* stream) {
   const int64_t rows = args.rows;
-  const bool is_wide = args.outputs >= 128 * sms;
-  if (rows <= 64 && is_long) return run<StreamShape<64, 256, 5> >(args, sms, stream);
-  if (rows <= 64 && is_wide) return run<StreamShape<64, 192, 6> >(args, sms, stream);
-  if (rows <= 64) return run<StreamShape<64, 64, 12> >(args, sms, stream);
   if (rows <= 128 && is_long) return run<StreamShape<128, 256, 4, 2> >(args, sms, stream);
   if (rows <= 128) return run<StreamShape<128, 192, 5> >(args, sms, stream);
   run<StreamShape<128, 128, 3> >(args, sms, stream);
+}
+
+// With 33 to 64 rows a block has a multiprocessor for itself.
+template <int rows>
+using AloneShape = StreamShape<64, rows, kRingBytes / ((64 + rows) * kChannels + kScaleRow<64>)>;
+
+void middle_rows(const Fp8GemmArgs& args, void* stream) {
+  const auto plan = [&](auto shape) {
+    using Shape = decltype(shape);
+    const int64_t tiles = ceil_div(args.outputs, Shape::kRows);
+    return plan_stream<stream_linear<Shape>, Shape>(tiles, args.columns / kChannels, "fp8_gemm");
+  };
+  run_quickest<AloneShape<64>, AloneShape<128>, AloneShape<192> >(
+      plan, [&](auto shape, int split) { launch_stream<decltype(shape)>(args, split, stream); });
 }
 
 }  // namespace
@@ -42,6 +53,7 @@ void more_rows(const Fp8GemmArgs& args, int64_t sms, bool is_long, void* stream)
 void fp8_stream(const Fp8GemmArgs& args, int sms, void* stream) {
   const bool is_long = args.columns >= 8192;  // many channels want many rows of the weight at once
   if (args.rows <= 32) return few_rows(args, sms, is_long, stream);
+  if (args.rows <= 64) return middle_rows(args, stream);
   more_rows(args, sms, is_long, stream);
 }
 

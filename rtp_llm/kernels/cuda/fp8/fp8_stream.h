@@ -12,6 +12,10 @@
 
 namespace rtp_llm::cuda {
 
+// Bytes of the tokens' scales in a stage.
+template <int tokens>
+constexpr int kScaleRow = tokens * 4 < 128 ? 128 : tokens * 4;
+
 // J tokens and R rows of the weight in a tile, S k-blocks under way, W sub-tiles of 64 rows for a
 // warpgroup.
 template <int J, int R, int S, int W = 1>
@@ -28,7 +32,7 @@ struct StreamShape {
   static constexpr int kThreads = kConsumers + (kHeavy ? hopper::kWarpgroup : kGroup);
   static constexpr int kWeightBytes = R * kChannels;
   static constexpr int kTokenBytes = J * kChannels;
-  static constexpr int kScaleBytes = J * 4 < 128 ? 128 : J * 4;  // of a stage
+  static constexpr int kScaleBytes = kScaleRow<J>;
   static constexpr int kTransactionBytes = kWeightBytes + kTokenBytes + J * 4;
   static constexpr int kStageBytes = kWeightBytes + kTokenBytes;
   static constexpr int kPitch = R + 4;  // of sums in shared memory, for its banks
@@ -52,20 +56,10 @@ struct StreamMaps {
 };
 
 // What a block multiplies at a time.
-struct StreamTile {
+struct StreamTile : KBlockRange {
   int group, row;         // of the weight, and its first row
   int plane, token, end;  // of q, its first token, and the one behind the last that counts
-  int first, last;        // k-blocks
-  int rotation;           // which of them comes first
   bool once;              // no other tile multiplies these rows of the weight
-
-  // Blocks begin at different k-blocks, so that not all of them want the same tokens at once.
-  __device__ int k_block(int number) const {
-    const int from_first = number + rotation;
-    return from_first < last - first ? first + from_first : 2 * first - last + from_first;
-  }
-  __device__ int k_blocks() const { return last - first; }
-  __device__ void set_rotation(int number) { rotation = number % (last - first); }
 };
 
 // The one thread that copies.
@@ -243,19 +237,13 @@ __device__ inline uint32_t bfloat16_pair(float low, float high) {
 template <class Shape>
 __device__ inline void finish_split(const Fp8GemmArgs& args, const StreamTile& tile, uint32_t sums,
                                     int rank, int split) {
-  const int own_rows = Shape::kRows / split, quads = own_rows / 4;
-  for (int unit = thread_index(); unit < Shape::kTokens * quads; unit += Shape::kConsumers) {
-    const int token = unit / quads, row = rank * own_rows + unit % quads * 4;
-    const uint32_t place = sums + (token * Shape::kPitch + row) * 4;
-    float4 total = {0, 0, 0, 0};
-    for (int block = 0; block < split; ++block) {
-      const float4 part = hopper::load_there(hopper::in_block(place, block));
-      total.x += part.x;
-      total.y += part.y;
-      total.z += part.z;
-      total.w += part.w;
-    }
+  constexpr int kQuads = Shape::kRows / 4;
+  for (int unit = rank * Shape::kConsumers + thread_index(); unit < Shape::kTokens * kQuads;
+       unit += split * Shape::kConsumers) {
+    const int token = unit / kQuads, row = unit % kQuads * 4;
     if (tile.token + token >= args.rows || tile.row + row >= args.outputs) continue;
+    const uint32_t place = sums + (token * Shape::kPitch + row) * 4;
+    const float4 total = sum_of_blocks(place, split);
     auto* const out = static_cast<uint16_t*>(args.out) + (tile.token + token) * args.outputs;
     *reinterpret_cast<uint2*>(out + tile.row + row) = {bfloat16_pair(total.x, total.y),
                                                        bfloat16_pair(total.z, total.w)};

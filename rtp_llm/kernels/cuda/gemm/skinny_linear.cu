@@ -1,6 +1,6 @@
 #include "rtp_llm/kernels/cuda/gemm/skinny_linear.h"
 
-#include "rtp_llm/kernels/cuda/gated.h"
+#include "rtp_llm/kernels/cuda/gemm/gate_activation.h"
 #include "rtp_llm/kernels/cuda/gemm/skinny_linear_tile.h"
 #include "rtp_llm/kernels/cuda/launch.h"
 
@@ -28,17 +28,6 @@ struct Result {
   int token;
   int output;
 };
-
-__device__ inline float activated(float x, Activation activation) {
-  switch (activation) {
-    case Activation::kSilu:
-      return Silu{}(x);
-    case Activation::kGelu:
-      return Gelu{}(x);
-    default:
-      return GeluTanh{}(x);
-  }
-}
 
 template <class T, class Shape, LinearEnd end, bool norm>
 __device__ inline void finish(const SkinnyLinearArgs& args, const Result<end>& result,
@@ -212,8 +201,7 @@ void pick_end(const SkinnyLinearArgs& args, void* stream) {
 }  // namespace
 
 int64_t skinny_linear_rows(int64_t outputs, int64_t columns, DType dtype) {
-  if (dtype != DType::kBFloat16 && dtype != DType::kFloat16) return 0;
-  if (outputs % kSkinnyOutputs != 0 || columns % kSkinnyColumns != 0) return 0;
+  if (!takes_skinny_weight(outputs, columns, dtype)) return 0;
   for (int64_t rows = kSkinnyRows; rows > 0; --rows) {
     int64_t bytes = 0;
     visit_shape(rows, columns, true, [&](auto shape) {

@@ -10,6 +10,11 @@ constexpr int64_t kSkinnyRows = 16;
 constexpr int64_t kSkinnyColumns = 64;
 constexpr int64_t kSkinnyOutputs = 16;
 
+inline bool takes_skinny_weight(int64_t outputs, int64_t columns, DType dtype) {
+  return (dtype == DType::kBFloat16 || dtype == DType::kFloat16) && outputs % kSkinnyOutputs == 0 &&
+         columns % kSkinnyColumns == 0;
+}
+
 // Up to how many rows of x are quicker with such a weight than by a library, on the current device;
 // 0: none.
 int64_t skinny_linear_rows(int64_t outputs, int64_t columns, DType dtype);

@@ -3,6 +3,7 @@
 #include "rtp_llm/kernels/common/gemm/torch_linear.h"
 #include "rtp_llm/kernels/common/norm/norm_checks.h"
 #include "rtp_llm/kernels/cuda/gemm/skinny_linear.h"
+#include "rtp_llm/kernels/cuda/gemm/stream_linear.h"
 #include "rtp_llm/kernels/cuda/norm/norm.h"
 #include "rtp_llm/kernels/cuda/on_device.h"
 
@@ -13,11 +14,35 @@ using glue::Tensor;
 
 constexpr glue::SkinnyLimits kLimits = {kSkinnyRows, kSkinnyColumns, kSkinnyOutputs};
 
+// Of products without a norm and a residual, which may be streams.
+constexpr glue::SkinnyLimits kProductLimits = {kStreamRows, kSkinnyColumns, kSkinnyOutputs};
+
+void multiply(const SkinnyLinearArgs& args, void* stream) {
+  const int64_t skinny = skinny_linear_rows(args.outputs, args.columns, args.dtype);
+  if (args.rows > skinny || streams_faster(args)) {
+    stream_linear(args, stream);
+  } else {
+    skinny_linear(args, stream);
+  }
+}
+
 Tensor result_of(SkinnyLinearArgs& args, const Tensor& x, int64_t columns, DType dtype) {
   Tensor out = glue::empty(x, {args.rows, columns}, dtype);
   args.out = out.data();
   args.out_stride = columns;
   return out;
+}
+
+int64_t product_rows(const Tensor& weight) {
+  const int64_t skinny = skinny_linear_rows(weight.size(0), weight.size(1), weight.dtype());
+  const int64_t stream = stream_linear_rows(weight.size(0), weight.size(1), weight.dtype());
+  return skinny > stream ? skinny : stream;
+}
+
+int64_t skinny_rows(const glue::SkinnyLinearRowsCall& call) {
+  glue::check_dim(call.weight, 2, "skinny_linear_rows: weight");
+  const OnDevice device(call.weight);
+  return product_rows(call.weight);
 }
 
 int64_t fused_linear_rows(const glue::FusedLinearRowsCall& call) {
@@ -27,21 +52,21 @@ int64_t fused_linear_rows(const glue::FusedLinearRowsCall& call) {
 }
 
 Tensor store(const glue::SkinnyLinearCall& call) {
-  SkinnyLinearArgs args = glue::skinny_linear_args(call.x, call.weight, call.bias, kLimits);
+  const OnDevice device(call.x);
+  SkinnyLinearArgs args = glue::skinny_linear_args(call.x, call.weight, call.bias, kProductLimits);
   args.end = LinearEnd::kStore;
   Tensor out = result_of(args, call.x, args.outputs, args.dtype);
-  const OnDevice device(call.x);
-  skinny_linear(args, device.stream());
+  multiply(args, device.stream());
   return out;
 }
 
 Tensor gated_linear(const glue::GatedLinearCall& call) {
-  SkinnyLinearArgs args = glue::skinny_linear_args(call.x, call.weight, call.bias, kLimits);
+  const OnDevice device(call.x);
+  SkinnyLinearArgs args = glue::skinny_linear_args(call.x, call.weight, call.bias, kProductLimits);
   args.end = LinearEnd::kGate;
   args.activation = glue::activation_named(call.activation);
   Tensor out = result_of(args, call.x, args.outputs / 2, args.dtype);
-  const OnDevice device(call.x);
-  skinny_linear(args, device.stream());
+  multiply(args, device.stream());
   return out;
 }
 
@@ -97,17 +122,17 @@ bool rows_aligned(const Tensor& matrix) {
 
 bool takes(const Tensor& x, const Tensor& weight) {
   return x.dim() == 2 && weight.dim() == 2 && rows_aligned(x) && rows_aligned(weight) &&
-         x.size(0) > 0 &&
-         x.size(0) <= skinny_linear_rows(weight.size(0), weight.size(1), weight.dtype());
+         x.size(0) > 0 && x.size(0) <= product_rows(weight);
 }
 
 Tensor linear_float(const glue::LinearFloatCall& call) {
+  const OnDevice device(call.x);
   if (!takes(call.x, call.weight)) return glue::torch_float_linear(call.x, call.weight);
-  SkinnyLinearArgs args = glue::skinny_linear_args(call.x, call.weight, std::nullopt, kLimits);
+  SkinnyLinearArgs args =
+      glue::skinny_linear_args(call.x, call.weight, std::nullopt, kProductLimits);
   args.end = LinearEnd::kFloat;
   Tensor out = result_of(args, call.x, args.outputs, DType::kFloat32);
-  const OnDevice device(call.x);
-  skinny_linear(args, device.stream());
+  multiply(args, device.stream());
   return out;
 }
 
@@ -115,6 +140,7 @@ Tensor linear_float(const glue::LinearFloatCall& call) {
 
 STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
   glue::implement<&fused_linear_rows>(library);
+  glue::implement<&skinny_rows>(library);
   glue::implement<&store>(library);
   glue::implement<&gated_linear>(library);
   glue::implement<&linear_add>(library);
