@@ -62,11 +62,14 @@ def test_logits_are_those_of_plain_layers(tmp_path: Path, kind: str, width: int)
     model = small_model(tmp_path, kind, width)
     gates = kernel_runs("norm_gated_linear", times=3 * LAYERS)  # steps of 9, 13 and 3 rows
     sums = kernel_runs("linear_add", times=(6 if width == 128 else 3) * LAYERS)
-    with gates, sums:
+    more = any(layer.most_multiplied >= 40 for layer in fused_layers(model))
+    products = kernel_runs("gated_linear", times=LAYERS if more else 0)  # the step of 40 rows
+    with gates, sums, products:
         actual = logits_of_a_session(model)
     for layer in fused_layers(model):
-        layer.most_rows = 0
-    with kernel_runs("norm_gated_linear", times=0), kernel_runs("norm_linear", times=0):
+        layer.most_rows = layer.most_multiplied = 0
+    plain = [kernel_runs(name, times=0) for name in ("norm_gated_linear", "norm_linear")]
+    with plain[0], plain[1], kernel_runs("skinny_linear", times=0):
         expected = logits_of_a_session(model)
     limit = TOLERANCE * float(expected.abs().max())
     torch.testing.assert_close(actual, expected, rtol=0, atol=limit)
