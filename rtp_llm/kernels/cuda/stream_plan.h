@@ -35,6 +35,24 @@ std::array<int, kMostSplit> count_clusters(const char* what) {
   return counts;
 }
 
+template <auto kernel, class Shape>
+int64_t places_of(int split, const char* what) {
+  static const auto clusters = count_clusters<kernel, Shape>(what);
+  return int64_t{clusters[split - 1]} * split;
+}
+
+// The largest split with which all `tiles` run at once, each block with `least` k-blocks or more;
+// 1 where there is none.
+template <auto kernel, class Shape>
+int widest_split(int64_t tiles, int64_t k_blocks, int64_t least, const char* what) {
+  int split = kMostSplit;
+  while (split > 1 && (k_blocks < least * split ||
+                       tiles * split > places_of<kernel, Shape>(split, what))) {
+    --split;
+  }
+  return split;
+}
+
 // What blocks cost, in bytes that a multiprocessor reads meanwhile: a wave of them beside its
 // k-blocks, a cluster, each block of it, and a token's byte beside one of the weight. These fit
 // best to what 25 weights of five models took on an H200 in bfloat16 with 16, 32 and 64 rows; what
@@ -57,11 +75,10 @@ struct StreamPlan {
 // The split that costs least for `tiles` of Shape, each of `k_blocks`.
 template <auto kernel, class Shape>
 StreamPlan plan_stream(int64_t tiles, int64_t k_blocks, const char* what) {
-  static const auto clusters = count_clusters<kernel, Shape>(what);
   constexpr double kKBlock = kRowBytes * (Shape::kRows + kTokenByteCost * Shape::kTokens);
   StreamPlan best;
   for (int split = 1; split <= kMostSplit && split <= k_blocks; ++split) {
-    const int64_t places = int64_t{clusters[split - 1]} * split;
+    const int64_t places = places_of<kernel, Shape>(split, what);
     if (places == 0) continue;
     const double wave = kKBlock * static_cast<double>(ceil_div(k_blocks, split)) + kWaveCost;
     const double shared = split == 1 ? 0.0 : kClusterCost + kMemberCost * split;

@@ -5,6 +5,8 @@
 namespace rtp_llm::cuda {
 namespace {
 
+constexpr const char* kWhat = "fp8_gemm";
+
 // As many blocks for the channels of a tile (1, 2 or 4) as there are places for blocks: `places` on
 // each multiprocessor.
 template <class Shape>
@@ -17,16 +19,36 @@ void run(const Fp8GemmArgs& args, int64_t places, void* stream) {
   launch_stream<Shape>(args, split, stream);
 }
 
-// The shapes and places that were quickest on an H200 (docs/fp8.md).
-void few_rows(const Fp8GemmArgs& args, int64_t sms, bool is_long, void* stream) {
-  const int64_t rows = args.rows, two = 2 * sms;
-  if (rows <= 8 && is_long) return run<StreamShape<8, 128, 6> >(args, two, stream);
-  if (rows <= 8) return run<StreamShape<8, 64, 7> >(args, two, stream);
-  if (rows <= 16 && is_long) return run<StreamShape<16, 128, 6> >(args, two, stream);
-  if (rows <= 16) return run<StreamShape<16, 64, 7> >(args, two, stream);
-  if (is_long) return run<StreamShape<32, 128, 5> >(args, two, stream);
-  run<StreamShape<32, 64, 6> >(args, two, stream);
+// Tiles whose block has a multiprocessor for itself.
+template <int tokens, int rows>
+using AloneShape =
+    StreamShape<tokens, rows, kRingBytes / ((tokens + rows) * kChannels + kScaleRow<tokens>)>;
+
+template <class Shape>
+int64_t tiles_of(const Fp8GemmArgs& args) {
+  return ceil_div(args.outputs, Shape::kRows);
 }
+
+template <class Shape>
+int split_of(const Fp8GemmArgs& args) {
+  constexpr int kLeast = 8;  // k-blocks of a block
+  return widest_split<stream_linear<Shape>, Shape>(tiles_of<Shape>(args), args.columns / kChannels,
+                                                   kLeast, kWhat);
+}
+
+// Three small tiles to a multiprocessor, whose warps scale in turns; but of long rows tiles that
+// nothing splits further are better large. The quickest for 19 weights on an H200, but for 2%.
+template <int tokens>
+void few_rows(const Fp8GemmArgs& args, void* stream) {
+  using Small = StreamShape<tokens, 64, tokens <= 16 ? 7 : 6>;
+  using Large = AloneShape<tokens, 128>;
+  constexpr int64_t kLongRow = 8192;
+  const int split = split_of<Small>(args);
+  if (split > 2 || args.columns < kLongRow) return launch_stream<Small>(args, split, stream);
+  launch_stream<Large>(args, split_of<Large>(args), stream);
+}
+
+// The shapes and places that were quickest on an H200 (docs/fp8.md).
 void more_rows(const Fp8GemmArgs& args, int64_t sms, bool is_long, void* stream) {
   const int64_t rows = args.rows;
   if (rows <= 128 && is_long) return run<StreamShape<128, 256, 4, 2> >(args, sms, stream);
@@ -34,26 +56,25 @@ void more_rows(const Fp8GemmArgs& args, int64_t sms, bool is_long, void* stream)
   run<StreamShape<128, 128, 3> >(args, sms, stream);
 }
 
-// With 33 to 64 rows a block has a multiprocessor for itself.
-template <int rows>
-using AloneShape = StreamShape<64, rows, kRingBytes / ((64 + rows) * kChannels + kScaleRow<64>)>;
-
+// 33 to 64.
 void middle_rows(const Fp8GemmArgs& args, void* stream) {
   const auto plan = [&](auto shape) {
     using Shape = decltype(shape);
-    const int64_t tiles = ceil_div(args.outputs, Shape::kRows);
-    return plan_stream<stream_linear<Shape>, Shape>(tiles, args.columns / kChannels, "fp8_gemm");
+    return plan_stream<stream_linear<Shape>, Shape>(tiles_of<Shape>(args), args.columns / kChannels,
+                                                    kWhat);
   };
-  run_quickest<AloneShape<64>, AloneShape<128>, AloneShape<192> >(
+  run_quickest<AloneShape<64, 64>, AloneShape<64, 128>, AloneShape<64, 192> >(
       plan, [&](auto shape, int split) { launch_stream<decltype(shape)>(args, split, stream); });
 }
 
 }  // namespace
 
 void fp8_stream(const Fp8GemmArgs& args, int sms, void* stream) {
-  const bool is_long = args.columns >= 8192;  // many channels want many rows of the weight at once
-  if (args.rows <= 32) return few_rows(args, sms, is_long, stream);
+  if (args.rows <= 8) return few_rows<8>(args, stream);
+  if (args.rows <= 16) return few_rows<16>(args, stream);
+  if (args.rows <= 32) return few_rows<32>(args, stream);
   if (args.rows <= 64) return middle_rows(args, stream);
+  const bool is_long = args.columns >= 8192;  // many channels want many rows of the weight at once
   more_rows(args, sms, is_long, stream);
 }
 
