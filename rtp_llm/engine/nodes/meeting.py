@@ -60,13 +60,14 @@ class Meeting:
         deadline = time.monotonic() + _SHARE * self._settings.start_timeout
         _logger.info("waiting for %d other nodes at %s", len(expected), self._place)
         try:
-            while expected - links.keys():
+            # One that came may have gone again before the last one is here.
+            while missing := {node for node in expected if not _is_here(node, links)}:
                 look()
                 try:
                     self._admit(*self._arrived.get(timeout=_LOOK_SECONDS), links)
                 except queue.Empty:
                     if time.monotonic() > deadline:
-                        raise EngineStartError(self._absent(expected - links.keys())) from None
+                        raise EngineStartError(self._absent(missing)) from None
         except BaseException:
             for link in links.values():
                 link.close()
@@ -111,7 +112,7 @@ class Meeting:
             reason = "; ".join(different)
         elif not 0 < node < self._settings.nnodes:
             reason = f"node_rank: there is no node {node} of {self._settings.nnodes}"
-        elif node in links and links[node].alive:
+        elif _is_here(node, links):
             reason = f"node_rank: node {node} is here already, from {links[node].peer}"
         if not reason:
             _logger.info("node %d is here, from %s", node, link.peer)
@@ -127,3 +128,7 @@ class Meeting:
         with contextlib.suppress(OSError):  # it is closed already
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes who accepts
         self._listener.close()
+
+
+def _is_here(node: int, links: dict[int, Link]) -> bool:
+    return node in links and links[node].alive

@@ -86,8 +86,10 @@ def test_a_node_that_went_away_may_come_again(settings: Settings) -> None:
     found: list[dict[int, Link]] = []
     waiting = in_background(meeting, found)
     come(settings, 1).close()
-    time.sleep(0.2)
-    links = [come(settings, node) for node in (1, 2)]
+    links = [come(settings, 2)]
+    waiting.join(0.5)
+    assert not found  # for all came, but one of them is gone
+    links.append(come(settings, 1))
     waiting.join(PATIENCE)
     assert found[0].keys() == {1, 2} and found[0][1].alive
     meeting.close()
