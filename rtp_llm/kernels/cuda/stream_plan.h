@@ -46,8 +46,8 @@ int64_t places_of(int split, const char* what) {
 template <auto kernel, class Shape>
 int widest_split(int64_t tiles, int64_t k_blocks, int64_t least, const char* what) {
   int split = kMostSplit;
-  while (split > 1 && (k_blocks < least * split ||
-                       tiles * split > places_of<kernel, Shape>(split, what))) {
+  while (split > 1 &&
+         (k_blocks < least * split || tiles * split > places_of<kernel, Shape>(split, what))) {
     --split;
   }
   return split;
