@@ -14,9 +14,10 @@ from rtp_llm.layers.linear import PlainLinear, plain_float_product
 from rtp_llm.layers.linear_factory import make_float_product
 
 COLUMNS, ROWS = 128, 64
-FEW, MANY = 5, 6  # rows that are fused, and that are not
+# Rows that are fused, that a kernel of ours multiplies alone, and that a library's does.
+FEW, MORE, MANY = 5, 6, 7
 OPTIONS = LayerOptions(ModelSettings(dtype="bfloat16"), torch.device("cpu"))
-few_or_many = pytest.mark.parametrize("rows", [1, FEW, MANY])
+few_or_many = pytest.mark.parametrize("rows", [1, FEW, MORE, MANY])
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +40,7 @@ def pair(bias=True):
         filled(kind(COLUMNS, {"x": ROWS}, bias, OPTIONS)) for kind in (FusedLinear, PlainLinear)
     )
     fused.load_state_dict(plain.state_dict())
-    fused.most_rows = FEW
+    fused.most_rows, fused.most_multiplied = FEW, MORE
     return fused, plain
 
 

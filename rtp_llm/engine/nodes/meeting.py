@@ -116,6 +116,8 @@ class Meeting:
             reason = f"node_rank: node {node} is here already, from {links[node].peer}"
         if not reason:
             _logger.info("node %d is here, from %s", node, link.peer)
+            if node in links:  # and was before
+                links[node].close()
             links[node] = link
             return
         _logger.warning("node %d at %s is refused: %s", node, link.peer, reason)

@@ -172,7 +172,7 @@ __device__ inline void pin(float (&results)[kCount]) {
   "%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,"    \
   "%126,%127"
 /* b is [N, 16], its rows along the summed dimension; without `add` the result replaces d. `count`
-   is N / 2, the results of a thread; a_, b_ and c_ are the three numbers behind. */
+   is N / 2, the results of a thread; a_, b_ and c_ are the operand numbers that follow. */
 #define RTP_LLM_PRODUCT(T, name, n, count, a_, b_, c_)                                      \
   __device__ inline void multiply(float (&d)[count], uint64_t a, uint64_t b, bool add, T) { \
     asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #c_                               \
@@ -183,7 +183,6 @@ __device__ inline void pin(float (&results)[kCount]) {
                  : "l"(a), "l"(b), "r"(static_cast<int>(add)));                             \
   }
 #define RTP_LLM_PRODUCTS(T, name)                                                                  \
-  RTP_LLM_PRODUCT(T, name, 8, 4, 4, 5, 6)                                                          \
   RTP_LLM_PRODUCT(T, name, 16, 8, 8, 9, 10)                                                        \
   RTP_LLM_PRODUCT(T, name, 32, 16, 16, 17, 18)                                                     \
   RTP_LLM_PRODUCT(T, name, 64, 32, 32, 33, 34)                                                     \
@@ -216,6 +215,23 @@ __device__ inline void pin(float (&results)[kCount]) {
   }
 RTP_LLM_PRODUCTS(BFloat16, "bf16")
 RTP_LLM_PRODUCTS(Float16, "f16")
+// The same in FP8: d [64, N] += a [64, 32] * b [N, 32] transposed, both in shared memory.
+#define RTP_LLM_E4M3(n, count, a_, b_, c_)                                                    \
+  __device__ inline void multiply_e4m3(float (&d)[count], uint64_t a, uint64_t b, bool add) { \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #c_                                 \
+                 ", 0;\n"                                                                     \
+                 "wgmma.mma_async.sync.aligned.m64n" #n                                       \
+                 "k32.f32.e4m3.e4m3 {" RTP_LLM_NAMES_##count "}, %" #a_ ", %" #b_             \
+                                                             ", add, 1, 1;\n}"                \
+                 : RTP_LLM_##count(d, 0)                                                      \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(add)));                               \
+  }
+RTP_LLM_E4M3(8, 4, 4, 5, 6)
+RTP_LLM_E4M3(16, 8, 8, 9, 10)
+RTP_LLM_E4M3(32, 16, 16, 17, 18)
+RTP_LLM_E4M3(64, 32, 32, 33, 34)
+RTP_LLM_E4M3(128, 64, 64, 65, 66)
+#undef RTP_LLM_E4M3
 #undef RTP_LLM_4
 #undef RTP_LLM_8
 #undef RTP_LLM_16

@@ -1,55 +1,9 @@
-// Products of a warpgroup in FP8 and what the blocks of a cluster do together, on sm_90a.
+// K-blocks in FP8, and what the blocks of a cluster do together, on sm_90a.
 #pragma once
 
 #include "rtp_llm/kernels/cuda/hopper.h"
 
 namespace rtp_llm::cuda::hopper {
-
-// -- products: d [64, N] += a [64, 32] * b [N, 32] transposed, both in shared memory
-// ---------------
-
-#define RTP_LLM_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define RTP_LLM_8(d, i) RTP_LLM_4(d, i), RTP_LLM_4(d, i + 4)
-#define RTP_LLM_16(d, i) RTP_LLM_8(d, i), RTP_LLM_8(d, i + 8)
-#define RTP_LLM_32(d, i) RTP_LLM_16(d, i), RTP_LLM_16(d, i + 16)
-#define RTP_LLM_64(d, i) RTP_LLM_32(d, i), RTP_LLM_32(d, i + 32)
-#define RTP_LLM_NAMES_4 "%0,%1,%2,%3"
-#define RTP_LLM_NAMES_8 RTP_LLM_NAMES_4 ",%4,%5,%6,%7"
-#define RTP_LLM_NAMES_16 RTP_LLM_NAMES_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
-#define RTP_LLM_NAMES_32 \
-  RTP_LLM_NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define RTP_LLM_NAMES_64                                                                          \
-  RTP_LLM_NAMES_32                                                                                \
-  ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54," \
-  "%55,%56,%57,%58,%59,%60,%61,%62,%63"
-// Without `add` the result replaces d. `count` is N / 2, the results of a thread; a, b and c are
-// the three numbers behind.
-#define RTP_LLM_E4M3(n, count, a_, b_, c_)                                                    \
-  __device__ inline void multiply_e4m3(float (&d)[count], uint64_t a, uint64_t b, bool add) { \
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #c_                                 \
-                 ", 0;\n"                                                                     \
-                 "wgmma.mma_async.sync.aligned.m64n" #n                                       \
-                 "k32.f32.e4m3.e4m3 {" RTP_LLM_NAMES_##count "}, %" #a_ ", %" #b_             \
-                                                             ", add, 1, 1;\n}"                \
-                 : RTP_LLM_##count(d, 0)                                                      \
-                 : "l"(a), "l"(b), "r"(static_cast<int>(add)));                               \
-  }
-RTP_LLM_E4M3(8, 4, 4, 5, 6)
-RTP_LLM_E4M3(16, 8, 8, 9, 10)
-RTP_LLM_E4M3(32, 16, 16, 17, 18)
-RTP_LLM_E4M3(64, 32, 32, 33, 34)
-RTP_LLM_E4M3(128, 64, 64, 65, 66)
-#undef RTP_LLM_E4M3
-#undef RTP_LLM_4
-#undef RTP_LLM_8
-#undef RTP_LLM_16
-#undef RTP_LLM_32
-#undef RTP_LLM_64
-#undef RTP_LLM_NAMES_4
-#undef RTP_LLM_NAMES_8
-#undef RTP_LLM_NAMES_16
-#undef RTP_LLM_NAMES_32
-#undef RTP_LLM_NAMES_64
 
 // Addresses of matrix() count in so many bytes, so that offsets can be added to it.
 constexpr int kMatrixUnit = 16;

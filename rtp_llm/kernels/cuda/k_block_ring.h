@@ -8,8 +8,10 @@ namespace rtp_llm::cuda {
 
 // Of a row in a k-block: what the copy engine swizzles.
 constexpr int kRowBytes = 128;
-// Of the ring of a block that has a multiprocessor for itself.
-constexpr int kRingBytes = (227 << 10) - 1024 - 256;
+// The most shared memory of a block, and of a ring in it: beside what aligns the ring to 1024
+// bytes, and its barriers.
+constexpr int kBlockBytes = 227 << 10;
+constexpr int kRingBytes = kBlockBytes - 1024 - 256;
 
 // Shape: kStages k-blocks of kStageBytes.
 template <class Shape>

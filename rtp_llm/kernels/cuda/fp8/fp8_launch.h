@@ -59,8 +59,8 @@ template <class Shape>
 inline void launch_stream(const Fp8GemmArgs& args, int split, void* stream) {
   const unsigned int x = blocks(ceil_div(args.outputs, Shape::kRows) * split, "fp8_gemm");
   const unsigned int y = side_blocks(ceil_div(args.rows, Shape::kTokens), "fp8_gemm");
-  launch_fp8<stream_linear<Shape> >(dim3(x, y), Shape::kThreads, Shape::kBytes, split, stream,
-                                    stream_maps<Shape>(args), args, split);
+  launch_fp8<fp8_stream_linear<Shape> >(dim3(x, y), Shape::kThreads, Shape::kBytes, split, stream,
+                                        stream_maps<Shape>(args), args, split);
 }
 
 // `grid` blocks share the tiles of all groups.

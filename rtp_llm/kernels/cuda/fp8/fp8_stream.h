@@ -267,8 +267,8 @@ __device__ inline StreamTile split_tile(const Fp8GemmArgs& args, int rank, int s
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
-    stream_linear(const __grid_constant__ StreamMaps maps, const Fp8GemmArgs args,
-                  const int split) {
+    fp8_stream_linear(const __grid_constant__ StreamMaps maps, const Fp8GemmArgs args,
+                      const int split) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ uint8_t memory[];
   __shared__ uint64_t barriers[2 * Shape::kStages];

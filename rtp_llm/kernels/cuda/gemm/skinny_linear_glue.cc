@@ -14,12 +14,21 @@ using glue::Tensor;
 
 constexpr glue::SkinnyLimits kLimits = {kSkinnyRows, kSkinnyColumns, kSkinnyOutputs};
 
-// Of products without a norm and a residual, which may be streams.
-constexpr glue::SkinnyLimits kProductLimits = {kStreamRows, kSkinnyColumns, kSkinnyOutputs};
+// Up to how many rows products with this weight are quicker than a library's.
+int64_t product_rows(const Tensor& weight) {
+  const int64_t skinny = skinny_linear_rows(weight.size(0), weight.size(1), weight.dtype());
+  const int64_t stream = stream_linear_rows(weight.size(0), weight.size(1), weight.dtype());
+  return skinny > stream ? skinny : stream;
+}
+
+// Of products without a norm and a residual, which may be streams on some GPUs.
+glue::SkinnyLimits product_limits(const Tensor& weight) {
+  const int64_t rows = weight.dim() == 2 ? product_rows(weight) : 0;
+  return {rows > kSkinnyRows ? rows : kSkinnyRows, kSkinnyColumns, kSkinnyOutputs};
+}
 
 void multiply(const SkinnyLinearArgs& args, void* stream) {
-  const int64_t skinny = skinny_linear_rows(args.outputs, args.columns, args.dtype);
-  if (args.rows > skinny || streams_faster(args)) {
+  if (streams_faster(args)) {
     stream_linear(args, stream);
   } else {
     skinny_linear(args, stream);
@@ -31,12 +40,6 @@ Tensor result_of(SkinnyLinearArgs& args, const Tensor& x, int64_t columns, DType
   args.out = out.data();
   args.out_stride = columns;
   return out;
-}
-
-int64_t product_rows(const Tensor& weight) {
-  const int64_t skinny = skinny_linear_rows(weight.size(0), weight.size(1), weight.dtype());
-  const int64_t stream = stream_linear_rows(weight.size(0), weight.size(1), weight.dtype());
-  return skinny > stream ? skinny : stream;
 }
 
 int64_t skinny_rows(const glue::SkinnyLinearRowsCall& call) {
@@ -53,7 +56,8 @@ int64_t fused_linear_rows(const glue::FusedLinearRowsCall& call) {
 
 Tensor store(const glue::SkinnyLinearCall& call) {
   const OnDevice device(call.x);
-  SkinnyLinearArgs args = glue::skinny_linear_args(call.x, call.weight, call.bias, kProductLimits);
+  SkinnyLinearArgs args =
+      glue::skinny_linear_args(call.x, call.weight, call.bias, product_limits(call.weight));
   args.end = LinearEnd::kStore;
   Tensor out = result_of(args, call.x, args.outputs, args.dtype);
   multiply(args, device.stream());
@@ -62,7 +66,8 @@ Tensor store(const glue::SkinnyLinearCall& call) {
 
 Tensor gated_linear(const glue::GatedLinearCall& call) {
   const OnDevice device(call.x);
-  SkinnyLinearArgs args = glue::skinny_linear_args(call.x, call.weight, call.bias, kProductLimits);
+  SkinnyLinearArgs args =
+      glue::skinny_linear_args(call.x, call.weight, call.bias, product_limits(call.weight));
   args.end = LinearEnd::kGate;
   args.activation = glue::activation_named(call.activation);
   Tensor out = result_of(args, call.x, args.outputs / 2, args.dtype);
@@ -120,16 +125,25 @@ bool rows_aligned(const Tensor& matrix) {
          0;
 }
 
+// Up to how many rows of x float32 results are quicker than a library's: of many outputs and short
+// rows these are as many bytes again, which streams of the weight write between its tiles.
+int64_t float_rows(const Tensor& weight) {
+  constexpr int64_t kManyOutputs = 16384, kLongRow = 8192;
+  const int64_t outputs = weight.size(0), columns = weight.size(1);
+  if (outputs < kManyOutputs || columns >= kLongRow) return product_rows(weight);
+  return skinny_linear_rows(outputs, columns, weight.dtype());
+}
+
 bool takes(const Tensor& x, const Tensor& weight) {
   return x.dim() == 2 && weight.dim() == 2 && rows_aligned(x) && rows_aligned(weight) &&
-         x.size(0) > 0 && x.size(0) <= product_rows(weight);
+         x.size(0) > 0 && x.size(0) <= float_rows(weight);
 }
 
 Tensor linear_float(const glue::LinearFloatCall& call) {
   const OnDevice device(call.x);
   if (!takes(call.x, call.weight)) return glue::torch_float_linear(call.x, call.weight);
   SkinnyLinearArgs args =
-      glue::skinny_linear_args(call.x, call.weight, std::nullopt, kProductLimits);
+      glue::skinny_linear_args(call.x, call.weight, std::nullopt, product_limits(call.weight));
   args.end = LinearEnd::kFloat;
   Tensor out = result_of(args, call.x, args.outputs, DType::kFloat32);
   multiply(args, device.stream());

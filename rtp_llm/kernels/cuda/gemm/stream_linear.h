@@ -11,7 +11,7 @@ constexpr int64_t kStreamRows = 64;
 // As skinny_linear_rows.
 int64_t stream_linear_rows(int64_t outputs, int64_t columns, DType dtype);
 
-// Whether it is quicker than skinny_linear with what that takes, too.
+// Whether it takes this, and is quicker than skinny_linear where that does, too.
 bool streams_faster(const SkinnyLinearArgs& args);
 
 // Ends but kAdd, without a norm.

@@ -28,14 +28,15 @@ struct LinearStreamShape {
   static constexpr int kPitch = R + 4;  // of sums in shared memory, for its banks
   static constexpr int kBytes = 1024 + kStages * kStageBytes;
   static_assert(J * kPitch * 4 <= kStages * kStageBytes, "sums take the place of the ring");
+  static_assert(kBytes + 2 * kStages * 8 <= kBlockBytes, "the barriers lie beside the ring");
 };
 
 constexpr int kStreamColumns = kRowBytes / 2;  // of a k-block, in 16 bits each
 
+// What a copy brings: of the weight as [planes, rows, columns] a tile's rows in all planes, and a
+// tile's tokens; both of a k-block.
 struct LinearStreamMaps {
-  CUtensorMap
-      weight;  // [planes, rows, columns]: boxes of a tile's rows, of all planes, x a k-block
-  CUtensorMap tokens;  // boxes of a tile's tokens x a k-block
+  CUtensorMap weight, tokens;
 };
 
 // A gate's rows and those of its factors lie half of the weight apart; a tile has as many of each.
@@ -129,9 +130,9 @@ __device__ inline void multiply_rows(const KBlockRing<Shape>& ring, int k_blocks
 template <class T>
 __device__ inline void add_bias(const SkinnyLinearArgs& args, int64_t row, float (&to)[4]) {
   if (args.bias == nullptr) return;
-  const auto bias = load<4>(static_cast<const T*>(args.bias) + row);
+  const T* const bias = static_cast<const T*>(args.bias) + row;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) to[i] += to_float(bias.element[i]);
+  for (int i = 0; i < 4; ++i) to[i] += to_float(bias[i]);
 }
 
 // Adds up what the blocks of the cluster have in shared memory at `sums`, and stores a share.
@@ -197,6 +198,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     store_share<T, Shape, false>(args, tile, ring.stages, rank, split);
   }
   if (split > 1) hopper::meet_cluster();  // the others have read what is here
+#else
+  __trap();
 #endif
 }
 
