@@ -30,7 +30,7 @@ REPLICAS = {
     "qwen3-8b-two-h200": Replica(
         gpus=2,
         batch=256,
-        step_seconds=5.95e-3,
+        step_seconds=5.91e-3,
         step_context=192,
         prefill_tokens_per_second=2048 / 28.2e-3,
         kv_bytes_per_token=147_456 / 2,
