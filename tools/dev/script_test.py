@@ -115,6 +115,16 @@ def test_hipcc_is_asked_for_by_test_only(machine: Machine) -> None:
     assert ("lacks: hipcc" in machine.dev("test", "--offline").stderr) == (not rocm)
 
 
+def test_named_targets_need_neither_hipcc_nor_npm(machine: Machine) -> None:
+    """They begin at once; lint is asked for."""
+    machine.without("npm")
+    for target in ("//rtp_llm/ops/...", "rtp_llm:tests"):
+        done = machine.dev("test", "--offline", target, "--test_filter=a")
+        assert "lacks" not in done.stderr
+        assert "==> bazel test " in done.stderr and f" {target} --test_filter=a\n" in done.stderr
+    assert "lacks: nodejs npm\n" in machine.dev("test", "//x", "--lint", "--offline").stderr
+
+
 def test_a_failed_installation_says_how_to_go_on(machine: Machine) -> None:
     machine.with_apt(code=100)
     machine.without("g++")

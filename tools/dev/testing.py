@@ -29,6 +29,7 @@ _OF_THREADS = ("//rtp_llm/cpp/cache_store:writer_tests",)
 _LINTERS = [
     ROOT / "tools" / "lint" / "node_modules" / name for name in ("@bazel/buildifier", "prettier")
 ]
+_LINT = "--lint"
 _AGENTS = ROOT / "tools" / "agents" / "node_modules"
 
 
@@ -69,7 +70,14 @@ def prepare_lint(
 
 
 def test(arguments: Sequence[str]) -> int:
-    """Lint and every test, or what is named; prints the closing line, returns the exit code."""
+    """Lint and every test, or the named targets alone (with lint if --lint asks for it).
+
+    Prints the closing line, returns the exit code.
+    """
+    asks_for_lint = _LINT in arguments
+    arguments = [argument for argument in arguments if argument != _LINT]
+    if _names_targets(arguments) and not asks_for_lint:
+        return _close([_bazel_test(arguments)])
     with ThreadPoolExecutor(1) as beside:  # mypy takes one core for a minute
         linted = beside.submit(prepare_lint(shown_at_once=False))
         counts = [_bazel_test(arguments)]
@@ -137,7 +145,14 @@ def _bazel_test(arguments: Sequence[str]) -> tuple[int, int]:
 
 
 def _names_targets(arguments: Sequence[str]) -> bool:
-    return any(argument.startswith(("//", ":", "@")) for argument in arguments)
+    return any(_is_target(argument) for argument in arguments)
+
+
+def _is_target(argument: str) -> bool:
+    """The script `dev` asks the same, before there is Python."""
+    if argument.startswith("-"):
+        return False
+    return argument.startswith(("//", "@")) or ":" in argument or argument.endswith("/...")
 
 
 def _run_targets(arguments: Sequence[str]) -> tuple[int, list[results.Target]]:

@@ -57,9 +57,22 @@ def test_every_device_is_tested(runs: Runs, capsys: pytest.CaptureFixture[str]) 
     ]
 
 
-def test_named_targets_are_all_that_is_tested(runs: Runs) -> None:
-    testing.test(["//rtp_llm/ops/..."])
+@pytest.mark.parametrize(
+    "target", ["//rtp_llm/ops/...", "//rtp_llm:tests", ":tests", "rtp_llm/ops:tests", "rtp_llm/..."]
+)
+def test_named_targets_are_all_that_runs(
+    target: str, runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(testing, "prepare_lint", None)
+    assert testing.test([target, "--test_filter=norm"]) == 0
+    assert runs.tested == [[target, "--test_filter=norm"]]
+    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 0 failed"
+
+
+def test_lint_of_named_targets_is_asked_for(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    assert testing.test(["//rtp_llm/ops/...", "--lint"]) == 0
     assert runs.tested == [["//rtp_llm/ops/..."]]
+    assert capsys.readouterr().out.splitlines()[-1] == "9 passed, 0 failed"
 
 
 def test_a_missing_toolkit_is_said_and_sycl_is_never_left_out(
