@@ -88,7 +88,7 @@ class ResponsesEndpoints(EndpointBase):
         """GET /v1/responses/{id}/input_items."""
         query = http.query_params
         items = [*self._find(http).inputs]
-        if query.get("order", "desc") != "asc":
+        if _order(query.get("order")) == "desc":
             items.reverse()
         if "after" in query:
             ids = [item.id for item in items]
@@ -130,6 +130,12 @@ class ResponsesEndpoints(EndpointBase):
             items={item_id: msgspec.Raw(item) for item_id, item in found.items()},
         )
         return context, history
+
+
+def _order(given: str | None) -> str:
+    if given not in (None, "asc", "desc"):
+        raise bad_request("order: must be asc or desc.", "order", "invalid_value")
+    return given or "desc"
 
 
 def _limit(given: str | None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import msgspec
@@ -19,8 +18,9 @@ from rtp_llm.server.prepare.prepared import PreparedResponse
 from rtp_llm.server.prepare.sampling import Lengths
 from rtp_llm.server.prepare.schema import schema_grammar
 from rtp_llm.server.prepare.served_model import ServedModel
-from rtp_llm.server.responses.context import ReadContext, split
+from rtp_llm.server.responses.context import split
 from rtp_llm.server.responses.form import ResponseForm
+from rtp_llm.server.responses.full_items import full_item
 from rtp_llm.server.responses.items import Items
 from rtp_llm.server.responses.protocol import ResponsesRequest, TextFormat
 from rtp_llm.server.responses.tools import Tools
@@ -81,7 +81,7 @@ def prepare_response(joined: bytes, model: ServedModel) -> PreparedResponse:
         jobs=[job],
         stream=bool(request.stream),
         form=form,
-        inputs=[_with_id(item, context) for item in given] if stored else [],
+        inputs=[full_item(item, context.items) for item in given] if stored else [],
         ignored=(*ignored, *plain_names(sorted(unused))),
     )
 
@@ -174,16 +174,3 @@ def _without_nulls(plain: dict[str, Any]) -> dict[str, Any]:
         for name, value in plain.items()
         if value is not None
     }
-
-
-_PREFIXES = {"message": "msg", "function_call": "fc", "reasoning": "rs"}
-
-
-def _with_id(item: dict[str, Any], context: ReadContext) -> dict[str, Any]:
-    """An item as it is stored: what a reference means, and with an id."""
-    kind = item.get("type", "message")
-    if kind == "item_reference":
-        return context.items[item["id"]]
-    if isinstance(item.get("id"), str):
-        return item
-    return {"type": kind, "id": f"{_PREFIXES.get(kind, kind)}_{uuid.uuid4().hex}", **item}

@@ -7,6 +7,7 @@ from typing import Any
 
 import openai
 import pytest
+from openai.types.responses import ResponseItemList
 
 from rtp_llm.server.agent_clients_for_tests import Agents, agents
 from rtp_llm.server.serving_for_tests import TEXT, run
@@ -20,6 +21,10 @@ async def ended(case: Agents, response_id: str) -> Any:
         if response.status not in ("queued", "in_progress"):
             return response
         await asyncio.sleep(0.005)
+
+
+def texts(item: Any) -> str:
+    return "".join(part.text for part in item.content)
 
 
 @run
@@ -47,16 +52,60 @@ async def test_what_is_stored_comes_back_until_it_is_deleted() -> None:
         made = await responses.create(model="demo", input=items)  # type: ignore[arg-type]
         assert (await responses.retrieve(made.id)).to_dict() == made.to_dict()
         page = await responses.input_items.list(made.id, order="asc", limit=2)
-        assert [item.content for item in page.data] == ["a", "b"]  # type: ignore[union-attr]
+        assert [texts(item) for item in page.data] == ["a", "b"]
         assert page.has_next_page()
         rest = await page.get_next_page()
-        assert [item.content for item in rest.data] == ["c"]  # type: ignore[union-attr]
+        assert [texts(item) for item in rest.data] == ["c"]
         newest = await responses.input_items.list(made.id)
-        assert [item.content for item in newest.data] == ["c", "b", "a"]  # type: ignore[union-attr]
+        assert [texts(item) for item in newest.data] == ["c", "b", "a"]
         await responses.delete(made.id)
         for ask in (responses.retrieve, responses.delete, responses.cancel):
             with pytest.raises(openai.NotFoundError):
                 await ask(made.id)
+
+
+WRITTEN: list[Any] = [
+    "Hello",
+    [
+        {"role": "developer", "content": "Be short."},
+        {"type": "message", "role": "user", "content": [{"type": "text", "text": "Add."}]},
+        {"type": "reasoning", "summary": [], "content": None, "encrypted_content": "?"},
+        {"role": "assistant", "content": "I add.", "phase": "commentary", "id": ""},
+        {"type": "function_call", "call_id": "c1", "name": "add", "arguments": "{}", "id": None},
+        {"type": "function_call_output", "call_id": "c1", "output": "3", "status": None},
+        {"type": "function_call", "call_id": "c2", "name": "add", "arguments": "{}", "id": "fc_2"},
+        {
+            "type": "function_call_output",
+            "call_id": "c2",
+            "output": [{"type": "output_text", "text": "3"}],
+        },
+        {"type": "custom_tool_call", "call_id": "c3", "name": "patch", "input": "a"},
+        {"type": "custom_tool_call_output", "call_id": "c3", "output": "done"},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+        {"role": "user", "content": "And then?"},
+    ],
+]
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+@run
+async def test_items_are_listed_in_full(written: Any) -> None:
+    async with agents(TEXT, **STORED) as case:
+        made = await case.openai.responses.create(model="demo", input=written)
+        key = {"authorization": "Bearer a key"}
+        answer = await case.server.client.get(f"/v1/responses/{made.id}/input_items", headers=key)
+        listed = answer.json()
+        ResponseItemList.model_validate(listed, strict=True)
+        items = listed["data"]
+        assert all(item["status"] == "completed" and item["id"] for item in items)
+        assert len({item["id"] for item in items}) == len(items)
+        said = [item for item in items if item["type"] == "message"]
+        assert all(isinstance(item["content"], list) for item in said)
+        # What is stored is the same prompt as what was sent.
+        items = [{"type": "item_reference", "id": item["id"]} for item in reversed(items)]
+        before = case.prompt
+        await case.openai.responses.create(model="demo", input=items)  # type: ignore[arg-type]
+        assert case.prompt == before
 
 
 @run
@@ -181,7 +230,13 @@ async def test_what_the_shutdown_cuts_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("query", "param"),
-    [("?limit=0", "limit"), ("?limit=101", "limit"), ("?limit=x", "limit"), ("?after=x", "after")],
+    [
+        ("?limit=0", "limit"),
+        ("?limit=101", "limit"),
+        ("?limit=x", "limit"),
+        ("?after=x", "after"),
+        ("?order=newest", "order"),
+    ],
 )
 @run
 async def test_a_bad_question_for_items(query: str, param: str) -> None:
