@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import io
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -18,28 +17,14 @@ import torch
 from rtp_llm import LLM, SamplingParams
 from rtp_llm.config.settings import SettingsError
 from rtp_llm.engine.messages import EngineDeadError
+from rtp_llm.llm_for_tests import GREEDY, SMALL, save_folder
 from rtp_llm.progress_line import ProgressLine
-from rtp_llm.testing.model_folders import CHATML, byte_level
-from rtp_llm.testing.transformers_models import save_model
 from rtp_llm.text.generation_defaults import GenerationDefaults
-
-GREEDY = SamplingParams(temperature=0, max_tokens=12)
-SMALL = {"kv_cache_mem_mb": 8, "num_threads": 1}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model")
-    tokenizer = byte_level()
-    end = tokenizer.token_to_id("<|im_end|>")
-    save_model(path, "qwen3", vocab_size=tokenizer.get_vocab_size(), eos_token_id=1)
-    tokenizer.save(str(path / "tokenizer.json"))
-    names = {"eos_token": "<|im_end|>", "chat_template": CHATML}
-    (path / "tokenizer_config.json").write_text(json.dumps(names))
-    defaults = {"do_sample": False, "eos_token_id": 1, "max_new_tokens": 5}
-    (path / "generation_config.json").write_text(json.dumps(defaults))
-    assert end != 1
-    return path
+    return save_folder(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")

@@ -201,14 +201,21 @@ def flag_name(name: str) -> str:
 
 
 class CheckedSettings:
-    """Base of dataclasses whose fields are made by option(): a value that does not fit raises."""
+    """Base of dataclasses whose fields are made by option(): a value that does not fit raises.
+
+    A switch takes the words of the command line and 0 and 1, too.
+    """
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]  # what derives from it is one
             info: Option = field.metadata["option"]
-            info.check(field.name, getattr(self, field.name))
-            if info.renamed:
-                value = info.current(field.name, getattr(self, field.name))
+            given = value = getattr(self, field.name)
+            if info.kind == "switch":
+                value = info.parse(field.name, given)
+            else:
+                info.check(field.name, given)
+                value = info.current(field.name, given)
+            if value is not given:
                 object.__setattr__(self, field.name, value)
 
 

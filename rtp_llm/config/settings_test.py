@@ -107,6 +107,21 @@ def test_booleans() -> None:
         load_settings(["--reuse-cache", "maybe"], {})
 
 
+@pytest.mark.parametrize("name", [n for n, o in options().items() if o.kind == "switch"])
+def test_switches_take_in_python_what_flags_take(name: str) -> None:
+    for value in (True, "on", "TRUE", "1", "yes", 1):
+        assert getattr(Settings(**{name: value}), name) is True
+    for value in (False, "off", "false", "0", "no", 0):
+        assert getattr(Settings(**{name: value}), name) is False
+    for value in ("maybe", 2, ""):
+        with pytest.raises(
+            SettingsError, match=rf"^{name}: .* is not on or off \(true/false, 1/0\)"
+        ):
+            Settings(**{name: value})
+    if options()[name].automatic:
+        assert getattr(Settings(**{name: "auto"}), name) is None
+
+
 def test_underscores_and_equals_are_accepted() -> None:
     loaded = load_settings(["m_d", "--max_seq_len=12", "--served_model_name", "a_b"], {}).settings
     assert (loaded.model, loaded.max_seq_len, loaded.served_model_name) == ("m_d", 12, "a_b")

@@ -64,6 +64,9 @@ class BuiltEngine:
     step_group: StepGroup | None = None
 
 
+@torch.inference_mode(
+    False
+)  # weights are loaded in place, also by threads without the caller's mode
 def build_engine(
     settings: Settings,
     progress: Progress | None = None,

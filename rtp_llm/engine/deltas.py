@@ -93,7 +93,10 @@ def decode_pooled(columns: PoolColumns) -> dict[int, list[float]]:
 
 
 def decode_prompt_logprobs(message: PromptLogprobs, wanted: int) -> list[TokenLogprob]:
-    """Entries of the prompt tokens from ``message.start`` on, ``wanted`` top values each."""
+    """Entries of the prompt tokens from ``message.start`` on, ``wanted`` top values each.
+
+    -1: all that the message has; no more than the vocabulary has are there.
+    """
     ids = _int32(message.token_ids)
     return _token_logprobs(
         ids,
@@ -122,9 +125,8 @@ def _token_logprobs(
     columns = zip(ids, values, wanted, ranked, strict=True)
     for row, (token, value, count, rank) in enumerate(columns):
         start = row * width
-        top = list(
-            zip(all_ids[start : start + count], all_values[start : start + count], strict=True)
-        )
+        stop = start + (width if count < 0 else min(count, width))
+        top = list(zip(all_ids[start:stop], all_values[start:stop], strict=True))
         result.append(TokenLogprob(token, value, top, rank))
     return result
 

@@ -149,6 +149,9 @@ def test_prompt_logprobs_keep_as_many_as_were_asked():
         TokenLogprob(8, -1.0, [(1, -1.0)], rank=5),
         TokenLogprob(9, -2.0, [(3, -3.0)], rank=7),
     ]
+    for wanted in (-1, 2, 3, 2**31 - 1):
+        tops = [entry.top for entry in decode_prompt_logprobs(message, wanted)]
+        assert tops == [[(1, -1.0), (2, -2.0)], [(3, -3.0), (4, -4.0)]]
 
 
 @pytest.mark.parametrize("with_logprobs", [False, True])

@@ -1,4 +1,8 @@
-"""Token ids to text, piece by piece, never cutting a character."""
+"""Token ids to text, piece by piece, never cutting a character.
+
+A prompt may end inside a character. If the answer finishes it, the character belongs to the
+answer; if not, its bytes belong to the prompt and the answer shows nothing of them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,10 @@ class ByteDetokenizer:
         self._hidden = hidden
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._at_start = table.style.start != "keep"
+        self._unfinished = b""
         self.feed(context[-CONTEXT_LENGTH:])
+        # Of a character in which the context ends, until the first byte that follows.
+        self._unfinished = self._decoder.getstate()[0]
         if len(context) > CONTEXT_LENGTH:
             self._at_start = False
 
@@ -44,8 +51,18 @@ class ByteDetokenizer:
         table, hidden = self._table, self._hidden
         if self._at_start:
             return self._decoder.decode(self._feed_start(token_ids))
-        data = [table[token] for token in token_ids if token not in hidden]
-        return self._decoder.decode(b"".join(data))
+        data = b"".join([table[token] for token in token_ids if token not in hidden])
+        if self._unfinished and data:
+            self._leave_to_context(data[:1])
+        return self._decoder.decode(data)
+
+    def _leave_to_context(self, first: bytes) -> None:
+        """Forget the context's unfinished character unless the byte ``first`` continues it."""
+        try:
+            codecs.getincrementaldecoder("utf-8")().decode(self._unfinished + first)
+        except UnicodeDecodeError:
+            self._decoder.reset()
+        self._unfinished = b""
 
     def _feed_start(self, token_ids: Iterable[int]) -> bytes:
         visible = [token for token in token_ids if token not in self._hidden]
@@ -65,6 +82,8 @@ class ByteDetokenizer:
 
     def flush(self) -> str:
         """See Detokenizer."""
+        if self._unfinished:
+            self._decoder.reset()
         return self._decoder.decode(b"", final=True)
 
 
@@ -104,4 +123,12 @@ class WindowDetokenizer:
             return ""
         self._read = len(self._ids)
         self._prefix = max(0, self._read - WINDOW)
+        if before.endswith(REPLACEMENT):  # the context's last character: finished now, or not
+            return after[_common_length(before, after) :]
         return after[len(before) :]
+
+
+def _common_length(first: str, second: str) -> int:
+    """Characters that both begin with."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))

@@ -145,3 +145,38 @@ def test_an_unknown_id_is_not_the_first_token() -> None:
     tokenizer = TOKENIZERS["metaspace"]
     ids = [tokenizer.get_vocab_size(), *tokenizer.encode("a b").ids]
     assert "".join(stream("metaspace", ids)) == decode(tokenizer, ids)
+
+
+def test_what_the_context_left_unfinished_is_not_the_answers() -> None:
+    tokenizer = TOKENIZERS["byte_level"]
+    smile, yes = tokenizer.encode("😀").ids, tokenizer.encode("yes").ids
+    assert len(smile) > 1
+    for cut in range(1, len(smile)):
+        context = tokenizer.encode("Hello ").ids + smile[:cut]
+        interrupted = make("byte_level", context)
+        assert interrupted.feed([]) + interrupted.feed(yes) + interrupted.flush() == "yes"
+        assert make("byte_level", context).flush() == ""
+        finished = make("byte_level", context)
+        assert finished.feed(smile[cut:] + yes) + finished.flush() == "😀yes"
+
+
+def test_an_answer_shows_what_it_leaves_unfinished_itself() -> None:
+    tokenizer = TOKENIZERS["byte_level"]
+    letter, yes = tokenizer.encode("\U00010348").ids, tokenizer.encode("yes").ids
+    assert len(letter) > 2
+    detokenizer = make("byte_level", letter[:1])
+    assert detokenizer.feed(letter[1:2] + yes) == "\ufffdyes"
+    detokenizer = make("byte_level", letter[:1])
+    assert detokenizer.feed(letter[1:2]) + detokenizer.flush() == "\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [(b"yes", "yes"), (b"", ""), (b"\x98\x80yes", "😀yes")],
+)
+def test_a_window_leaves_unfinished_characters_to_the_context(answer: bytes, text: str) -> None:
+    context = b"Hello \xf0\x9f"
+    detokenizer = WindowDetokenizer(
+        lambda ids: bytes(ids).decode(errors="replace"), frozenset(), list(context)
+    )
+    assert detokenizer.feed(list(answer)) + detokenizer.flush() == text
