@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from rtp_llm.config.options import Option, SettingsError, flag_name
 from rtp_llm.config.other_engines import advice
 from rtp_llm.config.settings import Settings, check_names, options
+from rtp_llm.config.suggestions import meant
 
 PREFIX = "RTP_LLM_"
 # Read by the build or by the library loader, for development; not settings of the engine.
@@ -22,6 +23,9 @@ DEVELOPMENT_VARIABLES = frozenset(
     PREFIX + name
     for name in ("OPS_LIBRARY", "RUNTIME", "CPU_ISA", "PYTHON", "DEVICE", "RULES_PYTHON", "CONFIG")
 )
+
+
+_FLAG = re.compile(r"-{1,2}[A-Za-z]")
 
 
 @dataclass(frozen=True)
@@ -54,17 +58,24 @@ def environment_name(name: str) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors are one line; an unknown flag is answered with the one that was meant."""
+    """Errors are one line each; an unknown flag is answered with the one that was meant."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does, but for what an unknown flag is told."""
+        """As argparse does, but for the answer to unknown flags: all of them are named."""
         found, rest = self.parse_known_args(args, namespace)
-        flags = [word.partition("=")[0] for word in rest if word.startswith("-")]
+        words = [word.partition("=")[0] for word in rest if _FLAG.match(word)]
+        flags = dict.fromkeys(words)
         if flags:
-            self.error(f"{flags[0]}: {advice(flags[0], self._option_string_actions)}")
+            known = self._option_string_actions
+            lines = [f"{flag}: {advice(flag, known)}" for flag in flags]
+            self.error(f"\n{self.prog}: error: ".join(lines))
         if rest:
             self.error(f"unexpected argument {rest[0]!r}: give one model folder, and flags")
         return found
+
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        """No abbreviations, no value in one word with a flag: -t is not -tp, -ngl not -n."""
+        return []
 
     def error(self, message: str) -> NoReturn:
         """Without the list of all flags, which would push the message off the screen."""
@@ -197,6 +208,6 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterable[str]:
     known = {environment_name(name) for name in options()} | DEVELOPMENT_VARIABLES
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            near = meant(name, sorted(known))
+            hint = f"; did you mean {near}?" if near else ""
             yield f"{name} is set but is no setting{hint}"

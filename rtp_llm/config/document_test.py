@@ -53,10 +53,14 @@ def test_plain_numbers(value: float, text: str) -> None:
     assert plain_number(value) == text
 
 
-def test_the_page_for_users_of_other_engines_has_their_flags() -> None:
-    page = (DOCS / "from_vllm.md").read_text()
-    assert "\n".join(other_engines.table()) in page, "replace it by other_engines.table()"
-    for flag in re.findall(r"`(--[a-z-]+)", page):
+@pytest.mark.parametrize(
+    ("name", "table"), [("from_vllm", "table"), ("from_llama_cpp", "llama_cpp_table")]
+)
+def test_the_pages_for_users_of_other_engines_have_their_flags(name: str, table: str) -> None:
+    page = (DOCS / f"{name}.md").read_text()
+    lines = getattr(other_engines, table)()
+    assert "\n".join(lines) in page, f"replace it by other_engines.{table}()"
+    for flag in re.findall(r"`(--[a-z0-9-]+)", page):
         name = flag.removeprefix("--").replace("-", "_")
         assert name in options() or other_engines.known_elsewhere(name) or flag in NOT_OURS, flag
 

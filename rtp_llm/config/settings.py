@@ -6,7 +6,6 @@ Flags, environment names, the TOML file and `docs/settings.md` are all derived f
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from rtp_llm.config.other_engines import known_elsewhere
 from rtp_llm.config.rank_settings import RankSettings
 from rtp_llm.config.server_settings import ServerSettings
 from rtp_llm.config.speculative_settings import SpeculativeSettings
+from rtp_llm.config.suggestions import meant
 
 # In the order of the documentation.
 _GROUPS = (
@@ -228,8 +228,8 @@ def check_names(names: Iterable[str], where: str = "") -> None:
     """Raise SettingsError for the first name that is no setting, with the one that was meant."""
     for name in names:
         if name not in _OPTIONS:
-            near = difflib.get_close_matches(name, _OPTIONS, n=1)
-            listed = f"did you mean {near[0]}?" if near else f"there are {', '.join(_OPTIONS)}"
+            near = meant(name, _OPTIONS)
+            listed = f"did you mean {near}?" if near else f"there are {', '.join(_OPTIONS)}"
             hint = known_elsewhere(name) or listed
             raise SettingsError(f"{name}: no such setting{where}; {hint}")
 

@@ -15,7 +15,6 @@ from rtp_llm.config.command_line import (
 )
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.config.options import SettingsError
-from rtp_llm.config.other_engines import COUNTERPARTS
 from rtp_llm.config.settings import Settings, check_names, options
 
 EXAMPLES = {
@@ -220,15 +219,6 @@ def test_short_names_of_other_engines_are_taken(flag: str) -> None:
     assert loaded.settings.tensor_parallel_size == 4
     with pytest.raises(SettingsError, match="--tensor-parallel-size: 'x' is not a whole number"):
         load_settings(["m", flag, "x"], {})
-
-
-def test_counterparts_are_real() -> None:
-    for row in COUNTERPARTS:
-        assert set(row.ours) <= options().keys(), row
-        assert row.ours or row.note, row
-        for flag in filter(None, (row.vllm, row.sglang)):
-            named = options().get(flag.removeprefix("--").replace("-", "_"))
-            assert named is None or named.positional, row
 
 
 def test_help_shows_the_flags_that_matter_and_help_all_every_one(capsys) -> None:
