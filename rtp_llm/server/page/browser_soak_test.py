@@ -139,10 +139,12 @@ def test_reasoning_and_tools_are_folded_and_results_fed_back(browser: Chromium) 
         page.press_text("Save")
         page.ask("What is 12 + 30?")
         assert [each.get_attribute("open") for each in page.find("details")] == [None, None]
-        assert page.texts(".reasoning .markdown p") == ["A sum: so I calculate."]
+        # As it was thought: Markdown in it is not drawn.
+        assert page.texts(".reasoning .typed") == ["A sum: so I **calculate**."]
         assert page.texts(".reasoning summary")[0].startswith("Thought")
         assert page.texts(".call summary") == ["Called calculator"]
         assert json.loads(page.texts(".call pre")[0]) == CALL["arguments"]
+        assert json.loads(page.texts(".results pre")[0]) == CALL["arguments"]
         page.run("document.querySelectorAll('details').forEach((each) => (each.open = true))")
         page.type(".results textarea", "42")
         page.shoot("tools")
@@ -211,7 +213,7 @@ def test_a_server_that_is_not_ready_is_waited_for(browser: Chromium) -> None:
         page.ask("What is a fox?")
         assert "is being restarted" in page.texts(".message.assistant .error[role=alert]")[0]
         page.wait(lambda: "is being restarted" in "".join(page.texts(".banner[role=status]")))
-        assert page.find(".state.down")
+        assert page.find(".state.loading") and page.find(".banner:not(.down) progress")
         page.shoot("not_ready")
         engine.restarting = False
         page.wait(lambda: page.find(".state.up") and not page.find(".banner"))

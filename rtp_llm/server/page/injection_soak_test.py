@@ -128,7 +128,7 @@ def test_reasoning_and_tools(browser: Chromium) -> None:
         page.ask("attack")
         check_harmless(page)
         page.shoot("injection_tools")
-        assert HTML in page.texts(".reasoning .markdown")[0]
+        assert HTML in page.texts(".reasoning .typed")[0]
         assert json.loads(page.texts(".call pre")[0]) == {HTML: HTML + LATEX}
         page.type(".results textarea", HTML)
         page.press_text("Send result")

@@ -4,7 +4,7 @@
 import type { Message } from "./conversation";
 import { type Chunk, readChunks } from "./events";
 import { textWithAttachments } from "./files";
-import type { Settings } from "./settings";
+import { SAMPLING, type Settings } from "./settings";
 
 export interface Model {
   id: string;
@@ -21,15 +21,37 @@ export class ServerError extends Error {
   }
 }
 
-/** Null: the server is ready; otherwise why it is not. */
-export async function health(): Promise<string | null> {
+/** Why the server takes no requests at the moment. */
+export interface Trouble {
+  /** It will be ready by itself: the model is being loaded, or its engine restarted. */
+  loading: boolean;
+  reason: string;
+  /** How far loading is, from 0 to 1; null: not known. */
+  progress: number | null;
+}
+
+interface Health {
+  status?: string;
+  reason?: string;
+  loading?: { done: number; total: number } | null;
+}
+
+const LOADING = ["starting", "engine_restarting"];
+const NO_ANSWER = "The server does not answer. Try again.";
+
+/** Null: the server is ready. */
+export async function health(): Promise<Trouble | null> {
   try {
     const response = await fetch("health");
     if (response.ok) return null;
-    const content = (await response.json()) as { reason?: string; status?: string };
-    return content.reason ?? content.status ?? `The server answers ${response.status}.`;
+    const { status, reason, loading } = (await response.json()) as Health;
+    return {
+      loading: LOADING.includes(status ?? ""),
+      reason: reason ?? status ?? `The server answers ${response.status}.`,
+      progress: loading?.total ? loading.done / loading.total : null,
+    };
   } catch {
-    return "The server cannot be reached.";
+    return { loading: false, reason: NO_ANSWER, progress: null };
   }
 }
 
@@ -51,6 +73,9 @@ export async function* chat(
     headers: { ...headers(key), "Content-Type": "application/json" },
     body: JSON.stringify(requestBody(path, settings, model)),
     signal,
+  }).catch((error: Error) => {
+    // Browsers word a refused connection as "Failed to fetch" and the like.
+    throw error instanceof TypeError ? new ServerError(503, NO_ANSWER) : error;
   });
   if (!response.ok || !response.body) throw await errorOf(response);
   yield* readChunks(response.body);
@@ -75,9 +100,13 @@ export function requestBody(
     body.add_generation_prompt = false;
   }
   if (model) body.model = model;
-  if (settings.temperature.trim()) body.temperature = Number(settings.temperature);
-  if (settings.topP.trim()) body.top_p = Number(settings.topP);
-  if (settings.maxTokens.trim()) body.max_tokens = Number(settings.maxTokens);
+  for (const { name, field } of SAMPLING)
+    if (settings[name].trim()) body[field] = Number(settings[name]);
+  if (settings.jsonSchema.trim())
+    body.response_format = {
+      type: "json_schema",
+      json_schema: { name: "answer", schema: JSON.parse(settings.jsonSchema) as unknown },
+    };
   if (settings.thinking !== "default")
     body.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
   if (settings.tools.trim()) {

@@ -49,6 +49,8 @@ export interface Conversation {
   updated: number;
   messages: Message[];
   leaf: string | null;
+  /** Overrides the system prompt of the settings; empty means none. */
+  systemPrompt?: string;
 }
 
 const TITLE_CHARACTERS = 60;
@@ -133,7 +135,9 @@ export function branch(conversation: Conversation, message: Message): Conversati
     parent = kept.id;
     return kept;
   });
-  return { ...copy, messages, leaf: parent };
+  const kept = { ...copy, messages, leaf: parent };
+  if (conversation.systemPrompt !== undefined) kept.systemPrompt = conversation.systemPrompt;
+  return kept;
 }
 
 /** Whether every word of `query` is in the title or in a message. */

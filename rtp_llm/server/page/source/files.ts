@@ -67,7 +67,7 @@ function readConversation(value: unknown): Conversation {
   }
   const leaf = ids.get(text(given.leaf)) ?? messages.at(-1)?.id ?? null;
   const now = Date.now();
-  return {
+  const conversation: Conversation = {
     id: newId(),
     title: text(given.title) || "Imported conversation",
     created: number(given.created, now),
@@ -75,6 +75,8 @@ function readConversation(value: unknown): Conversation {
     messages,
     leaf,
   };
+  if (typeof given.systemPrompt === "string") conversation.systemPrompt = given.systemPrompt;
+  return conversation;
 }
 
 /** `ids`: from those of the file to ours. A message whose parent is unknown is left out. */

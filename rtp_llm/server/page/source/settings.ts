@@ -6,6 +6,14 @@ export interface Settings {
   temperature: string;
   maxTokens: string;
   topP: string;
+  topK: string;
+  minP: string;
+  seed: string;
+  presencePenalty: string;
+  frequencyPenalty: string;
+  repetitionPenalty: string;
+  /** The JSON schema that answers obey; empty: none. */
+  jsonSchema: string;
   /** Empty: the first that the server has. */
   model: string;
   thinking: "default" | "on" | "off";
@@ -23,12 +31,108 @@ export const DEFAULTS: Settings = {
   temperature: "",
   maxTokens: "",
   topP: "",
+  topK: "",
+  minP: "",
+  seed: "",
+  presencePenalty: "",
+  frequencyPenalty: "",
+  repetitionPenalty: "",
+  jsonSchema: "",
   model: "",
   thinking: "default",
   tools: "",
   theme: "auto",
   rememberKey: false,
 };
+
+type SamplingName =
+  | "temperature"
+  | "maxTokens"
+  | "topP"
+  | "topK"
+  | "minP"
+  | "seed"
+  | "presencePenalty"
+  | "frequencyPenalty"
+  | "repetitionPenalty";
+
+interface SamplingSetting {
+  name: SamplingName;
+  label: string;
+  /** In the body of the request. */
+  field: string;
+  fits(value: number): boolean;
+  problem: string;
+}
+
+const MAX_SEED = 2 ** 53 - 1; // a JavaScript number is exact up to here
+
+/** The numbers that are sent with a request, in the order in which the dialog shows them. */
+export const SAMPLING: readonly SamplingSetting[] = [
+  {
+    name: "temperature",
+    label: "Temperature",
+    field: "temperature",
+    fits: (value) => value >= 0 && value <= 2,
+    problem: "A number from 0 to 2.",
+  },
+  {
+    name: "topP",
+    label: "Top-p",
+    field: "top_p",
+    fits: (value) => value > 0 && value <= 1,
+    problem: "A number above 0, at most 1.",
+  },
+  {
+    name: "topK",
+    label: "Top-k",
+    field: "top_k",
+    fits: (value) => Number.isInteger(value) && value >= -1,
+    problem: "A whole number; 0 or -1 for all tokens.",
+  },
+  {
+    name: "minP",
+    label: "Min-p",
+    field: "min_p",
+    fits: (value) => value >= 0 && value <= 1,
+    problem: "A number from 0 to 1.",
+  },
+  {
+    name: "maxTokens",
+    label: "Max tokens",
+    field: "max_tokens",
+    fits: (value) => Number.isInteger(value) && value >= 1,
+    problem: "A whole number, at least 1.",
+  },
+  {
+    name: "seed",
+    label: "Seed",
+    field: "seed",
+    fits: (value) => Number.isInteger(value) && Math.abs(value) <= MAX_SEED,
+    problem: "A whole number.",
+  },
+  {
+    name: "presencePenalty",
+    label: "Presence penalty",
+    field: "presence_penalty",
+    fits: (value) => Math.abs(value) <= 2,
+    problem: "A number from -2 to 2.",
+  },
+  {
+    name: "frequencyPenalty",
+    label: "Frequency penalty",
+    field: "frequency_penalty",
+    fits: (value) => Math.abs(value) <= 2,
+    problem: "A number from -2 to 2.",
+  },
+  {
+    name: "repetitionPenalty",
+    label: "Repetition penalty",
+    field: "repetition_penalty",
+    fits: (value) => value > 0 && value <= 2,
+    problem: "A number above 0, at most 2.",
+  },
+];
 
 const CHOICES: Partial<Record<keyof Settings, readonly string[]>> = {
   thinking: ["default", "on", "off"],
@@ -82,26 +186,25 @@ export function loadKey(): string {
 /** What is wrong with a value, by the setting's name; empty if all can be sent. */
 export function problems(settings: Settings): Partial<Record<keyof Settings, string>> {
   const found: Partial<Record<keyof Settings, string>> = {};
-  if (!isNumber(settings.temperature, 0, 2)) found.temperature = "A number from 0 to 2.";
-  if (!isNumber(settings.topP, 0, 1) || Number(settings.topP || 1) === 0)
-    found.topP = "A number above 0, at most 1.";
-  if (!/^\d*$/.test(settings.maxTokens.trim()) || settings.maxTokens.trim() === "0")
-    found.maxTokens = "A whole number, at least 1.";
-  const wrong = problemOfTools(settings.tools);
-  if (wrong) found.tools = wrong;
+  for (const { name, fits, problem } of SAMPLING) {
+    const text = settings[name].trim();
+    if (text && !(Number.isFinite(Number(text)) && fits(Number(text)))) found[name] = problem;
+  }
+  const tools = problemOfJson(settings.tools, Array.isArray, "A JSON list of tools.");
+  if (tools) found.tools = tools;
+  const schema = problemOfJson(settings.jsonSchema, isObject, "A JSON object.");
+  if (schema) found.jsonSchema = schema;
   return found;
 }
 
-function isNumber(text: string, least: number, most: number): boolean {
-  if (!text.trim()) return true;
-  const value = Number(text);
-  return Number.isFinite(value) && value >= least && value <= most;
+function isObject(value: unknown): boolean {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-function problemOfTools(text: string): string {
+function problemOfJson(text: string, fits: (value: unknown) => boolean, problem: string): string {
   if (!text.trim()) return "";
   try {
-    return Array.isArray(JSON.parse(text)) ? "" : "A JSON list of tools.";
+    return fits(JSON.parse(text)) ? "" : problem;
   } catch (error) {
     return `Not JSON: ${(error as Error).message}`;
   }

@@ -21,7 +21,8 @@ import { AnswerBuilder } from "./events";
 import { download, exportText, importText } from "./files";
 import { type Settings, loadKey, loadSettings, saveSettings } from "./settings";
 
-export type Dialog = "settings" | "shortcuts" | { question: string; action: string; yes(): void };
+export type Dialog =
+  "settings" | "shortcuts" | "system prompt" | { question: string; action: string; yes(): void };
 
 const SAVE_MILLISECONDS = 2000;
 const HEALTH_MILLISECONDS = 3000;
@@ -31,13 +32,15 @@ export class Store {
   /** The open conversation; null: a new one. */
   openId: string | null = null;
   query = "";
+  /** The system prompt of the next new conversation; null: that of the settings. */
+  private newSystemPrompt: string | null = null;
   /** By conversation: what stops its answer. */
   readonly running = new Map<string, AbortController>();
   settings: Settings = loadSettings();
   key = loadKey();
   models: api.Model[] = [];
   /** Why the server takes no requests; null while it does. */
-  trouble: string | null = null;
+  trouble: api.Trouble | null = null;
   needsKey = false;
   dialog: Dialog | null = null;
   notice = "";
@@ -59,6 +62,12 @@ export class Store {
   /** The messages of the open conversation that are shown. */
   get shown(): Message[] {
     return this.open ? shownPath(this.open) : [];
+  }
+
+  /** What the model is told before the open conversation, or a new one. */
+  get systemPrompt(): string {
+    const own = this.open ? this.open.systemPrompt : this.newSystemPrompt;
+    return own ?? this.settings.systemPrompt;
   }
 
   /** The model that is asked. */
@@ -151,6 +160,12 @@ export class Store {
     void this.connect();
   }
 
+  chooseModel(model: string): void {
+    this.settings = { ...this.settings, model };
+    saveSettings(this.settings, this.key);
+    this.changed();
+  }
+
   private applyTheme(): void {
     document.documentElement.dataset.theme = this.settings.theme;
   }
@@ -160,6 +175,14 @@ export class Store {
   openConversation(id: string | null): void {
     this.openId = id;
     this.sidebarShown = false;
+    this.changed();
+  }
+
+  /** `prompt` for the open conversation alone, or for a new one. */
+  setSystemPrompt(prompt: string): void {
+    this.dialog = null;
+    if (this.open) this.keep({ ...this.open, systemPrompt: prompt });
+    else this.newSystemPrompt = prompt;
     this.changed();
   }
 
@@ -198,12 +221,19 @@ export class Store {
 
   send(content: string, attachments: Attachment[]): void {
     const title = titleOf(content || (attachments[0]?.name ?? ""));
-    const conversation = this.open ?? newConversation(title);
+    const conversation = this.open ?? this.begin(title);
     const message = newMessage("user", conversation.leaf, content);
     if (attachments.length) message.attachments = attachments;
     this.openId = conversation.id;
     this.keep(append(conversation, message));
     void this.answer(conversation.id);
+  }
+
+  private begin(title: string): Conversation {
+    const conversation = newConversation(title);
+    if (this.newSystemPrompt !== null) conversation.systemPrompt = this.newSystemPrompt;
+    this.newSystemPrompt = null;
+    return conversation;
   }
 
   /** Another branch with `content` in place of the message's; a question is answered anew. */
@@ -271,8 +301,10 @@ export class Store {
     };
     try {
       const builder = new AnswerBuilder(message, performance.now());
-      const { settings, key } = this;
-      const model = this.model?.id ?? settings.model;
+      const { key } = this;
+      const model = this.model?.id ?? this.settings.model;
+      const systemPrompt = conversation.systemPrompt ?? this.settings.systemPrompt;
+      const settings = { ...this.settings, systemPrompt };
       for await (const chunk of api.chat(path, settings, model, key, stopper.signal)) {
         if (stopper.signal.aborted) break;
         grow(builder.add(chunk, performance.now()));

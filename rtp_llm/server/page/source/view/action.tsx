@@ -9,6 +9,10 @@ interface ActionProps {
   disabled?: boolean;
 }
 
+interface LabelledProps extends ActionProps {
+  title: string;
+}
+
 export function Action({ icon, label, run, disabled = false }: ActionProps) {
   return (
     <button
@@ -20,6 +24,23 @@ export function Action({ icon, label, run, disabled = false }: ActionProps) {
       onClick={run}
     >
       <Icon name={icon} />
+    </button>
+  );
+}
+
+/** The same with its label written below the icon; `title` is the whole name. */
+export function Labelled({ icon, label, title, run, disabled = false }: LabelledProps) {
+  return (
+    <button
+      type="button"
+      class="quiet labelled"
+      aria-label={title}
+      title={title}
+      disabled={disabled}
+      onClick={run}
+    >
+      <Icon name={icon} />
+      <span>{label}</span>
     </button>
   );
 }

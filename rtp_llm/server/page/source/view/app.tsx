@@ -1,6 +1,7 @@
 // The whole page.
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { Trouble } from "../api";
 import type { Message } from "../conversation";
 import type { Store } from "../store";
 import { Action } from "./action";
@@ -30,13 +31,14 @@ export function App({ store }: { store: Store }) {
         <header>
           <Action icon="menu" label="Conversations" run={() => store.toggleSidebar()} />
           <h1>{title}</h1>
+          <Action
+            icon="system"
+            label="System prompt of this conversation"
+            run={() => store.set("dialog", "system prompt")}
+          />
           <ModelName store={store} />
         </header>
-        {store.trouble && (
-          <p class="banner" role="status">
-            {store.trouble}
-          </p>
-        )}
+        {store.trouble && <Banner store={store} trouble={store.trouble} />}
         <Messages store={store} running={running} />
         <Composer store={store} running={running} />
       </main>
@@ -46,12 +48,44 @@ export function App({ store }: { store: Store }) {
   );
 }
 
-function ModelName({ store }: { store: Store }) {
-  const state = store.trouble ? "not ready" : "ready";
+/** Says why the server takes no requests, and how far it has come in loading the model. */
+function Banner({ store, trouble }: { store: Store; trouble: Trouble }) {
+  const { loading, reason, progress } = trouble;
   return (
-    <span class="model" title={`The server is ${state}`}>
-      <span class={`state ${store.trouble ? "down" : "up"}`} aria-label={state} />
-      {store.model?.id ?? ""}
+    <div class={loading ? "banner" : "banner down"} role="status">
+      <p>{reason}</p>
+      {loading ? (
+        <progress aria-label="Loading" value={progress ?? undefined} />
+      ) : (
+        <button type="button" onClick={() => void store.connect()}>
+          Try again
+        </button>
+      )}
+    </div>
+  );
+}
+
+/** The model that is asked, with the others to choose from where several are served. */
+function ModelName({ store }: { store: Store }) {
+  const { trouble, models, model } = store;
+  const state = trouble ? (trouble.loading ? "loading" : "down") : "up";
+  const words = { up: "ready", loading: "loading", down: "not ready" }[state];
+  return (
+    <span class="model" title={`The server is ${words}`}>
+      <span class={`state ${state}`} aria-label={words} />
+      {models.length > 1 ? (
+        <select
+          aria-label="Model"
+          value={model?.id}
+          onChange={(event) => store.chooseModel(event.currentTarget.value)}
+        >
+          {models.map(({ id }) => (
+            <option key={id}>{id}</option>
+          ))}
+        </select>
+      ) : (
+        (model?.id ?? "")
+      )}
     </span>
   );
 }
@@ -110,6 +144,12 @@ function spoken(last: Message | undefined, running: boolean): string {
   return last?.role === "assistant" ? "The answer is complete." : "";
 }
 
+const EXAMPLES = [
+  "What is 12 + 30?",
+  "Explain in three sentences how rainbows form.",
+  "Write a Python function that reverses the words of a sentence.",
+];
+
 function Welcome({ store }: { store: Store }) {
   const length = store.model?.max_model_len;
   return (
@@ -121,6 +161,15 @@ function Welcome({ store }: { store: Store }) {
         {store.model && ". "}
         Conversations are kept in this browser only.
       </p>
+      <ul class="examples" aria-label="Examples">
+        {EXAMPLES.map((question) => (
+          <li key={question}>
+            <button type="button" onClick={() => store.send(question, [])}>
+              {question}
+            </button>
+          </li>
+        ))}
+      </ul>
     </div>
   );
 }

@@ -13,6 +13,7 @@ const PATHS = {
   edit: "m4 20 1-4L16 5l3 3L8 19l-4 1ZM14 7l3 3",
   export: "M12 4v11m-4-4 4 4 4-4M5 20h14",
   import: "M12 15V4M8 8l4-4 4 4M5 20h14",
+  keyboard: "M3 7h18v10H3zM7 10.5h.01M10.5 10.5h.01M14 10.5h.01M17 10.5h.01M8 14h8",
   left: "m14 6-6 6 6 6",
   menu: "M4 7h16M4 12h16M4 17h16",
   new: "M12 5v14M5 12h14",
@@ -23,6 +24,7 @@ const PATHS = {
   settings:
     "M4 7h9m5 0h2M4 17h3m5 0h8M13 7a2.5 2.5 0 1 0 5 0 2.5 2.5 0 0 0-5 0ZM7 17a2.5 2.5 0 1 0 5 0 2.5 2.5 0 0 0-5 0Z",
   stop: "M7 7h10v10H7z",
+  system: "M4 5h16v11H9l-5 4V5Zm4 4h8M8 12h5",
   trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
 } as const;
 

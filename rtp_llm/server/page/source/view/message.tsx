@@ -5,7 +5,8 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { type Conversation, type Message, siblings } from "../conversation";
 import type { Store } from "../store";
 import { Action } from "./action";
-import { Code, CopyButton } from "./code";
+import { CallArguments } from "./call_arguments";
+import { CopyButton } from "./code";
 import { Icon } from "./icon";
 import { Markdown } from "./markdown";
 
@@ -80,7 +81,7 @@ function Body({ message, running, conversation }: Props) {
           <summary>
             Called <code>{call.name}</code>
           </summary>
-          <Code text={indented(call.arguments)} language="json" />
+          <CallArguments call={call} />
         </details>
       ))}
       {waiting && <div class="waiting" aria-label="Waiting for the first token" />}
@@ -98,7 +99,7 @@ function Reasoning({ message, running }: { message: Message; running: boolean })
   return (
     <details class="fold reasoning">
       <summary>{thinking ? "Thinking…" : thoughtFor(message.reasoningSeconds ?? 0)}</summary>
-      <Markdown text={message.reasoning ?? ""} growing={running} />
+      <div class="typed">{message.reasoning?.trim()}</div>
     </details>
   );
 }
@@ -119,14 +120,6 @@ function ToolResult({ message, conversation }: { message: Message; conversation:
       <pre tabIndex={0}>{message.content}</pre>
     </details>
   );
-}
-
-function indented(json: string): string {
-  try {
-    return JSON.stringify(JSON.parse(json), null, 2);
-  } catch {
-    return json;
-  }
 }
 
 function Footer({ store, conversation, message, running, busy, edit }: Props & { edit(): void }) {

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Conversation } from "../conversation";
 import type { Store } from "../store";
-import { Action } from "./action";
+import { Action, Labelled } from "./action";
 import { Icon } from "./icon";
 
 const DAY_MILLISECONDS = 86_400_000;
@@ -47,23 +47,31 @@ export function Sidebar({ store }: { store: Store }) {
         )}
       </div>
       <div class="bottom">
-        <Action icon="import" label="Import conversations" run={() => picker.current?.click()} />
-        <Action
+        <Labelled
+          icon="import"
+          label="Import"
+          title="Import conversations"
+          run={() => picker.current?.click()}
+        />
+        <Labelled
           icon="export"
-          label="Export all conversations"
+          label="Export"
+          title="Export all conversations"
           run={() => store.export([...store.conversations.values()])}
           disabled={!store.conversations.size}
         />
-        <Action icon="settings" label="Settings" run={() => store.set("dialog", "settings")} />
-        <button
-          type="button"
-          class="quiet"
-          aria-label="Keyboard shortcuts"
-          title="Keyboard shortcuts (?)"
-          onClick={() => store.set("dialog", "shortcuts")}
-        >
-          ?
-        </button>
+        <Labelled
+          icon="settings"
+          label="Settings"
+          title="Settings"
+          run={() => store.set("dialog", "settings")}
+        />
+        <Labelled
+          icon="keyboard"
+          label="Shortcuts"
+          title="Keyboard shortcuts"
+          run={() => store.set("dialog", "shortcuts")}
+        />
         <input
           ref={picker}
           type="file"

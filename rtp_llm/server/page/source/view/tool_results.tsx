@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import type { Conversation } from "../conversation";
 import type { Store } from "../store";
+import { CallArguments } from "./call_arguments";
 
 export function ToolResults({ store, conversation }: { store: Store; conversation: Conversation }) {
   const [results, setResults] = useState<ReadonlyMap<string, string>>(new Map());
@@ -19,19 +20,23 @@ export function ToolResults({ store, conversation }: { store: Store; conversatio
       }}
     >
       {calls.map((call) => (
-        <label key={call.id} class="field">
-          <span>
-            Result of <code>{call.name}</code>
-          </span>
-          <textarea
-            rows={2}
-            class="mono"
-            value={results.get(call.id) ?? ""}
-            onInput={(event) =>
-              setResults(new Map(results).set(call.id, event.currentTarget.value))
-            }
-          />
-        </label>
+        <div key={call.id} class="call">
+          <p>
+            <code>{call.name}</code> was called with
+          </p>
+          <CallArguments call={call} />
+          <label class="field">
+            <span>Result</span>
+            <textarea
+              rows={2}
+              class="mono"
+              value={results.get(call.id) ?? ""}
+              onInput={(event) =>
+                setResults(new Map(results).set(call.id, event.currentTarget.value))
+              }
+            />
+          </label>
+        </div>
       ))}
       <div class="buttons">
         <button type="submit" class="primary">
