@@ -18,6 +18,8 @@ import jinja2.parser
 import jinja2.sandbox
 import jinja2.utils
 
+from rtp_llm.text.template_calls import REASONING, CallStyle, fit, probe
+
 # Names that a caller's variables may not have: what is rendered, and Jinja's own.
 RESERVED = frozenset(
     {
@@ -42,10 +44,19 @@ RESERVED = frozenset(
 # Marks where the last message ends, when the answer is to continue it.
 _END_OF_MESSAGE = "END_OF_FINAL_MESSAGE "
 _MAX_REASON = 1000  # characters of a template's message
-
-# An argument's name, to see how a template writes it.
-_PROBE_NAME = "probed_argument"
-REASONING = ("reasoning_content", "thinking", "reasoning")
+# What a template is told when it is tried with calls; most show none without tools.
+_PROBING_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "some_tool",
+        "description": "A tool.",
+        "parameters": {
+            "type": "object",
+            "properties": {"x": {"type": "string", "description": "A text."}},
+            "required": ["x"],
+        },
+    },
+}
 
 
 class ChatTemplateError(ValueError):
@@ -85,55 +96,46 @@ class ChatTemplate:
         """The prompt of a conversation; `variables` are further names for the template.
 
         `continue_final_message`: the prompt ends with the last message's text. A content that is
-        None stays; other keys whose value is None are left out, as most templates expect. The
-        arguments of tool calls are given as the template takes them, see `takes_objects`.
+        None becomes "", and messages with calls become what the template takes (`call_style`);
+        other keys whose value is None are left out, as most templates expect.
         Raises ChatTemplateError when the template refuses the messages or fails on them.
         """
         reserved = RESERVED.intersection(variables)
         if reserved:
             raise ChatTemplateError(f"{min(reserved)} cannot be set as a template variable")
-        plain = [_plain_message(message) for message in messages]
-        if any("tool_calls" in message for message in plain):
-            plain = [_with_arguments(message, self.takes_objects) for message in plain]
-        given = {**variables, "tools": tools}
-        if not continue_final_message:
-            return self._render(plain, given, add_generation_prompt)
-        if add_generation_prompt:
+        if continue_final_message and add_generation_prompt:
             raise ChatTemplateError(
                 "continue_final_message and add_generation_prompt cannot both be set"
             )
-        return self._render_open(plain, given)
+        plain = [_plain_message(message) for message in messages]
+        if continue_final_message and not (plain and isinstance(plain[-1].get("content"), str)):
+            raise ChatTemplateError("continue_final_message: the last message has no text")
+        has_calls = any("tool_calls" in message for message in plain)
+        plain = fit(plain, self.call_style if has_calls else CallStyle())
+        given = {**variables, "tools": tools}
+        if continue_final_message:
+            return self._render_open(plain, given)
+        return self._render(plain, given, add_generation_prompt)
 
     @cached_property
+    def call_style(self) -> CallStyle:
+        """How the template takes tool calls; tried once."""
+        return probe(self._probe)
+
+    @property
     def takes_objects(self) -> bool:
-        """The arguments of calls are an object for the template, not its JSON.
+        """The arguments of calls are an object for the template, not its JSON."""
+        return self.call_style.objects
 
-        Most write them with `tojson` or one by one, a few join their text to others. Tried once:
-        there an object fails, or shows as Python writes it.
-        """
-        for content in ("", None):
-            text = self._probe(content, {_PROBE_NAME: 1})
-            if text is not None:
-                return repr(_PROBE_NAME) not in text
-        texts = (self._probe(content, "{}") for content in ("", None))
-        return all(text is None for text in texts)
-
-    def _probe(self, content: str | None, arguments: object) -> str | None:
-        function = {"name": "f", "arguments": arguments}
-        call = {"id": "call00000", "type": "function", "function": function}
-        asks: dict[str, Any] = {"role": "user", "content": "?"}
-        calls: dict[str, Any] = {"role": "assistant", "content": content, "tool_calls": [call]}
+    def _probe(self, messages: list[dict[str, Any]]) -> str | None:
         try:
-            return self._render([asks, calls], {"tools": None}, False)
+            return self._render(messages, {"tools": [_PROBING_TOOL]}, False)
         except ChatTemplateError:
             return None
 
     def _render_open(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> str:
         """Up to the end of the last message's text, without what closes the message."""
-        content = messages[-1].get("content") if messages else None
-        if not isinstance(content, str):
-            raise ChatTemplateError("continue_final_message: the last message has no text")
-        marked = {**messages[-1], "content": content + _END_OF_MESSAGE}
+        marked = {**messages[-1], "content": (messages[-1]["content"] or "") + _END_OF_MESSAGE}
         text = self._render([*messages[:-1], marked], variables, False)
         end = text.rfind(_END_OF_MESSAGE.strip())
         if end < 0:
@@ -178,35 +180,6 @@ def _reason(error: Exception) -> str:
     text = str(error)
     shown = text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}..."
     return shown if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {shown}"
-
-
-def _with_arguments(message: dict[str, Any], objects: bool) -> dict[str, Any]:
-    """With the arguments of its calls as objects, or else as their JSON; both are taken."""
-    calls = message.get("tool_calls")
-    if not isinstance(calls, list):
-        return message
-    return {**message, "tool_calls": [_with_argument(call, objects) for call in calls]}
-
-
-def _with_argument(call: Any, objects: bool) -> Any:
-    function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping):
-        return call
-    arguments = function.get("arguments")
-    if isinstance(arguments, str) and objects:
-        arguments = _object(arguments)
-    elif isinstance(arguments, Mapping) and not objects:
-        arguments = json.dumps(arguments, ensure_ascii=False)
-    return {**call, "function": {**function, "arguments": arguments}}
-
-
-def _object(text: str) -> Any:
-    """The object that the text says; the text itself where a model wrote none."""
-    try:
-        value = json.loads(text) if text.strip() else {}
-    except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, dict) else text
 
 
 def _plain_message(message: Mapping[str, Any]) -> dict[str, Any]:

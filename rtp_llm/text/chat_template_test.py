@@ -206,10 +206,10 @@ def test_what_cannot_be_continued_is_refused() -> None:
         )
 
 
-def test_an_empty_content_reaches_the_template_as_none() -> None:
-    template = ChatTemplate("{% for m in messages %}{{ m.content is none }}{% endfor %}", SPECIAL)
-    messages = [{"role": "assistant", "content": None}, {"role": "user"}, USER]
-    assert template.render(messages) == "TrueFalseFalse"
+def test_a_content_that_is_null_reaches_the_template_as_empty_text() -> None:
+    template = ChatTemplate("{% for m in messages %}[{{ m.content }}]{% endfor %}", SPECIAL)
+    messages = [{"role": "assistant", "content": None}, {"role": "user"}, LAST[-1]]
+    assert template.render(messages) == "[][][The sum is  ]"
 
 
 def test_the_names_that_a_template_reads() -> None:

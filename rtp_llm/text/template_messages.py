@@ -9,7 +9,7 @@ from rtp_llm.text.conversation import Message, Tool, ToolCall
 
 
 def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The messages as dictionaries; ChatTemplate makes objects of the arguments of calls."""
+    """The messages as dictionaries; ChatTemplate makes of them what its template takes."""
     return [_message(message) for message in messages]
 
 
@@ -19,9 +19,7 @@ def template_tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    # "" instead of None: templates join the content to other text.
-    content = message.content or "" if message.tool_calls else message.content
-    plain: dict[str, Any] = {"role": message.role, "content": content}
+    plain: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.reasoning is not None:
         plain["reasoning_content"] = message.reasoning
     if message.tool_calls:

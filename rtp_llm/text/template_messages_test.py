@@ -28,7 +28,7 @@ def test_every_field_has_its_place() -> None:
     assert template_messages(CONVERSATION)[1:] == [
         {
             "role": "assistant",
-            "content": "",
+            "content": None,
             "reasoning_content": "hm",
             "tool_calls": [
                 {

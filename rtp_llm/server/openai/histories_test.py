@@ -81,3 +81,49 @@ async def test_calls_and_results_reach_the_template(arguments: Any) -> None:
         prompt = server.engine.requests[-1].prompt_token_ids
         shown = "user:Hello;assistant:(call_1 add 1)hm;tool:2call_1;"
         assert demo_tokenizer().decode(prompt, False) == shown
+
+
+JOINS = "{% for m in messages %}{{ m.role + ':' + m.content + ';' }}{% endfor %}"
+THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (
+            "/v1/chat/completions",
+            {
+                "messages": [
+                    HELLO,
+                    {"role": "assistant", "content": None, "reasoning": "hm"},
+                    {"role": "user", "content": None},
+                ]
+            },
+        ),
+        (
+            "/v1/responses",
+            {"input": [HELLO, THOUGHT, {"role": "user", "content": ""}]},
+        ),
+        (
+            "/v1/messages",
+            {
+                "max_tokens": 4,
+                "messages": [
+                    HELLO,
+                    {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]},
+                    {"role": "user", "content": ""},
+                ],
+            },
+        ),
+    ],
+)
+@run
+async def test_messages_without_text_are_empty_in_the_prompt(path: str, body: Any) -> None:
+    async with served() as server:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(demo_tokenizer(), "_template", ChatTemplate(JOINS, {}))
+            response = await server.post(path, **{"model": "demo", **body})
+            assert response.status_code == 200, response.text
+        prompt = server.engine.requests[-1].prompt_token_ids
+        shown = demo_tokenizer().decode(prompt, False)
+        assert shown == "user:Hello;assistant:;user:;"
