@@ -109,6 +109,7 @@ REQUESTS = st.one_of(
     RESPONSES.map(lambda body: ("/v1/responses", body)),
     MESSAGES.map(lambda body: ("/v1/messages", body)),
     MESSAGES.map(lambda body: ("/v1/messages/count_tokens", body)),
+    RESPONSES.map(lambda body: ("/v1/responses/input_tokens", body)),
 )
 
 
@@ -126,7 +127,7 @@ def send(requests: list[tuple[str, dict[str, Any]]]) -> list[int]:
                 if not answer.is_success:
                     assert "error" in answer.json()
                     assert (answer.json().get("type") == "error") == ("messages" in path)
-                elif body.get("stream") is True and not path.endswith("count_tokens"):
+                elif body.get("stream") is True and not path.endswith("_tokens"):
                     read = read_responses if path == "/v1/responses" else read_messages
                     assert len(read(answer.text)) > 2
             while case.server.state.answers:

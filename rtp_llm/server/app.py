@@ -23,7 +23,7 @@ from rtp_llm.server.http.request_headers import with_cors
 from rtp_llm.server.http.state import ServerState
 from rtp_llm.server.openai.docs_page import HEADERS, render
 from rtp_llm.server.openai.endpoints import Endpoints
-from rtp_llm.server.openai.missing_endpoints import explain_missing
+from rtp_llm.server.openai.missing_endpoints import explain_missing, is_known_missing
 from rtp_llm.server.openai.openapi import BODIES, Served, describe
 from rtp_llm.server.page.page import FILES, send_file
 from rtp_llm.server.responses.endpoints import ResponsesEndpoints
@@ -87,6 +87,7 @@ def _served(state: ServerState) -> Served:
 def _add_responses(app: FastAPI, responses: ResponsesEndpoints) -> None:
     add, one = app.add_api_route, "/v1/responses/{response_id}"
     add("/v1/responses", responses.create, methods=["POST"], response_model=None)
+    add("/v1/responses/input_tokens", responses.count_input, methods=["POST"], response_model=None)
     add(one, responses.get, methods=["GET"], response_model=None)
     add(one, responses.delete, methods=["DELETE"], response_model=None)
     add(f"{one}/cancel", responses.cancel, methods=["POST"], response_model=None)
@@ -152,19 +153,21 @@ async def _show_http_exception(request: Request, error: Exception) -> Response:
         404: (_explain_missing(request), "unknown_endpoint"),
         405: (f"This endpoint does not take the method: {place}.", "method_not_allowed"),
     }
-    text, code = messages.get(known.status_code, (str(known.detail), "http_error"))
-    headers = {"Allow": _methods_of(request)} if known.status_code == 405 else known.headers
-    shown = ApiError(known.status_code, text, kind=INVALID, code=code, headers=headers)
+    status = known.status_code
+    if status == 405 and is_known_missing(request.url.path):  # /v1/responses/{response_id} fits
+        status = 404
+    text, code = messages.get(status, (str(known.detail), "http_error"))
+    headers = {"Allow": _methods_of(request)} if status == 405 else known.headers
+    shown = ApiError(status, text, kind=INVALID, code=code, headers=headers)
     return await _show_api_error(request, shown)
 
 
 def _methods_of(request: Request) -> str:
-    """Of all routes of its path; the router names those of the first alone."""
+    """Of all routes of its path, else of those that fit; the router names the first's alone."""
+    fitting = [r for r in request.app.routes if r.matches(request.scope)[0] is not Match.NONE]
+    own = [route for route in fitting if getattr(route, "path", "") == request.url.path]
     methods = {
-        method
-        for route in request.app.routes
-        if route.matches(request.scope)[0] is not Match.NONE
-        for method in getattr(route, "methods", None) or ()
+        method for route in own or fitting for method in getattr(route, "methods", None) or ()
     }
     return ", ".join(sorted(methods))
 

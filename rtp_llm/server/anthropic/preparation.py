@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 
 from rtp_llm.constraints import Grammar
@@ -17,13 +15,12 @@ from rtp_llm.server.errors import bad_request
 from rtp_llm.server.openai.protocol import SamplingFields
 from rtp_llm.server.prepare.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
 from rtp_llm.server.prepare.parse import parse_request, plain_names
-from rtp_llm.server.prepare.prepare_turn import prepare_turn, shown_tools
+from rtp_llm.server.prepare.prepare_turn import prepare_turn
 from rtp_llm.server.prepare.prepared import PreparedBody, PreparedMessage
-from rtp_llm.server.prepare.render import render
 from rtp_llm.server.prepare.sampling import MAX_STOP_LENGTH, MAX_STOPS, Lengths
 from rtp_llm.server.prepare.schema import schema_grammar
 from rtp_llm.server.prepare.served_model import ServedModel
-from rtp_llm.server.prepare.tokenization import check_characters
+from rtp_llm.server.prepare.tokenization import count_prompt
 from rtp_llm.text.conversation import ToolChoice
 
 
@@ -54,11 +51,7 @@ def prepare_count(body: bytes, model: ServedModel) -> PreparedBody:
     """From the body to that of the answer; raises ApiError."""
     request, ignored = parse_request(body, CountRequest, model, strict=False)
     prompt, choice, skipped = _asked(request)
-    prompt = replace(prompt, tools=shown_tools(prompt, choice, model))
-    text = render(prompt, model).text
-    check_characters(text, "messages", model)
-    ids = model.tokenizer.encode(text, add_special_tokens=False)
-    answer = CountAnswer(input_tokens=len(ids))
+    answer = CountAnswer(input_tokens=count_prompt(prompt, choice, "messages", model))
     return PreparedBody(msgspec.json.encode(answer), (*ignored, *plain_names(skipped)))
 
 

@@ -9,6 +9,8 @@ _TEXT_ONLY = "This server generates text: /v1/chat/completions and /v1/completio
 
 # By path without its trailing slash; the beginning of longer ones counts, too.
 _ELSEWHERE = {
+    "/v1/responses/compact": "Conversations are not compacted here. Send /v1/responses a shorter "
+    "input, or have it summarised there.",
     "/v1/messages/batches": "Batches are not stored here. Send each to /v1/messages.",
     "/v1/assistants": f"The Assistants API is not supported. {_CHAT}",
     "/v1/threads": f"The Assistants API is not supported. {_CHAT}",
@@ -39,12 +41,22 @@ def explain_missing(method: str, path: str, paths: Collection[str]) -> str:
     """One or two sentences for a path that is none of `paths`."""
     place = f"There is no such endpoint: {method} {path}."
     plain = path.rstrip("/")
-    for start, reason in _ELSEWHERE.items():
-        if plain == start or plain.startswith(start + "/"):
-            return f"{place} {reason}"
+    if reason := _reason(plain):
+        return f"{place} {reason}"
     if f"/v1{plain}" in paths:
         return f"{place} Use /v1{plain}: a client's base URL ends with /v1."
     doubled = plain.removeprefix("/v1")
     if doubled != plain and doubled in paths:
         return f"{place} Use {doubled}."
     return f"{place} GET / lists all of them."
+
+
+def is_known_missing(path: str) -> bool:
+    """Whether `explain_missing` has a reason for this path, whatever else the router finds."""
+    return _reason(path.rstrip("/")) is not None
+
+
+def _reason(plain: str) -> str | None:
+    begins = (each for each in _ELSEWHERE if plain == each or plain.startswith(each + "/"))
+    found = next(begins, None)
+    return None if found is None else _ELSEWHERE[found]

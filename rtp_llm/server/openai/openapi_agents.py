@@ -15,18 +15,21 @@ from rtp_llm.server.anthropic.errors import PATH
 from rtp_llm.server.anthropic.protocol import CountRequest, MessagesRequest
 from rtp_llm.server.responses import events as responses
 from rtp_llm.server.responses.endpoints import MAX_LISTED
-from rtp_llm.server.responses.protocol import ResponsesRequest
+from rtp_llm.server.responses.protocol import CountInputRequest, ResponsesRequest
 
 Schema = dict[str, Any]
 Kind = type[msgspec.Struct]
+_COUNT = "/v1/responses/input_tokens"
 _ONE = "/v1/responses/{response_id}"
 BODIES: Mapping[str, Kind] = {
     "/v1/responses": ResponsesRequest,
+    _COUNT: CountInputRequest,
     PATH: MessagesRequest,
     f"{PATH}/count_tokens": CountRequest,
 }
 ANSWERS: Mapping[str, Kind] = {
     "/v1/responses": responses.ResponseObject,
+    _COUNT: responses.InputTokens,
     _ONE: responses.ResponseObject,
     f"{_ONE}/cancel": responses.ResponseObject,
     f"{_ONE}/input_items": responses.ItemList,

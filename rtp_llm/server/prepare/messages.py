@@ -30,11 +30,18 @@ from rtp_llm.server.prepare.prepared import (
 )
 from rtp_llm.server.prepare.served_model import ModelFacts, ServedModel
 from rtp_llm.server.prepare.tokenization import prepare_detokenize, prepare_tokenize
-from rtp_llm.server.responses.preparation import prepare_response
+from rtp_llm.server.responses.preparation import prepare_count_input, prepare_response
 
 LENGTHS = struct.Struct("<II")
 Kind = Literal[
-    "chat", "completion", "response", "message", "count_tokens", "tokenize", "detokenize"
+    "chat",
+    "completion",
+    "response",
+    "message",
+    "count_tokens",
+    "count_input",
+    "tokenize",
+    "detokenize",
 ]
 FUNCTIONS: dict[Kind, Callable[[bytes, ServedModel], Prepared]] = {
     "chat": prepare_chat,
@@ -42,6 +49,7 @@ FUNCTIONS: dict[Kind, Callable[[bytes, ServedModel], Prepared]] = {
     "response": prepare_response,
     "message": prepare_message,
     "count_tokens": prepare_count,
+    "count_input": prepare_count_input,
     "tokenize": prepare_tokenize,
     "detokenize": prepare_detokenize,
 }

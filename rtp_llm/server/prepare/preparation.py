@@ -105,7 +105,7 @@ class Preparation:
     @overload
     async def run(
         self,
-        kind: Literal["count_tokens", "tokenize", "detokenize"],
+        kind: Literal["count_tokens", "count_input", "tokenize", "detokenize"],
         body: bytes,
         model: ServedModel,
     ) -> PreparedBody: ...
@@ -231,4 +231,6 @@ class Preparation:
             link.kill()
 
 
-_RENDERING: frozenset[Kind] = frozenset({"chat", "response", "message", "count_tokens", "tokenize"})
+_RENDERING: frozenset[Kind] = frozenset(
+    {"chat", "response", "message", "count_tokens", "count_input", "tokenize"}
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -9,11 +10,14 @@ import msgspec
 from rtp_llm.server.errors import bad_request
 from rtp_llm.server.openai.protocol import DetokenizeRequest, TokenizeRequest
 from rtp_llm.server.prepare.chat import chat_prompt
+from rtp_llm.server.prepare.chat_turn import ChatPrompt
 from rtp_llm.server.prepare.parse import parse_request
+from rtp_llm.server.prepare.prepare_turn import shown_tools
 from rtp_llm.server.prepare.prepared import PreparedBody
 from rtp_llm.server.prepare.render import check_template, render
 from rtp_llm.server.prepare.sampling import Limits, check_token_ids
 from rtp_llm.server.prepare.served_model import ServedModel
+from rtp_llm.text.conversation import ToolChoice
 
 
 def prepare_tokenize(body: bytes, model: ServedModel) -> PreparedBody:
@@ -36,6 +40,14 @@ def prepare_tokenize(body: bytes, model: ServedModel) -> PreparedBody:
         "token_strs": model.tokenizer.tokens(ids) if request.return_token_strs else None,
     }
     return PreparedBody(msgspec.json.encode(content), ignored)
+
+
+def count_prompt(prompt: ChatPrompt, choice: ToolChoice, name: str, model: ServedModel) -> int:
+    """Tokens of a conversation whose field is `name`; raises ApiError."""
+    prompt = replace(prompt, tools=shown_tools(prompt, choice, model))
+    text = render(prompt, model).text
+    check_characters(text, name, model)
+    return len(model.tokenizer.encode(text, add_special_tokens=False))
 
 
 def check_characters(text: str, param: str, model: ServedModel) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,6 +23,7 @@ from rtp_llm.server.responses.store import ResponseStore, StoredItem, StoredResp
 from rtp_llm.server.responses.writer import ResponseWriter
 
 MAX_LISTED = 100
+_COUNT = "input_tokens"
 _DEFAULT_LISTED = 20
 
 
@@ -57,6 +59,13 @@ class ResponsesEndpoints(EndpointBase):
         if request.stream:
             return StreamedAnswer(self._state, generation, answer, headers)
         return WholeAnswer(self._state, generation, answer, headers)
+
+    async def count_input(self, http: Request) -> Response:
+        """POST /v1/responses/input_tokens."""
+        body = await self._read(http)
+        context, _ = self._context(body, owner_of(http.scope))
+        joined = join(context, body)
+        return self._answer(await self._state.preparation.run("count_input", joined, self._model()))
 
     async def get(self, http: Request) -> Response:
         """GET /v1/responses/{id}."""
@@ -108,7 +117,10 @@ class ResponsesEndpoints(EndpointBase):
     # -- parts ---------------------------------------------------------------------------------
 
     def _find(self, http: Request) -> StoredResponse:
-        return self._store.find(http.path_params["response_id"], owner_of(http.scope))
+        response_id = http.path_params["response_id"]
+        if response_id == _COUNT:  # the path of another endpoint
+            raise HTTPException(405)
+        return self._store.find(response_id, owner_of(http.scope))
 
     def _context(self, body: bytes, owner: str) -> tuple[Context, Sequence[StoredItem]]:
         """What the preparation is told, and the items before those of the request."""

@@ -69,6 +69,38 @@ async def test_an_answer_that_is_too_short() -> None:
         assert response.usage is not None and response.usage.output_tokens == 2
 
 
+@run
+async def test_counting_needs_no_engine() -> None:
+    async with agents(TEXT, max_stored_responses=4) as case:
+        responses = case.openai.responses
+        tools: list[Any] = [{"type": "function", "name": "add", "parameters": {"type": "object"}}]
+        asked: dict[str, Any] = {"model": "demo", "input": "Hello", "tools": tools}
+        count = await responses.input_tokens.count(**asked, instructions="Be short.")
+        assert (count.object, len(case.engine.requests)) == ("response.input_tokens", 0)
+        made = await responses.create(**asked, instructions="Be short.")
+        assert made.usage is not None and made.usage.input_tokens == count.input_tokens
+        asked = {"model": "demo", "previous_response_id": made.id, "input": "And then?"}
+        count = await responses.input_tokens.count(**asked, text={"format": {"type": "text"}})
+        assert len(case.engine.requests) == 1
+        more = await responses.create(**asked)
+        assert more.usage is not None and more.usage.input_tokens == count.input_tokens
+        with pytest.raises(openai.BadRequestError, match="input: must not be empty"):
+            await responses.input_tokens.count(model="demo")
+        with pytest.raises(openai.BadRequestError, match="conversation"):
+            await responses.input_tokens.count(model="demo", input="a", conversation="conv_1")
+        with pytest.raises(openai.NotFoundError, match="resp_1"):
+            await responses.input_tokens.count(input="a", previous_response_id="resp_1")
+
+
+@run
+async def test_conversations_are_not_compacted() -> None:
+    async with agents() as case:
+        with pytest.raises(openai.NotFoundError, match="Send /v1/responses a shorter input"):
+            await case.openai.responses.compact(model="demo", input="Hello")
+        answer = await case.server.client.post("/v1/responses/resp_1", json={})
+        assert answer.status_code == 405
+
+
 UNIQUE = {
     "type": "json_schema",
     "strict": True,

@@ -278,6 +278,13 @@ class DeletedAnswer(_Plain, kw_only=True):
     deleted: Literal[True] = True
 
 
+class InputTokens(_Plain, kw_only=True):
+    """POST /v1/responses/input_tokens."""
+
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+    input_tokens: int
+
+
 class ItemList(_Plain, kw_only=True):
     """GET /v1/responses/{id}/input_items."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -14,16 +15,19 @@ from rtp_llm.server.prepare.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
 from rtp_llm.server.prepare.jobs import Job
 from rtp_llm.server.prepare.parse import is_harmless, parse_request, plain_names, refused
 from rtp_llm.server.prepare.prepare_turn import prepare_turn
-from rtp_llm.server.prepare.prepared import PreparedResponse
+from rtp_llm.server.prepare.prepared import PreparedBody, PreparedResponse
 from rtp_llm.server.prepare.sampling import Lengths
 from rtp_llm.server.prepare.schema import schema_grammar
 from rtp_llm.server.prepare.served_model import ServedModel
-from rtp_llm.server.responses.context import split
+from rtp_llm.server.prepare.tokenization import count_prompt
+from rtp_llm.server.responses.context import ReadContext, split
+from rtp_llm.server.responses.events import InputTokens
 from rtp_llm.server.responses.form import ResponseForm
 from rtp_llm.server.responses.full_items import full_item
 from rtp_llm.server.responses.items import Items
-from rtp_llm.server.responses.protocol import ResponsesRequest, TextFormat
+from rtp_llm.server.responses.protocol import CountInputRequest, ResponsesRequest, TextFormat
 from rtp_llm.server.responses.tools import Tools
+from rtp_llm.text.conversation import ToolChoice
 from rtp_llm.text.grammar import json_object_grammar
 
 _ENCRYPTED = "reasoning.encrypted_content"
@@ -62,35 +66,74 @@ def prepare_response(joined: bytes, model: ServedModel) -> PreparedResponse:
     request, ignored = parse_request(body, ResponsesRequest, model)
     stored = context.stores and request.store is not False
     _check(request, stored)
-    tools, items = Tools(), Items(context.items)
-    tools.read(request.tools or ())
-    if request.instructions:
-        items.instruct(request.instructions)
-    items.read(context.history, "previous_response_id")
-    given = _given(request)
-    items.read(given, "input")
-    job = prepare_turn(_turn(request, tools, items, model), model)
-    unused = {*tools.skipped, *items.skipped, *_unused(request)}
+    prompt = _read(request, context)
+    job = prepare_turn(_turn(request, prompt, model), model)
     form = ResponseForm(
         model=model.name,
         echo=_echo(request, job, stored),
-        namespaces=tools.namespaces,
+        namespaces=prompt.tools.namespaces,
         seal_reasoning=_ENCRYPTED in (request.include or ()),
     )
     return PreparedResponse(
         jobs=[job],
         stream=bool(request.stream),
         form=form,
-        inputs=[full_item(item, context.items) for item in given] if stored else [],
-        ignored=(*ignored, *plain_names(sorted(unused))),
+        inputs=[full_item(item, context.items) for item in _given(request)] if stored else [],
+        ignored=(*ignored, *prompt.unused()),
     )
+
+
+def prepare_count_input(joined: bytes, model: ServedModel) -> PreparedBody:
+    """From context and body to that of the answer; raises ApiError."""
+    context, body = split(joined)
+    request, ignored = parse_request(body, CountInputRequest, model)
+    _refuse(request, "conversation")
+    prompt = _read(request, context)
+    answer = InputTokens(input_tokens=count_prompt(prompt.chat, prompt.choice, "input", model))
+    return PreparedBody(msgspec.json.encode(answer), (*ignored, *prompt.unused()))
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """What a request asks the model."""
+
+    chat: ChatPrompt
+    tools: Tools
+    choice: ToolChoice
+    skipped: tuple[str, ...]
+
+    def unused(self) -> tuple[str, ...]:
+        """Names of what is not used, as a header can carry them."""
+        return plain_names(sorted({*self.tools.skipped, *self.skipped}))
+
+
+def _read(request: CountInputRequest, context: ReadContext) -> _Prompt:
+    """Raises ApiError 400, and 404 for an item that is not stored."""
+    check_count("tools", len(request.tools or ()), MAX_TOOLS, "tools")
+    tools, items = Tools(), Items(context.items)
+    tools.read(request.tools or ())
+    if request.instructions:
+        items.instruct(request.instructions)
+    items.read(context.history, "previous_response_id")
+    items.read(_given(request), "input")
+    messages, options = items.messages(), request.reasoning
+    if not messages:
+        raise bad_request("input: must not be empty.", "input", "empty_array")
+    chat = ChatPrompt(
+        messages=messages,
+        tools=tuple(tools.functions),
+        reasoning=ReasoningWish(effort=options.effort if options else None, optional=True),
+        variables=request.chat_template_kwargs or {},
+    )
+    choice = tools.choice(request.tool_choice, request.parallel_tool_calls is not False)
+    return _Prompt(chat, tools, choice, (*items.skipped, *_unused(request)))
 
 
 def _check(request: ResponsesRequest, stored: bool) -> None:
     """Raise ApiError 400 for what is not served."""
-    for name in ("prompt", "conversation", "moderation", "context_management", "top_logprobs"):
-        if not is_harmless(name, getattr(request, name)) and getattr(request, name) != 0:
-            raise refused(name, name, area="responses")
+    _refuse(request, "prompt", "conversation", "moderation", "context_management")
+    if request.top_logprobs:
+        raise refused("top_logprobs", "top_logprobs", area="responses")
     if "message.output_text.logprobs" in (request.include or ()):
         raise refused("top_logprobs", "include", area="responses")
     if request.background and request.stream:
@@ -102,37 +145,36 @@ def _check(request: ResponsesRequest, stored: bool) -> None:
             "background",
             "unsupported",
         )
-    check_count("tools", len(request.tools or ()), MAX_TOOLS, "tools")
 
 
-def _unused(request: ResponsesRequest) -> list[str]:
+def _refuse(request: CountInputRequest, *names: str) -> None:
+    """Raise ApiError 400 for fields that ask for something."""
+    for name in names:
+        if not is_harmless(name, getattr(request, name)):
+            raise refused(name, name, area="responses")
+
+
+def _unused(request: CountInputRequest) -> list[str]:
     """Options that local models do not have, and that agents send nevertheless."""
     verbosity = request.text.verbosity if request.text is not None else None
     return [] if verbosity in (None, "medium") else ["text.verbosity"]
 
 
-def _given(request: ResponsesRequest) -> list[dict[str, Any]]:
+def _given(request: CountInputRequest) -> list[dict[str, Any]]:
+    if request.input is None:
+        return []
     if isinstance(request.input, list):
         return request.input
     return [{"type": "message", "role": "user", "content": request.input}]
 
 
-def _turn(request: ResponsesRequest, tools: Tools, items: Items, model: ServedModel) -> ChatTurn:
-    messages = items.messages()
-    if not messages:
-        raise bad_request("input: must not be empty.", "input", "empty_array")
-    options, text = request.reasoning, request.text
-    most = request.max_output_tokens
+def _turn(request: ResponsesRequest, prompt: _Prompt, model: ServedModel) -> ChatTurn:
+    text, most = request.text, request.max_output_tokens
     return ChatTurn(
-        prompt=ChatPrompt(
-            messages=messages,
-            tools=tuple(tools.functions),
-            reasoning=ReasoningWish(effort=options.effort if options else None, optional=True),
-            variables=request.chat_template_kwargs or {},
-        ),
+        prompt=prompt.chat,
         sampling=SamplingFields(**{name: getattr(request, name) for name in _SAMPLING}),
         lengths=Lengths("input", "max_output_tokens", most, model.defaults.max_tokens),
-        tool_choice=tools.choice(request.tool_choice, request.parallel_tool_calls is not False),
+        tool_choice=prompt.choice,
         grammar=_grammar(text.format, model) if text and text.format else None,
         grammar_name="text.format.schema",
     )

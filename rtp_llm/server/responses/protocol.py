@@ -104,31 +104,38 @@ class TextOptions(msgspec.Struct, kw_only=True):
     verbosity: str | None = None
 
 
-class ResponsesRequest(msgspec.Struct, kw_only=True):
-    """POST /v1/responses; below the line: extensions, as of chats."""
+class CountInputRequest(msgspec.Struct, kw_only=True):
+    """POST /v1/responses/input_tokens."""
 
     model: str | None = None
-    input: str | list[dict[str, Any]]
+    input: str | list[dict[str, Any]] | None = None
     instructions: str | None = None
     previous_response_id: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: ReasoningOptions | None = None
+    text: TextOptions | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    conversation: Any = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class ResponsesRequest(CountInputRequest, kw_only=True):
+    """POST /v1/responses; below the line: extensions, as of chats."""
+
+    input: str | list[dict[str, Any]]
     store: bool | None = None
     background: bool | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
     include: list[str] | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
-    parallel_tool_calls: bool | None = None
     max_tool_calls: int | None = None
     max_output_tokens: int | None = None
-    reasoning: ReasoningOptions | None = None
-    text: TextOptions | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_logprobs: int | None = None
-    truncation: Literal["auto", "disabled"] | None = None
     prompt: Any = None
-    conversation: Any = None
     context_management: Any = None
     moderation: Any = None
     metadata: dict[str, str] | None = None
@@ -146,4 +153,3 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
     stop: str | list[str] | None = None
     priority: int | None = None
     cache_salt: str | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
