@@ -29,7 +29,10 @@ def __getattr__(name: str) -> Any:
     module = _PUBLIC.get(name)
     if module is None:
         raise AttributeError(f"module 'rtp_llm' has no attribute {name!r}")
-    return getattr(importlib.import_module(module), name)
+    from rtp_llm.interrupts import brief_when_interrupted
+
+    with brief_when_interrupted("importing rtp_llm"):
+        return getattr(importlib.import_module(module), name)
 
 
 def __dir__() -> list[str]:

@@ -12,6 +12,7 @@ from rtp_llm.config.command_line import LoadedSettings, build_parser, load_setti
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.roles import OF_ROUTER
 from rtp_llm.config.settings import Settings
+from rtp_llm.interrupts import end_when_interrupted
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
@@ -28,9 +29,14 @@ USAGE = """usage: rtp-llm COMMAND ...
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code (2: bad usage, 1: it failed)."""
+    """Run a command; return its exit code (2: bad usage, 1: it failed, 130: Ctrl-C)."""
     words = list(sys.argv[1:] if argv is None else argv)
     command = words[0] if words else ""
+    with end_when_interrupted(f"rtp-llm {command}".rstrip()):
+        return _run(command, words)
+
+
+def _run(command: str, words: list[str]) -> int:
     if command in ("--version", "-V"):
         print(f"rtp-llm {__version__}")
         return 0

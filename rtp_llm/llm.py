@@ -23,6 +23,7 @@ from rtp_llm.engine.messages import (
     RequestFailed,
     StepOutput,
 )
+from rtp_llm.interrupts import brief_when_interrupted
 from rtp_llm.outputs import RequestOutput
 from rtp_llm.progress_line import ProgressLine
 from rtp_llm.prompt_job import EncodedPrompt, PromptJob
@@ -63,9 +64,14 @@ class LLM:
         check_one_engine(self.settings)
         check_nodes(self.settings)
         check_folder(model, weights=self.settings.load_format != "dummy")
-        self.tokenizer: Tokenizer = Tokenizer.from_folder(
-            self.settings.model, self.settings.chat_template
-        )
+        with brief_when_interrupted(f"loading {model}"):
+            self.tokenizer: Tokenizer = Tokenizer.from_folder(
+                self.settings.model, self.settings.chat_template
+            )
+            self._start()
+        self._next_id = 0
+
+    def _start(self) -> None:
         self._processes: RankEngines | None = None
         self._engine: Engine | RankEngines | None
         if self.settings.num_ranks > 1:
@@ -78,7 +84,6 @@ class LLM:
 
             built = build_engine(self.settings)
             self._engine, self.ready = built.engine, built.ready
-        self._next_id = 0
 
     def __enter__(self) -> LLM:
         return self

@@ -151,6 +151,17 @@ def test_what_is_open_after_the_timeout_is_cut(number: signal.Signals) -> None:
         assert json.loads(last)["error"]["code"] == "shutdown"
 
 
+def test_a_background_job_of_a_script_hears_interrupts() -> None:
+    """Shells start it with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with routing("0.2") as (_, router):
+            router.process.send_signal(signal.SIGINT)
+            assert router.process.wait(PATIENCE) == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_second_signal_cuts_at_once() -> None:
     with routing("600") as (_, router):
         router.process.send_signal(signal.SIGTERM)

@@ -15,22 +15,24 @@ PACKAGE = "rtp_llm"
 MAY_IMPORT: dict[str, frozenset[str]] = {
     folder: frozenset(below.split())
     for folder, below in {
-        "__init__": "llm outputs sampling_params",
-        "__main__": "cli",
-        "cli": "cluster router server engine text loader models attention ops device config",
+        "__init__": "interrupts llm outputs sampling_params",
+        "__main__": "cli interrupts",
+        "cli": "cluster router server engine text loader models attention ops device config "
+        "interrupts",
         "cluster": "router server distributed config",
         "router": "server config keepalive",
-        "server": "text engine config constraints sampling_params",
-        "llm": "prompt_job outputs text engine worker config constraints sampling_params",
+        "server": "text engine config constraints interrupts sampling_params",
+        "llm": "prompt_job outputs text engine worker config constraints interrupts "
+        "sampling_params",
         "outputs": "engine",
         "prompt_job": "outputs text engine constraints sampling_params",
         "text": "model_folder constraints sampling_params",
         "disagg": "engine worker loader models attention distributed device native config "
         "constraints sampling_params keepalive _runtime",
         "engine": "text worker loader models layers distributed ops device native config "
-        "model_folder constraints sampling_params _runtime",
+        "model_folder constraints interrupts sampling_params _runtime",
         "worker": "loader models distributed attention ops device config constraints "
-        "sampling_params _runtime native",
+        "interrupts sampling_params _runtime native",
         "loader": "models layers attention quantization distributed device config model_folder",
         "models": "layers attention distributed ops config model_folder",
         "layers": "attention quantization distributed kernels ops device config",
@@ -40,6 +42,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "distributed": "ops device",
         "compat": "ops",
         "ops": "native",
+        "interrupts": "",
         "keepalive": "",
         "native": "device _runtime",
         "device": "",

@@ -154,7 +154,7 @@ def test_metadata_asks_for_ranges_that_the_lock_lies_in(contents: dict[str, byte
     assert {"Homepage", "Documentation"} <= {
         line.partition(",")[0] for line in message.get_all("Project-URL")
     }
-    assert "rtp-llm = rtp_llm.cli:main" in _file(contents, "entry_points.txt")
+    assert "rtp-llm = rtp_llm.__main__:main" in _file(contents, "entry_points.txt")
 
 
 def test_asks_for_every_package_that_its_modules_import(contents: dict[str, bytes]) -> None:

@@ -160,7 +160,7 @@ def wheel(tag: str) -> str:
 
 def entry_points() -> str:
     """Text of entry_points.txt."""
-    return f"[console_scripts]\nrtp-llm = {MODULE}.cli:main\n"
+    return f"[console_scripts]\nrtp-llm = {MODULE}.__main__:main\n"
 
 
 def build_record(device: str, targets: list[str], schema_hash: str, commit: str) -> str:

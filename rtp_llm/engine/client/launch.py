@@ -18,6 +18,7 @@ import msgspec
 
 from rtp_llm.distributed.multicast import NO_MULTICAST
 from rtp_llm.engine.address import EngineAddress
+from rtp_llm.interrupts import children_leave_interrupts
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
@@ -53,13 +54,14 @@ class EngineProcess:
         """
         # The engine needs no secret of the HTTP side.
         shared = dataclasses.replace(settings, api_key=None)
-        child = subprocess.Popen(
-            [sys.executable, "-m", module, str(address.folder)],
-            stdin=subprocess.PIPE,
-            env=_environment()
-            | (membership.environment() if membership else dict(NO_MULTICAST))
-            | dict(environ or {}),
-        )
+        with children_leave_interrupts():
+            child = subprocess.Popen(
+                [sys.executable, "-m", module, str(address.folder)],
+                stdin=subprocess.PIPE,
+                env=_environment()
+                | (membership.environment() if membership else dict(NO_MULTICAST))
+                | dict(environ or {}),
+            )
         if child.stdin is not None:
             # A process that died at once is noticed later, by its exit code.
             with contextlib.suppress(BrokenPipeError):

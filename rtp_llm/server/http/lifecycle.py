@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import signal
 import socket
 import time
 
@@ -14,6 +15,7 @@ from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.client.engine_client import log_line
 from rtp_llm.engine.messages import EngineStartError
+from rtp_llm.interrupts import EXIT_INTERRUPTED
 from rtp_llm.server.app import build_app
 from rtp_llm.server.engine_interface import EngineInterface
 from rtp_llm.server.http.banner import Start
@@ -88,7 +90,7 @@ class _Lifecycle:
             if self._signals.stop.is_set() and not loading.done():
                 loading.cancel()
                 await asyncio.wait({loading})
-                return 0
+                return EXIT_INTERRUPTED if self._signals.first == signal.SIGINT else 0
         try:
             ready, tokenizer = loading.result()
             self._state.open(tokenizer)

@@ -52,15 +52,20 @@ class StopSignals:
         self.stop = asyncio.Event()
         self.hurry = 0
         """Number of the signal that asked for a quick exit."""
+        self.first = 0
+        """Number of the signal that asked to stop."""
         self._log = logger
         self._signalled = 0.0
 
     def listen(self) -> None:
-        """Handle SIGNALS on the running loop. One that was ignored at the start stays ignored, as
-        `nohup` wants it."""
+        """Handle SIGNALS on the running loop.
+
+        A hang-up that was ignored at the start stays ignored, as `nohup` wants it; SIGINT does
+        not, as shells ignore it for each background job of a script.
+        """
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._on_signal, number)
 
     def exit_code(self, code: int) -> int:
@@ -79,6 +84,7 @@ class StopSignals:
             self._log.warning("second signal: stopping at once")
             return
         self._log.info("%s: stopping", signal.Signals(number).name)
+        self.first = number
         self.stop.set()
 
 

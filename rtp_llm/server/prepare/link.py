@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 import rtp_llm
+from rtp_llm.interrupts import children_leave_interrupts
 from rtp_llm.server.prepare.messages import LENGTHS, MAX_ANSWER_BYTES, Call, Hello, Loaded, frame
 
 START_SECONDS = 120.0
@@ -48,7 +49,7 @@ class PrepareLink:
     def spawn(cls) -> PrepareLink:
         """Start the process without waiting."""
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, children_leave_interrupts():
             child = subprocess.Popen(
                 [
                     sys.executable,

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from rtp_llm.interrupts import children_leave_interrupts
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.shared.loss import Loss, WorkerLostError
 from rtp_llm.worker.shared.messages import (
@@ -70,12 +71,13 @@ class RankProcesses:
         command = [sys.executable, "-m", "rtp_llm.worker.shared.rank_process"]
         root = str(Path(__file__).parents[3])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        process = subprocess.Popen(
-            [*command, str(theirs.fileno())],
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path, **environ},
-        )
+        with children_leave_interrupts():
+            process = subprocess.Popen(
+                [*command, str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path, **environ},
+            )
         theirs.close()
         self._processes.append(process)
         self._pipes.append(ours)
