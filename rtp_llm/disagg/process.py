@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 RANK_FACTORY = "rtp_llm.disagg.rank_worker:make_worker"
 
 
-def _build(settings: Settings, folder: Path, on_loss: Callable[[str], None]) -> Built:
+def _build(
+    settings: Settings,
+    folder: Path,
+    on_loss: Callable[[str], None],
+    report: Callable[[int, int], None],
+) -> Built:
     phases = Phases()
     start_driver(settings.device_type)
     # torch takes seconds to import; by now the heartbeat is there.
@@ -29,7 +34,7 @@ def _build(settings: Settings, folder: Path, on_loss: Callable[[str], None]) -> 
 
     phases.end("imports")
     place = RanksPlace(folder, on_loss, RANK_FACTORY)
-    return build_worker(settings, build_engine(settings, phases=phases, place=place))
+    return build_worker(settings, build_engine(settings, report, phases, place=place))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rtp_llm.engine.build_worker import BuiltWorker
     from rtp_llm.engine.replicas.rank_steps import RankSteps
     from rtp_llm.engine.serving import StepGroup
-    from rtp_llm.loader import Progress
+    from rtp_llm.loader import Report
     from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.models.config import ModelConfig
     from rtp_llm.worker.cache.plan import CachePlan
@@ -69,14 +69,14 @@ class BuiltEngine:
 )  # weights are loaded in place, also by threads without the caller's mode
 def build_engine(
     settings: Settings,
-    progress: Progress | None = None,
+    report: Report | None = None,
     phases: Phases | None = None,
     proposer: Proposer | None = None,
     place: RanksPlace | None = None,
 ) -> BuiltEngine:
     """Load the model of ``settings`` and make an engine for it.
 
-    ``progress`` hears of the bytes as they arrive; None: a bar on a terminal, else the log.
+    ``report`` is called with the loaded bytes and all bytes of the checkpoint as they arrive.
     ``phases`` began earlier and are gone on with. ``proposer`` of drafts; None: as settings say.
     ``place``: for the ranks of a model on several devices.
 
@@ -92,7 +92,7 @@ def build_engine(
     proposer = proposer or make_proposer(settings, device)
     phases.end("device")
     try:
-        built = build_worker(settings, device, tensor, proposer, phases, progress)
+        built = build_worker(settings, device, tensor, proposer, phases, report)
         scheduler = _scheduler(settings, built, shared=tensor.several)
         ready = _ready(settings, built, device, phases.total, free)
         if settings.num_ranks > 1:

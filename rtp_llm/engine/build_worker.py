@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from rtp_llm.engine.replicas.rank_setup import Shared
     from rtp_llm.engine.replicas.rank_steps import RankSteps
     from rtp_llm.engine.tensor.tensor_ranks import TensorRanks
-    from rtp_llm.loader import Progress
+    from rtp_llm.loader import Report
     from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.models.config import ModelConfig
     from rtp_llm.worker.cache.plan import CachePlan
@@ -87,7 +87,7 @@ def build_worker(
     tensor: TensorRanks,
     proposer: Proposer,
     phases: Phases,
-    progress: Progress | None = None,
+    report: Report | None = None,
 ) -> BuiltWorker:
     """Load the model's part that this rank of ``tensor`` has, and make a worker for it.
 
@@ -96,7 +96,7 @@ def build_worker(
     """
     config = _config(settings)
     shared = share_model(settings, config, device, tensor)
-    model = _load(settings, device, shared, tensor, progress)
+    model = _load(settings, device, shared, tensor, report)
     phases.end("weights")
     limits = _limits(settings, model, device, proposer)
     wanted = _sizes_to_capture(settings, model, device, limits)
@@ -153,7 +153,7 @@ def _load(
     device: Device,
     shared: Shared,
     tensor: TensorRanks,
-    progress: Progress | None,
+    report: Report | None,
 ) -> CausalLM:
     with weights_that_fit(device, settings.model):
         model = load_model(
@@ -163,7 +163,7 @@ def _load(
             experts=shared.experts,
             tensor_parallel=tensor.parallel,
             stage=(tensor.pipeline.stage, tensor.pipeline.stages),
-            progress=progress or LoadProgress(device),
+            progress=LoadProgress(device, report=report),
             **settings.draft_head,
         )
     shared.loaded(settings)

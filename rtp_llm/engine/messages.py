@@ -201,6 +201,8 @@ class EngineStats(msgspec.Struct, tag="stats", frozen=True, kw_only=True):
     spec_decode_accepted_per_pos: tuple[int, ...] = ()  # by place among the drafts
     transfers: dict[str, float] = {}
     transfer_failures: dict[str, int] = {}  # by code
+    loaded_bytes: int = 0  # of the checkpoint, while the model is being loaded
+    bytes_to_load: int = 0
 
 
 class EngineLog(msgspec.Struct, tag="log", frozen=True, kw_only=True):

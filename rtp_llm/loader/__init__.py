@@ -5,13 +5,14 @@ from __future__ import annotations
 from rtp_llm.loader.checkpoint import CheckpointError
 from rtp_llm.loader.load import explain, load_model, plan_stages
 from rtp_llm.loader.plan import WeightError
-from rtp_llm.loader.progress import LoadProgress, Progress
+from rtp_llm.loader.progress import LoadProgress, Progress, Report
 from rtp_llm.loader.resolved import resolve
 
 __all__ = [
     "CheckpointError",
     "LoadProgress",
     "Progress",
+    "Report",
     "WeightError",
     "explain",
     "load_model",

@@ -10,6 +10,9 @@ from typing import Protocol, TextIO
 from rtp_llm.device import Device
 from rtp_llm.terminal_bar import TerminalBar
 
+# Bytes of the checkpoint that are in place, and all of them.
+Report = Callable[[int, int], None]
+
 _logger = logging.getLogger("rtp_llm.loader")
 _REDRAW_SECONDS = 0.1
 _LOG_SECONDS = 10.0
@@ -29,15 +32,19 @@ class Progress(Protocol):
 
 
 class LoadProgress:
-    """A bar on a terminal, elsewhere a log line every ten seconds; a line in the log at the end."""
+    """A bar on a terminal, elsewhere a log line every ten seconds; a line in the log at the end.
+
+    `report` is called for all bytes that arrive.
+    """
 
     def __init__(
         self,
         device: Device,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
+        report: Report | None = None,
     ) -> None:
-        self._device, self._clock = device, clock
+        self._device, self._clock, self._report = device, clock, report
         self._bar = TerminalBar(stream)
         self._total = self._done = 0
         self._started = self._shown = 0.0
@@ -48,6 +55,8 @@ class LoadProgress:
 
     def advance(self, count: int) -> None:
         self._done += count
+        if self._report is not None:
+            self._report(self._done, self._total)
         on_terminal = self._bar.on_terminal
         now = self._clock()
         if now - self._shown < (_REDRAW_SECONDS if on_terminal else _LOG_SECONDS):

@@ -71,3 +71,13 @@ def test_an_empty_model_is_no_division_by_zero(clock):
     clock.now += 1
     progress.advance(0)
     progress.finish()
+
+
+def test_bytes_are_reported_as_they_arrive(clock):
+    reports = []
+    device = resolve_device("cpu")
+    progress = LoadProgress(device, io.StringIO(), clock, lambda *each: reports.append(each))
+    progress.start(50)
+    for count in (20, 30):
+        progress.advance(count)
+    assert reports == [(20, 50), (50, 50)]

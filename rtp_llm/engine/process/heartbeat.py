@@ -34,6 +34,11 @@ class Heartbeat(threading.Thread):
         self._address = address
         self._parent = os.getppid()
 
+    def report_loading(self, loaded: int, total: int) -> None:
+        """Until the engine has metrics: how many bytes of the checkpoint are loaded."""
+        stats = EngineStats(loaded_bytes=loaded, bytes_to_load=total)
+        self.source = lambda: stats
+
     def run(self) -> None:
         """Beat until the process ends."""
         while True:

@@ -39,8 +39,9 @@ from rtp_llm.engine.process.sender import LogForwarder, Sender
 if TYPE_CHECKING:
     from rtp_llm.engine.serving import Built
 
-# Of settings, the folder of sockets, and what is told of a lost rank.
-Build = Callable[[Settings, Path, Callable[[str], None]], "Built"]
+# Takes the settings, the folder of sockets, what is called when a rank fails, and what is called
+# with the loaded bytes and all bytes of the checkpoint.
+Build = Callable[[Settings, Path, Callable[[str], None], Callable[[int, int], None]], "Built"]
 
 # At the start, errors of these types were written for the user and say all.
 _FOR_THE_USER = (ValueError, OSError, ImportError, EngineStartError)
@@ -70,7 +71,8 @@ def main(build: Build | None = None) -> int:
     serving = False
     try:
         on_loss = partial(_end_with_ranks, sender)
-        built = (build or _build)(settings, address.folder, on_loss)
+        report = heartbeat.report_loading
+        built = (build or _build)(settings, address.folder, on_loss, report)
         heartbeat.source = built.engine.stats
         service = EngineService(built, address, sender)
         # What was loaded stays; a collection that walks all of torch would hold up a step.
@@ -94,7 +96,12 @@ def _first_line() -> bytes:
         return file.readline()
 
 
-def _build(settings: Settings, folder: Path, on_loss: Callable[[str], None]) -> Built:
+def _build(
+    settings: Settings,
+    folder: Path,
+    on_loss: Callable[[str], None],
+    report: Callable[[int, int], None],
+) -> Built:
     phases = Phases()
     start_driver(settings.device_type)
     # torch takes seconds to import; by now the heartbeat is there.
@@ -102,7 +109,7 @@ def _build(settings: Settings, folder: Path, on_loss: Callable[[str], None]) -> 
     from rtp_llm.engine.tensor.tensor_ranks import RanksPlace
 
     phases.end("imports")
-    return build_engine(settings, phases=phases, place=RanksPlace(folder, on_loss))
+    return build_engine(settings, report, phases, place=RanksPlace(folder, on_loss))
 
 
 def _end_with_ranks(sender: Sender, reason: str) -> NoReturn:

@@ -29,11 +29,15 @@ class Probes:
         self._routes = routes
 
     async def health(self) -> Response:
-        """200 while requests are admitted, else 503 with the reason."""
+        """200 while requests are admitted, else 503 with the reason and the bytes loaded so far."""
         phase = self._state.phase
         if phase == "ready":
             return json_response({"status": "ready"})
-        response = json_response({"status": phase, "reason": self._state.reason}, 503)
+        content: dict[str, Any] = {"status": phase, "reason": self._state.reason}
+        stats = self._state.engine.latest_stats
+        if stats.bytes_to_load:
+            content["loading"] = {"done": stats.loaded_bytes, "total": stats.bytes_to_load}
+        response = json_response(content, 503)
         response.headers["Retry-After"] = "1"
         return response
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from rtp_llm.engine.messages import EngineStats
 from rtp_llm.server.serving_for_tests import run, served
 from rtp_llm.text.tokenizer import Tokenizer
 
@@ -16,6 +17,19 @@ async def test_ping_is_health() -> None:
         server.state.start_draining()
         for ask in (server.client.get, server.client.post):
             assert (await ask("/ping")).status_code == 503
+
+
+@run
+async def test_health_says_how_much_is_loaded() -> None:
+    async with served() as server:
+        server.engine.ready = None
+        server.engine.latest_stats = EngineStats(loaded_bytes=3, bytes_to_load=4)
+        answer = await server.client.get("/health")
+        assert answer.status_code == 503
+        assert answer.json()["status"] == "starting"
+        assert answer.json()["loading"] == {"done": 3, "total": 4}
+        server.engine.latest_stats = EngineStats()
+        assert "loading" not in (await server.client.get("/health")).json()
 
 
 @run

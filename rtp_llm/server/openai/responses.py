@@ -237,11 +237,19 @@ class ModelList(_Answer):
     data: list[ModelCard]
 
 
+class LoadedBytes(_Answer):
+    """How much of the checkpoint is loaded."""
+
+    done: int
+    total: int
+
+
 class HealthAnswer(_Answer):
     """`status` is ready, or why the server is not; then with the reason."""
 
     status: str
     reason: str | msgspec.UnsetType = msgspec.UNSET
+    loading: LoadedBytes | msgspec.UnsetType = msgspec.UNSET
 
 
 class LivenessAnswer(_Answer):
