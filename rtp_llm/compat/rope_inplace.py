@@ -39,8 +39,14 @@ def apply_rope_with_cos_sin_cache_inplace(
     """Rotate query [T, H * head_size] and key [T, Hk * head_size] in place; store if asked to.
 
     positions int32 or int64 [T]; cos_sin_cache float32 [positions, rotary size]: cosines, then
-    sines. `enable_pdl` is taken for the sake of callers that pass it. RuntimeError on a mismatch.
+    sines. `enable_pdl` None lets the library choose, which launches without programmatic dependent
+    launch. RuntimeError on a mismatch, ValueError for `enable_pdl` True.
     """
+    if enable_pdl:
+        raise ValueError(
+            "enable_pdl=True: this kernel has no programmatic dependent launch; leave enable_pdl "
+            "out, or set it to None or False"
+        )
     q, k = _heads(query, head_size), _heads(key, head_size)
     target = fused_set_kv_buffer_arg
     rotate_and_store(

@@ -47,7 +47,7 @@ class ModelSettings(CheckedSettings):
         "model",
         "Longest sequence, prompt and answer together.",
         unit="tokens",
-        minimum=1,
+        minimum=2,
         maximum=2**30,
         automatic="the model's max_position_embeddings, or less if the KV cache holds less",
         after="load_format",

@@ -380,6 +380,8 @@ def test_a_copy_that_fails_after_its_step_is_told(folder: Path) -> None:
 
 
 def test_settings_are_checked() -> None:
-    for wrong in ({"threads": 0}, {"queue_size": 0}):
-        with pytest.raises(ValueError, match=f"{next(iter(wrong))}=0 must be above 0"):
-            WriterSettings(**wrong)
+    for name, most in (("threads", 1024), ("queue_size", 2**24)):
+        with pytest.raises(ValueError, match=f"{name}: 0 is below the minimum 1"):
+            WriterSettings(**{name: 0})
+        with pytest.raises(ValueError, match=f"{name}: {10**9} is above the maximum {most}"):
+            WriterSettings(**{name: 10**9})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
+from rtp_llm.config.settings import options
+
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
 
@@ -19,8 +21,7 @@ class WriterSettings:
 
     def __post_init__(self) -> None:
         for name in ("threads", "queue_size"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be above 0")
+            options()[f"cache_store_{name}"].check(name, getattr(self, name))
 
     @classmethod
     def read(cls, settings: Settings) -> WriterSettings:

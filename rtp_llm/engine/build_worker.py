@@ -27,6 +27,7 @@ from rtp_llm.engine.start_checks import (
     check_model,
     check_operators,
     check_settings,
+    check_step_size,
     missing_operators,
 )
 from rtp_llm.layers import torch_dtype
@@ -172,9 +173,12 @@ def _load(
 
 
 def _limits(settings: Settings, model: CausalLM, device: Device, proposer: Proposer) -> StepLimits:
-    rollback = model.cache_groups().rollback
-    check_drafts(settings, proposer, rollback)
-    return step_limits(settings, model.config, device, proposer.max_draft_tokens)
+    groups = model.cache_groups()
+    check_drafts(settings, proposer, groups.rollback)
+    limits = step_limits(settings, model.config, device, proposer.max_draft_tokens)
+    recurrent = any(group.spec.kind == "recurrent" for group in groups.groups)
+    check_step_size(limits, recurrent=recurrent)
+    return limits
 
 
 def _sizes_to_capture(

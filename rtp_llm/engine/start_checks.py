@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.models.config import ModelConfig
     from rtp_llm.worker.speculative.proposer import Proposer
+    from rtp_llm.worker.warm_up import StepLimits
 
 _QUANTIZATION = {"int8": "int8_weights", "w8a8_int8": "int8_products", "fp8": "fp8_products"}
 # Operators that only a capability needs, and one that only the fused path of some devices calls.
@@ -93,6 +94,16 @@ def check_drafts(settings: Settings, proposer: Proposer, rollback: int | None) -
     if rollback is not None and rollback < proposer.max_draft_tokens:
         name = "speculative decoding of more drafts than recurrent states go back"
         raise EngineStartError(get_refusal("speculation", name).message)
+
+
+def check_step_size(limits: StepLimits, *, recurrent: bool) -> None:
+    """Raise EngineStartError where a step is too small for a model with ``recurrent`` layers."""
+    if recurrent and limits.max_batch_tokens < limits.block_size:
+        raise EngineStartError(
+            f"max_batch_tokens_size={limits.max_batch_tokens} is below seq_size_per_block="
+            f"{limits.block_size}: recurrent layers keep their state at the end of a block, so a "
+            "step must hold a whole one: raise max_batch_tokens_size"
+        )
 
 
 def _of_fp8_products(settings: Settings) -> list[str]:

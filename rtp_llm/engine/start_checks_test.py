@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,9 +15,16 @@ from rtp_llm.device.cuda import CudaDevice
 from rtp_llm.device.rocm import RocmDevice
 from rtp_llm.device.xpu import XpuDevice
 from rtp_llm.engine import build
-from rtp_llm.engine.start_checks import check_model, check_operators, check_settings
+from rtp_llm.engine.messages import EngineStartError
+from rtp_llm.engine.start_checks import (
+    check_model,
+    check_operators,
+    check_settings,
+    check_step_size,
+)
 from rtp_llm.testing.fake_torch import FakeTorch
 from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.worker.warm_up import StepLimits
 
 KINDS = {kind.name: kind for kind in (CudaDevice, RocmDevice, XpuDevice)}
 GPUS = pytest.mark.parametrize("name", KINDS)
@@ -243,3 +251,14 @@ def test_the_cpu_has_every_kernel_and_takes_every_setting():
 def test_a_model_that_is_not_there_comes_after(monkeypatch):
     with pytest.raises(ValueError, match=r"/no/such/model/config.json is missing"):
         start(CpuDevice(), monkeypatch)
+
+
+def test_a_step_of_a_model_with_recurrent_layers_holds_a_block():
+    small = StepLimits(max_batch_tokens=15, max_running=1, max_model_len=64, block_size=16)
+    check_step_size(small, recurrent=False)
+    check_step_size(replace(small, max_batch_tokens=16), recurrent=True)
+    words = (
+        "max_batch_tokens_size=15 is below seq_size_per_block=16: .* raise max_batch_tokens_size"
+    )
+    with pytest.raises(EngineStartError, match=words):
+        check_step_size(small, recurrent=True)

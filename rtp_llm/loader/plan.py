@@ -35,7 +35,7 @@ def check_weights(config: ModelConfig, options: ModelOptions, checkpoint: Checkp
     """
     _check_count(config, checkpoint)
     # On no device, with all experts: names and shapes are the same wherever they go.
-    settings = replace(options.settings, moe_strategy="auto", max_seq_len=1)
+    settings = replace(options.settings, moe_strategy="auto", max_seq_len=2)
     planned = replace(options, settings=settings, planned=True, experts=None, stage=None)
     model = model_class(config.architecture)(config, planned)
     targets: dict[str, list[WeightTarget]] = defaultdict(list)

@@ -237,9 +237,15 @@ def _dtype(raw: RawConfig) -> torch.dtype:
 
 def _eos_token_ids(raw: RawConfig) -> tuple[int, ...]:
     """Ids of generation_config.json and config.json together, each once."""
+    key, size = "eos_token_id", raw.integer("vocab_size")
     file = raw.folder / "generation_config.json"
-    generation = token_ids(file, "eos_token_id", read_json(file).get("eos_token_id"))
-    return tuple(dict.fromkeys(generation + raw.token_ids("eos_token_id")))
+    generation, own = token_ids(file, key, read_json(file).get(key)), raw.token_ids(key)
+    for where, ids in ((file, generation), (raw.file, own)):
+        if wrong := [each for each in ids if each >= size]:
+            raise ModelConfigError(
+                f"{where}: {key} {wrong[0]} is outside the vocabulary of vocab_size={size} tokens"
+            )
+    return tuple(dict.fromkeys(generation + own))
 
 
 def _check(raw: RawConfig, config: ModelConfig) -> None:

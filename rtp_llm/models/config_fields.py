@@ -54,7 +54,7 @@ class Field:
 
     def _type(self) -> str:
         if self.kind == "integer":
-            return "a positive integer" if self.minimum else "an integer from 0"
+            return "a positive integer" if self.minimum == 1 else f"an integer from {self.minimum}"
         return _WORDS[self.kind]
 
 
@@ -113,7 +113,8 @@ FIELDS: dict[str, Field] = {
     "linear_num_key_heads": _size(2**14),
     "linear_num_value_heads": _size(2**14),
     "linear_value_head_dim": _size(2**14),
-    "max_position_embeddings": _size(LONGEST_CONTEXT),
+    # A prompt of one token, and an answer of one.
+    "max_position_embeddings": Field("integer", 2, LONGEST_CONTEXT),
     "max_window_layers": _count(MOST_LAYERS),
     "mlp_bias": _FLAG,
     "mlp_only_layers": Field("integers", maximum=MOST_LAYERS),

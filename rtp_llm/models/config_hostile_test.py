@@ -65,6 +65,7 @@ HOSTILE: list[tuple[str, dict[str, Any]]] = [
     ("head_dim", {"head_dim": "16"}),
     ("max_position_embeddings", {"max_position_embeddings": 10**12}),
     ("max_position_embeddings", {"max_position_embeddings": None}),
+    ("max_position_embeddings must be an integer from 2", {"max_position_embeddings": 1}),
     ("rms_norm_eps", {"rms_norm_eps": 0}),
     ("rms_norm_eps", {"rms_norm_eps": -1e-6}),
     ("rms_norm_eps", {"rms_norm_eps": NAN}),
@@ -103,6 +104,7 @@ HOSTILE: list[tuple[str, dict[str, Any]]] = [
     ("hidden_act", {"hidden_act": None}),
     ("eos_token_id", {"eos_token_id": [2, True]}),
     ("eos_token_id", {"eos_token_id": -1}),
+    ("eos_token_id 128 is outside the vocabulary of vocab_size=128", {"eos_token_id": [2, 128]}),
     ("bos_token_id", {"bos_token_id": 2.0}),
     ("bos_token_id", {"bos_token_id": 2**31}),
     ("sliding_window", {"sliding_window": -1}),
@@ -188,6 +190,12 @@ def test_end_ids_name_the_file_that_has_them(tmp_path):
     write(tmp_path, {**LLAMA, **BASE})
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": true}')
     with pytest.raises(ModelConfigError, match=r"generation_config\.json: eos_token_id must be"):
+        read_model_config(tmp_path)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": 1000000}')
+    words = (
+        r"generation_config\.json: eos_token_id 1000000 is outside the vocabulary of vocab_size="
+    )
+    with pytest.raises(ModelConfigError, match=words):
         read_model_config(tmp_path)
 
 

@@ -20,7 +20,7 @@ from rtp_llm.models.registry import model_class
 def stage_layers(config: ModelConfig, options: ModelOptions, stages: int) -> list[range]:
     """The layers of each of so many stages, of which the model must have as many; nothing is read
     and no memory taken."""
-    settings = replace(options.settings, moe_strategy="auto", max_seq_len=1)
+    settings = replace(options.settings, moe_strategy="auto", max_seq_len=2)
     planned = replace(options, settings=settings, planned=True, experts=None, stage=None)
     model = model_class(config.architecture)(config, planned)
     sizes = [_bytes(layer) for layer in model.model.layers]

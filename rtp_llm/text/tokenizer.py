@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import logging
 import os
 import re
@@ -215,7 +216,7 @@ class Tokenizer:
 
 def _read_backend(file: Path) -> tokenizers.Tokenizer:
     """The tokenizer in tokenizer.json, which neither pads nor cuts."""
-    content = read_bytes(file)
+    content = read_bytes(file).removeprefix(codecs.BOM_UTF8)
     if _PREFIX.search(content):
         _check_merges(file)
     try:

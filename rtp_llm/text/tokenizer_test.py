@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import codecs
 import json
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,13 @@ def test_truncation_and_padding_of_the_file_are_ignored(tmp_path: Path) -> None:
     ids = tokenizer.encode("a small house")
     assert tokenizer.decode(ids) == "a small house"
     assert 2 < len(ids) < 50
+
+
+def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
+    expected = Tokenizer.from_folder(write_folder(tmp_path, byte_level())).encode("Hello")
+    file = tmp_path / "tokenizer.json"
+    file.write_bytes(codecs.BOM_UTF8 + file.read_bytes())
+    assert Tokenizer.from_folder(tmp_path).encode("Hello") == expected
 
 
 def test_token_text_and_bytes(tmp_path: Path) -> None:

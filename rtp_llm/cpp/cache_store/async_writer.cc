@@ -9,6 +9,9 @@ namespace rtp_llm {
 namespace {
 
 constexpr std::chrono::hours kLongestTimeout{24};
+// As the settings cache_store_threads and cache_store_queue_size.
+constexpr int32_t kMostThreads = 1024;
+constexpr int32_t kMostQueued = 1 << 24;
 
 thread_local const CacheStoreAsyncWriter* writer_of_thread = nullptr;
 
@@ -16,10 +19,12 @@ AsyncWriterOptions Checked(AsyncWriterOptions options) {
   const auto require = [](bool condition, const std::string& message) {
     if (!condition) throw std::invalid_argument("cache store writer: " + message);
   };
-  require(options.num_threads > 0,
-          "num_threads=" + std::to_string(options.num_threads) + " must be above 0");
-  require(options.queue_size > 0,
-          "queue_size=" + std::to_string(options.queue_size) + " must be above 0");
+  const auto require_count = [&](const char* name, int32_t value, int32_t most) {
+    require(value > 0 && value <= most, std::string(name) + "=" + std::to_string(value) +
+                                            " must be above 0 and at most " + std::to_string(most));
+  };
+  require_count("num_threads", options.num_threads, kMostThreads);
+  require_count("queue_size", options.queue_size, kMostQueued);
   const auto timeout = options.submit_timeout;
   require(timeout.count() > 0 && timeout <= kLongestTimeout,
           "submit_timeout of " + std::to_string(timeout.count()) +

@@ -119,7 +119,9 @@ def test_misuse_is_named() -> None:
     "options",
     [
         {"num_threads": 0},
+        {"num_threads": 10**9},
         {"queue_size": -1},
+        {"queue_size": 2**31 - 1},
         {"when_full": "drop"},
         {"submit_timeout": 0.0},
         {"submit_timeout": float("nan")},

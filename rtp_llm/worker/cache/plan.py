@@ -89,9 +89,18 @@ class CacheShape:
         fit = int(STATE_SHARE * budget) // cost
         return max(LEAST_STATES, min(fit, most))
 
-    def full_within(self, budget: int) -> int:
-        """The most blocks of a full group that fit beside what the others need; 0 if none."""
+    def blocks_within(self, budget: int, tokens: int) -> tuple[int, int]:
+        """Blocks of each full and of each recurrent group. States for more sequences give way to
+        one sequence of ``tokens``, whose blocks may still be more than fit."""
         states = self.states_within(budget)
+        full, needed = self._full_within(budget, states), self._blocks(tokens) + 1
+        if full < needed and (cost := self.bytes(0, 1)):
+            states = max(LEAST_STATES, (budget - self.bytes(needed, 0)) // cost)
+            full = self._full_within(budget, states)
+        return full, states
+
+    def _full_within(self, budget: int, states: int) -> int:
+        """The most blocks of a full group that fit beside what the others need; 0 if none."""
         # A block costs at least what one of the cheapest group does, so no more can fit.
         least = min(
             max(1, len(group.layers)) * group.spec.block_bytes(self.block_size)
@@ -162,7 +171,7 @@ def plan_cache(
         CacheSizeError: a sequence of ``max_seq_len`` tokens, or of one block, does not fit.
     """
     wanted = max_seq_len or context
-    blocks = shape.full_within(budget.bytes)
+    blocks, states = shape.blocks_within(budget.bytes, max_seq_len or shape.block_size)
     capacity = max(0, blocks - 1) * shape.block_size
     if capacity < shape.block_size or (max_seq_len is not None and capacity < max_seq_len):
         need = -(-shape.bytes_for(wanted) // MIB)
@@ -170,7 +179,6 @@ def plan_cache(
             f"the KV cache holds {capacity} tokens with {budget.source}, but one sequence of "
             f"max_seq_len={wanted} tokens needs {need} MiB: {budget.remedy}, or lower max_seq_len"
         )
-    states = shape.states_within(budget.bytes)
     return CachePlan(
         num_blocks=shape.num_blocks(blocks, states),
         block_size=shape.block_size,

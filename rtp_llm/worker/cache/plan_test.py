@@ -177,5 +177,25 @@ def test_states_of_one_sequence_must_fit():
     assert blocks_of(shape, 20).num_blocks[1] == 3
     with pytest.raises(CacheSizeError, match="needs 19 MiB"):
         plan_cache(shape, CacheBudget(18 * MIB, "a test", "more"), context=64, max_seq_len=64)
+
+
+@pytest.mark.parametrize("tokens", [64, 1024, 4096, 40960])
+def test_states_give_way_to_the_longest_sequence(tokens):
+    """What an error says that a sequence needs suffices, and a MiB less does not."""
+    shape = shape_of(*[STATE] * 3, FULL)
+    need = -(-shape.bytes_for(tokens) // MIB)
+    result = plan_cache(
+        shape, CacheBudget(need * MIB, "a test", "more"), context=64, max_seq_len=tokens
+    )
+    assert result.max_model_len == tokens <= result.capacity
+    assert result.num_blocks[1] >= 3
+    assert result.bytes <= need * MIB
+    with pytest.raises(CacheSizeError, match=f"needs {need} MiB"):
+        plan_cache(
+            shape, CacheBudget((need - 1) * MIB, "a test", "more"), context=64, max_seq_len=tokens
+        )
+
+
+def test_a_cache_without_attention_is_refused():
     with pytest.raises(ValueError, match="some layer must have attention"):
         shape_of(STATE)
