@@ -10,7 +10,13 @@ import torch
 
 from rtp_llm.distributed.tensor_parallel import planned_rank
 from rtp_llm.engine.graph_choice import choose_graphs
-from rtp_llm.engine.memory_plan import beside_steps, idle_bytes, is_of_experts, step_limits
+from rtp_llm.engine.memory_plan import (
+    beside_steps,
+    idle_bytes,
+    is_of_experts,
+    shared_memory,
+    step_limits,
+)
 from rtp_llm.engine.tensor.explain_ranks import stage_layers_of
 from rtp_llm.layers import torch_dtype
 from rtp_llm.loader import resolve
@@ -117,20 +123,25 @@ def _budget(
     one_sequence: int,
     weights: int,
 ) -> CacheBudget:
-    info = device.memory_info()
     if device.shares_memory:
         return modest_budget(
             settings.kv_cache_mem_mb,
-            free=info.free // settings.local_ranks,
+            free=shared_memory(settings, device),
             weights=weights,
             one_sequence=one_sequence,
         )
+    info = device.memory_info()
     memory = MeasuredMemory(
         total=info.total,
         free=info.free - weights - beside_steps(settings, config, device, limits),
         sampler=sampler_estimate(settings.max_running_requests, config.vocab_size),
     )
-    return measured_budget(settings.kv_cache_mem_mb, settings.reserve_runtime_mem_mb, memory)
+    return measured_budget(
+        settings.kv_cache_mem_mb,
+        settings.reserve_runtime_mem_mb,
+        memory,
+        settings.gpu_memory_utilization,
+    )
 
 
 def _weight_bytes(settings: Settings, dtype: torch.dtype) -> int:
