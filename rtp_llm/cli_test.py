@@ -12,6 +12,8 @@ import pytest
 
 from rtp_llm import LLM, __version__, cli
 from rtp_llm.config.roles import OF_ROUTER
+from rtp_llm.device.base import MemoryInfo
+from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.testing.model_folders import byte_level
 from rtp_llm.testing.transformers_models import save_model
 
@@ -33,8 +35,28 @@ def test_a_new_key(capsys: pytest.CaptureFixture[str]) -> None:
     entry = tomllib.loads(out)["keys"][0]
     (key,) = re.findall(r"# (sk-\S+)", out)
     assert entry == {"name": "team-a", "sha256": hashlib.sha256(key.encode()).hexdigest()}
-    assert cli.main(["key"]) == cli.main(["key", "a b"]) == cli.main(["key", "--help"]) == 2
+    assert cli.main(["key", "a b"]) == 2
     assert "NAME: 'a b' is not up to 64 letters" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["key", "--help"], 0, "Make an API key. Prints it for its user, and the entry"),
+        (["explain", "--help"], 0, "Say how a model would run on this machine"),
+        (["completion", "--help"], 0, "eval"),
+        (["key"], 2, "rtp-llm key: error: the following arguments are required: NAME\n"),
+        (["key", "a", "b"], 2, "rtp-llm key: error: unrecognized arguments: b\n"),
+    ],
+)
+def test_help_and_usage_of_commands(
+    words: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(words)
+    assert stopped.value.code == code
+    printed = capsys.readouterr()
+    assert says in (printed.err if code else " ".join(printed.out.split()))
 
 
 def test_the_package_is_the_command_too() -> None:
@@ -152,6 +174,18 @@ def test_explain_names_each_cache_group_with_its_budget(
     counts = [int(line.split(": ")[1].split(" blocks")[0]) for line in (full, window)]
     assert counts[0] > 2 * counts[1]
     assert f"KV cache: about 64 MiB: {counts[0]} blocks of " in "\n".join(lines)
+
+
+def test_explain_knows_how_much_memory_there_is(
+    mixture: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["explain", mixture, "--device-type", "cpu"]
+    assert cli.main([*asked, "--kv-cache-mem-mb", str(2**30)]) == 1
+    assert "kv_cache_mem_mb=1073741824 does not fit: " in capsys.readouterr().err
+    monkeypatch.setattr(CpuDevice, "memory_info", lambda self: MemoryInfo(2**10, 2**30))
+    assert cli.main(asked) == 1
+    err = capsys.readouterr().err
+    assert "the weights do not fit: they take about" in err and "of 1024 MiB of " in err
 
 
 @pytest.mark.parametrize(

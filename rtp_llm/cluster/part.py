@@ -6,18 +6,14 @@ import os
 import secrets
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rtp_llm.bound_child import bound_command
+
 _READY = "is ready: "
-# PR_SET_PDEATHSIG: the process ends with the actor, however that ends; exec keeps it.
-_RUN = (
-    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); "
-    "os.execv(sys.executable, [sys.executable, '-m', 'rtp_llm', *sys.argv[1:]])"
-)
 
 
 class Part:
@@ -50,7 +46,7 @@ class Part:
             self.tell(0, [])
             own["RTP_LLM_PREFILL_WORKERS"] = f"@{self._file('prefill_workers')}"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _RUN, "serve", model],
+            bound_command("serve", model),
             env={**os.environ, **environ, **own},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

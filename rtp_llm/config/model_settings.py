@@ -21,6 +21,7 @@ class ModelSettings(CheckedSettings):
         "model",
         "Data type of weights and activations; auto takes the one in config.json.",
         choices=("auto", "float32", "bfloat16", "float16"),
+        synonyms=(("half", "float16"), ("float", "float32")),
         after="served_model_name",
     )
     quantization: str = option(
@@ -77,6 +78,7 @@ class ModelSettings(CheckedSettings):
         "cache",
         "Data type of the KV cache; fp8_e4m3 holds twice as many tokens, at lower precision.",
         choices=("auto", "fp8_e4m3"),
+        synonyms=(("fp8", "fp8_e4m3"),),
         after="kv_cache_mem_mb",
     )
     mamba_ssm_cache_dtype: str = option(

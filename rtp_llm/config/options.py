@@ -44,6 +44,8 @@ class Option:
     choices: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
     """Old names of choices with their new ones, which are taken for one version."""
+    synonyms: tuple[tuple[str, str], ...] = ()
+    """What other engines call choices, with our words for them."""
     minimum: float | None = None
     maximum: float | None = None
     automatic: str = ""
@@ -75,13 +77,15 @@ class Option:
             return
         if not _has_kind(value, self.kind):
             raise SettingsError(f"{name}: {value!r} is not {_WORDS[self.kind]}")
-        if self.choices and value not in self.choices and value not in dict(self.renamed):
+        known = (*self.choices, *dict(self.renamed), *dict(self.synonyms))
+        if self.choices and value not in known:
             raise SettingsError(f"{name}: {value!r} is not one of {', '.join(self.choices)}")
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             self._check_range(name, value)
 
     def current(self, name: str, value: Any) -> Any:
-        """The new name of a choice that was renamed, with a warning; any other value as it is."""
+        """Our name of a choice, with a warning where it is a new one; other values as they are."""
+        value = dict(self.synonyms).get(value, value) if self.synonyms else value
         new = dict(self.renamed).get(value) if self.renamed else None
         if new is None:
             return value

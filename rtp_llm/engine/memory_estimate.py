@@ -10,13 +10,7 @@ import torch
 
 from rtp_llm.distributed.tensor_parallel import planned_rank
 from rtp_llm.engine.graph_choice import choose_graphs
-from rtp_llm.engine.memory_plan import (
-    beside_steps,
-    idle_bytes,
-    is_of_experts,
-    shared_memory,
-    step_limits,
-)
+from rtp_llm.engine.memory_plan import beside_steps, idle_bytes, is_of_experts, step_limits
 from rtp_llm.engine.tensor.explain_ranks import stage_layers_of
 from rtp_llm.layers import torch_dtype
 from rtp_llm.loader import resolve
@@ -27,6 +21,7 @@ from rtp_llm.models.draft_model import cache_groups_of
 from rtp_llm.worker.cache.budget import (
     MIB,
     CacheBudget,
+    CacheSizeError,
     MeasuredMemory,
     measured_budget,
     modest_budget,
@@ -123,25 +118,27 @@ def _budget(
     one_sequence: int,
     weights: int,
 ) -> CacheBudget:
+    info = device.memory_info()
+    shared_by = settings.local_ranks if device.shares_memory else 1
+    free = info.free // shared_by - weights
+    if free < 0:
+        raise CacheSizeError(
+            f"the weights do not fit: they take about {weights * shared_by // MIB} MiB, and "
+            f"{info.free // MIB} of {info.total // MIB} MiB of {device.description()} are free"
+        )
     if device.shares_memory:
         return modest_budget(
             settings.kv_cache_mem_mb,
-            free=shared_memory(settings, device),
+            free=free,
             weights=weights,
             one_sequence=one_sequence,
         )
-    info = device.memory_info()
     memory = MeasuredMemory(
         total=info.total,
-        free=info.free - weights - beside_steps(settings, config, device, limits),
+        free=free - beside_steps(settings, config, device, limits),
         sampler=sampler_estimate(settings.max_running_requests, config.vocab_size),
     )
-    return measured_budget(
-        settings.kv_cache_mem_mb,
-        settings.reserve_runtime_mem_mb,
-        memory,
-        settings.gpu_memory_utilization,
-    )
+    return measured_budget(settings.kv_cache_mem_mb, settings.reserve_runtime_mem_mb, memory)
 
 
 def _weight_bytes(settings: Settings, dtype: torch.dtype) -> int:

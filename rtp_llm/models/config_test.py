@@ -283,6 +283,14 @@ def test_an_unknown_architecture_is_answered_with_the_nearest(tmp_path, named, c
     assert all(name in str(caught.value) for name in known_architectures())
 
 
+@pytest.mark.parametrize("named", ["GPT2LMHeadModel", "BloomForCausalLM", "T5ForConditionalGen"])
+def test_a_family_that_is_like_none_has_no_nearest(tmp_path, named):
+    known = ", ".join(known_architectures())
+    with pytest.raises(UnsupportedModelError) as caught:
+        read(tmp_path, architectures=[named])
+    assert str(caught.value).endswith(f" Supported: {known}.")
+
+
 def test_a_long_name_of_an_architecture_is_cut(tmp_path):
     with pytest.raises(UnsupportedModelError, match=r"'xxx.* Its layers are not impl") as caught:
         read(tmp_path, architectures=["x" * 10**6])

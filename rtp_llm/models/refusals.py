@@ -36,6 +36,9 @@ DTYPES = ("float32", "bfloat16", "float16")
 FP8_BLOCK = [128, 128]
 FP8_NUMBERS = ("e4m3", "float8_e4m3fn")
 
+# Families whose names are less alike have nothing to do with each other (GPT2 and Qwen2Moe).
+_NEAR = 0.6
+
 Values = Mapping[str, Any]
 
 
@@ -73,9 +76,11 @@ def _unknown(
     row = _row(name or "unknown architecture")
     reason = f"{row.reason} (config.json: {detail})" if detail else row.reason
     likely = sorted(architectures, key=lambda other: -_likeness(named, other))
-    return UnsupportedModelError(
-        f"{named} is not supported: {reason} Supported, the nearest first: {', '.join(likely)}."
-    )
+    is_near = _likeness(named, likely[0]) >= _NEAR
+    known = f"Supported, the nearest first: {', '.join(likely)}."
+    if not is_near:
+        known = f"Supported: {', '.join(architectures)}."
+    return UnsupportedModelError(f"{named} is not supported: {reason} {known}")
 
 
 def _likeness(one: str, other: str) -> float:

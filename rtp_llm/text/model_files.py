@@ -25,6 +25,11 @@ SPECIAL_TOKENS = (
 
 _TOKENIZER = "tokenizer_config.json"
 _TEMPLATE = "chat_template.json"
+_NO_GGUF = (
+    " GGUF files are llama.cpp's and are not read here. Serve the model that the file was made of "
+    "(the page of the file names it as base model): hf download OWNER/NAME --local-dir NAME. "
+    "For fewer bits there are --quantization int8 and fp8."
+)
 # As the Hub has them: an owner and a name.
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
@@ -135,7 +140,10 @@ def check_folder(path: str | Path, *, weights: bool = True) -> None:
         )
     try:
         if not folder.is_dir():
-            raise ModelFilesError(f"{folder} is a file; give the folder that holds config.json")
+            advice = _NO_GGUF if folder.suffix.lower() == ".gguf" else ""
+            raise ModelFilesError(
+                f"{folder} is a file; give the folder that holds config.json.{advice}"
+            )
         found = sorted(entry.name for entry in folder.iterdir())
     except OSError as error:
         raise ModelFilesError(f"cannot read {folder}: {error.strerror or error}") from error
@@ -150,6 +158,8 @@ def check_folder(path: str | Path, *, weights: bool = True) -> None:
 
 def _not_downloaded(name: str) -> str:
     folder = name.rpartition("/")[2]
+    if "gguf" in folder.lower():
+        return f"no model folder at {name} (looked in {Path.cwd()}).{_NO_GGUF}"
     return (
         f"no model folder at {name} (looked in {Path.cwd()}). That is a name on the Hugging Face "
         "Hub, and nothing is downloaded here. Run first (pip install huggingface_hub):\n"
@@ -166,6 +176,8 @@ def _advice(found: list[str], missing: list[str]) -> str:
         )
     if "*.safetensors" in missing and any(name.endswith(".bin") for name in found):
         return " Convert the .bin weights once: save_pretrained(folder) writes safetensors."
+    if "*.safetensors" in missing and any(name.lower().endswith(".gguf") for name in found):
+        return _NO_GGUF
     return ""
 
 

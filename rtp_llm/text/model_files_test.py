@@ -124,3 +124,11 @@ def test_folders_that_cannot_be_listed_are_named(tmp_path: Path) -> None:
     for path in (tmp_path / "loop", tmp_path / "none"):
         with pytest.raises(ModelFilesError, match=path.name):
             check_folder(path)
+
+
+@pytest.mark.parametrize("place", ["m.gguf", ".", "bartowski/Qwen3-8B-GGUF"])
+def test_gguf_is_answered_with_what_to_serve_in_its_place(tmp_path: Path, place: str) -> None:
+    (tmp_path / "m.gguf").touch()
+    path = place if "/" in place else tmp_path / place
+    with pytest.raises(ModelFilesError, match=r"GGUF files are llama\.cpp's .* hf download OWNER/"):
+        check_folder(path)

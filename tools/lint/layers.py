@@ -17,12 +17,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     for folder, below in {
         "__init__": "interrupts llm outputs sampling_params",
         "__main__": "cli interrupts",
-        "cli": "cluster router server engine text loader models attention ops device config "
-        "interrupts",
-        "cluster": "router server distributed config",
+        "cli": "commands config interrupts",
+        "commands": "cluster router server llm engine text loader models attention ops device "
+        "config bound_child interrupts sampling_params",
+        "cluster": "router server distributed config bound_child",
         "router": "server config keepalive",
         "server": "text engine config constraints interrupts sampling_params",
-        "llm": "vllm_arguments prompt_job outputs text engine worker config constraints interrupts "
+        "llm": "prompt_job outputs text engine worker config constraints interrupts "
         "sampling_params",
         "outputs": "engine",
         "prompt_job": "outputs text engine constraints sampling_params",
@@ -42,6 +43,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "distributed": "ops device",
         "compat": "ops",
         "ops": "native",
+        "bound_child": "",
         "interrupts": "",
         "keepalive": "",
         "native": "device _runtime",
@@ -49,7 +51,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "config": "",
         "constraints": "",
         "model_folder": "",
-        "vllm_arguments": "config",
         "sampling_params": "",
         "testing": "",  # for tests alone
         "_runtime": "",

@@ -25,7 +25,7 @@ from rtp_llm.server.keys.key_ring import ACCOUNT
 from rtp_llm.server.openai.generation import ChoiceDelta, Generation, Usage
 
 PING_SECONDS = 10.0
-STREAM_HEADERS = [
+_STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     # A buffering proxy would turn a stream into one late answer.
@@ -181,7 +181,7 @@ class StreamedAnswer(_Answer):
         if not self._started:
             self._started = True
             self._scope[EVENT_STREAM] = True
-            await send_start(send, 200, [*STREAM_HEADERS, *self._more_headers])
+            await send_start(send, 200, [*_STREAM_HEADERS, *self._more_headers])
 
 
 class WholeAnswer(_Answer):

@@ -172,7 +172,7 @@ def _describe_operation(operation: Schema, path: str, method: str) -> None:
     statuses = [*_OF_ALL, *(_OF_BODIES if body is not None else ())]
     if path == "/v1/models/{name}":
         statuses.append("404")
-    if parameters := openapi_agents.parameters_of(path, method):
+    if parameters := openapi_agents.parameters_of(path):
         operation["parameters"] = parameters
         statuses += ["400", "404"]
     if path in ("/tokenizer_info", "/metrics"):
@@ -198,7 +198,7 @@ def _success(path: str, method: str) -> Schema:
     if path not in _ANSWERS:
         return {_JSON: {"schema": {"type": "object"}}}
     content = {_JSON: _schema_of(_ANSWERS[path])}
-    if path in _CHUNKS:
+    if path in _CHUNKS and method == "post":
         content[_EVENTS] = {"schema": _event(_CHUNKS[path])}
     return content
 

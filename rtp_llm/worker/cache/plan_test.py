@@ -47,6 +47,12 @@ def plan(shape, *, context=40960, max_seq_len=None, mb=None, weights=1200 * MIB,
     return plan_cache(shape, budget, context=context, max_seq_len=max_seq_len)
 
 
+def test_more_than_is_free_is_refused():
+    assert plan(QWEN, mb=2048, free=2 * GIB).bytes <= 2 * GIB
+    with pytest.raises(CacheSizeError, match="kv_cache_mem_mb=2049 does not fit: 2048 MiB of"):
+        plan(QWEN, mb=2049, free=2 * GIB)
+
+
 def test_bytes_of_a_block():
     assert BLOCK[QWEN] == 28 * 2 * 8 * 128 * 2 * 16 == 112 * 1024 * 16
     assert BLOCK[TINY] == 64 * 1024

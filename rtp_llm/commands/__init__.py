@@ -1,0 +1,1 @@
+"""The commands of `rtp-llm`: a module each, with `parser` and `main`. Imported when they run."""

@@ -1,0 +1,14 @@
+"""The commands: each is a module of this folder; how it is called, and what it does."""
+
+from __future__ import annotations
+
+COMMANDS = {
+    "serve": ("serve MODEL [flags]", "serve a model folder over the OpenAI protocol"),
+    "route": ("route [flags]", "one address before several servers (--workers)"),
+    "key": ("key NAME", "print a new API key, and its entry for --api-key-file"),
+    "explain": (
+        "explain MODEL [flags]",
+        "say how the model would run here: device, number type, attention, refusals",
+    ),
+    "completion": ("completion SHELL", "print the completion of this command for bash or zsh"),
+}
