@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rtp_llm.constraints import Thinking
-from rtp_llm.text.parsers.registry import detect, reasoning_is_open, thinking_tags
+from rtp_llm.text.parsers.registry import detect_reasoning, reasoning_is_open, thinking_tags
 from rtp_llm.text.tokenizer import Tokenizer
 
 
@@ -29,5 +29,5 @@ def thinking_of(
 
 def thinking_in(prompt: str, tokenizer: Tokenizer) -> Thinking | None:
     """What may come before the answer to a prompt; None: the model is not known to think."""
-    form = detect(tokenizer.chat_template or "", tokenizer).reasoning
+    form = detect_reasoning(tokenizer.chat_template or "", tokenizer)
     return None if form is None else thinking_of(form, reasoning_is_open(prompt, form), tokenizer)

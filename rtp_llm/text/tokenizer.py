@@ -148,6 +148,11 @@ class Tokenizer:
         return {self._backend.id_to_token(each) or "": each for each in self.special_ids}
 
     @property
+    def special_tokens(self) -> Mapping[str, str]:
+        """bos_token, eos_token, ... as the chat template sees them."""
+        return self._special_tokens
+
+    @property
     def joins_bytes(self) -> bool:
         """Whether a text is the bytes of its tokens, one behind the other."""
         return self._bytes is not None

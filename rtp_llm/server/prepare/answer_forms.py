@@ -31,7 +31,7 @@ def choose_forms(settings: Settings, tokenizer: Tokenizer) -> Detected:
 
     Raises SettingsError where one that is set does not go with one that was found.
     """
-    found = detect(tokenizer.chat_template or "", tokenizer)
+    found = detect(tokenizer.chat_template or "", tokenizer, tokenizer.special_tokens)
     calls, reasoning, why = found.tool_calls, found.reasoning, found.why
     if settings.tool_call_parser is not None:
         calls = _set(settings.tool_call_parser)

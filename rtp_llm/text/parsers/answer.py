@@ -26,6 +26,7 @@ MESSAGE_ENDS = (
     "<|observation|>",
     "<end_of_turn>",
     "<turn|>",
+    "<|END_OF_TURN_TOKEN|>",
     "[e~[",
 )
 

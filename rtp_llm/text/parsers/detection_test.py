@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -8,15 +9,15 @@ from rtp_llm.text.chat_template import ChatTemplate
 from rtp_llm.text.conversation import Message, Tool, ToolCall
 from rtp_llm.text.parsers.cutting_for_tests import read
 from rtp_llm.text.parsers.deltas import ToolArguments, ToolCallBegin
-from rtp_llm.text.parsers.families_for_tests import FAMILIES, Family
+from rtp_llm.text.parsers.families_for_tests import Family
+from rtp_llm.text.parsers.more_families_for_tests import ALL_FAMILIES as FAMILIES
+from rtp_llm.text.parsers.read_back import answers
 from rtp_llm.text.parsers.registry import detect, reasoning_is_open
 from rtp_llm.text.parsers.spec import ParserSpec
 from rtp_llm.text.template_messages import template_messages, template_tools
 
 TOOL = Tool("add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}})
-ARGUMENTS = {"a": 1, "text": "x <think> y"}
 ASKED = (Message("user", "What does <think> mean?"),)
-CALLED = (*ASKED, Message("assistant", tool_calls=(ToolCall("1", "add", json.dumps(ARGUMENTS)),)))
 WITH_TEMPLATE = [name for name, family in FAMILIES.items() if family.template]
 
 
@@ -32,7 +33,7 @@ def render(
 
 
 def test_there_are_enough_families() -> None:
-    assert len(FAMILIES) >= 25
+    assert len({name for name in WITH_TEMPLATE if FAMILIES[name].tool_calls}) >= 40
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -41,7 +42,7 @@ def test_forms_are_found_and_explained(name: str) -> None:
     found = detect(family.template, family.vocabulary)
     assert (found.tool_calls, found.reasoning) == (family.tool_calls, family.reasoning)
     for form in filter(None, (found.tool_calls, found.reasoning)):
-        assert f"{form} (the " in found.why
+        assert f"{form} (" in found.why
 
 
 @pytest.mark.parametrize("name", WITH_TEMPLATE)
@@ -62,27 +63,86 @@ def test_thinking_that_is_off_by_default() -> None:
     assert reasoning_is_open(render(family, ASKED, thinking=True), "deepseek_v3")
 
 
-@pytest.mark.parametrize("name", WITH_TEMPLATE)
-def test_the_form_that_is_found_reads_what_the_template_writes(name: str) -> None:
+ARGUMENTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"a": 1},
+    {"text": "x <think> y"},
+    {"a": -12, "ratio": 0.5, "exact": True},
+    {"exact": False, "text": "", "note": None},
+    {"tags": ["a", "b, c", "[d]"]},
+    {"tags": [], "where": {"x": {"y": [1, 2.5, "}"]}}},
+    {"text": 'say "hi"\\ \t {b}'},
+    {"text": "é\U0001f600 \u4f60"},
+    {"text": "two\nlines\n  and more"},
+    {"text": "it's <b> [x] (y)"},
+    {"text": "12", "note": "null, and more"},
+)
+CALLED: tuple[tuple[tuple[str, dict[str, Any]], ...], ...] = (
+    *((("add", arguments),) for arguments in ARGUMENTS),
+    (("add", {"a": 1}), ("add", {"a": 2})),
+    (("now", {}), ("add", {"a": 1, "text": "x"}), ("now", {})),
+    (("add", {"where": {"deep": {"er": ["x"]}}}), ("now", {})),
+)
+TOOLS = (
+    Tool(
+        "add",
+        "Adds.",
+        {
+            "type": "object",
+            "properties": {
+                "a": {"type": "integer"},
+                "ratio": {"type": "number"},
+                "exact": {"type": "boolean"},
+                "text": {"type": "string"},
+                "tags": {"type": "array", "items": {"type": "string"}},
+                "where": {"type": "object"},
+                "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            },
+        },
+    ),
+    Tool("now", "The time.", {"type": "object", "properties": {}}),
+)
+
+
+def calls_in(form: str, text: str) -> list[tuple[str, Any]]:
+    found: list[tuple[str, str]] = []
+    for delta in read(ParserSpec(tool_calls=form, tools=TOOLS), [text]):
+        if isinstance(delta, ToolCallBegin):
+            found.append((delta.name, ""))
+        if isinstance(delta, ToolArguments):
+            found[-1] = (found[-1][0], found[-1][1] + delta.text)
+    return [(name, json.loads(arguments)) for name, arguments in found]
+
+
+@pytest.mark.parametrize("content", [None, "I look."])
+@pytest.mark.parametrize("name", [name for name in WITH_TEMPLATE if FAMILIES[name].tool_calls])
+def test_the_form_that_is_found_reads_what_the_template_writes(
+    name: str, content: str | None
+) -> None:
     family = FAMILIES[name]
-    if family.tool_calls is None:
+    form = detect(family.template, family.vocabulary).tool_calls
+    assert form is not None
+    if content and form in ("llama3_json", "pythonic"):  # read at the beginning of an answer only
         return
-    history = render(family, ASKED, prompt=False)
-    written = render(family, CALLED, prompt=False).removeprefix(history)
-    if family.tool_calls == "llama3_json":  # read at the beginning of an answer only
-        written = written.partition("\n\n")[2]
-    deltas = read(ParserSpec(tool_calls=family.tool_calls, tools=(TOOL,)), [written])
-    names = [delta.name for delta in deltas if isinstance(delta, ToolCallBegin)]
-    arguments = "".join(delta.text for delta in deltas if isinstance(delta, ToolArguments))
-    assert names == ["add"]
-    assert json.loads(arguments) == ARGUMENTS
+    template = ChatTemplate(family.template, {})
+    assert len(CALLED) == 15
+    for calls in CALLED:
+        several = template.call_style.several
+        for part in [calls] if several else [(call,) for call in calls]:
+            made = tuple(
+                ToolCall(f"call_{index}", name, json.dumps(arguments))
+                for index, (name, arguments) in enumerate(part)
+            )
+            texts = answers(template, Message("assistant", content, None, made), TOOLS)
+            assert list(part) in [calls_in(form, text) for text in texts], texts
 
 
 def test_marks_of_the_template_outweigh_the_vocabulary() -> None:
     tokens = {"[TOOL_CALLS]", "<|python_tag|>"}
     assert detect('<tool_call>{"name": N, "arguments": A}', tokens).tool_calls == "hermes"
-    assert detect("{{ messages }}", tokens).tool_calls == "mistral"
-    assert detect("{{ messages }}", set()).tool_calls is None
+    plain = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    assert detect(plain, tokens).tool_calls == "mistral"
+    assert detect(plain, set()).tool_calls is None
 
 
 def test_the_reason_names_the_marks() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from rtp_llm.text.parsers.calls.glm import GlmCalls
+from rtp_llm.text.parsers.calls.function_json import FunctionJson
+from rtp_llm.text.parsers.calls.gemma import GemmaCalls
+from rtp_llm.text.parsers.calls.gigachat import GigaChatCalls
+from rtp_llm.text.parsers.calls.glm import GlmCalls, HyCalls
 from rtp_llm.text.parsers.calls.harmony import Harmony
 from rtp_llm.text.parsers.calls.json_calls import TaggedJson
 from rtp_llm.text.parsers.calls.llama import LlamaJson
 from rtp_llm.text.parsers.calls.mistral import MistralCalls
+from rtp_llm.text.parsers.calls.namespaced_xml import NamespacedXml
 from rtp_llm.text.parsers.calls.pythonic import PythonicCalls
 from rtp_llm.text.parsers.calls.section_calls import SectionCalls
 from rtp_llm.text.parsers.calls.typed_values import ANY, STRING
@@ -99,6 +103,7 @@ CALLS: dict[str, Form] = {
     "kimi_k2": _KIMI_K2,
     "openai": Harmony(),
     "minimax_m2": _MINIMAX_M2,
+    "minimax_m3": NamespacedXml(),
     "seed_oss": _SEED_OSS,
     "minimax": TaggedJson("<tool_calls>", "</tool_calls>"),
     "hunyuan_a13b": TaggedJson("<tool_calls>", "</tool_calls>"),
@@ -110,6 +115,12 @@ CALLS: dict[str, Form] = {
     "phi4_mini": TaggedJson("<|tool_call|>", "<|/tool_call|>"),
     "nemotron_json": TaggedJson("<TOOLCALL>", "</TOOLCALL>"),
     "lfm2": PythonicCalls("<|tool_call_start|>", "<|tool_call_end|>"),
+    "functionary_v31": FunctionJson(),
+    "gemma4": GemmaCalls(),
+    "gigachat3": GigaChatCalls(),
+    "cohere_command3": TaggedJson("<|START_ACTION|>", "<|END_ACTION|>", name="tool_name"),
+    "command_r": TaggedJson("Action:", "```", lead="```json", name="tool_name"),
+    "hy_v3": HyCalls(),
 }
 CALL_ALIASES = {
     "deepseekv3": "deepseek_v3",
@@ -119,10 +130,13 @@ CALL_ALIASES = {
     "deepseekv32": "deepseek_v32",
     "deepseekv4": "deepseek_v4",
     "glm": "glm45",
+    "apriel": "hunyuan_a13b",
+    "cohere_command4": "cohere_command3",
     "gpt-oss": "openai",
     "harmony": "openai",
     "llama3": "llama3_json",
     "minimax-m2": "minimax_m2",
+    "minimax-m3": "minimax_m3",
     "qwen": "hermes",
     "qwen25": "hermes",
     "qwen3_xml": "qwen3_coder",

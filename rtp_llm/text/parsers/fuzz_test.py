@@ -86,7 +86,7 @@ def check_nothing_is_lost(text: str, deltas: list[OutputDelta]) -> None:
         if not isinstance(delta, TextDelta):
             break
         shown += delta.text
-    for end in MESSAGE_ENDS:
+    for end in (*MESSAGE_ENDS, "<|message_sep|>"):
         text = text.replace(end, "")
         shown = shown.replace(end, "")
     calls = any(isinstance(delta, ToolCallBegin) for delta in deltas)

@@ -55,7 +55,27 @@ CASES: list[tuple[str, str, list[OutputDelta] | str]] = [
     ("glm45", "<tool_call> is a tag\n", TEXT),
     ("kimi_k2", f"{KIMI_BEGIN}functions.now:0 {{}}", TEXT),
     ("deepseek_v32", '<｜DSML｜function_calls>\n<｜DSML｜invoke name="">', TEXT),
+    ("functionary_v31", "<function=now>1</function>", TEXT),
+    ("functionary_v31", "<function=>{}</function>", TEXT),
+    ("gemma4", "<|tool_call>now{}<tool_call|>", TEXT),
+    ("gigachat3", "function call<|role_sep|>\n[]", TEXT),
+    ("cohere_command3", '<|START_ACTION|>[{"name": "now"}]<|END_ACTION|>', TEXT),
+    ("command_r", "Action: I will look. ```json", TEXT),
+    ("hy_v3", "<tool_calls><tool_call>now</tool_call></tool_calls>", TEXT),
+    ("minimax_m3", "]<]minimax[>[<tool_call>now]<]minimax[>[</tool_call>", TEXT),
+    ("minimax_m3", ']<]minimax[>[<tool_call>]<]minimax[>[<invoke name="now">x', TEXT),
     # What was sent stays, the rest is text.
+    (
+        "gemma4",
+        "<|tool_call>call:now{a:1,b:[1}<tool_call|>",
+        [*now('{"a": 1, "b": [1'), TextDelta("}<tool_call|>")],
+    ),
+    (
+        "minimax_m3",
+        ']<]minimax[>[<tool_call>]<]minimax[>[<invoke name="now">]<]minimax[>[<a>1'
+        "]<]minimax[>[</b>",
+        [ToolCallBegin(0, "now"), TextDelta("1]<]minimax[>[</b>")],
+    ),
     (
         "hermes",
         '<tool_call>{"name": "now", "arguments": {"a": 1]}}</tool_call>',
@@ -89,7 +109,21 @@ CASES: list[tuple[str, str, list[OutputDelta] | str]] = [
     ("mistral", '[TOOL_CALLS]now{"a": 1}', now('{"a": 1}')),
     ("mistral", "[TOOL_CALLS]now[CALL_ID]abc[ARGS]{}", call(0, "now", "{}", "abc")),
     ("kimi_k2", f"{KIMI_BEGIN}now{KIMI_ARGUMENTS}{{}}<|tool_call_end|>", now()),
+    ("gemma4", '<|tool_call>call: now { a : 1 , <|"|>b<|"|>: None }', now('{"a": 1, "b": null}')),
+    (
+        "minimax_m3",
+        ']<]minimax[>[<tool_call>\n]<]minimax[>[ <invoke name="now">',
+        TEXT,
+    ),
+    (
+        "minimax_m3",
+        ']<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name="now">]<]minimax[>[<a>\n'
+        "]<]minimax[>[<t>x]<]minimax[>[</t>]<]minimax[>[<t>2]<]minimax[>[</t>]<]minimax[>[</a>"
+        "]<]minimax[>[</invoke>",
+        now('{"a": {"t": ["x", 2]}}'),
+    ),
     # Cut within the arguments.
+    ("gemma4", '<|tool_call>call:now{a:<|"|>Par', now('{"a": "Par')),
     (
         "qwen3_coder",
         "<function=weather>\n<parameter=city>\nPar",

@@ -9,14 +9,10 @@ from types import MappingProxyType
 from rtp_llm.constraints import Grammar
 from rtp_llm.text.conversation import Tool, ToolChoice
 from rtp_llm.text.parsers import forms
-from rtp_llm.text.parsers.answer import Answer
 from rtp_llm.text.parsers.calls.harmony import CHANNEL, END, MESSAGE, Harmony
-from rtp_llm.text.parsers.deltas import OutputParser
-from rtp_llm.text.parsers.detection import Detected, detect
-from rtp_llm.text.parsers.parser import Form, Plain, StepsParser, Verbatim
-from rtp_llm.text.parsers.source import Malformed, Source, Steps
+from rtp_llm.text.parsers.detection import Detected, detect, detect_reasoning
+from rtp_llm.text.parsers.make import make_parser
 from rtp_llm.text.parsers.spec import ParserSpec
-from rtp_llm.text.parsers.thinking import Thinking
 from rtp_llm.text.parsers.tool_grammar import syntaxes
 
 __all__ = [
@@ -25,6 +21,7 @@ __all__ = [
     "Detected",
     "call_or_answer",
     "detect",
+    "detect_reasoning",
     "make_parser",
     "reads_channels",
     "reasoning_is_open",
@@ -42,29 +39,8 @@ _TURN = re.compile(
 )
 
 _ANALYSIS = f"{CHANNEL}analysis{MESSAGE}"
-_TOKENS = re.compile(r"<\|[^<>|]+\|>|｜DSML｜")  # some markers have several, or one within
-
-
-def make_parser(spec: ParserSpec) -> OutputParser:
-    """A parser for one answer. Raises KeyError for a form that is not known."""
-    if spec.plain:
-        return Verbatim()
-    answer = Answer(Source(), spec.tools, only_tools=spec.only_tools)
-    thinking = None if spec.reasoning is None else forms.reasoning(spec.reasoning)
-    form = Plain() if spec.tool_calls is None else forms.calls(spec.tool_calls)
-    if forms.is_harmony(spec.tool_calls) or forms.is_harmony(spec.reasoning):
-        harmony = Harmony(spec.reasoning_open, calls=spec.tool_calls is not None)
-        return StepsParser(harmony.read(answer), answer)
-    return StepsParser(_steps(thinking, spec.reasoning_open, form, answer), answer)
-
-
-def _steps(thinking: Thinking | None, is_open: bool, form: Form, answer: Answer) -> Steps[None]:
-    if thinking is not None:
-        try:
-            yield from thinking.read(answer.source, is_open)
-        except Malformed:  # so much white space is text
-            yield answer.give_up()
-    yield from form.read(answer)
+# Some markers have several tokens, or one within.
+_TOKENS = re.compile(r"<\|[^<>|]+\|>|｜DSML｜|\]<\]minimax\[>\[")
 
 
 def reads_channels(form: str) -> bool:

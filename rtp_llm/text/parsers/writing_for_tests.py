@@ -166,6 +166,78 @@ def functions(open: str, close: str, line: str) -> Writer:
     return each(xml(open, close, "<function=%s>", "<parameter=%s>", ends, line))
 
 
+def gemma_value(value: object) -> str:
+    if isinstance(value, str):
+        return f'<|"|>{value}<|"|>'
+    if isinstance(value, Mapping):
+        members = (f"{key}:{gemma_value(each)}" for key, each in value.items())
+        return f"{{{','.join(members)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(gemma_value, value))}]"
+    return dumps(value)
+
+
+def gemma(calls: Sequence[Call]) -> str:
+    return "".join(
+        f"<|tool_call>call:{name}{gemma_value(arguments)}<tool_call|>" for name, arguments in calls
+    )
+
+
+SPACE = "]<]minimax[>["
+
+
+def minimax_value(value: object) -> str:
+    """The elements of an object or array, or the text."""
+    if isinstance(value, Mapping):
+        pairs = [(key, each) for key, each in value.items()]
+    elif isinstance(value, list):
+        pairs = [("item", each) for each in value]
+    else:
+        return raw(value)
+    return "".join(f"{SPACE}<{key}>{minimax_value(each)}{SPACE}</{key}>" for key, each in pairs)
+
+
+def minimax_m3(calls: Sequence[Call]) -> str:
+    invokes = (
+        f'{SPACE}<invoke name="{name}">{minimax_value(arguments)}{SPACE}</invoke>'
+        for name, arguments in calls
+    )
+    return f"{SPACE}<tool_call>\n" + "\n".join(invokes) + f"\n{SPACE}</tool_call>"
+
+
+def hy(suffix: str) -> Writer:
+    def write_one(call: Call) -> str:
+        pairs = (
+            f"<arg_key{suffix}>{key}</arg_key{suffix}>\n"
+            f"<arg_value{suffix}>{raw(value)}</arg_value{suffix}>\n"
+            for key, value in call[1].items()
+        )
+        head = f"<tool_call{suffix}>{call[0]}<tool_sep{suffix}>\n"
+        return f"{head}{''.join(pairs)}</tool_call{suffix}>"
+
+    return lambda calls: (
+        f"<tool_calls{suffix}>\n" + "\n".join(map(write_one, calls)) + f"\n</tool_calls{suffix}>"
+    )
+
+
+def cohere(calls: Sequence[Call]) -> str:
+    shown = (
+        f'    {{"tool_call_id": "{index}", "tool_name": {dumps(name)}, '
+        f'"parameters": {dumps(arguments)}}}'
+        for index, (name, arguments) in enumerate(calls)
+    )
+    return "<|START_ACTION|>[\n" + ",\n".join(shown) + "\n]<|END_ACTION|>"
+
+
+def command_r(calls: Sequence[Call]) -> str:
+    shown = (
+        f'    {{\n        "tool_name": {dumps(name)},\n'
+        f'        "parameters": {dumps(arguments)}\n    }}'
+        for name, arguments in calls
+    )
+    return "Action: ```json\n[\n" + ",\n".join(shown) + "\n]```"
+
+
 WRITERS: dict[str, Writer] = {
     "hermes": in_tags("<tool_call>", "</tool_call>"),
     "qwen3_coder": functions("<tool_call>", "</tool_call>", "\n"),
@@ -209,6 +281,21 @@ WRITERS: dict[str, Writer] = {
     "phi4_mini": array("<|tool_call|>", "<|/tool_call|>"),
     "nemotron_json": array("<TOOLCALL>", "</TOOLCALL>"),
     "lfm2": lambda calls: f"<|tool_call_start|>{pythonic(calls)}<|tool_call_end|>",
+    "functionary_v31": lambda calls: "".join(
+        f"<function={name}>{dumps(arguments)}</function>" for name, arguments in calls
+    ),
+    "gemma4": gemma,
+    "gigachat3": lambda calls: "".join(
+        f"<|message_sep|>\n\nfunction call<|role_sep|>\n{json_object(call)}" for call in calls
+    ),
+    "gigachat3 (token)": lambda calls: "".join(
+        f"<|function_call|>{json_object(call)}" for call in calls
+    ),
+    "cohere_command3": cohere,
+    "command_r": command_r,
+    "hy_v3": hy(""),
+    "hy_v3 (released)": hy(":opensource"),
+    "minimax_m3": minimax_m3,
 }
 """By form; a form that is written in two ways has a second row."""
 

@@ -44,32 +44,34 @@ class Arguments:
         try:
             yield from self._answer.source.until(end, pieces.append)
         except Ended:
-            yield self._value(key, "".join(pieces))
+            yield self.value(key, "".join(pieces))
             raise
         text = "".join(pieces)
-        yield self._value(key, json_of(text.removesuffix("\n") if in_lines else text, types))
+        yield self.value(key, json_of(text.removesuffix("\n") if in_lines else text, types))
 
     def close(self) -> ToolArguments:
         """There are no more."""
         return self._answer.arguments("{}" if self._before == "{" else "}")
 
     def _string(self, key: str, end: Markers, in_lines: bool) -> Steps[None]:
-        yield self._value(key, '"')
+        yield self.value(key, '"')
         newline = ""
 
         def send(piece: str) -> ToolArguments:
             nonlocal newline
             text = newline + piece
             newline = "\n" if in_lines and text.endswith("\n") else ""
-            return self._answer.arguments(_escaped(text.removesuffix(newline)))
+            return self._answer.arguments(escaped(text.removesuffix(newline)))
 
         yield from self._answer.source.until(end, send)
         yield self._answer.arguments('"')
 
-    def _value(self, key: str, text: str) -> ToolArguments:
+    def value(self, key: str, text: str) -> ToolArguments:
+        """An argument whose value is this JSON."""
         before, self._before = self._before, ", "
         return self._answer.arguments(f"{before}{json.dumps(key, ensure_ascii=False)}: {text}")
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """What stands for the text between the quotes of a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]

@@ -15,11 +15,14 @@ ARGUMENTS = ("arguments", "parameters")
 class TaggedJson:
     """`open`, then a call, an array of calls or calls in a row, then `close`.
 
-    ``close`` empty: nothing closes them.
+    ``close`` empty: nothing closes them. ``lead``: what follows `open`; ``name``: the key of the
+    name.
     """
 
     open: str
     close: str = ""
+    lead: str = ""
+    name: str = "name"
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -43,37 +46,40 @@ class TaggedJson:
 
     def _calls(self, answer: Answer) -> Steps[None]:
         yield from answer.source.spaces()
+        if self.lead:
+            yield from answer.source.expect(self.lead)
+            yield from answer.source.spaces()
         if (yield from answer.source.peek()) == "[":
-            yield from calls_in_array(answer)
+            yield from calls_in_array(answer, self.name)
             return
-        yield from json_call(answer)
+        yield from json_call(answer, name=self.name)
         yield from answer.source.spaces()
         while (yield from answer.source.peek()) == "{":
-            yield from json_call(answer)
+            yield from json_call(answer, name=self.name)
             yield from answer.source.spaces()
 
 
-def calls_in_array(answer: Answer) -> Steps[None]:
+def calls_in_array(answer: Answer, name: str = "name") -> Steps[None]:
     """Read `[call, call, ...]`. Raises Malformed, Ended."""
     source = answer.source
     yield from source.expect("[")
     while True:
         yield from source.spaces()
-        yield from json_call(answer)
+        yield from json_call(answer, name=name)
         yield from source.spaces()
         if (yield from source.expect(",", "]")) == "]":
             answer.end_call()
             return
 
 
-def json_call(answer: Answer, *, bare: bool = False) -> Steps[None]:
+def json_call(answer: Answer, *, bare: bool = False, name: str = "name") -> Steps[None]:
     """Read `{"name": N, "arguments": {...}}`, its keys in any order.
 
     The call begins once its name and the beginning of its arguments have come; one without
     arguments has none. ``bare``: no marker says that this is a call, so it must have arguments and
-    the name of a declared tool. Raises Malformed, Ended.
+    the name of a declared tool. ``name``: the key of the name. Raises Malformed, Ended.
     """
-    call = _JsonCall(answer, bare)
+    call = _JsonCall(answer, bare, name)
     source = answer.source
     yield from source.expect("{")
     yield from source.spaces()
@@ -94,9 +100,10 @@ def json_call(answer: Answer, *, bare: bool = False) -> Steps[None]:
 class _JsonCall:
     """What a call's object has said so far."""
 
-    def __init__(self, answer: Answer, bare: bool) -> None:
+    def __init__(self, answer: Answer, bare: bool, name_key: str) -> None:
         self._answer = answer
         self._bare = bare
+        self._name_key = name_key
         self._name: str | None = None
         self._held: list[str] = []
         self._sent = False
@@ -104,7 +111,7 @@ class _JsonCall:
     def member(self, key: str) -> Steps[None]:
         """Read the value of one key."""
         source = self._answer.source
-        if key == "name" and self._name is None:
+        if key == self._name_key and self._name is None:
             self._name = yield from json_text.string(source)
             if self._bare and self._name not in self._answer.tools:
                 raise Malformed

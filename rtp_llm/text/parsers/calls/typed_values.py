@@ -56,6 +56,34 @@ def referenced(reference: str, root: Mapping[str, Any]) -> object:
     return found
 
 
+def child_schema(
+    schema: object, root: Mapping[str, Any], at: str | int, depth: int = _REFERENCES
+) -> object:
+    """The schema of a member of an object, by its key, or of an item, by its index; None: none.
+
+    The first one that declares it is taken, of the schema itself and its alternatives.
+    """
+    if not isinstance(schema, Mapping) or depth == 0:
+        return None
+    if isinstance(schema.get("$ref"), str):
+        return child_schema(referenced(schema["$ref"], root), root, at, depth - 1)
+    if isinstance(at, str):
+        properties = schema.get("properties")
+        found = properties.get(at) if isinstance(properties, Mapping) else None
+        found = schema.get("additionalProperties") if found is None else found
+    else:
+        first = schema.get("prefixItems")
+        first = first if isinstance(first, list) else []
+        found = first[at] if at < len(first) else schema.get("items")
+    if isinstance(found, Mapping):
+        return found
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        for option in schema[keyword] if isinstance(schema.get(keyword), list) else ():
+            if (found := child_schema(option, root, at, depth - 1)) is not None:
+                return found
+    return None
+
+
 def json_of(text: str, types: frozenset[str]) -> str:
     """The JSON text of a value written as `text`, the first of `types` that it can be.
 

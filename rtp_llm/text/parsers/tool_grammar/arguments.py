@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ _NOTES = frozenset(
     | {"definitions", "deprecated", "strict"}
 )
 
-_IN_TAGS = re.compile(r"""[^\s<>"]+""")
+IN_TAGS = re.compile(r"""[^\s<>"]+""")
 _IN_PYTHON = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
@@ -45,13 +45,8 @@ class Argument:
         Raises GrammarError for a strict tool whose texts have to obey more than that.
         """
         schema = self.schema if isinstance(self.schema, Mapping) else {}
-        for keyword in schema if self.strict else ():
-            if keyword not in _OF_STRINGS | _NOTES:
-                raise GrammarError(
-                    f"argument {self.key!r}: {keyword} cannot be enforced in the form that this "
-                    "model calls tools in",
-                    keyword,
-                )
+        if self.strict:
+            check_keywords(f"argument {self.key!r}", schema, frozenset())
         if "const" in schema:
             return [schema["const"]]
         return list(schema["enum"]) if isinstance(schema.get("enum"), list) else None
@@ -65,11 +60,7 @@ def arguments_of(tool: Tool, names: re.Pattern[str]) -> list[Argument]:
     root = tool.parameters
     for keyword in root if tool.strict else ():
         if keyword not in _OF_OBJECTS | _NOTES:
-            raise GrammarError(
-                f"tool {tool.name!r}: {keyword} cannot be enforced in the form that this model "
-                "calls tools in",
-                keyword,
-            )
+            raise _not_enforced(f"tool {tool.name!r}", keyword)
     properties = root.get("properties")
     required = root.get("required")
     declared = dict(properties) if isinstance(properties, Mapping) else {}
@@ -94,6 +85,33 @@ def arguments_of(tool: Tool, names: re.Pattern[str]) -> list[Argument]:
     ]
 
 
+def check_keywords(place: str, schema: Mapping[str, Any], more: frozenset[str]) -> None:
+    """Raise GrammarError for what cannot be enforced of a value written as text, besides `more`."""
+    for keyword in schema:
+        if keyword not in _OF_STRINGS | _NOTES | more:
+            raise _not_enforced(place, keyword)
+
+
+def _not_enforced(place: str, keyword: str) -> GrammarError:
+    return GrammarError(
+        f"{place}: {keyword} cannot be enforced in the form that this model calls tools in",
+        keyword,
+    )
+
+
+def separated(terms: Sequence[str], required: int, comma: str) -> str:
+    """The terms in their order with commas between; the first `required` ones must be there."""
+    if required:
+        rest = " ".join(f"({comma} {term})?" for term in terms[required:])
+        return f" {comma} ".join(terms[:required]) + " " + rest
+    # The first that is there has no comma before it.
+    options = (
+        " ".join([term, *(f"({comma} {more})?" for more in terms[index + 1 :])])
+        for index, term in enumerate(terms)
+    )
+    return f"({' | '.join(options)})?" if terms else ""
+
+
 @dataclass(frozen=True)
 class Tagged:
     """Arguments in tags: `head(key, is a text)`, the value, `end`, `after`.
@@ -110,7 +128,7 @@ class Tagged:
 
     def __call__(self, tool: Tool, texts: Texts) -> str:
         terms = [texts(tool.name + self.before)]
-        for argument in arguments_of(tool, _IN_TAGS):
+        for argument in arguments_of(tool, IN_TAGS):
             term = f"{self._argument(argument, texts)} {texts(self.after)}"
             terms.append(term if argument.required else f"({term})?")
         return " ".join([*terms, texts(self.close)])
@@ -139,17 +157,7 @@ def python_call(tool: Tool, texts: Texts) -> str:
     arguments = sorted(arguments_of(tool, _IN_PYTHON), key=lambda argument: not argument.required)
     terms = [f"{texts(argument.key + '=')} {_python(argument)}" for argument in arguments]
     required = sum(argument.required for argument in arguments)
-    comma = texts(", ")
-    if required:
-        rest = " ".join(f"({comma} {term})?" for term in terms[required:])
-        inner = f" {comma} ".join(terms[:required]) + " " + rest
-    else:
-        # The first that is there has no comma before it.
-        options = (
-            " ".join([term, *(f"({comma} {more})?" for more in terms[index + 1 :])])
-            for index, term in enumerate(terms)
-        )
-        inner = f"({' | '.join(options)})?" if terms else ""
+    inner = separated(terms, required, texts(", "))
     return f"{texts(tool.name + '(')} {inner} {texts(')')}"
 
 

@@ -7,10 +7,22 @@ from collections.abc import Mapping, Sequence
 from rtp_llm.constraints import Grammar
 from rtp_llm.text.conversation import Tool, ToolChoice
 from rtp_llm.text.grammar.lark import either_grammar, lark_grammar
+from rtp_llm.text.parsers.calls import gemma
+from rtp_llm.text.parsers.calls.glm import KeyValueCall
+from rtp_llm.text.parsers.calls.namespaced_xml import SPACE
 from rtp_llm.text.parsers.forms import CALL_ALIASES
 from rtp_llm.text.parsers.tool_grammar.arguments import Tagged, python_call
 from rtp_llm.text.parsers.tool_grammar.harmony import HarmonySyntax
-from rtp_llm.text.parsers.tool_grammar.terms import Syntax, Texts, enforced, json_call, named_json
+from rtp_llm.text.parsers.tool_grammar.nested import GemmaValues, NestedCall, XmlValues
+from rtp_llm.text.parsers.tool_grammar.terms import (
+    Syntax,
+    Texts,
+    enforced,
+    json_arguments,
+    json_call,
+    named_json,
+    quoted,
+)
 
 
 def _tagged_json(open: str, close: str) -> Syntax:
@@ -59,15 +71,70 @@ def _invokes(mark: str, section: str, key_end: Mapping[bool, str]) -> Syntax:
     )
 
 
-def _glm(line: str) -> Syntax:
-    arguments = Tagged(
-        before=line,
-        head=lambda key, text: f"<arg_key>{key}</arg_key>{line}<arg_value>",
-        end="</arg_value>",
+def _key_values(line: str, tags: KeyValueCall) -> Tagged:
+    tag = tags.tag
+    return Tagged(
+        before=f"{tag('tool_sep') if tags.separator else ''}{line}",
+        head=lambda key, text: f"{tag('arg_key')}{key}{tag('/arg_key')}{line}{tag('arg_value')}",
+        end=tag("/arg_value"),
         after=line,
-        close="</tool_call>",
+        close=tag("/tool_call"),
     )
+
+
+def _glm(line: str) -> Syntax:
+    arguments = _key_values(line, KeyValueCall())
     return Syntax(arguments, "<tool_call>", between=f"{line}<tool_call>", string_end=arguments.end)
+
+
+def _hy(suffix: str) -> Syntax:
+    tags = KeyValueCall(suffix, separator=True)
+    arguments = _key_values("\n", tags)
+    begin = f"\n{tags.tag('tool_call')}"
+    return Syntax(
+        arguments,
+        tags.tag("tool_calls"),
+        open=begin,
+        between=begin,
+        close=f"\n{tags.tag('/tool_calls')}",
+        string_end=arguments.end,
+    )
+
+
+def _cohere(tool: Tool, texts: Texts) -> str:
+    """Command R7B and A number their calls."""
+    head = f'", "tool_name": {quoted(tool.name)}, "parameters": '
+    begin = texts('    {"tool_call_id": "')
+    return f"{begin} /[0-9]{{1,3}}/ {texts(head)} {json_arguments(tool)} {texts('}')}"
+
+
+def _command_r(tool: Tool, texts: Texts) -> str:
+    head = f'    {{\n        "tool_name": {quoted(tool.name)},\n        "parameters": '
+    return f"{texts(head)} {json_arguments(tool)} {texts(chr(10) + '    }')}"
+
+
+def _minimax_m3() -> Syntax:
+    begin = f'\n{SPACE}<invoke name="'
+    return Syntax(
+        NestedCall(XmlValues(), head='">', close="</invoke>"),
+        trigger=f"{SPACE}<tool_call>",
+        open=begin,
+        between=begin,
+        close=f"\n{SPACE}</tool_call>",
+        string_end=SPACE,
+    )
+
+
+def _gemma4() -> Syntax:
+    values = GemmaValues()
+    return Syntax(
+        NestedCall(values, head="", close=gemma.CLOSE),
+        trigger=gemma.OPEN,
+        open="call:",
+        between=f"{gemma.OPEN}call:",
+        string_end=gemma.QUOTE,
+        rules=values.rules,
+    )
 
 
 def _deepseek(before: str, head: str, after: str, line: str) -> Syntax:
@@ -82,7 +149,19 @@ def _deepseek(before: str, head: str, after: str, line: str) -> Syntax:
 
 
 _STRING = {True: '" string="true">', False: '" string="false">'}
-_MISTRAL = Syntax(named_json("[ARGS]", ""), "[TOOL_CALLS]", between="[TOOL_CALLS]")
+_GIGACHAT = "<|message_sep|>\n\nfunction call<|role_sep|>\n"
+# Of forms that a family writes in two ways: the one of tokenizers with this special token.
+_NEWER: dict[str, tuple[str, Syntax]] = {
+    "mistral": (
+        "[ARGS]",
+        Syntax(named_json("[ARGS]", ""), "[TOOL_CALLS]", between="[TOOL_CALLS]"),
+    ),
+    "gigachat3": (
+        "<|function_call|>",
+        Syntax(json_call("arguments"), "<|function_call|>", between="<|function_call|>"),
+    ),
+    "hy_v3": ("<tool_calls:opensource>", _hy(":opensource")),
+}
 _HARMONY = HarmonySyntax()
 _SYNTAXES: dict[str, Syntax | HarmonySyntax] = {
     "hermes": _tagged_json("<tool_call>", "</tool_call>"),
@@ -133,6 +212,15 @@ _SYNTAXES: dict[str, Syntax | HarmonySyntax] = {
     "lfm2": Syntax(
         python_call, "<|tool_call_start|>", "", "[", ", ", "]<|tool_call_end|>", first="["
     ),
+    "functionary_v31": Syntax(named_json(">", "</function>"), "<function=", between="<function="),
+    "gemma4": _gemma4(),
+    "gigachat3": Syntax(json_call("arguments"), _GIGACHAT, between=_GIGACHAT),
+    "cohere_command3": Syntax(
+        _cohere, "<|START_ACTION|>", open="[\n", between=",\n", close="\n]<|END_ACTION|>"
+    ),
+    "command_r": Syntax(_command_r, "Action:", open=" ```json\n[\n", between=",\n", close="\n]```"),
+    "hy_v3": _hy(""),
+    "minimax_m3": _minimax_m3(),
 }
 
 
@@ -143,9 +231,9 @@ def tool_grammar(
     if not (called := enforced(tools, choice)):
         return None
     name = CALL_ALIASES.get(form, form)
-    # From the eleventh tokenizer on, models of Mistral have a token before the arguments.
-    newer = name == "mistral" and "[ARGS]" in special_ids
-    syntax = _MISTRAL if newer else _SYNTAXES[name]
+    syntax = _SYNTAXES[name]
+    if name in _NEWER and _NEWER[name][0] in special_ids:
+        syntax = _NEWER[name][1]
     return lark_grammar(syntax.lark(called, choice, Texts(special_ids)))
 
 

@@ -36,6 +36,10 @@ class Texts:
             terms.append(literal(text[at:]))
         return " ".join(terms)
 
+    def begins_special(self, text: str) -> bool:
+        """Whether a text begins with a special token."""
+        return self._pattern.match(text) is not None
+
     def rule_up_to(self, name: str, text: str, end: str) -> str:
         """A rule: the terminal `text` up to the first `end`, and that."""
         special = self._pattern.search(end)
@@ -68,6 +72,8 @@ class Syntax:
     close: str = ""
     first: str = ""
     string_end: str = ""
+    rules: Callable[[Texts], str] | None = None
+    """Further rules, which the terms of calls name."""
 
     def lark(self, tools: Sequence[Tool], choice: ToolChoice, texts: Texts) -> str:
         """The grammar of an answer."""
@@ -81,6 +87,8 @@ class Syntax:
         ]
         if self.string_end:
             rules.append(texts.rule_up_to("string", "ANY", self.string_end))
+        if self.rules is not None:
+            rules.append(self.rules(texts))
         return "".join(rules)
 
     def _start(self, choice: ToolChoice, texts: Texts) -> str:
@@ -92,7 +100,9 @@ class Syntax:
         text = f"TEXT: /\\s*([^\\s{first}](?s:.*))?/\n" if first else "TEXT: /(?s:.*)/\n"
         if not self.trigger:
             return f"start: BLANK calls BLANK | TEXT\n{blank}{text}"
-        free = texts.rule_up_to("free", "TEXT", self.trigger)
+        # A text has no special tokens, so one before the trigger is a part of it.
+        begin = self.lead if texts.begins_special(self.lead) else ""
+        free = texts.rule_up_to("free", "TEXT", begin + self.trigger)
         start = "(free calls)* TEXT" if choice.parallel else "TEXT | free calls BLANK"
         return f"start: {start}\n{blank}{text}{free}"
 
@@ -111,11 +121,11 @@ def enforced(tools: Sequence[Tool], choice: ToolChoice) -> list[Tool]:
     return list(tools)
 
 
-def json_call(arguments: str, before: str = "", after: str = "") -> Terms:
-    """A JSON object of a name and the arguments under that key."""
+def json_call(arguments: str, before: str = "", after: str = "", name: str = "name") -> Terms:
+    """A JSON object of a name, under the key `name`, and the arguments under theirs."""
 
     def terms(tool: Tool, texts: Texts) -> str:
-        head = f'{before}{{"name": {quoted(tool.name)}, "{arguments}": '
+        head = f'{before}{{"{name}": {quoted(tool.name)}, "{arguments}": '
         return f"{texts(head)} {json_arguments(tool)} {texts('}' + after)}"
 
     return terms

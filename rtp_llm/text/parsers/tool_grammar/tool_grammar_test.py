@@ -29,15 +29,23 @@ unhurried = settings(
 )
 WRITTEN = [writer for writer in WRITERS if writer != "llama3_json (tagged)"]
 REQUIRED = ToolChoice("required")
+REQUIRED_FIRST = ("pythonic", "llama4_pythonic", "olmo3", "lfm2", "gemma4")
 
 
 def specials_of(writer: str) -> tuple[str, ...]:
     """Tokens that are special in the family's vocabulary; the first ends its messages."""
     markers = "".join(CALLS[form_of(writer)].markers)
-    found = re.findall(r"｜DSML｜|<[|｜][^<>\s]+?[|｜]>|\[[A-Z_]+\]", markers)
+    found = re.findall(
+        r"｜DSML｜|<[|｜][^<>\s]+?[|｜]>|<\|\w+>|<\w+\|>|\[[A-Z_]+\]|\]<\]minimax\[>\[|<[/\w:]+>",
+        markers,
+    )
     special = dict.fromkeys(["<eos>", *found])
     if writer == "mistral (array)":
         del special["[ARGS]"]
+    if writer == "gigachat3":
+        del special["<|function_call|>"]
+    if writer == "hy_v3":
+        special = {each: None for each in special if ":opensource" not in each}
     return tuple(special)
 
 
@@ -179,6 +187,73 @@ def test_what_cannot_be_enforced_is_refused() -> None:
             tool_grammar(form, [named], REQUIRED)
 
 
+NESTED: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "parts": {"type": "array", "items": {"$ref": "#/$defs/part"}},
+        "kind": {"enum": ["a", 2, None]},
+        "size": {"anyOf": [{"type": "integer", "maximum": 9}, {"type": "null"}]},
+        "free": {"type": "object"},
+    },
+    "required": ["parts"],
+    "$defs": {
+        "part": {
+            "type": "object",
+            "properties": {"n": {"type": "integer"}, "of": {"type": "array"}},
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("writer", ["gemma4", "minimax_m3"])
+def test_nested_values_in_a_syntax_of_their_own(writer: str) -> None:
+    grammars, write = Grammars(writer), WRITERS[writer]
+    tool = Tool("f", parameters=NESTED)
+    grammar = grammars.make([tool])
+    part = {"n": 1}
+    arguments: dict[str, Any]
+    for arguments in (
+        {"parts": []},
+        {"parts": [part, part], "kind": 2},
+        {"parts": [{"n": 1, "of": []}], "kind": "a", "size": None},
+        {"parts": [part], "size": 9},
+    ):
+        text = write([("f", arguments)])
+        assert grammars.accepts(grammar, text), text
+        deltas = read(ParserSpec(writer, tools=(tool,)), [text])
+        assert calls_of(deltas) == [("f", arguments)]
+    for arguments in (
+        {},
+        {"parts": [], "kind": "b"},
+        {"parts": [{"n": "x"}]},
+        {"parts": [], "size": 10},
+    ):
+        assert not grammars.accepts(grammar, write([("f", arguments)])), arguments
+
+
+@pytest.mark.parametrize("writer", ["gemma4", "minimax_m3"])
+def test_nested_values_that_cannot_be_enforced(writer: str) -> None:
+    grammars = Grammars(writer)
+    strict = Tool("f", "", {"properties": {"a": {"type": "array", "minItems": 2}}}, strict=True)
+    with pytest.raises(GrammarError, match="'f': minItems cannot be enforced"):
+        grammars.make([strict])
+    strict = Tool("f", "", {"properties": {"a": {"enum": [[1]]}}}, strict=True)
+    with pytest.raises(GrammarError, match="an object or array in enum"):
+        grammars.make([strict])
+    grammars.make([Tool("f", "", {"properties": {"a": {"enum": [[1], {}]}}})])
+    inner = {"type": "object", "properties": {"b c": {}}}
+    named = Tool("f", parameters={"properties": {"a": inner}})
+    with pytest.raises(GrammarError, match="cannot name an argument 'b c'"):
+        grammars.make([named])
+
+
+def test_objects_of_any_members() -> None:
+    grammars = Grammars("gemma4")
+    grammar = grammars.make([Tool("f", parameters={"properties": {"free": {"type": "object"}}})])
+    free = {"free": {"a": [1, {"b": "text"}], "c": True, "d": None}}
+    assert grammars.accepts(grammar, WRITERS["gemma4"]([("f", free)]))
+
+
 POINT: dict[str, Any] = {
     "type": "object",
     "properties": {"x": {"type": "integer"}, "label": {"type": "string"}},
@@ -262,7 +337,7 @@ def test_calls_that_are_accepted_are_read_as_they_were_meant(writer: str) -> Non
     grammars = Grammars(writer)
 
     @unhurried
-    @given(declared_and_called(writer in ("pythonic", "llama4_pythonic", "olmo3", "lfm2")))
+    @given(declared_and_called(writer in REQUIRED_FIRST))
     def check(case: tuple[list[Tool], list[Call]]) -> None:
         declared, calls = case
         assume("</" not in json.dumps(calls))  # may end a text, which no form has an escape for
