@@ -168,12 +168,37 @@ def _not_downloaded(name: str) -> str:
     )
 
 
+_SAVE = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
+# Files that a tokenizer.json can be made of, and how.
+_CONVERSIONS = (
+    (
+        ("tekken.json",),
+        " Convert tekken.json once with transformers 5: transformers.integrations.mistral."
+        'convert_tekken_tokenizer(f"{folder}/tekken.json").save_pretrained(folder).',
+    ),
+    (
+        ("tiktoken.model",),
+        " Convert tiktoken.model once (pip install transformers tiktoken): transformers."
+        'convert_slow_tokenizer.TikTokenConverter(f"{folder}/tiktoken.model", pattern=PATTERN, '
+        'extra_special_tokens=TOKENS).converted().save(f"{folder}/tokenizer.json"), with the '
+        "pattern and the special tokens, in the order of their ids, of the model's own "
+        "tokenization_*.py.",
+    ),
+    (
+        ("tokenizer.model",),
+        f" Convert tokenizer.model once with transformers: {_SAVE}",
+    ),
+    (
+        ("vocab.json", "merges.txt"),
+        f" Convert vocab.json and merges.txt once with transformers: {_SAVE}",
+    ),
+)
+
+
 def _advice(found: list[str], missing: list[str]) -> str:
-    if "tokenizer.json" in missing and "tokenizer.model" in found:
-        return (
-            " Convert tokenizer.model once with transformers: "
-            "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
-        )
+    for names, text in _CONVERSIONS if "tokenizer.json" in missing else ():
+        if all(name in found for name in names):
+            return text
     if "*.safetensors" in missing and any(name.endswith(".bin") for name in found):
         return " Convert the .bin weights once: save_pretrained(folder) writes safetensors."
     if "*.safetensors" in missing and any(name.lower().endswith(".gguf") for name in found):
