@@ -55,7 +55,12 @@ REFUSALS: tuple[Refusal, ...] = (
         "Local models have no such control.",
         "Leave the field out and say it in the prompt.",
     ),
-    Refusal("request", "suffix", "Filling in the middle is not supported.", _LEAVE_OUT),
+    Refusal(
+        "request",
+        "suffix",
+        "Nothing follows the answer of a chat.",
+        "Send it to /v1/completions, or leave the field out.",
+    ),
     Refusal(
         "request",
         "best_of",
@@ -86,6 +91,13 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal("request", "max_new_tokens", "It is another API's name.", "Send max_tokens."),
     Refusal("request", "thinking_budget", _NO_THINKING, _SET_REASONING),
+    Refusal(
+        "completion",
+        "suffix",
+        "The model's tokenizer has no tokens to fill in the middle: for the prefix, the suffix and "
+        "the middle.",
+        "Leave the field out, or serve a model of code that has them.",
+    ),
     *(
         Refusal("completion", name, _CHAT_ONLY, _TO_CHAT)
         for name in (

@@ -137,7 +137,7 @@ CASES: list[tuple[str, dict[str, Any], int, str | None, str]] = [
     (TEXT_PATH, {"logprobs": True}, 400, "logprobs", "expected int or null, got bool"),
     (TEXT_PATH, {"max_tokens": 0}, 400, "max_tokens", "between 1 and"),
     (TEXT_PATH, {"best_of": 2}, 400, "best_of", "not ranked"),
-    (TEXT_PATH, {"suffix": "x"}, 400, "suffix", "Filling in the middle"),
+    (TEXT_PATH, {"suffix": "x"}, 400, "suffix", "no tokens to fill in the middle"),
     ("/tokenize", {}, 400, "prompt", "Give one of prompt and messages"),
     ("/tokenize", {"prompt": "a", "messages": [HELLO]}, 400, "prompt", "Give one of"),
     ("/tokenize", {"prompt": "a", "model": "x"}, 404, "model", "does not exist"),
@@ -178,6 +178,7 @@ VALUES: dict[str, Any] = {
     "modalities": ["audio"],
     "reasoning_effort": "low",
     "chat_template": "{{ messages }}",
+    "suffix": "x",
 }
 
 

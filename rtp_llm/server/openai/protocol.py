@@ -210,9 +210,13 @@ class ChatRequest(SamplingFields, kw_only=True):
 
 
 class CompletionRequest(SamplingFields, kw_only=True):
-    """POST /v1/completions. `prompt`: a text, texts, token ids, or lists of token ids."""
+    """POST /v1/completions. `prompt`: a text, texts, token ids, or lists of token ids.
+
+    `suffix`: what follows the answer, for models that fill in the middle.
+    """
 
     prompt: str | list[str | int | list[int]]
+    suffix: str | None = None
     echo: bool | None = None
     logprobs: int | None = None
     best_of: int | None = None

@@ -9,6 +9,7 @@ from rtp_llm.constraints import Grammar
 from rtp_llm.server.errors import bad_request
 from rtp_llm.server.openai.protocol import CompletionRequest
 from rtp_llm.server.prepare.constraint import check_compiles, constraint_name, constraint_of
+from rtp_llm.server.prepare.fill_in_middle import middle_prompt, with_ends
 from rtp_llm.server.prepare.jobs import AnswerOptions, CompletionForm, Echo, Job
 from rtp_llm.server.prepare.parse import check_best_of, parse_request
 from rtp_llm.server.prepare.prepared import PreparedCompletion
@@ -31,13 +32,14 @@ def prepare_completion(body: bytes, model: ServedModel) -> PreparedCompletion:
     """The body of POST /v1/completions; raises ApiError."""
     request, ignored = parse_request(body, CompletionRequest, model)
     check_best_of(request)
+    request = with_ends(request, model)
     prompt_top = prompt_logprobs(request, model.max_prompt_logprobs, model.limits.vocab_size)
     options = answer_options(request, completion_logprobs(request), prompt_top)
     grammar = constraint_of(request, model)
     check_compiles(constraint_name(request), grammar, model)
     prompts = _prompts(request, model)
     drop = _drops_answer(request)
-    jobs = _completion_jobs(request, model, prompts, options, None if drop else grammar)
+    jobs = completion_jobs(request, model, prompts, options, None if drop else grammar)
     choices = jobs[0].params.n
     tokenizer = model.tokenizer
     form = CompletionForm(
@@ -78,9 +80,12 @@ def _prompt(
     item: str | list[int], request: CompletionRequest, model: ServedModel
 ) -> tuple[str | None, list[int]]:
     lengths = completion_lengths(request, model.defaults)
-    text = None
     if isinstance(item, list):
         check_token_ids("prompt", item, model.limits)
+    if request.suffix:
+        return None, middle_prompt(item, request, model, lengths)
+    text = None
+    if isinstance(item, list):
         ids = lengths.truncate(item, request.truncate_prompt_tokens, model.limits)
     else:
         add = request.add_special_tokens is not False
@@ -91,13 +96,14 @@ def _prompt(
     return text, ids
 
 
-def _completion_jobs(
+def completion_jobs(
     request: CompletionRequest,
     model: ServedModel,
     prompts: list[tuple[str | None, list[int]]],
     options: AnswerOptions,
     grammar: Grammar | None,
 ) -> list[Job]:
+    """A job for each prompt, as (text or None, ids); raises ApiError."""
     drop = _drops_answer(request)
     lengths = completion_lengths(request, model.defaults)
     scored = [options.prompt_logprobs, options.top_logprobs if request.echo else None]

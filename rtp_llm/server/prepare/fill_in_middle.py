@@ -1,0 +1,51 @@
+"""`suffix` of a completion: the answer belongs between the prompt and it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rtp_llm.server.errors import bad_request
+from rtp_llm.server.openai.protocol import CompletionRequest
+from rtp_llm.server.prepare.parse import refused
+from rtp_llm.server.prepare.prompts import encode_prompt
+from rtp_llm.server.prepare.sampling import Lengths
+from rtp_llm.server.prepare.served_model import ServedModel
+from rtp_llm.text.fill_in_middle import FillInMiddle, fill_in_middle
+
+
+def tokens_of(model: ServedModel, name: str = "suffix") -> FillInMiddle:
+    """How the model is asked; raises ApiError 400 that names the field `name` if it cannot be."""
+    found = fill_in_middle(model.tokenizer, model.limits.vocab_size)
+    if found is None:
+        raise refused("suffix", name, "completion")
+    return found
+
+
+def with_ends(request: CompletionRequest, model: ServedModel) -> CompletionRequest:
+    """With the tokens that end an answer in the middle; raises ApiError 400 for what does not go
+    together with `suffix`."""
+    if not request.suffix:
+        return request
+    ends = tokens_of(model).ends
+    for name in ("echo", "truncate_prompt_tokens", "prompt_logprobs"):
+        if getattr(request, name) not in (None, False):
+            raise bad_request(
+                f"{name}: not available with a suffix, which is a part of the prompt.",
+                name,
+                "invalid_value",
+            )
+    stops = [*(request.stop_token_ids or ()), *(() if request.ignore_eos else ends)]
+    return msgspec.structs.replace(request, stop_token_ids=stops)
+
+
+def middle_prompt(
+    prefix: str | list[int], request: CompletionRequest, model: ServedModel, lengths: Lengths
+) -> list[int]:
+    """The ids of the prompt; raises ApiError. `prefix`: a text, or the ids of one."""
+    tokens = tokens_of(model)
+    if isinstance(prefix, str):
+        prefix, _ = encode_prompt(prefix, request, model, lengths, False)
+    suffix, _ = encode_prompt(request.suffix or "", request, model, lengths, False)
+    add = request.add_special_tokens is not False
+    begin = model.tokenizer.encode("", add_special_tokens=True) if add else []
+    return [*begin, *tokens.prompt(prefix, suffix)]
