@@ -21,6 +21,7 @@ from rtp_llm.server.http.middleware import CLIENT_CLOSED, RequestMiddleware
 from rtp_llm.server.http.probes import Probes
 from rtp_llm.server.http.request_headers import with_cors
 from rtp_llm.server.http.state import ServerState
+from rtp_llm.server.ollama.endpoints import OllamaEndpoints
 from rtp_llm.server.openai.docs_page import HEADERS, render
 from rtp_llm.server.openai.endpoints import Endpoints
 from rtp_llm.server.openai.missing_endpoints import explain_missing, is_known_missing
@@ -45,12 +46,14 @@ def build_app(state: ServerState) -> ASGIApp:
     app.add_exception_handler(Exception, _show_internal)
     endpoints, probes = Endpoints(state), Probes(state, app.routes)
     responses, messages = ResponsesEndpoints(state), MessagesEndpoints(state)
+    ollama = OllamaEndpoints(state)
     add = app.add_api_route
     add("/v1/chat/completions", endpoints.chat, methods=["POST"], response_model=None)
     add("/v1/completions", endpoints.completions, methods=["POST"], response_model=None)
     add("/v1/messages", messages.create, methods=["POST"], response_model=None)
     add("/v1/messages/count_tokens", messages.count_tokens, methods=["POST"], response_model=None)
     _add_responses(app, responses)
+    _add_ollama(app, ollama)
     add("/tokenize", endpoints.tokenize, methods=["POST"], response_model=None)
     add("/detokenize", endpoints.detokenize, methods=["POST"], response_model=None)
     _add_probes(app, probes, state.settings)
@@ -61,6 +64,8 @@ def build_app(state: ServerState) -> ASGIApp:
         ("POST", "/v1/completions"): _direct(endpoints.completions),
         ("POST", "/v1/responses"): _direct(responses.create),
         ("POST", "/v1/messages"): _direct(messages.create),
+        ("POST", "/api/chat"): _direct(ollama.chat),
+        ("POST", "/api/generate"): _direct(ollama.generate),
     }
     return with_cors(
         RequestMiddleware(app, state, paths, direct, frozenset(BODIES)), state.settings
@@ -92,6 +97,19 @@ def _add_responses(app: FastAPI, responses: ResponsesEndpoints) -> None:
     add(one, responses.delete, methods=["DELETE"], response_model=None)
     add(f"{one}/cancel", responses.cancel, methods=["POST"], response_model=None)
     add(f"{one}/input_items", responses.input_items, methods=["GET"], response_model=None)
+
+
+def _add_ollama(app: FastAPI, ollama: OllamaEndpoints) -> None:
+    add = app.add_api_route
+    for path, handler in (
+        ("chat", ollama.chat),
+        ("generate", ollama.generate),
+        ("show", ollama.show),
+    ):
+        add(f"/api/{path}", handler, methods=["POST"], response_model=None)
+    add("/api/tags", ollama.tags, methods=["GET"], response_model=None)
+    add("/api/ps", ollama.ps, methods=["GET"], response_model=None)
+    add("/api/version", ollama.version, methods=["GET"], response_model=None)
 
 
 def _add_probes(app: FastAPI, probes: Probes, settings: Settings) -> None:

@@ -6,16 +6,21 @@ import msgspec
 
 from rtp_llm.server.anthropic.errors import PATH, message_error
 from rtp_llm.server.errors import ApiError
+from rtp_llm.server.ollama.errors import is_of_ollama, ollama_error
 
 
 def error_event(error: ApiError, path: str) -> bytes:
-    """A server-sent event that ends a stream of the endpoint `path`."""
+    """What ends a stream of the endpoint `path`: a server-sent event, or a line."""
+    if is_of_ollama(path):
+        return ollama_error(error) + b"\n"
     name = b"event: error\n" if _is_of_messages(path) else b""
     return name + b"data: " + error_body(error, path) + b"\n\n"
 
 
 def error_body(error: ApiError, path: str) -> bytes:
-    """JSON: in Anthropic's shape for its endpoints, else in OpenAI's."""
+    """JSON: in Anthropic's or Ollama's shape for their endpoints, else in OpenAI's."""
+    if is_of_ollama(path):
+        return ollama_error(error)
     if _is_of_messages(path):
         return msgspec.json.encode(message_error(error))
     return error.body()

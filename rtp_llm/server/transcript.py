@@ -67,9 +67,9 @@ class Transcript:
         turn = self._last("assistant") or self._begin("assistant")
         turn.calls.append(call)
 
-    def result(self, call_id: str, text: str) -> None:
-        """What a tool answered."""
-        name = self._tools.get(call_id)
+    def result(self, call_id: str, text: str, name: str | None = None) -> None:
+        """What a tool answered. `name`: the tool's, where the call is not there to tell."""
+        name = self._tools.get(call_id, name)
         self._turns.append(Message("tool", text, tool_call_id=call_id, name=name))
 
     def messages(self) -> tuple[Message, ...]:

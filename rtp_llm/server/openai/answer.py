@@ -25,8 +25,8 @@ from rtp_llm.server.keys.key_ring import ACCOUNT
 from rtp_llm.server.openai.generation import ChoiceDelta, Generation, Usage
 
 PING_SECONDS = 10.0
+EVENTS = b"text/event-stream; charset=utf-8"
 _STREAM_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     # A buffering proxy would turn a stream into one late answer.
     (b"x-accel-buffering", b"no"),
@@ -34,7 +34,7 @@ _STREAM_HEADERS = [
 
 
 class StreamWriter(Protocol):
-    """Turns deltas into server-sent events."""
+    """Turns deltas into server-sent events, or lines."""
 
     def delta(self, delta: ChoiceDelta) -> bytes:
         """The events of one delta; empty when there is nothing to show yet."""
@@ -129,7 +129,8 @@ class _Answer(Response):
 
 
 class StreamedAnswer(_Answer):
-    """Server-sent events; headers go out with the first delta, so early errors have a status."""
+    """Server-sent events, or lines; headers go out with the first delta, so early errors have a
+    status."""
 
     def __init__(
         self,
@@ -138,11 +139,13 @@ class StreamedAnswer(_Answer):
         writer: StreamWriter,
         more_headers: Sequence[tuple[bytes, bytes]] = (),
         ping: bytes = b"",
+        media_type: bytes = EVENTS,
     ) -> None:
         """`ping`: what is sent when nothing else was for PING_SECONDS."""
         super().__init__(state, generation, more_headers)
         self._writer = writer
         self._ping = ping
+        self._media_type = media_type
 
     async def _generate(self, send: Send) -> None:
         writer = self._writer
@@ -180,8 +183,9 @@ class StreamedAnswer(_Answer):
     async def _start(self, send: Send) -> None:
         if not self._started:
             self._started = True
-            self._scope[EVENT_STREAM] = True
-            await send_start(send, 200, [*_STREAM_HEADERS, *self._more_headers])
+            self._scope[EVENT_STREAM] = self._media_type is EVENTS
+            kind = (b"content-type", self._media_type)
+            await send_start(send, 200, [kind, *_STREAM_HEADERS, *self._more_headers])
 
 
 class WholeAnswer(_Answer):

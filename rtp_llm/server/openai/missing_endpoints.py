@@ -6,6 +6,11 @@ from collections.abc import Collection
 
 _CHAT = "Send the conversation to /v1/chat/completions."
 _TEXT_ONLY = "This server generates text: /v1/chat/completions and /v1/completions."
+_OLLAMA_TEXT = "This server generates text: /api/chat and /api/generate."
+_ONE_MODEL = (
+    "This server has the one model that it was started with, which GET /api/tags lists; others are "
+    "served by `rtp-llm serve FOLDER`."
+)
 
 # By path without its trailing slash; the beginning of longer ones counts, too.
 _ELSEWHERE = {
@@ -31,9 +36,16 @@ _ELSEWHERE = {
     "/v1/load_lora_adapter": "LoRA adapters are not supported yet.",
     "/v1/unload_lora_adapter": "LoRA adapters are not supported yet.",
     "/generate": "SGLang's native API is not here. Use /v1/completions (token ids, too).",
-    "/api/generate": "Ollama's API is not here. Use /v1/completions.",
-    "/api/chat": "Ollama's API is not here. Use /v1/chat/completions.",
+    "/api/pull": _ONE_MODEL,
+    "/api/push": _ONE_MODEL,
+    "/api/create": _ONE_MODEL,
+    "/api/copy": _ONE_MODEL,
+    "/api/delete": _ONE_MODEL,
+    "/api/blobs": _ONE_MODEL,
+    "/api/embed": f"Embedding models are not supported yet. {_OLLAMA_TEXT}",
+    "/api/embeddings": f"Embedding models are not supported yet. {_OLLAMA_TEXT}",
     "/completion": "llama.cpp's native API is not here. Use /v1/completions.",
+    "/infill": "llama.cpp's native API is not here. Use /v1/completions with a suffix.",
 }
 
 

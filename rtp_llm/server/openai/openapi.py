@@ -17,7 +17,8 @@ from fastapi import FastAPI
 
 from rtp_llm import sampling_params as params
 from rtp_llm.config.refusals import REFUSALS
-from rtp_llm.server.openai import openapi_agents, responses
+from rtp_llm.server.ollama.errors import is_of_ollama
+from rtp_llm.server.openai import openapi_agents, openapi_ollama, responses
 from rtp_llm.server.openai.openapi_chat import (
     describe_chat,
     describe_constraints,
@@ -38,6 +39,7 @@ BODIES: Mapping[str, type[msgspec.Struct]] = {
     "/v1/chat/completions": ChatRequest,
     "/v1/completions": CompletionRequest,
     **openapi_agents.BODIES,
+    **openapi_ollama.BODIES,
     "/tokenize": TokenizeRequest,
     "/detokenize": DetokenizeRequest,
 }
@@ -46,6 +48,7 @@ _ANSWERS: Mapping[str, type[msgspec.Struct]] = {
     "/v1/chat/completions": responses.ChatAnswerBody,
     "/v1/completions": responses.CompletionAnswerBody,
     **openapi_agents.ANSWERS,
+    **openapi_ollama.ANSWERS,
     "/tokenize": responses.TokenizeAnswer,
     "/detokenize": responses.DetokenizeAnswer,
     "/v1/models": responses.ModelList,
@@ -125,7 +128,7 @@ class Served:
 def describe(app: FastAPI, served: Served) -> Schema:
     """The document of `app`, whose requests are for the model `served`."""
     kinds = {*BODIES.values(), *_ANSWERS.values(), *itertools.chain(*_CHUNKS.values())}
-    kinds |= {openapi_agents.DELETED, openapi_agents.ERROR}
+    kinds |= {openapi_agents.DELETED, openapi_agents.ERROR, openapi_ollama.ERROR}
     place = "#/components/schemas/{name}"
     _, components = msgspec.json.schema_components(
         sorted(kinds, key=lambda kind: kind.__name__), ref_template=place
@@ -135,8 +138,7 @@ def describe(app: FastAPI, served: Served) -> Schema:
         _bound(properties, served)
         if not served.trusts_templates and "chat_template" in properties:
             properties["chat_template"] = _nothing("--trust-request-chat-template allows it.")
-    for body in openapi_agents.BODIES.values():
-        components[body.__name__]["properties"]["model"] = {"enum": [served.name, None]}
+    _name_served(components, served.name)
     _name_refused(components["ChatRequest"]["properties"], "request")
     _name_refused(components["CompletionRequest"]["properties"], "completion", "request")
     chat, completion = (components[name] for name in ("ChatRequest", "CompletionRequest"))
@@ -164,6 +166,13 @@ def describe(app: FastAPI, served: Served) -> Schema:
     return schema
 
 
+def _name_served(components: Schema, name: str) -> None:
+    """The names that requests of other protocols may have for the model."""
+    for body in openapi_agents.BODIES.values():
+        components[body.__name__]["properties"]["model"] = {"enum": [name, None]}
+    openapi_ollama.describe_names(components, name)
+
+
 def _describe_operation(operation: Schema, path: str, method: str) -> None:
     body = BODIES.get(path) if method == "post" else None
     if body is not None:
@@ -187,6 +196,8 @@ def _describe_operation(operation: Schema, path: str, method: str) -> None:
 
 
 def _error_of(path: str) -> type[msgspec.Struct]:
+    if is_of_ollama(path):
+        return openapi_ollama.ERROR
     return openapi_agents.ERROR if openapi_agents.is_of_messages(path) else responses.ErrorAnswer
 
 
@@ -198,6 +209,8 @@ def _success(path: str, method: str) -> Schema:
     if path not in _ANSWERS:
         return {_JSON: {"schema": {"type": "object"}}}
     content = {_JSON: _schema_of(_ANSWERS[path])}
+    if path in openapi_ollama.STREAMED:
+        content[openapi_ollama.LINES] = {"schema": {"type": "string"}}
     if path in _CHUNKS and method == "post":
         content[_EVENTS] = {"schema": _event(_CHUNKS[path])}
     return content

@@ -16,6 +16,7 @@ import msgspec
 
 from rtp_llm.server.anthropic.preparation import prepare_count, prepare_message
 from rtp_llm.server.errors import ApiError
+from rtp_llm.server.ollama.preparation import prepare_ollama_chat, prepare_ollama_generate
 from rtp_llm.server.prepare.chat import prepare_chat
 from rtp_llm.server.prepare.completion import prepare_completion
 from rtp_llm.server.prepare.jobs import Echo
@@ -26,6 +27,7 @@ from rtp_llm.server.prepare.prepared import (
     PreparedCompletion,
     PreparedJobs,
     PreparedMessage,
+    PreparedOllama,
     PreparedResponse,
 )
 from rtp_llm.server.prepare.served_model import ModelFacts, ServedModel
@@ -38,6 +40,8 @@ Kind = Literal[
     "completion",
     "response",
     "message",
+    "ollama_chat",
+    "ollama_generate",
     "count_tokens",
     "count_input",
     "tokenize",
@@ -48,6 +52,8 @@ FUNCTIONS: dict[Kind, Callable[[bytes, ServedModel], Prepared]] = {
     "completion": prepare_completion,
     "response": prepare_response,
     "message": prepare_message,
+    "ollama_chat": prepare_ollama_chat,
+    "ollama_generate": prepare_ollama_generate,
     "count_tokens": prepare_count,
     "count_input": prepare_count_input,
     "tokenize": prepare_tokenize,
@@ -104,6 +110,7 @@ class Answer(msgspec.Struct, frozen=True):
     completion: PreparedCompletion | None = None
     response: PreparedResponse | None = None
     message: PreparedMessage | None = None
+    ollama: PreparedOllama | None = None
     lengths: list[int] = []
     ignored: tuple[str, ...] = ()
 
@@ -163,6 +170,7 @@ _FIELDS: dict[type[PreparedJobs], str] = {
     PreparedCompletion: "completion",
     PreparedResponse: "response",
     PreparedMessage: "message",
+    PreparedOllama: "ollama",
 }
 _answers = msgspec.msgpack.Decoder(Answer)
 

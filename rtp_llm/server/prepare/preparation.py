@@ -21,6 +21,7 @@ from rtp_llm.server.prepare.prepared import (
     PreparedChat,
     PreparedCompletion,
     PreparedMessage,
+    PreparedOllama,
     PreparedResponse,
 )
 from rtp_llm.server.prepare.served_model import NotInline, ServedModel
@@ -101,6 +102,11 @@ class Preparation:
     async def run(
         self, kind: Literal["message"], body: bytes, model: ServedModel
     ) -> PreparedMessage: ...
+
+    @overload
+    async def run(
+        self, kind: Literal["ollama_chat", "ollama_generate"], body: bytes, model: ServedModel
+    ) -> PreparedOllama | PreparedBody: ...
 
     @overload
     async def run(
@@ -231,6 +237,4 @@ class Preparation:
             link.kill()
 
 
-_RENDERING: frozenset[Kind] = frozenset(
-    {"chat", "response", "message", "count_tokens", "count_input", "tokenize"}
-)
+_RENDERING: frozenset[Kind] = frozenset(set(FUNCTIONS) - {"completion", "detokenize"})

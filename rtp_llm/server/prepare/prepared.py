@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from rtp_llm.server.anthropic.form import MessageForm
+from rtp_llm.server.ollama.form import OllamaForm
 from rtp_llm.server.prepare.jobs import ChatForm, CompletionForm, Job
 from rtp_llm.server.responses.form import ResponseForm
 
@@ -60,5 +61,17 @@ class PreparedMessage:
     ignored: tuple[str, ...] = ()
 
 
-PreparedJobs: TypeAlias = PreparedChat | PreparedCompletion | PreparedResponse | PreparedMessage
+@dataclass(frozen=True)
+class PreparedOllama:
+    """An answer in Ollama's form that can be generated. `ignored`: as of a chat."""
+
+    jobs: list[Job]
+    stream: bool
+    form: OllamaForm
+    ignored: tuple[str, ...] = ()
+
+
+PreparedJobs: TypeAlias = (
+    PreparedChat | PreparedCompletion | PreparedResponse | PreparedMessage | PreparedOllama
+)
 Prepared: TypeAlias = PreparedJobs | PreparedBody

@@ -1,0 +1,1 @@
+"""Ollama's API: chats and prompts in, lines of JSON out."""

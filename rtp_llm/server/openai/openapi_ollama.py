@@ -1,0 +1,39 @@
+"""What /openapi.json says of Ollama's endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from rtp_llm.server.ollama import answers, protocol
+from rtp_llm.server.ollama.names import PATH, tagged
+
+Kind = type[msgspec.Struct]
+LINES = "application/x-ndjson"
+BODIES: Mapping[str, Kind] = {
+    f"{PATH}/chat": protocol.OllamaChatRequest,
+    f"{PATH}/generate": protocol.OllamaGenerateRequest,
+    f"{PATH}/show": protocol.OllamaShowRequest,
+}
+ANSWERS: Mapping[str, Kind] = {
+    f"{PATH}/chat": answers.OllamaChatAnswer,
+    f"{PATH}/generate": answers.OllamaGenerateAnswer,
+    f"{PATH}/show": answers.OllamaShowAnswer,
+    f"{PATH}/tags": answers.OllamaTags,
+    f"{PATH}/ps": answers.OllamaProcesses,
+    f"{PATH}/version": answers.OllamaVersion,
+}
+STREAMED = (f"{PATH}/chat", f"{PATH}/generate")
+ERROR = answers.OllamaError
+
+
+def describe_names(components: dict[str, Any], served: str) -> None:
+    """The names that the served model goes by."""
+    names = [*dict.fromkeys((served, tagged(served))), "", None]
+    for body in BODIES.values():
+        properties = components[body.__name__]["properties"]
+        for name in ("model", "name"):
+            if name in properties:
+                properties[name] = {"enum": names}
