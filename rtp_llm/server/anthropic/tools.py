@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from rtp_llm.server.anthropic import protocol
 from rtp_llm.server.errors import bad_request
+from rtp_llm.server.prepare.openai_tools import check_parameters
 from rtp_llm.text.conversation import Tool, ToolChoice
 
 
@@ -24,6 +25,7 @@ def usable_tools(
             place = f"tools[{at}].input_schema"
             raise bad_request(f"{place} is required.", place, "missing_required_parameter")
         elif not tool.defer_loading or tool.name in referenced:
+            check_parameters(tool.input_schema, f"tools[{at}].input_schema")
             strict = bool(tool.strict)
             tools.append(Tool(tool.name, tool.description or "", tool.input_schema, strict))
     return tools, skipped

@@ -137,6 +137,16 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"guided_json": {"type": "nothing"}}, "guided_json", "type"),
     ({"guided_json": {"$ref": "http://example.com/x.json"}}, "guided_json", "$ref"),
     ({"guided_json": {"type": "array", "uniqueItems": True}}, "guided_json", "uniqueItems"),
+    ({"structured_outputs": {"grammar": ""}}, "structured_outputs.grammar", "the grammar is empty"),
+    ({"structured_outputs": {"regex": " "}}, "structured_outputs.regex", "the regex is empty"),
+    ({"structured_outputs": {"json": ""}}, "structured_outputs.json", "the text is empty"),
+    ({"guided_grammar": ""}, "guided_grammar", "the grammar is empty"),
+    ({"guided_regex": ""}, "guided_regex", "the regex is empty"),
+    (
+        {"guided_json": {"properties": {"v": {"type": "integer", "minimum": 2**64}}}},
+        "guided_json",
+        "minimum: 18446744073709551616",
+    ),
 ]
 
 
@@ -152,6 +162,57 @@ async def test_what_cannot_be_obeyed(case: int) -> None:
                 error = answer.json()["error"]
                 assert error["param"] == param and text in error["message"], error
         assert not server.engine.requests
+
+
+INT64 = {
+    "type": "object",
+    "properties": {"v": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}},
+}
+
+
+@run
+async def test_bounds_of_64_bits_are_taken_everywhere() -> None:
+    function = {"name": "f", "parameters": INT64}
+    asked: list[dict[str, Any]] = [
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": INT64, **more}}}
+        for more in ({"strict": True}, {"strict": False})
+    ]
+    asked += [
+        {"tools": [{"type": "function", "function": {**function, "strict": strict}}]}
+        | {"tool_choice": choice}
+        for strict in (True, False)
+        for choice in ("auto", "required")
+    ]
+    async with served_agent("x") as server:
+        for fields in asked:
+            answer = await server.chat(**fields)
+            assert answer.status_code == 200, answer.text
+
+
+@run
+async def test_parameters_of_functions_are_of_an_object() -> None:
+    array = {"type": "array", "items": {"type": "integer"}}
+    async with served_agent("x") as server:
+        for path, tool, place in (
+            (
+                "/v1/chat/completions",
+                {"type": "function", "function": {"name": "f", "parameters": array}},
+                "tools[0].function.parameters",
+            ),
+            (
+                "/v1/responses",
+                {"type": "function", "name": "f", "parameters": array},
+                "tools[0].parameters",
+            ),
+            ("/v1/messages", {"name": "f", "input_schema": array}, "tools[0].input_schema"),
+        ):
+            messages = [{"role": "user", "content": "a"}]
+            body = {"input": "a"} if "responses" in path else {"messages": messages}
+            answer = await server.post(path, tools=[tool], max_tokens=9, model="demo", **body)
+            assert answer.status_code == 400, answer.text
+            assert place in answer.json()["error"]["message"]
+        answer = await server.chat(functions=[{"name": "f", "parameters": array}])
+        assert answer.json()["error"]["param"] == "functions[0].parameters"
 
 
 @run

@@ -74,7 +74,10 @@ def grammar_error(name: str, error: GrammarError) -> ApiError:
 
 
 def _found(request: ConstraintFields) -> Iterator[tuple[str, Made]]:
-    """The fields that are given, empty texts apart."""
+    """The fields that are given.
+
+    llama.cpp's are empty by default, so an empty text of them asks for nothing.
+    """
     if request.response_format is not None and request.response_format.type != "text":
         yield "response_format", partial(_response_format, request.response_format)
     outputs = request.structured_outputs or StructuredOutputs()
@@ -100,10 +103,10 @@ def _guided(request: ConstraintFields) -> StructuredOutputs:
 
 def _plain(request: ConstraintFields) -> StructuredOutputs:
     return StructuredOutputs(
-        json=request.json_schema,
-        regex=request.regex,
-        grammar=request.grammar,
-        structural_tag=request.structural_tag,
+        json=None if request.json_schema == "" else request.json_schema,
+        regex=request.regex or None,
+        grammar=request.grammar or None,
+        structural_tag=None if request.structural_tag == "" else request.structural_tag,
     )
 
 

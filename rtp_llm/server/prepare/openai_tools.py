@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from rtp_llm.server.bounds import MAX_TOOLS, check_count
 from rtp_llm.server.errors import bad_request
@@ -34,6 +34,7 @@ def declared_functions(
             place = f"{field}[{index}]{path}.name"
             what = "is there twice" if function.name else "must not be empty"
             raise bad_request(f"{place}: {function.name!r} {what}.", place, "invalid_value")
+        check_parameters(function.parameters, f"{field}[{index}]{path}.parameters")
         found[function.name] = Tool(
             function.name,
             function.description or "",
@@ -41,6 +42,14 @@ def declared_functions(
             bool(function.strict),
         )
     return tuple(found.values())
+
+
+def check_parameters(schema: Mapping[str, Any] | None, place: str) -> None:
+    """Raise ApiError 400 where the schema of a function's arguments is not of an object."""
+    kinds = (schema or {}).get("type", "object")
+    if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
+        text = f"{place}: arguments are an object, and this schema has the type {kinds!r}."
+        raise bad_request(text, place, "invalid_value")
 
 
 def tool_choice(asked: Mode | ToolChoiceObject | None, parallel: bool | None) -> ToolChoice:

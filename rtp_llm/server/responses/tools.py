@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from rtp_llm.server.errors import bad_request
+from rtp_llm.server.prepare.openai_tools import check_parameters
 from rtp_llm.server.prepare.parse import convert_at
 from rtp_llm.text.conversation import Tool, ToolChoice
 
@@ -50,7 +51,9 @@ class Tools:
         for at, tool in enumerate(given):
             where, kind = f"{place}[{at}]", tool.get("type")
             if kind == "function":
-                self._add(convert_at(tool, _Function, where), space)
+                function: _Function = convert_at(tool, _Function, where)
+                check_parameters(function.parameters, f"{where}.parameters")
+                self._add(function, space)
             elif kind == "namespace" and not space:
                 nested: _Namespace = convert_at(tool, _Namespace, where)
                 self.read(nested.tools, f"{where}.tools", nested.name)

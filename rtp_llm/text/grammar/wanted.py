@@ -45,21 +45,21 @@ class Wanted(Protocol):
 
 
 def wanted_grammars(wanted: Wanted) -> Iterator[tuple[str, Callable[[], Grammar]]]:
-    """The names that are given, empty texts apart, and what makes the grammar of each.
+    """The names that are given and what makes the grammar of each.
 
-    That raises GrammarError.
+    That raises GrammarError, also for an empty text.
     """
-    if wanted.json is not None and wanted.json != "":
+    if wanted.json is not None:
         yield "json", partial(_json, wanted, wanted.json)
-    if wanted.regex:
-        yield "regex", partial(regex_grammar, wanted.regex)
+    if wanted.regex is not None:
+        yield "regex", partial(_of_text, regex_grammar, wanted.regex, "regex")
     if wanted.choice is not None:
         yield "choice", partial(choice_grammar, wanted.choice)
-    if wanted.grammar:
-        yield "grammar", partial(ebnf_grammar, wanted.grammar)
+    if wanted.grammar is not None:
+        yield "grammar", partial(_of_text, ebnf_grammar, wanted.grammar, "grammar")
     if wanted.json_object:
         yield "json_object", partial(_json, wanted, {"type": "object"})
-    if wanted.structural_tag is not None and wanted.structural_tag != "":
+    if wanted.structural_tag is not None:
         yield "structural_tag", partial(tag_grammar, wanted.structural_tag)
 
 
@@ -72,6 +72,12 @@ def checked_grammar(wanted: Wanted, tokenizer: Vocabulary) -> Grammar:
         return grammar
     except GrammarError as error:
         raise GrammarError(f"structured_outputs.{name}: {error}", error.keyword) from error
+
+
+def _of_text(make: Callable[[str], Grammar], text: str, name: str) -> Grammar:
+    if not text.strip():
+        raise GrammarError(f"the {name} is empty; leave it out for a free answer", name)
+    return make(text)
 
 
 def tag_grammar(tag: str | dict[str, Any]) -> Grammar:
@@ -99,6 +105,8 @@ def _decoded(value: Any, name: str) -> Any:
     """What a text holds that is JSON; anything else is what it is."""
     if not isinstance(value, str):
         return value
+    if not value.strip():
+        raise GrammarError("the text is empty; leave it out for a free answer", name)
     try:
         content = json.loads(value)
     except (ValueError, RecursionError) as error:

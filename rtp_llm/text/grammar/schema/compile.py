@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from rtp_llm.text.grammar.errors import GrammarError
 from rtp_llm.text.grammar.pattern import MAX_NAME, none_of
 from rtp_llm.text.grammar.schema.document import Document, Schema, schema_text
+from rtp_llm.text.grammar.schema.enforced import enforced
 from rtp_llm.text.grammar.schema.expand import Expander
 from rtp_llm.text.grammar.schema.scalars import anchored
 from rtp_llm.text.grammar.schema.shapes import (
@@ -38,22 +40,24 @@ def compile_text(text: str, *, strict: bool) -> dict[str, Any]:
     supported is left out, and the result lets more through than `schema` does.
     """
     document = Document(text, strict=strict)
-    return _Writer(document).write(document)
+    return _Writer(document).write()
 
 
 class _Writer:
     def __init__(self, document: Document) -> None:
+        self._document = document
         self._expander = Expander(document)
         self._shapes: dict[Node, list[Shape]] = {}
         self._alive: set[Node] = {()}
         self._uses: dict[Node, int] = {}
         self._names: dict[Node, str] = {}
+        self._limited: dict[str, str] = {}
         self._definitions: dict[str, Any] = {}
         self._escapes = True
         self._depth = 0
 
-    def write(self, document: Document) -> dict[str, Any]:
-        root: Node = (document.literal(document.root, "#"),)
+    def write(self) -> dict[str, Any]:
+        root: Node = (self._document.literal(self._document.root, "#"),)
         root = () if root[0].schema == 0 else root
         if root:
             self._reach(root)
@@ -123,12 +127,26 @@ class _Writer:
         return {"$ref": f"#/$defs/{name}"}
 
     def _alternatives(self, node: Node) -> dict[str, Any]:
-        found = [self._shape(shape) for shape in self._shapes[node] if self._is_alive(shape)]
+        shapes = [shape for shape in self._shapes[node] if self._is_alive(shape)]
+        found = [self._shape(shape, node) for shape in shapes]
         return found[0] if len(found) == 1 else {"anyOf": found}
 
-    def _shape(self, shape: Shape) -> dict[str, Any]:
+    def _scalar(self, shape: Scalar, node: Node) -> dict[str, Any]:
+        """One with limits is written once: compiling each takes a millisecond."""
+        schema = {**shape.schema, **shape.limits}
+        schema = enforced(
+            schema, self._document.pointer(node[0].schema), strict=self._document.strict
+        )
+        if not shape.limits:
+            return schema
+        key = json.dumps(schema)
+        name = self._limited.setdefault(key, f"limited{len(self._limited)}")
+        self._definitions[name] = schema
+        return {"$ref": f"#/$defs/{name}"}
+
+    def _shape(self, shape: Shape, node: Node) -> dict[str, Any]:
         if isinstance(shape, Scalar):
-            return shape.schema
+            return self._scalar(shape, node)
         return self._array(shape) if isinstance(shape, ArrayShape) else self._object(shape)
 
     def _array(self, shape: ArrayShape) -> dict[str, Any]:

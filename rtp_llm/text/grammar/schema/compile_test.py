@@ -183,6 +183,46 @@ def test_verdicts(schema: Any, good: list[str], bad: list[str]) -> None:
     assert [text for text in bad if accepts(found, text)] == []
 
 
+INT64 = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
+NUMBERS = [
+    (INT64, ["0", str(2**63 - 1024), str(1024 - 2**63)], [str(2**63), str(-(2**63) - 1)]),
+    ({**INT64, "type": "number"}, ["0.5", "-1000.5", str(2**63 - 1024)], [str(2**63)]),
+    ({"type": "integer"}, [str(10**18), str(-(10**18)), "0"], ["1" * 20, "-" + "1" * 20]),
+    ({"type": "integer", "minimum": 5}, ["5", str(10**18)], ["4", "1" * 20]),
+    ({"type": "integer", "minimum": 2**62}, [str(2**62), str(2**63 - 1024)], [str(2**63)]),
+    ({"type": "integer", "exclusiveMaximum": -(2**62)}, [str(-(2**62) - 1024)], [str(-(2**62))]),
+    ({"type": "integer", "maximum": 2**53 + 1}, [str(2**53)], [str(2**53 + 2)]),
+    ({"type": "integer", "maximum": 10**400, "minimum": -(10**400)}, ["7"], ["7" * 30]),
+    ({"type": "number", "maximum": 1.7976931348623157e308}, ["1.5"], []),
+]
+
+
+@pytest.mark.parametrize(("schema", "good", "bad"), NUMBERS, ids=lambda value: str(value)[:60])
+def test_wide_and_missing_bounds(schema: Any, good: list[str], bad: list[str]) -> None:
+    found = matcher(json_schema_grammar({"type": "array", "items": schema, "maxItems": 1}))
+    good, bad = ([f"[{each}]" for each in texts] for texts in (good, bad))
+    assert [text for text in good if not accepts(found, text)] == []
+    assert [text for text in bad if accepts(found, text)] == []
+
+
+UNTAKEN: list[tuple[Any, str]] = [
+    ({"type": "integer", "minimum": 2**63 - 1}, "minimum"),
+    ({"type": "string", "pattern": "^a$", "minLength": 5}, "pattern"),
+    ({"type": "string", "pattern": r"^\p{Nonsense}$"}, "pattern"),
+]
+
+
+@pytest.mark.parametrize(("schema", "keyword"), UNTAKEN, ids=lambda value: str(value)[:60])
+def test_what_the_library_refuses_has_a_place_or_is_left_out(schema: Any, keyword: str) -> None:
+    whole = {"properties": {"v": schema}, "required": ["v"], "type": "object"}
+    with pytest.raises(GrammarError, match=f"{keyword}.*(at #/properties/v|bits)") as refusal:
+        json_schema_grammar(whole)
+    assert refusal.value.keyword == keyword
+    found = matcher(json_schema_grammar(whole, strict=False))
+    value = "17" if keyword == "minimum" else '"abcdef"'
+    assert accepts(found, f'{{"v":{value}}}')
+
+
 REFUSED: list[tuple[Any, str | None, str]] = [
     (False, None, "no finite JSON value"),
     ({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, None, "no finite"),

@@ -20,8 +20,11 @@ from rtp_llm.text.grammar.schema.atoms import (
 )
 from rtp_llm.text.grammar.schema.shapes import Scalar
 
-# llguidance keeps bounds in doubles and integers of 64 bits.
+# llguidance keeps bounds in doubles and integers of 64 bits; the last double that it takes:
+LARGEST = 2**63 - 1024
 _EXACT = 2**53
+# Small models write digits for ever where they may: up to here where a schema has no bound.
+_FREE = 10**18
 _MAX_DIGITS = 15
 MAX_STEP = 10_000
 """Of multipleOf, read without its decimal point and last zeros."""
@@ -86,8 +89,9 @@ def _interval(low: _End, high: _End, step: Fraction | None, whole: bool) -> list
         low, high = _on_grid(low, step, up=True), _on_grid(high, step, up=False)
     if low and high and not whole:
         low, high = _closed(low, high)
-    if low and high and (low[0] > high[0] or (low[0] == high[0] and (low[1] or high[1]))):
+    if _is_empty(low, high):
         return []
+    low, high = _representable(low, high)
     schema: dict[str, Any] = {"type": "integer" if whole else "number"}
     for end, name in ((low, "minimum"), (high, "maximum")):
         if end is not None:
@@ -95,7 +99,48 @@ def _interval(low: _End, high: _End, step: Fraction | None, whole: bool) -> list
             schema[keyword] = plain(end[0], name)
     if step is not None and not (whole and step == 1):
         schema["multipleOf"] = _factor(step)
-    return [Scalar(schema)]
+        return [Scalar(schema)]
+    return [Scalar(schema, _limits(low, high) if whole else {})]
+
+
+def _is_empty(low: _End, high: _End) -> bool:
+    if low is None or high is None:
+        return False
+    return low[0] > high[0] or (low[0] == high[0] and (low[1] or high[1]))
+
+
+def _representable(low: _End, high: _End) -> tuple[_End, _End]:
+    """Bounds of more than 53 bits, moved inwards to what the library keeps exactly.
+
+    A bound that has nothing inside of it that way stays as it is, to be refused by its name.
+    """
+    inner = _inside(low, 1), _inside(high, -1)
+    return (low, high) if _is_empty(*inner) else inner
+
+
+def _inside(end: _End, sign: int) -> _End:
+    """`sign`: 1 for a lower bound, -1 for an upper one."""
+    if end is None:
+        return None
+    bound = end[0] * sign
+    if bound < -LARGEST:
+        return (Fraction(-LARGEST * sign), False)
+    if abs(bound) <= _EXACT or bound > LARGEST:
+        return end
+    nearest = float(bound)
+    inside = nearest if Fraction(nearest) >= bound else math.nextafter(nearest, math.inf)
+    moved = Fraction(inside)
+    return (moved * sign, end[1] and moved == bound)
+
+
+def _limits(low: _End, high: _End) -> dict[str, Any]:
+    """The bounds of integers that have none: a limit to their digits."""
+    found: dict[str, Any] = {}
+    if low is None:
+        found["minimum"] = -_FREE if high is None or high[0] > -_FREE else -LARGEST
+    if high is None:
+        found["maximum"] = _FREE if low is None or low[0] < _FREE else LARGEST
+    return found
 
 
 def _closed(low: tuple[Fraction, bool], high: tuple[Fraction, bool]) -> tuple[_End, _End]:
@@ -138,8 +183,7 @@ def plain(value: Fraction, keyword: str) -> float:
     """The number as JSON that llguidance reads exactly; GrammarError if there is none."""
     if value.denominator == 1:
         whole = value.numerator
-        in_range = -(2**63) <= whole < 2**63
-        if in_range and (abs(whole) <= _EXACT or float(whole) == whole or whole == 2**63 - 1):
+        if abs(whole) <= LARGEST and (abs(whole) <= _EXACT or float(whole) == whole):
             return whole
         raise GrammarError(
             f"{keyword}: {str(whole)[:30]} has more than 64 bits, or needs more than 53", keyword

@@ -24,9 +24,13 @@ def node(literals: list[Literal]) -> Node:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A schema without subschemas, in llguidance's words."""
+    """A schema without subschemas, in llguidance's words.
+
+    `limits`: keywords that the request does not have, which keep answers from growing for ever.
+    """
 
     schema: dict[str, Any]
+    limits: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,9 @@ from rtp_llm.text.grammar.errors import GrammarError
 from rtp_llm.text.grammar.json_schema import inline_json
 from rtp_llm.text.grammar.lark import literal
 
+# Keywords of a schema of arguments that has none, whatever else is empty.
+_OF_EMPTY = frozenset(("type", "title", "description", "$schema", "$id"))
+
 
 class Texts:
     """Literal texts as terms of a Lark rule; special tokens in them are written by their ids.
@@ -142,8 +145,14 @@ def named_json(before: str, after: str, index: bool = False) -> Terms:
 
 
 def json_arguments(tool: Tool) -> str:
-    """The arguments as a JSON object, a term of a Lark rule."""
-    return inline_json({"type": "object", **tool.parameters}, strict=tool.strict)
+    """The arguments as a JSON object, a term of a Lark rule; of no parameters, an empty one."""
+    schema = {"type": "object", **tool.parameters}
+    if not any(value for keyword, value in schema.items() if keyword not in _OF_EMPTY):
+        schema["additionalProperties"] = False
+    try:
+        return inline_json(schema, strict=tool.strict)
+    except GrammarError as error:
+        raise GrammarError(f"tool {tool.name!r}: {error}", error.keyword) from error
 
 
 def quoted(text: str) -> str:

@@ -263,7 +263,7 @@ POINT: dict[str, Any] = {
 # The library takes no escapes of control characters.
 LETTERS = st.characters(exclude_categories=("Cs", "Cc"), include_characters="\n\t")
 TEXTS = st.text(LETTERS, max_size=12)
-POINTS = st.fixed_dictionaries({"x": st.integers()}, optional={"label": TEXTS})
+POINTS = st.fixed_dictionaries({"x": st.integers(-(10**18), 10**18)}, optional={"label": TEXTS})
 # A schema that may refer to a point, and values of it.
 VALUES: list[tuple[dict[str, Any], st.SearchStrategy[Any]]] = [
     *(
@@ -356,3 +356,12 @@ def calls_of(deltas: Sequence[OutputDelta]) -> list[Call]:
         if isinstance(delta, ToolArguments):
             texts[delta.index] += delta.text
     return [(name, json.loads(text)) for name, text in zip(names, texts, strict=True)]
+
+
+@pytest.mark.parametrize("parameters", [{}, {"type": "object", "properties": {}}])
+def test_a_tool_without_parameters_gets_an_empty_object(parameters: dict[str, Any]) -> None:
+    grammars = Grammars("hermes")
+    grammar = grammars.make([Tool("now", parameters=parameters)])
+    call = '<tool_call>\n{{"name": "now", "arguments": {}}}\n</tool_call>'
+    assert grammars.accepts(grammar, call.format("{}"))
+    assert not grammars.accepts(grammar, call.format('{"a": 1}'))
